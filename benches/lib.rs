@@ -1,0 +1,1 @@
+//! Benches only; nothing to use from here.

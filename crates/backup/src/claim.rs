@@ -1,0 +1,142 @@
+//! Claims: how a run shows that it is alive.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::task::JoinHandle;
+use xb_uploader::StoreErrorKind;
+
+use crate::error::BackupError;
+use crate::names::{BackupName, RunId, claims_folder, run_folder};
+use crate::root::Root;
+
+/// How often a claim is refreshed while its run goes on.
+const REFRESH: Duration = Duration::from_secs(600);
+/// Age in seconds from which a claim is taken for that of a dead run.
+pub(crate) const DEAD: i64 = 3600;
+
+/// Name of the claim in the folder of a packed run.
+pub(crate) const CLAIM: &str = "claim";
+
+/// A claim of ours, refreshed in the background until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    key: String,
+    refresher: JoinHandle<()>,
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.refresher.abort();
+    }
+}
+
+fn content(run: RunId) -> Bytes {
+    // Who made it, for a person who finds it. Only its age counts for us.
+    let text = serde_json::json!({ "run": run.to_string(), "pid": std::process::id(), "time": jiff::Timestamp::now(), "process_started": process_start(std::process::id()) });
+    Bytes::from(format!("{text}\n"))
+}
+
+impl Claim {
+    /// Claims the folder of a packed run. No other run has the same, so there is nothing to win.
+    pub(crate) async fn packed(root: &Root, name: &BackupName, run: RunId) -> Result<Self, BackupError> {
+        let key = root.key(&format!("{}/{CLAIM}", run_folder(name, run)));
+        root.store().put(&key, content(run).into()).await?;
+        Ok(Self::refreshed(root, key, run))
+    }
+
+    /// Claims the name for a classic run, whose objects would mix with those of another.
+    ///
+    /// Claims have numbers, each is written create-only: of several runs that find the same dead
+    /// claim only one gets the next number. Returns whether a dead run's claim was taken over.
+    pub(crate) async fn classic(root: &Root, name: &BackupName, run: RunId) -> Result<(Self, bool), BackupError> {
+        let folder = claims_folder(name);
+        let newest = root.list_below(&folder).await?.pop();
+        let mut number = 0;
+        if let Some(last) = &newest {
+            let claim = root.key(&format!("{folder}/{}", last.key));
+            let seconds = jiff::Timestamp::now().as_second() - last.modified;
+            if seconds < DEAD && !left_by_dead_process(root, &claim).await? {
+                return Err(BackupError::Running { name: name.to_string(), claim, seconds });
+            }
+            number = last.key.parse().unwrap_or(0);
+        }
+        let key = root.key(&format!("{folder}/{:06}", number + 1));
+        match root.store().create(&key, content(run)).await {
+            Err(error) if error.kind == StoreErrorKind::AlreadyExists => {
+                Err(BackupError::Running { name: name.to_string(), claim: key, seconds: 0 })
+            }
+            Err(error) => Err(error.into()),
+            Ok(()) => Ok((Self::refreshed(root, key, run), newest.is_some())),
+        }
+    }
+
+    /// Whether no later run has taken this claim's place.
+    pub(crate) async fn still_ours(&self, root: &Root, name: &BackupName) -> Result<bool, BackupError> {
+        let folder = claims_folder(name);
+        let newest = root.list_below(&folder).await?.pop();
+        Ok(newest.is_some_and(|last| self.key.ends_with(&format!("{folder}/{}", last.key))))
+    }
+
+    /// Key of the claim.
+    pub(crate) fn key(&self) -> &str {
+        &self.key
+    }
+
+    fn refreshed(root: &Root, key: String, run: RunId) -> Self {
+        let (root, renewed) = (root.clone(), key.clone());
+        let refresher = tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(REFRESH).await;
+                // A refresh that fails is tried again at the next turn: three may fail in a row.
+                let _ = root.store().put(&renewed, content(run).into()).await;
+            }
+        });
+        Self { key, refresher }
+    }
+}
+
+/// Whether a claim was written by a process of this machine that no longer runs.
+///
+/// A process id alone would not do: ids are used again. With the start time it is unmistakable on
+/// one boot; the claim of another machine or boot simply looks alive until it is old.
+async fn left_by_dead_process(root: &Root, claim: &str) -> Result<bool, BackupError> {
+    let bytes = match root.store().get(claim).await {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind == StoreErrorKind::NotFound => return Ok(true),
+        Err(error) => return Err(error.into()),
+    };
+    let Ok(value) = serde_json::from_slice::<serde_json::Value>(&bytes) else { return Ok(false) };
+    let (Some(pid), Some(started)) = (value.get("pid").and_then(serde_json::Value::as_u64), value.get("process_started").and_then(|s| s.as_str()))
+    else {
+        return Ok(false);
+    };
+    let (Ok(pid), Some((boot, _))) = (u32::try_from(pid), started.split_once(' ')) else { return Ok(false) };
+    let here = boot_id();
+    Ok(here.is_some_and(|here| here == boot) && process_start(pid).as_deref() != Some(started))
+}
+
+fn boot_id() -> Option<String> {
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok().map(|id| id.trim().to_owned())
+}
+
+/// Boot and start time of a process of this machine: `BOOT TICKS`.
+fn process_start(pid: u32) -> Option<String> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The program's name may hold blanks and brackets; the fields after its last bracket do not.
+    let ticks = stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.to_owned();
+    Some(format!("{} {ticks}", boot_id()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn our_own_process_is_alive_and_has_one_start() {
+        let own = process_start(std::process::id());
+        assert!(own.is_some());
+        assert_eq!(own, process_start(std::process::id()));
+        assert_ne!(own, process_start(1));
+    }
+}

@@ -1,0 +1,173 @@
+//! The classic layout as it lies in a store: files as runs of numbered objects.
+
+use std::collections::BTreeMap;
+
+use xb_pipeline::logical_name;
+use xb_reader::ChunkHead;
+
+use crate::error::BackupError;
+use crate::manifest::Manifest;
+use crate::names::{BackupName, classic_key, parse_classic_key};
+use crate::put::of_packed_run;
+use crate::root::Root;
+
+/// The files of a classic backup, from a listing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct ClassicFiles {
+    /// Path to number to size of the objects.
+    files: BTreeMap<String, BTreeMap<u64, u64>>,
+}
+
+/// Lists the objects of `name`. Keys that no chunk can have are passed over, as stock readers do.
+pub(crate) async fn list_classic(root: &Root, name: &BackupName) -> Result<ClassicFiles, BackupError> {
+    let mut files = ClassicFiles::default();
+    for listed in root.list_below(name.as_str()).await? {
+        if of_packed_run(&listed.key) {
+            continue;
+        }
+        if let Some((path, number)) = parse_classic_key(&listed.key) {
+            files.files.entry(path.to_owned()).or_default().insert(number, listed.size);
+        }
+    }
+    Ok(files)
+}
+
+/// Files that a producer writes last go last: who reads the stream as a whole wants to see its end
+/// at the end.
+fn rank(path: &str) -> u8 {
+    match logical_name(path.as_bytes()) {
+        b"xtrabackup_info" | b"mariadb_backup_info" => 1,
+        b"xtrabackup_tablespaces" => 2,
+        _ => 0,
+    }
+}
+
+impl ClassicFiles {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.files.is_empty()
+    }
+
+    /// Number of objects.
+    pub(crate) fn objects(&self) -> u64 {
+        self.files.values().map(|objects| objects.len() as u64).sum()
+    }
+
+    /// Bytes in all objects.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.files.values().flat_map(BTreeMap::values).sum()
+    }
+
+    /// Number of files.
+    pub(crate) fn count(&self) -> u64 {
+        self.files.len() as u64
+    }
+
+    /// Compares with what the manifest says.
+    pub(crate) fn agree_with(&self, name: &BackupName, manifest: &Manifest) -> Result<(), BackupError> {
+        let listed = (self.count(), self.objects(), self.bytes());
+        let stated = (manifest.files, manifest.objects, manifest.stored_bytes);
+        if listed == stated {
+            return Ok(());
+        }
+        let what = format!(
+            "{} files in {} objects of {} bytes are listed, the manifest says {} in {} of {}",
+            listed.0, listed.1, listed.2, stated.0, stated.1, stated.2
+        );
+        Err(BackupError::Damaged { name: name.to_string(), what })
+    }
+
+    /// Keeps only the files of these exact names.
+    pub(crate) fn select(&mut self, wanted: &[String]) -> Result<(), BackupError> {
+        if let Some(missing) = wanted.iter().find(|path| !self.files.contains_key(*path)) {
+            return Err(BackupError::Selection(format!("{missing} is not in the backup")));
+        }
+        self.files.retain(|path, _| wanted.contains(path));
+        Ok(())
+    }
+
+    /// Checks that the objects of each file are numbered from 0 without a gap. That the last one is
+    /// the end chunk shows when it is read.
+    pub(crate) fn check_runs(&self, name: &BackupName) -> Result<(), BackupError> {
+        for (path, objects) in &self.files {
+            if let Some(missing) = (0..objects.len() as u64).find(|number| !objects.contains_key(number)) {
+                let what = format!("object {} is missing", classic_key(path, missing));
+                return Err(BackupError::Damaged { name: name.to_string(), what });
+            }
+        }
+        Ok(())
+    }
+
+    fn ordered(&self) -> Vec<(&String, &BTreeMap<u64, u64>)> {
+        let mut files: Vec<_> = self.files.iter().collect();
+        files.sort_by_key(|(path, _)| rank(path));
+        files
+    }
+
+    /// Keys below the backup's folder and sizes, file by file, in the order of the chunks.
+    pub(crate) fn in_order(&self) -> impl Iterator<Item = (String, u64)> {
+        self.ordered().into_iter().flat_map(|(path, objects)| objects.iter().map(move |(number, size)| (classic_key(path, *number), *size)))
+    }
+
+    /// Where in the stream of [`ClassicFiles::in_order`] each file begins.
+    pub(crate) fn borders(&self) -> Borders {
+        let mut end = 0;
+        let files = self.ordered().into_iter().map(|(path, objects)| {
+            end += objects.values().sum::<u64>();
+            (end, path.clone())
+        });
+        Borders { files: files.collect::<Vec<_>>().into_iter().peekable() }
+    }
+}
+
+/// Checks that each chunk is of the file in whose objects it lies.
+#[derive(Debug)]
+pub(crate) struct Borders {
+    files: std::iter::Peekable<std::vec::IntoIter<(u64, String)>>,
+}
+
+impl Borders {
+    /// Takes the heads in stream order.
+    pub(crate) fn check(&mut self, head: &ChunkHead) -> Result<(), String> {
+        while self.files.next_if(|(end, _)| *end <= head.position).is_some() {}
+        match self.files.peek() {
+            Some((end, path)) if head.path.as_bytes() == path.as_bytes() && head.end() <= *end => Ok(()),
+            Some((_, path)) => Err(format!("the objects of {path} hold a chunk of {}, or end inside it", head.path)),
+            None => Err(format!("a chunk of {} lies behind the last object", head.path)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn files(entries: &[(&str, &[u64])]) -> ClassicFiles {
+        let files = entries.iter().map(|(p, n)| ((*p).to_owned(), n.iter().map(|n| (*n, 10)).collect()));
+        ClassicFiles { files: files.collect() }
+    }
+
+    #[test]
+    fn gaps_are_named() {
+        let name = BackupName::new("n").unwrap();
+        assert!(files(&[("a", &[0, 1, 2]), ("b", &[0])]).check_runs(&name).is_ok());
+        for bad in [&[0_u64, 2] as &[_], &[1]] {
+            let error = files(&[("a/t.ibd", bad)]).check_runs(&name).unwrap_err().to_string();
+            assert!(error.contains("a/t.ibd.0000000000000000000"), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_producers_last_file_goes_last() {
+        let all = files(&[("zz", &[0]), ("xtrabackup_tablespaces.lz4", &[0]), ("xtrabackup_info.lz4", &[0]), ("a", &[1, 0])]);
+        let keys: Vec<String> = all.in_order().map(|(key, _)| key.rsplit_once('.').unwrap().0.to_owned()).collect();
+        assert_eq!(keys, ["a", "a", "zz", "xtrabackup_info.lz4", "xtrabackup_tablespaces.lz4"]);
+    }
+
+    #[test]
+    fn selection_wants_names_that_are_there() {
+        let mut all = files(&[("a", &[0]), ("b", &[0])]);
+        assert!(all.clone().select(&["c".into()]).is_err());
+        all.select(&["b".into()]).unwrap();
+        assert_eq!(all, files(&[("b", &[0])]));
+    }
+}

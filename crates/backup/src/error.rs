@@ -1,0 +1,156 @@
+//! The one error of a command: its first cause, with stage, place and what to do next.
+
+use xb_pipeline::{PlanError, PutError, StreamError};
+use xb_reader::DecodeError;
+use xb_uploader::StoreError;
+
+use crate::manifest::ManifestError;
+use crate::names::NameError;
+
+/// Why a command failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BackupError {
+    /// The store refused or could not be reached.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The way up failed.
+    #[error(transparent)]
+    Put(#[from] PutError),
+    /// Settings that cannot work.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// A name that no backup may have.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// The manifest of a backup is damaged or of a later version.
+    #[error("{key}: {source}")]
+    Manifest {
+        /// Its key.
+        key: String,
+        /// What is wrong with it.
+        source: ManifestError,
+    },
+    /// There is a backup of that name.
+    #[error("a backup named {name} is there already{state}")]
+    Exists {
+        /// The name.
+        name: String,
+        /// What is known of it.
+        state: &'static str,
+    },
+    /// A run of that name is going on.
+    #[error("another run of {name} is going on: its claim {claim} was refreshed {seconds} s ago")]
+    Running {
+        /// The name.
+        name: String,
+        /// Key of its claim.
+        claim: String,
+        /// Age of the claim.
+        seconds: i64,
+    },
+    /// There is no backup of that name.
+    #[error("there is no complete backup named {name}{state}")]
+    NotThere {
+        /// The name.
+        name: String,
+        /// What is known of it.
+        state: &'static str,
+    },
+    /// The data objects are not what the manifest says, or not a stream.
+    #[error("backup {name} is damaged: {what}")]
+    Damaged {
+        /// The name.
+        name: String,
+        /// What was found, with the object.
+        what: String,
+    },
+    /// Files were asked for that are not in the backup, or cannot be had on their own.
+    #[error("{0}")]
+    Selection(String),
+    /// The producer could not be run or failed.
+    #[error("{program} {what}")]
+    Producer {
+        /// Its program.
+        program: String,
+        /// How it failed.
+        what: String,
+    },
+    /// The output could not be written.
+    #[error("cannot write {what}: {source}")]
+    Output {
+        /// Where to.
+        what: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The files could not be made.
+    #[error("restore to {target}: {what}")]
+    Restore {
+        /// The target folder.
+        target: String,
+        /// What went wrong, with file and offset.
+        what: String,
+    },
+    /// A signal asked us to stop.
+    #[error("interrupted by signal {0}")]
+    Interrupted(i32),
+    /// Something that cannot happen, did.
+    #[error("{0}; this is a bug")]
+    Bug(&'static str),
+    /// The system refused something that a run needs.
+    #[error("{what}: {source}")]
+    System {
+        /// What was wanted.
+        what: &'static str,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
+
+impl BackupError {
+    /// The stage of the pipeline that failed, in a word.
+    #[must_use]
+    pub fn stage(&self) -> &'static str {
+        match self {
+            Self::Store(error) => error.operation,
+            Self::Put(PutError::Read { .. }) => "read",
+            Self::Put(_) => "stream",
+            Self::Plan(_) | Self::Name(_) | Self::Selection(_) => "settings",
+            Self::Manifest { .. } | Self::Exists { .. } | Self::NotThere { .. } | Self::Running { .. } => "catalogue",
+            Self::Damaged { .. } => "check",
+            Self::Producer { .. } => "producer",
+            Self::Output { .. } => "output",
+            Self::Restore { .. } => "restore",
+            Self::Interrupted(_) => "interrupted",
+            Self::Bug(_) | Self::System { .. } => "run",
+        }
+    }
+
+    /// What the operator may do next.
+    #[must_use]
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Store(error) => error.hint(),
+            Self::Put(PutError::Stream(StreamError::NotWhole(_))) => Some(
+                "nothing was kept as a backup; look at the producer's own messages. For a stream of another program name its last file with --last-file=GLOB, or take the risk with --unsafe-any-end",
+            ),
+            Self::Put(PutError::Stream(StreamError::Unfinished(_))) => {
+                Some("nothing was kept as a backup; the producer stopped early: look at its own messages")
+            }
+            Self::Put(PutError::Stream(StreamError::Decode(DecodeError::Magic { .. }))) => {
+                Some("the input must be an xbstream: mariadb-backup and xtrabackup write one with --stream=xbstream, and only that may go to stdout")
+            }
+            Self::Put(PutError::Stream(_)) => Some("nothing was kept as a backup; take a new one"),
+            Self::Plan(_) => Some("raise --memory, or lower --chunk-size or the number of threads"),
+            Self::Exists { .. } => Some("take another name, or remove it first with `delete`"),
+            Self::Running { .. } => Some("wait for it, or take another name; a claim that is not refreshed for an hour is free again"),
+            Self::NotThere { .. } => Some("`list` shows what is there"),
+            Self::Damaged { .. } => Some("do not use what came out of it; take another backup"),
+            Self::Producer { .. } => Some("nothing was kept as a backup; look at the producer's own messages above"),
+            Self::Manifest { source: ManifestError::TooNew { .. }, .. } => None,
+            Self::Manifest { .. } => Some("the data objects may be whole; a copy of the manifest brings the backup back"),
+            _ => None,
+        }
+    }
+}

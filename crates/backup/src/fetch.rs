@@ -1,0 +1,120 @@
+//! Ranges of objects, fetched in parallel, given in order.
+
+use bytes::Bytes;
+use futures::StreamExt as _;
+use futures::stream::FuturesOrdered;
+use tokio::sync::mpsc;
+use xb_pipeline::{Budget, GetPlan, Permit, sums};
+use xb_uploader::{Store, StoreError};
+
+/// A range of one object to fetch.
+#[derive(Debug, Clone)]
+pub(crate) struct Range {
+    pub(crate) key: String,
+    pub(crate) start: u64,
+    pub(crate) len: u64,
+    /// Whether the object ends with it.
+    pub(crate) end: bool,
+}
+
+/// Cuts objects, given as key and size, into ranges of at most `range` bytes.
+pub(crate) fn ranges(objects: impl Iterator<Item = (String, u64)>, range: u64) -> impl Iterator<Item = Range> {
+    objects.flat_map(move |(key, size)| {
+        let count = size.div_ceil(range);
+        (0..count).map(move |n| {
+            let start = n * range;
+            Range { key: key.clone(), start, len: range.min(size - start), end: n + 1 == count }
+        })
+    })
+}
+
+/// What stands in front of a fetched range: `None` says that the fetch has failed.
+pub(crate) type Fetched = Option<Bytes>;
+
+/// Bytes that pay for themselves.
+struct Leased {
+    bytes: Bytes,
+    _permit: Permit,
+}
+
+impl AsRef<[u8]> for Leased {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// Fetches all ranges and sends them in order; `seen` learns of each, in order, with its
+/// CRC-64/NVME. Stops early without error when nobody takes them any more.
+///
+/// Memory is leased in output order, one lease at a time, so the range that is wanted next never
+/// waits behind one that is wanted later.
+///
+/// # Errors
+/// The first failure, after which `None` was sent.
+pub(crate) async fn fetch_all(
+    store: &Store,
+    plan: &GetPlan,
+    ranges: impl Iterator<Item = Range>,
+    to: mpsc::Sender<Fetched>,
+    mut seen: impl FnMut(&Range, u64),
+) -> Result<(), StoreError> {
+    let budget = Budget::new(plan.memory);
+    let mut waiting = ranges.peekable();
+    let mut running = FuturesOrdered::new();
+    loop {
+        let wanted = waiting.peek().filter(|_| running.len() < plan.parallel).map(|range| range.len);
+        tokio::select! {
+            biased;
+            permit = lease(&budget, wanted), if wanted.is_some() => {
+                if let Some(range) = waiting.next() {
+                    let store = store.clone();
+                    // A task of its own, so that it goes on while we wait for room downstream.
+                    running.push_back(tokio::spawn(async move {
+                        let bytes = store.get_range(&range.key, range.start..range.start + range.len).await?;
+                        let crc = sums::crc64(&bytes);
+                        Ok::<_, StoreError>((range, Bytes::from_owner(Leased { bytes, _permit: permit }), crc))
+                    }));
+                }
+            }
+            Some(done) = running.next(), if !running.is_empty() => {
+                let fetched = match done {
+                    Ok(fetched) => fetched,
+                    Err(_) => Err(StoreError::new("get", "", xb_uploader::StoreErrorKind::Rejected, "a download task panicked; this is a bug")),
+                };
+                match fetched {
+                    Ok((range, bytes, crc)) => {
+                        seen(&range, crc);
+                        if to.send(Some(bytes)).await.is_err() {
+                            return Ok(());
+                        }
+                    }
+                    Err(cause) => {
+                        let _ = to.send(None).await;
+                        return Err(cause);
+                    }
+                }
+            }
+            else => return Ok(()),
+        }
+    }
+}
+
+async fn lease(budget: &Budget, wanted: Option<u64>) -> Permit {
+    match wanted {
+        Some(bytes) => budget.lease_async(bytes).await,
+        None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_are_covered_without_gap_or_overlap() {
+        let objects = [("a", 10_u64), ("empty", 0), ("b", 6)].map(|(k, n)| (k.to_owned(), n));
+        let cut: Vec<_> = ranges(objects.into_iter(), 4).map(|r| (r.key, r.start, r.len, r.end)).collect();
+        let expected = [("a", 0, 4, false), ("a", 4, 4, false), ("a", 8, 2, true), ("b", 0, 4, false), ("b", 4, 2, true)];
+        assert_eq!(cut, expected.map(|(k, s, l, e)| (k.to_owned(), s, l, e)));
+    }
+}

@@ -1,0 +1,271 @@
+//! `get` and the first half of `restore`: a backup out of the store, as the stream it was made of.
+
+use bytes::Bytes;
+use tokio::sync::mpsc;
+use xb_frame::{FrameError, STREAM_HEADER_LEN};
+use xb_pipeline::{GetError, GetPlan, Observer, RelayError, RootDigest, object_key, relay, sums, unpack};
+
+use crate::classic::{ClassicFiles, list_classic};
+use crate::error::BackupError;
+use crate::fetch::{Range, fetch_all, ranges};
+use crate::manifest::{Layout, Manifest, PackedFacts, hex};
+use crate::names::{BackupName, RunId, run_folder};
+use crate::root::Root;
+use crate::stop::Stop;
+
+/// How a backup is fetched.
+#[derive(Debug, Clone)]
+pub struct GetRequest {
+    /// Its name.
+    pub name: BackupName,
+    /// Classic only: exact names of the files wanted; all when empty.
+    pub files: Vec<String>,
+    /// Budget for buffers in bytes.
+    pub memory: u64,
+    /// Worker threads.
+    pub threads: usize,
+    /// Requests at a time; the budget may allow fewer.
+    pub parallel: usize,
+}
+
+/// Takes the stream, in order. What it gets has passed its checksums, but only the end of the run
+/// says that the stream was whole.
+pub trait StreamSink: Send + 'static {
+    /// Takes the next bytes.
+    ///
+    /// # Errors
+    /// Why they cannot be taken; ends the run.
+    fn take(&mut self, bytes: Bytes) -> Result<(), BackupError>;
+}
+
+/// What a successful fetch did.
+#[derive(Debug, Clone)]
+pub struct GetReport {
+    /// Bytes of the stream.
+    pub stream_bytes: u64,
+    /// Data objects read.
+    pub objects: u64,
+    /// Bytes in them.
+    pub stored_bytes: u64,
+    /// Requests sent to the store, retries included; 0 for a folder.
+    pub requests: u64,
+    /// Tries that followed a failed one.
+    pub retries: u64,
+    /// The manifest, where there is one: a stock backup has none.
+    pub manifest: Option<Manifest>,
+}
+
+/// Where a backup's data objects are, in the order of the stream.
+enum Objects {
+    Packed(Manifest, PackedFacts, RunId),
+    Classic(Option<Manifest>, ClassicFiles),
+}
+
+/// Fetches a backup and hands its stream to `sink`, which comes back at the end.
+///
+/// # Errors
+/// The first cause. The sink may have got bytes by then.
+pub async fn get<S: StreamSink>(
+    root: &Root,
+    request: &GetRequest,
+    sink: S,
+    observer: &Observer,
+    stop: &mut Stop,
+) -> Result<(GetReport, S), BackupError> {
+    let plan = GetPlan::new(request.memory, request.threads, request.parallel)?;
+    let objects = find(root, request).await?;
+    let transfer = async {
+        match &objects {
+            Objects::Packed(manifest, packed, run) => get_packed(root, request, manifest, packed, *run, &plan, observer, sink).await,
+            Objects::Classic(_, files) => get_classic(root, request, files, &plan, observer, sink).await,
+        }
+    };
+    let (stream_bytes, sink) = tokio::select! {
+        done = transfer => done?,
+        signal = stop.asked() => return Err(BackupError::Interrupted(signal)),
+    };
+    let (count, stored_bytes, manifest) = match objects {
+        Objects::Packed(manifest, ..) => (manifest.objects, manifest.stored_bytes, Some(manifest)),
+        Objects::Classic(manifest, files) => (files.objects(), files.bytes(), manifest),
+    };
+    let traffic = root.store().traffic();
+    let report = GetReport { stream_bytes, objects: count, stored_bytes, requests: traffic.requests(), retries: traffic.retries(), manifest };
+    Ok((report, sink))
+}
+
+async fn find(root: &Root, request: &GetRequest) -> Result<Objects, BackupError> {
+    let name = &request.name;
+    match root.manifest(name).await? {
+        Some(manifest) if manifest.layout == Layout::Packed => {
+            if !request.files.is_empty() {
+                return Err(BackupError::Selection("single files can be had of classic backups only in this version; get the whole stream, or restore".into()));
+            }
+            let (Some(packed), Some(run)) = (manifest.packed.clone(), manifest.run_id()) else {
+                return Err(BackupError::Bug("a manifest that was checked lacks its parts"));
+            };
+            Ok(Objects::Packed(manifest, packed, run))
+        }
+        manifest => {
+            let mut files = list_classic(root, name).await?;
+            if let Some(manifest) = &manifest {
+                files.agree_with(name, manifest)?;
+            } else if files.is_empty() {
+                return Err(BackupError::NotThere { name: name.to_string(), state: crate::list::state_without_manifest(root, name).await? });
+            }
+            if !request.files.is_empty() {
+                files.select(&request.files)?;
+            }
+            files.check_runs(name)?;
+            Ok(Objects::Classic(manifest, files))
+        }
+    }
+}
+
+#[allow(clippy::too_many_arguments)]
+async fn get_packed<S: StreamSink>(
+    root: &Root,
+    request: &GetRequest,
+    manifest: &Manifest,
+    packed: &PackedFacts,
+    run: RunId,
+    plan: &GetPlan,
+    observer: &Observer,
+    mut sink: S,
+) -> Result<(u64, S), BackupError> {
+    let folder = root.key(&run_folder(&request.name, run));
+    let (count, chunk, total) = (manifest.objects, packed.chunk_size, manifest.stored_bytes);
+    let objects = (0..count).map(move |n| (format!("{folder}/{}", object_key(n)), chunk.min(total - n * chunk)));
+
+    let (to, mut from) = mpsc::channel(1);
+    let (consumer_plan, consumer_observer) = (*plan, observer.clone());
+    let consumer = tokio::task::spawn_blocking(move || {
+        let fetched = std::iter::from_fn(move || from.blocking_recv());
+        let summary = unpack(fetched, &consumer_plan, &consumer_observer, |bytes| sink.take(bytes));
+        (summary, sink)
+    });
+    let mut root_digest = ObjectDigest::default();
+    let fetched = fetch_all(root.store(), plan, ranges(objects, plan.range), to, |range, crc| root_digest.range(range, crc)).await;
+    let (summary, sink) = consumer.await.map_err(|_| BackupError::Bug("the pipeline's end was not seen"))?;
+    let name = &request.name;
+    let damaged = |what: String| BackupError::Damaged { name: name.to_string(), what };
+    let summary = match (fetched, summary) {
+        (_, Err(GetError::Sink(error))) => return Err(error),
+        (_, Err(GetError::Frame(error))) => {
+            let object = object_of(&error, chunk).map_or_else(String::new, |n| format!("object {}: ", object_key(n)));
+            return Err(damaged(format!("{object}{error}")));
+        }
+        (Err(error), _) => return Err(missing_is_damage(error, name)),
+        (_, Err(error)) => return Err(BackupError::System { what: "get", source: std::io::Error::other(error.to_string()) }),
+        (Ok(()), Ok(summary)) => summary,
+    };
+    if summary.id.0 != run.0 || summary.stream_len != total {
+        return Err(damaged("the objects hold another stream than the manifest says".into()));
+    }
+    let digest = hex(&root_digest.root.finish());
+    if digest != packed.root {
+        return Err(damaged(format!("the objects have the root digest {digest}, the manifest says {}", packed.root)));
+    }
+    if summary.end.plain_bytes != manifest.stream_bytes {
+        return Err(damaged(format!("the stream has {} bytes, the manifest says {}", summary.end.plain_bytes, manifest.stream_bytes)));
+    }
+    Ok((summary.end.plain_bytes, sink))
+}
+
+async fn get_classic<S: StreamSink>(
+    root: &Root,
+    request: &GetRequest,
+    files: &ClassicFiles,
+    plan: &GetPlan,
+    observer: &Observer,
+    mut sink: S,
+) -> Result<(u64, S), BackupError> {
+    let name = request.name.clone();
+    let folder = root.key(name.as_str());
+    let objects: Vec<(String, u64)> = files.in_order().map(|(key, size)| (format!("{folder}/{key}"), size)).collect();
+    let (to, mut from) = mpsc::channel(1);
+    let consumer_observer = observer.clone();
+    let mut borders = files.borders();
+    let consumer = tokio::task::spawn_blocking(move || {
+        let fetched = std::iter::from_fn(move || from.blocking_recv());
+        let scanned = relay(fetched, &consumer_observer, |head| borders.check(head), |bytes| sink.take(bytes));
+        (scanned, sink)
+    });
+    let fetched = fetch_all(root.store(), plan, ranges(objects.into_iter(), plan.range), to, |_, _| {}).await;
+    let (scanned, sink) = consumer.await.map_err(|_| BackupError::Bug("the pipeline's end was not seen"))?;
+    match (fetched, scanned) {
+        (_, Err(RelayError::Sink(error))) => Err(error),
+        (_, Err(RelayError::Stream(error))) => Err(BackupError::Damaged { name: name.to_string(), what: error.to_string() }),
+        (_, Err(RelayError::Refused(what))) => Err(BackupError::Damaged { name: name.to_string(), what }),
+        (Err(error), _) => Err(missing_is_damage(error, &name)),
+        (Ok(()), Ok(scanned)) => Ok((scanned.bytes, sink)),
+        (Ok(()), Err(_)) => Err(BackupError::Bug("the ranges stopped without a cause")),
+    }
+}
+
+/// An object of a complete backup that is not there is damage, and no wrong name.
+fn missing_is_damage(error: xb_uploader::StoreError, name: &BackupName) -> BackupError {
+    use xb_uploader::StoreErrorKind::{Damaged, NotFound};
+    match error.kind {
+        NotFound | Damaged => BackupError::Damaged { name: name.to_string(), what: error.to_string() },
+        _ => error.into(),
+    }
+}
+
+/// The object in which the place of `error` lies.
+fn object_of(error: &FrameError, chunk: u64) -> Option<u64> {
+    let place = error.place()?;
+    let position = match place.part {
+        xb_frame::Part::StreamHeader => place.position,
+        xb_frame::Part::Record => return None,
+        _ => place.position + STREAM_HEADER_LEN as u64,
+    };
+    position.checked_div(chunk)
+}
+
+/// Puts the sums of ranges together to those of objects and to the root digest.
+#[derive(Debug, Default)]
+struct ObjectDigest {
+    root: RootDigest,
+    len: u64,
+    crc: u64,
+}
+
+impl ObjectDigest {
+    fn range(&mut self, range: &Range, crc: u64) {
+        self.crc = sums::crc64_combine(self.crc, crc, range.len);
+        self.len += range.len;
+        if range.end {
+            self.root.object(self.len, self.crc);
+            self.len = 0;
+            self.crc = 0;
+        }
+    }
+}
+
+/// A sink that writes to a file or pipe.
+#[derive(Debug)]
+pub struct Output<W> {
+    to: W,
+    what: String,
+}
+
+impl<W: std::io::Write + Send + 'static> Output<W> {
+    /// Writes to `to`, which errors call `what`.
+    pub fn new(to: W, what: &str) -> Self {
+        Self { to, what: what.to_owned() }
+    }
+
+    /// Flushes what was taken.
+    ///
+    /// # Errors
+    /// [`BackupError::Output`].
+    pub fn finish(mut self) -> Result<(), BackupError> {
+        self.to.flush().map_err(|source| BackupError::Output { what: self.what, source })
+    }
+}
+
+impl<W: std::io::Write + Send + 'static> StreamSink for Output<W> {
+    fn take(&mut self, bytes: Bytes) -> Result<(), BackupError> {
+        self.to.write_all(&bytes).map_err(|source| BackupError::Output { what: self.what.clone(), source })
+    }
+}

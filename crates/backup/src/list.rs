@@ -1,0 +1,152 @@
+//! `list`: what is there, and what it is worth.
+
+use futures::stream::{self, StreamExt as _, TryStreamExt as _};
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::claim::{CLAIM, DEAD};
+use crate::error::BackupError;
+use crate::manifest::{Layout, Manifest};
+use crate::names::{BackupName, CATALOG, claims_folder};
+use crate::put::of_packed_run;
+use crate::root::Root;
+
+/// Manifests read at a time.
+const AT_ONCE: usize = 16;
+
+/// What a name in ROOT stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// It has a sound manifest: a backup.
+    Complete,
+    /// Its manifest is there and cannot be read: see `problem`.
+    Damaged,
+    /// A run is going on; not a backup yet.
+    Running,
+    /// A run left data behind and no manifest; not a backup.
+    Abandoned,
+    /// Objects as the stock tool writes them, without a manifest: nobody has proven them whole.
+    #[serde(rename = "stock, unproven")]
+    StockUnproven,
+}
+
+/// One line of a listing.
+#[derive(Debug, Clone, Serialize)]
+pub struct Listing {
+    /// Name of the backup.
+    pub name: String,
+    /// What it is worth.
+    pub state: State,
+    /// Its layout, where known.
+    pub layout: Option<Layout>,
+    /// When its run ended, UTC.
+    pub finished: Option<Timestamp>,
+    /// Bytes of the stream.
+    pub stream_bytes: Option<u64>,
+    /// Bytes in the store.
+    pub stored_bytes: Option<u64>,
+    /// Data objects.
+    pub objects: Option<u64>,
+    /// Files in the stream.
+    pub files: Option<u64>,
+    /// Version of the server it was taken of.
+    pub server_version: Option<String>,
+    /// Log sequence number it reaches.
+    pub to_lsn: Option<u64>,
+    /// What is wrong with it.
+    pub problem: Option<String>,
+}
+
+/// Lists all names below ROOT, in byte order.
+///
+/// # Errors
+/// [`BackupError::Store`] when ROOT cannot be listed. A damaged manifest is a line, not an error.
+pub async fn list(root: &Root) -> Result<Vec<Listing>, BackupError> {
+    let manifests = root.list_below(CATALOG).await?;
+    // Claims lie one folder down.
+    let names = manifests.into_iter().map(|listed| listed.key).filter(|key| !key.contains('/')).filter_map(|key| BackupName::new(&key).ok());
+    let mut listings: Vec<Listing> =
+        stream::iter(names).map(|name| async move { complete(root, &name).await }).buffered(AT_ONCE).try_collect().await?;
+    let folders = root.folders_below("").await?;
+    let unnamed = folders.into_iter().filter(|folder| folder != CATALOG && listings.iter().all(|l| l.name != *folder));
+    let others: Vec<Option<Listing>> =
+        stream::iter(unnamed).map(|folder| async move { incomplete(root, &folder).await }).buffered(AT_ONCE).try_collect().await?;
+    listings.extend(others.into_iter().flatten());
+    listings.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(listings)
+}
+
+async fn complete(root: &Root, name: &BackupName) -> Result<Listing, BackupError> {
+    let mut listing = empty(name.as_str(), State::Complete);
+    match root.manifest(name).await {
+        Ok(Some(manifest)) => describe(&mut listing, manifest),
+        // Deleted since the listing.
+        Ok(None) => listing.state = State::Abandoned,
+        Err(error @ BackupError::Manifest { .. }) => {
+            listing.state = State::Damaged;
+            listing.problem = Some(error.to_string());
+        }
+        Err(error) => return Err(error),
+    }
+    Ok(listing)
+}
+
+fn describe(listing: &mut Listing, manifest: Manifest) {
+    listing.layout = Some(manifest.layout);
+    listing.finished = Some(manifest.finished);
+    listing.stream_bytes = Some(manifest.stream_bytes);
+    listing.stored_bytes = Some(manifest.stored_bytes);
+    listing.objects = Some(manifest.objects);
+    listing.files = Some(manifest.files);
+    listing.server_version = manifest.source.server_version;
+    listing.to_lsn = manifest.source.to_lsn;
+}
+
+fn empty(name: &str, state: State) -> Listing {
+    Listing {
+        name: name.to_owned(),
+        state,
+        layout: None,
+        finished: None,
+        stream_bytes: None,
+        stored_bytes: None,
+        objects: None,
+        files: None,
+        server_version: None,
+        to_lsn: None,
+        problem: None,
+    }
+}
+
+/// A folder without a manifest.
+async fn incomplete(root: &Root, folder: &str) -> Result<Option<Listing>, BackupError> {
+    let Ok(name) = BackupName::new(folder) else { return Ok(None) };
+    let found = root.list_below(folder).await?;
+    let claims = root.list_below(&claims_folder(&name)).await?;
+    let bytes = found.iter().map(|l| l.size).sum();
+    let fresh = |modified: i64| Timestamp::now().as_second() - modified < DEAD;
+    let packed_claim = found.iter().filter(|l| of_packed_run(&l.key) && l.key.ends_with(&format!("/{CLAIM}"))).map(|l| l.modified).max();
+    let classic = found.iter().any(|l| !of_packed_run(&l.key));
+    let claim = packed_claim.max(claims.iter().map(|l| l.modified).max());
+    let state = match claim {
+        Some(modified) if fresh(modified) => State::Running,
+        None if classic => State::StockUnproven,
+        _ if found.is_empty() => return Ok(None),
+        _ => State::Abandoned,
+    };
+    let mut listing = empty(folder, state);
+    listing.layout = Some(if classic { Layout::Classic } else { Layout::Packed });
+    listing.stored_bytes = Some(bytes);
+    listing.objects = Some(found.iter().filter(|l| !l.key.ends_with(&format!("/{CLAIM}"))).count() as u64);
+    Ok(Some(listing))
+}
+
+/// Why a name without manifest and without classic objects is no backup.
+pub(crate) async fn state_without_manifest(root: &Root, name: &BackupName) -> Result<&'static str, BackupError> {
+    Ok(match incomplete(root, name.as_str()).await?.map(|l| l.state) {
+        Some(State::Running) => ": a run of that name is still going on",
+        Some(State::Abandoned) => ": a run of that name was abandoned half way",
+        _ => "",
+    })
+}

@@ -1,0 +1,173 @@
+//! Names of backups and the keys below which they live.
+//!
+//! | key | what |
+//! |---|---|
+//! | `ROOT/NAME/RUN/claim` | written first, refreshed while the run goes on |
+//! | `ROOT/NAME/RUN/NNNNNNNNN` | data objects of a packed backup |
+//! | `ROOT/NAME/PATH.NNNNNNNNNNNNNNNNNNNN` | data objects of a classic backup |
+//! | `ROOT/.xb-catalog/NAME` | the manifest, written last: the one commit point |
+//! | `ROOT/.xb-catalog/@claims/NAME/NNNNNN` | claim of a classic run, whose objects have no RUN |
+//!
+//! No key is a folder of another, so that folders and buckets take the same keys.
+
+use std::fmt;
+
+/// Folder of manifests below ROOT.
+pub const CATALOG: &str = ".xb-catalog";
+
+/// Name of a backup: the last component of its place.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BackupName(String);
+
+/// A name that no backup may have.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{name}` cannot be the name of a backup: {reason}")]
+pub struct NameError {
+    name: String,
+    reason: &'static str,
+}
+
+impl BackupName {
+    /// Longest name in bytes: beside it a suffix must fit into one path component.
+    pub const MAX_LEN: usize = 200;
+
+    /// Checks a name.
+    ///
+    /// # Errors
+    /// [`NameError`] when it is empty, too long, reserved, or has characters that not all stores take.
+    pub fn new(name: &str) -> Result<Self, NameError> {
+        let refuse = |reason| Err(NameError { name: name.to_owned(), reason });
+        match name {
+            "" => refuse("it is empty"),
+            "." | ".." => refuse("it is a folder's own name"),
+            "latest" => refuse("it stands for the newest backup"),
+            _ if name.len() > Self::MAX_LEN => refuse("it has more than 200 bytes"),
+            _ if name.starts_with('@') || name.starts_with(".xb") => refuse("names that begin with @ or .xb are ours"),
+            _ if !name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._@#$-".contains(&b)) => {
+                refuse("letters, digits and . _ @ # $ - are what all stores take")
+            }
+            _ => Ok(Self(name.to_owned())),
+        }
+    }
+
+    /// The name as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for BackupName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// 128 random bits that set one run apart from every other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RunId(pub [u8; 16]);
+
+impl RunId {
+    /// A new one.
+    ///
+    /// # Errors
+    /// When the system has no randomness to give.
+    pub fn random() -> Result<Self, getrandom::Error> {
+        let mut bytes = [0; 16];
+        getrandom::fill(&mut bytes)?;
+        Ok(Self(bytes))
+    }
+
+    /// Reads the 32 lower-case hexadecimal digits that [`fmt::Display`] writes.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        if text.len() != 32 || !text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b)) {
+            return None;
+        }
+        let mut bytes = [0; 16];
+        for (byte, digits) in bytes.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
+            *byte = u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
+        }
+        Some(Self(bytes))
+    }
+}
+
+impl fmt::Display for RunId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// Key of the manifest of `name`, below ROOT.
+#[must_use]
+pub fn manifest_key(name: &BackupName) -> String {
+    format!("{CATALOG}/{name}")
+}
+
+/// Folder of a packed run, below ROOT.
+#[must_use]
+pub fn run_folder(name: &BackupName, run: RunId) -> String {
+    format!("{name}/{run}")
+}
+
+/// Folder of the claims of classic runs of `name`, below ROOT.
+#[must_use]
+pub(crate) fn claims_folder(name: &BackupName) -> String {
+    format!("{CATALOG}/@claims/{name}")
+}
+
+/// Key of object `number` of the file `path` in a classic backup, below the backup's folder.
+#[must_use]
+pub(crate) fn classic_key(path: &str, number: u64) -> String {
+    format!("{path}.{number:020}")
+}
+
+/// Takes a classic key, below the backup's folder, apart into path and number.
+#[must_use]
+pub(crate) fn parse_classic_key(key: &str) -> Option<(&str, u64)> {
+    let (path, digits) = key.split_at_checked(key.len().checked_sub(20)?)?;
+    let path = path.strip_suffix('.')?;
+    if path.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    Some((path, digits.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn names_that_would_get_in_the_way_are_refused() {
+        for good in ["n", "nightly-2026.11.21_03", "shop@03", "a#b$c", ".hidden"] {
+            assert!(BackupName::new(good).is_ok(), "{good}");
+        }
+        for bad in ["", ".", "..", "latest", "@2026", ".xb-catalog", "a/b", "a b", "a:b", "ä", &"n".repeat(201)] {
+            assert!(BackupName::new(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn classic_keys_are_taken_apart_at_the_last_dot() {
+        assert_eq!(parse_classic_key("a/b.ibd.00000000000000000012"), Some(("a/b.ibd", 12)));
+        for bad in ["", "x", ".00000000000000000001", "a/b.0000000000000000001", "a.0000000000000000000x", "a.99999999999999999999"] {
+            assert_eq!(parse_classic_key(bad), None, "{bad}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn keys_and_run_ids_come_back(path in "[a-z./]{1,40}", number: u64, run: [u8; 16]) {
+            let key = classic_key(&path, number);
+            prop_assert_eq!(parse_classic_key(&key), Some((path.as_str(), number)));
+            prop_assert_eq!(RunId::parse(&RunId(run).to_string()), Some(RunId(run)));
+        }
+
+        #[test]
+        fn arbitrary_keys_do_not_panic(key in ".*") {
+            let _ = parse_classic_key(&key);
+            let _ = RunId::parse(&key);
+        }
+    }
+}

@@ -1,0 +1,369 @@
+//! `put` and `backup`: a stream into the store, and the manifest when all of it is proven.
+
+use std::io::Read;
+use std::process::ChildStdout;
+
+use jiff::Timestamp;
+use tokio::sync::mpsc;
+use xb_frame::{StreamHeader, StreamId};
+use xb_pipeline::{
+    Budget, Closed, Cutting, EndProof, EndRule, Laid, Observer, Part, PartLimits, Put, PutError, PutPlan, PutSettings, Putting, start_put,
+};
+use xb_reader::Dialect;
+use xb_uploader::{MAX_PART, MAX_PARTS, MIN_PART, PartData, PartSender, Uploaded};
+
+use crate::claim::{CLAIM, Claim};
+use crate::error::BackupError;
+use crate::facts::Facts;
+use crate::manifest::{End, FORMAT, Layout, Manifest, PackedFacts, Producer as ProducerFacts, hex};
+use crate::md5::Md5List;
+use crate::names::{BackupName, RunId, claims_folder, run_folder};
+use crate::producer::Producer;
+use crate::root::Root;
+use crate::stop::Stop;
+
+/// What is to be put, and how.
+#[derive(Debug, Clone)]
+pub struct PutRequest {
+    /// Name of the backup.
+    pub name: BackupName,
+    /// Layout in the store.
+    pub layout: Layout,
+    /// Size of packed objects in bytes.
+    pub chunk_size: u64,
+    /// Budget for buffers in bytes.
+    pub memory: u64,
+    /// Worker threads.
+    pub threads: usize,
+    /// Requests at a time; the budget may allow fewer.
+    pub parallel: usize,
+    /// When the stream counts as whole.
+    pub rule: EndRule,
+    /// How to read the letter `S`.
+    pub dialect: Dialect,
+    /// Also write the stock list of MD5 sums (classic only).
+    pub md5: bool,
+    /// Program and version for the manifest.
+    pub tool: String,
+}
+
+/// What a successful run did.
+#[derive(Debug, Clone)]
+pub struct PutReport {
+    /// The manifest as committed.
+    pub manifest: Manifest,
+    /// Requests sent to the store, retries included; 0 for a folder.
+    pub requests: u64,
+    /// Tries that followed a failed one.
+    pub retries: u64,
+    /// Sizes and numbers of things at a time.
+    pub plan: PutPlan,
+}
+
+/// Puts what `source` gives. The backup exists if and only if this returns `Ok`.
+///
+/// On any failure nothing of the run is left behind, as far as the store lets us.
+///
+/// # Errors
+/// The first cause. A stalled `source` may still be blocked in a thread of ours then.
+pub async fn put(
+    root: &Root,
+    request: &PutRequest,
+    source: impl Read + Send + 'static,
+    observer: &Observer,
+    stop: &mut Stop,
+) -> Result<PutReport, BackupError> {
+    run(root, request, source, None, observer, stop).await
+}
+
+/// Puts what `producer` writes, and demands that it exits with status 0.
+///
+/// # Errors
+/// As [`put`]; the producer has ended in any case.
+pub async fn backup(
+    root: &Root,
+    request: &PutRequest,
+    (mut producer, stdout): (Producer, ChildStdout),
+    observer: &Observer,
+    stop: &mut Stop,
+) -> Result<PutReport, BackupError> {
+    let outcome = run(root, request, stdout, Some(&mut producer), observer, stop).await;
+    if let Err(error) = &outcome {
+        let signal = if let BackupError::Interrupted(signal) = error { *signal } else { rustix::process::Signal::TERM.as_raw() };
+        producer.end(signal);
+    }
+    outcome
+}
+
+async fn run(
+    root: &Root,
+    request: &PutRequest,
+    source: impl Read + Send + 'static,
+    producer: Option<&mut Producer>,
+    observer: &Observer,
+    stop: &mut Stop,
+) -> Result<PutReport, BackupError> {
+    let started = Timestamp::now();
+    let plan = plan(request)?;
+    if let Some(manifest) = root.manifest(&request.name).await? {
+        let state = if manifest.layout == Layout::Packed { "" } else { " (classic layout)" };
+        return Err(BackupError::Exists { name: request.name.to_string(), state });
+    }
+    let run = RunId::random().map_err(|error| BackupError::System { what: "randomness for the run", source: std::io::Error::other(error) })?;
+    let place = Place::claim(root, request, run).await?;
+    let outcome = place.fill(root, request, plan, source, producer, observer, stop, started).await;
+    if outcome.is_err() {
+        // Whatever comes of it, the cause is known already; what stays is abandoned, not a backup.
+        let _ = place.clean_up(root, request).await;
+    }
+    outcome
+}
+
+/// Sizes and numbers of things at a time for a request.
+///
+/// # Errors
+/// [`BackupError::Plan`] when the settings cannot work.
+pub fn plan(request: &PutRequest) -> Result<PutPlan, BackupError> {
+    let limits = PartLimits { min: MIN_PART, max: MAX_PART, count: MAX_PARTS };
+    Ok(PutPlan::new(request.memory, request.chunk_size, request.threads, request.parallel, limits)?)
+}
+
+/// Where the objects of a run go, claimed for it.
+struct Place {
+    run: RunId,
+    /// Folder of the objects, below ROOT.
+    folder: String,
+    claim: Claim,
+}
+
+impl Place {
+    async fn claim(root: &Root, request: &PutRequest, run: RunId) -> Result<Self, BackupError> {
+        let name = &request.name;
+        match request.layout {
+            Layout::Packed => {
+                let folder = run_folder(name, run);
+                let claim = Claim::packed(root, name, run).await?;
+                let place = Self { run, folder, claim };
+                // A stock backup of this name would be hidden by our manifest.
+                if stock_objects(root, name).await? {
+                    let _ = place.clean_up(root, request).await;
+                    return Err(BackupError::Exists { name: name.to_string(), state: " (stock, unproven)" });
+                }
+                Ok(place)
+            }
+            Layout::Classic => {
+                let (claim, taken_over) = Claim::classic(root, name, run).await?;
+                let place = Self { run, folder: name.to_string(), claim };
+                let refused = |state| BackupError::Exists { name: name.to_string(), state };
+                // Only now: a run that has finished meanwhile wrote its manifest before it gave up its claim.
+                if root.manifest(name).await?.is_some() {
+                    place.give_up_claim(root).await;
+                    return Err(refused(""));
+                }
+                if stock_objects(root, name).await? {
+                    if !taken_over {
+                        place.give_up_claim(root).await;
+                        return Err(refused(" (stock, unproven)"));
+                    }
+                    // All of it is the dead run's: it began in an empty folder.
+                    root.remove_below(name.as_str()).await?;
+                }
+                Ok(place)
+            }
+        }
+    }
+
+    async fn give_up_claim(&self, root: &Root) {
+        let _ = root.store().delete(self.claim.key()).await;
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    async fn fill(
+        &self,
+        root: &Root,
+        request: &PutRequest,
+        plan: PutPlan,
+        source: impl Read + Send + 'static,
+        producer: Option<&mut Producer>,
+        observer: &Observer,
+        stop: &mut Stop,
+        started: Timestamp,
+    ) -> Result<PutReport, BackupError> {
+        let cutting = match request.layout {
+            Layout::Packed => Cutting::Packed(StreamHeader::new(StreamId(self.run.0))),
+            Layout::Classic => Cutting::Classic,
+        };
+        let budget = Budget::new(plan.memory);
+        let (parts, arriving) = mpsc::channel(1);
+        let sink = move |part: Part| parts.blocking_send(part).map_err(|_| Closed);
+        let settings = PutSettings { plan, cutting, rule: request.rule.clone(), dialect: request.dialect };
+        let putting = start_put(source, settings, &budget, observer, sink)
+            .map_err(|source| BackupError::System { what: "cannot start a thread", source })?;
+        let mut md5 = request.md5.then(Md5List::new);
+        let mut sender = PartSender::new(root.store().clone(), plan.parallel);
+        let sent = self.send_all(root, arriving, &mut sender, md5.as_mut(), putting, observer, stop).await;
+        let (put, uploaded) = match sent {
+            Ok(sent) => sent,
+            Err(cause) => {
+                sender.abort().await;
+                return Err(cause);
+            }
+        };
+        if let Some(list) = md5 {
+            let key = root.key(&format!("{}.md5", request.name));
+            root.store().put(&key, list.finish().into()).await?;
+        }
+        let producer = match producer {
+            None => None,
+            Some(producer) => {
+                // Its output has ended; what is left is its verdict.
+                let pid_seen = tokio::task::block_in_place(|| producer.wait());
+                pid_seen?;
+                Some(ProducerFacts { program: producer.program().to_owned(), exit: 0 })
+            }
+        };
+        let manifest = self.manifest(request, &put, uploaded, producer, started)?;
+        if request.layout == Layout::Classic && !self.claim.still_ours(root, &request.name).await? {
+            return Err(BackupError::Exists { name: request.name.to_string(), state: ": another run took over" });
+        }
+        root.commit(&request.name, &manifest).await?;
+        if request.layout == Layout::Classic {
+            self.give_up_claim(root).await;
+        }
+        let traffic = root.store().traffic();
+        Ok(PutReport { manifest, requests: traffic.requests(), retries: traffic.retries(), plan })
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    async fn send_all(
+        &self,
+        root: &Root,
+        mut arriving: mpsc::Receiver<Part>,
+        sender: &mut PartSender,
+        mut md5: Option<&mut Md5List>,
+        putting: Putting,
+        observer: &Observer,
+        stop: &mut Stop,
+    ) -> Result<(Put, Uploaded), BackupError> {
+        let folder = root.key(&self.folder);
+        let mut counted = 0;
+        let upload = async {
+            while let Some(part) = arriving.recv().await {
+                if let Some(list) = md5.as_deref_mut() {
+                    list.part(&part);
+                }
+                let key = format!("{folder}/{}", part.object).into();
+                sender.send(PartData { key, index: part.index, payload: part.payload, end: part.end }).await?;
+                let bytes = sender.uploaded().bytes;
+                observer.add_stored(bytes - counted);
+                counted = bytes;
+            }
+            // The cutting side has ended; whether well or not, it says itself.
+            let put = tokio::task::spawn_blocking(move || putting.join())
+                .await
+                .map_err(|_| BackupError::Bug("the pipeline's end was not seen"))??;
+            let uploaded = sender.finish().await?;
+            observer.add_stored(uploaded.bytes - counted);
+            Ok::<_, BackupError>((put, uploaded))
+        };
+        let (put, uploaded) = tokio::select! {
+            done = upload => done?,
+            signal = stop.asked() => return Err(BackupError::Interrupted(signal)),
+        };
+        let (objects, bytes) = match &put.laid {
+            Laid::Packed { packed, .. } => (packed.objects, packed.bytes),
+            Laid::Classic(cut) => (cut.objects, cut.bytes),
+        };
+        // Two independent counts, one on each side of the store's answers.
+        if (uploaded.objects, uploaded.bytes) != (objects, bytes) {
+            return Err(BackupError::Bug("objects acknowledged and objects cut differ"));
+        }
+        Ok((put, uploaded))
+    }
+
+    fn manifest(
+        &self,
+        request: &PutRequest,
+        put: &Put,
+        uploaded: Uploaded,
+        producer: Option<ProducerFacts>,
+        started: Timestamp,
+    ) -> Result<Manifest, BackupError> {
+        let packed = match &put.laid {
+            Laid::Classic(_) => None,
+            Laid::Packed { summary, packed } => Some(PackedFacts {
+                chunk_size: request.chunk_size,
+                root: hex(&packed.root),
+                index_position: summary.end.last_index.map_or(0, |place| place.position),
+                index_len: summary.end.last_index.map_or(0, |place| place.len.into()),
+                codecs: vec!["none".to_owned()],
+            }),
+        };
+        Ok(Manifest {
+            format: FORMAT,
+            layout: request.layout,
+            name: request.name.to_string(),
+            run: self.run.to_string(),
+            tool: request.tool.clone(),
+            started,
+            finished: Timestamp::now(),
+            objects: uploaded.objects,
+            stored_bytes: uploaded.bytes,
+            stream_bytes: put.scanned.bytes,
+            files: put.scanned.files,
+            packed,
+            end: match &put.scanned.proof {
+                EndProof::LastFile(name) => End::LastFile { name: name.clone() },
+                EndProof::Unproven => End::Any,
+            },
+            producer,
+            source: Facts::from_files(&put.scanned.described),
+        })
+    }
+
+    /// Removes what the failed run has written.
+    async fn clean_up(&self, root: &Root, request: &PutRequest) -> Result<(), BackupError> {
+        match request.layout {
+            // The claim lies in the same folder.
+            Layout::Packed => drop(root.remove_below(&self.folder).await?),
+            Layout::Classic => {
+                // Another run that took over has made the folder its own.
+                if !self.claim.still_ours(root, &request.name).await? {
+                    return Ok(());
+                }
+                remove_classic_objects(root, &request.name).await?;
+                root.store().delete(&root.key(&format!("{}.md5", request.name))).await?;
+                // Claims of dead runs before us went with their objects.
+                root.remove_below(&claims_folder(&request.name)).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a key below a backup's folder belongs to a packed run.
+pub(crate) fn of_packed_run(key: &str) -> bool {
+    key.split_once('/').is_some_and(|(run, rest)| {
+        RunId::parse(run).is_some() && (rest == CLAIM || (rest.len() == 9 && rest.bytes().all(|b| b.is_ascii_digit())))
+    })
+}
+
+async fn stock_objects(root: &Root, name: &BackupName) -> Result<bool, BackupError> {
+    Ok(root.list_below(name.as_str()).await?.iter().any(|listed| !of_packed_run(&listed.key)))
+}
+
+/// Removes the classic objects of `name`, and leaves packed runs alone.
+pub(crate) async fn remove_classic_objects(root: &Root, name: &BackupName) -> Result<u64, BackupError> {
+    let found = root.list_below(name.as_str()).await?;
+    let keys: Vec<String> =
+        found.into_iter().filter(|l| !of_packed_run(&l.key)).map(|l| root.key(&format!("{name}/{}", l.key))).collect();
+    let count = keys.len() as u64;
+    root.store().delete_all(keys).await?;
+    Ok(count)
+}
+
+impl From<Closed> for BackupError {
+    fn from(closed: Closed) -> Self {
+        Self::Put(PutError::Closed(closed))
+    }
+}

@@ -1,0 +1,99 @@
+//! ROOT: the place where backups and their catalogue live.
+
+use bytes::Bytes;
+use xb_uploader::{Listed, Location, Policy, S3Settings, Store, StoreErrorKind};
+
+use crate::error::BackupError;
+use crate::manifest::{Manifest, ManifestError};
+use crate::names::{BackupName, manifest_key};
+
+/// A store and the prefix in it below which everything of ours lies. Clones are cheap.
+#[derive(Debug, Clone)]
+pub struct Root {
+    store: Store,
+    prefix: String,
+}
+
+impl Root {
+    /// Opens the store that `location` lies in; a folder is made when `create` is set.
+    ///
+    /// # Errors
+    /// [`BackupError::Store`] when the settings cannot work.
+    pub fn open(location: &Location, s3: &S3Settings, policy: Policy, create: bool) -> Result<Self, BackupError> {
+        let (store, prefix) = xb_uploader::open(location, s3, policy, create)?;
+        Ok(Self { store, prefix })
+    }
+
+    /// The store itself.
+    #[must_use]
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// The whole key of something below ROOT.
+    #[must_use]
+    pub fn key(&self, below: &str) -> String {
+        format!("{}{below}", self.prefix)
+    }
+
+    /// Everything in the folder `below`, with keys that count from that folder.
+    pub(crate) async fn list_below(&self, below: &str) -> Result<Vec<Listed>, BackupError> {
+        let folder = self.key(below);
+        let skip = folder.len() + 1;
+        let mut found = self.store.list(&folder).await?;
+        found.retain_mut(|listed| match listed.key.get(skip..) {
+            Some(rest) if !rest.is_empty() => {
+                listed.key = rest.to_owned();
+                true
+            }
+            _ => false,
+        });
+        Ok(found)
+    }
+
+    /// The folders directly below `below`.
+    pub(crate) async fn folders_below(&self, below: &str) -> Result<Vec<String>, BackupError> {
+        let folder = self.key(below);
+        Ok(self.store.folders(folder.trim_end_matches('/')).await?)
+    }
+
+    /// Removes everything in the folder `below`.
+    pub(crate) async fn remove_below(&self, below: &str) -> Result<u64, BackupError> {
+        let found = self.list_below(below).await?;
+        let count = found.len() as u64;
+        let keys = found.into_iter().map(|listed| self.key(&format!("{below}/{}", listed.key))).collect();
+        self.store.delete_all(keys).await?;
+        Ok(count)
+    }
+
+    /// The manifest of `name`, or `None` when there is no such backup of ours.
+    ///
+    /// # Errors
+    /// [`BackupError::Manifest`] when it is damaged, [`BackupError::Store`] when it cannot be read.
+    pub async fn manifest(&self, name: &BackupName) -> Result<Option<Manifest>, BackupError> {
+        let key = self.key(&manifest_key(name));
+        let bytes = match self.store.get(&key).await {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind == StoreErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let manifest = Manifest::decode(&bytes).map_err(|source| BackupError::Manifest { key: key.clone(), source })?;
+        if manifest.name != name.as_str() {
+            let source = ManifestError::Inconsistent { reason: "it belongs to a backup of another name" };
+            return Err(BackupError::Manifest { key, source });
+        }
+        Ok(Some(manifest))
+    }
+
+    /// Writes the manifest: from here on the backup exists.
+    pub(crate) async fn commit(&self, name: &BackupName, manifest: &Manifest) -> Result<(), BackupError> {
+        let key = self.key(&manifest_key(name));
+        let bytes = manifest.encode().map_err(|source| BackupError::Manifest { key: key.clone(), source })?;
+        match self.store.create(&key, Bytes::from(bytes)).await {
+            Err(error) if error.kind == StoreErrorKind::AlreadyExists => {
+                Err(BackupError::Exists { name: name.to_string(), state: ": another run was faster" })
+            }
+            other => Ok(other?),
+        }
+    }
+}

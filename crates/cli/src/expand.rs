@@ -1,0 +1,591 @@
+//! The whole way of the arguments, from the system to clap.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::path::PathBuf;
+use std::slice::Iter;
+
+use clap::{Arg, ArgAction, Command};
+use thiserror::Error;
+
+use crate::argv::{Item, OptionTable, Said, next_items, said, words};
+use crate::option_file::{FileOption, OptionFileError, Places, Wanted, load};
+
+const DEFAULTS_FILE: &str = "defaults-file";
+const DEFAULTS_EXTRA_FILE: &str = "defaults-extra-file";
+const DEFAULTS_GROUP_SUFFIX: &str = "defaults-group-suffix";
+const NO_DEFAULTS: &str = "no-defaults";
+
+/// Why arguments were refused before clap saw them. Values are never quoted.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum UsageError {
+    /// An option about option files behind other words, where MySQL's tools do not take it.
+    #[error("--{option} must stand before all other options")]
+    DefaultsNotFirst {
+        /// The option, without dashes.
+        option: String,
+    },
+    /// An option file could not be taken.
+    #[error(transparent)]
+    OptionFile(#[from] OptionFileError),
+    /// An option file has an option that no command knows.
+    #[error("unknown option {key} in {} line {line}", file.display())]
+    UnknownOption {
+        /// The option as it is written there.
+        key: String,
+        /// The file.
+        file: PathBuf,
+        /// The line, from 1.
+        line: usize,
+    },
+    /// An option in an option file has no value, but needs one.
+    #[error("option {key} in {} line {line} needs a value", file.display())]
+    NoValue {
+        /// The option as it is written there.
+        key: String,
+        /// The file.
+        file: PathBuf,
+        /// The line, from 1.
+        line: usize,
+    },
+    /// A switch in an option file has a value that is no switch's.
+    #[error("option {key} in {} line {line} takes only 0, 1, on, off, true or false", file.display())]
+    BadSwitch {
+        /// The option as it is written there.
+        key: String,
+        /// The file.
+        file: PathBuf,
+        /// The line, from 1.
+        line: usize,
+    },
+    /// A shortened name in an option file fits several options.
+    #[error("option {key} in {} line {line} fits more than one option", file.display())]
+    Ambiguous {
+        /// The option as it is written there.
+        key: String,
+        /// The file.
+        file: PathBuf,
+        /// The line, from 1.
+        line: usize,
+    },
+}
+
+/// Arguments for clap. `Debug` shows no argument, since they hold secrets.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Expanded {
+    /// `argv[0]`, the subcommand, the options of the files, then the user's own.
+    pub args: Vec<OsString>,
+    /// What to tell the user once there is a log.
+    pub warnings: Vec<String>,
+}
+
+impl fmt::Debug for Expanded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Expanded")
+            .field("args", &self.args.len())
+            .field("warnings", &self.warnings)
+            .finish()
+    }
+}
+
+/// Rewrites arguments as MySQL's tools take them into arguments for `command`.
+///
+/// `argv` starts with `argv[0]`. `command` should have gone through
+/// [`mysql_style`](crate::mysql_style), which lets later values win.
+///
+/// - The subcommand, the first word that is no option, is moved to the front, so that options
+///   may stand before it: `xbcloud --storage=s3 put NAME`.
+/// - `--defaults-file=`, `--defaults-extra-file=`, `--defaults-group-suffix=` and
+///   `--no-defaults` are taken at the front, or right after a subcommand at the front. Then the
+///   `groups` of the option files are read from `places` and put before the user's arguments.
+///   Options there that belong only to other subcommands are passed over. With no `groups`
+///   there are no option files and no such options.
+/// - `_` equals `-` in names; unique prefixes of long names; `--skip-NAME`, `--disable-NAME`,
+///   `--enable-NAME` and `--NAME=0|1|on|off|true|false` for switches, the last one wins;
+///   `-t4`; `-?`; `--loose-NAME` may be unknown.
+/// - An option whose value is optional takes it only after `=`, or glued to its letter.
+///   (Declare it with `num_args(0..=1)`, `require_equals(true)` and a `default_missing_value`;
+///   a switch that is on by default likewise, with a boolish value.)
+/// - Nothing after `--` is touched.
+///
+/// One name should mean the same kind of option in all subcommands. Options with more than one
+/// value at a time are not known here.
+///
+/// # Errors
+/// [`UsageError`], by kind. What is wrong with the user's own options is left for clap to say.
+pub fn expand(
+    command: &Command,
+    groups: &[&str],
+    argv: &[OsString],
+    places: &Places,
+) -> Result<Expanded, UsageError> {
+    let mut command = command.clone();
+    // Settles what derives from other settings: value counts, help, globals in subcommands.
+    command.build();
+    let defaults = if groups.is_empty() { Vec::new() } else { defaults_args(None) };
+    let known = table_of(&command, true, &[]);
+    let everything = table_of(&command, true, &defaults);
+
+    let (argv0, rest) = match argv.split_first() {
+        Some((argv0, rest)) => (Some(argv0), rest),
+        None => (None, argv),
+    };
+    let mut rest = rest.iter();
+    let mut subcommand = leading_subcommand(&command, &mut rest);
+    let wanted = leading_defaults(&mut rest, &everything);
+    let mut rest = rest.as_slice().to_vec();
+    if subcommand.is_none()
+        && let Some(at) = subcommand_at(&command, &rest, &everything)
+    {
+        subcommand = Some(rest.remove(at));
+    }
+
+    let scope = subcommand.as_ref().and_then(|name| command.find_subcommand(name));
+    let scope = match scope {
+        Some(scope) => table_of(scope, true, &defaults),
+        None => table_of(&command, false, &defaults),
+    };
+    let own = all_items(&rest, &scope);
+    let loaded = load(places, &wanted, groups)?;
+    let mut expanded = Expanded { args: Vec::new(), warnings: loaded.warnings };
+    let mut items = Vec::new();
+    for option in loaded.options {
+        items.extend(file_item(option, &known, &scope, &mut expanded.warnings)?);
+    }
+    for item in &own {
+        match item {
+            Item::On(key) | Item::Value(key, _) if is_default(key, &defaults) => {
+                return Err(UsageError::DefaultsNotFirst { option: key.clone() });
+            }
+            Item::Loose(name) => {
+                expanded.warnings.push(format!("unknown option --loose-{name} is ignored"));
+            }
+            _ => {}
+        }
+    }
+    items.extend(own);
+
+    expanded.args.extend(argv0.cloned());
+    expanded.args.extend(subcommand);
+    expanded.args.extend(words(&items));
+    Ok(expanded)
+}
+
+/// The options about option files, for clap's help; [`expand`] takes them out of the arguments.
+/// `short` is the letter of `--defaults-file`, which stock `xbcloud` calls `-c`.
+pub fn defaults_args(short: Option<char>) -> Vec<Arg> {
+    let with_value = |name: &'static str, value: &'static str, help: &'static str| {
+        Arg::new(name).long(name).value_name(value).help(help)
+    };
+    let mut file = with_value(DEFAULTS_FILE, "FILE", "Read options from this file only");
+    if let Some(short) = short {
+        file = file.short(short);
+    }
+    vec![
+        file,
+        with_value(DEFAULTS_EXTRA_FILE, "FILE", "Read this option file, too"),
+        with_value(DEFAULTS_GROUP_SUFFIX, "SUFFIX", "Read groups with this suffix, too"),
+        Arg::new(NO_DEFAULTS)
+            .long(NO_DEFAULTS)
+            .action(ArgAction::SetTrue)
+            .help("Read no option file"),
+    ]
+}
+
+fn is_default(key: &str, defaults: &[Arg]) -> bool {
+    defaults.iter().any(|arg| arg.get_id() == key)
+}
+
+fn table_of(command: &Command, with_subcommands: bool, extra: &[Arg]) -> OptionTable {
+    fn add(table: &mut OptionTable, command: &Command) {
+        table.add_command(command);
+        command.get_subcommands().for_each(|subcommand| add(table, subcommand));
+    }
+    let mut table = OptionTable::default();
+    if with_subcommands {
+        add(&mut table, command);
+    } else {
+        table.add_command(command);
+    }
+    extra.iter().for_each(|arg| table.add_arg(arg));
+    table
+}
+
+fn leading_subcommand(command: &Command, rest: &mut Iter<'_, OsString>) -> Option<OsString> {
+    let word = rest.as_slice().first().filter(|word| command.find_subcommand(word).is_some())?;
+    rest.next();
+    Some(word.clone())
+}
+
+/// Takes the options about option files from the front.
+fn leading_defaults(rest: &mut Iter<'_, OsString>, table: &OptionTable) -> Wanted {
+    let mut wanted = Wanted::default();
+    loop {
+        let mut ahead = rest.clone();
+        match next_items(&mut ahead, table).as_slice() {
+            [Item::On(key)] if key == NO_DEFAULTS => wanted.none = true,
+            [Item::Value(key, value)] => match key.as_str() {
+                DEFAULTS_FILE => wanted.only = Some(value.into()),
+                DEFAULTS_EXTRA_FILE => wanted.extra = Some(value.into()),
+                DEFAULTS_GROUP_SUFFIX => {
+                    wanted.group_suffix = Some(value.to_string_lossy().into_owned());
+                }
+                _ => return wanted,
+            },
+            _ => return wanted,
+        }
+        *rest = ahead;
+    }
+}
+
+/// Where the first word that is no option stands, if that is a subcommand.
+fn subcommand_at(command: &Command, rest: &[OsString], table: &OptionTable) -> Option<usize> {
+    let mut ahead = rest.iter();
+    loop {
+        let at = rest.len() - ahead.len();
+        match next_items(&mut ahead, table).as_slice() {
+            [] | [Item::EndOfOptions] => return None,
+            [Item::Word(word)] => return command.find_subcommand(word).map(|_| at),
+            _ => {}
+        }
+    }
+}
+
+fn all_items(rest: &[OsString], table: &OptionTable) -> Vec<Item> {
+    let mut rest = rest.iter();
+    let mut items = Vec::new();
+    while rest.len() > 0 && items.last() != Some(&Item::EndOfOptions) {
+        items.extend(next_items(&mut rest, table));
+    }
+    items.extend(rest.cloned().map(Item::Word));
+    items
+}
+
+/// What an option of a file says here: nothing when it is for other subcommands only.
+fn file_item(
+    option: FileOption,
+    known: &OptionTable,
+    scope: &OptionTable,
+    warnings: &mut Vec<String>,
+) -> Result<Option<Item>, UsageError> {
+    let said = said(&option.key, option.value.as_deref(), known);
+    let FileOption { key, file, line, .. } = option;
+    match said {
+        Said::Item(item) => {
+            let here = match &item {
+                Item::On(key) | Item::Off(key) | Item::Value(key, _) => scope.has(key),
+                _ => false,
+            };
+            Ok(here.then_some(item))
+        }
+        Said::Loose(name) => {
+            let place = file.display();
+            warnings.push(format!("unknown option {name} in {place} line {line} is ignored"));
+            Ok(None)
+        }
+        Said::WantsValue(_) => Err(UsageError::NoValue { key, file, line }),
+        Said::BadSwitch => Err(UsageError::BadSwitch { key, file, line }),
+        Said::Ambiguous(_) => Err(UsageError::Ambiguous { key, file, line }),
+        Said::Unknown => Err(UsageError::UnknownOption { key, file, line }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::path::Path;
+
+    use clap::arg;
+    use proptest::prelude::*;
+
+    fn command() -> Command {
+        let shared = || {
+            [
+                arg!(--storage <KIND>).required(false),
+                arg!(--parallel <N>).required(false),
+                arg!(--"s3-secret-key" <KEY>).required(false),
+                arg!(--header <LINE>).required(false).action(ArgAction::Append),
+                arg!(-v --verbose ...),
+                arg!(--insecure),
+            ]
+        };
+        let put = Command::new("put")
+            .args(shared())
+            .arg(arg!(--md5))
+            .arg(arg!(--"chunk-size" <SIZE>).required(false));
+        let backup = Command::new("backup")
+            .args(shared())
+            .arg(arg!(<NAME>))
+            .arg(clap::Arg::new("command").num_args(1..).last(true));
+        let get = Command::new("get").visible_alias("fetch").args(shared()).arg(arg!(<NAME>));
+        crate::mysql_style(
+            Command::new("xbcloud")
+                .args(defaults_args(Some('c')))
+                .subcommand(put.arg(arg!(<NAME>)))
+                .subcommand(get)
+                .subcommand(backup),
+        )
+    }
+
+    fn run(argv: &[&str], places: &Places) -> Result<Expanded, UsageError> {
+        let argv: Vec<OsString> = argv.iter().map(OsString::from).collect();
+        expand(&command(), &["xbcloud"], &argv, places)
+    }
+
+    fn args(argv: &[&str]) -> Vec<String> {
+        let expanded = run(argv, &Places::none()).unwrap();
+        expanded.args.into_iter().map(|arg| arg.into_string().unwrap()).collect()
+    }
+
+    #[test]
+    fn the_subcommand_comes_to_the_front() {
+        let table: &[(&[&str], &[&str])] = &[
+            (&[], &[]),
+            (&["x"], &["x"]),
+            (&["x", "put", "n"], &["x", "put", "n"]),
+            (&["x", "--storage=s3", "put", "n"], &["x", "put", "--storage=s3", "n"]),
+            (&["x", "--storage", "put", "put", "get"], &["x", "put", "--storage=put", "get"]),
+            (
+                &["x", "-v", "--insecure", "fetch", "n"],
+                &["x", "fetch", "--verbose", "--insecure", "n"],
+            ),
+            (&["x", "--par", "4", "get", "n"], &["x", "get", "--parallel=4", "n"]),
+            // Not a subcommand, or behind `--`: left to clap.
+            (&["x", "n", "put"], &["x", "n", "put"]),
+            (&["x", "--", "put"], &["x", "--", "put"]),
+            (&["x", "--bogus", "put", "n"], &["x", "put", "--bogus", "n"]),
+            (&["x", "--help"], &["x", "--help"]),
+            (&["x", "put", "-?"], &["x", "put", "--help"]),
+            // A prefix needs to be unique only among the options of its subcommand.
+            (
+                &["x", "put", "--s3", "k", "--chunk", "1M", "n"],
+                &["x", "put", "--s3-secret-key=k", "--chunk-size=1M", "n"],
+            ),
+            // What is behind `--` belongs to another program.
+            (
+                &[
+                    "x",
+                    "--par=2",
+                    "backup",
+                    "n",
+                    "--",
+                    "mariadb-backup",
+                    "--user_x=1",
+                    "--skip-v",
+                    "-xv",
+                    "put",
+                ],
+                &[
+                    "x",
+                    "backup",
+                    "--parallel=2",
+                    "n",
+                    "--",
+                    "mariadb-backup",
+                    "--user_x=1",
+                    "--skip-v",
+                    "-xv",
+                    "put",
+                ],
+            ),
+        ];
+        for (argv, expected) in table {
+            assert_eq!(args(argv), *expected, "{argv:?}");
+        }
+    }
+
+    struct Files(tempfile::TempDir);
+
+    impl Files {
+        fn new(text: &str) -> Self {
+            let files = Self(tempfile::tempdir().unwrap());
+            fs::write(files.path(), text).unwrap();
+            files
+        }
+
+        fn path(&self) -> std::path::PathBuf {
+            self.0.path().join("my.cnf")
+        }
+
+        fn option(&self) -> String {
+            format!("--defaults-file={}", self.path().display())
+        }
+    }
+
+    fn with_file(text: &str, argv: &[&str]) -> Result<Expanded, UsageError> {
+        let files = Files::new(text);
+        let option = files.option();
+        let argv: Vec<&str> =
+            std::iter::once("x").chain([option.as_str()]).chain(argv.iter().copied()).collect();
+        run(&argv, &Places::none())
+    }
+
+    #[test]
+    fn files_come_before_the_command_line() {
+        let text = "[xbcloud]\nstorage=s3\ns3_secret_key=\"a b\"\nmd5\nverbose=1\nparal=2\n[client]\nbogus=1\n";
+        let table: &[(&[&str], &[&str])] = &[
+            (
+                &["put", "--storage=google", "n"],
+                &[
+                    "x",
+                    "put",
+                    "--storage=s3",
+                    "--s3-secret-key=a b",
+                    "--md5",
+                    "--verbose",
+                    "--parallel=2",
+                    "--storage=google",
+                    "n",
+                ],
+            ),
+            // Switches are taken back; options of other subcommands are passed over.
+            (
+                &["--skip-verbose", "get", "n"],
+                &["x", "get", "--storage=s3", "--s3-secret-key=a b", "--parallel=2", "n"],
+            ),
+            (
+                &["put", "--md5=0", "--verbose=0", "n"],
+                &["x", "put", "--storage=s3", "--s3-secret-key=a b", "--parallel=2", "n"],
+            ),
+            (&["--help"], &["x", "--help"]),
+        ];
+        for (argv, expected) in table {
+            let expanded = with_file(text, argv).unwrap();
+            assert_eq!(expanded.args, *expected, "{argv:?}");
+            assert!(expanded.warnings.is_empty());
+        }
+    }
+
+    #[test]
+    fn clap_lets_the_command_line_win() {
+        let text = "[xbcloud]\nstorage=s3\nparallel=2\nverbose\nheader=a: 1\n";
+        let expanded =
+            with_file(text, &["put", "--storage=google", "--par", "3", "-v", "--header=b: 2", "n"])
+                .unwrap();
+        let matches = command().try_get_matches_from(expanded.args).unwrap();
+        let (_, put) = matches.subcommand().unwrap();
+        assert_eq!(put.get_one::<String>("storage").unwrap(), "google");
+        assert_eq!(put.get_one::<String>("parallel").unwrap(), "3");
+        assert_eq!(put.get_count("verbose"), 2);
+        assert_eq!(put.get_one::<String>("NAME").unwrap(), "n");
+        // What may be given more than once adds up.
+        let headers: Vec<_> = put.get_many::<String>("header").unwrap().collect();
+        assert_eq!(headers, ["a: 1", "b: 2"]);
+    }
+
+    #[test]
+    fn options_about_files_stand_at_the_front() {
+        let files = Files::new("[xbcloud]\nparallel=2\n[xbcloud_b]\nparallel=3\n");
+        let (option, path) = (files.option(), files.path());
+        let path = path.to_str().unwrap();
+        let taken: &[&[&str]] = &[
+            &["x", &option, "--defaults-group-suffix=_b", "get", "n"],
+            &["x", "--defaults-group-suffix=_b", &option, "get", "n"],
+            &["x", "get", "--defaults-group-suffix=_b", &option, "n"],
+            &["x", "-c", path, "--defaults-group-suffix=_b", "get", "n"],
+            &["x", "--defaults_extra_file", path, "--defaults-group-suffix=_b", "get", "n"],
+        ];
+        for argv in taken {
+            assert_eq!(args(argv), ["x", "get", "--parallel=2", "--parallel=3", "n"], "{argv:?}");
+        }
+        assert_eq!(args(&["x", "--no-defaults", "get", "n"]), ["x", "get", "n"]);
+        assert_eq!(args(&["x", &option, "--no-defaults", "get", "n"]), ["x", "get", "n"]);
+        let late: &[&[&str]] = &[
+            &["x", "-v", &option, "get", "n"],
+            &["x", "get", "n", &option],
+            &["x", "get", "n", "--no-defaults"],
+        ];
+        for argv in late {
+            let error = run(argv, &Places::none()).unwrap_err();
+            assert!(matches!(error, UsageError::DefaultsNotFirst { .. }), "{argv:?}: {error}");
+        }
+        // Another program's options are its own.
+        let own = args(&["x", "backup", "n", "--", "mariadb-backup", "--no-defaults"]);
+        assert_eq!(own, ["x", "backup", "n", "--", "mariadb-backup", "--no-defaults"]);
+    }
+
+    #[test]
+    fn without_groups_there_are_no_option_files() {
+        let command = Command::new("x").arg(arg!(-c - -create)).arg(arg!([NAME] ...));
+        let argv = ["x", "-c", "--no-defaults"].map(OsString::from);
+        let expanded = expand(&command, &[], &argv, &Places::usual()).unwrap();
+        assert_eq!(expanded.args, ["x", "--create", "--no-defaults"]);
+    }
+
+    #[test]
+    fn bad_options_in_files_are_refused_by_key_only() {
+        let table = [
+            ("bogus=hunter2", "unknown option bogus in @ line 2"),
+            ("=hunter2", "unknown option  in @ line 2"),
+            ("defaults-files=hunter2", "unknown option defaults-files in @ line 2"),
+            ("no-default", "unknown option no-default in @ line 2"),
+            ("parallel", "option parallel in @ line 2 needs a value"),
+            (
+                "insecure=hunter2",
+                "option insecure in @ line 2 takes only 0, 1, on, off, true or false",
+            ),
+            ("s=hunter2", "option s in @ line 2 fits more than one option"),
+            ("skip-parallel", "unknown option skip-parallel in @ line 2"),
+        ];
+        for (line, text) in table {
+            let files = Files::new(&format!("[xbcloud]\n{line}\n"));
+            // Not one of the command's own, so that only the known ones count.
+            let argv = ["x", &files.option(), "put", "n"].map(OsString::from);
+            let error = expand(&plain(), &["xbcloud"], &argv, &Places::none()).unwrap_err();
+            assert_eq!(error.to_string(), text.replace('@', files.path().to_str().unwrap()));
+            assert!(!format!("{error:?}").contains("hunter2"));
+        }
+    }
+
+    /// The command without the options about files, which need not be declared.
+    fn plain() -> Command {
+        let mut plain = Command::new("xbcloud");
+        for subcommand in command().get_subcommands() {
+            plain = plain.subcommand(subcommand.clone());
+        }
+        plain
+    }
+
+    #[test]
+    fn loose_options_may_be_unknown() {
+        let expanded = with_file(
+            "[xbcloud]\nloose_bogus=hunter2\nloose-parallel=2\n",
+            &["put", "--loose-odd=hunter2", "n"],
+        )
+        .unwrap();
+        assert_eq!(expanded.args, ["x", "put", "--parallel=2", "n"]);
+        assert_eq!(expanded.warnings.len(), 2);
+        assert!(expanded.warnings[0].starts_with("unknown option bogus in "));
+        assert_eq!(expanded.warnings[1], "unknown option --loose-odd is ignored");
+        let shown = format!("{expanded:?} {:?}", expanded.warnings);
+        assert!(!shown.contains("hunter2") && !shown.contains("parallel"), "{shown}");
+    }
+
+    #[test]
+    fn a_missing_file_is_named() {
+        let missing = Path::new("/does/not/exist.cnf");
+        let option = format!("--defaults-file={}", missing.display());
+        let error = run(&["x", &option, "put", "n"], &Places::none()).unwrap_err();
+        assert!(error.to_string().contains("/does/not/exist.cnf"), "{error}");
+    }
+
+    proptest! {
+        #[test]
+        fn any_line_is_expanded_up_to_its_end_of_options(
+            line in proptest::collection::vec(
+                prop_oneof!["-[a-z?]{0,6}", "--[a-z_=]{1,6}", Just("put".to_owned()), Just("--par".to_owned())],
+                0..8,
+            ),
+            tail in proptest::collection::vec("-{0,2}[a-z_=]{0,6}", 0..4),
+        ) {
+            // A word before `--`, since an option that wants a value would take that.
+            let words = ["x"].into_iter().chain(line.iter().map(String::as_str)).chain(["w", "--"]);
+            let argv: Vec<OsString> =
+                words.chain(tail.iter().map(String::as_str)).map(OsString::from).collect();
+            let expanded = expand(&plain(), &[], &argv, &Places::none()).unwrap();
+            prop_assert!(expanded.args.ends_with(&argv[argv.len() - tail.len() - 1..]));
+        }
+    }
+}

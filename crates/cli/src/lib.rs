@@ -1,0 +1,60 @@
+//! What the binaries share and no library may use: the command line and all talk with people.
+//!
+//! A tour, in the order of a run:
+//!
+//! - [`run`] frames `main`: it prints the one [`Failure`] a run may end with and gives the
+//!   [`Exit`] code. [`OrFail`] adds stage and hint to any error on its way up.
+//! - [`Personality`] says which tool we are called as; a link named `xbcloud` makes a drop-in.
+//! - [`Program::parse`] brings the arguments to clap: [`expand`] reads the option files and
+//!   rewrites MySQL's ways of writing options into clap's. [`env_first`] asks the environment.
+//! - [`Size`], [`Secret`] are option types; [`format_size`] and its kin are for people.
+//! - [`Log`] talks on standard error, [`Progress`] draws the counters it is given there.
+//! - [`Signals`] turns HUP, INT and TERM into a callback and [`interrupted`].
+//! - [`refuse_terminal_input`] and [`refuse_terminal_output`] keep data off terminals.
+//!
+//! Standard output is never written here; it belongs to the data. (clap prints help there.)
+//!
+//! ```
+//! use clap::Command;
+//! use xb_cli::{Places, expand, mysql_style};
+//!
+//! let put = Command::new("put")
+//!     .arg(clap::arg!(--storage <KIND>))
+//!     .arg(clap::arg!(<NAME>));
+//! let command = mysql_style(Command::new("xbcloud").subcommand(put));
+//! let argv = ["xbcloud", "--stor", "s3", "put", "monday"].map(Into::into);
+//! let expanded = expand(&command, &[], &argv, &Places::none())?;
+//! assert_eq!(expanded.args, ["xbcloud", "put", "--storage=s3", "monday"]);
+//! # Ok::<(), xb_cli::UsageError>(())
+//! ```
+
+mod argv;
+mod environment;
+mod exit;
+mod expand;
+mod failure;
+mod log;
+mod option_file;
+mod personality;
+mod program;
+mod progress;
+mod secret;
+mod signals;
+mod size;
+mod stdio;
+mod text;
+
+pub use argv::mysql_style;
+pub use environment::env_first;
+pub use exit::Exit;
+pub use expand::{Expanded, UsageError, defaults_args, expand};
+pub use failure::{Failure, OrFail};
+pub use log::{Level, Log, LogOptions};
+pub use option_file::{OptionFileError, Places};
+pub use personality::{Personality, program_name};
+pub use program::{Program, run};
+pub use progress::{Progress, ProgressEnd, ProgressOptions, Snapshot};
+pub use secret::Secret;
+pub use signals::{Signals, interrupted};
+pub use size::{Size, SizeError, format_duration, format_rate, format_size, parse_size};
+pub use stdio::{refuse_terminal_input, refuse_terminal_output};

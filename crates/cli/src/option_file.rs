@@ -1,0 +1,404 @@
+//! MySQL option files.
+//!
+//! The rules were seen at work in `my_print_defaults` of MariaDB 10.11; the tests hold them.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+/// Largest option file that is read, in bytes. Real ones have a few thousand.
+const MAX_FILE: u64 = 1 << 20;
+/// How deep `!include` goes, as in MySQL; what lies deeper is skipped with a warning.
+const MAX_DEPTH: u32 = 10;
+/// Most files that one run reads. A folder whose files include the folder would else be read
+/// a number of times that grows with the power of the depth.
+const MAX_FILES: u32 = 1000;
+
+/// Why an option file was refused. Names places and keys, never values: they may be secrets.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum OptionFileError {
+    /// A file that was asked for by name cannot be read.
+    #[error("cannot read option file {}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The folder of an `!includedir` cannot be listed.
+    #[error("cannot list the option file folder {}", path.display())]
+    List {
+        /// The folder.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A file is larger than the limit.
+    #[error("option file {} is larger than {limit} bytes", path.display())]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+        /// The limit, in bytes.
+        limit: u64,
+    },
+    /// Too many files, by way of `!include` and `!includedir`.
+    #[error("more than {limit} option files; {} is one too many", path.display())]
+    TooMany {
+        /// The first file that was not read.
+        path: PathBuf,
+        /// The limit.
+        limit: u32,
+    },
+    /// A `[` without `]`.
+    #[error("wrong group in option file {} line {line}", path.display())]
+    BadGroup {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+    },
+    /// An option before the first group.
+    #[error("option without a group before it in option file {} line {line}", path.display())]
+    NoGroup {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+    },
+}
+
+/// Where option files are looked for when the command line does not say.
+#[derive(Debug, Clone, Default)]
+pub struct Places {
+    /// Read first, in this order.
+    system: Vec<PathBuf>,
+    /// The user's home, for `~/.my.cnf`, which is read last, and for `~/` in file names.
+    home: Option<PathBuf>,
+    /// From the environment; the command line's wins.
+    group_suffix: Option<String>,
+}
+
+impl Places {
+    /// MySQL's: `/etc/my.cnf`, `/etc/mysql/my.cnf`, `$MYSQL_HOME/my.cnf`, then what
+    /// `--defaults-extra-file` names, then `~/.my.cnf`. A later file wins. Group suffix from
+    /// `$MYSQL_GROUP_SUFFIX`.
+    pub fn usual() -> Self {
+        Self::with(|name| std::env::var_os(name).filter(|value| !value.is_empty()))
+    }
+
+    /// None at all; only what the command line names is read.
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    fn with(lookup: impl Fn(&str) -> Option<OsString>) -> Self {
+        let mut system = vec![PathBuf::from("/etc/my.cnf"), PathBuf::from("/etc/mysql/my.cnf")];
+        system.extend(lookup("MYSQL_HOME").map(|home| Path::new(&home).join("my.cnf")));
+        Self {
+            system,
+            home: lookup("HOME").map(PathBuf::from),
+            group_suffix: lookup("MYSQL_GROUP_SUFFIX").and_then(|s| s.into_string().ok()),
+        }
+    }
+
+    fn expand_home(&self, path: &Path) -> PathBuf {
+        match (path.strip_prefix("~"), &self.home) {
+            (Ok(rest), Some(home)) => home.join(rest),
+            _ => path.to_owned(),
+        }
+    }
+}
+
+/// What the command line says about option files.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    pub(crate) none: bool,
+    pub(crate) only: Option<PathBuf>,
+    pub(crate) extra: Option<PathBuf>,
+    pub(crate) group_suffix: Option<String>,
+}
+
+/// One option from a file. `Debug` hides the value.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct FileOption {
+    pub(crate) key: String,
+    pub(crate) value: Option<OsString>,
+    pub(crate) file: PathBuf,
+    pub(crate) line: usize,
+}
+
+impl fmt::Debug for FileOption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({}:{})", self.key, self.file.display(), self.line)
+    }
+}
+
+/// All options of some groups, in the order of reading, and what is to be said about it.
+#[derive(Debug, Default)]
+pub(crate) struct Loaded {
+    pub(crate) options: Vec<FileOption>,
+    pub(crate) warnings: Vec<String>,
+}
+
+/// Reads all option files that count.
+pub(crate) fn load(
+    places: &Places,
+    wanted: &Wanted,
+    groups: &[&str],
+) -> Result<Loaded, OptionFileError> {
+    if wanted.none || groups.is_empty() {
+        return Ok(Loaded::default());
+    }
+    let suffix = wanted.group_suffix.as_ref().or(places.group_suffix.as_ref());
+    let suffix = suffix.map_or("", String::as_str);
+    let mut loader = Loader {
+        groups: groups.iter().flat_map(|g| [(*g).to_owned(), format!("{g}{suffix}")]).collect(),
+        places,
+        files: 0,
+        loaded: Loaded::default(),
+    };
+    if let Some(only) = &wanted.only {
+        loader.named(only)?;
+        return Ok(loader.loaded);
+    }
+    for path in &places.system {
+        loader.usual(path)?;
+    }
+    if let Some(extra) = &wanted.extra {
+        loader.named(extra)?;
+    }
+    if let Some(home) = &places.home {
+        loader.usual(&home.join(".my.cnf"))?;
+    }
+    Ok(loader.loaded)
+}
+
+struct Loader<'a> {
+    groups: Vec<String>,
+    places: &'a Places,
+    files: u32,
+    loaded: Loaded,
+}
+
+impl Loader<'_> {
+    /// A file that the user named: it must be there.
+    fn named(&mut self, path: &Path) -> Result<(), OptionFileError> {
+        let path = self.places.expand_home(path);
+        let text = self.read(&path)?;
+        self.lines(&path, &text, 0)
+    }
+
+    /// A file that may be missing. One that is there but cannot be read is worth a word.
+    fn usual(&mut self, path: &Path) -> Result<(), OptionFileError> {
+        self.optional(path, 0)
+    }
+
+    fn optional(&mut self, path: &Path, depth: u32) -> Result<(), OptionFileError> {
+        match self.read(path) {
+            Ok(text) => self.lines(path, &text, depth),
+            Err(OptionFileError::Read { path, source }) => {
+                if source.kind() != io::ErrorKind::NotFound {
+                    self.warn(format!("option file {} is skipped: {source}", path.display()));
+                }
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn warn(&mut self, text: String) {
+        self.loaded.warnings.push(text);
+    }
+
+    /// The content; empty for a file that everybody may write to, as in MySQL.
+    fn read(&mut self, path: &Path) -> Result<Vec<u8>, OptionFileError> {
+        if self.files == MAX_FILES {
+            return Err(OptionFileError::TooMany { path: path.to_owned(), limit: MAX_FILES });
+        }
+        self.files += 1;
+        let failed = |source| OptionFileError::Read { path: path.to_owned(), source };
+        let file = File::open(path).map_err(failed)?;
+        let about = file.metadata().map_err(failed)?;
+        // Only of a regular file: /dev/fd/N of a shell's `<(...)` may have any mode.
+        if about.is_file() && about.mode() & 0o002 != 0 {
+            self.warn(format!("world-writable option file {} is ignored", path.display()));
+            return Ok(Vec::new());
+        }
+        let mut text = Vec::new();
+        let read = file.take(MAX_FILE + 1).read_to_end(&mut text).map_err(failed)?;
+        if u64::try_from(read).is_ok_and(|read| read <= MAX_FILE) {
+            Ok(text)
+        } else {
+            Err(OptionFileError::TooLarge { path: path.to_owned(), limit: MAX_FILE })
+        }
+    }
+
+    fn lines(&mut self, path: &Path, text: &[u8], depth: u32) -> Result<(), OptionFileError> {
+        // None before the first group, then whether the group is one of ours.
+        let mut group: Option<bool> = None;
+        for (number, line) in text.split(|byte| *byte == b'\n').enumerate() {
+            let number = number + 1;
+            match read_line(line) {
+                Line::Blank => {}
+                Line::Group(name) => group = Some(self.groups.iter().any(|g| g.as_bytes() == name)),
+                Line::BadGroup => {
+                    return Err(OptionFileError::BadGroup { path: path.to_owned(), line: number });
+                }
+                Line::Include(_) | Line::IncludeFolder(_) if depth == MAX_DEPTH => {
+                    let place = path.display();
+                    self.warn(format!(
+                        "option file {place} line {number}: more than {MAX_DEPTH} levels of \
+                         !include, the rest is skipped"
+                    ));
+                }
+                Line::Include(name) => {
+                    let file = self.places.expand_home(Path::new(OsStr::from_bytes(name)));
+                    self.optional(&file, depth + 1)?;
+                }
+                Line::IncludeFolder(name) => {
+                    let folder = self.places.expand_home(Path::new(OsStr::from_bytes(name)));
+                    for file in option_files_in(&folder)? {
+                        self.optional(&file, depth + 1)?;
+                    }
+                }
+                Line::OtherDirective => {
+                    let place = path.display();
+                    self.warn(format!("option file {place} line {number}: unknown ! directive"));
+                }
+                Line::Option(key, value) => match group {
+                    None => {
+                        return Err(OptionFileError::NoGroup {
+                            path: path.to_owned(),
+                            line: number,
+                        });
+                    }
+                    Some(false) => {}
+                    Some(true) => self.loaded.options.push(FileOption {
+                        key: String::from_utf8_lossy(key).into_owned(),
+                        value: value.map(OsString::from_vec),
+                        file: path.to_owned(),
+                        line: number,
+                    }),
+                },
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The `*.cnf` files of a folder, in the order of their names.
+fn option_files_in(folder: &Path) -> Result<Vec<PathBuf>, OptionFileError> {
+    let failed = |source| OptionFileError::List { path: folder.to_owned(), source };
+    let mut files = Vec::new();
+    for entry in folder.read_dir().map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        if path.extension() == Some(OsStr::new("cnf")) {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Line<'a> {
+    Blank,
+    Group(&'a [u8]),
+    BadGroup,
+    Include(&'a [u8]),
+    IncludeFolder(&'a [u8]),
+    OtherDirective,
+    Option(&'a [u8], Option<Vec<u8>>),
+}
+
+fn read_line(line: &[u8]) -> Line<'_> {
+    let line = line.trim_ascii();
+    match line.first() {
+        None | Some(b'#' | b';') => Line::Blank,
+        Some(b'[') => match line.iter().position(|byte| *byte == b']') {
+            Some(end) => Line::Group(line[1..end].trim_ascii_end()),
+            None => Line::BadGroup,
+        },
+        Some(b'!') => read_directive(&line[1..]),
+        Some(_) => read_option(without_comment(line)),
+    }
+}
+
+fn read_directive(text: &[u8]) -> Line<'_> {
+    // A comment cannot follow: `#` is part of the file name.
+    let end = text.iter().position(u8::is_ascii_whitespace).unwrap_or(text.len());
+    let (word, rest) = text.split_at(end);
+    match (word, rest.trim_ascii()) {
+        (_, b"") => Line::OtherDirective,
+        (b"include", file) => Line::Include(file),
+        (b"includedir", folder) => Line::IncludeFolder(folder),
+        _ => Line::OtherDirective,
+    }
+}
+
+/// The line up to the first `#` outside quotes. A quote begins anywhere, even behind a
+/// backslash, but is not ended by one behind a backslash.
+fn without_comment(line: &[u8]) -> &[u8] {
+    let (mut quote, mut escaped) = (None, false);
+    for (at, byte) in line.iter().enumerate() {
+        match byte {
+            b'#' if quote.is_none() => return &line[..at],
+            b'"' | b'\'' if quote.is_none() => quote = Some(byte),
+            b'"' | b'\'' if !escaped && quote == Some(byte) => quote = None,
+            _ => {}
+        }
+        escaped = *byte == b'\\' && !escaped && quote.is_some();
+    }
+    line
+}
+
+fn read_option(text: &[u8]) -> Line<'_> {
+    match text.iter().position(|byte| *byte == b'=') {
+        None => Line::Option(text.trim_ascii_end(), None),
+        Some(at) => {
+            let value = unquoted(text[at + 1..].trim_ascii());
+            Line::Option(text[..at].trim_ascii_end(), Some(unescaped(value)))
+        }
+    }
+}
+
+/// Quotes count only around the whole value.
+fn unquoted(value: &[u8]) -> &[u8] {
+    match value {
+        [b'"', inner @ .., b'"'] | [b'\'', inner @ .., b'\''] => inner,
+        other => other,
+    }
+}
+
+fn unescaped(value: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(value.len());
+    let mut bytes = value.iter().copied();
+    while let Some(byte) = bytes.next() {
+        if byte != b'\\' {
+            out.push(byte);
+            continue;
+        }
+        match bytes.next() {
+            Some(b'n') => out.push(b'\n'),
+            Some(b't') => out.push(b'\t'),
+            Some(b'r') => out.push(b'\r'),
+            Some(b'b') => out.push(8),
+            Some(b's') => out.push(b' '),
+            Some(same @ (b'\\' | b'"' | b'\'')) => out.push(same),
+            // Not an escape: both stay.
+            Some(other) => out.extend([b'\\', other]),
+            None => out.push(b'\\'),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests;

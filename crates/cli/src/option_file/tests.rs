@@ -1,0 +1,276 @@
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use proptest::prelude::*;
+use tempfile::TempDir;
+
+use super::*;
+
+fn folder(files: &[(&str, &str)]) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, text) in files {
+        let path = folder.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        // `@` stands for the folder itself.
+        fs::write(path, text.replace('@', folder.path().to_str().unwrap())).unwrap();
+    }
+    folder
+}
+
+fn only(folder: &TempDir, name: &str) -> Wanted {
+    Wanted { only: Some(folder.path().join(name)), ..Wanted::default() }
+}
+
+fn pairs(loaded: &Loaded) -> Vec<String> {
+    let pair = |option: &FileOption| match &option.value {
+        Some(value) => format!("{}={}", option.key, value.to_str().unwrap()),
+        None => option.key.clone(),
+    };
+    loaded.options.iter().map(pair).collect()
+}
+
+fn read(text: &str) -> Vec<String> {
+    let folder = folder(&[("my.cnf", text)]);
+    pairs(&load(&Places::none(), &only(&folder, "my.cnf"), &["g"]).unwrap())
+}
+
+/// Each line as `my_print_defaults` shows it.
+#[test]
+fn lines_are_read_as_mysql_reads_them() {
+    let table = [
+        ("plain=1", "plain=1"),
+        (" spaces = x y  ", "spaces=x y"),
+        ("bare", "bare"),
+        ("  bare # comment", "bare"),
+        ("empty=", "empty="),
+        ("blank=   ", "blank="),
+        ("under_score=1", "under_score=1"),
+        ("loose_foo=1", "loose_foo=1"),
+        ("equals=a=b", "equals=a=b"),
+        ("cr=1\r", "cr=1"),
+        // Comments.
+        ("tail = v # comment", "tail=v"),
+        ("hash=a#b", "hash=a"),
+        ("semi=a;b", "semi=a;b"),
+        ("k='a\"b\" # c'", "k=a\"b\" # c"),
+        ("k=a\"b#c\"d # e", "k=a\"b#c\"d"),
+        ("k=\"a\\\"b\" # c", "k=a\"b"),
+        ("k= \"a#b", "k=\"a#b"),
+        // Quotes.
+        ("quoted=\"a # b\" # tail", "quoted=a # b"),
+        ("single='q'", "single=q"),
+        ("inner=' x '", "inner= x "),
+        ("half=\"abc", "half=\"abc"),
+        ("mixed=\"a\"b", "mixed=\"a\"b"),
+        ("lone=\"", "lone=\""),
+        // Escapes.
+        ("esc=a\\sb\\tc\\nd\\\\e\\qf\\\"g\\'h\\r\\b", "esc=a b\tc\nd\\e\\qf\"g'h\r\u{8}"),
+        ("k=a\\", "k=a\\"),
+    ];
+    for (line, option) in table {
+        assert_eq!(read(&format!("[g]\n{line}\n")), [option], "{line:?}");
+    }
+}
+
+#[test]
+fn groups_are_chosen_by_their_exact_name() {
+    let text = "# c\n; c\n\n[h]\nx=1\n  [g] # trailing\na=1\n[g2]\nb=1\n[G]\nx=1\n[g ]\nc=1\n[]\nx=1\n[ g]\nx=1";
+    let folder = folder(&[("my.cnf", text)]);
+    let wanted = only(&folder, "my.cnf");
+    let read = |wanted: &Wanted, places: &Places, groups: &[&str]| {
+        pairs(&load(places, wanted, groups).unwrap())
+    };
+    assert_eq!(read(&wanted, &Places::none(), &["g"]), ["a=1", "c=1"]);
+    assert_eq!(read(&wanted, &Places::none(), &["g2", "g"]), ["a=1", "b=1", "c=1"]);
+    assert!(read(&wanted, &Places::none(), &["nope"]).is_empty());
+    assert!(read(&wanted, &Places::none(), &[]).is_empty());
+    let suffixed = Wanted { group_suffix: Some("2".to_owned()), ..wanted.clone() };
+    assert_eq!(read(&suffixed, &Places::none(), &["g"]), ["a=1", "b=1", "c=1"]);
+    let places = Places { group_suffix: Some("2".to_owned()), ..Places::none() };
+    assert_eq!(read(&wanted, &places, &["g"]), ["a=1", "b=1", "c=1"]);
+    let other = Wanted { group_suffix: Some("3".to_owned()), ..wanted };
+    assert_eq!(read(&other, &places, &["g"]), ["a=1", "c=1"]);
+}
+
+#[test]
+fn includes_are_followed_and_do_not_end_the_group() {
+    let folder = folder(&[
+        (
+            "my.cnf",
+            "[g]\n  !include @/one.cnf\na=1\n!includedir\t@/d\nb=2\n!include @/missing.cnf\n!odd x\nc=3",
+        ),
+        ("one.cnf", "[h]\nx=1\n[g]\none=1"),
+        ("d/b.cnf", "[g]\nd-b=1"),
+        ("d/a.cnf", "[g]\nd-a=1"),
+        ("d/c.txt", "[g]\nx=1"),
+    ]);
+    let loaded = load(&Places::none(), &only(&folder, "my.cnf"), &["g"]).unwrap();
+    assert_eq!(pairs(&loaded), ["one=1", "a=1", "d-a=1", "d-b=1", "b=2", "c=3"]);
+    assert_eq!(loaded.options[0].line, 4);
+    assert_eq!(loaded.warnings.len(), 1);
+    assert!(loaded.warnings[0].ends_with("line 7: unknown ! directive"), "{:?}", loaded.warnings);
+}
+
+#[test]
+fn includes_that_never_end_are_bounded() {
+    let itself = folder(&[("my.cnf", "[g]\n!include @/my.cnf\na=1\n")]);
+    let loaded = load(&Places::none(), &only(&itself, "my.cnf"), &["g"]).unwrap();
+    assert_eq!(loaded.options.len(), 11);
+    assert_eq!(loaded.warnings.len(), 1);
+
+    let text = "[g]\n!includedir @\n";
+    let each_other = folder(&[("a.cnf", text), ("b.cnf", text), ("c.cnf", text)]);
+    let error = load(&Places::none(), &only(&each_other, "a.cnf"), &["g"]).unwrap_err();
+    assert!(matches!(error, OptionFileError::TooMany { limit: MAX_FILES, .. }), "{error}");
+}
+
+#[test]
+fn files_are_read_in_the_order_of_mysql() {
+    let folder = folder(&[
+        ("etc.cnf", "[g]\nk=etc"),
+        ("home/.my.cnf", "[g]\nk=home"),
+        ("home/x.cnf", "[g]\nk=x"),
+        ("extra.cnf", "[g]\nk=extra"),
+        ("only.cnf", "[g]\nk=only"),
+    ]);
+    let places = Places {
+        system: vec![folder.path().join("missing.cnf"), folder.path().join("etc.cnf")],
+        home: Some(folder.path().join("home")),
+        group_suffix: None,
+    };
+    let extra = Some(folder.path().join("extra.cnf"));
+    let table = [
+        (Wanted::default(), vec!["k=etc", "k=home"]),
+        (Wanted { extra: extra.clone(), ..Wanted::default() }, vec!["k=etc", "k=extra", "k=home"]),
+        (Wanted { extra, ..only(&folder, "only.cnf") }, vec!["k=only"]),
+        (Wanted { none: true, ..only(&folder, "only.cnf") }, vec![]),
+        (Wanted { only: Some("~/x.cnf".into()), ..Wanted::default() }, vec!["k=x"]),
+    ];
+    for (wanted, expected) in table {
+        assert_eq!(pairs(&load(&places, &wanted, &["g"]).unwrap()), expected, "{wanted:?}");
+    }
+}
+
+#[test]
+fn the_usual_places_follow_the_environment() {
+    let places = Places::with(|name| match name {
+        "MYSQL_HOME" => Some("/srv/db".into()),
+        "HOME" => Some("/home/u".into()),
+        "MYSQL_GROUP_SUFFIX" => Some("_x".into()),
+        _ => None,
+    });
+    let names: Vec<_> = places.system.iter().map(|path| path.to_str().unwrap()).collect();
+    assert_eq!(names, ["/etc/my.cnf", "/etc/mysql/my.cnf", "/srv/db/my.cnf"]);
+    assert_eq!(places.home.as_deref(), Some(Path::new("/home/u")));
+    assert_eq!(places.group_suffix.as_deref(), Some("_x"));
+    assert_eq!(Places::with(|_| None).system.len(), 2);
+}
+
+#[test]
+fn a_file_that_everybody_may_write_is_ignored() {
+    let folder = folder(&[("my.cnf", "[g]\na=1")]);
+    let path = folder.path().join("my.cnf");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
+    let loaded = load(&Places::none(), &only(&folder, "my.cnf"), &["g"]).unwrap();
+    assert!(loaded.options.is_empty());
+    assert_eq!(
+        loaded.warnings,
+        [format!("world-writable option file {} is ignored", path.display())]
+    );
+}
+
+#[test]
+fn bad_files_are_refused_without_quoting_a_value() {
+    let folder = folder(&[
+        ("early.cnf", "\n\nsecret=hunter2\n[g]\n"),
+        ("group.cnf", "[g]\n[hunter2\n"),
+        ("bom.cnf", "\u{feff}[g]\nsecret=hunter2"),
+        ("dir.cnf", "[g]\n!includedir @/missing"),
+        ("inner.cnf", "[g]\nsecret=hunter2\n!include @/early.cnf"),
+    ]);
+    let large = vec![b'#'; usize::try_from(MAX_FILE).unwrap() + 1];
+    fs::write(folder.path().join("large.cnf"), &large).unwrap();
+    fs::write(folder.path().join("full.cnf"), &large[1..]).unwrap();
+    let table = [
+        ("missing.cnf", "cannot read option file @/missing.cnf"),
+        ("early.cnf", "option without a group before it in option file @/early.cnf line 3"),
+        ("group.cnf", "wrong group in option file @/group.cnf line 2"),
+        ("bom.cnf", "option without a group before it in option file @/bom.cnf line 1"),
+        ("dir.cnf", "cannot list the option file folder @/missing"),
+        ("inner.cnf", "option without a group before it in option file @/early.cnf line 3"),
+        ("large.cnf", "option file @/large.cnf is larger than 1048576 bytes"),
+    ];
+    for (name, text) in table {
+        let error = load(&Places::none(), &only(&folder, name), &["g"]).unwrap_err();
+        assert_eq!(error.to_string(), text.replace('@', folder.path().to_str().unwrap()));
+        assert!(!format!("{error:?}").contains("hunter2"));
+    }
+    assert!(load(&Places::none(), &only(&folder, "full.cnf"), &["g"]).is_ok());
+}
+
+#[test]
+fn options_do_not_show_their_value() {
+    let folder = folder(&[("my.cnf", "[g]\nsecret=hunter2")]);
+    let loaded = load(&Places::none(), &only(&folder, "my.cnf"), &["g"]).unwrap();
+    assert_eq!(pairs(&loaded), ["secret=hunter2"]);
+    assert!(!format!("{loaded:?}").contains("hunter2"));
+}
+
+/// Lines made of the characters that mean something.
+const ODD_LINE: &str = "[\\[\\]!#;=\"'\\\\ a-c]{0,12}";
+
+proptest! {
+    #[test]
+    fn any_bytes_are_read_or_refused(text in proptest::collection::vec(any::<u8>(), 0..200)) {
+        let places = Places::none();
+        let mut loader =
+            Loader { groups: vec!["g".into()], places: &places, files: 0, loaded: Loaded::default() };
+        let _ = loader.lines(Path::new("f"), &text, MAX_DEPTH);
+    }
+
+    #[test]
+    fn odd_lines_never_panic_and_keep_their_keys_short(line in ODD_LINE) {
+        if let Line::Option(key, value) = read_line(line.as_bytes()) {
+            let length = key.len() + value.map_or(0, |value| value.len() + 1);
+            prop_assert!(length <= line.len());
+            prop_assert!(!key.contains(&b'#') || key.contains(&b'"') || key.contains(&b'\''));
+        }
+    }
+
+    #[test]
+    fn a_quoted_value_reads_back(value in "[a-z #;=\"'\\\\\n\t]{0,20}") {
+        let mut quoted = value.replace('\\', "\\\\").replace('"', "\\\"");
+        quoted = quoted.replace('\'', "\\'").replace('\n', "\\n").replace('\t', "\\t");
+        let line = format!("key = \"{quoted}\" # comment");
+        prop_assert_eq!(read_line(line.as_bytes()), Line::Option(b"key", Some(value.into_bytes())));
+    }
+}
+
+/// The same odd lines through the stock reader, where one is installed.
+#[test]
+fn the_stock_reader_agrees() {
+    use proptest::strategy::ValueTree;
+    use proptest::test_runner::TestRunner;
+    use std::process::Command;
+
+    let stock = |path: &Path| {
+        let file = format!("--defaults-file={}", path.display());
+        Command::new("my_print_defaults").arg(file).arg("g").output()
+    };
+    let folder = folder(&[("my.cnf", "[g]\n")]);
+    let path = folder.path().join("my.cnf");
+    if stock(&path).is_err() {
+        return;
+    }
+    let mut runner = TestRunner::deterministic();
+    // Groups and directives have tests of their own; control of the generator stays with lines.
+    let lines = proptest::collection::vec("[a-c][#;=\"'\\\\ a-c]{0,12}", 40);
+    for _ in 0..50 {
+        let lines = lines.new_tree(&mut runner).unwrap().current();
+        fs::write(&path, format!("[g]\n{}\n", lines.join("\n"))).unwrap();
+        let theirs = String::from_utf8(stock(&path).unwrap().stdout).unwrap();
+        let ours = load(&Places::none(), &only(&folder, "my.cnf"), &["g"]).unwrap();
+        let ours: String = pairs(&ours).iter().map(|pair| format!("--{pair}\n")).collect();
+        assert_eq!(ours, theirs, "{lines:#?}");
+    }
+}

@@ -1,0 +1,86 @@
+//! Which tool are we called as?
+
+use std::ffi::OsStr;
+use std::path::Path;
+
+/// The tool whose command line and exit codes are promised to the caller.
+///
+/// A link with the name of a stock tool is enough to make a binary its drop-in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Personality {
+    /// Called by one of our own names, or by any name that is not a stock tool's.
+    Ours,
+    /// Percona's `xbstream`.
+    Xbstream,
+    /// MariaDB's `mbstream`.
+    Mbstream,
+    /// Percona's `xbcrypt`.
+    Xbcrypt,
+    /// Percona's `xbcloud`.
+    Xbcloud,
+}
+
+impl Personality {
+    /// Tells the personality from the last component of `argv[0]`.
+    ///
+    /// ```
+    /// use xb_cli::Personality;
+    /// assert_eq!(Personality::of("/usr/bin/xbcloud".as_ref()), Personality::Xbcloud);
+    /// assert_eq!(Personality::of("xbcloud-rs".as_ref()), Personality::Ours);
+    /// ```
+    pub fn of(argv0: &OsStr) -> Self {
+        match Path::new(argv0).file_name().and_then(OsStr::to_str) {
+            Some("xbstream") => Self::Xbstream,
+            Some("mbstream") => Self::Mbstream,
+            Some("xbcrypt") => Self::Xbcrypt,
+            Some("xbcloud") => Self::Xbcloud,
+            _ => Self::Ours,
+        }
+    }
+
+    /// Whether this is one of the stock tools.
+    pub fn is_stock(self) -> bool {
+        self != Self::Ours
+    }
+}
+
+/// The last component of `argv[0]`, for the front of messages; `fallback` when there is none.
+pub fn program_name(argv0: Option<&OsStr>, fallback: &str) -> String {
+    argv0
+        .and_then(|word| Path::new(word).file_name())
+        .map_or_else(|| fallback.to_owned(), |name| name.to_string_lossy().into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_component_decides() {
+        let table = [
+            ("xbstream", Personality::Xbstream),
+            ("./xbstream", Personality::Xbstream),
+            ("/opt/x y/mbstream", Personality::Mbstream),
+            ("../xbcrypt", Personality::Xbcrypt),
+            ("xbcloud", Personality::Xbcloud),
+            ("xbcloud-rs", Personality::Ours),
+            ("/xbcloud/xbcloud-rs", Personality::Ours),
+            ("XBCLOUD", Personality::Ours),
+            ("xbcloud.bak", Personality::Ours),
+            ("", Personality::Ours),
+            ("/", Personality::Ours),
+        ];
+        for (argv0, personality) in table {
+            assert_eq!(Personality::of(argv0.as_ref()), personality, "{argv0}");
+            assert_eq!(personality.is_stock(), personality != Personality::Ours);
+        }
+    }
+
+    #[test]
+    fn names_for_messages() {
+        assert_eq!(program_name(Some("/a/xbcloud-rs".as_ref()), "x"), "xbcloud-rs");
+        assert_eq!(program_name(Some("".as_ref()), "x"), "x");
+        assert_eq!(program_name(None, "x"), "x");
+    }
+}

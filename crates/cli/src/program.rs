@@ -1,0 +1,200 @@
+//! The frame around `main`.
+
+use std::cell::{OnceCell, RefCell};
+use std::ffi::OsString;
+use std::fmt;
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::exit::Exit;
+use crate::expand::expand;
+use crate::failure::Failure;
+use crate::log::{Log, LogOptions};
+use crate::option_file::Places;
+use crate::personality::{Personality, program_name};
+use crate::signals;
+
+/// Runs a program: calls `main`, prints the one error it may end with, gives the exit code.
+///
+/// `fallback_name` stands in messages when the system gave no `argv[0]`. The error goes to the
+/// log when `main` has started one, else plainly to standard error; clap's errors, help and
+/// version are printed by clap. When a signal was caught, a failure counts as
+/// [`Exit::Interrupted`], whatever the work broke with.
+///
+/// ```no_run
+/// #[derive(clap::Parser)]
+/// struct Line {
+///     #[arg(long, default_value = "64M")]
+///     chunk_size: xb_cli::Size,
+/// }
+///
+/// fn main() -> std::process::ExitCode {
+///     xb_cli::run("xbcloud-rs", |program| {
+///         let line: Line = program.parse(&["xbcloud"])?;
+///         let log = program.start_log(Default::default());
+///         log.info(format_args!("chunks of {}", line.chunk_size));
+///         Ok(())
+///     })
+/// }
+/// ```
+pub fn run(fallback_name: &str, main: impl FnOnce(&Program) -> Result<(), Failure>) -> ExitCode {
+    let program = Program::new(std::env::args_os().collect(), fallback_name);
+    let exit = match main(&program) {
+        Ok(()) => Exit::Done,
+        Err(failure) => {
+            let exit = exit_of(&failure, signals::interrupted());
+            program.report(&failure, exit);
+            exit
+        }
+    };
+    ExitCode::from(exit.code(program.personality))
+}
+
+fn exit_of(failure: &Failure, signal: Option<i32>) -> Exit {
+    match (failure.exit(), signal) {
+        (Exit::Failed, Some(signal)) => Exit::Interrupted(signal),
+        (exit, _) => exit,
+    }
+}
+
+/// What a run knows about itself: name, arguments, log.
+///
+/// `Debug` shows no argument, since they may hold secrets.
+pub struct Program {
+    name: String,
+    personality: Personality,
+    argv: Vec<OsString>,
+    warnings: RefCell<Vec<String>>,
+    log: OnceCell<Log>,
+}
+
+impl fmt::Debug for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Program")
+            .field("name", &self.name)
+            .field("personality", &self.personality)
+            .field("argv", &self.argv.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Program {
+    /// A program called with these words, `argv[0]` included.
+    pub fn new(argv: Vec<OsString>, fallback_name: &str) -> Self {
+        let argv0 = argv.first().map(OsString::as_os_str);
+        Self {
+            name: program_name(argv0, fallback_name),
+            personality: argv0.map_or(Personality::Ours, Personality::of),
+            argv,
+            warnings: RefCell::default(),
+            log: OnceCell::new(),
+        }
+    }
+
+    /// The name it was called by, without folders.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Which tool it was called as.
+    pub fn personality(&self) -> Personality {
+        self.personality
+    }
+
+    /// The words it was called with, `argv[0]` included, untouched.
+    pub fn argv(&self) -> &[OsString] {
+        &self.argv
+    }
+
+    /// Parses the arguments as [`expand`] says, with the option files' `groups` in the usual
+    /// places. Warnings are kept until the log starts.
+    ///
+    /// # Errors
+    /// A usage failure; or clap's help or version, whose exit is [`Exit::Done`].
+    pub fn parse<P: Parser>(&self, groups: &[&str]) -> Result<P, Failure> {
+        self.parse_with(groups, &Places::usual())
+    }
+
+    fn parse_with<P: Parser>(&self, groups: &[&str], places: &Places) -> Result<P, Failure> {
+        let command = crate::argv::mysql_style(P::command());
+        let expanded = expand(&command, groups, &self.argv, places)?;
+        self.warnings.borrow_mut().extend(expanded.warnings);
+        let matches = command.try_get_matches_from(expanded.args)?;
+        Ok(P::from_arg_matches(&matches)?)
+    }
+
+    /// Starts the log on standard error; the first call decides, later ones give the same log.
+    pub fn start_log(&self, options: LogOptions) -> Log {
+        let log = self.log.get_or_init(|| Log::stderr(&self.name, options));
+        for warning in self.warnings.take() {
+            log.warn(warning);
+        }
+        log.clone()
+    }
+
+    fn report(&self, failure: &Failure, exit: Exit) {
+        if let Some(error) = failure.clap_error() {
+            // Nobody is left to tell when this fails.
+            let _ = error.print();
+        } else if let Some(log) = self.log.get() {
+            log.failure(failure, exit.code(self.personality));
+        } else {
+            let mut text = String::new();
+            for warning in self.warnings.take() {
+                text.push_str(&format!("{}: warning: {warning}\n", self.name));
+            }
+            text.push_str(&failure.report(&self.name));
+            let _ = std::io::stderr().lock().write_all(text.as_bytes());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[arg(long)]
+        parallel: Option<u32>,
+        #[arg(short, long)]
+        verbose: bool,
+        names: Vec<String>,
+    }
+
+    fn parse(words: &[&str]) -> Result<Line, Failure> {
+        let argv = words.iter().map(OsString::from).collect();
+        Program::new(argv, "x").parse_with(&["x"], &Places::none())
+    }
+
+    #[test]
+    fn arguments_are_parsed_in_mysql_style() {
+        let line =
+            parse(&["x", "a", "--par", "4", "--skip-verbose", "-v", "b", "--paral=8"]).unwrap();
+        assert_eq!((line.parallel, line.verbose), (Some(8), true));
+        assert_eq!(line.names, ["a", "b"]);
+        assert_eq!(parse(&["x", "--bogus"]).unwrap_err().exit(), Exit::Usage);
+        assert_eq!(parse(&["x", "--help"]).unwrap_err().exit(), Exit::Done);
+    }
+
+    #[test]
+    fn the_name_decides_the_personality() {
+        let program = Program::new(vec!["/usr/bin/mbstream".into(), "-x".into()], "y");
+        assert_eq!(program.name(), "mbstream");
+        assert_eq!(program.personality(), Personality::Mbstream);
+        assert_eq!(program.argv().len(), 2);
+        let program = Program::new(vec![], "y");
+        assert_eq!((program.name(), program.personality()), ("y", Personality::Ours));
+    }
+
+    #[test]
+    fn a_failure_after_a_signal_is_an_interruption() {
+        let broken = Failure::from(io::Error::from(io::ErrorKind::BrokenPipe));
+        assert_eq!(exit_of(&broken, None), Exit::Failed);
+        assert_eq!(exit_of(&broken, Some(2)), Exit::Interrupted(2));
+        assert_eq!(exit_of(&Failure::usage("x"), Some(2)), Exit::Usage);
+    }
+}

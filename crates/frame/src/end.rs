@@ -1,0 +1,191 @@
+//! What the end frame says (`docs/format.md`, "End frame"), and the summary of a whole stream.
+
+use crate::frame::NO_POSITION;
+use crate::wire::{Fields, MAX_POSITION, same, within};
+use crate::{FRAME_HEADER_LEN, STREAM_HEADER_LEN, TRAILER_LEN};
+use crate::{FrameError, FrameHeader, Part, Place, StreamHeader, StreamId};
+
+/// The most sources that a stream may have; source numbers are below it.
+pub const MAX_SOURCES: u16 = 256;
+
+/// The longest payload of an end frame in bytes. Version 1.0 needs 48 and 8 for each source; the
+/// rest is room for later minor versions.
+pub const MAX_END_PLAIN: usize = 4096;
+
+/// Bytes of the payload before the list of sources.
+pub(crate) const END_FIXED_LEN: usize = 48;
+
+/// Where an index frame lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IndexPlace {
+    /// Body position of the frame's first byte.
+    pub position: u64,
+    /// Length of the whole frame in bytes, header included.
+    pub len: u32,
+}
+
+impl IndexPlace {
+    /// The two fields that stand for `place`.
+    pub(crate) fn fields(place: Option<Self>) -> (u64, u32) {
+        place.map_or((NO_POSITION, 0), |place| (place.position, place.len))
+    }
+
+    /// Reads the two fields; the frame must end at or before `limit`.
+    pub(crate) fn from_fields(
+        position: u64,
+        len: u32,
+        limit: u64,
+        place: Place,
+    ) -> Result<Option<Self>, FrameError> {
+        use crate::index::{INDEX_HEAD_LEN, MAX_INDEX_PLAIN};
+        if position == NO_POSITION {
+            same(place, "length of the last index frame", 0, len.into())?;
+            return Ok(None);
+        }
+        let header = FRAME_HEADER_LEN as u64;
+        let (min, max) = (header + INDEX_HEAD_LEN as u64, header + MAX_INDEX_PLAIN as u64);
+        within(place, "length of the last index frame", min, max, len.into())?;
+        let last = limit.saturating_sub(len.into());
+        within(place, "position of the last index frame", 0, last, position)?;
+        Ok(Some(Self { position, len }))
+    }
+}
+
+/// The totals of a stream, as its end frame states them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct EndRecord {
+    /// Number of data frames.
+    pub data_frames: u64,
+    /// Plain bytes of all sources together.
+    pub plain_bytes: u64,
+    /// Bytes of all data payloads as stored, headers not counted.
+    pub stored_bytes: u64,
+    /// Number of index frames.
+    pub index_frames: u64,
+    /// The last index frame; `None` when there is none.
+    pub last_index: Option<IndexPlace>,
+    /// Plain length of each source by its number; at least one, at most [`MAX_SOURCES`].
+    pub sources: Vec<u64>,
+}
+
+impl EndRecord {
+    /// The payload of the end frame.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let (position, len) = IndexPlace::fields(self.last_index);
+        // At most MAX_SOURCES: both sides bound it.
+        let sources = u32::try_from(self.sources.len()).unwrap_or(u32::MAX);
+        let mut payload = Vec::with_capacity(END_FIXED_LEN + 8 * self.sources.len());
+        for total in [self.data_frames, self.plain_bytes, self.stored_bytes, self.index_frames] {
+            payload.extend(total.to_le_bytes());
+        }
+        payload.extend(position.to_le_bytes());
+        payload.extend(len.to_le_bytes());
+        payload.extend(sources.to_le_bytes());
+        for plain_len in &self.sources {
+            payload.extend(plain_len.to_le_bytes());
+        }
+        payload
+    }
+
+    /// Reads the payload of the end frame that lies at body position `position`.
+    ///
+    /// The totals are what the frame states; [`StreamReader`](crate::StreamReader) compares them
+    /// with what it has counted.
+    ///
+    /// # Errors
+    /// [`FrameError::Truncated`], [`FrameError::Range`] and [`FrameError::Mismatch`].
+    pub fn parse(payload: &[u8], stream: &StreamHeader, position: u64) -> Result<Self, FrameError> {
+        let place = Place::new(Part::End, position);
+        if payload.len() < END_FIXED_LEN {
+            return Err(FrameError::Truncated { place });
+        }
+        within(place, "plain length", 0, MAX_END_PLAIN as u64, payload.len() as u64)?;
+        let mut fields = Fields::of(payload);
+        let (data_frames, plain_bytes) = (fields.u64(), fields.u64());
+        let (stored_bytes, index_frames) = (fields.u64(), fields.u64());
+        let (index_position, index_len, count) = (fields.u64(), fields.u32(), fields.u32());
+        within(place, "number of sources", 1, MAX_SOURCES.into(), count.into())?;
+
+        let (needed, got) = (END_FIXED_LEN as u64 + 8 * u64::from(count), payload.len() as u64);
+        // Only a later minor version may say more.
+        if got < needed || stream.minor() == 0 {
+            same(place, "plain length", needed, got)?;
+        }
+        let sources: Vec<u64> = (0..count).map(|_| fields.u64()).collect();
+        let last_index = IndexPlace::from_fields(index_position, index_len, position, place)?;
+        Ok(Self { data_frames, plain_bytes, stored_bytes, index_frames, last_index, sources })
+    }
+
+    /// Compares these totals with `counted`, which may know fewer sources (the others are empty).
+    pub(crate) fn check_against(
+        &self,
+        counted: &EndRecord,
+        position: u64,
+    ) -> Result<(), FrameError> {
+        let place = Place::new(Part::End, position);
+        let (index_position, index_len) = IndexPlace::fields(self.last_index);
+        let (counted_position, counted_len) = IndexPlace::fields(counted.last_index);
+        for (field, counted, stated) in [
+            ("number of data frames", counted.data_frames, self.data_frames),
+            ("sum of plain bytes", counted.plain_bytes, self.plain_bytes),
+            ("sum of stored bytes", counted.stored_bytes, self.stored_bytes),
+            ("number of index frames", counted.index_frames, self.index_frames),
+            ("position of the last index frame", counted_position, index_position),
+            ("length of the last index frame", counted_len.into(), index_len.into()),
+        ] {
+            same(place, field, counted, stated)?;
+        }
+        let seen = counted.sources.len() as u64;
+        within(place, "number of sources", seen, MAX_SOURCES.into(), self.sources.len() as u64)?;
+        for (number, stated) in self.sources.iter().enumerate() {
+            let counted = counted.sources.get(number).copied().unwrap_or(0);
+            same(place, "plain length of a source", counted, *stated)?;
+        }
+        Ok(())
+    }
+
+    /// Adds one data frame whose header has passed its checks and whose offset is the next one.
+    pub(crate) fn count_data(&mut self, frame: &FrameHeader) -> Result<(), FrameError> {
+        let plain_len = u64::from(frame.plain_len);
+        let plain_bytes = self.plain_bytes.saturating_add(plain_len);
+        within(frame.place(), "sum of plain bytes", 0, MAX_POSITION, plain_bytes)?;
+        let source = usize::from(frame.source);
+        if self.sources.len() <= source {
+            self.sources.resize(source + 1, 0);
+        }
+        if let Some(length) = self.sources.get_mut(source) {
+            *length += plain_len;
+        }
+        self.data_frames += 1;
+        self.plain_bytes = plain_bytes;
+        self.stored_bytes += u64::from(frame.stored_len);
+        Ok(())
+    }
+
+    /// Where the next plain byte of `source` belongs.
+    pub(crate) fn next_offset(&self, source: u16) -> u64 {
+        self.sources.get(usize::from(source)).copied().unwrap_or(0)
+    }
+}
+
+/// A whole stream in numbers, the same for its writer and its readers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Summary {
+    /// The stream's id.
+    pub id: StreamId,
+    /// What the end frame says.
+    pub end: EndRecord,
+    /// Body position of the end frame.
+    pub end_position: u64,
+    /// Length of the body in bytes, without a seal.
+    pub body_len: u64,
+    /// Length of the whole stream in bytes as it is stored: header, (sealed) body, trailer.
+    pub stream_len: u64,
+}
+
+/// Length of a stream with a body of `body_len` unsealed bytes.
+pub(crate) fn stream_len(header: &StreamHeader, body_len: u64) -> Option<u64> {
+    let ends = (STREAM_HEADER_LEN + TRAILER_LEN) as u64;
+    let len = header.seal().sealed_len(body_len)?.checked_add(ends)?;
+    (len <= MAX_POSITION).then_some(len)
+}

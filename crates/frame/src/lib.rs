@@ -1,0 +1,98 @@
+//! The native stream, format version 1: one self-describing byte stream that carries any input
+//! and gives it back bit for bit.
+//!
+//! A stream is a fixed header, then a *body* of frames that ends with an end frame, then a fixed
+//! trailer. Data frames carry about 1 MiB of the input each, with checksum and the place of their
+//! bytes in the input; index frames say which files and chunks lie where. The format has a document
+//! of its own, `docs/format.md`, from which all numbers here come.
+//!
+//! This crate only knows bytes: it does no I/O, starts no threads, compresses nothing and has no
+//! keys. Payload never passes through the writing side and is never copied on the reading side.
+//!
+//! # Writing
+//!
+//! [`StreamWriter`] hands out frame headers, and knows all positions. The caller sends each header
+//! and then its own payload buffer, and must end with [`StreamWriter::finish`]: a stream that lacks
+//! its [`Tail`] is refused by every reader.
+//!
+//! ```
+//! use xb_frame::{Codec, StreamHeader, StreamId, StreamWriter, crc32c};
+//!
+//! # fn main() -> Result<(), xb_frame::FrameError> {
+//! let header = StreamHeader::new(StreamId([7; 16])); // take random bytes
+//! let mut stream = header.encode().to_vec();
+//! let mut writer = StreamWriter::new(&header);
+//! for piece in [&b"first "[..], b"second"] {
+//!     let len = u32::try_from(piece.len()).unwrap_or(u32::MAX);
+//!     stream.extend(writer.data_frame(0, Codec::None, len, len, crc32c(piece))?);
+//!     stream.extend(piece);
+//!     if writer.index_due() {
+//!         stream.extend(writer.index_frame().unwrap_or_default());
+//!     }
+//! }
+//! let tail = writer.finish();
+//! stream.extend(&tail.bytes);
+//! assert_eq!(stream.len() as u64, tail.summary.stream_len);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Reading
+//!
+//! [`StreamReader`] is pushed slices of any size and gives [`Event`]s. It checks everything but the
+//! checksum of data payloads, which is left to [`FrameHeader::check_payload`] so that workers can
+//! do it side by side. Only [`StreamReader::finish`] says that the stream was whole.
+//!
+//! ```
+//! use xb_frame::{Event, Kind, Limits, StreamReader};
+//!
+//! fn plain(mut stream: &[u8]) -> Result<Vec<u8>, xb_frame::FrameError> {
+//!     let mut reader = StreamReader::new(Limits::default());
+//!     let (mut plain, mut frame) = (Vec::new(), Vec::new());
+//!     while let Some(event) = reader.next(&mut stream)? {
+//!         match event {
+//!             Event::Frame(_) => frame.clear(),
+//!             Event::Payload(bytes) => frame.extend_from_slice(bytes),
+//!             Event::FrameEnd(header) if header.kind == Kind::Data => {
+//!                 header.check_payload(&frame)?;
+//!                 plain.extend_from_slice(&frame); // header.codec says how it is stored
+//!             }
+//!             _ => {}
+//!         }
+//!     }
+//!     reader.finish()?;
+//!     Ok(plain)
+//! }
+//! assert!(plain(b"not a native stream").is_err());
+//! ```
+//!
+//! # Reading by place
+//!
+//! The last 64 bytes of a stream are its [`Trailer`], which says where the end frame and the last
+//! index frame are; each index frame says where the one before it is. [`index::parse`] reads one.
+
+#![cfg_attr(not(test), warn(clippy::indexing_slicing))]
+
+mod body;
+mod end;
+mod error;
+mod frame;
+mod header;
+pub mod index;
+mod read;
+mod trailer;
+mod wire;
+mod write;
+
+pub use end::{EndRecord, IndexPlace, MAX_END_PLAIN, MAX_SOURCES, Summary};
+pub use error::{FrameError, Part, Place};
+pub use frame::{Codec, FRAME_HEADER_LEN, FRAME_MAGIC, FrameHeader, Kind};
+pub use header::{
+    DEFAULT_FRAME_PLAIN, MAGIC, MAX_FRAME_PLAIN, STREAM_HEADER_LEN, Seal, StreamHeader, StreamId,
+    is_native,
+};
+pub use index::Record;
+pub use read::{Event, Limits, StreamReader};
+pub use trailer::{TRAILER_LEN, TRAILER_MAGIC, Trailer};
+pub use wire::{MAX_POSITION, crc32c};
+pub use write::{StreamWriter, Tail};

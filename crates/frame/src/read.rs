@@ -1,0 +1,171 @@
+//! The reading side: slices in, events out (`docs/format.md`, "States of a reader").
+
+use crate::body::Body;
+use crate::end::{EndRecord, Summary};
+use crate::wire::within;
+use crate::{
+    FrameError, FrameHeader, MAX_FRAME_PLAIN, Part, Place, STREAM_HEADER_LEN, StreamHeader, Trailer,
+};
+
+/// What a reader is ready for.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Limits {
+    /// The most plain bytes in a data frame: what the caller can hold. A stream that announces
+    /// more is refused at its header. At most, and by default, [`MAX_FRAME_PLAIN`].
+    pub max_plain: u32,
+    /// The caller opens the seal: it pushes the header, then the *opened* body, then the trailer.
+    /// Without this, a sealed stream is refused at its header.
+    pub caller_opens_seal: bool,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { max_plain: MAX_FRAME_PLAIN, caller_opens_seal: false }
+    }
+}
+
+impl Limits {
+    /// Sets [`Limits::max_plain`].
+    #[must_use]
+    pub fn with_max_plain(mut self, max_plain: u32) -> Self {
+        self.max_plain = max_plain;
+        self
+    }
+
+    /// Sets [`Limits::caller_opens_seal`].
+    #[must_use]
+    pub fn with_caller_opens_seal(mut self, yes: bool) -> Self {
+        self.caller_opens_seal = yes;
+        self
+    }
+}
+
+/// What [`StreamReader::next`] has found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event<'a> {
+    /// The stream header; always the first event.
+    Header(StreamHeader),
+    /// A data or index frame begins. (The end frame comes as [`Event::End`] alone.)
+    Frame(FrameHeader),
+    /// The next piece of the frame's payload as stored, never empty.
+    Payload(&'a [u8]),
+    /// The frame has come to its end. A data payload must now be checked by
+    /// [`FrameHeader::check_payload`]; an index payload has been checked.
+    FrameEnd(FrameHeader),
+    /// The end frame, checked against what was counted.
+    End(EndRecord),
+    /// The trailer, checked; always the last event.
+    Trailer(Trailer),
+}
+
+/// Reads a native stream that is pushed in slices of any size.
+///
+/// It checks everything but the checksums of data payloads: every header's checksum and bounds, the
+/// order of frames, that the plain bytes of each source follow one another without a gap, the
+/// chain and checksums of index frames, the totals in the end frame and the trailer, and that
+/// nothing follows. It copies headers only and allocates nothing on a stated length.
+///
+/// After an error it stays failed and gives the same error again.
+#[derive(Debug)]
+pub struct StreamReader {
+    limits: Limits,
+    pieces: Pieces,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    Header,
+    Body(Box<Body>),
+    Failed(FrameError),
+}
+
+impl StreamReader {
+    /// A reader at the start of a stream.
+    #[must_use]
+    pub fn new(limits: Limits) -> Self {
+        Self { limits, pieces: Pieces::default(), state: State::Header }
+    }
+
+    /// The stream header, once it has come.
+    #[must_use]
+    pub fn header(&self) -> Option<&StreamHeader> {
+        match &self.state {
+            State::Body(body) => Some(body.stream()),
+            _ => None,
+        }
+    }
+
+    /// Takes bytes from the front of `input` up to the next event. `None`: all of it is taken and
+    /// more is wanted, or the stream is complete.
+    ///
+    /// # Errors
+    /// Any [`FrameError`] but those of the writing side, with the place.
+    pub fn next<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Event<'a>>, FrameError> {
+        let event = match &mut self.state {
+            State::Header => self.stream_header(input),
+            State::Body(body) => body.next(&mut self.pieces, input),
+            State::Failed(error) => Err(error.clone()),
+        };
+        if let Err(error) = &event {
+            self.state = State::Failed(error.clone());
+        }
+        event
+    }
+
+    /// The input is over: was the stream whole?
+    ///
+    /// # Errors
+    /// [`FrameError::Truncated`] with the part that is cut or missing, or the error of before.
+    pub fn finish(&self) -> Result<Summary, FrameError> {
+        match &self.state {
+            State::Header => Err(FrameError::Truncated { place: HEADER }),
+            State::Body(body) => body.finish(),
+            State::Failed(error) => Err(error.clone()),
+        }
+    }
+
+    fn stream_header(&mut self, input: &mut &[u8]) -> Result<Option<Event<'static>>, FrameError> {
+        let Some(bytes) = self.pieces.array::<STREAM_HEADER_LEN>(input) else {
+            return Ok(None);
+        };
+        let stream = StreamHeader::parse(&bytes)?;
+        if stream.is_sealed() && !self.limits.caller_opens_seal {
+            return Err(FrameError::Sealed);
+        }
+        let (max, got) = (self.limits.max_plain.into(), stream.max_plain().into());
+        within(HEADER, "most plain bytes in a frame", 1, max, got)?;
+        self.state = State::Body(Box::new(Body::new(stream.clone())));
+        Ok(Some(Event::Header(stream)))
+    }
+}
+
+const HEADER: Place = Place { part: Part::StreamHeader, position: 0 };
+
+/// Puts together what comes in pieces and is wanted whole: headers, the end record, the trailer.
+#[derive(Debug, Default)]
+pub(crate) struct Pieces(Vec<u8>);
+
+impl Pieces {
+    /// Takes from `input` until `N` bytes are together.
+    pub(crate) fn array<const N: usize>(&mut self, input: &mut &[u8]) -> Option<[u8; N]> {
+        if self.0.is_empty()
+            && let Some((whole, rest)) = input.split_first_chunk::<N>()
+        {
+            *input = rest;
+            return Some(*whole);
+        }
+        self.bytes(N, input)?.first_chunk().copied()
+    }
+
+    /// Takes from `input` until `want` bytes are together; the caller has bounded `want`.
+    pub(crate) fn bytes(&mut self, want: usize, input: &mut &[u8]) -> Option<Vec<u8>> {
+        let most = want.saturating_sub(self.0.len()).min(input.len());
+        let (piece, rest) = input.split_at(most);
+        self.0.extend_from_slice(piece);
+        *input = rest;
+        (self.0.len() >= want).then(|| std::mem::take(&mut self.0))
+    }
+}

@@ -1,0 +1,206 @@
+//! The writing side: it makes headers, index and tail, and knows where everything lies.
+
+use crate::end::{EndRecord, IndexPlace, MAX_SOURCES, Summary};
+use crate::frame::{FRAME_HEADER_LEN, FrameHeader, Kind};
+use crate::index::{DEFAULT_INDEX_TARGET, FramePlace, IndexBuilder, MAX_INDEX_PLAIN, Record};
+use crate::wire::{MAX_POSITION, crc32c, within};
+use crate::{Codec, FrameError, StreamHeader, Trailer};
+
+/// Makes the frames of one stream, in the order in which they will stand in it.
+///
+/// Bytes that it returns must be sent at once and in the order of the calls, each data header with
+/// its payload after it: positions are counted on. It ends with [`StreamWriter::finish`]; a stream
+/// without its tail is refused by every reader.
+#[derive(Debug)]
+pub struct StreamWriter {
+    stream: StreamHeader,
+    position: u64,
+    totals: EndRecord,
+    index: IndexBuilder,
+    index_target: usize,
+}
+
+impl StreamWriter {
+    /// Starts the body of a stream with this header, which the caller has sent.
+    #[must_use]
+    pub fn new(header: &StreamHeader) -> Self {
+        Self {
+            stream: header.clone(),
+            position: 0,
+            // A stream has at least the source 0, even if nothing came from it.
+            totals: EndRecord { sources: vec![0], ..EndRecord::default() },
+            index: IndexBuilder::new(),
+            index_target: DEFAULT_INDEX_TARGET,
+        }
+    }
+
+    /// Sets how many bytes of waiting records make an index frame due; at most half of
+    /// [`MAX_INDEX_PLAIN`], so that some room is left to act.
+    #[must_use]
+    pub fn with_index_target(mut self, bytes: usize) -> Self {
+        self.index_target = bytes.min(MAX_INDEX_PLAIN / 2);
+        self
+    }
+
+    /// Body position of the next frame.
+    #[must_use]
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Plain bytes of `source` so far.
+    #[must_use]
+    pub fn plain_offset(&self, source: u16) -> u64 {
+        self.totals.next_offset(source)
+    }
+
+    /// Makes the header of the next data frame of `source`. The payload, `stored_len` bytes, must
+    /// follow it in the stream.
+    ///
+    /// `payload_crc32c` is the CRC-32C of the payload as stored, see [`crc32c`]; it is not used
+    /// when the stream is sealed. With [`Codec::None`] both lengths are the same, else the stored
+    /// one is the smaller: a frame that does not shrink is stored as it is.
+    ///
+    /// # Errors
+    /// [`FrameError::Range`] or [`FrameError::Mismatch`] for numbers that the format does not
+    /// allow, [`FrameError::IndexOverdue`] if [`StreamWriter::index_due`] has been passed over.
+    /// Nothing is counted then.
+    pub fn data_frame(
+        &mut self,
+        source: u16,
+        codec: Codec,
+        plain_len: u32,
+        stored_len: u32,
+        payload_crc32c: u32,
+    ) -> Result<[u8; FRAME_HEADER_LEN], FrameError> {
+        let header = FrameHeader {
+            position: self.position,
+            kind: Kind::Data,
+            codec,
+            source,
+            plain_len,
+            stored_len,
+            plain_offset: self.totals.next_offset(source),
+            payload_crc32c: (!self.stream.is_sealed()).then_some(payload_crc32c),
+        };
+        header.check_fields(&self.stream)?;
+        // What is still to come needs room, too: index, end, seal and trailer.
+        let end = self.position + header.frame_len();
+        within(header.place(), "end of the frame", 0, MAX_POSITION / 2, end)?;
+        self.index.check_room_for_frame()?;
+        self.totals.count_data(&header)?;
+        self.index.push_frame(FramePlace {
+            source,
+            position: self.position,
+            plain_offset: header.plain_offset,
+            plain_len,
+            stored_len,
+        });
+        self.position = end;
+        Ok(header.encode(&self.stream))
+    }
+
+    /// Adds a record on files to the index. When to do so is free: before or after the frames that
+    /// hold the bytes it tells of.
+    ///
+    /// # Errors
+    /// [`FrameError::Range`] or [`FrameError::BadRecord`] for what the format does not allow (also
+    /// [`Record::Frames`], which the writer makes itself), [`FrameError::IndexOverdue`] if
+    /// [`StreamWriter::index_due`] has been passed over.
+    pub fn record(&mut self, record: &Record<'_>) -> Result<(), FrameError> {
+        self.index.push(record)
+    }
+
+    /// Whether enough records wait. Ask after every record and every data frame, and put what
+    /// [`StreamWriter::index_frame`] gives into the stream as soon as no frame is half sent.
+    #[must_use]
+    pub fn index_due(&self) -> bool {
+        !self.index.is_empty() && self.index.pending() >= self.index_target
+    }
+
+    /// The next index frame, header and payload, with all records that wait; `None` without any.
+    pub fn index_frame(&mut self) -> Option<Vec<u8>> {
+        let before = self.totals.last_index;
+        let (before_position, before_len) = IndexPlace::fields(before);
+        let frame = self.index.take(self.totals.index_frames, before_len)?;
+        let frame = self.fill_header(frame, Kind::Index, before_position);
+        // The builder holds at most MAX_INDEX_PLAIN bytes.
+        let len = u32::try_from(frame.len()).unwrap_or(u32::MAX);
+        self.totals.last_index = Some(IndexPlace { position: self.position, len });
+        self.totals.index_frames += 1;
+        self.position += frame.len() as u64;
+        Some(frame)
+    }
+
+    /// Ends the stream: the last index frame, the end frame and the trailer.
+    #[must_use = "a stream without its tail is refused by every reader"]
+    pub fn finish(mut self) -> Tail {
+        let mut bytes = self.index_frame().unwrap_or_default();
+        let end_position = self.position;
+        let mut end = vec![0; FRAME_HEADER_LEN];
+        end.extend(self.totals.encode());
+        bytes.extend(self.fill_header(end, Kind::End, 0));
+        let body_part = bytes.len();
+
+        let end_len = (FRAME_HEADER_LEN + self.totals.encode().len()) as u64;
+        let body_len = end_position + end_len;
+        let summary = Summary {
+            id: self.stream.id(),
+            end: self.totals,
+            end_position,
+            body_len,
+            // Bounded by the limit in data_frame.
+            stream_len: crate::end::stream_len(&self.stream, body_len).unwrap_or(u64::MAX),
+        };
+        bytes.extend(Trailer::of(&summary).encode());
+        Tail { bytes, body_part, summary }
+    }
+
+    /// Writes the header of an index or end frame into the room at the front of `frame`.
+    fn fill_header(&self, mut frame: Vec<u8>, kind: Kind, plain_offset: u64) -> Vec<u8> {
+        if let Some((room, payload)) = frame.split_first_chunk_mut::<FRAME_HEADER_LEN>() {
+            let len = u32::try_from(payload.len()).unwrap_or(u32::MAX);
+            let header = FrameHeader {
+                position: self.position,
+                kind,
+                codec: Codec::None,
+                source: 0,
+                plain_len: len,
+                stored_len: len,
+                plain_offset,
+                payload_crc32c: (!self.stream.is_sealed()).then(|| crc32c(payload)),
+            };
+            debug_assert_eq!(header.check_fields(&self.stream), Ok(()));
+            *room = header.encode(&self.stream);
+        }
+        frame
+    }
+}
+
+const _: () = assert!(crate::end::END_FIXED_LEN + 8 * MAX_SOURCES as usize <= crate::MAX_END_PLAIN);
+
+/// What closes a stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use = "a stream without its tail is refused by every reader"]
+pub struct Tail {
+    /// The last frames and the trailer, to be sent as they are when the stream is not sealed.
+    pub bytes: Vec<u8>,
+    /// How many of the bytes belong to the body.
+    body_part: usize,
+    /// The whole stream in numbers.
+    pub summary: Summary,
+}
+
+impl Tail {
+    /// The part that belongs to the body and goes through the seal, where there is one.
+    #[must_use]
+    pub fn body(&self) -> &[u8] {
+        self.bytes.get(..self.body_part).unwrap_or_default()
+    }
+
+    /// The trailer, which follows the body and is never sealed.
+    #[must_use]
+    pub fn trailer(&self) -> &[u8] {
+        self.bytes.get(self.body_part..).unwrap_or_default()
+    }
+}

@@ -1,0 +1,150 @@
+//! One budget of bytes for a run; permits travel inside the buffers they pay for.
+//!
+//! # The rule against deadlock
+//! A unit (a frame on the way up, a range on the way down) is admitted in sequence order and leases
+//! at once all it may come to need. Nothing that was admitted leases again. So the oldest
+//! unit can always finish on what it holds, and with it what it holds comes back.
+
+use std::sync::Arc;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// Leases are counted in pages of this many bytes: tokio's semaphore counts to 2^32 a lease.
+const PAGE: u64 = 4096;
+
+/// A limit in bytes on what is held at one time. Clones share it.
+#[derive(Debug, Clone)]
+pub struct Budget {
+    pages: Arc<Semaphore>,
+    total: u64,
+}
+
+impl Budget {
+    /// A budget of `bytes`, rounded down to pages of 4 KiB, at least one page.
+    #[must_use]
+    pub fn new(bytes: u64) -> Self {
+        let pages = (bytes / PAGE).clamp(1, u64::from(u32::MAX));
+        let places = usize::try_from(pages).unwrap_or(Semaphore::MAX_PERMITS);
+        Self { pages: Arc::new(Semaphore::new(places)), total: pages * PAGE }
+    }
+
+    /// The whole budget in bytes.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// Bytes leased now.
+    #[must_use]
+    pub fn in_use(&self) -> u64 {
+        self.total - self.pages.available_permits() as u64 * PAGE
+    }
+
+    /// Leases `bytes` as soon as they are there, first come, first served; a lease larger than the
+    /// whole budget gets the whole budget. For plain threads: waits by parking the thread.
+    ///
+    /// # Panics
+    /// Inside an async task that runs on this thread it would park the executor: use
+    /// [`Budget::lease_async`] there.
+    #[must_use]
+    pub fn lease(&self, bytes: u64) -> Permit {
+        pollster(self.lease_async(bytes))
+    }
+
+    /// As [`Budget::lease`], for async tasks.
+    pub async fn lease_async(&self, bytes: u64) -> Permit {
+        let pages = self.pages_for(bytes);
+        match Arc::clone(&self.pages).acquire_many_owned(pages).await {
+            Ok(permit) => Permit { permit: Some(permit) },
+            // Only a closed semaphore refuses, and nobody can close this one.
+            Err(_closed) => Permit { permit: None },
+        }
+    }
+
+    /// Leases `bytes` if they are there now and nobody waits before us.
+    #[must_use]
+    pub fn try_lease(&self, bytes: u64) -> Option<Permit> {
+        let permit = Arc::clone(&self.pages).try_acquire_many_owned(self.pages_for(bytes)).ok()?;
+        Some(Permit { permit: Some(permit) })
+    }
+
+    fn pages_for(&self, bytes: u64) -> u32 {
+        u32::try_from(bytes.min(self.total).div_ceil(PAGE)).unwrap_or(u32::MAX)
+    }
+}
+
+/// The right to hold some bytes of a [`Budget`]; given back on drop.
+#[derive(Debug)]
+pub struct Permit {
+    permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Permit {
+    /// Bytes this permit stands for.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.permit.as_ref().map_or(0, |p| p.num_permits() as u64 * PAGE)
+    }
+
+    /// Gives back what exceeds `bytes`.
+    pub fn shrink_to(&mut self, bytes: u64) {
+        if let Some(permit) = &mut self.permit {
+            let keep = usize::try_from(bytes.div_ceil(PAGE)).unwrap_or(usize::MAX);
+            let give = permit.num_permits().saturating_sub(keep);
+            drop(permit.split(give));
+        }
+    }
+}
+
+/// Runs a future to its end on this thread, parked between polls.
+fn pollster<F: Future>(future: F) -> F::Output {
+    struct Unpark(std::thread::Thread);
+    impl std::task::Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Arc::new(Unpark(std::thread::current())).into();
+    let mut context = std::task::Context::from_waker(&waker);
+    let mut future = std::pin::pin!(future);
+    loop {
+        match future.as_mut().poll(&mut context) {
+            std::task::Poll::Ready(output) => return output,
+            std::task::Poll::Pending => std::thread::park(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leases_wait_until_bytes_come_back() {
+        let budget = Budget::new(8 * PAGE);
+        let first = budget.lease(6 * PAGE);
+        assert!(budget.try_lease(3 * PAGE).is_none());
+        let waiting = std::thread::spawn({
+            let budget = budget.clone();
+            move || budget.lease(3 * PAGE).bytes()
+        });
+        drop(first);
+        assert_eq!(waiting.join().unwrap(), 3 * PAGE);
+        assert_eq!(budget.in_use(), 0);
+    }
+
+    #[test]
+    fn a_lease_over_the_total_takes_all_instead_of_waiting_for_ever() {
+        let budget = Budget::new(2 * PAGE);
+        assert_eq!(budget.lease(100 * PAGE).bytes(), 2 * PAGE);
+    }
+
+    #[test]
+    fn what_was_not_needed_is_given_back() {
+        let budget = Budget::new(4 * PAGE);
+        let mut permit = budget.lease(4 * PAGE);
+        permit.shrink_to(PAGE + 1);
+        assert_eq!(permit.bytes(), 2 * PAGE);
+        assert_eq!(budget.in_use(), 2 * PAGE);
+    }
+}

@@ -1,0 +1,329 @@
+//! Files into a stream, cut as the stock tools cut them.
+
+use std::collections::HashSet;
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+use xb_reader::{ChunkWriter, PathError, Printable, RelPath};
+
+use crate::observe::{Observer, Wait};
+
+/// Payload of every chunk but a file's last: 10 MiB, as `xbstream -c` and `mbstream -c` cut.
+const CHUNK: usize = 10 << 20;
+
+/// How to make a stream of files.
+#[derive(Debug, Clone, Default)]
+pub struct CreateOptions {
+    /// Where relative names are looked up; empty for the working directory.
+    pub dir: PathBuf,
+    /// Store names as they are given, even if no careful reader will take them.
+    pub absolute_names: bool,
+    /// Counts bytes and files.
+    pub observer: Observer,
+}
+
+/// Something that happened along the way, to be told to the user.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum CreateNote<'a> {
+    /// This file begins. The name as it is stored.
+    File(&'a Printable),
+    /// A name is stored without this front part.
+    Stripped {
+        /// What was removed.
+        prefix: Printable,
+    },
+}
+
+/// What was written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CreateReport {
+    /// Files in the stream.
+    pub files: u64,
+    /// Bytes of their content.
+    pub bytes: u64,
+}
+
+/// The stream could not be made. What was written of it has no proper end.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CreateError {
+    /// A file cannot be opened.
+    #[error("{name}: cannot open: {source}")]
+    Open {
+        /// The name as given.
+        name: Printable,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// Only regular files go into a stream.
+    #[error("{name}: not a regular file")]
+    NotRegular {
+        /// The name as given.
+        name: Printable,
+    },
+    /// No reader would take the name.
+    #[error("{name}: {source}")]
+    Name {
+        /// The name as given.
+        name: Printable,
+        /// What is wrong with it.
+        source: PathError,
+    },
+    /// The stream would have two files of one name, which no reader takes.
+    #[error("{name}: named twice")]
+    Twice {
+        /// The name as stored.
+        name: Printable,
+    },
+    /// A file cannot be read.
+    #[error("{name}: cannot read at offset {offset}: {source}")]
+    Read {
+        /// The name as given.
+        name: Printable,
+        /// Offset in the file.
+        offset: u64,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The output does not take the stream.
+    #[error("cannot write the stream: {0}")]
+    Write(#[source] io::Error),
+}
+
+/// Writes a stream of `files`, one after the other in the order given.
+///
+/// The bytes are those of the stock tools: payloads of 10 MiB and a shorter last one, no payload
+/// for an empty file. Names are stored as given, less a leading `/` and all up to the last `..`,
+/// unless [`CreateOptions::absolute_names`] says otherwise. Symbolic links are followed.
+///
+/// # Errors
+/// The first file that cannot be taken, or an output that fails. Nothing is written for a file
+/// whose name cannot be stored.
+pub fn create(
+    output: impl Write,
+    files: &[OsString],
+    options: &CreateOptions,
+    mut note: impl FnMut(CreateNote<'_>),
+) -> Result<CreateReport, CreateError> {
+    let mut writer = ChunkWriter::new(output);
+    let mut buffer = vec![0; CHUNK];
+    let mut names = HashSet::new();
+    let mut report = CreateReport::default();
+    for given in files {
+        let stored = stored_name(given.as_bytes(), options.absolute_names)
+            .map_err(|source| CreateError::Name { name: printable(given), source })?;
+        let name = Printable::new(&stored.name);
+        if let Some(prefix) = stored.stripped {
+            note(CreateNote::Stripped { prefix: Printable::new(&prefix) });
+        }
+        if !names.insert(stored.name.clone()) {
+            return Err(CreateError::Twice { name });
+        }
+        let mut file = open_regular(&options.dir.join(given), given)?;
+        note(CreateNote::File(&name));
+        let mut offset = 0;
+        loop {
+            let len = options
+                .observer
+                .waiting(Wait::Source, || read_full(&mut file, &mut buffer))
+                .map_err(|source| CreateError::Read { name: printable(given), offset, source })?;
+            if len > 0 {
+                let write = || writer.payload(&stored.name, offset, &buffer[..len]);
+                options.observer.waiting(Wait::Sink, write).map_err(CreateError::Write)?;
+                options.observer.add_bytes(len as u64);
+                offset += len as u64;
+            }
+            if len < CHUNK {
+                break;
+            }
+        }
+        writer.end(&stored.name).map_err(CreateError::Write)?;
+        options.observer.add_files(1);
+        report.files += 1;
+        report.bytes += offset;
+    }
+    writer.finish().map_err(CreateError::Write)?;
+    Ok(report)
+}
+
+fn printable(name: &OsStr) -> Printable {
+    Printable::new(name.as_bytes())
+}
+
+fn open_regular(path: &Path, given: &OsStr) -> Result<File, CreateError> {
+    let failed = |source| CreateError::Open { name: printable(given), source };
+    // Without this a FIFO would block before it can be seen to be one. It means nothing for
+    // regular files.
+    let nonblock = OFlags::NONBLOCK.bits().cast_signed();
+    let file = OpenOptions::new().read(true).custom_flags(nonblock).open(path).map_err(failed)?;
+    if !file.metadata().map_err(failed)?.is_file() {
+        return Err(CreateError::NotRegular { name: printable(given) });
+    }
+    // Only a hint: the system may do as it likes, and so may we.
+    let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Sequential);
+    Ok(file)
+}
+
+/// Fills the buffer as far as there is input.
+fn read_full(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut len = 0;
+    while len < buffer.len() {
+        match input.read(&mut buffer[len..]) {
+            Ok(0) => break,
+            Ok(more) => len += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(len)
+}
+
+/// A name as it goes into the stream.
+#[derive(Debug, PartialEq, Eq)]
+struct Stored {
+    name: Vec<u8>,
+    /// What was taken off its front.
+    stripped: Option<Vec<u8>>,
+}
+
+/// What name to store for one that was given. As Percona 8.0 does, all up to the last `..` and
+/// slashes in front are removed; beyond that, names that no reader of ours would take (`a//b`,
+/// `a/./b`) are stored in their plain form.
+fn stored_name(given: &[u8], absolute: bool) -> Result<Stored, PathError> {
+    if absolute {
+        if given.len() > RelPath::MAX_LEN {
+            return Err(PathError::TooLong { len: given.len(), max: RelPath::MAX_LEN });
+        }
+        return Ok(Stored { name: given.to_vec(), stripped: None });
+    }
+    let parts: Vec<&[u8]> = given.split(|&b| b == b'/').collect();
+    let kept = parts.iter().rposition(|part| *part == b"..").map_or(&parts[..], |at| &parts[at + 1..]);
+    let mut name = kept.join(&b'/');
+    let slashes = name.iter().take_while(|&&b| b == b'/').count();
+    name.drain(..slashes);
+    let stripped = given.len() - name.len();
+    match RelPath::new(&name) {
+        Ok(_) => {}
+        Err(PathError::Component { .. } | PathError::Absolute { .. }) => {
+            let plain: Vec<&[u8]> =
+                kept.iter().filter(|part| !matches!(**part, b"" | b".")).copied().collect();
+            name = plain.join(&b'/');
+            RelPath::new(&name)?;
+        }
+        Err(error) => return Err(error),
+    }
+    Ok(Stored { name, stripped: (stripped > 0).then(|| given[..stripped].to_vec()) })
+}
+
+#[cfg(test)]
+mod tests {
+    use xb_reader::{ChunkKind, ChunkReader, Dialect, Item, Limits};
+
+    use super::*;
+
+    /// Name, offset and length of every chunk; an end has no length.
+    fn chunks(stream: &[u8]) -> Vec<(String, Option<(u64, u64)>)> {
+        let mut reader = ChunkReader::new(stream, Dialect::Auto, Limits::default());
+        let mut chunks = Vec::new();
+        while let Some(item) = reader.next().unwrap() {
+            if let Item::Chunk(head, _) = item {
+                let place = match head.kind {
+                    ChunkKind::Payload { offset, len, .. } => Some((offset, len)),
+                    _ => None,
+                };
+                chunks.push((head.path.to_string(), place));
+            }
+        }
+        chunks
+    }
+
+    fn make(files: &[(&str, usize)], names: &[&str]) -> Result<Vec<u8>, CreateError> {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, len) in files {
+            std::fs::write(dir.path().join(name), vec![b'x'; *len]).unwrap();
+        }
+        std::fs::create_dir(dir.path().join("folder")).unwrap();
+        let names: Vec<OsString> = names.iter().map(OsString::from).collect();
+        let options = CreateOptions { dir: dir.path().into(), ..CreateOptions::default() };
+        let mut stream = Vec::new();
+        let report = create(&mut stream, &names, &options, |_| ())?;
+        assert_eq!(report.files, names.len() as u64);
+        Ok(stream)
+    }
+
+    #[test]
+    fn the_cut_is_that_of_the_stock_tools() {
+        let ten = 10_485_760;
+        let files = [("empty", 0), ("one", 1), ("ten", ten), ("less", ten - 1), ("more", 2 * ten + 1)];
+        let stream = make(&files, &["more", "empty", "ten", "one", "less"]).unwrap();
+        let len = ten as u64;
+        let want = [
+            ("more", Some((0, len))),
+            ("more", Some((len, len))),
+            ("more", Some((2 * len, 1))),
+            ("more", None),
+            ("empty", None),
+            ("ten", Some((0, len))),
+            ("ten", None),
+            ("one", Some((0, 1))),
+            ("one", None),
+            ("less", Some((0, len - 1))),
+            ("less", None),
+        ];
+        assert_eq!(chunks(&stream), want.map(|(name, place)| (name.to_owned(), place)));
+    }
+
+    #[test]
+    fn what_cannot_be_taken_is_named() {
+        let files = [("a", 3)];
+        assert!(matches!(make(&files, &["missing"]), Err(CreateError::Open { .. })));
+        assert!(matches!(make(&files, &["folder"]), Err(CreateError::NotRegular { .. })));
+        assert!(matches!(make(&files, &["a", "a"]), Err(CreateError::Twice { .. })));
+        assert!(matches!(make(&files, &["a", "folder/../a"]), Err(CreateError::Twice { .. })));
+        let long = "x/".repeat(300);
+        assert!(matches!(make(&files, &[&long]), Err(CreateError::Name { .. })));
+        assert_eq!(make(&files, &["missing"]).unwrap_err().to_string().split(':').next(), Some("missing"));
+    }
+
+    #[test]
+    fn an_output_that_fails_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("a"), "abc").unwrap();
+        let options = CreateOptions { dir: dir.path().into(), ..CreateOptions::default() };
+        let mut room = [0_u8; 20];
+        let error = create(&mut room[..], &["a".into()], &options, |_| ()).unwrap_err();
+        assert!(matches!(error, CreateError::Write(_)), "{error}");
+    }
+
+    #[test]
+    fn names_lose_what_leads_out() {
+        let table: &[(&str, &str, &str)] = &[
+            ("a/b", "a/b", ""),
+            ("./a", "./a", ""),
+            ("/var/lib/x", "var/lib/x", "/"),
+            ("//x", "x", "//"),
+            ("../x", "x", "../"),
+            ("a/../../b/x", "b/x", "a/../../"),
+            ("..//x", "x", "..//"),
+            ("/../x", "x", "/../"),
+            ("a//b/./c", "a/b/c", ""),
+            ("..x/y..", "..x/y..", ""),
+        ];
+        for (given, name, stripped) in table {
+            let stored = stored_name(given.as_bytes(), false).unwrap();
+            let got = String::from_utf8(stored.name).unwrap();
+            let off = stored.stripped.map(|s| String::from_utf8(s).unwrap()).unwrap_or_default();
+            assert_eq!((got.as_str(), off.as_str()), (*name, *stripped), "{given}");
+            let stored = stored_name(given.as_bytes(), true).unwrap();
+            assert_eq!(stored, Stored { name: given.as_bytes().to_vec(), stripped: None });
+        }
+        assert!(stored_name(b"a/..", false).is_err());
+    }
+}

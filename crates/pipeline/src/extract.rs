@@ -1,0 +1,559 @@
+//! A stream into files, in parallel.
+//!
+//! ```text
+//! feed ──► decoder, file table ──► batches ──► workers ──────────► settler
+//! caller's thread: finds heads,    of steps    sum up pieces,      in order: compares sums,
+//! keeps the order of chunks                    write them at       gives whole files their
+//!                                              their offsets       names, renames, removes
+//! ```
+//!
+//! One batch holds what one slab of the stream says. Workers may overtake each other, also within
+//! one file, because every piece knows its offset; only pieces that overlap others (behind a
+//! seek) are written by the settler. The settler sees the steps in the order of the stream, so
+//! its first error is the first in the stream.
+
+mod settle;
+mod work;
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::fmt;
+use std::io::{self, Read};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use bytes::Bytes;
+use crossbeam_channel::bounded;
+use xb_reader::{
+    Change, ChunkHead, ChunkKind, DecodeError, Decoder, Dialect, Event, FileId, FileTable, Limits,
+    OrderError, Placement, RelPath, TargetDir, TargetError, Unfinished,
+};
+
+use crate::observe::{Observer, Wait};
+use crate::plan::SLAB;
+use crate::pool::{Submit, WorkerDied, ordered};
+use crate::slab::SlabPool;
+use settle::{Settled, Settler};
+use work::{OpenFile, Outcome, Piece, Step};
+
+/// Called with each file's name when its first chunk has come.
+type OnFile = Box<dyn FnMut(&RelPath) + Send>;
+
+/// When extracted files are made durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Durability {
+    /// Each file before it gets its name, and the file system once more at the end.
+    File,
+    /// The whole file system once, at the end.
+    #[default]
+    End,
+    /// Not at all: the system will write it some time, and failures of that are not seen.
+    None,
+}
+
+/// How to extract.
+#[derive(Debug, Clone)]
+pub struct ExtractOptions {
+    /// Worker threads, at least one.
+    pub threads: usize,
+    /// What a chunk of type `S` means.
+    pub dialect: Dialect,
+    /// What a chunk may announce.
+    pub limits: Limits,
+    /// Keep the whole files of a stream that was cut, instead of failing.
+    pub allow_truncated: bool,
+    /// When files are made durable.
+    pub durability: Durability,
+    /// Counts bytes of the stream and files that have their names.
+    pub observer: Observer,
+}
+
+impl Default for ExtractOptions {
+    fn default() -> Self {
+        Self {
+            threads: 1,
+            dialect: Dialect::Auto,
+            limits: Limits::default(),
+            allow_truncated: false,
+            durability: Durability::default(),
+            observer: Observer::default(),
+        }
+    }
+}
+
+/// What was extracted.
+#[derive(Debug, Default)]
+#[non_exhaustive]
+pub struct ExtractReport {
+    /// Files that are whole and have their names.
+    pub files: u64,
+    /// Bytes of the stream that were taken.
+    pub bytes: u64,
+    /// How the stream was cut, if it was and that is allowed.
+    pub truncated: Option<Box<Truncated>>,
+}
+
+/// A stream that ended too early, and what was lost with its end.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Truncated {
+    /// How it ended.
+    pub cause: ExtractCause,
+    /// Files that were begun and dropped, with the offset in bytes up to which they had come, by
+    /// name.
+    pub dropped: Vec<(RelPath, u64)>,
+}
+
+/// Extraction failed. Files that were whole before stay under their names; all others are gone.
+#[derive(Debug, thiserror::Error)]
+#[error("{cause}")]
+#[non_exhaustive]
+pub struct ExtractError {
+    /// The first cause, in the order of the stream.
+    #[source]
+    pub cause: ExtractCause,
+    /// What was extracted before.
+    pub report: ExtractReport,
+}
+
+/// Why extraction failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExtractCause {
+    /// The input could not be read.
+    #[error("cannot read at stream offset {position}: {source}")]
+    Read {
+        /// Bytes taken before.
+        position: u64,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The input is no well-formed stream, or a checksum does not hold.
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
+    /// A chunk does not fit those before it.
+    #[error(transparent)]
+    Order(#[from] OrderError),
+    /// The input ended too early.
+    #[error(transparent)]
+    Unfinished(#[from] Unfinished),
+    /// A file could not be written or settled.
+    #[error("{source} (stream offset {position})")]
+    Target {
+        /// Where the chunk in question begins in the stream.
+        position: u64,
+        /// What went wrong, with file and offset.
+        source: TargetError,
+    },
+    /// What was written could not be made durable.
+    #[error(transparent)]
+    Sync(TargetError),
+    /// A thread ended without a result.
+    #[error(transparent)]
+    Worker(#[from] WorkerDied),
+    /// The system gave no thread.
+    #[error("cannot start a thread: {0}")]
+    Thread(#[source] io::Error),
+}
+
+impl ExtractCause {
+    /// Whether this is what a cut stream looks like.
+    #[must_use]
+    pub fn is_cut(&self) -> bool {
+        matches!(
+            self,
+            Self::Decode(DecodeError::Truncated { .. }) | Self::Unfinished(Unfinished::Files { .. })
+        )
+    }
+}
+
+/// The extractor has stopped: an error was found. [`Extractor::finish`] tells which.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("extraction has stopped")]
+pub struct Stopped;
+
+/// Extracts a stream that is fed to it piece by piece.
+///
+/// It ends with [`Extractor::finish`]. Dropped instead, it stops where it is: files that are whole
+/// keep their names, unfinished ones are removed.
+///
+/// ```
+/// use xb_pipeline::{ExtractOptions, Extractor};
+/// use xb_reader::{ChunkWriter, TargetDir};
+///
+/// let mut writer = ChunkWriter::new(Vec::new());
+/// writer.payload("shop/orders.ibd", 0, b"some pages")?;
+/// writer.end("shop/orders.ibd")?;
+/// let stream = writer.finish()?;
+///
+/// let dir = tempfile::tempdir()?;
+/// let mut extractor = Extractor::new(TargetDir::open(dir.path())?, ExtractOptions::default())?;
+/// for piece in stream.chunks(7) {
+///     // An error here only says that there is one: `finish` has it.
+///     if extractor.feed(piece.to_vec().into()).is_err() {
+///         break;
+///     }
+/// }
+/// let report = extractor.finish()?;
+/// assert_eq!(report.files, 1);
+/// assert_eq!(std::fs::read(dir.path().join("shop/orders.ibd"))?, b"some pages");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Extractor {
+    decoder: Decoder,
+    files: FileTable,
+    open: HashMap<FileId, Arc<OpenFile>>,
+    current: Option<Current>,
+    batch: Vec<Step>,
+    on_file: Option<OnFile>,
+    options: ExtractOptions,
+    target: Arc<TargetDir>,
+    /// Gone once the last batch has been sent.
+    submit: Option<Submit<Vec<Step>, Vec<Outcome>>>,
+    settler: Option<JoinHandle<Settled>>,
+    /// Set by the settler at its first error: what is still on its way is not wanted.
+    cancelled: Arc<AtomicBool>,
+    failure: Option<ExtractCause>,
+}
+
+/// The chunk whose payload is arriving.
+struct Current {
+    file: Arc<OpenFile>,
+    place: Placement,
+    position: u64,
+}
+
+impl Extractor {
+    /// Starts the threads. Nothing is read and no file made yet.
+    ///
+    /// # Errors
+    /// [`ExtractCause::Thread`].
+    pub fn new(target: TargetDir, options: ExtractOptions) -> Result<Self, ExtractError> {
+        let threads = options.threads.max(1);
+        let target = Arc::new(target);
+        let cancelled = Arc::new(AtomicBool::new(false));
+        let work = {
+            let (target, cancelled) = (Arc::clone(&target), Arc::clone(&cancelled));
+            move |batch| work::run(batch, &target, &cancelled)
+        };
+        // One batch being built, one under work for each thread, and as many waiting to be settled.
+        let (submit, results) = ordered("extract", threads, 2 * threads + 1, work);
+        let settler = {
+            let durable = options.durability == Durability::File;
+            let settler = Settler::new(Arc::clone(&target), durable, options.observer.clone());
+            let cancelled = Arc::clone(&cancelled);
+            std::thread::Builder::new()
+                .name("extract-settle".to_owned())
+                .spawn(move || settler.run(results, &cancelled))
+        };
+        let settler = settler.map_err(|error| ExtractError {
+            cause: ExtractCause::Thread(error),
+            report: ExtractReport::default(),
+        })?;
+        Ok(Self {
+            decoder: Decoder::new(options.dialect, options.limits),
+            files: FileTable::new(),
+            open: HashMap::new(),
+            current: None,
+            batch: Vec::new(),
+            on_file: None,
+            options,
+            target,
+            submit: Some(submit),
+            settler: Some(settler),
+            cancelled,
+            failure: None,
+        })
+    }
+
+    /// Calls `on_file` with the name of each file when its first chunk has come.
+    #[must_use]
+    pub fn on_file(mut self, on_file: impl FnMut(&RelPath) + Send + 'static) -> Self {
+        self.on_file = Some(Box::new(on_file));
+        self
+    }
+
+    /// Takes the next piece of the stream, of any length. Waits while the workers have enough to
+    /// do. The bytes are shared, not copied.
+    ///
+    /// # Errors
+    /// [`Stopped`]: feeding on is of no use; ask [`Extractor::finish`] why.
+    pub fn feed(&mut self, mut bytes: Bytes) -> Result<(), Stopped> {
+        while !bytes.is_empty() {
+            if self.is_stopped() {
+                return Err(Stopped);
+            }
+            let piece = bytes.split_to(SLAB.min(bytes.len()));
+            self.options.observer.add_bytes(piece.len() as u64);
+            if let Err(cause) = self.take(&piece) {
+                self.failure = Some(cause);
+            }
+            self.send_batch()?;
+        }
+        Ok(())
+    }
+
+    /// Whether an error was found, so that there is no use in waiting for more input.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.failure.is_some() || self.cancelled.load(Ordering::Acquire)
+    }
+
+    /// Says that the stream is over; waits until everything is written, settled and, as the
+    /// options say, durable.
+    ///
+    /// # Errors
+    /// The first thing that was wrong, in the order of the stream. Whole files stay.
+    pub fn finish(mut self) -> Result<ExtractReport, ExtractError> {
+        if self.failure.is_none() {
+            self.failure = self.take_end().err();
+        }
+        self.conclude()
+    }
+
+    /// Says that there is no more input because it cannot be read. What came before is settled.
+    ///
+    /// Gives the error to report: that of `source`, or of something before it in the stream.
+    #[must_use]
+    pub fn read_failed(mut self, source: io::Error) -> ExtractError {
+        let position = self.decoder.position();
+        self.failure.get_or_insert(ExtractCause::Read { position, source });
+        let (report, failure) = self.settle();
+        let cause = failure.unwrap_or(ExtractCause::Worker(WorkerDied));
+        ExtractError { cause, report }
+    }
+
+    fn conclude(&mut self) -> Result<ExtractReport, ExtractError> {
+        let (mut report, failure) = self.settle();
+        match failure {
+            Some(cause) if self.options.allow_truncated && cause.is_cut() => {
+                let mut dropped: Vec<_> =
+                    self.files.open_files().map(|(path, offset)| (path.clone(), offset)).collect();
+                dropped.sort();
+                report.truncated = Some(Box::new(Truncated { cause, dropped }));
+            }
+            Some(cause) => return Err(ExtractError { cause, report }),
+            None => {}
+        }
+        if self.options.durability != Durability::None
+            && let Err(error) = self.target.sync()
+        {
+            return Err(ExtractError { cause: ExtractCause::Sync(error), report });
+        }
+        Ok(report)
+    }
+
+    /// Waits until all that came is settled, and removes what is not whole. The first failure.
+    fn settle(&mut self) -> (ExtractReport, Option<ExtractCause>) {
+        // Stopped means that the settler has a failure, and that is earlier than any here.
+        let _ = self.send_batch();
+        let settled = self.join();
+        self.current = None;
+        self.open.clear();
+        let report = ExtractReport {
+            files: settled.files,
+            bytes: self.decoder.position(),
+            truncated: None,
+        };
+        (report, settled.failure.or_else(|| self.failure.take()))
+    }
+
+    /// Ends the threads and waits for them. What has been sent is still settled, unless cancelled.
+    fn join(&mut self) -> Settled {
+        drop(self.submit.take());
+        let settled = self.settler.take().map(JoinHandle::join);
+        settled.and_then(Result::ok).unwrap_or(Settled { files: 0, failure: Some(WorkerDied.into()) })
+    }
+
+    /// Finds what a piece of the stream says, and notes it in the batch.
+    fn take(&mut self, bytes: &Bytes) -> Result<(), ExtractCause> {
+        let mut input = &bytes[..];
+        while let Some(event) = self.decoder.next(&mut input)? {
+            match event {
+                Event::Head(head) => self.take_head(head)?,
+                Event::Data(piece) => self.take_piece(bytes.slice_ref(piece)),
+                Event::ChunkEnd => self.take_chunk_end(),
+            }
+        }
+        Ok(())
+    }
+
+    fn take_end(&mut self) -> Result<(), ExtractCause> {
+        while let Some(event) = self.decoder.finish()? {
+            match event {
+                Event::Head(head) => self.take_head(head)?,
+                Event::Data(piece) => self.take_piece(Bytes::from_static(piece)),
+                Event::ChunkEnd => self.take_chunk_end(),
+            }
+        }
+        Ok(self.files.finish()?)
+    }
+
+    fn take_piece(&mut self, bytes: Bytes) {
+        // Pieces of ignored chunks belong to no file.
+        let Some(current) = &mut self.current else { return };
+        let place = current.place.clone();
+        current.place.skip(bytes.len() as u64);
+        let (file, position) = (Arc::clone(&current.file), current.position);
+        self.batch.push(Step::Piece(Piece { serial: file.is_serial(), file, place, bytes, position }));
+    }
+
+    fn take_chunk_end(&mut self) {
+        if self.current.take().is_some() {
+            self.batch.push(Step::ChunkEnd);
+        }
+    }
+
+    fn take_head(&mut self, head: ChunkHead) -> Result<(), ExtractCause> {
+        let change = self.files.apply(&head)?;
+        let (position, path) = (head.position, head.path.clone());
+        match change {
+            Change::Opened { id, replaces } => {
+                if replaces.is_some() {
+                    self.batch.push(Step::Remove { path: path.clone(), position });
+                    self.barrier();
+                }
+                let file = self.begin(path, position);
+                self.open.insert(id, Arc::clone(&file));
+                self.go_on(file, head);
+            }
+            Change::Continued { id } => {
+                if let Some(file) = self.open.get(&id) {
+                    self.go_on(Arc::clone(file), head);
+                }
+            }
+            Change::Ended { id, size, only_chunk } => {
+                let file = match self.open.remove(&id) {
+                    Some(file) => file,
+                    None => {
+                        debug_assert!(only_chunk, "an open file is known");
+                        self.begin(path.clone(), position)
+                    }
+                };
+                self.batch.push(Step::Commit { file, path, size, position });
+            }
+            Change::Renamed { open, .. } => {
+                if let ChunkKind::Rename { to } = head.kind {
+                    self.batch.push(if open {
+                        // The name is given at the end: for now it only has to be free.
+                        Step::CheckAbsent { path: to, position }
+                    } else {
+                        Step::Rename { path, to, position }
+                    });
+                    self.barrier();
+                }
+            }
+            Change::Removed { id: Some(id), open: true } => {
+                if let Some(file) = self.open.remove(&id) {
+                    self.batch.push(Step::Discard { file });
+                }
+            }
+            Change::Removed { id: Some(_), open: false } => {
+                self.batch.push(Step::Remove { path, position });
+                self.barrier();
+            }
+            // Nothing to remove; but a file that is not of this stream must not be passed off as
+            // removed.
+            Change::Removed { id: None, .. } => self.batch.push(Step::CheckAbsent { path, position }),
+            Change::Ignored => {}
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, path: RelPath, position: u64) -> Arc<OpenFile> {
+        if let Some(on_file) = &mut self.on_file {
+            on_file(&path);
+        }
+        let file = Arc::new(OpenFile::new(path));
+        self.batch.push(Step::Begin { file: Arc::clone(&file), position });
+        file
+    }
+
+    /// A chunk with content for `file`, or a seek in it.
+    fn go_on(&mut self, file: Arc<OpenFile>, head: ChunkHead) {
+        if matches!(head.kind, ChunkKind::Seek { .. }) {
+            file.make_serial();
+            return;
+        }
+        self.current = Some(Current { file, place: head.placement(), position: head.position });
+        self.batch.push(Step::Head(Box::new(head)));
+    }
+
+    /// Waits until the settler has done everything so far. Needed where names change, because
+    /// workers look up whether a name is free.
+    fn barrier(&mut self) {
+        let (reached, wait) = bounded::<Infallible>(0);
+        self.batch.push(Step::Barrier { _reached: reached });
+        if self.send_batch().is_ok() {
+            // Nothing is ever sent: the settler drops its end, in order or because it has
+            // stopped. In the second case the next batch is not sent any more.
+            let _ = wait.recv();
+        }
+    }
+
+    fn send_batch(&mut self) -> Result<(), Stopped> {
+        let batch = std::mem::take(&mut self.batch);
+        if self.cancelled.load(Ordering::Acquire) {
+            return Err(Stopped);
+        }
+        if batch.is_empty() {
+            return Ok(());
+        }
+        let Some(submit) = &self.submit else { return Err(Stopped) };
+        self.options.observer.waiting(Wait::Workers, || submit.send(batch)).map_err(|_| Stopped)
+    }
+}
+
+/// Extracts all that `input` gives. It needs no buffering of its own.
+///
+/// # Errors
+/// As [`Extractor::finish`]; also when `input` cannot be read.
+pub fn extract_from(
+    mut input: impl Read,
+    target: TargetDir,
+    options: ExtractOptions,
+) -> Result<ExtractReport, ExtractError> {
+    let observer = options.observer.clone();
+    let slabs = SlabPool::new(SLAB, 2 * options.threads.max(1) + 3);
+    let mut extractor = Extractor::new(target, options)?;
+    let mut over = false;
+    while !over && !extractor.is_stopped() {
+        let mut slab = slabs.take(None);
+        while !over && !slab.is_full() {
+            match observer.waiting(Wait::Source, || input.read(slab.room())) {
+                Ok(0) => over = true,
+                Ok(len) => slab.advance(len),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    // The error of what came before, if there is one, is the first.
+                    let _ = extractor.feed(slab.freeze());
+                    return Err(extractor.read_failed(error));
+                }
+            }
+        }
+        // Stopped is seen by the loop, and told by `finish`.
+        let _ = extractor.feed(slab.freeze());
+    }
+    extractor.finish()
+}
+
+impl Drop for Extractor {
+    fn drop(&mut self) {
+        if self.submit.is_some() {
+            self.cancelled.store(true, Ordering::Release);
+            // All threads must be through with the files before these are removed.
+            self.join();
+        }
+    }
+}
+
+impl fmt::Debug for Extractor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Extractor")
+            .field("options", &self.options)
+            .field("position", &self.decoder.position())
+            .field("failure", &self.failure)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,169 @@
+//! What the workers do: make files, sum up pieces, write them.
+
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
+
+use bytes::Bytes;
+use crossbeam_channel::Sender;
+use xb_reader::{ChunkHead, PartialFile, PieceCheck, Placement, RelPath, TargetDir, TargetError};
+
+use super::ExtractCause;
+
+/// Something to do, in the order of the stream. `position` is always the stream offset of the
+/// chunk that asks for it.
+pub(super) enum Step {
+    /// Make the file, under no name yet.
+    Begin { file: Arc<OpenFile>, position: u64 },
+    /// A chunk with content begins.
+    Head(Box<ChunkHead>),
+    /// Content of that chunk.
+    Piece(Piece),
+    /// The chunk is complete.
+    ChunkEnd,
+    /// The file is complete: give it its name.
+    Commit { file: Arc<OpenFile>, path: RelPath, size: u64, position: u64 },
+    /// The file is not wanted.
+    Discard { file: Arc<OpenFile> },
+    /// Rename a file that has its name.
+    Rename { path: RelPath, to: RelPath, position: u64 },
+    /// Remove a file that has its name.
+    Remove { path: RelPath, position: u64 },
+    /// See that nothing has this name.
+    CheckAbsent { path: RelPath, position: u64 },
+    /// Dropping it tells the feeder that everything before is done.
+    Barrier { _reached: Sender<Infallible> },
+}
+
+/// A piece of a chunk's payload.
+pub(super) struct Piece {
+    pub(super) file: Arc<OpenFile>,
+    /// Where its bytes go.
+    pub(super) place: Placement,
+    pub(super) bytes: Bytes,
+    /// Must not be written before the pieces in front of it.
+    pub(super) serial: bool,
+    pub(super) position: u64,
+}
+
+impl Piece {
+    pub(super) fn write(&self, target: &TargetDir) -> Result<(), ExtractCause> {
+        let mut place = self.place.clone();
+        let mut rest = &self.bytes[..];
+        let written = self.file.with(target, |partial| {
+            while let Some((offset, len)) = place.take(rest.len() as u64) {
+                // No more than asked for, so it fits.
+                let len = usize::try_from(len).unwrap_or(rest.len());
+                let (now, later) = rest.split_at(len);
+                partial.write_at(offset, now)?;
+                rest = later;
+            }
+            Ok(())
+        });
+        written.map_err(at(self.position))
+    }
+}
+
+/// What a step came to, for the settler.
+pub(super) enum Outcome {
+    /// A piece was written and has this sum.
+    Written(PieceCheck),
+    /// A piece has this sum; the settler is to write it.
+    ToWrite(PieceCheck, Piece),
+    /// A step that is the settler's alone.
+    Settle(Step),
+    /// Here the worker stopped.
+    Failed(ExtractCause),
+}
+
+/// Does what can be done in any order, and passes on the rest.
+pub(super) fn run(batch: Vec<Step>, target: &TargetDir, cancelled: &AtomicBool) -> Vec<Outcome> {
+    let mut outcomes = Vec::with_capacity(batch.len());
+    for step in batch {
+        if cancelled.load(Ordering::Acquire) {
+            break;
+        }
+        match perform(step, target) {
+            Ok(Some(outcome)) => outcomes.push(outcome),
+            Ok(None) => {}
+            Err(cause) => {
+                outcomes.push(Outcome::Failed(cause));
+                break;
+            }
+        }
+    }
+    outcomes
+}
+
+fn perform(step: Step, target: &TargetDir) -> Result<Option<Outcome>, ExtractCause> {
+    Ok(match step {
+        Step::Begin { file, position } => {
+            file.with(target, |_| Ok(())).map_err(at(position))?;
+            None
+        }
+        Step::Piece(piece) => {
+            // The sum first: it brings the bytes into the cache for the copy that follows.
+            let sum = PieceCheck::of(&piece.bytes);
+            if piece.serial {
+                Some(Outcome::ToWrite(sum, piece))
+            } else {
+                piece.write(target)?;
+                Some(Outcome::Written(sum))
+            }
+        }
+        step => Some(Outcome::Settle(step)),
+    })
+}
+
+/// Adds the chunk's position to what went wrong in the target directory.
+pub(super) fn at(position: u64) -> impl FnOnce(TargetError) -> ExtractCause {
+    move |source| ExtractCause::Target { position, source }
+}
+
+/// A file that is being extracted. It is made by the first that needs it.
+pub(super) struct OpenFile {
+    path: RelPath,
+    partial: RwLock<Option<PartialFile>>,
+    serial: AtomicBool,
+}
+
+impl OpenFile {
+    pub(super) fn new(path: RelPath) -> Self {
+        Self { path, partial: RwLock::new(None), serial: AtomicBool::new(false) }
+    }
+
+    /// From now on its pieces are written in order: they may overlap.
+    pub(super) fn make_serial(&self) {
+        self.serial.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_serial(&self) -> bool {
+        self.serial.load(Ordering::Relaxed)
+    }
+
+    /// Uses the file, together with others; makes it if that was not done yet.
+    fn with<T>(
+        &self,
+        target: &TargetDir,
+        act: impl FnOnce(&PartialFile) -> Result<T, TargetError>,
+    ) -> Result<T, TargetError> {
+        let mut partial = self.partial.read().unwrap_or_else(PoisonError::into_inner);
+        if partial.is_none() {
+            drop(partial);
+            let mut made = self.partial.write().unwrap_or_else(PoisonError::into_inner);
+            if made.is_none() {
+                *made = Some(target.begin(&self.path)?);
+            }
+            partial = RwLockWriteGuard::downgrade(made);
+        }
+        match partial.as_ref() {
+            Some(file) => act(file),
+            None => unreachable!("made above"),
+        }
+    }
+
+    /// Takes the file out, whole or not.
+    pub(super) fn take(&self) -> Option<PartialFile> {
+        self.partial.write().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}

@@ -1,0 +1,195 @@
+//! From a memory budget and a chunk size to part sizes and numbers of things at a time, never the
+//! other way round.
+
+/// Frames of the reader's slab size; see `xb_frame::DEFAULT_FRAME_PLAIN`.
+pub const SLAB: usize = 1 << 20;
+
+/// What a frame leases: its slab. (A codec adds its worst-case output here.)
+const FRAME_LEASE: u64 = SLAB as u64;
+
+/// Settings that cannot work, with the numbers.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlanError {
+    /// The budget is too small for anything.
+    #[error("{memory} bytes of memory are too few: {threads} threads need at least {needed}")]
+    Memory {
+        /// The budget asked for, in bytes.
+        memory: u64,
+        /// Worker threads.
+        threads: usize,
+        /// The least that works, in bytes.
+        needed: u64,
+    },
+    /// Objects of this size need parts that the budget cannot hold.
+    #[error("objects of {chunk} bytes need parts of at least {part} bytes, two of them at a time: at least {needed} bytes of memory, {memory} are allowed")]
+    Part {
+        /// Object size asked for, in bytes.
+        chunk: u64,
+        /// Smallest part size that keeps to the store's limits, in bytes.
+        part: u64,
+        /// The least memory that works, in bytes.
+        needed: u64,
+        /// The budget asked for, in bytes.
+        memory: u64,
+    },
+}
+
+/// Limits that a store sets to the parts of an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PartLimits {
+    /// Smallest part but the last, in bytes.
+    pub min: u64,
+    /// Largest part, and largest object sent in one go, in bytes.
+    pub max: u64,
+    /// Most parts of one object.
+    pub count: u64,
+}
+
+/// How a run up is laid out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PutPlan {
+    /// Worker threads.
+    pub threads: usize,
+    /// Frames waiting for a worker, in work, or waiting for their turn.
+    pub depth: usize,
+    /// Size of the objects in bytes.
+    pub chunk: u64,
+    /// Size of equal parts in bytes; the chunk size itself where one put does.
+    pub part: u64,
+    /// Parts on their way at one time.
+    pub parallel: usize,
+    /// The whole budget in bytes.
+    pub memory: u64,
+}
+
+impl PutPlan {
+    /// Lays out a run for objects of `chunk` bytes within `memory` bytes. `parallel` limits the
+    /// requests at a time further; the budget limits them in any case.
+    ///
+    /// The budget holds the frames in work, and beside them at least two parts: one that fills
+    /// while the other is on its way.
+    ///
+    /// # Errors
+    /// [`PlanError`] with the numbers when that does not fit.
+    pub fn new(memory: u64, chunk: u64, threads: usize, parallel: usize, limits: PartLimits) -> Result<Self, PlanError> {
+        let threads = threads.max(1);
+        let chunk = chunk.max(1);
+        let depth = threads * 2;
+        let in_work = (depth as u64 + 1) * FRAME_LEASE;
+        let needed = in_work + 2 * (limits.min.min(chunk) + FRAME_LEASE);
+        if memory < needed {
+            return Err(PlanError::Memory { memory, threads, needed });
+        }
+        let for_parts = memory - in_work;
+        // Four parts at a time where there is a choice: two leave the line idle too often.
+        let largest = (for_parts / 4).saturating_sub(FRAME_LEASE).max(limits.min).min(limits.max);
+        let part = if chunk <= largest {
+            chunk
+        } else {
+            let parts = chunk.div_ceil(largest);
+            chunk.div_ceil(parts.min(limits.count)).max(limits.min)
+        };
+        // A part holds on to whole slabs at both of its ends.
+        let held = part + FRAME_LEASE;
+        if part > limits.max || for_parts < 2 * held {
+            return Err(PlanError::Part { chunk, part, needed: in_work + 2 * held, memory });
+        }
+        let fit = usize::try_from(for_parts / held).unwrap_or(usize::MAX);
+        Ok(Self { threads, depth, chunk, part, parallel: parallel.clamp(1, fit.max(2) - 1), memory })
+    }
+}
+
+/// How a run down is laid out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GetPlan {
+    /// Worker threads.
+    pub threads: usize,
+    /// Frames waiting for a worker, in work, or waiting for their turn.
+    pub depth: usize,
+    /// Bytes asked for by one request.
+    pub range: u64,
+    /// Requests at a time.
+    pub parallel: usize,
+    /// Budget for fetched bytes, in bytes.
+    pub memory: u64,
+}
+
+/// Largest range: more makes a request no cheaper and the first byte later.
+const MAX_RANGE: u64 = 16 << 20;
+/// Smallest range worth a request.
+const MIN_RANGE: u64 = 1 << 20;
+
+impl GetPlan {
+    /// Lays out a run within `memory` bytes. Frames straddle ranges, so at least four ranges are
+    /// held at a time.
+    ///
+    /// # Errors
+    /// [`PlanError::Memory`] when not even four ranges fit.
+    pub fn new(memory: u64, threads: usize, parallel: usize) -> Result<Self, PlanError> {
+        let threads = threads.max(1);
+        let depth = threads * 2;
+        let parallel = parallel.max(1);
+        let in_work = (depth as u64 + 1) * FRAME_LEASE;
+        let needed = in_work + 4 * MIN_RANGE;
+        if memory < needed {
+            return Err(PlanError::Memory { memory, threads, needed });
+        }
+        let for_ranges = memory - in_work;
+        // As many again may be fetched and not yet consumed.
+        let range = (for_ranges / (2 * parallel as u64)).clamp(MIN_RANGE, MAX_RANGE);
+        let fit = usize::try_from(for_ranges / range).unwrap_or(usize::MAX);
+        Ok(Self { threads, depth, range, parallel: parallel.min(fit.saturating_sub(2).max(1)), memory: for_ranges })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const S3: PartLimits = PartLimits { min: 5 << 20, max: 5 << 30, count: 10_000 };
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn small_chunks_are_one_put_and_large_ones_equal_parts() {
+        let plan = |chunk| PutPlan::new(512 * MIB, chunk, 2, 8, S3).unwrap();
+        assert_eq!(plan(MIB).part, MIB);
+        assert_eq!(plan(64 * MIB).part, 64 * MIB);
+        let large = plan(1 << 30);
+        assert!(large.part < 128 * MIB && large.part * 2 < 512 * MIB);
+        // Equal: the last one is not a sliver.
+        assert!((1 << 30) - large.part * ((1 << 30) / large.part) < large.part);
+    }
+
+    #[test]
+    fn what_cannot_work_is_refused_with_numbers() {
+        let error = PutPlan::new(8 * MIB, 64 * MIB, 2, 4, S3).unwrap_err();
+        let PlanError::Memory { needed, .. } = error else { panic!("{error:?}") };
+        assert!(PutPlan::new(needed, 64 * MIB, 2, 4, S3).is_ok(), "the number given must do");
+        let few = PartLimits { count: 4, ..S3 };
+        let error = PutPlan::new(512 * MIB, 4 << 30, 2, 4, few).unwrap_err();
+        let PlanError::Part { needed, .. } = error else { panic!("{error:?}") };
+        assert!(PutPlan::new(needed, 4 << 30, 2, 4, few).is_ok(), "the number given must do");
+    }
+
+    proptest! {
+        #[test]
+        fn plans_keep_to_the_budget_and_the_limits(
+            memory in 1_u64..(4 << 30), chunk in 1_u64..(64 << 30), threads in 1_usize..64, parallel in 1_usize..64,
+        ) {
+            if let Ok(plan) = PutPlan::new(memory, chunk, threads, parallel, S3) {
+                let in_work = (plan.depth as u64 + 1) * FRAME_LEASE;
+                // One part fills, `parallel` are on their way, all frames are in work: it fits.
+                let held = plan.part + FRAME_LEASE;
+                prop_assert!(in_work + held * (plan.parallel as u64 + 1) <= memory);
+                prop_assert!(plan.part == chunk || plan.part >= S3.min);
+                prop_assert!(chunk.div_ceil(plan.part) <= S3.count);
+            }
+            if let Ok(plan) = GetPlan::new(memory, threads, parallel) {
+                prop_assert!(plan.range * 3 <= plan.memory || plan.parallel == 1);
+                prop_assert!(plan.memory <= memory);
+            }
+        }
+    }
+}

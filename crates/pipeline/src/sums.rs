@@ -1,0 +1,80 @@
+//! Checksums, each under the name of its use, all from one library that can combine them.
+
+use crc_fast::{CrcAlgorithm, checksum, checksum_combine};
+
+/// CRC-32 of zlib: what xbstream chunks carry.
+#[must_use]
+pub fn crc32(bytes: &[u8]) -> u32 {
+    low(checksum(CrcAlgorithm::Crc32IsoHdlc, bytes))
+}
+
+/// The CRC-32 of two pieces of which the second is `len` bytes long.
+#[must_use]
+pub fn crc32_combine(first: u32, second: u32, len: u64) -> u32 {
+    if len == 0 {
+        return first;
+    }
+    low(checksum_combine(CrcAlgorithm::Crc32IsoHdlc, first.into(), second.into(), len))
+}
+
+/// CRC-32C: what frames carry.
+#[must_use]
+pub fn crc32c(bytes: &[u8]) -> u32 {
+    low(checksum(CrcAlgorithm::Crc32Iscsi, bytes))
+}
+
+/// The CRC-32C of two pieces of which the second is `len` bytes long.
+#[must_use]
+pub fn crc32c_combine(first: u32, second: u32, len: u64) -> u32 {
+    if len == 0 {
+        return first;
+    }
+    low(checksum_combine(CrcAlgorithm::Crc32Iscsi, first.into(), second.into(), len))
+}
+
+/// CRC-64/NVME: what objects carry, and what S3 can check.
+#[must_use]
+pub fn crc64(bytes: &[u8]) -> u64 {
+    checksum(CrcAlgorithm::Crc64Nvme, bytes)
+}
+
+/// The CRC-64/NVME of two pieces of which the second is `len` bytes long.
+#[must_use]
+pub fn crc64_combine(first: u64, second: u64, len: u64) -> u64 {
+    if len == 0 {
+        return first;
+    }
+    checksum_combine(CrcAlgorithm::Crc64Nvme, first, second, len)
+}
+
+/// The library gives 32-bit sums in the low half of a 64-bit number.
+#[allow(clippy::cast_possible_truncation)]
+fn low(sum: u64) -> u32 {
+    sum as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The check values of the algorithms' catalogue entries, for the digits 1 to 9.
+    #[test]
+    fn known_values() {
+        assert_eq!(crc32(b"123456789"), 0xcbf4_3926);
+        assert_eq!(crc32c(b"123456789"), 0xe306_9283);
+        assert_eq!(crc64(b"123456789"), 0xae8b_1486_0a79_9888);
+        assert_eq!((crc32(b""), crc32c(b""), crc64(b"")), (0, 0, 0));
+    }
+
+    #[test]
+    fn pieces_combine_to_the_whole() {
+        let data: Vec<u8> = (0..9999_u32).map(|n| (n * 7 % 251) as u8).collect();
+        for cut in [0, 1, 63, 64, 5000, 9998, 9999] {
+            let (a, b) = data.split_at(cut);
+            let len = b.len() as u64;
+            assert_eq!(crc32_combine(crc32(a), crc32(b), len), crc32(&data));
+            assert_eq!(crc32c_combine(crc32c(a), crc32c(b), len), crc32c(&data));
+            assert_eq!(crc64_combine(crc64(a), crc64(b), len), crc64(&data));
+        }
+    }
+}

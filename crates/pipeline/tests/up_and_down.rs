@@ -1,0 +1,162 @@
+//! Up and down again without a store: parts are collected in memory.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use proptest::prelude::*;
+use xb_frame::{StreamHeader, StreamId};
+use xb_pipeline::{
+    Budget, Cutting, EndRule, GetPlan, Laid, Observer, Part, PartLimits, Put, PutError, PutPlan, PutSettings, StreamError, start_put, unpack,
+};
+use xb_reader::{ChunkWriter, Dialect};
+
+const LIMITS: PartLimits = PartLimits { min: 1, max: u64::MAX, count: u64::MAX };
+
+type Objects = BTreeMap<String, Vec<u8>>;
+
+/// Gives its bytes in reads of at most `step`.
+struct Steps(Bytes, usize);
+
+impl Read for Steps {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let n = self.0.len().min(self.1).min(buffer.len());
+        buffer[..n].copy_from_slice(&self.0.split_to(n));
+        Ok(n)
+    }
+}
+
+fn stream(files: &[(&str, usize)], chunk: usize) -> Vec<u8> {
+    let mut writer = ChunkWriter::new(Vec::new());
+    for (name, len) in files {
+        let content: Vec<u8> = (0..*len).map(|n| (n * 31 + n / 251) as u8).collect();
+        for (n, piece) in content.chunks(chunk).enumerate() {
+            writer.payload(*name, (n * chunk) as u64, piece).unwrap();
+        }
+        writer.end(*name).unwrap();
+    }
+    writer.finish().unwrap()
+}
+
+fn put(input: Vec<u8>, step: usize, plan: PutPlan, cutting: Cutting, rule: EndRule) -> (Objects, Result<Put, PutError>) {
+    let objects = Arc::new(Mutex::new(Objects::new()));
+    let collected = Arc::clone(&objects);
+    let budget = Budget::new(plan.memory);
+    let sink = move |part: Part| {
+        collected.lock().unwrap().entry(part.object.to_string()).or_default().extend(part.payload.concat());
+        Ok(())
+    };
+    let settings = PutSettings { plan, cutting, rule, dialect: Dialect::Auto };
+    let putting = start_put(Steps(input.into(), step), settings, &budget, &Observer::default(), sink).unwrap();
+    let result = putting.join();
+    assert_eq!(budget.in_use(), 0, "every lease comes back");
+    (Arc::try_unwrap(objects).unwrap().into_inner().unwrap(), result)
+}
+
+fn packed() -> Cutting {
+    Cutting::Packed(StreamHeader::new(StreamId([9; 16])))
+}
+
+fn get(native: Bytes, range: usize) -> Result<Vec<u8>, String> {
+    let plan = GetPlan::new(64 << 20, 2, 2).unwrap();
+    let ranges: Vec<_> = (0..native.len()).step_by(range).map(|at| Some(native.slice(at..native.len().min(at + range)))).collect();
+    let mut plain = Vec::new();
+    unpack(ranges.into_iter(), &plan, &Observer::default(), |piece| {
+        plain.extend_from_slice(&piece);
+        Ok::<_, std::convert::Infallible>(())
+    })
+    .map_err(|error| error.to_string())?;
+    Ok(plain)
+}
+
+#[test]
+fn comes_back_bit_for_bit_in_objects_of_the_size_asked_for() {
+    let input = stream(&[("a.ibd", 3_000_000), ("empty", 0), ("b/c.frm", 12_345), ("xtrabackup_info", 100)], 700_000);
+    let plan = PutPlan::new(64 << 20, 1_000_000, 2, 4, LIMITS).unwrap();
+    let (objects, result) = put(input.clone(), 65_536, plan, packed(), EndRule::KnownProducer);
+    let result = result.unwrap();
+    assert_eq!((result.scanned.files, result.scanned.bytes), (4, input.len() as u64));
+    let sizes: Vec<usize> = objects.values().map(Vec::len).collect();
+    assert!(sizes[..sizes.len() - 1].iter().all(|size| *size == 1_000_000), "{sizes:?}");
+    let Laid::Packed { summary, packed } = result.laid else { panic!("packed was asked for") };
+    assert_eq!((packed.objects, packed.bytes), (objects.len() as u64, summary.stream_len));
+    let native: Bytes = objects.into_values().collect::<Vec<_>>().concat().into();
+    for range in [977, 1 << 20, usize::MAX / 2] {
+        assert!(get(native.clone(), range).unwrap() == input, "range {range}");
+    }
+}
+
+#[test]
+fn classic_objects_are_the_chunks_of_the_stream() {
+    let input = stream(&[("a/t.ibd", 2_500_000), ("empty", 0), ("xtrabackup_info", 10)], 1_000_000);
+    for part in [100_000, 64 << 20] {
+        let mut plan = PutPlan::new(64 << 20, 1_000_000, 2, 4, LIMITS).unwrap();
+        plan.part = part;
+        let (objects, result) = put(input.clone(), 4096, plan, Cutting::Classic, EndRule::KnownProducer);
+        let Laid::Classic(cut) = result.unwrap().laid else { panic!("classic was asked for") };
+        assert_eq!((cut.objects, cut.bytes), (7, input.len() as u64));
+        let keys: Vec<&str> = objects.keys().map(String::as_str).collect();
+        let names = [("a/t.ibd", 4), ("empty", 1), ("xtrabackup_info", 2)];
+        let expected: Vec<String> = names.iter().flat_map(|(n, count)| (0..*count).map(move |k| format!("{n}.{k:020}"))).collect();
+        assert_eq!(keys, expected);
+        assert_eq!(objects.into_values().collect::<Vec<_>>().concat(), input);
+    }
+}
+
+#[test]
+fn a_stream_cut_at_any_byte_gives_no_result() {
+    let input = stream(&[("a", 50), ("xtrabackup_info", 10)], 20);
+    let plan = PutPlan::new(64 << 20, 64, 1, 1, LIMITS).unwrap();
+    for cut in 0..input.len() {
+        let (_, result) = put(input[..cut].to_vec(), 4096, plan, packed(), EndRule::KnownProducer);
+        assert!(matches!(result, Err(PutError::Stream(_))), "cut at {cut}: {result:?}");
+    }
+    assert!(put(input, 4096, plan, packed(), EndRule::KnownProducer).1.is_ok());
+}
+
+#[test]
+fn a_wrong_checksum_names_file_and_offset() {
+    let mut input = stream(&[("a", 3_000_000), ("xtrabackup_info", 10)], 1_000_000);
+    input[1_500_000] ^= 1;
+    let plan = PutPlan::new(64 << 20, 1 << 20, 2, 4, LIMITS).unwrap();
+    for cutting in [packed(), Cutting::Classic] {
+        let (_, result) = put(input.clone(), 65_536, plan, cutting, EndRule::KnownProducer);
+        let Err(PutError::Stream(StreamError::Decode(error))) = result else { panic!("{result:?}") };
+        let text = error.to_string();
+        assert!(text.contains('a') && text.contains("1000000"), "{text}");
+    }
+}
+
+#[test]
+fn every_cut_and_every_flipped_bit_of_the_objects_is_noticed() {
+    let input = stream(&[("a", 300), ("xtrabackup_info", 10)], 200);
+    let plan = PutPlan::new(64 << 20, 1 << 20, 1, 1, LIMITS).unwrap();
+    let (objects, _) = put(input.clone(), 4096, plan, packed(), EndRule::KnownProducer);
+    let native = objects.into_values().next().unwrap();
+    for at in 0..native.len() {
+        assert!(get(Bytes::copy_from_slice(&native[..at]), 4096).is_err(), "cut at {at}");
+        let mut bad = native.clone();
+        bad[at] ^= 1 << (at % 8);
+        assert!(get(bad.into(), 4096).is_err(), "bit flipped in byte {at}");
+    }
+    assert_eq!(get(native.into(), 4096).unwrap(), input);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    #[test]
+    fn any_sizes_up_and_down(len in 0_usize..400_000, chunk in 1000_usize..300_000, object in 1_u64..500_000, part in 1_u64..500_000, step in 1_usize..100_000, range in 1_usize..300_000) {
+        let input = stream(&[("t", len), ("xtrabackup_info", 5)], chunk);
+        let mut plan = PutPlan::new(64 << 20, object.max(1000), 2, 3, LIMITS).unwrap();
+        plan.part = part.max(500);
+        let (objects, result) = put(input.clone(), step.max(100), plan, packed(), EndRule::KnownProducer);
+        result.unwrap();
+        let mut by_number: Vec<_> = objects.into_iter().map(|(k, v)| (k.parse::<u64>().unwrap(), v)).collect();
+        by_number.sort();
+        let (last, full) = by_number.split_last().unwrap();
+        prop_assert!(full.iter().all(|(_, o)| o.len() as u64 == plan.chunk) && last.1.len() as u64 <= plan.chunk);
+        let native: Bytes = by_number.into_iter().map(|(_, o)| o).collect::<Vec<_>>().concat().into();
+        prop_assert!(get(native, range.max(500)).unwrap() == input);
+    }
+}

@@ -1,0 +1,693 @@
+//! The push decoder: bytes in, chunks out. It does no I/O and keeps no payload.
+
+use std::mem;
+
+use crc_fast::{CrcAlgorithm, Digest};
+
+use crate::chunk::{
+    ChunkHead, ChunkKind, FIXED_LEN, FLAG_IGNORABLE, MAGIC, MAP_ENTRY_LEN, MAX_FILE_OFFSET,
+    MapEntry, PAYLOAD_FIELDS, RENAME_FIELDS, SEEK_FIELDS, SPARSE_FIELDS, kind,
+};
+use crate::{DecodeError, Printable, RelPath, check};
+
+/// How much of the text that stands in place of a chunk goes into the error, in bytes.
+const QUOTE_LEN: usize = 80;
+
+/// The same where there is no text.
+const QUOTE_BLANK_LEN: usize = 16;
+
+/// How many map entries are allocated ahead of their arrival.
+const MAP_AHEAD: u32 = 4096;
+
+/// Which of the two meanings a chunk of type `S` has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Dialect {
+    /// Look at each `S`: it is a seek if the next chunk (or the end of the input) follows its 8
+    /// bytes, else sparse. A sparse chunk that looks like a seek would announce a payload of
+    /// more than 2^62 bytes, so with any sensible [`Limits`] there is exactly one reading.
+    #[default]
+    Auto,
+    /// Percona XtraBackup 8.0 and later: `S` is sparse.
+    Percona,
+    /// MariaDB: `S` is seek.
+    MariaDb,
+}
+
+/// What a chunk may announce. Beyond these limits a chunk is an error before anything is read or
+/// allocated for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Longest payload of one chunk, in bytes. Default 16 GiB; the stock writers make 10 MiB, or
+    /// one write of the producer.
+    pub max_payload: u64,
+    /// Most entries in one sparse map, 8 bytes each. Default 1 048 576; a read of 10 MiB with
+    /// 16 KiB pages makes 640.
+    pub max_map_entries: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { max_payload: 16 << 30, max_map_entries: 1 << 20 }
+    }
+}
+
+/// What the decoder found next. Every chunk gives `Head`, then `Data` as often as its payload
+/// needs, then `ChunkEnd`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event<'a> {
+    /// A chunk begins.
+    Head(ChunkHead),
+    /// The next piece of the chunk's payload, never empty, borrowed from the input.
+    Data(&'a [u8]),
+    /// The chunk is complete.
+    ChunkEnd,
+}
+
+/// Finds the chunks in a stream that arrives in pieces of any size.
+///
+/// Checked here: the layout, all limits, names, the sums of sparse maps. Not checked here: the
+/// CRC of payloads (see [`PayloadCheck`](crate::PayloadCheck)) and the order of chunks (see
+/// [`FileTable`](crate::FileTable)), so that callers can do the first in parallel and the
+/// second once.
+///
+/// ```
+/// use xb_reader::{Decoder, Dialect, Event, Limits};
+///
+/// let stream = b"XBSTCK01\0E\x05\0\0\0empty";
+/// let mut decoder = Decoder::new(Dialect::Auto, Limits::default());
+/// let mut input = &stream[..];
+/// let Some(Event::Head(head)) = decoder.next(&mut input)? else { panic!() };
+/// assert_eq!(head.path.as_bytes(), b"empty");
+/// assert_eq!(decoder.next(&mut input)?, Some(Event::ChunkEnd));
+/// assert_eq!(decoder.next(&mut input)?, None);
+/// assert_eq!(decoder.finish()?, None);
+/// # Ok::<(), xb_reader::DecodeError>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Decoder {
+    dialect: Dialect,
+    limits: Limits,
+    stage: Stage,
+    /// The bytes of the current head that have come, or of the current map entry.
+    buf: Vec<u8>,
+    /// Offset in the stream of the current chunk's first byte.
+    start: u64,
+    /// Bytes taken from all inputs.
+    taken: u64,
+}
+
+/// How far the current chunk has come.
+#[derive(Debug, Clone)]
+enum Stage {
+    /// Magic, flags, type and path length.
+    Fixed,
+    /// What stands here is not a chunk: collect enough of it for the error.
+    Text,
+    /// The name.
+    Path { flags: u8, type_byte: u8, len: usize },
+    /// An `S` that may be either: look at what follows.
+    Probe(Named),
+    /// What follows the path, except a map or a second path.
+    Fields(Named, Shape),
+    /// The new name in a rename, `len` bytes.
+    NewPath(Named, usize),
+    /// The map of a sparse chunk.
+    Map(Box<PartialMap>),
+    /// The payload; at 0 bytes left the chunk's end is to be given out.
+    Payload { path: RelPath, left: u64 },
+    /// The stream is not well-formed.
+    Failed(DecodeError),
+}
+
+/// What the type of a chunk says about the bytes behind its path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shape {
+    Payload,
+    Ignored(u8),
+    Sparse,
+    Seek,
+    Rename,
+    Remove,
+    End,
+}
+
+impl Shape {
+    /// Bytes of fixed fields behind the path.
+    fn fields_len(self) -> usize {
+        match self {
+            // An ignored chunk is taken for shaped like a payload: the format has no other way to
+            // say how long it is.
+            Self::Payload | Self::Ignored(_) => PAYLOAD_FIELDS,
+            Self::Sparse => SPARSE_FIELDS,
+            Self::Seek => SEEK_FIELDS,
+            Self::Rename => RENAME_FIELDS,
+            Self::Remove | Self::End => 0,
+        }
+    }
+}
+
+/// The part of a head that all chunks share.
+#[derive(Debug, Clone)]
+struct Named {
+    flags: u8,
+    path: RelPath,
+    /// Bytes of the head up to and including the path, as it was stored.
+    len: usize,
+}
+
+/// A sparse chunk whose map is still arriving.
+#[derive(Debug, Clone)]
+struct PartialMap {
+    named: Named,
+    offset: u64,
+    len: u64,
+    crc: u32,
+    entries: u32,
+    map: Vec<MapEntry>,
+    digest: Digest,
+}
+
+/// What a stage came to.
+enum Next<'a> {
+    /// Something to give out.
+    Give(Event<'a>, Stage),
+    /// Nothing yet, but there may be enough input to go on.
+    Go(Stage),
+    /// The input is used up.
+    Wait(Stage),
+}
+
+impl Decoder {
+    /// A decoder at offset 0 of a stream.
+    #[must_use]
+    pub fn new(dialect: Dialect, limits: Limits) -> Self {
+        Self {
+            dialect,
+            limits,
+            stage: Stage::Fixed,
+            buf: Vec::with_capacity(FIXED_LEN + RelPath::MAX_LEN + SPARSE_FIELDS),
+            start: 0,
+            taken: 0,
+        }
+    }
+
+    /// Takes bytes from the front of `input` until something can be said about them. `None`: all
+    /// of `input` was taken and more is wanted.
+    ///
+    /// # Errors
+    ///
+    /// The stream is not well-formed. The decoder is of no further use: every later call returns
+    /// the same error.
+    pub fn next<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Event<'a>>, DecodeError> {
+        loop {
+            let stage = mem::replace(&mut self.stage, Stage::Fixed);
+            match self.advance(stage, input) {
+                Ok(Next::Give(event, stage)) => {
+                    self.stage = stage;
+                    return Ok(Some(event));
+                }
+                Ok(Next::Go(stage)) => self.stage = stage,
+                Ok(Next::Wait(stage)) => {
+                    self.stage = stage;
+                    return Ok(None);
+                }
+                Err(error) => return Err(self.fail(error)),
+            }
+        }
+    }
+
+    /// Says that the input is over. Call it until it returns `None`: a seek that was held back
+    /// to see what follows may still come out.
+    ///
+    /// # Errors
+    ///
+    /// The input ended inside a chunk, or what stood there was no chunk.
+    pub fn finish(&mut self) -> Result<Option<Event<'static>>, DecodeError> {
+        let path = match mem::replace(&mut self.stage, Stage::Fixed) {
+            Stage::Fixed if self.buf.is_empty() => return Ok(None),
+            Stage::Payload { left: 0, .. } => {
+                self.next_chunk();
+                return Ok(Some(Event::ChunkEnd));
+            }
+            // Nothing follows the 8 bytes of a seek: it was the last chunk.
+            Stage::Probe(named) if self.buf.len() == named.len + SEEK_FIELDS => {
+                let head = self.parse_fields(named, Shape::Seek);
+                return match head {
+                    Ok(Next::Give(Event::Head(head), stage)) => {
+                        self.stage = stage;
+                        Ok(Some(Event::Head(head)))
+                    }
+                    Ok(_) => Ok(None),
+                    Err(error) => Err(self.fail(error)),
+                };
+            }
+            Stage::Text => {
+                let error = self.not_a_chunk();
+                return Err(self.fail(error));
+            }
+            Stage::Failed(error) => return Err(self.fail(error)),
+            Stage::Fixed | Stage::Path { .. } => None,
+            Stage::Probe(named) | Stage::Fields(named, _) | Stage::NewPath(named, _) => {
+                Some(named.path)
+            }
+            Stage::Map(partial) => Some(partial.named.path),
+            Stage::Payload { path, .. } => Some(path),
+        };
+        Err(self.fail(DecodeError::Truncated { position: self.start, end: self.taken, path }))
+    }
+
+    /// How many bytes of the stream have been taken from inputs so far.
+    #[must_use]
+    pub fn position(&self) -> u64 {
+        self.taken
+    }
+
+    fn advance<'a>(&mut self, stage: Stage, input: &mut &'a [u8]) -> Result<Next<'a>, DecodeError> {
+        Ok(match stage {
+            Stage::Fixed => {
+                let whole = self.fill(input, FIXED_LEN);
+                let seen = self.buf.len().min(MAGIC.len());
+                if self.buf[..seen] != MAGIC[..seen] {
+                    Next::Go(Stage::Text)
+                } else if whole {
+                    Next::Go(self.parse_fixed()?)
+                } else {
+                    Next::Wait(Stage::Fixed)
+                }
+            }
+            Stage::Text => {
+                let whole = self.fill(input, QUOTE_LEN);
+                if whole || first_line(&self.buf).is_some() {
+                    return Err(self.not_a_chunk());
+                }
+                Next::Wait(Stage::Text)
+            }
+            Stage::Path { flags, type_byte, len } => {
+                if !self.fill(input, FIXED_LEN + len) {
+                    return Ok(Next::Wait(stage));
+                }
+                let named =
+                    Named { flags, path: self.parse_path(FIXED_LEN)?, len: FIXED_LEN + len };
+                Next::Go(self.parse_type(named, type_byte))
+            }
+            Stage::Probe(named) => {
+                let at = named.len + SEEK_FIELDS;
+                if !self.fill(input, at + MAGIC.len()) {
+                    return Ok(Next::Wait(Stage::Probe(named)));
+                }
+                let shape = if self.buf[at..] == MAGIC { Shape::Seek } else { Shape::Sparse };
+                Next::Go(Stage::Fields(named, shape))
+            }
+            Stage::Fields(named, shape) => {
+                if !self.fill(input, named.len + shape.fields_len()) {
+                    return Ok(Next::Wait(Stage::Fields(named, shape)));
+                }
+                self.parse_fields(named, shape)?
+            }
+            Stage::NewPath(named, len) => {
+                let at = named.len + RENAME_FIELDS;
+                if !self.fill(input, at + len) {
+                    return Ok(Next::Wait(Stage::NewPath(named, len)));
+                }
+                let to = self.parse_path(at)?;
+                self.give_head(named, at + len, ChunkKind::Rename { to })
+            }
+            Stage::Map(mut partial) => {
+                if !self.take_entries(&mut partial, input) {
+                    return Ok(Next::Wait(Stage::Map(partial)));
+                }
+                self.parse_map(*partial)?
+            }
+            Stage::Payload { left: 0, .. } => {
+                self.next_chunk();
+                Next::Give(Event::ChunkEnd, Stage::Fixed)
+            }
+            Stage::Payload { .. } if input.is_empty() => Next::Wait(stage),
+            Stage::Payload { path, left } => {
+                let len = usize::try_from(left).unwrap_or(usize::MAX).min(input.len());
+                let (data, rest) = input.split_at(len);
+                *input = rest;
+                self.taken += len as u64;
+                Next::Give(Event::Data(data), Stage::Payload { path, left: left - len as u64 })
+            }
+            Stage::Failed(error) => return Err(error),
+        })
+    }
+
+    /// Collects the head up to `len` bytes; false if the input was used up before.
+    fn fill(&mut self, input: &mut &[u8], len: usize) -> bool {
+        let missing = len.saturating_sub(self.buf.len());
+        let (head, rest) = input.split_at(missing.min(input.len()));
+        self.buf.extend_from_slice(head);
+        *input = rest;
+        self.taken += head.len() as u64;
+        head.len() == missing
+    }
+
+    fn parse_fixed(&self) -> Result<Stage, DecodeError> {
+        let (flags, type_byte) = (self.buf[8], self.buf[9]);
+        let known = [kind::PAYLOAD, kind::END, kind::SPARSE_OR_SEEK, kind::RENAME, kind::REMOVE];
+        if !known.contains(&type_byte) && flags & FLAG_IGNORABLE == 0 {
+            return Err(DecodeError::UnknownType { position: self.start, type_byte });
+        }
+        let len = self.path_len(u32_at(&self.buf, 10))?;
+        Ok(Stage::Path { flags, type_byte, len })
+    }
+
+    /// Checks a stated length of a path before any of it is read.
+    fn path_len(&self, len: u32) -> Result<usize, DecodeError> {
+        match usize::try_from(len) {
+            Ok(len) if len <= RelPath::MAX_LEN => Ok(len),
+            _ => Err(DecodeError::PathLength { position: self.start, len, max: RelPath::MAX_LEN }),
+        }
+    }
+
+    /// The path that fills the buffer from `at` on.
+    fn parse_path(&self, at: usize) -> Result<RelPath, DecodeError> {
+        RelPath::new(&self.buf[at..])
+            .map_err(|source| DecodeError::Path { position: self.start, source })
+    }
+
+    fn parse_type(&self, named: Named, type_byte: u8) -> Stage {
+        let shape = match (type_byte, self.dialect) {
+            (kind::PAYLOAD, _) => Shape::Payload,
+            (kind::END, _) => Shape::End,
+            (kind::RENAME, _) => Shape::Rename,
+            (kind::REMOVE, _) => Shape::Remove,
+            (kind::SPARSE_OR_SEEK, Dialect::Auto) => return Stage::Probe(named),
+            (kind::SPARSE_OR_SEEK, Dialect::Percona) => Shape::Sparse,
+            (kind::SPARSE_OR_SEEK, Dialect::MariaDb) => Shape::Seek,
+            _ => Shape::Ignored(type_byte),
+        };
+        Stage::Fields(named, shape)
+    }
+
+    fn parse_fields(&mut self, named: Named, shape: Shape) -> Result<Next<'static>, DecodeError> {
+        let fields = &self.buf[named.len..];
+        let kind = match shape {
+            Shape::End => ChunkKind::End,
+            Shape::Remove => ChunkKind::Remove,
+            Shape::Rename => {
+                let len = self.path_len(u32_at(fields, 0))?;
+                return Ok(Next::Go(Stage::NewPath(named, len)));
+            }
+            Shape::Seek => {
+                let offset = u64_at(fields, 0);
+                self.check_reach(&named.path, offset, 0)?;
+                ChunkKind::Seek { offset }
+            }
+            Shape::Payload => {
+                let len = self.payload_len(&named.path, u64_at(fields, 0))?;
+                let offset = u64_at(fields, 8);
+                self.check_reach(&named.path, offset, len)?;
+                ChunkKind::Payload { offset, len, crc: u32_at(fields, 16) }
+            }
+            Shape::Ignored(type_byte) => {
+                let len = self.payload_len(&named.path, u64_at(fields, 0))?;
+                ChunkKind::Ignored { type_byte, len }
+            }
+            Shape::Sparse => {
+                let entries = u32_at(fields, 0);
+                let max = self.limits.max_map_entries;
+                if entries == 0 || entries > max {
+                    let (position, path) = (self.start, named.path);
+                    return Err(DecodeError::MapEntries { position, path, entries, max });
+                }
+                let partial = PartialMap {
+                    len: self.payload_len(&named.path, u64_at(fields, 4))?,
+                    offset: u64_at(fields, 12),
+                    crc: u32_at(fields, 20),
+                    entries,
+                    map: Vec::with_capacity(entries.min(MAP_AHEAD) as usize),
+                    digest: Digest::new(CrcAlgorithm::Crc32IsoHdlc),
+                    named,
+                };
+                // From here on the buffer holds at most one entry.
+                self.buf.clear();
+                return Ok(Next::Go(Stage::Map(Box::new(partial))));
+            }
+        };
+        let head_len = named.len + shape.fields_len();
+        Ok(self.give_head(named, head_len, kind))
+    }
+
+    /// Takes map entries as long as there are whole ones; true once all have come.
+    fn take_entries(&mut self, partial: &mut PartialMap, input: &mut &[u8]) -> bool {
+        while partial.map.len() < partial.entries as usize {
+            if !self.fill(input, MAP_ENTRY_LEN) {
+                return false;
+            }
+            let skip = u32_at(&self.buf, 0);
+            let len = u32_at(&self.buf, 4);
+            partial.digest.update(&self.buf);
+            partial.map.push(MapEntry { skip, len });
+            self.buf.clear();
+        }
+        true
+    }
+
+    fn parse_map(&mut self, partial: PartialMap) -> Result<Next<'static>, DecodeError> {
+        let PartialMap { named, offset, len, crc, map, digest, .. } = partial;
+        // At most 2^32 entries of less than 2^32 each: the sums fit.
+        let sum: u64 = map.iter().map(|entry| u64::from(entry.len)).sum();
+        let holes: u64 = map.iter().map(|entry| u64::from(entry.skip)).sum();
+        let position = self.start;
+        if map.iter().rev().skip(1).any(|entry| entry.len == 0) {
+            return Err(DecodeError::MapEmptyEntry { position, path: named.path });
+        }
+        if sum != len {
+            return Err(DecodeError::MapSum {
+                position,
+                path: named.path,
+                expected: len,
+                got: sum,
+            });
+        }
+        self.check_reach(&named.path, offset, len.saturating_add(holes))?;
+        let head_len = named.len + SPARSE_FIELDS + map.len() * MAP_ENTRY_LEN;
+        let map_crc = check::value(&digest);
+        let kind = ChunkKind::Sparse { offset, len, crc, map: map.into(), map_crc };
+        Ok(self.give_head(named, head_len, kind))
+    }
+
+    fn payload_len(&self, path: &RelPath, len: u64) -> Result<u64, DecodeError> {
+        let max = self.limits.max_payload;
+        if len > max {
+            let (position, path) = (self.start, path.clone());
+            return Err(DecodeError::PayloadLength { position, path, len, max });
+        }
+        Ok(len)
+    }
+
+    /// Checks that `span` bytes from `offset` on lie within what a file can have.
+    fn check_reach(&self, path: &RelPath, offset: u64, span: u64) -> Result<(), DecodeError> {
+        match offset.checked_add(span) {
+            Some(end) if end <= MAX_FILE_OFFSET => Ok(()),
+            _ => {
+                let (position, path) = (self.start, path.clone());
+                Err(DecodeError::OffsetTooLarge { position, path, offset })
+            }
+        }
+    }
+
+    fn give_head(&mut self, named: Named, head_len: usize, kind: ChunkKind) -> Next<'static> {
+        let Named { flags, path, .. } = named;
+        // Behind a seek the next chunk's magic may be in the buffer already; it stays there. Of a
+        // sparse chunk nothing is left in it.
+        self.buf.drain(..head_len.min(self.buf.len()));
+        let head_len = head_len as u64;
+        let head = ChunkHead { position: self.start, head_len, flags, path, kind };
+        let stage = Stage::Payload { path: head.path.clone(), left: head.payload_len() };
+        Next::Give(Event::Head(head), stage)
+    }
+
+    /// The chunk is over: the next one begins here, less what is held back already.
+    fn next_chunk(&mut self) {
+        self.start = self.taken - self.buf.len() as u64;
+    }
+
+    fn not_a_chunk(&self) -> DecodeError {
+        let found = match first_line(&self.buf) {
+            Some(line) => line,
+            // Nothing but zeros or empty lines: a few of them say enough.
+            None if self.buf.iter().all(|&b| ends_text(b)) => {
+                self.buf.get(..QUOTE_BLANK_LEN).unwrap_or(&self.buf)
+            }
+            None => &self.buf,
+        };
+        DecodeError::Magic { position: self.start, found: Printable::new(found) }
+    }
+
+    fn fail(&mut self, error: DecodeError) -> DecodeError {
+        self.stage = Stage::Failed(error.clone());
+        error
+    }
+}
+
+/// The first piece of text, if its end has been seen. The answer does not depend on how much
+/// stands behind it, so that errors are the same however the input was cut.
+fn first_line(text: &[u8]) -> Option<&[u8]> {
+    let from = text.iter().position(|&b| !ends_text(b))?;
+    let len = text[from..].iter().position(|&b| ends_text(b))?;
+    Some(&text[from..from + len])
+}
+
+fn ends_text(byte: u8) -> bool {
+    matches!(byte, b'\n' | b'\r' | 0)
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    let mut raw = [0; 4];
+    raw.copy_from_slice(&bytes[at..at + 4]);
+    u32::from_le_bytes(raw)
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    let mut raw = [0; 8];
+    raw.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(raw)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ChunkWriter;
+
+    fn stream(write: impl FnOnce(&mut ChunkWriter<Vec<u8>>) -> std::io::Result<()>) -> Vec<u8> {
+        let mut writer = ChunkWriter::new(Vec::new());
+        write(&mut writer).unwrap();
+        writer.finish().unwrap()
+    }
+
+    /// The kinds of all chunks, with the limits as given.
+    fn kinds(
+        dialect: Dialect,
+        limits: Limits,
+        mut input: &[u8],
+    ) -> Result<Vec<ChunkKind>, DecodeError> {
+        let mut decoder = Decoder::new(dialect, limits);
+        let mut kinds = Vec::new();
+        while let Some(event) = decoder.next(&mut input)? {
+            if let Event::Head(head) = event {
+                kinds.push(head.kind);
+            }
+        }
+        while let Some(event) = decoder.finish()? {
+            if let Event::Head(head) = event {
+                kinds.push(head.kind);
+            }
+        }
+        Ok(kinds)
+    }
+
+    #[test]
+    fn both_meanings_of_s_are_told_apart() {
+        let map = [MapEntry { skip: 16, len: 4 }];
+        let mixed = stream(|w| {
+            w.seek("a", 0)?;
+            w.sparse("b", 0, &map, b"abcd")?;
+            w.seek("a", 5)?;
+            w.seek("a", 6)
+        });
+        let got = kinds(Dialect::Auto, Limits::default(), &mixed).unwrap();
+        assert!(matches!(got[0], ChunkKind::Seek { offset: 0 }), "{got:?}");
+        assert!(matches!(got[1], ChunkKind::Sparse { len: 4, .. }), "{got:?}");
+        assert!(matches!(got[2], ChunkKind::Seek { offset: 5 }), "{got:?}");
+        assert!(
+            matches!(got[3], ChunkKind::Seek { offset: 6 }),
+            "the last one is held back: {got:?}"
+        );
+
+        // Told which it is, the decoder does not look at what follows.
+        let seek = stream(|w| w.seek("a", 7));
+        assert_eq!(
+            kinds(Dialect::MariaDb, Limits::default(), &seek).unwrap(),
+            [ChunkKind::Seek { offset: 7 }]
+        );
+        assert!(matches!(
+            kinds(Dialect::Percona, Limits::default(), &seek),
+            Err(DecodeError::Truncated { position: 0, end: 23, .. })
+        ));
+    }
+
+    #[test]
+    fn positions_are_right_behind_a_probed_seek() {
+        let bytes = stream(|w| {
+            w.seek("a", 0)?;
+            w.payload("a", 0, b"xyz")?;
+            w.end("a")
+        });
+        let mut decoder = Decoder::new(Dialect::Auto, Limits::default());
+        let mut input = &bytes[..];
+        let mut spans = Vec::new();
+        while let Some(event) = decoder.next(&mut input).unwrap() {
+            if let Event::Head(head) = event {
+                spans.push((head.position, head.head_len, head.end()));
+            }
+        }
+        assert_eq!(spans, [(0, 23, 23), (23, 35, 61), (61, 15, 76)]);
+    }
+
+    #[test]
+    fn limits_are_limits() {
+        let limits = Limits { max_payload: 4, max_map_entries: 2 };
+        let payload = |len| stream(|w| w.payload("a", 0, &vec![0; len]));
+        assert!(kinds(Dialect::Auto, limits, &payload(4)).is_ok());
+        assert!(matches!(
+            kinds(Dialect::Auto, limits, &payload(5)),
+            Err(DecodeError::PayloadLength { len: 5, max: 4, .. })
+        ));
+        let sparse = |entries| {
+            let map = vec![MapEntry { skip: 1, len: 1 }; entries];
+            stream(|w| w.sparse("a", 0, &map, &vec![0; entries]))
+        };
+        assert!(kinds(Dialect::Auto, limits, &sparse(2)).is_ok());
+        assert!(matches!(
+            kinds(Dialect::Auto, limits, &sparse(3)),
+            Err(DecodeError::MapEntries { entries: 3, max: 2, .. })
+        ));
+    }
+
+    #[test]
+    fn nothing_reaches_beyond_the_largest_offset() {
+        let at = |offset: u64| {
+            let mut bytes = stream(|w| w.payload("a", 0, b"xy"));
+            bytes[23..31].copy_from_slice(&offset.to_le_bytes());
+            kinds(Dialect::Auto, Limits::default(), &bytes)
+        };
+        assert!(at(MAX_FILE_OFFSET - 2).is_ok());
+        for offset in [MAX_FILE_OFFSET - 1, MAX_FILE_OFFSET, MAX_FILE_OFFSET + 1, u64::MAX] {
+            assert!(matches!(at(offset), Err(DecodeError::OffsetTooLarge { .. })), "{offset}");
+        }
+    }
+
+    #[test]
+    fn an_empty_entry_stands_only_at_the_end() {
+        let map = [MapEntry { skip: 8, len: 4 }, MapEntry { skip: 8, len: 4 }];
+        let good = stream(|w| w.sparse("a", 0, &map, b"abcdefgh"));
+        let with_lens = |first: u32, second: u32| {
+            let mut bytes = good.clone();
+            bytes[43..47].copy_from_slice(&first.to_le_bytes());
+            bytes[51..55].copy_from_slice(&second.to_le_bytes());
+            kinds(Dialect::Auto, Limits::default(), &bytes)
+        };
+        assert!(with_lens(8, 0).is_ok());
+        assert!(matches!(with_lens(0, 8), Err(DecodeError::MapEmptyEntry { .. })));
+        assert!(matches!(with_lens(3, 4), Err(DecodeError::MapSum { expected: 8, got: 7, .. })));
+        assert!(matches!(with_lens(u32::MAX, u32::MAX), Err(DecodeError::MapSum { .. })));
+    }
+
+    #[test]
+    fn an_ignorable_chunk_is_passed_over() {
+        let mut bytes = stream(|w| w.payload("a", 0, b"xyz"));
+        bytes[9] = b'Q';
+        assert!(matches!(
+            kinds(Dialect::Auto, Limits::default(), &bytes),
+            Err(DecodeError::UnknownType { position: 0, type_byte: b'Q' })
+        ));
+        bytes[8] = FLAG_IGNORABLE;
+        bytes.extend(stream(|w| w.end("b")));
+        let got = kinds(Dialect::Auto, Limits::default(), &bytes).unwrap();
+        assert_eq!(got, [ChunkKind::Ignored { type_byte: b'Q', len: 3 }, ChunkKind::End]);
+    }
+}

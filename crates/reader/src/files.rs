@@ -1,0 +1,506 @@
+//! What the chunks of a stream say about its files, one after the other.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+
+use crate::RelPath;
+use crate::chunk::{ChunkHead, ChunkKind};
+
+/// Most files that a stream may have open at once. Producers interleave a few dozen.
+const MAX_OPEN: usize = 65_536;
+
+/// How many names an [`Unfinished`] lists.
+const MAX_NAMES: usize = 8;
+
+/// A file of the stream, numbered from 0 in the order of opening. A file that replaces another
+/// (see [`ChunkHead::is_rewrite`]) is a new file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileId(pub u64);
+
+/// What a chunk did to the files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// The chunk (payload, sparse or seek) is the first of a file.
+    Opened {
+        /// The new file.
+        id: FileId,
+        /// The finished file of this stream whose name it takes over.
+        replaces: Option<FileId>,
+    },
+    /// The chunk goes on with a file.
+    Continued {
+        /// Which one.
+        id: FileId,
+    },
+    /// A file is complete.
+    Ended {
+        /// Which one.
+        id: FileId,
+        /// Its length in bytes, holes counted.
+        size: u64,
+        /// Whether this was its only chunk: an empty file.
+        only_chunk: bool,
+    },
+    /// A file has a new name.
+    Renamed {
+        /// Which one.
+        id: FileId,
+        /// Whether more of it is to come.
+        open: bool,
+    },
+    /// A file is not wanted, complete or not.
+    Removed {
+        /// Which one; `None` if the stream has no file of that name, and nothing is to be done.
+        id: Option<FileId>,
+        /// Whether it was still open.
+        open: bool,
+    },
+    /// The chunk says nothing about any file.
+    Ignored,
+}
+
+/// A chunk does not fit what the stream said before.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OrderError {
+    /// The chunk does not go on where the last one of its file ended.
+    #[error(
+        "{path}: chunk at stream offset {position} is for file offset {got}, expected {expected}"
+    )]
+    Offset {
+        /// Where the chunk begins in the stream.
+        position: u64,
+        /// The chunk's file.
+        path: RelPath,
+        /// Where the file stands, holes counted.
+        expected: u64,
+        /// Where the chunk wants to go on.
+        got: u64,
+    },
+    /// A chunk for a file that has ended, or a second file of that name.
+    #[error("{path}: chunk at stream offset {position} comes after the end of the file")]
+    AfterEnd {
+        /// Where the chunk begins in the stream.
+        position: u64,
+        /// The chunk's file.
+        path: RelPath,
+    },
+    /// A rename of a file that the stream has not.
+    #[error("{path}: chunk at stream offset {position} renames a file that is not in the stream")]
+    RenameUnknown {
+        /// Where the chunk begins in the stream.
+        position: u64,
+        /// The old name.
+        path: RelPath,
+    },
+    /// A rename to a name that another file of the stream has.
+    #[error("{path}: chunk at stream offset {position} renames it to {to}, which is taken")]
+    RenameTaken {
+        /// Where the chunk begins in the stream.
+        position: u64,
+        /// The old name.
+        path: RelPath,
+        /// The new name.
+        to: RelPath,
+    },
+    /// More files begun and not ended than any producer has.
+    #[error("{path}: chunk at stream offset {position} opens one more file when {max} are open")]
+    TooManyOpen {
+        /// Where the chunk begins in the stream.
+        position: u64,
+        /// The chunk's file.
+        path: RelPath,
+        /// The limit.
+        max: usize,
+    },
+}
+
+impl OrderError {
+    /// Offset in the stream of the chunk that does not fit.
+    #[must_use]
+    pub fn position(&self) -> u64 {
+        match self {
+            Self::Offset { position, .. }
+            | Self::AfterEnd { position, .. }
+            | Self::RenameUnknown { position, .. }
+            | Self::RenameTaken { position, .. }
+            | Self::TooManyOpen { position, .. } => *position,
+        }
+    }
+
+    /// The file in question.
+    #[must_use]
+    pub fn path(&self) -> &RelPath {
+        match self {
+            Self::Offset { path, .. }
+            | Self::AfterEnd { path, .. }
+            | Self::RenameUnknown { path, .. }
+            | Self::RenameTaken { path, .. }
+            | Self::TooManyOpen { path, .. } => path,
+        }
+    }
+}
+
+/// The input is over, but what came is not a whole stream.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Unfinished {
+    /// No chunk at all.
+    #[error("empty input: not one chunk")]
+    Empty,
+    /// Files were begun and not ended.
+    #[error("the stream was cut: {}", Cut { count: *count, first })]
+    Files {
+        /// How many.
+        count: usize,
+        /// Some of them, in the order of their names, with the length in bytes that came.
+        first: Vec<(RelPath, u64)>,
+    },
+}
+
+struct Cut<'a> {
+    count: usize,
+    first: &'a [(RelPath, u64)],
+}
+
+impl fmt::Display for Cut<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.count {
+            1 => f.write_str("1 file has no end: ")?,
+            n => write!(f, "{n} files have no end: ")?,
+        }
+        for (n, (path, size)) in self.first.iter().enumerate() {
+            let comma = if n == 0 { "" } else { ", " };
+            write!(f, "{comma}{path} (at {size})")?;
+        }
+        if self.count > self.first.len() { f.write_str(", ...") } else { Ok(()) }
+    }
+}
+
+/// The files of a stream: which are open, and where the next chunk of each must begin.
+///
+/// Hand every head to [`FileTable::apply`], in order, and call [`FileTable::finish`] at the end of
+/// the input. Finished files cost some 20 bytes each (their names are kept as 64-bit hashes with a
+/// random key), so that hundreds of thousands are no burden.
+#[derive(Debug, Default)]
+pub struct FileTable {
+    open: HashMap<RelPath, OpenFile>,
+    finished: HashMap<u64, FileId>,
+    hasher: RandomState,
+    next_id: u64,
+    any_chunk: bool,
+}
+
+#[derive(Debug)]
+struct OpenFile {
+    id: FileId,
+    /// Where the next chunk must begin.
+    next: u64,
+    /// Furthest byte or hole so far; less than `next` after a seek beyond it.
+    size: u64,
+}
+
+impl FileTable {
+    /// A table for a stream that has not begun.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Checks the next chunk against what came before, and says what it does.
+    ///
+    /// # Errors
+    ///
+    /// The chunk does not fit; the table is unchanged.
+    pub fn apply(&mut self, head: &ChunkHead) -> Result<Change, OrderError> {
+        let change = match &head.kind {
+            ChunkKind::Payload { offset, len, .. } => self.extend(head, *offset, *len),
+            ChunkKind::Sparse { offset, len, map, .. } => {
+                let holes: u64 = map.iter().map(|entry| u64::from(entry.skip)).sum();
+                self.extend(head, *offset, len.saturating_add(holes))
+            }
+            ChunkKind::Seek { offset } => self.seek(head, *offset),
+            ChunkKind::End => self.end(head),
+            ChunkKind::Rename { to } => self.rename(head, to),
+            ChunkKind::Remove => Ok(self.remove(&head.path)),
+            ChunkKind::Ignored { .. } => Ok(Change::Ignored),
+        }?;
+        self.any_chunk = true;
+        Ok(change)
+    }
+
+    /// The files that have begun and not ended, with the offset of their next chunk, in no
+    /// particular order.
+    pub fn open_files(&self) -> impl Iterator<Item = (&RelPath, u64)> {
+        self.open.iter().map(|(path, file)| (path, file.next))
+    }
+
+    /// How many files are complete. Removed ones do not count, and a replaced file counts once.
+    #[must_use]
+    pub fn finished(&self) -> u64 {
+        self.finished.len() as u64
+    }
+
+    /// Checks that the input may end here.
+    ///
+    /// # Errors
+    ///
+    /// A file has no end, or there was no chunk at all.
+    pub fn finish(&self) -> Result<(), Unfinished> {
+        if !self.any_chunk {
+            return Err(Unfinished::Empty);
+        }
+        if self.open.is_empty() {
+            return Ok(());
+        }
+        let mut first: Vec<_> =
+            self.open.iter().map(|(path, file)| (path.clone(), file.size)).collect();
+        first.sort();
+        first.truncate(MAX_NAMES);
+        Err(Unfinished::Files { count: self.open.len(), first })
+    }
+
+    /// Checks that a chunk with content may come for this file, and says where it must begin.
+    fn admit(&self, head: &ChunkHead) -> Result<u64, OrderError> {
+        if let Some(file) = self.open.get(&head.path) {
+            return Ok(file.next);
+        }
+        let (position, path) = (head.position, head.path.clone());
+        if !head.is_rewrite() && self.finished.contains_key(&self.key(&path)) {
+            return Err(OrderError::AfterEnd { position, path });
+        }
+        if self.open.len() >= MAX_OPEN {
+            return Err(OrderError::TooManyOpen { position, path, max: MAX_OPEN });
+        }
+        Ok(0)
+    }
+
+    /// The file of a chunk that was admitted.
+    fn touch(&mut self, path: &RelPath) -> (&mut OpenFile, Change) {
+        let key = self.key(path);
+        match self.open.entry(path.clone()) {
+            Entry::Occupied(entry) => {
+                let id = entry.get().id;
+                (entry.into_mut(), Change::Continued { id })
+            }
+            Entry::Vacant(entry) => {
+                let id = FileId(self.next_id);
+                self.next_id += 1;
+                let replaces = self.finished.remove(&key);
+                (entry.insert(OpenFile { id, next: 0, size: 0 }), Change::Opened { id, replaces })
+            }
+        }
+    }
+
+    fn extend(&mut self, head: &ChunkHead, offset: u64, span: u64) -> Result<Change, OrderError> {
+        let expected = self.admit(head)?;
+        if offset != expected {
+            let (position, path) = (head.position, head.path.clone());
+            return Err(OrderError::Offset { position, path, expected, got: offset });
+        }
+        let (file, change) = self.touch(&head.path);
+        file.next = offset.saturating_add(span);
+        file.size = file.size.max(file.next);
+        Ok(change)
+    }
+
+    fn seek(&mut self, head: &ChunkHead, offset: u64) -> Result<Change, OrderError> {
+        self.admit(head)?;
+        let (file, change) = self.touch(&head.path);
+        file.next = offset;
+        Ok(change)
+    }
+
+    fn end(&mut self, head: &ChunkHead) -> Result<Change, OrderError> {
+        let key = self.key(&head.path);
+        let (id, size, only_chunk) = match self.open.remove(&head.path) {
+            Some(file) => (file.id, file.size, false),
+            None if self.finished.contains_key(&key) => {
+                let (position, path) = (head.position, head.path.clone());
+                return Err(OrderError::AfterEnd { position, path });
+            }
+            None => {
+                let id = FileId(self.next_id);
+                self.next_id += 1;
+                (id, 0, true)
+            }
+        };
+        self.finished.insert(key, id);
+        Ok(Change::Ended { id, size, only_chunk })
+    }
+
+    fn rename(&mut self, head: &ChunkHead, to: &RelPath) -> Result<Change, OrderError> {
+        let (position, path) = (head.position, head.path.clone());
+        let (old, new) = (self.key(&path), self.key(to));
+        if !self.open.contains_key(&path) && !self.finished.contains_key(&old) {
+            return Err(OrderError::RenameUnknown { position, path });
+        }
+        if self.open.contains_key(to) || self.finished.contains_key(&new) {
+            return Err(OrderError::RenameTaken { position, path, to: to.clone() });
+        }
+        if let Some(file) = self.open.remove(&path) {
+            let id = file.id;
+            self.open.insert(to.clone(), file);
+            return Ok(Change::Renamed { id, open: true });
+        }
+        match self.finished.remove(&old) {
+            Some(id) => {
+                self.finished.insert(new, id);
+                Ok(Change::Renamed { id, open: false })
+            }
+            None => Err(OrderError::RenameUnknown { position, path }),
+        }
+    }
+
+    fn remove(&mut self, path: &RelPath) -> Change {
+        if let Some(file) = self.open.remove(path) {
+            return Change::Removed { id: Some(file.id), open: true };
+        }
+        Change::Removed { id: self.finished.remove(&self.key(path)), open: false }
+    }
+
+    fn key(&self, path: &RelPath) -> u64 {
+        self.hasher.hash_one(path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chunk::{FLAG_REWRITE, MapEntry};
+
+    fn name(name: &str) -> RelPath {
+        RelPath::new(name.as_bytes()).unwrap()
+    }
+
+    fn head(path: &str, kind: ChunkKind) -> ChunkHead {
+        ChunkHead { position: 99, head_len: 40, flags: 0, path: name(path), kind }
+    }
+
+    fn payload(path: &str, offset: u64, len: u64) -> ChunkHead {
+        head(path, ChunkKind::Payload { offset, len, crc: 0 })
+    }
+
+    fn end(path: &str) -> ChunkHead {
+        head(path, ChunkKind::End)
+    }
+
+    fn rename(path: &str, to: &str) -> ChunkHead {
+        head(path, ChunkKind::Rename { to: name(to) })
+    }
+
+    #[test]
+    fn interleaved_files_have_their_own_offsets() {
+        let mut table = FileTable::new();
+        let (a, b) = (FileId(0), FileId(1));
+        assert_eq!(table.apply(&payload("a", 0, 5)), Ok(Change::Opened { id: a, replaces: None }));
+        assert_eq!(table.apply(&payload("b", 0, 7)), Ok(Change::Opened { id: b, replaces: None }));
+        assert_eq!(table.apply(&payload("a", 5, 0)), Ok(Change::Continued { id: a }));
+        assert_eq!(table.apply(&payload("a", 5, 1)), Ok(Change::Continued { id: a }));
+        assert_eq!(table.apply(&end("a")), Ok(Change::Ended { id: a, size: 6, only_chunk: false }));
+        let unfinished = table.finish().unwrap_err();
+        assert_eq!(unfinished, Unfinished::Files { count: 1, first: vec![(name("b"), 7)] });
+        assert_eq!(unfinished.to_string(), "the stream was cut: 1 file has no end: b (at 7)");
+        assert_eq!(table.apply(&end("b")), Ok(Change::Ended { id: b, size: 7, only_chunk: false }));
+        assert_eq!(table.finished(), 2);
+        table.finish().unwrap();
+    }
+
+    #[test]
+    fn gaps_overlaps_and_late_starts_are_refused_and_change_nothing() {
+        let mut table = FileTable::new();
+        let late = table.apply(&payload("x", 1, 1)).unwrap_err();
+        assert!(matches!(late, OrderError::Offset { expected: 0, got: 1, position: 99, .. }));
+        assert_eq!(table.finish(), Err(Unfinished::Empty));
+        table.apply(&payload("x", 0, 3)).unwrap();
+        for got in [0, 2, 4] {
+            let error = table.apply(&payload("x", got, 3)).unwrap_err();
+            assert!(matches!(error, OrderError::Offset { expected: 3, .. }), "{error}");
+        }
+        table.apply(&payload("x", 3, 3)).unwrap();
+    }
+
+    #[test]
+    fn holes_count_in_offsets_and_size() {
+        let mut table = FileTable::new();
+        let map = [MapEntry { skip: 4096, len: 10 }, MapEntry { skip: 90, len: 0 }];
+        let sparse = ChunkKind::Sparse { offset: 0, len: 10, crc: 0, map: map.into(), map_crc: 0 };
+        table.apply(&head("s", sparse)).unwrap();
+        assert_eq!(table.open_files().collect::<Vec<_>>(), [(&name("s"), 4196)]);
+        assert!(table.apply(&payload("s", 10, 1)).is_err());
+        let ended = table.apply(&end("s")).unwrap();
+        assert_eq!(ended, Change::Ended { id: FileId(0), size: 4196, only_chunk: false });
+    }
+
+    #[test]
+    fn nothing_comes_after_the_end_but_a_rewrite() {
+        let mut table = FileTable::new();
+        let empty = table.apply(&end("e")).unwrap();
+        assert_eq!(empty, Change::Ended { id: FileId(0), size: 0, only_chunk: true });
+        assert!(matches!(table.apply(&end("e")), Err(OrderError::AfterEnd { .. })));
+        assert!(matches!(table.apply(&payload("e", 0, 1)), Err(OrderError::AfterEnd { .. })));
+        let seek = head("e", ChunkKind::Seek { offset: 4 });
+        assert!(matches!(table.apply(&seek), Err(OrderError::AfterEnd { .. })));
+        let mut again = payload("e", 0, 1);
+        again.flags = FLAG_REWRITE;
+        let opened = table.apply(&again).unwrap();
+        assert_eq!(opened, Change::Opened { id: FileId(1), replaces: Some(FileId(0)) });
+        table.apply(&payload("e", 1, 1)).unwrap();
+        table.apply(&end("e")).unwrap();
+        assert_eq!(table.finished(), 1);
+    }
+
+    #[test]
+    fn a_seek_moves_and_does_not_grow() {
+        let mut table = FileTable::new();
+        table.apply(&payload("m", 0, 11)).unwrap();
+        table.apply(&head("m", ChunkKind::Seek { offset: 4 })).unwrap();
+        assert!(table.apply(&payload("m", 11, 1)).is_err());
+        table.apply(&payload("m", 4, 2)).unwrap();
+        table.apply(&head("m", ChunkKind::Seek { offset: 5000 })).unwrap();
+        let ended = table.apply(&end("m")).unwrap();
+        assert_eq!(ended, Change::Ended { id: FileId(0), size: 11, only_chunk: false });
+    }
+
+    #[test]
+    fn renames_and_removals_follow_the_names() {
+        let mut table = FileTable::new();
+        table.apply(&end("a")).unwrap();
+        table.apply(&payload("b", 0, 1)).unwrap();
+        let unknown = table.apply(&rename("nobody", "c")).unwrap_err();
+        assert!(matches!(unknown, OrderError::RenameUnknown { .. }));
+        for taken in ["a", "b"] {
+            let error = table.apply(&rename("a", taken)).unwrap_err();
+            assert!(matches!(error, OrderError::RenameTaken { .. }));
+        }
+        let renamed = table.apply(&rename("a", "c")).unwrap();
+        assert_eq!(renamed, Change::Renamed { id: FileId(0), open: false });
+        // A swap by way of a third name, and a chunk for a file renamed while open.
+        let renamed = table.apply(&rename("b", "a")).unwrap();
+        assert_eq!(renamed, Change::Renamed { id: FileId(1), open: true });
+        table.apply(&payload("a", 1, 1)).unwrap();
+        let removed = table.apply(&head("a", ChunkKind::Remove)).unwrap();
+        assert_eq!(removed, Change::Removed { id: Some(FileId(1)), open: true });
+        let removed = table.apply(&head("c", ChunkKind::Remove)).unwrap();
+        assert_eq!(removed, Change::Removed { id: Some(FileId(0)), open: false });
+        let removed = table.apply(&head("c", ChunkKind::Remove)).unwrap();
+        assert_eq!(removed, Change::Removed { id: None, open: false });
+        assert_eq!(table.finished(), 0);
+        table.finish().unwrap();
+        // The name is free again.
+        table.apply(&payload("a", 0, 1)).unwrap();
+    }
+
+    #[test]
+    fn a_long_list_of_open_files_is_cut() {
+        let mut table = FileTable::new();
+        for n in 0..MAX_NAMES + 1 {
+            table.apply(&payload(&format!("f{n}"), 0, 1)).unwrap();
+        }
+        let text = table.finish().unwrap_err().to_string();
+        assert!(text.starts_with("the stream was cut: 9 files have no end: f0 (at 1), f1 (at 1)"));
+        assert!(text.ends_with("f7 (at 1), ..."), "{text}");
+    }
+}

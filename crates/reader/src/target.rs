@@ -1,0 +1,633 @@
+//! Files beneath a target directory, seen under their names only when they are whole.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags};
+use rustix::io::Errno;
+
+use crate::{Printable, RelPath};
+
+/// Where files grow until they are whole: beside their final places, so that the last step is a
+/// rename within one file system. Servers do not take a directory with a dot in front for a
+/// database.
+const PARTIAL_DIR: &str = ".xb-partial";
+
+/// Mode of files, cut by the umask; that of the stock tools.
+const FILE_MODE: Mode = Mode::from_raw_mode(0o640);
+/// Mode of directories, cut by the umask.
+const DIR_MODE: Mode = Mode::from_raw_mode(0o750);
+
+/// Flags for opening one component on the way: no symbolic link is followed.
+const STEP: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// Something could not be done in the target directory.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TargetError {
+    /// The target directory itself cannot be opened or written to.
+    #[error("cannot write to the directory {}: {source}", .path.display())]
+    Open {
+        /// The directory as the caller named it.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The name belongs to the directory of unfinished files.
+    #[error("{path}: names that begin with .xb-partial are reserved")]
+    Reserved {
+        /// The name in the stream.
+        path: RelPath,
+    },
+    /// There is something under that name already.
+    #[error("{path}: exists already")]
+    Exists {
+        /// The name in the stream.
+        path: RelPath,
+    },
+    /// Something on the way to the file is no directory: a file, or a symbolic link, which is
+    /// never followed.
+    #[error("{path}: {component} is not a directory")]
+    NotADirectory {
+        /// The name in the stream.
+        path: RelPath,
+        /// Which component.
+        component: Printable,
+    },
+    /// A file, or a directory on the way to it, cannot be made.
+    #[error("{path}: cannot create: {source}")]
+    Create {
+        /// The name in the stream.
+        path: RelPath,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// Bytes cannot be written.
+    #[error("{path}: cannot write at offset {offset}: {source}")]
+    Write {
+        /// The name in the stream.
+        path: RelPath,
+        /// Offset in the file.
+        offset: u64,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The file is written, but its length, its durability or its name could not be settled.
+    #[error("{path}: cannot complete: {source}")]
+    Commit {
+        /// The name in the stream.
+        path: RelPath,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// A file cannot be renamed.
+    #[error("{path}: cannot rename to {to}: {source}")]
+    Rename {
+        /// The old name.
+        path: RelPath,
+        /// The new name.
+        to: RelPath,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// A file cannot be removed.
+    #[error("{path}: cannot remove: {source}")]
+    Remove {
+        /// The name in the stream.
+        path: RelPath,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The file system reported that it could not keep what was written.
+    #[error("cannot make the files durable: {source}")]
+    Sync {
+        /// The system's answer.
+        source: io::Error,
+    },
+}
+
+impl TargetError {
+    /// The file in question, if it is about one.
+    #[must_use]
+    pub fn path(&self) -> Option<&RelPath> {
+        match self {
+            Self::Open { .. } | Self::Sync { .. } => None,
+            Self::Reserved { path }
+            | Self::Exists { path }
+            | Self::NotADirectory { path, .. }
+            | Self::Create { path, .. }
+            | Self::Write { path, .. }
+            | Self::Commit { path, .. }
+            | Self::Rename { path, .. }
+            | Self::Remove { path, .. } => Some(path),
+        }
+    }
+}
+
+/// A directory that files are extracted into, held open, so that all names are looked up beneath
+/// it and nothing that happens to its own path matters.
+///
+/// Files grow in `.xb-partial/` inside it and get their names when they are whole
+/// ([`PartialFile::commit`]). Nothing that exists is overwritten. No symbolic link beneath the
+/// directory is followed, and none is made. Drop or [`TargetDir::close`] removes `.xb-partial/`
+/// if no other run uses it.
+#[derive(Debug)]
+pub struct TargetDir {
+    root: Arc<OwnedFd>,
+    run: Arc<RunDir>,
+    next: AtomicU64,
+    /// The directory used last. Most streams come directory by directory.
+    parent: Mutex<Option<Parent>>,
+}
+
+/// A directory beneath the target, and its name there.
+#[derive(Debug)]
+struct Parent {
+    name: Box<[u8]>,
+    dir: Arc<OwnedFd>,
+}
+
+/// The directory of this run's unfinished files.
+#[derive(Debug)]
+struct RunDir {
+    root: Arc<OwnedFd>,
+    holder: OwnedFd,
+    name: String,
+    dir: OwnedFd,
+}
+
+impl Drop for RunDir {
+    fn drop(&mut self) {
+        // Best effort: what is in use by others, or holds files of theirs, stays.
+        let _ = rustix::fs::unlinkat(&self.holder, &self.name, AtFlags::REMOVEDIR);
+        let _ = rustix::fs::unlinkat(&self.root, PARTIAL_DIR, AtFlags::REMOVEDIR);
+    }
+}
+
+impl RunDir {
+    fn make(root: Arc<OwnedFd>) -> rustix::io::Result<Self> {
+        loop {
+            make_dir(&root, PARTIAL_DIR)?;
+            let holder = match rustix::fs::openat(&root, PARTIAL_DIR, STEP, Mode::empty()) {
+                // Another run has just ended and took the directory away.
+                Err(Errno::NOENT) => continue,
+                opened => opened?,
+            };
+            let pid = rustix::process::getpid().as_raw_nonzero();
+            for number in 0_u32.. {
+                let name = format!("{pid}-{number}");
+                match rustix::fs::mkdirat(&holder, &name, DIR_MODE) {
+                    Ok(()) => {
+                        let dir = rustix::fs::openat(&holder, &name, STEP, Mode::empty())?;
+                        return Ok(Self { root, holder, name, dir });
+                    }
+                    // Left by a killed run of the same number, or another target in this process.
+                    Err(Errno::EXIST) => {}
+                    Err(Errno::NOENT) => break,
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+    }
+}
+
+impl TargetDir {
+    /// Opens an existing directory for extraction. `path` itself may lead over symbolic links.
+    ///
+    /// # Errors
+    ///
+    /// [`TargetError::Open`]: it does not exist, is no directory or cannot be written to.
+    pub fn open(path: &Path) -> Result<Self, TargetError> {
+        let failed =
+            |error: Errno| TargetError::Open { path: path.to_path_buf(), source: error.into() };
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = Arc::new(rustix::fs::openat(CWD, path, flags, Mode::empty()).map_err(failed)?);
+        let run = Arc::new(RunDir::make(Arc::clone(&root)).map_err(failed)?);
+        Ok(Self { root, run, next: AtomicU64::new(0), parent: Mutex::new(None) })
+    }
+
+    /// Begins a file that is to be called `path`. Nothing is visible under that name yet.
+    ///
+    /// # Errors
+    ///
+    /// The name is taken or reserved, leads over something that is no directory, or the file
+    /// cannot be made.
+    pub fn begin(&self, path: &RelPath) -> Result<PartialFile, TargetError> {
+        self.check_absent(path)?;
+        let name = self.next.fetch_add(1, Ordering::Relaxed).to_string();
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&self.run.dir, &name, flags, FILE_MODE)
+            .map_err(|error| TargetError::Create { path: path.clone(), source: error.into() })?;
+        Ok(PartialFile {
+            file: File::from(file),
+            run: Arc::clone(&self.run),
+            name,
+            path: path.clone(),
+            size: AtomicU64::new(0),
+            committed: false,
+        })
+    }
+
+    /// Checks that a file of this name could be made: nothing has the name, and what there is of
+    /// the way to it are directories.
+    ///
+    /// # Errors
+    ///
+    /// The name is taken or reserved, or leads over something that is no directory.
+    pub fn check_absent(&self, path: &RelPath) -> Result<(), TargetError> {
+        if path.as_bytes().starts_with(PARTIAL_DIR.as_bytes()) {
+            return Err(TargetError::Reserved { path: path.clone() });
+        }
+        let Some(parent) = self.parent_of(path, Missing::Stop)? else { return Ok(()) };
+        match rustix::fs::statat(&parent, path.split_last().1, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(_) => Err(TargetError::Exists { path: path.clone() }),
+            Err(Errno::NOENT) => Ok(()),
+            Err(error) => Err(TargetError::Create { path: path.clone(), source: error.into() }),
+        }
+    }
+
+    /// Renames a file that was committed here. Nothing is overwritten.
+    ///
+    /// # Errors
+    ///
+    /// The new name is taken or reserved, leads over something that is no directory, or the
+    /// system refuses.
+    pub fn rename(&self, from: &RelPath, to: &RelPath) -> Result<(), TargetError> {
+        self.check_absent(to)?;
+        let failed = |error: Errno| match error {
+            Errno::EXIST => TargetError::Exists { path: to.clone() },
+            error => {
+                TargetError::Rename { path: from.clone(), to: to.clone(), source: error.into() }
+            }
+        };
+        let old = self.parent_of(from, Missing::Stop)?.ok_or_else(|| failed(Errno::NOENT))?;
+        let new = self.parent_of(to, Missing::Make)?.ok_or_else(|| failed(Errno::NOENT))?;
+        move_into_place(&old, from.split_last().1, &new, to.split_last().1).map_err(failed)
+    }
+
+    /// Removes a file that was committed here. Its directory stays, even if it is empty now.
+    ///
+    /// # Errors
+    ///
+    /// The system refuses, or the file is gone.
+    pub fn remove(&self, path: &RelPath) -> Result<(), TargetError> {
+        let failed =
+            |error: Errno| TargetError::Remove { path: path.clone(), source: error.into() };
+        let parent = self.parent_of(path, Missing::Stop)?.ok_or_else(|| failed(Errno::NOENT))?;
+        rustix::fs::unlinkat(&parent, path.split_last().1, AtFlags::empty()).map_err(failed)
+    }
+
+    /// Waits until everything in the directory's file system is on its medium, and learns whether
+    /// any write to it has failed since [`TargetDir::open`].
+    ///
+    /// # Errors
+    ///
+    /// [`TargetError::Sync`]: what was written may be lost.
+    pub fn sync(&self) -> Result<(), TargetError> {
+        rustix::fs::syncfs(&self.root).map_err(|error| TargetError::Sync { source: error.into() })
+    }
+
+    /// Ends the use of the directory. Files that were not committed are gone with their
+    /// [`PartialFile`]s; those must be dropped before, or the empty `.xb-partial/` stays a little
+    /// longer.
+    pub fn close(self) {
+        drop(self);
+    }
+
+    /// The directory in which `path`'s last component lies; `None` if it does not exist.
+    fn parent_of(
+        &self,
+        path: &RelPath,
+        missing: Missing,
+    ) -> Result<Option<Arc<OwnedFd>>, TargetError> {
+        let Some(parent) = path.split_last().0 else { return Ok(Some(Arc::clone(&self.root))) };
+        let mut cached = self.parent.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = cached.as_ref().filter(|known| *known.name == *parent) {
+            return Ok(Some(Arc::clone(&known.dir)));
+        }
+        let failed =
+            |error: Errno| TargetError::Create { path: path.clone(), source: error.into() };
+        let mut dir = Arc::clone(&self.root);
+        for component in parent.split(|&b| b == b'/') {
+            if missing == Missing::Make {
+                make_dir(&dir, component).map_err(failed)?;
+            }
+            dir = match rustix::fs::openat(&dir, component, STEP, Mode::empty()) {
+                Ok(next) => Arc::new(next),
+                Err(Errno::NOENT) if missing == Missing::Stop => return Ok(None),
+                // What Linux says to a link or a file depends on the two flags: either is no way.
+                Err(Errno::NOTDIR | Errno::LOOP) => {
+                    let component = Printable::new(component);
+                    return Err(TargetError::NotADirectory { path: path.clone(), component });
+                }
+                Err(error) => return Err(failed(error)),
+            };
+        }
+        *cached = Some(Parent { name: parent.into(), dir: Arc::clone(&dir) });
+        Ok(Some(dir))
+    }
+}
+
+/// What to do about directories that are not there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Missing {
+    Make,
+    Stop,
+}
+
+/// A file that is not whole yet. Dropping it removes it.
+///
+/// Several threads may write to it at once. Where nothing is written a hole stays.
+#[derive(Debug)]
+pub struct PartialFile {
+    file: File,
+    run: Arc<RunDir>,
+    /// Its name in the directory of unfinished files.
+    name: String,
+    /// The name it was begun under, for messages.
+    path: RelPath,
+    /// Furthest byte written.
+    size: AtomicU64,
+    committed: bool,
+}
+
+impl PartialFile {
+    /// Writes all of `bytes` at `offset`.
+    ///
+    /// # Errors
+    ///
+    /// [`TargetError::Write`]; some of the bytes may have been written.
+    pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), TargetError> {
+        self.file.write_all_at(bytes, offset).map_err(|source| TargetError::Write {
+            path: self.path.clone(),
+            offset,
+            source,
+        })?;
+        self.size.fetch_max(offset.saturating_add(bytes.len() as u64), Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// Gives the file its length and its name, making the directories on the way. All writes must
+    /// have returned. With `durable` the file's bytes are on the medium before it has the name.
+    ///
+    /// # Errors
+    ///
+    /// The name is taken or reserved, leads over something that is no directory, or the system
+    /// refuses. The file is removed then.
+    pub fn commit(
+        mut self,
+        target: &TargetDir,
+        path: &RelPath,
+        size: u64,
+        durable: bool,
+    ) -> Result<(), TargetError> {
+        let failed = |source: io::Error| TargetError::Commit { path: path.clone(), source };
+        if path.as_bytes().starts_with(PARTIAL_DIR.as_bytes()) {
+            return Err(TargetError::Reserved { path: path.clone() });
+        }
+        if *self.size.get_mut() != size {
+            // A hole at the end.
+            self.file.set_len(size).map_err(failed)?;
+        }
+        if durable {
+            self.file.sync_all().map_err(failed)?;
+        }
+        let parent =
+            target.parent_of(path, Missing::Make)?.ok_or_else(|| failed(Errno::NOENT.into()))?;
+        move_into_place(&self.run.dir, self.name.as_bytes(), &parent, path.split_last().1)
+            .map_err(|error| match error {
+                Errno::EXIST => TargetError::Exists { path: path.clone() },
+                error => failed(error.into()),
+            })?;
+        self.committed = true;
+        Ok(())
+    }
+}
+
+impl Drop for PartialFile {
+    fn drop(&mut self) {
+        if !self.committed {
+            // Best effort: there is nobody to tell, and it is not under a name that counts.
+            let _ = rustix::fs::unlinkat(&self.run.dir, &self.name, AtFlags::empty());
+        }
+    }
+}
+
+fn make_dir(at: &OwnedFd, name: impl rustix::path::Arg) -> rustix::io::Result<()> {
+    match rustix::fs::mkdirat(at, name, DIR_MODE) {
+        Err(Errno::EXIST) => Ok(()),
+        made => made,
+    }
+}
+
+/// Moves a file within one file system; [`Errno::EXIST`] if the new name is taken.
+fn move_into_place(
+    old: impl AsFd,
+    from: &[u8],
+    new: impl AsFd,
+    to: &[u8],
+) -> rustix::io::Result<()> {
+    match rustix::fs::renameat_with(&old, from, &new, to, RenameFlags::NOREPLACE) {
+        // Not every file system knows the flag.
+        Err(Errno::INVAL | Errno::NOSYS) => link_into_place(old, from, new, to),
+        moved => moved,
+    }
+}
+
+/// The same where the flag is not known: a hard link never replaces anything either.
+fn link_into_place(
+    old: impl AsFd,
+    from: &[u8],
+    new: impl AsFd,
+    to: &[u8],
+) -> rustix::io::Result<()> {
+    rustix::fs::linkat(&old, from, new, to, AtFlags::empty())?;
+    rustix::fs::unlinkat(old, from, AtFlags::empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+
+    use super::*;
+
+    fn name(name: &str) -> RelPath {
+        RelPath::new(name.as_bytes()).unwrap()
+    }
+
+    fn put(target: &TargetDir, path: &str, bytes: &[u8]) -> Result<(), TargetError> {
+        let file = target.begin(&name(path))?;
+        file.write_at(0, bytes)?;
+        file.commit(target, &name(path), bytes.len() as u64, false)
+    }
+
+    fn entries(dir: &Path) -> Vec<String> {
+        let mut names: Vec<String> = fs::read_dir(dir)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_file_has_its_name_only_when_it_is_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = TargetDir::open(dir.path()).unwrap();
+        let file = target.begin(&name("a/b/c")).unwrap();
+        file.write_at(0, b"half").unwrap();
+        assert_eq!(entries(dir.path()), [PARTIAL_DIR]);
+        file.commit(&target, &name("a/b/c"), 4, true).unwrap();
+        assert_eq!(fs::read(dir.path().join("a/b/c")).unwrap(), b"half");
+        let dropped = target.begin(&name("x")).unwrap();
+        dropped.write_at(0, b"half").unwrap();
+        drop(dropped);
+        target.sync().unwrap();
+        target.close();
+        assert_eq!(entries(dir.path()), ["a"]);
+    }
+
+    #[test]
+    fn modes_are_not_open_to_the_world() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = TargetDir::open(dir.path()).unwrap();
+        put(&target, "d/f", b"x").unwrap();
+        let mode =
+            |path: &str| fs::metadata(dir.path().join(path)).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode("d/f") & !0o640, 0);
+        assert_eq!(mode("d") & !0o750, 0);
+    }
+
+    #[test]
+    fn holes_stay_holes() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = TargetDir::open(dir.path()).unwrap();
+        let file = target.begin(&name("sparse")).unwrap();
+        file.write_at(64 << 20, &[7; 4096]).unwrap();
+        file.commit(&target, &name("sparse"), 128 << 20, false).unwrap();
+        let meta = fs::metadata(dir.path().join("sparse")).unwrap();
+        assert_eq!(meta.len(), 128 << 20);
+        assert!(meta.blocks() * 512 < 1 << 20, "{} blocks", meta.blocks());
+    }
+
+    #[test]
+    fn nothing_is_overwritten() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("old"), "old").unwrap();
+        symlink("nowhere", dir.path().join("link")).unwrap();
+        let target = TargetDir::open(dir.path()).unwrap();
+        for path in ["old", "link"] {
+            assert!(matches!(target.begin(&name(path)), Err(TargetError::Exists { .. })), "{path}");
+        }
+        // Also when it appears in between.
+        let file = target.begin(&name("late")).unwrap();
+        fs::write(dir.path().join("late"), "theirs").unwrap();
+        let error = file.commit(&target, &name("late"), 0, false).unwrap_err();
+        assert!(matches!(error, TargetError::Exists { .. }), "{error}");
+        put(&target, "mine", b"mine").unwrap();
+        let error = target.rename(&name("mine"), &name("old")).unwrap_err();
+        assert!(matches!(error, TargetError::Exists { .. }), "{error}");
+        assert_eq!(fs::read(dir.path().join("late")).unwrap(), b"theirs");
+        assert_eq!(fs::read(dir.path().join("old")).unwrap(), b"old");
+    }
+
+    #[test]
+    fn no_symbolic_link_is_followed() {
+        let outside = tempfile::tempdir().unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        symlink(outside.path(), dir.path().join("out")).unwrap();
+        fs::write(dir.path().join("file"), "").unwrap();
+        let target = TargetDir::open(dir.path()).unwrap();
+        put(&target, "mine", b"mine").unwrap();
+        for path in ["out/x", "out/deeper/x", "file/x"] {
+            let error = target.begin(&name(path)).unwrap_err();
+            assert!(matches!(error, TargetError::NotADirectory { .. }), "{path}: {error}");
+            let error = target.rename(&name("mine"), &name(path)).unwrap_err();
+            assert!(matches!(error, TargetError::NotADirectory { .. }), "{path}: {error}");
+            let error = target.remove(&name(path)).unwrap_err();
+            assert!(matches!(error, TargetError::NotADirectory { .. }), "{path}: {error}");
+        }
+        // A directory replaced by a link after the file was begun.
+        let file = target.begin(&name("later/x")).unwrap();
+        symlink(outside.path(), dir.path().join("later")).unwrap();
+        let error = file.commit(&target, &name("later/x"), 0, false).unwrap_err();
+        assert!(matches!(error, TargetError::NotADirectory { .. }), "{error}");
+        assert_eq!(entries(outside.path()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn the_directory_of_unfinished_files_is_out_of_reach() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = TargetDir::open(dir.path()).unwrap();
+        put(&target, "mine", b"mine").unwrap();
+        for path in [".xb-partial", ".xb-partial/1/0", ".xb-partial-2"] {
+            assert!(
+                matches!(target.begin(&name(path)), Err(TargetError::Reserved { .. })),
+                "{path}"
+            );
+            let renamed = target.rename(&name("mine"), &name(path));
+            assert!(matches!(renamed, Err(TargetError::Reserved { .. })), "{path}");
+            let file = target.begin(&name("x")).unwrap();
+            let committed = file.commit(&target, &name(path), 0, false);
+            assert!(matches!(committed, Err(TargetError::Reserved { .. })), "{path}");
+        }
+        // Not ours if someone has put a link there.
+        drop(target);
+        let outside = tempfile::tempdir().unwrap();
+        symlink(outside.path(), dir.path().join(PARTIAL_DIR)).unwrap();
+        assert!(matches!(TargetDir::open(dir.path()), Err(TargetError::Open { .. })));
+    }
+
+    #[test]
+    fn rename_and_remove_reach_committed_files() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = TargetDir::open(dir.path()).unwrap();
+        put(&target, "a", b"1").unwrap();
+        target.rename(&name("a"), &name("new/dir/b")).unwrap();
+        assert_eq!(fs::read(dir.path().join("new/dir/b")).unwrap(), b"1");
+        target.remove(&name("new/dir/b")).unwrap();
+        assert!(matches!(target.remove(&name("new/dir/b")), Err(TargetError::Remove { .. })));
+        target.close();
+        assert_eq!(entries(dir.path()), ["new"]);
+    }
+
+    #[test]
+    fn two_runs_share_the_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        let one = TargetDir::open(dir.path()).unwrap();
+        let two = TargetDir::open(dir.path()).unwrap();
+        let file = two.begin(&name("x")).unwrap();
+        one.close();
+        file.commit(&two, &name("x"), 0, false).unwrap();
+        two.close();
+        assert_eq!(entries(dir.path()), ["x"]);
+    }
+
+    #[test]
+    fn linking_into_place_replaces_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("a"), "a").unwrap();
+        fs::write(dir.path().join("b"), "b").unwrap();
+        let at = File::open(dir.path()).unwrap();
+        assert_eq!(link_into_place(&at, b"a", &at, b"b"), Err(Errno::EXIST));
+        link_into_place(&at, b"a", &at, b"c").unwrap();
+        assert_eq!(entries(dir.path()), ["b", "c"]);
+        assert_eq!(fs::read(dir.path().join("c")).unwrap(), b"a");
+    }
+
+    #[test]
+    fn what_cannot_be_opened_says_so() {
+        let dir = tempfile::tempdir().unwrap();
+        let missing = dir.path().join("missing");
+        let error = TargetDir::open(&missing).unwrap_err();
+        assert!(error.to_string().contains("missing"), "{error}");
+    }
+}

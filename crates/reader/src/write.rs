@@ -1,0 +1,174 @@
+//! A writer of streams.
+
+use std::io::{self, Write};
+
+use crate::check::{self, crc32};
+use crate::chunk::{FIXED_LEN, MAGIC, MAP_ENTRY_LEN, MapEntry, kind};
+use crate::{MAX_FILE_OFFSET, RelPath};
+
+/// Writes chunks, with flags 0. It keeps no account of the files: ending each one, and giving
+/// their chunks in order, is the caller's job.
+///
+/// Each chunk goes out with one or two writes; small ones want a [`std::io::BufWriter`] below.
+/// Names are anything that gives bytes, a [`RelPath`] or a name as the user wrote it: 1 to 511
+/// bytes without NUL.
+///
+/// A stream ends with [`ChunkWriter::finish`], which flushes. A writer that is dropped instead
+/// flushes nothing.
+///
+/// # Errors
+///
+/// All methods pass on what the output below says, and refuse with
+/// [`InvalidInput`](io::ErrorKind::InvalidInput) what no reader could take.
+#[derive(Debug)]
+pub struct ChunkWriter<W> {
+    output: W,
+    head: Vec<u8>,
+}
+
+impl<W: Write> ChunkWriter<W> {
+    /// A stream that begins where `output` stands.
+    pub fn new(output: W) -> Self {
+        Self { output, head: Vec::new() }
+    }
+
+    /// `bytes` of the file from `offset` on.
+    ///
+    /// # Errors
+    ///
+    /// See [`ChunkWriter`].
+    pub fn payload(&mut self, path: impl AsRef<[u8]>, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let len = bytes.len() as u64;
+        check_reach(offset, len)?;
+        self.begin(kind::PAYLOAD, path.as_ref())?;
+        self.head.extend_from_slice(&len.to_le_bytes());
+        self.head.extend_from_slice(&offset.to_le_bytes());
+        self.head.extend_from_slice(&crc32(bytes).to_le_bytes());
+        self.put(bytes)
+    }
+
+    /// Holes and bytes of the file from `offset` on; see [`MapEntry`]. Only Percona XtraBackup
+    /// 8.0 and later read this.
+    ///
+    /// # Errors
+    ///
+    /// See [`ChunkWriter`]; also when the map is empty, does not add up to the length of
+    /// `bytes`, or has an empty entry before the last.
+    pub fn sparse(
+        &mut self,
+        path: impl AsRef<[u8]>,
+        offset: u64,
+        map: &[MapEntry],
+        bytes: &[u8],
+    ) -> io::Result<()> {
+        let len = bytes.len() as u64;
+        let sum: u64 = map.iter().map(|entry| u64::from(entry.len)).sum();
+        let holes: u64 = map.iter().map(|entry| u64::from(entry.skip)).sum();
+        if map.is_empty() || sum != len || map.iter().rev().skip(1).any(|entry| entry.len == 0) {
+            return Err(invalid("map of a sparse chunk does not fit its payload"));
+        }
+        let entries = u32::try_from(map.len()).map_err(|_| invalid("too many map entries"))?;
+        check_reach(offset, len.saturating_add(holes))?;
+        self.begin(kind::SPARSE_OR_SEEK, path.as_ref())?;
+        self.head.extend_from_slice(&entries.to_le_bytes());
+        self.head.extend_from_slice(&len.to_le_bytes());
+        self.head.extend_from_slice(&offset.to_le_bytes());
+        self.head.extend_from_slice(&check::sparse_crc(map, bytes).to_le_bytes());
+        self.head.reserve(map.len() * MAP_ENTRY_LEN);
+        for entry in map {
+            self.head.extend_from_slice(&entry.skip.to_le_bytes());
+            self.head.extend_from_slice(&entry.len.to_le_bytes());
+        }
+        self.put(bytes)
+    }
+
+    /// The file is complete.
+    ///
+    /// # Errors
+    ///
+    /// See [`ChunkWriter`].
+    pub fn end(&mut self, path: impl AsRef<[u8]>) -> io::Result<()> {
+        self.begin(kind::END, path.as_ref())?;
+        self.put(&[])
+    }
+
+    /// The file's next payload is for `offset`. Only MariaDB reads this.
+    ///
+    /// # Errors
+    ///
+    /// See [`ChunkWriter`].
+    pub fn seek(&mut self, path: impl AsRef<[u8]>, offset: u64) -> io::Result<()> {
+        check_reach(offset, 0)?;
+        self.begin(kind::SPARSE_OR_SEEK, path.as_ref())?;
+        self.head.extend_from_slice(&offset.to_le_bytes());
+        self.put(&[])
+    }
+
+    /// The file gets another name. Only MariaDB reads this.
+    ///
+    /// # Errors
+    ///
+    /// See [`ChunkWriter`].
+    pub fn rename(&mut self, path: impl AsRef<[u8]>, to: impl AsRef<[u8]>) -> io::Result<()> {
+        let to = to.as_ref();
+        let len = name_len(to)?;
+        self.begin(kind::RENAME, path.as_ref())?;
+        self.head.extend_from_slice(&len.to_le_bytes());
+        self.head.extend_from_slice(to);
+        self.put(&[])
+    }
+
+    /// The file is not wanted any more. Only MariaDB reads this.
+    ///
+    /// # Errors
+    ///
+    /// See [`ChunkWriter`].
+    pub fn remove(&mut self, path: impl AsRef<[u8]>) -> io::Result<()> {
+        self.begin(kind::REMOVE, path.as_ref())?;
+        self.put(&[])
+    }
+
+    /// Flushes and gives the output back.
+    ///
+    /// # Errors
+    ///
+    /// The output could not be flushed: the stream is not complete.
+    pub fn finish(mut self) -> io::Result<W> {
+        self.output.flush()?;
+        Ok(self.output)
+    }
+
+    fn begin(&mut self, type_byte: u8, path: &[u8]) -> io::Result<()> {
+        let len = name_len(path)?;
+        self.head.clear();
+        self.head.reserve(FIXED_LEN + path.len());
+        self.head.extend_from_slice(&MAGIC);
+        self.head.extend_from_slice(&[0, type_byte]);
+        self.head.extend_from_slice(&len.to_le_bytes());
+        self.head.extend_from_slice(path);
+        Ok(())
+    }
+
+    fn put(&mut self, payload: &[u8]) -> io::Result<()> {
+        self.output.write_all(&self.head)?;
+        self.output.write_all(payload)
+    }
+}
+
+fn name_len(name: &[u8]) -> io::Result<u32> {
+    match u32::try_from(name.len()) {
+        Ok(len) if (1..=RelPath::MAX_LEN).contains(&name.len()) && !name.contains(&0) => Ok(len),
+        _ => Err(invalid("file name is empty, has a NUL byte or is longer than 511 bytes")),
+    }
+}
+
+fn check_reach(offset: u64, span: u64) -> io::Result<()> {
+    match offset.checked_add(span) {
+        Some(end) if end <= MAX_FILE_OFFSET => Ok(()),
+        _ => Err(invalid("beyond the largest file offset")),
+    }
+}
+
+fn invalid(what: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, what)
+}

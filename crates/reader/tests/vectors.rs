@@ -1,0 +1,96 @@
+//! Every vector, with the input cut in several ways.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a test that cannot go on must stop
+
+mod common;
+
+use common::{Steps, Vector, extract, tree};
+
+#[test]
+fn every_vector_gives_what_it_must() {
+    for vector in Vector::all() {
+        let bytes = vector.bytes();
+        let steps: &[usize] =
+            if bytes.len() < 100_000 { &[1, 7, usize::MAX] } else { &[4099, usize::MAX] };
+        for &step in steps {
+            let dir = tempfile::tempdir().unwrap();
+            let target = dir.path().join("target");
+            std::fs::create_dir(&target).unwrap();
+            let result = extract(Steps { bytes: &bytes, step }, &target);
+            let got = tree(&target);
+            match (&vector.plain, result) {
+                (Some(plain), Ok(())) => assert_eq!(&got, plain, "{}, step {step}", vector.file),
+                (Some(_), Err(error)) => panic!("{}, step {step}: {error}", vector.file),
+                (None, Ok(())) => panic!("{}, step {step}: taken", vector.file),
+                (None, Err(_)) => {}
+            }
+            // Nothing is left of unfinished files, and nothing lies outside.
+            assert!(!target.join(".xb-partial").exists(), "{}", vector.file);
+            assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "{}", vector.file);
+        }
+    }
+}
+
+/// What the bad ones say, so that a message that gets worse is seen.
+#[test]
+fn messages_name_file_and_offset() {
+    let vectors = Vector::all();
+    let mut worse = Vec::new();
+    for (file, want) in [
+        ("bad/absolute.xbs", "chunk at stream offset 0: absolute file name /evil-q41"),
+        (
+            "bad/bad-checksum.xbs",
+            "q41: checksum mismatch in the chunk for file offset 0 (stream offset 0)",
+        ),
+        (
+            "bad/bad-magic-second.xbs",
+            "no chunk at stream offset 40: expected XBSTCK01, found \"YBSTCK01\"",
+        ),
+        (
+            "bad/duplicate-file.xbs",
+            "q41: chunk at stream offset 57 comes after the end of the file",
+        ),
+        ("bad/empty-input.xbs", "empty input: not one chunk"),
+        ("bad/file-then-dir.xbs", "n/m: n is not a directory"),
+        ("bad/gap.xbs", "q41: chunk at stream offset 40 is for file offset 4, expected 3"),
+        ("bad/garbage-after.xbs", "no chunk at stream offset 57: expected XBSTCK01, found \""),
+        ("bad/length-huge.xbs", "q41: chunk at stream offset 0 announces "),
+        ("bad/missing-eof.xbs", "the stream was cut: 1 file has no end: q41 (at 3)"),
+        ("bad/overlap.xbs", "q41: chunk at stream offset 43 is for file offset 3, expected 6"),
+        ("bad/path-empty.xbs", "chunk at stream offset 0: empty file name"),
+        ("bad/path-length-512.xbs", "announces a file name of 512 bytes, more than 511"),
+        ("bad/path-length-huge.xbs", "announces a file name of"),
+        ("bad/path-with-nul.xbs", "has a NUL byte"),
+        ("bad/sparse-crc-without-map.xbs", "b.ibd: checksum mismatch"),
+        (
+            "bad/sparse-map-count-huge.xbs",
+            "announces 4294967295 map entries, allowed are 1 to 1048576",
+        ),
+        ("bad/sparse-map-cut.xbs", "the stream ends at offset 54, inside the chunk at 0 of b.ibd"),
+        ("bad/sparse-map-longer-than-payload.xbs", "adds up to"),
+        ("bad/sparse-map-shorter-than-payload.xbs", "adds up to"),
+        ("bad/sparse-offset-without-holes.xbs", "b.ibd: chunk at stream offset"),
+        ("bad/traversal.xbs", "leads out of the directory"),
+        ("bad/truncated-at-13.xbs", "the stream ends at offset 13, inside the chunk at 0"),
+        ("bad/unknown-type.xbs", "chunk at stream offset 40 has the unknown type 0x5"),
+        ("mariadb/rename-traversal.xbs", "leads out of the directory"),
+    ] {
+        let vector = vectors.iter().find(|vector| vector.file == file).expect(file);
+        let dir = tempfile::tempdir().unwrap();
+        let error = extract(&vector.bytes()[..], dir.path()).expect_err(file).to_string();
+        if !error.contains(want) {
+            worse.push(format!("{file}: {error}"));
+        }
+    }
+    assert!(worse.is_empty(), "{worse:#?}");
+}
+
+/// The vector's own content, spelled out: the seek comes back into the middle of the file.
+#[test]
+fn a_seek_overwrites() {
+    let vectors = Vector::all();
+    let seek = vectors.iter().find(|vector| vector.file == "mariadb/seek.xbs").unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    extract(&seek.bytes()[..], dir.path()).unwrap();
+    assert_eq!(std::fs::read(dir.path().join("m/a")).unwrap(), b"hellXYworld");
+}

@@ -1,0 +1,514 @@
+//! Runs a built program and keeps all it said, its time and its memory.
+//!
+//! ```
+//! use xb_testkit::command::Cmd;
+//!
+//! let ran = Cmd::new("/bin/cat").stdin_bytes("hello").run().expect(0);
+//! assert_eq!(ran.stdout, b"hello");
+//! ```
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::fs::File;
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::daemon::proc_file;
+
+pub use rustix::process::Signal;
+
+/// How often the process is looked at. Its peak memory is a high-water mark, so
+/// only growth within the last such interval before its end can be missed.
+const POLL: Duration = Duration::from_millis(3);
+/// What a message shows of a long output, in bytes.
+const SHOWN: usize = 8 * 1024;
+/// Settings of the machine that would change what a store client does.
+const FOREIGN_ENV: [&str; 4] = ["AWS_", "S3_", "XBCLOUD_", "OS_"];
+
+/// A program to be run, with what it gets.
+pub struct Cmd {
+    program: PathBuf,
+    args: Vec<OsString>,
+    envs: Vec<(OsString, OsString)>,
+    cwd: Option<PathBuf>,
+    stdin: Input,
+    stdout: Output,
+    limit: Duration,
+}
+
+type Feeder = Box<dyn FnOnce(&mut dyn Write) + Send>;
+
+enum Input {
+    Nothing,
+    Held,
+    File(PathBuf),
+    Feed(Feeder),
+}
+
+enum Output {
+    Kept,
+    File(PathBuf),
+    Into(Box<dyn Write + Send>),
+}
+
+impl Cmd {
+    /// A run of `program` with an empty stdin and a limit of five minutes.
+    pub fn new(program: impl Into<PathBuf>) -> Self {
+        Self {
+            program: program.into(),
+            args: Vec::new(),
+            envs: Vec::new(),
+            cwd: None,
+            stdin: Input::Nothing,
+            stdout: Output::Kept,
+            limit: Duration::from_secs(300),
+        }
+    }
+
+    /// Adds an argument.
+    #[must_use]
+    pub fn arg(mut self, arg: impl AsRef<OsStr>) -> Self {
+        self.args.push(arg.as_ref().to_owned());
+        self
+    }
+
+    /// Adds arguments.
+    #[must_use]
+    pub fn args<A: AsRef<OsStr>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
+        self.args.extend(args.into_iter().map(|a| a.as_ref().to_owned()));
+        self
+    }
+
+    /// Sets an environment variable. Credentials and endpoints of the machine's
+    /// own environment are not passed on.
+    #[must_use]
+    pub fn env(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
+        self.envs.push((name.into(), value.into()));
+        self
+    }
+
+    /// Runs in this folder.
+    #[must_use]
+    pub fn cwd(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.cwd = Some(dir.into());
+        self
+    }
+
+    /// Stdin is a pipe with these bytes.
+    #[must_use]
+    pub fn stdin_bytes(self, bytes: impl Into<Vec<u8>>) -> Self {
+        let bytes = bytes.into();
+        self.stdin_feed(move |out| {
+            let _ = out.write_all(&bytes);
+        })
+    }
+
+    /// Stdin is this file.
+    #[must_use]
+    pub fn stdin_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.stdin = Input::File(path.into());
+        self
+    }
+
+    /// Stdin is a pipe that `feed` writes, in a thread of its own.
+    #[must_use]
+    pub fn stdin_feed(mut self, feed: impl FnOnce(&mut dyn Write) + Send + 'static) -> Self {
+        self.stdin = Input::Feed(Box::new(feed));
+        self
+    }
+
+    /// Stdin is a pipe that stays open until [`Running::stdin`] is dropped.
+    #[must_use]
+    pub fn stdin_held(mut self) -> Self {
+        self.stdin = Input::Held;
+        self
+    }
+
+    /// Stdout goes to this file and not to [`Ran::stdout`].
+    #[must_use]
+    pub fn stdout_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.stdout = Output::File(path.into());
+        self
+    }
+
+    /// Stdout is a pipe whose content goes to `out` as it comes.
+    #[must_use]
+    pub fn stdout_into(mut self, out: impl Write + Send + 'static) -> Self {
+        self.stdout = Output::Into(Box::new(out));
+        self
+    }
+
+    /// How long it may take before it is killed and the test fails.
+    #[must_use]
+    pub fn limit(mut self, limit: Duration) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// Runs it to its end.
+    ///
+    /// # Panics
+    /// When it cannot be started or takes longer than its limit.
+    #[must_use]
+    pub fn run(self) -> Ran {
+        self.spawn().wait()
+    }
+
+    /// Starts it.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[must_use]
+    pub fn spawn(self) -> Running {
+        let line = self.to_string();
+        let mut command = Command::new(&self.program);
+        command.args(&self.args);
+        for (name, _) in std::env::vars_os() {
+            if FOREIGN_ENV.iter().any(|prefix| name.to_string_lossy().starts_with(prefix)) {
+                command.env_remove(name);
+            }
+        }
+        command.env("LC_ALL", "C").envs(self.envs);
+        if let Some(dir) = &self.cwd {
+            command.current_dir(dir);
+        }
+        let open = |path: &Path, file: io::Result<File>| {
+            Stdio::from(file.unwrap_or_else(|e| panic!("{}: {e}", path.display())))
+        };
+        command.stdin(match &self.stdin {
+            Input::Nothing => Stdio::null(),
+            Input::File(path) => open(path, File::open(path)),
+            Input::Held | Input::Feed(_) => Stdio::piped(),
+        });
+        command.stdout(match &self.stdout {
+            Output::File(path) => open(path, File::create(path)),
+            Output::Kept | Output::Into(_) => Stdio::piped(),
+        });
+        command.stderr(Stdio::piped());
+
+        let start = Instant::now();
+        let mut child = command.spawn().unwrap_or_else(|e| panic!("cannot run {line}: {e}"));
+        let mut stdin = child.stdin.take();
+        if let Input::Feed(feed) = self.stdin
+            && let Some(mut pipe) = stdin.take()
+        {
+            thread::spawn(move || feed(&mut pipe));
+        }
+        let out = match self.stdout {
+            Output::Into(out) => Some(out),
+            Output::Kept | Output::File(_) => None,
+        };
+        let stdout = child.stdout.take().map(|pipe| collect(pipe, out));
+        let stderr = child.stderr.take().map(|pipe| collect(pipe, None));
+        Running { line, child, stdin, stdout, stderr, start, limit: self.limit, peak: 0 }
+    }
+}
+
+impl fmt::Display for Cmd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.program.display())?;
+        self.args.iter().try_for_each(|arg| write!(f, " {}", arg.to_string_lossy()))
+    }
+}
+
+impl fmt::Debug for Cmd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Cmd({self})")
+    }
+}
+
+/// A program under way; killed when dropped.
+#[derive(Debug)]
+pub struct Running {
+    line: String,
+    child: Child,
+    stdin: Option<ChildStdin>,
+    stdout: Option<Receiver<Vec<u8>>>,
+    stderr: Option<Receiver<Vec<u8>>>,
+    start: Instant,
+    limit: Duration,
+    peak: u64,
+}
+
+impl Running {
+    /// Its process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The writing end of a held stdin; dropping it ends the input.
+    pub fn stdin(&mut self) -> Option<ChildStdin> {
+        self.stdin.take()
+    }
+
+    /// Kills it hard, as the out-of-memory killer would.
+    pub fn kill_9(&mut self) {
+        let _ = self.child.kill();
+    }
+
+    /// Sends it a signal.
+    ///
+    /// # Panics
+    /// When it is not there any more.
+    pub fn signal(&self, signal: Signal) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal)
+            .unwrap_or_else(|e| panic!("signal to {}: {e}", self.line));
+    }
+
+    /// Whether it has ended.
+    ///
+    /// # Panics
+    /// When that cannot be found out.
+    pub fn has_ended(&mut self) -> bool {
+        self.look().is_some()
+    }
+
+    /// Calls `reached` until it says yes.
+    ///
+    /// # Panics
+    /// When the program ends before, or its limit passes.
+    pub fn until(&mut self, what: &str, mut reached: impl FnMut() -> bool) {
+        while !reached() {
+            if self.look().is_some() {
+                panic!("ended before {what}: {:?}", self.collect());
+            }
+            self.check_limit();
+            thread::sleep(POLL);
+        }
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Panics
+    /// When it takes longer than its limit.
+    #[must_use]
+    pub fn wait(mut self) -> Ran {
+        while self.look().is_none() {
+            self.check_limit();
+            thread::sleep(POLL);
+        }
+        self.collect()
+    }
+
+    fn look(&mut self) -> Option<ExitStatus> {
+        let status = proc_file(self.child.id(), "status");
+        self.peak = self.peak.max(status.as_deref().and_then(high_water_mark).unwrap_or(0));
+        self.child.try_wait().unwrap_or_else(|e| panic!("waiting for {}: {e}", self.line))
+    }
+
+    fn check_limit(&mut self) {
+        if self.start.elapsed() > self.limit {
+            let _ = self.child.kill();
+            let ran = self.collect();
+            panic!("took longer than {:?}: {ran:?}", self.limit);
+        }
+    }
+
+    /// Everything about an ended (or just killed) process.
+    fn collect(&mut self) -> Ran {
+        let status = self.child.wait().unwrap_or_else(|e| panic!("waiting for {}: {e}", self.line));
+        let wall = self.start.elapsed();
+        let line = self.line.clone();
+        let take = |pipe: Option<Receiver<Vec<u8>>>| match pipe {
+            None => Vec::new(),
+            Some(pipe) => pipe.recv_timeout(Duration::from_secs(60)).unwrap_or_else(|_| {
+                panic!("{line} has ended, but something it started still holds its output")
+            }),
+        };
+        let stdout = take(self.stdout.take());
+        let stderr = take(self.stderr.take());
+        Ran { line, status, stdout, stderr, wall, peak_rss: self.peak }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(None)) {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// What came of a run.
+pub struct Ran {
+    /// The command line, for messages.
+    pub line: String,
+    /// How it ended.
+    pub status: ExitStatus,
+    /// Its stdout, if that went nowhere else.
+    pub stdout: Vec<u8>,
+    /// Its stderr.
+    pub stderr: Vec<u8>,
+    /// From its start to its end.
+    pub wall: Duration,
+    /// The most memory it held at once, in bytes; without its children's.
+    pub peak_rss: u64,
+}
+
+impl Ran {
+    /// The exit code, or 128 + the signal that ended it, as a shell says it.
+    #[must_use]
+    pub fn code(&self) -> i32 {
+        self.status.code().unwrap_or_else(|| 128 + self.status.signal().unwrap_or(0))
+    }
+
+    /// Passes a run with this exit code on.
+    ///
+    /// # Panics
+    /// With the command and all it said, when the code is another.
+    #[must_use]
+    #[track_caller]
+    pub fn expect(self, code: i32) -> Self {
+        assert!(self.code() == code, "expected exit {code}: {self:?}");
+        self
+    }
+
+    /// Passes a run on that failed by its own decision: a code from 1 to 127.
+    ///
+    /// # Panics
+    /// With the command and all it said, when it succeeded or died by a signal.
+    #[must_use]
+    #[track_caller]
+    pub fn expect_failure(self) -> Self {
+        assert!((1..=127).contains(&self.code()), "expected a failure: {self:?}");
+        self
+    }
+
+    /// Stdout as text.
+    #[must_use]
+    pub fn stdout_text(&self) -> String {
+        String::from_utf8_lossy(&self.stdout).into_owned()
+    }
+
+    /// Stderr as text.
+    #[must_use]
+    pub fn stderr_text(&self) -> String {
+        String::from_utf8_lossy(&self.stderr).into_owned()
+    }
+}
+
+impl fmt::Debug for Ran {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = |bytes: &[u8]| {
+            let text = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(SHOWN)..]);
+            format!(
+                "({} bytes)\n{}",
+                bytes.len(),
+                text.escape_debug().to_string().replace("\\n", "\n")
+            )
+        };
+        writeln!(f, "{}", self.line)?;
+        writeln!(
+            f,
+            "{} after {:.1?}, peak memory {} KiB",
+            self.status,
+            self.wall,
+            self.peak_rss >> 10
+        )?;
+        writeln!(f, "--- stderr {}", shown(&self.stderr))?;
+        write!(f, "--- stdout {}", shown(&self.stdout))
+    }
+}
+
+/// Reads a pipe to its end in a thread of its own.
+fn collect(
+    mut pipe: impl Read + Send + 'static,
+    out: Option<Box<dyn Write + Send>>,
+) -> Receiver<Vec<u8>> {
+    let (done, result) = mpsc::channel();
+    thread::spawn(move || {
+        let mut kept = Vec::new();
+        let read = match out {
+            None => pipe.read_to_end(&mut kept).map(drop),
+            Some(mut out) => io::copy(&mut pipe, &mut out).and_then(|_| out.flush()),
+        };
+        if let Err(e) = read
+            && e.kind() != ErrorKind::BrokenPipe
+        {
+            kept.extend_from_slice(format!("\n[test harness: {e}]").as_bytes());
+        }
+        let _ = done.send(kept);
+    });
+    result
+}
+
+/// `VmHWM` of a process's status file, in bytes.
+fn high_water_mark(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kib: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(kib * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sh(script: &str) -> Cmd {
+        Cmd::new("/bin/sh").args(["-c", script])
+    }
+
+    #[test]
+    fn keeps_both_streams_and_the_code() {
+        let ran = sh("cat; echo talk >&2; exit 7").stdin_bytes("data").run().expect(7);
+        assert_eq!((&ran.stdout[..], &ran.stderr[..]), (&b"data"[..], &b"talk\n"[..]));
+    }
+
+    #[test]
+    fn a_signal_counts_as_the_shell_says_it() {
+        assert_eq!(sh("kill -TERM $$").run().code(), 143);
+    }
+
+    #[test]
+    #[should_panic(expected = "why it failed")]
+    fn an_unexpected_code_shows_what_was_said() {
+        let _ = sh("echo why it failed >&2; exit 1").run().expect(0);
+    }
+
+    #[test]
+    #[should_panic(expected = "took longer")]
+    fn the_limit_holds() {
+        let _ = sh("exec sleep 100").limit(Duration::from_millis(50)).run();
+    }
+
+    #[test]
+    fn peak_memory_is_seen() {
+        // A shell variable of 32 MiB; the held stdin lets the harness look.
+        let mut run = sh("x=$(head -c 33554432 /dev/zero | tr '\\0' a); echo ready; read -r _")
+            .stdin_held()
+            .spawn();
+        let mut peak = 0;
+        let pid = run.pid();
+        run.until("the variable is there", || {
+            let status = proc_file(pid, "status").unwrap_or_default();
+            peak = high_water_mark(&status).unwrap_or(0);
+            peak > 32 << 20
+        });
+        drop(run.stdin());
+        let ran = run.wait();
+        assert!(ran.peak_rss > 32 << 20, "{}", ran.peak_rss);
+        assert!(ran.peak_rss < 1 << 30, "{}", ran.peak_rss);
+    }
+
+    #[test]
+    fn credentials_of_the_machine_are_not_passed_on() {
+        let ran = sh("env").env("AWS_ACCESS_KEY_ID", "ours").run().expect(0);
+        let lines = ran.stdout_text();
+        assert!(lines.contains("AWS_ACCESS_KEY_ID=ours"));
+        assert_eq!(lines.matches("AWS_").count(), 1);
+    }
+
+    #[test]
+    fn large_input_and_output_do_not_block_each_other() {
+        let data = crate::data::noise(4, 5 << 20);
+        let ran = Cmd::new("/bin/cat").stdin_bytes(data.clone()).run().expect(0);
+        assert!(ran.stdout == data);
+    }
+}

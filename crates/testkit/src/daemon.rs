@@ -1,0 +1,282 @@
+//! Background processes and scratch folders that do not outlive the tests.
+//!
+//! A value in a `static` is never dropped, and a test process may be killed, so
+//! neither is left to `Drop` alone: the kernel kills a [`Daemon`] when its
+//! parent dies, and a waiting shell removes a [`Scratch`] folder.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How often a daemon is looked at for having ended by itself.
+const POLL: Duration = Duration::from_millis(20);
+
+/// A server process; killed when dropped, and when the test process dies.
+#[derive(Debug)]
+pub struct Daemon {
+    pid: u32,
+    log: PathBuf,
+    kill: Sender<()>,
+    ended: Arc<(Mutex<Option<ExitStatus>>, Condvar)>,
+}
+
+impl Daemon {
+    /// Starts `program` with both output streams in the file `log`.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[must_use]
+    pub fn start(program: &Path, args: &[String], log: &Path) -> Self {
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", "--"]).arg(program).args(args);
+        let out = File::create(log).expect("log file");
+        command.stdin(Stdio::null()).stderr(out.try_clone().expect("log file")).stdout(out);
+
+        let ended = Arc::new((Mutex::new(None), Condvar::new()));
+        let (kill, orders) = mpsc::channel();
+        let (started, child) = mpsc::channel();
+        // The kernel counts the *thread* that forked as the parent, and a test's
+        // thread ends with the test: each daemon gets a thread that stays.
+        let state = Arc::clone(&ended);
+        thread::spawn(move || match command.spawn() {
+            Ok(child) => {
+                let _ = started.send(Ok(child.id()));
+                let status = watch(child, &orders);
+                let (lock, bell) = &*state;
+                *lock.lock().unwrap_or_else(PoisonError::into_inner) = Some(status);
+                bell.notify_all();
+            }
+            Err(e) => drop(started.send(Err(e))),
+        });
+        let pid = child
+            .recv()
+            .expect("daemon thread")
+            .unwrap_or_else(|e| panic!("cannot start {} through setpriv: {e}", program.display()));
+        Self { pid, log: log.to_path_buf(), kill, ended }
+    }
+
+    /// Process id; `setpriv` becomes the program, so it is the program's own.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// How it ended, if it has.
+    #[must_use]
+    pub fn ended(&self) -> Option<ExitStatus> {
+        *self.ended.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until the process has ended; `None` after `limit`.
+    #[must_use]
+    pub fn wait(&self, limit: Duration) -> Option<ExitStatus> {
+        let (lock, bell) = &*self.ended;
+        let guard = lock.lock().unwrap_or_else(PoisonError::into_inner);
+        *bell
+            .wait_timeout_while(guard, limit, |status| status.is_none())
+            .unwrap_or_else(PoisonError::into_inner)
+            .0
+    }
+
+    /// Kills the process hard and waits for its end.
+    pub fn kill(&self) {
+        let _ = self.kill.send(());
+        assert!(self.wait(Duration::from_secs(30)).is_some(), "process {} does not die", self.pid);
+    }
+
+    /// What the process has written so far.
+    #[must_use]
+    pub fn log(&self) -> String {
+        String::from_utf8_lossy(&std::fs::read(&self.log).unwrap_or_default()).into_owned()
+    }
+
+    /// Calls `ready` until it says so.
+    ///
+    /// # Panics
+    /// With the log, when the process ends or `limit` passes first.
+    pub fn wait_ready(&self, what: &str, limit: Duration, mut ready: impl FnMut() -> bool) {
+        let start = Instant::now();
+        while !ready() {
+            if let Some(status) = self.ended() {
+                panic!("{what} ended at its start ({status}):\n{}", self.log());
+            }
+            assert!(start.elapsed() < limit, "{what} not ready in {limit:?}:\n{}", self.log());
+            thread::sleep(POLL);
+        }
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.kill.send(());
+        let _ = self.wait(Duration::from_secs(30));
+    }
+}
+
+/// Owns the child, so that no signal can hit another process with its id.
+fn watch(mut child: Child, orders: &Receiver<()>) -> ExitStatus {
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) => return status,
+            Ok(None) => {}
+            Err(e) => panic!("waiting for a daemon: {e}"),
+        }
+        match orders.recv_timeout(POLL) {
+            Err(RecvTimeoutError::Timeout) => {}
+            Ok(()) | Err(RecvTimeoutError::Disconnected) => {
+                let _ = child.kill();
+                return child.wait().expect("waiting for a killed daemon");
+            }
+        }
+    }
+}
+
+/// A temporary folder, removed when dropped or when the test process dies.
+#[derive(Debug)]
+pub struct Scratch {
+    dir: tempfile::TempDir,
+    janitor: Child,
+}
+
+impl Scratch {
+    /// Makes a new folder below the system's temporary one. The name is kept
+    /// short: a socket's path has room for 107 bytes.
+    ///
+    /// # Panics
+    /// When no folder can be made.
+    #[must_use]
+    pub fn new() -> Self {
+        let dir = tempfile::Builder::new().prefix("xb-").tempdir().expect("temporary folder");
+        // `read` ends when this process's end of the pipe closes, however it ends.
+        // The servers in the folder die at the same moment, hence the second try.
+        let script = r#"read -r _; rm -rf "$1" 2>/dev/null || { sleep 1; rm -rf "$1"; }"#;
+        let janitor = Command::new("sh")
+            .args(["-c", script, "janitor"])
+            .arg(dir.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("sh");
+        Self { dir, janitor }
+    }
+
+    /// The folder.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// A path inside the folder.
+    #[must_use]
+    pub fn join(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// A new, empty folder inside the folder.
+    ///
+    /// # Panics
+    /// When it exists or cannot be made.
+    #[must_use]
+    pub fn dir(&self, name: &str) -> PathBuf {
+        let path = self.join(name);
+        std::fs::create_dir(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        path
+    }
+}
+
+impl Default for Scratch {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        drop(self.janitor.stdin.take());
+        let _ = self.janitor.wait();
+    }
+}
+
+/// Reads a file of `/proc` about a process; `None` when it is gone.
+pub(crate) fn proc_file(pid: u32, name: &str) -> Option<String> {
+    match std::fs::read_to_string(format!("/proc/{pid}/{name}")) {
+        Ok(text) => Some(text),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => None,
+        // ESRCH: it went while we were reading.
+        Err(_) => None,
+    }
+}
+
+/// The processes that `pid` has started and that still run.
+#[must_use]
+pub fn children(pid: u32) -> Vec<u32> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    threads
+        .filter_map(|t| std::fs::read_to_string(t.path().join("children")).ok())
+        .flat_map(|line| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+        .filter_map(|word| word.parse().ok())
+        .collect()
+}
+
+/// The short name of a running process; `None` when it has ended, waited for or not.
+#[must_use]
+pub fn process_name(pid: u32) -> Option<String> {
+    let status = proc_file(pid, "status")?;
+    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    let dead = field("State:")?.starts_with(['Z', 'X']);
+    field("Name:").filter(|_| !dead).map(str::to_owned)
+}
+
+/// Kills a process that this test has (indirectly) started.
+///
+/// # Panics
+/// When it cannot be killed for another reason than being gone.
+pub fn kill_9(pid: u32) {
+    let raw = i32::try_from(pid).expect("process id");
+    let pid = rustix::process::Pid::from_raw(raw).expect("process id");
+    match rustix::process::kill_process(pid, rustix::process::Signal::KILL) {
+        Ok(()) | Err(rustix::io::Errno::SRCH) => {}
+        Err(e) => panic!("kill -9 {raw}: {e}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dropped_daemon_is_dead() {
+        let scratch = Scratch::new();
+        let daemon =
+            Daemon::start(Path::new("/bin/sleep"), &["1000".to_owned()], &scratch.join("log"));
+        let pid = daemon.pid();
+        assert!(daemon.ended().is_none());
+        drop(daemon);
+        assert_eq!(proc_file(pid, "status"), None);
+    }
+
+    #[test]
+    fn the_end_of_a_daemon_is_seen() {
+        let scratch = Scratch::new();
+        let args = ["-c", "echo said; exit 3"].map(str::to_owned);
+        let daemon = Daemon::start(Path::new("/bin/sh"), &args, &scratch.join("log"));
+        assert_eq!(daemon.wait(Duration::from_secs(10)).and_then(|s| s.code()), Some(3));
+        assert_eq!(daemon.log(), "said\n");
+    }
+
+    #[test]
+    fn scratch_is_gone_after_drop() {
+        let scratch = Scratch::new();
+        let path = scratch.dir("inner");
+        std::fs::write(path.join("file"), b"x").unwrap();
+        let root = scratch.path().to_path_buf();
+        drop(scratch);
+        assert!(!root.exists());
+    }
+}

@@ -1,0 +1,461 @@
+//! A proxy in front of an HTTP server that fails as told, the same way each time.
+//!
+//! Each [`Rule`] counts the requests it fits and acts on a stretch of them; the
+//! first rule that acts on a request decides, all others go through unchanged.
+//!
+//! ```no_run
+//! use xb_testkit::fault::{Action, Proxy, Rule};
+//!
+//! let bucket = xb_testkit::s3::bucket();
+//! // The second put of a data object is told to slow down, three times in a row.
+//! let rule = Rule::new("PUT", "/000000", Action::answer(503)).skip(1).times(3);
+//! let proxy = Proxy::start(bucket.address(), vec![rule]);
+//! let endpoint = proxy.endpoint();
+//! # drop(endpoint);
+//! ```
+
+use std::collections::BTreeMap;
+use std::io::{self, BufReader, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use crate::http::{Head, copy_body};
+
+/// A server that says nothing for this long is taken for dead.
+const UPSTREAM_LIMIT: Duration = Duration::from_secs(120);
+
+/// What happens to a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// Its body is read, the server never sees it, and this status is answered.
+    Answer {
+        /// HTTP status.
+        status: u16,
+        /// Seconds in `Retry-After`, if that is sent.
+        retry_after: Option<u32>,
+    },
+    /// The connection is reset when this many bytes of its body were passed on.
+    CutRequest(u64),
+    /// The connection ends when this many bytes of the answer's body were passed on.
+    CutAnswer(u64),
+    /// The server does it, and its answer is thrown away with the connection.
+    LoseAnswer,
+    /// Nothing is passed on or answered until [`Proxy::release`], then the
+    /// connection ends.
+    Stall,
+}
+
+impl Action {
+    /// A plain error status, as a store in trouble sends it.
+    #[must_use]
+    pub fn answer(status: u16) -> Self {
+        Self::Answer { status, retry_after: None }
+    }
+}
+
+/// Which requests meet an action.
+#[derive(Debug, Clone)]
+pub struct Rule {
+    method: String,
+    part: String,
+    skip: u64,
+    times: u64,
+    action: Action,
+    seen: u64,
+}
+
+impl Rule {
+    /// All requests of this method (empty: any) whose path with its query
+    /// contains `part`.
+    #[must_use]
+    pub fn new(method: &str, part: &str, action: Action) -> Self {
+        let (method, part) = (method.to_owned(), part.to_owned());
+        Self { method, part, skip: 0, times: u64::MAX, action, seen: 0 }
+    }
+
+    /// Lets the first `n` of them pass.
+    #[must_use]
+    pub fn skip(mut self, n: u64) -> Self {
+        self.skip = n;
+        self
+    }
+
+    /// Acts on `n` of them only.
+    #[must_use]
+    pub fn times(mut self, n: u64) -> Self {
+        self.times = n;
+        self
+    }
+
+    fn fits(&self, method: &str, path: &str) -> bool {
+        (self.method.is_empty() || self.method == method) && path.contains(&self.part)
+    }
+
+    /// Counts a request; the action if this is one of the stretch.
+    fn count(&mut self, method: &str, path: &str) -> Option<Action> {
+        if !self.fits(method, path) {
+            return None;
+        }
+        self.seen += 1;
+        let nth = self.seen - 1;
+        (nth >= self.skip && nth - self.skip < self.times).then(|| self.action.clone())
+    }
+}
+
+/// A request that has come in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seen {
+    /// Its method.
+    pub method: String,
+    /// Its path with the query.
+    pub path: String,
+    /// What was done to it; `None`: passed on.
+    pub action: Option<Action>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    rules: Vec<Rule>,
+    seen: Vec<Seen>,
+    /// Both ends of every connection under way, to be closed at the end.
+    open: BTreeMap<u64, [TcpStream; 2]>,
+    released: bool,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    bell: Condvar,
+    ended: AtomicBool,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The proxy; ends with all its connections when dropped.
+#[derive(Debug)]
+pub struct Proxy {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+impl Proxy {
+    /// Starts a proxy on a free loopback port in front of `upstream` (`HOST:PORT`).
+    ///
+    /// # Panics
+    /// When no port can be had.
+    #[must_use]
+    pub fn start(upstream: &str, rules: Vec<Rule>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("address");
+        let shared = Arc::new(Shared::default());
+        shared.lock().rules = rules;
+        let (ours, upstream) = (Arc::clone(&shared), upstream.to_owned());
+        thread::spawn(move || {
+            let mut connections = 0;
+            for client in listener.incoming() {
+                if ours.ended.load(Ordering::SeqCst) {
+                    return;
+                }
+                let Ok(client) = client else { continue };
+                let (shared, upstream) = (Arc::clone(&ours), upstream.clone());
+                connections += 1;
+                thread::spawn(move || {
+                    // A broken connection is what this proxy is for.
+                    let _ = connect(&shared, connections, client, &upstream);
+                });
+            }
+        });
+        Self { address, shared }
+    }
+
+    /// `http://127.0.0.1:PORT`.
+    #[must_use]
+    pub fn endpoint(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// All requests so far, in order of arrival.
+    #[must_use]
+    pub fn seen(&self) -> Vec<Seen> {
+        self.shared.lock().seen.clone()
+    }
+
+    /// How many requests of this method (empty: any) had a path with `part`.
+    #[must_use]
+    pub fn count(&self, method: &str, part: &str) -> usize {
+        let wanted = Rule::new(method, part, Action::Stall);
+        self.shared.lock().seen.iter().filter(|s| wanted.fits(&s.method, &s.path)).count()
+    }
+
+    /// Puts other rules in force; their counts begin at 0.
+    pub fn set_rules(&self, rules: Vec<Rule>) {
+        self.shared.lock().rules = rules;
+    }
+
+    /// Ends the stalled connections, and those that would stall from now on.
+    pub fn release(&self) {
+        self.shared.lock().released = true;
+        self.shared.bell.notify_all();
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.shared.ended.store(true, Ordering::SeqCst);
+        self.release();
+        for stream in self.shared.lock().open.values().flatten() {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+        // Wakes the accepting thread so that it sees the end.
+        let _ = TcpStream::connect(self.address);
+    }
+}
+
+/// Puts a client's connection through and closes both ends when it is over.
+fn connect(shared: &Shared, id: u64, client: TcpStream, upstream: &str) -> io::Result<()> {
+    let server = TcpStream::connect(upstream)?;
+    client.set_nodelay(true)?;
+    server.set_nodelay(true)?;
+    server.set_read_timeout(Some(UPSTREAM_LIMIT))?;
+    shared.lock().open.insert(id, [client.try_clone()?, server.try_clone()?]);
+    let served = serve(shared, &client, &server);
+    for end in shared.lock().open.remove(&id).iter().flatten() {
+        let _ = end.shutdown(Shutdown::Both);
+    }
+    served
+}
+
+/// Serves one client connection, request by request.
+fn serve(shared: &Shared, client: &TcpStream, server: &TcpStream) -> io::Result<()> {
+    let (mut to_client, mut to_server) = (client, server);
+    let (mut from_client, mut from_server) = (BufReader::new(client), BufReader::new(server));
+
+    while let Some(request) = Head::read(&mut from_client)? {
+        let body = request.request_body();
+        if request.header("expect").is_some() {
+            to_client.write_all(b"HTTP/1.1 100 Continue\r\n\r\n")?;
+        }
+        let action = decide(shared, &request);
+        match action {
+            Some(Action::Answer { status, retry_after }) => {
+                copy_body(&mut from_client, &mut io::sink(), body, u64::MAX)?;
+                to_client.write_all(&error_answer(status, retry_after))?;
+                continue;
+            }
+            Some(Action::Stall) => {
+                let waiting = shared.lock();
+                let _end = shared.bell.wait_while(waiting, |state| !state.released);
+                return Ok(());
+            }
+            Some(Action::CutRequest(limit)) => {
+                to_server.write_all(&request.raw)?;
+                copy_body(&mut from_client, &mut to_server, body, limit)?;
+                return Ok(());
+            }
+            None | Some(Action::CutAnswer(_) | Action::LoseAnswer) => {}
+        }
+        to_server.write_all(&request.raw)?;
+        copy_body(&mut from_client, &mut to_server, body, u64::MAX)?;
+        let answer = read_answer(&mut from_server)?;
+        let body = answer.answer_body(request.word(0));
+        match action {
+            Some(Action::LoseAnswer) => {
+                copy_body(&mut from_server, &mut io::sink(), body, u64::MAX)?;
+                return Ok(());
+            }
+            Some(Action::CutAnswer(limit)) => {
+                to_client.write_all(&answer.raw)?;
+                copy_body(&mut from_server, &mut to_client, body, limit)?;
+                return Ok(());
+            }
+            _ => {
+                to_client.write_all(&answer.raw)?;
+                copy_body(&mut from_server, &mut to_client, body, u64::MAX)?;
+            }
+        }
+        let close = |head: &Head| {
+            head.header("connection").is_some_and(|v| v.eq_ignore_ascii_case("close"))
+        };
+        if close(&request) || close(&answer) {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+/// The final answer: interim ones (1xx) were for us alone.
+fn read_answer(from: &mut BufReader<impl Read>) -> io::Result<Head> {
+    loop {
+        let head = Head::read(from)?.ok_or(io::ErrorKind::UnexpectedEof)?;
+        if !(100..200).contains(&head.status()) {
+            return Ok(head);
+        }
+    }
+}
+
+fn decide(shared: &Shared, request: &Head) -> Option<Action> {
+    let (method, path) = (request.word(0), request.word(1));
+    let mut state = shared.lock();
+    // Every rule counts, also those behind the one that acts.
+    let actions: Vec<_> = state.rules.iter_mut().map(|rule| rule.count(method, path)).collect();
+    let action = actions.into_iter().flatten().next();
+    let (method, path) = (method.to_owned(), path.to_owned());
+    state.seen.push(Seen { method, path, action: action.clone() });
+    action
+}
+
+fn error_answer(status: u16, retry_after: Option<u32>) -> Vec<u8> {
+    let code = match status {
+        429 | 503 => "SlowDown",
+        409 => "ConditionalRequestConflict",
+        403 => "AccessDenied",
+        404 => "NoSuchKey",
+        _ => "InternalError",
+    };
+    let body = format!(
+        r#"<?xml version="1.0" encoding="UTF-8"?><Error><Code>{code}</Code><Message>told to</Message></Error>"#
+    );
+    let wait = retry_after.map_or_else(String::new, |s| format!("Retry-After: {s}\r\n"));
+    let length = body.len();
+    format!(
+        "HTTP/1.1 {status} Told\r\nContent-Type: application/xml\r\nContent-Length: {length}\r\n{wait}\r\n{body}"
+    )
+    .into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::read_body;
+    use std::sync::mpsc::{self, Receiver};
+
+    /// A server that answers each request with the body it got, and reports it.
+    fn echo_server() -> (String, Receiver<(String, usize)>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let (report, reports) = mpsc::channel();
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let report = report.clone();
+                thread::spawn(move || -> io::Result<()> {
+                    let mut from = BufReader::new(stream.try_clone()?);
+                    let mut to = stream;
+                    while let Some(head) = Head::read(&mut from)? {
+                        let mut body = Vec::new();
+                        let whole = copy_body(&mut from, &mut body, head.request_body(), u64::MAX);
+                        let _ = report.send((head.first.clone(), body.len()));
+                        whole?;
+                        let length = body.len();
+                        write!(to, "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n")?;
+                        to.write_all(&body)?;
+                    }
+                    Ok(())
+                });
+            }
+        });
+        (address, reports)
+    }
+
+    struct Client(BufReader<TcpStream>);
+
+    impl Client {
+        fn new(proxy: &Proxy) -> Self {
+            let stream = TcpStream::connect(proxy.address).unwrap();
+            stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+            Self(BufReader::new(stream))
+        }
+
+        fn send(&mut self, method: &str, path: &str, body: &[u8]) -> io::Result<(Head, Vec<u8>)> {
+            let to = self.0.get_mut();
+            write!(to, "{method} {path} HTTP/1.1\r\nContent-Length: {}\r\n\r\n", body.len())?;
+            to.write_all(body)?;
+            let head = Head::read(&mut self.0)?.ok_or(io::ErrorKind::UnexpectedEof)?;
+            let body = read_body(&mut self.0, head.answer_body(method))?;
+            Ok((head, body))
+        }
+    }
+
+    #[test]
+    fn passes_on_what_no_rule_fits() {
+        let (upstream, _reports) = echo_server();
+        let proxy = Proxy::start(&upstream, vec![Rule::new("DELETE", "", Action::answer(500))]);
+        let mut client = Client::new(&proxy);
+        let body = crate::data::noise(1, 300_000);
+        for n in 0..3 {
+            let (head, back) = client.send("PUT", &format!("/key{n}"), &body).unwrap();
+            assert_eq!(head.status(), 200);
+            assert!(back == body);
+        }
+        assert_eq!(proxy.count("PUT", "/key"), 3);
+        assert_eq!(proxy.count("", "/key1"), 1);
+        assert_eq!(proxy.count("GET", ""), 0);
+        assert!(proxy.seen().iter().all(|s| s.action.is_none()));
+    }
+
+    #[test]
+    fn answers_the_stretch_it_is_told_to() {
+        let (upstream, reports) = echo_server();
+        let action = Action::Answer { status: 503, retry_after: Some(7) };
+        let proxy =
+            Proxy::start(&upstream, vec![Rule::new("PUT", "part=2", action).skip(1).times(2)]);
+        let mut client = Client::new(&proxy);
+        let statuses: Vec<u16> = (0..4)
+            .map(|_| client.send("PUT", "/k?part=2", b"body").unwrap())
+            .inspect(|(head, _)| {
+                let wait = (head.status() == 503).then(|| "7".to_owned());
+                assert_eq!(head.header("retry-after"), wait);
+            })
+            .map(|(head, _)| head.status())
+            .collect();
+        assert_eq!(statuses, [200, 503, 503, 200]);
+        assert_eq!(reports.try_iter().count(), 2);
+    }
+
+    #[test]
+    fn cuts_a_request_in_its_body() {
+        let (upstream, reports) = echo_server();
+        let proxy =
+            Proxy::start(&upstream, vec![Rule::new("PUT", "", Action::CutRequest(10)).times(1)]);
+        assert!(Client::new(&proxy).send("PUT", "/k", &[b'x'; 100]).is_err());
+        let wait = Duration::from_secs(20);
+        assert_eq!(reports.recv_timeout(wait).unwrap(), ("PUT /k HTTP/1.1".to_owned(), 10));
+        assert!(Client::new(&proxy).send("PUT", "/k", &[b'x'; 100]).is_ok());
+    }
+
+    #[test]
+    fn loses_and_cuts_answers_after_the_work_is_done() {
+        let (upstream, reports) = echo_server();
+        let rules = vec![
+            Rule::new("PUT", "lose", Action::LoseAnswer),
+            Rule::new("PUT", "cut", Action::CutAnswer(3)),
+        ];
+        let proxy = Proxy::start(&upstream, rules);
+        let wait = Duration::from_secs(20);
+        for path in ["/lose", "/cut"] {
+            let error = Client::new(&proxy).send("PUT", path, b"content").unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof, "{path}");
+            assert_eq!(reports.recv_timeout(wait).unwrap().1, 7);
+        }
+    }
+
+    #[test]
+    fn stalls_until_released() {
+        let (upstream, reports) = echo_server();
+        let proxy = Proxy::start(&upstream, vec![Rule::new("GET", "", Action::Stall)]);
+        let mut client = Client::new(&proxy);
+        client.0.get_mut().set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        let error = client.send("GET", "/k", b"").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+        proxy.release();
+        client.0.get_mut().set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        assert!(Head::read(&mut client.0).unwrap().is_none());
+        assert_eq!(reports.try_iter().count(), 0);
+    }
+}

@@ -1,0 +1,43 @@
+//! What the tests of this workspace share; never part of a shipped program.
+//!
+//! - [`stream`] writes and scans xbstreams with a few lines of its own, so that
+//!   the reader crate is not tested with itself, and [`data`] makes repeatable
+//!   contents for them.
+//! - [`vectors`] finds the golden files.
+//! - [`command`] runs a built program and keeps everything it said, how long it
+//!   took and how much memory it held.
+//! - [`mariadb`] and [`s3`] start *real* servers on this machine; [`store`] is a
+//!   bucket or a folder under one roof, [`files`] compares what came back, and
+//!   [`fault`] puts a proxy with scripted failures in front of a server. [`daemon`] makes sure that
+//!   no server and no scratch folder outlives the test process.
+//!
+//! A helper that cannot do its work panics and says why: in a test that is the
+//! right way to fail. A missing server program is a failure, too, never a
+//! reason to skip; `scripts/test` installs them.
+//!
+//! ```
+//! use xb_testkit::stream::{StreamWriter, scan};
+//!
+//! let mut out = StreamWriter::new(Vec::new());
+//! out.payload("db/t.ibd", 0, b"sixteen kilobyte").end("db/t.ibd");
+//! let bytes = out.finish();
+//! assert_eq!(scan(&bytes).len(), 2);
+//! ```
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "test support: a panic with its cause is how a test fails"
+)]
+
+pub mod command;
+pub mod daemon;
+pub mod data;
+pub mod fault;
+pub mod files;
+mod http;
+pub mod mariadb;
+pub mod s3;
+pub mod store;
+pub mod stream;
+pub mod tools;
+pub mod vectors;

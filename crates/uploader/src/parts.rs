@@ -1,0 +1,259 @@
+//! Objects that go up in parts, several at a time.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use object_store::multipart::PartId;
+use object_store::path::Path;
+use object_store::{MultipartUpload, ObjectStore as _, PutMultipartOptions, PutPayload};
+use tokio::sync::Mutex;
+use tokio::task::JoinSet;
+
+use crate::error::{StoreError, StoreErrorKind, root_message};
+use crate::store::{Multiparts, Store, path_of};
+
+/// Largest number of parts of one object, the least any big store allows (S3, GCS).
+pub const MAX_PARTS: u64 = 10_000;
+/// Smallest part but the last (S3, GCS).
+pub const MIN_PART: u64 = 5 << 20;
+/// Largest part, and largest single put (S3, GCS).
+pub const MAX_PART: u64 = 5 << 30;
+
+/// One piece of an object, ready to go. The pieces of an object come in order, objects may mix.
+#[derive(Debug)]
+pub struct PartData {
+    /// Key of the object this is a part of.
+    pub key: Arc<str>,
+    /// Number of this part in its object, from 0.
+    pub index: u32,
+    /// The bytes; whatever they hold on to is released at acknowledgement.
+    pub payload: Vec<Bytes>,
+    /// Whether the object ends here. Number 0 that ends too is a whole object: one plain put.
+    pub end: bool,
+}
+
+impl PartData {
+    /// Length in bytes.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.payload.iter().map(|b| b.len() as u64).sum()
+    }
+
+    /// Whether there are no bytes in it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// What has been acknowledged so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Uploaded {
+    /// Whole objects.
+    pub objects: u64,
+    /// Bytes in them and in acknowledged parts.
+    pub bytes: u64,
+    /// Parts of multipart objects.
+    pub parts: u64,
+}
+
+/// Sends parts, at most a fixed number at a time, each retried on its own.
+///
+/// Dropping it without [`PartSender::finish`] leaves unfinished objects behind: call
+/// [`PartSender::abort`] on any failure.
+#[derive(Debug)]
+pub struct PartSender {
+    store: Store,
+    parallel: usize,
+    running: JoinSet<Result<Done, StoreError>>,
+    open: HashMap<Arc<str>, OpenObject>,
+    uploaded: Uploaded,
+}
+
+#[derive(Debug)]
+struct OpenObject {
+    target: Target,
+    acknowledged: Vec<Option<PartId>>,
+    outstanding: usize,
+    size: u64,
+    ended: bool,
+}
+
+#[derive(Debug, Clone)]
+enum Target {
+    /// Parts by number, in any order.
+    Numbered { store: Multiparts, path: Path, id: String },
+    /// One growing file with a staging name; a local folder.
+    Staged(Arc<Mutex<Box<dyn MultipartUpload>>>),
+}
+
+#[derive(Debug)]
+enum Done {
+    Object { bytes: u64 },
+    Part { key: Arc<str>, index: u32, id: Option<PartId>, bytes: u64 },
+    Completed,
+}
+
+impl PartSender {
+    /// Sends at most `parallel` requests at a time to `store`.
+    #[must_use]
+    pub fn new(store: Store, parallel: usize) -> Self {
+        Self { store, parallel: parallel.max(1), running: JoinSet::new(), open: HashMap::new(), uploaded: Uploaded::default() }
+    }
+
+    /// Acknowledged so far.
+    #[must_use]
+    pub fn uploaded(&self) -> Uploaded {
+        self.uploaded
+    }
+
+    /// Starts to send `part`; waits while too many are on their way.
+    ///
+    /// # Errors
+    /// The first failure of any part so far. Call [`PartSender::abort`] then.
+    pub async fn send(&mut self, part: PartData) -> Result<(), StoreError> {
+        while self.running.len() >= self.parallel {
+            self.collect_one().await?;
+        }
+        while let Some(finished) = self.running.try_join_next() {
+            self.collect(finished)?;
+        }
+        let bytes = part.len();
+        if part.index == 0 && part.end {
+            let (store, key) = (self.store.clone(), part.key);
+            self.running.spawn(async move {
+                store.put(&key, PutPayload::from_iter(part.payload)).await?;
+                Ok(Done::Object { bytes })
+            });
+            return Ok(());
+        }
+        if part.index == 0 {
+            let target = self.begin(&part.key).await?;
+            let object = OpenObject { target, acknowledged: Vec::new(), outstanding: 0, size: 0, ended: false };
+            self.open.insert(Arc::clone(&part.key), object);
+        }
+        let Some(object) = self.open.get_mut(&part.key) else {
+            return Err(StoreError::new("put part", &*part.key, StoreErrorKind::Rejected, "a part without a beginning; this is a bug"));
+        };
+        object.outstanding += 1;
+        object.size += bytes;
+        object.ended = part.end;
+        object.acknowledged.push(None);
+        let (store, target, key, index) = (self.store.clone(), object.target.clone(), part.key, part.index);
+        let payload = PutPayload::from_iter(part.payload);
+        match target {
+            Target::Numbered { store: parts, path, id } => {
+                self.running.spawn(async move {
+                    let part_id = store.put_part(&parts, &key, (&path, &id), index as usize, payload).await?;
+                    Ok(Done::Part { key, index, id: Some(part_id), bytes })
+                });
+            }
+            Target::Staged(upload) => {
+                // The place in the file is fixed by the order of these calls; the writing is not.
+                let write = upload.lock().await.put_part(payload);
+                self.running.spawn(async move {
+                    write.await.map_err(|error| local_error("put part", &key, &error))?;
+                    Ok(Done::Part { key, index, id: None, bytes })
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until every object is acknowledged.
+    ///
+    /// # Errors
+    /// The first failure. Call [`PartSender::abort`] then.
+    pub async fn finish(&mut self) -> Result<Uploaded, StoreError> {
+        while !self.running.is_empty() {
+            self.collect_one().await?;
+        }
+        if let Some(key) = self.open.keys().next() {
+            return Err(StoreError::new("put", &**key, StoreErrorKind::Rejected, "the object was never ended; this is a bug"));
+        }
+        Ok(self.uploaded)
+    }
+
+    /// Stops what is on its way and removes the parts of unfinished objects. Whole objects stay:
+    /// their keys are the caller's business. Failures here are not reported, the cause is known.
+    pub async fn abort(&mut self) {
+        self.running.shutdown().await;
+        for (_, object) in self.open.drain() {
+            match object.target {
+                Target::Numbered { store, path, id } => drop(store.0.abort_multipart(&path, &id).await),
+                Target::Staged(upload) => drop(upload.lock().await.abort().await),
+            }
+        }
+    }
+
+    async fn begin(&self, key: &Arc<str>) -> Result<Target, StoreError> {
+        let path = path_of("put", key)?;
+        if let Some(store) = self.store.multipart.clone() {
+            let id = self.store.start_multipart(&store, key, &path).await?;
+            return Ok(Target::Numbered { store, path, id });
+        }
+        let upload = self.store.objects.put_multipart_opts(&path, PutMultipartOptions::default()).await;
+        let upload = upload.map_err(|error| local_error("put", key, &error))?;
+        Ok(Target::Staged(Arc::new(Mutex::new(upload))))
+    }
+
+    async fn collect_one(&mut self) -> Result<(), StoreError> {
+        match self.running.join_next().await {
+            Some(finished) => self.collect(finished),
+            None => Ok(()),
+        }
+    }
+
+    fn collect(&mut self, finished: Result<Result<Done, StoreError>, tokio::task::JoinError>) -> Result<(), StoreError> {
+        let done = finished
+            .map_err(|_| StoreError::new("put", "", StoreErrorKind::Rejected, "an upload task panicked; this is a bug"))??;
+        match done {
+            Done::Object { bytes } => {
+                self.uploaded.objects += 1;
+                self.uploaded.bytes += bytes;
+            }
+            Done::Completed => self.uploaded.objects += 1,
+            Done::Part { key, index, id, bytes } => {
+                self.uploaded.parts += 1;
+                self.uploaded.bytes += bytes;
+                if let Some(object) = self.open.get_mut(&key) {
+                    object.outstanding -= 1;
+                    if let Some(place) = object.acknowledged.get_mut(index as usize) {
+                        *place = id;
+                    }
+                    if object.ended && object.outstanding == 0 {
+                        self.complete(key);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn complete(&mut self, key: Arc<str>) {
+        let Some(object) = self.open.remove(&key) else { return };
+        let store = self.store.clone();
+        self.running.spawn(async move {
+            match object.target {
+                Target::Numbered { store: parts, path, id } => {
+                    let ids = object.acknowledged.into_iter().flatten().collect();
+                    let outcome = store.complete(&parts, &key, (&path, &id), ids, object.size).await;
+                    if outcome.is_err() {
+                        drop(parts.0.abort_multipart(&path, &id).await);
+                    }
+                    outcome?;
+                }
+                Target::Staged(upload) => {
+                    let mut upload = upload.lock().await;
+                    upload.complete().await.map_err(|error| local_error("put", &key, &error))?;
+                }
+            }
+            Ok(Done::Completed)
+        });
+    }
+}
+
+fn local_error(operation: &'static str, key: &str, error: &object_store::Error) -> StoreError {
+    StoreError::new(operation, key, StoreErrorKind::Rejected, root_message(error))
+}

@@ -1,0 +1,325 @@
+//! One store, with retry in one place.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt};
+use object_store::multipart::{MultipartStore, PartId};
+use object_store::path::Path;
+use object_store::{Error, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload};
+
+use crate::error::{StoreError, StoreErrorKind, root_message};
+use crate::http::{ANSWER, Answer, Traffic};
+use crate::policy::Policy;
+
+/// An object as a listing shows it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Listed {
+    /// The whole key.
+    pub key: String,
+    /// Its size in bytes.
+    pub size: u64,
+    /// When it was last written, seconds since 1970.
+    pub modified: i64,
+}
+
+/// A store and how we treat it. Clones are cheap and share client and counters.
+#[derive(Debug, Clone)]
+pub struct Store {
+    pub(crate) objects: Arc<dyn ObjectStore>,
+    pub(crate) multipart: Option<Multiparts>,
+    policy: Policy,
+    traffic: Traffic,
+}
+
+/// Wraps the trait object, which has no `Debug` of its own.
+#[derive(Clone)]
+pub(crate) struct Multiparts(pub(crate) Arc<dyn MultipartStore>);
+
+impl std::fmt::Debug for Multiparts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Multiparts")
+    }
+}
+
+impl Store {
+    /// A store over any client; `multipart` where parts can be sent by number.
+    pub fn new(
+        objects: Arc<dyn ObjectStore>,
+        multipart: Option<Arc<dyn MultipartStore>>,
+        policy: Policy,
+        traffic: Traffic,
+    ) -> Self {
+        Self { objects, multipart: multipart.map(Multiparts), policy, traffic }
+    }
+
+    /// Counters of all that passed through this store.
+    #[must_use]
+    pub fn traffic(&self) -> &Traffic {
+        &self.traffic
+    }
+
+    /// Writes an object, replacing what is there. Safe to repeat.
+    ///
+    /// # Errors
+    /// [`StoreError`] after all retries.
+    pub async fn put(&self, key: &str, payload: PutPayload) -> Result<(), StoreError> {
+        let path = path_of("put", key)?;
+        let size = payload.content_length() as u64;
+        self.retrying("put", key, size, || async {
+            self.objects.put(&path, payload.clone()).await.map(drop)
+        })
+        .await
+    }
+
+    /// Writes an object only if nothing stands there.
+    ///
+    /// The answer to such a write can get lost after the store has acted, and a store may ignore
+    /// the condition. So after any doubt, and after success too, what stands there is read back:
+    /// our bytes mean that we have won.
+    ///
+    /// # Errors
+    /// [`StoreErrorKind::AlreadyExists`] when other bytes stand there; others after all retries.
+    pub async fn create(&self, key: &str, content: Bytes) -> Result<(), StoreError> {
+        let path = path_of("create", key)?;
+        let size = content.len() as u64;
+        let outcome = self
+            .retrying("create", key, size, || async {
+                let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
+                self.objects.put_opts(&path, content.clone().into(), options).await.map(drop)
+            })
+            .await;
+        match self.get(key).await {
+            Ok(found) if found == content => Ok(()),
+            Ok(_) => Err(StoreError::new("create", key, StoreErrorKind::AlreadyExists, "another object stands there already")),
+            // Not there after a refusal: the refusal is the cause. Not there after success cannot
+            // be taken for success either.
+            Err(read_back) => Err(outcome.err().unwrap_or(read_back)),
+        }
+    }
+
+    /// Reads a whole object.
+    ///
+    /// # Errors
+    /// [`StoreErrorKind::NotFound`] when there is none; others after all retries.
+    pub async fn get(&self, key: &str) -> Result<Bytes, StoreError> {
+        let path = path_of("get", key)?;
+        self.retrying("get", key, 0, || async { self.objects.get(&path).await?.bytes().await }).await
+    }
+
+    /// Reads a range of an object; what comes back has exactly the length asked for.
+    ///
+    /// # Errors
+    /// [`StoreErrorKind::Damaged`] when the object is shorter than the range; others after all retries.
+    pub async fn get_range(&self, key: &str, range: Range<u64>) -> Result<Bytes, StoreError> {
+        let path = path_of("get", key)?;
+        let wanted = range.end - range.start;
+        let bytes = self
+            .retrying("get", key, wanted, || async { self.objects.get_range(&path, range.clone()).await })
+            .await?;
+        if bytes.len() as u64 != wanted {
+            let message = format!("bytes {}..{} were asked for, {} came: the object is too short", range.start, range.end, bytes.len());
+            return Err(StoreError::new("get", key, StoreErrorKind::Damaged, message));
+        }
+        Ok(bytes)
+    }
+
+    /// Size of an object, or `None` when there is none.
+    ///
+    /// # Errors
+    /// Anything but "not there", after all retries.
+    pub async fn size(&self, key: &str) -> Result<Option<u64>, StoreError> {
+        let path = path_of("head", key)?;
+        match self.retrying("head", key, 0, || async { self.objects.head(&path).await }).await {
+            Ok(meta) => Ok(Some(meta.size)),
+            Err(error) if error.kind == StoreErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Everything below the folder `prefix` (empty: everything), in byte order of the keys.
+    ///
+    /// Stores do not agree on the order of a listing, so it is sorted here.
+    ///
+    /// # Errors
+    /// After all retries; a listing that fails half way is started over.
+    pub async fn list(&self, prefix: &str) -> Result<Vec<Listed>, StoreError> {
+        let path = path_of("list", prefix)?;
+        let mut found: Vec<Listed> = self
+            .retrying("list", prefix, 0, || async {
+                self.objects.list(Some(&path)).map_ok(listed).try_collect().await
+            })
+            .await
+            .or_else(none_if_missing)?;
+        found.sort_unstable();
+        Ok(found)
+    }
+
+    /// The folders directly below `prefix`, by their last component, in byte order.
+    ///
+    /// # Errors
+    /// After all retries.
+    pub async fn folders(&self, prefix: &str) -> Result<Vec<String>, StoreError> {
+        let path = path_of("list", prefix)?;
+        let mut found: Vec<String> = self
+            .retrying("list", prefix, 0, || async {
+                let listing = self.objects.list_with_delimiter(Some(&path)).await?;
+                Ok(listing.common_prefixes.iter().filter_map(|p| p.filename().map(str::to_owned)).collect())
+            })
+            .await
+            .or_else(none_if_missing)?;
+        found.sort_unstable();
+        Ok(found)
+    }
+
+    /// Removes one object; none there is success.
+    ///
+    /// # Errors
+    /// After all retries.
+    pub async fn delete(&self, key: &str) -> Result<(), StoreError> {
+        let path = path_of("delete", key)?;
+        match self.retrying("delete", key, 0, || async { self.objects.delete(&path).await }).await {
+            Err(error) if error.kind == StoreErrorKind::NotFound => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Removes many objects, in bulk where the store can.
+    ///
+    /// # Errors
+    /// The first failure, after all retries; the others may or may not be gone.
+    pub async fn delete_all(&self, keys: Vec<String>) -> Result<(), StoreError> {
+        let paths = keys.iter().map(|key| path_of("delete", key)).collect::<Result<Vec<_>, _>>()?;
+        let Some(first) = keys.first() else { return Ok(()) };
+        self.retrying("delete", first, 0, || async {
+            let locations = futures::stream::iter(paths.clone().into_iter().map(Ok)).boxed();
+            let mut outcomes = self.objects.delete_stream(locations);
+            while let Some(outcome) = outcomes.next().await {
+                match outcome {
+                    Ok(_) | Err(Error::NotFound { .. }) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    pub(crate) async fn start_multipart(&self, store: &Multiparts, key: &str, path: &Path) -> Result<String, StoreError> {
+        self.retrying("start multipart", key, 0, || store.0.create_multipart(path)).await
+    }
+
+    pub(crate) async fn put_part(
+        &self,
+        store: &Multiparts,
+        key: &str,
+        (path, id): (&Path, &String),
+        index: usize,
+        payload: PutPayload,
+    ) -> Result<PartId, StoreError> {
+        let size = payload.content_length() as u64;
+        self.retrying("put part", key, size, || store.0.put_part(path, id, index, payload.clone())).await
+    }
+
+    pub(crate) async fn complete(
+        &self,
+        store: &Multiparts,
+        key: &str,
+        (path, id): (&Path, &String),
+        parts: Vec<PartId>,
+        size: u64,
+    ) -> Result<(), StoreError> {
+        let outcome = self
+            .retrying("complete", key, 0, || {
+                let parts = parts.clone();
+                async move { store.0.complete_multipart(path, id, parts).await.map(drop) }
+            })
+            .await;
+        match outcome {
+            Ok(()) => Ok(()),
+            // A lost answer: the store may have completed it and forgotten the id.
+            Err(error) => match self.size(key).await {
+                Ok(Some(found)) if found == size => Ok(()),
+                _ => Err(error),
+            },
+        }
+    }
+
+    pub(crate) fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// Runs `attempt` until it succeeds, fails for good, or patience is at its end. All our
+    /// operations may be repeated: data keys are ours alone, and [`Store::create`] reads back.
+    async fn retrying<T, F, Fut>(&self, operation: &'static str, key: &str, size: u64, attempt: F) -> Result<T, StoreError>
+    where
+        F: Fn() -> Fut,
+        Fut: Future<Output = object_store::Result<T>>,
+    {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let (outcome, asked) = ANSWER
+                .scope(Answer::default(), async {
+                    let outcome = match self.policy().deadline(size) {
+                        Some(limit) => tokio::time::timeout(limit, attempt()).await.map_err(|_| limit),
+                        None => Ok(attempt().await),
+                    };
+                    let (status, asked) = ANSWER.with(|a| (a.status.get(), a.retry_after.get()));
+                    (outcome.map(|result| result.map_err(|error| (classify(&error, status), error))), asked)
+                })
+                .await;
+            let (kind, message) = match outcome {
+                Ok(Ok(value)) => return Ok(value),
+                Ok(Err((kind, error))) => (kind, root_message(&error)),
+                Err(limit) => (StoreErrorKind::Unavailable, format!("no progress for {} s", limit.as_secs())),
+            };
+            if kind != StoreErrorKind::Unavailable || tries > self.policy.max_retries {
+                return Err(StoreError::new(operation, key, kind, message).with_attempts(tries));
+            }
+            self.traffic.count_retry();
+            tokio::time::sleep(self.policy.pause(tries, asked, jitter())).await;
+        }
+    }
+}
+
+fn none_if_missing<T>(error: StoreError) -> Result<Vec<T>, StoreError> {
+    // A folder that is not there yet lists as empty, as a prefix does.
+    if error.kind == StoreErrorKind::NotFound && error.operation == "list" { Ok(Vec::new()) } else { Err(error) }
+}
+
+fn listed(meta: object_store::ObjectMeta) -> Listed {
+    Listed { key: meta.location.to_string(), size: meta.size, modified: meta.last_modified.timestamp() }
+}
+
+/// The store's path for a key, taken as it is: nothing is escaped, so that stock tools find it.
+pub(crate) fn path_of(operation: &'static str, key: &str) -> Result<Path, StoreError> {
+    Path::parse(key).map_err(|error| StoreError::new(operation, key, StoreErrorKind::Rejected, format!("not a usable key: {error}")))
+}
+
+/// Whether to try again, decided by the answer's status where there was an answer.
+fn classify(error: &Error, status: Option<u16>) -> StoreErrorKind {
+    match error {
+        Error::NotFound { .. } => StoreErrorKind::NotFound,
+        Error::AlreadyExists { .. } | Error::Precondition { .. } => StoreErrorKind::AlreadyExists,
+        Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => StoreErrorKind::Denied,
+        // A local folder gives no status: its errors are final, a full disk above all.
+        Error::Generic { store: "LocalFileSystem", .. } => StoreErrorKind::Rejected,
+        Error::Generic { .. } => match status {
+            // No answer, a failing server, or an answer that began well and broke off.
+            None | Some(200..=299 | 408 | 429 | 500..=599) => StoreErrorKind::Unavailable,
+            Some(_) => StoreErrorKind::Rejected,
+        },
+        _ => StoreErrorKind::Rejected,
+    }
+}
+
+/// A number from 0 to 1 that differs between processes; no randomness, half a second.
+fn jitter() -> f64 {
+    let mut bytes = [0; 2];
+    match getrandom::fill(&mut bytes) {
+        Ok(()) => f64::from(u16::from_le_bytes(bytes)) / f64::from(u16::MAX),
+        Err(_) => 0.5,
+    }
+}

@@ -1,0 +1,256 @@
+//! The command line. Stock options have their stock names and meaning.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use xb_cli::{Secret, Size};
+
+const EXAMPLES: &str = "\
+Examples:
+  mariadb-backup --backup --stream=xbstream | xbcloud-rs put s3://bucket/shop/monday
+  xbcloud-rs backup file:///backup/shop/monday -- mariadb-backup --backup --stream=xbstream
+  xbcloud-rs list s3://bucket/shop
+  xbcloud-rs restore s3://bucket/shop/monday --target-dir=/var/lib/mysql-new
+  xbcloud-rs get s3://bucket/shop/monday | mbstream -x -C /restore
+
+Exit codes: 0 done and proven, 1 failed, 2 usage, 128+N ended by signal N.
+Options also come from [xbcloud] in the usual my.cnf files; keys best come from there or from
+AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.";
+
+/// Streams MySQL and MariaDB backups into an object store, and back.
+#[derive(Debug, Parser)]
+#[command(name = "xbcloud-rs", version, after_help = EXAMPLES)]
+pub(crate) struct Line {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Store the xbstream on stdin as backup NAME
+    Put(PutArgs),
+    /// Run a producer and store what it writes; its exit status counts
+    Backup(BackupArgs),
+    /// Write the stream of backup NAME to stdout
+    Get(GetArgs),
+    /// Make the files of backup NAME in a folder
+    Restore(RestoreArgs),
+    /// Show what is in a store
+    List(ListArgs),
+    /// Remove backup NAME
+    Delete(DeleteArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PutArgs {
+    /// file:///DIR/NAME, s3://BUCKET/PREFIX/NAME, or NAME with --storage
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) put: PutOptions,
+    #[command(flatten)]
+    pub(crate) run: RunOptions,
+    #[command(flatten)]
+    pub(crate) store: StoreOptions,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BackupArgs {
+    /// file:///DIR/NAME, s3://BUCKET/PREFIX/NAME, or NAME with --storage
+    pub(crate) name: String,
+    /// The producer and its arguments, started without a shell
+    #[arg(last = true, required = true, value_name = "PRODUCER")]
+    pub(crate) producer: Vec<OsString>,
+    #[command(flatten)]
+    pub(crate) put: PutOptions,
+    #[command(flatten)]
+    pub(crate) run: RunOptions,
+    #[command(flatten)]
+    pub(crate) store: StoreOptions,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct GetArgs {
+    /// file:///DIR/NAME, s3://BUCKET/PREFIX/NAME, or NAME with --storage
+    pub(crate) name: String,
+    /// Exact names of single files (classic backups)
+    pub(crate) files: Vec<String>,
+    #[command(flatten)]
+    pub(crate) run: RunOptions,
+    #[command(flatten)]
+    pub(crate) store: StoreOptions,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RestoreArgs {
+    /// file:///DIR/NAME, s3://BUCKET/PREFIX/NAME, or NAME with --storage
+    pub(crate) name: String,
+    /// Folder for the files; made if it is not there, must be empty
+    #[arg(long, value_name = "DIR")]
+    pub(crate) target_dir: PathBuf,
+    /// When written files are made durable
+    #[arg(long, value_enum, default_value = "end", value_name = "WHEN")]
+    pub(crate) sync: Sync,
+    #[command(flatten)]
+    pub(crate) run: RunOptions,
+    #[command(flatten)]
+    pub(crate) store: StoreOptions,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ListArgs {
+    /// file:///DIR, s3://BUCKET/PREFIX, or nothing with --storage
+    pub(crate) root: Option<String>,
+    #[command(flatten)]
+    pub(crate) run: RunOptions,
+    #[command(flatten)]
+    pub(crate) store: StoreOptions,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DeleteArgs {
+    /// file:///DIR/NAME, s3://BUCKET/PREFIX/NAME, or NAME with --storage
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) run: RunOptions,
+    #[command(flatten)]
+    pub(crate) store: StoreOptions,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PutOptions {
+    /// Size of the objects, every byte counted; K, M, G, T are powers of 1024 [default: 64M]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) chunk_size: Option<Size>,
+    /// packed: equal objects; classic: one object a chunk, as xbcloud has it [default: packed]
+    #[arg(long, value_enum, value_name = "LAYOUT")]
+    pub(crate) layout: Option<LayoutArg>,
+    /// The stream is whole when a file that matches this is in it
+    #[arg(long, value_name = "GLOB", conflicts_with = "unsafe_any_end")]
+    pub(crate) last_file: Option<String>,
+    /// Do not ask whether the last file is there; a cut between two files goes unnoticed
+    #[arg(long)]
+    pub(crate) unsafe_any_end: bool,
+    /// Whose stream it is, where the letter S means two things
+    #[arg(long, value_enum, default_value = "auto")]
+    pub(crate) dialect: DialectArg,
+    /// Also store the list of MD5 sums as NAME.md5 (classic)
+    #[arg(long)]
+    pub(crate) md5: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Run")]
+pub(crate) struct RunOptions {
+    /// Requests at a time; the memory may allow fewer [default: 8]
+    #[arg(short, long, value_name = "N")]
+    pub(crate) parallel: Option<usize>,
+    /// Ceiling for buffers [default: 512M, at most a quarter of the machine's]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) memory: Option<Size>,
+    /// Worker threads [default: one a core]
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<usize>,
+    /// Tries after the first, for each object or part
+    #[arg(long, default_value_t = 10, value_name = "N")]
+    pub(crate) max_retries: u32,
+    /// Longest pause between two tries, in milliseconds
+    #[arg(long, default_value_t = 300_000, value_name = "MS")]
+    pub(crate) max_backoff: u64,
+    /// Seconds without progress after which a request is tried again; 0: for ever
+    #[arg(long, default_value_t = 120, value_name = "S")]
+    pub(crate) timeout: u64,
+    /// Talk in JSON: events on stderr, listings on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Only errors
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+    /// More talk
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+    /// No progress bar or lines
+    #[arg(long)]
+    pub(crate) no_progress: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Store")]
+pub(crate) struct StoreOptions {
+    /// Kind of store for a plain NAME: S3
+    #[arg(long, value_name = "KIND")]
+    pub(crate) storage: Option<String>,
+    /// Bucket for a plain NAME
+    #[arg(long, value_name = "NAME")]
+    pub(crate) s3_bucket: Option<String>,
+    /// http:// or https:// address of an S3-like store
+    #[arg(long, value_name = "URL")]
+    pub(crate) s3_endpoint: Option<String>,
+    /// Region [default: us-east-1]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) s3_region: Option<String>,
+    /// Access key; better in an option file or the environment
+    #[arg(long, value_name = "KEY")]
+    pub(crate) s3_access_key: Option<Secret>,
+    /// Secret key; better in an option file or the environment
+    #[arg(long, value_name = "KEY")]
+    pub(crate) s3_secret_key: Option<Secret>,
+    /// Token of temporary credentials; better in the environment
+    #[arg(long, value_name = "TOKEN")]
+    pub(crate) s3_session_token: Option<Secret>,
+    /// How the bucket becomes part of the address
+    #[arg(long, value_enum, default_value = "auto", ignore_case = true, value_name = "STYLE")]
+    pub(crate) s3_bucket_lookup: Lookup,
+    /// Signature version; 4 is the only one
+    #[arg(long, default_value = "auto", value_name = "VERSION", hide = true)]
+    pub(crate) s3_api_version: String,
+    /// PEM file with further certificate authorities
+    #[arg(long, value_name = "FILE")]
+    pub(crate) cacert: Option<PathBuf>,
+    /// Accept any certificate
+    #[arg(long)]
+    pub(crate) insecure: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LayoutArg {
+    Packed,
+    Classic,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DialectArg {
+    Auto,
+    Percona,
+    Mariadb,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Lookup {
+    Auto,
+    Dns,
+    Path,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Sync {
+    /// each file before it gets its name
+    File,
+    /// all at the end
+    End,
+    /// not at all
+    None,
+}
+
+impl Command {
+    pub(crate) fn run_options(&self) -> &RunOptions {
+        match self {
+            Self::Put(a) => &a.run,
+            Self::Backup(a) => &a.run,
+            Self::Get(a) => &a.run,
+            Self::Restore(a) => &a.run,
+            Self::List(a) => &a.run,
+            Self::Delete(a) => &a.run,
+        }
+    }
+}

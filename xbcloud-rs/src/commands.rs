@@ -1,0 +1,209 @@
+//! From the command line to the library and back.
+
+use std::fs::File;
+use std::os::fd::AsFd;
+
+use xb_backup::{GetRequest, Layout, Output, Producer, PutRequest, Stop, stopper};
+use xb_cli::{Failure, Level, Log, LogOptions, OrFail as _, Program, Progress, ProgressOptions, Signals, Snapshot};
+use xb_pipeline::{EndRule, LastFile, Observer, Wait};
+use xb_reader::Dialect;
+
+use crate::args::{BackupArgs, Command, DeleteArgs, DialectArg, GetArgs, LayoutArg, Line, ListArgs, PutArgs, PutOptions, RestoreArgs, RunOptions};
+use crate::limits::{default_memory, default_threads};
+use crate::place::{backup_place, root_place};
+use crate::report;
+
+/// Objects are this large when nobody says.
+const DEFAULT_CHUNK: u64 = 64 << 20;
+/// Requests at a time when nobody says.
+const DEFAULT_PARALLEL: usize = 8;
+
+pub(crate) fn run(program: &Program) -> Result<(), Failure> {
+    let line: Line = program.parse(&["xbcloud"])?;
+    let options = line.command.run_options();
+    let level = match (options.quiet, options.verbose) {
+        (true, _) => Level::Quiet,
+        (false, true) => Level::Verbose,
+        (false, false) => Level::Normal,
+    };
+    let log = program.start_log(LogOptions { level, json: options.json, ..LogOptions::default() });
+    let context = Context { log, stock: program.personality().is_stock() };
+    match line.command {
+        Command::Put(args) => context.put(&args),
+        Command::Backup(args) => context.backup(&args),
+        Command::Get(args) => context.get(&args),
+        Command::Restore(args) => context.restore(&args),
+        Command::List(args) => context.list(&args),
+        Command::Delete(args) => context.delete(&args),
+    }
+}
+
+struct Context {
+    log: Log,
+    stock: bool,
+}
+
+impl Context {
+    fn put(&self, args: &PutArgs) -> Result<(), Failure> {
+        xb_cli::refuse_terminal_input("pipe a stream into it: mariadb-backup --backup --stream=xbstream | xbcloud-rs put ...")?;
+        let (root, name) = backup_place(&args.name, &args.store, &args.run, true)?;
+        let request = self.put_request(name, &args.put, &args.run)?;
+        let source = enlarged(&std::io::stdin()).stage("read")?;
+        let (report, end) = self.with_progress("put", &args.run, None, |observer, mut stop| async move {
+            xb_backup::put(&root, &request, source, &observer, &mut stop).await
+        })?;
+        report::put_done(&self.log, &report, &end, self.stock);
+        Ok(())
+    }
+
+    fn backup(&self, args: &BackupArgs) -> Result<(), Failure> {
+        let (root, name) = backup_place(&args.name, &args.store, &args.run, true)?;
+        let request = self.put_request(name, &args.put, &args.run)?;
+        // Refused before the producer locks anything.
+        xb_backup::plan(&request).map_err(report::failure)?;
+        let (report, end) = self.with_progress("backup", &args.run, None, |observer, mut stop| async move {
+            let (producer, stdout) = Producer::start(&args.producer)?;
+            let _ = rustix::pipe::fcntl_setpipe_size(&stdout, PIPE);
+            xb_backup::backup(&root, &request, (producer, stdout), &observer, &mut stop).await
+        })?;
+        report::put_done(&self.log, &report, &end, self.stock);
+        Ok(())
+    }
+
+    fn get(&self, args: &GetArgs) -> Result<(), Failure> {
+        xb_cli::refuse_terminal_output("send it somewhere: xbcloud-rs get ... | mbstream -x -C DIR")?;
+        let (root, name) = backup_place(&args.name, &args.store, &args.run, false)?;
+        let request = get_request(name, args.files.clone(), &args.run);
+        let output = Output::new(enlarged(&std::io::stdout()).stage("output")?, "stdout");
+        let ((report, output), end) = self.with_progress("get", &args.run, None, |observer, mut stop| async move {
+            xb_backup::get(&root, &request, output, &observer, &mut stop).await
+        })?;
+        output.finish().map_err(report::failure)?;
+        report::get_done(&self.log, "the whole stream was written", &report, &end);
+        Ok(())
+    }
+
+    fn restore(&self, _args: &RestoreArgs) -> Result<(), Failure> {
+        Err(Failure::new("restore is not there yet"))
+    }
+
+    fn list(&self, args: &ListArgs) -> Result<(), Failure> {
+        let root = root_place(args.root.as_deref(), &args.store, &args.run)?;
+        let (listings, _) = self.with_progress("list", &args.run, Some(()), |_, _| async move { xb_backup::list(&root).await })?;
+        report::listing(&listings, args.run.json).stage("output")?;
+        Ok(())
+    }
+
+    fn delete(&self, args: &DeleteArgs) -> Result<(), Failure> {
+        let (root, name) = backup_place(&args.name, &args.store, &args.run, false)?;
+        let (deleted, _) =
+            self.with_progress("delete", &args.run, Some(()), |_, _| async move { xb_backup::delete(&root, &name).await })?;
+        self.log.info(format!("removed, with {} objects", deleted.objects));
+        Ok(())
+    }
+
+    fn put_request(&self, name: xb_backup::BackupName, put: &PutOptions, run: &RunOptions) -> Result<PutRequest, Failure> {
+        let layout = match put.layout {
+            Some(LayoutArg::Packed) => Layout::Packed,
+            Some(LayoutArg::Classic) => Layout::Classic,
+            // Scripts around the stock tool look at what lies in the bucket.
+            None if self.stock => Layout::Classic,
+            None => Layout::Packed,
+        };
+        if layout == Layout::Classic && put.chunk_size.is_some() {
+            return Err(Failure::usage("--chunk-size with the classic layout is not in this version")
+                .hint("the packed layout has objects of the size asked for; classic has one object a chunk"));
+        }
+        if layout == Layout::Packed && put.md5 {
+            return Err(Failure::usage("--md5 belongs to the classic layout").hint("a packed backup has its own checksums in the manifest"));
+        }
+        let rule = match (&put.last_file, put.unsafe_any_end) {
+            (Some(pattern), _) => EndRule::LastFile(LastFile::new(pattern).map_err(|error| Failure::usage(format!("--last-file: {error}")))?),
+            (None, true) => EndRule::AnyEnd,
+            (None, false) => EndRule::KnownProducer,
+        };
+        let chunk_size = put.chunk_size.map_or(DEFAULT_CHUNK, |size| size.bytes());
+        if chunk_size == 0 {
+            return Err(Failure::usage("--chunk-size must be at least 1"));
+        }
+        Ok(PutRequest {
+            name,
+            layout,
+            chunk_size,
+            memory: memory(run),
+            threads: run.threads.unwrap_or_else(default_threads),
+            parallel: run.parallel.unwrap_or(DEFAULT_PARALLEL),
+            rule,
+            dialect: match put.dialect {
+                DialectArg::Auto => Dialect::Auto,
+                DialectArg::Percona => Dialect::Percona,
+                DialectArg::Mariadb => Dialect::MariaDb,
+            },
+            md5: put.md5,
+            tool: concat!("xbcloud-rs ", env!("CARGO_PKG_VERSION")).to_owned(),
+        })
+    }
+
+    /// Runs `command` to its end or until a signal asks it to stop, with progress on stderr.
+    fn with_progress<T, F, Fut>(&self, what: &str, run: &RunOptions, silent: Option<()>, command: F) -> Result<(T, xb_cli::ProgressEnd), Failure>
+    where
+        F: FnOnce(Observer, Stop) -> Fut,
+        Fut: Future<Output = Result<T, xb_backup::BackupError>>,
+    {
+        let observer = Observer::default();
+        let (stopper, stop) = stopper();
+        let _signals = Signals::catch(move |signal| stopper.stop(signal)).stage("run")?;
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().stage("run")?;
+        let drawn = observer.clone();
+        let options = ProgressOptions { enabled: silent.is_none() && !run.no_progress && !run.quiet, ..ProgressOptions::default() };
+        let progress = Progress::start(&self.log, what, options, move || snapshot(&drawn)).stage("run")?;
+        let outcome = runtime.block_on(command(observer, stop));
+        let end = progress.finish();
+        // A thread of ours may still wait for a stalled producer: the process's end ends it.
+        runtime.shutdown_background();
+        Ok((outcome.map_err(report::failure)?, end))
+    }
+}
+
+fn memory(run: &RunOptions) -> u64 {
+    run.memory.map_or_else(default_memory, |size| size.bytes())
+}
+
+fn get_request(name: xb_backup::BackupName, files: Vec<String>, run: &RunOptions) -> GetRequest {
+    GetRequest {
+        name,
+        files,
+        memory: memory(run),
+        threads: run.threads.unwrap_or_else(default_threads),
+        parallel: run.parallel.unwrap_or(DEFAULT_PARALLEL),
+    }
+}
+
+fn snapshot(observer: &Observer) -> Snapshot {
+    let now = observer.snapshot();
+    Snapshot {
+        done: now.bytes,
+        total: None,
+        stored: Some(now.stored),
+        retries: 0,
+        bottleneck: now.bottleneck.map(|wait| {
+            match wait {
+                Wait::Source => "source",
+                Wait::Workers => "cpu",
+                Wait::Sink => "sink",
+            }
+            .to_owned()
+        }),
+    }
+}
+
+/// Size we ask for a pipe, in bytes: what an unprivileged process may have.
+const PIPE: usize = 1 << 20;
+
+/// A standard stream without the library's buffer, its pipe enlarged where it is one.
+fn enlarged(stream: &impl AsFd) -> std::io::Result<File> {
+    let fd = stream.as_fd().try_clone_to_owned()?;
+    // A file is no pipe, and a small pipe works too.
+    let _ = rustix::pipe::fcntl_setpipe_size(&fd, PIPE);
+    Ok(File::from(fd))
+}

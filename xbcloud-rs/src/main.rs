@@ -1,0 +1,13 @@
+//! `xbcloud-rs`: backup streams into an object store, and back.
+
+mod args;
+mod commands;
+mod limits;
+mod place;
+mod report;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    xb_cli::run("xbcloud-rs", commands::run)
+}

@@ -1,0 +1,117 @@
+//! What people and programs are told at the end.
+
+use std::io::Write as _;
+
+use xb_backup::{BackupError, GetReport, Listing, PutReport, State};
+use xb_cli::{Failure, Log, ProgressEnd, format_duration, format_rate, format_size};
+
+/// A library's error as the one error of this run.
+pub(crate) fn failure(error: BackupError) -> Failure {
+    if let BackupError::Interrupted(signal) = error {
+        return Failure::interrupted(signal);
+    }
+    let failure = Failure::new(error.to_string()).stage(error.stage());
+    match error.hint() {
+        Some(hint) => failure.hint(hint),
+        None => failure,
+    }
+}
+
+pub(crate) fn put_done(log: &Log, report: &PutReport, end: &ProgressEnd, stock: bool) {
+    let manifest = &report.manifest;
+    log.event("done", &serde_json::json!({
+        "name": manifest.name, "layout": manifest.layout, "files": manifest.files, "stream_bytes": manifest.stream_bytes,
+        "stored_bytes": manifest.stored_bytes, "objects": manifest.objects, "requests": report.requests, "retries": report.retries,
+        "seconds": end.elapsed.as_secs_f64(), "peak_memory": peak_memory(),
+    }));
+    log.info(format!(
+        "{}: complete. {} files, {} in {} objects, {}{}",
+        manifest.name,
+        manifest.files,
+        format_size(manifest.stored_bytes),
+        manifest.objects,
+        pace(manifest.stream_bytes, end),
+        extras(report.requests, report.retries),
+    ));
+    if stock {
+        // What scripts around the stock tool look for.
+        log.info("Upload completed.");
+    }
+}
+
+pub(crate) fn get_done(log: &Log, what: &str, report: &GetReport, end: &ProgressEnd) {
+    log.event("done", &serde_json::json!({
+        "stream_bytes": report.stream_bytes, "stored_bytes": report.stored_bytes, "objects": report.objects,
+        "requests": report.requests, "retries": report.retries, "proven": report.manifest.is_some(),
+        "seconds": end.elapsed.as_secs_f64(), "peak_memory": peak_memory(),
+    }));
+    let doubt = if report.manifest.is_some() { "" } else { "; without a manifest nobody knows whether files are missing" };
+    log.info(format!("{what}, {}{}{doubt}", pace(report.stream_bytes, end), extras(report.requests, report.retries)));
+}
+
+fn pace(bytes: u64, end: &ProgressEnd) -> String {
+    let seconds = end.elapsed.as_secs_f64().max(0.001);
+    #[allow(clippy::cast_precision_loss)]
+    let rate = bytes as f64 / seconds;
+    format!("{} in {} ({})", format_size(bytes), format_duration(end.elapsed), format_rate(rate))
+}
+
+fn extras(requests: u64, retries: u64) -> String {
+    let mut text = String::new();
+    if requests > 0 {
+        text += &format!(", {requests} requests");
+    }
+    if retries > 0 {
+        text += &format!(", {retries} of them repeated");
+    }
+    if let Some(peak) = peak_memory() {
+        text += &format!(", peak memory {}", format_size(peak));
+    }
+    text
+}
+
+/// Largest resident set of this process so far, in bytes.
+fn peak_memory() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// Prints a listing on stdout.
+pub(crate) fn listing(listings: &[Listing], json: bool) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    if json {
+        serde_json::to_writer_pretty(&mut out, listings)?;
+        return writeln!(out);
+    }
+    let width = listings.iter().map(|l| l.name.len()).max().unwrap_or(4).max(4);
+    writeln!(out, "{:width$}  {:15}  {:20}  {:>10}  {:>8}  {:>7}  SERVER", "NAME", "STATE", "FINISHED (UTC)", "SIZE", "OBJECTS", "FILES")?;
+    for l in listings {
+        let number = |n: Option<u64>| n.map_or_else(|| "-".to_owned(), |n| n.to_string());
+        let finished = l.finished.map_or_else(|| "-".to_owned(), |t| t.strftime("%Y-%m-%d %H:%M:%S").to_string());
+        let size = l.stored_bytes.map_or_else(|| "-".to_owned(), format_size);
+        writeln!(
+            out,
+            "{:width$}  {:15}  {finished:20}  {size:>10}  {:>8}  {:>7}  {}",
+            l.name,
+            state(l.state),
+            number(l.objects),
+            number(l.files),
+            l.server_version.as_deref().unwrap_or("-"),
+        )?;
+        if let Some(problem) = &l.problem {
+            writeln!(out, "{:width$}  {problem}", "")?;
+        }
+    }
+    Ok(())
+}
+
+fn state(state: State) -> &'static str {
+    match state {
+        State::Complete => "complete",
+        State::Damaged => "damaged",
+        State::Running => "running",
+        State::Abandoned => "abandoned",
+        State::StockUnproven => "stock, unproven",
+    }
+}

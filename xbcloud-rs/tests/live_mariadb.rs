@@ -1,0 +1,257 @@
+//! Backups of a real MariaDB server, through the built program and back again.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
+
+mod live_support;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use live_support::*;
+use xb_testkit::command::Cmd;
+use xb_testkit::daemon::{Scratch, children, kill_9, process_name};
+use xb_testkit::files::{Digester, assert_same_tree};
+use xb_testkit::mariadb::{MariaDb, Sample, Writer, prepare};
+use xb_testkit::store::Store;
+use xb_testkit::stream::{MAGIC, scan};
+
+/// One server for all tests of this file, with writes going on all the time.
+struct Live {
+    server: &'static MariaDb,
+    writer: Writer<'static>,
+    sums: BTreeMap<String, u64>,
+    /// A backup of it, saved as mariadb-backup wrote it.
+    stream: PathBuf,
+    scratch: Scratch,
+}
+
+fn live() -> &'static Live {
+    static LIVE: OnceLock<Live> = OnceLock::new();
+    LIVE.get_or_init(|| {
+        let server: &MariaDb = Box::leak(Box::new(MariaDb::start()));
+        server.load_sample(Sample::FULL);
+        let sums = still_sums(server);
+        let writer = server.start_writing();
+        let scratch = Scratch::new();
+        let stream = scratch.join("stream");
+        server.save_stream(&stream);
+        Live { server, writer, sums, stream, scratch }
+    })
+}
+
+/// Checksums of the tables that nobody writes into.
+fn still_sums(server: &MariaDb) -> BTreeMap<String, u64> {
+    let mut sums = server.checksums("shop");
+    sums.extend(server.checksums("many"));
+    sums
+}
+
+/// A server that starts on the folder has the data of the live one, as of a
+/// moment between the two counts of rows.
+fn assert_same_data(dir: &Path, at_least: u64, at_most: u64) {
+    prepare(dir);
+    let copy = MariaDb::start_on(dir);
+    let rows = copy.assert_written();
+    assert!((at_least..=at_most).contains(&rows), "{at_least} <= {rows} <= {at_most}");
+    let sums = still_sums(&copy);
+    let differ: Vec<_> = live().sums.iter().filter(|(k, v)| sums.get(*k) != Some(v)).collect();
+    assert!(differ.is_empty(), "these tables differ: {differ:?}");
+    assert_eq!(sums.len(), live().sums.len());
+    assert_eq!(copy.sql("SELECT COUNT(*) FROM shop.paid"), "100000\n");
+}
+
+/// Backup with writes going on, restore, prepare, start, compare.
+fn round_trip(store: &Store, options: &[&str]) {
+    let live = live();
+    let scratch = Scratch::new();
+    let before = live.writer.rows();
+    let _ = xbcloud(store, "backup", "nightly", options)
+        .arg("--")
+        .args(live.server.backup_command())
+        .run()
+        .expect(0);
+    let after = live.writer.rows();
+    assert!(has_manifest(store, "nightly") && is_listed(store, "nightly"));
+    let dir = scratch.dir("restored");
+    let _ = xbcloud(store, "restore", "nightly", &[]).arg("--target-dir").arg(&dir).run().expect(0);
+    assert_same_data(&dir, before, after);
+}
+
+#[test]
+fn packed_in_a_folder() {
+    round_trip(&Store::folder(), &[]);
+}
+
+#[test]
+fn classic_in_a_folder() {
+    round_trip(&Store::folder(), &["--layout=classic"]);
+}
+
+#[test]
+fn packed_in_a_bucket() {
+    round_trip(&Store::bucket(), &["--chunk-size=10M"]);
+}
+
+#[test]
+fn classic_in_a_bucket() {
+    round_trip(&Store::bucket(), &["--layout=classic", "--chunk-size=10M"]);
+}
+
+/// The exact sizes on a real stream; what comes back is what went in, bit for bit.
+#[test]
+fn packed_gives_the_stream_back_at_every_chunk_size() {
+    let live = live();
+    let mut expected = Digester::default();
+    let len = std::io::copy(&mut fs::File::open(&live.stream).unwrap(), &mut expected).unwrap();
+    let store = Store::folder();
+    for (option, size) in
+        [("1M", 1 << 20), ("10M", 10 << 20), ("64M", 64 << 20), ("200M", 200 << 20)]
+    {
+        put_file(&store, option, &[&format!("--chunk-size={option}")], &live.stream);
+        let objects = assert_equal_objects(&store, option, size);
+        assert!(objects as u64 >= len / size, "{objects} objects of {option} for {len} bytes");
+        assert!(objects > 1);
+        assert_eq!(get_digest(&store, option), expected.result(), "--chunk-size={option}");
+        let _ = xbcloud(&store, "delete", option, &[]).run().expect(0);
+        assert_eq!(data_objects(&store, option), []);
+    }
+}
+
+/// Without a chunk size, classic is the stock tool's own cut: each chunk of the
+/// stream is one object, numbered within its file.
+#[test]
+fn classic_is_cut_as_the_stock_tool_does() {
+    let live = live();
+    let store = Store::folder();
+    put_file(&store, "stock", &["--layout=classic"], &live.stream);
+    let stream = fs::read(&live.stream).unwrap();
+    let mut numbers: BTreeMap<String, u64> = BTreeMap::new();
+    let mut expected: BTreeMap<String, &[u8]> = BTreeMap::new();
+    for chunk in scan(&stream) {
+        let number = numbers.entry(chunk.path.clone()).or_default();
+        expected
+            .insert(format!("stock/{}.{number:020}", chunk.path), &stream[chunk.start..chunk.stop]);
+        *number += 1;
+    }
+    let keys: Vec<String> = data_objects(&store, "stock").into_iter().map(|(key, _)| key).collect();
+    assert!(keys.iter().eq(expected.keys()), "other objects than the stock tool's");
+    for (key, chunk) in expected {
+        assert!(store.get(&key).as_deref() == Some(chunk), "{key} is not the chunk as it came");
+    }
+}
+
+/// Debian's mbstream reads what classic `get` gives, stock cut and re-cut; our
+/// own restore leaves the same files as mbstream does.
+#[test]
+fn mbstream_and_restore_agree_on_the_files() {
+    let live = live();
+    let scratch = Scratch::new();
+    let reference = scratch.dir("reference");
+    unpack(&live.stream, &reference);
+    let store = Store::folder();
+    for (name, options) in [
+        ("packed", &["--chunk-size=10M"][..]),
+        ("stock", &["--layout=classic"]),
+        ("recut", &["--layout=classic", "--chunk-size=32M"]),
+    ] {
+        put_file(&store, name, options, &live.stream);
+        let stream = scratch.join(format!("{name}.xbs"));
+        let _ = xbcloud(&store, "get", name, &[]).stdout_file(&stream).run().expect(0);
+        let (unpacked, restored) =
+            (scratch.dir(&format!("{name}-x")), scratch.dir(&format!("{name}-r")));
+        unpack(&stream, &unpacked);
+        assert_same_tree(&reference, &unpacked);
+        let restore = xbcloud(&store, "restore", name, &[]).arg("--target-dir").arg(&restored);
+        let _ = restore.run().expect(0);
+        assert_same_tree(&reference, &restored);
+        for dir in [&unpacked, &restored] {
+            fs::remove_dir_all(dir).unwrap();
+        }
+    }
+    let recut = data_objects(&store, "recut");
+    assert!(recut.iter().all(|(_, size)| *size <= 32 << 20));
+    assert!(recut.iter().any(|(_, size)| *size == 32 << 20), "no object of the size asked for");
+    let (key, _) = recut.iter().find(|(key, _)| key.contains("big.ibd")).expect("the large table");
+    assert!(store.get(key).is_some_and(|body| body.starts_with(MAGIC)));
+}
+
+/// Memory is a limit, whatever the size of the objects and of the backup.
+#[test]
+fn memory_stays_within_its_limit() {
+    let live = live();
+    let store = Store::folder();
+    let limit = 128 << 20;
+    for size in ["1M", "200M"] {
+        let options = ["--memory=64M", &format!("--chunk-size={size}")];
+        let put = put_file(&store, size, &options, &live.stream);
+        assert!(put.peak_rss < limit, "put held {} MiB: {put:?}", put.peak_rss >> 20);
+        let digest = Digester::default();
+        let get = xbcloud(&store, "get", size, &["--memory=64M"]).stdout_into(digest.clone()).run();
+        assert!(get.peak_rss < limit, "get held {} MiB: {get:?}", get.peak_rss >> 20);
+        assert_eq!(digest.result().0, fs::metadata(&live.stream).unwrap().len());
+    }
+}
+
+#[test]
+fn a_killed_mariadb_backup_leaves_no_backup() {
+    let live = live();
+    let store = Store::folder();
+    let producer = live.server.backup_command();
+    let mut run =
+        xbcloud(&store, "backup", "name", &["--chunk-size=1M"]).arg("--").args(&producer).spawn();
+    run.until("some objects are there", || data_objects(&store, "name").len() > 5);
+    let backup = children(run.pid());
+    let backup: Vec<_> = backup
+        .into_iter()
+        .filter(|pid| process_name(*pid).as_deref() == Some("mariadb-backup"))
+        .collect();
+    assert_eq!(backup.len(), 1, "one producer");
+    kill_9(backup[0]);
+    let ran = run.wait().expect(1);
+    assert!(ran.stderr_text().contains("mariadb-backup"), "the producer is not named: {ran:?}");
+    assert_not_a_backup(&store, "name");
+    round_trip_again(&store);
+}
+
+/// A producer that fails says so on stderr, and that reaches the user.
+#[test]
+fn a_failing_mariadb_backup_is_heard() {
+    let store = Store::folder();
+    let mut producer = live().server.backup_command();
+    producer.push("--socket=/no/such/socket".to_owned());
+    let ran = xbcloud(&store, "backup", "name", &[]).arg("--").args(producer).run().expect(1);
+    assert!(ran.stderr_text().contains("/no/such/socket"), "{ran:?}");
+    assert_not_a_backup(&store, "name");
+}
+
+/// The same name works after a failure.
+fn round_trip_again(store: &Store) {
+    let producer = live().server.backup_command();
+    let run = xbcloud(store, "backup", "name", &["--chunk-size=10M"]).arg("--").args(producer);
+    let _ = run.run().expect(0);
+    assert!(is_listed(store, "name"));
+    let scratch = Scratch::new();
+    let stream = scratch.join("stream");
+    let _ = xbcloud(store, "get", "name", &[]).stdout_file(&stream).run().expect(0);
+    unpack(&stream, &scratch.dir("files"));
+    let info = fs::read_to_string(scratch.join("files/xtrabackup_info")).unwrap();
+    assert!(info.contains("tool_name = mariadb-backup"), "{info}");
+}
+
+/// What the producer says is passed on to stderr and never gets into the data.
+#[test]
+fn backup_writes_nothing_to_stdout() {
+    let store = Store::folder();
+    let stream = live().scratch.join("stream");
+    let ran = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+        .args(["backup", "--chunk-size=64M"])
+        .arg(store.url("name"))
+        .args(["--", "/bin/sh", "-c", "echo talk >&2; exec cat \"$0\""])
+        .arg(&stream)
+        .run()
+        .expect(0);
+    assert_eq!(ran.stdout_text(), "");
+    assert!(ran.stderr_text().contains("talk"));
+    assert_eq!(get_digest(&store, "name").0, fs::metadata(&stream).unwrap().len());
+}

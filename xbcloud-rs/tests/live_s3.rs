@@ -1,0 +1,174 @@
+//! A real S3 server, and one behind a proxy that fails as told.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
+
+mod live_support;
+
+use live_support::*;
+use xb_testkit::command::Cmd;
+use xb_testkit::daemon::Scratch;
+use xb_testkit::fault::{Action, Proxy, Rule};
+use xb_testkit::files::tree;
+use xb_testkit::s3::{Bucket, SECRET_KEY, bucket, options_for};
+use xb_testkit::store::Store;
+use xb_testkit::stream::small_backup;
+
+const MIB: usize = 1 << 20;
+
+/// Objects below and above what goes up in one piece come back as they went.
+#[test]
+fn packed_put_and_get() {
+    let store = Store::bucket();
+    let stream = small_backup(1, 40 * MIB);
+    for (name, size, memory) in
+        [("small", 1, "64M"), ("ten", 10, "512M"), ("beyond-memory", 32, "32M")]
+    {
+        let options = [&*format!("--chunk-size={size}M"), &format!("--memory={memory}")];
+        put_bytes(&store, name, &options, &stream);
+        let objects = assert_equal_objects(&store, name, size << 20);
+        assert!(objects > 1);
+        assert!(get_bytes(&store, name) == stream, "{name}");
+    }
+}
+
+#[test]
+fn classic_put_get_and_restore() {
+    let store = Store::bucket();
+    let stream = small_backup(2, 24 * MIB);
+    let scratch = Scratch::new();
+    let file = scratch.join("stream");
+    std::fs::write(&file, &stream).unwrap();
+    unpack(&file, &scratch.dir("reference"));
+    for (name, options) in [
+        ("stock", &["--layout=classic", "--md5"][..]),
+        ("recut", &["--layout=classic", "--chunk-size=8M"]),
+    ] {
+        put_bytes(&store, name, options, &stream);
+        let dir = scratch.dir(name);
+        let _ = xbcloud(&store, "restore", name, &[]).arg("--target-dir").arg(&dir).run().expect(0);
+        assert_eq!(tree(&dir), tree(&scratch.join("reference")), "{name}");
+    }
+    let objects = data_objects(&store, "stock");
+    let sums = String::from_utf8(store.get("stock.md5").expect("stock.md5")).unwrap();
+    assert_eq!(sums.lines().count(), objects.len());
+    assert!(data_objects(&store, "recut").len() < objects.len());
+}
+
+/// `delete` takes the manifest and every object, and nothing of a neighbour
+/// whose name begins alike.
+#[test]
+fn delete_takes_this_backup_only() {
+    let store = Store::bucket();
+    let stream = small_backup(3, 4 * MIB);
+    for (name, layout) in [("a", "packed"), ("ab", "packed"), ("b", "classic"), ("bc", "classic")] {
+        let options = [&*format!("--layout={layout}"), "--chunk-size=1M"];
+        put_bytes(&store, name, &options, &stream);
+    }
+    for (name, neighbour) in [("a", "ab"), ("b", "bc")] {
+        let _ = xbcloud(&store, "delete", name, &[]).run().expect(0);
+        assert_eq!(store.list(&format!("{name}/")), []);
+        assert_not_a_backup(&store, name);
+        assert!(is_listed(&store, neighbour));
+        assert!(!get_bytes(&store, neighbour).is_empty());
+        let _ = xbcloud(&store, "delete", name, &[]).run().expect(1);
+    }
+}
+
+/// The program in front of a proxy.
+fn through(proxy: &Proxy, bucket: &Bucket, command: &str, options: &[&str]) -> Cmd {
+    Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+        .arg(command)
+        .arg("--quiet")
+        .args(options_for(&proxy.endpoint()))
+        .args(options)
+        .arg(bucket.url("backups/nightly/name"))
+}
+
+/// Puts through trouble that passes: the backup is as good as any.
+fn put_through(rules: Vec<Rule>) -> Proxy {
+    let Store::Bucket(bucket) = Store::bucket() else { unreachable!() };
+    let proxy = Proxy::start(bucket.address(), rules);
+    let stream = small_backup(4, 5 * MIB);
+    let put = through(&proxy, &bucket, "put", &["--chunk-size=1M"]).stdin_bytes(stream.clone());
+    let _ = put.run().expect(0);
+    let acted = proxy.seen().iter().filter(|seen| seen.action.is_some()).count();
+    assert!(acted > 0, "the fault never came");
+    proxy.set_rules(Vec::new());
+    let got = through(&proxy, &bucket, "get", &[]).run().expect(0);
+    assert!(got.stdout == stream);
+    proxy
+}
+
+const DATA: &str = "/00000000";
+const MANIFEST: &str = "/.xb-catalog/name";
+
+#[test]
+fn slow_down_is_waited_out() {
+    let busy = Action::Answer { status: 503, retry_after: Some(1) };
+    put_through(vec![
+        Rule::new("PUT", &format!("{DATA}1"), busy).times(2),
+        Rule::new("PUT", &format!("{DATA}3"), Action::answer(500)).times(1),
+        Rule::new("PUT", MANIFEST, Action::answer(503)).times(1),
+    ]);
+}
+
+#[test]
+fn broken_requests_and_lost_answers_are_repeated() {
+    put_through(vec![
+        Rule::new("PUT", &format!("{DATA}0"), Action::CutRequest(300_000)).times(1),
+        Rule::new("PUT", &format!("{DATA}2"), Action::LoseAnswer).times(1),
+    ]);
+}
+
+/// The manifest was written, but nobody said so: the run reads back that it won.
+#[test]
+fn a_lost_answer_to_the_manifest_is_cleared_up() {
+    let proxy = put_through(vec![Rule::new("PUT", MANIFEST, Action::LoseAnswer).times(1)]);
+    assert!(proxy.count("GET", MANIFEST) + proxy.count("HEAD", MANIFEST) > 0);
+}
+
+#[test]
+fn a_cut_download_is_taken_up_again() {
+    let store = Store::bucket();
+    let stream = small_backup(5, 5 * MIB);
+    put_bytes(&store, "name", &["--chunk-size=1M"], &stream);
+    let Store::Bucket(bucket) = &store else { unreachable!() };
+    let rules = vec![
+        Rule::new("GET", &format!("{DATA}1"), Action::CutAnswer(5000)).times(1),
+        Rule::new("GET", &format!("{DATA}3"), Action::answer(503)).times(1),
+    ];
+    let proxy = Proxy::start(bucket.address(), rules);
+    let got = through(&proxy, bucket, "get", &[]).run().expect(0);
+    assert!(got.stdout == stream);
+    assert_eq!(proxy.seen().iter().filter(|seen| seen.action.is_some()).count(), 2);
+}
+
+/// A refusal is final: no backup, and the first cause is told, not its echoes.
+#[test]
+fn a_refused_object_fails_the_run() {
+    let Store::Bucket(bucket) = Store::bucket() else { unreachable!() };
+    let rule = Rule::new("PUT", &format!("{DATA}2"), Action::answer(403));
+    let proxy = Proxy::start(bucket.address(), vec![rule]);
+    let put = through(&proxy, &bucket, "put", &["--chunk-size=1M"]);
+    let ran = put.stdin_bytes(small_backup(6, 8 * MIB)).run().expect(1);
+    let said = ran.stderr_text();
+    assert!(said.contains("000000002") && said.contains("AccessDenied"), "{ran:?}");
+    assert_eq!(proxy.count("PUT", MANIFEST), 0, "a manifest was written");
+}
+
+#[test]
+fn wrong_keys_are_refused_without_telling_them() {
+    let bucket = bucket();
+    let wrong = "another-secret-4711";
+    let mut options = options_for(&bucket.endpoint());
+    options.retain(|option| !option.contains(SECRET_KEY));
+    let ran = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+        .arg("put")
+        .args(options)
+        .env("AWS_SECRET_ACCESS_KEY", wrong)
+        .arg(bucket.url("backups/name"))
+        .stdin_bytes(small_backup(7, MIB))
+        .run()
+        .expect(1);
+    assert!(ran.stderr_text().contains("SignatureDoesNotMatch"), "{ran:?}");
+    assert!(!ran.stderr_text().contains(wrong));
+}

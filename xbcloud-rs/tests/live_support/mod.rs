@@ -1,0 +1,123 @@
+//! What the live tests share: the program under test in front of a store.
+#![allow(dead_code, reason = "each test program uses its own part")]
+
+use std::path::Path;
+
+use xb_testkit::command::{Cmd, Ran};
+use xb_testkit::files::{Digester, tree};
+use xb_testkit::store::Store;
+use xb_testkit::stream::scan;
+
+/// Where the manifests are, below ROOT.
+pub const CATALOG: &str = ".xb-catalog";
+
+/// `xbcloud-rs COMMAND OPTIONS URL`, all but quiet.
+pub fn xbcloud(store: &Store, command: &str, name: &str, options: &[&str]) -> Cmd {
+    Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+        .arg(command)
+        .arg("--quiet")
+        .args(store.options())
+        .args(options)
+        .arg(store.url(name))
+}
+
+/// Stores a stream from a file.
+#[track_caller]
+pub fn put_file(store: &Store, name: &str, options: &[&str], stream: &Path) -> Ran {
+    xbcloud(store, "put", name, options).stdin_file(stream).run().expect(0)
+}
+
+/// Stores a stream from memory.
+#[track_caller]
+pub fn put_bytes(store: &Store, name: &str, options: &[&str], stream: &[u8]) -> Ran {
+    xbcloud(store, "put", name, options).stdin_bytes(stream).run().expect(0)
+}
+
+/// The length and SHA-256 of what `get` gives.
+#[track_caller]
+pub fn get_digest(store: &Store, name: &str) -> (u64, String) {
+    let digest = Digester::default();
+    let _ = xbcloud(store, "get", name, &[]).stdout_into(digest.clone()).run().expect(0);
+    digest.result()
+}
+
+/// What `get` gives.
+#[track_caller]
+pub fn get_bytes(store: &Store, name: &str) -> Vec<u8> {
+    xbcloud(store, "get", name, &[]).run().expect(0).stdout
+}
+
+/// Whether the catalogue has a manifest of this name.
+pub fn has_manifest(store: &Store, name: &str) -> bool {
+    store.get(&format!("{CATALOG}/{name}")).is_some()
+}
+
+/// The data objects of a packed backup, run by run: number and size.
+pub fn packed_objects(store: &Store, name: &str) -> Vec<(String, u64, u64)> {
+    let object = |(key, size): (String, u64)| {
+        let mut parts = key.split('/');
+        let (_, run, last) = (parts.next()?, parts.next()?, parts.next()?);
+        let digits = last.len() == 9 && last.bytes().all(|b| b.is_ascii_digit());
+        let number = last.parse().ok().filter(|_| digits)?;
+        Some((run.to_owned(), number, size))
+    };
+    store.list(&format!("{name}/")).into_iter().filter_map(object).collect()
+}
+
+/// Data objects of any layout: all that is below the name but claims.
+pub fn data_objects(store: &Store, name: &str) -> Vec<(String, u64)> {
+    let mut objects = store.list(&format!("{name}/"));
+    objects.retain(|(key, _)| !key.ends_with("/claim"));
+    objects
+}
+
+/// The objects of the only run are numbered from 0 and all of exactly `size`
+/// bytes but the last. Returns how many there are.
+#[track_caller]
+pub fn assert_equal_objects(store: &Store, name: &str, size: u64) -> usize {
+    let objects = packed_objects(store, name);
+    assert!(!objects.is_empty(), "no data objects: {:?}", store.list(""));
+    for (n, (run, number, len)) in objects.iter().enumerate() {
+        assert_eq!((run, *number), (&objects[0].0, n as u64), "{objects:?}");
+        let last = n + 1 == objects.len();
+        let right = if last { (1..=size).contains(len) } else { *len == size };
+        assert!(right, "object {n} of {} has {len} bytes, not {size}", objects.len());
+    }
+    objects.len()
+}
+
+/// `list` shows this backup as a whole one.
+#[track_caller]
+pub fn is_listed(store: &Store, name: &str) -> bool {
+    let listing = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+        .args(["list", "--quiet"])
+        .args(store.options())
+        .arg(store.root_url())
+        .run()
+        .expect(0)
+        .stdout_text();
+    let mut lines = listing.lines().filter(|line| line.split_whitespace().any(|w| w == name));
+    lines.any(|line| !["incomplete", "unproven", "running"].iter().any(|w| line.contains(w)))
+}
+
+/// The store has nothing under this name that could be taken for a backup.
+#[track_caller]
+pub fn assert_not_a_backup(store: &Store, name: &str) {
+    assert!(!has_manifest(store, name), "there is a manifest of {name}");
+    assert!(!is_listed(store, name), "{name} is listed as a backup");
+    let got = xbcloud(store, "get", name, &[]).run().expect(1);
+    assert!(!got.stderr.is_empty(), "get fails without a word");
+}
+
+/// A stock-made folder of what is in a stream.
+pub fn unpack(stream: &Path, into: &Path) {
+    let _ = Cmd::new(xb_testkit::tools::find("mbstream"))
+        .args(["-x", "-C"])
+        .arg(into)
+        .stdin_file(stream)
+        .run()
+        .expect(0);
+    // mbstream exits 0 on many an error: what it left must be what is in the stream.
+    let ended = scan(&std::fs::read(stream).unwrap()).iter().filter(|c| c.kind == 'E').count();
+    assert_eq!(tree(into).len(), ended, "mbstream left files out");
+}

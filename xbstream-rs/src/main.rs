@@ -1,0 +1,2 @@
+//! xbstream-rs
+fn main() {}
