@@ -5,10 +5,10 @@ use std::os::fd::AsFd;
 
 use xb_backup::{GetRequest, Layout, Output, Producer, PutRequest, Stop, stopper};
 use xb_cli::{Failure, Level, Log, LogOptions, OrFail as _, Program, Progress, ProgressOptions, Signals, Snapshot};
-use xb_pipeline::{EndRule, LastFile, Observer, Wait};
+use xb_pipeline::{Durability, EndRule, LastFile, Observer, Wait};
 use xb_reader::Dialect;
 
-use crate::args::{BackupArgs, Command, DeleteArgs, DialectArg, GetArgs, LayoutArg, Line, ListArgs, PutArgs, PutOptions, RestoreArgs, RunOptions};
+use crate::args::{BackupArgs, Command, DeleteArgs, DialectArg, GetArgs, LayoutArg, Line, ListArgs, PutArgs, PutOptions, RestoreArgs, RunOptions, Sync};
 use crate::limits::{default_memory, default_threads};
 use crate::place::{backup_place, root_place};
 use crate::report;
@@ -83,8 +83,19 @@ impl Context {
         Ok(())
     }
 
-    fn restore(&self, _args: &RestoreArgs) -> Result<(), Failure> {
-        Err(Failure::new("restore is not there yet"))
+    fn restore(&self, args: &RestoreArgs) -> Result<(), Failure> {
+        let (root, name) = backup_place(&args.name, &args.store, &args.run, false)?;
+        let request = get_request(name, Vec::new(), &args.run);
+        let durability = match args.sync {
+            Sync::File => Durability::File,
+            Sync::End => Durability::End,
+            Sync::None => Durability::None,
+        };
+        let (report, end) = self.with_progress("restore", &args.run, None, |observer, mut stop| async move {
+            xb_backup::restore(&root, &request, &args.target_dir, durability, &observer, &mut stop).await
+        })?;
+        report::get_done(&self.log, &format!("{} files in {}", report.files, args.target_dir.display()), &report.get, &end);
+        Ok(())
     }
 
     fn list(&self, args: &ListArgs) -> Result<(), Failure> {

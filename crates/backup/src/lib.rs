@@ -12,6 +12,7 @@ mod md5;
 mod names;
 mod producer;
 mod put;
+mod restore;
 mod root;
 mod stop;
 
@@ -24,5 +25,6 @@ pub use manifest::{End, FORMAT, Layout, Manifest, ManifestError, PackedFacts};
 pub use names::{BackupName, CATALOG, NameError, RunId, manifest_key, run_folder};
 pub use producer::Producer;
 pub use put::{PutReport, PutRequest, backup, plan, put};
+pub use restore::{RestoreReport, restore};
 pub use root::Root;
 pub use stop::{Stop, Stopper, stopper};

@@ -192,7 +192,9 @@ impl FrameError {
             | Self::Reserved { place }
             | Self::Truncated { place }
             | Self::BadRecord { place, .. } => Some(*place),
-            Self::NotNative { .. } | Self::Version { .. } => Some(Place::new(Part::StreamHeader, 0)),
+            Self::NotNative { .. } | Self::Version { .. } => {
+                Some(Place::new(Part::StreamHeader, 0))
+            }
             _ => None,
         }
     }

@@ -267,8 +267,8 @@ fn an_overdue_index_frame_is_an_error() {
     assert_eq!(index::parse(&frame[32..]).unwrap().count() as u64, file);
 
     // The same for frames: alternate sources, so that each is a run of its own.
-    let mut frames = 0_u16;
-    while let Ok(_header) = writer.data_frame(frames % 2, Codec::None, 1, 1, 0) {
+    let mut frames = 0_u32;
+    while let Ok(_header) = writer.data_frame((frames % 2) as u16, Codec::None, 1, 1, 0) {
         frames += 1;
     }
     assert!(frames > 10_000);

@@ -13,6 +13,8 @@
 //! its first error is the first in the stream.
 
 mod settle;
+#[cfg(test)]
+mod tests;
 mod work;
 
 use std::collections::HashMap;

@@ -1,7 +1,9 @@
 //! Joins the crates below into one back-pressured pipeline. Knows no store and no command line.
 
 mod budget;
+mod create;
 mod cut;
+mod extract;
 mod get;
 mod observe;
 mod pack;
@@ -15,7 +17,9 @@ pub mod sums;
 mod whole;
 
 pub use budget::{Budget, Permit};
+pub use create::{CreateError, CreateNote, CreateOptions, CreateReport, create};
 pub use cut::{ChunkCutter, Cut, CutError};
+pub use extract::{Durability, ExtractCause, ExtractError, ExtractOptions, ExtractReport, Extractor, Stopped, Truncated, extract_from};
 pub use get::{GetError, unpack};
 pub use observe::{Observer, Snapshot, Wait};
 pub use pack::{Packed, Packer, Part, PartSink, RootDigest, object_key};

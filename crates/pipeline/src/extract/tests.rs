@@ -1,0 +1,411 @@
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use proptest::prelude::*;
+use tempfile::TempDir;
+use xb_reader::{ChunkWriter, FLAG_REWRITE, MapEntry};
+
+use super::*;
+
+type Writer = ChunkWriter<Vec<u8>>;
+
+fn stream(write: impl FnOnce(&mut Writer) -> io::Result<()>) -> Vec<u8> {
+    let mut writer = ChunkWriter::new(Vec::new());
+    write(&mut writer).unwrap();
+    writer.finish().unwrap()
+}
+
+/// Bytes that differ from place to place.
+fn content(seed: usize, len: usize) -> Vec<u8> {
+    (0..len).map(|n| ((n ^ seed).wrapping_mul(0x9e37_79b9) >> 16) as u8).collect()
+}
+
+fn options(threads: usize) -> ExtractOptions {
+    ExtractOptions { threads, durability: Durability::None, ..ExtractOptions::default() }
+}
+
+/// Extracts, fed `step` bytes at a time.
+fn run(dir: &Path, bytes: &[u8], step: usize, options: ExtractOptions) -> Result<ExtractReport, ExtractError> {
+    let mut extractor = Extractor::new(TargetDir::open(dir).unwrap(), options)?;
+    for piece in bytes.chunks(step) {
+        if extractor.feed(Bytes::copy_from_slice(piece)).is_err() {
+            break;
+        }
+    }
+    extractor.finish()
+}
+
+/// All files, unfinished ones included.
+fn tree(dir: &Path) -> BTreeMap<String, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    let mut dirs = vec![dir.to_path_buf()];
+    while let Some(next) = dirs.pop() {
+        for entry in fs::read_dir(next).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                dirs.push(path);
+            } else {
+                let name = path.strip_prefix(dir).unwrap().to_str().unwrap().to_owned();
+                found.insert(name, fs::read(&path).unwrap());
+            }
+        }
+    }
+    found
+}
+
+fn names(dir: &TempDir) -> Vec<String> {
+    tree(dir.path()).into_keys().collect()
+}
+
+/// Two files of several MiB mixed, one with holes, and many small ones between them.
+fn mixed() -> (Vec<u8>, BTreeMap<String, Vec<u8>>) {
+    let mut files = BTreeMap::new();
+    let big = content(1, 5_000_001);
+    let dense = content(2, 3_000_000);
+    let map = [
+        MapEntry { skip: 4096, len: 1_500_000 },
+        MapEntry { skip: 70_000, len: 1_499_999 },
+        MapEntry { skip: 1, len: 1 },
+        MapEntry { skip: 12_345, len: 0 },
+    ];
+    let bytes = stream(|w| {
+        for n in 0..5 {
+            let at = n * 1_000_000;
+            w.payload("db/big.ibd", at as u64, &big[at..at + 1_000_000])?;
+            for m in 0..20 {
+                let name = format!("small/{n}-{m}");
+                let bytes = content(n * 20 + m, m * 50);
+                if !bytes.is_empty() {
+                    w.payload(&name, 0, &bytes)?;
+                }
+                w.end(&name)?;
+                files.insert(name, bytes);
+            }
+            if n == 2 {
+                w.sparse("db/holes.ibd", 0, &map, &dense)?;
+            }
+        }
+        w.payload("db/big.ibd", 5_000_000, &big[5_000_000..])?;
+        w.end("db/big.ibd")?;
+        w.payload("db/holes.ibd", 4096 + 70_000 + 1 + 12_345 + 3_000_000, b"tail")?;
+        w.end("db/holes.ibd")
+    });
+    let mut holes = vec![0; 4096];
+    holes.extend_from_slice(&dense[..1_500_000]);
+    holes.resize(holes.len() + 70_000, 0);
+    holes.extend_from_slice(&dense[1_500_000..2_999_999]);
+    holes.push(0);
+    holes.extend_from_slice(&dense[2_999_999..]);
+    holes.resize(holes.len() + 12_345, 0);
+    holes.extend_from_slice(b"tail");
+    files.insert("db/big.ibd".to_owned(), big);
+    files.insert("db/holes.ibd".to_owned(), holes);
+    (bytes, files)
+}
+
+#[test]
+fn files_come_out_whole_with_any_number_of_threads() {
+    let (bytes, files) = mixed();
+    for (threads, step) in [(1, 1 << 20), (2, 1 << 20), (4, 65_536), (3, 999_983), (2, usize::MAX)] {
+        let dir = tempfile::tempdir().unwrap();
+        let observer = Observer::default();
+        let options = ExtractOptions { observer: observer.clone(), ..options(threads) };
+        let report = run(dir.path(), &bytes, step, options).unwrap();
+        assert!(tree(dir.path()) == files, "{threads} threads, steps of {step}");
+        assert_eq!((report.files, report.bytes), (files.len() as u64, bytes.len() as u64));
+        assert!(report.truncated.is_none());
+        let seen = observer.snapshot();
+        assert_eq!((seen.files, seen.bytes), (report.files, report.bytes));
+    }
+}
+
+#[test]
+fn a_reader_is_read_to_its_end() {
+    let (bytes, files) = mixed();
+    for durability in [Durability::File, Durability::End] {
+        let dir = tempfile::tempdir().unwrap();
+        let target = TargetDir::open(dir.path()).unwrap();
+        let options = ExtractOptions { durability, ..options(2) };
+        extract_from(&bytes[..], target, options).unwrap();
+        assert!(tree(dir.path()) == files);
+    }
+}
+
+#[test]
+fn names_are_told_when_a_file_begins() {
+    let bytes = stream(|w| {
+        w.payload("a", 0, b"1")?;
+        w.end("empty")?;
+        w.payload("a", 1, b"2")?;
+        w.end("a")
+    });
+    let dir = tempfile::tempdir().unwrap();
+    let told = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let names = Arc::clone(&told);
+    let mut extractor = Extractor::new(TargetDir::open(dir.path()).unwrap(), options(1))
+        .unwrap()
+        .on_file(move |path| names.lock().unwrap().push(path.to_string()));
+    extractor.feed(bytes.into()).unwrap();
+    extractor.finish().unwrap();
+    assert_eq!(*told.lock().unwrap(), ["a", "empty"]);
+}
+
+#[test]
+fn the_first_error_in_the_stream_counts_and_whole_files_stay() {
+    let big = content(3, 3 << 20);
+    let good = stream(|w| {
+        w.payload("whole", 0, b"abc")?;
+        w.end("whole")?;
+        w.payload("half", 0, &big)
+    });
+    let mut bytes = good.clone();
+    // A wrong byte of payload, and behind it a chunk that does not fit and one that is none.
+    bytes[1 << 20] ^= 1;
+    bytes.extend(stream(|w| {
+        w.payload("late", 0, &big)?;
+        w.end("late")?;
+        w.payload("half", 1, b"gap")
+    }));
+    bytes.extend_from_slice(b"not a chunk at all");
+    for (threads, step) in [(1, 4096), (2, 1 << 20), (4, usize::MAX)] {
+        let dir = tempfile::tempdir().unwrap();
+        let error = run(dir.path(), &bytes, step, options(threads)).unwrap_err();
+        assert!(
+            matches!(error.cause, ExtractCause::Decode(DecodeError::Checksum { .. })),
+            "{threads} threads, steps of {step}: {error}"
+        );
+        assert_eq!(error.report.files, 1);
+        assert_eq!(names(&dir), ["whole"]);
+        assert!(!dir.path().join(".xb-partial").exists());
+    }
+}
+
+#[test]
+fn errors_tell_file_and_offsets() {
+    let table: [(Vec<u8>, &str); 4] = [
+        (stream(|w| w.payload("a", 0, b"abc")), "the stream was cut: 1 file has no end: a (at 3)"),
+        (
+            stream(|w| {
+                w.payload("a", 0, b"abc")?;
+                w.payload("a", 4, b"abc")
+            }),
+            "a: chunk at stream offset 38 is for file offset 4, expected 3",
+        ),
+        (
+            stream(|w| {
+                w.end("fine")?;
+                w.end("there/f")
+            }),
+            "there/f: there is not a directory (stream offset 18)",
+        ),
+        (stream(|w| w.end(".xb-partial/f")), "names that begin with .xb-partial are reserved"),
+    ];
+    for (bytes, want) in table {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("there"), "").unwrap();
+        let error = run(dir.path(), &bytes, 1 << 20, options(2)).unwrap_err().to_string();
+        assert!(error.contains(want), "{error}");
+    }
+}
+
+#[test]
+fn nothing_that_was_there_is_touched() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("old"), "old").unwrap();
+    for bytes in [
+        stream(|w| {
+            w.payload("old", 0, b"new")?;
+            w.end("old")
+        }),
+        stream(|w| {
+            w.end("mine")?;
+            w.rename("mine", "old")
+        }),
+        stream(|w| {
+            w.payload("mine2", 0, b"new")?;
+            w.rename("mine2", "old")?;
+            w.end("old")
+        }),
+        stream(|w| w.remove("old")),
+    ] {
+        let error = run(dir.path(), &bytes, 7, options(2)).unwrap_err();
+        let exists = matches!(
+            error.cause,
+            ExtractCause::Target { source: TargetError::Exists { .. }, .. }
+        );
+        assert!(exists, "{error}");
+    }
+    // Even when a chunk says that it may replace the file.
+    let mut bytes = stream(|w| w.payload("old", 0, b"new"));
+    bytes[8] = FLAG_REWRITE;
+    bytes.extend(stream(|w| w.end("old")));
+    run(dir.path(), &bytes, 1 << 20, options(1)).unwrap_err();
+    assert_eq!(fs::read(dir.path().join("old")).unwrap(), b"old");
+}
+
+#[test]
+fn names_change_in_the_order_of_the_stream() {
+    let put = |w: &mut Writer, name: &str, bytes: &[u8]| {
+        w.payload(name, 0, bytes)?;
+        w.end(name)
+    };
+    let mut bytes = stream(|w| {
+        put(w, "a", b"first a")?;
+        put(w, "b", b"first b")?;
+        // A swap, and then the free name once more.
+        w.rename("a", "tmp")?;
+        w.rename("b", "a")?;
+        w.rename("tmp", "b")?;
+        w.rename("b", "c/d")?;
+        put(w, "b", b"second b")?;
+        // Removed and made anew; removed while open; renamed while open.
+        w.remove("a")?;
+        put(w, "a", b"second a")?;
+        w.payload("gone", 0, b"x")?;
+        w.remove("gone")?;
+        w.remove("never was")?;
+        w.payload("e", 0, b"ee")?;
+        w.rename("e", "f")?;
+        w.payload("f", 2, b"ff")?;
+        w.end("f")?;
+        put(w, "twice", b"the first and longer one")
+    });
+    let rewrite = bytes.len();
+    bytes.extend(stream(|w| put(w, "twice", b"second")));
+    bytes[rewrite + 8] = FLAG_REWRITE;
+    for (threads, step) in [(1, 1), (2, 1 << 20), (4, 61)] {
+        let dir = tempfile::tempdir().unwrap();
+        let report = run(dir.path(), &bytes, step, options(threads)).unwrap();
+        let want = [
+            ("a", &b"second a"[..]),
+            ("b", b"second b"),
+            ("c/d", b"first a"),
+            ("f", b"eeff"),
+            ("twice", b"second"),
+        ];
+        assert_eq!(tree(dir.path()), want.map(|(name, bytes)| (name.to_owned(), bytes.to_vec())).into());
+        assert_eq!(report.files, 5);
+    }
+}
+
+#[test]
+fn pieces_that_overlap_keep_their_order() {
+    let first = content(4, 3 << 20);
+    let second = content(5, 2 << 20);
+    let bytes = stream(|w| {
+        w.payload("f", 0, &first)?;
+        for n in 0..8_u64 {
+            w.seek("f", n << 18)?;
+            w.payload("f", n << 18, &second)?;
+        }
+        w.end("f")
+    });
+    let mut want = first;
+    for n in 0..8 {
+        want[n << 18..(n << 18) + (2 << 20)].copy_from_slice(&second);
+    }
+    want.truncate((7 << 18) + (2 << 20));
+    for threads in [1, 4] {
+        let dir = tempfile::tempdir().unwrap();
+        run(dir.path(), &bytes, 1 << 20, options(threads)).unwrap();
+        assert!(tree(dir.path())["f"] == want);
+    }
+}
+
+#[test]
+fn a_cut_stream_is_salvaged_only_where_that_is_allowed() {
+    let bytes = stream(|w| {
+        w.payload("whole", 0, b"abc")?;
+        w.end("whole")?;
+        w.payload("b", 0, b"12345")?;
+        w.payload("a", 0, b"123")
+    });
+    for cut in [bytes.len(), bytes.len() - 1, bytes.len() - 38] {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(run(dir.path(), &bytes[..cut], 1 << 20, options(2)).unwrap_err().cause.is_cut());
+        assert_eq!(names(&dir), ["whole"]);
+        let dir = tempfile::tempdir().unwrap();
+        let options = ExtractOptions { allow_truncated: true, ..options(2) };
+        let report = run(dir.path(), &bytes[..cut], 1 << 20, options).unwrap();
+        assert_eq!((report.files, names(&dir)), (1, vec!["whole".to_owned()]));
+        let dropped: Vec<_> =
+            report.truncated.unwrap().dropped.into_iter().map(|(path, at)| (path.to_string(), at)).collect();
+        let both = [("a".to_owned(), 3), ("b".to_owned(), 5)];
+        assert_eq!(dropped, if cut == bytes.len() - 38 { &both[1..] } else { &both[..] });
+    }
+    // What is no cut is never forgiven.
+    let mut wrong = bytes.clone();
+    wrong[37] ^= 1;
+    for bytes in [&wrong[..], b""] {
+        let dir = tempfile::tempdir().unwrap();
+        let options = ExtractOptions { allow_truncated: true, ..options(1) };
+        run(dir.path(), bytes, 1 << 20, options).unwrap_err();
+        assert_eq!(names(&dir), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn what_is_given_up_leaves_whole_files_only() {
+    let (bytes, files) = mixed();
+    let dir = tempfile::tempdir().unwrap();
+    let mut extractor = Extractor::new(TargetDir::open(dir.path()).unwrap(), options(2)).unwrap();
+    extractor.feed(Bytes::copy_from_slice(&bytes[..bytes.len() / 2])).unwrap();
+    drop(extractor);
+    for (name, bytes) in tree(dir.path()) {
+        assert!(files[&name] == bytes, "{name}");
+    }
+    assert!(!dir.path().join(".xb-partial").exists());
+}
+
+#[test]
+fn input_that_fails_is_an_error_with_its_place() {
+    struct Broken(usize);
+    impl Read for Broken {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            let bytes = stream(|w| w.end("whole"));
+            if self.0 == bytes.len() {
+                return Err(io::Error::other("cable pulled"));
+            }
+            buffer[0] = bytes[self.0];
+            self.0 += 1;
+            Ok(1)
+        }
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let target = TargetDir::open(dir.path()).unwrap();
+    let error = extract_from(Broken(0), target, options(1)).unwrap_err();
+    assert_eq!(error.to_string(), "cannot read at stream offset 19: cable pulled");
+    assert_eq!((error.report.files, names(&dir)), (1, vec!["whole".to_owned()]));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 64, ..ProptestConfig::default() })]
+
+    /// Whatever is damaged: no panic, no hang, and what has a name is what was in the stream.
+    #[test]
+    fn damage_is_contained(at in any::<prop::sample::Index>(), bit in 0..8, threads in 1_usize..4, step in 1_usize..200) {
+        let mut files: BTreeMap<String, Vec<u8>> = BTreeMap::new();
+        let mut bytes = stream(|w| {
+            for n in 0..4_usize {
+                let bytes = content(n, 100 * n);
+                w.payload(format!("d/f{n}"), 0, &bytes[..50 * n])?;
+                w.end(format!("e{n}"))?;
+                w.payload(format!("d/f{n}"), 50 * n as u64, &bytes[50 * n..])?;
+                w.end(format!("d/f{n}"))?;
+                files.insert(format!("d/f{n}"), bytes);
+            }
+            Ok(())
+        });
+        let at = at.index(bytes.len());
+        bytes[at] ^= 1 << bit;
+        let dir = tempfile::tempdir().unwrap();
+        let _ = run(dir.path(), &bytes, step, options(threads));
+        for (name, bytes) in tree(dir.path()) {
+            // Names are not covered by any checksum, contents are.
+            let empty = bytes.is_empty();
+            prop_assert!(empty || files.values().any(|known| *known == bytes), "{}", name);
+        }
+        prop_assert!(!dir.path().join(".xb-partial").exists());
+    }
+}
