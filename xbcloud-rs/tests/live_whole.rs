@@ -54,6 +54,7 @@ fn cut_anywhere(store: &Store, options: &[&str]) {
         assert!(!run.stderr.is_empty(), "cut at {cut}: failed without a word");
         assert!(!has_manifest(store, "name"), "cut at {cut}: there is a manifest");
         assert!(!is_listed(store, "name"), "cut at {cut}: listed");
+        assert_no_orphans(store, "name");
     }
     assert_not_a_backup(store, "name");
     put_bytes(store, "name", options, stream);
@@ -197,6 +198,7 @@ fn race(store: &Store) {
     let winner = codes.iter().position(|code| *code == 0).unwrap();
     assert!(is_listed(store, "name"));
     assert!(get_bytes(store, "name") == streams[winner], "not the winner's data");
+    assert_no_orphans(store, "name");
 
     // One more is refused, and changes nothing.
     let late = xbcloud(store, "put", "name", &[]).stdin_bytes(small_backup(99, 1 << 20)).run();

@@ -1,2 +1,35 @@
-//! xbstream-rs
-fn main() {}
+//! `xbstream-rs`: makes, lists and extracts the streams of MySQL and MariaDB backups.
+
+mod args;
+mod create;
+mod extract;
+mod hints;
+mod input;
+mod list;
+
+use std::process::ExitCode;
+
+use xb_cli::{Failure, Level, LogOptions, Personality, Program};
+
+use crate::args::{Line, Mode};
+
+fn main() -> ExitCode {
+    xb_cli::run("xbstream-rs", run)
+}
+
+fn run(program: &Program) -> Result<(), Failure> {
+    // Stock mbstream has no option files.
+    let groups: &[&str] =
+        if program.personality() == Personality::Mbstream { &[] } else { &["xbstream"] };
+    let line: Line = program.parse(groups)?;
+    let level = if line.verbose { Level::Verbose } else { Level::Normal };
+    // In the mode -t, `--json` is about the list on standard output, too.
+    let log = program.start_log(LogOptions { level, json: line.json, no_stamps: true });
+    let stock = program.personality().is_stock();
+    let mode = line.check(stock, &log)?;
+    match mode {
+        Mode::Create => create::run(&line, &log),
+        Mode::Extract => extract::run(&line, stock, &log),
+        Mode::List => list::run(&line, &log),
+    }
+}

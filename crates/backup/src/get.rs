@@ -56,7 +56,7 @@ pub struct GetReport {
 }
 
 /// Where a backup's data objects are, in the order of the stream.
-enum Objects {
+pub(crate) enum Objects {
     Packed(Manifest, PackedFacts, RunId),
     Classic(Option<Manifest>, ClassicFiles),
 }
@@ -72,8 +72,20 @@ pub async fn get<S: StreamSink>(
     observer: &Observer,
     stop: &mut Stop,
 ) -> Result<(GetReport, S), BackupError> {
-    let plan = GetPlan::new(request.memory, request.threads, request.parallel)?;
     let objects = find(root, request).await?;
+    transfer(root, request, objects, sink, observer, stop).await
+}
+
+/// Fetches what [`find`] has found.
+pub(crate) async fn transfer<S: StreamSink>(
+    root: &Root,
+    request: &GetRequest,
+    objects: Objects,
+    sink: S,
+    observer: &Observer,
+    stop: &mut Stop,
+) -> Result<(GetReport, S), BackupError> {
+    let plan = GetPlan::new(request.memory, request.threads, request.parallel)?;
     let transfer = async {
         match &objects {
             Objects::Packed(manifest, packed, run) => get_packed(root, request, manifest, packed, *run, &plan, observer, sink).await,
@@ -93,7 +105,18 @@ pub async fn get<S: StreamSink>(
     Ok((report, sink))
 }
 
-async fn find(root: &Root, request: &GetRequest) -> Result<Objects, BackupError> {
+impl Objects {
+    /// Bytes of the stream, where the manifest says.
+    pub(crate) fn stream_bytes(&self) -> Option<u64> {
+        match self {
+            Self::Packed(manifest, ..) | Self::Classic(Some(manifest), _) => Some(manifest.stream_bytes),
+            Self::Classic(None, _) => None,
+        }
+    }
+}
+
+/// Finds out what a backup consists of. Reads no data object yet.
+pub(crate) async fn find(root: &Root, request: &GetRequest) -> Result<Objects, BackupError> {
     let name = &request.name;
     match root.manifest(name).await? {
         Some(manifest) if manifest.layout == Layout::Packed => {

@@ -7,7 +7,7 @@ use xb_pipeline::{Durability, ExtractError, ExtractOptions, ExtractReport, Extra
 use xb_reader::TargetDir;
 
 use crate::error::BackupError;
-use crate::get::{GetReport, GetRequest, StreamSink, get};
+use crate::get::{GetReport, GetRequest, StreamSink, find, transfer};
 use crate::root::Root;
 use crate::stop::Stop;
 
@@ -35,9 +35,10 @@ pub async fn restore(
     stop: &mut Stop,
 ) -> Result<RestoreReport, BackupError> {
     let failed = |what: String| BackupError::Restore { target: target.display().to_string(), what };
-    // Asked for before the folder is made: a wrong name leaves nothing behind.
-    if let Some(manifest) = root.manifest(&request.name).await? {
-        check_room(target, manifest.stream_bytes).map_err(failed)?;
+    // Before the folder is made: a wrong name leaves nothing behind.
+    let objects = find(root, request).await?;
+    if let Some(bytes) = objects.stream_bytes() {
+        check_room(target, bytes).map_err(failed)?;
     }
     std::fs::create_dir_all(target).map_err(|error| failed(error.to_string()))?;
     if std::fs::read_dir(target).map_err(|error| failed(error.to_string()))?.next().is_some() {
@@ -47,7 +48,7 @@ pub async fn restore(
     let options = ExtractOptions { threads: request.threads, durability, ..ExtractOptions::default() };
     let extractor = Extractor::new(folder, options).map_err(|error| failed(error.to_string()))?;
     let sink = Files { extractor: Some(extractor), target: target.to_owned() };
-    let (report, sink) = get(root, request, sink, observer, stop).await?;
+    let (report, sink) = transfer(root, request, objects, sink, observer, stop).await?;
     // Only now is the stream known to be whole.
     let extracted = tokio::task::spawn_blocking(move || sink.finish()).await.map_err(|_| BackupError::Bug("the extractor's end was not seen"))??;
     Ok(RestoreReport { get: report, files: extracted.files })

@@ -204,7 +204,8 @@ fn stored_name(given: &[u8], absolute: bool) -> Result<Stored, PathError> {
         return Ok(Stored { name: given.to_vec(), stripped: None });
     }
     let parts: Vec<&[u8]> = given.split(|&b| b == b'/').collect();
-    let kept = parts.iter().rposition(|part| *part == b"..").map_or(&parts[..], |at| &parts[at + 1..]);
+    let kept =
+        parts.iter().rposition(|part| *part == b"..").map_or(&parts[..], |at| &parts[at + 1..]);
     let mut name = kept.join(&b'/');
     let slashes = name.iter().take_while(|&&b| b == b'/').count();
     name.drain(..slashes);
@@ -261,7 +262,8 @@ mod tests {
     #[test]
     fn the_cut_is_that_of_the_stock_tools() {
         let ten = 10_485_760;
-        let files = [("empty", 0), ("one", 1), ("ten", ten), ("less", ten - 1), ("more", 2 * ten + 1)];
+        let files =
+            [("empty", 0), ("one", 1), ("ten", ten), ("less", ten - 1), ("more", 2 * ten + 1)];
         let stream = make(&files, &["more", "empty", "ten", "one", "less"]).unwrap();
         let len = ten as u64;
         let want = [
@@ -289,7 +291,10 @@ mod tests {
         assert!(matches!(make(&files, &["a", "folder/../a"]), Err(CreateError::Twice { .. })));
         let long = "x/".repeat(300);
         assert!(matches!(make(&files, &[&long]), Err(CreateError::Name { .. })));
-        assert_eq!(make(&files, &["missing"]).unwrap_err().to_string().split(':').next(), Some("missing"));
+        assert_eq!(
+            make(&files, &["missing"]).unwrap_err().to_string().split(':').next(),
+            Some("missing")
+        );
     }
 
     #[test]

@@ -165,7 +165,8 @@ impl ExtractCause {
     pub fn is_cut(&self) -> bool {
         matches!(
             self,
-            Self::Decode(DecodeError::Truncated { .. }) | Self::Unfinished(Unfinished::Files { .. })
+            Self::Decode(DecodeError::Truncated { .. })
+                | Self::Unfinished(Unfinished::Files { .. })
         )
     }
 }
@@ -353,11 +354,8 @@ impl Extractor {
         let settled = self.join();
         self.current = None;
         self.open.clear();
-        let report = ExtractReport {
-            files: settled.files,
-            bytes: self.decoder.position(),
-            truncated: None,
-        };
+        let report =
+            ExtractReport { files: settled.files, bytes: self.decoder.position(), truncated: None };
         (report, settled.failure.or_else(|| self.failure.take()))
     }
 
@@ -365,7 +363,9 @@ impl Extractor {
     fn join(&mut self) -> Settled {
         drop(self.submit.take());
         let settled = self.settler.take().map(JoinHandle::join);
-        settled.and_then(Result::ok).unwrap_or(Settled { files: 0, failure: Some(WorkerDied.into()) })
+        settled
+            .and_then(Result::ok)
+            .unwrap_or(Settled { files: 0, failure: Some(WorkerDied.into()) })
     }
 
     /// Finds what a piece of the stream says, and notes it in the batch.
@@ -398,7 +398,13 @@ impl Extractor {
         let place = current.place.clone();
         current.place.skip(bytes.len() as u64);
         let (file, position) = (Arc::clone(&current.file), current.position);
-        self.batch.push(Step::Piece(Piece { serial: file.is_serial(), file, place, bytes, position }));
+        self.batch.push(Step::Piece(Piece {
+            serial: file.is_serial(),
+            file,
+            place,
+            bytes,
+            position,
+        }));
     }
 
     fn take_chunk_end(&mut self) {
@@ -457,7 +463,9 @@ impl Extractor {
             }
             // Nothing to remove; but a file that is not of this stream must not be passed off as
             // removed.
-            Change::Removed { id: None, .. } => self.batch.push(Step::CheckAbsent { path, position }),
+            Change::Removed { id: None, .. } => {
+                self.batch.push(Step::CheckAbsent { path, position })
+            }
             Change::Ignored => {}
         }
         Ok(())

@@ -3,16 +3,17 @@
 
 use std::path::Path;
 
+use serde_json::Value;
 use xb_testkit::command::{Cmd, Ran};
 use xb_testkit::files::{Digester, tree};
 use xb_testkit::store::Store;
 use xb_testkit::stream::scan;
 
 /// Where the manifests are, below ROOT.
-pub const CATALOG: &str = ".xb-catalog";
+pub(crate) const CATALOG: &str = ".xb-catalog";
 
 /// `xbcloud-rs COMMAND OPTIONS URL`, all but quiet.
-pub fn xbcloud(store: &Store, command: &str, name: &str, options: &[&str]) -> Cmd {
+pub(crate) fn xbcloud(store: &Store, command: &str, name: &str, options: &[&str]) -> Cmd {
     Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
         .arg(command)
         .arg("--quiet")
@@ -23,19 +24,19 @@ pub fn xbcloud(store: &Store, command: &str, name: &str, options: &[&str]) -> Cm
 
 /// Stores a stream from a file.
 #[track_caller]
-pub fn put_file(store: &Store, name: &str, options: &[&str], stream: &Path) -> Ran {
+pub(crate) fn put_file(store: &Store, name: &str, options: &[&str], stream: &Path) -> Ran {
     xbcloud(store, "put", name, options).stdin_file(stream).run().expect(0)
 }
 
 /// Stores a stream from memory.
 #[track_caller]
-pub fn put_bytes(store: &Store, name: &str, options: &[&str], stream: &[u8]) -> Ran {
+pub(crate) fn put_bytes(store: &Store, name: &str, options: &[&str], stream: &[u8]) -> Ran {
     xbcloud(store, "put", name, options).stdin_bytes(stream).run().expect(0)
 }
 
 /// The length and SHA-256 of what `get` gives.
 #[track_caller]
-pub fn get_digest(store: &Store, name: &str) -> (u64, String) {
+pub(crate) fn get_digest(store: &Store, name: &str) -> (u64, String) {
     let digest = Digester::default();
     let _ = xbcloud(store, "get", name, &[]).stdout_into(digest.clone()).run().expect(0);
     digest.result()
@@ -43,17 +44,17 @@ pub fn get_digest(store: &Store, name: &str) -> (u64, String) {
 
 /// What `get` gives.
 #[track_caller]
-pub fn get_bytes(store: &Store, name: &str) -> Vec<u8> {
+pub(crate) fn get_bytes(store: &Store, name: &str) -> Vec<u8> {
     xbcloud(store, "get", name, &[]).run().expect(0).stdout
 }
 
 /// Whether the catalogue has a manifest of this name.
-pub fn has_manifest(store: &Store, name: &str) -> bool {
+pub(crate) fn has_manifest(store: &Store, name: &str) -> bool {
     store.get(&format!("{CATALOG}/{name}")).is_some()
 }
 
 /// The data objects of a packed backup, run by run: number and size.
-pub fn packed_objects(store: &Store, name: &str) -> Vec<(String, u64, u64)> {
+pub(crate) fn packed_objects(store: &Store, name: &str) -> Vec<(String, u64, u64)> {
     let object = |(key, size): (String, u64)| {
         let mut parts = key.split('/');
         let (_, run, last) = (parts.next()?, parts.next()?, parts.next()?);
@@ -65,7 +66,7 @@ pub fn packed_objects(store: &Store, name: &str) -> Vec<(String, u64, u64)> {
 }
 
 /// Data objects of any layout: all that is below the name but claims.
-pub fn data_objects(store: &Store, name: &str) -> Vec<(String, u64)> {
+pub(crate) fn data_objects(store: &Store, name: &str) -> Vec<(String, u64)> {
     let mut objects = store.list(&format!("{name}/"));
     objects.retain(|(key, _)| !key.ends_with("/claim"));
     objects
@@ -74,7 +75,7 @@ pub fn data_objects(store: &Store, name: &str) -> Vec<(String, u64)> {
 /// The objects of the only run are numbered from 0 and all of exactly `size`
 /// bytes but the last. Returns how many there are.
 #[track_caller]
-pub fn assert_equal_objects(store: &Store, name: &str, size: u64) -> usize {
+pub(crate) fn assert_equal_objects(store: &Store, name: &str, size: u64) -> usize {
     let objects = packed_objects(store, name);
     assert!(!objects.is_empty(), "no data objects: {:?}", store.list(""));
     for (n, (run, number, len)) in objects.iter().enumerate() {
@@ -88,29 +89,41 @@ pub fn assert_equal_objects(store: &Store, name: &str, size: u64) -> usize {
 
 /// `list` shows this backup as a whole one.
 #[track_caller]
-pub fn is_listed(store: &Store, name: &str) -> bool {
+pub(crate) fn is_listed(store: &Store, name: &str) -> bool {
     let listing = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
-        .args(["list", "--quiet"])
+        .args(["list", "--json"])
         .args(store.options())
         .arg(store.root_url())
         .run()
-        .expect(0)
-        .stdout_text();
-    let mut lines = listing.lines().filter(|line| line.split_whitespace().any(|w| w == name));
-    lines.any(|line| !["incomplete", "unproven", "running"].iter().any(|w| line.contains(w)))
+        .expect(0);
+    let lines: Value = serde_json::from_slice(&listing.stdout).expect("JSON");
+    let lines = lines.as_array().expect("a list");
+    lines.iter().any(|line| line["name"] == name && line["state"] == "complete")
 }
 
 /// The store has nothing under this name that could be taken for a backup.
 #[track_caller]
-pub fn assert_not_a_backup(store: &Store, name: &str) {
+pub(crate) fn assert_not_a_backup(store: &Store, name: &str) {
     assert!(!has_manifest(store, name), "there is a manifest of {name}");
     assert!(!is_listed(store, name), "{name} is listed as a backup");
     let got = xbcloud(store, "get", name, &[]).run().expect(1);
     assert!(!got.stderr.is_empty(), "get fails without a word");
 }
 
+/// No run has left data behind that nothing leads to: a manifest names it, or its
+/// claim tells a clean-up how old it is.
+#[track_caller]
+pub(crate) fn assert_no_orphans(store: &Store, name: &str) {
+    let manifest = store.get(&format!("{CATALOG}/{name}")).unwrap_or_default();
+    let manifest = String::from_utf8(manifest).expect("a manifest is text");
+    for (run, number, _) in packed_objects(store, name) {
+        let claimed = store.get(&format!("{name}/{run}/claim")).is_some();
+        assert!(claimed || manifest.contains(&run), "object {number} of {run} is an orphan");
+    }
+}
+
 /// A stock-made folder of what is in a stream.
-pub fn unpack(stream: &Path, into: &Path) {
+pub(crate) fn unpack(stream: &Path, into: &Path) {
     let _ = Cmd::new(xb_testkit::tools::find("mbstream"))
         .args(["-x", "-C"])
         .arg(into)

@@ -34,7 +34,11 @@ impl Settler {
 
     /// Settles until the feeder is done. After a failure it only takes, so that nobody waits for
     /// it, until the feeder has noticed.
-    pub(super) fn run(mut self, mut results: Results<Vec<Outcome>>, cancelled: &AtomicBool) -> Settled {
+    pub(super) fn run(
+        mut self,
+        mut results: Results<Vec<Outcome>>,
+        cancelled: &AtomicBool,
+    ) -> Settled {
         let mut failure = None;
         while let Some(batch) = results.recv() {
             if failure.is_some() || cancelled.load(Ordering::Acquire) {
@@ -85,7 +89,9 @@ impl Settler {
             }
             Step::Commit { file, path, size, position } => {
                 if let Some(partial) = file.take() {
-                    partial.commit(&self.target, &path, size, self.durable).map_err(at(position))?;
+                    partial
+                        .commit(&self.target, &path, size, self.durable)
+                        .map_err(at(position))?;
                     self.files += 1;
                     self.observer.add_files(1);
                 }

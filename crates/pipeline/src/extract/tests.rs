@@ -26,7 +26,12 @@ fn options(threads: usize) -> ExtractOptions {
 }
 
 /// Extracts, fed `step` bytes at a time.
-fn run(dir: &Path, bytes: &[u8], step: usize, options: ExtractOptions) -> Result<ExtractReport, ExtractError> {
+fn run(
+    dir: &Path,
+    bytes: &[u8],
+    step: usize,
+    options: ExtractOptions,
+) -> Result<ExtractReport, ExtractError> {
     let mut extractor = Extractor::new(TargetDir::open(dir).unwrap(), options)?;
     for piece in bytes.chunks(step) {
         if extractor.feed(Bytes::copy_from_slice(piece)).is_err() {
@@ -107,7 +112,8 @@ fn mixed() -> (Vec<u8>, BTreeMap<String, Vec<u8>>) {
 #[test]
 fn files_come_out_whole_with_any_number_of_threads() {
     let (bytes, files) = mixed();
-    for (threads, step) in [(1, 1 << 20), (2, 1 << 20), (4, 65_536), (3, 999_983), (2, usize::MAX)] {
+    for (threads, step) in [(1, 1 << 20), (2, 1 << 20), (4, 65_536), (3, 999_983), (2, usize::MAX)]
+    {
         let dir = tempfile::tempdir().unwrap();
         let observer = Observer::default();
         let options = ExtractOptions { observer: observer.clone(), ..options(threads) };
@@ -230,10 +236,8 @@ fn nothing_that_was_there_is_touched() {
         stream(|w| w.remove("old")),
     ] {
         let error = run(dir.path(), &bytes, 7, options(2)).unwrap_err();
-        let exists = matches!(
-            error.cause,
-            ExtractCause::Target { source: TargetError::Exists { .. }, .. }
-        );
+        let exists =
+            matches!(error.cause, ExtractCause::Target { source: TargetError::Exists { .. }, .. });
         assert!(exists, "{error}");
     }
     // Even when a chunk says that it may replace the file.
@@ -284,14 +288,17 @@ fn names_change_in_the_order_of_the_stream() {
             ("f", b"eeff"),
             ("twice", b"second"),
         ];
-        assert_eq!(tree(dir.path()), want.map(|(name, bytes)| (name.to_owned(), bytes.to_vec())).into());
+        assert_eq!(
+            tree(dir.path()),
+            want.map(|(name, bytes)| (name.to_owned(), bytes.to_vec())).into()
+        );
         assert_eq!(report.files, 5);
     }
 }
 
 #[test]
 fn pieces_that_overlap_keep_their_order() {
-    let first = content(4, 3 << 20);
+    let first = content(4, 4 << 20);
     let second = content(5, 2 << 20);
     let bytes = stream(|w| {
         w.payload("f", 0, &first)?;
@@ -305,7 +312,6 @@ fn pieces_that_overlap_keep_their_order() {
     for n in 0..8 {
         want[n << 18..(n << 18) + (2 << 20)].copy_from_slice(&second);
     }
-    want.truncate((7 << 18) + (2 << 20));
     for threads in [1, 4] {
         let dir = tempfile::tempdir().unwrap();
         run(dir.path(), &bytes, 1 << 20, options(threads)).unwrap();
@@ -329,8 +335,13 @@ fn a_cut_stream_is_salvaged_only_where_that_is_allowed() {
         let options = ExtractOptions { allow_truncated: true, ..options(2) };
         let report = run(dir.path(), &bytes[..cut], 1 << 20, options).unwrap();
         assert_eq!((report.files, names(&dir)), (1, vec!["whole".to_owned()]));
-        let dropped: Vec<_> =
-            report.truncated.unwrap().dropped.into_iter().map(|(path, at)| (path.to_string(), at)).collect();
+        let dropped: Vec<_> = report
+            .truncated
+            .unwrap()
+            .dropped
+            .into_iter()
+            .map(|(path, at)| (path.to_string(), at))
+            .collect();
         let both = [("a".to_owned(), 3), ("b".to_owned(), 5)];
         assert_eq!(dropped, if cut == bytes.len() - 38 { &both[1..] } else { &both[..] });
     }
@@ -398,7 +409,7 @@ proptest! {
             Ok(())
         });
         let at = at.index(bytes.len());
-        bytes[at] ^= 1 << bit;
+        bytes[at] ^= 1_u8 << bit;
         let dir = tempfile::tempdir().unwrap();
         let _ = run(dir.path(), &bytes, step, options(threads));
         for (name, bytes) in tree(dir.path()) {

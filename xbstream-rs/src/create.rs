@@ -1,0 +1,60 @@
+//! `-c`
+
+use std::fs::File;
+use std::io::{self, BufWriter};
+use std::os::fd::AsFd;
+
+use xb_cli::{Failure, Log, OrFail as _};
+use xb_pipeline::{CreateError, CreateNote, CreateOptions};
+
+use crate::args::Line;
+
+/// Heads and small files are gathered up to this many bytes; larger payloads go straight through.
+const BUFFER: usize = 64 << 10;
+/// Pipes are enlarged to this many bytes, the most an ordinary user may ask for.
+const PIPE: usize = 1 << 20;
+
+/// No signals are caught here: there is nothing to clean up, and a stream without its end is
+/// what any reader refuses.
+pub(crate) fn run(line: &Line, log: &Log) -> Result<(), Failure> {
+    xb_cli::refuse_terminal_output("send it somewhere: xbstream-rs -c FILE ... > STREAM")?;
+    let dir = line.directory.clone().unwrap_or_default();
+    if line.directory.is_some() && !dir.is_dir() {
+        return Err(Failure::new(format!("{}: not a directory", dir.display()))
+            .stage("create")
+            .hint("-C wants a directory that exists"));
+    }
+    let options =
+        CreateOptions { dir, absolute_names: line.absolute_names, ..CreateOptions::default() };
+    // Not the standard library's stdout, which looks for line breaks in what it writes.
+    let output = File::from(io::stdout().as_fd().try_clone_to_owned().stage("create")?);
+    let _ = rustix::pipe::fcntl_setpipe_size(&output, PIPE);
+    let output = BufWriter::with_capacity(BUFFER, output);
+    xb_pipeline::create(output, &line.files, &options, |note| match note {
+        CreateNote::File(name) => log.file(name),
+        CreateNote::Stripped { prefix } => log.warn(format_args!("removing leading '{prefix}'")),
+        _ => {}
+    })
+    .map_err(|error| failure(&error))?;
+    Ok(())
+}
+
+fn failure(error: &CreateError) -> Failure {
+    let hint = match error {
+        CreateError::Write(source) if source.kind() == io::ErrorKind::BrokenPipe => {
+            "whoever reads the stream has gone: look at its messages"
+        }
+        CreateError::Write(source) if source.kind() == io::ErrorKind::StorageFull => {
+            "make room where it goes"
+        }
+        CreateError::Write(_) => "look at where the stream goes",
+        CreateError::Open { .. } => "is the name right, and may it be read?",
+        CreateError::NotRegular { .. } => {
+            "only files go into a stream; name the files of a directory one by one"
+        }
+        CreateError::Twice { .. } => "a stream has each name once; name it once",
+        CreateError::Name { .. } => "give it a name that a stream can carry",
+        _ => "check the disk and the system's log",
+    };
+    Failure::new(error.to_string()).stage("create").hint(hint)
+}

@@ -1,0 +1,172 @@
+//! `-x`
+
+use std::io::{self, Read};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use xb_cli::{
+    Failure, Log, OrFail as _, Progress, ProgressOptions, Signals, Snapshot, format_rate,
+    format_size, interrupted,
+};
+use xb_pipeline::{
+    EndRule, EndWatch, ExtractOptions, ExtractReport, Extractor, Observer, SLAB, SlabPool,
+    logical_name,
+};
+use xb_reader::{Limits, RelPath, TargetDir};
+
+use crate::args::Line;
+use crate::hints;
+use crate::input::Input;
+
+pub(crate) fn run(line: &Line, stock: bool, log: &Log) -> Result<(), Failure> {
+    xb_cli::refuse_terminal_input("give it a stream: xbstream-rs -x -C DIR < FILE")?;
+    raise_open_files();
+    let observer = Observer::default();
+    let options = ExtractOptions {
+        threads: line.threads(stock, log),
+        dialect: line.dialect.into(),
+        limits: Limits::default(),
+        allow_truncated: line.allow_truncated,
+        durability: line.sync.into(),
+        observer: observer.clone(),
+    };
+    // From here on a signal ends the run by way of this function, so that nothing stays behind.
+    let _signals = Signals::catch(|_| ()).stage("start")?;
+    let target = TargetDir::open(&line.dir()).map_err(|error| hints::target_failure(&error))?;
+    let input = Input::stdin().stage("start")?;
+    let seen = Arc::new(Mutex::new(Seen::default()));
+    let slabs = SlabPool::new(SLAB, 2 * options.threads + 3);
+    let extractor = Extractor::new(target, options)
+        .map_err(|error| hints::extract_failure(&error.cause, 0))?
+        .on_file({
+            let (seen, log) = (Arc::clone(&seen), log.clone());
+            move |path| {
+                log.file(path);
+                seen.lock().unwrap_or_else(PoisonError::into_inner).add(path);
+            }
+        });
+    let progress =
+        ProgressOptions { enabled: !stock && !line.no_progress, ..ProgressOptions::default() };
+    let total = input.len();
+    let progress = Progress::start(log, "extract", progress, move || Snapshot {
+        done: observer.snapshot().bytes,
+        total,
+        ..Snapshot::default()
+    })
+    .stage("start")?;
+    let result = pump(input, &slabs, extractor);
+    let end = progress.finish();
+    let report = result?;
+    warn_of_cut(log, &report);
+    seen.lock().unwrap_or_else(PoisonError::into_inner).warn(log);
+    if !stock {
+        #[allow(clippy::cast_precision_loss)]
+        let rate = report.bytes as f64 / end.elapsed.as_secs_f64().max(0.001);
+        log.event("done", &serde_json::json!({
+            "files": report.files, "stream_bytes": report.bytes, "seconds": end.elapsed.as_secs_f64(),
+        }));
+        log.info(format_args!(
+            "{} files from {} ({})",
+            report.files,
+            format_size(report.bytes),
+            format_rate(rate)
+        ));
+    }
+    Ok(())
+}
+
+/// Feeds the extractor until the input is over, the extractor has found an error, or a signal came.
+fn pump(
+    mut input: Input,
+    slabs: &SlabPool,
+    mut extractor: Extractor,
+) -> Result<ExtractReport, Failure> {
+    let mut over = false;
+    while !over && !extractor.is_stopped() {
+        let mut slab = slabs.take(None);
+        while !over && !slab.is_full() && !extractor.is_stopped() {
+            if let Some(signal) = interrupted() {
+                drop(extractor);
+                return Err(Failure::interrupted(signal)
+                    .hint("files that were complete stay, the others are gone"));
+            }
+            match input.wait() {
+                Ok(true) => {}
+                // What has come may as well be worked on.
+                Ok(false) if !slab.is_empty() => break,
+                Ok(false) => continue,
+                Err(error) => return Err(read_failed(extractor, error)),
+            }
+            match input.read(slab.room()) {
+                Ok(0) => over = true,
+                Ok(len) => slab.advance(len),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    let _ = extractor.feed(slab.freeze());
+                    return Err(read_failed(extractor, error));
+                }
+            }
+        }
+        // Stopped is seen by the loop, and told by `finish`.
+        let _ = extractor.feed(slab.freeze());
+    }
+    extractor.finish().map_err(|error| hints::extract_failure(&error.cause, error.report.files))
+}
+
+fn read_failed(extractor: Extractor, error: io::Error) -> Failure {
+    let error = extractor.read_failed(error);
+    hints::extract_failure(&error.cause, error.report.files)
+}
+
+fn warn_of_cut(log: &Log, report: &ExtractReport) {
+    let Some(truncated) = &report.truncated else { return };
+    log.warn(&truncated.cause);
+    for (path, offset) in &truncated.dropped {
+        log.warn(format_args!(
+            "{path}: not extracted, the stream has only its first {offset} bytes"
+        ));
+    }
+    log.warn(format_args!(
+        "{} complete files were kept; others may be missing altogether",
+        report.files
+    ));
+}
+
+/// Files mixed in a stream are open at the same time; the usual soft limit is 1024.
+fn raise_open_files() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // Without it, a stream of very many open files fails with a clear error.
+    let _ = setrlimit(Resource::Nofile, limit);
+}
+
+/// Whether the stream is a server's backup, and whether it has its last file.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    backup: bool,
+    end: EndWatch,
+}
+
+impl Default for Seen {
+    fn default() -> Self {
+        Self { backup: false, end: EndWatch::new(EndRule::KnownProducer) }
+    }
+}
+
+impl Seen {
+    pub(crate) fn add(&mut self, path: &RelPath) {
+        self.backup |= logical_name(path.as_bytes()) == b"ibdata1";
+        self.end.ended(path.as_bytes());
+    }
+
+    /// A cut between two files cannot be seen in the chunks. Where the names show that this is a
+    /// whole server's backup, it can be guessed.
+    pub(crate) fn warn(&self, log: &Log) {
+        if self.backup && self.end.verdict(None).is_err() {
+            log.warn(
+                "the stream has ibdata1 but not the file that backup programs write last \
+                 (xtrabackup_info, mariadb_backup_info): it may have been cut between two files",
+            );
+        }
+    }
+}

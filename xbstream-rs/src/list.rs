@@ -1,0 +1,192 @@
+//! `-t`
+
+use std::collections::HashMap;
+use std::io::{self, Read, Write};
+
+use serde::Serialize;
+use xb_cli::{Failure, Log, OrFail as _, Signals, interrupted};
+use xb_reader::{
+    Change, ChunkHead, ChunkKind, ChunkReader, FileId, Item, Limits, Placement, ReadError, RelPath,
+    Unfinished,
+};
+
+use crate::args::Line;
+use crate::extract::Seen;
+use crate::hints;
+use crate::input::Input;
+
+/// Reads the whole stream, checks all of it, and prints what is in it. Where it is damaged, what
+/// came before is printed, too.
+pub(crate) fn run(line: &Line, log: &Log) -> Result<(), Failure> {
+    xb_cli::refuse_terminal_input("give it a stream: xbstream-rs -t < FILE")?;
+    let _signals = Signals::catch(|_| ()).stage("start")?;
+    let input = Interruptible(Input::stdin().stage("start")?);
+    let mut reader = ChunkReader::new(input, line.dialect.into(), Limits::default());
+    let mut list = List::default();
+    let outcome = list.fill(&mut reader, log);
+    if let Some(signal) = interrupted() {
+        return Err(Failure::interrupted(signal));
+    }
+    list.print(line.json).stage("list").hint("whoever reads the list has gone")?;
+    match outcome {
+        Err(ref error) if line.allow_truncated && is_cut(error) => log.warn(error),
+        Err(error) => return Err(hints::read_failure(&error)),
+        Ok(()) => list.seen.warn(log),
+    }
+    Ok(())
+}
+
+fn is_cut(error: &ReadError) -> bool {
+    use xb_reader::DecodeError;
+    matches!(
+        error,
+        ReadError::Decode(DecodeError::Truncated { .. })
+            | ReadError::Unfinished(Unfinished::Files { .. })
+    )
+}
+
+/// What is known of one file.
+#[derive(Debug, Serialize)]
+struct Entry {
+    /// Its name, with escapes for what is not printable UTF-8.
+    path: String,
+    /// The bytes of the name in hex, where `path` has escapes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_hex: Option<String>,
+    /// Length in bytes, holes counted. Of an incomplete file: as far as it came.
+    size: u64,
+    /// Bytes of it in the stream.
+    stored: u64,
+    /// Chunks with content.
+    chunks: u64,
+    /// Where its first chunk begins in the stream.
+    position: u64,
+    /// Whether its end was seen.
+    complete: bool,
+}
+
+#[derive(Debug, Default)]
+struct List {
+    /// By number, so in the order of opening.
+    entries: HashMap<FileId, Entry>,
+    seen: Seen,
+    /// The file whose content is arriving, and where in it.
+    current: Option<(FileId, Placement)>,
+}
+
+impl List {
+    fn fill<R: Read>(&mut self, reader: &mut ChunkReader<R>, log: &Log) -> Result<(), ReadError> {
+        while let Some(item) = reader.next()? {
+            match item {
+                Item::Chunk(head, change) => self.chunk(&head, &change, log),
+                Item::Data(piece) => self.data(piece.len() as u64),
+                Item::ChunkEnd => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn chunk(&mut self, head: &ChunkHead, change: &Change, log: &Log) {
+        self.current = None;
+        match *change {
+            Change::Opened { id, replaces } => {
+                if let Some(old) = replaces {
+                    self.entries.remove(&old);
+                }
+                self.open(id, head, log);
+                self.content(id, head);
+            }
+            Change::Continued { id } => self.content(id, head),
+            Change::Ended { id, size, only_chunk } => {
+                if only_chunk {
+                    self.open(id, head, log);
+                }
+                if let Some(entry) = self.entries.get_mut(&id) {
+                    entry.size = size;
+                    entry.complete = true;
+                }
+            }
+            Change::Renamed { id, .. } => {
+                if let (Some(entry), ChunkKind::Rename { to }) =
+                    (self.entries.get_mut(&id), &head.kind)
+                {
+                    (entry.path, entry.path_hex) = names(to);
+                }
+            }
+            Change::Removed { id, .. } => {
+                id.and_then(|id| self.entries.remove(&id));
+            }
+            Change::Ignored => {}
+        }
+    }
+
+    fn open(&mut self, id: FileId, head: &ChunkHead, log: &Log) {
+        log.file(&head.path);
+        self.seen.add(&head.path);
+        let (path, path_hex) = names(&head.path);
+        let position = head.position;
+        self.entries.insert(
+            id,
+            Entry { path, path_hex, size: 0, stored: 0, chunks: 0, position, complete: false },
+        );
+    }
+
+    fn content(&mut self, id: FileId, head: &ChunkHead) {
+        if matches!(head.kind, ChunkKind::Seek { .. }) {
+            return;
+        }
+        self.current = Some((id, head.placement()));
+        if let Some(entry) = self.entries.get_mut(&id) {
+            entry.chunks += 1;
+        }
+    }
+
+    fn data(&mut self, mut len: u64) {
+        let Some((id, place)) = &mut self.current else { return };
+        let Some(entry) = self.entries.get_mut(id) else { return };
+        entry.stored += len;
+        while let Some((offset, taken)) = place.take(len) {
+            entry.size = entry.size.max(offset.saturating_add(taken));
+            len -= taken;
+        }
+    }
+
+    fn print(&mut self, json: bool) -> io::Result<()> {
+        let mut entries: Vec<_> = self.entries.drain().collect();
+        entries.sort_by_key(|(id, _)| *id);
+        let mut out = io::BufWriter::new(io::stdout().lock());
+        for (_, entry) in entries {
+            if json {
+                serde_json::to_writer(&mut out, &entry)?;
+                writeln!(out)?;
+            } else if entry.complete {
+                writeln!(out, "{:>14}  {}", entry.size, entry.path)?;
+            }
+        }
+        out.flush()
+    }
+}
+
+/// A name as text, and in hex where the text is not the name itself.
+fn names(path: &RelPath) -> (String, Option<String>) {
+    let text = path.to_string();
+    let hex = (text.as_bytes() != path.as_bytes())
+        .then(|| path.as_bytes().iter().map(|b| format!("{b:02x}")).collect());
+    (text, hex)
+}
+
+/// Ends the input when a signal has come.
+struct Interruptible(Input);
+
+impl Read for Interruptible {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            if interrupted().is_some() {
+                return Err(io::Error::other("interrupted"));
+            }
+            if self.0.wait()? {
+                return self.0.read(buffer);
+            }
+        }
+    }
+}
