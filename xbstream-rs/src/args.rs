@@ -42,7 +42,7 @@ pub(crate) struct Line {
     /// Work in this directory
     #[arg(short = 'C', long, value_name = "DIR")]
     pub(crate) directory: Option<PathBuf>,
-    /// Worker threads for -x [default: one a core, at most 4; as a stock tool 1]
+    /// Worker threads for -x [default: a core each, up to 4]
     #[arg(short, long, value_name = "N")]
     pub(crate) parallel: Option<u64>,
     /// Name each file on stderr
@@ -51,8 +51,9 @@ pub(crate) struct Line {
     /// Talk in JSON: the list on stdout, messages on stderr
     #[arg(long)]
     pub(crate) json: bool,
-    /// What a chunk of type S is: sparse (percona) or seek (mariadb)
+    /// Meaning of type S: auto, percona or mariadb
     #[arg(long, value_enum, default_value = "auto", value_name = "WHOSE", ignore_case = true)]
+    #[arg(hide_possible_values = true)]
     pub(crate) dialect: DialectArg,
     /// Keep the whole files of a stream that was cut, and exit 0
     #[arg(long)]
@@ -60,8 +61,9 @@ pub(crate) struct Line {
     /// With -c: store names as given, also with a leading / or ..
     #[arg(short = 'P', long)]
     pub(crate) absolute_names: bool,
-    /// When extracted files are made durable
+    /// Make files durable: file (each), end (all) or none
     #[arg(long, value_enum, default_value = "end", value_name = "WHEN", ignore_case = true)]
+    #[arg(hide_possible_values = true)]
     pub(crate) sync: SyncArg,
     /// No progress bar or lines
     #[arg(long)]
@@ -102,21 +104,15 @@ pub(crate) enum Mode {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DialectArg {
-    /// look at each
     Auto,
-    /// XtraBackup 8.0 and later
     Percona,
-    /// mariadb-backup
     Mariadb,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum SyncArg {
-    /// each file before it gets its name
     File,
-    /// all at the end
     End,
-    /// not at all
     None,
 }
 

@@ -35,7 +35,7 @@ pub(crate) fn extract_failure(cause: &ExtractCause, files: u64) -> Failure {
         _ => "this should not happen; please report it".to_owned(),
     };
     match files {
-        0 => hint.push_str("; no file was extracted"),
+        0 => {}
         1 => hint.push_str("; 1 file before it is whole and stays"),
         n => hint.push_str(&format!("; {n} files before it are whole and stay")),
     }
@@ -64,8 +64,10 @@ fn decode(error: &DecodeError) -> String {
         DecodeError::UnknownType { .. } => {
             "the stream is damaged, or of a newer producer than this program knows".to_owned()
         }
-        DecodeError::Checksum { .. } => DAMAGED.to_owned(),
-        _ => format!("{DAMAGED}; if it is not damaged, say whose it is: --dialect=percona or --dialect=mariadb"),
+        DecodeError::MapEntries { .. } | DecodeError::MapSum { .. } | DecodeError::MapEmptyEntry { .. } => {
+            format!("{DAMAGED}; if it is whole and from MariaDB, try --dialect=mariadb")
+        }
+        _ => DAMAGED.to_owned(),
     }
 }
 
@@ -100,7 +102,7 @@ fn target(error: &TargetError) -> String {
             "nothing is overwritten: extract into an empty directory, -C DIR".to_owned()
         }
         TargetError::NotADirectory { .. } => {
-            "symbolic links are not followed: extract into an empty directory, -C DIR".to_owned()
+            "a file or a symbolic link (never followed) is in the way: extract into an empty directory, -C DIR".to_owned()
         }
         TargetError::Reserved { .. } => HOSTILE.to_owned(),
         TargetError::Open { .. } => {

@@ -1,4 +1,13 @@
 //! Backups in a store: put, get, restore, list, delete.
+//!
+//! A [`Root`] is a place in a store. [`put`] and [`backup`] bring a stream there and write its
+//! [`Manifest`] last: a backup exists if and only if that stands. [`get`] and [`restore`] bring it
+//! back, [`list`] says what is there and what it is worth, [`delete`] removes the manifest first.
+//! What lies where is in `docs/store.md`.
+//!
+//! Every operation can be asked to [`Stop`], and then cleans up behind itself; an
+//! [`Observer`](xb_pipeline::Observer) counts for progress displays. Errors are [`BackupError`]:
+//! the first cause, with its stage and a hint.
 mod claim;
 mod classic;
 mod delete;

@@ -103,54 +103,120 @@ pub enum CreateError {
 /// for an empty file. Names are stored as given, less a leading `/` and all up to the last `..`,
 /// unless [`CreateOptions::absolute_names`] says otherwise. Symbolic links are followed.
 ///
+/// All files are looked at before anything is written.
+///
 /// # Errors
-/// The first file that cannot be taken, or an output that fails. Nothing is written for a file
-/// whose name cannot be stored.
+/// The first file that cannot be taken, or an output that fails. If something had been written,
+/// the stream ends in an unfinished file, so that no careful reader takes it for whole.
 pub fn create(
     output: impl Write,
     files: &[OsString],
     options: &CreateOptions,
     mut note: impl FnMut(CreateNote<'_>),
 ) -> Result<CreateReport, CreateError> {
-    let mut writer = ChunkWriter::new(output);
-    let mut buffer = vec![0; CHUNK];
-    let mut names = HashSet::new();
+    let planned = plan(files, options, &mut note)?;
+    let mut creator = Creator {
+        writer: ChunkWriter::new(output),
+        buffer: vec![0; CHUNK],
+        observer: &options.observer,
+    };
     let mut report = CreateReport::default();
+    for file in &planned {
+        note(CreateNote::File(&Printable::new(&file.stored)));
+        match creator.add(file) {
+            Ok(bytes) => {
+                options.observer.add_files(1);
+                report.files += 1;
+                report.bytes += bytes;
+            }
+            Err(error) => {
+                creator.leave_unfinished(file, &error);
+                return Err(error);
+            }
+        }
+    }
+    creator.writer.finish().map_err(CreateError::Write)?;
+    Ok(report)
+}
+
+/// A file that is to go into the stream.
+struct Planned<'a> {
+    given: &'a OsStr,
+    path: PathBuf,
+    stored: Vec<u8>,
+}
+
+/// Looks at all files, so that a mistake is seen before half a stream has been sent.
+fn plan<'a>(
+    files: &'a [OsString],
+    options: &CreateOptions,
+    note: &mut impl FnMut(CreateNote<'_>),
+) -> Result<Vec<Planned<'a>>, CreateError> {
+    let mut names = HashSet::new();
+    let mut planned = Vec::with_capacity(files.len());
     for given in files {
-        let stored = stored_name(given.as_bytes(), options.absolute_names)
+        let path = options.dir.join(given);
+        let failed = |source| CreateError::Open { name: printable(given), source };
+        if !path.metadata().map_err(failed)?.is_file() {
+            return Err(CreateError::NotRegular { name: printable(given) });
+        }
+        let Stored { name, stripped } = stored_name(given.as_bytes(), options.absolute_names)
             .map_err(|source| CreateError::Name { name: printable(given), source })?;
-        let name = Printable::new(&stored.name);
-        if let Some(prefix) = stored.stripped {
+        if let Some(prefix) = stripped {
             note(CreateNote::Stripped { prefix: Printable::new(&prefix) });
         }
-        if !names.insert(stored.name.clone()) {
-            return Err(CreateError::Twice { name });
+        if !names.insert(name.clone()) {
+            return Err(CreateError::Twice { name: Printable::new(&name) });
         }
-        let mut file = open_regular(&options.dir.join(given), given)?;
-        note(CreateNote::File(&name));
+        planned.push(Planned { given, path, stored: name });
+    }
+    Ok(planned)
+}
+
+struct Creator<'a, W> {
+    writer: ChunkWriter<W>,
+    buffer: Vec<u8>,
+    observer: &'a Observer,
+}
+
+impl<W: Write> Creator<'_, W> {
+    /// Writes one file, and says how many bytes it had.
+    fn add(&mut self, planned: &Planned<'_>) -> Result<u64, CreateError> {
+        let mut file = open_regular(&planned.path, planned.given)?;
         let mut offset = 0;
         loop {
-            let len = options
-                .observer
-                .waiting(Wait::Source, || read_full(&mut file, &mut buffer))
-                .map_err(|source| CreateError::Read { name: printable(given), offset, source })?;
+            let read = || read_full(&mut file, &mut self.buffer);
+            let len = self.observer.waiting(Wait::Source, read).map_err(|source| {
+                CreateError::Read { name: printable(planned.given), offset, source }
+            })?;
             if len > 0 {
-                let write = || writer.payload(&stored.name, offset, &buffer[..len]);
-                options.observer.waiting(Wait::Sink, write).map_err(CreateError::Write)?;
-                options.observer.add_bytes(len as u64);
+                let write = || self.writer.payload(&planned.stored, offset, &self.buffer[..len]);
+                self.observer.waiting(Wait::Sink, write).map_err(CreateError::Write)?;
+                self.observer.add_bytes(len as u64);
                 offset += len as u64;
             }
             if len < CHUNK {
                 break;
             }
         }
-        writer.end(&stored.name).map_err(CreateError::Write)?;
-        options.observer.add_files(1);
-        report.files += 1;
-        report.bytes += offset;
+        self.writer.end(&planned.stored).map_err(CreateError::Write)?;
+        Ok(offset)
     }
-    writer.finish().map_err(CreateError::Write)?;
-    Ok(report)
+
+    /// After an error: without this, a stream that breaks off before a file's first chunk would
+    /// look whole.
+    fn leave_unfinished(mut self, planned: &Planned<'_>, error: &CreateError) {
+        let begun = match error {
+            // Nobody reads any more, or nothing can be written.
+            CreateError::Write(_) => return,
+            CreateError::Read { offset, .. } => *offset > 0,
+            _ => false,
+        };
+        // If this fails, the output breaks off all the more.
+        if !begun && self.writer.payload(&planned.stored, 0, &[]).is_ok() {
+            let _ = self.writer.finish();
+        }
+    }
 }
 
 fn printable(name: &OsStr) -> Printable {
@@ -290,11 +356,46 @@ mod tests {
         assert!(matches!(make(&files, &["a", "a"]), Err(CreateError::Twice { .. })));
         assert!(matches!(make(&files, &["a", "folder/../a"]), Err(CreateError::Twice { .. })));
         let long = "x/".repeat(300);
-        assert!(matches!(make(&files, &[&long]), Err(CreateError::Name { .. })));
+        assert!(matches!(make(&files, &[&long]), Err(CreateError::Open { .. })));
         assert_eq!(
             make(&files, &["missing"]).unwrap_err().to_string().split(':').next(),
             Some("missing")
         );
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_leaves_a_stream_that_no_reader_takes() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("a"), "abc").unwrap();
+        // Looks like a file, and cannot be read at its beginning.
+        let files = ["a".into(), "/proc/self/mem".into()];
+        let options = CreateOptions { dir: dir.path().into(), ..CreateOptions::default() };
+        let mut stream = Vec::new();
+        let error = create(&mut stream, &files, &options, |_| ()).unwrap_err();
+        assert!(matches!(error, CreateError::Read { offset: 0, .. }), "{error}");
+        let mut reader = ChunkReader::new(&stream[..], Dialect::Auto, Limits::default());
+        let error = loop {
+            match reader.next() {
+                Ok(item) => assert!(item.is_some(), "taken for whole"),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(
+            error.to_string(),
+            "the stream was cut: 1 file has no end: proc/self/mem (at 0)"
+        );
+    }
+
+    #[test]
+    fn mistakes_are_seen_before_anything_is_written() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("a"), "abc").unwrap();
+        let options = CreateOptions { dir: dir.path().into(), ..CreateOptions::default() };
+        for wrong in ["missing", ".", "a"] {
+            let mut stream = Vec::new();
+            create(&mut stream, &["a".into(), wrong.into()], &options, |_| ()).unwrap_err();
+            assert!(stream.is_empty(), "{wrong}");
+        }
     }
 
     #[test]

@@ -1,4 +1,39 @@
-//! Joins the crates below into one back-pressured pipeline. Knows no store and no command line.
+//! The store-free half of the product: streams in, parts of objects out, and back.
+//!
+//! - Up: [`start_put`] reads an xbstream, checks every chunk of it, makes a native stream of it (or
+//!   keeps its chunks, the classic way) and hands [`Part`]s of exactly sized objects to a
+//!   [`PartSink`]. Only a stream that is whole by its [`EndRule`] gives a result.
+//! - Down: [`unpack`] takes ranges of a native stream and gives its plain bytes, [`relay`] checks
+//!   a plain xbstream as it passes, an [`Extractor`] makes files of one.
+//! - Beneath: a [`Budget`] in bytes whose [`Permit`]s travel in [`Slab`]s, [`PutPlan`] and
+//!   [`GetPlan`] that derive all sizes from it, and [`ordered`] workers.
+//!
+//! All of it runs in plain threads. Whoever stops first has the cause; the others say [`Closed`].
+//! [`Observer`] counts for progress displays.
+//!
+//! ```
+//! use xb_pipeline::{Budget, Cutting, EndRule, Observer, Part, PartLimits, PutPlan, PutSettings, start_put};
+//! use xb_reader::{ChunkWriter, Dialect};
+//!
+//! let mut writer = ChunkWriter::new(Vec::new());
+//! writer.payload("shop/orders.ibd", 0, &[7; 5000])?;
+//! writer.end("shop/orders.ibd")?;
+//! writer.end("xtrabackup_info")?; // the file that the producer writes last
+//! let stream = std::io::Cursor::new(writer.finish()?);
+//!
+//! let limits = PartLimits { min: 1, max: u64::MAX, count: 10_000 };
+//! let plan = PutPlan::new(64 << 20, 1000, 2, 4, limits)?; // objects of 1000 bytes
+//! let header = xb_frame::StreamHeader::new(xb_frame::StreamId([1; 16])); // take random bytes
+//! let settings = PutSettings { plan, cutting: Cutting::Packed(header), rule: EndRule::KnownProducer, dialect: Dialect::Auto };
+//! let print = |part: Part| {
+//!     let len: usize = part.payload.iter().map(|bytes| bytes.len()).sum();
+//!     println!("object {}: {len} bytes", part.object);
+//!     Ok(())
+//! };
+//! let done = start_put(stream, settings, &Budget::new(plan.memory), &Observer::default(), print)?.join()?;
+//! assert_eq!(done.scanned.files, 2);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod budget;
 mod create;

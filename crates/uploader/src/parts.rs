@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use object_store::multipart::PartId;
 use object_store::path::Path;
 use object_store::{MultipartUpload, ObjectStore as _, PutMultipartOptions, PutPayload};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, watch};
 use tokio::task::JoinSet;
 
 use crate::error::{StoreError, StoreErrorKind, root_message};
@@ -19,6 +20,9 @@ pub const MAX_PARTS: u64 = 10_000;
 pub const MIN_PART: u64 = 5 << 20;
 /// Largest part, and largest single put (S3, GCS).
 pub const MAX_PART: u64 = 5 << 30;
+
+/// How long requests on their way may take to end after a failure.
+const GRACE: Duration = Duration::from_secs(5);
 
 /// One piece of an object, ready to go. The pieces of an object come in order, objects may mix.
 #[derive(Debug)]
@@ -69,6 +73,7 @@ pub struct PartSender {
     running: JoinSet<Result<Done, StoreError>>,
     open: HashMap<Arc<str>, OpenObject>,
     uploaded: Uploaded,
+    give_up: watch::Sender<bool>,
 }
 
 #[derive(Debug)]
@@ -99,7 +104,15 @@ impl PartSender {
     /// Sends at most `parallel` requests at a time to `store`.
     #[must_use]
     pub fn new(store: Store, parallel: usize) -> Self {
-        Self { store, parallel: parallel.max(1), running: JoinSet::new(), open: HashMap::new(), uploaded: Uploaded::default() }
+        let (give_up, giving_up) = watch::channel(false);
+        Self {
+            store: store.until(giving_up),
+            parallel: parallel.max(1),
+            running: JoinSet::new(),
+            open: HashMap::new(),
+            uploaded: Uploaded::default(),
+            give_up,
+        }
     }
 
     /// Acknowledged so far.
@@ -175,9 +188,15 @@ impl PartSender {
         Ok(self.uploaded)
     }
 
-    /// Stops what is on its way and removes the parts of unfinished objects. Whole objects stay:
+    /// Ends what is on its way and removes the parts of unfinished objects. Whole objects stay:
     /// their keys are the caller's business. Failures here are not reported, the cause is known.
+    ///
+    /// Requests on their way are let finish for a while: one that was broken off may still be
+    /// carried out by the store, after the caller has removed what it found.
     pub async fn abort(&mut self) {
+        self.give_up.send_replace(true);
+        let drained = async { while self.running.join_next().await.is_some() {} };
+        let _ = tokio::time::timeout(GRACE, drained).await;
         self.running.shutdown().await;
         for (_, object) in self.open.drain() {
             match object.target {

@@ -8,6 +8,7 @@ use futures::{StreamExt, TryStreamExt};
 use object_store::multipart::{MultipartStore, PartId};
 use object_store::path::Path;
 use object_store::{Error, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload};
+use tokio::sync::watch;
 
 use crate::error::{StoreError, StoreErrorKind, root_message};
 use crate::http::{ANSWER, Answer, Traffic};
@@ -31,6 +32,8 @@ pub struct Store {
     pub(crate) multipart: Option<Multiparts>,
     policy: Policy,
     traffic: Traffic,
+    /// Becomes true when nothing is worth another try.
+    giving_up: watch::Receiver<bool>,
 }
 
 /// Wraps the trait object, which has no `Debug` of its own.
@@ -51,7 +54,14 @@ impl Store {
         policy: Policy,
         traffic: Traffic,
     ) -> Self {
-        Self { objects, multipart: multipart.map(Multiparts), policy, traffic }
+        let (_, never) = watch::channel(false);
+        Self { objects, multipart: multipart.map(Multiparts), policy, traffic, giving_up: never }
+    }
+
+    /// The same store for one who may give up: from then on nothing is tried again, and pauses
+    /// between tries end. Requests on their way are not broken off.
+    pub(crate) fn until(&self, giving_up: watch::Receiver<bool>) -> Self {
+        Self { giving_up, ..self.clone() }
     }
 
     /// Counters of all that passed through this store.
@@ -275,11 +285,17 @@ impl Store {
                 Ok(Err((kind, error))) => (kind, root_message(&error)),
                 Err(limit) => (StoreErrorKind::Unavailable, format!("no progress for {} s", limit.as_secs())),
             };
+            let failed = StoreError::new(operation, key, kind, message).with_attempts(tries);
             if kind != StoreErrorKind::Unavailable || tries > self.policy.max_retries {
-                return Err(StoreError::new(operation, key, kind, message).with_attempts(tries));
+                return Err(failed);
+            }
+            let mut giving_up = self.giving_up.clone();
+            tokio::select! {
+                () = tokio::time::sleep(self.policy.pause(tries, asked, jitter())) => {}
+                // A sender that is gone never gives up.
+                Ok(_) = giving_up.wait_for(|up| *up) => return Err(failed),
             }
             self.traffic.count_retry();
-            tokio::time::sleep(self.policy.pause(tries, asked, jitter())).await;
         }
     }
 }

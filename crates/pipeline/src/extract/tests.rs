@@ -18,7 +18,7 @@ fn stream(write: impl FnOnce(&mut Writer) -> io::Result<()>) -> Vec<u8> {
 
 /// Bytes that differ from place to place.
 fn content(seed: usize, len: usize) -> Vec<u8> {
-    (0..len).map(|n| ((n ^ seed).wrapping_mul(0x9e37_79b9) >> 16) as u8).collect()
+    (0..len).map(|n| (n ^ seed).wrapping_mul(0x9e37_79b9).to_le_bytes()[2]).collect()
 }
 
 fn options(threads: usize) -> ExtractOptions {

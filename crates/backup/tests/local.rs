@@ -1,0 +1,282 @@
+//! Backups in a local folder: what is damaged is noticed, what fails leaves nothing behind.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use xb_backup::{BackupError, BackupName, GetRequest, Layout, PutReport, PutRequest, Root, State, StreamSink, stopper};
+use xb_pipeline::{Durability, EndRule, Observer};
+use xb_reader::{ChunkWriter, Dialect};
+use xb_uploader::{Location, Place, Policy, S3Settings};
+
+struct Store {
+    folder: tempfile::TempDir,
+    root: Root,
+}
+
+impl Store {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("root").to_str().unwrap().trim_start_matches('/').to_owned();
+        let location = Location { place: Place::Local, path };
+        let root = Root::open(&location, &S3Settings::default(), Policy::default(), true).unwrap();
+        Self { folder, root }
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        let mut found = Vec::new();
+        let mut folders = vec![self.folder.path().join("root")];
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() { folders.push(path) } else { found.push(path) }
+            }
+        }
+        found.sort();
+        found
+    }
+
+    fn put(&self, name: &str, layout: Layout, chunk_size: u64, input: impl Read + Send + 'static) -> Result<PutReport, BackupError> {
+        let (_stopper, mut stop) = stopper();
+        let request = PutRequest {
+            name: BackupName::new(name).unwrap(),
+            layout,
+            chunk_size,
+            memory: 64 << 20,
+            threads: 2,
+            parallel: 4,
+            rule: EndRule::KnownProducer,
+            dialect: Dialect::Auto,
+            md5: false,
+            tool: "test".into(),
+        };
+        block_on(xb_backup::put(&self.root, &request, input, &Observer::default(), &mut stop))
+    }
+
+    fn get(&self, name: &str) -> Result<Vec<u8>, BackupError> {
+        let (_stopper, mut stop) = stopper();
+        let (_, Collected(bytes)) =
+            block_on(xb_backup::get(&self.root, &request(name), Collected::default(), &Observer::default(), &mut stop))?;
+        Ok(bytes)
+    }
+
+    fn restore(&self, name: &str, target: &Path) -> Result<u64, BackupError> {
+        let (_stopper, mut stop) = stopper();
+        let done = block_on(xb_backup::restore(&self.root, &request(name), target, Durability::None, &Observer::default(), &mut stop))?;
+        Ok(done.files)
+    }
+
+    fn state(&self, name: &str) -> Option<State> {
+        block_on(xb_backup::list(&self.root)).unwrap().into_iter().find(|l| l.name == name).map(|l| l.state)
+    }
+}
+
+fn request(name: &str) -> GetRequest {
+    GetRequest { name: BackupName::new(name).unwrap(), files: Vec::new(), memory: 64 << 20, threads: 2, parallel: 4 }
+}
+
+#[derive(Default)]
+struct Collected(Vec<u8>);
+
+impl StreamSink for Collected {
+    fn take(&mut self, bytes: Bytes) -> Result<(), BackupError> {
+        self.0.extend_from_slice(&bytes);
+        Ok(())
+    }
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap().block_on(future)
+}
+
+fn stream() -> Vec<u8> {
+    let mut writer = ChunkWriter::new(Vec::new());
+    writer.payload("shop/orders.ibd", 0, &[1; 900]).unwrap();
+    writer.payload("shop/orders.ibd", 900, &[2; 300]).unwrap();
+    writer.end("shop/orders.ibd").unwrap();
+    writer.end("empty").unwrap();
+    writer.payload("xtrabackup_info", 0, b"tool_name = mariadb-backup\nserver_version = 10.11.19-MariaDB\n").unwrap();
+    writer.end("xtrabackup_info").unwrap();
+    writer.finish().unwrap()
+}
+
+const LAYOUTS: [Layout; 2] = [Layout::Packed, Layout::Classic];
+
+#[test]
+fn both_layouts_come_back_as_stream_and_as_files() {
+    for layout in LAYOUTS {
+        let store = Store::new();
+        let report = store.put("n", layout, 500, stream_reader()).unwrap();
+        assert_eq!(report.manifest.source.server_version.as_deref(), Some("10.11.19-MariaDB"));
+        assert_eq!(store.state("n"), Some(State::Complete));
+        let back = store.get("n").unwrap();
+        if layout == Layout::Packed {
+            assert_eq!(back, stream());
+        } else {
+            assert_eq!(back.len(), stream().len());
+        }
+        let target = store.folder.path().join("out");
+        assert_eq!(store.restore("n", &target).unwrap(), 3);
+        let content = std::fs::read(target.join("shop/orders.ibd")).unwrap();
+        assert!(content[..900].iter().all(|b| *b == 1) && content[900..] == [2; 300]);
+        assert!(store.restore("n", &target).is_err(), "the target is not empty");
+        block_on(xb_backup::delete(&store.root, &BackupName::new("n").unwrap())).unwrap();
+        assert_eq!(store.files(), Vec::<PathBuf>::new());
+        assert!(matches!(store.get("n"), Err(BackupError::NotThere { .. })));
+    }
+}
+
+fn stream_reader() -> std::io::Cursor<Vec<u8>> {
+    std::io::Cursor::new(stream())
+}
+
+/// Every byte of every file in the store, the claim apart: flipped, cut off there, and the whole
+/// file missing.
+#[test]
+fn any_damage_to_the_store_is_an_error() {
+    for layout in LAYOUTS {
+        let store = Store::new();
+        store.put("n", layout, 700, stream_reader()).unwrap();
+        let whole = store.get("n").unwrap();
+        for path in store.files().into_iter().filter(|path| !path.ends_with("claim")) {
+            let good = std::fs::read(&path).unwrap();
+            let what = path.strip_prefix(store.folder.path()).unwrap().display();
+            for at in (0..good.len()).step_by(3) {
+                let mut bad = good.clone();
+                bad[at] ^= 1 << (at % 8);
+                std::fs::write(&path, &bad).unwrap();
+                match store.get("n") {
+                    Err(error) => assert!(error.hint().is_some() || !error.to_string().is_empty()),
+                    // The head of a classic chunk has bits that no reader looks at: flags.
+                    Ok(back) => assert!(layout == Layout::Classic && back.len() == whole.len() && ignored_flag(&good, at), "{what}: byte {at}"),
+                }
+                std::fs::write(&path, &good[..at]).unwrap();
+                assert!(store.get("n").is_err(), "{what}: cut at {at}");
+            }
+            std::fs::remove_file(&path).unwrap();
+            // A classic backup without its manifest is one that nobody has proven.
+            let unproven = layout == Layout::Classic && store.state("n") == Some(State::StockUnproven);
+            assert!(store.get("n").is_err() || unproven, "{what}: missing");
+            std::fs::write(&path, &good).unwrap();
+        }
+        assert_eq!(store.get("n").unwrap(), whole, "all is as it was");
+    }
+}
+
+/// Whether byte `at` of an object is the flags byte of its chunk.
+fn ignored_flag(object: &[u8], at: usize) -> bool {
+    object.starts_with(b"XBSTCK01") && at == 8
+}
+
+#[test]
+fn a_missing_object_is_named() {
+    let store = Store::new();
+    store.put("n", Layout::Packed, 700, stream_reader()).unwrap();
+    let object = store.files().into_iter().find(|p| p.ends_with("000000001")).unwrap();
+    std::fs::remove_file(object).unwrap();
+    let error = store.get("n").unwrap_err();
+    assert!(matches!(error, BackupError::Damaged { .. }) && error.to_string().contains("000000001"), "{error}");
+}
+
+#[test]
+fn a_cut_stream_leaves_nothing_and_blocks_nobody() {
+    for layout in LAYOUTS {
+        let store = Store::new();
+        let whole = stream();
+        for cut in [0, 1, 500, whole.len() - 200, whole.len() - 1] {
+            let input = std::io::Cursor::new(whole[..cut].to_vec());
+            assert!(matches!(store.put("n", layout, 500, input), Err(BackupError::Put(_))), "cut at {cut}");
+            assert_eq!(store.files(), Vec::<PathBuf>::new(), "cut at {cut}");
+            assert_eq!(store.state("n"), None);
+        }
+        store.put("n", layout, 500, stream_reader()).unwrap();
+    }
+}
+
+#[test]
+fn a_name_that_is_taken_is_refused_and_left_alone() {
+    for first in LAYOUTS {
+        let store = Store::new();
+        store.put("n", first, 500, stream_reader()).unwrap();
+        let before = store.files();
+        for second in LAYOUTS {
+            assert!(matches!(store.put("n", second, 500, stream_reader()), Err(BackupError::Exists { .. })));
+        }
+        assert_eq!(store.files(), before);
+    }
+}
+
+#[test]
+fn a_stock_backup_is_read_listed_unproven_and_never_overwritten() {
+    let store = Store::new();
+    store.put("n", Layout::Classic, 500, stream_reader()).unwrap();
+    std::fs::remove_dir_all(store.folder.path().join("root/.xb-catalog")).unwrap();
+    assert_eq!(store.state("n"), Some(State::StockUnproven));
+    let back = store.get("n").unwrap();
+    let before = store.files();
+    for layout in LAYOUTS {
+        assert!(matches!(store.put("n", layout, 500, stream_reader()), Err(BackupError::Exists { .. })));
+    }
+    assert_eq!(store.files(), before);
+    // Without its end chunk a file is not whole, and without a manifest only that can tell.
+    let end = before.iter().find(|p| p.ends_with("orders.ibd.00000000000000000002")).unwrap();
+    std::fs::remove_file(end).unwrap();
+    assert!(store.get("n").unwrap_err().to_string().contains("shop/orders.ibd"));
+    assert!(!back.is_empty());
+}
+
+#[test]
+fn what_a_killed_classic_run_left_is_cleared_away_by_the_next() {
+    let store = Store::new();
+    store.put("n", Layout::Classic, 500, stream_reader()).unwrap();
+    let root = store.folder.path().join("root");
+    std::fs::remove_file(root.join(".xb-catalog/n")).unwrap();
+    std::fs::write(root.join("n/old.ibd.00000000000000000000"), b"left over").unwrap();
+    let claims = root.join(".xb-catalog/@claims/n");
+    std::fs::create_dir_all(&claims).unwrap();
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    // A process that no longer runs: its id is past the largest there can be.
+    let claim = format!("{{\"pid\": 4194999, \"process_started\": \"{} 1\"}}", boot.trim());
+    std::fs::write(claims.join("000001"), claim).unwrap();
+    assert!(matches!(store.state("n"), Some(State::Running | State::Abandoned)));
+    store.put("n", Layout::Classic, 500, stream_reader()).unwrap();
+    assert_eq!(store.state("n"), Some(State::Complete));
+    assert!(!root.join("n/old.ibd.00000000000000000000").exists());
+    assert!(store.get("n").is_ok());
+}
+
+#[test]
+fn a_classic_run_that_is_alive_is_not_disturbed() {
+    let store = Store::new();
+    let claims = store.folder.path().join("root/.xb-catalog/@claims/n");
+    std::fs::create_dir_all(&claims).unwrap();
+    std::fs::write(claims.join("000001"), "{\"pid\": 1, \"process_started\": \"another-boot 1\"}").unwrap();
+    assert!(matches!(store.put("n", Layout::Classic, 500, stream_reader()), Err(BackupError::Running { .. })));
+    assert_eq!(store.state("n"), None, "a claim alone is not worth a line: no data yet");
+}
+
+#[test]
+fn asked_to_stop_it_cleans_up() {
+    let store = Store::new();
+    let (stopper, mut stop) = stopper();
+    let (reader, writer) = std::io::pipe().unwrap();
+    let request = PutRequest {
+        name: BackupName::new("n").unwrap(),
+        layout: Layout::Packed,
+        chunk_size: 500,
+        memory: 64 << 20,
+        threads: 1,
+        parallel: 1,
+        rule: EndRule::KnownProducer,
+        dialect: Dialect::Auto,
+        md5: false,
+        tool: "test".into(),
+    };
+    stopper.stop(15);
+    // The pipe stays open: the source is stalled, and the run ends all the same.
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let outcome = runtime.block_on(xb_backup::put(&store.root, &request, reader, &Observer::default(), &mut stop));
+    assert!(matches!(outcome, Err(BackupError::Interrupted(15))));
+    drop(writer);
+    assert_eq!(store.files(), Vec::<PathBuf>::new());
+}

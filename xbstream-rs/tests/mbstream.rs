@@ -1,0 +1,95 @@
+//! Both ways with Debian's mbstream.
+
+#![allow(clippy::unwrap_used)] // a test that cannot go on must stop
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+
+use support::{extract, linked_as, xbstream};
+use xb_testkit::command::Cmd;
+use xb_testkit::data::mixed;
+use xb_testkit::files::assert_same_tree;
+
+const TEN: usize = 10 << 20;
+
+fn mbstream() -> Cmd {
+    Cmd::new(xb_testkit::tools::find("mbstream"))
+}
+
+/// Files around the borders of the stock tools' cut, with odd names.
+fn sample(dir: &Path) -> Vec<&'static str> {
+    let files = [
+        ("empty", 0),
+        ("one", 1),
+        ("less", TEN - 1),
+        ("ten", TEN),
+        ("more", TEN + 1),
+        ("twice", 2 * TEN),
+        ("db/table one.ibd", 70_001),
+        ("db/t\u{e9}l\u{e9}.frm", 513),
+        ("db/.hidden", 3),
+        ("db/big.ibd", 3 * TEN + 12_345),
+    ];
+    fs::create_dir(dir.join("db")).unwrap();
+    for (seed, (name, len)) in files.into_iter().enumerate() {
+        fs::write(dir.join(name), mixed(seed as u64, len)).unwrap();
+    }
+    files.map(|(name, _)| name).into()
+}
+
+#[test]
+fn what_we_make_is_byte_for_byte_what_mbstream_makes() {
+    let dir = tempfile::tempdir().unwrap();
+    let names = sample(dir.path());
+    let theirs = mbstream().arg("-c").args(&names).cwd(dir.path()).run().expect(0).stdout;
+    let ours = xbstream().arg("-c").args(&names).cwd(dir.path()).run().expect(0).stdout;
+    assert!(ours == theirs, "{} and {} bytes", ours.len(), theirs.len());
+    let ours = xbstream().arg("-C").arg(dir.path()).arg("-c").args(&names).run().expect(0).stdout;
+    assert!(ours == theirs, "with -C: {} and {} bytes", ours.len(), theirs.len());
+}
+
+#[test]
+fn mbstream_reads_what_we_make() {
+    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let names = sample(from.path());
+    let stream = xbstream().arg("-c").args(&names).cwd(from.path()).run().expect(0).stdout;
+    let _ = mbstream().args(["-x", "-C"]).arg(to.path()).stdin_bytes(stream).run().expect(0);
+    assert_same_tree(from.path(), to.path());
+}
+
+#[test]
+fn we_read_what_mbstream_makes() {
+    let from = tempfile::tempdir().unwrap();
+    let names = sample(from.path());
+    let stream = mbstream().arg("-c").args(&names).cwd(from.path()).run().expect(0).stdout;
+    for threads in [1, 3] {
+        let to = tempfile::tempdir().unwrap();
+        let _ = extract(to.path(), &stream, threads).expect(0);
+        assert_same_tree(from.path(), to.path());
+    }
+}
+
+#[test]
+fn a_link_named_mbstream_takes_its_place() {
+    let (from, bin) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let names = sample(from.path());
+    for arguments in [&["-c"][..], &["--create", "--parallel=2"], &["-c", "-p", "4", "-v"]] {
+        let theirs = mbstream().args(arguments).args(&names).cwd(from.path()).run().expect(0);
+        let ours = linked_as("mbstream", &bin)
+            .args(arguments)
+            .args(&names)
+            .cwd(from.path())
+            .run()
+            .expect(0);
+        assert!(ours.stdout == theirs.stdout, "{arguments:?}");
+        // With -v each name, on a line of its own; later mbstreams have a stamp in front.
+        let (ours, theirs) = (ours.stderr_text(), theirs.stderr_text());
+        assert_eq!(ours.lines().count(), theirs.lines().count(), "{arguments:?}");
+        assert!(
+            ours.lines().zip(theirs.lines()).all(|(our, their)| their.ends_with(our)),
+            "{theirs}"
+        );
+    }
+}
