@@ -88,7 +88,7 @@ pub(crate) struct RestoreArgs {
     /// Folder for the files; made if it is not there, must be empty
     #[arg(long, value_name = "DIR")]
     pub(crate) target_dir: PathBuf,
-    /// When written files are made durable
+    /// When files are made durable: each before it gets its name, all at the end, or not at all
     #[arg(long, value_enum, default_value = "end", value_name = "WHEN")]
     pub(crate) sync: Sync,
     #[command(flatten)]
@@ -234,11 +234,9 @@ pub(crate) enum Lookup {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Sync {
-    /// each file before it gets its name
+    // Without doc comments: one on a value makes clap write its help the long way.
     File,
-    /// all at the end
     End,
-    /// not at all
     None,
 }
 

@@ -4,11 +4,17 @@ use std::fs::File;
 use std::os::fd::AsFd;
 
 use xb_backup::{GetRequest, Layout, Output, Producer, PutRequest, Stop, stopper};
-use xb_cli::{Failure, Level, Log, LogOptions, OrFail as _, Program, Progress, ProgressOptions, Signals, Snapshot};
+use xb_cli::{
+    Failure, Level, Log, LogOptions, OrFail as _, Program, Progress, ProgressOptions, Signals,
+    Snapshot,
+};
 use xb_pipeline::{Durability, EndRule, LastFile, Observer, Wait};
 use xb_reader::Dialect;
 
-use crate::args::{BackupArgs, Command, DeleteArgs, DialectArg, GetArgs, LayoutArg, Line, ListArgs, PutArgs, PutOptions, RestoreArgs, RunOptions, Sync};
+use crate::args::{
+    BackupArgs, Command, DeleteArgs, DialectArg, GetArgs, LayoutArg, Line, ListArgs, PutArgs,
+    PutOptions, RestoreArgs, RunOptions, Sync,
+};
 use crate::limits::{default_memory, default_threads};
 use crate::place::{backup_place, root_place};
 use crate::report;
@@ -45,13 +51,16 @@ struct Context {
 
 impl Context {
     fn put(&self, args: &PutArgs) -> Result<(), Failure> {
-        xb_cli::refuse_terminal_input("pipe a stream into it: mariadb-backup --backup --stream=xbstream | xbcloud-rs put ...")?;
+        xb_cli::refuse_terminal_input(
+            "pipe a stream into it: mariadb-backup --backup --stream=xbstream | xbcloud-rs put ...",
+        )?;
         let (root, name) = backup_place(&args.name, &args.store, &args.run, true)?;
         let request = self.put_request(name, &args.put, &args.run)?;
         let source = enlarged(&std::io::stdin()).stage("read")?;
-        let (report, end) = self.with_progress("put", &args.run, None, |observer, mut stop| async move {
-            xb_backup::put(&root, &request, source, &observer, &mut stop).await
-        })?;
+        let (report, end) =
+            self.with_progress("put", &args.run, None, |observer, mut stop| async move {
+                xb_backup::put(&root, &request, source, &observer, &mut stop).await
+            })?;
         report::put_done(&self.log, &report, &end, self.stock);
         Ok(())
     }
@@ -61,23 +70,27 @@ impl Context {
         let request = self.put_request(name, &args.put, &args.run)?;
         // Refused before the producer locks anything.
         xb_backup::plan(&request).map_err(report::failure)?;
-        let (report, end) = self.with_progress("backup", &args.run, None, |observer, mut stop| async move {
-            let (producer, stdout) = Producer::start(&args.producer)?;
-            let _ = rustix::pipe::fcntl_setpipe_size(&stdout, PIPE);
-            xb_backup::backup(&root, &request, (producer, stdout), &observer, &mut stop).await
-        })?;
+        let (report, end) =
+            self.with_progress("backup", &args.run, None, |observer, mut stop| async move {
+                let (producer, stdout) = Producer::start(&args.producer)?;
+                let _ = rustix::pipe::fcntl_setpipe_size(&stdout, PIPE);
+                xb_backup::backup(&root, &request, (producer, stdout), &observer, &mut stop).await
+            })?;
         report::put_done(&self.log, &report, &end, self.stock);
         Ok(())
     }
 
     fn get(&self, args: &GetArgs) -> Result<(), Failure> {
-        xb_cli::refuse_terminal_output("send it somewhere: xbcloud-rs get ... | mbstream -x -C DIR")?;
+        xb_cli::refuse_terminal_output(
+            "send it somewhere: xbcloud-rs get ... | mbstream -x -C DIR",
+        )?;
         let (root, name) = backup_place(&args.name, &args.store, &args.run, false)?;
         let request = get_request(name, args.files.clone(), &args.run);
         let output = Output::new(enlarged(&std::io::stdout()).stage("output")?, "stdout");
-        let ((report, output), end) = self.with_progress("get", &args.run, None, |observer, mut stop| async move {
-            xb_backup::get(&root, &request, output, &observer, &mut stop).await
-        })?;
+        let ((report, output), end) =
+            self.with_progress("get", &args.run, None, |observer, mut stop| async move {
+                xb_backup::get(&root, &request, output, &observer, &mut stop).await
+            })?;
         output.finish().map_err(report::failure)?;
         report::get_done(&self.log, "the whole stream was written", &report, &end);
         Ok(())
@@ -91,16 +104,32 @@ impl Context {
             Sync::End => Durability::End,
             Sync::None => Durability::None,
         };
-        let (report, end) = self.with_progress("restore", &args.run, None, |observer, mut stop| async move {
-            xb_backup::restore(&root, &request, &args.target_dir, durability, &observer, &mut stop).await
-        })?;
-        report::get_done(&self.log, &format!("{} files in {}", report.files, args.target_dir.display()), &report.get, &end);
+        let (report, end) =
+            self.with_progress("restore", &args.run, None, |observer, mut stop| async move {
+                xb_backup::restore(
+                    &root,
+                    &request,
+                    &args.target_dir,
+                    durability,
+                    &observer,
+                    &mut stop,
+                )
+                .await
+            })?;
+        report::get_done(
+            &self.log,
+            &format!("{} files in {}", report.files, args.target_dir.display()),
+            &report.get,
+            &end,
+        );
         Ok(())
     }
 
     fn list(&self, args: &ListArgs) -> Result<(), Failure> {
         let root = root_place(args.root.as_deref(), &args.store, &args.run)?;
-        let (listings, _) = self.with_progress("list", &args.run, Some(()), |_, _| async move { xb_backup::list(&root).await })?;
+        let (listings, _) = self.with_progress("list", &args.run, Some(()), |_, _| async move {
+            xb_backup::list(&root).await
+        })?;
         report::listing(&listings, args.run.json).stage("output")?;
         Ok(())
     }
@@ -108,12 +137,19 @@ impl Context {
     fn delete(&self, args: &DeleteArgs) -> Result<(), Failure> {
         let (root, name) = backup_place(&args.name, &args.store, &args.run, false)?;
         let (deleted, _) =
-            self.with_progress("delete", &args.run, Some(()), |_, _| async move { xb_backup::delete(&root, &name).await })?;
+            self.with_progress("delete", &args.run, Some(()), |_, _| async move {
+                xb_backup::delete(&root, &name).await
+            })?;
         self.log.info(format!("removed, with {} objects", deleted.objects));
         Ok(())
     }
 
-    fn put_request(&self, name: xb_backup::BackupName, put: &PutOptions, run: &RunOptions) -> Result<PutRequest, Failure> {
+    fn put_request(
+        &self,
+        name: xb_backup::BackupName,
+        put: &PutOptions,
+        run: &RunOptions,
+    ) -> Result<PutRequest, Failure> {
         let layout = match put.layout {
             Some(LayoutArg::Packed) => Layout::Packed,
             Some(LayoutArg::Classic) => Layout::Classic,
@@ -126,10 +162,14 @@ impl Context {
                 .hint("the packed layout has objects of the size asked for; classic has one object a chunk"));
         }
         if layout == Layout::Packed && put.md5 {
-            return Err(Failure::usage("--md5 belongs to the classic layout").hint("a packed backup has its own checksums in the manifest"));
+            return Err(Failure::usage("--md5 belongs to the classic layout")
+                .hint("a packed backup has its own checksums in the manifest"));
         }
         let rule = match (&put.last_file, put.unsafe_any_end) {
-            (Some(pattern), _) => EndRule::LastFile(LastFile::new(pattern).map_err(|error| Failure::usage(format!("--last-file: {error}")))?),
+            (Some(pattern), _) => EndRule::LastFile(
+                LastFile::new(pattern)
+                    .map_err(|error| Failure::usage(format!("--last-file: {error}")))?,
+            ),
             (None, true) => EndRule::AnyEnd,
             (None, false) => EndRule::KnownProducer,
         };
@@ -156,7 +196,13 @@ impl Context {
     }
 
     /// Runs `command` to its end or until a signal asks it to stop, with progress on stderr.
-    fn with_progress<T, F, Fut>(&self, what: &str, run: &RunOptions, silent: Option<()>, command: F) -> Result<(T, xb_cli::ProgressEnd), Failure>
+    fn with_progress<T, F, Fut>(
+        &self,
+        what: &str,
+        run: &RunOptions,
+        silent: Option<()>,
+        command: F,
+    ) -> Result<(T, xb_cli::ProgressEnd), Failure>
     where
         F: FnOnce(Observer, Stop) -> Fut,
         Fut: Future<Output = Result<T, xb_backup::BackupError>>,
@@ -164,10 +210,18 @@ impl Context {
         let observer = Observer::default();
         let (stopper, stop) = stopper();
         let _signals = Signals::catch(move |signal| stopper.stop(signal)).stage("run")?;
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().stage("run")?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .stage("run")?;
         let drawn = observer.clone();
-        let options = ProgressOptions { enabled: silent.is_none() && !run.no_progress && !run.quiet, ..ProgressOptions::default() };
-        let progress = Progress::start(&self.log, what, options, move || snapshot(&drawn)).stage("run")?;
+        let options = ProgressOptions {
+            enabled: silent.is_none() && !run.no_progress && !run.quiet,
+            ..ProgressOptions::default()
+        };
+        let progress =
+            Progress::start(&self.log, what, options, move || snapshot(&drawn)).stage("run")?;
         let outcome = runtime.block_on(command(observer, stop));
         let end = progress.finish();
         // A thread of ours may still wait for a stalled producer: the process's end ends it.

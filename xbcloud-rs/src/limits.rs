@@ -6,7 +6,9 @@ const MOST: u64 = 512 << 20;
 /// Default budget: 512 MiB, at most a quarter of what machine and control group allow.
 pub(crate) fn default_memory() -> u64 {
     let machine = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| total_of(&text));
-    let group = std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok().and_then(|text| text.trim().parse().ok());
+    let group = std::fs::read_to_string("/sys/fs/cgroup/memory.max")
+        .ok()
+        .and_then(|text| text.trim().parse().ok());
     let allowed = machine.into_iter().chain(group).min().unwrap_or(u64::MAX);
     (allowed / 4).min(MOST)
 }

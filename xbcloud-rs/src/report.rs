@@ -45,8 +45,16 @@ pub(crate) fn get_done(log: &Log, what: &str, report: &GetReport, end: &Progress
         "requests": report.requests, "retries": report.retries, "proven": report.manifest.is_some(),
         "seconds": end.elapsed.as_secs_f64(), "peak_memory": peak_memory(),
     }));
-    let doubt = if report.manifest.is_some() { "" } else { "; without a manifest nobody knows whether files are missing" };
-    log.info(format!("{what}, {}{}{doubt}", pace(report.stream_bytes, end), extras(report.requests, report.retries)));
+    let doubt = if report.manifest.is_some() {
+        ""
+    } else {
+        "; without a manifest nobody knows whether files are missing"
+    };
+    log.info(format!(
+        "{what}, {}{}{doubt}",
+        pace(report.stream_bytes, end),
+        extras(report.requests, report.retries)
+    ));
 }
 
 fn pace(bytes: u64, end: &ProgressEnd) -> String {
@@ -85,10 +93,16 @@ pub(crate) fn listing(listings: &[Listing], json: bool) -> std::io::Result<()> {
         return writeln!(out);
     }
     let width = listings.iter().map(|l| l.name.len()).max().unwrap_or(4).max(4);
-    writeln!(out, "{:width$}  {:15}  {:20}  {:>10}  {:>8}  {:>7}  SERVER", "NAME", "STATE", "FINISHED (UTC)", "SIZE", "OBJECTS", "FILES")?;
+    writeln!(
+        out,
+        "{:width$}  {:15}  {:20}  {:>10}  {:>8}  {:>7}  SERVER",
+        "NAME", "STATE", "FINISHED (UTC)", "SIZE", "OBJECTS", "FILES"
+    )?;
     for l in listings {
         let number = |n: Option<u64>| n.map_or_else(|| "-".to_owned(), |n| n.to_string());
-        let finished = l.finished.map_or_else(|| "-".to_owned(), |t| t.strftime("%Y-%m-%d %H:%M:%S").to_string());
+        let finished = l
+            .finished
+            .map_or_else(|| "-".to_owned(), |t| t.strftime("%Y-%m-%d %H:%M:%S").to_string());
         let size = l.stored_bytes.map_or_else(|| "-".to_owned(), format_size);
         writeln!(
             out,

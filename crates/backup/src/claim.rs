@@ -39,7 +39,11 @@ fn content(run: RunId) -> Bytes {
 
 impl Claim {
     /// Claims the folder of a packed run. No other run has the same, so there is nothing to win.
-    pub(crate) async fn packed(root: &Root, name: &BackupName, run: RunId) -> Result<Self, BackupError> {
+    pub(crate) async fn packed(
+        root: &Root,
+        name: &BackupName,
+        run: RunId,
+    ) -> Result<Self, BackupError> {
         let key = root.key(&format!("{}/{CLAIM}", run_folder(name, run)));
         root.store().put(&key, content(run).into()).await?;
         Ok(Self::refreshed(root, key, run))
@@ -49,7 +53,11 @@ impl Claim {
     ///
     /// Claims have numbers, each is written create-only: of several runs that find the same dead
     /// claim only one gets the next number. Returns whether a dead run's claim was taken over.
-    pub(crate) async fn classic(root: &Root, name: &BackupName, run: RunId) -> Result<(Self, bool), BackupError> {
+    pub(crate) async fn classic(
+        root: &Root,
+        name: &BackupName,
+        run: RunId,
+    ) -> Result<(Self, bool), BackupError> {
         let folder = claims_folder(name);
         let newest = root.list_below(&folder).await?.pop();
         let mut number = 0;
@@ -72,7 +80,11 @@ impl Claim {
     }
 
     /// Whether no later run has taken this claim's place.
-    pub(crate) async fn still_ours(&self, root: &Root, name: &BackupName) -> Result<bool, BackupError> {
+    pub(crate) async fn still_ours(
+        &self,
+        root: &Root,
+        name: &BackupName,
+    ) -> Result<bool, BackupError> {
         let folder = claims_folder(name);
         let newest = root.list_below(&folder).await?.pop();
         Ok(newest.is_some_and(|last| self.key.ends_with(&format!("{folder}/{}", last.key))))
@@ -107,11 +119,15 @@ async fn left_by_dead_process(root: &Root, claim: &str) -> Result<bool, BackupEr
         Err(error) => return Err(error.into()),
     };
     let Ok(value) = serde_json::from_slice::<serde_json::Value>(&bytes) else { return Ok(false) };
-    let (Some(pid), Some(started)) = (value.get("pid").and_then(serde_json::Value::as_u64), value.get("process_started").and_then(|s| s.as_str()))
-    else {
+    let (Some(pid), Some(started)) = (
+        value.get("pid").and_then(serde_json::Value::as_u64),
+        value.get("process_started").and_then(|s| s.as_str()),
+    ) else {
         return Ok(false);
     };
-    let (Ok(pid), Some((boot, _))) = (u32::try_from(pid), started.split_once(' ')) else { return Ok(false) };
+    let (Ok(pid), Some((boot, _))) = (u32::try_from(pid), started.split_once(' ')) else {
+        return Ok(false);
+    };
     let here = boot_id();
     Ok(here.is_some_and(|here| here == boot) && process_start(pid).as_deref() != Some(started))
 }

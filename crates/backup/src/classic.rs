@@ -19,7 +19,10 @@ pub(crate) struct ClassicFiles {
 }
 
 /// Lists the objects of `name`. Keys that no chunk can have are passed over, as stock readers do.
-pub(crate) async fn list_classic(root: &Root, name: &BackupName) -> Result<ClassicFiles, BackupError> {
+pub(crate) async fn list_classic(
+    root: &Root,
+    name: &BackupName,
+) -> Result<ClassicFiles, BackupError> {
     let mut files = ClassicFiles::default();
     for listed in root.list_below(name.as_str()).await? {
         if of_packed_run(&listed.key) {
@@ -63,7 +66,11 @@ impl ClassicFiles {
     }
 
     /// Compares with what the manifest says.
-    pub(crate) fn agree_with(&self, name: &BackupName, manifest: &Manifest) -> Result<(), BackupError> {
+    pub(crate) fn agree_with(
+        &self,
+        name: &BackupName,
+        manifest: &Manifest,
+    ) -> Result<(), BackupError> {
         let listed = (self.count(), self.objects(), self.bytes());
         let stated = (manifest.files, manifest.objects, manifest.stored_bytes);
         if listed == stated {
@@ -89,7 +96,9 @@ impl ClassicFiles {
     /// the end chunk shows when it is read.
     pub(crate) fn check_runs(&self, name: &BackupName) -> Result<(), BackupError> {
         for (path, objects) in &self.files {
-            if let Some(missing) = (0..objects.len() as u64).find(|number| !objects.contains_key(number)) {
+            if let Some(missing) =
+                (0..objects.len() as u64).find(|number| !objects.contains_key(number))
+            {
                 let what = format!("object {} is missing", classic_key(path, missing));
                 return Err(BackupError::Damaged { name: name.to_string(), what });
             }
@@ -105,7 +114,9 @@ impl ClassicFiles {
 
     /// Keys below the backup's folder and sizes, file by file, in the order of the chunks.
     pub(crate) fn in_order(&self) -> impl Iterator<Item = (String, u64)> {
-        self.ordered().into_iter().flat_map(|(path, objects)| objects.iter().map(move |(number, size)| (classic_key(path, *number), *size)))
+        self.ordered().into_iter().flat_map(|(path, objects)| {
+            objects.iter().map(move |(number, size)| (classic_key(path, *number), *size))
+        })
     }
 
     /// Where in the stream of [`ClassicFiles::in_order`] each file begins.
@@ -130,8 +141,13 @@ impl Borders {
     pub(crate) fn check(&mut self, head: &ChunkHead) -> Result<(), String> {
         while self.files.next_if(|(end, _)| *end <= head.position).is_some() {}
         match self.files.peek() {
-            Some((end, path)) if head.path.as_bytes() == path.as_bytes() && head.end() <= *end => Ok(()),
-            Some((_, path)) => Err(format!("the objects of {path} hold a chunk of {}, or end inside it", head.path)),
+            Some((end, path)) if head.path.as_bytes() == path.as_bytes() && head.end() <= *end => {
+                Ok(())
+            }
+            Some((_, path)) => Err(format!(
+                "the objects of {path} hold a chunk of {}, or end inside it",
+                head.path
+            )),
             None => Err(format!("a chunk of {} lies behind the last object", head.path)),
         }
     }
@@ -142,7 +158,8 @@ mod tests {
     use super::*;
 
     fn files(entries: &[(&str, &[u64])]) -> ClassicFiles {
-        let files = entries.iter().map(|(p, n)| ((*p).to_owned(), n.iter().map(|n| (*n, 10)).collect()));
+        let files =
+            entries.iter().map(|(p, n)| ((*p).to_owned(), n.iter().map(|n| (*n, 10)).collect()));
         ClassicFiles { files: files.collect() }
     }
 
@@ -158,8 +175,14 @@ mod tests {
 
     #[test]
     fn the_producers_last_file_goes_last() {
-        let all = files(&[("zz", &[0]), ("xtrabackup_tablespaces.lz4", &[0]), ("xtrabackup_info.lz4", &[0]), ("a", &[1, 0])]);
-        let keys: Vec<String> = all.in_order().map(|(key, _)| key.rsplit_once('.').unwrap().0.to_owned()).collect();
+        let all = files(&[
+            ("zz", &[0]),
+            ("xtrabackup_tablespaces.lz4", &[0]),
+            ("xtrabackup_info.lz4", &[0]),
+            ("a", &[1, 0]),
+        ]);
+        let keys: Vec<String> =
+            all.in_order().map(|(key, _)| key.rsplit_once('.').unwrap().0.to_owned()).collect();
         assert_eq!(keys, ["a", "a", "zz", "xtrabackup_info.lz4", "xtrabackup_tablespaces.lz4"]);
     }
 

@@ -113,11 +113,14 @@ impl BackupError {
     #[must_use]
     pub fn stage(&self) -> &'static str {
         match self {
-            Self::Store(error) => error.operation,
+            Self::Store(_) => "store",
             Self::Put(PutError::Read { .. }) => "read",
             Self::Put(_) => "stream",
             Self::Plan(_) | Self::Name(_) | Self::Selection(_) => "settings",
-            Self::Manifest { .. } | Self::Exists { .. } | Self::NotThere { .. } | Self::Running { .. } => "catalogue",
+            Self::Manifest { .. }
+            | Self::Exists { .. }
+            | Self::NotThere { .. }
+            | Self::Running { .. } => "catalogue",
             Self::Damaged { .. } => "check",
             Self::Producer { .. } => "producer",
             Self::Output { .. } => "output",
@@ -135,21 +138,27 @@ impl BackupError {
             Self::Put(PutError::Stream(StreamError::NotWhole(_))) => Some(
                 "nothing was kept as a backup; look at the producer's own messages. For a stream of another program name its last file with --last-file=GLOB, or take the risk with --unsafe-any-end",
             ),
-            Self::Put(PutError::Stream(StreamError::Unfinished(_))) => {
-                Some("nothing was kept as a backup; the producer stopped early: look at its own messages")
-            }
-            Self::Put(PutError::Stream(StreamError::Decode(DecodeError::Magic { .. }))) => {
-                Some("the input must be an xbstream: mariadb-backup and xtrabackup write one with --stream=xbstream, and only that may go to stdout")
-            }
+            Self::Put(PutError::Stream(StreamError::Unfinished(_))) => Some(
+                "nothing was kept as a backup; the producer stopped early: look at its own messages",
+            ),
+            Self::Put(PutError::Stream(StreamError::Decode(DecodeError::Magic { .. }))) => Some(
+                "the input must be an xbstream: mariadb-backup and xtrabackup write one with --stream=xbstream, and only that may go to stdout",
+            ),
             Self::Put(PutError::Stream(_)) => Some("nothing was kept as a backup; take a new one"),
             Self::Plan(_) => Some("raise --memory, or lower --chunk-size or the number of threads"),
             Self::Exists { .. } => Some("take another name, or remove it first with `delete`"),
-            Self::Running { .. } => Some("wait for it, or take another name; a claim that is not refreshed for an hour is free again"),
+            Self::Running { .. } => Some(
+                "wait for it, or take another name; a claim that is not refreshed for an hour is free again",
+            ),
             Self::NotThere { .. } => Some("`list` shows what is there"),
             Self::Damaged { .. } => Some("do not use what came out of it; take another backup"),
-            Self::Producer { .. } => Some("nothing was kept as a backup; look at the producer's own messages above"),
+            Self::Producer { .. } => {
+                Some("nothing was kept as a backup; look at the producer's own messages above")
+            }
             Self::Manifest { source: ManifestError::TooNew { .. }, .. } => None,
-            Self::Manifest { .. } => Some("the data objects may be whole; a copy of the manifest brings the backup back"),
+            Self::Manifest { .. } => {
+                Some("the data objects may be whole; a copy of the manifest brings the backup back")
+            }
             _ => None,
         }
     }

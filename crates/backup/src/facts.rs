@@ -95,19 +95,31 @@ mod tests {
     fn both_families_of_names_are_read() {
         for prefix in ["xtrabackup_", "mariadb_backup_"] {
             let facts = Facts::from_files(&files(&[
-                (&format!("{prefix}info"), "tool_name = mariadb-backup\ntool_version = 10.11.19\nserver_version = 10.11.19-MariaDB\nbinlog_pos = filename 'b.000001', position '342'\n"),
-                (&format!("{prefix}checkpoints"), "backup_type = full-backuped\nfrom_lsn = 0\nto_lsn = 46912\nlast_lsn = 46928\n"),
+                (
+                    &format!("{prefix}info"),
+                    "tool_name = mariadb-backup\ntool_version = 10.11.19\nserver_version = 10.11.19-MariaDB\nbinlog_pos = filename 'b.000001', position '342'\n",
+                ),
+                (
+                    &format!("{prefix}checkpoints"),
+                    "backup_type = full-backuped\nfrom_lsn = 0\nto_lsn = 46912\nlast_lsn = 46928\n",
+                ),
                 (&format!("{prefix}galera_info"), "9c9a4c3b-2b3c-11f0-8d3f-7b1b1f0f0a11:42 0\n"),
             ]));
             assert_eq!(facts.server_version.as_deref(), Some("10.11.19-MariaDB"));
-            assert_eq!((facts.from_lsn, facts.to_lsn, facts.last_lsn), (Some(0), Some(46912), Some(46928)));
+            assert_eq!(
+                (facts.from_lsn, facts.to_lsn, facts.last_lsn),
+                (Some(0), Some(46912), Some(46928))
+            );
             assert_eq!(facts.galera.as_deref(), Some("9c9a4c3b-2b3c-11f0-8d3f-7b1b1f0f0a11:42"));
         }
     }
 
     #[test]
     fn odd_content_gives_no_facts_and_no_panic() {
-        let facts = Facts::from_files(&files(&[("xtrabackup_checkpoints", "to_lsn = many\n=\n\u{0}"), ("xtrabackup_galera_info", ":")]));
+        let facts = Facts::from_files(&files(&[
+            ("xtrabackup_checkpoints", "to_lsn = many\n=\n\u{0}"),
+            ("xtrabackup_galera_info", ":"),
+        ]));
         assert_eq!(facts, Facts::default());
         let mut binary = BTreeMap::new();
         binary.insert("xtrabackup_info".to_owned(), vec![0xff, 0xfe]);

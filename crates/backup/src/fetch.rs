@@ -18,7 +18,10 @@ pub(crate) struct Range {
 }
 
 /// Cuts objects, given as key and size, into ranges of at most `range` bytes.
-pub(crate) fn ranges(objects: impl Iterator<Item = (String, u64)>, range: u64) -> impl Iterator<Item = Range> {
+pub(crate) fn ranges(
+    objects: impl Iterator<Item = (String, u64)>,
+    range: u64,
+) -> impl Iterator<Item = Range> {
     objects.flat_map(move |(key, size)| {
         let count = size.div_ceil(range);
         (0..count).map(move |n| {
@@ -62,7 +65,8 @@ pub(crate) async fn fetch_all(
     let mut waiting = ranges.peekable();
     let mut running = FuturesOrdered::new();
     loop {
-        let wanted = waiting.peek().filter(|_| running.len() < plan.parallel).map(|range| range.len);
+        let wanted =
+            waiting.peek().filter(|_| running.len() < plan.parallel).map(|range| range.len);
         tokio::select! {
             biased;
             permit = lease(&budget, wanted), if wanted.is_some() => {
@@ -113,8 +117,15 @@ mod tests {
     #[test]
     fn objects_are_covered_without_gap_or_overlap() {
         let objects = [("a", 10_u64), ("empty", 0), ("b", 6)].map(|(k, n)| (k.to_owned(), n));
-        let cut: Vec<_> = ranges(objects.into_iter(), 4).map(|r| (r.key, r.start, r.len, r.end)).collect();
-        let expected = [("a", 0, 4, false), ("a", 4, 4, false), ("a", 8, 2, true), ("b", 0, 4, false), ("b", 4, 2, true)];
+        let cut: Vec<_> =
+            ranges(objects.into_iter(), 4).map(|r| (r.key, r.start, r.len, r.end)).collect();
+        let expected = [
+            ("a", 0, 4, false),
+            ("a", 4, 4, false),
+            ("a", 8, 2, true),
+            ("b", 0, 4, false),
+            ("b", 4, 2, true),
+        ];
         assert_eq!(cut, expected.map(|(k, s, l, e)| (k.to_owned(), s, l, e)));
     }
 }

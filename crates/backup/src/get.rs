@@ -3,7 +3,9 @@
 use bytes::Bytes;
 use tokio::sync::mpsc;
 use xb_frame::{FrameError, STREAM_HEADER_LEN};
-use xb_pipeline::{GetError, GetPlan, Observer, RelayError, RootDigest, object_key, relay, sums, unpack};
+use xb_pipeline::{
+    GetError, GetPlan, Observer, RelayError, RootDigest, object_key, relay, sums, unpack,
+};
 
 use crate::classic::{ClassicFiles, list_classic};
 use crate::error::BackupError;
@@ -88,8 +90,12 @@ pub(crate) async fn transfer<S: StreamSink>(
     let plan = GetPlan::new(request.memory, request.threads, request.parallel)?;
     let transfer = async {
         match &objects {
-            Objects::Packed(manifest, packed, run) => get_packed(root, request, manifest, packed, *run, &plan, observer, sink).await,
-            Objects::Classic(_, files) => get_classic(root, request, files, &plan, observer, sink).await,
+            Objects::Packed(manifest, packed, run) => {
+                get_packed(root, request, manifest, packed, *run, &plan, observer, sink).await
+            }
+            Objects::Classic(_, files) => {
+                get_classic(root, request, files, &plan, observer, sink).await
+            }
         }
     };
     let (stream_bytes, sink) = tokio::select! {
@@ -101,7 +107,14 @@ pub(crate) async fn transfer<S: StreamSink>(
         Objects::Classic(manifest, files) => (files.objects(), files.bytes(), manifest),
     };
     let traffic = root.store().traffic();
-    let report = GetReport { stream_bytes, objects: count, stored_bytes, requests: traffic.requests(), retries: traffic.retries(), manifest };
+    let report = GetReport {
+        stream_bytes,
+        objects: count,
+        stored_bytes,
+        requests: traffic.requests(),
+        retries: traffic.retries(),
+        manifest,
+    };
     Ok((report, sink))
 }
 
@@ -109,7 +122,9 @@ impl Objects {
     /// Bytes of the stream, where the manifest says.
     pub(crate) fn stream_bytes(&self) -> Option<u64> {
         match self {
-            Self::Packed(manifest, ..) | Self::Classic(Some(manifest), _) => Some(manifest.stream_bytes),
+            Self::Packed(manifest, ..) | Self::Classic(Some(manifest), _) => {
+                Some(manifest.stream_bytes)
+            }
             Self::Classic(None, _) => None,
         }
     }
@@ -133,7 +148,10 @@ pub(crate) async fn find(root: &Root, request: &GetRequest) -> Result<Objects, B
             if let Some(manifest) = &manifest {
                 files.agree_with(name, manifest)?;
             } else if files.is_empty() {
-                return Err(BackupError::NotThere { name: name.to_string(), state: crate::list::state_without_manifest(root, name).await? });
+                return Err(BackupError::NotThere {
+                    name: name.to_string(),
+                    state: crate::list::state_without_manifest(root, name).await?,
+                });
             }
             if !request.files.is_empty() {
                 files.select(&request.files)?;
@@ -157,7 +175,8 @@ async fn get_packed<S: StreamSink>(
 ) -> Result<(u64, S), BackupError> {
     let folder = root.key(&run_folder(&request.name, run));
     let (count, chunk, total) = (manifest.objects, packed.chunk_size, manifest.stored_bytes);
-    let objects = (0..count).map(move |n| (format!("{folder}/{}", object_key(n)), chunk.min(total - n * chunk)));
+    let objects = (0..count)
+        .map(move |n| (format!("{folder}/{}", object_key(n)), chunk.min(total - n * chunk)));
 
     let (to, mut from) = mpsc::channel(1);
     let (consumer_plan, consumer_observer) = (*plan, observer.clone());
@@ -167,18 +186,28 @@ async fn get_packed<S: StreamSink>(
         (summary, sink)
     });
     let mut root_digest = ObjectDigest::default();
-    let fetched = fetch_all(root.store(), plan, ranges(objects, plan.range), to, |range, crc| root_digest.range(range, crc)).await;
-    let (summary, sink) = consumer.await.map_err(|_| BackupError::Bug("the pipeline's end was not seen"))?;
+    let fetched = fetch_all(root.store(), plan, ranges(objects, plan.range), to, |range, crc| {
+        root_digest.range(range, crc)
+    })
+    .await;
+    let (summary, sink) =
+        consumer.await.map_err(|_| BackupError::Bug("the pipeline's end was not seen"))?;
     let name = &request.name;
     let damaged = |what: String| BackupError::Damaged { name: name.to_string(), what };
     let summary = match (fetched, summary) {
         (_, Err(GetError::Sink(error))) => return Err(error),
         (_, Err(GetError::Frame(error))) => {
-            let object = object_of(&error, chunk).map_or_else(String::new, |n| format!("object {}: ", object_key(n)));
+            let object = object_of(&error, chunk)
+                .map_or_else(String::new, |n| format!("object {}: ", object_key(n)));
             return Err(damaged(format!("{object}{error}")));
         }
         (Err(error), _) => return Err(missing_is_damage(error, name)),
-        (_, Err(error)) => return Err(BackupError::System { what: "get", source: std::io::Error::other(error.to_string()) }),
+        (_, Err(error)) => {
+            return Err(BackupError::System {
+                what: "get",
+                source: std::io::Error::other(error.to_string()),
+            });
+        }
         (Ok(()), Ok(summary)) => summary,
     };
     if summary.id.0 != run.0 || summary.stream_len != total {
@@ -186,10 +215,16 @@ async fn get_packed<S: StreamSink>(
     }
     let digest = hex(&root_digest.root.finish());
     if digest != packed.root {
-        return Err(damaged(format!("the objects have the root digest {digest}, the manifest says {}", packed.root)));
+        return Err(damaged(format!(
+            "the objects have the root digest {digest}, the manifest says {}",
+            packed.root
+        )));
     }
     if summary.end.plain_bytes != manifest.stream_bytes {
-        return Err(damaged(format!("the stream has {} bytes, the manifest says {}", summary.end.plain_bytes, manifest.stream_bytes)));
+        return Err(damaged(format!(
+            "the stream has {} bytes, the manifest says {}",
+            summary.end.plain_bytes, manifest.stream_bytes
+        )));
     }
     Ok((summary.end.plain_bytes, sink))
 }
@@ -204,21 +239,33 @@ async fn get_classic<S: StreamSink>(
 ) -> Result<(u64, S), BackupError> {
     let name = request.name.clone();
     let folder = root.key(name.as_str());
-    let objects: Vec<(String, u64)> = files.in_order().map(|(key, size)| (format!("{folder}/{key}"), size)).collect();
+    let objects: Vec<(String, u64)> =
+        files.in_order().map(|(key, size)| (format!("{folder}/{key}"), size)).collect();
     let (to, mut from) = mpsc::channel(1);
     let consumer_observer = observer.clone();
     let mut borders = files.borders();
     let consumer = tokio::task::spawn_blocking(move || {
         let fetched = std::iter::from_fn(move || from.blocking_recv());
-        let scanned = relay(fetched, &consumer_observer, |head| borders.check(head), |bytes| sink.take(bytes));
+        let scanned = relay(
+            fetched,
+            &consumer_observer,
+            |head| borders.check(head),
+            |bytes| sink.take(bytes),
+        );
         (scanned, sink)
     });
-    let fetched = fetch_all(root.store(), plan, ranges(objects.into_iter(), plan.range), to, |_, _| {}).await;
-    let (scanned, sink) = consumer.await.map_err(|_| BackupError::Bug("the pipeline's end was not seen"))?;
+    let fetched =
+        fetch_all(root.store(), plan, ranges(objects.into_iter(), plan.range), to, |_, _| {}).await;
+    let (scanned, sink) =
+        consumer.await.map_err(|_| BackupError::Bug("the pipeline's end was not seen"))?;
     match (fetched, scanned) {
         (_, Err(RelayError::Sink(error))) => Err(error),
-        (_, Err(RelayError::Stream(error))) => Err(BackupError::Damaged { name: name.to_string(), what: error.to_string() }),
-        (_, Err(RelayError::Refused(what))) => Err(BackupError::Damaged { name: name.to_string(), what }),
+        (_, Err(RelayError::Stream(error))) => {
+            Err(BackupError::Damaged { name: name.to_string(), what: error.to_string() })
+        }
+        (_, Err(RelayError::Refused(what))) => {
+            Err(BackupError::Damaged { name: name.to_string(), what })
+        }
         (Err(error), _) => Err(missing_is_damage(error, &name)),
         (Ok(()), Ok(scanned)) => Ok((scanned.bytes, sink)),
         (Ok(()), Err(_)) => Err(BackupError::Bug("the ranges stopped without a cause")),
@@ -229,7 +276,9 @@ async fn get_classic<S: StreamSink>(
 fn missing_is_damage(error: xb_uploader::StoreError, name: &BackupName) -> BackupError {
     use xb_uploader::StoreErrorKind::{Damaged, NotFound};
     match error.kind {
-        NotFound | Damaged => BackupError::Damaged { name: name.to_string(), what: error.to_string() },
+        NotFound | Damaged => {
+            BackupError::Damaged { name: name.to_string(), what: error.to_string() }
+        }
         _ => error.into(),
     }
 }
@@ -289,6 +338,8 @@ impl<W: std::io::Write + Send + 'static> Output<W> {
 
 impl<W: std::io::Write + Send + 'static> StreamSink for Output<W> {
     fn take(&mut self, bytes: Bytes) -> Result<(), BackupError> {
-        self.to.write_all(&bytes).map_err(|source| BackupError::Output { what: self.what.clone(), source })
+        self.to
+            .write_all(&bytes)
+            .map_err(|source| BackupError::Output { what: self.what.clone(), source })
     }
 }

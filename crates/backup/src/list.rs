@@ -65,13 +65,25 @@ pub struct Listing {
 pub async fn list(root: &Root) -> Result<Vec<Listing>, BackupError> {
     let manifests = root.list_below(CATALOG).await?;
     // Claims lie one folder down.
-    let names = manifests.into_iter().map(|listed| listed.key).filter(|key| !key.contains('/')).filter_map(|key| BackupName::new(&key).ok());
-    let mut listings: Vec<Listing> =
-        stream::iter(names).map(|name| async move { complete(root, &name).await }).buffered(AT_ONCE).try_collect().await?;
+    let names = manifests
+        .into_iter()
+        .map(|listed| listed.key)
+        .filter(|key| !key.contains('/'))
+        .filter_map(|key| BackupName::new(&key).ok());
+    let mut listings: Vec<Listing> = stream::iter(names)
+        .map(|name| async move { complete(root, &name).await })
+        .buffered(AT_ONCE)
+        .try_collect()
+        .await?;
     let folders = root.folders_below("").await?;
-    let unnamed = folders.into_iter().filter(|folder| folder != CATALOG && listings.iter().all(|l| l.name != *folder));
-    let others: Vec<Option<Listing>> =
-        stream::iter(unnamed).map(|folder| async move { incomplete(root, &folder).await }).buffered(AT_ONCE).try_collect().await?;
+    let unnamed = folders
+        .into_iter()
+        .filter(|folder| folder != CATALOG && listings.iter().all(|l| l.name != *folder));
+    let others: Vec<Option<Listing>> = stream::iter(unnamed)
+        .map(|folder| async move { incomplete(root, &folder).await })
+        .buffered(AT_ONCE)
+        .try_collect()
+        .await?;
     listings.extend(others.into_iter().flatten());
     listings.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(listings)
@@ -126,7 +138,11 @@ async fn incomplete(root: &Root, folder: &str) -> Result<Option<Listing>, Backup
     let claims = root.list_below(&claims_folder(&name)).await?;
     let bytes = found.iter().map(|l| l.size).sum();
     let fresh = |modified: i64| Timestamp::now().as_second() - modified < DEAD;
-    let packed_claim = found.iter().filter(|l| of_packed_run(&l.key) && l.key.ends_with(&format!("/{CLAIM}"))).map(|l| l.modified).max();
+    let packed_claim = found
+        .iter()
+        .filter(|l| of_packed_run(&l.key) && l.key.ends_with(&format!("/{CLAIM}")))
+        .map(|l| l.modified)
+        .max();
     let classic = found.iter().any(|l| !of_packed_run(&l.key));
     let claim = packed_claim.max(claims.iter().map(|l| l.modified).max());
     let state = match claim {
@@ -138,12 +154,16 @@ async fn incomplete(root: &Root, folder: &str) -> Result<Option<Listing>, Backup
     let mut listing = empty(folder, state);
     listing.layout = Some(if classic { Layout::Classic } else { Layout::Packed });
     listing.stored_bytes = Some(bytes);
-    listing.objects = Some(found.iter().filter(|l| !l.key.ends_with(&format!("/{CLAIM}"))).count() as u64);
+    listing.objects =
+        Some(found.iter().filter(|l| !l.key.ends_with(&format!("/{CLAIM}"))).count() as u64);
     Ok(Some(listing))
 }
 
 /// Why a name without manifest and without classic objects is no backup.
-pub(crate) async fn state_without_manifest(root: &Root, name: &BackupName) -> Result<&'static str, BackupError> {
+pub(crate) async fn state_without_manifest(
+    root: &Root,
+    name: &BackupName,
+) -> Result<&'static str, BackupError> {
     Ok(match incomplete(root, name.as_str()).await?.map(|l| l.state) {
         Some(State::Running) => ": a run of that name is still going on",
         Some(State::Abandoned) => ": a run of that name was abandoned half way",

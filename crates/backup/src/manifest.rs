@@ -113,7 +113,9 @@ pub enum ManifestError {
     #[error("the manifest has no check line: it is cut short or damaged")]
     NoCheck,
     /// The check line does not fit the text.
-    #[error("the manifest is damaged: its text has the digest {got}, its check line says {expected}")]
+    #[error(
+        "the manifest is damaged: its text has the digest {got}, its check line says {expected}"
+    )]
     Damaged {
         /// As the check line says.
         expected: String,
@@ -124,7 +126,9 @@ pub enum ManifestError {
     #[error("the manifest cannot be read: {0}")]
     Malformed(#[from] serde_json::Error),
     /// Written by a later version of this program.
-    #[error("the manifest has format {found}, this program reads up to {FORMAT}: use a newer version")]
+    #[error(
+        "the manifest has format {found}, this program reads up to {FORMAT}: use a newer version"
+    )]
     TooNew {
         /// Format of the manifest.
         found: u32,
@@ -170,7 +174,10 @@ impl Manifest {
         let body = bytes.strip_suffix(b"\n").ok_or(ManifestError::NoCheck)?;
         let at = body.iter().rposition(|b| *b == b'\n').ok_or(ManifestError::NoCheck)? + 1;
         let (text, line) = body.split_at(at);
-        let expected = std::str::from_utf8(line).ok().and_then(|l| l.strip_prefix(CHECK)).ok_or(ManifestError::NoCheck)?;
+        let expected = std::str::from_utf8(line)
+            .ok()
+            .and_then(|l| l.strip_prefix(CHECK))
+            .ok_or(ManifestError::NoCheck)?;
         let got = hex(&Sha256::digest(text));
         if got != expected {
             return Err(ManifestError::Damaged { expected: expected.to_owned(), got });
@@ -197,8 +204,12 @@ impl Manifest {
         }
         match (&self.packed, self.layout) {
             (Some(packed), Layout::Packed) => {
-                if packed.chunk_size == 0 || self.stored_bytes.div_ceil(packed.chunk_size) != self.objects {
-                    return inconsistent("count, size and total of the objects do not fit together");
+                if packed.chunk_size == 0
+                    || self.stored_bytes.div_ceil(packed.chunk_size) != self.objects
+                {
+                    return inconsistent(
+                        "count, size and total of the objects do not fit together",
+                    );
                 }
                 if packed.root.len() != 64 {
                     return inconsistent("the root digest is not a SHA-256");
@@ -207,7 +218,9 @@ impl Manifest {
             }
             (None, Layout::Classic) => Ok(()),
             (None, Layout::Packed) => inconsistent("a packed backup without its object size"),
-            (Some(_), Layout::Classic) => inconsistent("a classic backup with a packed object size"),
+            (Some(_), Layout::Classic) => {
+                inconsistent("a classic backup with a packed object size")
+            }
         }
     }
 }
@@ -238,7 +251,13 @@ mod tests {
             stored_bytes: 15,
             stream_bytes: 9,
             files: 1,
-            packed: Some(PackedFacts { chunk_size: 10, root: "0".repeat(64), index_position: 0, index_len: 0, codecs: vec!["none".into()] }),
+            packed: Some(PackedFacts {
+                chunk_size: 10,
+                root: "0".repeat(64),
+                index_position: 0,
+                index_len: 0,
+                codecs: vec!["none".into()],
+            }),
             end: End::LastFile { name: "xtrabackup_info".into() },
             producer: Some(Producer { program: "mariadb-backup".into(), exit: 0 }),
             source: Facts::default(),
@@ -267,10 +286,16 @@ mod tests {
     fn contradictions_and_later_formats_are_refused() {
         let mut wrong = sample();
         wrong.objects = 3;
-        assert!(matches!(Manifest::decode(&wrong.encode().unwrap()), Err(ManifestError::Inconsistent { .. })));
+        assert!(matches!(
+            Manifest::decode(&wrong.encode().unwrap()),
+            Err(ManifestError::Inconsistent { .. })
+        ));
         let mut newer = sample();
         newer.format = FORMAT + 1;
-        assert!(matches!(Manifest::decode(&newer.encode().unwrap()), Err(ManifestError::TooNew { found: 2 })));
+        assert!(matches!(
+            Manifest::decode(&newer.encode().unwrap()),
+            Err(ManifestError::TooNew { found: 2 })
+        ));
         let mut zero = sample();
         zero.packed.as_mut().unwrap().chunk_size = 0;
         assert!(Manifest::decode(&zero.encode().unwrap()).is_err());

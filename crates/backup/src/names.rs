@@ -42,7 +42,9 @@ impl BackupName {
             "." | ".." => refuse("it is a folder's own name"),
             "latest" => refuse("it stands for the newest backup"),
             _ if name.len() > Self::MAX_LEN => refuse("it has more than 200 bytes"),
-            _ if name.starts_with('@') || name.starts_with(".xb") => refuse("names that begin with @ or .xb are ours"),
+            _ if name.starts_with('@') || name.starts_with(".xb") => {
+                refuse("names that begin with @ or .xb are ours")
+            }
             _ if !name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._@#$-".contains(&b)) => {
                 refuse("letters, digits and . _ @ # $ - are what all stores take")
             }
@@ -81,7 +83,9 @@ impl RunId {
     /// Reads the 32 lower-case hexadecimal digits that [`fmt::Display`] writes.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        if text.len() != 32 || !text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b)) {
+        if text.len() != 32
+            || !text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+        {
             return None;
         }
         let mut bytes = [0; 16];
@@ -143,7 +147,19 @@ mod tests {
         for good in ["n", "nightly-2026.11.21_03", "shop@03", "a#b$c", ".hidden"] {
             assert!(BackupName::new(good).is_ok(), "{good}");
         }
-        for bad in ["", ".", "..", "latest", "@2026", ".xb-catalog", "a/b", "a b", "a:b", "ä", &"n".repeat(201)] {
+        for bad in [
+            "",
+            ".",
+            "..",
+            "latest",
+            "@2026",
+            ".xb-catalog",
+            "a/b",
+            "a b",
+            "a:b",
+            "ä",
+            &"n".repeat(201),
+        ] {
             assert!(BackupName::new(bad).is_err(), "{bad}");
         }
     }
@@ -151,7 +167,14 @@ mod tests {
     #[test]
     fn classic_keys_are_taken_apart_at_the_last_dot() {
         assert_eq!(parse_classic_key("a/b.ibd.00000000000000000012"), Some(("a/b.ibd", 12)));
-        for bad in ["", "x", ".00000000000000000001", "a/b.0000000000000000001", "a.0000000000000000000x", "a.99999999999999999999"] {
+        for bad in [
+            "",
+            "x",
+            ".00000000000000000001",
+            "a/b.0000000000000000001",
+            "a.0000000000000000000x",
+            "a.99999999999999999999",
+        ] {
             assert_eq!(parse_classic_key(bad), None, "{bad}");
         }
     }

@@ -27,9 +27,14 @@ impl Producer {
     /// [`BackupError::Producer`] when it cannot be started.
     pub fn start(argv: &[OsString]) -> Result<(Self, ChildStdout), BackupError> {
         let Some((program, args)) = argv.split_first() else {
-            return Err(BackupError::Producer { program: "producer".into(), what: "was not named: put it behind `--`".into() });
+            return Err(BackupError::Producer {
+                program: "producer".into(),
+                what: "was not named: put it behind `--`".into(),
+            });
         };
-        let name = Path::new(program).file_name().map_or_else(|| "producer".into(), |n| n.to_string_lossy().into_owned());
+        let name = Path::new(program)
+            .file_name()
+            .map_or_else(|| "producer".into(), |n| n.to_string_lossy().into_owned());
         let failed = |what: String| BackupError::Producer { program: name.clone(), what };
         let mut child = Command::new(program)
             .args(args)
@@ -58,7 +63,10 @@ impl Producer {
     /// # Errors
     /// [`BackupError::Producer`] with how it ended.
     pub fn wait(&mut self) -> Result<(), BackupError> {
-        let status = self.child.wait().map_err(|error| self.failed(format!("cannot be waited for: {error}")))?;
+        let status = self
+            .child
+            .wait()
+            .map_err(|error| self.failed(format!("cannot be waited for: {error}")))?;
         self.ended = true;
         if status.success() { Ok(()) } else { Err(self.failed(describe(status))) }
     }
@@ -127,7 +135,9 @@ mod tests {
 
     #[test]
     fn what_cannot_be_started_is_named_without_its_arguments() {
-        let error = Producer::start(&argv(&["/no/such/mariadb-backup", "--password=topsecret"])).unwrap_err().to_string();
+        let error = Producer::start(&argv(&["/no/such/mariadb-backup", "--password=topsecret"]))
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("mariadb-backup") && !error.contains("topsecret"), "{error}");
         assert!(Producer::start(&[]).is_err());
     }

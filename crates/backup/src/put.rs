@@ -7,7 +7,8 @@ use jiff::Timestamp;
 use tokio::sync::mpsc;
 use xb_frame::{StreamHeader, StreamId};
 use xb_pipeline::{
-    Budget, Closed, Cutting, EndProof, EndRule, Laid, Observer, Part, PartLimits, Put, PutError, PutPlan, PutSettings, Putting, start_put,
+    Budget, Closed, Cutting, EndProof, EndRule, Laid, Observer, Part, PartLimits, Put, PutError,
+    PutPlan, PutSettings, Putting, start_put,
 };
 use xb_reader::Dialect;
 use xb_uploader::{MAX_PART, MAX_PARTS, MIN_PART, PartData, PartSender, Uploaded};
@@ -89,7 +90,11 @@ pub async fn backup(
 ) -> Result<PutReport, BackupError> {
     let outcome = run(root, request, stdout, Some(&mut producer), observer, stop).await;
     if let Err(error) = &outcome {
-        let signal = if let BackupError::Interrupted(signal) = error { *signal } else { rustix::process::Signal::TERM.as_raw() };
+        let signal = if let BackupError::Interrupted(signal) = error {
+            *signal
+        } else {
+            rustix::process::Signal::TERM.as_raw()
+        };
         producer.end(signal);
     }
     outcome
@@ -109,7 +114,10 @@ async fn run(
         let state = if manifest.layout == Layout::Packed { "" } else { " (classic layout)" };
         return Err(BackupError::Exists { name: request.name.to_string(), state });
     }
-    let run = RunId::random().map_err(|error| BackupError::System { what: "randomness for the run", source: std::io::Error::other(error) })?;
+    let run = RunId::random().map_err(|error| BackupError::System {
+        what: "randomness for the run",
+        source: std::io::Error::other(error),
+    })?;
     let place = Place::claim(root, request, run).await?;
     let outcome = place.fill(root, request, plan, source, producer, observer, stop, started).await;
     if outcome.is_err() {
@@ -147,7 +155,10 @@ impl Place {
                 // A stock backup of this name would be hidden by our manifest.
                 if stock_objects(root, name).await? {
                     let _ = place.clean_up(root, request).await;
-                    return Err(BackupError::Exists { name: name.to_string(), state: " (stock, unproven)" });
+                    return Err(BackupError::Exists {
+                        name: name.to_string(),
+                        state: " (stock, unproven)",
+                    });
                 }
                 Ok(place)
             }
@@ -196,12 +207,14 @@ impl Place {
         let budget = Budget::new(plan.memory);
         let (parts, arriving) = mpsc::channel(1);
         let sink = move |part: Part| parts.blocking_send(part).map_err(|_| Closed);
-        let settings = PutSettings { plan, cutting, rule: request.rule.clone(), dialect: request.dialect };
+        let settings =
+            PutSettings { plan, cutting, rule: request.rule.clone(), dialect: request.dialect };
         let putting = start_put(source, settings, &budget, observer, sink)
             .map_err(|source| BackupError::System { what: "cannot start a thread", source })?;
         let mut md5 = request.md5.then(Md5List::new);
         let mut sender = PartSender::new(root.store().clone(), plan.parallel);
-        let sent = self.send_all(root, arriving, &mut sender, md5.as_mut(), putting, observer, stop).await;
+        let sent =
+            self.send_all(root, arriving, &mut sender, md5.as_mut(), putting, observer, stop).await;
         let (put, uploaded) = match sent {
             Ok(sent) => sent,
             Err(cause) => {
@@ -224,7 +237,10 @@ impl Place {
         };
         let manifest = self.manifest(request, &put, uploaded, producer, started)?;
         if request.layout == Layout::Classic && !self.claim.still_ours(root, &request.name).await? {
-            return Err(BackupError::Exists { name: request.name.to_string(), state: ": another run took over" });
+            return Err(BackupError::Exists {
+                name: request.name.to_string(),
+                state: ": another run took over",
+            });
         }
         root.commit(&request.name, &manifest).await?;
         if request.layout == Layout::Classic {
@@ -253,7 +269,9 @@ impl Place {
                     list.part(&part);
                 }
                 let key = format!("{folder}/{}", part.object).into();
-                sender.send(PartData { key, index: part.index, payload: part.payload, end: part.end }).await?;
+                sender
+                    .send(PartData { key, index: part.index, payload: part.payload, end: part.end })
+                    .await?;
                 let bytes = sender.uploaded().bytes;
                 observer.add_stored(bytes - counted);
                 counted = bytes;
@@ -344,7 +362,8 @@ impl Place {
 /// Whether a key below a backup's folder belongs to a packed run.
 pub(crate) fn of_packed_run(key: &str) -> bool {
     key.split_once('/').is_some_and(|(run, rest)| {
-        RunId::parse(run).is_some() && (rest == CLAIM || (rest.len() == 9 && rest.bytes().all(|b| b.is_ascii_digit())))
+        RunId::parse(run).is_some()
+            && (rest == CLAIM || (rest.len() == 9 && rest.bytes().all(|b| b.is_ascii_digit())))
     })
 }
 
@@ -353,10 +372,16 @@ async fn stock_objects(root: &Root, name: &BackupName) -> Result<bool, BackupErr
 }
 
 /// Removes the classic objects of `name`, and leaves packed runs alone.
-pub(crate) async fn remove_classic_objects(root: &Root, name: &BackupName) -> Result<u64, BackupError> {
+pub(crate) async fn remove_classic_objects(
+    root: &Root,
+    name: &BackupName,
+) -> Result<u64, BackupError> {
     let found = root.list_below(name.as_str()).await?;
-    let keys: Vec<String> =
-        found.into_iter().filter(|l| !of_packed_run(&l.key)).map(|l| root.key(&format!("{name}/{}", l.key))).collect();
+    let keys: Vec<String> = found
+        .into_iter()
+        .filter(|l| !of_packed_run(&l.key))
+        .map(|l| root.key(&format!("{name}/{}", l.key)))
+        .collect();
     let count = keys.len() as u64;
     root.store().delete_all(keys).await?;
     Ok(count)

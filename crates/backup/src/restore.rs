@@ -45,12 +45,15 @@ pub async fn restore(
         return Err(failed("the folder is not empty".into()));
     }
     let folder = TargetDir::open(target).map_err(|error| failed(error.to_string()))?;
-    let options = ExtractOptions { threads: request.threads, durability, ..ExtractOptions::default() };
+    let options =
+        ExtractOptions { threads: request.threads, durability, ..ExtractOptions::default() };
     let extractor = Extractor::new(folder, options).map_err(|error| failed(error.to_string()))?;
     let sink = Files { extractor: Some(extractor), target: target.to_owned() };
     let (report, sink) = transfer(root, request, objects, sink, observer, stop).await?;
     // Only now is the stream known to be whole.
-    let extracted = tokio::task::spawn_blocking(move || sink.finish()).await.map_err(|_| BackupError::Bug("the extractor's end was not seen"))??;
+    let extracted = tokio::task::spawn_blocking(move || sink.finish())
+        .await
+        .map_err(|_| BackupError::Bug("the extractor's end was not seen"))??;
     Ok(RestoreReport { get: report, files: extracted.files })
 }
 
@@ -84,13 +87,18 @@ impl Files {
             0 => String::new(),
             files => format!(" ({files} files that were whole stay there)"),
         };
-        BackupError::Restore { target: self.target.display().to_string(), what: format!("{error}{kept}") }
+        BackupError::Restore {
+            target: self.target.display().to_string(),
+            what: format!("{error}{kept}"),
+        }
     }
 }
 
 impl StreamSink for Files {
     fn take(&mut self, bytes: Bytes) -> Result<(), BackupError> {
-        let Some(extractor) = &mut self.extractor else { return Err(BackupError::Bug("the extractor was used after its end")) };
+        let Some(extractor) = &mut self.extractor else {
+            return Err(BackupError::Bug("the extractor was used after its end"));
+        };
         if extractor.feed(bytes).is_ok() {
             return Ok(());
         }

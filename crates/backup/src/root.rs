@@ -19,7 +19,12 @@ impl Root {
     ///
     /// # Errors
     /// [`BackupError::Store`] when the settings cannot work.
-    pub fn open(location: &Location, s3: &S3Settings, policy: Policy, create: bool) -> Result<Self, BackupError> {
+    pub fn open(
+        location: &Location,
+        s3: &S3Settings,
+        policy: Policy,
+        create: bool,
+    ) -> Result<Self, BackupError> {
         let (store, prefix) = xb_uploader::open(location, s3, policy, create)?;
         Ok(Self { store, prefix })
     }
@@ -61,7 +66,8 @@ impl Root {
     pub(crate) async fn remove_below(&self, below: &str) -> Result<u64, BackupError> {
         let found = self.list_below(below).await?;
         let count = found.len() as u64;
-        let keys = found.into_iter().map(|listed| self.key(&format!("{below}/{}", listed.key))).collect();
+        let keys =
+            found.into_iter().map(|listed| self.key(&format!("{below}/{}", listed.key))).collect();
         self.store.delete_all(keys).await?;
         Ok(count)
     }
@@ -77,22 +83,31 @@ impl Root {
             Err(error) if error.kind == StoreErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        let manifest = Manifest::decode(&bytes).map_err(|source| BackupError::Manifest { key: key.clone(), source })?;
+        let manifest = Manifest::decode(&bytes)
+            .map_err(|source| BackupError::Manifest { key: key.clone(), source })?;
         if manifest.name != name.as_str() {
-            let source = ManifestError::Inconsistent { reason: "it belongs to a backup of another name" };
+            let source =
+                ManifestError::Inconsistent { reason: "it belongs to a backup of another name" };
             return Err(BackupError::Manifest { key, source });
         }
         Ok(Some(manifest))
     }
 
     /// Writes the manifest: from here on the backup exists.
-    pub(crate) async fn commit(&self, name: &BackupName, manifest: &Manifest) -> Result<(), BackupError> {
+    pub(crate) async fn commit(
+        &self,
+        name: &BackupName,
+        manifest: &Manifest,
+    ) -> Result<(), BackupError> {
         let key = self.key(&manifest_key(name));
-        let bytes = manifest.encode().map_err(|source| BackupError::Manifest { key: key.clone(), source })?;
+        let bytes = manifest
+            .encode()
+            .map_err(|source| BackupError::Manifest { key: key.clone(), source })?;
         match self.store.create(&key, Bytes::from(bytes)).await {
-            Err(error) if error.kind == StoreErrorKind::AlreadyExists => {
-                Err(BackupError::Exists { name: name.to_string(), state: ": another run was faster" })
-            }
+            Err(error) if error.kind == StoreErrorKind::AlreadyExists => Err(BackupError::Exists {
+                name: name.to_string(),
+                state: ": another run was faster",
+            }),
             other => Ok(other?),
         }
     }

@@ -4,7 +4,10 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use xb_backup::{BackupError, BackupName, GetRequest, Layout, PutReport, PutRequest, Root, State, StreamSink, stopper};
+use xb_backup::{
+    BackupError, BackupName, GetRequest, Layout, PutReport, PutRequest, Root, State, StreamSink,
+    stopper,
+};
 use xb_pipeline::{Durability, EndRule, Observer};
 use xb_reader::{ChunkWriter, Dialect};
 use xb_uploader::{Location, Place, Policy, S3Settings};
@@ -36,7 +39,13 @@ impl Store {
         found
     }
 
-    fn put(&self, name: &str, layout: Layout, chunk_size: u64, input: impl Read + Send + 'static) -> Result<PutReport, BackupError> {
+    fn put(
+        &self,
+        name: &str,
+        layout: Layout,
+        chunk_size: u64,
+        input: impl Read + Send + 'static,
+    ) -> Result<PutReport, BackupError> {
         let (_stopper, mut stop) = stopper();
         let request = PutRequest {
             name: BackupName::new(name).unwrap(),
@@ -55,24 +64,46 @@ impl Store {
 
     fn get(&self, name: &str) -> Result<Vec<u8>, BackupError> {
         let (_stopper, mut stop) = stopper();
-        let (_, Collected(bytes)) =
-            block_on(xb_backup::get(&self.root, &request(name), Collected::default(), &Observer::default(), &mut stop))?;
+        let (_, Collected(bytes)) = block_on(xb_backup::get(
+            &self.root,
+            &request(name),
+            Collected::default(),
+            &Observer::default(),
+            &mut stop,
+        ))?;
         Ok(bytes)
     }
 
     fn restore(&self, name: &str, target: &Path) -> Result<u64, BackupError> {
         let (_stopper, mut stop) = stopper();
-        let done = block_on(xb_backup::restore(&self.root, &request(name), target, Durability::None, &Observer::default(), &mut stop))?;
+        let done = block_on(xb_backup::restore(
+            &self.root,
+            &request(name),
+            target,
+            Durability::None,
+            &Observer::default(),
+            &mut stop,
+        ))?;
         Ok(done.files)
     }
 
     fn state(&self, name: &str) -> Option<State> {
-        block_on(xb_backup::list(&self.root)).unwrap().into_iter().find(|l| l.name == name).map(|l| l.state)
+        block_on(xb_backup::list(&self.root))
+            .unwrap()
+            .into_iter()
+            .find(|l| l.name == name)
+            .map(|l| l.state)
     }
 }
 
 fn request(name: &str) -> GetRequest {
-    GetRequest { name: BackupName::new(name).unwrap(), files: Vec::new(), memory: 64 << 20, threads: 2, parallel: 4 }
+    GetRequest {
+        name: BackupName::new(name).unwrap(),
+        files: Vec::new(),
+        memory: 64 << 20,
+        threads: 2,
+        parallel: 4,
+    }
 }
 
 #[derive(Default)]
@@ -86,7 +117,12 @@ impl StreamSink for Collected {
 }
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap().block_on(future)
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap()
+        .block_on(future)
 }
 
 fn stream() -> Vec<u8> {
@@ -95,7 +131,13 @@ fn stream() -> Vec<u8> {
     writer.payload("shop/orders.ibd", 900, &[2; 300]).unwrap();
     writer.end("shop/orders.ibd").unwrap();
     writer.end("empty").unwrap();
-    writer.payload("xtrabackup_info", 0, b"tool_name = mariadb-backup\nserver_version = 10.11.19-MariaDB\n").unwrap();
+    writer
+        .payload(
+            "xtrabackup_info",
+            0,
+            b"tool_name = mariadb-backup\nserver_version = 10.11.19-MariaDB\n",
+        )
+        .unwrap();
     writer.end("xtrabackup_info").unwrap();
     writer.finish().unwrap()
 }
@@ -148,14 +190,20 @@ fn any_damage_to_the_store_is_an_error() {
                 match store.get("n") {
                     Err(error) => assert!(error.hint().is_some() || !error.to_string().is_empty()),
                     // The head of a classic chunk has bits that no reader looks at: flags.
-                    Ok(back) => assert!(layout == Layout::Classic && back.len() == whole.len() && ignored_flag(&good, at), "{what}: byte {at}"),
+                    Ok(back) => assert!(
+                        layout == Layout::Classic
+                            && back.len() == whole.len()
+                            && ignored_flag(&good, at),
+                        "{what}: byte {at}"
+                    ),
                 }
                 std::fs::write(&path, &good[..at]).unwrap();
                 assert!(store.get("n").is_err(), "{what}: cut at {at}");
             }
             std::fs::remove_file(&path).unwrap();
             // A classic backup without its manifest is one that nobody has proven.
-            let unproven = layout == Layout::Classic && store.state("n") == Some(State::StockUnproven);
+            let unproven =
+                layout == Layout::Classic && store.state("n") == Some(State::StockUnproven);
             assert!(store.get("n").is_err() || unproven, "{what}: missing");
             std::fs::write(&path, &good).unwrap();
         }
@@ -175,7 +223,10 @@ fn a_missing_object_is_named() {
     let object = store.files().into_iter().find(|p| p.ends_with("000000001")).unwrap();
     std::fs::remove_file(object).unwrap();
     let error = store.get("n").unwrap_err();
-    assert!(matches!(error, BackupError::Damaged { .. }) && error.to_string().contains("000000001"), "{error}");
+    assert!(
+        matches!(error, BackupError::Damaged { .. }) && error.to_string().contains("000000001"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -185,7 +236,10 @@ fn a_cut_stream_leaves_nothing_and_blocks_nobody() {
         let whole = stream();
         for cut in [0, 1, 500, whole.len() - 200, whole.len() - 1] {
             let input = std::io::Cursor::new(whole[..cut].to_vec());
-            assert!(matches!(store.put("n", layout, 500, input), Err(BackupError::Put(_))), "cut at {cut}");
+            assert!(
+                matches!(store.put("n", layout, 500, input), Err(BackupError::Put(_))),
+                "cut at {cut}"
+            );
             assert_eq!(store.files(), Vec::<PathBuf>::new(), "cut at {cut}");
             assert_eq!(store.state("n"), None);
         }
@@ -200,7 +254,10 @@ fn a_name_that_is_taken_is_refused_and_left_alone() {
         store.put("n", first, 500, stream_reader()).unwrap();
         let before = store.files();
         for second in LAYOUTS {
-            assert!(matches!(store.put("n", second, 500, stream_reader()), Err(BackupError::Exists { .. })));
+            assert!(matches!(
+                store.put("n", second, 500, stream_reader()),
+                Err(BackupError::Exists { .. })
+            ));
         }
         assert_eq!(store.files(), before);
     }
@@ -215,7 +272,10 @@ fn a_stock_backup_is_read_listed_unproven_and_never_overwritten() {
     let back = store.get("n").unwrap();
     let before = store.files();
     for layout in LAYOUTS {
-        assert!(matches!(store.put("n", layout, 500, stream_reader()), Err(BackupError::Exists { .. })));
+        assert!(matches!(
+            store.put("n", layout, 500, stream_reader()),
+            Err(BackupError::Exists { .. })
+        ));
     }
     assert_eq!(store.files(), before);
     // Without its end chunk a file is not whole, and without a manifest only that can tell.
@@ -250,8 +310,12 @@ fn a_classic_run_that_is_alive_is_not_disturbed() {
     let store = Store::new();
     let claims = store.folder.path().join("root/.xb-catalog/@claims/n");
     std::fs::create_dir_all(&claims).unwrap();
-    std::fs::write(claims.join("000001"), "{\"pid\": 1, \"process_started\": \"another-boot 1\"}").unwrap();
-    assert!(matches!(store.put("n", Layout::Classic, 500, stream_reader()), Err(BackupError::Running { .. })));
+    std::fs::write(claims.join("000001"), "{\"pid\": 1, \"process_started\": \"another-boot 1\"}")
+        .unwrap();
+    assert!(matches!(
+        store.put("n", Layout::Classic, 500, stream_reader()),
+        Err(BackupError::Running { .. })
+    ));
     assert_eq!(store.state("n"), None, "a claim alone is not worth a line: no data yet");
 }
 
@@ -274,8 +338,15 @@ fn asked_to_stop_it_cleans_up() {
     };
     stopper.stop(15);
     // The pipe stays open: the source is stalled, and the run ends all the same.
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let outcome = runtime.block_on(xb_backup::put(&store.root, &request, reader, &Observer::default(), &mut stop));
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let outcome = runtime.block_on(xb_backup::put(
+        &store.root,
+        &request,
+        reader,
+        &Observer::default(),
+        &mut stop,
+    ));
     assert!(matches!(outcome, Err(BackupError::Interrupted(15))));
     drop(writer);
     assert_eq!(store.files(), Vec::<PathBuf>::new());

@@ -23,7 +23,9 @@ pub enum CutError {
         path: RelPath,
     },
     /// Stock readers know payload, sparse and end chunks only.
-    #[error("{path}: chunk at stream offset {position} renames, removes, seeks in or replaces a file, which the classic layout cannot hold: use the packed layout")]
+    #[error(
+        "{path}: chunk at stream offset {position} renames, removes, seeks in or replaces a file, which the classic layout cannot hold: use the packed layout"
+    )]
     Dialect {
         /// The file.
         path: RelPath,
@@ -67,7 +69,14 @@ impl ChunkCutter {
     /// A cutter whose parts have at most `part` bytes.
     #[must_use]
     pub fn new(part: u64) -> Self {
-        Self { part: part.max(1), early: VecDeque::new(), heads: VecDeque::new(), numbers: HashMap::new(), current: None, cut: Cut::default() }
+        Self {
+            part: part.max(1),
+            early: VecDeque::new(),
+            heads: VecDeque::new(),
+            numbers: HashMap::new(),
+            current: None,
+            cut: Cut::default(),
+        }
     }
 
     /// Tells of the next chunk, in stream order, at the latest with the slab in which its head ends.
@@ -75,7 +84,10 @@ impl ChunkCutter {
     /// # Errors
     /// [`CutError`] when it can have no object.
     pub fn head(&mut self, head: &ChunkHead) -> Result<(), CutError> {
-        let plain = matches!(head.kind, ChunkKind::Payload { .. } | ChunkKind::Sparse { .. } | ChunkKind::End);
+        let plain = matches!(
+            head.kind,
+            ChunkKind::Payload { .. } | ChunkKind::Sparse { .. } | ChunkKind::End
+        );
         if !plain || head.is_rewrite() {
             return Err(CutError::Dialect { path: head.path.clone(), position: head.position });
         }
@@ -104,7 +116,8 @@ impl ChunkCutter {
         loop {
             if self.current.is_none() {
                 let Some((key, left)) = self.heads.pop_front() else { return Ok(()) };
-                self.current = Some(Object { key, left, part_index: 0, part_len: 0, payload: Vec::new() });
+                self.current =
+                    Some(Object { key, left, part_index: 0, part_len: 0, payload: Vec::new() });
             }
             let Some(object) = &mut self.current else { return Ok(()) };
             let Some(front) = self.early.front_mut() else { return Ok(()) };
@@ -124,7 +137,12 @@ impl ChunkCutter {
             self.cut.bytes += len;
             let end = object.left == 0;
             if end || object.part_len == self.part {
-                sink.part(Part { object: Arc::clone(&object.key), index: object.part_index, payload: std::mem::take(&mut object.payload), end })?;
+                sink.part(Part {
+                    object: Arc::clone(&object.key),
+                    index: object.part_index,
+                    payload: std::mem::take(&mut object.payload),
+                    end,
+                })?;
                 object.part_index += 1;
                 object.part_len = 0;
             }

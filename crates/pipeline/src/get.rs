@@ -57,7 +57,12 @@ enum Found {
 ///
 /// # Errors
 /// [`GetError`], the first cause.
-pub fn unpack<I, S, E>(ranges: I, plan: &GetPlan, observer: &Observer, mut sink: S) -> Result<Summary, GetError<E>>
+pub fn unpack<I, S, E>(
+    ranges: I,
+    plan: &GetPlan,
+    observer: &Observer,
+    mut sink: S,
+) -> Result<Summary, GetError<E>>
 where
     I: Iterator<Item = Option<Bytes>> + Send + 'static,
     S: FnMut(Bytes) -> Result<(), E>,
@@ -139,7 +144,10 @@ fn find(
 
 /// The work of a worker: proves a frame and gives its plain bytes.
 fn check(frame: Frame) -> Result<Vec<Bytes>, FrameError> {
-    let sum = frame.payload.iter().fold(0, |sum, piece| sums::crc32c_combine(sum, sums::crc32c(piece), piece.len() as u64));
+    let sum = frame
+        .payload
+        .iter()
+        .fold(0, |sum, piece| sums::crc32c_combine(sum, sums::crc32c(piece), piece.len() as u64));
     frame.header.check_payload_crc(sum)?;
     Ok(frame.payload)
 }

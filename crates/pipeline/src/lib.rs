@@ -54,7 +54,10 @@ mod whole;
 pub use budget::{Budget, Permit};
 pub use create::{CreateError, CreateNote, CreateOptions, CreateReport, create};
 pub use cut::{ChunkCutter, Cut, CutError};
-pub use extract::{Durability, ExtractCause, ExtractError, ExtractOptions, ExtractReport, Extractor, Stopped, Truncated, extract_from};
+pub use extract::{
+    Durability, ExtractCause, ExtractError, ExtractOptions, ExtractReport, Extractor, Stopped,
+    Truncated, extract_from,
+};
 pub use get::{GetError, unpack};
 pub use observe::{Observer, Snapshot, Wait};
 pub use pack::{Packed, Packer, Part, PartSink, RootDigest, object_key};

@@ -68,8 +68,12 @@ impl Observer {
     /// The counters now.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        let wait = |what: Wait| (Duration::from_micros(self.0.waits[what as usize].load(Ordering::Relaxed)), what);
-        let longest = [wait(Wait::Source), wait(Wait::Workers), wait(Wait::Sink)].into_iter().max_by_key(|(time, _)| *time);
+        let wait = |what: Wait| {
+            (Duration::from_micros(self.0.waits[what as usize].load(Ordering::Relaxed)), what)
+        };
+        let longest = [wait(Wait::Source), wait(Wait::Workers), wait(Wait::Sink)]
+            .into_iter()
+            .max_by_key(|(time, _)| *time);
         Snapshot {
             bytes: self.0.bytes.load(Ordering::Relaxed),
             stored: self.0.stored.load(Ordering::Relaxed),

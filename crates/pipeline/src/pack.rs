@@ -115,7 +115,12 @@ impl Packer {
     ///
     /// # Errors
     /// [`Closed`] when the sink has stopped.
-    pub fn push(&mut self, mut bytes: Bytes, mut crc64: Option<u64>, sink: &mut impl PartSink) -> Result<(), Closed> {
+    pub fn push(
+        &mut self,
+        mut bytes: Bytes,
+        mut crc64: Option<u64>,
+        sink: &mut impl PartSink,
+    ) -> Result<(), Closed> {
         while !bytes.is_empty() {
             // A full part waits until it is known whether the object ends with it.
             if self.part_len == self.part {

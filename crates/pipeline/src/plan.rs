@@ -22,7 +22,9 @@ pub enum PlanError {
         needed: u64,
     },
     /// Objects of this size need parts that the budget cannot hold.
-    #[error("objects of {chunk} bytes need parts of at least {part} bytes, two of them at a time: at least {needed} bytes of memory, {memory} are allowed")]
+    #[error(
+        "objects of {chunk} bytes need parts of at least {part} bytes, two of them at a time: at least {needed} bytes of memory, {memory} are allowed"
+    )]
     Part {
         /// Object size asked for, in bytes.
         chunk: u64,
@@ -72,7 +74,13 @@ impl PutPlan {
     ///
     /// # Errors
     /// [`PlanError`] with the numbers when that does not fit.
-    pub fn new(memory: u64, chunk: u64, threads: usize, parallel: usize, limits: PartLimits) -> Result<Self, PlanError> {
+    pub fn new(
+        memory: u64,
+        chunk: u64,
+        threads: usize,
+        parallel: usize,
+        limits: PartLimits,
+    ) -> Result<Self, PlanError> {
         let threads = threads.max(1);
         let chunk = chunk.max(1);
         let depth = threads * 2;
@@ -96,7 +104,14 @@ impl PutPlan {
             return Err(PlanError::Part { chunk, part, needed: in_work + 2 * held, memory });
         }
         let fit = usize::try_from(for_parts / held).unwrap_or(usize::MAX);
-        Ok(Self { threads, depth, chunk, part, parallel: parallel.clamp(1, fit.max(2) - 1), memory })
+        Ok(Self {
+            threads,
+            depth,
+            chunk,
+            part,
+            parallel: parallel.clamp(1, fit.max(2) - 1),
+            memory,
+        })
     }
 }
 
@@ -139,7 +154,13 @@ impl GetPlan {
         // As many again may be fetched and not yet consumed.
         let range = (for_ranges / (2 * parallel as u64)).clamp(MIN_RANGE, MAX_RANGE);
         let fit = usize::try_from(for_ranges / range).unwrap_or(usize::MAX);
-        Ok(Self { threads, depth, range, parallel: parallel.min(fit.saturating_sub(2).max(1)), memory: for_ranges })
+        Ok(Self {
+            threads,
+            depth,
+            range,
+            parallel: parallel.min(fit.saturating_sub(2).max(1)),
+            memory: for_ranges,
+        })
     }
 }
 

@@ -80,7 +80,12 @@ impl<R> Results<R> {
 /// At most `depth` jobs (at least `threads`) are waiting, running or done and not yet collected;
 /// further submissions wait. Dropping the submitter ends the workers when the queue is empty,
 /// dropping the results makes the submitter fail with [`Closed`].
-pub fn ordered<J, R, F>(name: &str, threads: usize, depth: usize, work: F) -> (Submit<J, R>, Results<R>)
+pub fn ordered<J, R, F>(
+    name: &str,
+    threads: usize,
+    depth: usize,
+    work: F,
+) -> (Submit<J, R>, Results<R>)
 where
     J: Send + 'static,
     R: Send + 'static,

@@ -145,18 +145,32 @@ pub struct PutSettings {
 ///
 /// # Errors
 /// When the system has no thread for us.
-pub fn start_put<R, S>(source: R, settings: PutSettings, budget: &Budget, observer: &Observer, sink: S) -> std::io::Result<Putting>
+pub fn start_put<R, S>(
+    source: R,
+    settings: PutSettings,
+    budget: &Budget,
+    observer: &Observer,
+    sink: S,
+) -> std::io::Result<Putting>
 where
     R: Read + Send + 'static,
     S: PartSink + Send + 'static,
 {
     let PutSettings { plan, cutting, rule, dialect } = settings;
     let packed = matches!(cutting, Cutting::Packed(_));
-    let (submit, results) = ordered("frame", plan.threads, plan.depth, move |job| work(job, packed));
+    let (submit, results) =
+        ordered("frame", plan.threads, plan.depth, move |job| work(job, packed));
     let keep = usize::try_from(plan.memory / SLAB as u64).unwrap_or(usize::MAX);
-    let input = Input { source, pool: SlabPool::new(SLAB, keep), budget: budget.clone(), observer: observer.clone() };
+    let input = Input {
+        source,
+        pool: SlabPool::new(SLAB, keep),
+        budget: budget.clone(),
+        observer: observer.clone(),
+    };
     let scanner = Scanner::new(dialect, rule);
-    let reader = std::thread::Builder::new().name("read".into()).spawn(move || input.read_all(scanner, &submit))?;
+    let reader = std::thread::Builder::new()
+        .name("read".into())
+        .spawn(move || input.read_all(scanner, &submit))?;
     let packer = std::thread::Builder::new().name("pack".into()).spawn(move || match cutting {
         Cutting::Packed(header) => pack_all(results, &header, &plan, sink),
         Cutting::Classic => cut_all(results, plan.part, sink),
@@ -172,21 +186,27 @@ struct Input<R> {
 }
 
 impl<R: Read> Input<R> {
-    fn read_all(mut self, mut scanner: Scanner, submit: &Submit<Job, Work>) -> Result<(), PutError> {
+    fn read_all(
+        mut self,
+        mut scanner: Scanner,
+        submit: &Submit<Job, Work>,
+    ) -> Result<(), PutError> {
         let mut position = 0;
         loop {
             let permit = self.observer.waiting(Wait::Sink, || self.budget.lease(SLAB as u64));
             let mut slab = self.pool.take(Some(permit));
-            self.observer
-                .waiting(Wait::Source, || fill(&mut self.source, &mut slab))
-                .map_err(|source| PutError::Read { position: position + slab.len() as u64, source })?;
+            self.observer.waiting(Wait::Source, || fill(&mut self.source, &mut slab)).map_err(
+                |source| PutError::Read { position: position + slab.len() as u64, source },
+            )?;
             if slab.is_empty() {
                 break;
             }
             position += slab.len() as u64;
             let notes = scanner.scan(&slab)?;
             self.observer.add_bytes(slab.len() as u64);
-            self.observer.add_files(notes.entries.iter().filter(|e| matches!(e, Entry::End { .. })).count() as u64);
+            self.observer.add_files(
+                notes.entries.iter().filter(|e| matches!(e, Entry::End { .. })).count() as u64,
+            );
             self.observer.waiting(Wait::Workers, || submit.send(Job::Slab { slab, notes }))?;
         }
         // Only a stream that is whole gets an end: without it the packer gives no result.
@@ -215,13 +235,19 @@ fn work(job: Job, packed: bool) -> Work {
         Job::End(notes, scanned) => Work::End(notes, scanned),
         Job::Slab { slab, notes } => {
             let sums = sum_pieces(&slab, &notes.steps);
-            let (crc32c, crc64) = if packed { (sums::crc32c(&slab), sums::crc64(&slab)) } else { (0, 0) };
+            let (crc32c, crc64) =
+                if packed { (sums::crc32c(&slab), sums::crc64(&slab)) } else { (0, 0) };
             Work::Slab { bytes: slab.freeze(), crc32c, crc64, sums, notes }
         }
     }
 }
 
-fn pack_all(mut results: Results<Work>, header: &StreamHeader, plan: &PutPlan, mut sink: impl PartSink) -> Result<Put, PutError> {
+fn pack_all(
+    mut results: Results<Work>,
+    header: &StreamHeader,
+    plan: &PutPlan,
+    mut sink: impl PartSink,
+) -> Result<Put, PutError> {
     let mut packer = Packer::new(plan.chunk, plan.part);
     let mut writer = StreamWriter::new(header);
     let mut check = ChunkCheck::default();
@@ -243,7 +269,10 @@ fn pack_all(mut results: Results<Work>, header: &StreamHeader, plan: &PutPlan, m
                 let tail = writer.finish();
                 packer.push(Bytes::from(tail.bytes), None, &mut sink)?;
                 let packed = packer.finish(&mut sink)?;
-                return Ok(Put { scanned: *scanned, laid: Laid::Packed { summary: tail.summary, packed } });
+                return Ok(Put {
+                    scanned: *scanned,
+                    laid: Laid::Packed { summary: tail.summary, packed },
+                });
             }
         }
     }
@@ -251,10 +280,17 @@ fn pack_all(mut results: Results<Work>, header: &StreamHeader, plan: &PutPlan, m
     Err(PutError::Closed(Closed))
 }
 
-fn index(writer: &mut StreamWriter, entries: &[Entry], packer: &mut Packer, sink: &mut impl PartSink) -> Result<(), PutError> {
+fn index(
+    writer: &mut StreamWriter,
+    entries: &[Entry],
+    packer: &mut Packer,
+    sink: &mut impl PartSink,
+) -> Result<(), PutError> {
     for entry in entries {
         writer.record(&match entry {
-            Entry::File { file, path } => Record::File { file: *file, source: 0, path: path.as_bytes() },
+            Entry::File { file, path } => {
+                Record::File { file: *file, source: 0, path: path.as_bytes() }
+            }
             Entry::Chunk(chunk) => Record::Chunk(*chunk),
             Entry::End { file, size } => Record::End { file: *file, size: *size },
             Entry::Rename { file, path } => Record::Rename { file: *file, path: path.as_bytes() },
@@ -265,7 +301,11 @@ fn index(writer: &mut StreamWriter, entries: &[Entry], packer: &mut Packer, sink
     flush_index(writer, packer, sink)
 }
 
-fn flush_index(writer: &mut StreamWriter, packer: &mut Packer, sink: &mut impl PartSink) -> Result<(), PutError> {
+fn flush_index(
+    writer: &mut StreamWriter,
+    packer: &mut Packer,
+    sink: &mut impl PartSink,
+) -> Result<(), PutError> {
     if writer.index_due()
         && let Some(frame) = writer.index_frame()
     {
@@ -274,7 +314,11 @@ fn flush_index(writer: &mut StreamWriter, packer: &mut Packer, sink: &mut impl P
     Ok(())
 }
 
-fn cut_all(mut results: Results<Work>, part: u64, mut sink: impl PartSink) -> Result<Put, PutError> {
+fn cut_all(
+    mut results: Results<Work>,
+    part: u64,
+    mut sink: impl PartSink,
+) -> Result<Put, PutError> {
     let mut cutter = ChunkCutter::new(part);
     let mut check = ChunkCheck::default();
     while let Some(work) = results.recv() {

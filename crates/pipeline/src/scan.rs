@@ -8,7 +8,10 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use xb_frame::index::ChunkRecord;
-use xb_reader::{Change, ChunkHead, ChunkKind, DecodeError, Decoder, Dialect, Event, FileTable, Limits, OrderError, PieceCheck, RelPath, Unfinished};
+use xb_reader::{
+    Change, ChunkHead, ChunkKind, DecodeError, Decoder, Dialect, Event, FileTable, Limits,
+    OrderError, PieceCheck, RelPath, Unfinished,
+};
 
 use crate::whole::{EndProof, EndRule, EndWatch, NotWhole};
 
@@ -112,7 +115,9 @@ impl Scanner {
             match event {
                 Event::Head(head) => self.head(head, &mut notes)?,
                 Event::Data(piece) => {
-                    if let Some(content) = self.keeping.as_ref().and_then(|name| self.described.get_mut(name)) {
+                    if let Some(content) =
+                        self.keeping.as_ref().and_then(|name| self.described.get_mut(name))
+                    {
                         let room = MAX_DESCRIBING - content.len();
                         content.extend_from_slice(&piece[..piece.len().min(room)]);
                     }
@@ -136,9 +141,16 @@ impl Scanner {
             }
         }
         self.files.finish()?;
-        let info = ["xtrabackup_info", "mariadb_backup_info"].iter().find_map(|name| self.described.get(*name));
+        let info = ["xtrabackup_info", "mariadb_backup_info"]
+            .iter()
+            .find_map(|name| self.described.get(*name));
         let proof = self.watch.verdict(info.and_then(|bytes| std::str::from_utf8(bytes).ok()))?;
-        let scanned = Scanned { bytes: self.decoder.position(), files: self.files.finished(), proof, described: self.described };
+        let scanned = Scanned {
+            bytes: self.decoder.position(),
+            files: self.files.finished(),
+            proof,
+            described: self.described,
+        };
         Ok((notes, scanned))
     }
 
@@ -169,7 +181,9 @@ impl Scanner {
                     notes.entries.push(Entry::Rename { file: id.0, path: to.clone() });
                 }
             }
-            Change::Removed { id: Some(id), .. } => notes.entries.push(Entry::Remove { file: id.0 }),
+            Change::Removed { id: Some(id), .. } => {
+                notes.entries.push(Entry::Remove { file: id.0 })
+            }
             Change::Removed { id: None, .. } | Change::Ignored => {}
         }
         notes.steps.push(Step::Head(Box::new(head)));
@@ -180,7 +194,9 @@ impl Scanner {
 fn chunk_entry(file: u64, head: &ChunkHead) -> Option<Entry> {
     let (kind, offset, holes) = match &head.kind {
         ChunkKind::Payload { offset, .. } => (b'P', *offset, 0),
-        ChunkKind::Sparse { offset, map, .. } => (b'S', *offset, map.iter().map(|e| u64::from(e.skip)).sum()),
+        ChunkKind::Sparse { offset, map, .. } => {
+            (b'S', *offset, map.iter().map(|e| u64::from(e.skip)).sum())
+        }
         _ => return None,
     };
     Some(Entry::Chunk(ChunkRecord {
@@ -213,7 +229,12 @@ pub(crate) struct ChunkCheck {
 
 impl ChunkCheck {
     /// Takes the steps of the next slab with the sums of its pieces; `on_head` sees each head.
-    pub(crate) fn steps(&mut self, steps: Vec<Step>, sums: &[PieceCheck], mut on_head: impl FnMut(&ChunkHead)) -> Result<(), DecodeError> {
+    pub(crate) fn steps(
+        &mut self,
+        steps: Vec<Step>,
+        sums: &[PieceCheck],
+        mut on_head: impl FnMut(&ChunkHead),
+    ) -> Result<(), DecodeError> {
         let mut sums = sums.iter();
         for step in steps {
             match step {

@@ -73,10 +73,14 @@ pub enum EndProof {
 #[non_exhaustive]
 pub enum NotWhole {
     /// Neither xtrabackup's nor mariadb-backup's last file was there.
-    #[error("the stream ends without the file that xtrabackup and mariadb-backup write last (xtrabackup_info, mariadb_backup_info or xtrabackup_tablespaces): it was cut between two files, or comes from another program")]
+    #[error(
+        "the stream ends without the file that xtrabackup and mariadb-backup write last (xtrabackup_info, mariadb_backup_info or xtrabackup_tablespaces): it was cut between two files, or comes from another program"
+    )]
     UnknownEnd,
     /// xtrabackup 8 writes another file after its info file.
-    #[error("the stream ends after xtrabackup_info, but xtrabackup {version} writes xtrabackup_tablespaces after it: it was cut between two files")]
+    #[error(
+        "the stream ends after xtrabackup_info, but xtrabackup {version} writes xtrabackup_tablespaces after it: it was cut between two files"
+    )]
     Tablespaces {
         /// Version that the info file names.
         version: String,
@@ -115,7 +119,9 @@ impl EndWatch {
             EndRule::AnyEnd => Ok(EndProof::Unproven),
             EndRule::LastFile(last) if self.matched => Ok(EndProof::LastFile(last.pattern.clone())),
             EndRule::LastFile(last) => Err(NotWhole::NoMatch { pattern: last.pattern.clone() }),
-            EndRule::KnownProducer if self.tablespaces => Ok(EndProof::LastFile(TABLESPACES.to_owned())),
+            EndRule::KnownProducer if self.tablespaces => {
+                Ok(EndProof::LastFile(TABLESPACES.to_owned()))
+            }
             EndRule::KnownProducer if self.info => match info.and_then(writes_tablespaces) {
                 Some(version) => Err(NotWhole::Tablespaces { version }),
                 None => Ok(EndProof::LastFile(INFO[0].to_owned())),
@@ -154,11 +160,32 @@ mod tests {
 
     #[test]
     fn the_last_file_of_each_producer_counts_with_any_suffix() {
-        for name in ["xtrabackup_info", "mariadb_backup_info", "xtrabackup_info.qp", "xtrabackup_info.zst.xbcrypt", "xtrabackup_tablespaces.lz4"] {
-            assert!(matches!(seen(EndRule::KnownProducer, &["a/b.ibd", name], None), Ok(EndProof::LastFile(_))), "{name}");
+        for name in [
+            "xtrabackup_info",
+            "mariadb_backup_info",
+            "xtrabackup_info.qp",
+            "xtrabackup_info.zst.xbcrypt",
+            "xtrabackup_tablespaces.lz4",
+        ] {
+            assert!(
+                matches!(
+                    seen(EndRule::KnownProducer, &["a/b.ibd", name], None),
+                    Ok(EndProof::LastFile(_))
+                ),
+                "{name}"
+            );
         }
-        for name in ["db/xtrabackup_info", "xtrabackup_info_old", "xtrabackup_checkpoints", "xtrabackup_info.txt"] {
-            assert_eq!(seen(EndRule::KnownProducer, &[name], None), Err(NotWhole::UnknownEnd), "{name}");
+        for name in [
+            "db/xtrabackup_info",
+            "xtrabackup_info_old",
+            "xtrabackup_checkpoints",
+            "xtrabackup_info.txt",
+        ] {
+            assert_eq!(
+                seen(EndRule::KnownProducer, &[name], None),
+                Err(NotWhole::UnknownEnd),
+                "{name}"
+            );
         }
     }
 
@@ -169,9 +196,23 @@ mod tests {
             seen(EndRule::KnownProducer, &["xtrabackup_info"], Some(newer)),
             Err(NotWhole::Tablespaces { version: "8.0.35-31".into() })
         );
-        assert!(seen(EndRule::KnownProducer, &["xtrabackup_info", "xtrabackup_tablespaces"], Some(newer)).is_ok());
-        for info in ["tool_name = xtrabackup\ntool_version = 2.4.8\n", "tool_name = mariadb-backup\ntool_version = 10.11.19-MariaDB\n", "junk"] {
-            assert!(seen(EndRule::KnownProducer, &["xtrabackup_info"], Some(info)).is_ok(), "{info}");
+        assert!(
+            seen(
+                EndRule::KnownProducer,
+                &["xtrabackup_info", "xtrabackup_tablespaces"],
+                Some(newer)
+            )
+            .is_ok()
+        );
+        for info in [
+            "tool_name = xtrabackup\ntool_version = 2.4.8\n",
+            "tool_name = mariadb-backup\ntool_version = 10.11.19-MariaDB\n",
+            "junk",
+        ] {
+            assert!(
+                seen(EndRule::KnownProducer, &["xtrabackup_info"], Some(info)).is_ok(),
+                "{info}"
+            );
         }
     }
 
@@ -179,7 +220,10 @@ mod tests {
     fn a_pattern_of_ones_own() {
         let rule = || EndRule::LastFile(LastFile::new("dump/zz-*").unwrap());
         assert!(seen(rule(), &["dump/zz-end"], None).is_ok());
-        assert_eq!(seen(rule(), &["xtrabackup_info"], None), Err(NotWhole::NoMatch { pattern: "dump/zz-*".into() }));
+        assert_eq!(
+            seen(rule(), &["xtrabackup_info"], None),
+            Err(NotWhole::NoMatch { pattern: "dump/zz-*".into() })
+        );
         assert_eq!(seen(EndRule::AnyEnd, &["x"], None), Ok(EndProof::Unproven));
     }
 }

@@ -8,7 +8,8 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use xb_frame::{StreamHeader, StreamId};
 use xb_pipeline::{
-    Budget, Cutting, EndRule, GetPlan, Laid, Observer, Part, PartLimits, Put, PutError, PutPlan, PutSettings, StreamError, start_put, unpack,
+    Budget, Cutting, EndRule, GetPlan, Laid, Observer, Part, PartLimits, Put, PutError, PutPlan,
+    PutSettings, StreamError, start_put, unpack,
 };
 use xb_reader::{ChunkWriter, Dialect};
 
@@ -39,16 +40,29 @@ fn stream(files: &[(&str, usize)], chunk: usize) -> Vec<u8> {
     writer.finish().unwrap()
 }
 
-fn put(input: Vec<u8>, step: usize, plan: PutPlan, cutting: Cutting, rule: EndRule) -> (Objects, Result<Put, PutError>) {
+fn put(
+    input: Vec<u8>,
+    step: usize,
+    plan: PutPlan,
+    cutting: Cutting,
+    rule: EndRule,
+) -> (Objects, Result<Put, PutError>) {
     let objects = Arc::new(Mutex::new(Objects::new()));
     let collected = Arc::clone(&objects);
     let budget = Budget::new(plan.memory);
     let sink = move |part: Part| {
-        collected.lock().unwrap().entry(part.object.to_string()).or_default().extend(part.payload.concat());
+        collected
+            .lock()
+            .unwrap()
+            .entry(part.object.to_string())
+            .or_default()
+            .extend(part.payload.concat());
         Ok(())
     };
     let settings = PutSettings { plan, cutting, rule, dialect: Dialect::Auto };
-    let putting = start_put(Steps(input.into(), step), settings, &budget, &Observer::default(), sink).unwrap();
+    let putting =
+        start_put(Steps(input.into(), step), settings, &budget, &Observer::default(), sink)
+            .unwrap();
     let result = putting.join();
     assert_eq!(budget.in_use(), 0, "every lease comes back");
     (Arc::try_unwrap(objects).unwrap().into_inner().unwrap(), result)
@@ -60,7 +74,10 @@ fn packed() -> Cutting {
 
 fn get(native: Bytes, range: usize) -> Result<Vec<u8>, String> {
     let plan = GetPlan::new(64 << 20, 2, 2).unwrap();
-    let ranges: Vec<_> = (0..native.len()).step_by(range).map(|at| Some(native.slice(at..native.len().min(at + range)))).collect();
+    let ranges: Vec<_> = (0..native.len())
+        .step_by(range)
+        .map(|at| Some(native.slice(at..native.len().min(at + range))))
+        .collect();
     let mut plain = Vec::new();
     unpack(ranges.into_iter(), &plan, &Observer::default(), |piece| {
         plain.extend_from_slice(&piece);
@@ -72,7 +89,10 @@ fn get(native: Bytes, range: usize) -> Result<Vec<u8>, String> {
 
 #[test]
 fn comes_back_bit_for_bit_in_objects_of_the_size_asked_for() {
-    let input = stream(&[("a.ibd", 3_000_000), ("empty", 0), ("b/c.frm", 12_345), ("xtrabackup_info", 100)], 700_000);
+    let input = stream(
+        &[("a.ibd", 3_000_000), ("empty", 0), ("b/c.frm", 12_345), ("xtrabackup_info", 100)],
+        700_000,
+    );
     let plan = PutPlan::new(64 << 20, 1_000_000, 2, 4, LIMITS).unwrap();
     let (objects, result) = put(input.clone(), 65_536, plan, packed(), EndRule::KnownProducer);
     let result = result.unwrap();
@@ -93,12 +113,16 @@ fn classic_objects_are_the_chunks_of_the_stream() {
     for part in [100_000, 64 << 20] {
         let mut plan = PutPlan::new(64 << 20, 1_000_000, 2, 4, LIMITS).unwrap();
         plan.part = part;
-        let (objects, result) = put(input.clone(), 4096, plan, Cutting::Classic, EndRule::KnownProducer);
+        let (objects, result) =
+            put(input.clone(), 4096, plan, Cutting::Classic, EndRule::KnownProducer);
         let Laid::Classic(cut) = result.unwrap().laid else { panic!("classic was asked for") };
         assert_eq!((cut.objects, cut.bytes), (7, input.len() as u64));
         let keys: Vec<&str> = objects.keys().map(String::as_str).collect();
         let names = [("a/t.ibd", 4), ("empty", 1), ("xtrabackup_info", 2)];
-        let expected: Vec<String> = names.iter().flat_map(|(n, count)| (0..*count).map(move |k| format!("{n}.{k:020}"))).collect();
+        let expected: Vec<String> = names
+            .iter()
+            .flat_map(|(n, count)| (0..*count).map(move |k| format!("{n}.{k:020}")))
+            .collect();
         assert_eq!(keys, expected);
         assert_eq!(objects.into_values().collect::<Vec<_>>().concat(), input);
     }
@@ -122,7 +146,9 @@ fn a_wrong_checksum_names_file_and_offset() {
     let plan = PutPlan::new(64 << 20, 1 << 20, 2, 4, LIMITS).unwrap();
     for cutting in [packed(), Cutting::Classic] {
         let (_, result) = put(input.clone(), 65_536, plan, cutting, EndRule::KnownProducer);
-        let Err(PutError::Stream(StreamError::Decode(error))) = result else { panic!("{result:?}") };
+        let Err(PutError::Stream(StreamError::Decode(error))) = result else {
+            panic!("{result:?}")
+        };
         let text = error.to_string();
         assert!(text.contains('a') && text.contains("1000000"), "{text}");
     }

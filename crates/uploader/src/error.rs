@@ -36,7 +36,12 @@ pub struct StoreError {
 
 impl StoreError {
     /// An error of `kind`; `message` says what happened in words.
-    pub fn new(operation: &'static str, key: impl Into<String>, kind: StoreErrorKind, message: impl Into<String>) -> Self {
+    pub fn new(
+        operation: &'static str,
+        key: impl Into<String>,
+        kind: StoreErrorKind,
+        message: impl Into<String>,
+    ) -> Self {
         Self { operation, key: key.into(), kind, attempts: 1, message: message.into() }
     }
 
@@ -49,9 +54,15 @@ impl StoreError {
     #[must_use]
     pub fn hint(&self) -> Option<&'static str> {
         match self.kind {
-            StoreErrorKind::Denied => Some("check the access key, the secret and what the bucket policy allows"),
-            StoreErrorKind::Unavailable => Some("check the endpoint and the network; --max-retries sets how long to keep trying"),
-            StoreErrorKind::NotFound => Some("check the name, the bucket and the prefix; `list` shows what is there"),
+            StoreErrorKind::Denied => {
+                Some("check the access key, the secret and what the bucket policy allows")
+            }
+            StoreErrorKind::Unavailable => Some(
+                "check the endpoint and the network; --max-retries sets how long to keep trying",
+            ),
+            StoreErrorKind::NotFound => {
+                Some("check the name, the bucket and the prefix; `list` shows what is there")
+            }
             _ => None,
         }
     }

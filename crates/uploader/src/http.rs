@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use object_store::ClientOptions;
-use object_store::client::{HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService, ReqwestConnector};
+use object_store::client::{
+    HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService, ReqwestConnector,
+};
 
 /// Counters of a run against one store. Clones share them.
 #[derive(Debug, Clone, Default)]
@@ -77,7 +79,10 @@ impl HttpService for Observed {
         let _ = ANSWER.try_with(|answer| match &response {
             Ok(response) => {
                 answer.status.set(Some(response.status().as_u16()));
-                let seconds = response.headers().get("retry-after").and_then(|v| v.to_str().ok()?.trim().parse().ok());
+                let seconds = response
+                    .headers()
+                    .get("retry-after")
+                    .and_then(|v| v.to_str().ok()?.trim().parse().ok());
                 answer.retry_after.set(seconds.map(|s: u64| Duration::from_secs(s.min(3600))));
             }
             Err(_) => answer.status.set(None),

@@ -67,11 +67,16 @@ impl Location {
     }
 
     fn parse_url(text: &str, scheme: &str, rest: &str) -> Result<Self, LocationError> {
-        let malformed = |reason| LocationError::Malformed { url: text.split('@').next_back().unwrap_or_default().to_owned(), reason };
+        let malformed = |reason| LocationError::Malformed {
+            url: text.split('@').next_back().unwrap_or_default().to_owned(),
+            reason,
+        };
         match scheme {
             "file" => {
                 let url = Url::parse(text).map_err(|_| malformed("it does not parse"))?;
-                let path = url.to_file_path().map_err(|()| malformed("a local folder is written file:///DIR/NAME"))?;
+                let path = url
+                    .to_file_path()
+                    .map_err(|()| malformed("a local folder is written file:///DIR/NAME"))?;
                 let path = path.to_str().ok_or_else(|| malformed("the path is not UTF-8"))?;
                 Ok(Self { place: Place::Local, path: path.trim_matches('/').to_owned() })
             }
@@ -82,9 +87,14 @@ impl Location {
                     return Err(malformed("the bucket is missing"));
                 }
                 if bucket.contains(['@', ':', '?', '#']) {
-                    return Err(malformed("the bucket name has characters that no bucket may have; keys go into options or the environment"));
+                    return Err(malformed(
+                        "the bucket name has characters that no bucket may have; keys go into options or the environment",
+                    ));
                 }
-                Ok(Self { place: Place::S3 { bucket: bucket.to_owned() }, path: path.trim_matches('/').to_owned() })
+                Ok(Self {
+                    place: Place::S3 { bucket: bucket.to_owned() },
+                    path: path.trim_matches('/').to_owned(),
+                })
             }
             other => Err(LocationError::Scheme { scheme: other.to_owned() }),
         }
@@ -128,7 +138,10 @@ pub struct S3Settings {
 impl std::fmt::Debug for S3Settings {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // No secret reaches a log.
-        f.debug_struct("S3Settings").field("endpoint", &self.endpoint).field("region", &self.region).finish_non_exhaustive()
+        f.debug_struct("S3Settings")
+            .field("endpoint", &self.endpoint)
+            .field("region", &self.region)
+            .finish_non_exhaustive()
     }
 }
 
@@ -139,12 +152,19 @@ impl std::fmt::Debug for S3Settings {
 ///
 /// # Errors
 /// [`StoreError`] when the settings cannot work; a bucket itself is not asked yet.
-pub fn open(root: &Location, s3: &S3Settings, policy: Policy, create: bool) -> Result<(Store, String), StoreError> {
+pub fn open(
+    root: &Location,
+    s3: &S3Settings,
+    policy: Policy,
+    create: bool,
+) -> Result<(Store, String), StoreError> {
     let traffic = Traffic::default();
     match &root.place {
         Place::Local => {
             let folder = format!("/{}", root.path);
-            let refused = |message: String| StoreError::new("open", &folder, StoreErrorKind::NotFound, message);
+            let refused = |message: String| {
+                StoreError::new("open", &folder, StoreErrorKind::NotFound, message)
+            };
             if create {
                 std::fs::create_dir_all(&folder).map_err(|error| refused(error.to_string()))?;
             }
@@ -158,16 +178,28 @@ pub fn open(root: &Location, s3: &S3Settings, policy: Policy, create: bool) -> R
         }
         Place::S3 { bucket } => {
             let refused = |error: object_store::Error| {
-                StoreError::new("open", format!("s3://{bucket}"), StoreErrorKind::Rejected, crate::error::root_message(&error))
+                StoreError::new(
+                    "open",
+                    format!("s3://{bucket}"),
+                    StoreErrorKind::Rejected,
+                    crate::error::root_message(&error),
+                )
             };
-            let store = Arc::new(s3_builder(bucket, s3, &traffic).map_err(refused)?.build().map_err(refused)?);
-            let prefix = if root.path.is_empty() { String::new() } else { format!("{}/", root.path) };
+            let store = Arc::new(
+                s3_builder(bucket, s3, &traffic).map_err(refused)?.build().map_err(refused)?,
+            );
+            let prefix =
+                if root.path.is_empty() { String::new() } else { format!("{}/", root.path) };
             Ok((Store::new(store.clone(), Some(store), policy, traffic), prefix))
         }
     }
 }
 
-fn s3_builder(bucket: &str, s3: &S3Settings, traffic: &Traffic) -> object_store::Result<AmazonS3Builder> {
+fn s3_builder(
+    bucket: &str,
+    s3: &S3Settings,
+    traffic: &Traffic,
+) -> object_store::Result<AmazonS3Builder> {
     let endpoint = s3.endpoint.as_ref().map(|given| {
         let given = given.trim_end_matches('/');
         if given.contains("://") { given.to_owned() } else { format!("https://{given}") }
@@ -203,7 +235,11 @@ fn s3_builder(bucket: &str, s3: &S3Settings, traffic: &Traffic) -> object_store:
         .with_unsigned_payload(!plain);
     if let Some(endpoint) = endpoint {
         // With host style the client wants the bucket in the endpoint already.
-        builder = builder.with_endpoint(if by_host { insert_bucket(&endpoint, bucket) } else { endpoint });
+        builder = builder.with_endpoint(if by_host {
+            insert_bucket(&endpoint, bucket)
+        } else {
+            endpoint
+        });
     }
     if let Some(key) = &s3.access_key {
         builder = builder.with_access_key_id(key);
@@ -219,7 +255,9 @@ fn s3_builder(bucket: &str, s3: &S3Settings, traffic: &Traffic) -> object_store:
 
 fn insert_bucket(endpoint: &str, bucket: &str) -> String {
     match endpoint.split_once("://") {
-        Some((scheme, host)) if !host.starts_with(&format!("{bucket}.")) => format!("{scheme}://{bucket}.{host}"),
+        Some((scheme, host)) if !host.starts_with(&format!("{bucket}.")) => {
+            format!("{scheme}://{bucket}.{host}")
+        }
         _ => endpoint.to_owned(),
     }
 }
@@ -234,8 +272,14 @@ mod tests {
 
     #[test]
     fn urls_are_taken_apart() {
-        assert_eq!(parse("file:///var/backup/shop/").unwrap(), Location { place: Place::Local, path: "var/backup/shop".into() });
-        let s3 = |bucket: &str, path: &str| Location { place: Place::S3 { bucket: bucket.into() }, path: path.into() };
+        assert_eq!(
+            parse("file:///var/backup/shop/").unwrap(),
+            Location { place: Place::Local, path: "var/backup/shop".into() }
+        );
+        let s3 = |bucket: &str, path: &str| Location {
+            place: Place::S3 { bucket: bucket.into() },
+            path: path.into(),
+        };
         assert_eq!(parse("s3://b/a/b c/n").unwrap(), s3("b", "a/b c/n"));
         assert_eq!(parse("S3://b").unwrap(), s3("b", ""));
         assert!(Location::parse("nightly-2026").is_none());
@@ -252,7 +296,11 @@ mod tests {
 
     #[test]
     fn secrets_stay_out_of_debug() {
-        let settings = S3Settings { secret_key: Some("topsecret".into()), access_key: Some("id".into()), ..S3Settings::default() };
+        let settings = S3Settings {
+            secret_key: Some("topsecret".into()),
+            access_key: Some("id".into()),
+            ..S3Settings::default()
+        };
         assert!(!format!("{settings:?}").contains("topsecret"));
     }
 }

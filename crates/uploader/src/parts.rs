@@ -143,22 +143,35 @@ impl PartSender {
         }
         if part.index == 0 {
             let target = self.begin(&part.key).await?;
-            let object = OpenObject { target, acknowledged: Vec::new(), outstanding: 0, size: 0, ended: false };
+            let object = OpenObject {
+                target,
+                acknowledged: Vec::new(),
+                outstanding: 0,
+                size: 0,
+                ended: false,
+            };
             self.open.insert(Arc::clone(&part.key), object);
         }
         let Some(object) = self.open.get_mut(&part.key) else {
-            return Err(StoreError::new("put part", &*part.key, StoreErrorKind::Rejected, "a part without a beginning; this is a bug"));
+            return Err(StoreError::new(
+                "put part",
+                &*part.key,
+                StoreErrorKind::Rejected,
+                "a part without a beginning; this is a bug",
+            ));
         };
         object.outstanding += 1;
         object.size += bytes;
         object.ended = part.end;
         object.acknowledged.push(None);
-        let (store, target, key, index) = (self.store.clone(), object.target.clone(), part.key, part.index);
+        let (store, target, key, index) =
+            (self.store.clone(), object.target.clone(), part.key, part.index);
         let payload = PutPayload::from_iter(part.payload);
         match target {
             Target::Numbered { store: parts, path, id } => {
                 self.running.spawn(async move {
-                    let part_id = store.put_part(&parts, &key, (&path, &id), index as usize, payload).await?;
+                    let part_id =
+                        store.put_part(&parts, &key, (&path, &id), index as usize, payload).await?;
                     Ok(Done::Part { key, index, id: Some(part_id), bytes })
                 });
             }
@@ -183,7 +196,12 @@ impl PartSender {
             self.collect_one().await?;
         }
         if let Some(key) = self.open.keys().next() {
-            return Err(StoreError::new("put", &**key, StoreErrorKind::Rejected, "the object was never ended; this is a bug"));
+            return Err(StoreError::new(
+                "put",
+                &**key,
+                StoreErrorKind::Rejected,
+                "the object was never ended; this is a bug",
+            ));
         }
         Ok(self.uploaded)
     }
@@ -200,7 +218,9 @@ impl PartSender {
         self.running.shutdown().await;
         for (_, object) in self.open.drain() {
             match object.target {
-                Target::Numbered { store, path, id } => drop(store.0.abort_multipart(&path, &id).await),
+                Target::Numbered { store, path, id } => {
+                    drop(store.0.abort_multipart(&path, &id).await)
+                }
                 Target::Staged(upload) => drop(upload.lock().await.abort().await),
             }
         }
@@ -212,7 +232,8 @@ impl PartSender {
             let id = self.store.start_multipart(&store, key, &path).await?;
             return Ok(Target::Numbered { store, path, id });
         }
-        let upload = self.store.objects.put_multipart_opts(&path, PutMultipartOptions::default()).await;
+        let upload =
+            self.store.objects.put_multipart_opts(&path, PutMultipartOptions::default()).await;
         let upload = upload.map_err(|error| local_error("put", key, &error))?;
         Ok(Target::Staged(Arc::new(Mutex::new(upload))))
     }
@@ -224,9 +245,18 @@ impl PartSender {
         }
     }
 
-    fn collect(&mut self, finished: Result<Result<Done, StoreError>, tokio::task::JoinError>) -> Result<(), StoreError> {
-        let done = finished
-            .map_err(|_| StoreError::new("put", "", StoreErrorKind::Rejected, "an upload task panicked; this is a bug"))??;
+    fn collect(
+        &mut self,
+        finished: Result<Result<Done, StoreError>, tokio::task::JoinError>,
+    ) -> Result<(), StoreError> {
+        let done = finished.map_err(|_| {
+            StoreError::new(
+                "put",
+                "",
+                StoreErrorKind::Rejected,
+                "an upload task panicked; this is a bug",
+            )
+        })??;
         match done {
             Done::Object { bytes } => {
                 self.uploaded.objects += 1;
@@ -257,7 +287,8 @@ impl PartSender {
             match object.target {
                 Target::Numbered { store: parts, path, id } => {
                     let ids = object.acknowledged.into_iter().flatten().collect();
-                    let outcome = store.complete(&parts, &key, (&path, &id), ids, object.size).await;
+                    let outcome =
+                        store.complete(&parts, &key, (&path, &id), ids, object.size).await;
                     if outcome.is_err() {
                         drop(parts.0.abort_multipart(&path, &id).await);
                     }

@@ -15,7 +15,11 @@ pub struct Policy {
 
 impl Default for Policy {
     fn default() -> Self {
-        Self { max_retries: 10, max_backoff: Duration::from_secs(300), stall: Duration::from_secs(120) }
+        Self {
+            max_retries: 10,
+            max_backoff: Duration::from_secs(300),
+            stall: Duration::from_secs(120),
+        }
     }
 }
 
@@ -29,7 +33,9 @@ impl Policy {
     #[must_use]
     pub fn pause(&self, retry: u32, asked: Option<Duration>, jitter: f64) -> Duration {
         let doubled = Duration::from_secs(1_u64.checked_shl(retry.min(20)).unwrap_or(u64::MAX));
-        let own = doubled.saturating_add(Duration::from_secs_f64(jitter.clamp(0.0, 1.0))).min(self.max_backoff);
+        let own = doubled
+            .saturating_add(Duration::from_secs_f64(jitter.clamp(0.0, 1.0)))
+            .min(self.max_backoff);
         asked.map_or(own, |asked| own.max(asked))
     }
 

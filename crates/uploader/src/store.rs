@@ -102,7 +102,12 @@ impl Store {
             .await;
         match self.get(key).await {
             Ok(found) if found == content => Ok(()),
-            Ok(_) => Err(StoreError::new("create", key, StoreErrorKind::AlreadyExists, "another object stands there already")),
+            Ok(_) => Err(StoreError::new(
+                "create",
+                key,
+                StoreErrorKind::AlreadyExists,
+                "another object stands there already",
+            )),
             // Not there after a refusal: the refusal is the cause. Not there after success cannot
             // be taken for success either.
             Err(read_back) => Err(outcome.err().unwrap_or(read_back)),
@@ -115,7 +120,8 @@ impl Store {
     /// [`StoreErrorKind::NotFound`] when there is none; others after all retries.
     pub async fn get(&self, key: &str) -> Result<Bytes, StoreError> {
         let path = path_of("get", key)?;
-        self.retrying("get", key, 0, || async { self.objects.get(&path).await?.bytes().await }).await
+        self.retrying("get", key, 0, || async { self.objects.get(&path).await?.bytes().await })
+            .await
     }
 
     /// Reads a range of an object; what comes back has exactly the length asked for.
@@ -126,10 +132,17 @@ impl Store {
         let path = path_of("get", key)?;
         let wanted = range.end - range.start;
         let bytes = self
-            .retrying("get", key, wanted, || async { self.objects.get_range(&path, range.clone()).await })
+            .retrying("get", key, wanted, || async {
+                self.objects.get_range(&path, range.clone()).await
+            })
             .await?;
         if bytes.len() as u64 != wanted {
-            let message = format!("bytes {}..{} were asked for, {} came: the object is too short", range.start, range.end, bytes.len());
+            let message = format!(
+                "bytes {}..{} were asked for, {} came: the object is too short",
+                range.start,
+                range.end,
+                bytes.len()
+            );
             return Err(StoreError::new("get", key, StoreErrorKind::Damaged, message));
         }
         Ok(bytes)
@@ -175,7 +188,11 @@ impl Store {
         let mut found: Vec<String> = self
             .retrying("list", prefix, 0, || async {
                 let listing = self.objects.list_with_delimiter(Some(&path)).await?;
-                Ok(listing.common_prefixes.iter().filter_map(|p| p.filename().map(str::to_owned)).collect())
+                Ok(listing
+                    .common_prefixes
+                    .iter()
+                    .filter_map(|p| p.filename().map(str::to_owned))
+                    .collect())
             })
             .await
             .or_else(none_if_missing)?;
@@ -216,7 +233,12 @@ impl Store {
         .await
     }
 
-    pub(crate) async fn start_multipart(&self, store: &Multiparts, key: &str, path: &Path) -> Result<String, StoreError> {
+    pub(crate) async fn start_multipart(
+        &self,
+        store: &Multiparts,
+        key: &str,
+        path: &Path,
+    ) -> Result<String, StoreError> {
         self.retrying("start multipart", key, 0, || store.0.create_multipart(path)).await
     }
 
@@ -229,7 +251,8 @@ impl Store {
         payload: PutPayload,
     ) -> Result<PartId, StoreError> {
         let size = payload.content_length() as u64;
-        self.retrying("put part", key, size, || store.0.put_part(path, id, index, payload.clone())).await
+        self.retrying("put part", key, size, || store.0.put_part(path, id, index, payload.clone()))
+            .await
     }
 
     pub(crate) async fn complete(
@@ -262,7 +285,13 @@ impl Store {
 
     /// Runs `attempt` until it succeeds, fails for good, or patience is at its end. All our
     /// operations may be repeated: data keys are ours alone, and [`Store::create`] reads back.
-    async fn retrying<T, F, Fut>(&self, operation: &'static str, key: &str, size: u64, attempt: F) -> Result<T, StoreError>
+    async fn retrying<T, F, Fut>(
+        &self,
+        operation: &'static str,
+        key: &str,
+        size: u64,
+        attempt: F,
+    ) -> Result<T, StoreError>
     where
         F: Fn() -> Fut,
         Fut: Future<Output = object_store::Result<T>>,
@@ -273,17 +302,26 @@ impl Store {
             let (outcome, asked) = ANSWER
                 .scope(Answer::default(), async {
                     let outcome = match self.policy().deadline(size) {
-                        Some(limit) => tokio::time::timeout(limit, attempt()).await.map_err(|_| limit),
+                        Some(limit) => {
+                            tokio::time::timeout(limit, attempt()).await.map_err(|_| limit)
+                        }
                         None => Ok(attempt().await),
                     };
                     let (status, asked) = ANSWER.with(|a| (a.status.get(), a.retry_after.get()));
-                    (outcome.map(|result| result.map_err(|error| (classify(&error, status), error))), asked)
+                    (
+                        outcome.map(|result| {
+                            result.map_err(|error| (classify(&error, status), error))
+                        }),
+                        asked,
+                    )
                 })
                 .await;
             let (kind, message) = match outcome {
                 Ok(Ok(value)) => return Ok(value),
                 Ok(Err((kind, error))) => (kind, root_message(&error)),
-                Err(limit) => (StoreErrorKind::Unavailable, format!("no progress for {} s", limit.as_secs())),
+                Err(limit) => {
+                    (StoreErrorKind::Unavailable, format!("no progress for {} s", limit.as_secs()))
+                }
             };
             let failed = StoreError::new(operation, key, kind, message).with_attempts(tries);
             if kind != StoreErrorKind::Unavailable || tries > self.policy.max_retries {
@@ -302,16 +340,31 @@ impl Store {
 
 fn none_if_missing<T>(error: StoreError) -> Result<Vec<T>, StoreError> {
     // A folder that is not there yet lists as empty, as a prefix does.
-    if error.kind == StoreErrorKind::NotFound && error.operation == "list" { Ok(Vec::new()) } else { Err(error) }
+    if error.kind == StoreErrorKind::NotFound && error.operation == "list" {
+        Ok(Vec::new())
+    } else {
+        Err(error)
+    }
 }
 
 fn listed(meta: object_store::ObjectMeta) -> Listed {
-    Listed { key: meta.location.to_string(), size: meta.size, modified: meta.last_modified.timestamp() }
+    Listed {
+        key: meta.location.to_string(),
+        size: meta.size,
+        modified: meta.last_modified.timestamp(),
+    }
 }
 
 /// The store's path for a key, taken as it is: nothing is escaped, so that stock tools find it.
 pub(crate) fn path_of(operation: &'static str, key: &str) -> Result<Path, StoreError> {
-    Path::parse(key).map_err(|error| StoreError::new(operation, key, StoreErrorKind::Rejected, format!("not a usable key: {error}")))
+    Path::parse(key).map_err(|error| {
+        StoreError::new(
+            operation,
+            key,
+            StoreErrorKind::Rejected,
+            format!("not a usable key: {error}"),
+        )
+    })
 }
 
 /// Whether to try again, decided by the answer's status where there was an answer.

@@ -1,0 +1,144 @@
+//! The command line: exit codes, what is refused, who we are called as.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
+
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use xb_testkit::command::{Cmd, Ran};
+use xb_testkit::stream::small_backup;
+
+fn run(args: &[&str], stdin: &[u8]) -> Ran {
+    Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs")).args(args).stdin_bytes(stdin).run()
+}
+
+fn url(folder: &Path, name: &str) -> String {
+    format!("file://{}/{name}", folder.display())
+}
+
+#[test]
+fn help_and_version_are_no_errors_and_fit_on_a_screen() {
+    let help = run(&["--help"], b"").expect(0).stdout_text();
+    assert!(help.contains("Examples:") && help.contains("Exit codes:"));
+    for command in ["put", "backup", "get", "restore", "list", "delete"] {
+        let text = run(&[command, "-h"], b"").expect(0).stdout_text();
+        assert!(text.lines().count() <= 60, "{command} -h has {} lines", text.lines().count());
+        assert!(text.lines().all(|line| line.len() <= 110), "{command} -h is too wide");
+    }
+    assert!(run(&["--version"], b"").expect(0).stdout_text().contains(env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn usage_errors_are_2_and_leave_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = url(folder.path(), "n");
+    let bad: [&[&str]; 10] = [
+        &["put"],
+        &["put", "--no-such-option", &place],
+        &["put", "name-without-a-store"],
+        &["put", "--storage=swift", "n"],
+        &["put", "--storage=s3", "n"],
+        &["put", "ftp://host/n"],
+        &["put", "--chunk-size=0", &place],
+        &["put", "--chunk-size=lots", &place],
+        &["put", "--layout=classic", "--chunk-size=1M", &place],
+        &["put", "--md5", &place],
+    ];
+    for args in bad {
+        let ran = run(args, &small_backup(1, 100)).expect(2);
+        assert!(!ran.stderr_text().is_empty() && ran.stdout.is_empty(), "{args:?}");
+    }
+    for name in ["latest", "@today", ".xb-catalog", "a b"] {
+        let _ = run(&["put", &url(folder.path(), name)], &small_backup(1, 100)).expect(2);
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn called_as_the_stock_tool_it_is_a_drop_in() {
+    let folder = tempfile::tempdir().unwrap();
+    let link = folder.path().join("xbcloud");
+    symlink(env!("CARGO_BIN_EXE_xbcloud-rs"), &link).unwrap();
+    let stock = |args: &[&str], stdin: &[u8]| Cmd::new(&link).args(args).stdin_bytes(stdin).run();
+    let place = url(folder.path(), "root/n");
+    let put = stock(&["put", "--md5", &place], &small_backup(1, 5000)).expect(0);
+    assert!(put.stderr_text().contains("Upload completed."));
+    // One object a chunk, numbered from 0 in 20 digits, and the list beside the backup.
+    let root = folder.path().join("root");
+    assert!(root.join("n/xtrabackup_info.00000000000000000000").is_file());
+    let sums = std::fs::read_to_string(root.join("n.md5")).unwrap();
+    assert!(sums.lines().any(|line| line.ends_with("  xtrabackup_info.00000000000000000000") && line.len() > 34));
+    // The stock tool knows only 0 and 1.
+    let _ = stock(&["put", "--no-such-option", &place], b"").expect(1);
+    let _ = stock(&["put", &place], &small_backup(1, 5000)).expect(1);
+    let _ = stock(&["delete", &place], b"").expect(0);
+    assert!(!root.join("n.md5").exists());
+}
+
+#[test]
+fn stock_ways_of_writing_options_are_understood() {
+    let folder = tempfile::tempdir().unwrap();
+    let stream = small_backup(2, 5000);
+    let options = folder.path().join("my.cnf");
+    std::fs::write(&options, "[xbcloud]\nchunk_size = 1000\nparallel=2\n[mysqld]\nport=1\n")
+        .unwrap();
+    let file = format!("--defaults-file={}", options.display());
+    let place = url(folder.path(), "root/from-file");
+    let _ = run(&[&file, "put", &place], &stream).expect(0);
+    let place_two = url(folder.path(), "root/from-line");
+    // An underscore, a prefix of a name, an option before the command; the line wins over the file.
+    let _ = run(&[&file, "--chunk_siz=2000", "put", &place_two], &stream).expect(0);
+    let largest = |name: &str| {
+        let run = std::fs::read_dir(folder.path().join("root").join(name))
+            .unwrap()
+            .next()
+            .unwrap()
+            .unwrap();
+        std::fs::read_dir(run.path())
+            .unwrap()
+            .map(|f| f.unwrap().metadata().unwrap().len())
+            .max()
+            .unwrap()
+    };
+    assert_eq!((largest("from-file"), largest("from-line")), (1000, 2000));
+}
+
+#[test]
+fn listings_are_for_people_and_for_programs() {
+    let folder = tempfile::tempdir().unwrap();
+    let _ = run(&["put", &url(folder.path(), "monday")], &small_backup(3, 5000)).expect(0);
+    let root = format!("file://{}", folder.path().display());
+    let text = run(&["list", &root], b"").expect(0).stdout_text();
+    assert!(
+        text.lines().any(|line| line.starts_with("monday") && line.contains("complete")),
+        "{text}"
+    );
+    let json = run(&["list", "--json", &root], b"").expect(0);
+    let lines: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(
+        (lines[0]["name"].as_str(), lines[0]["state"].as_str()),
+        (Some("monday"), Some("complete"))
+    );
+}
+
+#[test]
+fn a_closed_stdout_is_an_error_for_data() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = url(folder.path(), "n");
+    let _ = run(&["put", &place], &small_backup(4, 3 << 20)).expect(0);
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let status = std::process::Command::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+        .args(["get", "--quiet", &place])
+        .stdout(full)
+        .status();
+    assert_eq!(status.unwrap().code(), Some(1));
+}
+
+#[test]
+fn events_are_json_on_stderr() {
+    let folder = tempfile::tempdir().unwrap();
+    let ran = run(&["put", "--json", &url(folder.path(), "n")], &small_backup(5, 5000)).expect(0);
+    let events: Vec<serde_json::Value> =
+        ran.stderr_text().lines().map(|l| serde_json::from_str(l).expect("JSON")).collect();
+    let done = events.iter().find(|e| e["event"] == "done").expect("an event at the end");
+    assert_eq!(done["name"], "n");
+}
