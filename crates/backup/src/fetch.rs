@@ -1,11 +1,16 @@
 //! Ranges of objects, fetched in parallel, given in order.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use futures::StreamExt as _;
 use futures::stream::FuturesOrdered;
 use tokio::sync::mpsc;
 use xb_pipeline::{Budget, GetPlan, Permit, sums};
 use xb_uploader::{Store, StoreError};
+
+use crate::error::BackupError;
+use crate::stop::Stop;
 
 /// A range of one object to fetch.
 #[derive(Debug, Clone)]
@@ -46,6 +51,51 @@ impl AsRef<[u8]> for Leased {
     }
 }
 
+/// Ranges as they arrive, in order; for a plain thread.
+pub(crate) struct Arriving(mpsc::Receiver<Fetched>);
+
+impl Iterator for Arriving {
+    type Item = Fetched;
+    fn next(&mut self) -> Option<Fetched> {
+        self.0.blocking_recv()
+    }
+}
+
+/// How long a consumer may take to clean up after a stop. One that is blocked on a stalled output
+/// would take for ever.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// Fetches all ranges and has `consume` take them in a thread of its own. Gives the outcome of
+/// both sides: which of them has the cause is for the caller to say.
+///
+/// # Errors
+/// [`BackupError::Interrupted`] when asked to stop; the consumer has seen the end of the ranges
+/// then, and has had time to clean up.
+pub(crate) async fn pump<T: Send + 'static>(
+    store: &Store,
+    plan: &GetPlan,
+    ranges: impl Iterator<Item = Range>,
+    seen: impl FnMut(&Range, u64),
+    consume: impl FnOnce(Arriving) -> T + Send + 'static,
+    stop: &mut Stop,
+) -> Result<(Result<(), StoreError>, T), BackupError> {
+    let (to, from) = mpsc::channel(1);
+    let mut consumer = tokio::task::spawn_blocking(move || consume(Arriving(from)));
+    let both = async {
+        let fetched = fetch_all(store, plan, ranges, to, seen).await;
+        (fetched, (&mut consumer).await)
+    };
+    let (fetched, consumed) = tokio::select! {
+        both = both => both,
+        signal = stop.asked() => {
+            let _ = tokio::time::timeout(GRACE, consumer).await;
+            return Err(BackupError::Interrupted(signal));
+        }
+    };
+    let consumed = consumed.map_err(|_| BackupError::Bug("the pipeline's end was not seen"))?;
+    Ok((fetched, consumed))
+}
+
 /// Fetches all ranges and sends them in order; `seen` learns of each, in order, with its
 /// CRC-64/NVME. Stops early without error when nobody takes them any more.
 ///
@@ -54,7 +104,7 @@ impl AsRef<[u8]> for Leased {
 ///
 /// # Errors
 /// The first failure, after which `None` was sent.
-pub(crate) async fn fetch_all(
+async fn fetch_all(
     store: &Store,
     plan: &GetPlan,
     ranges: impl Iterator<Item = Range>,

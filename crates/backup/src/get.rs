@@ -1,7 +1,6 @@
 //! `get` and the first half of `restore`: a backup out of the store, as the stream it was made of.
 
 use bytes::Bytes;
-use tokio::sync::mpsc;
 use xb_frame::{FrameError, STREAM_HEADER_LEN};
 use xb_pipeline::{
     GetError, GetPlan, Observer, RelayError, RootDigest, object_key, relay, sums, unpack,
@@ -9,7 +8,7 @@ use xb_pipeline::{
 
 use crate::classic::{ClassicFiles, list_classic};
 use crate::error::BackupError;
-use crate::fetch::{Range, fetch_all, ranges};
+use crate::fetch::{Range, pump, ranges};
 use crate::manifest::{Layout, Manifest, PackedFacts, hex};
 use crate::names::{BackupName, RunId, run_folder};
 use crate::root::Root;
@@ -88,19 +87,12 @@ pub(crate) async fn transfer<S: StreamSink>(
     stop: &mut Stop,
 ) -> Result<(GetReport, S), BackupError> {
     let plan = GetPlan::new(request.memory, request.threads, request.parallel)?;
-    let transfer = async {
-        match &objects {
-            Objects::Packed(manifest, packed, run) => {
-                get_packed(root, request, manifest, packed, *run, &plan, observer, sink).await
-            }
-            Objects::Classic(_, files) => {
-                get_classic(root, request, files, &plan, observer, sink).await
-            }
+    let run = Run { root, request, plan, observer };
+    let (stream_bytes, sink) = match &objects {
+        Objects::Packed(manifest, packed, id) => {
+            run.packed(manifest, packed, *id, sink, stop).await?
         }
-    };
-    let (stream_bytes, sink) = tokio::select! {
-        done = transfer => done?,
-        signal = stop.asked() => return Err(BackupError::Interrupted(signal)),
+        Objects::Classic(_, files) => run.classic(files, sink, stop).await?,
     };
     let (count, stored_bytes, manifest) = match objects {
         Objects::Packed(manifest, ..) => (manifest.objects, manifest.stored_bytes, Some(manifest)),
@@ -162,113 +154,107 @@ pub(crate) async fn find(root: &Root, request: &GetRequest) -> Result<Objects, B
     }
 }
 
-#[allow(clippy::too_many_arguments)]
-async fn get_packed<S: StreamSink>(
-    root: &Root,
-    request: &GetRequest,
-    manifest: &Manifest,
-    packed: &PackedFacts,
-    run: RunId,
-    plan: &GetPlan,
-    observer: &Observer,
-    mut sink: S,
-) -> Result<(u64, S), BackupError> {
-    let folder = root.key(&run_folder(&request.name, run));
-    let (count, chunk, total) = (manifest.objects, packed.chunk_size, manifest.stored_bytes);
-    let objects = (0..count)
-        .map(move |n| (format!("{folder}/{}", object_key(n)), chunk.min(total - n * chunk)));
-
-    let (to, mut from) = mpsc::channel(1);
-    let (consumer_plan, consumer_observer) = (*plan, observer.clone());
-    let consumer = tokio::task::spawn_blocking(move || {
-        let fetched = std::iter::from_fn(move || from.blocking_recv());
-        let summary = unpack(fetched, &consumer_plan, &consumer_observer, |bytes| sink.take(bytes));
-        (summary, sink)
-    });
-    let mut root_digest = ObjectDigest::default();
-    let fetched = fetch_all(root.store(), plan, ranges(objects, plan.range), to, |range, crc| {
-        root_digest.range(range, crc)
-    })
-    .await;
-    let (summary, sink) =
-        consumer.await.map_err(|_| BackupError::Bug("the pipeline's end was not seen"))?;
-    let name = &request.name;
-    let damaged = |what: String| BackupError::Damaged { name: name.to_string(), what };
-    let summary = match (fetched, summary) {
-        (_, Err(GetError::Sink(error))) => return Err(error),
-        (_, Err(GetError::Frame(error))) => {
-            let object = object_of(&error, chunk)
-                .map_or_else(String::new, |n| format!("object {}: ", object_key(n)));
-            return Err(damaged(format!("{object}{error}")));
-        }
-        (Err(error), _) => return Err(missing_is_damage(error, name)),
-        (_, Err(error)) => {
-            return Err(BackupError::System {
-                what: "get",
-                source: std::io::Error::other(error.to_string()),
-            });
-        }
-        (Ok(()), Ok(summary)) => summary,
-    };
-    if summary.id.0 != run.0 || summary.stream_len != total {
-        return Err(damaged("the objects hold another stream than the manifest says".into()));
-    }
-    let digest = hex(&root_digest.root.finish());
-    if digest != packed.root {
-        return Err(damaged(format!(
-            "the objects have the root digest {digest}, the manifest says {}",
-            packed.root
-        )));
-    }
-    if summary.end.plain_bytes != manifest.stream_bytes {
-        return Err(damaged(format!(
-            "the stream has {} bytes, the manifest says {}",
-            summary.end.plain_bytes, manifest.stream_bytes
-        )));
-    }
-    Ok((summary.end.plain_bytes, sink))
+/// One fetch, once it is known what to fetch.
+struct Run<'a> {
+    root: &'a Root,
+    request: &'a GetRequest,
+    plan: GetPlan,
+    observer: &'a Observer,
 }
 
-async fn get_classic<S: StreamSink>(
-    root: &Root,
-    request: &GetRequest,
-    files: &ClassicFiles,
-    plan: &GetPlan,
-    observer: &Observer,
-    mut sink: S,
-) -> Result<(u64, S), BackupError> {
-    let name = request.name.clone();
-    let folder = root.key(name.as_str());
-    let objects: Vec<(String, u64)> =
-        files.in_order().map(|(key, size)| (format!("{folder}/{key}"), size)).collect();
-    let (to, mut from) = mpsc::channel(1);
-    let consumer_observer = observer.clone();
-    let mut borders = files.borders();
-    let consumer = tokio::task::spawn_blocking(move || {
-        let fetched = std::iter::from_fn(move || from.blocking_recv());
-        let scanned = relay(
-            fetched,
-            &consumer_observer,
-            |head| borders.check(head),
-            |bytes| sink.take(bytes),
-        );
-        (scanned, sink)
-    });
-    let fetched =
-        fetch_all(root.store(), plan, ranges(objects.into_iter(), plan.range), to, |_, _| {}).await;
-    let (scanned, sink) =
-        consumer.await.map_err(|_| BackupError::Bug("the pipeline's end was not seen"))?;
-    match (fetched, scanned) {
-        (_, Err(RelayError::Sink(error))) => Err(error),
-        (_, Err(RelayError::Stream(error))) => {
-            Err(BackupError::Damaged { name: name.to_string(), what: error.to_string() })
+impl Run<'_> {
+    async fn packed<S: StreamSink>(
+        &self,
+        manifest: &Manifest,
+        packed: &PackedFacts,
+        run: RunId,
+        mut sink: S,
+        stop: &mut Stop,
+    ) -> Result<(u64, S), BackupError> {
+        let name = &self.request.name;
+        let folder = self.root.key(&run_folder(name, run));
+        let (count, chunk, total) = (manifest.objects, packed.chunk_size, manifest.stored_bytes);
+        let objects = (0..count)
+            .map(move |n| (format!("{folder}/{}", object_key(n)), chunk.min(total - n * chunk)));
+        let mut digest = ObjectDigest::default();
+        let (plan, observer) = (self.plan, self.observer.clone());
+        let (fetched, (summary, sink)) = pump(
+            self.root.store(),
+            &self.plan,
+            ranges(objects, self.plan.range),
+            |range, crc| digest.range(range, crc),
+            move |arriving| (unpack(arriving, &plan, &observer, |bytes| sink.take(bytes)), sink),
+            stop,
+        )
+        .await?;
+        let damaged = |what: String| BackupError::Damaged { name: name.to_string(), what };
+        let summary = match (fetched, summary) {
+            (_, Err(GetError::Sink(error))) => return Err(error),
+            (_, Err(GetError::Frame(error))) => {
+                let object = object_of(&error, chunk)
+                    .map_or_else(String::new, |n| format!("object {}: ", object_key(n)));
+                return Err(damaged(format!("{object}{error}")));
+            }
+            (Err(error), _) => return Err(missing_is_damage(error, name)),
+            (_, Err(error)) => {
+                let source = std::io::Error::other(error.to_string());
+                return Err(BackupError::System { what: "get", source });
+            }
+            (Ok(()), Ok(summary)) => summary,
+        };
+        if summary.id.0 != run.0 || summary.stream_len != total {
+            return Err(damaged("the objects hold another stream than the manifest says".into()));
         }
-        (_, Err(RelayError::Refused(what))) => {
-            Err(BackupError::Damaged { name: name.to_string(), what })
+        let digest = hex(&digest.root.finish());
+        if digest != packed.root {
+            let what = format!(
+                "the objects have the root digest {digest}, the manifest says {}",
+                packed.root
+            );
+            return Err(damaged(what));
         }
-        (Err(error), _) => Err(missing_is_damage(error, &name)),
-        (Ok(()), Ok(scanned)) => Ok((scanned.bytes, sink)),
-        (Ok(()), Err(_)) => Err(BackupError::Bug("the ranges stopped without a cause")),
+        let bytes = summary.end.plain_bytes;
+        if bytes != manifest.stream_bytes {
+            let stated = manifest.stream_bytes;
+            return Err(damaged(format!(
+                "the stream has {bytes} bytes, the manifest says {stated}"
+            )));
+        }
+        Ok((bytes, sink))
+    }
+
+    async fn classic<S: StreamSink>(
+        &self,
+        files: &ClassicFiles,
+        mut sink: S,
+        stop: &mut Stop,
+    ) -> Result<(u64, S), BackupError> {
+        let name = &self.request.name;
+        let folder = self.root.key(name.as_str());
+        let objects = files.in_order().map(|(key, size)| (format!("{folder}/{key}"), size));
+        let observer = self.observer.clone();
+        let mut borders = files.borders();
+        let (fetched, (scanned, sink)) = pump(
+            self.root.store(),
+            &self.plan,
+            ranges(objects, self.plan.range),
+            |_, _| {},
+            move |arriving| {
+                let check = |head: &_| borders.check(head);
+                (relay(arriving, &observer, check, |bytes| sink.take(bytes)), sink)
+            },
+            stop,
+        )
+        .await?;
+        let damaged = |what: String| Err(BackupError::Damaged { name: name.to_string(), what });
+        match (fetched, scanned) {
+            (_, Err(RelayError::Sink(error))) => Err(error),
+            (_, Err(RelayError::Stream(error))) => damaged(error.to_string()),
+            (_, Err(RelayError::Refused(what))) => damaged(what),
+            (Err(error), _) => Err(missing_is_damage(error, name)),
+            (Ok(()), Ok(scanned)) => Ok((scanned.bytes, sink)),
+            (Ok(()), Err(_)) => Err(BackupError::Bug("the ranges stopped without a cause")),
+        }
     }
 }
 

@@ -1,4 +1,5 @@
 //! Backups in a local folder: what is damaged is noticed, what fails leaves nothing behind.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 
 use std::io::Read;
 use std::path::{Path, PathBuf};

@@ -88,10 +88,24 @@ impl Permit {
 
     /// Gives back what exceeds `bytes`.
     pub fn shrink_to(&mut self, bytes: u64) {
-        if let Some(permit) = &mut self.permit {
+        drop(self.split_off(bytes));
+    }
+
+    /// Keeps `bytes` and gives the rest as a permit of its own.
+    #[must_use]
+    pub fn split_off(&mut self, bytes: u64) -> Self {
+        let rest = self.permit.as_mut().and_then(|permit| {
             let keep = usize::try_from(bytes.div_ceil(PAGE)).unwrap_or(usize::MAX);
-            let give = permit.num_permits().saturating_sub(keep);
-            drop(permit.split(give));
+            permit.split(permit.num_permits().saturating_sub(keep))
+        });
+        Self { permit: rest }
+    }
+
+    /// Takes over what `other`, of the same budget, stands for.
+    pub fn merge(&mut self, other: Self) {
+        match (&mut self.permit, other.permit) {
+            (Some(own), Some(more)) => own.merge(more),
+            (none, more) => *none = more,
         }
     }
 }
@@ -146,5 +160,11 @@ mod tests {
         permit.shrink_to(PAGE + 1);
         assert_eq!(permit.bytes(), 2 * PAGE);
         assert_eq!(budget.in_use(), 2 * PAGE);
+        let second = permit.split_off(PAGE);
+        assert_eq!((permit.bytes(), second.bytes()), (PAGE, PAGE));
+        permit.merge(second);
+        assert_eq!(permit.bytes(), 2 * PAGE);
+        drop(permit);
+        assert_eq!(budget.in_use(), 0);
     }
 }
