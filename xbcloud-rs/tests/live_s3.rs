@@ -141,6 +141,22 @@ fn a_cut_download_is_taken_up_again() {
     assert_eq!(proxy.seen().iter().filter(|seen| seen.action.is_some()).count(), 2);
 }
 
+/// A connection on which nothing moves any more is given up, not waited for.
+#[test]
+fn a_stalled_request_is_tried_again() {
+    let Store::Bucket(bucket) = Store::bucket() else { unreachable!() };
+    let stall = |method: &str| vec![Rule::new(method, &format!("{DATA}1"), Action::Stall).times(1)];
+    let proxy = Proxy::start(bucket.address(), stall("PUT"));
+    let stream = small_backup(8, 4 * MIB);
+    let put = through(&proxy, &bucket, "put", &["--chunk-size=1M", "--timeout=2"]);
+    let _ = put.stdin_bytes(stream.clone()).run().expect(0);
+    proxy.set_rules(stall("GET"));
+    let got = through(&proxy, &bucket, "get", &["--timeout=2"]).run().expect(0);
+    assert!(got.stdout == stream);
+    let stalled = proxy.seen().into_iter().filter(|seen| seen.action.is_some()).count();
+    assert_eq!(stalled, 2);
+}
+
 /// A refusal is final: no backup, and the first cause is told, not its echoes.
 #[test]
 fn a_refused_object_fails_the_run() {

@@ -118,6 +118,10 @@ fn target(error: &TargetError) -> String {
 
 /// What to do about the system's answer.
 fn system(error: &io::Error) -> String {
+    if error.raw_os_error() == Some(rustix::io::Errno::MFILE.raw_os_error()) {
+        return "the stream has more files open at once than this process may have: ulimit -n"
+            .to_owned();
+    }
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             "make room, or extract elsewhere: -C DIR".to_owned()

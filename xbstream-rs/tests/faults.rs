@@ -64,11 +64,13 @@ fn a_kill_leaves_no_half_file_under_its_name() {
     // Nobody could clean up, but what has a name is whole.
     let names: Vec<_> = xb_testkit::files::tree(&cage.inner).into_keys().collect();
     assert_eq!(names, ["db/whole"]);
-    // What is left does not stand in the way of another try with the rest.
+    assert!(cage.inner.join(".xb-partial").exists());
+    // What is left does not stand in the way of another try with the rest, which removes it.
     let mut rest = StreamWriter::new(Vec::new());
     rest.payload("db/half", 0, b"now whole").end("db/half");
     let _ = extract(&cage.inner, &rest.finish(), 1).expect(0);
     assert_eq!(fs::read(cage.inner.join("db/half")).unwrap(), b"now whole");
+    assert_eq!(cage.files().len(), 2);
 }
 
 #[test]

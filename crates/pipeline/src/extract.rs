@@ -12,6 +12,7 @@
 //! seek) are written by the settler. The settler sees the steps in the order of the stream, so
 //! its first error is the first in the stream.
 
+mod report;
 mod settle;
 #[cfg(test)]
 mod tests;
@@ -28,153 +29,21 @@ use std::thread::JoinHandle;
 use bytes::Bytes;
 use crossbeam_channel::bounded;
 use xb_reader::{
-    Change, ChunkHead, ChunkKind, DecodeError, Decoder, Dialect, Event, FileId, FileTable, Limits,
-    OrderError, Placement, RelPath, TargetDir, TargetError, Unfinished,
+    Change, ChunkHead, ChunkKind, Decoder, Event, FileId, FileTable, Placement, RelPath, TargetDir,
 };
 
-use crate::observe::{Observer, Wait};
+use crate::observe::Wait;
 use crate::plan::SLAB;
 use crate::pool::{Submit, WorkerDied, ordered};
 use crate::slab::SlabPool;
+pub use report::{
+    Durability, ExtractCause, ExtractError, ExtractOptions, ExtractReport, Stopped, Truncated,
+};
 use settle::{Settled, Settler};
 use work::{OpenFile, Outcome, Piece, Step};
 
 /// Called with each file's name when its first chunk has come.
 type OnFile = Box<dyn FnMut(&RelPath) + Send>;
-
-/// When extracted files are made durable.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Durability {
-    /// Each file before it gets its name, and the file system once more at the end.
-    File,
-    /// The whole file system once, at the end.
-    #[default]
-    End,
-    /// Not at all: the system will write it some time, and failures of that are not seen.
-    None,
-}
-
-/// How to extract.
-#[derive(Debug, Clone)]
-pub struct ExtractOptions {
-    /// Worker threads, at least one.
-    pub threads: usize,
-    /// What a chunk of type `S` means.
-    pub dialect: Dialect,
-    /// What a chunk may announce.
-    pub limits: Limits,
-    /// Keep the whole files of a stream that was cut, instead of failing.
-    pub allow_truncated: bool,
-    /// When files are made durable.
-    pub durability: Durability,
-    /// Counts bytes of the stream and files that have their names.
-    pub observer: Observer,
-}
-
-impl Default for ExtractOptions {
-    fn default() -> Self {
-        Self {
-            threads: 1,
-            dialect: Dialect::Auto,
-            limits: Limits::default(),
-            allow_truncated: false,
-            durability: Durability::default(),
-            observer: Observer::default(),
-        }
-    }
-}
-
-/// What was extracted.
-#[derive(Debug, Default)]
-#[non_exhaustive]
-pub struct ExtractReport {
-    /// Files that are whole and have their names.
-    pub files: u64,
-    /// Bytes of the stream that were taken.
-    pub bytes: u64,
-    /// How the stream was cut, if it was and that is allowed.
-    pub truncated: Option<Box<Truncated>>,
-}
-
-/// A stream that ended too early, and what was lost with its end.
-#[derive(Debug)]
-#[non_exhaustive]
-pub struct Truncated {
-    /// How it ended.
-    pub cause: ExtractCause,
-    /// Files that were begun and dropped, with the offset in bytes up to which they had come, by
-    /// name.
-    pub dropped: Vec<(RelPath, u64)>,
-}
-
-/// Extraction failed. Files that were whole before stay under their names; all others are gone.
-#[derive(Debug, thiserror::Error)]
-#[error("{cause}")]
-#[non_exhaustive]
-pub struct ExtractError {
-    /// The first cause, in the order of the stream.
-    #[source]
-    pub cause: ExtractCause,
-    /// What was extracted before.
-    pub report: ExtractReport,
-}
-
-/// Why extraction failed.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ExtractCause {
-    /// The input could not be read.
-    #[error("cannot read at stream offset {position}: {source}")]
-    Read {
-        /// Bytes taken before.
-        position: u64,
-        /// The system's answer.
-        source: io::Error,
-    },
-    /// The input is no well-formed stream, or a checksum does not hold.
-    #[error(transparent)]
-    Decode(#[from] DecodeError),
-    /// A chunk does not fit those before it.
-    #[error(transparent)]
-    Order(#[from] OrderError),
-    /// The input ended too early.
-    #[error(transparent)]
-    Unfinished(#[from] Unfinished),
-    /// A file could not be written or settled.
-    #[error("{source} (stream offset {position})")]
-    Target {
-        /// Where the chunk in question begins in the stream.
-        position: u64,
-        /// What went wrong, with file and offset.
-        source: TargetError,
-    },
-    /// What was written could not be made durable.
-    #[error(transparent)]
-    Sync(TargetError),
-    /// A thread ended without a result.
-    #[error(transparent)]
-    Worker(#[from] WorkerDied),
-    /// The system gave no thread.
-    #[error("cannot start a thread: {0}")]
-    Thread(#[source] io::Error),
-}
-
-impl ExtractCause {
-    /// Whether this is what a cut stream looks like.
-    #[must_use]
-    pub fn is_cut(&self) -> bool {
-        matches!(
-            self,
-            Self::Decode(DecodeError::Truncated { .. })
-                | Self::Unfinished(Unfinished::Files { .. })
-        )
-    }
-}
-
-/// The extractor has stopped: an error was found. [`Extractor::finish`] tells which.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("extraction has stopped")]
-pub struct Stopped;
 
 /// Extracts a stream that is fed to it piece by piece.
 ///

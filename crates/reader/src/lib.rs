@@ -68,6 +68,7 @@ mod error;
 mod files;
 mod path;
 mod read;
+mod run_dir;
 mod target;
 mod write;
 

@@ -11,20 +11,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
+use crate::run_dir::{PARTIAL_DIR, RunDir};
 use crate::{Printable, RelPath};
-
-/// Where files grow until they are whole: beside their final places, so that the last step is a
-/// rename within one file system. Servers do not take a directory with a dot in front for a
-/// database.
-const PARTIAL_DIR: &str = ".xb-partial";
 
 /// Mode of files, cut by the umask; that of the stock tools.
 const FILE_MODE: Mode = Mode::from_raw_mode(0o640);
 /// Mode of directories, cut by the umask.
-const DIR_MODE: Mode = Mode::from_raw_mode(0o750);
+pub(crate) const DIR_MODE: Mode = Mode::from_raw_mode(0o750);
 
 /// Flags for opening one component on the way: no symbolic link is followed.
-const STEP: OFlags =
+pub(crate) const STEP: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// Something could not be done in the target directory.
@@ -136,7 +132,7 @@ impl TargetError {
 /// Files grow in `.xb-partial/` inside it and get their names when they are whole
 /// ([`PartialFile::commit`]). Nothing that exists is overwritten. No symbolic link beneath the
 /// directory is followed, and none is made. Drop or [`TargetDir::close`] removes `.xb-partial/`
-/// if no other run uses it.
+/// if no other run uses it; what a killed run has left in there is removed by the next one.
 #[derive(Debug)]
 pub struct TargetDir {
     root: Arc<OwnedFd>,
@@ -151,50 +147,6 @@ pub struct TargetDir {
 struct Parent {
     name: Box<[u8]>,
     dir: Arc<OwnedFd>,
-}
-
-/// The directory of this run's unfinished files.
-#[derive(Debug)]
-struct RunDir {
-    root: Arc<OwnedFd>,
-    holder: OwnedFd,
-    name: String,
-    dir: OwnedFd,
-}
-
-impl Drop for RunDir {
-    fn drop(&mut self) {
-        // Best effort: what is in use by others, or holds files of theirs, stays.
-        let _ = rustix::fs::unlinkat(&self.holder, &self.name, AtFlags::REMOVEDIR);
-        let _ = rustix::fs::unlinkat(&self.root, PARTIAL_DIR, AtFlags::REMOVEDIR);
-    }
-}
-
-impl RunDir {
-    fn make(root: Arc<OwnedFd>) -> rustix::io::Result<Self> {
-        loop {
-            make_dir(&root, PARTIAL_DIR)?;
-            let holder = match rustix::fs::openat(&root, PARTIAL_DIR, STEP, Mode::empty()) {
-                // Another run has just ended and took the directory away.
-                Err(Errno::NOENT) => continue,
-                opened => opened?,
-            };
-            let pid = rustix::process::getpid().as_raw_nonzero();
-            for number in 0_u32.. {
-                let name = format!("{pid}-{number}");
-                match rustix::fs::mkdirat(&holder, &name, DIR_MODE) {
-                    Ok(()) => {
-                        let dir = rustix::fs::openat(&holder, &name, STEP, Mode::empty())?;
-                        return Ok(Self { root, holder, name, dir });
-                    }
-                    // Left by a killed run of the same number, or another target in this process.
-                    Err(Errno::EXIST) => {}
-                    Err(Errno::NOENT) => break,
-                    Err(error) => return Err(error),
-                }
-            }
-        }
-    }
 }
 
 impl TargetDir {
@@ -420,7 +372,7 @@ impl Drop for PartialFile {
     }
 }
 
-fn make_dir(at: &OwnedFd, name: impl rustix::path::Arg) -> rustix::io::Result<()> {
+pub(crate) fn make_dir(at: &OwnedFd, name: impl rustix::path::Arg) -> rustix::io::Result<()> {
     match rustix::fs::mkdirat(at, name, DIR_MODE) {
         Err(Errno::EXIST) => Ok(()),
         made => made,

@@ -4,9 +4,10 @@ use std::path::Path;
 
 use proptest::prelude::*;
 use tempfile::TempDir;
-use xb_reader::{ChunkWriter, FLAG_REWRITE, MapEntry};
+use xb_reader::{ChunkWriter, DecodeError, FLAG_REWRITE, MapEntry, TargetError};
 
 use super::*;
+use crate::observe::Observer;
 
 type Writer = ChunkWriter<Vec<u8>>;
 

@@ -1,0 +1,174 @@
+//! The directory of one run's unfinished files, and what became of those of dead runs.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::fs::{AtFlags, Dir, FlockOperation, Mode};
+use rustix::io::Errno;
+
+use crate::target::{DIR_MODE, STEP, make_dir};
+
+/// Where files grow until they are whole: beside their final places, so that the last step is a
+/// rename within one file system. Servers do not take a directory with a dot in front for a
+/// database.
+pub(crate) const PARTIAL_DIR: &str = ".xb-partial";
+
+/// A directory in [`PARTIAL_DIR`] that belongs to one run. It is locked as long as the run lives:
+/// an unlocked one was left by a run that was killed, and the next run removes it.
+#[derive(Debug)]
+pub(crate) struct RunDir {
+    root: Arc<OwnedFd>,
+    holder: OwnedFd,
+    name: String,
+    /// Files are made in here. Carries the lock.
+    pub(crate) dir: OwnedFd,
+}
+
+impl RunDir {
+    /// Makes the directory, and removes what dead runs have left beside it.
+    pub(crate) fn make(root: Arc<OwnedFd>) -> rustix::io::Result<Self> {
+        loop {
+            make_dir(&root, PARTIAL_DIR)?;
+            let holder = match rustix::fs::openat(&root, PARTIAL_DIR, STEP, Mode::empty()) {
+                // Another run has just ended and took the directory away.
+                Err(Errno::NOENT) => continue,
+                opened => opened?,
+            };
+            sweep(&holder);
+            match claim(&holder)? {
+                Some((name, dir)) => return Ok(Self { root, holder, name, dir }),
+                None => continue,
+            }
+        }
+    }
+}
+
+impl Drop for RunDir {
+    fn drop(&mut self) {
+        // Best effort: what is in use by others, or holds files of theirs, stays.
+        let _ = rustix::fs::unlinkat(&self.holder, &self.name, AtFlags::REMOVEDIR);
+        let _ = rustix::fs::unlinkat(&self.root, PARTIAL_DIR, AtFlags::REMOVEDIR);
+    }
+}
+
+/// Makes and locks a directory that no other run has; `None` if the holder was taken away.
+fn claim(holder: &OwnedFd) -> rustix::io::Result<Option<(String, OwnedFd)>> {
+    let pid = rustix::process::getpid().as_raw_nonzero();
+    for number in 0_u32.. {
+        let name = format!("{pid}-{number}");
+        match rustix::fs::mkdirat(holder, &name, DIR_MODE) {
+            Ok(()) => {}
+            // Another target in this process, or in another name space of process numbers.
+            Err(Errno::EXIST) => continue,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(error) => return Err(error),
+        }
+        // Between these steps another run may take it for a dead one's and remove it.
+        let dir = match rustix::fs::openat(holder, &name, STEP, Mode::empty()) {
+            Err(Errno::NOENT) => continue,
+            opened => opened?,
+        };
+        if lock(&dir) == Lock::Taken {
+            continue;
+        }
+        match rustix::fs::statat(holder, &name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(there) if there.st_ino == rustix::fs::fstat(&dir)?.st_ino => {
+                return Ok(Some((name, dir)));
+            }
+            _ => continue,
+        }
+    }
+    Err(Errno::EXIST)
+}
+
+/// Removes the directories of runs that are dead. Best effort: they only take up room.
+fn sweep(holder: &OwnedFd) {
+    for name in names(holder) {
+        let Ok(dir) = rustix::fs::openat(holder, &name[..], STEP, Mode::empty()) else { continue };
+        if lock(&dir) != Lock::Ours {
+            continue;
+        }
+        for file in names(&dir) {
+            let _ = rustix::fs::unlinkat(&dir, &file[..], AtFlags::empty());
+        }
+        let _ = rustix::fs::unlinkat(holder, &name[..], AtFlags::REMOVEDIR);
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lock {
+    Ours,
+    Taken,
+    /// The file system has no locks: nobody sweeps there.
+    Unknown,
+}
+
+fn lock(dir: &OwnedFd) -> Lock {
+    match rustix::fs::flock(dir, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Lock::Ours,
+        Err(Errno::WOULDBLOCK) => Lock::Taken,
+        Err(_) => Lock::Unknown,
+    }
+}
+
+/// What is in a directory, as far as it can be read.
+fn names(dir: &OwnedFd) -> Vec<Vec<u8>> {
+    let Ok(entries) = Dir::read_from(dir) else { return Vec::new() };
+    entries
+        .flatten()
+        .map(|entry| entry.file_name().to_bytes().to_vec())
+        .filter(|name| name != b"." && name != b"..")
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File};
+
+    use super::*;
+
+    fn make(dir: &std::path::Path) -> RunDir {
+        RunDir::make(Arc::new(File::open(dir).unwrap().into())).unwrap()
+    }
+
+    #[test]
+    fn what_a_dead_run_left_is_removed_and_what_lives_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let partial = dir.path().join(PARTIAL_DIR);
+        let dead = partial.join("1-0");
+        fs::create_dir_all(&dead).unwrap();
+        fs::write(dead.join("0"), "half a file").unwrap();
+        let living = make(dir.path());
+        assert!(!dead.exists());
+        fs::write(partial.join(&living.name).join("0"), "half a file").unwrap();
+        let next = make(dir.path());
+        assert!(partial.join(&living.name).join("0").exists());
+        assert_ne!(living.name, next.name);
+        fs::remove_file(partial.join(&living.name).join("0")).unwrap();
+        drop((living, next));
+        assert!(!partial.exists());
+    }
+
+    #[test]
+    fn runs_that_begin_at_once_do_not_sweep_each_other() {
+        let dir = tempfile::tempdir().unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..200 {
+                        let run = make(dir.path());
+                        let name = rustix::fs::openat(
+                            &run.dir,
+                            "0",
+                            rustix::fs::OFlags::CREATE | rustix::fs::OFlags::EXCL,
+                            Mode::RWXU,
+                        );
+                        name.expect("the directory is there and empty");
+                        rustix::fs::unlinkat(&run.dir, "0", AtFlags::empty()).unwrap();
+                    }
+                });
+            }
+        });
+        assert!(!dir.path().join(PARTIAL_DIR).exists());
+    }
+}
