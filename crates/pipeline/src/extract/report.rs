@@ -136,7 +136,7 @@ impl ExtractCause {
     }
 }
 
-/// The extractor has stopped: an error was found. [`Extractor::finish`] tells which.
+/// The extractor has stopped: an error was found. [`Extractor::finish`](crate::Extractor::finish) tells which.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("extraction has stopped")]
 pub struct Stopped;
