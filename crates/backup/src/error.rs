@@ -68,7 +68,15 @@ pub enum BackupError {
     /// Files were asked for that are not in the backup, or cannot be had on their own.
     #[error("{0}")]
     Selection(String),
-    /// The producer could not be run or failed.
+    /// The producer could not be started.
+    #[error("cannot start {program}: {what}")]
+    NotStarted {
+        /// Its program, as it was given.
+        program: String,
+        /// What the system said.
+        what: String,
+    },
+    /// The producer failed.
     #[error("{program} {what}")]
     Producer {
         /// Its program.
@@ -122,7 +130,7 @@ impl BackupError {
             | Self::NotThere { .. }
             | Self::Running { .. } => "catalogue",
             Self::Damaged { .. } => "check",
-            Self::Producer { .. } => "producer",
+            Self::NotStarted { .. } | Self::Producer { .. } => "producer",
             Self::Output { .. } => "output",
             Self::Restore { .. } => "restore",
             Self::Interrupted(_) => "interrupted",

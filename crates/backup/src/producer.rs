@@ -24,24 +24,26 @@ impl Producer {
     /// Starts `argv`, without a shell. Its stderr is ours.
     ///
     /// # Errors
-    /// [`BackupError::Producer`] when it cannot be started.
+    /// [`BackupError::NotStarted`].
     pub fn start(argv: &[OsString]) -> Result<(Self, ChildStdout), BackupError> {
         let Some((program, args)) = argv.split_first() else {
-            return Err(BackupError::Producer {
-                program: "producer".into(),
-                what: "was not named: put it behind `--`".into(),
+            return Err(BackupError::NotStarted {
+                program: "the producer".into(),
+                what: "it was not named".into(),
             });
         };
+        // As it was given: a wrong path is what most often cannot be started.
+        let given = program.to_string_lossy().into_owned();
         let name = Path::new(program)
             .file_name()
-            .map_or_else(|| "producer".into(), |n| n.to_string_lossy().into_owned());
-        let failed = |what: String| BackupError::Producer { program: name.clone(), what };
+            .map_or_else(|| given.clone(), |n| n.to_string_lossy().into_owned());
+        let failed = |what: String| BackupError::NotStarted { program: given.clone(), what };
         let mut child = Command::new(program)
             .args(args)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()
-            .map_err(|error| failed(format!("cannot be started: {error}")))?;
+            .map_err(|error| failed(error.to_string()))?;
         let stdout = child.stdout.take().ok_or(BackupError::Bug("a piped child without a pipe"))?;
         Ok((Self { child, program: name, ended: false }, stdout))
     }
