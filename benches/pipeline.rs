@@ -11,8 +11,8 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use std::hint::black_box;
 use xb_frame::{StreamHeader, StreamId};
 use xb_pipeline::{
-    Budget, Cutting, Durability, EndRule, ExtractOptions, Extractor, GetPlan, Observer, Part,
-    PartLimits, PutPlan, PutSettings, start_put, sums, unpack,
+    Budget, Cutting, Durability, EndRule, ExtractOptions, Extractor, GetPlan, Native, Observer,
+    Part, PartLimits, PutPlan, PutSettings, start_put, sums, unpack,
 };
 use xb_reader::{ChunkWriter, Dialect, TargetDir};
 
@@ -45,7 +45,7 @@ fn up(stream: Bytes, threads: usize, mut keep: impl FnMut(Part) + Send + 'static
     let header = StreamHeader::new(StreamId([1; 16]));
     let settings = PutSettings {
         plan,
-        cutting: Cutting::Packed(header),
+        cutting: Cutting::Packed(Native::plain(header)),
         rule: EndRule::KnownProducer,
         dialect: Dialect::Auto,
     };
@@ -95,7 +95,7 @@ fn benches(c: &mut Criterion) {
                     black_box(bytes);
                     Ok::<_, std::convert::Infallible>(())
                 };
-                unpack(ranges, &plan, &Observer::default(), take).expect("whole");
+                unpack(ranges, None, &plan, &Observer::default(), take).expect("whole");
             });
         });
         group.bench_function(format!("extract/{threads}"), |b| {

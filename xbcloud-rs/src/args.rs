@@ -49,6 +49,8 @@ pub(crate) struct PutArgs {
     #[command(flatten)]
     pub(crate) put: PutOptions,
     #[command(flatten)]
+    pub(crate) keys: KeyOptions,
+    #[command(flatten)]
     pub(crate) run: RunOptions,
     #[command(flatten)]
     pub(crate) store: StoreOptions,
@@ -64,6 +66,8 @@ pub(crate) struct BackupArgs {
     #[command(flatten)]
     pub(crate) put: PutOptions,
     #[command(flatten)]
+    pub(crate) keys: KeyOptions,
+    #[command(flatten)]
     pub(crate) run: RunOptions,
     #[command(flatten)]
     pub(crate) store: StoreOptions,
@@ -75,6 +79,11 @@ pub(crate) struct GetArgs {
     pub(crate) name: String,
     /// Exact names of single files (classic backups)
     pub(crate) files: Vec<String>,
+    /// File with age identities (AGE-SECRET-KEY-1...)
+    #[arg(long, value_name = "FILE", help_heading = "Keys")]
+    pub(crate) identity_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) keys: KeyOptions,
     #[command(flatten)]
     pub(crate) run: RunOptions,
     #[command(flatten)]
@@ -91,6 +100,11 @@ pub(crate) struct RestoreArgs {
     /// When files are made durable: each before it gets its name, all at the end, or not at all
     #[arg(long, value_enum, default_value = "end", value_name = "WHEN")]
     pub(crate) sync: Sync,
+    /// File with age identities (AGE-SECRET-KEY-1...)
+    #[arg(long, value_name = "FILE", help_heading = "Keys")]
+    pub(crate) identity_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) keys: KeyOptions,
     #[command(flatten)]
     pub(crate) run: RunOptions,
     #[command(flatten)]
@@ -125,6 +139,18 @@ pub(crate) struct PutOptions {
     /// packed: equal objects; classic: one object a chunk, as xbcloud has it [default: packed]
     #[arg(long, value_enum, value_name = "LAYOUT")]
     pub(crate) layout: Option<LayoutArg>,
+    /// none, lz4, snappy, gzip or zstd, the last two with :LEVEL (packed) [default: none]
+    #[arg(long, value_name = "CODEC")]
+    pub(crate) compress: Option<String>,
+    /// Seal the backup: aes-256-gcm; also meant by naming a key or recipient (packed)
+    #[arg(long, value_name = "CIPHER")]
+    pub(crate) encrypt: Option<String>,
+    /// age recipient (age1...) who can open it; repeatable
+    #[arg(long, value_name = "RECIPIENT")]
+    pub(crate) recipient: Vec<String>,
+    /// File of age recipients, one a line
+    #[arg(long, value_name = "FILE")]
+    pub(crate) recipients_file: Option<PathBuf>,
     /// The stream is whole when a file that matches this is in it
     #[arg(long, value_name = "GLOB", conflicts_with = "unsafe_any_end")]
     pub(crate) last_file: Option<String>,
@@ -137,6 +163,23 @@ pub(crate) struct PutOptions {
     /// Also store the list of MD5 sums as NAME.md5 (classic)
     #[arg(long)]
     pub(crate) md5: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Keys")]
+pub(crate) struct KeyOptions {
+    /// File with a key of 32 bytes, all of it the key
+    #[arg(long, value_name = "FILE")]
+    pub(crate) encrypt_key_file: Option<PathBuf>,
+    /// The key itself; better in a file
+    #[arg(long, value_name = "KEY", conflicts_with = "encrypt_key_file")]
+    pub(crate) encrypt_key: Option<Secret>,
+    /// File with a passphrase
+    #[arg(long, value_name = "FILE")]
+    pub(crate) passphrase_file: Option<PathBuf>,
+    /// Program and arguments, split at blanks; `wrap` or `unwrap` is added
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) key_command: Option<String>,
 }
 
 #[derive(Debug, Args)]

@@ -3,17 +3,18 @@
 use std::fs::File;
 use std::os::fd::AsFd;
 
-use xb_backup::{GetRequest, Layout, Output, Producer, PutRequest, Stop, stopper};
+use xb_backup::{GetRequest, Keys, Layout, Output, Producer, PutRequest, Stop, stopper};
 use xb_cli::{
     Failure, Level, Log, LogOptions, OrFail as _, Program, Progress, ProgressOptions, Signals,
     Snapshot,
 };
+use xb_compressor::{Algorithm, AlgorithmError};
 use xb_pipeline::{Durability, EndRule, LastFile, Observer, Wait};
 use xb_reader::Dialect;
 
 use crate::args::{
-    BackupArgs, Command, DeleteArgs, DialectArg, GetArgs, LayoutArg, Line, ListArgs, PutArgs,
-    PutOptions, RestoreArgs, RunOptions, Sync,
+    BackupArgs, Command, DeleteArgs, DialectArg, GetArgs, KeyOptions, LayoutArg, Line, ListArgs,
+    PutArgs, PutOptions, RestoreArgs, RunOptions, Sync,
 };
 use crate::limits::{default_memory, default_threads};
 use crate::place::{backup_place, root_place};
@@ -55,7 +56,7 @@ impl Context {
             "pipe a stream into it: mariadb-backup --backup --stream=xbstream | xbcloud-rs put ...",
         )?;
         let (root, name) = backup_place(&args.name, &args.store, &args.run, true)?;
-        let request = self.put_request(name, &args.put, &args.run)?;
+        let request = self.put_request(name, &args.put, &args.keys, &args.run)?;
         let source = enlarged(&std::io::stdin()).stage("read")?;
         let (report, end) =
             self.with_progress("put", &args.run, None, |observer, mut stop| async move {
@@ -67,7 +68,7 @@ impl Context {
 
     fn backup(&self, args: &BackupArgs) -> Result<(), Failure> {
         let (root, name) = backup_place(&args.name, &args.store, &args.run, true)?;
-        let request = self.put_request(name, &args.put, &args.run)?;
+        let request = self.put_request(name, &args.put, &args.keys, &args.run)?;
         // Refused before the producer locks anything.
         xb_backup::plan(&request).map_err(report::failure)?;
         let (report, end) =
@@ -85,7 +86,8 @@ impl Context {
             "send it somewhere: xbcloud-rs get ... | mbstream -x -C DIR",
         )?;
         let (root, name) = backup_place(&args.name, &args.store, &args.run, false)?;
-        let request = get_request(name, args.files.clone(), &args.run);
+        let keys = crate::keys::keys(args.identity_file.as_deref(), &args.keys, &self.log)?;
+        let request = get_request(name, args.files.clone(), keys, &args.run);
         let output = Output::new(enlarged(&std::io::stdout()).stage("output")?, "stdout");
         let ((report, output), end) =
             self.with_progress("get", &args.run, None, |observer, mut stop| async move {
@@ -98,7 +100,8 @@ impl Context {
 
     fn restore(&self, args: &RestoreArgs) -> Result<(), Failure> {
         let (root, name) = backup_place(&args.name, &args.store, &args.run, false)?;
-        let request = get_request(name, Vec::new(), &args.run);
+        let keys = crate::keys::keys(args.identity_file.as_deref(), &args.keys, &self.log)?;
+        let request = get_request(name, Vec::new(), keys, &args.run);
         let durability = match args.sync {
             Sync::File => Durability::File,
             Sync::End => Durability::End,
@@ -148,6 +151,7 @@ impl Context {
         &self,
         name: xb_backup::BackupName,
         put: &PutOptions,
+        keys: &KeyOptions,
         run: &RunOptions,
     ) -> Result<PutRequest, Failure> {
         let layout = match put.layout {
@@ -165,6 +169,19 @@ impl Context {
             return Err(Failure::usage("--md5 belongs to the classic layout")
                 .hint("a packed backup has its own checksums in the manifest"));
         }
+        let compress = match &put.compress {
+            None => Algorithm::None,
+            Some(text) => text
+                .parse()
+                .map_err(|error: AlgorithmError| Failure::usage(format!("--compress: {error}")))?,
+        };
+        let ways_in = crate::keys::ways_in(put, keys, &self.log)?;
+        if layout == Layout::Classic && (compress != Algorithm::None || !ways_in.is_empty()) {
+            return Err(Failure::usage(
+                "compression and encryption of the classic layout are not in this version",
+            )
+            .hint("the packed layout has both; or let xtrabackup do it with its own options"));
+        }
         let rule = match (&put.last_file, put.unsafe_any_end) {
             (Some(pattern), _) => EndRule::LastFile(
                 LastFile::new(pattern)
@@ -181,6 +198,8 @@ impl Context {
             name,
             layout,
             chunk_size,
+            compress,
+            ways_in,
             memory: memory(run),
             threads: run.threads.unwrap_or_else(default_threads),
             parallel: run.parallel.unwrap_or(DEFAULT_PARALLEL),
@@ -234,10 +253,16 @@ fn memory(run: &RunOptions) -> u64 {
     run.memory.map_or_else(default_memory, |size| size.bytes())
 }
 
-fn get_request(name: xb_backup::BackupName, files: Vec<String>, run: &RunOptions) -> GetRequest {
+fn get_request(
+    name: xb_backup::BackupName,
+    files: Vec<String>,
+    keys: Keys,
+    run: &RunOptions,
+) -> GetRequest {
     GetRequest {
         name,
         files,
+        keys,
         memory: memory(run),
         threads: run.threads.unwrap_or_else(default_threads),
         parallel: run.parallel.unwrap_or(DEFAULT_PARALLEL),

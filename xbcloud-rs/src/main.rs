@@ -2,6 +2,7 @@
 
 mod args;
 mod commands;
+mod keys;
 mod limits;
 mod place;
 mod report;

@@ -142,3 +142,42 @@ fn events_are_json_on_stderr() {
     let done = events.iter().find(|e| e["event"] == "done").expect("an event at the end");
     assert_eq!(done["name"], "n");
 }
+
+#[test]
+fn compressed_and_sealed_it_keeps_its_size_and_opens_with_its_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = folder.path().join("key");
+    std::fs::write(&key, [9; 32]).unwrap();
+    let key_file = format!("--encrypt-key-file={}", key.display());
+    let stream = small_backup(6, 300_000);
+    for (n, codec) in ["none", "lz4", "snappy", "gzip", "zstd:3"].iter().enumerate() {
+        let place = url(folder.path(), &format!("root/n{n}"));
+        let compress = format!("--compress={codec}");
+        let sealed = ["put", &compress, "--encrypt=aes-256-gcm", &key_file, "--chunk-size=10000"];
+        let _ = run(&[&sealed[..], &[&place]].concat(), &stream).expect(0);
+        assert!(run(&["get", &key_file, &place], b"").expect(0).stdout == stream, "{codec}");
+        let _ = run(&["get", &place], b"").expect(1);
+        let target = folder.path().join(format!("out{n}"));
+        let dir = format!("--target-dir={}", target.display());
+        let _ = run(&["restore", &key_file, &dir, &place], b"").expect(0);
+        assert!(target.join("xtrabackup_info").is_file());
+        // Objects of the size asked for, whatever stood before the packer.
+        let run_folder = std::fs::read_dir(folder.path().join(format!("root/n{n}"))).unwrap();
+        let run_folder = run_folder.map(|e| e.unwrap().path()).next().unwrap();
+        let mut objects: Vec<_> = std::fs::read_dir(run_folder)
+            .unwrap()
+            .map(|e| e.unwrap())
+            .filter(|e| e.file_name().len() == 9)
+            .map(|e| (e.file_name(), e.metadata().unwrap().len()))
+            .collect();
+        objects.sort();
+        let (last, full) = objects.split_last().unwrap();
+        assert!(full.iter().all(|(_, len)| *len == 10_000) && last.1 <= 10_000, "{objects:?}");
+    }
+    let place = url(folder.path(), "root/x");
+    for bad in
+        [&["--compress=lzma"][..], &["--encrypt=aes-256-gcm"], &["--encrypt=AES256", &key_file]]
+    {
+        let _ = run(&[&["put"], bad, &[&place]].concat(), &stream).expect(2);
+    }
+}

@@ -65,6 +65,9 @@ pub enum BackupError {
         /// What was found, with the object.
         what: String,
     },
+    /// The keys that were given do not open or seal it.
+    #[error("{0}")]
+    Keys(String),
     /// Files were asked for that are not in the backup, or cannot be had on their own.
     #[error("{0}")]
     Selection(String),
@@ -129,6 +132,7 @@ impl BackupError {
             | Self::Exists { .. }
             | Self::NotThere { .. }
             | Self::Running { .. } => "catalogue",
+            Self::Keys(_) => "keys",
             Self::Damaged { .. } => "check",
             Self::NotStarted { .. } | Self::Producer { .. } => "producer",
             Self::Output { .. } => "output",
@@ -159,6 +163,9 @@ impl BackupError {
                 "wait for it, or take another name; a claim that is not refreshed for an hour is free again",
             ),
             Self::NotThere { .. } => Some("`list` shows what is there"),
+            Self::Keys(_) => Some(
+                "a sealed backup opens with --encrypt-key-file, --identity-file, --passphrase-file or --key-command, whichever it was made for",
+            ),
             Self::Damaged { .. } => Some("do not use what came out of it; take another backup"),
             Self::Producer { .. } => {
                 Some("nothing was kept as a backup; look at the producer's own messages above")

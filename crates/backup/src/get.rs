@@ -1,7 +1,10 @@
 //! `get` and the first half of `restore`: a backup out of the store, as the stream it was made of.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
-use xb_frame::{FrameError, STREAM_HEADER_LEN};
+use xb_encryptor::{DataKey, Envelope};
+use xb_frame::STREAM_HEADER_LEN;
 use xb_pipeline::{
     GetError, GetPlan, Observer, RelayError, RootDigest, object_key, relay, sums, unpack,
 };
@@ -9,18 +12,22 @@ use xb_pipeline::{
 use crate::classic::{ClassicFiles, list_classic};
 use crate::error::BackupError;
 use crate::fetch::{Range, pump, ranges};
-use crate::manifest::{Layout, Manifest, PackedFacts, hex};
-use crate::names::{BackupName, RunId, run_folder};
+use crate::keys::Keys;
+use crate::manifest::{Layout, Manifest, PackedFacts, StoredManifest, hex};
+use crate::names::{BackupName, KEYS, RunId, manifest_key, run_folder};
 use crate::root::Root;
 use crate::stop::Stop;
 
 /// How a backup is fetched.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct GetRequest {
     /// Its name.
     pub name: BackupName,
     /// Classic only: exact names of the files wanted; all when empty.
     pub files: Vec<String>,
+    /// What a sealed backup is to be opened with. An unsealed one is refused when there is any: who
+    /// gives a key does not want bytes that nobody vouches for.
+    pub keys: Keys,
     /// Budget for buffers in bytes.
     pub memory: u64,
     /// Worker threads.
@@ -58,7 +65,7 @@ pub struct GetReport {
 
 /// Where a backup's data objects are, in the order of the stream.
 pub(crate) enum Objects {
-    Packed(Manifest, PackedFacts, RunId),
+    Packed(Manifest, PackedFacts, RunId, Option<Arc<DataKey>>),
     Classic(Option<Manifest>, ClassicFiles),
 }
 
@@ -89,8 +96,8 @@ pub(crate) async fn transfer<S: StreamSink>(
     let plan = GetPlan::new(request.memory, request.threads, request.parallel)?;
     let run = Run { root, request, plan, observer };
     let (stream_bytes, sink) = match &objects {
-        Objects::Packed(manifest, packed, id) => {
-            run.packed(manifest, packed, *id, sink, stop).await?
+        Objects::Packed(manifest, packed, id, key) => {
+            run.packed(manifest, packed, (*id, key.clone()), sink, stop).await?
         }
         Objects::Classic(_, files) => run.classic(files, sink, stop).await?,
     };
@@ -125,17 +132,25 @@ impl Objects {
 /// Finds out what a backup consists of. Reads no data object yet.
 pub(crate) async fn find(root: &Root, request: &GetRequest) -> Result<Objects, BackupError> {
     let name = &request.name;
-    match root.manifest(name).await? {
-        Some(manifest) if manifest.layout == Layout::Packed => {
+    match root.stored_manifest(name).await? {
+        Some(stored) if stored.manifest.layout == Layout::Packed => {
+            let manifest = stored.manifest.clone();
             if !request.files.is_empty() {
                 return Err(BackupError::Selection("single files can be had of classic backups only in this version; get the whole stream, or restore".into()));
             }
             let (Some(packed), Some(run)) = (manifest.packed.clone(), manifest.run_id()) else {
                 return Err(BackupError::Bug("a manifest that was checked lacks its parts"));
             };
-            Ok(Objects::Packed(manifest, packed, run))
+            let key = unlock(root, request, &stored, &packed, run).await?;
+            Ok(Objects::Packed(manifest, packed, run, key))
         }
-        manifest => {
+        stored => {
+            let manifest = stored.map(|stored| stored.manifest);
+            if !request.keys.is_empty() {
+                return Err(BackupError::Keys(format!(
+                    "{name} is not sealed, and a key was given"
+                )));
+            }
             let mut files = list_classic(root, name).await?;
             if let Some(manifest) = &manifest {
                 files.agree_with(name, manifest)?;
@@ -154,6 +169,44 @@ pub(crate) async fn find(root: &Root, request: &GetRequest) -> Result<Objects, B
     }
 }
 
+/// Opens the keys object of a sealed backup and has the manifest authenticated by what is in it.
+async fn unlock(
+    root: &Root,
+    request: &GetRequest,
+    stored: &StoredManifest,
+    packed: &PackedFacts,
+    run: RunId,
+) -> Result<Option<Arc<DataKey>>, BackupError> {
+    let name = &request.name;
+    let Some(sealed) = &packed.sealed else {
+        if request.keys.is_empty() {
+            return Ok(None);
+        }
+        return Err(BackupError::Keys(format!("{name} is not sealed, and a key was given")));
+    };
+    let damaged = |what: String| BackupError::Damaged { name: name.to_string(), what };
+    let object = root.key(&format!("{}/{KEYS}", run_folder(name, run)));
+    let bytes = root.store().get(&object).await.map_err(|error| missing_is_damage(error, name))?;
+    let envelope =
+        Envelope::parse(&bytes).map_err(|error| damaged(format!("{object}: {error}")))?;
+    if *envelope.stream_id() != run.0 {
+        return Err(damaged(format!("{object}: the keys object belongs to another backup")));
+    }
+    let opened = request.keys.open(&envelope, request.memory);
+    let key = match opened {
+        None => {
+            let ways = sealed.ways_in.join(", ");
+            return Err(BackupError::Keys(format!("{name} is sealed; it opens with: {ways}")));
+        }
+        Some(Err(error)) => return Err(BackupError::Keys(format!("{name}: {error}"))),
+        Some(Ok(key)) => key,
+    };
+    stored
+        .authenticate(&key.manifest_key(&run.0))
+        .map_err(|source| BackupError::Manifest { key: root.key(&manifest_key(name)), source })?;
+    Ok(Some(Arc::new(key)))
+}
+
 /// One fetch, once it is known what to fetch.
 struct Run<'a> {
     root: &'a Root,
@@ -167,7 +220,7 @@ impl Run<'_> {
         &self,
         manifest: &Manifest,
         packed: &PackedFacts,
-        run: RunId,
+        (run, key): (RunId, Option<Arc<DataKey>>),
         mut sink: S,
         stop: &mut Stop,
     ) -> Result<(u64, S), BackupError> {
@@ -183,15 +236,20 @@ impl Run<'_> {
             &self.plan,
             ranges(objects, self.plan.range),
             |range, crc| digest.range(range, crc),
-            move |arriving| (unpack(arriving, &plan, &observer, |bytes| sink.take(bytes)), sink),
+            move |arriving| {
+                (unpack(arriving, key, &plan, &observer, |bytes| sink.take(bytes)), sink)
+            },
             stop,
         )
         .await?;
         let damaged = |what: String| BackupError::Damaged { name: name.to_string(), what };
         let summary = match (fetched, summary) {
             (_, Err(GetError::Sink(error))) => return Err(error),
-            (_, Err(GetError::Frame(error))) => {
-                let object = object_of(&error, chunk)
+            (_, Err(error @ (GetError::Frame(_) | GetError::Seal(_) | GetError::Codec { .. }))) => {
+                // Places count without the seal, so they name an object only where there is none.
+                let place = error.place().filter(|_| packed.sealed.is_none());
+                let object = place
+                    .and_then(|place| object_of(place, chunk))
                     .map_or_else(String::new, |n| format!("object {}: ", object_key(n)));
                 return Err(damaged(format!("{object}{error}")));
             }
@@ -269,9 +327,8 @@ fn missing_is_damage(error: xb_uploader::StoreError, name: &BackupName) -> Backu
     }
 }
 
-/// The object in which the place of `error` lies.
-fn object_of(error: &FrameError, chunk: u64) -> Option<u64> {
-    let place = error.place()?;
+/// The object in which a place lies.
+fn object_of(place: xb_frame::Place, chunk: u64) -> Option<u64> {
     let position = match place.part {
         xb_frame::Part::StreamHeader => place.position,
         xb_frame::Part::Record => return None,

@@ -1,10 +1,13 @@
 //! The manifest: what a backup is, written last. A backup exists when its manifest does.
 //!
-//! It is plain JSON text and then one line `sha256:HEX` over the exact bytes before that line.
-//! The line guards against accidents; a seal adds one that proves who wrote it.
+//! It is plain JSON text and then one line `sha256:HEX` over the exact bytes before that line,
+//! which guards against accidents. The manifest of a sealed backup has one more line,
+//! `hmac-sha256:HEX` over all before it, with a key that only holders of the data key have.
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+
+use xb_encryptor::MacKey;
 
 use crate::facts::Facts;
 use crate::names::RunId;
@@ -75,6 +78,38 @@ pub struct PackedFacts {
     pub index_len: u64,
     /// Codecs that occur in the frames.
     pub codecs: Vec<String>,
+    /// Who can open it, when it is sealed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sealed: Option<Sealed>,
+}
+
+/// Facts about a seal, for who has no key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sealed {
+    /// The ways in, by kind and id.
+    pub ways_in: Vec<String>,
+}
+
+/// A manifest as it was read, with what is needed to authenticate it.
+#[derive(Debug, Clone)]
+pub struct StoredManifest {
+    /// What it says.
+    pub manifest: Manifest,
+    bytes: Vec<u8>,
+    mac: Option<[u8; 32]>,
+}
+
+impl StoredManifest {
+    /// Whether the holder of the data key wrote it.
+    ///
+    /// # Errors
+    /// [`ManifestError::NotAuthentic`].
+    pub fn authenticate(&self, key: &MacKey) -> Result<(), ManifestError> {
+        match &self.mac {
+            Some(mac) if key.verify(&self.bytes, mac) => Ok(()),
+            _ => Err(ManifestError::NotAuthentic),
+        }
+    }
 }
 
 /// By which rule a stream counted as whole.
@@ -133,6 +168,9 @@ pub enum ManifestError {
         /// Format of the manifest.
         found: u32,
     },
+    /// The key does not vouch for it.
+    #[error("the manifest is not the one that was written with this key: somebody changed it")]
+    NotAuthentic,
     /// Values that contradict each other.
     #[error("the manifest contradicts itself: {reason}")]
     Inconsistent {
@@ -142,17 +180,22 @@ pub enum ManifestError {
 }
 
 const CHECK: &str = "sha256:";
+const MAC: &str = "hmac-sha256:";
 
 impl Manifest {
-    /// The bytes to store.
+    /// The bytes to store; `key` is that of a sealed backup.
     ///
     /// # Errors
     /// [`ManifestError::TooLong`] when they exceed [`MAX_LEN`].
-    pub fn encode(&self) -> Result<Vec<u8>, ManifestError> {
+    pub fn encode(&self, key: Option<&MacKey>) -> Result<Vec<u8>, ManifestError> {
         let mut text = serde_json::to_vec_pretty(self)?;
         text.push(b'\n');
         let line = format!("{CHECK}{}\n", hex(&Sha256::digest(&text)));
         text.extend_from_slice(line.as_bytes());
+        if let Some(key) = key {
+            let line = format!("{MAC}{}\n", hex(&key.code(&text)));
+            text.extend_from_slice(line.as_bytes());
+        }
         if text.len() > MAX_LEN {
             return Err(ManifestError::TooLong { len: text.len() });
         }
@@ -163,24 +206,30 @@ impl Manifest {
     ///
     /// # Errors
     /// [`ManifestError`] for anything but a sound manifest of a format we know.
-    pub fn decode(bytes: &[u8]) -> Result<Self, ManifestError> {
-        #[derive(Deserialize)]
-        struct Version {
-            format: u32,
-        }
+    pub fn decode(bytes: &[u8]) -> Result<StoredManifest, ManifestError> {
         if bytes.len() > MAX_LEN {
             return Err(ManifestError::TooLong { len: bytes.len() });
         }
-        let body = bytes.strip_suffix(b"\n").ok_or(ManifestError::NoCheck)?;
-        let at = body.iter().rposition(|b| *b == b'\n').ok_or(ManifestError::NoCheck)? + 1;
-        let (text, line) = body.split_at(at);
-        let expected = std::str::from_utf8(line)
-            .ok()
-            .and_then(|l| l.strip_prefix(CHECK))
-            .ok_or(ManifestError::NoCheck)?;
-        let got = hex(&Sha256::digest(text));
+        let (mut before, mut line) = last_line(bytes)?;
+        let mut mac = None;
+        let mut authenticated = Vec::new();
+        if let Some(digits) = line.strip_prefix(MAC) {
+            mac = Some(unhex(digits).ok_or(ManifestError::NoCheck)?);
+            authenticated = before.to_vec();
+            (before, line) = last_line(before)?;
+        }
+        let expected = line.strip_prefix(CHECK).ok_or(ManifestError::NoCheck)?;
+        let got = hex(&Sha256::digest(before));
         if got != expected {
             return Err(ManifestError::Damaged { expected: expected.to_owned(), got });
+        }
+        Ok(StoredManifest { manifest: Self::parse(before)?, bytes: authenticated, mac })
+    }
+
+    fn parse(text: &[u8]) -> Result<Self, ManifestError> {
+        #[derive(Deserialize)]
+        struct Version {
+            format: u32,
         }
         let Version { format } = serde_json::from_slice(text)?;
         if format > FORMAT {
@@ -225,6 +274,28 @@ impl Manifest {
     }
 }
 
+/// Splits off the last line, without its end.
+fn last_line(bytes: &[u8]) -> Result<(&[u8], &str), ManifestError> {
+    let body = bytes.strip_suffix(b"\n").ok_or(ManifestError::NoCheck)?;
+    let at = body.iter().rposition(|b| *b == b'\n').ok_or(ManifestError::NoCheck)? + 1;
+    let (before, line) = body.split_at(at);
+    Ok((before, std::str::from_utf8(line).map_err(|_| ManifestError::NoCheck)?))
+}
+
+/// 32 bytes from 64 lower-case hexadecimal digits.
+fn unhex(digits: &str) -> Option<[u8; 32]> {
+    let mut bytes = [0; 32];
+    if digits.len() != 64
+        || !digits.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+    {
+        return None;
+    }
+    for (byte, pair) in bytes.iter_mut().zip(digits.as_bytes().chunks_exact(2)) {
+        *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+    }
+    Some(bytes)
+}
+
 /// Lower-case hexadecimal digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
@@ -257,6 +328,7 @@ mod tests {
                 index_position: 0,
                 index_len: 0,
                 codecs: vec!["none".into()],
+                sealed: None,
             }),
             end: End::LastFile { name: "xtrabackup_info".into() },
             producer: Some(Producer { program: "mariadb-backup".into(), exit: 0 }),
@@ -266,12 +338,35 @@ mod tests {
 
     #[test]
     fn comes_back_as_written() {
-        assert_eq!(Manifest::decode(&sample().encode().unwrap()).unwrap(), sample());
+        assert_eq!(Manifest::decode(&sample().encode(None).unwrap()).unwrap().manifest, sample());
+    }
+
+    #[test]
+    fn only_its_key_vouches_for_a_sealed_one() {
+        let fresh = || xb_encryptor::FreshKey::generate().unwrap();
+        let (key, other) = (fresh(), fresh());
+        let mac = |k: &xb_encryptor::FreshKey| k.key().manifest_key(&[1; 16]);
+        let stored = sample().encode(Some(&mac(&key))).unwrap();
+        let read = Manifest::decode(&stored).unwrap();
+        read.authenticate(&mac(&key)).unwrap();
+        assert!(matches!(read.authenticate(&mac(&other)), Err(ManifestError::NotAuthentic)));
+        // Without its last line it is sound, and nobody vouches for it.
+        let bare = Manifest::decode(&sample().encode(None).unwrap()).unwrap();
+        assert!(matches!(bare.authenticate(&mac(&key)), Err(ManifestError::NotAuthentic)));
+        for at in 0..stored.len() {
+            let mut bad = stored.clone();
+            bad[at] ^= 1;
+            assert!(
+                Manifest::decode(&bad).is_err_and(|_| true)
+                    || Manifest::decode(&bad).unwrap().authenticate(&mac(&key)).is_err(),
+                "byte {at}"
+            );
+        }
     }
 
     #[test]
     fn any_flipped_bit_and_any_cut_is_noticed() {
-        let good = sample().encode().unwrap();
+        let good = sample().encode(None).unwrap();
         for at in 0..good.len() {
             assert!(Manifest::decode(&good[..at]).is_err(), "cut at {at}");
             for bit in 0..8 {
@@ -287,17 +382,17 @@ mod tests {
         let mut wrong = sample();
         wrong.objects = 3;
         assert!(matches!(
-            Manifest::decode(&wrong.encode().unwrap()),
+            Manifest::decode(&wrong.encode(None).unwrap()),
             Err(ManifestError::Inconsistent { .. })
         ));
         let mut newer = sample();
         newer.format = FORMAT + 1;
         assert!(matches!(
-            Manifest::decode(&newer.encode().unwrap()),
+            Manifest::decode(&newer.encode(None).unwrap()),
             Err(ManifestError::TooNew { found: 2 })
         ));
         let mut zero = sample();
         zero.packed.as_mut().unwrap().chunk_size = 0;
-        assert!(Manifest::decode(&zero.encode().unwrap()).is_err());
+        assert!(Manifest::decode(&zero.encode(None).unwrap()).is_err());
     }
 }

@@ -3,6 +3,7 @@
 //! | key | what |
 //! |---|---|
 //! | `ROOT/NAME/RUN/claim` | written first, refreshed while the run goes on |
+//! | `ROOT/NAME/RUN/keys` | the wrapped data key of a sealed backup |
 //! | `ROOT/NAME/RUN/NNNNNNNNN` | data objects of a packed backup |
 //! | `ROOT/NAME/PATH.NNNNNNNNNNNNNNNNNNNN` | data objects of a classic backup |
 //! | `ROOT/.xb-catalog/NAME` | the manifest, written last: the one commit point |
@@ -11,6 +12,9 @@
 //! No key is a folder of another, so that folders and buckets take the same keys.
 
 use std::fmt;
+
+/// Name of the keys object in the folder of a packed run.
+pub(crate) const KEYS: &str = "keys";
 
 /// Folder of manifests below ROOT.
 pub const CATALOG: &str = ".xb-catalog";

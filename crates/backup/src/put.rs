@@ -5,10 +5,12 @@ use std::process::ChildStdout;
 
 use jiff::Timestamp;
 use tokio::sync::mpsc;
-use xb_frame::{StreamHeader, StreamId};
+use xb_compressor::Algorithm;
+use xb_encryptor::{Backend, Envelope, FreshKey, MacKey, SealContext, Sealer};
+use xb_frame::{Seal, StreamHeader, StreamId};
 use xb_pipeline::{
-    Budget, Closed, Cutting, EndProof, EndRule, Laid, Observer, Part, PartLimits, Put, PutError,
-    PutPlan, PutSettings, Putting, start_put,
+    Budget, Closed, Cutting, EndProof, EndRule, Laid, Native, Observer, Part, PartLimits, Put,
+    PutError, PutPlan, PutSettings, Putting, start_put,
 };
 use xb_reader::Dialect;
 use xb_uploader::{MAX_PART, MAX_PARTS, MIN_PART, PartData, PartSender, Uploaded};
@@ -16,15 +18,18 @@ use xb_uploader::{MAX_PART, MAX_PARTS, MIN_PART, PartData, PartSender, Uploaded}
 use crate::claim::{CLAIM, Claim};
 use crate::error::BackupError;
 use crate::facts::Facts;
-use crate::manifest::{End, FORMAT, Layout, Manifest, PackedFacts, Producer as ProducerFacts, hex};
+use crate::keys::WaysIn;
+use crate::manifest::{
+    End, FORMAT, Layout, Manifest, PackedFacts, Producer as ProducerFacts, Sealed, hex,
+};
 use crate::md5::Md5List;
-use crate::names::{BackupName, RunId, claims_folder, run_folder};
+use crate::names::{BackupName, KEYS, RunId, claims_folder, run_folder};
 use crate::producer::Producer;
 use crate::root::Root;
 use crate::stop::Stop;
 
 /// What is to be put, and how.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct PutRequest {
     /// Name of the backup.
     pub name: BackupName,
@@ -32,6 +37,10 @@ pub struct PutRequest {
     pub layout: Layout,
     /// Size of packed objects in bytes.
     pub chunk_size: u64,
+    /// Codec of the frames (packed).
+    pub compress: Algorithm,
+    /// Who can open it; with nobody named it is not sealed (packed).
+    pub ways_in: WaysIn,
     /// Budget for buffers in bytes.
     pub memory: u64,
     /// Worker threads.
@@ -200,8 +209,27 @@ impl Place {
         stop: &mut Stop,
         started: Timestamp,
     ) -> Result<PutReport, BackupError> {
+        let lock =
+            if request.ways_in.is_empty() { None } else { Some(Lock::new(self.run, request)?) };
+        if let Some(lock) = &lock {
+            let key = root.key(&format!("{}/{KEYS}", self.folder));
+            root.store().put(&key, lock.envelope.encode().to_vec().into()).await?;
+        }
+        let (lock, sealer) = match lock {
+            Some(Lock { header, sealer, envelope, mac }) => {
+                (Some((header, envelope, mac)), Some(sealer))
+            }
+            None => (None, None),
+        };
         let cutting = match request.layout {
-            Layout::Packed => Cutting::Packed(StreamHeader::new(StreamId(self.run.0))),
+            Layout::Packed => Cutting::Packed(Native {
+                header: match &lock {
+                    Some((header, ..)) => header.clone(),
+                    None => StreamHeader::new(StreamId(self.run.0)),
+                },
+                compress: request.compress,
+                sealer,
+            }),
             Layout::Classic => Cutting::Classic,
         };
         let budget = Budget::new(plan.memory);
@@ -209,8 +237,7 @@ impl Place {
         let sink = move |part: Part| parts.blocking_send(part).map_err(|_| Closed);
         let settings =
             PutSettings { plan, cutting, rule: request.rule.clone(), dialect: request.dialect };
-        let putting = start_put(source, settings, &budget, observer, sink)
-            .map_err(|source| BackupError::System { what: "cannot start a thread", source })?;
+        let putting = start_put(source, settings, &budget, observer, sink)?;
         let mut md5 = request.md5.then(Md5List::new);
         let mut sender = PartSender::new(root.store().clone(), plan.parallel);
         let sent =
@@ -235,14 +262,21 @@ impl Place {
                 Some(ProducerFacts { program: producer.program().to_owned(), exit: 0 })
             }
         };
-        let manifest = self.manifest(request, &put, uploaded, producer, started)?;
+        let manifest = self.manifest(
+            request,
+            &put,
+            uploaded,
+            producer,
+            started,
+            lock.as_ref().map(|(_, envelope, _)| envelope),
+        );
         if request.layout == Layout::Classic && !self.claim.still_ours(root, &request.name).await? {
             return Err(BackupError::Exists {
                 name: request.name.to_string(),
                 state: ": another run took over",
             });
         }
-        root.commit(&request.name, &manifest).await?;
+        root.commit(&request.name, &manifest, lock.as_ref().map(|(.., mac)| mac)).await?;
         if request.layout == Layout::Classic {
             self.give_up_claim(root).await;
         }
@@ -306,7 +340,8 @@ impl Place {
         uploaded: Uploaded,
         producer: Option<ProducerFacts>,
         started: Timestamp,
-    ) -> Result<Manifest, BackupError> {
+        envelope: Option<&Envelope>,
+    ) -> Manifest {
         let packed = match &put.laid {
             Laid::Classic(_) => None,
             Laid::Packed { summary, packed } => Some(PackedFacts {
@@ -314,10 +349,13 @@ impl Place {
                 root: hex(&packed.root),
                 index_position: summary.end.last_index.map_or(0, |place| place.position),
                 index_len: summary.end.last_index.map_or(0, |place| place.len.into()),
-                codecs: vec!["none".to_owned()],
+                codecs: vec![request.compress.to_string()],
+                sealed: envelope.map(|envelope| Sealed {
+                    ways_in: envelope.slots().map(|slot| slot.to_string()).collect(),
+                }),
             }),
         };
-        Ok(Manifest {
+        Manifest {
             format: FORMAT,
             layout: request.layout,
             name: request.name.to_string(),
@@ -336,7 +374,7 @@ impl Place {
             },
             producer,
             source: Facts::from_files(&put.scanned.described),
-        })
+        }
     }
 
     /// Removes what the failed run has written.
@@ -359,11 +397,38 @@ impl Place {
     }
 }
 
+/// Everything that seals one run. A data key seals one stream, once: every run takes a new one.
+struct Lock {
+    header: StreamHeader,
+    sealer: Sealer,
+    envelope: Envelope,
+    mac: MacKey,
+}
+
+impl Lock {
+    fn new(run: RunId, request: &PutRequest) -> Result<Self, BackupError> {
+        let wrapped = |error: String| BackupError::Keys(error);
+        let fresh = FreshKey::generate().map_err(|error| wrapped(error.to_string()))?;
+        let commitment = fresh.key().commitment(&run.0);
+        let header =
+            StreamHeader::new(StreamId(run.0)).with_seal(Seal::Aes256GcmHkdf1Mb, commitment);
+        let envelope = Envelope::seal(fresh.key(), run.0, &request.ways_in.list())
+            .map_err(|error| wrapped(error.to_string()))?;
+        let mac = fresh.key().manifest_key(&run.0);
+        let bytes = header.encode();
+        let context = SealContext { stream_id: run.0, commitment, header: &bytes };
+        let (sealer, _key) = fresh.sealer(&context, Backend::default()).map_err(PutError::from)?;
+        Ok(Self { header, sealer, envelope, mac })
+    }
+}
+
 /// Whether a key below a backup's folder belongs to a packed run.
 pub(crate) fn of_packed_run(key: &str) -> bool {
     key.split_once('/').is_some_and(|(run, rest)| {
         RunId::parse(run).is_some()
-            && (rest == CLAIM || (rest.len() == 9 && rest.bytes().all(|b| b.is_ascii_digit())))
+            && (rest == CLAIM
+                || rest == KEYS
+                || (rest.len() == 9 && rest.bytes().all(|b| b.is_ascii_digit())))
     })
 }
 

@@ -4,7 +4,9 @@ use bytes::Bytes;
 use xb_uploader::{Listed, Location, Policy, S3Settings, Store, StoreErrorKind};
 
 use crate::error::BackupError;
-use crate::manifest::{Manifest, ManifestError};
+use xb_encryptor::MacKey;
+
+use crate::manifest::{Manifest, ManifestError, StoredManifest};
 use crate::names::{BackupName, manifest_key};
 
 /// A store and the prefix in it below which everything of ours lies. Clones are cheap.
@@ -77,20 +79,28 @@ impl Root {
     /// # Errors
     /// [`BackupError::Manifest`] when it is damaged, [`BackupError::Store`] when it cannot be read.
     pub async fn manifest(&self, name: &BackupName) -> Result<Option<Manifest>, BackupError> {
+        Ok(self.stored_manifest(name).await?.map(|stored| stored.manifest))
+    }
+
+    /// As [`Root::manifest`], with what is needed to authenticate it.
+    pub(crate) async fn stored_manifest(
+        &self,
+        name: &BackupName,
+    ) -> Result<Option<StoredManifest>, BackupError> {
         let key = self.key(&manifest_key(name));
         let bytes = match self.store.get(&key).await {
             Ok(bytes) => bytes,
             Err(error) if error.kind == StoreErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        let manifest = Manifest::decode(&bytes)
+        let stored = Manifest::decode(&bytes)
             .map_err(|source| BackupError::Manifest { key: key.clone(), source })?;
-        if manifest.name != name.as_str() {
+        if stored.manifest.name != name.as_str() {
             let source =
                 ManifestError::Inconsistent { reason: "it belongs to a backup of another name" };
             return Err(BackupError::Manifest { key, source });
         }
-        Ok(Some(manifest))
+        Ok(Some(stored))
     }
 
     /// Writes the manifest: from here on the backup exists.
@@ -98,10 +108,11 @@ impl Root {
         &self,
         name: &BackupName,
         manifest: &Manifest,
+        mac: Option<&MacKey>,
     ) -> Result<(), BackupError> {
         let key = self.key(&manifest_key(name));
         let bytes = manifest
-            .encode()
+            .encode(mac)
             .map_err(|source| BackupError::Manifest { key: key.clone(), source })?;
         match self.store.create(&key, Bytes::from(bytes)).await {
             Err(error) if error.kind == StoreErrorKind::AlreadyExists => Err(BackupError::Exists {

@@ -6,9 +6,11 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use xb_backup::{
-    BackupError, BackupName, GetRequest, Layout, PutReport, PutRequest, Root, State, StreamSink,
-    stopper,
+    BackupError, BackupName, GetRequest, Keys, Layout, PutReport, PutRequest, Root, State,
+    StreamSink, WaysIn, stopper,
 };
+use xb_compressor::Algorithm;
+use xb_encryptor::KeyBytes;
 use xb_pipeline::{Durability, EndRule, Observer};
 use xb_reader::{ChunkWriter, Dialect};
 use xb_uploader::{Location, Place, Policy, S3Settings};
@@ -52,6 +54,8 @@ impl Store {
             name: BackupName::new(name).unwrap(),
             layout,
             chunk_size,
+            compress: Algorithm::None,
+            ways_in: WaysIn::default(),
             memory: 64 << 20,
             threads: 2,
             parallel: 4,
@@ -101,6 +105,7 @@ fn request(name: &str) -> GetRequest {
     GetRequest {
         name: BackupName::new(name).unwrap(),
         files: Vec::new(),
+        keys: Keys::default(),
         memory: 64 << 20,
         threads: 2,
         parallel: 4,
@@ -141,6 +146,87 @@ fn stream() -> Vec<u8> {
         .unwrap();
     writer.end("xtrabackup_info").unwrap();
     writer.finish().unwrap()
+}
+
+/// Puts the stream compressed and sealed for this key.
+fn put_sealed(store: &Store, name: &str, key: &[u8; 32]) -> Result<PutReport, BackupError> {
+    let (_stopper, mut stop) = stopper();
+    let request = PutRequest {
+        name: BackupName::new(name).unwrap(),
+        layout: Layout::Packed,
+        chunk_size: 400,
+        compress: "zstd:1".parse().unwrap(),
+        ways_in: WaysIn { key: Some(KeyBytes::new(key).unwrap()), ..WaysIn::default() },
+        memory: 64 << 20,
+        threads: 2,
+        parallel: 4,
+        rule: EndRule::KnownProducer,
+        dialect: Dialect::Auto,
+        md5: false,
+        tool: "test".into(),
+    };
+    let observer = Observer::default();
+    block_on(xb_backup::put(&store.root, &request, stream_reader(), &observer, &mut stop))
+}
+
+fn get_sealed(store: &Store, name: &str, key: &[u8; 32]) -> Result<Vec<u8>, BackupError> {
+    let (_stopper, mut stop) = stopper();
+    let keys = Keys { key: Some(KeyBytes::new(key).unwrap()), ..Keys::default() };
+    let request = GetRequest { keys, ..request(name) };
+    let observer = Observer::default();
+    let run = xb_backup::get(&store.root, &request, Collected::default(), &observer, &mut stop);
+    block_on(run).map(|(_, Collected(bytes))| bytes)
+}
+
+#[test]
+fn a_sealed_backup_opens_with_its_key_alone() {
+    let store = Store::new();
+    let report = put_sealed(&store, "n", &[7; 32]).unwrap();
+    let packed = report.manifest.packed.as_ref().unwrap();
+    assert_eq!(packed.codecs, ["zstd:1"]);
+    assert_eq!(packed.sealed.as_ref().unwrap().ways_in.len(), 1);
+    assert_eq!(get_sealed(&store, "n", &[7; 32]).unwrap(), stream());
+    assert!(matches!(get_sealed(&store, "n", &[8; 32]), Err(BackupError::Keys(_))));
+    assert!(matches!(store.get("n"), Err(BackupError::Keys(_))), "no key at all");
+    // Nothing in the store tells the name of a table.
+    for path in store.files() {
+        let bytes = std::fs::read(&path).unwrap();
+        assert!(!bytes.windows(6).any(|w| w == b"orders"), "{}", path.display());
+    }
+    // Who gives a key does not want bytes that nobody vouches for.
+    store.put("plain", Layout::Packed, 500, stream_reader()).unwrap();
+    assert!(matches!(get_sealed(&store, "plain", &[7; 32]), Err(BackupError::Keys(_))));
+}
+
+/// Manifest, keys and every object: each bit flipped, each cut, each missing, and each in the place
+/// of its twin in another backup with the same key.
+#[test]
+fn a_sealed_backup_shows_any_change() {
+    let store = Store::new();
+    put_sealed(&store, "n", &[7; 32]).unwrap();
+    put_sealed(&store, "twin", &[7; 32]).unwrap();
+    let in_store =
+        |path: &Path, name: &str| path.iter().any(|part| part == name) && !path.ends_with("claim");
+    let files: Vec<PathBuf> = store.files().into_iter().filter(|p| in_store(p, "n")).collect();
+    let twins: Vec<PathBuf> = store.files().into_iter().filter(|p| in_store(p, "twin")).collect();
+    assert_eq!(files.len(), twins.len());
+    for (path, twin) in files.iter().zip(&twins) {
+        let good = std::fs::read(path).unwrap();
+        for at in (0..good.len()).step_by(7) {
+            let mut bad = good.clone();
+            bad[at] ^= 1 << (at % 8);
+            std::fs::write(path, &bad).unwrap();
+            assert!(get_sealed(&store, "n", &[7; 32]).is_err(), "{}: byte {at}", path.display());
+            std::fs::write(path, &good[..at]).unwrap();
+            assert!(get_sealed(&store, "n", &[7; 32]).is_err(), "{}: cut {at}", path.display());
+        }
+        std::fs::remove_file(path).unwrap();
+        assert!(get_sealed(&store, "n", &[7; 32]).is_err(), "{}: missing", path.display());
+        std::fs::write(path, std::fs::read(twin).unwrap()).unwrap();
+        assert!(get_sealed(&store, "n", &[7; 32]).is_err(), "{}: foreign", path.display());
+        std::fs::write(path, &good).unwrap();
+    }
+    assert_eq!(get_sealed(&store, "n", &[7; 32]).unwrap(), stream());
 }
 
 const LAYOUTS: [Layout; 2] = [Layout::Packed, Layout::Classic];
@@ -329,6 +415,8 @@ fn asked_to_stop_it_cleans_up() {
         name: BackupName::new("n").unwrap(),
         layout: Layout::Packed,
         chunk_size: 500,
+        compress: Algorithm::None,
+        ways_in: WaysIn::default(),
         memory: 64 << 20,
         threads: 1,
         parallel: 1,

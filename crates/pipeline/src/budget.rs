@@ -73,8 +73,8 @@ impl Budget {
     }
 }
 
-/// The right to hold some bytes of a [`Budget`]; given back on drop.
-#[derive(Debug)]
+/// The right to hold some bytes of a [`Budget`]; given back on drop. The default is for none.
+#[derive(Debug, Default)]
 pub struct Permit {
     permit: Option<OwnedSemaphorePermit>,
 }

@@ -1,18 +1,25 @@
-//! The way down: ranges of a native stream, in order → frames → checked in parallel → plain bytes,
-//! in order.
+//! The way down: ranges of a native stream, in order → opened → frames → decoded in parallel →
+//! plain bytes, in order.
 //!
-//! One thread finds the frames; payloads are never copied, a frame that straddles two ranges is a
-//! list of slices. The workers check (and one day open and decompress) frames side by side; the
-//! calling thread takes the plain bytes in order.
+//! One thread finds the frames; payloads are never copied before they are decoded, a frame that
+//! straddles two ranges is a list of slices. The workers check and decode frames side by side; the
+//! calling thread takes the plain bytes in order. A seal is opened before all that (`open.rs`).
 
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use bytes::Bytes;
-use xb_frame::{Event, FrameError, FrameHeader, Kind, Limits, StreamReader, Summary};
+use xb_compressor::{BlockCodec, BlockDecoder, CodecError};
+use xb_encryptor::{DataKey, SealError};
+use xb_frame::{
+    Codec, Event, FrameError, FrameHeader, Kind, Limits, Part, Place, StreamReader, Summary,
+};
 
 use crate::observe::{Observer, Wait};
-use crate::plan::GetPlan;
-use crate::pool::{Closed, Submit, WorkerDied, ordered};
+use crate::open::Opened;
+use crate::plan::{GetPlan, SLAB};
+use crate::pool::{Closed, Submit, WorkerDied, ordered_by};
+use crate::slab::SlabPool;
 use crate::sums;
 
 /// Why a run down failed.
@@ -22,6 +29,17 @@ pub enum GetError<E> {
     /// The native stream is damaged or cut.
     #[error(transparent)]
     Frame(FrameError),
+    /// The seal does not hold: another key, or bytes that were changed.
+    #[error(transparent)]
+    Seal(SealError),
+    /// A frame does not decode to what its header says.
+    #[error("{place}: {source}")]
+    Codec {
+        /// The frame.
+        place: Place,
+        /// What the codec says.
+        source: CodecError,
+    },
     /// A thread of ours died.
     #[error(transparent)]
     Worker(#[from] WorkerDied),
@@ -36,71 +54,35 @@ pub enum GetError<E> {
     Thread(std::io::Error),
 }
 
+impl<E> GetError<E> {
+    /// Where in the stream the damage lies, counted from the first byte of its body without the
+    /// seal, where that can be told.
+    #[must_use]
+    pub fn place(&self) -> Option<Place> {
+        match self {
+            Self::Frame(error) => error.place(),
+            Self::Codec { place, .. } => Some(*place),
+            _ => None,
+        }
+    }
+}
+
 /// A frame as it lies in the ranges: a job for a worker.
 struct Frame {
     header: FrameHeader,
     payload: Vec<Bytes>,
 }
 
-enum Found {
-    Whole(Summary),
-    Stopped,
-}
-
-/// Takes the ranges of a native stream in order, and gives its plain bytes to `sink`, in order.
-///
-/// An item of `ranges` that is `None` says that the source has failed; the end of the iterator
-/// says that all has been given.
-///
-/// Every byte given to `sink` has passed its checksum. But only `Ok` says that the stream was
-/// whole.
-///
-/// # Errors
-/// [`GetError`], the first cause.
-pub fn unpack<I, S, E>(
-    ranges: I,
-    plan: &GetPlan,
-    observer: &Observer,
-    mut sink: S,
-) -> Result<Summary, GetError<E>>
-where
-    I: Iterator<Item = Option<Bytes>> + Send + 'static,
-    S: FnMut(Bytes) -> Result<(), E>,
-{
-    let (submit, mut results) = ordered("frame", plan.threads, plan.depth, check);
-    let observing = observer.clone();
-    let finder: JoinHandle<Result<Found, Stop>> = std::thread::Builder::new()
-        .name("frames".into())
-        .spawn(move || find(ranges, &submit, &observing))
-        .map_err(GetError::Thread)?;
-    let mut outcome = Ok(());
-    while let Some(result) = results.recv() {
-        outcome = match result {
-            Err(died) => Err(GetError::Worker(died)),
-            Ok(Err(damaged)) => Err(GetError::Frame(damaged)),
-            Ok(Ok(pieces)) => pieces.into_iter().try_for_each(|piece| {
-                observer.add_bytes(piece.len() as u64);
-                sink(piece).map_err(GetError::Sink)
-            }),
-        };
-        if outcome.is_err() {
-            break;
-        }
-    }
-    // Ends the finder if it still runs: nobody takes its frames any more.
-    drop(results);
-    outcome?;
-    match finder.join() {
-        Ok(Ok(Found::Whole(summary))) => Ok(summary),
-        Ok(Ok(Found::Stopped) | Err(Stop::Closed)) => Err(GetError::Stopped),
-        Ok(Err(Stop::Frame(error))) => Err(GetError::Frame(error)),
-        Err(_) => Err(GetError::Worker(WorkerDied)),
-    }
-}
-
-enum Stop {
+/// Why no more frames were found.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    /// Nobody takes them.
     Closed,
+    /// Nobody brings ranges.
+    Source,
     Frame(FrameError),
+    Seal(SealError),
+    Worker(WorkerDied),
 }
 
 impl From<Closed> for Stop {
@@ -115,20 +97,106 @@ impl From<FrameError> for Stop {
     }
 }
 
-fn find(
-    mut ranges: impl Iterator<Item = Option<Bytes>>,
-    submit: &Submit<Frame, Result<Vec<Bytes>, FrameError>>,
+impl<E> From<Stop> for GetError<E> {
+    fn from(stop: Stop) -> Self {
+        match stop {
+            Stop::Closed | Stop::Source => Self::Stopped,
+            Stop::Frame(error) => Self::Frame(error),
+            Stop::Seal(error) => Self::Seal(error),
+            Stop::Worker(died) => Self::Worker(died),
+        }
+    }
+}
+
+/// Takes the ranges of a native stream in order, and gives its plain bytes to `sink`, in order.
+/// `key` opens the seal; a stream without one is taken only without a key.
+///
+/// An item of `ranges` that is `None` says that the source has failed; the end of the iterator
+/// says that all has been given.
+///
+/// Every byte given to `sink` has passed its checksum or seal. But only `Ok` says that the stream
+/// was whole.
+///
+/// # Errors
+/// [`GetError`], the first cause.
+pub fn unpack<I, S, E>(
+    ranges: I,
+    key: Option<Arc<DataKey>>,
+    plan: &GetPlan,
     observer: &Observer,
-) -> Result<Found, Stop> {
-    let mut reader = StreamReader::new(Limits::default());
+    mut sink: S,
+) -> Result<Summary, GetError<E>>
+where
+    I: Iterator<Item = Option<Bytes>> + Send + 'static,
+    S: FnMut(Bytes) -> Result<(), E>,
+{
+    // Room for the frames that are decoded and not taken yet.
+    let pool = SlabPool::new(SLAB, plan.depth + 2);
+    let (submit, mut results) = ordered_by("frame", plan.threads, plan.depth, || {
+        let mut decoder =
+            Decoder { blocks: BlockDecoder::new(), scratch: Vec::new(), pool: pool.clone() };
+        move |frame| decoder.decode(frame)
+    });
+    let sealed = key.is_some();
+    let counting = observer.clone();
+    let counted = ranges
+        .inspect(move |range| counting.add_stored(range.as_ref().map_or(0, |r| r.len() as u64)));
+    let pieces: Box<dyn Iterator<Item = Result<Bytes, Stop>> + Send> = match key {
+        Some(key) => Box::new(Opened::start(counted, key, plan).map_err(GetError::Thread)?),
+        None => Box::new(counted.map(|range| range.ok_or(Stop::Source))),
+    };
+    let observing = observer.clone();
+    let finder: JoinHandle<Result<Summary, Stop>> = std::thread::Builder::new()
+        .name("frames".into())
+        .spawn(move || find(pieces, sealed, &submit, &observing))
+        .map_err(GetError::Thread)?;
+    let mut outcome = Ok(());
+    while let Some(result) = results.recv() {
+        outcome = match result {
+            Err(died) => Err(GetError::Worker(died)),
+            Ok(Err(Undecoded::Frame(error))) => Err(GetError::Frame(error)),
+            Ok(Err(Undecoded::Codec(place, source))) => Err(GetError::Codec { place, source }),
+            Ok(Ok(pieces)) => pieces.into_iter().try_for_each(|piece| {
+                observer.add_bytes(piece.len() as u64);
+                sink(piece).map_err(GetError::Sink)
+            }),
+        };
+        if outcome.is_err() {
+            break;
+        }
+    }
+    // Ends the finder if it still runs: nobody takes its frames any more.
+    drop(results);
+    outcome?;
+    Ok(finder.join().unwrap_or(Err(Stop::Worker(WorkerDied)))?)
+}
+
+fn find(
+    mut pieces: impl Iterator<Item = Result<Bytes, Stop>>,
+    sealed: bool,
+    submit: &Submit<Frame, Result<Vec<Bytes>, Undecoded>>,
+    observer: &Observer,
+) -> Result<Summary, Stop> {
+    // Larger frames than ours would not fit the slabs.
+    let most = u32::try_from(SLAB).unwrap_or(u32::MAX);
+    let mut reader =
+        StreamReader::new(Limits::default().with_max_plain(most).with_caller_opens_seal(sealed));
     let mut payload = Vec::new();
-    while let Some(range) = observer.waiting(Wait::Source, || ranges.next()) {
-        let Some(range) = range else { return Ok(Found::Stopped) };
-        observer.add_stored(range.len() as u64);
-        let mut input = &range[..];
+    while let Some(piece) = observer.waiting(Wait::Source, || pieces.next()) {
+        let piece = piece?;
+        let mut input = &piece[..];
         while let Some(event) = reader.next(&mut input)? {
             match event {
-                Event::Payload(piece) => payload.push(range.slice_ref(piece)),
+                Event::Header(header) if sealed && !header.is_sealed() => {
+                    // Whoever gives a key does not want bytes that nobody vouches for.
+                    return Err(Stop::Frame(FrameError::Mismatch {
+                        place: Place { part: Part::StreamHeader, position: 0 },
+                        field: "seal",
+                        expected: 1,
+                        got: 0,
+                    }));
+                }
+                Event::Payload(bytes) => payload.push(piece.slice_ref(bytes)),
                 Event::FrameEnd(header) => {
                     let payload = std::mem::take(&mut payload);
                     if header.kind == Kind::Data {
@@ -139,15 +207,51 @@ fn find(
             }
         }
     }
-    Ok(Found::Whole(reader.finish()?))
+    Ok(reader.finish()?)
 }
 
-/// The work of a worker: proves a frame and gives its plain bytes.
-fn check(frame: Frame) -> Result<Vec<Bytes>, FrameError> {
-    let sum = frame
-        .payload
-        .iter()
-        .fold(0, |sum, piece| sums::crc32c_combine(sum, sums::crc32c(piece), piece.len() as u64));
-    frame.header.check_payload_crc(sum)?;
-    Ok(frame.payload)
+/// Why a frame gave no plain bytes.
+enum Undecoded {
+    Frame(FrameError),
+    Codec(Place, CodecError),
+}
+
+/// What a worker has of its own.
+struct Decoder {
+    blocks: BlockDecoder,
+    /// The payload in one piece, where it lies in several.
+    scratch: Vec<u8>,
+    pool: SlabPool,
+}
+
+impl Decoder {
+    /// Proves a frame and gives its plain bytes.
+    fn decode(&mut self, Frame { header, payload }: Frame) -> Result<Vec<Bytes>, Undecoded> {
+        if header.payload_crc32c.is_some() {
+            let sum = payload.iter().fold(0, |sum, piece| {
+                sums::crc32c_combine(sum, sums::crc32c(piece), piece.len() as u64)
+            });
+            header.check_payload_crc(sum).map_err(Undecoded::Frame)?;
+        }
+        let Some(codec) = block_codec(header.codec) else { return Ok(payload) };
+        let stored: &[u8] = match payload.as_slice() {
+            [whole] => whole,
+            pieces => {
+                self.scratch.clear();
+                pieces.iter().for_each(|piece| self.scratch.extend_from_slice(piece));
+                &self.scratch
+            }
+        };
+        let mut slab = self.pool.take(None);
+        let len = usize::try_from(header.plain_len).unwrap_or(usize::MAX).min(slab.room().len());
+        slab.advance(len);
+        self.blocks
+            .decode(codec, stored, &mut slab)
+            .map_err(|error| Undecoded::Codec(header.place(), error))?;
+        Ok(vec![slab.freeze()])
+    }
+}
+
+fn block_codec(codec: Codec) -> Option<BlockCodec> {
+    BlockCodec::from_number(codec.number())
 }

@@ -12,7 +12,7 @@
 //! [`Observer`] counts for progress displays.
 //!
 //! ```
-//! use xb_pipeline::{Budget, Cutting, EndRule, Observer, Part, PartLimits, PutPlan, PutSettings, start_put};
+//! use xb_pipeline::{Budget, Cutting, EndRule, Native, Observer, Part, PartLimits, PutPlan, PutSettings, start_put};
 //! use xb_reader::{ChunkWriter, Dialect};
 //!
 //! let mut writer = ChunkWriter::new(Vec::new());
@@ -24,7 +24,7 @@
 //! let limits = PartLimits { min: 1, max: u64::MAX, count: 10_000 };
 //! let plan = PutPlan::new(64 << 20, 1000, 2, 4, limits)?; // objects of 1000 bytes
 //! let header = xb_frame::StreamHeader::new(xb_frame::StreamId([1; 16])); // take random bytes
-//! let settings = PutSettings { plan, cutting: Cutting::Packed(header), rule: EndRule::KnownProducer, dialect: Dialect::Auto };
+//! let settings = PutSettings { plan, cutting: Cutting::Packed(Native::plain(header)), rule: EndRule::KnownProducer, dialect: Dialect::Auto };
 //! let print = |part: Part| {
 //!     let len: usize = part.payload.iter().map(|bytes| bytes.len()).sum();
 //!     println!("object {}: {len} bytes", part.object);
@@ -35,12 +35,15 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod body;
 mod budget;
 mod create;
 mod cut;
 mod extract;
+mod gather;
 mod get;
 mod observe;
+mod open;
 mod pack;
 mod plan;
 mod pool;
@@ -62,8 +65,8 @@ pub use get::{GetError, unpack};
 pub use observe::{Observer, Snapshot, Wait};
 pub use pack::{Packed, Packer, Part, PartSink, RootDigest, object_key};
 pub use plan::{GetPlan, PartLimits, PlanError, PutPlan, SLAB};
-pub use pool::{Closed, Results, Submit, WorkerDied, ordered};
-pub use put::{Cutting, Laid, Put, PutError, PutSettings, Putting, start_put};
+pub use pool::{Closed, Results, Submit, WorkerDied, ordered, ordered_by};
+pub use put::{Cutting, Laid, Native, Put, PutError, PutSettings, Putting, start_put};
 pub use relay::{RelayError, relay};
 pub use scan::{Scanned, StreamError};
 pub use slab::{Slab, SlabPool};

@@ -4,7 +4,8 @@
 /// Frames of the reader's slab size; see `xb_frame::DEFAULT_FRAME_PLAIN`.
 pub const SLAB: usize = 1 << 20;
 
-/// What a frame leases: its slab. (A codec adds its worst-case output here.)
+/// What a frame leases: its slab. A codec works in a scratch of its own and puts what it made back
+/// into that slab.
 const FRAME_LEASE: u64 = SLAB as u64;
 
 /// Settings that cannot work, with the numbers.
@@ -84,7 +85,8 @@ impl PutPlan {
         let threads = threads.max(1);
         let chunk = chunk.max(1);
         let depth = threads * 2;
-        let in_work = (depth as u64 + 1) * FRAME_LEASE;
+        // Slabs with the workers and one being read, and a scratch for each codec.
+        let in_work = (depth as u64 + threads as u64 + 1) * FRAME_LEASE;
         let needed = in_work + 2 * (limits.min.min(chunk) + FRAME_LEASE);
         if memory < needed {
             return Err(PlanError::Memory { memory, threads, needed });
@@ -145,7 +147,8 @@ impl GetPlan {
         let threads = threads.max(1);
         let depth = threads * 2;
         let parallel = parallel.max(1);
-        let in_work = (depth as u64 + 1) * FRAME_LEASE;
+        // Slabs with the workers and one being read, and a scratch for each codec.
+        let in_work = (depth as u64 + threads as u64 + 1) * FRAME_LEASE;
         let needed = in_work + 4 * MIN_RANGE;
         if memory < needed {
             return Err(PlanError::Memory { memory, threads, needed });

@@ -91,13 +91,28 @@ where
     R: Send + 'static,
     F: Fn(J) -> R + Send + Clone + 'static,
 {
+    ordered_by(name, threads, depth, || work.clone())
+}
+
+/// As [`ordered`], for work with a state of its own in each thread, which `make` makes.
+pub fn ordered_by<J, R, W>(
+    name: &str,
+    threads: usize,
+    depth: usize,
+    mut make: impl FnMut() -> W,
+) -> (Submit<J, R>, Results<R>)
+where
+    J: Send + 'static,
+    R: Send + 'static,
+    W: FnMut(J) -> R + Send + 'static,
+{
     let threads = threads.max(1);
     let depth = depth.max(threads);
     let (jobs, queue) = bounded::<Job<J, R>>(depth);
     let (order, slots) = bounded(depth);
     let workers = (0..threads)
         .filter_map(|number| {
-            let (queue, work) = (queue.clone(), work.clone());
+            let (queue, mut work) = (queue.clone(), make());
             // A thread that the system refuses is done without; with none at all `send` is
             // Closed and `recv` answers WorkerDied, so nothing waits for ever.
             std::thread::Builder::new()

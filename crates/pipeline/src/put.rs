@@ -1,22 +1,26 @@
 //! The way up: source → scan → frames → pack (or classic cut) → parts.
 //!
 //! Two threads and the workers between them. The reader fills slabs, finds chunk heads and hands
-//! slabs to the workers; the workers do all that touches every byte while it is in cache; the
-//! packer takes their results in order.
+//! slabs to the workers; the workers do all that touches every byte while it is in cache: sums,
+//! codec, the frame's own checksum. The packer takes their results in order. With a codec or a
+//! seal the body passes through segments on its way, which further workers seal.
 
 use std::io::Read;
 use std::thread::JoinHandle;
 
 use bytes::Bytes;
-use xb_frame::{Codec, FrameError, Record, StreamHeader, StreamWriter, Summary};
+use xb_compressor::{Algorithm, BlockEncoder, CodecError};
+use xb_encryptor::{SealError, Sealer};
+use xb_frame::{Codec, FrameError, Record, StreamHeader, StreamWriter, Summary, Tail};
 use xb_reader::{Dialect, PieceCheck};
 
+use crate::body::Body;
 use crate::budget::Budget;
 use crate::cut::{ChunkCutter, Cut, CutError};
 use crate::observe::{Observer, Wait};
-use crate::pack::{Packed, Packer, PartSink};
+use crate::pack::{Packed, PartSink};
 use crate::plan::{PutPlan, SLAB};
-use crate::pool::{Closed, Results, Submit, WorkerDied, ordered};
+use crate::pool::{Closed, Results, Submit, WorkerDied, ordered_by};
 use crate::scan::{ChunkCheck, Entry, Notes, Scanned, Scanner, StreamError, sum_pieces};
 use crate::slab::{Slab, SlabPool};
 use crate::sums;
@@ -43,6 +47,15 @@ pub enum PutError {
     /// The format's own limits were reached.
     #[error(transparent)]
     Frame(#[from] FrameError),
+    /// A codec refused its work.
+    #[error(transparent)]
+    Codec(#[from] CodecError),
+    /// The seal refused its work.
+    #[error(transparent)]
+    Seal(#[from] SealError),
+    /// The system has no thread for us.
+    #[error("cannot start a thread: {0}")]
+    Thread(#[source] std::io::Error),
     /// A thread of ours died.
     #[error(transparent)]
     Worker(#[from] WorkerDied),
@@ -61,12 +74,35 @@ impl From<CutError> for PutError {
 }
 
 /// How the stream is laid out in objects.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub enum Cutting {
-    /// One native stream with this header, in objects of the plan's chunk size.
-    Packed(StreamHeader),
+    /// One native stream in objects of the plan's chunk size.
+    Packed(Native),
     /// One object a chunk.
     Classic,
+}
+
+/// What the native stream is to be like.
+#[derive(Debug)]
+pub struct Native {
+    /// Its header, which must be sealed exactly when there is a sealer.
+    pub header: StreamHeader,
+    /// Codec of its frames. A frame that does not shrink is stored as it is.
+    pub compress: Algorithm,
+    /// Seals its body.
+    pub sealer: Option<Sealer>,
+}
+
+impl Native {
+    /// Neither compressed nor sealed.
+    #[must_use]
+    pub fn plain(header: StreamHeader) -> Self {
+        Self { header, compress: Algorithm::None, sealer: None }
+    }
+
+    fn is_plain(&self) -> bool {
+        self.compress == Algorithm::None && self.sealer.is_none()
+    }
 }
 
 /// What a run up did. Only a whole stream gives one.
@@ -124,12 +160,25 @@ enum Job {
 }
 
 enum Work {
-    Slab { bytes: Bytes, crc32c: u32, crc64: u64, sums: Vec<PieceCheck>, notes: Notes },
+    Slab(Worked),
     End(Notes, Box<Scanned>),
+    Failed(CodecError),
+}
+
+/// A slab behind the workers.
+struct Worked {
+    /// As it is to be stored.
+    stored: Slab,
+    codec: Codec,
+    plain_len: usize,
+    crc32c: u32,
+    crc64: u64,
+    sums: Vec<PieceCheck>,
+    notes: Notes,
 }
 
 /// Settings of [`start_put`].
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct PutSettings {
     /// Sizes and numbers of things at a time.
     pub plan: PutPlan,
@@ -144,38 +193,57 @@ pub struct PutSettings {
 /// Starts to read `source` and to hand parts to `sink`, both in threads of their own.
 ///
 /// # Errors
-/// When the system has no thread for us.
+/// When the system has no thread or no memory for us.
 pub fn start_put<R, S>(
     source: R,
     settings: PutSettings,
     budget: &Budget,
     observer: &Observer,
     sink: S,
-) -> std::io::Result<Putting>
+) -> Result<Putting, PutError>
 where
     R: Read + Send + 'static,
     S: PartSink + Send + 'static,
 {
     let PutSettings { plan, cutting, rule, dialect } = settings;
-    let packed = matches!(cutting, Cutting::Packed(_));
-    let (submit, results) =
-        ordered("frame", plan.threads, plan.depth, move |job| work(job, packed));
-    let keep = usize::try_from(plan.memory / SLAB as u64).unwrap_or(usize::MAX);
-    let input = Input {
-        source,
-        pool: SlabPool::new(SLAB, keep),
-        budget: budget.clone(),
-        observer: observer.clone(),
+    let needs = match &cutting {
+        Cutting::Classic => Needs { compress: Algorithm::None, crc32c: false, crc64: false },
+        Cutting::Packed(native) => Needs {
+            compress: native.compress,
+            // The tags of a seal prove more, and segments are summed up behind it.
+            crc32c: native.sealer.is_none(),
+            crc64: native.is_plain(),
+        },
     };
+    let (submit, results) = ordered_by("frame", plan.threads, plan.depth, || {
+        // A codec without memory fails at its first job, in stream order like every failure.
+        let mut worker = Worker::new(needs);
+        move |job| match &mut worker {
+            Ok(worker) => worker.work(job),
+            Err(error) => Work::Failed(error.clone()),
+        }
+    });
+    let keep = usize::try_from(plan.memory / SLAB as u64).unwrap_or(usize::MAX);
+    let pool = SlabPool::new(SLAB, keep);
+    let input =
+        Input { source, pool: pool.clone(), budget: budget.clone(), observer: observer.clone() };
     let scanner = Scanner::new(dialect, rule);
-    let reader = std::thread::Builder::new()
-        .name("read".into())
-        .spawn(move || input.read_all(scanner, &submit))?;
-    let packer = std::thread::Builder::new().name("pack".into()).spawn(move || match cutting {
-        Cutting::Packed(header) => pack_all(results, &header, &plan, sink),
-        Cutting::Classic => cut_all(results, plan.part, sink),
-    })?;
-    Ok(Putting { reader, packer })
+    let thread = |name: &str| std::thread::Builder::new().name(name.into());
+    let reader =
+        thread("read").spawn(move || input.read_all(scanner, &submit)).map_err(PutError::Thread)?;
+    let packer = match cutting {
+        Cutting::Packed(native) => {
+            let body = if native.is_plain() {
+                Body::direct(&plan, sink)
+            } else {
+                Body::dense(&plan, native.sealer, pool, sink).map_err(PutError::Thread)?
+            };
+            let header = native.header;
+            thread("pack").spawn(move || pack_all(results, &header, body))
+        }
+        Cutting::Classic => thread("pack").spawn(move || cut_all(results, plan.part, sink)),
+    };
+    Ok(Putting { reader, packer: packer.map_err(PutError::Thread)? })
 }
 
 struct Input<R> {
@@ -229,62 +297,121 @@ fn fill(source: &mut impl Read, slab: &mut Slab) -> std::io::Result<()> {
     Ok(())
 }
 
-/// All that touches every byte, while it is in cache.
-fn work(job: Job, packed: bool) -> Work {
-    match job {
-        Job::End(notes, scanned) => Work::End(notes, scanned),
-        Job::Slab { slab, notes } => {
-            let sums = sum_pieces(&slab, &notes.steps);
-            let (crc32c, crc64) =
-                if packed { (sums::crc32c(&slab), sums::crc64(&slab)) } else { (0, 0) };
-            Work::Slab { bytes: slab.freeze(), crc32c, crc64, sums, notes }
+/// What a worker has to do to each slab.
+#[derive(Debug, Clone, Copy)]
+struct Needs {
+    compress: Algorithm,
+    crc32c: bool,
+    crc64: bool,
+}
+
+/// Does all that touches every byte, while it is in cache.
+struct Worker {
+    needs: Needs,
+    encoder: BlockEncoder,
+    scratch: Vec<u8>,
+}
+
+impl Worker {
+    fn new(needs: Needs) -> Result<Self, CodecError> {
+        let encoder = BlockEncoder::new(needs.compress)?;
+        let room =
+            if needs.compress == Algorithm::None { 0 } else { encoder.max_encoded_len(SLAB) };
+        Ok(Self { needs, encoder, scratch: vec![0; room] })
+    }
+
+    fn work(&mut self, job: Job) -> Work {
+        match job {
+            Job::End(notes, scanned) => Work::End(notes, scanned),
+            Job::Slab { slab, notes } => match self.slab(slab, notes) {
+                Ok(worked) => Work::Slab(worked),
+                Err(error) => Work::Failed(error),
+            },
         }
+    }
+
+    fn slab(&mut self, mut slab: Slab, notes: Notes) -> Result<Worked, CodecError> {
+        let sums = sum_pieces(&slab, &notes.steps);
+        let plain_len = slab.len();
+        let mut codec = Codec::None;
+        if let Some(block) = self.needs.compress.block_codec()
+            && let Some(len) = self.encoder.encode(&slab, &mut self.scratch)?
+        {
+            // Back into the slab it came from, which is paid for.
+            slab.truncate(len);
+            slab.copy_from_slice(&self.scratch[..len]);
+            codec = frame_codec(block);
+        }
+        let crc32c = if self.needs.crc32c { sums::crc32c(&slab) } else { 0 };
+        let crc64 = if self.needs.crc64 { sums::crc64(&slab) } else { 0 };
+        Ok(Worked { stored: slab, codec, plain_len, crc32c, crc64, sums, notes })
     }
 }
 
-fn pack_all(
+/// The two crates number the codecs alike and do not know each other.
+fn frame_codec(block: xb_compressor::BlockCodec) -> Codec {
+    use xb_compressor::BlockCodec;
+    match block {
+        BlockCodec::Lz4 => Codec::Lz4,
+        BlockCodec::Snappy => Codec::Snappy,
+        BlockCodec::Zlib => Codec::Zlib,
+        BlockCodec::Zstd => Codec::Zstd,
+        _ => Codec::None,
+    }
+}
+
+fn pack_all<S: PartSink + Send + 'static>(
+    results: Results<Work>,
+    header: &StreamHeader,
+    mut body: Body<S>,
+) -> Result<Put, PutError> {
+    match pack_frames(results, header, &mut body) {
+        Ok((scanned, tail)) => {
+            let summary = tail.summary.clone();
+            let packed = body.finish(tail)?;
+            Ok(Put { scanned, laid: Laid::Packed { summary, packed } })
+        }
+        // Closed is a consequence; the sealing side may have the cause.
+        Err(PutError::Closed(_)) => Err(body.cause()),
+        Err(cause) => Err(cause),
+    }
+}
+
+fn pack_frames<S: PartSink + Send + 'static>(
     mut results: Results<Work>,
     header: &StreamHeader,
-    plan: &PutPlan,
-    mut sink: impl PartSink,
-) -> Result<Put, PutError> {
-    let mut packer = Packer::new(plan.chunk, plan.part);
+    body: &mut Body<S>,
+) -> Result<(Scanned, Tail), PutError> {
     let mut writer = StreamWriter::new(header);
     let mut check = ChunkCheck::default();
-    packer.push(Bytes::copy_from_slice(&header.encode()), None, &mut sink)?;
+    body.header(header)?;
     while let Some(work) = results.recv() {
         match work? {
-            Work::Slab { bytes, crc32c, crc64, sums, notes } => {
-                check.steps(notes.steps, &sums, |_| {}).map_err(StreamError::from)?;
+            Work::Slab(worked) => {
+                check.steps(worked.notes.steps, &worked.sums, |_| {}).map_err(StreamError::from)?;
                 // Slabs are of one size, far below 4 GiB.
-                let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-                let frame = writer.data_frame(0, Codec::None, len, len, crc32c)?;
-                packer.push(Bytes::copy_from_slice(&frame), None, &mut sink)?;
-                packer.push(bytes, Some(crc64), &mut sink)?;
-                index(&mut writer, &notes.entries, &mut packer, &mut sink)?;
+                let len = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+                let (plain, stored) = (len(worked.plain_len), len(worked.stored.len()));
+                let frame = writer.data_frame(0, worked.codec, plain, stored, worked.crc32c)?;
+                body.frame(&frame, worked.stored, worked.crc64)?;
+                index(&mut writer, &worked.notes.entries, body)?;
             }
             Work::End(notes, scanned) => {
                 check.steps(notes.steps, &[], |_| {}).map_err(StreamError::from)?;
-                index(&mut writer, &notes.entries, &mut packer, &mut sink)?;
-                let tail = writer.finish();
-                packer.push(Bytes::from(tail.bytes), None, &mut sink)?;
-                let packed = packer.finish(&mut sink)?;
-                return Ok(Put {
-                    scanned: *scanned,
-                    laid: Laid::Packed { summary: tail.summary, packed },
-                });
+                index(&mut writer, &notes.entries, body)?;
+                return Ok((*scanned, writer.finish()));
             }
+            Work::Failed(error) => return Err(error.into()),
         }
     }
     // The reader stopped before the end and has the cause.
     Err(PutError::Closed(Closed))
 }
 
-fn index(
+fn index<S: PartSink + Send + 'static>(
     writer: &mut StreamWriter,
     entries: &[Entry],
-    packer: &mut Packer,
-    sink: &mut impl PartSink,
+    body: &mut Body<S>,
 ) -> Result<(), PutError> {
     for entry in entries {
         writer.record(&match entry {
@@ -296,20 +423,19 @@ fn index(
             Entry::Rename { file, path } => Record::Rename { file: *file, path: path.as_bytes() },
             Entry::Remove { file } => Record::Remove { file: *file },
         })?;
-        flush_index(writer, packer, sink)?;
+        flush_index(writer, body)?;
     }
-    flush_index(writer, packer, sink)
+    flush_index(writer, body)
 }
 
-fn flush_index(
+fn flush_index<S: PartSink + Send + 'static>(
     writer: &mut StreamWriter,
-    packer: &mut Packer,
-    sink: &mut impl PartSink,
+    body: &mut Body<S>,
 ) -> Result<(), PutError> {
     if writer.index_due()
         && let Some(frame) = writer.index_frame()
     {
-        packer.push(Bytes::from(frame), None, sink)?;
+        body.own(frame)?;
     }
     Ok(())
 }
@@ -323,8 +449,9 @@ fn cut_all(
     let mut check = ChunkCheck::default();
     while let Some(work) = results.recv() {
         let (bytes, sums, notes, scanned) = match work? {
-            Work::Slab { bytes, sums, notes, .. } => (bytes, sums, notes, None),
+            Work::Slab(Worked { stored, sums, notes, .. }) => (stored.freeze(), sums, notes, None),
             Work::End(notes, scanned) => (Bytes::new(), Vec::new(), notes, Some(scanned)),
+            Work::Failed(error) => return Err(error.into()),
         };
         let mut refused = Ok(());
         check

@@ -85,11 +85,22 @@ impl Slab {
         *input = later;
     }
 
-    /// Gives back the part of the permit that exceeds `bytes`: the worst case did not come.
-    pub fn shrink_permit(&mut self, bytes: u64) {
-        if let Some(permit) = &mut self.permit {
-            permit.shrink_to(bytes);
-        }
+    /// Forgets what is filled behind the first `len` bytes.
+    pub fn truncate(&mut self, len: usize) {
+        self.len = self.len.min(len);
+    }
+
+    /// Takes the permit out: the bytes are about to be copied to a slab that it will pay for.
+    pub fn take_permit(&mut self) -> Option<Permit> {
+        self.permit.take()
+    }
+
+    /// Takes a permit over, up to the size of the slab: more it can never hold.
+    pub fn pay(&mut self, permit: Permit) {
+        let size = self.buffer.len() as u64;
+        let held = self.permit.get_or_insert_default();
+        held.merge(permit);
+        held.shrink_to(size);
     }
 
     /// The filled part as shared bytes; the buffer returns to its pool, and the permit to its

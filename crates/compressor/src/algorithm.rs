@@ -1,0 +1,225 @@
+//! What the command line may ask for: the one place where a codec is chosen.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::{BlockCodec, MemberCodec};
+
+/// A compression level from 1, the fastest, to `MAX`, the smallest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Level<const MAX: u8, const DEFAULT: u8>(u8);
+
+/// A level of [`Algorithm::Gzip`]: 1 to 9.
+///
+/// The default is 3, not gzip's 6: on table pages 6 takes twice the time of 3 and saves a few
+/// percent (`benches/codec.rs`), and a backup is paced by its codec.
+pub type GzipLevel = Level<9, 3>;
+
+/// A level of [`Algorithm::Zstd`]: 1 to 19, by default 1.
+///
+/// Range and default are those of the stock tools. The levels above 19 need much more memory in the
+/// reader, too.
+pub type ZstdLevel = Level<19, 1>;
+
+impl<const MAX: u8, const DEFAULT: u8> Level<MAX, DEFAULT> {
+    /// The fastest.
+    pub const MIN: Self = Self(1);
+    /// The smallest.
+    pub const MAX: Self = Self(MAX);
+    /// What is meant when no level is named.
+    pub const DEFAULT: Self = Self(DEFAULT);
+
+    /// The level, or `None` when there is none with this number.
+    #[must_use]
+    pub fn new(level: u8) -> Option<Self> {
+        (1..=MAX).contains(&level).then_some(Self(level))
+    }
+
+    /// The number.
+    #[must_use]
+    pub fn get(self) -> u8 {
+        self.0
+    }
+}
+
+impl<const MAX: u8, const DEFAULT: u8> Default for Level<MAX, DEFAULT> {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
+/// How data is to be compressed, as `--compress` says it.
+///
+/// Made from text by [`FromStr`]: `none`, `lz4`, `snappy`, `gzip`, `zstd`, the last two with a level
+/// behind a colon if wanted. [`Display`](fmt::Display) gives that text back, the level always named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum Algorithm {
+    /// Not at all.
+    #[default]
+    None,
+    /// LZ4, in its one fast mode.
+    Lz4,
+    /// Snappy, which has no levels.
+    Snappy,
+    /// Deflate.
+    Gzip(GzipLevel),
+    /// Zstandard.
+    Zstd(ZstdLevel),
+}
+
+impl Algorithm {
+    /// The names, as the command line takes them.
+    pub const NAMES: [&'static str; 5] = ["none", "lz4", "snappy", "gzip", "zstd"];
+
+    /// The codec of single blocks; `None` for [`Algorithm::None`].
+    #[must_use]
+    pub fn block_codec(self) -> Option<BlockCodec> {
+        match self {
+            Algorithm::None => None,
+            Algorithm::Lz4 => Some(BlockCodec::Lz4),
+            Algorithm::Snappy => Some(BlockCodec::Snappy),
+            Algorithm::Gzip(_) => Some(BlockCodec::Zlib),
+            Algorithm::Zstd(_) => Some(BlockCodec::Zstd),
+        }
+    }
+
+    /// The codec of whole members that the stock tools read; `None` where they have none.
+    #[must_use]
+    pub fn member_codec(self) -> Option<MemberCodec> {
+        match self {
+            Algorithm::None | Algorithm::Snappy | Algorithm::Gzip(_) => None,
+            Algorithm::Lz4 => Some(MemberCodec::Lz4),
+            Algorithm::Zstd(level) => Some(MemberCodec::Zstd(level)),
+        }
+    }
+}
+
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Algorithm::None => f.write_str("none"),
+            Algorithm::Lz4 => f.write_str("lz4"),
+            Algorithm::Snappy => f.write_str("snappy"),
+            Algorithm::Gzip(level) => write!(f, "gzip:{}", level.get()),
+            Algorithm::Zstd(level) => write!(f, "zstd:{}", level.get()),
+        }
+    }
+}
+
+impl FromStr for Algorithm {
+    type Err = AlgorithmError;
+
+    fn from_str(text: &str) -> Result<Self, AlgorithmError> {
+        let (name, level) = match text.split_once(':') {
+            Some((name, level)) => (name, Some(level)),
+            None => (text, None),
+        };
+        match (name, level) {
+            ("none", None) => Ok(Algorithm::None),
+            ("lz4", None) => Ok(Algorithm::Lz4),
+            ("snappy", None) => Ok(Algorithm::Snappy),
+            ("none" | "lz4" | "snappy", Some(_)) => {
+                Err(AlgorithmError::NoLevels { name: name.to_owned() })
+            }
+            ("gzip", level) => Ok(Algorithm::Gzip(parse_level("gzip", level)?)),
+            ("zstd", level) => Ok(Algorithm::Zstd(parse_level("zstd", level)?)),
+            _ => Err(AlgorithmError::Unknown { name: name.to_owned() }),
+        }
+    }
+}
+
+fn parse_level<const MAX: u8, const DEFAULT: u8>(
+    name: &'static str,
+    text: Option<&str>,
+) -> Result<Level<MAX, DEFAULT>, AlgorithmError> {
+    let Some(text) = text else { return Ok(Level::DEFAULT) };
+    // Digits only: the standard parser would take a plus sign.
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit()).then_some(text);
+    digits
+        .and_then(|digits| digits.parse().ok())
+        .and_then(Level::new)
+        .ok_or_else(|| AlgorithmError::Level { name, got: text.to_owned(), max: MAX })
+}
+
+/// Why a text names no [`Algorithm`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AlgorithmError {
+    /// There is none of this name.
+    #[error("unknown compression \"{name}\": take one of {}", Algorithm::NAMES.join(", "))]
+    Unknown {
+        /// The name, without level.
+        name: String,
+    },
+    /// A level where there are none.
+    #[error("{name} has no levels")]
+    NoLevels {
+        /// The algorithm.
+        name: String,
+    },
+    /// Not a level of this algorithm.
+    #[error("{name} has levels 1 to {max}, not \"{got}\"")]
+    Level {
+        /// The algorithm.
+        name: &'static str,
+        /// What stands behind the colon.
+        got: String,
+        /// The highest level.
+        max: u8,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_and_back() {
+        for (text, shown) in [
+            ("none", "none"),
+            ("lz4", "lz4"),
+            ("snappy", "snappy"),
+            ("gzip", "gzip:3"),
+            ("gzip:1", "gzip:1"),
+            ("gzip:9", "gzip:9"),
+            ("zstd", "zstd:1"),
+            ("zstd:19", "zstd:19"),
+        ] {
+            let algorithm: Algorithm = text.parse().unwrap();
+            assert_eq!(algorithm.to_string(), shown);
+            assert_eq!(shown.parse(), Ok(algorithm));
+        }
+    }
+
+    #[test]
+    fn refusals_say_what_is_allowed() {
+        for (text, message) in [
+            ("zstd:0", "zstd has levels 1 to 19, not \"0\""),
+            ("zstd:20", "zstd has levels 1 to 19, not \"20\""),
+            ("zstd:", "zstd has levels 1 to 19, not \"\""),
+            ("zstd:+3", "zstd has levels 1 to 19, not \"+3\""),
+            ("zstd:3:3", "zstd has levels 1 to 19, not \"3:3\""),
+            ("gzip:10", "gzip has levels 1 to 9, not \"10\""),
+            ("gzip:258", "gzip has levels 1 to 9, not \"258\""),
+            ("lz4:1", "lz4 has no levels"),
+            ("none:", "none has no levels"),
+            (
+                "brotli:5",
+                "unknown compression \"brotli\": take one of none, lz4, snappy, gzip, zstd",
+            ),
+            ("", "unknown compression \"\": take one of none, lz4, snappy, gzip, zstd"),
+            ("ZSTD", "unknown compression \"ZSTD\": take one of none, lz4, snappy, gzip, zstd"),
+        ] {
+            assert_eq!(text.parse::<Algorithm>().unwrap_err().to_string(), message);
+        }
+    }
+
+    #[test]
+    fn only_what_stock_reads_becomes_a_member() {
+        let member = |text: &str| text.parse::<Algorithm>().unwrap().member_codec();
+        assert_eq!(member("lz4"), Some(MemberCodec::Lz4));
+        assert_eq!(member("zstd:7"), ZstdLevel::new(7).map(MemberCodec::Zstd));
+        assert_eq!([member("none"), member("snappy"), member("gzip")], [None; 3]);
+    }
+}

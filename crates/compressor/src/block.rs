@@ -1,0 +1,64 @@
+//! Single blocks: the payload of a native data frame, `docs/format.md` section 4.
+
+mod decode;
+mod encode;
+mod probe;
+
+pub use decode::BlockDecoder;
+pub(crate) use decode::lz4_error;
+pub use encode::BlockEncoder;
+
+use crate::error::Format;
+
+/// The most plain bytes in a block: 16 MiB, as in a native data frame.
+pub const MAX_BLOCK_PLAIN: usize = 16 << 20;
+
+/// The codec of one block, by its number in a native data frame.
+///
+/// Number 0, the bytes as they are, is not among them: nothing is to be done for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum BlockCodec {
+    /// One LZ4 block, without frame and without a length in front.
+    Lz4,
+    /// One raw Snappy block, which begins with its plain length.
+    Snappy,
+    /// One zlib stream (RFC 1950) with its Adler-32, without preset dictionary.
+    Zlib,
+    /// One Zstandard frame (RFC 8878) without dictionary, window at most 16 MiB.
+    Zstd,
+}
+
+impl BlockCodec {
+    /// The number in a frame header.
+    #[must_use]
+    pub fn number(self) -> u8 {
+        match self {
+            BlockCodec::Lz4 => 1,
+            BlockCodec::Snappy => 2,
+            BlockCodec::Zlib => 3,
+            BlockCodec::Zstd => 4,
+        }
+    }
+
+    /// The codec with this number in a frame header, `None` for 0 and for numbers that have none.
+    #[must_use]
+    pub fn from_number(number: u8) -> Option<Self> {
+        match number {
+            1 => Some(BlockCodec::Lz4),
+            2 => Some(BlockCodec::Snappy),
+            3 => Some(BlockCodec::Zlib),
+            4 => Some(BlockCodec::Zstd),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn format(self) -> Format {
+        match self {
+            BlockCodec::Lz4 => Format::Lz4Block,
+            BlockCodec::Snappy => Format::SnappyBlock,
+            BlockCodec::Zlib => Format::ZlibStream,
+            BlockCodec::Zstd => Format::ZstdFrame,
+        }
+    }
+}

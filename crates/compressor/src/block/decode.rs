@@ -1,0 +1,160 @@
+//! A block to plain bytes.
+
+use std::fmt;
+
+use flate2::{Decompress, FlushDecompress, Status};
+use lz4_flex::block::DecompressError;
+
+use super::{BlockCodec, MAX_BLOCK_PLAIN};
+use crate::error::{CodecError, Format, Place};
+use crate::zstd;
+
+/// Turns blocks into plain bytes, whatever their codec.
+///
+/// Make one for each worker thread: contexts are made when a block first needs them, and kept.
+#[derive(Default)]
+pub struct BlockDecoder {
+    zlib: Option<Decompress>,
+    zstd: Option<zstd::BlockDecoder>,
+}
+
+impl BlockDecoder {
+    /// A decoder that holds nothing yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Decodes one block, which must fill `out` to its last byte and use up all of `stored`.
+    ///
+    /// `out` is as long as the plain bytes are announced to be, at most [`MAX_BLOCK_PLAIN`]. Nothing
+    /// is written beyond it and, whatever the block says, no memory of that order is taken besides
+    /// it. After an error `out` holds nothing of use.
+    ///
+    /// # Errors
+    ///
+    /// - [`CodecError::TooLong`], [`CodecError::TooShort`]: it decodes to another length.
+    /// - [`CodecError::Mismatch`]: it states another length.
+    /// - [`CodecError::Trailing`]: something follows the block's end.
+    /// - [`CodecError::Damaged`], [`CodecError::Magic`], [`CodecError::Range`],
+    ///   [`CodecError::Unsupported`]: it is not a block of this codec as native frames have it.
+    /// - [`CodecError::Caller`]: `out` is longer than a block can be.
+    /// - [`CodecError::Failed`]: no memory for a context.
+    pub fn decode(
+        &mut self,
+        codec: BlockCodec,
+        stored: &[u8],
+        out: &mut [u8],
+    ) -> Result<(), CodecError> {
+        if out.len() > MAX_BLOCK_PLAIN {
+            return Err(CodecError::Caller {
+                place: Place::block(codec.format()),
+                field: "plain block",
+                min: 0,
+                max: MAX_BLOCK_PLAIN,
+                got: out.len(),
+            });
+        }
+        match codec {
+            BlockCodec::Lz4 => lz4(stored, out),
+            BlockCodec::Snappy => snappy(stored, out),
+            BlockCodec::Zlib => {
+                zlib(self.zlib.get_or_insert_with(|| Decompress::new(true)), stored, out)
+            }
+            BlockCodec::Zstd => {
+                if self.zstd.is_none() {
+                    self.zstd = Some(zstd::BlockDecoder::new()?);
+                }
+                self.zstd.as_mut().map_or(Ok(()), |decoder| decoder.decode(stored, out))
+            }
+        }
+    }
+}
+
+fn lz4(stored: &[u8], out: &mut [u8]) -> Result<(), CodecError> {
+    let place = Place::block(Format::Lz4Block);
+    let got = lz4_flex::block::decompress_into(stored, out)
+        .map_err(|error| lz4_error(place, &error, out.len()))?;
+    filled(place, out.len(), got)
+}
+
+/// An LZ4 block's fault in our words. `limit` is the room that the block had.
+pub(crate) fn lz4_error(place: Place, error: &DecompressError, limit: usize) -> CodecError {
+    let what = match error {
+        DecompressError::OutputTooSmall { .. } => {
+            return CodecError::TooLong { place, expected: limit as u64 };
+        }
+        DecompressError::LiteralOutOfBounds => "literals reach beyond the end",
+        DecompressError::ExpectedAnotherByte => "it ends inside a sequence",
+        DecompressError::OffsetZero => "a match with distance 0",
+        DecompressError::OffsetOutOfBounds => "a match reaches back beyond the start",
+        _ => "it is no lz4 block",
+    };
+    CodecError::Damaged { place, what }
+}
+
+fn snappy(stored: &[u8], out: &mut [u8]) -> Result<(), CodecError> {
+    let place = Place::block(Format::SnappyBlock);
+    let damaged = |what| CodecError::Damaged { place, what };
+    let stated = snap::raw::decompress_len(stored)
+        .map_err(|_| damaged("the length it begins with cannot be read"))?;
+    if stated != out.len() {
+        let (expected, got) = (out.len() as u64, stated as u64);
+        return Err(CodecError::Mismatch { place, field: "plain length", expected, got });
+    }
+    let got = snap::raw::Decoder::new().decompress(stored, out).map_err(|error| {
+        damaged(match error {
+            snap::Error::Literal { .. } => "literals reach beyond the end",
+            snap::Error::CopyRead { .. } => "it ends inside a copy",
+            snap::Error::CopyWrite { .. } => "a copy reaches beyond the plain length",
+            snap::Error::Offset { .. } => "a copy reaches back beyond the start",
+            snap::Error::HeaderMismatch { .. } => "it ends before the plain length",
+            _ => "it is no snappy block",
+        })
+    })?;
+    filled(place, out.len(), got)
+}
+
+fn zlib(stream: &mut Decompress, stored: &[u8], out: &mut [u8]) -> Result<(), CodecError> {
+    let place = Place::block(Format::ZlibStream);
+    stream.reset(true);
+    let status = stream.decompress(stored, out, FlushDecompress::Finish);
+    let all_in = stream.total_in() == stored.len() as u64;
+    match status {
+        Ok(Status::StreamEnd) if !all_in => Err(CodecError::Trailing { place }),
+        Ok(Status::StreamEnd) => {
+            filled(place, out.len(), usize::try_from(stream.total_out()).unwrap_or(usize::MAX))
+        }
+        Ok(Status::Ok | Status::BufError) => {
+            // It stopped for want of input, or else for want of room: see whether it has more.
+            let (len, mut one) = (stream.total_out(), [0]);
+            let more = stream.decompress(&[], &mut one, FlushDecompress::Finish);
+            if all_in && (more.is_err() || stream.total_out() == len) {
+                return Err(CodecError::Cut { place, part: "the stream" });
+            }
+            Err(CodecError::TooLong { place, expected: out.len() as u64 })
+        }
+        Err(error) if error.needs_dictionary().is_some() => Err(CodecError::Unsupported {
+            place,
+            field: "preset dictionary",
+            got: error.needs_dictionary().unwrap_or_default().into(),
+        }),
+        Err(_) => Err(CodecError::Damaged {
+            place,
+            what: "it is no zlib stream, or its Adler-32 is wrong",
+        }),
+    }
+}
+
+fn filled(place: Place, expected: usize, got: usize) -> Result<(), CodecError> {
+    if got == expected {
+        return Ok(());
+    }
+    Err(CodecError::TooShort { place, expected: expected as u64, got: got as u64 })
+}
+
+impl fmt::Debug for BlockDecoder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BlockDecoder").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,147 @@
+//! Plain bytes to a block.
+
+use std::fmt;
+
+use flate2::{Compress, Compression, FlushCompress, Status};
+use lz4_flex::block::{CompressTable, compress_into_with_table, get_maximum_output_size};
+
+use super::MAX_BLOCK_PLAIN;
+use super::probe::Probe;
+use crate::error::{CodecError, Format, Place};
+use crate::zstd;
+use crate::{Algorithm, BlockCodec};
+
+/// Turns plain bytes into blocks, one after the other.
+///
+/// Make one for each worker thread: tables and contexts are made once, and nothing is allocated for
+/// a block after the first. Blocks are independent of each other, and the same bytes always give the
+/// same block.
+pub struct BlockEncoder {
+    algorithm: Algorithm,
+    inner: Inner,
+}
+
+enum Inner {
+    None,
+    Lz4(CompressTable),
+    Snappy(Box<snap::raw::Encoder>),
+    Zlib(Compress, Probe),
+    Zstd(zstd::Encoder),
+    SlowZstd(zstd::Encoder, Probe),
+}
+
+/// From this level on zstd takes its time with data that does not shrink.
+const SLOW_ZSTD: u8 = 13;
+
+impl BlockEncoder {
+    /// An encoder for this algorithm; with [`Algorithm::None`] every block stays as it is.
+    ///
+    /// # Errors
+    ///
+    /// [`CodecError::Failed`] when the codec gets no memory.
+    pub fn new(algorithm: Algorithm) -> Result<Self, CodecError> {
+        let inner = match algorithm {
+            Algorithm::None => Inner::None,
+            Algorithm::Lz4 => Inner::Lz4(CompressTable::large()),
+            Algorithm::Snappy => Inner::Snappy(Box::new(snap::raw::Encoder::new())),
+            Algorithm::Gzip(level) => {
+                let stream = Compress::new(Compression::new(level.get().into()), true);
+                Inner::Zlib(stream, Probe::new())
+            }
+            Algorithm::Zstd(level) => {
+                // The frame it lies in has a checksum, or a seal around it.
+                let place = Place::block(Format::ZstdFrame);
+                let encoder = zstd::Encoder::new(place, level, zstd::Checksum::No)?;
+                match level.get() < SLOW_ZSTD {
+                    true => Inner::Zstd(encoder),
+                    false => Inner::SlowZstd(encoder, Probe::new()),
+                }
+            }
+        };
+        Ok(Self { algorithm, inner })
+    }
+
+    /// The algorithm it was made for.
+    #[must_use]
+    pub fn algorithm(&self) -> Algorithm {
+        self.algorithm
+    }
+
+    /// Bytes that [`BlockEncoder::encode`] needs as `out` for `plain_len` plain bytes.
+    ///
+    /// Never less than `plain_len`, and up to a fifth more where it takes a codec that cannot be
+    /// stopped at a limit.
+    #[must_use]
+    pub fn max_encoded_len(&self, plain_len: usize) -> usize {
+        match self.inner {
+            Inner::None | Inner::Zstd(_) => plain_len,
+            Inner::Lz4(_) => get_maximum_output_size(plain_len),
+            Inner::Zlib(..) | Inner::SlowZstd(..) => Probe::room(plain_len),
+            Inner::Snappy(_) => snap::raw::max_compress_len(plain_len),
+        }
+    }
+
+    /// Encodes one block into the front of `out` and gives its length, which is less than that of
+    /// `plain`; or `None` when it would not be, and the plain bytes are to be stored as they are.
+    ///
+    /// Slow codecs give up at once on bytes that look random, of which they might have saved one
+    /// percent. With `None`, `out` holds nothing of use.
+    ///
+    /// # Errors
+    ///
+    /// [`CodecError::Caller`] when `plain` is longer than [`MAX_BLOCK_PLAIN`] or `out` shorter than
+    /// [`BlockEncoder::max_encoded_len`], [`CodecError::Failed`] when the codec gets no memory.
+    pub fn encode(&mut self, plain: &[u8], out: &mut [u8]) -> Result<Option<usize>, CodecError> {
+        let Some(codec) = self.algorithm.block_codec() else { return Ok(None) };
+        let place = Place::block(codec.format());
+        let caller = |field, min, max, got| Err(CodecError::Caller { place, field, min, max, got });
+        if plain.len() > MAX_BLOCK_PLAIN {
+            return caller("plain block", 0, MAX_BLOCK_PLAIN, plain.len());
+        }
+        let needed = self.max_encoded_len(plain.len());
+        if out.len() < needed {
+            return caller("output", needed, usize::MAX, out.len());
+        }
+        if plain.is_empty() {
+            return Ok(None);
+        }
+        if let Inner::Zlib(_, probe) | Inner::SlowZstd(_, probe) = &mut self.inner
+            && probe.is_random(plain, out)
+        {
+            return Ok(None);
+        }
+        // Room for one byte less than the input, so that codecs that can be stopped are.
+        let shorter = plain.len() - 1;
+        let len = match &mut self.inner {
+            Inner::None => None,
+            Inner::Lz4(table) => compress_into_with_table(plain, out, table).ok(),
+            Inner::Snappy(encoder) => encoder.compress(plain, out).ok(),
+            Inner::Zlib(stream, _) => {
+                zlib(stream, plain, out.get_mut(..shorter).unwrap_or_default())?
+            }
+            Inner::Zstd(encoder) | Inner::SlowZstd(encoder, _) => {
+                encoder.encode(plain, out.get_mut(..shorter).unwrap_or_default())?
+            }
+        };
+        Ok(len.filter(|&len| len < plain.len()))
+    }
+}
+
+/// The length, or `None` when the stream does not fit.
+fn zlib(stream: &mut Compress, plain: &[u8], out: &mut [u8]) -> Result<Option<usize>, CodecError> {
+    stream.reset();
+    match stream.compress(plain, out, FlushCompress::Finish) {
+        Ok(Status::StreamEnd) => Ok(usize::try_from(stream.total_out()).ok()),
+        Ok(Status::Ok | Status::BufError) => Ok(None),
+        Err(_) => Err(CodecError::Failed {
+            place: Place::block(BlockCodec::Zlib.format()),
+            what: "the deflate encoder has failed",
+        }),
+    }
+}
+
+impl fmt::Debug for BlockEncoder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BlockEncoder").field("algorithm", &self.algorithm).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,86 @@
+//! A cheap look at data before a slow codec: encrypted tables and data that is compressed already
+//! would cost it the most time, and give nothing.
+
+use lz4_flex::block::{CompressTable, compress_into_with_table, get_maximum_output_size};
+
+/// About so many bytes are counted.
+const SAMPLE: usize = 64 << 10;
+/// They are taken in runs of so many.
+const RUN: usize = 64;
+/// Fewer bytes say too little, and cost little.
+const LEAST: usize = 4096;
+
+pub(super) struct Probe {
+    table: CompressTable,
+}
+
+impl Probe {
+    pub(super) fn new() -> Self {
+        Self { table: CompressTable::large() }
+    }
+
+    /// Bytes that [`Probe::is_random`] needs as `out`.
+    pub(super) fn room(plain_len: usize) -> usize {
+        get_maximum_output_size(plain_len)
+    }
+
+    /// Whether all byte values are as frequent as each other, so that no coding of single bytes
+    /// saves as much as one percent, and LZ4 finds no repeats either.
+    ///
+    /// The count is taken from a part of the bytes; LZ4, which is very fast on what it cannot
+    /// shrink, sees all of them.
+    pub(super) fn is_random(&mut self, plain: &[u8], out: &mut [u8]) -> bool {
+        flat(plain)
+            && compress_into_with_table(plain, out, &mut self.table)
+                .is_ok_and(|len| len >= plain.len())
+    }
+}
+
+fn flat(plain: &[u8]) -> bool {
+    if plain.len() < LEAST {
+        return false;
+    }
+    let mut counts = [0_u64; 256];
+    let step = (plain.len() / SAMPLE).max(1);
+    for &byte in plain.chunks(RUN).step_by(step).flatten() {
+        if let Some(count) = counts.get_mut(usize::from(byte)) {
+            *count += 1;
+        }
+    }
+    // The chance that two bytes are the same, times 256, is 1 for random bytes, to which the sample
+    // adds 256 / n by comparing bytes with themselves. 5 % above that is 0.04 bits a byte.
+    let n: u64 = counts.iter().sum();
+    let same: u64 = counts.iter().map(|count| count * count).sum();
+    same * 256 * 20 < (n * n + n * 256) * 21
+}
+
+#[cfg(test)]
+mod tests {
+    use xb_testkit::data::{noise, pages};
+
+    use super::*;
+
+    fn is_random(plain: &[u8]) -> bool {
+        Probe::new().is_random(plain, &mut vec![0; Probe::room(plain.len())])
+    }
+
+    #[test]
+    fn noise_is_seen() {
+        for (seed, len) in [(1, 4096), (2, 65_536), (3, 1 << 20), (4, 12_345_678)] {
+            assert!(is_random(&noise(seed, len)), "{len}");
+        }
+        assert!(!is_random(&noise(5, 4095)), "too few to tell");
+    }
+
+    #[test]
+    fn what_may_shrink_is_not_given_up() {
+        let random = noise(6, 1 << 20);
+        assert!(!is_random(&pages(1, 1 << 20)));
+        // All values alike, but in order.
+        assert!(!is_random(&(0..1 << 20).map(|n: u32| n.to_le_bytes()[0]).collect::<Vec<_>>()));
+        // Seven bits of eight; a repeat; a sixteenth of zeros.
+        assert!(!is_random(&random.iter().map(|byte| byte & 0x7f).collect::<Vec<_>>()));
+        assert!(!is_random(&[&random[..50_000], &random[..50_000]].concat()));
+        assert!(!is_random(&[&random[..], &[0; 1 << 16]].concat()));
+    }
+}

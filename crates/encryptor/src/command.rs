@@ -1,0 +1,279 @@
+//! A program that wraps and unwraps data keys: a client of Vault, of a KMS, of a smart card.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use zeroize::Zeroizing;
+
+/// Most bytes that a program may make of a data key.
+pub const MAX_WRAPPED: usize = 8192;
+
+/// How long a program may take unless told otherwise.
+pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How often a program is looked at that has closed its output but still runs.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
+/// What a key command is asked for; stands as the last word of its arguments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verb {
+    Wrap,
+    Unwrap,
+}
+
+impl fmt::Display for Verb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Verb::Wrap => "wrap",
+            Verb::Unwrap => "unwrap",
+        })
+    }
+}
+
+/// A program and its arguments, started without a shell.
+///
+/// The word `wrap` or `unwrap` is added as the last argument. The bytes to work on come on its
+/// standard input, the result is expected on its standard output, nothing else; its standard error
+/// is ours. A key never stands in an argument. `Debug` shows the program alone: the arguments may
+/// hold secrets of the user's.
+#[derive(Clone)]
+pub struct KeyCommand {
+    program: OsString,
+    arguments: Vec<OsString>,
+    timeout: Duration,
+}
+
+impl KeyCommand {
+    /// A command of these words, the first of them the program. `None` when there are no words.
+    #[must_use]
+    pub fn new(words: impl IntoIterator<Item = OsString>) -> Option<Self> {
+        let mut words = words.into_iter();
+        let program = words.next().filter(|word| !word.is_empty())?;
+        Some(Self { program, arguments: words.collect(), timeout: DEFAULT_TIMEOUT })
+    }
+
+    /// Ends the program when it has taken this long.
+    #[must_use]
+    pub fn with_timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Runs it. The result has at most [`MAX_WRAPPED`] bytes.
+    pub(crate) fn run(&self, verb: Verb, input: &[u8]) -> Result<Zeroizing<Vec<u8>>, CommandError> {
+        let deadline = Instant::now() + self.timeout;
+        let fault = |what| CommandError::new(self, verb, what);
+        let io = |source| fault(CommandFault::Io(source));
+        let mut command = Command::new(&self.program);
+        command.args(&self.arguments).arg(verb.to_string());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+        let mut child = Running(command.spawn().map_err(|e| fault(CommandFault::Start(e)))?);
+        let output = exchange(&mut child.0, input, deadline, self.timeout).map_err(fault)?;
+        let status = loop {
+            match child.0.try_wait().map_err(io)? {
+                Some(status) => break status,
+                None if Instant::now() >= deadline => {
+                    return Err(fault(CommandFault::Timeout(self.timeout)));
+                }
+                None => thread::sleep(LOOK_AGAIN),
+            }
+        };
+        if status.success() { Ok(output) } else { Err(fault(CommandFault::Status(status))) }
+    }
+}
+
+impl fmt::Debug for KeyCommand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeyCommand").field("program", &self.program).finish_non_exhaustive()
+    }
+}
+
+/// Is not left behind.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Both do nothing where it has ended and been waited for.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Writes and reads as the program is ready for it, so that neither waits for the other.
+fn exchange(
+    child: &mut Child,
+    mut input: &[u8],
+    deadline: Instant,
+    timeout: Duration,
+) -> Result<Zeroizing<Vec<u8>>, CommandFault> {
+    let mut stdin = child.stdin.take();
+    let no_pipe = || CommandFault::Io(io::ErrorKind::BrokenPipe.into());
+    let mut stdout = child.stdout.take().ok_or_else(no_pipe)?;
+    if let Some(pipe) = &stdin {
+        rustix::io::ioctl_fionbio(pipe, true).map_err(|e| CommandFault::Io(e.into()))?;
+    }
+    // At its full length from the start: growing would leave copies of a key behind.
+    let mut output = Zeroizing::new(vec![0; MAX_WRAPPED + 1]);
+    let mut have = 0;
+    loop {
+        if input.is_empty() {
+            stdin = None;
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(CommandFault::Timeout(timeout));
+        }
+        let (readable, writable) = ready(&stdout, stdin.as_ref(), left)?;
+        if let (true, Some(pipe)) = (writable, &mut stdin) {
+            match pipe.write(input) {
+                Ok(taken) => input = input.get(taken..).unwrap_or_default(),
+                Err(e) if is_transient(&e) => {}
+                // It does not want its input: what it makes without is seen soon enough.
+                Err(e) if e.kind() == io::ErrorKind::BrokenPipe => input = &[],
+                Err(e) => return Err(CommandFault::Io(e)),
+            }
+        }
+        if readable {
+            match stdout.read(output.get_mut(have..).unwrap_or_default()) {
+                Ok(0) => break,
+                Ok(more) => have += more,
+                Err(e) if is_transient(&e) => {}
+                Err(e) => return Err(CommandFault::Io(e)),
+            }
+            if have > MAX_WRAPPED {
+                return Err(CommandFault::TooMuch);
+            }
+        }
+    }
+    output.truncate(have);
+    Ok(output)
+}
+
+fn is_transient(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock)
+}
+
+/// Which of the two pipes can go on.
+fn ready(
+    stdout: &impl AsFd,
+    stdin: Option<&impl AsFd>,
+    left: Duration,
+) -> Result<(bool, bool), CommandFault> {
+    let mut fds = vec![PollFd::new(stdout, PollFlags::IN)];
+    fds.extend(stdin.map(|pipe| PollFd::new(pipe, PollFlags::OUT)));
+    let left = Timespec::try_from(left).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 });
+    match poll(&mut fds, Some(&left)) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => {}
+        Err(e) => return Err(CommandFault::Io(e.into())),
+    }
+    let is_ready = |at: usize| fds.get(at).is_some_and(|fd| !fd.revents().is_empty());
+    Ok((is_ready(0), is_ready(1)))
+}
+
+/// A key command that did not do what it was asked for. Names the program; nothing of what it has
+/// read or written.
+#[derive(Debug, thiserror::Error)]
+#[error("key command {} {verb}: {fault}", program.display())]
+pub struct CommandError {
+    /// The program.
+    pub program: OsString,
+    verb: Verb,
+    /// What went wrong.
+    pub fault: CommandFault,
+}
+
+impl CommandError {
+    pub(crate) fn new(command: &KeyCommand, verb: Verb, fault: CommandFault) -> Self {
+        Self { program: command.program.clone(), verb, fault }
+    }
+}
+
+/// What can go wrong with a key command.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CommandFault {
+    /// It cannot be started.
+    #[error("cannot start it: {0}")]
+    Start(io::Error),
+    /// Its pipes do not work.
+    #[error("{0}")]
+    Io(io::Error),
+    /// It has not ended in time, and was ended.
+    #[error("not done after {} s", .0.as_secs_f32())]
+    Timeout(Duration),
+    /// It says itself that it failed.
+    #[error("it failed: {0}")]
+    Status(ExitStatus),
+    /// It wrote more than a wrapped key can be.
+    #[error("it wrote more than {MAX_WRAPPED} bytes")]
+    TooMuch,
+    /// It wrote nothing.
+    #[error("it wrote nothing")]
+    Nothing,
+    /// What it wrote when it was to wrap the key holds the key as it is.
+    #[error("it gave the key back as it is")]
+    NotWrapped,
+    /// What it wrote when it was to unwrap a key is not as long as one.
+    #[error("it wrote {0} bytes, a key has 32")]
+    NotAKey(usize),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> KeyCommand {
+        KeyCommand::new(["sh", "-c", script, "sh"].map(OsString::from)).unwrap()
+    }
+
+    fn fault(script: &str, timeout: Duration) -> CommandFault {
+        let command = shell(script).with_timeout(timeout);
+        command.run(Verb::Wrap, &[7; 32]).unwrap_err().fault
+    }
+
+    #[test]
+    fn input_goes_in_and_output_comes_out() {
+        let out = shell("printf '%s:' \"$1\"; cat").run(Verb::Unwrap, b"bytes").unwrap();
+        assert_eq!(&out[..], b"unwrap:bytes");
+        // More than a pipe may hold, while nobody reads; then all of it at once.
+        let input = vec![b'x'; MAX_WRAPPED];
+        let out = shell("all=$(cat); printf %s \"$all\"").run(Verb::Wrap, &input).unwrap();
+        assert_eq!(&out[..], &input[..]);
+    }
+
+    #[test]
+    fn a_program_that_ignores_its_input_is_no_error_by_itself() {
+        let out = shell("exec <&-; echo done").run(Verb::Wrap, &[0; MAX_WRAPPED]).unwrap();
+        assert_eq!(&out[..], b"done\n");
+    }
+
+    #[test]
+    fn faults_are_told_apart() {
+        let long = Duration::from_secs(20);
+        assert!(matches!(fault("cat >/dev/null; exit 3", long), CommandFault::Status(_)));
+        assert!(matches!(fault("yes", long), CommandFault::TooMuch));
+        let short = Duration::from_millis(50);
+        assert!(matches!(fault("exec tail -f /dev/null", short), CommandFault::Timeout(_)));
+        // The output is closed, the program is still there.
+        let script = "exec >/dev/null; exec tail -f /dev/null";
+        assert!(matches!(fault(script, short), CommandFault::Timeout(_)));
+        let none = KeyCommand::new([OsString::from("/no/such/program")]).unwrap();
+        let error = none.run(Verb::Wrap, b"").unwrap_err();
+        assert!(
+            error.to_string().starts_with("key command /no/such/program wrap: cannot start it")
+        );
+        assert!(KeyCommand::new([]).is_none());
+        assert!(KeyCommand::new([OsString::new()]).is_none());
+    }
+
+    #[test]
+    fn arguments_are_not_shown() {
+        assert!(!format!("{:?}", shell("--token=hunter2")).contains("hunter2"));
+    }
+}

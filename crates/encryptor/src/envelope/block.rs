@@ -1,0 +1,147 @@
+//! The envelope in front of a native file: the same text, in a block with room to grow.
+
+use super::{Envelope, EnvelopeError, MAX_ENVELOPE};
+
+/// The first eight bytes of a keys block; its last two digits are the version.
+pub const BLOCK_MAGIC: [u8; 8] = *b"XBRKEY01";
+
+/// Length of the head of a block in bytes.
+pub const BLOCK_HEAD_LEN: usize = 32;
+
+/// A block is a multiple of this long.
+pub const BLOCK_UNIT: usize = 4096;
+
+/// Longest block in bytes.
+pub const MAX_BLOCK: usize = 1 << 20;
+
+/// Room that a new block has at least beside the text, for slots that a rewrap adds.
+const SPARE: usize = 1024;
+
+/// Bytes of the head that its own checksum covers.
+const CHECKED: usize = BLOCK_HEAD_LEN - 4;
+
+/// What the head of a block says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BlockHead {
+    /// Length of the whole block, this head included: the native stream begins there.
+    pub block_len: usize,
+    /// Length of the envelope's text.
+    pub text_len: usize,
+    /// CRC-32C of the text.
+    pub text_crc: u32,
+}
+
+/// Whether `prefix`, the first bytes of some input, begins a keys block. Give it at least eight
+/// bytes.
+#[must_use]
+pub fn is_keys_block(prefix: &[u8]) -> bool {
+    prefix.starts_with(&BLOCK_MAGIC)
+}
+
+impl BlockHead {
+    /// Reads the first [`BLOCK_HEAD_LEN`] bytes of a block.
+    ///
+    /// # Errors
+    /// [`EnvelopeError::Block`]
+    pub fn parse(bytes: &[u8; BLOCK_HEAD_LEN]) -> Result<Self, EnvelopeError> {
+        let field = |at: usize| bytes.get(at..).and_then(|b| b.first_chunk()).copied();
+        let number = |at| u32::from_le_bytes(field(at).unwrap_or_default());
+        if !is_keys_block(bytes) {
+            return Err(block("it does not begin with XBRKEY01"));
+        }
+        if number(CHECKED) != crc32c(bytes.get(..CHECKED).unwrap_or_default()) {
+            return Err(block("the checksum of its head does not fit"));
+        }
+        let length = |at| usize::try_from(number(at)).unwrap_or(usize::MAX);
+        let head = Self { block_len: length(8), text_len: length(12), text_crc: number(16) };
+        if bytes.get(20..CHECKED) != Some(&[0; 8]) {
+            return Err(block("reserved bytes of its head are not 0"));
+        }
+        let fits = head.block_len <= MAX_BLOCK && head.block_len.is_multiple_of(BLOCK_UNIT);
+        if !fits || head.text_len > MAX_ENVELOPE || head.block_len < least(head.text_len) {
+            return Err(block("its lengths are impossible"));
+        }
+        Ok(head)
+    }
+
+    fn encode(self) -> Result<[u8; BLOCK_HEAD_LEN], EnvelopeError> {
+        let number = |len: usize| u32::try_from(len).map_err(|_| block("too long"));
+        let mut head = [0; BLOCK_HEAD_LEN];
+        let fields = BLOCK_MAGIC
+            .into_iter()
+            .chain(number(self.block_len)?.to_le_bytes())
+            .chain(number(self.text_len)?.to_le_bytes())
+            .chain(self.text_crc.to_le_bytes());
+        head.iter_mut().zip(fields).for_each(|(to, from)| *to = from);
+        let crc = crc32c(head.get(..CHECKED).unwrap_or_default());
+        head.iter_mut().skip(CHECKED).zip(crc.to_le_bytes()).for_each(|(to, from)| *to = from);
+        Ok(head)
+    }
+}
+
+impl Envelope {
+    /// A new block with this envelope, with room for a slot or two more.
+    ///
+    /// # Errors
+    /// None that an envelope of this crate could give.
+    pub fn encode_block(&self) -> Result<Vec<u8>, EnvelopeError> {
+        self.encode_block_of(least(self.encode().len() + SPARE))
+    }
+
+    /// A block of exactly this length, to be written over an old one in place.
+    ///
+    /// # Errors
+    /// [`EnvelopeError::NoRoom`] says how long it would have to be; [`EnvelopeError::Block`] for a
+    /// length that no block has.
+    pub fn encode_block_of(&self, block_len: usize) -> Result<Vec<u8>, EnvelopeError> {
+        let text = self.encode();
+        let needed = least(text.len());
+        if block_len < needed {
+            return Err(EnvelopeError::NoRoom { needed, got: block_len });
+        }
+        if block_len > MAX_BLOCK || !block_len.is_multiple_of(BLOCK_UNIT) {
+            return Err(block("no block has this length"));
+        }
+        let head = BlockHead { block_len, text_len: text.len(), text_crc: crc32c(text) };
+        let mut bytes = head.encode()?.to_vec();
+        bytes.extend_from_slice(text);
+        bytes.resize(block_len, 0);
+        Ok(bytes)
+    }
+}
+
+/// Reads a whole block. `bytes` must be exactly as long as its head says.
+///
+/// # Errors
+/// [`EnvelopeError::Block`], and as [`Envelope::parse`].
+pub fn parse_block(bytes: &[u8]) -> Result<Envelope, EnvelopeError> {
+    let (head, rest) = bytes.split_first_chunk().ok_or_else(|| block("it was cut"))?;
+    let head = BlockHead::parse(head)?;
+    if bytes.len() != head.block_len {
+        return Err(block("it was cut, or more follows it"));
+    }
+    let (text, padding) =
+        rest.split_at_checked(head.text_len).ok_or_else(|| block("its lengths are impossible"))?;
+    if crc32c(text) != head.text_crc {
+        return Err(block("the checksum of its text does not fit"));
+    }
+    if padding.iter().any(|&byte| byte != 0) {
+        return Err(block("its padding is not 0"));
+    }
+    Envelope::parse(text)
+}
+
+/// Least length of a block with so much text.
+fn least(text_len: usize) -> usize {
+    (text_len + BLOCK_HEAD_LEN).next_multiple_of(BLOCK_UNIT)
+}
+
+fn block(reason: &'static str) -> EnvelopeError {
+    EnvelopeError::Block { reason }
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "the upper half of a CRC-32 is zero")]
+fn crc32c(bytes: &[u8]) -> u32 {
+    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
+}

@@ -1,0 +1,256 @@
+//! The envelope: the data key of one stream, wrapped once for each way in (`docs/keys.md`).
+
+mod block;
+mod error;
+mod slot;
+mod text;
+mod wrap;
+
+use std::fmt;
+
+pub use block::{
+    BLOCK_HEAD_LEN, BLOCK_MAGIC, BLOCK_UNIT, BlockHead, MAX_BLOCK, is_keys_block, parse_block,
+};
+pub use error::{EnvelopeError, OpenError, SlotFault, WrapError};
+pub use slot::{SlotInfo, SlotKind};
+
+use crate::command::KeyCommand;
+use crate::identity::{Identities, Passphrase, Recipient};
+use crate::key::STREAM_ID_LEN;
+use crate::{DataKey, KeyBytes, hex};
+use slot::Slot;
+
+/// Longest envelope in bytes.
+pub const MAX_ENVELOPE: usize = 256 << 10;
+
+/// Most slots in an envelope.
+pub const MAX_SLOTS: usize = 64;
+
+/// Most passphrase slots, and most command slots: each takes its time to try.
+pub const MAX_SLOW_SLOTS: usize = 8;
+
+/// A way in that an envelope shall have.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub enum WayIn<'a> {
+    /// A key of 32 bytes, from a key file or `--encrypt-key`.
+    Key(&'a KeyBytes),
+    /// An age recipient: who makes the backup need not be able to open it.
+    Recipient(&'a Recipient),
+    /// A passphrase. Its derivation takes 64 MiB of memory and some tenths of a second.
+    Passphrase(&'a Passphrase),
+    /// A program that wraps the key; it is run at once.
+    Command(&'a KeyCommand),
+}
+
+/// What an envelope shall be opened with.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub enum Unlock<'a> {
+    /// A key of 32 bytes.
+    Key(&'a KeyBytes),
+    /// Private keys of age.
+    Identities(&'a Identities),
+    /// A passphrase.
+    Passphrase {
+        /// The passphrase.
+        passphrase: &'a Passphrase,
+        /// Memory that trying it may take, in bytes. What we write takes 64 MiB; slots made by
+        /// `age` itself may take more, and hostile ones any number.
+        max_memory: u64,
+    },
+    /// A program that unwraps the key.
+    Command(&'a KeyCommand),
+}
+
+impl Unlock<'_> {
+    fn name(&self) -> &'static str {
+        match self {
+            Unlock::Key(_) => "key file",
+            Unlock::Identities(_) => "age identity",
+            Unlock::Passphrase { .. } => "passphrase",
+            Unlock::Command(_) => "key command",
+        }
+    }
+}
+
+/// The wrapped data key of one stream. It holds no plain key.
+#[derive(Clone)]
+pub struct Envelope {
+    stream_id: [u8; STREAM_ID_LEN],
+    commitment: [u8; 32],
+    slots: Vec<Slot>,
+    /// As it was read or will be written; the authentication line is over these very bytes.
+    text: text::Text,
+}
+
+impl Envelope {
+    /// Wraps the data key of the stream with this id, once for each way in.
+    ///
+    /// # Errors
+    /// [`WrapError`]: without a way in, with too many or the same twice, with a key that is too
+    /// short, with a key command that fails.
+    pub fn seal(
+        data_key: &DataKey,
+        stream_id: [u8; STREAM_ID_LEN],
+        ways: &[WayIn<'_>],
+    ) -> Result<Self, WrapError> {
+        Self::build(data_key, stream_id, Vec::new(), ways)
+    }
+
+    /// A new envelope for the same stream: the slots that `keep` says yes to, as they are, and new
+    /// ones. `data_key` is what [`open`](Self::open) has given.
+    ///
+    /// Who had a slot that is left out may still have the data key: this takes away the envelope,
+    /// not the knowledge.
+    ///
+    /// # Errors
+    /// [`WrapError::ForeignKey`], and as [`seal`](Self::seal).
+    pub fn rewrap(
+        &self,
+        data_key: &DataKey,
+        mut keep: impl FnMut(&SlotInfo) -> bool,
+        ways: &[WayIn<'_>],
+    ) -> Result<Self, WrapError> {
+        if !data_key.fits(&self.stream_id, &self.commitment) {
+            return Err(WrapError::ForeignKey);
+        }
+        let kept = self.slots.iter().enumerate().filter(|(n, slot)| keep(&slot.info(*n)));
+        let kept = kept.map(|(_, slot)| slot.clone()).collect();
+        Self::build(data_key, self.stream_id, kept, ways)
+    }
+
+    fn build(
+        data_key: &DataKey,
+        stream_id: [u8; STREAM_ID_LEN],
+        mut slots: Vec<Slot>,
+        ways: &[WayIn<'_>],
+    ) -> Result<Self, WrapError> {
+        let total = slots.len() + ways.len();
+        if total == 0 {
+            return Err(WrapError::NoWayIn);
+        }
+        if total > MAX_SLOTS {
+            return Err(WrapError::TooMany { got: total, max: MAX_SLOTS, slow: false });
+        }
+        for way in ways {
+            slots.push(Slot::make(way, data_key, &stream_id)?);
+        }
+        if let Some(got) = too_many_slow(&slots) {
+            return Err(WrapError::TooMany { got, max: MAX_SLOW_SLOTS, slow: true });
+        }
+        let mut seen = std::collections::BTreeSet::new();
+        for (n, slot) in slots.iter().enumerate() {
+            if let SlotInfo { id: Some(id), kind, .. } = slot.info(n)
+                && !seen.insert((kind == SlotKind::KeyFile, id.clone()))
+            {
+                return Err(WrapError::Twice { id });
+            }
+        }
+        let commitment = data_key.commitment(&stream_id);
+        let text = text::Text::write(data_key, &stream_id, &commitment, &slots)?;
+        Ok(Self { stream_id, commitment, slots, text })
+    }
+
+    /// Gives the data key. It has been compared with the commitment then, and the envelope is as its
+    /// maker left it.
+    ///
+    /// # Errors
+    /// [`OpenError`]: a wrong key, identity or passphrase is told apart from an envelope that was
+    /// changed, as far as that is possible.
+    pub fn open(&self, unlock: &Unlock<'_>) -> Result<DataKey, OpenError> {
+        let way = unlock.name();
+        let (mut tried, mut first_fault) = (false, None);
+        for (slot, content) in self.slots.iter().enumerate() {
+            let fault = match content.open(unlock, &self.stream_id) {
+                None => continue,
+                Some(Ok(key)) if key.fits(&self.stream_id, &self.commitment) => {
+                    let genuine = self.text.is_genuine(&key, &self.stream_id);
+                    return if genuine { Ok(key) } else { Err(OpenError::Altered) };
+                }
+                Some(Ok(_)) => SlotFault::ForeignKey,
+                Some(Err(fault)) => fault,
+            };
+            tried = true;
+            if !matches!(fault, SlotFault::NotForThis) {
+                first_fault.get_or_insert(OpenError::Slot { slot, fault });
+            }
+        }
+        let kept_for = || self.slots().map(|slot| slot.to_string()).collect();
+        Err(match first_fault {
+            Some(fault) => fault,
+            None if tried => OpenError::NotForThis { way, kept_for: kept_for() },
+            None => OpenError::NoSlot { way, kept_for: kept_for() },
+        })
+    }
+
+    /// Whether this is the envelope of the stream with this id and commitment.
+    ///
+    /// # Errors
+    /// [`EnvelopeError::Foreign`], [`EnvelopeError::ForeignCommitment`].
+    pub fn belongs_to(
+        &self,
+        stream_id: &[u8; STREAM_ID_LEN],
+        commitment: &[u8; 32],
+    ) -> Result<(), EnvelopeError> {
+        if self.stream_id != *stream_id {
+            let (expected, got) = (hex::encode(stream_id), hex::encode(&self.stream_id));
+            return Err(EnvelopeError::Foreign { expected, got });
+        }
+        if self.commitment != *commitment {
+            return Err(EnvelopeError::ForeignCommitment);
+        }
+        Ok(())
+    }
+
+    /// The id of the stream it belongs to.
+    #[must_use]
+    pub fn stream_id(&self) -> &[u8; STREAM_ID_LEN] {
+        &self.stream_id
+    }
+
+    /// The commitment to the data key, as it also stands in the stream header.
+    #[must_use]
+    pub fn commitment(&self) -> &[u8; 32] {
+        &self.commitment
+    }
+
+    /// What ways in there are.
+    pub fn slots(&self) -> impl Iterator<Item = SlotInfo> {
+        self.slots.iter().enumerate().map(|(n, slot)| slot.info(n))
+    }
+
+    /// The envelope as it is stored in the keys object.
+    #[must_use]
+    pub fn encode(&self) -> &[u8] {
+        self.text.bytes()
+    }
+
+    /// Reads a keys object.
+    ///
+    /// What is checked here holds against accident; only [`open`](Self::open) can say that it is
+    /// genuine.
+    ///
+    /// # Errors
+    /// [`EnvelopeError`]
+    pub fn parse(bytes: &[u8]) -> Result<Self, EnvelopeError> {
+        text::parse(bytes)
+    }
+}
+
+/// The number of passphrase slots, or of command slots, where it is too high.
+fn too_many_slow(slots: &[Slot]) -> Option<usize> {
+    [SlotKind::Passphrase, SlotKind::Command].into_iter().find_map(|kind| {
+        let count = slots.iter().filter(|slot| slot.info(0).kind == kind).count();
+        (count > MAX_SLOW_SLOTS).then_some(count)
+    })
+}
+
+impl fmt::Debug for Envelope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Envelope")
+            .field("stream_id", &hex::encode(&self.stream_id))
+            .field("slots", &self.slots().collect::<Vec<_>>())
+            .finish_non_exhaustive()
+    }
+}

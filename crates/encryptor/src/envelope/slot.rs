@@ -1,0 +1,170 @@
+//! One slot: the data key, wrapped in one way.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::error::SlotFault;
+use super::wrap::{self, ByKeyFile, ID_LEN, NONCE_LEN, WRAPPED_LEN};
+use super::{Unlock, WayIn, WrapError};
+use crate::command::MAX_WRAPPED;
+use crate::key::STREAM_ID_LEN;
+use crate::{DataKey, hex};
+
+/// Longest age file in a slot, in bytes of its armor.
+const MAX_AGE: usize = 8192;
+
+/// A kind of slot.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum SlotKind {
+    /// A key file of 32 bytes.
+    KeyFile,
+    /// An age recipient.
+    Recipient,
+    /// A passphrase.
+    Passphrase,
+    /// A key command.
+    Command,
+    /// One that this program does not know.
+    Other(String),
+}
+
+/// What can be said of a slot without opening it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SlotInfo {
+    /// Its number, from 0.
+    pub slot: usize,
+    /// Its kind.
+    pub kind: SlotKind,
+    /// Which key file or recipient it is for.
+    pub id: Option<String>,
+}
+
+impl std::fmt::Display for SlotInfo {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let name = match &self.kind {
+            SlotKind::KeyFile => "key file",
+            SlotKind::Recipient => "age recipient",
+            SlotKind::Passphrase => "passphrase",
+            SlotKind::Command => "key command",
+            SlotKind::Other(name) => return write!(f, "unknown kind {}", name.escape_debug()),
+        };
+        match &self.id {
+            Some(id) => write!(f, "{name} {id}"),
+            None => f.write_str(name),
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum Slot {
+    Known(Known),
+    /// Kept as it is: a later version may know what to do with it.
+    Other {
+        kind: String,
+        value: Value,
+    },
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub(super) enum Known {
+    KeyFile { id: String, nonce: String, wrapped: String },
+    AgeRecipient { id: String, age: String },
+    AgePassphrase { age: String },
+    Command { wrapped: String },
+}
+
+impl Slot {
+    pub(super) fn make(
+        way: &WayIn<'_>,
+        data_key: &DataKey,
+        stream_id: &[u8; STREAM_ID_LEN],
+    ) -> Result<Self, WrapError> {
+        Ok(Slot::Known(match way {
+            WayIn::Key(key) => {
+                let ByKeyFile { id, nonce, wrapped } = wrap::by_key_file(data_key, key, stream_id)?;
+                Known::KeyFile { id, nonce, wrapped }
+            }
+            WayIn::Recipient(to) => {
+                Known::AgeRecipient { id: to.id(), age: wrap::by_recipient(data_key, to)? }
+            }
+            WayIn::Passphrase(passphrase) => {
+                Known::AgePassphrase { age: wrap::by_passphrase(data_key, passphrase)? }
+            }
+            WayIn::Command(command) => {
+                Known::Command { wrapped: hex::encode(&wrap::by_command(data_key, command)?) }
+            }
+        }))
+    }
+
+    /// Opens it. `None` when it is of another kind.
+    pub(super) fn open(
+        &self,
+        unlock: &Unlock<'_>,
+        stream_id: &[u8; STREAM_ID_LEN],
+    ) -> Option<Result<DataKey, SlotFault>> {
+        let Slot::Known(known) = self else { return None };
+        Some(match (known, unlock) {
+            (Known::KeyFile { id, nonce, wrapped }, Unlock::Key(key)) => {
+                wrap::open_by_key_file(key, stream_id, id, nonce, wrapped)
+            }
+            (Known::AgeRecipient { age, .. }, Unlock::Identities(identities)) => {
+                wrap::open_by_identities(identities, age)
+            }
+            (Known::AgePassphrase { age }, Unlock::Passphrase { passphrase, max_memory }) => {
+                wrap::open_by_passphrase(passphrase, *max_memory, age)
+            }
+            (Known::Command { wrapped }, Unlock::Command(command)) => {
+                wrap::open_by_command(command, wrapped)
+            }
+            _ => return None,
+        })
+    }
+
+    /// Reads a slot and checks all that can be checked without opening it.
+    pub(super) fn parse(value: Value) -> Result<Self, &'static str> {
+        let kind = value.get("kind").and_then(Value::as_str).ok_or("it has no kind")?;
+        if !["key-file", "age-recipient", "age-passphrase", "command"].contains(&kind) {
+            let kind = kind.to_owned();
+            return Ok(Slot::Other { kind, value });
+        }
+        let known = Known::deserialize(value).map_err(|_| "fields are missing or unknown")?;
+        let id_fits = |id: &str| hex::decode_array::<ID_LEN>(id).is_some();
+        let age_fits = |age: &str| age.len() <= MAX_AGE;
+        let fits = match &known {
+            Known::KeyFile { id, nonce, wrapped } => {
+                id_fits(id)
+                    && hex::decode_array::<NONCE_LEN>(nonce).is_some()
+                    && hex::decode_array::<WRAPPED_LEN>(wrapped).is_some()
+            }
+            Known::AgeRecipient { id, age } => id_fits(id) && age_fits(age),
+            Known::AgePassphrase { age } => age_fits(age),
+            Known::Command { wrapped } => {
+                !wrapped.is_empty()
+                    && wrapped.len() <= 2 * MAX_WRAPPED
+                    && hex::decode(wrapped).is_some()
+            }
+        };
+        if fits { Ok(Slot::Known(known)) } else { Err("a field has a wrong length or is not hex") }
+    }
+
+    pub(super) fn value(&self) -> Result<Value, serde_json::Error> {
+        match self {
+            Slot::Known(known) => serde_json::to_value(known),
+            Slot::Other { value, .. } => Ok(value.clone()),
+        }
+    }
+
+    pub(super) fn info(&self, slot: usize) -> SlotInfo {
+        let (kind, id) = match self {
+            Slot::Known(Known::KeyFile { id, .. }) => (SlotKind::KeyFile, Some(id)),
+            Slot::Known(Known::AgeRecipient { id, .. }) => (SlotKind::Recipient, Some(id)),
+            Slot::Known(Known::AgePassphrase { .. }) => (SlotKind::Passphrase, None),
+            Slot::Known(Known::Command { .. }) => (SlotKind::Command, None),
+            Slot::Other { kind, .. } => (SlotKind::Other(kind.clone()), None),
+        };
+        SlotInfo { slot, kind, id: id.cloned() }
+    }
+}

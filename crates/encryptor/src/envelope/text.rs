@@ -1,0 +1,142 @@
+//! The text of an envelope: JSON, a line that guards it against accident, and one that
+//! authenticates it.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use super::slot::Slot;
+use super::{
+    Envelope, EnvelopeError, MAX_ENVELOPE, MAX_SLOTS, MAX_SLOW_SLOTS, WrapError, too_many_slow,
+};
+use crate::key::STREAM_ID_LEN;
+use crate::{DataKey, hex};
+
+const TYPE: &str = "xbrs-keys";
+const FORMAT: u32 = 1;
+const DIGEST_LINE: &str = "sha256:";
+const MAC_LINE: &str = "hmac-sha256:";
+/// 64 digits and the line feed.
+const VALUE_LEN: usize = 65;
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Content {
+    r#type: String,
+    format: u32,
+    stream: String,
+    commitment: String,
+    slots: Vec<Value>,
+}
+
+/// Enough to tell a later format from something else.
+#[derive(Deserialize)]
+struct Front {
+    r#type: String,
+    format: u32,
+}
+
+/// An envelope as it is stored, and the two parts of it that matter when it is opened.
+#[derive(Clone)]
+pub(super) struct Text {
+    bytes: Vec<u8>,
+    authenticated: usize,
+    code: [u8; 32],
+}
+
+impl Text {
+    pub(super) fn write(
+        data_key: &DataKey,
+        stream_id: &[u8; STREAM_ID_LEN],
+        commitment: &[u8; 32],
+        slots: &[Slot],
+    ) -> Result<Self, WrapError> {
+        let slots = slots.iter().map(Slot::value).collect::<Result<_, _>>();
+        let content = Content {
+            r#type: TYPE.to_owned(),
+            format: FORMAT,
+            stream: hex::encode(stream_id),
+            commitment: hex::encode(commitment),
+            slots: slots.map_err(|_| WrapError::Cipher)?,
+        };
+        let mut text = serde_json::to_string_pretty(&content).map_err(|_| WrapError::Cipher)?;
+        text.push('\n');
+        let digest = Sha256::digest(text.as_bytes());
+        text.push_str(&format!("{DIGEST_LINE}{}\n", hex::encode(&digest)));
+        let authenticated = text.len();
+        let code = data_key.envelope_key(stream_id).code(text.as_bytes());
+        text.push_str(&format!("{MAC_LINE}{}\n", hex::encode(&code)));
+        if text.len() > MAX_ENVELOPE {
+            return Err(WrapError::TooLong { len: text.len(), max: MAX_ENVELOPE });
+        }
+        Ok(Self { bytes: text.into_bytes(), authenticated, code })
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    pub(super) fn is_genuine(&self, data_key: &DataKey, stream_id: &[u8; STREAM_ID_LEN]) -> bool {
+        let bytes = self.bytes.get(..self.authenticated).unwrap_or_default();
+        data_key.envelope_key(stream_id).verify(bytes, &self.code)
+    }
+}
+
+pub(super) fn parse(bytes: &[u8]) -> Result<Envelope, EnvelopeError> {
+    if bytes.len() > MAX_ENVELOPE {
+        return Err(EnvelopeError::TooLong { len: bytes.len(), max: MAX_ENVELOPE });
+    }
+    let (front, code) = closing_line(bytes, MAC_LINE).ok_or(EnvelopeError::NoCheck)?;
+    let (json, expected) = closing_line(front, DIGEST_LINE).ok_or(EnvelopeError::NoCheck)?;
+    let got: [u8; 32] = Sha256::digest(json).into();
+    if got != expected {
+        let (expected, got) = (hex::encode(&expected), hex::encode(&got));
+        return Err(EnvelopeError::Damaged { expected, got });
+    }
+    // Before the rest, so that a later format is named as such.
+    let front_fields: Front = serde_json::from_slice(json).map_err(malformed)?;
+    if front_fields.r#type != TYPE {
+        return Err(reason("it is not of the type xbrs-keys"));
+    }
+    match front_fields.format {
+        FORMAT => {}
+        0 => return Err(reason("there is no format 0")),
+        found => return Err(EnvelopeError::TooNew { found, known: FORMAT }),
+    }
+    let content: Content = serde_json::from_slice(json).map_err(malformed)?;
+    let stream_id =
+        hex::decode_array(&content.stream).ok_or_else(|| reason("the stream id is not one"))?;
+    let commitment = hex::decode_array(&content.commitment)
+        .ok_or_else(|| reason("the commitment is not one"))?;
+    if content.slots.is_empty() || content.slots.len() > MAX_SLOTS {
+        let (got, max) = (content.slots.len(), MAX_SLOTS);
+        return Err(reason(&format!("it has {got} slots, 1 to {max} are allowed")));
+    }
+    let slots = content.slots.into_iter().enumerate().map(|(slot, value)| {
+        Slot::parse(value).map_err(|reason| EnvelopeError::Slot { slot, reason })
+    });
+    let slots: Vec<Slot> = slots.collect::<Result<_, _>>()?;
+    if let Some(got) = too_many_slow(&slots) {
+        let max = MAX_SLOW_SLOTS;
+        return Err(reason(&format!("{got} passphrases or commands, at most {max} are allowed")));
+    }
+    let text = Text { bytes: bytes.to_vec(), authenticated: front.len(), code };
+    Ok(Envelope { stream_id, commitment, slots, text })
+}
+
+/// Splits off the last line, `NAME` and 64 digits.
+fn closing_line<'a>(bytes: &'a [u8], name: &str) -> Option<(&'a [u8], [u8; 32])> {
+    let at = bytes.len().checked_sub(name.len() + VALUE_LEN)?;
+    let (front, line) = bytes.split_at_checked(at)?;
+    let digits = line.strip_prefix(name.as_bytes())?.strip_suffix(b"\n")?;
+    let code = hex::decode_array(std::str::from_utf8(digits).ok()?)?;
+    front.ends_with(b"\n").then_some((front, code))
+}
+
+fn malformed(error: serde_json::Error) -> EnvelopeError {
+    reason(&error.to_string())
+}
+
+fn reason(text: &str) -> EnvelopeError {
+    EnvelopeError::Malformed { reason: text.to_owned() }
+}

@@ -1,0 +1,209 @@
+//! The data key of a stream, and the keys that are derived from it.
+
+use std::fmt;
+
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+use subtle::ConstantTimeEq;
+use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
+
+use crate::random::{self, NoRandom};
+use crate::seal::{SealContext, SealError, Sealer};
+use crate::{Backend, kdf};
+
+/// Length of a stream id in bytes.
+pub const STREAM_ID_LEN: usize = 16;
+
+const COMMITMENT_INFO: &[u8] = b"xbrs key commitment 1";
+const MANIFEST_INFO: &[u8] = b"xbrs manifest mac 1";
+const ENVELOPE_INFO: &[u8] = b"xbrs keys mac 1";
+
+/// The 32 random bytes that seal one stream, once.
+///
+/// A `DataKey` comes out of an [`Envelope`](crate::Envelope) and can open its stream, check its
+/// manifest, and go into a new envelope. It cannot seal: only a [`FreshKey`] can. It has no `Clone`,
+/// prints as `DataKey(***)`, and is wiped when dropped.
+pub struct DataKey(Box<[u8; DataKey::LEN]>);
+
+impl DataKey {
+    /// Its length in bytes.
+    pub const LEN: usize = 32;
+
+    pub(crate) fn new(bytes: &[u8; DataKey::LEN]) -> Self {
+        // On the heap, so that moving the key leaves no copies on the stack.
+        let mut key = Box::new([0; DataKey::LEN]);
+        key.copy_from_slice(bytes);
+        Self(key)
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8; DataKey::LEN] {
+        &self.0
+    }
+
+    /// The commitment that stands in the header of the stream with this id (`docs/format.md`,
+    /// section 8). It says nothing about the key, but no other key has it.
+    #[must_use]
+    pub fn commitment(&self, stream_id: &[u8; STREAM_ID_LEN]) -> [u8; 32] {
+        *kdf::derive(self.bytes(), stream_id, COMMITMENT_INFO)
+    }
+
+    /// Whether `commitment` is this key's, for the stream with this id. Takes the same time
+    /// whatever the answer.
+    #[must_use]
+    pub fn fits(&self, stream_id: &[u8; STREAM_ID_LEN], commitment: &[u8; 32]) -> bool {
+        self.commitment(stream_id).ct_eq(commitment).into()
+    }
+
+    /// The key that authenticates the manifest of the backup whose stream has this id.
+    #[must_use]
+    pub fn manifest_key(&self, stream_id: &[u8; STREAM_ID_LEN]) -> MacKey {
+        MacKey(kdf::derive(self.bytes(), stream_id, MANIFEST_INFO))
+    }
+
+    /// The key that authenticates the envelope.
+    pub(crate) fn envelope_key(&self, stream_id: &[u8; STREAM_ID_LEN]) -> MacKey {
+        MacKey(kdf::derive(self.bytes(), stream_id, ENVELOPE_INFO))
+    }
+}
+
+impl Drop for DataKey {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}
+
+impl ZeroizeOnDrop for DataKey {}
+
+impl fmt::Debug for DataKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("DataKey(***)")
+    }
+}
+
+/// A data key that has not sealed anything yet.
+///
+/// Only [`FreshKey::generate`] makes one, and [`FreshKey::sealer`] takes it away: a key cannot seal
+/// two streams.
+///
+/// ```compile_fail,E0382
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use xb_encryptor::{Backend, FreshKey, SealContext};
+/// # let context = SealContext { stream_id: [0; 16], commitment: [0; 32], header: &[] };
+/// let key = FreshKey::generate()?;
+/// let first = key.sealer(&context, Backend::default())?;
+/// let second = key.sealer(&context, Backend::default())?; // moved away above
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct FreshKey(DataKey);
+
+impl FreshKey {
+    /// A new random key.
+    ///
+    /// # Errors
+    /// [`NoRandom`]
+    pub fn generate() -> Result<Self, NoRandom> {
+        let bytes = Zeroizing::new(random::bytes()?);
+        Ok(Self(DataKey::new(&bytes)))
+    }
+
+    /// The key itself: for its commitment, its envelope, its manifest.
+    #[must_use]
+    pub fn key(&self) -> &DataKey {
+        &self.0
+    }
+
+    /// Begins to seal the one stream that this key is for.
+    ///
+    /// # Errors
+    /// [`SealError::ForeignHeader`] when the commitment in `context` is not that of this key,
+    /// [`SealError::Random`].
+    pub fn sealer(
+        self,
+        context: &SealContext<'_>,
+        backend: Backend,
+    ) -> Result<(Sealer, DataKey), SealError> {
+        let sealer = Sealer::new(&self.0, context, backend)?;
+        Ok((sealer, self.0))
+    }
+
+    #[cfg(test)]
+    pub(crate) fn from_bytes(bytes: &[u8; DataKey::LEN]) -> Self {
+        Self(DataKey::new(bytes))
+    }
+}
+
+/// A key for HMAC-SHA-256, derived from a data key.
+pub struct MacKey(Zeroizing<[u8; 32]>);
+
+impl MacKey {
+    /// The authentication code of these bytes.
+    #[must_use]
+    pub fn code(&self, bytes: &[u8]) -> [u8; 32] {
+        self.mac(bytes).finalize().into_bytes().into()
+    }
+
+    /// Whether `code` is the authentication code of these bytes. Takes the same time whatever the
+    /// answer.
+    #[must_use]
+    pub fn verify(&self, bytes: &[u8], code: &[u8; 32]) -> bool {
+        self.mac(bytes).verify(code.into()).is_ok()
+    }
+
+    fn mac(&self, bytes: &[u8]) -> Hmac<Sha256> {
+        #[allow(clippy::expect_used, reason = "HMAC takes keys of any length")]
+        let mac = Hmac::<Sha256>::new_from_slice(&self.0[..]).expect("a key for HMAC");
+        mac.chain_update(bytes)
+    }
+}
+
+impl fmt::Debug for MacKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("MacKey(***)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Computed with Python's hmac module by the formula of RFC 5869.
+    #[test]
+    fn derived_keys_are_those_of_the_documents() {
+        let key = DataKey::new(&std::array::from_fn(|n| n as u8));
+        let id: [u8; 16] = std::array::from_fn(|n| 0xa0 + n as u8);
+        assert_eq!(crate::hex::encode(&key.commitment(&id)), COMMITMENT);
+        assert_eq!(crate::hex::encode(&key.manifest_key(&id).code(b"abc")), MANIFEST_CODE);
+        assert_eq!(crate::hex::encode(&key.envelope_key(&id).code(b"abc")), ENVELOPE_CODE);
+    }
+
+    const COMMITMENT: &str = "36b7885feb56ca8785b88c81b31bee908755ae1f7d90fd384f63365ae2b7c7a5";
+    const MANIFEST_CODE: &str = "50fa57699fed2cf20d1afc8661065a3e4e9cd39fc20c45f2666cef26b1b859f1";
+    const ENVELOPE_CODE: &str = "b455876f5bd35f4b9a38ef3351866c422e14a2d160a64eed424809a30fe54dc7";
+
+    #[test]
+    fn a_commitment_fits_one_key_and_one_stream() {
+        let key = DataKey::new(&[1; 32]);
+        let commitment = key.commitment(&[2; 16]);
+        assert!(key.fits(&[2; 16], &commitment));
+        assert!(!key.fits(&[3; 16], &commitment));
+        assert!(!DataKey::new(&[4; 32]).fits(&[2; 16], &commitment));
+    }
+
+    #[test]
+    fn codes_hold_for_one_key_and_one_text() {
+        let key = DataKey::new(&[1; 32]).manifest_key(&[2; 16]);
+        let code = key.code(b"text");
+        assert!(key.verify(b"text", &code));
+        assert!(!key.verify(b"texT", &code));
+        assert!(!DataKey::new(&[1; 32]).manifest_key(&[3; 16]).verify(b"text", &code));
+    }
+
+    #[test]
+    fn nothing_shows_the_key() {
+        let key = FreshKey::from_bytes(&[0x41; 32]);
+        let shown = format!("{:?} {:?} {:?}", key, key.key(), key.key().manifest_key(&[0; 16]));
+        assert_eq!(shown, "FreshKey(DataKey(***)) DataKey(***) MacKey(***)");
+    }
+}

@@ -1,0 +1,104 @@
+//! Ciphers and keys: stock xbcrypt files, the seal of native streams, and the envelope that keeps the
+//! key of a sealed stream.
+//!
+//! This crate turns bytes into bytes. It starts no threads and does no I/O, but for the functions
+//! that read a key file ([`KeyFile::read`], [`Identities::read`], [`Recipient::read_list`]) or run a
+//! key command. It knows nothing of frames, objects and archives. No message, error or `Debug` output
+//! of it holds a key.
+//!
+//! # The seal
+//!
+//! A [`FreshKey`] seals one stream, once. Its [`Sealer`] hands out segments, which workers seal in
+//! place, side by side. A reader opens the [`Envelope`] with what it has, and with the [`DataKey`]
+//! from it any segment in any order; none gives out a byte unless it is genuine. [`SealStream`] and
+//! [`OpenStream`] do the same from front to back.
+//!
+//! ```
+//! use xb_encryptor::{Backend, Envelope, FreshKey, KeyBytes, OpenStream, SealContext, SealStream,
+//!                    Unlock, WayIn};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let key_file = KeyBytes::new(b"0123456789abcdefghijklmnopqrstuv")?;
+//! let stream_id = [7; 16]; // take random bytes
+//!
+//! let fresh = FreshKey::generate()?;
+//! let commitment = fresh.key().commitment(&stream_id); // goes into the stream header
+//! let context = SealContext { stream_id, commitment, header: b"the 128 bytes of the header" };
+//! let envelope = Envelope::seal(fresh.key(), stream_id, &[WayIn::Key(&key_file)])?;
+//!
+//! let (sealer, _key) = fresh.sealer(&context, Backend::default())?;
+//! let mut sealed = Vec::new();
+//! let mut stream = SealStream::new(sealer)?;
+//! stream.push(b"the body", &mut sealed)?;
+//! stream.finish(&mut sealed)?;
+//!
+//! let key = Envelope::parse(envelope.encode())?.open(&Unlock::Key(&key_file))?;
+//! let mut plain = Vec::new();
+//! let mut stream = OpenStream::new(&key, &context, Backend::default())?;
+//! stream.push(&sealed, &mut plain)?;
+//! stream.finish(&mut plain)?;
+//! assert_eq!(plain, b"the body");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The formats are `docs/format.md`, section 8, and `docs/keys.md`.
+//!
+//! # xbcrypt
+//!
+//! [`xbcrypt`] reads and writes what the stock tool does. Its files are guarded against accident
+//! only.
+//!
+//! ```
+//! use xb_encryptor::xbcrypt::{Algorithm, ChunkSize, Cipher, Decrypter, Encrypter, Limits};
+//! use xb_encryptor::{Backend, KeyBytes};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let key = KeyBytes::from_text(b"0123456789abcdef")?; // 16 bytes: AES-128, whatever the name
+//! let cipher = || Cipher::new(Algorithm::Aes256, Some(&key), Backend::default());
+//!
+//! let mut file = Vec::new();
+//! let mut encrypter = Encrypter::new(cipher()?, ChunkSize::default());
+//! encrypter.push(b"a table", &mut file)?;
+//! encrypter.finish(&mut file)?;
+//! assert_eq!(file.len(), 92 + 7);
+//!
+//! let mut plain = Vec::new();
+//! let mut decrypter = Decrypter::new(cipher()?, Limits::default());
+//! decrypter.push(&file, &mut plain)?;
+//! decrypter.finish()?;
+//! assert_eq!(plain, b"a table");
+//! # Ok(())
+//! # }
+//! ```
+
+#![cfg_attr(not(test), warn(clippy::indexing_slicing))]
+#![cfg_attr(test, allow(clippy::cast_possible_truncation))] // the numbers of tests are small
+
+mod aead;
+mod command;
+mod envelope;
+mod hex;
+mod identity;
+mod kdf;
+mod key;
+mod key_file;
+mod random;
+mod seal;
+pub mod xbcrypt;
+
+pub use aead::{Backend, TAG_LEN};
+pub use command::{CommandError, CommandFault, DEFAULT_TIMEOUT, KeyCommand, MAX_WRAPPED};
+pub use envelope::{
+    BLOCK_HEAD_LEN, BLOCK_MAGIC, BLOCK_UNIT, BlockHead, Envelope, EnvelopeError, MAX_BLOCK,
+    MAX_ENVELOPE, MAX_SLOTS, MAX_SLOW_SLOTS, OpenError, SlotFault, SlotInfo, SlotKind, Unlock,
+    WayIn, WrapError, is_keys_block, parse_block,
+};
+pub use identity::{Identities, IdentityError, Passphrase, Recipient, RecipientError};
+pub use key::{DataKey, FreshKey, MacKey, STREAM_ID_LEN};
+pub use key_file::{KeyBytes, KeyFile, KeyFileError, KeyLength};
+pub use random::NoRandom;
+pub use seal::{
+    Expected, OpenStream, Opener, SEAL_HEAD_LEN, SEGMENT_LEN, SealContext, SealError, SealStream,
+    Sealer, SegmentLayout, SegmentPlace, SegmentToSeal,
+};

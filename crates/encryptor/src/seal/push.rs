@@ -1,0 +1,232 @@
+//! Sealing and opening from front to back, in pieces of any size.
+
+use std::fmt;
+
+use super::{Opener, SEAL_HEAD_LEN, SealContext, SealError, Sealer};
+use crate::aead::TAG_LEN;
+use crate::{Backend, DataKey};
+
+/// Seals a body that comes in pieces. It must end with [`finish`](Self::finish): a sealed body
+/// without its last segment is refused by readers.
+#[derive(Debug)]
+pub struct SealStream {
+    sealer: Sealer,
+    text: Text,
+    head_given: bool,
+}
+
+/// The bytes of the segment at work; they may be plain ones, which `Debug` must not show.
+#[derive(Default)]
+struct Text(Vec<u8>);
+
+impl SealStream {
+    /// Seals with this sealer, which must be new.
+    ///
+    /// # Errors
+    /// [`SealError::AfterLast`] when segments of it have been taken already.
+    pub fn new(sealer: Sealer) -> Result<Self, SealError> {
+        if sealer.is_finished() {
+            return Err(SealError::AfterLast);
+        }
+        Ok(Self { sealer, text: Text::default(), head_given: false })
+    }
+
+    /// Takes plain bytes and appends what is ready of the sealed body to `out`.
+    ///
+    /// # Errors
+    /// [`SealError::TooLong`] after 4 PiB.
+    pub fn push(&mut self, mut plain: &[u8], out: &mut Vec<u8>) -> Result<(), SealError> {
+        while !plain.is_empty() {
+            // Only when more comes it is clear that a full segment is not the last one.
+            if self.text.0.len() == self.sealer.capacity() {
+                self.seal(false, out)?;
+            }
+            let room = self.sealer.capacity() - self.text.0.len();
+            let (now, later) = plain.split_at(room.min(plain.len()));
+            self.text.0.extend_from_slice(now);
+            plain = later;
+        }
+        Ok(())
+    }
+
+    /// Seals what is left as the last segment.
+    ///
+    /// # Errors
+    /// As [`push`](Self::push).
+    pub fn finish(mut self, out: &mut Vec<u8>) -> Result<(), SealError> {
+        self.seal(true, out)
+    }
+
+    fn seal(&mut self, last: bool, out: &mut Vec<u8>) -> Result<(), SealError> {
+        if !self.head_given {
+            out.extend(self.sealer.head());
+            self.head_given = true;
+        }
+        let len = self.text.0.len() + TAG_LEN;
+        self.text.0.resize(len, 0);
+        self.sealer.next_segment(last)?.seal(&mut self.text.0)?;
+        out.extend_from_slice(&self.text.0);
+        self.text.0.clear();
+        Ok(())
+    }
+}
+
+/// Opens a sealed body that comes in pieces. Only [`finish`](Self::finish) says that it was whole.
+#[derive(Debug)]
+pub struct OpenStream {
+    stage: Stage,
+    text: Text,
+    next: u64,
+    failed: Option<SealError>,
+}
+
+enum Stage {
+    /// Waits for the head; the key is known to be right.
+    Head {
+        key: DataKey,
+        stream_id: [u8; 16],
+        commitment: [u8; 32],
+        header: Vec<u8>,
+        backend: Backend,
+    },
+    Segments(Opener),
+}
+
+impl OpenStream {
+    /// Checks the key against the commitment, before a byte of the sealed body is looked at.
+    ///
+    /// # Errors
+    /// [`SealError::WrongKey`]
+    pub fn new(
+        key: &DataKey,
+        context: &SealContext<'_>,
+        backend: Backend,
+    ) -> Result<Self, SealError> {
+        let SealContext { stream_id, commitment, header } = *context;
+        if !key.fits(&stream_id, &commitment) {
+            return Err(SealError::WrongKey);
+        }
+        let key = DataKey::new(key.bytes());
+        let stage = Stage::Head { key, stream_id, commitment, header: header.to_vec(), backend };
+        Ok(Self { stage, text: Text::default(), next: 0, failed: None })
+    }
+
+    /// Takes bytes of the sealed body and appends plain bytes that have proved themselves to `out`.
+    /// The sealed body must end where the input ends: what follows it is the caller's to keep away.
+    ///
+    /// # Errors
+    /// [`SealError::Head`], [`SealError::Segment`]; the same again for every call that follows.
+    pub fn push(&mut self, sealed: &[u8], out: &mut Vec<u8>) -> Result<(), SealError> {
+        self.guarded(|stream| stream.try_push(sealed, out))
+    }
+
+    /// The input is over: opens what is left as the last segment. Gives the length of the body.
+    ///
+    /// # Errors
+    /// [`SealError::Cut`] where the input ends early, and as [`push`](Self::push).
+    pub fn finish(mut self, out: &mut Vec<u8>) -> Result<u64, SealError> {
+        self.guarded(|stream| stream.try_finish(out))
+    }
+
+    /// After an error nothing more comes out.
+    fn guarded<T>(
+        &mut self,
+        work: impl FnOnce(&mut Self) -> Result<T, SealError>,
+    ) -> Result<T, SealError> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        work(self).inspect_err(|error| {
+            self.text.0.clear();
+            self.failed = Some(error.clone());
+        })
+    }
+
+    fn try_push(&mut self, mut sealed: &[u8], out: &mut Vec<u8>) -> Result<(), SealError> {
+        while !sealed.is_empty() {
+            let want = match &self.stage {
+                Stage::Head { .. } => SEAL_HEAD_LEN,
+                Stage::Segments(opener) => opener.layout().capacity(self.next) + TAG_LEN,
+            };
+            if self.text.0.len() == want {
+                self.advance(out)?;
+                continue;
+            }
+            let (now, later) = sealed.split_at((want - self.text.0.len()).min(sealed.len()));
+            self.text.0.extend_from_slice(now);
+            sealed = later;
+        }
+        Ok(())
+    }
+
+    /// Makes the opener of a full head, or opens a full segment that more bytes follow.
+    fn advance(&mut self, out: &mut Vec<u8>) -> Result<(), SealError> {
+        match &self.stage {
+            Stage::Head { key, stream_id, commitment, header, backend } => {
+                let head = self.text.0.first_chunk().ok_or(SealError::Cut { offset: 0 })?;
+                let (stream_id, commitment) = (*stream_id, *commitment);
+                let context = SealContext { stream_id, commitment, header };
+                self.stage = Stage::Segments(Opener::new(key, &context, head, *backend)?);
+            }
+            Stage::Segments(opener) => {
+                let plain = opener.open_segment(self.next, false, &mut self.text.0)?;
+                out.extend_from_slice(self.text.0.get(..plain).unwrap_or_default());
+                self.next += 1;
+            }
+        }
+        self.text.0.clear();
+        Ok(())
+    }
+
+    fn try_finish(&mut self, out: &mut Vec<u8>) -> Result<u64, SealError> {
+        let Stage::Segments(opener) = &self.stage else {
+            return Err(self.no_head());
+        };
+        let layout = opener.layout();
+        let offset = layout.sealed_start(self.next) + self.text.0.len() as u64;
+        if self.text.0.len() < TAG_LEN {
+            return Err(SealError::Cut { offset });
+        }
+        // Kept, to tell a stream that was cut between two segments from a damaged one.
+        let full = self.text.0.len() == layout.capacity(self.next) + TAG_LEN;
+        let mut again = Text(if full { self.text.0.clone() } else { Vec::new() });
+        let plain = match opener.open_segment(self.next, true, &mut self.text.0) {
+            Ok(plain) => plain,
+            Err(_) if full && opener.open_segment(self.next, false, &mut again.0).is_ok() => {
+                return Err(SealError::Cut { offset });
+            }
+            Err(error) => return Err(error),
+        };
+        out.extend_from_slice(self.text.0.get(..plain).unwrap_or_default());
+        let before = layout.plain_range(self.next, u64::MAX).start;
+        Ok(before + plain as u64)
+    }
+
+    fn no_head(&self) -> SealError {
+        match self.text.0.first() {
+            Some(&got) if got != super::HEAD_BYTE => SealError::Head { got },
+            _ => SealError::Cut { offset: self.text.0.len() as u64 },
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn with_opener(opener: Opener) -> Self {
+        let stage = Stage::Segments(opener);
+        Self { stage, text: Text::default(), next: 0, failed: None }
+    }
+}
+
+impl fmt::Debug for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.0.len())
+    }
+}
+
+impl fmt::Debug for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Stage::Head { .. } => "Head",
+            Stage::Segments(_) => "Segments",
+        })
+    }
+}

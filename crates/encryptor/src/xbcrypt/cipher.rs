@@ -1,0 +1,241 @@
+//! Which cipher, with which key: AES in counter mode, or none.
+
+use std::fmt;
+use std::str::FromStr;
+
+use aes::cipher::{KeyIvInit, StreamCipher};
+use aes::{Aes128, Aes192, Aes256};
+use ctr::Ctr128BE;
+use sha2::{Digest, Sha256};
+
+use super::IV_LEN;
+use crate::{Backend, KeyBytes};
+
+/// The value of `--encrypt-algo`.
+///
+/// Of the three AES names none says which AES it is: that is up to the length of the key, as with
+/// the stock tools.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Algorithm {
+    /// Chunks with plain payload.
+    None,
+    /// AES by the key's length.
+    Aes128,
+    /// AES by the key's length.
+    Aes192,
+    /// AES by the key's length.
+    Aes256,
+}
+
+const NAMES: [(&str, Algorithm); 4] = [
+    ("NONE", Algorithm::None),
+    ("AES128", Algorithm::Aes128),
+    ("AES192", Algorithm::Aes192),
+    ("AES256", Algorithm::Aes256),
+];
+
+/// Text that names no algorithm, or several.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("not an algorithm: NONE, AES128, AES192 or AES256")]
+pub struct AlgorithmError;
+
+impl FromStr for Algorithm {
+    type Err = AlgorithmError;
+
+    /// Takes what the stock option takes: the name in any case, a prefix of only one name, or its
+    /// number from 0.
+    fn from_str(text: &str) -> Result<Self, AlgorithmError> {
+        if let Ok(number) = text.parse::<usize>() {
+            return NAMES.get(number).map(|(_, found)| *found).ok_or(AlgorithmError);
+        }
+        let wanted = text.to_ascii_uppercase();
+        let mut fits = NAMES.iter().filter(|(name, _)| name.starts_with(&wanted));
+        match (fits.next(), fits.next()) {
+            (Some((_, found)), None) => Ok(*found),
+            _ => Err(AlgorithmError),
+        }
+    }
+}
+
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = NAMES.iter().find(|(_, this)| this == self).map_or("", |(name, _)| name);
+        f.write_str(name)
+    }
+}
+
+/// An AES algorithm without a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{0} needs a key")]
+pub struct NoKey(pub Algorithm);
+
+/// A cipher with its key, ready for chunks of one file or of many. Can be shared by threads.
+pub struct Cipher {
+    key: Option<Key>,
+    backend: Backend,
+}
+
+enum Key {
+    Portable(KeyBytes),
+    #[cfg(feature = "aws-lc")]
+    AwsLc(Box<aws_lc_rs::cipher::EncryptingKey>),
+}
+
+impl Cipher {
+    /// A cipher for this algorithm. The length of the key decides which AES it is; with
+    /// [`Algorithm::None`] the key is not used.
+    ///
+    /// # Errors
+    /// [`NoKey`] for AES without one.
+    pub fn new(
+        algorithm: Algorithm,
+        key: Option<&KeyBytes>,
+        backend: Backend,
+    ) -> Result<Self, NoKey> {
+        let key = match (algorithm, key) {
+            (Algorithm::None, _) => None,
+            (_, Some(key)) => Some(Key::new(key, backend)),
+            (_, None) => return Err(NoKey(algorithm)),
+        };
+        Ok(Self { key, backend })
+    }
+
+    /// Whether it encrypts at all.
+    #[must_use]
+    pub fn encrypts(&self) -> bool {
+        self.key.is_some()
+    }
+
+    /// Encrypts or decrypts in place; in counter mode it is the same.
+    pub(super) fn apply(&self, iv: &[u8; IV_LEN], bytes: &mut [u8]) {
+        match &self.key {
+            None => {}
+            Some(Key::Portable(key)) => portable(key, iv, bytes),
+            #[cfg(feature = "aws-lc")]
+            Some(Key::AwsLc(key)) => {
+                use aws_lc_rs::cipher::EncryptionContext;
+                let context = EncryptionContext::Iv128((*iv).into());
+                #[allow(clippy::expect_used, reason = "counter mode takes any length")]
+                key.less_safe_encrypt(bytes, context).expect("AES in counter mode");
+            }
+        }
+    }
+
+    /// SHA-256 of the plain bytes.
+    pub(super) fn hash(&self, bytes: &[u8]) -> [u8; 32] {
+        match self.backend {
+            Backend::Portable => Sha256::digest(bytes).into(),
+            #[cfg(feature = "aws-lc")]
+            Backend::AwsLc => {
+                use aws_lc_rs::digest::{SHA256, digest};
+                let mut hash = [0; 32];
+                let found = digest(&SHA256, bytes);
+                hash.iter_mut().zip(found.as_ref()).for_each(|(to, from)| *to = *from);
+                hash
+            }
+        }
+    }
+}
+
+impl Key {
+    fn new(key: &KeyBytes, backend: Backend) -> Self {
+        match backend {
+            Backend::Portable => Key::Portable(key.clone()),
+            #[cfg(feature = "aws-lc")]
+            Backend::AwsLc => {
+                use aws_lc_rs::cipher::{
+                    AES_128, AES_192, AES_256, EncryptingKey, UnboundCipherKey,
+                };
+                let algorithm = match key.len() {
+                    16 => &AES_128,
+                    24 => &AES_192,
+                    _ => &AES_256,
+                };
+                #[allow(clippy::expect_used, reason = "the algorithm is chosen by the length")]
+                let key = UnboundCipherKey::new(algorithm, key.expose())
+                    .and_then(EncryptingKey::ctr)
+                    .expect("a key of that length");
+                Key::AwsLc(Box::new(key))
+            }
+        }
+    }
+}
+
+#[allow(clippy::expect_used, reason = "KeyBytes has 16, 24 or 32")]
+fn portable(key: &KeyBytes, iv: &[u8; IV_LEN], bytes: &mut [u8]) {
+    const RIGHT: &str = "a key of that length";
+    let key = key.expose();
+    match key.len() {
+        16 => Ctr128BE::<Aes128>::new_from_slices(key, iv).expect(RIGHT).apply_keystream(bytes),
+        24 => Ctr128BE::<Aes192>::new_from_slices(key, iv).expect(RIGHT).apply_keystream(bytes),
+        _ => Ctr128BE::<Aes256>::new_from_slices(key, iv).expect(RIGHT).apply_keystream(bytes),
+    }
+}
+
+impl fmt::Debug for Cipher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cipher")
+            .field("encrypts", &self.encrypts())
+            .field("backend", &self.backend)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_prefixes_and_numbers() {
+        for (text, want) in [
+            ("NONE", Some(Algorithm::None)),
+            ("n", Some(Algorithm::None)),
+            ("aes256", Some(Algorithm::Aes256)),
+            ("AES2", Some(Algorithm::Aes256)),
+            ("Aes12", Some(Algorithm::Aes128)),
+            ("0", Some(Algorithm::None)),
+            ("3", Some(Algorithm::Aes256)),
+            ("4", None),
+            ("AES1", None),
+            ("AES", None),
+            ("", None),
+            ("AES2567", None),
+            ("-1", None),
+        ] {
+            assert_eq!(text.parse().ok(), want, "{text}");
+        }
+        assert_eq!(Algorithm::Aes192.to_string(), "AES192");
+    }
+
+    #[test]
+    fn aes_without_a_key_is_an_error() {
+        let error = Cipher::new(Algorithm::Aes256, None, Backend::Portable).unwrap_err();
+        assert_eq!(error.to_string(), "AES256 needs a key");
+        assert!(!Cipher::new(Algorithm::None, None, Backend::Portable).unwrap().encrypts());
+    }
+
+    /// The counter is 128 bits wide and wraps as a whole, in every backend.
+    #[test]
+    fn backends_agree_also_when_the_counter_wraps() {
+        let plain: Vec<u8> = (0..1000).map(|n| (n % 251) as u8).collect();
+        for len in [16, 24, 32] {
+            let key = KeyBytes::new(&vec![0x5a; len]).unwrap();
+            for iv in [
+                [0; 16],
+                [0xff; 16],
+                [0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xfe],
+            ] {
+                let results = Backend::ALL.iter().map(|&backend| {
+                    let mut bytes = plain.clone();
+                    let cipher = Cipher::new(Algorithm::Aes128, Some(&key), backend).unwrap();
+                    cipher.apply(&iv, &mut bytes);
+                    (bytes, cipher.hash(&plain))
+                });
+                let results: Vec<_> = results.collect();
+                assert!(results.iter().all(|result| *result == results[0]), "{len} {iv:?}");
+                assert_ne!(results[0].0, plain);
+            }
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! The head of a chunk.
+
+use std::fmt;
+
+use super::{Limits, Place, XbcryptError};
+
+/// Length of the IV of an AES chunk in bytes.
+pub const IV_LEN: usize = 16;
+
+/// The largest size that a head may state: 2^31 - 1.
+pub const MAX_SIZE: u64 = i32::MAX as u64;
+
+/// Length of the SHA-256 at the end of a version 3 payload.
+pub(super) const HASH_LEN: usize = 32;
+
+pub(super) const MAGIC_LEN: usize = 8;
+const MAGIC_START: [u8; 7] = *b"XBCRYP0";
+
+/// Magic, reserved, two sizes, CRC; in versions 2 and 3 also the length of the IV.
+const LEN_V1: usize = 36;
+const LEN: usize = 44;
+
+/// Length of the longest head.
+pub(super) const MAX_HEAD: usize = LEN + IV_LEN;
+
+/// Length of a head as we write it.
+pub(super) fn head_len(encrypted: bool) -> usize {
+    if encrypted { MAX_HEAD } else { LEN }
+}
+
+/// Version of a chunk; one file may hold several.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Version {
+    /// No IV in the chunk; the counter starts at zero.
+    V1,
+    /// An IV that is not used; the counter starts at zero.
+    V2,
+    /// The IV is the counter's start; a SHA-256 of the plain bytes is encrypted behind them.
+    V3,
+}
+
+impl Version {
+    /// Whether the chunk has a hash inside, which shows a wrong key.
+    #[must_use]
+    pub fn has_hash(self) -> bool {
+        self == Version::V3
+    }
+
+    pub(super) fn magic(self) -> [u8; MAGIC_LEN] {
+        match self {
+            Version::V1 => *b"XBCRYP01",
+            Version::V2 => *b"XBCRYP02",
+            Version::V3 => *b"XBCRYP03",
+        }
+    }
+
+    fn of(magic: [u8; MAGIC_LEN]) -> Option<Self> {
+        [Version::V1, Version::V2, Version::V3].into_iter().find(|v| v.magic() == magic)
+    }
+
+    /// Bytes in a payload besides the plain ones.
+    pub(super) fn overhead(self) -> u64 {
+        if self.has_hash() { HASH_LEN as u64 } else { 0 }
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Version::V1 => "1",
+            Version::V2 => "2",
+            Version::V3 => "3",
+        })
+    }
+}
+
+/// Whether `prefix`, the first bytes of some input, begins an xbcrypt file. Give it at least eight
+/// bytes.
+#[must_use]
+pub fn is_xbcrypt(prefix: &[u8]) -> bool {
+    prefix.first_chunk().is_some_and(|magic| Version::of(*magic).is_some())
+}
+
+/// Whether fewer than eight bytes could be the front of a chunk.
+pub(super) fn could_begin(prefix: &[u8]) -> bool {
+    prefix.iter().zip(&MAGIC_START).all(|(a, b)| a == b)
+}
+
+/// What the head of a chunk says, checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Head {
+    /// Which chunk it is.
+    pub place: Place,
+    /// Its version.
+    pub version: Version,
+    /// Length of the payload that follows the head, 1 to 2^31 - 1.
+    pub payload_len: u64,
+    /// CRC-32 of the payload.
+    pub crc: u32,
+    /// The IV, where the chunk has one.
+    pub iv: Option<[u8; IV_LEN]>,
+}
+
+impl Head {
+    /// Plain bytes in the chunk.
+    #[must_use]
+    pub fn plain_len(&self) -> u64 {
+        self.payload_len - self.version.overhead()
+    }
+
+    /// Length of the head itself.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match self.version {
+            Version::V1 => LEN_V1,
+            Version::V2 | Version::V3 => LEN + self.iv.map_or(0, |iv| iv.len()),
+        }
+    }
+
+    /// Never: a head has at least 36 bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// The bytes of a version 3 head.
+    pub(super) fn encode(&self) -> impl Iterator<Item = u8> {
+        let iv_len = self.iv.map_or(0_u64, |_| IV_LEN as u64);
+        let size = self.payload_len.to_le_bytes();
+        let fixed = self.version.magic().into_iter().chain([0; 8]).chain(size).chain(size);
+        let sums = fixed.chain(self.crc.to_le_bytes()).chain(iv_len.to_le_bytes());
+        sums.chain(self.iv.into_iter().flatten())
+    }
+}
+
+/// What [`parse_head`] found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Parsed {
+    /// A head; the payload begins after [`Head::len`] bytes.
+    Head(Head),
+    /// Nothing wrong so far; at least this many bytes are needed to go on.
+    Needs(usize),
+}
+
+/// Reads the head of the chunk that begins at the front of `bytes`. What it says is checked against
+/// the format and `limits` before it is given out.
+///
+/// # Errors
+/// [`XbcryptError::Magic`], [`Sizes`](XbcryptError::Sizes), [`TooLarge`](XbcryptError::TooLarge),
+/// [`Limit`](XbcryptError::Limit), [`TooShort`](XbcryptError::TooShort),
+/// [`IvLength`](XbcryptError::IvLength), [`NoHash`](XbcryptError::NoHash).
+pub fn parse_head(bytes: &[u8], place: Place, limits: &Limits) -> Result<Parsed, XbcryptError> {
+    let Some(magic) = bytes.first_chunk::<MAGIC_LEN>() else {
+        return Ok(Parsed::Needs(LEN_V1));
+    };
+    let version =
+        Version::of(*magic).ok_or_else(|| XbcryptError::Magic { place, got: magic.to_vec() })?;
+    if !version.has_hash() && !limits.allow_unhashed {
+        return Err(XbcryptError::NoHash { place, version });
+    }
+    // Behind the magic 8 reserved bytes, at which no reader looks.
+    let (Some(original), Some(encrypted), Some(crc)) =
+        (field(bytes, 16), field(bytes, 24), field(bytes, 32))
+    else {
+        return Ok(Parsed::Needs(LEN_V1));
+    };
+    let payload_len = check_sizes(place, version, original, encrypted, limits)?;
+    let mut head = Head { place, version, payload_len, crc: u32::from_le_bytes(crc), iv: None };
+    if version == Version::V1 {
+        return Ok(Parsed::Head(head));
+    }
+    let Some(iv_len) = field(bytes, LEN_V1) else {
+        return Ok(Parsed::Needs(LEN));
+    };
+    match u64::from_le_bytes(iv_len) {
+        0 => {}
+        16 => {
+            let Some(iv) = field(bytes, LEN) else {
+                return Ok(Parsed::Needs(MAX_HEAD));
+            };
+            head.iv = Some(iv);
+        }
+        got => return Err(XbcryptError::IvLength { place, got }),
+    }
+    Ok(Parsed::Head(head))
+}
+
+fn check_sizes(
+    place: Place,
+    version: Version,
+    original: [u8; 8],
+    encrypted: [u8; 8],
+    limits: &Limits,
+) -> Result<u64, XbcryptError> {
+    let (original, encrypted) = (u64::from_le_bytes(original), u64::from_le_bytes(encrypted));
+    let size = original.max(encrypted);
+    if size > MAX_SIZE {
+        return Err(XbcryptError::TooLarge { place, size });
+    }
+    if original != encrypted {
+        return Err(XbcryptError::Sizes { place, original, encrypted });
+    }
+    if size > limits.max_chunk {
+        return Err(XbcryptError::Limit { place, size, limit: limits.max_chunk });
+    }
+    let least = version.overhead() + 1;
+    if size < least {
+        return Err(XbcryptError::TooShort { place, size, version, least });
+    }
+    Ok(size)
+}
+
+fn field<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+    bytes.get(at..)?.first_chunk().copied()
+}

@@ -1,0 +1,108 @@
+//! Encrypting from front to back.
+
+use std::fmt;
+
+use super::{Cipher, MAX_SIZE, XbcryptError, new_iv, seal_chunk, sealed_len};
+
+/// Plain bytes in a chunk: `--encrypt-chunk-size`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChunkSize {
+    size: usize,
+    raised: bool,
+}
+
+impl ChunkSize {
+    /// The least there is.
+    pub const MIN: u64 = 1024;
+    /// The most there is.
+    pub const MAX: u64 = MAX_SIZE - 32;
+
+    /// A size that was asked for. What is below 1024 is raised to it, as the stock tools do.
+    ///
+    /// # Errors
+    /// [`XbcryptError::Plain`] for more than [`ChunkSize::MAX`].
+    pub fn new(asked: u64) -> Result<Self, XbcryptError> {
+        let size = usize::try_from(asked.max(Self::MIN)).unwrap_or(usize::MAX);
+        if size as u64 > Self::MAX {
+            return Err(XbcryptError::Plain { got: size });
+        }
+        Ok(Self { size, raised: asked < Self::MIN })
+    }
+
+    /// The size in bytes.
+    #[must_use]
+    pub fn get(self) -> usize {
+        self.size
+    }
+
+    /// Whether less was asked for: worth a warning.
+    #[must_use]
+    pub fn was_raised(self) -> bool {
+        self.raised
+    }
+}
+
+impl Default for ChunkSize {
+    fn default() -> Self {
+        Self { size: 65536, raised: false }
+    }
+}
+
+/// Encrypts what comes in pieces into version 3 chunks, all full but the last, however the pieces
+/// are cut. No input gives no output, as with the stock tools.
+pub struct Encrypter {
+    cipher: Cipher,
+    size: ChunkSize,
+    plain: Vec<u8>,
+}
+
+impl Encrypter {
+    /// An encrypter at the start of a file.
+    #[must_use]
+    pub fn new(cipher: Cipher, size: ChunkSize) -> Self {
+        Self { cipher, size, plain: Vec::new() }
+    }
+
+    /// Takes plain bytes and appends full chunks to `out`.
+    ///
+    /// # Errors
+    /// [`XbcryptError::Random`]
+    pub fn push(&mut self, mut input: &[u8], out: &mut Vec<u8>) -> Result<(), XbcryptError> {
+        while !input.is_empty() {
+            let room = self.size.get() - self.plain.len();
+            let (now, later) = input.split_at(room.min(input.len()));
+            input = later;
+            if now.len() == self.size.get() {
+                Self::seal(&self.cipher, now, out)?;
+                continue;
+            }
+            self.plain.extend_from_slice(now);
+            if self.plain.len() == self.size.get() {
+                Self::seal(&self.cipher, &self.plain, out)?;
+                self.plain.clear();
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what is left as a last chunk.
+    ///
+    /// # Errors
+    /// [`XbcryptError::Random`]
+    pub fn finish(self, out: &mut Vec<u8>) -> Result<(), XbcryptError> {
+        if self.plain.is_empty() { Ok(()) } else { Self::seal(&self.cipher, &self.plain, out) }
+    }
+
+    fn seal(cipher: &Cipher, plain: &[u8], out: &mut Vec<u8>) -> Result<(), XbcryptError> {
+        let iv = new_iv()?;
+        let start = out.len();
+        out.resize(start + sealed_len(cipher, plain.len()), 0);
+        seal_chunk(cipher, &iv, plain, out.get_mut(start..).unwrap_or_default())
+    }
+}
+
+impl fmt::Debug for Encrypter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Encrypter").field("size", &self.size).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,159 @@
+//! The `age` program opens the slots of an envelope, and what it makes can stand in one.
+
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation)] // a test that cannot go on must stop
+
+mod common;
+
+use std::ffi::OsString;
+
+use common::{run, write};
+use serde_json::Value;
+use xb_encryptor::{
+    Envelope, FreshKey, Identities, KeyCommand, Passphrase, Recipient, Unlock, WayIn,
+};
+use xb_testkit::tools::find;
+
+const ID: [u8; 16] = [1; 16];
+
+/// The data key in plain, by a key command that keeps it.
+fn plain_key(fresh: &FreshKey, dir: &tempfile::TempDir) -> Vec<u8> {
+    let path = dir.path().join("plain");
+    let script = format!("cat > {}; echo wrapped", path.display());
+    let command = KeyCommand::new(["sh", "-c", &script].map(OsString::from)).unwrap();
+    Envelope::seal(fresh.key(), ID, &[WayIn::Command(&command)]).unwrap();
+    std::fs::read(path).unwrap()
+}
+
+fn slot(envelope: &Envelope, n: usize) -> String {
+    let text = std::str::from_utf8(envelope.encode()).unwrap();
+    let json: Value = serde_json::from_str(&text[..text.find("sha256:").unwrap()]).unwrap();
+    json["slots"][n]["age"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn age_opens_a_recipient_slot() {
+    let dir = tempfile::tempdir().unwrap();
+    let fresh = FreshKey::generate().unwrap();
+    // One key from us, one from age-keygen.
+    let (ours, secret) = Identities::generate();
+    let (ok, theirs, talk) = run(&find("age-keygen"), &[], b"");
+    assert!(ok, "{talk}");
+    let theirs = String::from_utf8(theirs).unwrap();
+    let their_identities = Identities::parse(&theirs).unwrap();
+    let recipients = [ours.recipients(), their_identities.recipients()].concat();
+    let ways: Vec<WayIn<'_>> = recipients.iter().map(WayIn::Recipient).collect();
+    let envelope = Envelope::seal(fresh.key(), ID, &ways).unwrap();
+    let plain = plain_key(&fresh, &dir);
+    for (n, identity) in [secret.as_str(), theirs.as_str()].into_iter().enumerate() {
+        let file = write(&dir, "identity", identity.as_bytes());
+        let armored = slot(&envelope, n);
+        let (ok, out, talk) = run(&find("age"), &["-d", "-i", &file], armored.as_bytes());
+        assert!(ok, "{talk}");
+        assert_eq!(out, plain);
+        // And only its own.
+        let (ok, out, _) =
+            run(&find("age"), &["-d", "-i", &file], slot(&envelope, 1 - n).as_bytes());
+        assert!(!ok && out.is_empty());
+    }
+    let public = theirs.lines().find_map(|line| line.strip_prefix("# public key: ")).unwrap();
+    assert_eq!(public.parse::<Recipient>().unwrap().id(), recipients[1].id());
+}
+
+/// `age` asks for passphrases on the terminal alone, so it gets one.
+fn on_a_terminal(arguments: &[&str], answers: &str) -> (bool, String) {
+    let script = r#"
+import os, pty, sys
+answers, words = sys.argv[1].encode().decode('unicode_escape').encode(), sys.argv[2:]
+pid, fd = pty.fork()
+if pid == 0:
+    os.execv(words[0], words)
+seen = b''
+wanted = seen.count(b':')
+for answer in answers.splitlines(keepends=True):
+    while seen.count(b':') <= wanted:
+        piece = os.read(fd, 1000)
+        if not piece:
+            break
+        seen += piece
+    wanted = seen.count(b':')
+    os.write(fd, answer)
+try:
+    while piece := os.read(fd, 1000):
+        seen += piece
+except OSError:
+    pass
+status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+sys.stdout.buffer.write(seen)
+sys.exit(status)
+"#;
+    let program = find("age");
+    let words = [&["-c", script, answers, program.to_str().unwrap()], arguments].concat();
+    let (ok, out, talk) = run(&find("python3"), &words, b"");
+    (ok, String::from_utf8_lossy(&out).into_owned() + &talk)
+}
+
+#[test]
+fn age_opens_a_passphrase_slot() {
+    let dir = tempfile::tempdir().unwrap();
+    let fresh = FreshKey::generate().unwrap();
+    let words = Passphrase::new("correct horse".to_owned()).unwrap();
+    let envelope = Envelope::seal(fresh.key(), ID, &[WayIn::Passphrase(&words)]).unwrap();
+    let source = write(&dir, "slot.age", slot(&envelope, 0).as_bytes());
+    let target = dir.path().join("key").to_str().unwrap().to_owned();
+    let (ok, talk) = on_a_terminal(&["-d", "-o", &target, &source], "correct horse\\n");
+    assert!(ok, "{talk}");
+    assert_eq!(std::fs::read(&target).unwrap(), plain_key(&fresh, &dir));
+}
+
+/// The other way round: age wraps the data key, as a `--key-command` would, and the slot opens.
+#[test]
+fn a_slot_that_age_made_opens() {
+    let fresh = FreshKey::generate().unwrap();
+    let (identities, secret) = Identities::generate();
+    let dir = tempfile::tempdir().unwrap();
+    let identity = write(&dir, "identity", secret.as_bytes());
+    let recipient = identities.recipients()[0].to_string();
+    let age = find("age").to_str().unwrap().to_owned();
+    let script = format!(
+        "case $1 in wrap) exec {age} -r {recipient};; unwrap) exec {age} -d -i {identity};; esac"
+    );
+    let command = KeyCommand::new(["sh", "-c", &script, "sh"].map(OsString::from)).unwrap();
+    let envelope = Envelope::seal(fresh.key(), ID, &[WayIn::Command(&command)]).unwrap();
+    let key = envelope.open(&Unlock::Command(&command)).unwrap();
+    assert_eq!(key.commitment(&ID), fresh.key().commitment(&ID));
+}
+
+/// Armored files of age stand where ours would; the library reads them.
+#[test]
+fn files_of_age_are_read_as_slots() {
+    let dir = tempfile::tempdir().unwrap();
+    let fresh = FreshKey::generate().unwrap();
+    let plain = plain_key(&fresh, &dir);
+    let (identities, _) = Identities::generate();
+    let recipient = &identities.recipients()[0];
+    let words = Passphrase::new("correct horse".to_owned()).unwrap();
+    let ours =
+        Envelope::seal(fresh.key(), ID, &[WayIn::Recipient(recipient), WayIn::Passphrase(&words)]);
+    let ours = ours.unwrap();
+
+    let (ok, by_recipient, talk) = run(&find("age"), &["-a", "-r", &recipient.to_string()], &plain);
+    assert!(ok, "{talk}");
+    let source = write(&dir, "plain2", &plain);
+    let target = dir.path().join("by-passphrase").to_str().unwrap().to_owned();
+    let answers = "correct horse\\ncorrect horse\\n";
+    let (ok, talk) = on_a_terminal(&["-a", "-p", "-o", &target, &source], answers);
+    assert!(ok, "{talk}");
+
+    let text = std::str::from_utf8(ours.encode()).unwrap();
+    let mut json: Value = serde_json::from_str(&text[..text.find("sha256:").unwrap()]).unwrap();
+    json["slots"][0]["age"] = String::from_utf8(by_recipient).unwrap().into();
+    json["slots"][1]["age"] = std::fs::read_to_string(&target).unwrap().into();
+    let rebuilt = common::keys_object(&json, &plain, &ID);
+    let envelope = Envelope::parse(&rebuilt).unwrap();
+    let key = envelope.open(&Unlock::Identities(&identities)).unwrap();
+    assert_eq!(key.commitment(&ID), fresh.key().commitment(&ID));
+    // The program takes 2^18 on its own: 256 MiB.
+    let open = |max_memory| envelope.open(&Unlock::Passphrase { passphrase: &words, max_memory });
+    assert!(open(64 << 20).unwrap_err().to_string().contains("needs 268435456 bytes"));
+    assert!(open(256 << 20).is_ok());
+}

@@ -1,0 +1,409 @@
+//! Envelopes: every way in opens, wrong ones say so, changed ones never do.
+
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation)] // a test that cannot go on must stop
+
+mod common;
+
+use std::ffi::OsString;
+
+use proptest::prelude::*;
+use sha2::{Digest, Sha256};
+use xb_encryptor::{
+    BLOCK_HEAD_LEN, BLOCK_UNIT, BlockHead, DataKey, Envelope, EnvelopeError, FreshKey, Identities,
+    KeyBytes, KeyCommand, MAX_ENVELOPE, OpenError, Passphrase, SlotFault, SlotKind, Unlock, WayIn,
+    WrapError, is_keys_block, parse_block,
+};
+
+const ID: [u8; 16] = [0x21; 16];
+const MEMORY: u64 = 64 << 20;
+
+fn key_file(fill: u8) -> KeyBytes {
+    KeyBytes::new(&[fill; 32]).unwrap()
+}
+
+fn passphrase(text: &str) -> Passphrase {
+    Passphrase::new(text.to_owned()).unwrap()
+}
+
+/// XORs with a fixed pattern and puts a mark in front: enough to see that the right bytes go in and
+/// out. It unwraps only what has its mark.
+fn command(mark: &str) -> KeyCommand {
+    let script = r#"
+import sys
+mark, verb = sys.argv[1].encode(), sys.argv[2]
+data = sys.stdin.buffer.read()
+if verb == 'unwrap':
+    if not data.startswith(mark):
+        sys.exit(3)
+    data = data[len(mark):]
+out = bytes(byte ^ 0x5a for byte in data)
+sys.stdout.buffer.write((mark if verb == 'wrap' else b'') + out)
+"#;
+    KeyCommand::new(["python3", "-c", script, mark].map(OsString::from)).unwrap()
+}
+
+fn shell(script: &str) -> KeyCommand {
+    KeyCommand::new(["sh", "-c", script].map(OsString::from)).unwrap()
+}
+
+fn same(a: &DataKey, b: &DataKey) -> bool {
+    a.commitment(&[0; 16]) == b.commitment(&[0; 16])
+}
+
+fn slots(envelope: &Envelope) -> Vec<String> {
+    envelope.slots().map(|slot| slot.to_string()).collect()
+}
+
+#[test]
+fn every_way_in_opens_and_gives_the_same_key() {
+    let fresh = FreshKey::generate().unwrap();
+    let (file, words, program) = (key_file(1), passphrase("open sesame"), command("m:"));
+    let (first, text) = Identities::generate();
+    let (second, _) = Identities::generate();
+    let (one, two) = (&first.recipients()[0], &second.recipients()[0]);
+    let envelope = Envelope::seal(
+        fresh.key(),
+        ID,
+        &[
+            WayIn::Key(&file),
+            WayIn::Recipient(one),
+            WayIn::Recipient(two),
+            WayIn::Passphrase(&words),
+            WayIn::Command(&program),
+        ],
+    )
+    .unwrap();
+    let read = Envelope::parse(envelope.encode()).unwrap();
+    assert_eq!(read.encode(), envelope.encode());
+    assert_eq!((read.stream_id(), read.commitment()), (&ID, &fresh.key().commitment(&ID)));
+    read.belongs_to(&ID, &fresh.key().commitment(&ID)).unwrap();
+    let copy = Identities::parse(&text).unwrap();
+    for unlock in [
+        Unlock::Key(&file),
+        Unlock::Identities(&first),
+        Unlock::Identities(&second),
+        Unlock::Identities(&copy),
+        Unlock::Passphrase { passphrase: &words, max_memory: MEMORY },
+        Unlock::Command(&program),
+    ] {
+        assert!(same(&read.open(&unlock).unwrap(), fresh.key()), "{unlock:?}");
+    }
+    // The ids say who can open it, and nothing else shows.
+    assert_eq!(slots(&read)[1], format!("age recipient {}", one.id()));
+    assert_eq!(slots(&read)[3..], ["passphrase", "key command"]);
+    let shown = format!("{read:?} {:?}", [WayIn::Key(&file), WayIn::Passphrase(&words)]);
+    assert!(!shown.contains("sesame") && !shown.contains("1, 1"), "{shown}");
+}
+
+#[test]
+fn wrong_ways_in_say_so() {
+    let fresh = FreshKey::generate().unwrap();
+    let (file, words, program) = (key_file(1), passphrase("right"), command("m:"));
+    let (identities, _) = Identities::generate();
+    let (others, _) = Identities::generate();
+    let recipient = &identities.recipients()[0];
+    let ways = [
+        WayIn::Key(&file),
+        WayIn::Recipient(recipient),
+        WayIn::Passphrase(&words),
+        WayIn::Command(&program),
+    ];
+    let envelope = Envelope::seal(fresh.key(), ID, &ways).unwrap();
+    let error = |unlock: &Unlock<'_>| envelope.open(unlock).unwrap_err();
+
+    let got = error(&Unlock::Key(&key_file(2)));
+    assert!(matches!(&got, OpenError::NotForThis { .. }));
+    let text = got.to_string();
+    assert!(text.starts_with("wrong key file: the key is kept for key file "), "{text}");
+    let got = error(&Unlock::Key(&KeyBytes::new(&[1; 16]).unwrap()));
+    assert_eq!(got.to_string(), "slot 0: the key has 16 bytes, the native format needs 32");
+    assert!(matches!(error(&Unlock::Identities(&others)), OpenError::NotForThis { .. }));
+    let wrong = passphrase("wrong");
+    let got = error(&Unlock::Passphrase { passphrase: &wrong, max_memory: MEMORY });
+    assert_eq!(got.to_string(), "slot 2: wrong passphrase");
+    let got = error(&Unlock::Command(&command("n:")));
+    assert_eq!(got.to_string(), "slot 3: key command python3 unwrap: it failed: exit status: 3");
+    let got = error(&Unlock::Command(&shell("head -c 5")));
+    assert_eq!(got.to_string(), "slot 3: key command sh unwrap: it wrote 5 bytes, a key has 32");
+    let got = error(&Unlock::Command(&shell("head -c 32 /dev/zero")));
+    assert_eq!(got.to_string(), "slot 3: holds the key of another stream");
+
+    let only = Envelope::seal(fresh.key(), ID, &ways[..1]).unwrap();
+    let got = only.open(&Unlock::Identities(&identities)).unwrap_err().to_string();
+    assert!(
+        got.starts_with("the backup cannot be opened by age identity: its key is kept for key")
+    );
+}
+
+#[test]
+fn memory_for_a_passphrase_is_bounded() {
+    let fresh = FreshKey::generate().unwrap();
+    let words = passphrase("right");
+    let envelope = Envelope::seal(fresh.key(), ID, &[WayIn::Passphrase(&words)]).unwrap();
+    let open = |max_memory| envelope.open(&Unlock::Passphrase { passphrase: &words, max_memory });
+    for max_memory in [0, 1023, MEMORY - 1] {
+        let error = open(max_memory).unwrap_err();
+        assert!(matches!(
+            error,
+            OpenError::Slot { fault: SlotFault::Memory { needed: MEMORY, limit }, .. }
+                if limit == max_memory
+        ));
+    }
+    assert!(open(MEMORY).is_ok() && open(u64::MAX).is_ok());
+    let text = open(1 << 20).unwrap_err().to_string();
+    assert_eq!(
+        text,
+        "slot 0: the passphrase needs 67108864 bytes of memory to be tried, 1048576 are allowed"
+    );
+}
+
+#[test]
+fn an_envelope_needs_a_way_in_and_takes_none_twice() {
+    let fresh = FreshKey::generate().unwrap();
+    let seal = |ways: &[WayIn<'_>]| Envelope::seal(fresh.key(), ID, ways).unwrap_err();
+    assert!(matches!(seal(&[]), WrapError::NoWayIn));
+    let file = key_file(1);
+    assert!(matches!(seal(&[WayIn::Key(&file), WayIn::Key(&file)]), WrapError::Twice { .. }));
+    let short = KeyBytes::new(&[1; 24]).unwrap();
+    assert!(matches!(seal(&[WayIn::Key(&short)]), WrapError::KeyLength { got: 24 }));
+    let files: Vec<KeyBytes> = (0..65).map(key_file).collect();
+    let ways: Vec<WayIn<'_>> = files.iter().map(WayIn::Key).collect();
+    assert!(matches!(seal(&ways), WrapError::TooMany { got: 65, .. }));
+    assert!(Envelope::seal(fresh.key(), ID, &ways[..64]).is_ok());
+    let echo = command("");
+    let ways = vec![WayIn::Command(&echo); 9];
+    assert!(matches!(seal(&ways), WrapError::TooMany { got: 9, slow: true, .. }));
+}
+
+/// A program that does not wrap would put the key into the bucket.
+#[test]
+fn a_key_command_must_hide_the_key() {
+    let fresh = FreshKey::generate().unwrap();
+    let fault = |script: &str| {
+        let command = shell(script);
+        Envelope::seal(fresh.key(), ID, &[WayIn::Command(&command)]).unwrap_err().to_string()
+    };
+    assert!(fault("printf head; cat").ends_with("it gave the key back as it is"));
+    assert!(fault("od -An -tx1 | tr -d ' \\n'").ends_with("it gave the key back as it is"));
+    assert!(fault("true").ends_with("it wrote nothing"));
+    assert!(fault("exit 1").ends_with("it failed: exit status: 1"));
+}
+
+#[test]
+fn rewrap_keeps_what_is_wanted_and_needs_the_key() {
+    let fresh = FreshKey::generate().unwrap();
+    let (old, new) = (key_file(1), key_file(2));
+    let (identities, _) = Identities::generate();
+    let recipient = &identities.recipients()[0];
+    let first = Envelope::seal(fresh.key(), ID, &[WayIn::Key(&old), WayIn::Recipient(recipient)]);
+    let first = first.unwrap();
+    let key = first.open(&Unlock::Key(&old)).unwrap();
+    let second =
+        first.rewrap(&key, |slot| slot.kind == SlotKind::Recipient, &[WayIn::Key(&new)]).unwrap();
+    let second = Envelope::parse(second.encode()).unwrap();
+    assert!(same(&second.open(&Unlock::Key(&new)).unwrap(), &key));
+    assert!(same(&second.open(&Unlock::Identities(&identities)).unwrap(), &key));
+    assert!(matches!(second.open(&Unlock::Key(&old)), Err(OpenError::NotForThis { .. })));
+    assert_eq!(second.commitment(), first.commitment());
+
+    let foreign = FreshKey::generate().unwrap();
+    let refused = first.rewrap(foreign.key(), |_| true, &[WayIn::Key(&new)]);
+    assert!(matches!(refused, Err(WrapError::ForeignKey)));
+    assert!(matches!(first.rewrap(&key, |_| false, &[]), Err(WrapError::NoWayIn)));
+}
+
+#[test]
+fn the_envelope_of_another_stream_is_named() {
+    let fresh = FreshKey::generate().unwrap();
+    let file = key_file(1);
+    let envelope = Envelope::seal(fresh.key(), ID, &[WayIn::Key(&file)]).unwrap();
+    let commitment = fresh.key().commitment(&ID);
+    let error = envelope.belongs_to(&[0x22; 16], &commitment).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the keys object belongs to another stream (21212121212121212121212121212121 instead of \
+         22222222222222222222222222222222)"
+    );
+    let other = FreshKey::generate().unwrap().key().commitment(&ID);
+    assert_eq!(envelope.belongs_to(&ID, &other), Err(EnvelopeError::ForeignCommitment));
+}
+
+fn sample() -> (Envelope, KeyBytes) {
+    let fresh = FreshKey::generate().unwrap();
+    let file = key_file(1);
+    let (identities, _) = Identities::generate();
+    let recipient = &identities.recipients()[0];
+    let ways = [WayIn::Key(&file), WayIn::Recipient(recipient)];
+    (Envelope::seal(fresh.key(), ID, &ways).unwrap(), file)
+}
+
+/// Also in slots that are not asked.
+#[test]
+fn every_flipped_bit_and_every_cut_is_an_error() {
+    let (envelope, file) = sample();
+    let bytes = envelope.encode();
+    for bit in 0..bytes.len() * 8 {
+        let mut bad = bytes.to_vec();
+        bad[bit / 8] ^= 1 << (bit % 8);
+        let opened = Envelope::parse(&bad).map(|envelope| envelope.open(&Unlock::Key(&file)));
+        assert!(!matches!(opened, Ok(Ok(_))), "bit {bit} of {}", bytes.len());
+    }
+    for len in 0..bytes.len() {
+        assert!(Envelope::parse(&bytes[..len]).is_err(), "cut at {len}");
+    }
+    let longer = [bytes, b"\n"].concat();
+    assert!(Envelope::parse(&longer).is_err());
+}
+
+/// Who changes the text can mend the digest, but not the authentication line.
+fn mend(json: &str, rest: &[u8]) -> Vec<u8> {
+    let line = format!("sha256:{}\n", common::hex(&Sha256::digest(json)));
+    let mac = &rest[rest.len() - 77..];
+    [json.as_bytes(), line.as_bytes(), mac].concat()
+}
+
+fn json(envelope: &Envelope) -> String {
+    let text = std::str::from_utf8(envelope.encode()).unwrap();
+    text[..text.find("sha256:").unwrap()].to_owned()
+}
+
+#[test]
+fn a_changed_envelope_opens_nothing() {
+    let (envelope, file) = sample();
+    let (mut value, rest): (serde_json::Value, _) =
+        (serde_json::from_str(&json(&envelope)).unwrap(), envelope.encode());
+    // A slot that nobody asks for, taken away.
+    value["slots"].as_array_mut().unwrap().pop();
+    let text = serde_json::to_string_pretty(&value).unwrap() + "\n";
+    let changed = Envelope::parse(&mend(&text, rest)).unwrap();
+    assert!(matches!(changed.open(&Unlock::Key(&file)), Err(OpenError::Altered)));
+    // The slot of another stream, under the same key file.
+    let foreign = Envelope::seal(FreshKey::generate().unwrap().key(), ID, &[WayIn::Key(&file)]);
+    let foreign: serde_json::Value = serde_json::from_str(&json(&foreign.unwrap())).unwrap();
+    value["slots"] = foreign["slots"].clone();
+    let text = serde_json::to_string_pretty(&value).unwrap() + "\n";
+    let changed = Envelope::parse(&mend(&text, rest)).unwrap();
+    let error = changed.open(&Unlock::Key(&file)).unwrap_err();
+    assert!(matches!(error, OpenError::Slot { fault: SlotFault::ForeignKey, .. }));
+    // Its id alone: nothing fits any more.
+    value["stream"] = "00".repeat(16).into();
+    let text = serde_json::to_string_pretty(&value).unwrap() + "\n";
+    let changed = Envelope::parse(&mend(&text, rest)).unwrap();
+    assert!(matches!(
+        changed.open(&Unlock::Key(&file)).unwrap_err(),
+        OpenError::Slot { fault: SlotFault::Damaged, .. }
+    ));
+}
+
+#[test]
+fn what_a_later_version_writes_is_named_or_kept() {
+    let (envelope, file) = sample();
+    let rest = envelope.encode();
+    let text = json(&envelope);
+    let later = text.replace("\"format\": 1", "\"format\": 2").replace("\"slots\"", "\"slits\"");
+    assert!(matches!(
+        Envelope::parse(&mend(&later, rest)),
+        Err(EnvelopeError::TooNew { found: 2, known: 1 })
+    ));
+    let unknown = text.replace("\"age-recipient\"", "\"tpm-2\"");
+    let envelope = Envelope::parse(&mend(&unknown, rest)).unwrap();
+    assert_eq!(slots(&envelope)[1], "unknown kind tpm-2");
+    // Kept word for word by a rewrap.
+    let (genuine, _) = sample();
+    let key = genuine.open(&Unlock::Key(&file)).unwrap();
+    assert!(envelope.rewrap(&key, |_| true, &[]).is_err(), "the key of another stream");
+    for (from, to, want) in [
+        ("xbrs-keys", "xbrs-kexs", "type"),
+        ("\"id\"", "\"ix\"", "slot 0 of the keys object cannot be read: fields are missing"),
+        ("\"format\": 1", "\"format\": 0", "no format 0"),
+        ("\"stream\": \"21", "\"stream\": \"2", "stream id"),
+        ("\"nonce\": \"", "\"nonce\": \"00", "wrong length"),
+    ] {
+        let error = Envelope::parse(&mend(&text.replacen(from, to, 1), rest)).unwrap_err();
+        assert!(error.to_string().contains(want), "{from}: {error}");
+    }
+}
+
+#[test]
+fn sizes_are_bounded() {
+    let huge = vec![b' '; MAX_ENVELOPE + 1];
+    assert!(matches!(Envelope::parse(&huge), Err(EnvelopeError::TooLong { .. })));
+    let (envelope, _) = sample();
+    let mut value: serde_json::Value = serde_json::from_str(&json(&envelope)).unwrap();
+    let slot = value["slots"][0].clone();
+    value["slots"] = vec![slot; 65].into();
+    let text = serde_json::to_string_pretty(&value).unwrap() + "\n";
+    let error = Envelope::parse(&mend(&text, envelope.encode())).unwrap_err();
+    assert!(error.to_string().contains("65 slots"), "{error}");
+    value["slots"] = vec![serde_json::json!({"kind": "command", "wrapped": "00"}); 9].into();
+    let text = serde_json::to_string_pretty(&value).unwrap() + "\n";
+    let error = Envelope::parse(&mend(&text, envelope.encode())).unwrap_err();
+    assert!(error.to_string().contains("at most 8"), "{error}");
+}
+
+#[test]
+fn blocks_return_and_can_be_written_over() {
+    let (envelope, file) = sample();
+    let block = envelope.encode_block().unwrap();
+    assert!(is_keys_block(&block) && block.len().is_multiple_of(BLOCK_UNIT));
+    let head = BlockHead::parse(block.first_chunk().unwrap()).unwrap();
+    assert_eq!((head.block_len, head.text_len), (block.len(), envelope.encode().len()));
+    assert!(block.len() >= BLOCK_HEAD_LEN + head.text_len + 1024, "no room for another slot");
+    let read = parse_block(&block).unwrap();
+    assert_eq!(read.encode(), envelope.encode());
+
+    let key = read.open(&Unlock::Key(&file)).unwrap();
+    let other = key_file(9);
+    let again = read.rewrap(&key, |_| true, &[WayIn::Key(&other)]).unwrap();
+    let over = again.encode_block_of(block.len()).unwrap();
+    assert_eq!(over.len(), block.len());
+    assert!(parse_block(&over).unwrap().open(&Unlock::Key(&other)).is_ok());
+
+    assert!(matches!(
+        again.encode_block_of(0),
+        Err(EnvelopeError::NoRoom { needed: BLOCK_UNIT, got: 0 })
+    ));
+    assert!(again.encode_block_of(BLOCK_UNIT + 1).is_err());
+    assert!(again.encode_block_of(64 << 20).is_err());
+}
+
+#[test]
+fn no_byte_of_a_block_can_be_changed_unseen() {
+    let (envelope, _) = sample();
+    let block = envelope.encode_block().unwrap();
+    for at in 0..block.len() {
+        let mut bad = block.clone();
+        bad[at] ^= 1 << (at % 8);
+        assert!(parse_block(&bad).is_err(), "byte {at}");
+    }
+    for len in [0, 1, 31, 32, block.len() - 1] {
+        assert!(parse_block(&block[..len]).is_err(), "cut at {len}");
+    }
+    assert!(parse_block(&[block, vec![0]].concat()).is_err());
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_parsed_or_refused(text in ".{0,200}") {
+        let _ = Envelope::parse(&mend(&text, &[b'0'; 77]));
+        let _ = Envelope::parse(text.as_bytes());
+        let _ = parse_block(text.as_bytes());
+    }
+
+    #[test]
+    fn any_change_of_the_text_is_survived(
+        edits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..5)
+    ) {
+        let (envelope, file) = sample();
+        let mut text = json(&envelope).into_bytes();
+        for (at, byte) in edits {
+            let at = at.index(text.len());
+            text[at] = byte % 128;
+        }
+        let text = String::from_utf8(text).unwrap();
+        let unchanged = text == json(&envelope);
+        let opened = Envelope::parse(&mend(&text, envelope.encode()))
+            .map(|envelope| envelope.open(&Unlock::Key(&file)).is_ok());
+        prop_assert!(unchanged || !matches!(opened, Ok(true)));
+    }
+}

@@ -1,0 +1,39 @@
+//! Any bytes as the body of a QuickLZ packet, in a member that is otherwise in order: no panic, and
+//! not a byte more than the packet has announced.
+#![no_main]
+
+#[path = "../../crates/compressor/tests/common/qpress.rs"]
+mod qpress;
+
+use libfuzzer_sys::fuzz_target;
+use xb_compressor::{Member, MemberDecoder, State};
+
+fn decode(member: &[u8], out: usize) -> Option<Vec<u8>> {
+    let mut decoder = MemberDecoder::new(Member::Qpress).expect("memory");
+    let (mut plain, mut out, mut input) = (Vec::new(), vec![0; out], member);
+    loop {
+        let progress = decoder.decode(&mut input, &mut out).ok()?;
+        plain.extend_from_slice(&out[..progress.written]);
+        if progress.state == State::Finished {
+            decoder.finish().expect("it has said so");
+            return Some(plain);
+        }
+    }
+}
+
+fuzz_target!(|data: &[u8]| {
+    let Some((&[low, high], body)) = data.split_first_chunk() else { return };
+    let announced = usize::from(u16::from_le_bytes([low, high]));
+    let packet = qpress::wrap(body, announced, true);
+    let mut member = qpress::head(1 << 16);
+    member.extend(qpress::block_head(0, &packet));
+    member.extend(packet);
+    member.extend(b"ENDSENDS\0\0\0\0\0\0\0\0");
+    let whole = decode(&member, 1 << 17);
+    assert!(whole.as_ref().is_none_or(|plain| plain.len() == announced));
+    assert_eq!(whole, decode(&member, 77));
+
+    // And the other way, with a writer that keeps the rules.
+    let member = qpress::member(data, 1000, qpress::Packing::Compressed);
+    assert_eq!(decode(&member, 4096).as_deref(), Some(data));
+});

@@ -1,0 +1,110 @@
+//! From key options to keys. Whatever is wrong with one is found before the producer starts.
+
+use std::path::Path;
+
+use xb_backup::{Keys, WaysIn};
+use xb_cli::{Failure, Log};
+use xb_encryptor::{Identities, KeyBytes, KeyCommand, KeyFile, Passphrase, Recipient};
+
+use crate::args::{KeyOptions, PutOptions};
+
+/// Who shall be able to open a new backup. Nobody named: it is not sealed.
+pub(crate) fn ways_in(put: &PutOptions, keys: &KeyOptions, log: &Log) -> Result<WaysIn, Failure> {
+    let mut recipients = Vec::new();
+    for text in &put.recipient {
+        recipients.push(text.parse::<Recipient>().map_err(|error| refused("--recipient", &error))?);
+    }
+    if let Some(path) = &put.recipients_file {
+        recipients.extend(
+            Recipient::read_list(path).map_err(|error| refused("--recipients-file", &error))?,
+        );
+    }
+    let ways = WaysIn {
+        key: key(keys, log)?,
+        recipients,
+        passphrase: passphrase(keys)?,
+        command: command(keys)?,
+    };
+    match put.encrypt.as_deref().map(str::to_ascii_lowercase).as_deref() {
+        None => Ok(ways),
+        Some("none") if ways.is_empty() => Ok(ways),
+        Some("none") => Err(Failure::usage("--encrypt=none and a key contradict each other")),
+        Some("aes-256-gcm") if ways.is_empty() => Err(Failure::usage(
+            "--encrypt needs somebody who can decrypt",
+        )
+        .hint("name a --recipient, an --encrypt-key-file, a --passphrase-file or a --key-command")),
+        Some("aes-256-gcm") => Ok(ways),
+        Some(other) => {
+            Err(Failure::usage(format!("--encrypt={other} is not a cipher of the packed layout"))
+                .hint("aes-256-gcm is"))
+        }
+    }
+}
+
+/// What there is to open a backup with.
+pub(crate) fn keys(
+    identity_file: Option<&Path>,
+    keys: &KeyOptions,
+    log: &Log,
+) -> Result<Keys, Failure> {
+    let identities = identity_file
+        .map(Identities::read)
+        .transpose()
+        .map_err(|error| refused("--identity-file", &error))?;
+    Ok(Keys {
+        key: key(keys, log)?,
+        identities,
+        passphrase: passphrase(keys)?,
+        command: command(keys)?,
+    })
+}
+
+fn refused(option: &str, error: &dyn std::fmt::Display) -> Failure {
+    Failure::usage(format!("{option}: {error}"))
+}
+
+fn key(options: &KeyOptions, log: &Log) -> Result<Option<KeyBytes>, Failure> {
+    let key = match (&options.encrypt_key_file, &options.encrypt_key) {
+        (Some(path), _) => {
+            let file =
+                KeyFile::read(path).map_err(|error| refused("--encrypt-key-file", &error))?;
+            if file.newline_dropped {
+                log.warn(format!(
+                    "{}: the newline at its end was not taken for a part of the key",
+                    path.display()
+                ));
+            }
+            if file.open_to_others {
+                log.warn(format!("{}: others than its owner can read it", path.display()));
+            }
+            file.key
+        }
+        (None, Some(text)) => KeyBytes::from_text(text.expose().as_bytes())
+            .map_err(|error| refused("--encrypt-key", &error))?,
+        (None, None) => return Ok(None),
+    };
+    if key.len() != 32 {
+        return Err(Failure::usage(format!(
+            "the key has {} bytes, aes-256-gcm wants 32",
+            key.len()
+        ))
+        .hint("openssl rand -out KEYFILE 32 makes one"));
+    }
+    Ok(Some(key))
+}
+
+fn passphrase(options: &KeyOptions) -> Result<Option<Passphrase>, Failure> {
+    let Some(path) = &options.passphrase_file else { return Ok(None) };
+    let content = std::fs::read(path)
+        .map_err(|error| refused("--passphrase-file", &format!("{}: {error}", path.display())))?;
+    let passphrase = Passphrase::from_file(&content);
+    passphrase.map(Some).ok_or_else(|| {
+        Failure::usage(format!("--passphrase-file: {} holds no passphrase", path.display()))
+    })
+}
+
+fn command(options: &KeyOptions) -> Result<Option<KeyCommand>, Failure> {
+    let Some(text) = &options.key_command else { return Ok(None) };
+    let words = text.split_whitespace().map(Into::into);
+    KeyCommand::new(words).map(Some).ok_or_else(|| Failure::usage("--key-command names no program"))
+}
