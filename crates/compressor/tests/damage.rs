@@ -342,6 +342,12 @@ fn quicklz_bodies() {
     // Three literals, a match of 14 that repeats the first, two literals.
     let two = |more: &[u8]| body(0b1001000, &aaa(0, more));
     assert_eq!(run(&two(b"\x0ebc"), 19).plain, b"aaaaaaaaaaaaaaaaabc");
+    // With eleven bytes left and a literal next, flags do not count any more.
+    let flagged = body(1 << 31 | 1 << 4, b"aaabcdefghijkl");
+    assert_eq!(run(&flagged, 14).plain, b"aaabcdefghijkl");
+    let flagged = body(1 << 31 | 1 << 3, b"aaabcdefghijkl");
+    assert!(run(&flagged, 14).end.is_err());
+
     for (bad, plain_len, what) in [
         (body(0, b"aaaaaaaaaaaaaaaaaaa"), 19, "a control word without stop bit"),
         (body(1 << 31 | 1, b"\0\0\0aaaaaaaaa"), 19, "a match names an empty entry"),
@@ -488,6 +494,23 @@ fn lz4_distances() {
     assert_eq!(frame(0x40, 14).plain, b"0123456789abcd0123\x01\x02\x03\x04\x05");
     assert_eq!(frame(0x40, 6).plain, b"0123456789abcd89ab\x01\x02\x03\x04\x05");
     let damaged = |what| Err(CodecError::Damaged { place: at(Format::Lz4, 25), what });
+    // Over several short blocks, and no further than to the start of the frame.
+    let row = |distance: u16| {
+        let mut member = lz4_start(&[0x40, 0x40]);
+        for raw in [&b"0123456789"[..], b"vwxyz"] {
+            member.extend((u32::try_from(raw.len()).unwrap() | 1 << 31).to_le_bytes());
+            member.extend(raw);
+        }
+        let block = block(distance);
+        member.extend(u32::try_from(block.len()).unwrap().to_le_bytes());
+        member.extend(block);
+        member.extend([0; 4]);
+        let twice = [&member[..], &member].concat();
+        decode(Member::Lz4, &twice)
+    };
+    assert_eq!(row(19).plain, b"0123456789vwxyzabcd0123\x01\x02\x03\x04\x05".repeat(2));
+    assert_eq!(row(11).plain, b"0123456789vwxyzabcd89vw\x01\x02\x03\x04\x05".repeat(2));
+    assert!(row(20).end.is_err());
     assert_eq!(frame(0x60, 0).end, damaged("a match with distance 0"));
     assert_eq!(frame(0x60, 5).end, damaged("a match reaches back beyond the start"));
     assert_eq!(frame(0x40, 15).end, damaged("a match reaches back beyond the start"));
@@ -541,6 +564,33 @@ fn zstd_bombs() {
         assert_eq!((progress.written, progress.state), (1000, State::OutputFull));
     }
     assert!(input.len() > bomb.len() - 100, "no more is decoded than was asked for");
+}
+
+/// More input is only asked for when all is given out that can be.
+#[test]
+fn nothing_is_held_back() {
+    let plain = pages(9, 100_000);
+    for (member, stored, end) in [
+        (Member::Lz4, encode(MemberCodec::Lz4, &plain), 4),
+        (Member::Zstd, encode(zstd(1), &plain), 4),
+        (Member::Qpress, qpress::member(&plain, 9999, Packing::Compressed), 16),
+    ] {
+        for piece in [usize::MAX, 1] {
+            let mut decoder = MemberDecoder::new(member).unwrap();
+            let mut got = Vec::new();
+            for mut piece in stored[..stored.len() - end].chunks(piece.min(stored.len())) {
+                loop {
+                    let mut out = [0; 7];
+                    let progress = decoder.decode(&mut piece, &mut out).unwrap();
+                    got.extend_from_slice(&out[..progress.written]);
+                    if progress.state == State::NeedsInput {
+                        break;
+                    }
+                }
+            }
+            assert!(got == plain, "{member:?}: {}", got.len());
+        }
+    }
 }
 
 /// A stalled caller: calls without room or input must neither fail nor lose anything.

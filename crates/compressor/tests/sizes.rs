@@ -7,8 +7,8 @@ mod qpress;
 
 use common::{Vector, decode, decode_with, encode, encode_with, zstd};
 use qpress::Packing;
-use xb_compressor::{Member, MemberCodec, MemberDecoder, PIECE_PLAIN};
-use xb_testkit::data::{mixed, pages};
+use xb_compressor::{CodecError, Member, MemberCodec, MemberDecoder, PIECE_PLAIN, PieceEncoder};
+use xb_testkit::data::{mixed, noise, pages};
 
 const HUGE: usize = usize::MAX;
 const OUT_HUGE: usize = 16 << 20;
@@ -88,6 +88,18 @@ fn decoding_large_members() {
     }
 }
 
+/// What workers make of a member, each with an encoder of its own.
+fn in_pieces(codec: MemberCodec, plain: &[u8]) -> Vec<u8> {
+    let piece = |plain: &[u8]| {
+        let mut encoder = PieceEncoder::new(codec).unwrap();
+        let mut out = vec![0; encoder.max_encoded_len(plain.len())];
+        let len = encoder.encode(plain, &mut out).unwrap();
+        out.truncate(len);
+        out
+    };
+    plain.chunks(PIECE_PLAIN).flat_map(piece).collect()
+}
+
 #[test]
 fn encoding() {
     for codec in [MemberCodec::Lz4, zstd(1), zstd(3)] {
@@ -107,6 +119,7 @@ fn encoding() {
             let plain = mixed(len as u64, len);
             let whole = encode(codec, &plain);
             assert!(decode(codec.member(), &whole).plain == plain);
+            assert!(whole == in_pieces(codec, &plain), "{codec:?}: {len} bytes");
             for sizes in LARGE {
                 for (inputs, outputs) in [(sizes, &[MIB][..]), (&[HUGE], sizes)] {
                     let stored = encode_with(codec, &plain, inputs, outputs).0;
@@ -135,5 +148,22 @@ fn vectors() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn pieces_and_buffers_of_the_wrong_size() {
+    for codec in [MemberCodec::Lz4, zstd(1)] {
+        let mut encoder = PieceEncoder::new(codec).unwrap();
+        for plain in [noise(1, PIECE_PLAIN), noise(2, K64 + 1), vec![]] {
+            let needed = encoder.max_encoded_len(plain.len());
+            let short = encoder.encode(&plain, &mut vec![0; needed - 1]).unwrap_err();
+            assert!(matches!(short, CodecError::Caller { field: "output", .. }), "{short}");
+            assert!(encoder.encode(&plain, &mut vec![0; needed]).unwrap() <= needed);
+        }
+        let long = vec![0; PIECE_PLAIN + 1];
+        let room = encoder.max_encoded_len(long.len());
+        let error = encoder.encode(&long, &mut vec![0; room]).unwrap_err();
+        assert!(matches!(error, CodecError::Caller { field: "piece", .. }), "{error}");
     }
 }
