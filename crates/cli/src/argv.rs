@@ -278,6 +278,10 @@ fn cluster_items(
     let mut items = Vec::new();
     for (at, byte) in cluster.iter().enumerate() {
         let rest = &cluster[at + 1..];
+        if *byte == b'-' {
+            // On its own it would read as the start of a long option: the whole word is refused.
+            return vec![unknown_letters(cluster)];
+        }
         // Letters outside ASCII are nobody's options.
         let meaning =
             if byte.is_ascii() { table.short(char::from(*byte)) } else { Meaning::Unknown };
@@ -416,6 +420,7 @@ mod tests {
             (&["-xp", "4", "f"], &["--extract", "--parallel=4", "f"]),
             (&["-xqv"], &["--extract", "-qv"]),
             (&["-?"], &["--help"]),
+            (&["-?-t=", "-v-par=4"], &["-?-t=", "-v-par=4"]),
             // Optional values only after `=`.
             (&["--md5", "f"], &["--md5", "f"]),
             (&["--md5=on", "-m", "f", "-moff"], &["--md5=on", "--md5", "f", "--md5=off"]),
