@@ -52,7 +52,8 @@ fn tree(dir: &Path) -> BTreeMap<String, Vec<u8>> {
             if path.is_dir() {
                 dirs.push(path);
             } else {
-                let name = path.strip_prefix(dir).unwrap().to_str().unwrap().to_owned();
+                // A damaged name need not be text.
+                let name = path.strip_prefix(dir).unwrap().to_string_lossy().into_owned();
                 found.insert(name, fs::read(&path).unwrap());
             }
         }
