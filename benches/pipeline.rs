@@ -11,7 +11,7 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use std::hint::black_box;
 use xb_frame::{StreamHeader, StreamId};
 use xb_pipeline::{
-    Budget, Cutting, Durability, EndRule, ExtractOptions, Extractor, GetPlan, Native, Observer,
+    Budget, Content, Cutting, Durability, EndRule, ExtractOptions, Extractor, GetPlan, Native, Observer,
     Part, PartLimits, PutPlan, PutSettings, start_put, sums, unpack,
 };
 use xb_reader::{ChunkWriter, Dialect, TargetDir};
@@ -46,8 +46,7 @@ fn up(stream: Bytes, threads: usize, mut keep: impl FnMut(Part) + Send + 'static
     let settings = PutSettings {
         plan,
         cutting: Cutting::Packed(Native::plain(header)),
-        rule: EndRule::KnownProducer,
-        dialect: Dialect::Auto,
+        content: Content::Xbstream { rule: EndRule::KnownProducer, dialect: Dialect::Auto },
     };
     let sink = move |part| {
         keep(part);

@@ -12,7 +12,7 @@
 //! [`Observer`] counts for progress displays.
 //!
 //! ```
-//! use xb_pipeline::{Budget, Cutting, EndRule, Native, Observer, Part, PartLimits, PutPlan, PutSettings, start_put};
+//! use xb_pipeline::{Budget, Content, Cutting, EndRule, Native, Observer, Part, PartLimits, PutPlan, PutSettings, start_put};
 //! use xb_reader::{ChunkWriter, Dialect};
 //!
 //! let mut writer = ChunkWriter::new(Vec::new());
@@ -24,7 +24,8 @@
 //! let limits = PartLimits { min: 1, max: u64::MAX, count: 10_000 };
 //! let plan = PutPlan::new(64 << 20, 1000, 2, 4, limits)?; // objects of 1000 bytes
 //! let header = xb_frame::StreamHeader::new(xb_frame::StreamId([1; 16])); // take random bytes
-//! let settings = PutSettings { plan, cutting: Cutting::Packed(Native::plain(header)), rule: EndRule::KnownProducer, dialect: Dialect::Auto };
+//! let content = Content::Xbstream { rule: EndRule::KnownProducer, dialect: Dialect::Auto };
+//! let settings = PutSettings { plan, cutting: Cutting::Packed(Native::plain(header)), content };
 //! let print = |part: Part| {
 //!     let len: usize = part.payload.iter().map(|bytes| bytes.len()).sum();
 //!     println!("object {}: {len} bytes", part.object);
@@ -37,6 +38,7 @@
 
 mod body;
 mod budget;
+mod carry;
 mod create;
 mod cut;
 mod extract;
@@ -55,6 +57,7 @@ pub mod sums;
 mod whole;
 
 pub use budget::{Budget, Permit};
+pub use carry::start_carry;
 pub use create::{CreateError, CreateNote, CreateOptions, CreateReport, create};
 pub use cut::{ChunkCutter, Cut, CutError};
 pub use extract::{
@@ -66,7 +69,7 @@ pub use observe::{Observer, Snapshot, Wait};
 pub use pack::{Packed, Packer, Part, PartSink, RootDigest, object_key};
 pub use plan::{GetPlan, PartLimits, PlanError, PutPlan, SLAB};
 pub use pool::{Closed, Results, Submit, WorkerDied, ordered, ordered_by};
-pub use put::{Cutting, Laid, Native, Put, PutError, PutSettings, Putting, start_put};
+pub use put::{Content, Cutting, Laid, Native, Put, PutError, PutSettings, Putting, start_put};
 pub use relay::{RelayError, relay};
 pub use scan::{Scanned, StreamError};
 pub use slab::{Slab, SlabPool};

@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use bytes::Bytes;
 use xb_compressor::{Algorithm, BlockEncoder, CodecError};
 use xb_encryptor::{SealError, Sealer};
-use xb_frame::{Codec, FrameError, Record, StreamHeader, StreamWriter, Summary, Tail};
+use xb_frame::{Codec, FrameError, Record, StreamHeader, StreamWriter, Summary, Tail, Trailer};
 use xb_reader::{Dialect, PieceCheck};
 
 use crate::body::Body;
@@ -24,7 +24,7 @@ use crate::pool::{Closed, Results, Submit, WorkerDied, ordered_by};
 use crate::scan::{ChunkCheck, Entry, Notes, Scanned, Scanner, StreamError, sum_pieces};
 use crate::slab::{Slab, SlabPool};
 use crate::sums;
-use crate::whole::EndRule;
+use crate::whole::{EndProof, EndRule};
 
 /// Why a run up failed.
 #[derive(Debug, thiserror::Error)]
@@ -124,6 +124,15 @@ pub enum Laid {
         /// The objects in numbers.
         packed: Packed,
     },
+    /// A native stream that came in as one, in equal objects ([`start_carry`](crate::start_carry)).
+    Carried {
+        /// Its header.
+        header: StreamHeader,
+        /// Its trailer, which fits the header and the length.
+        trailer: Trailer,
+        /// The objects in numbers.
+        packed: Packed,
+    },
     /// One object a chunk.
     Classic(Cut),
 }
@@ -131,8 +140,8 @@ pub enum Laid {
 /// A run up in progress.
 #[derive(Debug)]
 pub struct Putting {
-    reader: JoinHandle<Result<(), PutError>>,
-    packer: JoinHandle<Result<Put, PutError>>,
+    pub(crate) reader: Option<JoinHandle<Result<(), PutError>>>,
+    pub(crate) packer: JoinHandle<Result<Put, PutError>>,
 }
 
 impl Putting {
@@ -145,7 +154,8 @@ impl Putting {
     /// [`PutError`]; [`PutError::Closed`] only when the sink of parts has stopped.
     pub fn join(self) -> Result<Put, PutError> {
         let packed = self.packer.join().unwrap_or(Err(PutError::Worker(WorkerDied)));
-        let read = self.reader.join().unwrap_or(Err(PutError::Worker(WorkerDied)));
+        let read = self.reader.map_or(Ok(Ok(())), JoinHandle::join);
+        let read = read.unwrap_or(Err(PutError::Worker(WorkerDied)));
         match (read, packed) {
             // Closed is a consequence: the other side has the cause.
             (Ok(()) | Err(PutError::Closed(_)), packed) => packed,
@@ -177,6 +187,21 @@ struct Worked {
     notes: Notes,
 }
 
+/// What comes in.
+#[derive(Debug, Clone)]
+pub enum Content {
+    /// An xbstream: every chunk is checked, and the index knows every file.
+    Xbstream {
+        /// When it counts as whole.
+        rule: EndRule,
+        /// How to read the letter `S`.
+        dialect: Dialect,
+    },
+    /// Any bytes up to the end of the input. Whether that is the end they should have, nobody here
+    /// can know. Packed only; there is nothing to index.
+    Raw,
+}
+
 /// Settings of [`start_put`].
 #[derive(Debug)]
 pub struct PutSettings {
@@ -184,10 +209,8 @@ pub struct PutSettings {
     pub plan: PutPlan,
     /// Layout in objects.
     pub cutting: Cutting,
-    /// When the stream counts as whole.
-    pub rule: EndRule,
-    /// How to read the letter `S`.
-    pub dialect: Dialect,
+    /// What the source gives.
+    pub content: Content,
 }
 
 /// Starts to read `source` and to hand parts to `sink`, both in threads of their own.
@@ -205,7 +228,7 @@ where
     R: Read + Send + 'static,
     S: PartSink + Send + 'static,
 {
-    let PutSettings { plan, cutting, rule, dialect } = settings;
+    let PutSettings { plan, cutting, content } = settings;
     let needs = match &cutting {
         Cutting::Classic => Needs { compress: Algorithm::None, crc32c: false, crc64: false },
         Cutting::Packed(native) => Needs {
@@ -227,10 +250,10 @@ where
     let pool = SlabPool::new(SLAB, keep);
     let input =
         Input { source, pool: pool.clone(), budget: budget.clone(), observer: observer.clone() };
-    let scanner = Scanner::new(dialect, rule);
+    let watcher = Watcher::new(content);
     let thread = |name: &str| std::thread::Builder::new().name(name.into());
     let reader =
-        thread("read").spawn(move || input.read_all(scanner, &submit)).map_err(PutError::Thread)?;
+        thread("read").spawn(move || input.read_all(watcher, &submit)).map_err(PutError::Thread)?;
     let packer = match cutting {
         Cutting::Packed(native) => {
             let body = if native.is_plain() {
@@ -243,7 +266,43 @@ where
         }
         Cutting::Classic => thread("pack").spawn(move || cut_all(results, plan.part, sink)),
     };
-    Ok(Putting { reader, packer: packer.map_err(PutError::Thread)? })
+    Ok(Putting { reader: Some(reader), packer: packer.map_err(PutError::Thread)? })
+}
+
+/// Looks at what passes.
+enum Watcher {
+    Xbstream(Box<Scanner>),
+    Raw { bytes: u64 },
+}
+
+impl Watcher {
+    fn new(content: Content) -> Self {
+        match content {
+            Content::Xbstream { rule, dialect } => {
+                Self::Xbstream(Box::new(Scanner::new(dialect, rule)))
+            }
+            Content::Raw => Self::Raw { bytes: 0 },
+        }
+    }
+
+    fn scan(&mut self, slab: &[u8]) -> Result<Notes, StreamError> {
+        match self {
+            Self::Xbstream(scanner) => scanner.scan(slab),
+            Self::Raw { bytes } => {
+                *bytes += slab.len() as u64;
+                Ok(Notes::default())
+            }
+        }
+    }
+
+    fn finish(self) -> Result<(Notes, Scanned), StreamError> {
+        match self {
+            Self::Xbstream(scanner) => scanner.finish(),
+            Self::Raw { bytes } => {
+                Ok((Notes::default(), Scanned::unread(bytes, EndProof::InputEnd)))
+            }
+        }
+    }
 }
 
 struct Input<R> {
@@ -256,7 +315,7 @@ struct Input<R> {
 impl<R: Read> Input<R> {
     fn read_all(
         mut self,
-        mut scanner: Scanner,
+        mut watcher: Watcher,
         submit: &Submit<Job, Work>,
     ) -> Result<(), PutError> {
         let mut position = 0;
@@ -270,7 +329,7 @@ impl<R: Read> Input<R> {
                 break;
             }
             position += slab.len() as u64;
-            let notes = scanner.scan(&slab)?;
+            let notes = watcher.scan(&slab)?;
             self.observer.add_bytes(slab.len() as u64);
             self.observer.add_files(
                 notes.entries.iter().filter(|e| matches!(e, Entry::End { .. })).count() as u64,
@@ -278,14 +337,14 @@ impl<R: Read> Input<R> {
             self.observer.waiting(Wait::Workers, || submit.send(Job::Slab { slab, notes }))?;
         }
         // Only a stream that is whole gets an end: without it the packer gives no result.
-        let (notes, scanned) = scanner.finish()?;
+        let (notes, scanned) = watcher.finish()?;
         submit.send(Job::End(notes, Box::new(scanned)))?;
         Ok(())
     }
 }
 
 /// Reads until the slab is full or the input is over.
-fn fill(source: &mut impl Read, slab: &mut Slab) -> std::io::Result<()> {
+pub(crate) fn fill(source: &mut impl Read, slab: &mut Slab) -> std::io::Result<()> {
     while !slab.is_full() {
         match source.read(slab.room()) {
             Ok(0) => break,

@@ -74,6 +74,13 @@ pub struct Scanned {
     pub described: BTreeMap<String, Vec<u8>>,
 }
 
+impl Scanned {
+    /// A stream that was not looked into.
+    pub(crate) fn unread(bytes: u64, proof: EndProof) -> Self {
+        Self { bytes, files: 0, proof, described: BTreeMap::new() }
+    }
+}
+
 /// Files whose content is kept for the manifest.
 const DESCRIBING: [&str; 4] = ["info", "checkpoints", "binlog_info", "galera_info"];
 /// Longest content kept of one of them, in bytes.

@@ -66,6 +66,10 @@ pub enum EndProof {
     LastFile(String),
     /// Nothing was demanded.
     Unproven,
+    /// The content was not looked into; the input was over.
+    InputEnd,
+    /// A native stream came with its trailer.
+    Trailer,
 }
 
 /// A stream whose files are complete, but the one that shows the end is missing.
