@@ -11,8 +11,8 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use std::hint::black_box;
 use xb_frame::{StreamHeader, StreamId};
 use xb_pipeline::{
-    Budget, Content, Cutting, Durability, EndRule, ExtractOptions, Extractor, GetPlan, Native, Observer,
-    Part, PartLimits, PutPlan, PutSettings, start_put, sums, unpack,
+    Budget, Content, Cutting, Durability, EndRule, ExtractOptions, Extractor, GetPlan, Native,
+    Observer, Part, PartLimits, PutPlan, PutSettings, start_put, sums, unpack,
 };
 use xb_reader::{ChunkWriter, Dialect, TargetDir};
 

@@ -79,6 +79,9 @@ pub(crate) struct GetArgs {
     pub(crate) name: String,
     /// Exact names of single files (classic backups)
     pub(crate) files: Vec<String>,
+    /// The native stream as it is stored, still compressed and sealed; `xbcrypt-rs -d` opens it
+    #[arg(long, conflicts_with = "files")]
+    pub(crate) as_stored: bool,
     /// File with age identities (AGE-SECRET-KEY-1...)
     #[arg(long, value_name = "FILE", help_heading = "Keys")]
     pub(crate) identity_file: Option<PathBuf>,
@@ -157,6 +160,9 @@ pub(crate) struct PutOptions {
     /// Do not ask whether the last file is there; a cut between two files goes unnoticed
     #[arg(long)]
     pub(crate) unsafe_any_end: bool,
+    /// Store any bytes, not only an xbstream or a native stream; their end is taken on trust
+    #[arg(long, conflicts_with_all = ["last_file", "unsafe_any_end", "md5"])]
+    pub(crate) raw: bool,
     /// Whose stream it is, where the letter S means two things
     #[arg(long, value_enum, default_value = "auto")]
     pub(crate) dialect: DialectArg,

@@ -9,7 +9,7 @@ use xb_cli::{
     Snapshot,
 };
 use xb_compressor::{Algorithm, AlgorithmError};
-use xb_pipeline::{Durability, EndRule, LastFile, Observer, Wait};
+use xb_pipeline::{Content, Durability, EndRule, LastFile, Observer, Wait};
 use xb_reader::Dialect;
 
 use crate::args::{
@@ -87,7 +87,7 @@ impl Context {
         )?;
         let (root, name) = backup_place(&args.name, &args.store, &args.run, false)?;
         let keys = crate::keys::keys(args.identity_file.as_deref(), &args.keys, &self.log)?;
-        let request = get_request(name, args.files.clone(), keys, &args.run);
+        let request = get_request(name, args.files.clone(), args.as_stored, keys, &args.run);
         let output = Output::new(enlarged(&std::io::stdout()).stage("output")?, "stdout");
         let ((report, output), end) =
             self.with_progress("get", &args.run, None, |observer, mut stop| async move {
@@ -101,7 +101,7 @@ impl Context {
     fn restore(&self, args: &RestoreArgs) -> Result<(), Failure> {
         let (root, name) = backup_place(&args.name, &args.store, &args.run, false)?;
         let keys = crate::keys::keys(args.identity_file.as_deref(), &args.keys, &self.log)?;
-        let request = get_request(name, Vec::new(), keys, &args.run);
+        let request = get_request(name, Vec::new(), false, keys, &args.run);
         let durability = match args.sync {
             Sync::File => Durability::File,
             Sync::End => Durability::End,
@@ -182,14 +182,7 @@ impl Context {
             )
             .hint("the packed layout has both; or let xtrabackup do it with its own options"));
         }
-        let rule = match (&put.last_file, put.unsafe_any_end) {
-            (Some(pattern), _) => EndRule::LastFile(
-                LastFile::new(pattern)
-                    .map_err(|error| Failure::usage(format!("--last-file: {error}")))?,
-            ),
-            (None, true) => EndRule::AnyEnd,
-            (None, false) => EndRule::KnownProducer,
-        };
+        let content = if put.raw { Content::Raw } else { xbstream(put)? };
         let chunk_size = put.chunk_size.map_or(DEFAULT_CHUNK, |size| size.bytes());
         if chunk_size == 0 {
             return Err(Failure::usage("--chunk-size must be at least 1"));
@@ -203,12 +196,7 @@ impl Context {
             memory: memory(run),
             threads: run.threads.unwrap_or_else(default_threads),
             parallel: run.parallel.unwrap_or(DEFAULT_PARALLEL),
-            rule,
-            dialect: match put.dialect {
-                DialectArg::Auto => Dialect::Auto,
-                DialectArg::Percona => Dialect::Percona,
-                DialectArg::Mariadb => Dialect::MariaDb,
-            },
+            content,
             md5: put.md5,
             tool: concat!("xbcloud-rs ", env!("CARGO_PKG_VERSION")).to_owned(),
         })
@@ -249,6 +237,24 @@ impl Context {
     }
 }
 
+/// An xbstream, and when it counts as whole.
+fn xbstream(put: &PutOptions) -> Result<Content, Failure> {
+    let rule = match (&put.last_file, put.unsafe_any_end) {
+        (Some(pattern), _) => EndRule::LastFile(
+            LastFile::new(pattern)
+                .map_err(|error| Failure::usage(format!("--last-file: {error}")))?,
+        ),
+        (None, true) => EndRule::AnyEnd,
+        (None, false) => EndRule::KnownProducer,
+    };
+    let dialect = match put.dialect {
+        DialectArg::Auto => Dialect::Auto,
+        DialectArg::Percona => Dialect::Percona,
+        DialectArg::Mariadb => Dialect::MariaDb,
+    };
+    Ok(Content::Xbstream { rule, dialect })
+}
+
 fn memory(run: &RunOptions) -> u64 {
     run.memory.map_or_else(default_memory, |size| size.bytes())
 }
@@ -256,12 +262,14 @@ fn memory(run: &RunOptions) -> u64 {
 fn get_request(
     name: xb_backup::BackupName,
     files: Vec<String>,
+    as_stored: bool,
     keys: Keys,
     run: &RunOptions,
 ) -> GetRequest {
     GetRequest {
         name,
         files,
+        as_stored,
         keys,
         memory: memory(run),
         threads: run.threads.unwrap_or_else(default_threads),

@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use xb_backup::{BackupError, GetReport, Listing, PutReport, State};
+use xb_backup::{BackupError, End, GetReport, Listing, PutReport, State};
 use xb_cli::{Failure, Log, ProgressEnd, format_duration, format_rate, format_size};
 
 /// A library's error as the one error of this run.
@@ -24,10 +24,17 @@ pub(crate) fn put_done(log: &Log, report: &PutReport, end: &ProgressEnd, stock: 
         "stored_bytes": manifest.stored_bytes, "objects": manifest.objects, "requests": report.requests, "retries": report.retries,
         "seconds": end.elapsed.as_secs_f64(), "peak_memory": peak_memory(),
     }));
+    let content = match manifest.end {
+        End::Raw => {
+            log.warn("the input was not looked into: that its end is the right one is your word");
+            "raw bytes".to_owned()
+        }
+        End::NativeTrailer => "a native stream".to_owned(),
+        _ => format!("{} files", manifest.files),
+    };
     log.info(format!(
-        "{}: complete. {} files, {} in {} objects, {}{}",
+        "{}: complete. {content}, {} in {} objects, {}{}",
         manifest.name,
-        manifest.files,
         format_size(manifest.stored_bytes),
         manifest.objects,
         pace(manifest.stream_bytes, end),
@@ -50,6 +57,9 @@ pub(crate) fn get_done(log: &Log, what: &str, report: &GetReport, end: &Progress
     } else {
         "; without a manifest nobody knows whether files are missing"
     };
+    if report.manifest.as_ref().is_some_and(|manifest| manifest.is_carried()) {
+        log.warn("it was stored as a native stream that no key has vouched for: who could write into the store could have exchanged it for another");
+    }
     log.info(format!(
         "{what}, {}{}{doubt}",
         pace(report.stream_bytes, end),

@@ -68,6 +68,9 @@ pub enum BackupError {
     /// The keys that were given do not open or seal it.
     #[error("{0}")]
     Keys(String),
+    /// The input is not what was announced.
+    #[error("{0}")]
+    Input(String),
     /// Files were asked for that are not in the backup, or cannot be had on their own.
     #[error("{0}")]
     Selection(String),
@@ -125,7 +128,7 @@ impl BackupError {
     pub fn stage(&self) -> &'static str {
         match self {
             Self::Store(_) => "store",
-            Self::Put(PutError::Read { .. }) => "read",
+            Self::Put(PutError::Read { .. }) | Self::Input(_) => "read",
             Self::Put(_) => "stream",
             Self::Plan(_) | Self::Name(_) | Self::Selection(_) => "settings",
             Self::Manifest { .. }
@@ -157,6 +160,9 @@ impl BackupError {
                 "the input must be an xbstream: mariadb-backup and xtrabackup write one with --stream=xbstream, and only that may go to stdout",
             ),
             Self::Put(PutError::Stream(_)) => Some("nothing was kept as a backup; take a new one"),
+            Self::Input(_) => Some(
+                "mariadb-backup and xtrabackup write an xbstream with --stream=xbstream, and only that may go to stdout; --raw stores any other bytes as they are",
+            ),
             Self::Plan(_) => Some("raise --memory, or lower --chunk-size or the number of threads"),
             Self::Exists { .. } => Some("take another name, or remove it first with `delete`"),
             Self::Running { .. } => Some(

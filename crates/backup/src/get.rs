@@ -13,7 +13,7 @@ use crate::classic::{ClassicFiles, list_classic};
 use crate::error::BackupError;
 use crate::fetch::{Range, pump, ranges};
 use crate::keys::Keys;
-use crate::manifest::{Layout, Manifest, PackedFacts, StoredManifest, hex};
+use crate::manifest::{End, Layout, Manifest, PackedFacts, StoredManifest, hex};
 use crate::names::{BackupName, KEYS, RunId, manifest_key, run_folder};
 use crate::root::Root;
 use crate::stop::Stop;
@@ -25,6 +25,9 @@ pub struct GetRequest {
     pub name: BackupName,
     /// Classic only: exact names of the files wanted; all when empty.
     pub files: Vec<String>,
+    /// Packed only: give the native stream as it is stored, with its keys block in front where it
+    /// is sealed. Takes no key.
+    pub as_stored: bool,
     /// What a sealed backup is to be opened with. An unsealed one is refused when there is any: who
     /// gives a key does not want bytes that nobody vouches for.
     pub keys: Keys,
@@ -65,8 +68,16 @@ pub struct GetReport {
 
 /// Where a backup's data objects are, in the order of the stream.
 pub(crate) enum Objects {
-    Packed(Manifest, PackedFacts, RunId, Option<Arc<DataKey>>),
+    Packed(Manifest, PackedFacts, RunId, Opening),
     Classic(Option<Manifest>, ClassicFiles),
+}
+
+/// What is done to the objects of a packed backup.
+pub(crate) enum Opening {
+    /// Frames are undone, and the seal first where there is a key.
+    Undo(Option<Arc<DataKey>>),
+    /// Nothing; this comes before them.
+    AsStored(Bytes),
 }
 
 /// Fetches a backup and hands its stream to `sink`, which comes back at the end.
@@ -96,8 +107,11 @@ pub(crate) async fn transfer<S: StreamSink>(
     let plan = GetPlan::new(request.memory, request.threads, request.parallel)?;
     let run = Run { root, request, plan, observer };
     let (stream_bytes, sink) = match &objects {
-        Objects::Packed(manifest, packed, id, key) => {
+        Objects::Packed(manifest, packed, id, Opening::Undo(key)) => {
             run.packed(manifest, packed, (*id, key.clone()), sink, stop).await?
+        }
+        Objects::Packed(manifest, packed, id, Opening::AsStored(front)) => {
+            run.as_stored(manifest, packed, (*id, front.clone()), sink, stop).await?
         }
         Objects::Classic(_, files) => run.classic(files, sink, stop).await?,
     };
@@ -118,6 +132,11 @@ pub(crate) async fn transfer<S: StreamSink>(
 }
 
 impl Objects {
+    /// Whether nobody knows what is in it.
+    pub(crate) fn is_raw(&self) -> bool {
+        matches!(self, Self::Packed(manifest, ..) if manifest.end == End::Raw)
+    }
+
     /// Bytes of the stream, where the manifest says.
     pub(crate) fn stream_bytes(&self) -> Option<u64> {
         match self {
@@ -141,11 +160,20 @@ pub(crate) async fn find(root: &Root, request: &GetRequest) -> Result<Objects, B
             let (Some(packed), Some(run)) = (manifest.packed.clone(), manifest.run_id()) else {
                 return Err(BackupError::Bug("a manifest that was checked lacks its parts"));
             };
-            let key = unlock(root, request, &stored, &packed, run).await?;
-            Ok(Objects::Packed(manifest, packed, run, key))
+            let opening = if request.as_stored {
+                Opening::AsStored(keys_in_front(root, request, &manifest, &packed, run).await?)
+            } else {
+                Opening::Undo(unlock(root, request, &stored, &packed, run).await?)
+            };
+            Ok(Objects::Packed(manifest, packed, run, opening))
         }
         stored => {
             let manifest = stored.map(|stored| stored.manifest);
+            if request.as_stored {
+                return Err(BackupError::Selection(format!(
+                    "{name} is no packed backup: `get` gives it as it is stored in any case"
+                )));
+            }
             if !request.keys.is_empty() {
                 return Err(BackupError::Keys(format!(
                     "{name} is not sealed, and a key was given"
@@ -178,33 +206,80 @@ async fn unlock(
     run: RunId,
 ) -> Result<Option<Arc<DataKey>>, BackupError> {
     let name = &request.name;
-    let Some(sealed) = &packed.sealed else {
+    if packed.sealed.is_none() {
         if request.keys.is_empty() {
             return Ok(None);
         }
         return Err(BackupError::Keys(format!("{name} is not sealed, and a key was given")));
-    };
-    let damaged = |what: String| BackupError::Damaged { name: name.to_string(), what };
-    let object = root.key(&format!("{}/{KEYS}", run_folder(name, run)));
-    let bytes = root.store().get(&object).await.map_err(|error| missing_is_damage(error, name))?;
-    let envelope =
-        Envelope::parse(&bytes).map_err(|error| damaged(format!("{object}: {error}")))?;
-    if *envelope.stream_id() != run.0 {
-        return Err(damaged(format!("{object}: the keys object belongs to another backup")));
     }
-    let opened = request.keys.open(&envelope, request.memory);
-    let key = match opened {
+    let envelope = envelope(root, name, &stored.manifest, run).await?;
+    let key = open_sealed(root, name, stored, &envelope, &request.keys, request.memory)?;
+    Ok(Some(Arc::new(key)))
+}
+
+/// Opens an envelope and has the manifest authenticated by what is in it. `memory` bounds the
+/// derivation of a passphrase, in bytes.
+pub(crate) fn open_sealed(
+    root: &Root,
+    name: &BackupName,
+    stored: &StoredManifest,
+    envelope: &Envelope,
+    keys: &Keys,
+    memory: u64,
+) -> Result<DataKey, BackupError> {
+    let key = match keys.open(envelope, memory) {
         None => {
-            let ways = sealed.ways_in.join(", ");
+            let ways: Vec<_> = envelope.slots().map(|slot| slot.to_string()).collect();
+            let ways = ways.join(", ");
             return Err(BackupError::Keys(format!("{name} is sealed; it opens with: {ways}")));
         }
         Some(Err(error)) => return Err(BackupError::Keys(format!("{name}: {error}"))),
         Some(Ok(key)) => key,
     };
-    stored
-        .authenticate(&key.manifest_key(&run.0))
-        .map_err(|source| BackupError::Manifest { key: root.key(&manifest_key(name)), source })?;
-    Ok(Some(Arc::new(key)))
+    // Whoever stored a stream that was sealed elsewhere had no key to vouch with.
+    if !stored.manifest.is_carried() {
+        stored.authenticate(&key.manifest_key(envelope.stream_id())).map_err(|source| {
+            BackupError::Manifest { key: root.key(&manifest_key(name)), source }
+        })?;
+    }
+    Ok(key)
+}
+
+/// Reads the keys object of a run.
+pub(crate) async fn envelope(
+    root: &Root,
+    name: &BackupName,
+    manifest: &Manifest,
+    run: RunId,
+) -> Result<Envelope, BackupError> {
+    let damaged = |what: String| BackupError::Damaged { name: name.to_string(), what };
+    let object = root.key(&format!("{}/{KEYS}", run_folder(name, run)));
+    let bytes = root.store().get(&object).await.map_err(|error| missing_is_damage(error, name))?;
+    let envelope =
+        Envelope::parse(&bytes).map_err(|error| damaged(format!("{object}: {error}")))?;
+    if manifest.stream_id() != Some(*envelope.stream_id()) {
+        return Err(damaged(format!("{object}: the keys object belongs to another backup")));
+    }
+    Ok(envelope)
+}
+
+/// What makes a native file of a native stream: the keys block, where it is sealed.
+async fn keys_in_front(
+    root: &Root,
+    request: &GetRequest,
+    manifest: &Manifest,
+    packed: &PackedFacts,
+    run: RunId,
+) -> Result<Bytes, BackupError> {
+    let name = &request.name;
+    if !request.keys.is_empty() {
+        return Err(BackupError::Keys(format!("{name} as it is stored needs no key")));
+    }
+    if packed.sealed.is_none() {
+        return Ok(Bytes::new());
+    }
+    let block = envelope(root, name, manifest, run).await?.encode_block();
+    block.map(Bytes::from).map_err(|error| BackupError::Keys(error.to_string()))
 }
 
 /// One fetch, once it is known what to fetch.
@@ -225,10 +300,8 @@ impl Run<'_> {
         stop: &mut Stop,
     ) -> Result<(u64, S), BackupError> {
         let name = &self.request.name;
-        let folder = self.root.key(&run_folder(name, run));
-        let (count, chunk, total) = (manifest.objects, packed.chunk_size, manifest.stored_bytes);
-        let objects = (0..count)
-            .map(move |n| (format!("{folder}/{}", object_key(n)), chunk.min(total - n * chunk)));
+        let objects = self.objects(manifest, packed, run);
+        let (chunk, total) = (packed.chunk_size, manifest.stored_bytes);
         let mut digest = ObjectDigest::default();
         let (plan, observer) = (self.plan, self.observer.clone());
         let (fetched, (summary, sink)) = pump(
@@ -260,25 +333,69 @@ impl Run<'_> {
             }
             (Ok(()), Ok(summary)) => summary,
         };
-        if summary.id.0 != run.0 || summary.stream_len != total {
+        if Some(summary.id.0) != manifest.stream_id() || summary.stream_len != total {
             return Err(damaged("the objects hold another stream than the manifest says".into()));
         }
-        let digest = hex(&digest.root.finish());
-        if digest != packed.root {
-            let what = format!(
-                "the objects have the root digest {digest}, the manifest says {}",
-                packed.root
-            );
-            return Err(damaged(what));
-        }
+        digest.check(packed).map_err(damaged)?;
         let bytes = summary.end.plain_bytes;
-        if bytes != manifest.stream_bytes {
+        if bytes != manifest.stream_bytes && !manifest.is_carried() {
             let stated = manifest.stream_bytes;
             return Err(damaged(format!(
                 "the stream has {bytes} bytes, the manifest says {stated}"
             )));
         }
         Ok((bytes, sink))
+    }
+
+    /// Keys and sizes of a packed run's objects.
+    fn objects(
+        &self,
+        manifest: &Manifest,
+        packed: &PackedFacts,
+        run: RunId,
+    ) -> impl Iterator<Item = (String, u64)> + use<> {
+        let folder = self.root.key(&run_folder(&self.request.name, run));
+        let (count, chunk, total) = (manifest.objects, packed.chunk_size, manifest.stored_bytes);
+        (0..count)
+            .map(move |n| (format!("{folder}/{}", object_key(n)), chunk.min(total - n * chunk)))
+    }
+
+    async fn as_stored<S: StreamSink>(
+        &self,
+        manifest: &Manifest,
+        packed: &PackedFacts,
+        (run, front): (RunId, Bytes),
+        mut sink: S,
+        stop: &mut Stop,
+    ) -> Result<(u64, S), BackupError> {
+        let name = &self.request.name;
+        let objects = self.objects(manifest, packed, run);
+        let mut digest = ObjectDigest::default();
+        let observer = self.observer.clone();
+        let (fetched, (written, sink)) = pump(
+            self.root.store(),
+            &self.plan,
+            ranges(objects, self.plan.range),
+            |range, crc| digest.range(range, crc),
+            move |arriving| {
+                let mut pieces = std::iter::once(front).chain(arriving.map_while(|piece| piece));
+                let written = pieces.try_fold(0, |written, piece| {
+                    let len = piece.len() as u64;
+                    observer.add_stored(len);
+                    observer.add_bytes(len);
+                    sink.take(piece).map(|()| written + len)
+                });
+                (written, sink)
+            },
+            stop,
+        )
+        .await?;
+        let written = written?;
+        fetched.map_err(|error| missing_is_damage(error, name))?;
+        digest
+            .check(packed)
+            .map_err(|what| BackupError::Damaged { name: name.to_string(), what })?;
+        Ok((written, sink))
     }
 
     async fn classic<S: StreamSink>(
@@ -354,6 +471,15 @@ impl ObjectDigest {
             self.len = 0;
             self.crc = 0;
         }
+    }
+
+    /// Compares the whole with the manifest; the error says what differs.
+    fn check(self, packed: &PackedFacts) -> Result<(), String> {
+        let digest = hex(&self.root.finish());
+        if digest == packed.root {
+            return Ok(());
+        }
+        Err(format!("the objects have the root digest {digest}, the manifest says {}", packed.root))
     }
 }
 

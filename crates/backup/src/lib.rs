@@ -2,7 +2,8 @@
 //!
 //! A [`Root`] is a place in a store. [`put`] and [`backup`] bring a stream there and write its
 //! [`Manifest`] last: a backup exists if and only if that stands. [`get`] and [`restore`] bring it
-//! back, [`list`] says what is there and what it is worth, [`delete`] removes the manifest first.
+//! back, [`list`] says what is there and what it is worth, [`rewrap`] changes who can open it,
+//! [`delete`] removes the manifest first.
 //! What lies where is in `docs/store.md`.
 //!
 //! Every operation can be asked to [`Stop`], and then cleans up behind itself; an
@@ -15,6 +16,7 @@ mod error;
 mod facts;
 mod fetch;
 mod get;
+mod input;
 mod keys;
 mod list;
 mod manifest;
@@ -23,6 +25,7 @@ mod names;
 mod producer;
 mod put;
 mod restore;
+mod rewrap;
 mod root;
 mod stop;
 
@@ -37,5 +40,6 @@ pub use names::{BackupName, CATALOG, NameError, RunId, manifest_key, run_folder}
 pub use producer::Producer;
 pub use put::{PutReport, PutRequest, backup, plan, put};
 pub use restore::{RestoreReport, restore};
+pub use rewrap::{RewrapRequest, rewrap};
 pub use root::Root;
 pub use stop::{Stop, Stopper, stopper};

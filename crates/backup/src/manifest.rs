@@ -76,8 +76,11 @@ pub struct PackedFacts {
     pub index_position: u64,
     /// Its length, header included, in bytes.
     pub index_len: u64,
-    /// Codecs that occur in the frames.
+    /// Codecs that occur in the frames; none is named for a stream that came in as it is.
     pub codecs: Vec<String>,
+    /// Id of the native stream, 32 hexadecimal digits, where it is not the run's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stream: Option<String>,
     /// Who can open it, when it is sealed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sealed: Option<Sealed>,
@@ -123,6 +126,10 @@ pub enum End {
     },
     /// Nothing was demanded (`--unsafe-any-end`).
     Any,
+    /// The content was not looked into (`--raw`): the end of the input was taken for its end.
+    Raw,
+    /// It came in as a native stream, with its trailer.
+    NativeTrailer,
 }
 
 /// A producer that we started.
@@ -240,6 +247,20 @@ impl Manifest {
         Ok(manifest)
     }
 
+    /// Id of the native stream in the objects. Packed only.
+    #[must_use]
+    pub fn stream_id(&self) -> Option<[u8; 16]> {
+        let text = self.packed.as_ref()?.stream.as_deref().unwrap_or(&self.run);
+        RunId::parse(text).map(|id| id.0)
+    }
+
+    /// Whether it came in as a native stream: then `stream_bytes` counts that, what is in it was
+    /// not looked at, and no key has vouched for the manifest.
+    #[must_use]
+    pub fn is_carried(&self) -> bool {
+        self.end == End::NativeTrailer
+    }
+
     /// The run as an id.
     #[must_use]
     pub fn run_id(&self) -> Option<RunId> {
@@ -259,6 +280,9 @@ impl Manifest {
                     return inconsistent(
                         "count, size and total of the objects do not fit together",
                     );
+                }
+                if self.stream_id().is_none() {
+                    return inconsistent("the stream's id is not 32 hexadecimal digits");
                 }
                 if packed.root.len() != 64 {
                     return inconsistent("the root digest is not a SHA-256");
@@ -328,6 +352,7 @@ mod tests {
                 index_position: 0,
                 index_len: 0,
                 codecs: vec!["none".into()],
+                stream: None,
                 sealed: None,
             }),
             end: End::LastFile { name: "xtrabackup_info".into() },

@@ -9,15 +9,15 @@ use xb_compressor::Algorithm;
 use xb_encryptor::{Backend, Envelope, FreshKey, MacKey, SealContext, Sealer};
 use xb_frame::{Seal, StreamHeader, StreamId};
 use xb_pipeline::{
-    Budget, Closed, Cutting, EndProof, EndRule, Laid, Native, Observer, Part, PartLimits, Put,
-    PutError, PutPlan, PutSettings, Putting, start_put,
+    Budget, Closed, Content, Cutting, EndProof, Laid, Native, Observer, Part, PartLimits, Put,
+    PutError, PutPlan, PutSettings, Putting, start_carry, start_put,
 };
-use xb_reader::Dialect;
 use xb_uploader::{MAX_PART, MAX_PARTS, MIN_PART, PartData, PartSender, Uploaded};
 
 use crate::claim::{CLAIM, Claim};
 use crate::error::BackupError;
 use crate::facts::Facts;
+use crate::input::{Input, Kind, recognise};
 use crate::keys::WaysIn;
 use crate::manifest::{
     End, FORMAT, Layout, Manifest, PackedFacts, Producer as ProducerFacts, Sealed, hex,
@@ -47,10 +47,9 @@ pub struct PutRequest {
     pub threads: usize,
     /// Requests at a time; the budget may allow fewer.
     pub parallel: usize,
-    /// When the stream counts as whole.
-    pub rule: EndRule,
-    /// How to read the letter `S`.
-    pub dialect: Dialect,
+    /// What comes in. An xbstream may also come as a native stream, which is stored as it is
+    /// (packed).
+    pub content: Content,
     /// Also write the stock list of MD5 sums (classic only).
     pub md5: bool,
     /// Program and version for the manifest.
@@ -123,17 +122,43 @@ async fn run(
         let state = if manifest.layout == Layout::Packed { "" } else { " (classic layout)" };
         return Err(BackupError::Exists { name: request.name.to_string(), state });
     }
+    let input = recognise_until_stopped(source, request, stop).await?;
     let run = RunId::random().map_err(|error| BackupError::System {
         what: "randomness for the run",
         source: std::io::Error::other(error),
     })?;
     let place = Place::claim(root, request, run).await?;
-    let outcome = place.fill(root, request, plan, source, producer, observer, stop, started).await;
+    let outcome = place.fill(root, request, plan, input, producer, observer, stop, started).await;
     if outcome.is_err() {
         // Whatever comes of it, the cause is known already; what stays is abandoned, not a backup.
         let _ = place.clean_up(root, request).await;
     }
     outcome
+}
+
+/// Waits for the first bytes of the input; nothing is in the store yet.
+async fn recognise_until_stopped<R: Read + Send + 'static>(
+    source: R,
+    request: &PutRequest,
+    stop: &mut Stop,
+) -> Result<Input<R>, BackupError> {
+    let wanted = request.content.clone();
+    let reading = tokio::task::spawn_blocking(move || recognise(source, wanted));
+    let input = tokio::select! {
+        input = reading => input.map_err(|_| BackupError::Bug("the input's beginning was not read"))??,
+        signal = stop.asked() => return Err(BackupError::Interrupted(signal)),
+    };
+    let untouched = request.compress == Algorithm::None && request.ways_in.is_empty();
+    match (&input.kind, request.layout) {
+        (Kind::Content(Content::Raw) | Kind::Native(_), Layout::Classic) => {
+            Err(BackupError::Input("only an xbstream can be cut the classic way".into()))
+        }
+        (Kind::Native(_), _) if !untouched => Err(BackupError::Input(
+            "the input is a native stream, which is stored as it is: compress and seal it where it is made"
+                .into(),
+        )),
+        _ => Ok(input),
+    }
 }
 
 /// Sizes and numbers of things at a time for a request.
@@ -203,41 +228,35 @@ impl Place {
         root: &Root,
         request: &PutRequest,
         plan: PutPlan,
-        source: impl Read + Send + 'static,
+        input: Input<impl Read + Send + 'static>,
         producer: Option<&mut Producer>,
         observer: &Observer,
         stop: &mut Stop,
         started: Timestamp,
     ) -> Result<PutReport, BackupError> {
+        let Input { kind, source } = input;
         let lock =
             if request.ways_in.is_empty() { None } else { Some(Lock::new(self.run, request)?) };
-        if let Some(lock) = &lock {
+        let carried = match &kind {
+            Kind::Native(envelope) => envelope.as_deref(),
+            Kind::Content(_) => None,
+        };
+        let envelope = lock.as_ref().map(|lock| lock.envelope.clone()).or(carried.cloned());
+        if let Some(envelope) = &envelope {
             let key = root.key(&format!("{}/{KEYS}", self.folder));
-            root.store().put(&key, lock.envelope.encode().to_vec().into()).await?;
+            root.store().put(&key, envelope.encode().to_vec().into()).await?;
         }
-        let (lock, sealer) = match lock {
-            Some(Lock { header, sealer, envelope, mac }) => {
-                (Some((header, envelope, mac)), Some(sealer))
-            }
-            None => (None, None),
-        };
-        let cutting = match request.layout {
-            Layout::Packed => Cutting::Packed(Native {
-                header: match &lock {
-                    Some((header, ..)) => header.clone(),
-                    None => StreamHeader::new(StreamId(self.run.0)),
-                },
-                compress: request.compress,
-                sealer,
-            }),
-            Layout::Classic => Cutting::Classic,
-        };
         let budget = Budget::new(plan.memory);
         let (parts, arriving) = mpsc::channel(1);
         let sink = move |part: Part| parts.blocking_send(part).map_err(|_| Closed);
-        let settings =
-            PutSettings { plan, cutting, rule: request.rule.clone(), dialect: request.dialect };
-        let putting = start_put(source, settings, &budget, observer, sink)?;
+        let (putting, mac) = match kind {
+            Kind::Native(_) => (start_carry(source, plan, &budget, observer, sink)?, None),
+            Kind::Content(content) => {
+                let (cutting, mac) = self.cutting(request, lock);
+                let settings = PutSettings { plan, cutting, content };
+                (start_put(source, settings, &budget, observer, sink)?, mac)
+            }
+        };
         let mut md5 = request.md5.then(Md5List::new);
         let mut sender = PartSender::new(root.store().clone(), plan.parallel);
         let sent =
@@ -262,26 +281,37 @@ impl Place {
                 Some(ProducerFacts { program: producer.program().to_owned(), exit: 0 })
             }
         };
-        let manifest = self.manifest(
-            request,
-            &put,
-            uploaded,
-            producer,
-            started,
-            lock.as_ref().map(|(_, envelope, _)| envelope),
-        );
+        let manifest = self.manifest(request, &put, uploaded, producer, started, envelope.as_ref());
         if request.layout == Layout::Classic && !self.claim.still_ours(root, &request.name).await? {
             return Err(BackupError::Exists {
                 name: request.name.to_string(),
                 state: ": another run took over",
             });
         }
-        root.commit(&request.name, &manifest, lock.as_ref().map(|(.., mac)| mac)).await?;
+        root.commit(&request.name, &manifest, mac.as_ref()).await?;
         if request.layout == Layout::Classic {
             self.give_up_claim(root).await;
         }
         let traffic = root.store().traffic();
         Ok(PutReport { manifest, requests: traffic.requests(), retries: traffic.retries(), plan })
+    }
+
+    /// How the objects are laid out, and the key of the manifest of a sealed one.
+    fn cutting(&self, request: &PutRequest, lock: Option<Lock>) -> (Cutting, Option<MacKey>) {
+        if request.layout == Layout::Classic {
+            return (Cutting::Classic, None);
+        }
+        let compress = request.compress;
+        match lock {
+            Some(Lock { header, sealer, mac, .. }) => {
+                let native = Native { header, compress, sealer: Some(sealer) };
+                (Cutting::Packed(native), Some(mac))
+            }
+            None => {
+                let header = StreamHeader::new(StreamId(self.run.0));
+                (Cutting::Packed(Native { header, compress, sealer: None }), None)
+            }
+        }
     }
 
     #[allow(clippy::too_many_arguments)]
@@ -323,7 +353,9 @@ impl Place {
             signal = stop.asked() => return Err(BackupError::Interrupted(signal)),
         };
         let (objects, bytes) = match &put.laid {
-            Laid::Packed { packed, .. } => (packed.objects, packed.bytes),
+            Laid::Packed { packed, .. } | Laid::Carried { packed, .. } => {
+                (packed.objects, packed.bytes)
+            }
             Laid::Classic(cut) => (cut.objects, cut.bytes),
         };
         // Two independent counts, one on each side of the store's answers.
@@ -342,19 +374,27 @@ impl Place {
         started: Timestamp,
         envelope: Option<&Envelope>,
     ) -> Manifest {
-        let packed = match &put.laid {
-            Laid::Classic(_) => None,
-            Laid::Packed { summary, packed } => Some(PackedFacts {
-                chunk_size: request.chunk_size,
-                root: hex(&packed.root),
-                index_position: summary.end.last_index.map_or(0, |place| place.position),
-                index_len: summary.end.last_index.map_or(0, |place| place.len.into()),
-                codecs: vec![request.compress.to_string()],
-                sealed: envelope.map(|envelope| Sealed {
-                    ways_in: envelope.slots().map(|slot| slot.to_string()).collect(),
-                }),
-            }),
+        let (packed, last_index, stream, codecs) = match &put.laid {
+            Laid::Classic(_) => (None, None, None, Vec::new()),
+            Laid::Packed { summary, packed } => {
+                let codecs = vec![request.compress.to_string()];
+                (Some(packed), summary.end.last_index, None, codecs)
+            }
+            Laid::Carried { header, trailer, packed } => {
+                (Some(packed), trailer.last_index, Some(hex(&header.id().0)), Vec::new())
+            }
         };
+        let packed = packed.map(|packed| PackedFacts {
+            chunk_size: request.chunk_size,
+            root: hex(&packed.root),
+            index_position: last_index.map_or(0, |place| place.position),
+            index_len: last_index.map_or(0, |place| place.len.into()),
+            codecs,
+            stream,
+            sealed: envelope.map(|envelope| Sealed {
+                ways_in: envelope.slots().map(|slot| slot.to_string()).collect(),
+            }),
+        });
         Manifest {
             format: FORMAT,
             layout: request.layout,
@@ -371,6 +411,8 @@ impl Place {
             end: match &put.scanned.proof {
                 EndProof::LastFile(name) => End::LastFile { name: name.clone() },
                 EndProof::Unproven => End::Any,
+                EndProof::InputEnd => End::Raw,
+                EndProof::Trailer => End::NativeTrailer,
             },
             producer,
             source: Facts::from_files(&put.scanned.described),

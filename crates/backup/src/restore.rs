@@ -37,6 +37,11 @@ pub async fn restore(
     let failed = |what: String| BackupError::Restore { target: target.display().to_string(), what };
     // Before the folder is made: a wrong name leaves nothing behind.
     let objects = find(root, request).await?;
+    if objects.is_raw() {
+        return Err(failed(
+            "the backup was stored with --raw and has no files; `get` gives what it is".into(),
+        ));
+    }
     if let Some(bytes) = objects.stream_bytes() {
         check_room(target, bytes).map_err(failed)?;
     }

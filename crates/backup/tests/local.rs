@@ -1,182 +1,13 @@
 //! Backups in a local folder: what is damaged is noticed, what fails leaves nothing behind.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 
-use std::io::Read;
+mod common;
+
 use std::path::{Path, PathBuf};
 
-use bytes::Bytes;
-use xb_backup::{
-    BackupError, BackupName, GetRequest, Keys, Layout, PutReport, PutRequest, Root, State,
-    StreamSink, WaysIn, stopper,
-};
-use xb_compressor::Algorithm;
-use xb_encryptor::KeyBytes;
-use xb_pipeline::{Durability, EndRule, Observer};
-use xb_reader::{ChunkWriter, Dialect};
-use xb_uploader::{Location, Place, Policy, S3Settings};
-
-struct Store {
-    folder: tempfile::TempDir,
-    root: Root,
-}
-
-impl Store {
-    fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("root").to_str().unwrap().trim_start_matches('/').to_owned();
-        let location = Location { place: Place::Local, path };
-        let root = Root::open(&location, &S3Settings::default(), Policy::default(), true).unwrap();
-        Self { folder, root }
-    }
-
-    fn files(&self) -> Vec<PathBuf> {
-        let mut found = Vec::new();
-        let mut folders = vec![self.folder.path().join("root")];
-        while let Some(folder) = folders.pop() {
-            for entry in std::fs::read_dir(folder).unwrap() {
-                let path = entry.unwrap().path();
-                if path.is_dir() { folders.push(path) } else { found.push(path) }
-            }
-        }
-        found.sort();
-        found
-    }
-
-    fn put(
-        &self,
-        name: &str,
-        layout: Layout,
-        chunk_size: u64,
-        input: impl Read + Send + 'static,
-    ) -> Result<PutReport, BackupError> {
-        let (_stopper, mut stop) = stopper();
-        let request = PutRequest {
-            name: BackupName::new(name).unwrap(),
-            layout,
-            chunk_size,
-            compress: Algorithm::None,
-            ways_in: WaysIn::default(),
-            memory: 64 << 20,
-            threads: 2,
-            parallel: 4,
-            rule: EndRule::KnownProducer,
-            dialect: Dialect::Auto,
-            md5: false,
-            tool: "test".into(),
-        };
-        block_on(xb_backup::put(&self.root, &request, input, &Observer::default(), &mut stop))
-    }
-
-    fn get(&self, name: &str) -> Result<Vec<u8>, BackupError> {
-        let (_stopper, mut stop) = stopper();
-        let (_, Collected(bytes)) = block_on(xb_backup::get(
-            &self.root,
-            &request(name),
-            Collected::default(),
-            &Observer::default(),
-            &mut stop,
-        ))?;
-        Ok(bytes)
-    }
-
-    fn restore(&self, name: &str, target: &Path) -> Result<u64, BackupError> {
-        let (_stopper, mut stop) = stopper();
-        let done = block_on(xb_backup::restore(
-            &self.root,
-            &request(name),
-            target,
-            Durability::None,
-            &Observer::default(),
-            &mut stop,
-        ))?;
-        Ok(done.files)
-    }
-
-    fn state(&self, name: &str) -> Option<State> {
-        block_on(xb_backup::list(&self.root))
-            .unwrap()
-            .into_iter()
-            .find(|l| l.name == name)
-            .map(|l| l.state)
-    }
-}
-
-fn request(name: &str) -> GetRequest {
-    GetRequest {
-        name: BackupName::new(name).unwrap(),
-        files: Vec::new(),
-        keys: Keys::default(),
-        memory: 64 << 20,
-        threads: 2,
-        parallel: 4,
-    }
-}
-
-#[derive(Default)]
-struct Collected(Vec<u8>);
-
-impl StreamSink for Collected {
-    fn take(&mut self, bytes: Bytes) -> Result<(), BackupError> {
-        self.0.extend_from_slice(&bytes);
-        Ok(())
-    }
-}
-
-fn block_on<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .unwrap()
-        .block_on(future)
-}
-
-fn stream() -> Vec<u8> {
-    let mut writer = ChunkWriter::new(Vec::new());
-    writer.payload("shop/orders.ibd", 0, &[1; 900]).unwrap();
-    writer.payload("shop/orders.ibd", 900, &[2; 300]).unwrap();
-    writer.end("shop/orders.ibd").unwrap();
-    writer.end("empty").unwrap();
-    writer
-        .payload(
-            "xtrabackup_info",
-            0,
-            b"tool_name = mariadb-backup\nserver_version = 10.11.19-MariaDB\n",
-        )
-        .unwrap();
-    writer.end("xtrabackup_info").unwrap();
-    writer.finish().unwrap()
-}
-
-/// Puts the stream compressed and sealed for this key.
-fn put_sealed(store: &Store, name: &str, key: &[u8; 32]) -> Result<PutReport, BackupError> {
-    let (_stopper, mut stop) = stopper();
-    let request = PutRequest {
-        name: BackupName::new(name).unwrap(),
-        layout: Layout::Packed,
-        chunk_size: 400,
-        compress: "zstd:1".parse().unwrap(),
-        ways_in: WaysIn { key: Some(KeyBytes::new(key).unwrap()), ..WaysIn::default() },
-        memory: 64 << 20,
-        threads: 2,
-        parallel: 4,
-        rule: EndRule::KnownProducer,
-        dialect: Dialect::Auto,
-        md5: false,
-        tool: "test".into(),
-    };
-    let observer = Observer::default();
-    block_on(xb_backup::put(&store.root, &request, stream_reader(), &observer, &mut stop))
-}
-
-fn get_sealed(store: &Store, name: &str, key: &[u8; 32]) -> Result<Vec<u8>, BackupError> {
-    let (_stopper, mut stop) = stopper();
-    let keys = Keys { key: Some(KeyBytes::new(key).unwrap()), ..Keys::default() };
-    let request = GetRequest { keys, ..request(name) };
-    let observer = Observer::default();
-    let run = xb_backup::get(&store.root, &request, Collected::default(), &observer, &mut stop);
-    block_on(run).map(|(_, Collected(bytes))| bytes)
-}
+use common::{Store, block_on, get_sealed, put_request, put_sealed, stream, stream_reader};
+use xb_backup::{BackupError, BackupName, Layout, State, stopper};
+use xb_pipeline::Observer;
 
 #[test]
 fn a_sealed_backup_opens_with_its_key_alone() {
@@ -253,10 +84,6 @@ fn both_layouts_come_back_as_stream_and_as_files() {
         assert_eq!(store.files(), Vec::<PathBuf>::new());
         assert!(matches!(store.get("n"), Err(BackupError::NotThere { .. })));
     }
-}
-
-fn stream_reader() -> std::io::Cursor<Vec<u8>> {
-    std::io::Cursor::new(stream())
 }
 
 /// Every byte of every file in the store, the claim apart: flipped, cut off there, and the whole
@@ -411,20 +238,7 @@ fn asked_to_stop_it_cleans_up() {
     let store = Store::new();
     let (stopper, mut stop) = stopper();
     let (reader, writer) = std::io::pipe().unwrap();
-    let request = PutRequest {
-        name: BackupName::new("n").unwrap(),
-        layout: Layout::Packed,
-        chunk_size: 500,
-        compress: Algorithm::None,
-        ways_in: WaysIn::default(),
-        memory: 64 << 20,
-        threads: 1,
-        parallel: 1,
-        rule: EndRule::KnownProducer,
-        dialect: Dialect::Auto,
-        md5: false,
-        tool: "test".into(),
-    };
+    let request = put_request("n", Layout::Packed, 500);
     stopper.stop(15);
     // The pipe stays open: the source is stalled, and the run ends all the same.
     let runtime =

@@ -12,7 +12,7 @@ use xb_frame::{
 
 use crate::budget::Budget;
 use crate::observe::{Observer, Wait};
-use crate::pack::{PartSink, Packer};
+use crate::pack::{Packer, PartSink};
 use crate::plan::{PutPlan, SLAB};
 use crate::put::{Laid, Put, PutError, Putting, fill};
 use crate::scan::Scanned;

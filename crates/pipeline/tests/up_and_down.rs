@@ -10,8 +10,8 @@ use proptest::prelude::*;
 use xb_encryptor::{Backend, DataKey, FreshKey, SealContext};
 use xb_frame::{Seal, StreamHeader, StreamId};
 use xb_pipeline::{
-    Budget, Content, Cutting, EndRule, GetPlan, Laid, Native, Observer, Part, PartLimits, Put, PutError,
-    PutPlan, PutSettings, StreamError, start_put, unpack,
+    Budget, Content, Cutting, EndRule, GetPlan, Laid, Native, Observer, Part, PartLimits, Put,
+    PutError, PutPlan, PutSettings, StreamError, start_put, unpack,
 };
 use xb_reader::{ChunkWriter, Dialect};
 
@@ -62,7 +62,8 @@ fn put(
             .extend(part.payload.concat());
         Ok(())
     };
-    let settings = PutSettings { plan, cutting, content: Content::Xbstream { rule, dialect: Dialect::Auto } };
+    let settings =
+        PutSettings { plan, cutting, content: Content::Xbstream { rule, dialect: Dialect::Auto } };
     let putting =
         start_put(Steps(input.into(), step), settings, &budget, &Observer::default(), sink)
             .unwrap();

@@ -1,0 +1,164 @@
+//! What comes in: an xbstream, a native stream, or bytes of which nobody says what they are.
+
+use std::io::{Cursor, Read};
+
+use xb_encryptor::{BLOCK_HEAD_LEN, BlockHead, Envelope, is_keys_block, parse_block};
+use xb_frame::{STREAM_HEADER_LEN, StreamHeader, is_native};
+use xb_pipeline::{Content, SLAB};
+
+use crate::error::BackupError;
+
+/// Bytes that tell the kinds apart.
+const MAGIC_LEN: usize = 8;
+
+/// An input whose beginning has been read.
+#[derive(Debug)]
+pub(crate) struct Input<R> {
+    pub(crate) kind: Kind,
+    /// All of it, but for the keys block of a native file.
+    pub(crate) source: std::io::Chain<Cursor<Vec<u8>>, R>,
+}
+
+#[derive(Debug)]
+pub(crate) enum Kind {
+    /// To be framed.
+    Content(Content),
+    /// A native stream already, with the envelope of its key where it is sealed.
+    Native(Option<Box<Envelope>>),
+}
+
+/// Reads as much as tells what it is. Waits for the source.
+///
+/// # Errors
+/// [`BackupError::Input`] for what is none of what `wanted` allows.
+pub(crate) fn recognise<R: Read>(mut source: R, wanted: Content) -> Result<Input<R>, BackupError> {
+    let mut start = Vec::new();
+    read_up_to(&mut source, &mut start, MAGIC_LEN)?;
+    let kind = match wanted {
+        Content::Raw if start.is_empty() => return Err(refused("the input is empty")),
+        content @ Content::Raw => Kind::Content(content),
+        _ if is_keys_block(&start) => {
+            let envelope = keys_block(&mut source, &mut start)?;
+            start.clear();
+            Kind::Native(Some(Box::new(envelope)))
+        }
+        _ if is_native(&start) => Kind::Native(None),
+        content if xb_reader::MAGIC.starts_with(&start) => Kind::Content(content),
+        _ => {
+            let found: String = start.escape_ascii().map(char::from).collect();
+            return Err(refused(format!(
+                "the input is neither an xbstream nor a native stream: it begins with `{found}`"
+            )));
+        }
+    };
+    if let Kind::Native(envelope) = &kind {
+        read_up_to(&mut source, &mut start, STREAM_HEADER_LEN)?;
+        check_header(&start, envelope.as_deref())?;
+    }
+    Ok(Input { kind, source: Cursor::new(start).chain(source) })
+}
+
+fn keys_block(source: &mut impl Read, bytes: &mut Vec<u8>) -> Result<Envelope, BackupError> {
+    let failed = |error: xb_encryptor::EnvelopeError| refused(format!("keys block: {error}"));
+    read_up_to(source, bytes, BLOCK_HEAD_LEN)?;
+    let Some(head) = bytes.first_chunk() else { return Err(refused("keys block: it was cut")) };
+    let head = BlockHead::parse(head).map_err(failed)?;
+    read_up_to(source, bytes, head.block_len)?;
+    parse_block(bytes).map_err(failed)
+}
+
+fn check_header(start: &[u8], envelope: Option<&Envelope>) -> Result<(), BackupError> {
+    let header =
+        StreamHeader::parse(start).map_err(|error| refused(format!("native stream: {error}")))?;
+    if usize::try_from(header.max_plain()).is_ok_and(|most| most > SLAB) {
+        let most = header.max_plain();
+        return Err(refused(format!(
+            "native stream: its frames of up to {most} bytes are larger than `get` takes, {SLAB}"
+        )));
+    }
+    match (header.key_commitment(), envelope) {
+        (None, None) => Ok(()),
+        (Some(commitment), Some(envelope)) => envelope
+            .belongs_to(&header.id().0, commitment)
+            .map_err(|error| refused(format!("native stream: {error}"))),
+        (Some(_), None) => Err(refused(
+            "native stream: it is sealed, and its keys block is missing: nobody could open it",
+        )),
+        (None, Some(_)) => Err(refused("native stream: it has a keys block and is not sealed")),
+    }
+}
+
+/// Reads until `bytes` has `len` bytes or the input is over.
+fn read_up_to(source: &mut impl Read, bytes: &mut Vec<u8>, len: usize) -> Result<(), BackupError> {
+    let missing = len.saturating_sub(bytes.len()) as u64;
+    source
+        .by_ref()
+        .take(missing)
+        .read_to_end(bytes)
+        .map(drop)
+        .map_err(|source| BackupError::System { what: "cannot read the input", source })
+}
+
+fn refused(what: impl Into<String>) -> BackupError {
+    BackupError::Input(what.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use xb_frame::StreamId;
+    use xb_pipeline::EndRule;
+    use xb_reader::Dialect;
+
+    fn xbstream() -> Content {
+        Content::Xbstream { rule: EndRule::AnyEnd, dialect: Dialect::Auto }
+    }
+
+    #[test]
+    fn kinds_are_told_apart_and_nothing_is_lost() {
+        let native = StreamHeader::new(StreamId([1; 16])).encode().to_vec();
+        for (bytes, is_native) in [
+            (b"".to_vec(), false),
+            (b"XBST".to_vec(), false),
+            (b"XBSTCK01 and more".to_vec(), false),
+            ([&native[..], b"body"].concat(), true),
+        ] {
+            let mut input = recognise(&bytes[..], xbstream()).unwrap();
+            assert_eq!(matches!(input.kind, Kind::Native(None)), is_native);
+            let mut all = Vec::new();
+            input.source.read_to_end(&mut all).unwrap();
+            assert_eq!(all, bytes);
+        }
+    }
+
+    #[test]
+    fn what_it_cannot_be_is_said() {
+        let native = StreamHeader::new(StreamId([1; 16])).encode().to_vec();
+        for (bytes, expected) in [
+            (&b"\x1f\x8bgzip..."[..], "begins with `\\x1f\\x8bgzip..`"),
+            (b"XBRKEY01", "keys block: it was cut"),
+            (&native[..100], "native stream: "),
+        ] {
+            let error = recognise(bytes, xbstream()).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+        assert!(recognise(&b""[..], Content::Raw).is_err(), "a dead producer's nothing");
+        assert!(recognise(&b"anything"[..], Content::Raw).is_ok());
+    }
+
+    proptest! {
+        #[test]
+        fn any_start_is_taken_or_refused(
+            magic in prop::sample::select(vec![&b""[..], b"XBRKEY01", b"XBRSTR01", b"XBSTCK01"]),
+            rest in proptest::collection::vec(any::<u8>(), 0..300),
+        ) {
+            let bytes = [magic, &rest].concat();
+            if let Ok(mut input) = recognise(&bytes[..], xbstream()) {
+                let mut all = Vec::new();
+                input.source.read_to_end(&mut all).unwrap();
+                prop_assert_eq!(all, bytes);
+            }
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! A store in a local folder, and a small stream to put there.
+#![allow(clippy::unwrap_used, clippy::expect_used, dead_code, reason = "tests fail by panic")]
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use xb_backup::{
+    BackupError, BackupName, GetRequest, Keys, Layout, PutReport, PutRequest, Root, State,
+    StreamSink, WaysIn, stopper,
+};
+use xb_compressor::Algorithm;
+use xb_encryptor::KeyBytes;
+use xb_pipeline::{Content, Durability, EndRule, Observer};
+use xb_reader::{ChunkWriter, Dialect};
+use xb_uploader::{Location, Place, Policy, S3Settings};
+
+pub(crate) struct Store {
+    pub(crate) folder: tempfile::TempDir,
+    pub(crate) root: Root,
+}
+
+impl Store {
+    pub(crate) fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("root").to_str().unwrap().trim_start_matches('/').to_owned();
+        let location = Location { place: Place::Local, path };
+        let root = Root::open(&location, &S3Settings::default(), Policy::default(), true).unwrap();
+        Self { folder, root }
+    }
+
+    pub(crate) fn files(&self) -> Vec<PathBuf> {
+        let mut found = Vec::new();
+        let mut folders = vec![self.folder.path().join("root")];
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() { folders.push(path) } else { found.push(path) }
+            }
+        }
+        found.sort();
+        found
+    }
+
+    pub(crate) fn put(
+        &self,
+        name: &str,
+        layout: Layout,
+        chunk_size: u64,
+        input: impl Read + Send + 'static,
+    ) -> Result<PutReport, BackupError> {
+        let (_stopper, mut stop) = stopper();
+        let request = put_request(name, layout, chunk_size);
+        block_on(xb_backup::put(&self.root, &request, input, &Observer::default(), &mut stop))
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Result<Vec<u8>, BackupError> {
+        let (_stopper, mut stop) = stopper();
+        let (_, Collected(bytes)) = block_on(xb_backup::get(
+            &self.root,
+            &request(name),
+            Collected::default(),
+            &Observer::default(),
+            &mut stop,
+        ))?;
+        Ok(bytes)
+    }
+
+    pub(crate) fn restore(&self, name: &str, target: &Path) -> Result<u64, BackupError> {
+        let (_stopper, mut stop) = stopper();
+        let done = block_on(xb_backup::restore(
+            &self.root,
+            &request(name),
+            target,
+            Durability::None,
+            &Observer::default(),
+            &mut stop,
+        ))?;
+        Ok(done.files)
+    }
+
+    pub(crate) fn state(&self, name: &str) -> Option<State> {
+        block_on(xb_backup::list(&self.root))
+            .unwrap()
+            .into_iter()
+            .find(|l| l.name == name)
+            .map(|l| l.state)
+    }
+}
+
+/// Neither compressed nor sealed.
+pub(crate) fn put_request(name: &str, layout: Layout, chunk_size: u64) -> PutRequest {
+    PutRequest {
+        name: BackupName::new(name).unwrap(),
+        layout,
+        chunk_size,
+        compress: Algorithm::None,
+        ways_in: WaysIn::default(),
+        memory: 64 << 20,
+        threads: 2,
+        parallel: 4,
+        content: xbstream(),
+        md5: false,
+        tool: "test".into(),
+    }
+}
+
+pub(crate) fn xbstream() -> Content {
+    Content::Xbstream { rule: EndRule::KnownProducer, dialect: Dialect::Auto }
+}
+
+pub(crate) fn request(name: &str) -> GetRequest {
+    GetRequest {
+        name: BackupName::new(name).unwrap(),
+        files: Vec::new(),
+        as_stored: false,
+        keys: Keys::default(),
+        memory: 64 << 20,
+        threads: 2,
+        parallel: 4,
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct Collected(pub(crate) Vec<u8>);
+
+impl StreamSink for Collected {
+    fn take(&mut self, bytes: Bytes) -> Result<(), BackupError> {
+        self.0.extend_from_slice(&bytes);
+        Ok(())
+    }
+}
+
+pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap()
+        .block_on(future)
+}
+
+pub(crate) fn stream() -> Vec<u8> {
+    let mut writer = ChunkWriter::new(Vec::new());
+    writer.payload("shop/orders.ibd", 0, &[1; 900]).unwrap();
+    writer.payload("shop/orders.ibd", 900, &[2; 300]).unwrap();
+    writer.end("shop/orders.ibd").unwrap();
+    writer.end("empty").unwrap();
+    writer
+        .payload(
+            "xtrabackup_info",
+            0,
+            b"tool_name = mariadb-backup\nserver_version = 10.11.19-MariaDB\n",
+        )
+        .unwrap();
+    writer.end("xtrabackup_info").unwrap();
+    writer.finish().unwrap()
+}
+
+/// Puts the stream compressed and sealed for this key.
+pub(crate) fn put_sealed(
+    store: &Store,
+    name: &str,
+    key: &[u8; 32],
+) -> Result<PutReport, BackupError> {
+    let (_stopper, mut stop) = stopper();
+    let request = PutRequest {
+        compress: "zstd:1".parse().unwrap(),
+        ways_in: WaysIn { key: Some(KeyBytes::new(key).unwrap()), ..WaysIn::default() },
+        ..put_request(name, Layout::Packed, 400)
+    };
+    let observer = Observer::default();
+    block_on(xb_backup::put(&store.root, &request, stream_reader(), &observer, &mut stop))
+}
+
+pub(crate) fn get_sealed(
+    store: &Store,
+    name: &str,
+    key: &[u8; 32],
+) -> Result<Vec<u8>, BackupError> {
+    let (_stopper, mut stop) = stopper();
+    let keys = Keys { key: Some(KeyBytes::new(key).unwrap()), ..Keys::default() };
+    let request = GetRequest { keys, ..request(name) };
+    let observer = Observer::default();
+    let run = xb_backup::get(&store.root, &request, Collected::default(), &observer, &mut stop);
+    block_on(run).map(|(_, Collected(bytes))| bytes)
+}
+
+pub(crate) fn stream_reader() -> std::io::Cursor<Vec<u8>> {
+    std::io::Cursor::new(stream())
+}

@@ -1,0 +1,192 @@
+//! Native streams that come in as they are, raw input, and other ways in.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
+
+mod common;
+
+use std::io::Cursor;
+
+use common::{
+    Collected, Store, block_on, get_sealed, put_request, put_sealed, request, stream, stream_reader,
+};
+use xb_backup::{
+    BackupError, BackupName, End, GetRequest, Keys, Layout, PutReport, PutRequest, RewrapRequest,
+    WaysIn, rewrap, stopper,
+};
+use xb_encryptor::KeyBytes;
+use xb_pipeline::{Content, Observer};
+
+const KEY: [u8; 32] = [7; 32];
+
+/// The backup as a native file.
+fn as_stored(store: &Store, name: &str) -> Result<Vec<u8>, BackupError> {
+    let (_stopper, mut stop) = stopper();
+    let request = GetRequest { as_stored: true, ..request(name) };
+    let observer = Observer::default();
+    let run = xb_backup::get(&store.root, &request, Collected::default(), &observer, &mut stop);
+    block_on(run).map(|(_, Collected(bytes))| bytes)
+}
+
+fn put(store: &Store, request: &PutRequest, input: Vec<u8>) -> Result<PutReport, BackupError> {
+    let (_stopper, mut stop) = stopper();
+    let input = Cursor::new(input);
+    block_on(xb_backup::put(&store.root, request, input, &Observer::default(), &mut stop))
+}
+
+/// A plain and a sealed native file, and the way to get the content of either back.
+fn native_files(store: &Store) -> [Vec<u8>; 2] {
+    store.put("plain", Layout::Packed, 500, stream_reader()).unwrap();
+    put_sealed(store, "sealed", &KEY).unwrap();
+    [as_stored(store, "plain").unwrap(), as_stored(store, "sealed").unwrap()]
+}
+
+fn content(store: &Store, name: &str, sealed: bool) -> Result<Vec<u8>, BackupError> {
+    if sealed { get_sealed(store, name, &KEY) } else { store.get(name) }
+}
+
+#[test]
+fn a_native_file_is_stored_as_it_is_in_objects_of_the_size_asked_for() {
+    let store = Store::new();
+    for (native, sealed) in native_files(&store).into_iter().zip([false, true]) {
+        for chunk in [1, 333, 1 << 20] {
+            let name = format!("n{chunk}-{sealed}");
+            let request = put_request(&name, Layout::Packed, chunk);
+            let report = put(&store, &request, native.clone()).unwrap();
+            let manifest = report.manifest;
+            assert_eq!(manifest.end, End::NativeTrailer);
+            assert_eq!(manifest.objects, manifest.stored_bytes.div_ceil(chunk));
+            assert_eq!(as_stored(&store, &name).unwrap(), native);
+            assert_eq!(content(&store, &name, sealed).unwrap(), stream());
+            if sealed {
+                assert!(matches!(get_sealed(&store, &name, &[8; 32]), Err(BackupError::Keys(_))));
+                assert!(matches!(store.get(&name), Err(BackupError::Keys(_))), "no key at all");
+            }
+        }
+        let target = store.folder.path().join("out");
+        if !sealed {
+            assert_eq!(store.restore("n333-false", &target).unwrap(), 3);
+        }
+    }
+}
+
+/// Without a key nobody can look into a sealed stream: its ends must be there.
+#[test]
+fn a_native_file_that_was_cut_is_never_a_backup() {
+    let store = Store::new();
+    for (native, sealed) in native_files(&store).into_iter().zip([false, true]) {
+        let before = store.files();
+        let request = put_request("n", Layout::Packed, 333);
+        for cut in (8..native.len()).step_by(3) {
+            assert!(put(&store, &request, native[..cut].to_vec()).is_err(), "cut at {cut}");
+        }
+        assert!(put(&store, &request, [&native[..], b"x"].concat()).is_err(), "more follows");
+        for at in (0..native.len()).step_by(3) {
+            let mut bad = native.clone();
+            bad[at] ^= 1 << (at % 8);
+            match put(&store, &request, bad) {
+                Err(_) => {}
+                // What the key alone can tell is told when it is there.
+                Ok(_) => {
+                    assert!(sealed && content(&store, "n", sealed).is_err(), "byte {at}");
+                    let name = BackupName::new("n").unwrap();
+                    block_on(xb_backup::delete(&store.root, &name)).unwrap();
+                }
+            }
+        }
+        assert_eq!(store.files(), before, "nothing is left behind");
+    }
+}
+
+#[test]
+fn a_native_file_is_not_transformed_again() {
+    let store = Store::new();
+    let [plain, sealed] = native_files(&store);
+    let key = || WaysIn { key: Some(KeyBytes::new(&KEY).unwrap()), ..WaysIn::default() };
+    for native in [plain, sealed] {
+        let asked = put_request("n", Layout::Packed, 333);
+        for request in [
+            PutRequest {
+                compress: "lz4".parse().unwrap(),
+                ..put_request("n", Layout::Packed, 333)
+            },
+            PutRequest { ways_in: key(), ..asked },
+            put_request("n", Layout::Classic, 333),
+        ] {
+            let refused = put(&store, &request, native.clone());
+            assert!(matches!(refused, Err(BackupError::Input(_))), "{refused:?}");
+        }
+    }
+}
+
+#[test]
+fn raw_input_comes_back_and_nothing_else_is_taken_for_a_stream() {
+    let store = Store::new();
+    let raw = || Content::Raw;
+    for input in [b"any bytes at all".to_vec(), stream(), vec![0; 3 << 20]] {
+        let request = PutRequest { content: raw(), ..put_request("n", Layout::Packed, 1 << 20) };
+        let report = put(&store, &request, input.clone()).unwrap();
+        assert_eq!(report.manifest.end, End::Raw);
+        assert_eq!(store.get("n").unwrap(), input);
+        let target = store.folder.path().join("out");
+        assert!(store.restore("n", &target).unwrap_err().to_string().contains("--raw"));
+        assert!(!target.exists());
+        block_on(xb_backup::delete(&store.root, &BackupName::new("n").unwrap())).unwrap();
+    }
+    let empty = PutRequest { content: raw(), ..put_request("n", Layout::Packed, 1 << 20) };
+    assert!(put(&store, &empty, Vec::new()).is_err(), "a dead producer's nothing");
+    let refused = put(&store, &put_request("n", Layout::Packed, 500), b"-- MariaDB dump".to_vec());
+    assert!(matches!(&refused, Err(BackupError::Input(what)) if what.contains("-- Maria")));
+    assert_eq!(store.files().len(), 0);
+}
+
+#[test]
+fn other_ways_in_move_no_data() {
+    let store = Store::new();
+    put_sealed(&store, "n", &KEY).unwrap();
+    let key = |bytes: &[u8; 32]| Some(KeyBytes::new(bytes).unwrap());
+    let change = |old: &[u8; 32], new: Option<&[u8; 32]>, remove: Option<Vec<usize>>| {
+        let request = RewrapRequest {
+            name: BackupName::new("n").unwrap(),
+            keys: Keys { key: key(old), ..Keys::default() },
+            add: WaysIn { key: new.and_then(key), ..WaysIn::default() },
+            remove,
+            memory: 64 << 20,
+        };
+        block_on(rewrap(&store.root, &request))
+    };
+    let before = objects(&store);
+    assert!(change(&[9; 32], Some(&[8; 32]), None).is_err(), "who cannot open it changes nothing");
+    assert_eq!(objects(&store), before);
+    // One more.
+    assert_eq!(change(&KEY, Some(&[8; 32]), Some(Vec::new())).unwrap().len(), 2);
+    for good in [&KEY, &[8; 32]] {
+        assert_eq!(get_sealed(&store, "n", good).unwrap(), stream());
+    }
+    // The old one goes.
+    assert_eq!(change(&[8; 32], None, Some(vec![0])).unwrap().len(), 1);
+    assert!(matches!(get_sealed(&store, "n", &KEY), Err(BackupError::Keys(_))));
+    // The last one cannot.
+    assert!(change(&[8; 32], None, None).is_err());
+    assert!(change(&[8; 32], None, Some(vec![5])).is_err(), "there is none of that number");
+    // All are replaced.
+    assert_eq!(change(&[8; 32], Some(&[6; 32]), None).unwrap().len(), 1);
+    assert_eq!(get_sealed(&store, "n", &[6; 32]).unwrap(), stream());
+    let data = |all: &[(String, Vec<u8>)]| -> Vec<_> {
+        all.iter().filter(|(name, _)| !name.ends_with("/keys")).cloned().collect()
+    };
+    assert_eq!(data(&objects(&store)), data(&before));
+    // What is not sealed has no ways in.
+    store.put("plain", Layout::Packed, 500, stream_reader()).unwrap();
+    let request = RewrapRequest {
+        name: BackupName::new("plain").unwrap(),
+        keys: Keys { key: key(&KEY), ..Keys::default() },
+        add: WaysIn::default(),
+        remove: None,
+        memory: 64 << 20,
+    };
+    assert!(matches!(block_on(rewrap(&store.root, &request)), Err(BackupError::Keys(_))));
+}
+
+fn objects(store: &Store) -> Vec<(String, Vec<u8>)> {
+    let named = |path: &std::path::PathBuf| path.to_str().unwrap().to_owned();
+    store.files().iter().map(|path| (named(path), std::fs::read(path).unwrap())).collect()
+}
