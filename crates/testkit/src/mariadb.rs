@@ -197,7 +197,11 @@ impl MariaDb {
     /// With what it found otherwise.
     pub fn check_tables(&self, schema: &str) {
         let said = self.for_all_tables("CHECK TABLE", schema);
-        let bad: Vec<&str> = said.lines().filter(|line| !line.ends_with("\tstatus\tOK")).collect();
+        // A MyISAM file that was open for writing when the server was told to flush it may still
+        // say so in its header; its rows are what the next line judges.
+        let in_use = "\twarning\t1 client is using or hasn't closed the table properly";
+        let fine = |line: &&str| line.ends_with("\tstatus\tOK") || line.ends_with(in_use);
+        let bad: Vec<&str> = said.lines().filter(|line| !fine(line)).collect();
         assert!(bad.is_empty(), "CHECK TABLE: {}", bad.join("\n"));
     }
 
