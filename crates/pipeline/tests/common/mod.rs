@@ -1,0 +1,123 @@
+//! Streams up into memory and down again.
+#![allow(clippy::unwrap_used, clippy::expect_used, dead_code, reason = "tests fail by panic")]
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use xb_encryptor::{Backend, DataKey, FreshKey, SealContext};
+use xb_frame::{Seal, StreamHeader, StreamId};
+use xb_pipeline::{
+    Budget, Content, Cutting, EndRule, GetPlan, Native, Observer, Part, PartLimits, Put, PutError,
+    PutPlan, PutSettings, start_put, unpack,
+};
+use xb_reader::{ChunkWriter, Dialect};
+
+pub(crate) const LIMITS: PartLimits = PartLimits { min: 1, max: u64::MAX, count: u64::MAX };
+
+pub(crate) type Objects = BTreeMap<String, Vec<u8>>;
+
+/// Gives its bytes in reads of at most `step`.
+pub(crate) struct Steps(pub(crate) Bytes, pub(crate) usize);
+
+impl Read for Steps {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let n = self.0.len().min(self.1).min(buffer.len());
+        buffer[..n].copy_from_slice(&self.0.split_to(n));
+        Ok(n)
+    }
+}
+
+pub(crate) fn stream(files: &[(&str, usize)], chunk: usize) -> Vec<u8> {
+    let mut writer = ChunkWriter::new(Vec::new());
+    for (name, len) in files {
+        let content: Vec<u8> =
+            (0..*len).map(|n| u8::try_from((n * 31 + n / 251) % 256).unwrap()).collect();
+        for (n, piece) in content.chunks(chunk).enumerate() {
+            writer.payload(*name, (n * chunk) as u64, piece).unwrap();
+        }
+        writer.end(*name).unwrap();
+    }
+    writer.finish().unwrap()
+}
+
+pub(crate) fn put(
+    input: Vec<u8>,
+    step: usize,
+    plan: PutPlan,
+    cutting: Cutting,
+    rule: EndRule,
+) -> (Objects, Result<Put, PutError>) {
+    let objects = Arc::new(Mutex::new(Objects::new()));
+    let collected = Arc::clone(&objects);
+    let budget = Budget::new(plan.memory);
+    let sink = move |part: Part| {
+        collected
+            .lock()
+            .unwrap()
+            .entry(part.object.to_string())
+            .or_default()
+            .extend(part.payload.concat());
+        Ok(())
+    };
+    let settings =
+        PutSettings { plan, cutting, content: Content::Xbstream { rule, dialect: Dialect::Auto } };
+    let putting =
+        start_put(Steps(input.into(), step), settings, &budget, &Observer::default(), sink)
+            .unwrap();
+    let result = putting.join();
+    assert_eq!(budget.in_use(), 0, "every lease comes back");
+    (Arc::try_unwrap(objects).unwrap().into_inner().unwrap(), result)
+}
+
+pub(crate) fn packed() -> Cutting {
+    Cutting::Packed(Native::plain(StreamHeader::new(StreamId([9; 16]))))
+}
+
+/// A native stream with this codec, sealed or not, and the key if it is.
+pub(crate) fn native(compress: &str, sealed: bool) -> (Cutting, Option<Arc<DataKey>>) {
+    let compress = compress.parse().unwrap();
+    let header = StreamHeader::new(StreamId([9; 16]));
+    if !sealed {
+        return (Cutting::Packed(Native { header, compress, sealer: None }), None);
+    }
+    let fresh = FreshKey::generate().unwrap();
+    let commitment = fresh.key().commitment(&[9; 16]);
+    let header = header.with_seal(Seal::Aes256GcmHkdf1Mb, commitment);
+    let bytes = header.encode();
+    let context = SealContext { stream_id: [9; 16], commitment, header: &bytes };
+    let (sealer, key) = fresh.sealer(&context, Backend::default()).unwrap();
+    let native = Native { header, compress, sealer: Some(sealer) };
+    (Cutting::Packed(native), Some(Arc::new(key)))
+}
+
+/// The key of another stream with the same id.
+pub(crate) fn native_key() -> Arc<DataKey> {
+    native("none", true).1.unwrap()
+}
+
+pub(crate) const CODECS: [&str; 5] = ["none", "lz4", "snappy", "gzip:1", "zstd:1"];
+
+pub(crate) fn get(native: Bytes, range: usize) -> Result<Vec<u8>, String> {
+    open(native, range, None)
+}
+
+pub(crate) fn open(
+    native: Bytes,
+    range: usize,
+    key: Option<Arc<DataKey>>,
+) -> Result<Vec<u8>, String> {
+    let plan = GetPlan::new(64 << 20, 2, 2).unwrap();
+    let ranges: Vec<_> = (0..native.len())
+        .step_by(range)
+        .map(|at| Some(native.slice(at..native.len().min(at + range))))
+        .collect();
+    let mut plain = Vec::new();
+    unpack(ranges.into_iter(), key, &plan, &Observer::default(), |piece| {
+        plain.extend_from_slice(&piece);
+        Ok::<_, std::convert::Infallible>(())
+    })
+    .map_err(|error| error.to_string())?;
+    Ok(plain)
+}
