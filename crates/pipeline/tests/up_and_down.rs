@@ -4,7 +4,7 @@
 mod common;
 
 use bytes::Bytes;
-use common::{CODECS, LIMITS, Steps, get, native, native_key, open, packed, put, stream};
+use common::{CODECS, LIMITS, get, native, native_key, open, packed, put, stream};
 use proptest::prelude::*;
 use xb_pipeline::{
     Cutting, EndRule, GetPlan, Laid, Observer, PutError, PutPlan, StreamError, unpack,
