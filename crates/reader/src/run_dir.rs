@@ -68,14 +68,8 @@ fn claim(holder: &OwnedFd) -> rustix::io::Result<Option<(String, OwnedFd)>> {
             Err(Errno::NOENT) => continue,
             opened => opened?,
         };
-        if lock(&dir) == Lock::Taken {
-            continue;
-        }
-        match rustix::fs::statat(holder, &name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(there) if there.st_ino == rustix::fs::fstat(&dir)?.st_ino => {
-                return Ok(Some((name, dir)));
-            }
-            _ => continue,
+        if lock(&dir) != Lock::Taken && has_name(holder, name.as_bytes(), &dir) {
+            return Ok(Some((name, dir)));
         }
     }
     Err(Errno::EXIST)
@@ -85,7 +79,8 @@ fn claim(holder: &OwnedFd) -> rustix::io::Result<Option<(String, OwnedFd)>> {
 fn sweep(holder: &OwnedFd) {
     for name in names(holder) {
         let Ok(dir) = rustix::fs::openat(holder, &name[..], STEP, Mode::empty()) else { continue };
-        if lock(&dir) != Lock::Ours {
+        // Its run may have ended and removed it meanwhile: then the name is free, or another's.
+        if lock(&dir) != Lock::Ours || !has_name(holder, &name, &dir) {
             continue;
         }
         for file in names(&dir) {
@@ -93,6 +88,13 @@ fn sweep(holder: &OwnedFd) {
         }
         let _ = rustix::fs::unlinkat(holder, &name[..], AtFlags::REMOVEDIR);
     }
+}
+
+/// Whether `name` still stands for the directory that was opened under it. Who has its lock keeps
+/// it so: a name is only taken away under the lock.
+fn has_name(holder: &OwnedFd, name: &[u8], dir: &OwnedFd) -> bool {
+    let there = rustix::fs::statat(holder, name, AtFlags::SYMLINK_NOFOLLOW);
+    matches!((there, rustix::fs::fstat(dir)), (Ok(there), Ok(ours)) if there.st_ino == ours.st_ino)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
