@@ -60,6 +60,16 @@ pub(crate) struct PutArgs {
 pub(crate) struct BackupArgs {
     /// file:///DIR/NAME, s3://BUCKET/PREFIX/NAME, or NAME with --storage
     pub(crate) name: String,
+    /// Folder for what the store does not take while the producer holds locks, or none [default:
+    /// /var/tmp]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) spool_dir: Option<PathBuf>,
+    /// Most bytes in the spool
+    #[arg(long, value_name = "SIZE", default_value = "1G")]
+    pub(crate) spool_size: Size,
+    /// Seconds for which a locked server may be held up when the spool is full; 0: for ever
+    #[arg(long, value_name = "S", default_value_t = 30)]
+    pub(crate) lock_stall: u64,
     /// The producer and its arguments, started without a shell
     #[arg(last = true, required = true, value_name = "PRODUCER")]
     pub(crate) producer: Vec<OsString>,

@@ -2,8 +2,10 @@
 
 use std::fs::File;
 use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::time::Duration;
 
-use xb_backup::{GetRequest, Keys, Layout, Output, Producer, PutRequest, Stop, stopper};
+use xb_backup::{GetRequest, Keys, Layout, LockGuard, Output, Producer, PutRequest, Stop, stopper};
 use xb_cli::{
     Failure, Level, Log, LogOptions, OrFail as _, Program, Progress, ProgressOptions, Signals,
     Snapshot,
@@ -69,13 +71,15 @@ impl Context {
     fn backup(&self, args: &BackupArgs) -> Result<(), Failure> {
         let (root, name) = backup_place(&args.name, &args.store, &args.run, true)?;
         let request = self.put_request(name, &args.put, &args.keys, &args.run)?;
+        let guard = lock_guard(args);
         // Refused before the producer locks anything.
         xb_backup::plan(&request).map_err(report::failure)?;
         let (report, end) =
             self.with_progress("backup", &args.run, None, |observer, mut stop| async move {
-                let (producer, stdout) = Producer::start(&args.producer)?;
-                let _ = rustix::pipe::fcntl_setpipe_size(&stdout, PIPE);
-                xb_backup::backup(&root, &request, (producer, stdout), &observer, &mut stop).await
+                let log = self.log.clone();
+                let talk = move |line: &[u8]| log.pass_on(&String::from_utf8_lossy(line));
+                let (producer, output) = Producer::start(&args.producer, &guard, talk)?;
+                xb_backup::backup(&root, &request, (producer, output), &observer, &mut stop).await
             })?;
         report::put_done(&self.log, &report, &end, self.stock);
         Ok(())
@@ -234,6 +238,19 @@ impl Context {
         // A thread of ours may still wait for a stalled producer: the process's end ends it.
         runtime.shutdown_background();
         Ok((outcome.map_err(report::failure)?, end))
+    }
+}
+
+fn lock_guard(args: &BackupArgs) -> LockGuard {
+    let usual = || Some(PathBuf::from("/var/tmp")).filter(|dir| dir.is_dir());
+    let spool_dir = match &args.spool_dir {
+        None => usual(),
+        Some(dir) => Some(dir.clone()).filter(|dir| dir.as_os_str() != "none"),
+    };
+    LockGuard {
+        spool_dir,
+        spool_size: args.spool_size.bytes(),
+        lock_stall: (args.lock_stall > 0).then(|| Duration::from_secs(args.lock_stall)),
     }
 }
 

@@ -90,6 +90,24 @@ pub enum BackupError {
         /// How it failed.
         what: String,
     },
+    /// The producer held locks on its server, and nobody took what it wrote.
+    #[error(
+        "{program} held locks on the server while the store took nothing for {seconds} s and the spool had no room: it was ended so that the server goes on"
+    )]
+    LockStall {
+        /// Its program.
+        program: String,
+        /// How long that was waited for.
+        seconds: u64,
+    },
+    /// There can be no spool.
+    #[error("cannot make a spool in {dir}: {source}")]
+    Spool {
+        /// The folder.
+        dir: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
     /// The output could not be written.
     #[error("cannot write {what}: {source}")]
     Output {
@@ -137,7 +155,8 @@ impl BackupError {
             | Self::Running { .. } => "catalogue",
             Self::Keys(_) => "keys",
             Self::Damaged { .. } => "check",
-            Self::NotStarted { .. } | Self::Producer { .. } => "producer",
+            Self::NotStarted { .. } | Self::Producer { .. } | Self::LockStall { .. } => "producer",
+            Self::Spool { .. } => "settings",
             Self::Output { .. } => "output",
             Self::Restore { .. } => "restore",
             Self::Interrupted(_) => "interrupted",
@@ -172,6 +191,10 @@ impl BackupError {
             Self::Keys(_) => Some(
                 "a sealed backup opens with --encrypt-key-file, --identity-file, --passphrase-file or --key-command, whichever it was made for",
             ),
+            Self::LockStall { .. } => Some(
+                "nothing was kept as a backup; look why the store stood still. A larger --spool-size bridges longer outages, a longer --lock-stall keeps the server waiting",
+            ),
+            Self::Spool { .. } => Some("name another folder with --spool-dir, or `none`"),
             Self::Damaged { .. } => Some("do not use what came out of it; take another backup"),
             Self::Producer { .. } => {
                 Some("nothing was kept as a backup; look at the producer's own messages above")

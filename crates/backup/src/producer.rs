@@ -1,37 +1,81 @@
 //! A producer that we start ourselves, so that its exit status counts.
 
 use std::ffi::OsString;
-use std::path::Path;
-use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use tokio::sync::oneshot;
+use xb_pipeline::{LockSwitch, SpoolReader, SpoolSettings, spooled};
 
 use crate::error::BackupError;
+use crate::locks::{Change, change};
 
 /// How long a producer may take to end after it was asked to.
 const GRACE: Duration = Duration::from_secs(30);
+
+/// How long its last messages may take after its end.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+/// Size we ask for its pipe, in bytes: what an unprivileged process may have.
+const PIPE: usize = 1 << 20;
+/// How long its output may lie about while it holds locks, before the spool takes it.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Most bytes of a message that are passed on in one piece.
+const MAX_LINE: u64 = 64 << 10;
+
+/// What happens while a producer holds locks on its server and the store takes nothing.
+#[derive(Debug, Clone, Default)]
+pub struct LockGuard {
+    /// Folder for the spool, which has no name there; `None`: no spool.
+    pub spool_dir: Option<PathBuf>,
+    /// Size of the spool in bytes.
+    pub spool_size: u64,
+    /// How long the server may be held up once there is no room in the spool; `None`: for ever.
+    pub lock_stall: Option<Duration>,
+}
 
 /// A running producer. Killed when dropped before its end was seen.
 #[derive(Debug)]
 pub struct Producer {
     child: Child,
     program: String,
+    messages: Option<JoinHandle<()>>,
+    /// Told when it held up its server for too long.
+    stalled: Option<oneshot::Receiver<()>>,
+    lock_stall: Option<Duration>,
     ended: bool,
 }
 
+/// What a producer writes to its stdout.
+pub type ProducerOutput = SpoolReader<ChildStdout>;
+
 impl Producer {
-    /// Starts `argv`, without a shell. Its stderr is ours.
+    /// Starts `argv`, without a shell. `message` gets every line that it writes to its stderr,
+    /// without the line's end, in a thread of its own.
     ///
     /// # Errors
-    /// [`BackupError::NotStarted`].
-    pub fn start(argv: &[OsString]) -> Result<(Self, ChildStdout), BackupError> {
+    /// [`BackupError::NotStarted`]; [`BackupError::System`] when there can be no spool.
+    pub fn start(
+        argv: &[OsString],
+        guard: &LockGuard,
+        message: impl FnMut(&[u8]) + Send + 'static,
+    ) -> Result<(Self, ProducerOutput), BackupError> {
         let Some((program, args)) = argv.split_first() else {
             return Err(BackupError::NotStarted {
                 program: "the producer".into(),
                 what: "it was not named".into(),
             });
         };
+        let file =
+            match &guard.spool_dir {
+                None => None,
+                Some(dir) => Some(tempfile::tempfile_in(dir).map_err(|source| {
+                    BackupError::Spool { dir: dir.display().to_string(), source }
+                })?),
+            };
         // As it was given: a wrong path is what most often cannot be started.
         let given = program.to_string_lossy().into_owned();
         let name = Path::new(program)
@@ -42,10 +86,54 @@ impl Producer {
             .args(args)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
             .spawn()
             .map_err(|error| failed(error.to_string()))?;
-        let stdout = child.stdout.take().ok_or(BackupError::Bug("a piped child without a pipe"))?;
-        Ok((Self { child, program: name, ended: false }, stdout))
+        let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
+            return Err(BackupError::Bug("a piped child without a pipe"));
+        };
+        let _ = rustix::pipe::fcntl_setpipe_size(&stdout, PIPE);
+        let mut producer = Self {
+            child,
+            program: name,
+            messages: None,
+            stalled: None,
+            lock_stall: guard.lock_stall,
+            ended: false,
+        };
+        let (tell, stalled) = oneshot::channel();
+        let settings = SpoolSettings {
+            file: file.map(|file| (file, guard.spool_size)),
+            patience: PATIENCE,
+            stall: guard.lock_stall,
+        };
+        let no_thread = |source| BackupError::System { what: "cannot start a thread", source };
+        let on_stall = || {
+            // Nobody listens any more when the run is over.
+            let _ = tell.send(());
+        };
+        let (output, switch) = spooled(stdout, settings, on_stall).map_err(no_thread)?;
+        producer.stalled = Some(stalled);
+        producer.messages = Some(
+            std::thread::Builder::new()
+                .name("messages".into())
+                .spawn(move || pass_on(stderr, &switch, message))
+                .map_err(no_thread)?,
+        );
+        Ok((producer, output))
+    }
+
+    /// Waits until it has held up its server for too long; for ever if that does not happen.
+    pub(crate) async fn stalled(&mut self) -> BackupError {
+        let told = match &mut self.stalled {
+            Some(stalled) => stalled.await.is_ok(),
+            None => false,
+        };
+        if !told {
+            std::future::pending::<()>().await;
+        }
+        let seconds = self.lock_stall.unwrap_or_default().as_secs();
+        BackupError::LockStall { program: self.program.clone(), seconds }
     }
 
     /// File name of the program.
@@ -70,6 +158,7 @@ impl Producer {
             .wait()
             .map_err(|error| self.failed(format!("cannot be waited for: {error}")))?;
         self.ended = true;
+        self.hear_out();
         if status.success() { Ok(()) } else { Err(self.failed(describe(status))) }
     }
 
@@ -93,6 +182,18 @@ impl Producer {
         self.ended = true;
     }
 
+    /// Waits until its last words were passed on. A grandchild that keeps its stderr open is not
+    /// waited for.
+    fn hear_out(&mut self) {
+        let begin = Instant::now();
+        while self.messages.as_ref().is_some_and(|thread| !thread.is_finished())
+            && begin.elapsed() < LAST_WORDS
+        {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.messages = None;
+    }
+
     fn failed(&self, what: String) -> BackupError {
         BackupError::Producer { program: self.program.clone(), what }
     }
@@ -101,6 +202,24 @@ impl Producer {
 impl Drop for Producer {
     fn drop(&mut self) {
         self.end(Signal::TERM.as_raw());
+    }
+}
+
+fn pass_on(stderr: ChildStderr, switch: &LockSwitch, mut message: impl FnMut(&[u8])) {
+    let mut lines = BufReader::new(stderr);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        match lines.by_ref().take(MAX_LINE).read_until(b'\n', &mut line) {
+            Ok(0) | Err(_) => return,
+            Ok(_) => {}
+        }
+        match change(&line) {
+            Some(Change::Locked) => switch.lock(),
+            Some(Change::Unlocked) => switch.unlock(),
+            None => {}
+        }
+        message(line.strip_suffix(b"\n").unwrap_or(&line));
     }
 }
 
@@ -116,37 +235,63 @@ fn describe(status: ExitStatus) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Read as _;
 
-    fn argv(words: &[&str]) -> Vec<OsString> {
-        words.iter().map(OsString::from).collect()
+    fn start(words: &[&str]) -> Result<(Producer, ProducerOutput), BackupError> {
+        let argv: Vec<OsString> = words.iter().map(OsString::from).collect();
+        Producer::start(&argv, &LockGuard::default(), |_| {})
+    }
+
+    #[test]
+    fn messages_are_all_passed_on() {
+        let script = ["sh", "-c", "echo first >&2; printf 'no end of line' >&2"];
+        let argv: Vec<OsString> = script.iter().map(OsString::from).collect();
+        let (said, heard) = std::sync::mpsc::channel();
+        let message = move |line: &[u8]| said.send(line.to_vec()).unwrap();
+        let (mut producer, _out) = Producer::start(&argv, &LockGuard::default(), message).unwrap();
+        producer.wait().unwrap();
+        let lines: Vec<_> = heard.iter().collect();
+        assert_eq!(lines, [b"first".to_vec(), b"no end of line".to_vec()]);
+    }
+
+    /// Output that nobody takes is what holds up a server.
+    #[test]
+    fn a_producer_that_holds_locks_is_told_on() {
+        let script = "echo 'Starting BACKUP STAGE START' >&2; exec head -c 9000000 /dev/zero";
+        let argv: Vec<OsString> = ["sh", "-c", script].iter().map(OsString::from).collect();
+        let guard =
+            LockGuard { lock_stall: Some(Duration::from_millis(10)), ..LockGuard::default() };
+        let (mut producer, mut output) = Producer::start(&argv, &guard, |_| {}).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let error = runtime.block_on(producer.stalled());
+        assert!(matches!(error, BackupError::LockStall { .. }), "{error}");
+        assert!(output.read_to_end(&mut Vec::new()).is_err(), "never an end that looks like one");
+        producer.end(Signal::TERM.as_raw());
     }
 
     #[test]
     fn output_and_status_are_passed_on() {
-        let (mut good, mut out) = Producer::start(&argv(&["sh", "-c", "printf data"])).unwrap();
+        let (mut good, mut out) = start(&["sh", "-c", "printf data"]).unwrap();
         let mut text = String::new();
         out.read_to_string(&mut text).unwrap();
         assert_eq!(text, "data");
         good.wait().unwrap();
-        let (mut bad, _out) = Producer::start(&argv(&["sh", "-c", "exit 7"])).unwrap();
+        let (mut bad, _out) = start(&["sh", "-c", "exit 7"]).unwrap();
         assert!(bad.wait().unwrap_err().to_string().contains("exit status 7"));
-        let (mut killed, _out) = Producer::start(&argv(&["sh", "-c", "kill -9 $$"])).unwrap();
+        let (mut killed, _out) = start(&["sh", "-c", "kill -9 $$"]).unwrap();
         assert!(killed.wait().unwrap_err().to_string().contains("signal 9"));
     }
 
     #[test]
     fn what_cannot_be_started_is_named_without_its_arguments() {
-        let error = Producer::start(&argv(&["/no/such/mariadb-backup", "--password=topsecret"]))
-            .unwrap_err()
-            .to_string();
+        let error =
+            start(&["/no/such/mariadb-backup", "--password=topsecret"]).unwrap_err().to_string();
         assert!(error.contains("mariadb-backup") && !error.contains("topsecret"), "{error}");
-        assert!(Producer::start(&[]).is_err());
+        assert!(start(&[]).is_err());
     }
 
     #[test]
     fn ending_it_leaves_no_process_behind() {
-        let (mut producer, _out) = Producer::start(&argv(&["sleep", "600"])).unwrap();
+        let (mut producer, _out) = start(&["sleep", "600"]).unwrap();
         let pid = Pid::from_child(&producer.child);
         producer.end(Signal::TERM.as_raw());
         assert!(rustix::process::test_kill_process(pid).is_err());

@@ -1,7 +1,7 @@
 //! `put` and `backup`: a stream into the store, and the manifest when all of it is proven.
 
 use std::io::Read;
-use std::process::ChildStdout;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::sync::mpsc;
@@ -24,9 +24,12 @@ use crate::manifest::{
 };
 use crate::md5::Md5List;
 use crate::names::{BackupName, KEYS, RunId, claims_folder, run_folder};
-use crate::producer::Producer;
+use crate::producer::{Producer, ProducerOutput};
 use crate::root::Root;
 use crate::stop::Stop;
+
+/// How long clearing away after a failure may take: the store may be the cause.
+const CLEAN_UP: Duration = Duration::from_secs(60);
 
 /// What is to be put, and how.
 #[derive(Debug)]
@@ -92,27 +95,30 @@ pub async fn put(
 pub async fn backup(
     root: &Root,
     request: &PutRequest,
-    (mut producer, stdout): (Producer, ChildStdout),
+    (mut producer, output): (Producer, ProducerOutput),
     observer: &Observer,
     stop: &mut Stop,
 ) -> Result<PutReport, BackupError> {
-    let outcome = run(root, request, stdout, Some(&mut producer), observer, stop).await;
+    let outcome = run(root, request, output, Some(&mut producer), observer, stop).await;
     if let Err(error) = &outcome {
-        let signal = if let BackupError::Interrupted(signal) = error {
-            *signal
-        } else {
-            rustix::process::Signal::TERM.as_raw()
-        };
-        producer.end(signal);
+        end(&mut producer, error);
     }
     outcome
+}
+
+/// Ends a producer after a failure.
+fn end(producer: &mut Producer, error: &BackupError) {
+    producer.end(match error {
+        BackupError::Interrupted(signal) => *signal,
+        _ => rustix::process::Signal::TERM.as_raw(),
+    });
 }
 
 async fn run(
     root: &Root,
     request: &PutRequest,
     source: impl Read + Send + 'static,
-    producer: Option<&mut Producer>,
+    mut producer: Option<&mut Producer>,
     observer: &Observer,
     stop: &mut Stop,
 ) -> Result<PutReport, BackupError> {
@@ -128,10 +134,15 @@ async fn run(
         source: std::io::Error::other(error),
     })?;
     let place = Place::claim(root, request, run).await?;
-    let outcome = place.fill(root, request, plan, input, producer, observer, stop, started).await;
-    if outcome.is_err() {
+    let filling =
+        place.fill(root, request, plan, input, producer.as_deref_mut(), observer, stop, started);
+    let outcome = filling.await;
+    if let Err(error) = &outcome {
+        if let Some(producer) = producer {
+            tokio::task::block_in_place(|| end(producer, error));
+        }
         // Whatever comes of it, the cause is known already; what stays is abandoned, not a backup.
-        let _ = place.clean_up(root, request).await;
+        let _ = tokio::time::timeout(CLEAN_UP, place.clean_up(root, request)).await;
     }
     outcome
 }
@@ -229,7 +240,7 @@ impl Place {
         request: &PutRequest,
         plan: PutPlan,
         input: Input<impl Read + Send + 'static>,
-        producer: Option<&mut Producer>,
+        mut producer: Option<&mut Producer>,
         observer: &Observer,
         stop: &mut Stop,
         started: Timestamp,
@@ -259,11 +270,19 @@ impl Place {
         };
         let mut md5 = request.md5.then(Md5List::new);
         let mut sender = PartSender::new(root.store().clone(), plan.parallel);
-        let sent =
-            self.send_all(root, arriving, &mut sender, md5.as_mut(), putting, observer, stop).await;
+        let sending =
+            self.send_all(root, arriving, &mut sender, md5.as_mut(), putting, observer, stop);
+        let sent = tokio::select! {
+            sent = sending => sent,
+            stalled = stalled(producer.as_deref_mut()) => Err(stalled),
+        };
         let (put, uploaded) = match sent {
             Ok(sent) => sent,
             Err(cause) => {
+                // Before anything that a dead store could hold up: it may hold locks.
+                if let Some(producer) = producer {
+                    tokio::task::block_in_place(|| end(producer, &cause));
+                }
                 sender.abort().await;
                 return Err(cause);
             }
@@ -436,6 +455,14 @@ impl Place {
             }
         }
         Ok(())
+    }
+}
+
+/// Waits until the producer, if there is one, has held up its server for too long.
+async fn stalled(producer: Option<&mut Producer>) -> BackupError {
+    match producer {
+        Some(producer) => producer.stalled().await,
+        None => std::future::pending().await,
     }
 }
 

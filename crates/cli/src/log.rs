@@ -113,6 +113,16 @@ impl Log {
         }
     }
 
+    /// A line of a child process, as it is; the event `child` in JSON. At every level: what went
+    /// wrong there is said there.
+    pub fn pass_on(&self, line: &str) {
+        if self.0.options.json {
+            self.event("child", &json!({ "text": line }));
+        } else {
+            self.write(&format!("{}\n", printable(line)));
+        }
+    }
+
     /// One event for machines, at every level but only in JSON. `fields` should be an object;
     /// anything else comes as the field `value`. `event` and `time` are set here.
     pub fn event(&self, event: &str, fields: &Value) {

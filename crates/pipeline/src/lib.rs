@@ -53,6 +53,7 @@ mod put;
 mod relay;
 mod scan;
 mod slab;
+mod spool;
 pub mod sums;
 mod whole;
 
@@ -73,4 +74,5 @@ pub use put::{Content, Cutting, Laid, Native, Put, PutError, PutSettings, Puttin
 pub use relay::{RelayError, relay};
 pub use scan::{Scanned, StreamError};
 pub use slab::{Slab, SlabPool};
+pub use spool::{LockSwitch, SpoolReader, SpoolSettings, spooled};
 pub use whole::{EndProof, EndRule, EndWatch, LastFile, NotWhole, logical_name};

@@ -1,0 +1,65 @@
+//! What a producer's messages say about locks that it holds on the server.
+//!
+//! mariadb-backup 10.11 was seen to write, among others, `Starting BACKUP STAGE START`, `Acquired
+//! locks for BACKUP STAGE BLOCK_COMMIT`, `Executing BACKUP STAGE END`, `All tables unlocked`;
+//! xtrabackup names the statements that it executes.
+
+/// A line that changes what is held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// From now on somebody on the server may be waiting.
+    Locked,
+    /// Nobody is any more.
+    Unlocked,
+}
+
+/// What one line of a producer's messages says about locks, if anything.
+pub(crate) fn change(line: &[u8]) -> Option<Change> {
+    let line = String::from_utf8_lossy(line).to_ascii_uppercase();
+    let unlocks = ["ALL TABLES UNLOCKED", "UNLOCK TABLES", "UNLOCK INSTANCE", "UNLOCK BINLOG"];
+    if unlocks.iter().any(|words| line.contains(words)) {
+        return Some(Change::Unlocked);
+    }
+    let stage = line.contains("BACKUP STAGE ") && !line.contains("BACKUP STAGE END");
+    let lock = line.split_once("LOCK ").is_some_and(|(_, rest)| {
+        rest.trim_end_matches(['.', ' ', '\n', '\r']).ends_with("FOR BACKUP")
+    });
+    let flush = line.contains("FLUSH TABLES WITH READ LOCK");
+    (stage || lock || flush).then_some(Change::Locked)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_messages_of_the_producers_are_understood() {
+        let (locked, unlocked) = (Some(Change::Locked), Some(Change::Unlocked));
+        for (line, expected) in [
+            ("[00] 2026-11-21 13:50:02 Starting BACKUP STAGE START", locked),
+            ("[00] 2026-11-21 13:50:02 Acquired locks for BACKUP STAGE BLOCK_COMMIT", locked),
+            ("[00] 2026-11-21 13:50:03 Executing BACKUP STAGE END", None),
+            ("[00] 2026-11-21 13:50:03 All tables unlocked", unlocked),
+            ("Executing FLUSH TABLES WITH READ LOCK...", locked),
+            ("Executing LOCK TABLES FOR BACKUP ...", locked),
+            ("Executing LOCK INSTANCE FOR BACKUP ...", locked),
+            ("Executing LOCK BINLOG FOR BACKUP...\n", locked),
+            ("Executing UNLOCK TABLES", unlocked),
+            ("Executing UNLOCK INSTANCE", unlocked),
+            ("[00] 2026-11-21 13:50:02 Acquiring BACKUP LOCKS...", None),
+            ("[01] 2026-11-21 13:50:02 Streaming ./shop/lock for backup.ibd", None),
+            ("[00] Executing FLUSH NO_WRITE_TO_BINLOG ENGINE LOGS...", None),
+            ("completed OK!", None),
+        ] {
+            assert_eq!(change(line.as_bytes()), expected, "{line}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_line_is_read(line in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = change(&line);
+        }
+    }
+}

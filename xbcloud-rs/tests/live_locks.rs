@@ -1,0 +1,86 @@
+//! A store that stands still must not make a server stand still, too.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
+
+mod live_support;
+
+use live_support::*;
+use xb_testkit::command::{Cmd, Running};
+use xb_testkit::daemon::{Scratch, children, process_name};
+use xb_testkit::fault::{Action, Proxy, Rule};
+use xb_testkit::mariadb::{MariaDb, prepare};
+use xb_testkit::s3::{Bucket, options_for};
+use xb_testkit::store::Store;
+
+/// 100 MiB that are copied under locks, and do not fit into the memory that a run may take.
+const LOCKED_TABLE: &str = "CREATE DATABASE d; USE d;
+    CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT, v INT) ENGINE=InnoDB;
+    CREATE TABLE big (id INT, filler CHAR(250)) ENGINE=MyISAM;
+    INSERT INTO big SELECT seq, REPEAT('x', 250) FROM seq_1_to_400000";
+
+/// Every write of a data object waits until the proxy releases it.
+fn stalled_store() -> (Bucket, Proxy) {
+    let Store::Bucket(bucket) = Store::bucket() else { unreachable!() };
+    let rule = Rule::new("PUT", "/00000", Action::Stall);
+    let proxy = Proxy::start(bucket.address(), vec![rule]);
+    (bucket, proxy)
+}
+
+fn backup(server: &MariaDb, proxy: &Proxy, bucket: &Bucket, options: &[&str]) -> Running {
+    Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+        .args(["backup", "--no-progress", "--memory=64M", "--chunk-size=1M", "--timeout=600"])
+        .args(options_for(&proxy.endpoint()))
+        .args(options)
+        .arg(bucket.url("backups/nightly/name"))
+        .arg("--")
+        .args(server.backup_command())
+        .spawn()
+}
+
+fn commit(server: &MariaDb) {
+    server.sql("SET lock_wait_timeout=10; INSERT INTO d.t (v) VALUES (1)");
+}
+
+#[test]
+fn the_spool_takes_what_is_copied_under_locks() {
+    let server = MariaDb::start();
+    server.sql(LOCKED_TABLE);
+    let (bucket, proxy) = stalled_store();
+    let scratch = Scratch::new();
+    let spool = format!("--spool-dir={}", scratch.path().display());
+    let mut run = backup(&server, &proxy, &bucket, &[&spool]);
+    let pid = run.pid();
+    let producing = move || {
+        children(pid).iter().any(|child| process_name(*child).is_some_and(|n| n.contains("backup")))
+    };
+    run.until("the producer has begun", producing);
+    // It gives up its locks and ends, and nothing is in the store yet.
+    run.until("the producer has ended", || !producing());
+    commit(&server);
+    assert!(!run.has_ended());
+    let store = Store::Bucket(bucket);
+    assert_eq!(packed_objects(&store, "name"), []);
+    assert!(std::fs::read_dir(scratch.path()).unwrap().next().is_none(), "the spool has a name");
+
+    proxy.set_rules(Vec::new());
+    proxy.release();
+    let ran = run.wait().expect(0);
+    assert!(ran.stderr_text().contains("All tables unlocked"), "messages are passed on: {ran:?}");
+    let dir = scratch.dir("restored");
+    let _ = xbcloud(&store, "restore", "name", &[]).arg("--target-dir").arg(&dir).run().expect(0);
+    prepare(&dir);
+    let restored = MariaDb::start_on(&dir);
+    assert_eq!(restored.sql("SELECT COUNT(*), SUM(id) FROM d.big"), "400000\t80000200000\n");
+}
+
+#[test]
+fn without_a_spool_the_producer_is_ended() {
+    let server = MariaDb::start();
+    server.sql(LOCKED_TABLE);
+    let (bucket, proxy) = stalled_store();
+    let run = backup(&server, &proxy, &bucket, &["--spool-dir=none", "--lock-stall=1"]);
+    let ran = run.wait().expect(1);
+    let said = ran.stderr_text();
+    assert!(said.contains("held locks on the server") && said.contains("--lock-stall"), "{ran:?}");
+    commit(&server);
+    assert_not_a_backup(&Store::Bucket(bucket), "name");
+}
