@@ -65,10 +65,10 @@ pub(crate) struct BackupArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) spool_dir: Option<PathBuf>,
     /// Most bytes in the spool
-    #[arg(long, value_name = "SIZE", default_value = "1G")]
+    #[arg(hide_short_help = true, long, value_name = "SIZE", default_value = "1G")]
     pub(crate) spool_size: Size,
     /// Seconds for which a locked server may be held up when the spool is full; 0: for ever
-    #[arg(long, value_name = "S", default_value_t = 30)]
+    #[arg(hide_short_help = true, long, value_name = "S", default_value_t = 30)]
     pub(crate) lock_stall: u64,
     /// The producer and its arguments, started without a shell
     #[arg(last = true, required = true, value_name = "PRODUCER")]
@@ -162,7 +162,7 @@ pub(crate) struct PutOptions {
     #[arg(long, value_name = "RECIPIENT")]
     pub(crate) recipient: Vec<String>,
     /// File of age recipients, one a line
-    #[arg(long, value_name = "FILE")]
+    #[arg(hide_short_help = true, long, value_name = "FILE")]
     pub(crate) recipients_file: Option<PathBuf>,
     /// The stream is whole when a file that matches this is in it
     #[arg(long, value_name = "GLOB", conflicts_with = "unsafe_any_end")]
@@ -174,10 +174,10 @@ pub(crate) struct PutOptions {
     #[arg(long, conflicts_with_all = ["last_file", "unsafe_any_end", "md5"])]
     pub(crate) raw: bool,
     /// Whose stream it is, where the letter S means two things
-    #[arg(long, value_enum, default_value = "auto")]
+    #[arg(hide_short_help = true, long, value_enum, default_value = "auto")]
     pub(crate) dialect: DialectArg,
     /// Also store the list of MD5 sums as NAME.md5 (classic)
-    #[arg(long)]
+    #[arg(hide_short_help = true, long)]
     pub(crate) md5: bool,
 }
 
@@ -214,7 +214,7 @@ pub(crate) struct RunOptions {
     #[arg(long, default_value_t = 10, value_name = "N")]
     pub(crate) max_retries: u32,
     /// Longest pause between two tries, in milliseconds
-    #[arg(long, default_value_t = 300_000, value_name = "MS")]
+    #[arg(hide_short_help = true, long, default_value_t = 300_000, value_name = "MS")]
     pub(crate) max_backoff: u64,
     /// Seconds without progress after which a request is tried again; 0: for ever
     #[arg(long, default_value_t = 120, value_name = "S")]
@@ -255,10 +255,17 @@ pub(crate) struct StoreOptions {
     #[arg(long, value_name = "KEY")]
     pub(crate) s3_secret_key: Option<Secret>,
     /// Token of temporary credentials; better in the environment
-    #[arg(long, value_name = "TOKEN")]
+    #[arg(hide_short_help = true, long, value_name = "TOKEN")]
     pub(crate) s3_session_token: Option<Secret>,
     /// How the bucket becomes part of the address
-    #[arg(long, value_enum, default_value = "auto", ignore_case = true, value_name = "STYLE")]
+    #[arg(
+        hide_short_help = true,
+        long,
+        value_enum,
+        default_value = "auto",
+        ignore_case = true,
+        value_name = "STYLE"
+    )]
     pub(crate) s3_bucket_lookup: Lookup,
     /// Signature version; 4 is the only one
     #[arg(long, default_value = "auto", value_name = "VERSION", hide = true)]

@@ -286,6 +286,10 @@ fn cluster_items(
         let meaning =
             if byte.is_ascii() { table.short(char::from(*byte)) } else { Meaning::Unknown };
         match meaning {
+            // The only switch whose letter says less than its name: clap has a short help, too.
+            Meaning::Option("help", Kind::Switch) if *byte == b'h' => {
+                items.push(Item::Unknown("-h".into()));
+            }
             Meaning::Option(key, Kind::Switch) => items.push(Item::On(key.to_owned())),
             Meaning::Option(key, Kind::OptionalValue) if rest.is_empty() => {
                 items.push(Item::On(key.to_owned()));
