@@ -40,6 +40,8 @@ pub(crate) enum Command {
     List(ListArgs),
     /// Remove backup NAME
     Delete(DeleteArgs),
+    /// Show what failed runs have left in a store, and remove it with --yes
+    Gc(GcArgs),
 }
 
 #[derive(Debug, Args)]
@@ -138,6 +140,23 @@ pub(crate) struct ListArgs {
 pub(crate) struct DeleteArgs {
     /// file:///DIR/NAME, s3://BUCKET/PREFIX/NAME, or NAME with --storage
     pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) run: RunOptions,
+    #[command(flatten)]
+    pub(crate) store: StoreOptions,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct GcArgs {
+    /// file:///DIR, s3://BUCKET/PREFIX, or nothing with --storage
+    pub(crate) root: Option<String>,
+    /// Remove it; without this it is only shown
+    #[arg(long)]
+    pub(crate) yes: bool,
+    /// Hours without a sign of life after which a run counts as dead
+    #[arg(long, value_name = "HOURS", default_value_t = 24)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=87_600))]
+    pub(crate) older_than: u64,
     #[command(flatten)]
     pub(crate) run: RunOptions,
     #[command(flatten)]
@@ -315,6 +334,7 @@ impl Command {
             Self::Restore(a) => &a.run,
             Self::List(a) => &a.run,
             Self::Delete(a) => &a.run,
+            Self::Gc(a) => &a.run,
         }
     }
 }

@@ -15,8 +15,8 @@ use xb_pipeline::{Content, Durability, EndRule, LastFile, Observer, Wait};
 use xb_reader::Dialect;
 
 use crate::args::{
-    BackupArgs, Command, DeleteArgs, DialectArg, GetArgs, KeyOptions, LayoutArg, Line, ListArgs,
-    PutArgs, PutOptions, RestoreArgs, RunOptions, Sync,
+    BackupArgs, Command, DeleteArgs, DialectArg, GcArgs, GetArgs, KeyOptions, LayoutArg, Line,
+    ListArgs, PutArgs, PutOptions, RestoreArgs, RunOptions, Sync,
 };
 use crate::limits::{default_memory, default_threads};
 use crate::place::{backup_place, root_place};
@@ -44,6 +44,7 @@ pub(crate) fn run(program: &Program) -> Result<(), Failure> {
         Command::Restore(args) => context.restore(&args),
         Command::List(args) => context.list(&args),
         Command::Delete(args) => context.delete(&args),
+        Command::Gc(args) => context.gc(&args),
     }
 }
 
@@ -148,6 +149,20 @@ impl Context {
                 xb_backup::delete(&root, &name).await
             })?;
         self.log.info(format!("removed, with {} objects", deleted.objects));
+        Ok(())
+    }
+
+    fn gc(&self, args: &GcArgs) -> Result<(), Failure> {
+        let root = root_place(args.root.as_deref(), &args.store, &args.run)?;
+        let age = Duration::from_secs(args.older_than * 3600);
+        let (leftovers, _) = self.with_progress("gc", &args.run, Some(()), |_, _| async move {
+            let found = xb_backup::leftovers(&root, age).await?;
+            for dead in found.dead.iter().filter(|_| args.yes) {
+                xb_backup::remove(&root, dead).await?;
+            }
+            Ok(found)
+        })?;
+        report::leftovers(&self.log, &leftovers, args.yes, args.run.json).stage("output")?;
         Ok(())
     }
 

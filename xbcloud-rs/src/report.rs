@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use xb_backup::{BackupError, End, GetReport, Listing, PutReport, State};
+use xb_backup::{BackupError, End, GetReport, Leftovers, Listing, PutReport, State};
 use xb_cli::{Failure, Log, ProgressEnd, format_duration, format_rate, format_size};
 
 /// A library's error as the one error of this run.
@@ -125,6 +125,46 @@ pub(crate) fn listing(listings: &[Listing], json: bool) -> std::io::Result<()> {
         )?;
         if let Some(problem) = &l.problem {
             writeln!(out, "{:width$}  {problem}", "")?;
+        }
+    }
+    Ok(())
+}
+
+/// Prints what dead runs have left on stdout.
+pub(crate) fn leftovers(
+    log: &Log,
+    leftovers: &Leftovers,
+    removed: bool,
+    json: bool,
+) -> std::io::Result<()> {
+    for (name, problem) in &leftovers.unclear {
+        log.warn(format!("{name} is left alone: {problem}"));
+    }
+    let mut out = std::io::stdout().lock();
+    if json {
+        serde_json::to_writer_pretty(&mut out, leftovers)?;
+        return writeln!(out);
+    }
+    let (mut objects, mut bytes) = (0, 0);
+    for dead in &leftovers.dead {
+        objects += dead.objects;
+        bytes += dead.bytes;
+        writeln!(
+            out,
+            "{}  {}  {} objects, {}, last seen {}",
+            dead.name,
+            dead.run.as_deref().unwrap_or("classic"),
+            dead.objects,
+            format_size(dead.bytes),
+            dead.last_seen.strftime("%Y-%m-%d %H:%M:%S"),
+        )?;
+    }
+    let total = format!("{objects} objects, {}", format_size(bytes));
+    match (leftovers.dead.len(), removed) {
+        (0, _) => log.info("no run has left anything behind"),
+        (runs, true) => log.info(format!("removed what {runs} dead runs have left: {total}")),
+        (runs, false) => {
+            log.info(format!("{runs} dead runs have left {total}; --yes removes it"));
         }
     }
     Ok(())

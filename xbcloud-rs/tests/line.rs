@@ -19,7 +19,7 @@ fn url(folder: &Path, name: &str) -> String {
 fn help_and_version_are_no_errors_and_fit_on_a_screen() {
     let help = run(&["--help"], b"").expect(0).stdout_text();
     assert!(help.contains("Examples:") && help.contains("Exit codes:"));
-    for command in ["put", "backup", "get", "restore", "list", "delete"] {
+    for command in ["put", "backup", "get", "restore", "list", "delete", "gc"] {
         let text = run(&[command, "-h"], b"").expect(0).stdout_text();
         assert!(text.lines().count() <= 60, "{command} -h has {} lines", text.lines().count());
         assert!(text.lines().all(|line| line.len() <= 110), "{command} -h is too wide");

@@ -1,0 +1,188 @@
+//! `gc`: what runs have left behind that never became a backup.
+//!
+//! A run that lives refreshes its claim every ten minutes; one whose claim is a day old is dead.
+//! Everything is listed before the manifests are read: a run that commits in between has a young
+//! claim, and one that has committed before is named by its manifest.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures::stream::{self, StreamExt as _, TryStreamExt as _};
+use jiff::Timestamp;
+use serde::Serialize;
+use xb_uploader::Listed;
+
+use crate::claim::CLAIM;
+use crate::error::BackupError;
+use crate::manifest::{Layout, Manifest};
+use crate::names::{BackupName, CATALOG, claims_folder};
+use crate::put::of_packed_run;
+use crate::root::Root;
+
+/// The least age that may be asked for: a claim misses a few refreshes when a store has a bad hour.
+pub const LEAST_AGE: Duration = Duration::from_secs(3600);
+/// Folders looked at a time.
+const AT_ONCE: usize = 16;
+
+/// Something that a dead run has left.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Leftover {
+    /// Name of the backup that it was to become.
+    pub name: String,
+    /// The run, for the packed layout; a classic one has no id of its own.
+    pub run: Option<String>,
+    /// Objects, the claim not counted.
+    pub objects: u64,
+    /// Bytes in all of them.
+    pub bytes: u64,
+    /// When it last gave a sign of life, UTC.
+    pub last_seen: Timestamp,
+    /// What is to be removed, the claim last. Whole keys.
+    #[serde(skip)]
+    keys: Vec<String>,
+}
+
+/// What `gc` found.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Leftovers {
+    /// What dead runs have left, by name.
+    pub dead: Vec<Leftover>,
+    /// Names whose manifest cannot be read: nobody knows what of theirs is needed, so nothing is
+    /// touched. With the reason.
+    pub unclear: Vec<(String, String)>,
+}
+
+/// Looks for what runs have left that gave no sign of life for `age`, at least [`LEAST_AGE`].
+/// Changes nothing.
+///
+/// # Errors
+/// [`BackupError::Store`] when ROOT cannot be listed.
+pub async fn leftovers(root: &Root, age: Duration) -> Result<Leftovers, BackupError> {
+    let age = i64::try_from(age.max(LEAST_AGE).as_secs()).unwrap_or(i64::MAX);
+    let dead_before = Timestamp::now().as_second().saturating_sub(age);
+    let mut names = root.folders_below("").await?;
+    names.retain(|name| name != CATALOG);
+    // A claim may be all that is there.
+    names.extend(root.folders_below(&claims_root()).await?);
+    names.sort_unstable();
+    names.dedup();
+    let found: Vec<Result<Vec<Leftover>, (String, String)>> =
+        stream::iter(names.iter().filter_map(|name| BackupName::new(name).ok()))
+            .map(|name| async move { of_name(root, &name, dead_before).await })
+            .buffered(AT_ONCE)
+            .try_collect()
+            .await?;
+    let mut all = Leftovers::default();
+    for one in found {
+        match one {
+            Ok(dead) => all.dead.extend(dead),
+            Err(unclear) => all.unclear.push(unclear),
+        }
+    }
+    Ok(all)
+}
+
+/// Removes one of those. What was removed half can be removed again: the claim goes last.
+///
+/// # Errors
+/// [`BackupError::Store`].
+pub async fn remove(root: &Root, leftover: &Leftover) -> Result<(), BackupError> {
+    let mut keys = leftover.keys.clone();
+    let last = keys.pop();
+    root.store().delete_all(keys).await?;
+    match last {
+        Some(last) => Ok(root.store().delete(&last).await?),
+        None => Ok(()),
+    }
+}
+
+fn claims_root() -> String {
+    format!("{CATALOG}/@claims")
+}
+
+async fn of_name(
+    root: &Root,
+    name: &BackupName,
+    dead_before: i64,
+) -> Result<Result<Vec<Leftover>, (String, String)>, BackupError> {
+    let objects = root.list_below(name.as_str()).await?;
+    let claims = root.list_below(&claims_folder(name)).await?;
+    // Only now, see above.
+    let manifest = match root.manifest(name).await {
+        Err(error @ BackupError::Manifest { .. }) => {
+            return Ok(Err((name.to_string(), error.to_string())));
+        }
+        other => other?,
+    };
+    let (packed, classic): (Vec<_>, Vec<_>) =
+        objects.into_iter().partition(|listed| of_packed_run(&listed.key));
+    let mut dead = dead_runs(root, name, manifest.as_ref(), packed, dead_before);
+    dead.extend(dead_classic(root, name, manifest.as_ref(), classic, claims, dead_before));
+    Ok(Ok(dead))
+}
+
+/// Packed runs that no manifest names and that give no sign of life.
+fn dead_runs(
+    root: &Root,
+    name: &BackupName,
+    manifest: Option<&Manifest>,
+    objects: Vec<Listed>,
+    dead_before: i64,
+) -> Vec<Leftover> {
+    let mut runs: BTreeMap<String, Vec<Listed>> = BTreeMap::new();
+    for listed in objects {
+        if let Some((run, _)) = listed.key.split_once('/') {
+            runs.entry(run.to_owned()).or_default().push(listed);
+        }
+    }
+    runs.into_iter()
+        .filter(|(run, _)| manifest.is_none_or(|manifest| manifest.run != *run))
+        .filter_map(|(run, objects)| {
+            let (claims, data): (Vec<_>, Vec<_>) =
+                objects.into_iter().partition(|listed| listed.key.ends_with(&format!("/{CLAIM}")));
+            let key = |listed: &Listed| root.key(&format!("{name}/{}", listed.key));
+            leftover(name, Some(run), &data, &claims, key, key, dead_before)
+        })
+        .collect()
+}
+
+/// What a classic run has left. Without a claim of ours, objects are another tool's, and stay.
+fn dead_classic(
+    root: &Root,
+    name: &BackupName,
+    manifest: Option<&Manifest>,
+    objects: Vec<Listed>,
+    claims: Vec<Listed>,
+    dead_before: i64,
+) -> Option<Leftover> {
+    if claims.is_empty() {
+        return None;
+    }
+    let committed = manifest.is_some_and(|manifest| manifest.layout == Layout::Classic);
+    // The objects of a committed one are the backup; only claims are left over then.
+    let objects = if committed { Vec::new() } else { objects };
+    let object = |listed: &Listed| root.key(&format!("{name}/{}", listed.key));
+    let claim = |listed: &Listed| root.key(&format!("{}/{}", claims_folder(name), listed.key));
+    leftover(name, None, &objects, &claims, object, claim, dead_before)
+}
+
+fn leftover(
+    name: &BackupName,
+    run: Option<String>,
+    objects: &[Listed],
+    claims: &[Listed],
+    object_key: impl Fn(&Listed) -> String,
+    claim_key: impl Fn(&Listed) -> String,
+    dead_before: i64,
+) -> Option<Leftover> {
+    // Objects written count, too: a store may have refused the claims of a run that went on.
+    let last_seen = objects.iter().chain(claims).map(|listed| listed.modified).max()?;
+    (last_seen < dead_before).then(|| Leftover {
+        name: name.to_string(),
+        run,
+        objects: objects.len() as u64,
+        bytes: objects.iter().map(|listed| listed.size).sum(),
+        last_seen: Timestamp::from_second(last_seen).unwrap_or(Timestamp::UNIX_EPOCH),
+        keys: objects.iter().map(object_key).chain(claims.iter().map(claim_key)).collect(),
+    })
+}

@@ -1,0 +1,125 @@
+//! What dead runs have left is found and removed, and nothing else.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
+
+mod common;
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use common::{Store, block_on, stream, stream_reader};
+use xb_backup::{Layout, Leftovers, State};
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// Makes a file look as if it was written so long ago.
+fn age(path: &Path, by: Duration) {
+    let file = std::fs::File::options().write(true).open(path).unwrap();
+    file.set_modified(SystemTime::now() - by).unwrap();
+}
+
+fn age_all(store: &Store) {
+    store.files().iter().for_each(|path| age(path, 2 * DAY));
+}
+
+fn find(store: &Store) -> Leftovers {
+    block_on(xb_backup::leftovers(&store.root, DAY)).unwrap()
+}
+
+fn remove_all(store: &Store) {
+    for dead in find(store).dead {
+        block_on(xb_backup::remove(&store.root, &dead)).unwrap();
+    }
+}
+
+fn below(store: &Store, path: &str) -> PathBuf {
+    store.folder.path().join("root").join(path)
+}
+
+/// A run that was killed before its manifest.
+fn dead_run(store: &Store, name: &str) {
+    store.put(name, Layout::Packed, 500, stream_reader()).unwrap();
+    std::fs::remove_file(below(store, &format!(".xb-catalog/{name}"))).unwrap();
+}
+
+#[test]
+fn only_old_runs_without_a_manifest_go() {
+    let store = Store::new();
+    dead_run(&store, "n");
+    dead_run(&store, "n");
+    dead_run(&store, "other");
+    age_all(&store);
+    store.put("n", Layout::Packed, 700, stream_reader()).unwrap();
+    let good = store.files().into_iter().filter(|p| p.to_str().unwrap().contains("/n/")).count();
+    dead_run(&store, "young");
+    let found = find(&store);
+    let names: Vec<&str> = found.dead.iter().map(|dead| dead.name.as_str()).collect();
+    assert_eq!(names, ["n", "n", "other"]);
+    assert!(found.dead.iter().all(|dead| dead.objects > 2 && dead.bytes > 1000));
+    let before = store.files().len();
+    assert_eq!(store.files().len(), before, "looking changes nothing");
+    remove_all(&store);
+    assert!(find(&store).dead.is_empty());
+    assert_eq!(store.get("n").unwrap(), stream());
+    let left = store.files().into_iter().filter(|p| p.to_str().unwrap().contains("/n/")).count();
+    assert!(left < good && left > 2);
+    assert_eq!(store.state("young"), Some(State::Running), "it may still be going on");
+    assert_eq!(store.state("other"), None);
+    // The good one stays however old it gets.
+    age_all(&store);
+    remove_all(&store);
+    assert_eq!(store.get("n").unwrap(), stream());
+    assert_eq!(store.state("young"), None);
+}
+
+#[test]
+fn a_run_whose_claim_is_fresh_is_alive_however_old_its_objects_are() {
+    let store = Store::new();
+    dead_run(&store, "n");
+    age_all(&store);
+    let claim = store.files().into_iter().find(|path| path.ends_with("claim")).unwrap();
+    age(&claim, Duration::from_secs(1200));
+    assert!(find(&store).dead.is_empty());
+}
+
+#[test]
+fn nothing_of_a_name_whose_manifest_cannot_be_read_is_touched() {
+    let store = Store::new();
+    store.put("n", Layout::Packed, 500, stream_reader()).unwrap();
+    let manifest = below(&store, ".xb-catalog/n");
+    let good = std::fs::read(&manifest).unwrap();
+    std::fs::write(&manifest, &good[..good.len() / 2]).unwrap();
+    age_all(&store);
+    let found = find(&store);
+    assert!(found.dead.is_empty());
+    assert_eq!(found.unclear.len(), 1);
+    std::fs::write(&manifest, good).unwrap();
+    assert_eq!(store.get("n").unwrap(), stream());
+}
+
+#[test]
+fn classic_leftovers_go_with_their_claim_and_stock_backups_stay() {
+    let store = Store::new();
+    for name in ["stock", "dead", "good"] {
+        store.put(name, Layout::Classic, 500, stream_reader()).unwrap();
+    }
+    std::fs::remove_file(below(&store, ".xb-catalog/stock")).unwrap();
+    std::fs::remove_file(below(&store, ".xb-catalog/dead")).unwrap();
+    for name in ["dead", "good"] {
+        let claims = below(&store, &format!(".xb-catalog/@claims/{name}"));
+        std::fs::create_dir_all(&claims).unwrap();
+        std::fs::write(claims.join("000001"), "{}").unwrap();
+    }
+    assert!(find(&store).dead.is_empty());
+    age_all(&store);
+    let whole = store.get("good").unwrap();
+    let found = find(&store);
+    let of = |name: &str| found.dead.iter().find(|dead| dead.name == name);
+    assert!(of("dead").unwrap().objects > 2);
+    assert_eq!(of("good").unwrap().objects, 0, "only a claim");
+    assert!(of("stock").is_none());
+    remove_all(&store);
+    assert_eq!(store.state("stock"), Some(State::StockUnproven));
+    assert_eq!(store.state("dead"), None);
+    assert_eq!(store.get("good").unwrap(), whole);
+    assert!(find(&store).dead.is_empty());
+}
