@@ -40,6 +40,8 @@ pub(crate) enum Command {
     List(ListArgs),
     /// Remove backup NAME
     Delete(DeleteArgs),
+    /// Say what a backup of some size will cost in objects, requests and memory
+    Plan(PlanArgs),
     /// Show what failed runs have left in a store, and remove it with --yes
     Gc(GcArgs),
 }
@@ -140,6 +142,32 @@ pub(crate) struct ListArgs {
 pub(crate) struct DeleteArgs {
     /// file:///DIR/NAME, s3://BUCKET/PREFIX/NAME, or NAME with --storage
     pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) run: RunOptions,
+    #[command(flatten)]
+    pub(crate) store: StoreOptions,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PlanArgs {
+    /// Bytes that will lie in the store, such as 8T
+    #[arg(long, value_name = "SIZE", required_unless_present = "like")]
+    pub(crate) size: Option<Size>,
+    /// Take size, files, layout and seal from this backup
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["size", "files", "layout", "sealed"])]
+    pub(crate) like: Option<String>,
+    /// Files in the backup: a classic one ends each with an object of its own
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    pub(crate) files: u64,
+    /// Size of the objects [default: 64M]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) chunk_size: Option<Size>,
+    /// packed or classic [default: packed]
+    #[arg(long, value_enum, value_name = "LAYOUT")]
+    pub(crate) layout: Option<LayoutArg>,
+    /// It will be sealed
+    #[arg(long)]
+    pub(crate) sealed: bool,
     #[command(flatten)]
     pub(crate) run: RunOptions,
     #[command(flatten)]
@@ -335,6 +363,7 @@ impl Command {
             Self::List(a) => &a.run,
             Self::Delete(a) => &a.run,
             Self::Gc(a) => &a.run,
+            Self::Plan(a) => &a.run,
         }
     }
 }

@@ -5,13 +5,15 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use xb_backup::{GetRequest, Keys, Layout, LockGuard, Output, Producer, PutRequest, Stop, stopper};
+use xb_backup::{
+    GetRequest, Keys, Layout, LockGuard, Manifest, Output, Producer, PutRequest, Stop, stopper,
+};
 use xb_cli::{
     Failure, Level, Log, LogOptions, OrFail as _, Program, Progress, ProgressOptions, Signals,
     Snapshot,
 };
 use xb_compressor::{Algorithm, AlgorithmError};
-use xb_pipeline::{Content, Durability, EndRule, LastFile, Observer, Wait};
+use xb_pipeline::{Content, Durability, EndRule, GetPlan, LastFile, Observer, Wait};
 use xb_reader::Dialect;
 
 use crate::args::{
@@ -45,6 +47,7 @@ pub(crate) fn run(program: &Program) -> Result<(), Failure> {
         Command::List(args) => context.list(&args),
         Command::Delete(args) => context.delete(&args),
         Command::Gc(args) => context.gc(&args),
+        Command::Plan(args) => context.plan(&args),
     }
 }
 
@@ -163,6 +166,40 @@ impl Context {
             Ok(found)
         })?;
         report::leftovers(&self.log, &leftovers, args.yes, args.run.json).stage("output")?;
+        Ok(())
+    }
+
+    fn plan(&self, args: &PlanArgs) -> Result<(), Failure> {
+        let like = match &args.like {
+            None => None,
+            Some(name) => {
+                let (root, name) = backup_place(name, &args.store, &args.run, false)?;
+                let find = |_, _| async move { xb_backup::describe(&root, &name).await };
+                Some(self.with_progress("plan", &args.run, Some(()), find)?.0)
+            }
+        };
+        let chunk_size = args.chunk_size.map_or(DEFAULT_CHUNK, |size| size.bytes());
+        let (memory, threads) =
+            (memory(&args.run), args.run.threads.unwrap_or_else(default_threads));
+        let parallel = args.run.parallel.unwrap_or(DEFAULT_PARALLEL);
+        let request = xb_backup::EstimateRequest {
+            stored: like.as_ref().map_or_else(
+                || args.size.map_or(0, |size| size.bytes()),
+                |manifest| manifest.stored_bytes,
+            ),
+            layout: match (&like, args.layout) {
+                (Some(manifest), _) => manifest.layout,
+                (None, Some(LayoutArg::Classic)) => Layout::Classic,
+                (None, _) => Layout::Packed,
+            },
+            files: like.as_ref().map_or(args.files, |manifest| manifest.files),
+            sealed: like.as_ref().map_or(args.sealed, Manifest::is_sealed),
+            put: xb_backup::put_plan(memory, chunk_size, threads, parallel)
+                .map_err(report::failure)?,
+            get: GetPlan::new(memory, threads, parallel)
+                .map_err(|error| report::failure(error.into()))?,
+        };
+        report::estimate(&xb_backup::estimate(&request), args.run.json).stage("output")?;
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use xb_backup::{BackupError, End, GetReport, Leftovers, Listing, PutReport, State};
+use xb_backup::{BackupError, End, Estimate, GetReport, Leftovers, Listing, PutReport, State};
 use xb_cli::{Failure, Log, ProgressEnd, format_duration, format_rate, format_size};
 
 /// A library's error as the one error of this run.
@@ -128,6 +128,38 @@ pub(crate) fn listing(listings: &[Listing], json: bool) -> std::io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Prints what a backup will be.
+pub(crate) fn estimate(estimate: &Estimate, json: bool) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    if json {
+        serde_json::to_writer_pretty(&mut out, estimate)?;
+        return writeln!(out);
+    }
+    let e = estimate;
+    let one = if e.parts > 1 { format!(", each in {} parts", e.parts) } else { String::new() };
+    let object = format_size(e.object_bytes);
+    writeln!(
+        out,
+        "in the store       {} in {} objects of {object}{one}",
+        format_size(e.stored),
+        e.objects
+    )?;
+    writeln!(out, "                   (the stock tool: about {} objects)", e.stock_objects)?;
+    writeln!(out, "requests, backup   {}", e.backup_requests)?;
+    writeln!(
+        out,
+        "requests, verify   {} (every byte is read; a restore asks as often)",
+        e.verify_requests
+    )?;
+    writeln!(out, "requests, copy     {} (to another bucket of the same store)", e.copy_requests)?;
+    writeln!(
+        out,
+        "memory             {} (at least {})",
+        format_size(e.memory),
+        format_size(e.least_memory)
+    )
 }
 
 /// Prints what dead runs have left on stdout.

@@ -19,7 +19,7 @@ fn url(folder: &Path, name: &str) -> String {
 fn help_and_version_are_no_errors_and_fit_on_a_screen() {
     let help = run(&["--help"], b"").expect(0).stdout_text();
     assert!(help.contains("Examples:") && help.contains("Exit codes:"));
-    for command in ["put", "backup", "get", "restore", "list", "delete", "gc"] {
+    for command in ["put", "backup", "get", "restore", "list", "delete", "gc", "plan"] {
         let text = run(&[command, "-h"], b"").expect(0).stdout_text();
         assert!(text.lines().count() <= 60, "{command} -h has {} lines", text.lines().count());
         assert!(text.lines().all(|line| line.len() <= 110), "{command} -h is too wide");
@@ -180,4 +180,18 @@ fn compressed_and_sealed_it_keeps_its_size_and_opens_with_its_key() {
     {
         let _ = run(&[&["put"], bad, &[&place]].concat(), &stream).expect(2);
     }
+}
+
+#[test]
+fn a_plan_tells_what_a_backup_will_cost() {
+    let plan =
+        |options: &[&str]| run(&[&["plan", "--memory=512M", "--threads=2"], options].concat(), b"");
+    let said = plan(&["--size=8T", "--chunk-size=200M"]).expect(0).stdout_text();
+    assert!(said.contains("41944 objects of 200 MiB"), "{said}");
+    let json = plan(&["--size=1T", "--json", "--chunk-size=10M"]).expect(0).stdout;
+    let numbers: serde_json::Value = serde_json::from_slice(&json).unwrap();
+    assert_eq!(numbers["objects"], 104_858);
+    let refused = plan(&["--size=1T", "--chunk-size=6T"]).expect(1);
+    assert!(refused.stderr_text().contains("--memory"), "{refused:?}");
+    let _ = plan(&[]).expect(2);
 }

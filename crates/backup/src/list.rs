@@ -89,10 +89,24 @@ pub async fn list(root: &Root) -> Result<Vec<Listing>, BackupError> {
     Ok(listings)
 }
 
+/// The manifest of one backup.
+///
+/// # Errors
+/// [`BackupError::NotThere`] when there is no complete one of that name, and as for reading it.
+pub async fn describe(root: &Root, name: &BackupName) -> Result<Manifest, BackupError> {
+    match root.manifest(name).await? {
+        Some(manifest) => Ok(manifest),
+        None => {
+            let state = state_without_manifest(root, name).await?;
+            Err(BackupError::NotThere { name: name.to_string(), state })
+        }
+    }
+}
+
 async fn complete(root: &Root, name: &BackupName) -> Result<Listing, BackupError> {
     let mut listing = empty(name.as_str(), State::Complete);
     match root.manifest(name).await {
-        Ok(Some(manifest)) => describe(&mut listing, manifest),
+        Ok(Some(manifest)) => fill_in(&mut listing, manifest),
         // Deleted since the listing.
         Ok(None) => listing.state = State::Abandoned,
         Err(error @ BackupError::Manifest { .. }) => {
@@ -104,7 +118,7 @@ async fn complete(root: &Root, name: &BackupName) -> Result<Listing, BackupError
     Ok(listing)
 }
 
-fn describe(listing: &mut Listing, manifest: Manifest) {
+fn fill_in(listing: &mut Listing, manifest: Manifest) {
     listing.layout = Some(manifest.layout);
     listing.finished = Some(manifest.finished);
     listing.stream_bytes = Some(manifest.stream_bytes);

@@ -254,6 +254,12 @@ impl Manifest {
         RunId::parse(text).map(|id| id.0)
     }
 
+    /// Whether a key is needed to read it.
+    #[must_use]
+    pub fn is_sealed(&self) -> bool {
+        self.packed.as_ref().is_some_and(|packed| packed.sealed.is_some())
+    }
+
     /// Whether it came in as a native stream: then `stream_bytes` counts that, what is in it was
     /// not looked at, and no key has vouched for the manifest.
     #[must_use]

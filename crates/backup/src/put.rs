@@ -177,8 +177,25 @@ async fn recognise_until_stopped<R: Read + Send + 'static>(
 /// # Errors
 /// [`BackupError::Plan`] when the settings cannot work.
 pub fn plan(request: &PutRequest) -> Result<PutPlan, BackupError> {
-    let limits = PartLimits { min: MIN_PART, max: MAX_PART, count: MAX_PARTS };
-    Ok(PutPlan::new(request.memory, request.chunk_size, request.threads, request.parallel, limits)?)
+    put_plan(request.memory, request.chunk_size, request.threads, request.parallel)
+}
+
+/// As [`plan`], for a run that nobody has asked for yet.
+///
+/// # Errors
+/// [`BackupError::Plan`] when the settings cannot work.
+pub fn put_plan(
+    memory: u64,
+    chunk_size: u64,
+    threads: usize,
+    parallel: usize,
+) -> Result<PutPlan, BackupError> {
+    Ok(PutPlan::new(memory, chunk_size, threads, parallel, limits())?)
+}
+
+/// What stores ask of the parts of an object.
+pub(crate) fn limits() -> PartLimits {
+    PartLimits { min: MIN_PART, max: MAX_PART, count: MAX_PARTS }
 }
 
 /// Where the objects of a run go, claimed for it.

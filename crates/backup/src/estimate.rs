@@ -1,0 +1,162 @@
+//! `plan`: what a backup of some size will be in the store, and what requests it costs.
+
+use serde::Serialize;
+use xb_pipeline::{GetPlan, PlanError, PutPlan};
+
+use crate::manifest::Layout;
+use crate::put::limits;
+
+/// Payload of a chunk as the stock producers write it, in bytes; a classic object holds one.
+const STOCK_CHUNK: u64 = 10 << 20;
+/// Requests of a run beside those for data: the name is looked up, claimed, its folder listed, the
+/// manifest written and read back.
+const AROUND_PUT: u64 = 5;
+/// A sealed one also writes its keys.
+const FOR_KEYS: u64 = 1;
+/// Looking up the manifest.
+const AROUND_GET: u64 = 1;
+/// A copy reads and writes the manifest, and claims its place.
+const AROUND_COPY: u64 = 4;
+/// The most bytes that one request copies within a store.
+const MAX_COPY: u64 = 5 << 30;
+
+/// What is to be planned.
+#[derive(Debug, Clone)]
+pub struct EstimateRequest {
+    /// Bytes that will lie in the store.
+    pub stored: u64,
+    /// Layout there.
+    pub layout: Layout,
+    /// Files in the backup: each costs a classic one an object of its own at its end.
+    pub files: u64,
+    /// Whether it is sealed.
+    pub sealed: bool,
+    /// How a run up would be laid out.
+    pub put: PutPlan,
+    /// How a run down would be laid out.
+    pub get: GetPlan,
+}
+
+/// What a backup will be, in numbers. Retries come on top.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Estimate {
+    /// Bytes in the store.
+    pub stored: u64,
+    /// Data objects.
+    pub objects: u64,
+    /// Bytes of a full object.
+    pub object_bytes: u64,
+    /// Parts of a full object; 1 is a single put.
+    pub parts: u64,
+    /// Requests of the backup.
+    pub backup_requests: u64,
+    /// Requests of a verification that reads every byte, or of a restore.
+    pub verify_requests: u64,
+    /// Requests of a copy within the store.
+    pub copy_requests: u64,
+    /// Objects that the stock tool would make of it.
+    pub stock_objects: u64,
+    /// Memory that buffers may take, in bytes.
+    pub memory: u64,
+    /// The least memory with which these settings work, in bytes.
+    pub least_memory: u64,
+}
+
+/// Works out what a backup will be.
+#[must_use]
+pub fn estimate(request: &EstimateRequest) -> Estimate {
+    let EstimateRequest { stored, layout, files, sealed, put, get } = request;
+    let (stored, files) = (*stored, (*files).max(1));
+    // As if all files were of one size: each ends with a chunk that is not full.
+    let stock_objects = files * (stored / files).div_ceil(STOCK_CHUNK) + files;
+    let (objects, object_bytes) = match layout {
+        Layout::Packed => (stored.div_ceil(put.chunk), put.chunk),
+        Layout::Classic => (stock_objects, STOCK_CHUNK),
+    };
+    let per_object = |bytes: u64| match bytes.div_ceil(put.part) {
+        0 | 1 => 1,
+        // One to begin and one to complete.
+        parts => parts + 2,
+    };
+    let reads = |bytes: u64| bytes.div_ceil(get.range);
+    let copies = |bytes: u64| match bytes.div_ceil(MAX_COPY) {
+        0 | 1 => 1,
+        parts => parts + 2,
+    };
+    let (full, last) = match layout {
+        Layout::Packed => (stored / put.chunk, stored % put.chunk),
+        // All alike, near enough.
+        Layout::Classic => (objects, 0),
+    };
+    let sum =
+        |of: &dyn Fn(u64) -> u64| full * of(object_bytes) + if last > 0 { of(last) } else { 0 };
+    let keys = if *sealed { FOR_KEYS } else { 0 };
+    Estimate {
+        stored,
+        objects,
+        object_bytes,
+        parts: object_bytes.div_ceil(put.part).max(1),
+        backup_requests: AROUND_PUT + keys + sum(&per_object),
+        verify_requests: AROUND_GET + keys + sum(&reads),
+        copy_requests: AROUND_COPY + 2 * keys + sum(&copies),
+        stock_objects,
+        memory: put.memory,
+        least_memory: least_memory(put),
+    }
+}
+
+/// The least budget that a plan with these threads and this chunk size can be made with.
+fn least_memory(plan: &PutPlan) -> u64 {
+    match PutPlan::new(1, plan.chunk, plan.threads, 1, limits()) {
+        Err(PlanError::Memory { needed, .. } | PlanError::Part { needed, .. }) => needed,
+        _ => plan.memory,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MIB: u64 = 1 << 20;
+    const TIB: u64 = 1 << 40;
+
+    fn request(stored: u64, chunk: u64, layout: Layout) -> EstimateRequest {
+        EstimateRequest {
+            stored,
+            layout,
+            files: 1000,
+            sealed: false,
+            put: PutPlan::new(512 * MIB, chunk, 2, 8, limits()).unwrap(),
+            get: GetPlan::new(512 * MIB, 2, 8).unwrap(),
+        }
+    }
+
+    #[test]
+    fn larger_objects_are_fewer_requests() {
+        let small = estimate(&request(TIB, 10 * MIB, Layout::Packed));
+        let large = estimate(&request(TIB, 1024 * MIB, Layout::Packed));
+        assert_eq!((small.objects, large.objects), (104_858, 1024));
+        assert_eq!(small.backup_requests, 104_858 + 5);
+        assert!(large.backup_requests < small.backup_requests / 5);
+        assert!(large.copy_requests < small.copy_requests / 100);
+        // What the stock tool makes of it, as people who ran it say: 100,000 a TB.
+        assert!((100_000..110_000).contains(&small.stock_objects));
+        let classic = estimate(&request(TIB, 64 * MIB, Layout::Classic));
+        assert_eq!(classic.objects, classic.stock_objects);
+    }
+
+    proptest! {
+        #[test]
+        fn every_byte_has_its_object(stored in 0_u64..(64 << 40), chunk in 1_u64..(8 << 30)) {
+            let plan = PutPlan::new(1 << 30, chunk, 2, 8, limits());
+            if let Ok(put) = plan {
+                let request = EstimateRequest { put, ..request(stored, MIB, Layout::Packed) };
+                let numbers = estimate(&request);
+                prop_assert!(u128::from(numbers.objects) * u128::from(chunk) >= u128::from(stored));
+                prop_assert!(numbers.backup_requests >= numbers.objects);
+                prop_assert!(numbers.verify_requests >= numbers.objects);
+            }
+        }
+    }
+}
