@@ -18,7 +18,7 @@ use xb_reader::Dialect;
 
 use crate::args::{
     BackupArgs, Command, DeleteArgs, DialectArg, GcArgs, GetArgs, KeyOptions, LayoutArg, Line,
-    ListArgs, PutArgs, PutOptions, RestoreArgs, RunOptions, Sync,
+    ListArgs, PlanArgs, PutArgs, PutOptions, RestoreArgs, RunOptions, Sync,
 };
 use crate::limits::{default_memory, default_threads};
 use crate::place::{backup_place, root_place};
