@@ -4,16 +4,18 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
-use xb_cli::{Failure, Log, Secret};
-use xb_pipeline::Durability;
+use xb_cli::{Failure, Log, Secret, Size};
+use xb_pipeline::{Durability, Undo};
 use xb_reader::Dialect;
+
+use crate::keys;
 
 const EXAMPLES: &str = "\
 Examples:
   xbstream-rs -x -C /restore < backup.xbstream       extract, everything checked
   xbstream-rs -t --json < backup.xbstream            what is in it, checked, one JSON object a line
   xbstream-rs -c *.ibd | ssh host xbstream-rs -x -C /restore
-  mariadb-backup --backup --stream=xbstream | xbstream-rs -x -p 4 -C /copy
+  xbstream-rs -x --decompress --decrypt=AES256 -f KEYFILE -C /restore < backup.xbstream
 
 Nothing is overwritten. A file has its name only when it is whole. Exit codes: 0 done and proven,
 1 failed, 2 usage, 128+N ended by signal N. Called as xbstream or mbstream it takes their place.";
@@ -55,6 +57,26 @@ pub(crate) struct Line {
     #[arg(long, value_enum, default_value = "auto", value_name = "WHOSE", ignore_case = true)]
     #[arg(hide_possible_values = true)]
     pub(crate) dialect: DialectArg,
+    /// With -x: undo .qp, .lz4 and .zst
+    #[arg(long)]
+    pub(crate) decompress: bool,
+    /// With -x: undo .xbcrypt; AES128, AES192 or AES256
+    #[arg(short = 'd', long, value_name = "CIPHER")]
+    pub(crate) decrypt: Option<String>,
+    /// File with the key of 16, 24 or 32 bytes
+    #[arg(short = 'f', long, value_name = "FILE")]
+    pub(crate) encrypt_key_file: Option<PathBuf>,
+    /// The key itself; better in a file
+    #[arg(short = 'k', long, value_name = "KEY")]
+    pub(crate) encrypt_key: Option<Secret>,
+    /// Threads for that [default: as --parallel]
+    #[arg(long, value_name = "N")]
+    pub(crate) decompress_threads: Option<u64>,
+    #[arg(long, hide = true)]
+    pub(crate) encrypt_threads: Option<u64>,
+    /// Ceiling for that; the rest waits on disk [default: 256M]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) memory: Option<Size>,
     /// Keep the whole files of a stream that was cut, and exit 0
     #[arg(long)]
     pub(crate) allow_truncated: bool,
@@ -74,18 +96,6 @@ pub(crate) struct Line {
 
     // Options of the stock tool that ask for something we do not do yet. They are known so that
     // the answer is clear.
-    #[arg(long, hide = true)]
-    decompress: bool,
-    #[arg(long, hide = true)]
-    decompress_threads: Option<u64>,
-    #[arg(short = 'd', long, hide = true)]
-    decrypt: Option<String>,
-    #[arg(short = 'k', long, hide = true)]
-    encrypt_key: Option<Secret>,
-    #[arg(short = 'f', long, hide = true)]
-    encrypt_key_file: Option<PathBuf>,
-    #[arg(long, hide = true)]
-    encrypt_threads: Option<u64>,
     #[arg(long, hide = true)]
     fifo_streams: Option<u64>,
     #[arg(long, hide = true)]
@@ -129,9 +139,11 @@ impl Line {
             _ => return Err(Failure::usage("only one of -c, -x and -t can be done at a time")),
         };
         if let Some(what) = self.not_here() {
-            return Err(Failure::usage(format!("{what} is not in this release")).hint(
-                "extract without it, then decrypt and decompress the files with the stock tools",
-            ));
+            return Err(Failure::usage(format!("{what} is not in this release"))
+                .hint("let the producer write one stream, and pipe it in"));
+        }
+        if mode != Mode::Extract && !stock && (self.decompress || self.decrypt.is_some()) {
+            return Err(Failure::usage("--decompress and --decrypt go with -x"));
         }
         match mode {
             Mode::Create if self.files.is_empty() => Err(Failure::usage("no files are named")
@@ -152,12 +164,7 @@ impl Line {
 
     /// The stock option in use, if any, that this release does not have.
     fn not_here(&self) -> Option<&'static str> {
-        let decrypt = self.decrypt.as_ref().is_some_and(|how| !how.eq_ignore_ascii_case("none"));
         let table = [
-            (self.decompress, "--decompress"),
-            (decrypt, "--decrypt"),
-            (self.encrypt_key.is_some(), "--encrypt-key"),
-            (self.encrypt_key_file.is_some(), "--encrypt-key-file"),
             (self.fifo_streams.is_some_and(|streams| streams > 1), "--fifo-streams"),
             (self.fifo_dir.is_some(), "--fifo-dir"),
         ];
@@ -175,6 +182,18 @@ impl Line {
             log.warn(format_args!("--parallel={wanted} is out of range, taking {threads}"));
         }
         usize::try_from(threads).unwrap_or(1)
+    }
+
+    /// What is to be undone.
+    pub(crate) fn undo(&self, threads: usize, log: &Log) -> Result<Undo, Failure> {
+        let asked = self.decompress_threads.max(self.encrypt_threads);
+        let asked = asked.map(|asked| asked.clamp(1, MAX_PARALLEL));
+        Ok(Undo {
+            decompress: self.decompress,
+            decrypt: keys::decrypt(self, log)?,
+            threads: asked.and_then(|asked| usize::try_from(asked).ok()).unwrap_or(threads),
+            memory: self.memory.map_or(Undo::default().memory, |size| size.bytes()),
+        })
     }
 
     /// Where to work.
@@ -237,12 +256,7 @@ mod tests {
     #[test]
     fn what_is_not_there_is_refused_by_name() {
         for (words, name) in [
-            (&["-x", "--decompress"][..], "--decompress"),
-            (&["-x", "-d", "AES256"], "--decrypt"),
-            (&["-x", "--decrypt=AES256", "--encrypt-key=secret"], "--decrypt"),
-            (&["-x", "-k", "secret"], "--encrypt-key"),
-            (&["-x", "--encrypt-key-file=/k"], "--encrypt-key-file"),
-            (&["-x", "--fifo-streams=2"], "--fifo-streams"),
+            (&["-x", "--fifo-streams=2"][..], "--fifo-streams"),
             (&["-x", "--fifo-dir=/f"], "--fifo-dir"),
         ] {
             let failure = check(words, false).unwrap_err();
@@ -255,6 +269,37 @@ mod tests {
             &["-x", "--fifo-streams=1", "--fifo-timeout=5"],
         ] {
             check(words, false).unwrap();
+        }
+        for words in [&["-t", "--decompress"][..], &["-c", "--decrypt=AES256", "f"]] {
+            check(words, false).unwrap_err();
+            check(words, true).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_is_undone_needs_what_belongs_together() {
+        let log = Log::to("x", Default::default(), std::io::sink());
+        let undo = |words: &[&str]| {
+            Line::try_parse_from([&["x", "-x"], words].concat()).unwrap().undo(3, &log)
+        };
+        let key = "--encrypt-key=0123456789abcdef";
+        assert!(!undo(&[]).unwrap().is_active());
+        assert!(!undo(&["--decrypt=none"]).unwrap().is_active());
+        assert!(undo(&["--decrypt=aes128", key]).unwrap().is_active());
+        let all = undo(&["--decompress", "--encrypt-threads=2", "--decompress-threads=7"]).unwrap();
+        assert_eq!((all.threads, all.memory), (7, 256 << 20));
+        assert_eq!(undo(&["--decompress", "--memory=1G"]).unwrap().threads, 3);
+        for words in [
+            &["--decrypt=AES256"][..],
+            &["--decrypt=AES512", key],
+            &["--decrypt=AES256", "--encrypt-key=short"],
+            &["--decrypt=AES256", key, "--encrypt-key-file=/k"],
+            &["--decrypt=AES256", "--encrypt-key-file=/there/is/none"],
+            &[key],
+        ] {
+            let failure = undo(words).unwrap_err();
+            assert_eq!(failure.exit(), xb_cli::Exit::Usage, "{words:?}");
+            assert!(!failure.line().contains("0123"), "{words:?}");
         }
     }
 

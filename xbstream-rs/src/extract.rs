@@ -8,7 +8,7 @@ use xb_cli::{
     format_size, interrupted,
 };
 use xb_pipeline::{
-    EndRule, EndWatch, ExtractOptions, ExtractReport, Extractor, Observer, SLAB, SlabPool,
+    Decrypt, EndRule, EndWatch, ExtractOptions, ExtractReport, Extractor, Observer, SLAB, SlabPool,
     logical_name,
 };
 use xb_reader::{Limits, RelPath, TargetDir};
@@ -21,12 +21,16 @@ pub(crate) fn run(line: &Line, stock: bool, log: &Log) -> Result<(), Failure> {
     xb_cli::refuse_terminal_input("give it a stream: xbstream-rs -x -C DIR < FILE")?;
     raise_open_files();
     let observer = Observer::default();
+    let threads = line.threads(stock, log);
+    let undo = line.undo(threads, log)?;
+    let keeps_encrypted = undo.decompress && matches!(undo.decrypt, Decrypt::Leave);
     let options = ExtractOptions {
-        threads: line.threads(stock, log),
+        threads,
         dialect: line.dialect.into(),
         limits: Limits::default(),
         allow_truncated: line.allow_truncated,
         durability: line.sync.into(),
+        undo,
         observer: observer.clone(),
     };
     // From here on a signal ends the run by way of this function, so that nothing stays behind.
@@ -57,7 +61,15 @@ pub(crate) fn run(line: &Line, stock: bool, log: &Log) -> Result<(), Failure> {
     let end = progress.finish();
     let report = result?;
     warn_of_cut(log, &report);
-    seen.lock().unwrap_or_else(PoisonError::into_inner).warn(log);
+    let seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+    seen.warn(log);
+    if keeps_encrypted && seen.encrypted > 0 {
+        log.warn(format_args!(
+            "{} encrypted files (.xbcrypt) were left as they are, neither decrypted nor \
+             decompressed: --decrypt=AES256 and a key undo them",
+            seen.encrypted
+        ));
+    }
     if !stock {
         #[allow(clippy::cast_precision_loss)]
         let rate = report.bytes as f64 / end.elapsed.as_secs_f64().max(0.001);
@@ -144,18 +156,21 @@ fn raise_open_files() {
 #[derive(Debug)]
 pub(crate) struct Seen {
     backup: bool,
+    /// Files that are encrypted.
+    encrypted: u64,
     end: EndWatch,
 }
 
 impl Default for Seen {
     fn default() -> Self {
-        Self { backup: false, end: EndWatch::new(EndRule::KnownProducer) }
+        Self { backup: false, encrypted: 0, end: EndWatch::new(EndRule::KnownProducer) }
     }
 }
 
 impl Seen {
     pub(crate) fn add(&mut self, path: &RelPath) {
         self.backup |= logical_name(path.as_bytes()) == b"ibdata1";
+        self.encrypted += u64::from(path.as_bytes().ends_with(b".xbcrypt"));
         self.end.ended(path.as_bytes());
     }
 

@@ -3,7 +3,8 @@
 use std::io;
 
 use xb_cli::Failure;
-use xb_pipeline::ExtractCause;
+use xb_encryptor::xbcrypt::XbcryptError;
+use xb_pipeline::{ExtractCause, UndoError};
 use xb_reader::{DecodeError, OrderError, Printable, ReadError, TargetError, Unfinished};
 
 /// Beginnings of what is handed in instead of an xbstream: magic, name, what undoes it.
@@ -31,6 +32,7 @@ pub(crate) fn extract_failure(cause: &ExtractCause, files: u64) -> Failure {
         ExtractCause::Order(error) => order(error),
         ExtractCause::Unfinished(error) => unfinished(error),
         ExtractCause::Target { source, .. } | ExtractCause::Sync(source) => target(source),
+        ExtractCause::Undo { source, .. } => undo(source).to_owned(),
         ExtractCause::Read { .. } => "look at what writes the stream".to_owned(),
         _ => "this should not happen; please report it".to_owned(),
     };
@@ -93,6 +95,29 @@ fn unfinished(error: &Unfinished) -> String {
     match error {
         Unfinished::Empty => "the producer wrote nothing: look at its messages".to_owned(),
         _ => CUT.to_owned(),
+    }
+}
+
+fn undo(error: &UndoError) -> &'static str {
+    match error {
+        UndoError::Xbcrypt(XbcryptError::Hash { .. }) => {
+            "give the key that the backup was made with: --encrypt-key-file"
+        }
+        UndoError::Xbcrypt(XbcryptError::NoHash { .. }) => {
+            "extract it without --decrypt; files of such old versions need a tool that takes them"
+        }
+        UndoError::Xbcrypt(XbcryptError::Algorithm { .. }) => {
+            "--decrypt must be NONE for files that are not encrypted, and AES for others"
+        }
+        UndoError::Memory { .. } => "raise --memory: five eighths of it are for the largest file",
+        UndoError::Taken { .. } => {
+            "the stream mixes two backups, or extract it without --decompress and --decrypt"
+        }
+        UndoError::Codec(_) | UndoError::Xbcrypt(_) => {
+            "the stream came over whole, so the file was damaged before, or is of another kind \
+             than its name says; without --decompress and --decrypt it stays as it is"
+        }
+        _ => "extract it without --decompress and --decrypt, and look at the file",
     }
 }
 

@@ -5,6 +5,7 @@ mod create;
 mod extract;
 mod hints;
 mod input;
+mod keys;
 mod list;
 
 use std::process::ExitCode;

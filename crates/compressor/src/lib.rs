@@ -8,7 +8,7 @@
 //! - [`BlockEncoder`], [`BlockDecoder`]: one slice in, one slice out; the payload of a native data
 //!   frame. One of each for a worker thread, and nothing is allocated from block to block.
 //! - [`MemberDecoder`]: `.qp`, `.lz4` and `.zst` members in pieces of any size. [`Member`] knows the
-//!   names.
+//!   names. [`MemberDecoder::metered`] makes one that asks before it takes memory.
 //! - [`PieceEncoder`], [`MemberEncoder`]: `.lz4` and `.zst` members that the stock tools read; piece
 //!   by piece for workers, or all in a row.
 //!
@@ -53,7 +53,7 @@
 //!         plain.extend_from_slice(&out[..progress.written]);
 //!         match progress.state {
 //!             State::OutputFull => {}
-//!             State::NeedsInput | State::Finished => break, // there was only one piece
+//!             _ => break, // there was only one piece
 //!         }
 //!     }
 //!     decoder.finish()?;

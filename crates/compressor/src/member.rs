@@ -96,6 +96,9 @@ pub enum State {
     /// The member has ended, and any more input is an error. Only formats with an end mark, which
     /// is qpress, come to this state; the others could always go on with another frame.
     Finished,
+    /// To go on the decoder must hold so many bytes of memory altogether: call
+    /// [`MemberDecoder::grant`] first. Only decoders made by [`MemberDecoder::metered`] ask.
+    NeedsMemory(u64),
 }
 
 /// The sizes of a member that was read or written to its end.
@@ -121,6 +124,8 @@ pub struct MemberDecoder {
     member: Member,
     totals: MemberTotals,
     failed: Option<CodecError>,
+    /// Bytes of memory that it may hold.
+    granted: u64,
 }
 
 enum Inner {
@@ -151,7 +156,23 @@ impl MemberDecoder {
             Member::Zstd => Inner::Zstd(Box::new(zstd::Decoder::new(limits)?)),
         };
         let totals = MemberTotals { stored: 0, plain: 0 };
-        Ok(Self { inner, member, totals, failed: None })
+        Ok(Self { inner, member, totals, failed: None, granted: u64::MAX })
+    }
+
+    /// A decoder with these limits that asks before it takes memory for blocks and windows, when it
+    /// has read how much: [`State::NeedsMemory`]. Until then it holds no more than a zstd context,
+    /// some 160 KiB.
+    ///
+    /// # Errors
+    ///
+    /// [`CodecError::Failed`] when there is no memory.
+    pub fn metered(member: Member, limits: MemberLimits) -> Result<Self, CodecError> {
+        Ok(Self { granted: 0, ..Self::with_limits(member, limits)? })
+    }
+
+    /// Allows it to hold `bytes` of memory altogether. What was granted before is not taken back.
+    pub fn grant(&mut self, bytes: u64) {
+        self.granted = self.granted.max(bytes);
     }
 
     /// The format it reads.
@@ -175,9 +196,9 @@ impl MemberDecoder {
         }
         let before = input.len();
         let result = match &mut self.inner {
-            Inner::Qpress(decoder) => decoder.decode(input, out),
-            Inner::Lz4(decoder) => decoder.decode(input, out),
-            Inner::Zstd(decoder) => decoder.decode(input, out),
+            Inner::Qpress(decoder) => decoder.decode(input, out, self.granted),
+            Inner::Lz4(decoder) => decoder.decode(input, out, self.granted),
+            Inner::Zstd(decoder) => decoder.decode(input, out, self.granted),
         };
         match &result {
             Ok(progress) => {

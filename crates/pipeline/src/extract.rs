@@ -32,15 +32,18 @@ use xb_reader::{
     Change, ChunkHead, ChunkKind, Decoder, Event, FileId, FileTable, Placement, RelPath, TargetDir,
 };
 
+use crate::budget::{Budget, Permit};
 use crate::observe::Wait;
 use crate::plan::SLAB;
 use crate::pool::{Submit, WorkerDied, ordered};
 use crate::slab::SlabPool;
+use crate::undo::{Crew, Member, Names, Plan, UndoError, may_have_holes};
 pub use report::{
     Durability, ExtractCause, ExtractError, ExtractOptions, ExtractReport, Stopped, Truncated,
 };
 use settle::{Settled, Settler};
-use work::{OpenFile, Outcome, Piece, Step};
+pub(crate) use work::OpenFile;
+use work::{Outcome, Piece, Step};
 
 /// Called with each file's name when its first chunk has come.
 type OnFile = Box<dyn FnMut(&RelPath) + Send>;
@@ -80,6 +83,11 @@ pub struct Extractor {
     batch: Vec<Step>,
     on_file: Option<OnFile>,
     options: ExtractOptions,
+    /// The names that files get, where something is undone.
+    names: Names,
+    /// Bounds what waits to be undone; the permit is for the slab at hand.
+    flight: Budget,
+    slab: Option<Arc<Permit>>,
     target: Arc<TargetDir>,
     /// Gone once the last batch has been sent.
     submit: Option<Submit<Vec<Step>, Vec<Outcome>>>,
@@ -113,7 +121,11 @@ impl Extractor {
         let (submit, results) = ordered("extract", threads, 2 * threads + 1, work);
         let settler = {
             let durable = options.durability == Durability::File;
-            let settler = Settler::new(Arc::clone(&target), durable, options.observer.clone());
+            let observer = options.observer.clone();
+            let crew = options.undo.is_active().then(|| {
+                Crew::new(&options.undo, Arc::clone(&target), durable, observer.clone())
+            });
+            let settler = Settler::new(Arc::clone(&target), durable, observer, crew);
             let cancelled = Arc::clone(&cancelled);
             std::thread::Builder::new()
                 .name("extract-settle".to_owned())
@@ -130,6 +142,9 @@ impl Extractor {
             current: None,
             batch: Vec::new(),
             on_file: None,
+            names: Names::default(),
+            flight: Budget::new(options.undo.flight()),
+            slab: None,
             options,
             target,
             submit: Some(submit),
@@ -158,9 +173,15 @@ impl Extractor {
             }
             let piece = bytes.split_to(SLAB.min(bytes.len()));
             self.options.observer.add_bytes(piece.len() as u64);
+            if self.options.undo.is_active() {
+                // It holds this slab, whatever becomes of the pieces: each keeps a share.
+                let lease = || self.flight.lease(SLAB as u64);
+                self.slab = Some(Arc::new(self.options.observer.waiting(Wait::Workers, lease)));
+            }
             if let Err(cause) = self.take(&piece) {
                 self.failure = Some(cause);
             }
+            self.slab = None;
             self.send_batch()?;
         }
         Ok(())
@@ -223,8 +244,12 @@ impl Extractor {
         let settled = self.join();
         self.current = None;
         self.open.clear();
-        let report =
-            ExtractReport { files: settled.files, bytes: self.decoder.position(), truncated: None };
+        let report = ExtractReport {
+            files: settled.files,
+            decrypted: settled.decrypted,
+            bytes: self.decoder.position(),
+            truncated: None,
+        };
         (report, settled.failure.or_else(|| self.failure.take()))
     }
 
@@ -234,7 +259,7 @@ impl Extractor {
         let settled = self.settler.take().map(JoinHandle::join);
         settled
             .and_then(Result::ok)
-            .unwrap_or(Settled { files: 0, failure: Some(WorkerDied.into()) })
+            .unwrap_or(Settled { files: 0, decrypted: 0, failure: Some(WorkerDied.into()) })
     }
 
     /// Finds what a piece of the stream says, and notes it in the batch.
@@ -273,6 +298,7 @@ impl Extractor {
             place,
             bytes,
             position,
+            flight: self.slab.clone(),
         }));
     }
 
@@ -288,16 +314,17 @@ impl Extractor {
         match change {
             Change::Opened { id, replaces } => {
                 if replaces.is_some() {
-                    self.batch.push(Step::Remove { path: path.clone(), position });
+                    let path = self.plan(&path, position)?.name;
+                    self.batch.push(Step::Remove { path, position });
                     self.barrier();
                 }
-                let file = self.begin(path, position);
+                let file = self.begin(path, position)?;
                 self.open.insert(id, Arc::clone(&file));
-                self.go_on(file, head);
+                self.go_on(file, head)?;
             }
             Change::Continued { id } => {
                 if let Some(file) = self.open.get(&id) {
-                    self.go_on(Arc::clone(file), head);
+                    self.go_on(Arc::clone(file), head)?;
                 }
             }
             Change::Ended { id, size, only_chunk } => {
@@ -305,13 +332,15 @@ impl Extractor {
                     Some(file) => file,
                     None => {
                         debug_assert!(only_chunk, "an open file is known");
-                        self.begin(path.clone(), position)
+                        self.begin(path.clone(), position)?
                     }
                 };
+                let path = self.plan(&path, position)?.name;
                 self.batch.push(Step::Commit { file, path, size, position });
             }
             Change::Renamed { open, .. } => {
                 if let ChunkKind::Rename { to } = head.kind {
+                    let (path, to) = self.rename(&path, &to, position)?;
                     self.batch.push(if open {
                         // The name is given at the end: for now it only has to be free.
                         Step::CheckAbsent { path: to, position }
@@ -322,41 +351,82 @@ impl Extractor {
                 }
             }
             Change::Removed { id: Some(id), open: true } => {
+                let plan = self.plan(&path, position)?;
+                self.names.release(&plan);
                 if let Some(file) = self.open.remove(&id) {
                     self.batch.push(Step::Discard { file });
                 }
             }
             Change::Removed { id: Some(_), open: false } => {
+                let plan = self.plan(&path, position)?;
+                self.names.release(&plan);
+                let path = plan.name;
                 self.batch.push(Step::Remove { path, position });
                 self.barrier();
             }
             // Nothing to remove; but a file that is not of this stream must not be passed off as
             // removed.
             Change::Removed { id: None, .. } => {
-                self.batch.push(Step::CheckAbsent { path, position })
+                let path = self.plan(&path, position)?.name;
+                self.batch.push(Step::CheckAbsent { path, position });
             }
             Change::Ignored => {}
         }
         Ok(())
     }
 
-    fn begin(&mut self, path: RelPath, position: u64) -> Arc<OpenFile> {
+    fn begin(&mut self, path: RelPath, position: u64) -> Result<Arc<OpenFile>, ExtractCause> {
         if let Some(on_file) = &mut self.on_file {
             on_file(&path);
         }
-        let file = Arc::new(OpenFile::new(path));
+        let plan = self.plan(&path, position)?;
+        let mut holes = false;
+        if self.options.undo.is_active() {
+            self.names.claim(&plan).map_err(cannot_undo(&path, position))?;
+            holes = may_have_holes(&plan.name);
+        }
+        let member = (!plan.layers.is_empty()).then(|| Member::new(path, &plan));
+        let file = Arc::new(OpenFile::new(plan.name, holes, member));
         self.batch.push(Step::Begin { file: Arc::clone(&file), position });
-        file
+        Ok(file)
+    }
+
+    /// What becomes of the file of this name.
+    fn plan(&self, path: &RelPath, position: u64) -> Result<Plan, ExtractCause> {
+        Plan::new(path, &self.options.undo).map_err(cannot_undo(path, position))
+    }
+
+    /// The names without suffixes of a file that is renamed.
+    fn rename(
+        &mut self,
+        path: &RelPath,
+        to: &RelPath,
+        position: u64,
+    ) -> Result<(RelPath, RelPath), ExtractCause> {
+        let (old, new) = (self.plan(path, position)?, self.plan(to, position)?);
+        let failed = cannot_undo(path, position);
+        if old.layers != new.layers {
+            return Err(failed(UndoError::Renamed { to: to.clone() }));
+        }
+        if self.options.undo.is_active() {
+            self.names.release(&old);
+            self.names.claim(&new).map_err(failed)?;
+        }
+        Ok((old.name, new.name))
     }
 
     /// A chunk with content for `file`, or a seek in it.
-    fn go_on(&mut self, file: Arc<OpenFile>, head: ChunkHead) {
+    fn go_on(&mut self, file: Arc<OpenFile>, head: ChunkHead) -> Result<(), ExtractCause> {
+        if file.member.is_some() && !matches!(head.kind, ChunkKind::Payload { .. }) {
+            return Err(cannot_undo(&head.path, head.position)(UndoError::OutOfOrder));
+        }
         if matches!(head.kind, ChunkKind::Seek { .. }) {
             file.make_serial();
-            return;
+            return Ok(());
         }
         self.current = Some(Current { file, place: head.placement(), position: head.position });
         self.batch.push(Step::Head(Box::new(head)));
+        Ok(())
     }
 
     /// Waits until the settler has done everything so far. Needed where names change, because
@@ -382,6 +452,12 @@ impl Extractor {
         let Some(submit) = &self.submit else { return Err(Stopped) };
         self.options.observer.waiting(Wait::Workers, || submit.send(batch)).map_err(|_| Stopped)
     }
+}
+
+/// Adds the file and the chunk's position to why it cannot be undone.
+fn cannot_undo(path: &RelPath, position: u64) -> impl Fn(UndoError) -> ExtractCause {
+    let path = path.clone();
+    move |source| ExtractCause::Undo { path: path.clone(), position, source }
 }
 
 /// Extracts all that `input` gives. It needs no buffering of its own.

@@ -55,6 +55,7 @@ mod scan;
 mod slab;
 mod spool;
 pub mod sums;
+mod undo;
 mod whole;
 
 pub use budget::{Budget, Permit};
@@ -75,4 +76,5 @@ pub use relay::{RelayError, relay};
 pub use scan::{Scanned, StreamError};
 pub use slab::{Slab, SlabPool};
 pub use spool::{LockSwitch, SpoolReader, SpoolSettings, spooled};
+pub use undo::{Decrypt, Undo, UndoError};
 pub use whole::{EndProof, EndRule, EndWatch, LastFile, NotWhole, logical_name};

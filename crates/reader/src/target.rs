@@ -74,6 +74,16 @@ pub enum TargetError {
         /// The system's answer.
         source: io::Error,
     },
+    /// Bytes that were written before cannot be read back.
+    #[error("{path}: cannot read back at offset {offset}: {source}")]
+    ReadBack {
+        /// The name in the stream.
+        path: RelPath,
+        /// Offset in the file.
+        offset: u64,
+        /// The system's answer.
+        source: io::Error,
+    },
     /// The file is written, but its length, its durability or its name could not be settled.
     #[error("{path}: cannot complete: {source}")]
     Commit {
@@ -119,6 +129,7 @@ impl TargetError {
             | Self::NotADirectory { path, .. }
             | Self::Create { path, .. }
             | Self::Write { path, .. }
+            | Self::ReadBack { path, .. }
             | Self::Commit { path, .. }
             | Self::Rename { path, .. }
             | Self::Remove { path, .. } => Some(path),
@@ -174,7 +185,7 @@ impl TargetDir {
         self.check_absent(path)?;
         let name = self.next.fetch_add(1, Ordering::Relaxed).to_string();
         let flags =
-            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&self.run.dir, &name, flags, FILE_MODE)
             .map_err(|error| TargetError::Create { path: path.clone(), source: error.into() })?;
         Ok(PartialFile {
@@ -324,6 +335,19 @@ impl PartialFile {
         })?;
         self.size.fetch_max(offset.saturating_add(bytes.len() as u64), Ordering::AcqRel);
         Ok(())
+    }
+
+    /// Fills `buffer` with what stands at `offset`.
+    ///
+    /// # Errors
+    ///
+    /// [`TargetError::ReadBack`], also when the file is shorter.
+    pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), TargetError> {
+        self.file.read_exact_at(buffer, offset).map_err(|source| TargetError::ReadBack {
+            path: self.path.clone(),
+            offset,
+            source,
+        })
     }
 
     /// Gives the file its length and its name, making the directories on the way. All writes must

@@ -92,6 +92,7 @@ impl Decoder {
         &mut self,
         input: &mut &[u8],
         out: &mut [u8],
+        granted: u64,
     ) -> Result<Progress, CodecError> {
         let mut written = 0;
         loop {
@@ -101,6 +102,10 @@ impl Decoder {
             }
             if written == out.len() {
                 return Ok(Progress { written, state: State::OutputFull });
+            }
+            if matches!(self.part, Part::Block { .. }) && self.frame.memory() > granted {
+                let state = State::NeedsMemory(self.frame.memory());
+                return Ok(Progress { written, state });
             }
             let room = out.get_mut(written..).unwrap_or_default();
             match self.step(input, room)? {
@@ -289,6 +294,11 @@ impl Frame {
 
     fn has(&self, flag: u8) -> bool {
         self.flags & flag != 0
+    }
+
+    /// What the decoder may come to hold: a block, its plain bytes, the end of those before.
+    fn memory(&self) -> u64 {
+        2 * (self.block_max as u64 + WINDOW as u64)
     }
 
     /// The most plain bytes that the next block may have.

@@ -92,6 +92,7 @@ impl Decoder {
         &mut self,
         input: &mut &[u8],
         out: &mut [u8],
+        granted: u64,
     ) -> Result<Progress, CodecError> {
         let mut written = 0;
         loop {
@@ -107,6 +108,9 @@ impl Decoder {
                     return Err(CodecError::Trailing { place: self.place() });
                 }
                 return Ok(Progress { written, state: State::Finished });
+            }
+            if self.memory() > granted {
+                return Ok(Progress { written, state: State::NeedsMemory(self.memory()) });
             }
             let room = out.get_mut(written..).unwrap_or_default();
             match self.step(input, room)? {
@@ -259,6 +263,17 @@ impl Decoder {
         self.plain += u64::from(head.plain_len);
         self.pass(head.packet_len.into(), Part::BlockOrTrailer);
         Ok(Some(if direct { plain_len } else { 0 }))
+    }
+
+    /// What the packet at hand makes the decoder hold: itself, its plain bytes, the table.
+    fn memory(&self) -> u64 {
+        match self.part {
+            Part::PacketBody { head, .. } => {
+                let bytes = u64::from(head.packet_len) + u64::from(head.plain_len);
+                bytes + quicklz::Table::BYTES
+            }
+            _ => 0,
+        }
     }
 
     fn pass(&mut self, len: u64, next: Part) {

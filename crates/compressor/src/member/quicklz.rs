@@ -13,6 +13,11 @@ pub(super) struct Table {
     next: usize,
 }
 
+impl Table {
+    /// Memory of its entries.
+    pub(super) const BYTES: u64 = 4 << HASH_BITS;
+}
+
 const HASH_BITS: u32 = 12;
 /// Bytes that make up a hash.
 const HASHED: usize = 3;

@@ -12,6 +12,10 @@ use crate::zstd::{HEAD_START, MAX_HEAD, damaged, head_len, parse_head};
 
 /// Frames to be passed over have magics from this one on, for 16.
 const SKIPPABLE: u32 = 0x184D_2A50;
+/// What libzstd takes beside the window and two blocks: its context.
+const CONTEXT: u64 = 192 << 10;
+/// The most plain bytes in a block of a frame.
+const MAX_BLOCK: u64 = 128 << 10;
 /// The smallest largest window that libzstd can be told (`ZSTD_WINDOWLOG_ABSOLUTEMIN`), and the
 /// largest.
 const WINDOW_LOG: std::ops::RangeInclusive<u32> = 10..=30;
@@ -33,6 +37,11 @@ enum Part {
     SkipLen,
     Skip(u64),
     Header,
+    /// The header is whole and waits in the gatherer for this much memory.
+    Begin {
+        header_len: usize,
+        memory: u64,
+    },
     /// libzstd may hold plain bytes that had no room.
     Content {
         more: bool,
@@ -59,6 +68,7 @@ impl Decoder {
         match self.part {
             Part::Magic if self.field.is_empty() => None,
             Part::Magic | Part::Header => Some("a frame header"),
+            Part::Begin { .. } => Some("a frame"),
             Part::SkipLen | Part::Skip(_) => Some("a skippable frame"),
             Part::Content { .. } => Some("a frame"),
         }
@@ -68,11 +78,17 @@ impl Decoder {
         &mut self,
         input: &mut &[u8],
         out: &mut [u8],
+        granted: u64,
     ) -> Result<Progress, CodecError> {
         let mut written = 0;
         loop {
             if written == out.len() {
                 return Ok(Progress { written, state: State::OutputFull });
+            }
+            if let Part::Begin { memory, .. } = self.part
+                && memory > granted
+            {
+                return Ok(Progress { written, state: State::NeedsMemory(memory) });
             }
             let before = input.len();
             let step = self.step(input, out.get_mut(written..).unwrap_or_default())?;
@@ -116,6 +132,7 @@ impl Decoder {
                 self.part = Part::Skip(left.saturating_sub(taken));
             }
             Part::Header => return self.header(input),
+            Part::Begin { header_len, .. } => return self.begin(header_len),
             Part::Content { more } => {
                 if input.is_empty() && !more {
                     return Ok(Step::Needs);
@@ -133,10 +150,17 @@ impl Decoder {
         let Some(start) = start else { return self.check_magic() };
         let len = head_len(place, start)?;
         let Some(head) = self.field.fill(input, len) else { return Ok(Step::Needs) };
-        parse_head(place, head, self.max_window)?;
+        let window = parse_head(place, head, self.max_window)?.window;
+        let memory = CONTEXT.saturating_add(window).saturating_add(2 * window.min(MAX_BLOCK));
+        self.part = Part::Begin { header_len: len, memory };
+        Ok(Step::Wrote(0))
+    }
 
+    /// Hands the header to libzstd, which then takes its memory.
+    fn begin(&mut self, len: usize) -> Result<Step, CodecError> {
+        let head = self.field.fill(&mut &[][..], len).unwrap_or_default();
         let mut copy = [0; MAX_HEAD];
-        let copy = copy.get_mut(..len).unwrap_or_default();
+        let copy = copy.get_mut(..head.len()).unwrap_or_default();
         copy.copy_from_slice(head);
         self.field.clear();
         self.part = Part::Content { more: false };

@@ -103,6 +103,7 @@ fn drive(
             match progress.state {
                 State::OutputFull => assert_eq!(progress.written, out.len()),
                 State::NeedsInput | State::Finished => break,
+                State::NeedsMemory(_) => panic!("only metered decoders ask"),
             }
         }
         assert!(piece.is_empty(), "it says that it has taken all");
@@ -148,7 +149,7 @@ pub fn encode_with(
             match progress.state {
                 State::OutputFull => assert_eq!(progress.written, out.len()),
                 State::NeedsInput => break,
-                State::Finished => panic!("it does not know the end"),
+                State::Finished | State::NeedsMemory(_) => panic!("an encoder knows no end"),
             }
         }
         assert!(piece.is_empty());

@@ -6,6 +6,7 @@ use xb_reader::{DecodeError, Dialect, Limits, OrderError, RelPath, TargetError, 
 
 use crate::observe::Observer;
 use crate::pool::WorkerDied;
+use crate::undo::{Undo, UndoError};
 
 /// When extracted files are made durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -32,6 +33,9 @@ pub struct ExtractOptions {
     pub allow_truncated: bool,
     /// When files are made durable.
     pub durability: Durability,
+    /// What to decompress and decrypt on the way. While anything is undone, blocks of zeros in
+    /// `.ibd` files become holes.
+    pub undo: Undo,
     /// Counts bytes of the stream and files that have their names.
     pub observer: Observer,
 }
@@ -44,6 +48,7 @@ impl Default for ExtractOptions {
             limits: Limits::default(),
             allow_truncated: false,
             durability: Durability::default(),
+            undo: Undo::default(),
             observer: Observer::default(),
         }
     }
@@ -55,6 +60,8 @@ impl Default for ExtractOptions {
 pub struct ExtractReport {
     /// Files that are whole and have their names.
     pub files: u64,
+    /// How many of them were decrypted.
+    pub decrypted: u64,
     /// Bytes of the stream that were taken.
     pub bytes: u64,
     /// How the stream was cut, if it was and that is allowed.
@@ -112,6 +119,16 @@ pub enum ExtractCause {
         position: u64,
         /// What went wrong, with file and offset.
         source: TargetError,
+    },
+    /// A file could not be decrypted or decompressed.
+    #[error("{path}: {source} (stream offset {position})")]
+    Undo {
+        /// Its name in the stream.
+        path: RelPath,
+        /// Where the chunk in question begins in the stream.
+        position: u64,
+        /// What went wrong, with the place in the file where there is one.
+        source: UndoError,
     },
     /// What was written could not be made durable.
     #[error(transparent)]

@@ -8,12 +8,15 @@ use xb_reader::{ChunkHead, PayloadCheck, PieceCheck, TargetDir};
 use super::ExtractCause;
 use super::work::{Outcome, Step, at};
 use crate::observe::Observer;
+use crate::undo::Crew;
 use crate::pool::Results;
 
 /// How it ended.
 pub(super) struct Settled {
     /// Files that have their names.
     pub(super) files: u64,
+    /// How many of them were encrypted.
+    pub(super) decrypted: u64,
     /// The first failure in the order of the stream.
     pub(super) failure: Option<ExtractCause>,
 }
@@ -25,11 +28,20 @@ pub(super) struct Settler {
     observer: Observer,
     current: Option<(Box<ChunkHead>, PayloadCheck)>,
     files: u64,
+    /// Files that had their names and were removed again.
+    removed: u64,
+    /// Undoes the layers of files that have any.
+    crew: Option<Crew>,
 }
 
 impl Settler {
-    pub(super) fn new(target: Arc<TargetDir>, durable: bool, observer: Observer) -> Self {
-        Self { target, durable, observer, current: None, files: 0 }
+    pub(super) fn new(
+        target: Arc<TargetDir>,
+        durable: bool,
+        observer: Observer,
+        crew: Option<Crew>,
+    ) -> Self {
+        Self { target, durable, observer, current: None, files: 0, removed: 0, crew }
     }
 
     /// Settles until the feeder is done. After a failure it only takes, so that nobody waits for
@@ -54,15 +66,35 @@ impl Settler {
             }
         }
         let joined = results.join().map_err(ExtractCause::from);
-        Settled { files: self.files, failure: failure.or(joined.err()) }
+        failure = failure.or(joined.err());
+        let mut decrypted = 0;
+        if let Some(crew) = self.crew.take() {
+            match &failure {
+                None if !cancelled.load(Ordering::Acquire) => failure = crew.drain().err(),
+                _ => crew.cancel(),
+            }
+            match crew.join() {
+                Ok(done) => {
+                    self.files += done.files;
+                    decrypted = done.decrypted;
+                }
+                Err(died) => failure = failure.or(Some(died.into())),
+            }
+        }
+        Settled { files: self.files.saturating_sub(self.removed), decrypted, failure }
     }
 
     fn settle(&mut self, outcome: Outcome) -> Result<(), ExtractCause> {
         match outcome {
             Outcome::Written(sum) => self.add(&sum),
             Outcome::ToWrite(sum, piece) => {
-                piece.write(&self.target)?;
                 self.add(&sum);
+                match &self.crew {
+                    Some(crew) if piece.file.member.is_some() => {
+                        crew.piece(&piece.file, piece.bytes, piece.position, piece.flight);
+                    }
+                    _ => piece.write(&self.target)?,
+                }
             }
             Outcome::Failed(cause) => return Err(cause),
             Outcome::Settle(step) => self.perform(step)?,
@@ -86,9 +118,16 @@ impl Settler {
                 if let Some((head, check)) = self.current.take() {
                     check.finish(&head)?;
                 }
+                // Only now: what does not fit its checksum must not be blamed on the key.
+                if let Some(crew) = &self.crew {
+                    crew.check()?;
+                }
             }
             Step::Commit { file, path, size, position } => {
-                if let Some(partial) = file.take() {
+                if let (Some(crew), Some(_)) = (&self.crew, &file.member) {
+                    crew.check()?;
+                    crew.end(&file, path, position);
+                } else if let Some(partial) = file.take() {
                     partial
                         .commit(&self.target, &path, size, self.durable)
                         .map_err(at(position))?;
@@ -96,20 +135,33 @@ impl Settler {
                     self.observer.add_files(1);
                 }
             }
-            Step::Discard { file } => drop(file.take()),
+            Step::Discard { file } => match &self.crew {
+                Some(crew) if file.member.is_some() => crew.discard(&file),
+                _ => drop(file.take()),
+            },
             Step::Rename { path, to, position } => {
+                self.drain()?;
                 self.target.rename(&path, &to).map_err(at(position))?;
             }
             Step::Remove { path, position } => {
+                self.drain()?;
                 self.target.remove(&path).map_err(at(position))?;
-                self.files = self.files.saturating_sub(1);
+                self.removed += 1;
             }
             Step::CheckAbsent { path, position } => {
+                self.drain()?;
                 self.target.check_absent(&path).map_err(at(position))?;
             }
-            // The workers' own; a barrier is reached by being dropped.
-            Step::Begin { .. } | Step::Piece(_) | Step::Barrier { .. } => {}
+            // Reached by being dropped.
+            Step::Barrier { .. } => self.drain()?,
+            // The workers' own.
+            Step::Begin { .. } | Step::Piece(_) => {}
         }
         Ok(())
+    }
+
+    /// Waits until every file that has ended has its name.
+    fn drain(&self) -> Result<(), ExtractCause> {
+        self.crew.as_ref().map_or(Ok(()), Crew::drain)
     }
 }

@@ -9,6 +9,8 @@ use crossbeam_channel::Sender;
 use xb_reader::{ChunkHead, PartialFile, PieceCheck, Placement, RelPath, TargetDir, TargetError};
 
 use super::ExtractCause;
+use crate::budget::Permit;
+use crate::undo::{Member, write_with_holes};
 
 /// Something to do, in the order of the stream. `position` is always the stream offset of the
 /// chunk that asks for it.
@@ -44,6 +46,8 @@ pub(super) struct Piece {
     /// Must not be written before the pieces in front of it.
     pub(super) serial: bool,
     pub(super) position: u64,
+    /// For the memory it holds on to, where it may wait long.
+    pub(super) flight: Option<Arc<Permit>>,
 }
 
 impl Piece {
@@ -55,7 +59,12 @@ impl Piece {
                 // No more than asked for, so it fits.
                 let len = usize::try_from(len).unwrap_or(rest.len());
                 let (now, later) = rest.split_at(len);
-                partial.write_at(offset, now)?;
+                // A serial piece may have to overwrite something with zeros.
+                if self.file.may_have_holes && !self.serial {
+                    write_with_holes(partial, offset, now)?;
+                } else {
+                    partial.write_at(offset, now)?;
+                }
                 rest = later;
             }
             Ok(())
@@ -68,7 +77,7 @@ impl Piece {
 pub(super) enum Outcome {
     /// A piece was written and has this sum.
     Written(PieceCheck),
-    /// A piece has this sum; the settler is to write it.
+    /// A piece has this sum; the settler is to write it, or to hand it on.
     ToWrite(PieceCheck, Piece),
     /// A step that is the settler's alone.
     Settle(Step),
@@ -104,7 +113,8 @@ fn perform(step: Step, target: &TargetDir) -> Result<Option<Outcome>, ExtractCau
         Step::Piece(piece) => {
             // The sum first: it brings the bytes into the cache for the copy that follows.
             let sum = PieceCheck::of(&piece.bytes);
-            if piece.serial {
+            // What has layers is undone in order, too.
+            if piece.serial || piece.file.member.is_some() {
                 Some(Outcome::ToWrite(sum, piece))
             } else {
                 piece.write(target)?;
@@ -121,15 +131,26 @@ pub(super) fn at(position: u64) -> impl FnOnce(TargetError) -> ExtractCause {
 }
 
 /// A file that is being extracted. It is made by the first that needs it.
-pub(super) struct OpenFile {
+pub(crate) struct OpenFile {
     path: RelPath,
     partial: RwLock<Option<PartialFile>>,
     serial: AtomicBool,
+    /// Zeros need not be written.
+    may_have_holes: bool,
+    /// Its layers, if it has any that are to be undone.
+    pub(crate) member: Option<Member>,
 }
 
 impl OpenFile {
-    pub(super) fn new(path: RelPath) -> Self {
-        Self { path, partial: RwLock::new(None), serial: AtomicBool::new(false) }
+    /// `path` is the name it is to get.
+    pub(super) fn new(path: RelPath, may_have_holes: bool, member: Option<Member>) -> Self {
+        let (partial, serial) = (RwLock::new(None), AtomicBool::new(false));
+        Self { path, partial, serial, may_have_holes, member }
+    }
+
+    /// The name it is to get, as far as it was known when the file began.
+    pub(crate) fn path(&self) -> &RelPath {
+        &self.path
     }
 
     /// From now on its pieces are written in order: they may overlap.
@@ -142,7 +163,7 @@ impl OpenFile {
     }
 
     /// Uses the file, together with others; makes it if that was not done yet.
-    fn with<T>(
+    pub(crate) fn with<T>(
         &self,
         target: &TargetDir,
         act: impl FnOnce(&PartialFile) -> Result<T, TargetError>,
@@ -163,7 +184,7 @@ impl OpenFile {
     }
 
     /// Takes the file out, whole or not.
-    pub(super) fn take(&self) -> Option<PartialFile> {
+    pub(crate) fn take(&self) -> Option<PartialFile> {
         self.partial.write().unwrap_or_else(PoisonError::into_inner).take()
     }
 }

@@ -1,0 +1,209 @@
+//! What the names of files say about their layers.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::hash::{BuildHasher, RandomState};
+
+use xb_compressor::Member;
+use xb_reader::RelPath;
+
+use super::{Decrypt, Undo, UndoError};
+
+/// Most layers of one file. Producers make two.
+const MAX_LAYERS: usize = 4;
+
+/// The suffix of encrypted files.
+const XBCRYPT: &[u8] = b".xbcrypt";
+
+/// One thing that was done to a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Layer {
+    Xbcrypt,
+    Codec(Member),
+}
+
+impl Layer {
+    const ALL: [Self; 4] = [
+        Self::Xbcrypt,
+        Self::Codec(Member::Qpress),
+        Self::Codec(Member::Lz4),
+        Self::Codec(Member::Zstd),
+    ];
+
+    fn suffix(self) -> &'static [u8] {
+        match self {
+            Self::Xbcrypt => XBCRYPT,
+            Self::Codec(member) => member.suffix().as_bytes(),
+        }
+    }
+
+    /// The outermost layer that a name tells of, and the rest of the name.
+    fn of_name(name: &[u8]) -> Option<(&[u8], Self)> {
+        Self::ALL.into_iter().find_map(|layer| {
+            let rest = name.strip_suffix(layer.suffix())?;
+            rest.last().is_some_and(|&byte| byte != b'/').then_some((rest, layer))
+        })
+    }
+}
+
+/// What becomes of one file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Plan {
+    /// Its name when the layers are undone.
+    pub(crate) name: RelPath,
+    /// The layers to undo, from the outside.
+    pub(crate) layers: Vec<Layer>,
+}
+
+impl Plan {
+    /// What `undo` means for the file `path`.
+    ///
+    /// Suffixes are taken from the outside, and the first one that is not to be undone ends it:
+    /// without a key `x.lz4.xbcrypt` stays, as with the stock tool.
+    pub(crate) fn new(path: &RelPath, undo: &Undo) -> Result<Self, UndoError> {
+        let mut layers = Vec::new();
+        let mut name = path.as_bytes();
+        while let Some((rest, layer)) = Layer::of_name(name) {
+            let wanted = match (layer, &undo.decrypt) {
+                (Layer::Codec(_), _) => undo.decompress,
+                (Layer::Xbcrypt, Decrypt::Leave) => false,
+                (Layer::Xbcrypt, Decrypt::Refuse) => return Err(UndoError::NoKey),
+                (Layer::Xbcrypt, Decrypt::With(_)) => true,
+            };
+            if !wanted {
+                break;
+            }
+            if layers.len() == MAX_LAYERS {
+                return Err(UndoError::Layers { max: MAX_LAYERS });
+            }
+            layers.push(layer);
+            name = rest;
+        }
+        let name = match layers.is_empty() {
+            true => path.clone(),
+            false => RelPath::new(name).map_err(UndoError::Name)?,
+        };
+        Ok(Self { name, layers })
+    }
+}
+
+/// The names that the files of a stream will have. Some 20 bytes a file: of a name only a hash with
+/// a random key is kept, and the suffixes that were taken from it.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    claims: HashMap<u64, u16>,
+    hasher: RandomState,
+}
+
+impl Names {
+    /// Notes that a file will have this name.
+    pub(crate) fn claim(&mut self, plan: &Plan) -> Result<(), UndoError> {
+        let code = encode(&plan.layers);
+        match self.claims.entry(self.hasher.hash_one(plan.name.as_bytes())) {
+            Entry::Vacant(free) => {
+                free.insert(code);
+                Ok(())
+            }
+            // The same name in the stream, which is not ours to judge.
+            Entry::Occupied(known) if *known.get() == code => Ok(()),
+            Entry::Occupied(known) => {
+                let mut other = plan.name.as_bytes().to_vec();
+                decode(*known.get()).rev().for_each(|layer| other.extend(layer.suffix()));
+                let other = RelPath::new(&other).map_err(UndoError::Name)?;
+                Err(UndoError::Taken { name: plan.name.clone(), other })
+            }
+        }
+    }
+
+    /// Notes that the file is gone, or called otherwise.
+    pub(crate) fn release(&mut self, plan: &Plan) {
+        self.claims.remove(&self.hasher.hash_one(plan.name.as_bytes()));
+    }
+}
+
+/// Three bits a layer, the outermost lowest; 0 is none.
+fn encode(layers: &[Layer]) -> u16 {
+    layers.iter().rev().fold(0, |code, layer| {
+        let number = Layer::ALL.iter().zip(1..).find(|(known, _)| *known == layer);
+        code << 3 | number.map_or(0, |(_, number)| number)
+    })
+}
+
+fn decode(code: u16) -> impl DoubleEndedIterator<Item = Layer> {
+    (0..MAX_LAYERS).filter_map(move |place| {
+        let number = usize::from(code >> (3 * place) & 7).checked_sub(1)?;
+        Layer::ALL.get(number).copied()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use xb_encryptor::Backend;
+    use xb_encryptor::xbcrypt::{Algorithm, Cipher};
+
+    use super::*;
+
+    fn path(name: &str) -> RelPath {
+        RelPath::new(name.as_bytes()).unwrap()
+    }
+
+    fn undo(decompress: bool, decrypt: bool) -> Undo {
+        let cipher = Cipher::new(Algorithm::None, None, Backend::default()).unwrap();
+        let decrypt = if decrypt { Decrypt::With(Arc::new(cipher)) } else { Decrypt::Leave };
+        Undo { decompress, decrypt, ..Undo::default() }
+    }
+
+    #[test]
+    fn suffixes_are_taken_as_the_options_say() {
+        let table = [
+            ("d/x.ibd.lz4.xbcrypt", "d/x.ibd", "d/x.ibd.lz4", "d/x.ibd.lz4.xbcrypt"),
+            ("x.ibd.qp", "x.ibd", "x.ibd.qp", "x.ibd"),
+            ("x.zst.qp", "x", "x.zst.qp", "x"),
+            ("x.xbcrypt.lz4", "x", "x.xbcrypt.lz4", "x.xbcrypt"),
+            ("x.ibd", "x.ibd", "x.ibd", "x.ibd"),
+            ("d/.qp", "d/.qp", "d/.qp", "d/.qp"),
+            ("d/.qp.lz4", "d/.qp", "d/.qp.lz4", "d/.qp"),
+            ("x.LZ4", "x.LZ4", "x.LZ4", "x.LZ4"),
+        ];
+        for (name, both, decrypted, decompressed) in table {
+            let of = |undo| Plan::new(&path(name), &undo).unwrap().name;
+            assert_eq!(of(undo(true, true)), path(both));
+            assert_eq!(of(undo(false, true)), path(decrypted));
+            assert_eq!(of(undo(true, false)), path(decompressed));
+            assert_eq!(of(undo(false, false)), path(name));
+        }
+        let refuse = Undo { decrypt: Decrypt::Refuse, ..undo(true, false) };
+        assert!(matches!(Plan::new(&path("x.qp.xbcrypt"), &refuse), Err(UndoError::NoKey)));
+        assert!(matches!(
+            Plan::new(&path("x.qp.qp.qp.qp.qp"), &refuse),
+            Err(UndoError::Layers { max: 4 })
+        ));
+        for name in ["d/..qp", "...zst"] {
+            assert!(matches!(Plan::new(&path(name), &refuse), Err(UndoError::Name(_))), "{name}");
+        }
+    }
+
+    #[test]
+    fn two_files_of_one_name_are_both_named() {
+        let undo = undo(true, true);
+        let plan = |name: &str| Plan::new(&path(name), &undo).unwrap();
+        let names = ["x", "x.qp", "x.lz4.xbcrypt", "x.zst.qp.xbcrypt.lz4"];
+        for first in names {
+            for second in names {
+                let mut known = Names::default();
+                known.claim(&plan(first)).unwrap();
+                match known.claim(&plan(second)) {
+                    Ok(()) => assert_eq!(first, second),
+                    Err(UndoError::Taken { name, other }) => {
+                        assert_eq!((name, other), (path("x"), path(first)));
+                    }
+                    Err(error) => panic!("{error}"),
+                }
+                known.release(&plan(first));
+                known.claim(&plan(second)).unwrap();
+            }
+        }
+    }
+}
