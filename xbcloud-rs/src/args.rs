@@ -114,6 +114,9 @@ pub(crate) struct RestoreArgs {
     /// Folder for the files; made if it is not there, must be empty
     #[arg(long, value_name = "DIR")]
     pub(crate) target_dir: PathBuf,
+    /// Keep .qp, .lz4 and .zst files as they are
+    #[arg(long)]
+    pub(crate) no_decompress: bool,
     /// When files are made durable: each before it gets its name, all at the end, or not at all
     #[arg(long, value_enum, default_value = "end", value_name = "WHEN")]
     pub(crate) sync: Sync,
@@ -231,7 +234,7 @@ pub(crate) struct PutOptions {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Keys")]
 pub(crate) struct KeyOptions {
-    /// File with a key of 32 bytes, all of it the key
+    /// File with the key of 32 bytes; for .xbcrypt files also 16 or 24
     #[arg(long, value_name = "FILE")]
     pub(crate) encrypt_key_file: Option<PathBuf>,
     /// The key itself; better in a file

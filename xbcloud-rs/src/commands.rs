@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use xb_backup::{
-    GetRequest, Keys, Layout, LockGuard, Manifest, Output, Producer, PutRequest, Stop, stopper,
+    GetRequest, Keys, Layout, LockGuard, Manifest, Output, Producer, PutRequest, RestoreOptions,
+    Stop, stopper,
 };
 use xb_cli::{
     Failure, Level, Log, LogOptions, OrFail as _, Program, Progress, ProgressOptions, Signals,
@@ -94,7 +95,7 @@ impl Context {
             "send it somewhere: xbcloud-rs get ... | mbstream -x -C DIR",
         )?;
         let (root, name) = backup_place(&args.name, &args.store, &args.run, false)?;
-        let keys = crate::keys::keys(args.identity_file.as_deref(), &args.keys, &self.log)?;
+        let keys = crate::keys::keys(false, args.identity_file.as_deref(), &args.keys, &self.log)?;
         let request = get_request(name, args.files.clone(), args.as_stored, keys, &args.run);
         let output = Output::new(enlarged(&std::io::stdout()).stage("output")?, "stdout");
         let ((report, output), end) =
@@ -108,24 +109,20 @@ impl Context {
 
     fn restore(&self, args: &RestoreArgs) -> Result<(), Failure> {
         let (root, name) = backup_place(&args.name, &args.store, &args.run, false)?;
-        let keys = crate::keys::keys(args.identity_file.as_deref(), &args.keys, &self.log)?;
+        let keys = crate::keys::keys(true, args.identity_file.as_deref(), &args.keys, &self.log)?;
         let request = get_request(name, Vec::new(), false, keys, &args.run);
-        let durability = match args.sync {
-            Sync::File => Durability::File,
-            Sync::End => Durability::End,
-            Sync::None => Durability::None,
+        let how = RestoreOptions {
+            durability: match args.sync {
+                Sync::File => Durability::File,
+                Sync::End => Durability::End,
+                Sync::None => Durability::None,
+            },
+            decompress: !args.no_decompress,
         };
         let (report, end) =
             self.with_progress("restore", &args.run, None, |observer, mut stop| async move {
-                xb_backup::restore(
-                    &root,
-                    &request,
-                    &args.target_dir,
-                    durability,
-                    &observer,
-                    &mut stop,
-                )
-                .await
+                xb_backup::restore(&root, &request, &args.target_dir, how, &observer, &mut stop)
+                    .await
             })?;
         report::get_done(
             &self.log,

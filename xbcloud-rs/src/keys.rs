@@ -20,7 +20,7 @@ pub(crate) fn ways_in(put: &PutOptions, keys: &KeyOptions, log: &Log) -> Result<
         );
     }
     let ways = WaysIn {
-        key: key(keys, log)?,
+        key: seal_key(keys, log)?,
         recipients,
         passphrase: passphrase(keys)?,
         command: command(keys)?,
@@ -41,8 +41,9 @@ pub(crate) fn ways_in(put: &PutOptions, keys: &KeyOptions, log: &Log) -> Result<
     }
 }
 
-/// What there is to open a backup with.
+/// What there is to open a backup with. `for_files`: the key may be one for single files.
 pub(crate) fn keys(
+    for_files: bool,
     identity_file: Option<&Path>,
     keys: &KeyOptions,
     log: &Log,
@@ -52,7 +53,7 @@ pub(crate) fn keys(
         .transpose()
         .map_err(|error| refused("--identity-file", &error))?;
     Ok(Keys {
-        key: key(keys, log)?,
+        key: if for_files { key(keys, log)? } else { seal_key(keys, log)? },
         identities,
         passphrase: passphrase(keys)?,
         command: command(keys)?,
@@ -64,7 +65,7 @@ fn refused(option: &str, error: &dyn std::fmt::Display) -> Failure {
 }
 
 fn key(options: &KeyOptions, log: &Log) -> Result<Option<KeyBytes>, Failure> {
-    let key = match (&options.encrypt_key_file, &options.encrypt_key) {
+    match (&options.encrypt_key_file, &options.encrypt_key) {
         (Some(path), _) => {
             let file =
                 KeyFile::read(path).map_err(|error| refused("--encrypt-key-file", &error))?;
@@ -77,20 +78,24 @@ fn key(options: &KeyOptions, log: &Log) -> Result<Option<KeyBytes>, Failure> {
             if file.open_to_others {
                 log.warn(format!("{}: others than its owner can read it", path.display()));
             }
-            file.key
+            Ok(Some(file.key))
         }
         (None, Some(text)) => KeyBytes::from_text(text.expose().as_bytes())
-            .map_err(|error| refused("--encrypt-key", &error))?,
-        (None, None) => return Ok(None),
-    };
-    if key.len() != 32 {
-        return Err(Failure::usage(format!(
-            "the key has {} bytes, aes-256-gcm wants 32",
-            key.len()
-        ))
-        .hint("openssl rand -out KEYFILE 32 makes one"));
+            .map(Some)
+            .map_err(|error| refused("--encrypt-key", &error)),
+        (None, None) => Ok(None),
     }
-    Ok(Some(key))
+}
+
+/// A key for the seal.
+fn seal_key(options: &KeyOptions, log: &Log) -> Result<Option<KeyBytes>, Failure> {
+    match key(options, log)? {
+        Some(key) if key.len() != 32 => {
+            Err(Failure::usage(format!("the key has {} bytes, aes-256-gcm wants 32", key.len()))
+                .hint("openssl rand -out KEYFILE 32 makes one"))
+        }
+        key => Ok(key),
+    }
 }
 
 fn passphrase(options: &KeyOptions) -> Result<Option<Passphrase>, Failure> {

@@ -182,7 +182,8 @@ fn through(program: &str, args: &[&str], bytes: &[u8]) -> Vec<u8> {
 
 #[test]
 fn what_lz4_and_zstd_make_of_interleaved_files_is_undone_also_without_room() {
-    let plain: Vec<Vec<u8>> = (0..24).map(|n| mixed(n, 300_000 + 77_777 * n as usize)).collect();
+    let plain: Vec<Vec<u8>> =
+        (0..24_u32).map(|n| mixed(n.into(), 300_000 + 77_777 * n as usize)).collect();
     let flags: [(&str, &[&str]); 6] = [
         ("lz4", &["-c"]),
         ("lz4", &["-c", "-9", "-B4", "-BX"]),
@@ -208,7 +209,9 @@ fn what_lz4_and_zstd_make_of_interleaved_files_is_undone_also_without_room() {
             stream.payload(name, at as u64, &bytes[at..bytes.len().min(at + step)]);
         }
     }
-    stored.iter().for_each(|(name, _)| drop(stream.end(name)));
+    for (name, _) in &stored {
+        stream.end(name);
+    }
     let stream = stream.finish();
     // In the second case hardly any window finds room: files wait on disk. A window of 128 MiB
     // wants a seat of that size.

@@ -60,6 +60,11 @@ impl ClassicFiles {
         self.files.values().flat_map(BTreeMap::values).sum()
     }
 
+    /// Whether any file is encrypted, by its name.
+    pub(crate) fn any_encrypted(&self) -> bool {
+        self.files.keys().any(|path| path.ends_with(".xbcrypt"))
+    }
+
     /// Number of files.
     pub(crate) fn count(&self) -> u64 {
         self.files.len() as u64

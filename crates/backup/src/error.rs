@@ -71,6 +71,12 @@ pub enum BackupError {
     /// The input is not what was announced.
     #[error("{0}")]
     Input(String),
+    /// An encrypted file of the backup wants a key, or another one.
+    #[error("{what}")]
+    FileKey {
+        /// Which file, and why.
+        what: String,
+    },
     /// Files were asked for that are not in the backup, or cannot be had on their own.
     #[error("{0}")]
     Selection(String),
@@ -153,7 +159,7 @@ impl BackupError {
             | Self::Exists { .. }
             | Self::NotThere { .. }
             | Self::Running { .. } => "catalogue",
-            Self::Keys(_) => "keys",
+            Self::Keys(_) | Self::FileKey { .. } => "keys",
             Self::Damaged { .. } => "check",
             Self::NotStarted { .. } | Self::Producer { .. } | Self::LockStall { .. } => "producer",
             Self::Spool { .. } => "settings",
@@ -195,6 +201,9 @@ impl BackupError {
                 "nothing was kept as a backup; look why the store stood still. A larger --spool-size bridges longer outages, a longer --lock-stall keeps the server waiting",
             ),
             Self::Spool { .. } => Some("name another folder with --spool-dir, or `none`"),
+            Self::FileKey { .. } => Some(
+                "give the key that the files were encrypted with: --encrypt-key-file, or --encrypt-key",
+            ),
             Self::Damaged { .. } => Some("do not use what came out of it; take another backup"),
             Self::Producer { .. } => {
                 Some("nothing was kept as a backup; look at the producer's own messages above")

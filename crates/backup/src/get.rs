@@ -91,20 +91,30 @@ pub async fn get<S: StreamSink>(
     observer: &Observer,
     stop: &mut Stop,
 ) -> Result<(GetReport, S), BackupError> {
-    let objects = find(root, request).await?;
-    transfer(root, request, objects, sink, observer, stop).await
+    let plan = GetPlan::new(request.memory, request.threads, request.parallel)?;
+    let objects = find(root, request, Members::AsStored).await?;
+    transfer(root, request, plan, objects, sink, observer, stop).await
+}
+
+/// What becomes of the single files of a backup.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Members {
+    /// They are given as they are stored: a key can only be for the seal.
+    AsStored,
+    /// They are decrypted: a key may be for them.
+    Undone,
 }
 
 /// Fetches what [`find`] has found.
 pub(crate) async fn transfer<S: StreamSink>(
     root: &Root,
     request: &GetRequest,
+    plan: GetPlan,
     objects: Objects,
     sink: S,
     observer: &Observer,
     stop: &mut Stop,
 ) -> Result<(GetReport, S), BackupError> {
-    let plan = GetPlan::new(request.memory, request.threads, request.parallel)?;
     let run = Run { root, request, plan, observer };
     let (stream_bytes, sink) = match &objects {
         Objects::Packed(manifest, packed, id, Opening::Undo(key)) => {
@@ -132,6 +142,11 @@ pub(crate) async fn transfer<S: StreamSink>(
 }
 
 impl Objects {
+    /// Whether the backup as a whole is sealed.
+    pub(crate) fn is_sealed(&self) -> bool {
+        matches!(self, Self::Packed(_, packed, ..) if packed.sealed.is_some())
+    }
+
     /// Whether nobody knows what is in it.
     pub(crate) fn is_raw(&self) -> bool {
         matches!(self, Self::Packed(manifest, ..) if manifest.end == End::Raw)
@@ -149,7 +164,11 @@ impl Objects {
 }
 
 /// Finds out what a backup consists of. Reads no data object yet.
-pub(crate) async fn find(root: &Root, request: &GetRequest) -> Result<Objects, BackupError> {
+pub(crate) async fn find(
+    root: &Root,
+    request: &GetRequest,
+    members: Members,
+) -> Result<Objects, BackupError> {
     let name = &request.name;
     match root.stored_manifest(name).await? {
         Some(stored) if stored.manifest.layout == Layout::Packed => {
@@ -163,7 +182,7 @@ pub(crate) async fn find(root: &Root, request: &GetRequest) -> Result<Objects, B
             let opening = if request.as_stored {
                 Opening::AsStored(keys_in_front(root, request, &manifest, &packed, run).await?)
             } else {
-                Opening::Undo(unlock(root, request, &stored, &packed, run).await?)
+                Opening::Undo(unlock(root, request, members, (&stored, &packed, run)).await?)
             };
             Ok(Objects::Packed(manifest, packed, run, opening))
         }
@@ -174,11 +193,7 @@ pub(crate) async fn find(root: &Root, request: &GetRequest) -> Result<Objects, B
                     "{name} is no packed backup: `get` gives it as it is stored in any case"
                 )));
             }
-            if !request.keys.is_empty() {
-                return Err(BackupError::Keys(format!(
-                    "{name} is not sealed, and a key was given"
-                )));
-            }
+            refuse_keys(request, members)?;
             let mut files = list_classic(root, name).await?;
             if let Some(manifest) = &manifest {
                 files.agree_with(name, manifest)?;
@@ -192,6 +207,11 @@ pub(crate) async fn find(root: &Root, request: &GetRequest) -> Result<Objects, B
                 files.select(&request.files)?;
             }
             files.check_runs(name)?;
+            if request.keys.key.is_some() && !files.any_encrypted() {
+                return Err(BackupError::Keys(format!(
+                    "{name} is not sealed and none of its files is encrypted, and a key was given"
+                )));
+            }
             Ok(Objects::Classic(manifest, files))
         }
     }
@@ -201,20 +221,32 @@ pub(crate) async fn find(root: &Root, request: &GetRequest) -> Result<Objects, B
 async fn unlock(
     root: &Root,
     request: &GetRequest,
-    stored: &StoredManifest,
-    packed: &PackedFacts,
-    run: RunId,
+    members: Members,
+    (stored, packed, run): (&StoredManifest, &PackedFacts, RunId),
 ) -> Result<Option<Arc<DataKey>>, BackupError> {
     let name = &request.name;
     if packed.sealed.is_none() {
-        if request.keys.is_empty() {
-            return Ok(None);
-        }
-        return Err(BackupError::Keys(format!("{name} is not sealed, and a key was given")));
+        // Whether any of its files is encrypted shows at the end.
+        return refuse_keys(request, members).map(|()| None);
     }
     let envelope = envelope(root, name, &stored.manifest, run).await?;
     let key = open_sealed(root, name, stored, &envelope, &request.keys, request.memory)?;
     Ok(Some(Arc::new(key)))
+}
+
+/// Refuses keys for a backup that is not sealed, but for one that its files may want.
+fn refuse_keys(request: &GetRequest, members: Members) -> Result<(), BackupError> {
+    let keys = &request.keys;
+    let refused = match members {
+        Members::AsStored => !keys.is_empty(),
+        Members::Undone => keys.any_for_seal_only(),
+    };
+    match refused {
+        true => {
+            Err(BackupError::Keys(format!("{} is not sealed, and a key was given", request.name)))
+        }
+        false => Ok(()),
+    }
 }
 
 /// Opens an envelope and has the manifest authenticated by what is in it. `memory` bounds the

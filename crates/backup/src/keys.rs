@@ -37,7 +37,7 @@ impl WaysIn {
 /// What a reader has to open a sealed backup with. All are tried.
 #[derive(Debug, Default)]
 pub struct Keys {
-    /// A key of 32 bytes.
+    /// A key of 32 bytes; for single encrypted files of a backup also of 16 or 24.
     pub key: Option<KeyBytes>,
     /// Private keys of age.
     pub identities: Option<Identities>,
@@ -57,13 +57,19 @@ impl Keys {
             && self.command.is_none()
     }
 
+    /// Whether there is something that is of no use but for a sealed backup.
+    pub(crate) fn any_for_seal_only(&self) -> bool {
+        self.identities.is_some() || self.passphrase.is_some() || self.command.is_some()
+    }
+
     /// Opens an envelope with the first that fits. `max_memory` bounds a passphrase's derivation.
     pub(crate) fn open(
         &self,
         envelope: &Envelope,
         max_memory: u64,
     ) -> Option<Result<DataKey, OpenError>> {
-        let mut unlocks: Vec<Unlock<'_>> = self.key.iter().map(Unlock::Key).collect();
+        let key = self.key.iter().filter(|key| key.len() == DataKey::LEN);
+        let mut unlocks: Vec<Unlock<'_>> = key.map(Unlock::Key).collect();
         unlocks.extend(self.identities.iter().map(Unlock::Identities));
         unlocks.extend(self.command.iter().map(Unlock::Command));
         unlocks.extend(

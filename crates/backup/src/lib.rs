@@ -44,7 +44,7 @@ pub use manifest::{End, FORMAT, Layout, Manifest, ManifestError, PackedFacts, Se
 pub use names::{BackupName, CATALOG, NameError, RunId, manifest_key, run_folder};
 pub use producer::{LockGuard, Producer, ProducerOutput};
 pub use put::{PutReport, PutRequest, backup, plan, put, put_plan};
-pub use restore::{RestoreReport, restore};
+pub use restore::{RestoreOptions, RestoreReport, restore};
 pub use rewrap::{RewrapRequest, rewrap};
 pub use root::Root;
 pub use stop::{Stop, Stopper, stopper};

@@ -1,15 +1,30 @@
 //! `restore`: a backup out of the store and straight into files, in one pass.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bytes::Bytes;
-use xb_pipeline::{Durability, ExtractError, ExtractOptions, ExtractReport, Extractor, Observer};
+use xb_encryptor::Backend;
+use xb_encryptor::xbcrypt::{Algorithm, Cipher, XbcryptError};
+use xb_pipeline::{
+    Decrypt, Durability, ExtractCause, ExtractError, ExtractOptions, ExtractReport, Extractor,
+    GetPlan, Observer, PlanError, Undo, UndoError,
+};
 use xb_reader::TargetDir;
 
 use crate::error::BackupError;
-use crate::get::{GetReport, GetRequest, StreamSink, find, transfer};
+use crate::get::{GetReport, GetRequest, Members, StreamSink, find, transfer};
 use crate::root::Root;
 use crate::stop::Stop;
+
+/// How files are made.
+#[derive(Debug, Clone, Copy)]
+pub struct RestoreOptions {
+    /// When they are made durable.
+    pub durability: Durability,
+    /// Decompress `.qp`, `.lz4` and `.zst` files.
+    pub decompress: bool,
+}
 
 /// What a successful restore did.
 #[derive(Debug)]
@@ -18,9 +33,14 @@ pub struct RestoreReport {
     pub get: GetReport,
     /// Files that are whole and have their names.
     pub files: u64,
+    /// How many of them were decrypted one by one.
+    pub decrypted: u64,
 }
 
 /// Makes the files of a backup below `target`, which is made if it is not there and must be empty.
+///
+/// Files that were encrypted one by one are decrypted with the key among `request.keys`, and
+/// those that were compressed are decompressed. Half of `request.memory` is for that.
 ///
 /// A file gets its name when it is whole; on failure whole files stay and all others are gone.
 ///
@@ -30,13 +50,14 @@ pub async fn restore(
     root: &Root,
     request: &GetRequest,
     target: &Path,
-    durability: Durability,
+    how: RestoreOptions,
     observer: &Observer,
     stop: &mut Stop,
 ) -> Result<RestoreReport, BackupError> {
     let failed = |what: String| BackupError::Restore { target: target.display().to_string(), what };
     // Before the folder is made: a wrong name leaves nothing behind.
-    let objects = find(root, request).await?;
+    let (plan, undo) = plan(request, how)?;
+    let objects = find(root, request, Members::Undone).await?;
     if objects.is_raw() {
         return Err(failed(
             "the backup was stored with --raw and has no files; `get` gives what it is".into(),
@@ -50,16 +71,57 @@ pub async fn restore(
         return Err(failed("the folder is not empty".into()));
     }
     let folder = TargetDir::open(target).map_err(|error| failed(error.to_string()))?;
+    let durability = how.durability;
     let options =
-        ExtractOptions { threads: request.threads, durability, ..ExtractOptions::default() };
+        ExtractOptions { threads: request.threads, durability, undo, ..ExtractOptions::default() };
     let extractor = Extractor::new(folder, options).map_err(|error| failed(error.to_string()))?;
     let sink = Files { extractor: Some(extractor), target: target.to_owned() };
-    let (report, sink) = transfer(root, request, objects, sink, observer, stop).await?;
+    let sealed = objects.is_sealed();
+    let (report, sink) = transfer(root, request, plan, objects, sink, observer, stop).await?;
     // Only now is the stream known to be whole.
     let extracted = tokio::task::spawn_blocking(move || sink.finish())
         .await
         .map_err(|_| BackupError::Bug("the extractor's end was not seen"))??;
-    Ok(RestoreReport { get: report, files: extracted.files })
+    if request.keys.key.is_some() && !sealed && extracted.decrypted == 0 {
+        return Err(BackupError::Keys(format!(
+            "{} is not sealed and none of its files is encrypted, and a key was given; its {} files are in {}, whole",
+            request.name,
+            extracted.files,
+            target.display()
+        )));
+    }
+    Ok(RestoreReport { get: report, files: extracted.files, decrypted: extracted.decrypted })
+}
+
+/// Divides the memory between fetching and undoing.
+fn plan(request: &GetRequest, how: RestoreOptions) -> Result<(GetPlan, Undo), BackupError> {
+    let fetch = |memory| GetPlan::new(memory, request.threads, request.parallel);
+    let half = request.memory / 2;
+    let (memory, plan) = match fetch(half) {
+        Ok(plan) => (half, plan),
+        Err(_) => {
+            let least = Undo::MIN_MEMORY;
+            let plan =
+                fetch(request.memory.saturating_sub(least)).map_err(|error| match error {
+                    PlanError::Memory { threads, needed, .. } => PlanError::Memory {
+                        memory: request.memory,
+                        threads,
+                        needed: needed + least,
+                    },
+                    error => error,
+                })?;
+            (least, plan)
+        }
+    };
+    let decrypt = match &request.keys.key {
+        None => Decrypt::Refuse,
+        Some(key) => {
+            // Which AES it is the key's length says.
+            let cipher = Cipher::new(Algorithm::Aes256, Some(key), Backend::default());
+            Decrypt::With(Arc::new(cipher.map_err(|error| BackupError::Keys(error.to_string()))?))
+        }
+    };
+    Ok((plan, Undo { decompress: how.decompress, decrypt, threads: request.threads, memory }))
 }
 
 /// Refuses early what would end with a full disk.
@@ -92,9 +154,13 @@ impl Files {
             0 => String::new(),
             files => format!(" ({files} files that were whole stay there)"),
         };
-        BackupError::Restore {
-            target: self.target.display().to_string(),
-            what: format!("{error}{kept}"),
+        let what = format!("{error}{kept}");
+        match &error.cause {
+            ExtractCause::Undo {
+                source: UndoError::NoKey | UndoError::Xbcrypt(XbcryptError::Hash { .. }),
+                ..
+            } => BackupError::FileKey { what },
+            _ => BackupError::Restore { target: self.target.display().to_string(), what },
         }
     }
 }

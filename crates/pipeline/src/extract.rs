@@ -122,9 +122,10 @@ impl Extractor {
         let settler = {
             let durable = options.durability == Durability::File;
             let observer = options.observer.clone();
-            let crew = options.undo.is_active().then(|| {
-                Crew::new(&options.undo, Arc::clone(&target), durable, observer.clone())
-            });
+            let crew = options
+                .undo
+                .is_active()
+                .then(|| Crew::new(&options.undo, Arc::clone(&target), durable, observer.clone()));
             let settler = Settler::new(Arc::clone(&target), durable, observer, crew);
             let cancelled = Arc::clone(&cancelled);
             std::thread::Builder::new()
@@ -257,9 +258,11 @@ impl Extractor {
     fn join(&mut self) -> Settled {
         drop(self.submit.take());
         let settled = self.settler.take().map(JoinHandle::join);
-        settled
-            .and_then(Result::ok)
-            .unwrap_or(Settled { files: 0, decrypted: 0, failure: Some(WorkerDied.into()) })
+        settled.and_then(Result::ok).unwrap_or(Settled {
+            files: 0,
+            decrypted: 0,
+            failure: Some(WorkerDied.into()),
+        })
     }
 
     /// Finds what a piece of the stream says, and notes it in the batch.

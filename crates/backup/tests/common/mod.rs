@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use xb_backup::{
-    BackupError, BackupName, GetRequest, Keys, Layout, PutReport, PutRequest, Root, State,
-    StreamSink, WaysIn, stopper,
+    BackupError, BackupName, GetRequest, Keys, Layout, PutReport, PutRequest, RestoreOptions, Root,
+    State, StreamSink, WaysIn, stopper,
 };
 use xb_compressor::Algorithm;
 use xb_encryptor::KeyBytes;
@@ -72,7 +72,7 @@ impl Store {
             &self.root,
             &request(name),
             target,
-            Durability::None,
+            RestoreOptions { durability: Durability::None, decompress: true },
             &Observer::default(),
             &mut stop,
         ))?;

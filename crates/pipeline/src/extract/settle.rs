@@ -8,8 +8,8 @@ use xb_reader::{ChunkHead, PayloadCheck, PieceCheck, TargetDir};
 use super::ExtractCause;
 use super::work::{Outcome, Step, at};
 use crate::observe::Observer;
-use crate::undo::Crew;
 use crate::pool::Results;
+use crate::undo::Crew;
 
 /// How it ended.
 pub(super) struct Settled {

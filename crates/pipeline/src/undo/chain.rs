@@ -160,8 +160,9 @@ impl Work {
             Self::Unpack(member, decoder) => {
                 let decoder = match decoder {
                     Some(decoder) => decoder,
-                    None => decoder
-                        .insert(MemberDecoder::metered(*member, MemberLimits::default())?),
+                    None => {
+                        decoder.insert(MemberDecoder::metered(*member, MemberLimits::default())?)
+                    }
                 };
                 decoder.grant(granted);
                 let progress = decoder.decode(input, out)?;

@@ -398,14 +398,14 @@ impl Job<'_> {
     fn end(&mut self, mut work: Work, name: &RelPath) -> Result<(), Fault> {
         if let Some(parked) = work.parked.take() {
             let _seat = lock(&self.shared.seat);
-            self.from_seat(&mut work, &mut &[][..])?;
+            self.run_seated(&mut work, &mut &[][..])?;
             let mut piece = vec![0; BUFFER];
             let mut at = 0;
             while at < parked.len {
                 let len = usize::try_from(parked.len - at).unwrap_or(BUFFER).min(BUFFER);
                 let piece = &mut piece[..len];
                 parked.spool.read_at(at, piece)?;
-                self.from_seat(&mut work, &mut &*piece)?;
+                self.run_seated(&mut work, &mut &*piece)?;
                 at += len as u64;
             }
         }
@@ -425,7 +425,7 @@ impl Job<'_> {
     }
 
     /// Runs the chain with all the memory it wants: whoever has the seat may.
-    fn from_seat(&mut self, work: &mut Work, input: &mut &[u8]) -> Result<(), Fault> {
+    fn run_seated(&mut self, work: &mut Work, input: &mut &[u8]) -> Result<(), Fault> {
         while let Some(want) = self.run(work, input)? {
             self.cost(work, want)?;
             work.chain.grant(want);

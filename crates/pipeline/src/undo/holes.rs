@@ -10,8 +10,8 @@ use xb_reader::{PartialFile, RelPath, TargetError};
 
 /// Blocks that can be a hole: those of ext4 and XFS. Where blocks are larger, fewer holes come of
 /// it.
-const BLOCK: u64 = 4096;
-const ZEROS: [u8; BLOCK as usize] = [0; BLOCK as usize];
+const BLOCK: usize = 4096;
+const ZEROS: [u8; BLOCK] = [0; BLOCK];
 
 /// Whether the file of this name may have holes for zeros.
 pub(crate) fn may_have_holes(name: &RelPath) -> bool {
@@ -39,8 +39,9 @@ fn runs(offset: u64, bytes: &[u8]) -> Vec<(usize, usize)> {
     let mut runs: Vec<(usize, usize)> = Vec::new();
     let mut at = 0;
     while at < bytes.len() {
-        let left = BLOCK - (offset + at as u64) % BLOCK;
-        let len = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len() - at);
+        // Less than a block, so it fits.
+        let into = usize::try_from((offset + at as u64) % BLOCK as u64).unwrap_or(0);
+        let len = (BLOCK - into).min(bytes.len() - at);
         if bytes[at..at + len] != ZEROS[..len] {
             match runs.last_mut() {
                 Some((start, run)) if *start + *run == at => *run += len,
