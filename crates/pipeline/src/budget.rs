@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Leases are counted in pages of this many bytes: tokio's semaphore counts to 2^32 a lease.
-const PAGE: u64 = 4096;
+pub(crate) const PAGE: u64 = 4096;
 
 /// A limit in bytes on what is held at one time. Clones share it.
 #[derive(Debug, Clone)]

@@ -44,6 +44,7 @@ mod cut;
 mod extract;
 mod gather;
 mod get;
+mod member;
 mod observe;
 mod open;
 mod pack;
@@ -67,6 +68,7 @@ pub use extract::{
     Truncated, extract_from,
 };
 pub use get::{GetError, unpack};
+pub use member::{FileCipher, MemberError, Transform};
 pub use observe::{Observer, Snapshot, Wait};
 pub use pack::{Packed, Packer, Part, PartSink, RootDigest, object_key};
 pub use plan::{GetPlan, PartLimits, PlanError, PutPlan, SLAB};

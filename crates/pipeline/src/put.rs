@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 
 use bytes::Bytes;
 use xb_compressor::{Algorithm, BlockEncoder, CodecError};
+use xb_encryptor::xbcrypt::XbcryptError;
 use xb_encryptor::{SealError, Sealer};
 use xb_frame::{Codec, FrameError, Record, StreamHeader, StreamWriter, Summary, Tail, Trailer};
 use xb_reader::{Dialect, PieceCheck};
@@ -17,11 +18,12 @@ use xb_reader::{Dialect, PieceCheck};
 use crate::body::Body;
 use crate::budget::Budget;
 use crate::cut::{ChunkCutter, Cut, CutError};
+use crate::member::{Making, MemberError, Transform};
 use crate::observe::{Observer, Wait};
 use crate::pack::{Packed, PartSink};
-use crate::plan::{PutPlan, SLAB};
+use crate::plan::{PlanError, PutPlan, SLAB};
 use crate::pool::{Closed, Results, Submit, WorkerDied, ordered_by};
-use crate::scan::{ChunkCheck, Entry, Notes, Scanned, Scanner, StreamError, sum_pieces};
+use crate::scan::{ChunkCheck, Entry, Notes, Scanned, Scanner, Step, StreamError, sum_pieces};
 use crate::slab::{Slab, SlabPool};
 use crate::sums;
 use crate::whole::{EndProof, EndRule};
@@ -53,6 +55,15 @@ pub enum PutError {
     /// The seal refused its work.
     #[error(transparent)]
     Seal(#[from] SealError),
+    /// A chunk could not be encrypted.
+    #[error(transparent)]
+    Xbcrypt(#[from] XbcryptError),
+    /// A file cannot be compressed or encrypted on its own.
+    #[error(transparent)]
+    Member(#[from] MemberError),
+    /// The memory is too little for what is to be done.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
     /// The system has no thread for us.
     #[error("cannot start a thread: {0}")]
     Thread(#[source] std::io::Error),
@@ -80,6 +91,8 @@ pub enum Cutting {
     Packed(Native),
     /// One object a chunk.
     Classic,
+    /// One object a chunk, of a stream whose files were compressed and encrypted one by one.
+    Members(Transform),
 }
 
 /// What the native stream is to be like.
@@ -230,7 +243,9 @@ where
 {
     let PutSettings { plan, cutting, content } = settings;
     let needs = match &cutting {
-        Cutting::Classic => Needs { compress: Algorithm::None, crc32c: false, crc64: false },
+        Cutting::Classic | Cutting::Members(_) => {
+            Needs { compress: Algorithm::None, crc32c: false, crc64: false }
+        }
         Cutting::Packed(native) => Needs {
             compress: native.compress,
             // The tags of a seal prove more, and segments are summed up behind it.
@@ -248,8 +263,14 @@ where
     });
     let keep = usize::try_from(plan.memory / SLAB as u64).unwrap_or(usize::MAX);
     let pool = SlabPool::new(SLAB, keep);
-    let input =
-        Input { source, pool: pool.clone(), budget: budget.clone(), observer: observer.clone() };
+    let mut budget = budget.clone();
+    let mut shares = None;
+    if let Cutting::Members(transform) = &cutting {
+        let divided = transform.shares(&plan)?;
+        budget = Budget::new(divided.slabs);
+        shares = Some(divided);
+    }
+    let input = Input { source, pool: pool.clone(), budget, observer: observer.clone() };
     let watcher = Watcher::new(content);
     let thread = |name: &str| std::thread::Builder::new().name(name.into());
     let reader =
@@ -265,6 +286,18 @@ where
             thread("pack").spawn(move || pack_all(results, &header, body))
         }
         Cutting::Classic => thread("pack").spawn(move || cut_all(results, plan.part, sink)),
+        Cutting::Members(transform) => {
+            let shares = shares.unwrap_or_default();
+            thread("pack").spawn(move || {
+                let mut making = Making::start(&transform, shares, plan.part, sink)?;
+                match make_members(results, &mut making) {
+                    Ok(scanned) => Ok(Put { scanned, laid: Laid::Classic(making.finish()?) }),
+                    // Closed is a consequence; the cutting side may have the cause.
+                    Err(PutError::Closed(_)) => Err(making.cause()),
+                    Err(cause) => Err(cause),
+                }
+            })
+        }
     };
     Ok(Putting { reader: Some(reader), packer: packer.map_err(PutError::Thread)? })
 }
@@ -497,6 +530,31 @@ fn flush_index<S: PartSink + Send + 'static>(
         body.own(frame)?;
     }
     Ok(())
+}
+
+fn make_members(mut results: Results<Work>, making: &mut Making) -> Result<Scanned, PutError> {
+    let mut check = ChunkCheck::default();
+    while let Some(work) = results.recv() {
+        let (bytes, sums, notes, scanned) = match work? {
+            Work::Slab(Worked { stored, sums, notes, .. }) => (Some(stored), sums, notes, None),
+            Work::End(notes, scanned) => (None, Vec::new(), notes, Some(scanned)),
+            Work::Failed(error) => return Err(error.into()),
+        };
+        let bytes = bytes.as_deref().unwrap_or_default();
+        let mut sums = sums.iter();
+        for step in notes.steps {
+            match &step {
+                Step::Head(head) => making.head(head)?,
+                Step::Piece(range) => making.piece(bytes.get(range.clone()).unwrap_or_default())?,
+                Step::End => making.chunk_end()?,
+            }
+            check.step(step, &mut sums).map_err(StreamError::from)?;
+        }
+        if let Some(scanned) = scanned {
+            return Ok(*scanned);
+        }
+    }
+    Err(PutError::Closed(Closed))
 }
 
 fn cut_all(

@@ -243,22 +243,33 @@ impl ChunkCheck {
         mut on_head: impl FnMut(&ChunkHead),
     ) -> Result<(), DecodeError> {
         let mut sums = sums.iter();
-        for step in steps {
-            match step {
-                Step::Head(head) => {
-                    on_head(&head);
-                    let check = xb_reader::PayloadCheck::new(&head);
-                    self.current = Some((head, check));
+        steps.into_iter().try_for_each(|step| {
+            if let Step::Head(head) = &step {
+                on_head(head);
+            }
+            self.step(step, &mut sums)
+        })
+    }
+
+    /// Takes one step; `sums` gives the sum of the piece, where it is one.
+    pub(crate) fn step<'s>(
+        &mut self,
+        step: Step,
+        sums: &mut impl Iterator<Item = &'s PieceCheck>,
+    ) -> Result<(), DecodeError> {
+        match step {
+            Step::Head(head) => {
+                let check = xb_reader::PayloadCheck::new(&head);
+                self.current = Some((head, check));
+            }
+            Step::Piece(_) => {
+                if let (Some((_, check)), Some(sum)) = (&mut self.current, sums.next()) {
+                    check.append(sum);
                 }
-                Step::Piece(_) => {
-                    if let (Some((_, check)), Some(sum)) = (&mut self.current, sums.next()) {
-                        check.append(sum);
-                    }
-                }
-                Step::End => {
-                    if let Some((head, check)) = self.current.take() {
-                        check.finish(&head)?;
-                    }
+            }
+            Step::End => {
+                if let Some((head, check)) = self.current.take() {
+                    check.finish(&head)?;
                 }
             }
         }

@@ -38,13 +38,34 @@ impl<W: Write> ChunkWriter<W> {
     ///
     /// See [`ChunkWriter`].
     pub fn payload(&mut self, path: impl AsRef<[u8]>, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        let len = bytes.len() as u64;
+        self.payload_fields(path.as_ref(), offset, bytes.len() as u64, crc32(bytes))?;
+        self.put(bytes)
+    }
+
+    /// Only the head of a chunk with `len` bytes of the file from `offset` on, whose CRC-32 is
+    /// `crc`. The caller sees to it that these bytes come next.
+    ///
+    /// # Errors
+    ///
+    /// See [`ChunkWriter`].
+    pub fn payload_head(
+        &mut self,
+        path: impl AsRef<[u8]>,
+        offset: u64,
+        len: u64,
+        crc: u32,
+    ) -> io::Result<()> {
+        self.payload_fields(path.as_ref(), offset, len, crc)?;
+        self.put(&[])
+    }
+
+    fn payload_fields(&mut self, path: &[u8], offset: u64, len: u64, crc: u32) -> io::Result<()> {
         check_reach(offset, len)?;
-        self.begin(kind::PAYLOAD, path.as_ref())?;
+        self.begin(kind::PAYLOAD, path)?;
         self.head.extend_from_slice(&len.to_le_bytes());
         self.head.extend_from_slice(&offset.to_le_bytes());
-        self.head.extend_from_slice(&crc32(bytes).to_le_bytes());
-        self.put(bytes)
+        self.head.extend_from_slice(&crc.to_le_bytes());
+        Ok(())
     }
 
     /// Holes and bytes of the file from `offset` on; see [`MapEntry`]. Only Percona XtraBackup

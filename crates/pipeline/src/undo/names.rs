@@ -30,7 +30,7 @@ impl Layer {
         Self::Codec(Member::Zstd),
     ];
 
-    fn suffix(self) -> &'static [u8] {
+    pub(crate) fn suffix(self) -> &'static [u8] {
         match self {
             Self::Xbcrypt => XBCRYPT,
             Self::Codec(member) => member.suffix().as_bytes(),
@@ -61,16 +61,27 @@ impl Plan {
     /// Suffixes are taken from the outside, and the first one that is not to be undone ends it:
     /// without a key `x.lz4.xbcrypt` stays, as with the stock tool.
     pub(crate) fn new(path: &RelPath, undo: &Undo) -> Result<Self, UndoError> {
+        Self::strip(path, |layer| match (layer, &undo.decrypt) {
+            (Layer::Codec(_), _) => Ok(undo.decompress),
+            (Layer::Xbcrypt, Decrypt::Leave) => Ok(false),
+            (Layer::Xbcrypt, Decrypt::Refuse) => Err(UndoError::NoKey),
+            (Layer::Xbcrypt, Decrypt::With(_)) => Ok(true),
+        })
+    }
+
+    /// All layers that the name tells of.
+    pub(crate) fn of_all(path: &RelPath) -> Result<Self, UndoError> {
+        Self::strip(path, |_| Ok(true))
+    }
+
+    fn strip(
+        path: &RelPath,
+        wanted: impl Fn(Layer) -> Result<bool, UndoError>,
+    ) -> Result<Self, UndoError> {
         let mut layers = Vec::new();
         let mut name = path.as_bytes();
         while let Some((rest, layer)) = Layer::of_name(name) {
-            let wanted = match (layer, &undo.decrypt) {
-                (Layer::Codec(_), _) => undo.decompress,
-                (Layer::Xbcrypt, Decrypt::Leave) => false,
-                (Layer::Xbcrypt, Decrypt::Refuse) => return Err(UndoError::NoKey),
-                (Layer::Xbcrypt, Decrypt::With(_)) => true,
-            };
-            if !wanted {
+            if !wanted(layer)? {
                 break;
             }
             if layers.len() == MAX_LAYERS {
