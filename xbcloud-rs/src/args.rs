@@ -196,18 +196,27 @@ pub(crate) struct GcArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct PutOptions {
-    /// Size of the objects, every byte counted; K, M, G, T are powers of 1024 [default: 64M]
+    /// Size of the objects (packed), every byte counted, such as 200M [default: 64M]
     #[arg(long, value_name = "SIZE")]
     pub(crate) chunk_size: Option<Size>,
-    /// packed: equal objects; classic: one object a chunk, as xbcloud has it [default: packed]
-    #[arg(long, value_enum, value_name = "LAYOUT")]
+    /// packed: equal objects; classic: one a chunk, as xbcloud [default: packed]
+    #[arg(long, value_enum, value_name = "LAYOUT", hide_possible_values = true)]
     pub(crate) layout: Option<LayoutArg>,
-    /// none, lz4, snappy, gzip or zstd, the last two with :LEVEL (packed) [default: none]
+    /// lz4 or zstd[:LEVEL]; packed also snappy, gzip[:LEVEL] [default: none]
     #[arg(long, value_name = "CODEC")]
     pub(crate) compress: Option<String>,
-    /// Seal the backup: aes-256-gcm; also meant by naming a key or recipient (packed)
+    /// packed: aes-256-gcm seals it; classic: AES128, AES192 or AES256 for each file.
+    /// Also meant by naming a key or recipient
     #[arg(long, value_name = "CIPHER")]
     pub(crate) encrypt: Option<String>,
+    /// Plain bytes in an encrypted chunk of a file (classic) [default: 64K]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) encrypt_chunk_size: Option<Size>,
+    // Other names of --threads, as xtrabackup has them; the larger counts.
+    #[arg(long, hide = true)]
+    pub(crate) compress_threads: Option<usize>,
+    #[arg(long, hide = true)]
+    pub(crate) encrypt_threads: Option<usize>,
     /// age recipient (age1...) who can open it; repeatable
     #[arg(long, value_name = "RECIPIENT")]
     pub(crate) recipient: Vec<String>,
@@ -217,10 +226,10 @@ pub(crate) struct PutOptions {
     /// The stream is whole when a file that matches this is in it
     #[arg(long, value_name = "GLOB", conflicts_with = "unsafe_any_end")]
     pub(crate) last_file: Option<String>,
-    /// Do not ask whether the last file is there; a cut between two files goes unnoticed
+    /// Do not ask whether the last file is there
     #[arg(long)]
     pub(crate) unsafe_any_end: bool,
-    /// Store any bytes, not only an xbstream or a native stream; their end is taken on trust
+    /// Store any bytes; their end is taken on trust (packed)
     #[arg(long, conflicts_with_all = ["last_file", "unsafe_any_end", "md5"])]
     pub(crate) raw: bool,
     /// Whose stream it is, where the letter S means two things

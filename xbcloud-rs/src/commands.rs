@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use xb_backup::{
     GetRequest, Keys, Layout, LockGuard, Manifest, Output, Producer, PutRequest, RestoreOptions,
-    Stop, stopper,
+    Stop, WaysIn, stopper,
 };
 use xb_cli::{
     Failure, Level, Log, LogOptions, OrFail as _, Program, Progress, ProgressOptions, Signals,
     Snapshot,
 };
 use xb_compressor::{Algorithm, AlgorithmError};
-use xb_pipeline::{Content, Durability, EndRule, GetPlan, LastFile, Observer, Wait};
+use xb_pipeline::{Content, Durability, EndRule, GetPlan, LastFile, Observer, Transform, Wait};
 use xb_reader::Dialect;
 
 use crate::args::{
@@ -228,13 +228,19 @@ impl Context {
                 .parse()
                 .map_err(|error: AlgorithmError| Failure::usage(format!("--compress: {error}")))?,
         };
-        let ways_in = crate::keys::ways_in(put, keys, &self.log)?;
-        if layout == Layout::Classic && (compress != Algorithm::None || !ways_in.is_empty()) {
-            return Err(Failure::usage(
-                "compression and encryption of the classic layout are not in this version",
-            )
-            .hint("the packed layout has both; or let xtrabackup do it with its own options"));
-        }
+        let threads = run.threads.or(put.compress_threads.max(put.encrypt_threads));
+        let threads = threads.unwrap_or_else(default_threads);
+        let (compress, ways_in, transform) = match layout {
+            Layout::Packed if put.encrypt_chunk_size.is_some() => {
+                return Err(Failure::usage("--encrypt-chunk-size belongs to the classic layout")
+                    .hint("the segments of a sealed backup have one size"));
+            }
+            Layout::Packed => (compress, crate::keys::ways_in(put, keys, &self.log)?, None),
+            Layout::Classic => {
+                let transform = self.transform(put, keys, compress, threads)?;
+                (Algorithm::None, WaysIn::default(), transform)
+            }
+        };
         let content = if put.raw { Content::Raw } else { xbstream(put)? };
         let chunk_size = put.chunk_size.map_or(DEFAULT_CHUNK, |size| size.bytes());
         if chunk_size == 0 {
@@ -246,13 +252,34 @@ impl Context {
             chunk_size,
             compress,
             ways_in,
+            transform,
             memory: memory(run),
-            threads: run.threads.unwrap_or_else(default_threads),
+            threads,
             parallel: run.parallel.unwrap_or(DEFAULT_PARALLEL),
             content,
             md5: put.md5,
             tool: concat!("xbcloud-rs ", env!("CARGO_PKG_VERSION")).to_owned(),
         })
+    }
+
+    /// What is done to each file of a classic backup, if anything.
+    fn transform(
+        &self,
+        put: &PutOptions,
+        keys: &KeyOptions,
+        compress: Algorithm,
+        threads: usize,
+    ) -> Result<Option<Transform>, Failure> {
+        let encrypt = crate::keys::file_cipher(put, keys, &self.log)?;
+        let codec = compress.member_codec();
+        if codec.is_none() && compress != Algorithm::None {
+            return Err(Failure::usage(format!(
+                "--compress={compress} is not a codec of the classic layout"
+            ))
+            .hint("lz4 and zstd are, which stock readers know; or take --layout=packed"));
+        }
+        let wanted = codec.is_some() || encrypt.is_some();
+        Ok(wanted.then_some(Transform { compress: codec, encrypt, threads }))
     }
 
     /// Runs `command` to its end or until a signal asks it to stop, with progress on stderr.

@@ -1,10 +1,13 @@
 //! From key options to keys. Whatever is wrong with one is found before the producer starts.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use xb_backup::{Keys, WaysIn};
 use xb_cli::{Failure, Log};
-use xb_encryptor::{Identities, KeyBytes, KeyCommand, KeyFile, Passphrase, Recipient};
+use xb_encryptor::xbcrypt::{Algorithm, AlgorithmError, ChunkSize, Cipher};
+use xb_encryptor::{Backend, Identities, KeyBytes, KeyCommand, KeyFile, Passphrase, Recipient};
+use xb_pipeline::FileCipher;
 
 use crate::args::{KeyOptions, PutOptions};
 
@@ -36,9 +39,70 @@ pub(crate) fn ways_in(put: &PutOptions, keys: &KeyOptions, log: &Log) -> Result<
         Some("aes-256-gcm") => Ok(ways),
         Some(other) => {
             Err(Failure::usage(format!("--encrypt={other} is not a cipher of the packed layout"))
-                .hint("aes-256-gcm is"))
+                .hint("aes-256-gcm is; AES128, AES192 and AES256 go with --layout=classic"))
         }
     }
+}
+
+/// How the files of a classic backup are to be encrypted, if at all.
+pub(crate) fn file_cipher(
+    put: &PutOptions,
+    keys: &KeyOptions,
+    log: &Log,
+) -> Result<Option<FileCipher>, Failure> {
+    let others = put.recipients_file.is_some()
+        || !put.recipient.is_empty()
+        || keys.passphrase_file.is_some()
+        || keys.key_command.is_some();
+    if others {
+        return Err(Failure::usage("files of a classic backup are encrypted with a key only")
+            .hint("name it with --encrypt-key-file, or take the packed layout"));
+    }
+    let key = key(keys, log)?;
+    let asked = match put.encrypt.as_deref().map(str::to_ascii_lowercase).as_deref() {
+        None => None,
+        Some("aes-256-gcm") => {
+            return Err(Failure::usage(
+                "--encrypt=aes-256-gcm is not a cipher of the classic layout",
+            )
+            .hint("AES256 is, which stock readers know; aes-256-gcm goes with --layout=packed"));
+        }
+        Some(text) => Some(
+            text.parse()
+                .map_err(|error: AlgorithmError| Failure::usage(format!("--encrypt: {error}")))?,
+        ),
+    };
+    let algorithm = match (asked, &key) {
+        (None | Some(Algorithm::None), None) => {
+            return match put.encrypt_chunk_size {
+                Some(_) => Err(Failure::usage("--encrypt-chunk-size wants something to encrypt")),
+                None => Ok(None),
+            };
+        }
+        (Some(Algorithm::None), Some(_)) => {
+            return Err(Failure::usage("--encrypt=none and a key contradict each other"));
+        }
+        (asked, _) => asked.unwrap_or(Algorithm::Aes256),
+    };
+    let cipher = Cipher::new(algorithm, key.as_ref(), Backend::default()).map_err(|_| {
+        Failure::usage("--encrypt needs a key").hint("name it with --encrypt-key-file")
+    })?;
+    if asked.is_some_and(|asked| asked != cipher.algorithm()) {
+        log.warn(format_args!(
+            "the length of the key makes it {}, whatever --encrypt says, as with the stock tools",
+            cipher.algorithm()
+        ));
+    }
+    let chunk = match put.encrypt_chunk_size {
+        None => ChunkSize::default(),
+        Some(size) => {
+            ChunkSize::new(size.bytes()).map_err(|error| refused("--encrypt-chunk-size", &error))?
+        }
+    };
+    if chunk.was_raised() {
+        log.warn(format_args!("--encrypt-chunk-size is raised to {}", ChunkSize::MIN));
+    }
+    Ok(Some(FileCipher { cipher: Arc::new(cipher), chunk }))
 }
 
 /// What there is to open a backup with. `for_files`: the key may be one for single files.

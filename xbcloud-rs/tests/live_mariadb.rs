@@ -63,6 +63,10 @@ fn assert_same_data(dir: &Path, at_least: u64, at_most: u64) {
 
 /// Backup with writes going on, restore, prepare, start, compare.
 fn round_trip(store: &Store, options: &[&str]) {
+    round_trip_with(store, options, &[]);
+}
+
+fn round_trip_with(store: &Store, options: &[&str], restore: &[&str]) {
     let live = live();
     let scratch = Scratch::new();
     let before = live.writer.rows();
@@ -74,7 +78,8 @@ fn round_trip(store: &Store, options: &[&str]) {
     let after = live.writer.rows();
     assert!(has_manifest(store, "nightly") && is_listed(store, "nightly"));
     let dir = scratch.dir("restored");
-    let _ = xbcloud(store, "restore", "nightly", &[]).arg("--target-dir").arg(&dir).run().expect(0);
+    let cmd = xbcloud(store, "restore", "nightly", restore);
+    let _ = cmd.arg("--target-dir").arg(&dir).run().expect(0);
     assert_same_data(&dir, before, after);
 }
 
@@ -86,6 +91,19 @@ fn packed_in_a_folder() {
 #[test]
 fn classic_in_a_folder() {
     round_trip(&Store::folder(), &["--layout=classic"]);
+}
+
+/// Files compressed and encrypted one by one, as xtrabackup does it.
+#[test]
+fn classic_with_every_file_transformed() {
+    let scratch = Scratch::new();
+    let file = scratch.join("key");
+    fs::write(&file, [5; 32]).unwrap();
+    let key = format!("--encrypt-key-file={}", file.display());
+    for codec in ["--compress=zstd:3", "--compress=lz4"] {
+        let options = ["--layout=classic", codec, "--encrypt=AES256", &key];
+        round_trip_with(&Store::folder(), &options, &[&key]);
+    }
 }
 
 #[test]

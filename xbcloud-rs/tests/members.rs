@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use xb_testkit::command::{Cmd, Ran};
+use xb_testkit::data::{mixed, pages};
 use xb_testkit::files::tree;
-use xb_testkit::stream::small_backup;
-use xb_testkit::vectors;
+use xb_testkit::stream::{StreamWriter, small_backup};
+use xb_testkit::{tools, vectors};
 
 fn run(args: &[&str], stdin: &[u8]) -> Ran {
     Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs")).args(args).stdin_bytes(stdin).run()
@@ -17,8 +18,11 @@ fn url(folder: &Path, name: &str) -> String {
     format!("file://{}/root/{name}", folder.display())
 }
 
-/// Stream, key and the plain files of the chains in the checkout.
-fn chains() -> Vec<(String, Vec<u8>, Option<String>, BTreeMap<String, (u64, String)>)> {
+/// Name to length and SHA-256.
+type Files = BTreeMap<String, (u64, String)>;
+
+/// Name, stream, key and the plain files of the chains in the checkout.
+fn chains() -> Vec<(String, Vec<u8>, Option<String>, Files)> {
     let list = String::from_utf8(vectors::read("pipeline/vectors.jsonl")).unwrap();
     list.lines()
         .map(|line| {
@@ -107,4 +111,187 @@ fn a_key_that_opens_nothing_is_refused() {
         assert!(ran.stderr_text().contains("none of its files is encrypted"), "{ran:?}");
         assert_eq!(out.join("xtrabackup_info").exists(), made);
     }
+}
+
+/// What a program makes of a file.
+fn through(program: &str, args: &[&str], bytes: &[u8]) -> Vec<u8> {
+    Cmd::new(tools::find(program)).args(args).stdin_bytes(bytes).run().expect(0).stdout
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Opens version 3 chunks with nothing but openssl: the hash at each end is looked at, too.
+fn decrypt(stored: &[u8], key: &[u8]) -> Vec<u8> {
+    let cipher = format!("-aes-{}-ctr", 8 * key.len());
+    let mut plain = Vec::new();
+    let mut rest = stored;
+    while !rest.is_empty() {
+        assert_eq!(&rest[..8], b"XBCRYP03");
+        let len = u64::from_le_bytes(rest[24..32].try_into().unwrap());
+        let (chunk, later) = rest[60..].split_at(usize::try_from(len).unwrap());
+        let args = ["enc", "-d", &cipher, "-K", &hex(key), "-iv", &hex(&rest[44..60])];
+        let opened = through("openssl", &args, chunk);
+        let (bytes, hash) = opened.split_at(opened.len() - 32);
+        assert_eq!(through("openssl", &["dgst", "-sha256", "-binary"], bytes), hash);
+        plain.extend_from_slice(bytes);
+        rest = later;
+    }
+    plain
+}
+
+/// A backup of a few files, one of several pieces, their chunks mixed.
+fn backup() -> (Vec<u8>, Vec<(&'static str, Vec<u8>)>) {
+    let files = vec![
+        ("ibdata1", pages(1, 9 << 20)),
+        ("db/t.ibd", mixed(2, 300_000)),
+        ("db/empty.ibd", Vec::new()),
+        ("db/t.frm", mixed(3, 8_000)),
+        ("xtrabackup_checkpoints", b"to_lsn = 1\n".to_vec()),
+    ];
+    let mut stream = StreamWriter::new(Vec::new());
+    for at in (0..9 << 20).step_by(100_000) {
+        for (name, bytes) in files.iter().filter(|(_, bytes)| bytes.len() > at) {
+            stream.payload(name, at as u64, &bytes[at..bytes.len().min(at + 100_000)]);
+        }
+    }
+    for (name, _) in &files {
+        stream.end(name);
+    }
+    stream.info();
+    (stream.finish(), files)
+}
+
+#[test]
+fn files_are_transformed_so_that_the_programs_of_others_undo_them() {
+    let (stream, files) = backup();
+    let table = [
+        ("--compress=lz4", Some(("AES128", 16))),
+        ("--compress=zstd:5", Some(("AES192", 24))),
+        ("--compress=none", Some(("AES256", 32))),
+        ("--compress=zstd", None),
+    ];
+    for (compress, cipher) in table {
+        let folder = tempfile::tempdir().unwrap();
+        let place = url(folder.path(), "n");
+        let key = vec![b'k'; cipher.map_or(32, |(_, len)| len)];
+        let key_file = folder.path().join("key");
+        std::fs::write(&key_file, &key).unwrap();
+        let key_option = format!("--encrypt-key-file={}", key_file.display());
+        let encrypt = cipher.map(|(name, _)| format!("--encrypt={name}"));
+        let mut put = vec!["put", "--layout=classic", "--memory=64M", compress];
+        put.extend(encrypt.as_deref());
+        put.extend(cipher.map(|_| &key_option[..]));
+        put.push(&place);
+        let _ = run(&put, &stream).expect(0);
+
+        let manifest = folder.path().join("root/.xb-catalog/n");
+        let manifest = std::fs::read_to_string(manifest).unwrap();
+        if let Some((name, _)) = cipher {
+            assert!(manifest.contains(&format!("\"cipher\": \"{name}\"")), "{manifest}");
+        }
+        let codec = compress.trim_start_matches("--compress=");
+        assert_eq!(manifest.contains(&format!("\"codec\": \"{codec}")), codec != "none");
+        assert!(manifest.contains("xtrabackup_info"), "the end was seen before: {manifest}");
+
+        // mbstream, then openssl, then lz4 or zstd.
+        let got = run(&["get", &place], b"").expect(0).stdout;
+        let out = folder.path().join("mbstream");
+        std::fs::create_dir(&out).unwrap();
+        let cmd = Cmd::new(tools::find("mbstream")).args(["-x", "-C"]).arg(&out);
+        let _ = cmd.stdin_bytes(got).run().expect(0);
+        for (name, bytes) in &files {
+            let mut stored = (*name).to_owned();
+            let plain = name.ends_with("checkpoints");
+            let (suffix, program) = match codec {
+                "none" => ("", None),
+                "lz4" => (".lz4", Some("lz4")),
+                _ => (".zst", Some("zstd")),
+            };
+            if !plain {
+                stored += suffix;
+                stored += if cipher.is_some() { ".xbcrypt" } else { "" };
+            }
+            let path = out.join(&stored);
+            // An empty file that is only encrypted has not one chunk.
+            let mut undone = std::fs::read(&path).unwrap_or_else(|e| panic!("{stored}: {e}"));
+            if cipher.is_some() && !plain {
+                undone = decrypt(&undone, &key);
+            }
+            if let Some(program) = program.filter(|_| !plain) {
+                undone = through(program, &["-dc"], &undone);
+            }
+            assert!(undone == *bytes, "{stored}");
+        }
+
+        let out = folder.path().join("out");
+        let dir = format!("--target-dir={}", out.display());
+        let mut restore = vec!["restore", &dir];
+        restore.extend(cipher.map(|_| &key_option[..]));
+        restore.push(&place);
+        let _ = run(&restore, b"").expect(0);
+        for (name, bytes) in &files {
+            assert!(std::fs::read(out.join(name)).unwrap() == *bytes, "{name}");
+        }
+    }
+}
+
+#[test]
+fn each_layout_has_its_own_codecs_and_ciphers() {
+    let folder = tempfile::tempdir().unwrap();
+    let key_file = folder.path().join("key");
+    std::fs::write(&key_file, [7; 32]).unwrap();
+    let key = format!("--encrypt-key-file={}", key_file.display());
+    let place = url(folder.path(), "n");
+    let bad: [(&[&str], &str); 9] = [
+        (&["--layout=classic", "--compress=snappy"], "lz4 and zstd"),
+        (&["--layout=classic", "--compress=gzip:3"], "lz4 and zstd"),
+        (&["--layout=classic", "--encrypt=aes-256-gcm", &key], "AES256 is"),
+        (&["--layout=classic", "--encrypt=AES256"], "--encrypt-key-file"),
+        (&["--layout=classic", "--recipient=age1x"], "packed layout"),
+        (&["--layout=classic", "--encrypt-chunk-size=1M"], "encrypt"),
+        (&["--encrypt=AES256", &key], "--layout=classic"),
+        (&["--encrypt=AES128", &key], "--layout=classic"),
+        (&["--encrypt-chunk-size=1M"], "classic layout"),
+    ];
+    for (options, hint) in bad {
+        let ran = run(&[&["put"], options, &[&place]].concat(), &small_backup(1, 100)).expect(2);
+        assert!(ran.stderr_text().contains(hint), "{options:?}: {ran:?}");
+    }
+    assert!(tree(&folder.path().join("root")).is_empty());
+}
+
+#[test]
+fn many_mixed_files_stay_within_the_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let key_file = folder.path().join("key");
+    std::fs::write(&key_file, [7; 32]).unwrap();
+    let key = format!("--encrypt-key-file={}", key_file.display());
+    // 300 files of 700 KiB, all open at once: far more than fits.
+    let block = mixed(1, 50_000);
+    let mut stream = StreamWriter::new(Vec::new());
+    for n in 0..14_u64 {
+        for file in 0..300 {
+            stream.payload(&format!("db/t{file}.ibd"), n * 50_000, &block);
+        }
+    }
+    for file in 0..300 {
+        stream.end(&format!("db/t{file}.ibd"));
+    }
+    stream.info();
+    let place = url(folder.path(), "n");
+    let options = ["put", "--json", "--layout=classic", "--compress=lz4", "--memory=64M", &key];
+    let ran = run(&[&options[..], &[&place]].concat(), &stream.finish()).expect(0);
+    let done = ran.stderr_text();
+    let done = done.lines().map(|l| serde_json::from_str::<serde_json::Value>(l).unwrap());
+    let done = done.into_iter().find(|event| event["event"] == "done").unwrap();
+    let peak = done["peak_memory"].as_u64().unwrap();
+    assert!(peak < 120 << 20, "{peak} bytes");
+    let out = folder.path().join("out");
+    let dir = format!("--target-dir={}", out.display());
+    let ran = run(&["restore", "--json", "--memory=64M", &key, &dir, &place], b"").expect(0);
+    assert_eq!(tree(&out).len(), 301, "{ran:?}");
+    assert!(ran.peak_rss < 120 << 20, "{ran:?}");
+    assert!(std::fs::read(out.join("db/t7.ibd")).unwrap() == block.repeat(14));
 }

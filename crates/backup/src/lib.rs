@@ -40,7 +40,9 @@ pub use gc::{LEAST_AGE, Leftover, Leftovers, leftovers, remove};
 pub use get::{GetReport, GetRequest, Output, StreamSink, get};
 pub use keys::{Keys, WaysIn};
 pub use list::{Listing, State, describe, list};
-pub use manifest::{End, FORMAT, Layout, Manifest, ManifestError, PackedFacts, Sealed};
+pub use manifest::{
+    End, FORMAT, Layout, Manifest, ManifestError, MemberFacts, PackedFacts, Sealed,
+};
 pub use names::{BackupName, CATALOG, NameError, RunId, manifest_key, run_folder};
 pub use producer::{LockGuard, Producer, ProducerOutput};
 pub use put::{PutReport, PutRequest, backup, plan, put, put_plan};

@@ -55,6 +55,9 @@ pub struct Manifest {
     /// Packed only: how to read the objects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packed: Option<PackedFacts>,
+    /// Classic only: what was done to the files one by one on the way here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub members: Option<MemberFacts>,
     /// By which rule the stream counted as whole.
     pub end: End,
     /// The program that made the stream, where we started it ourselves.
@@ -84,6 +87,18 @@ pub struct PackedFacts {
     /// Who can open it, when it is sealed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sealed: Option<Sealed>,
+}
+
+/// What was done to the files of a classic backup. What the producer had done before shows in their
+/// names only.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberFacts {
+    /// Codec, as `--compress` says it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub codec: Option<String>,
+    /// Cipher of the xbcrypt chunks: AES128, AES192 or AES256.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cipher: Option<String>,
 }
 
 /// Facts about a seal, for who has no key.
@@ -279,6 +294,9 @@ impl Manifest {
             return inconsistent("the run is not 32 hexadecimal digits");
         }
         match (&self.packed, self.layout) {
+            (Some(_), Layout::Packed) if self.members.is_some() => {
+                inconsistent("a packed backup with files transformed one by one")
+            }
             (Some(packed), Layout::Packed) => {
                 if packed.chunk_size == 0
                     || self.stored_bytes.div_ceil(packed.chunk_size) != self.objects
@@ -361,6 +379,7 @@ mod tests {
                 stream: None,
                 sealed: None,
             }),
+            members: None,
             end: End::LastFile { name: "xtrabackup_info".into() },
             producer: Some(Producer { program: "mariadb-backup".into(), exit: 0 }),
             source: Facts::default(),

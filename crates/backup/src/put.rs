@@ -10,7 +10,7 @@ use xb_encryptor::{Backend, Envelope, FreshKey, MacKey, SealContext, Sealer};
 use xb_frame::{Seal, StreamHeader, StreamId};
 use xb_pipeline::{
     Budget, Closed, Content, Cutting, EndProof, Laid, Native, Observer, Part, PartLimits, Put,
-    PutError, PutPlan, PutSettings, Putting, start_carry, start_put,
+    PutError, PutPlan, PutSettings, Putting, Transform, start_carry, start_put,
 };
 use xb_uploader::{MAX_PART, MAX_PARTS, MIN_PART, PartData, PartSender, Uploaded};
 
@@ -20,7 +20,7 @@ use crate::facts::Facts;
 use crate::input::{Input, Kind, recognise};
 use crate::keys::WaysIn;
 use crate::manifest::{
-    End, FORMAT, Layout, Manifest, PackedFacts, Producer as ProducerFacts, Sealed, hex,
+    End, FORMAT, Layout, Manifest, MemberFacts, PackedFacts, Producer as ProducerFacts, Sealed, hex,
 };
 use crate::md5::Md5List;
 use crate::names::{BackupName, KEYS, RunId, claims_folder, run_folder};
@@ -44,6 +44,8 @@ pub struct PutRequest {
     pub compress: Algorithm,
     /// Who can open it; with nobody named it is not sealed (packed).
     pub ways_in: WaysIn,
+    /// What is done to the files one by one, if anything (classic).
+    pub transform: Option<Transform>,
     /// Budget for buffers in bytes.
     pub memory: u64,
     /// Worker threads.
@@ -177,7 +179,16 @@ async fn recognise_until_stopped<R: Read + Send + 'static>(
 /// # Errors
 /// [`BackupError::Plan`] when the settings cannot work.
 pub fn plan(request: &PutRequest) -> Result<PutPlan, BackupError> {
-    put_plan(request.memory, request.chunk_size, request.threads, request.parallel)
+    let plan = put_plan(request.memory, request.chunk_size, request.threads, request.parallel)?;
+    if let Some(transform) = &request.transform {
+        if request.layout == Layout::Packed {
+            return Err(BackupError::Selection(
+                "files are compressed and encrypted one by one in the classic layout only".into(),
+            ));
+        }
+        transform.check(&plan)?;
+    }
+    Ok(plan)
 }
 
 /// As [`plan`], for a run that nobody has asked for yet.
@@ -335,7 +346,8 @@ impl Place {
     /// How the objects are laid out, and the key of the manifest of a sealed one.
     fn cutting(&self, request: &PutRequest, lock: Option<Lock>) -> (Cutting, Option<MacKey>) {
         if request.layout == Layout::Classic {
-            return (Cutting::Classic, None);
+            let cutting = request.transform.clone().map_or(Cutting::Classic, Cutting::Members);
+            return (cutting, None);
         }
         let compress = request.compress;
         match lock {
@@ -444,6 +456,10 @@ impl Place {
             stream_bytes: put.scanned.bytes,
             files: put.scanned.files,
             packed,
+            members: request.transform.as_ref().map(|transform| MemberFacts {
+                codec: transform.compress.map(|codec| Algorithm::from(codec).to_string()),
+                cipher: transform.encrypt.as_ref().map(|e| e.cipher.algorithm().to_string()),
+            }),
             end: match &put.scanned.proof {
                 EndProof::LastFile(name) => End::LastFile { name: name.clone() },
                 EndProof::Unproven => End::Any,

@@ -95,6 +95,15 @@ impl Algorithm {
     }
 }
 
+impl From<MemberCodec> for Algorithm {
+    fn from(codec: MemberCodec) -> Self {
+        match codec {
+            MemberCodec::Lz4 => Algorithm::Lz4,
+            MemberCodec::Zstd(level) => Algorithm::Zstd(level),
+        }
+    }
+}
+
 impl fmt::Display for Algorithm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -96,6 +96,7 @@ pub(crate) fn put_request(name: &str, layout: Layout, chunk_size: u64) -> PutReq
         chunk_size,
         compress: Algorithm::None,
         ways_in: WaysIn::default(),
+        transform: None,
         memory: 64 << 20,
         threads: 2,
         parallel: 4,

@@ -40,6 +40,16 @@ const NAMES: [(&str, Algorithm); 4] = [
 #[error("not an algorithm: NONE, AES128, AES192 or AES256")]
 pub struct AlgorithmError;
 
+impl Algorithm {
+    fn of_key(key: &KeyBytes) -> Self {
+        match key.len() {
+            16 => Algorithm::Aes128,
+            24 => Algorithm::Aes192,
+            _ => Algorithm::Aes256,
+        }
+    }
+}
+
 impl FromStr for Algorithm {
     type Err = AlgorithmError;
 
@@ -72,6 +82,7 @@ pub struct NoKey(pub Algorithm);
 
 /// A cipher with its key, ready for chunks of one file or of many. Can be shared by threads.
 pub struct Cipher {
+    algorithm: Algorithm,
     key: Option<Key>,
     backend: Backend,
 }
@@ -93,12 +104,18 @@ impl Cipher {
         key: Option<&KeyBytes>,
         backend: Backend,
     ) -> Result<Self, NoKey> {
-        let key = match (algorithm, key) {
-            (Algorithm::None, _) => None,
-            (_, Some(key)) => Some(Key::new(key, backend)),
+        let (algorithm, key) = match (algorithm, key) {
+            (Algorithm::None, _) => (algorithm, None),
+            (_, Some(key)) => (Algorithm::of_key(key), Some(Key::new(key, backend))),
             (_, None) => return Err(NoKey(algorithm)),
         };
-        Ok(Self { key, backend })
+        Ok(Self { algorithm, key, backend })
+    }
+
+    /// What it really is, which of the AES by the length of the key.
+    #[must_use]
+    pub fn algorithm(&self) -> Algorithm {
+        self.algorithm
     }
 
     /// Whether it encrypts at all.
@@ -212,6 +229,9 @@ mod tests {
     fn aes_without_a_key_is_an_error() {
         let error = Cipher::new(Algorithm::Aes256, None, Backend::Portable).unwrap_err();
         assert_eq!(error.to_string(), "AES256 needs a key");
+        let key = KeyBytes::new(&[1; 24]).unwrap();
+        let cipher = Cipher::new(Algorithm::Aes256, Some(&key), Backend::Portable).unwrap();
+        assert_eq!(cipher.algorithm(), Algorithm::Aes192);
         assert!(!Cipher::new(Algorithm::None, None, Backend::Portable).unwrap().encrypts());
     }
 
