@@ -196,26 +196,26 @@ pub(crate) struct GcArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct PutOptions {
-    /// Size of the objects (packed), every byte counted, such as 200M [default: 64M]
+    /// Size of packed objects, every byte counted [default: 64M]
     #[arg(long, value_name = "SIZE")]
     pub(crate) chunk_size: Option<Size>,
-    /// packed: equal objects; classic: one a chunk, as xbcloud [default: packed]
+    /// packed: equal objects; classic: as xbcloud [default: packed]
     #[arg(long, value_enum, value_name = "LAYOUT", hide_possible_values = true)]
     pub(crate) layout: Option<LayoutArg>,
-    /// lz4 or zstd[:LEVEL]; packed also snappy, gzip[:LEVEL] [default: none]
+    /// lz4, zstd[:LEVEL]; packed also snappy, gzip[:LEVEL]
     #[arg(long, value_name = "CODEC")]
     pub(crate) compress: Option<String>,
-    /// packed: aes-256-gcm seals it; classic: AES128, AES192 or AES256 for each file.
-    /// Also meant by naming a key or recipient
+    /// packed: aes-256-gcm; classic: AES128, AES192, AES256
     #[arg(long, value_name = "CIPHER")]
     pub(crate) encrypt: Option<String>,
-    /// Plain bytes in an encrypted chunk of a file (classic) [default: 64K]
-    #[arg(long, value_name = "SIZE")]
+    /// Plain bytes in an encrypted chunk (classic) [default: 64K]
+    #[arg(hide_short_help = true, long, value_name = "N")]
     pub(crate) encrypt_chunk_size: Option<Size>,
-    // Other names of --threads, as xtrabackup has them; the larger counts.
-    #[arg(long, hide = true)]
+    /// As --threads, where that is not given; the larger of the two counts
+    #[arg(hide_short_help = true, long, value_name = "N")]
     pub(crate) compress_threads: Option<usize>,
-    #[arg(long, hide = true)]
+    /// As --compress-threads
+    #[arg(hide_short_help = true, long, value_name = "N")]
     pub(crate) encrypt_threads: Option<usize>,
     /// age recipient (age1...) who can open it; repeatable
     #[arg(long, value_name = "RECIPIENT")]
@@ -232,8 +232,9 @@ pub(crate) struct PutOptions {
     /// Store any bytes; their end is taken on trust (packed)
     #[arg(long, conflicts_with_all = ["last_file", "unsafe_any_end", "md5"])]
     pub(crate) raw: bool,
-    /// Whose stream it is, where the letter S means two things
-    #[arg(hide_short_help = true, long, value_enum, default_value = "auto")]
+    /// Meaning of type S: auto, percona or mariadb
+    #[arg(long, value_enum, default_value = "auto", hide_possible_values = true)]
+    #[arg(hide_short_help = true)]
     pub(crate) dialect: DialectArg,
     /// Also store the list of MD5 sums as NAME.md5 (classic)
     #[arg(hide_short_help = true, long)]
