@@ -2,9 +2,10 @@
 //!
 //! - Up: [`start_put`] reads an xbstream, checks every chunk of it, makes a native stream of it (or
 //!   keeps its chunks, the classic way) and hands [`Part`]s of exactly sized objects to a
-//!   [`PartSink`]. Only a stream that is whole by its [`EndRule`] gives a result.
+//!   [`PartSink`]; a [`Transform`] compresses and encrypts file by file. Only a stream that is whole by its [`EndRule`] gives a result.
 //! - Down: [`unpack`] takes ranges of a native stream and gives its plain bytes, [`relay`] checks
-//!   a plain xbstream as it passes, an [`Extractor`] makes files of one.
+//!   a plain xbstream as it passes, an [`Extractor`] makes files of one, and [`Undo`]es on the way
+//!   what was done to each of them.
 //! - Beneath: a [`Budget`] in bytes whose [`Permit`]s travel in [`Slab`]s, [`PutPlan`] and
 //!   [`GetPlan`] that derive all sizes from it, and [`ordered`] workers.
 //!

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use xb_compressor::{Member, MemberDecoder, MemberLimits, State};
-use xb_encryptor::xbcrypt::{Cipher, Decoder, Event, Head, Limits, open_chunk};
+use xb_encryptor::xbcrypt::{Cipher, Decoder, Event, Head, Limits, MAX_SIZE, open_chunk};
 
 use super::{Layer, UndoError};
 
@@ -194,7 +194,9 @@ impl Opening {
     fn new(cipher: &Arc<Cipher>) -> Self {
         Self {
             cipher: Arc::clone(cipher),
-            decoder: Decoder::new(Limits::default()),
+            // As large as the format has them, since memory is asked for: to raise the chunk size far
+            // beyond 64 MiB was the way to fewer objects with the stock tools.
+            decoder: Decoder::new(Limits { max_chunk: MAX_SIZE, ..Limits::default() }),
             waiting: None,
             payload: Vec::new(),
             plain: 0,

@@ -189,6 +189,29 @@ fn cut_layers_are_errors_though_the_stream_is_whole() {
 }
 
 #[test]
+fn large_encrypted_chunks_want_their_memory() {
+    let len = 70 << 20;
+    let plain = content(1, len);
+    let stored = encrypted(&plain, len as u64);
+    let file = vec![("f.xbcrypt".to_owned(), stored, String::new(), Vec::new())];
+    let bytes = stream(&file, 10 << 20);
+    // As it comes where there is room, from disk where there is just enough, else not at all.
+    for memory in [400, 120] {
+        let dir = tempfile::tempdir().unwrap();
+        run(dir.path(), &bytes, 1 << 20, options(1, memory << 20)).unwrap();
+        assert!(tree(dir.path())["f"] == plain);
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let error = run(dir.path(), &bytes, 1 << 20, options(1, 100 << 20)).unwrap_err();
+    let source = UndoError::Memory { needed: 0, allowed: 0 };
+    assert!(
+        matches!(&error.cause, ExtractCause::Undo { source: found, .. }
+            if std::mem::discriminant(found) == std::mem::discriminant(&source)),
+        "{error}"
+    );
+}
+
+#[test]
 fn bombs_cost_no_memory_and_no_disk() {
     let zstd = MemberCodec::Zstd(ZstdLevel::new(19).unwrap());
     let once = compressed(zstd, &vec![0; 4 << 20], 4 << 20);
