@@ -264,13 +264,17 @@ where
     let keep = usize::try_from(plan.memory / SLAB as u64).unwrap_or(usize::MAX);
     let pool = SlabPool::new(SLAB, keep);
     let mut budget = budget.clone();
-    let mut shares = None;
+    let (mut shares, mut lease_waits_for) = (None, Wait::Sink);
     if let Cutting::Members(transform) = &cutting {
         let divided = transform.shares(&plan)?;
         budget = Budget::new(divided.slabs);
         shares = Some(divided);
+        // Slabs come back when they are taken apart; what waits for the store is leased there.
+        lease_waits_for = Wait::Workers;
     }
-    let input = Input { source, pool: pool.clone(), budget, observer: observer.clone() };
+    let observer = observer.clone();
+    let watching = observer.clone();
+    let input = Input { source, pool: pool.clone(), budget, lease_waits_for, observer };
     let watcher = Watcher::new(content);
     let thread = |name: &str| std::thread::Builder::new().name(name.into());
     let reader =
@@ -289,7 +293,7 @@ where
         Cutting::Members(transform) => {
             let shares = shares.unwrap_or_default();
             thread("pack").spawn(move || {
-                let mut making = Making::start(&transform, shares, plan.part, sink)?;
+                let mut making = Making::start(&transform, shares, plan.part, watching, sink)?;
                 match make_members(results, &mut making) {
                     Ok(scanned) => Ok(Put { scanned, laid: Laid::Classic(making.finish()?) }),
                     // Closed is a consequence; the cutting side may have the cause.
@@ -342,6 +346,7 @@ struct Input<R> {
     source: R,
     pool: SlabPool,
     budget: Budget,
+    lease_waits_for: Wait,
     observer: Observer,
 }
 
@@ -353,7 +358,8 @@ impl<R: Read> Input<R> {
     ) -> Result<(), PutError> {
         let mut position = 0;
         loop {
-            let permit = self.observer.waiting(Wait::Sink, || self.budget.lease(SLAB as u64));
+            let permit =
+                self.observer.waiting(self.lease_waits_for, || self.budget.lease(SLAB as u64));
             let mut slab = self.pool.take(Some(permit));
             self.observer.waiting(Wait::Source, || fill(&mut self.source, &mut slab)).map_err(
                 |source| PutError::Read { position: position + slab.len() as u64, source },

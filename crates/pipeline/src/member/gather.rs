@@ -12,6 +12,7 @@ use super::make::{Job, Maker};
 use super::{BLOCK, File, MemberError, Shares, Transform};
 use crate::budget::{Budget, Permit};
 use crate::cut::{Cut, CutError};
+use crate::observe::{Observer, Wait};
 use crate::pack::PartSink;
 use crate::pool::{Closed, Submit, WorkerDied, ordered_by};
 use crate::put::PutError;
@@ -28,6 +29,7 @@ pub(crate) struct Making {
     open: HashMap<RelPath, Open>,
     current: Option<Current>,
     budget: Budget,
+    observer: Observer,
     pool: SlabPool,
     /// Beside the blocks of a piece, for what the transform may add.
     spare: u64,
@@ -63,6 +65,7 @@ impl Making {
         transform: &Transform,
         shares: Shares,
         part: u64,
+        observer: Observer,
         sink: impl PartSink + Send + 'static,
     ) -> Result<Self, PutError> {
         let surplus = transform.worst_len()?.saturating_sub(PIECE_PLAIN);
@@ -87,6 +90,7 @@ impl Making {
             open: HashMap::new(),
             current: None,
             budget: Budget::new(shares.files),
+            observer,
             pool,
             // And the rest of a block at the end.
             spare: (surplus + BLOCK) as u64,
@@ -230,7 +234,7 @@ impl Making {
             }
         }
         // Comes in any case: what is not held by open files needs nothing to go on.
-        let permit = self.budget.lease(wanted);
+        let permit = self.observer.waiting(Wait::Sink, || self.budget.lease(wanted));
         self.gathered += permit.bytes();
         if let Some(open) = self.open.get_mut(path) {
             open.permit.merge(permit);
@@ -257,7 +261,7 @@ impl Making {
 
     fn send(&self, job: Job) -> Result<(), PutError> {
         let submit = self.submit.as_ref().ok_or(Closed)?;
-        Ok(submit.send(job)?)
+        Ok(self.observer.waiting(Wait::Workers, || submit.send(job))?)
     }
 }
 
