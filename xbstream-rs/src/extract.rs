@@ -4,7 +4,7 @@ use std::io::{self, Read};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use xb_cli::{
-    Failure, Log, OrFail as _, Progress, ProgressOptions, Signals, Snapshot, format_rate,
+    Failure, Input, Log, OrFail as _, Progress, ProgressOptions, Signals, Snapshot, format_rate,
     format_size, interrupted,
 };
 use xb_pipeline::{
@@ -15,7 +15,6 @@ use xb_reader::{Limits, RelPath, TargetDir};
 
 use crate::args::Line;
 use crate::hints;
-use crate::input::Input;
 
 pub(crate) fn run(line: &Line, stock: bool, log: &Log) -> Result<(), Failure> {
     xb_cli::refuse_terminal_input("give it a stream: xbstream-rs -x -C DIR < FILE")?;

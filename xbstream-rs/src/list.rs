@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io::{self, Read, Write};
 
 use serde::Serialize;
-use xb_cli::{Failure, Log, OrFail as _, Signals, interrupted};
+use xb_cli::{Failure, Input, Log, OrFail as _, Signals, interrupted};
 use xb_reader::{
     Change, ChunkHead, ChunkKind, ChunkReader, FileId, Item, Limits, Placement, ReadError, RelPath,
     Unfinished,
@@ -13,14 +13,13 @@ use xb_reader::{
 use crate::args::Line;
 use crate::extract::Seen;
 use crate::hints;
-use crate::input::Input;
 
 /// Reads the whole stream, checks all of it, and prints what is in it. Where it is damaged, what
 /// came before is printed, too.
 pub(crate) fn run(line: &Line, log: &Log) -> Result<(), Failure> {
     xb_cli::refuse_terminal_input("give it a stream: xbstream-rs -t < FILE")?;
     let _signals = Signals::catch(|_| ()).stage("start")?;
-    let input = Interruptible(Input::stdin().stage("start")?);
+    let input = Input::stdin().stage("start")?.until_interrupted();
     let mut reader = ChunkReader::new(input, line.dialect.into(), Limits::default());
     let mut list = List::default();
     let outcome = list.fill(&mut reader, log);
@@ -173,20 +172,4 @@ fn names(path: &RelPath) -> (String, Option<String>) {
     let hex = (text.as_bytes() != path.as_bytes())
         .then(|| path.as_bytes().iter().map(|b| format!("{b:02x}")).collect());
     (text, hex)
-}
-
-/// Ends the input when a signal has come.
-struct Interruptible(Input);
-
-impl Read for Interruptible {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        loop {
-            if interrupted().is_some() {
-                return Err(io::Error::other("interrupted"));
-            }
-            if self.0.wait()? {
-                return self.0.read(buffer);
-            }
-        }
-    }
 }

@@ -4,7 +4,6 @@ mod args;
 mod create;
 mod extract;
 mod hints;
-mod input;
 mod keys;
 mod list;
 

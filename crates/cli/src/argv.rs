@@ -3,11 +3,14 @@
 //! Nothing here decides anything about values: the words are rewritten into a form in which
 //! clap cannot misread them (`--long=value`, one option a word), and clap does the rest.
 
+use std::any::TypeId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use clap::{Arg, ArgAction, Command};
+
+use crate::secret::Secret;
 
 /// Sets what the stock tools' way of writing options needs from clap, for the command and all
 /// its subcommands: a later value wins over an earlier one, and unique prefixes of long names
@@ -35,6 +38,8 @@ pub(crate) struct OptionTable {
     /// All long names and aliases, `-` for `_`, with the key of `kinds`.
     longs: BTreeMap<String, String>,
     shorts: BTreeMap<char, String>,
+    /// The keys of options whose value is a [`Secret`].
+    secrets: BTreeSet<String>,
 }
 
 /// What a long name means.
@@ -77,6 +82,9 @@ impl OptionTable {
         for short in shorts.chain(arg.get_all_short_aliases().into_iter().flatten()) {
             self.shorts.entry(short).or_insert_with(|| key.clone());
         }
+        if arg.get_value_parser().type_id() == TypeId::of::<Secret>() {
+            self.secrets.insert(key.clone());
+        }
         self.kinds.entry(key).or_insert(kind);
     }
 
@@ -108,6 +116,11 @@ impl OptionTable {
     /// Whether there is an option under this key.
     pub(crate) fn has(&self, key: &str) -> bool {
         self.kinds.contains_key(key)
+    }
+
+    /// Whether the value of the option under this key must not be seen.
+    pub(crate) fn is_secret(&self, key: &str) -> bool {
+        self.secrets.contains(key)
     }
 
     fn short(&self, letter: char) -> Meaning<'_> {

@@ -78,6 +78,8 @@ pub struct Expanded {
     pub args: Vec<OsString>,
     /// What to tell the user once there is a log.
     pub warnings: Vec<String>,
+    /// Values of [`Secret`](crate::Secret) options on the command line itself.
+    pub secrets: Vec<OsString>,
 }
 
 impl fmt::Debug for Expanded {
@@ -148,7 +150,7 @@ pub fn expand(
     };
     let own = all_items(&rest, &scope);
     let loaded = load(places, &wanted, groups)?;
-    let mut expanded = Expanded { args: Vec::new(), warnings: loaded.warnings };
+    let mut expanded = Expanded { warnings: loaded.warnings, ..Expanded::default() };
     let mut items = Vec::new();
     for option in loaded.options {
         items.extend(file_item(option, &known, &scope, &mut expanded.warnings)?);
@@ -157,6 +159,9 @@ pub fn expand(
         match item {
             Item::On(key) | Item::Value(key, _) if is_default(key, &defaults) => {
                 return Err(UsageError::DefaultsNotFirst { option: key.clone() });
+            }
+            Item::Value(key, value) if scope.is_secret(key) => {
+                expanded.secrets.push(value.clone());
             }
             Item::Loose(name) => {
                 expanded.warnings.push(format!("unknown option --loose-{name} is ignored"));

@@ -6,10 +6,12 @@
 //!   [`Exit`] code. [`OrFail`] adds stage and hint to any error on its way up.
 //! - [`Personality`] says which tool we are called as; a link named `xbcloud` makes a drop-in.
 //! - [`Program::parse`] brings the arguments to clap: [`expand`] reads the option files and
-//!   rewrites MySQL's ways of writing options into clap's. [`env_first`] asks the environment.
+//!   rewrites MySQL's ways of writing options into clap's, and no [`Secret`] stays in the process
+//!   list. [`env_first`] asks the environment.
 //! - [`Size`], [`Secret`] are option types; [`format_size`] and its kin are for people.
 //! - [`Log`] talks on standard error, [`Progress`] draws the counters it is given there.
 //! - [`Signals`] turns HUP, INT and TERM into a callback and [`interrupted`].
+//! - [`Input`] reads without being deaf for them.
 //! - [`refuse_terminal_input`] and [`refuse_terminal_output`] keep data off terminals.
 //!
 //! Standard output is never written here; it belongs to the data. (clap prints help there.)
@@ -33,6 +35,8 @@ mod environment;
 mod exit;
 mod expand;
 mod failure;
+mod hide;
+mod input;
 mod log;
 mod option_file;
 mod personality;
@@ -49,6 +53,7 @@ pub use environment::env_first;
 pub use exit::Exit;
 pub use expand::{Expanded, UsageError, defaults_args, expand};
 pub use failure::{Failure, OrFail};
+pub use input::{Input, UntilInterrupted};
 pub use log::{Level, Log, LogOptions};
 pub use option_file::{OptionFileError, Places};
 pub use personality::{Personality, program_name};

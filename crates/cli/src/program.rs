@@ -11,6 +11,7 @@ use clap::Parser;
 use crate::exit::Exit;
 use crate::expand::expand;
 use crate::failure::Failure;
+use crate::hide;
 use crate::log::{Log, LogOptions};
 use crate::option_file::Places;
 use crate::personality::{Personality, program_name};
@@ -40,7 +41,8 @@ use crate::signals;
 /// }
 /// ```
 pub fn run(fallback_name: &str, main: impl FnOnce(&Program) -> Result<(), Failure>) -> ExitCode {
-    let program = Program::new(std::env::args_os().collect(), fallback_name);
+    let (argv, hidden) = hide::given();
+    let program = Program { may_hide: !hidden, ..Program::new(argv, fallback_name) };
     let exit = match main(&program) {
         Ok(()) => Exit::Done,
         Err(failure) => {
@@ -66,6 +68,8 @@ pub struct Program {
     name: String,
     personality: Personality,
     argv: Vec<OsString>,
+    /// Whether secrets in `argv` stand in the process list, and can be taken from there.
+    may_hide: bool,
     warnings: RefCell<Vec<String>>,
     log: OnceCell<Log>,
 }
@@ -88,6 +92,7 @@ impl Program {
             name: program_name(argv0, fallback_name),
             personality: argv0.map_or(Personality::Ours, Personality::of),
             argv,
+            may_hide: false,
             warnings: RefCell::default(),
             log: OnceCell::new(),
         }
@@ -111,6 +116,10 @@ impl Program {
     /// Parses the arguments as [`expand`] says, with the option files' `groups` in the usual
     /// places. Warnings are kept until the log starts.
     ///
+    /// Where the command line has the value of a [`Secret`](crate::Secret) option, the process starts
+    /// anew without it in the process list, if the program was begun by [`run`]: parse before anything
+    /// else is done.
+    ///
     /// # Errors
     /// A usage failure; or clap's help or version, whose exit is [`Exit::Done`].
     pub fn parse<P: Parser>(&self, groups: &[&str]) -> Result<P, Failure> {
@@ -120,6 +129,11 @@ impl Program {
     fn parse_with<P: Parser>(&self, groups: &[&str], places: &Places) -> Result<P, Failure> {
         let command = crate::argv::mysql_style(P::command());
         let expanded = expand(&command, groups, &self.argv, places)?;
+        if self.may_hide && !expanded.secrets.is_empty() {
+            let error = hide::start_anew(&self.argv, &expanded.secrets);
+            let text = format!("the process list shows a secret, hiding it failed: {error}");
+            self.warnings.borrow_mut().push(text);
+        }
         self.warnings.borrow_mut().extend(expanded.warnings);
         let matches = command.try_get_matches_from(expanded.args)?;
         Ok(P::from_arg_matches(&matches)?)

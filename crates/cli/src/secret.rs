@@ -9,12 +9,11 @@ use std::str::FromStr;
 /// Reading one never fails, so that no message about a wrong value can quote it.
 ///
 /// # Secrets on the command line
-/// Every user of the machine can read the arguments of a running process. The stock tools
-/// overwrite their own `argv` after parsing; that takes unsafe code, which this project does
-/// not allow, and leaves a moment in which they can be read anyhow. So: hand secrets over by an
-/// option file (mode 0600), by the environment, or by a key file, and use the options that take
-/// a secret as text only where nobody else is on the machine. Never pass one on as an
-/// argument of a child process.
+/// Every user of the machine can read the arguments of a running process. Where an option of this
+/// type is given there, [`Program::parse`](crate::Program::parse) starts the process anew with `***`
+/// in its place. The moment before that is left, as it is with the stock tools, which overwrite their
+/// arguments. So: rather hand secrets over by an option file (mode 0600), by the environment, or by a
+/// key file. Never pass one on as an argument of a child process.
 ///
 /// ```
 /// let key: xb_cli::Secret = "s3cr3t".parse().unwrap();
