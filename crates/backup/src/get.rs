@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use xb_encryptor::{DataKey, Envelope};
+use xb_encryptor::{DataKey, Envelope, Keys};
 use xb_frame::STREAM_HEADER_LEN;
 use xb_pipeline::{
     GetError, GetPlan, Observer, RelayError, RootDigest, object_key, relay, sums, unpack,
@@ -12,7 +12,6 @@ use xb_pipeline::{
 use crate::classic::{ClassicFiles, list_classic};
 use crate::error::BackupError;
 use crate::fetch::{Range, pump, ranges};
-use crate::keys::Keys;
 use crate::manifest::{End, Layout, Manifest, PackedFacts, StoredManifest, hex};
 use crate::names::{BackupName, KEYS, RunId, manifest_key, run_folder};
 use crate::root::Root;

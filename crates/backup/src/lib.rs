@@ -19,7 +19,6 @@ mod fetch;
 mod gc;
 mod get;
 mod input;
-mod keys;
 mod list;
 mod locks;
 mod manifest;
@@ -38,7 +37,6 @@ pub use estimate::{Estimate, EstimateRequest, estimate};
 pub use facts::Facts;
 pub use gc::{LEAST_AGE, Leftover, Leftovers, leftovers, remove};
 pub use get::{GetReport, GetRequest, Output, StreamSink, get};
-pub use keys::{Keys, WaysIn};
 pub use list::{Listing, State, describe, list};
 pub use manifest::{
     End, FORMAT, Layout, Manifest, ManifestError, MemberFacts, PackedFacts, Sealed,
@@ -50,3 +48,4 @@ pub use restore::{RestoreOptions, RestoreReport, restore};
 pub use rewrap::{RewrapRequest, rewrap};
 pub use root::Root;
 pub use stop::{Stop, Stopper, stopper};
+pub use xb_encryptor::{Keys, WaysIn};

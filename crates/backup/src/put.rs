@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::sync::mpsc;
 use xb_compressor::Algorithm;
-use xb_encryptor::{Backend, Envelope, FreshKey, MacKey, SealContext, Sealer};
+use xb_encryptor::{Backend, Envelope, FreshKey, MacKey, SealContext, Sealer, WaysIn};
 use xb_frame::{Seal, StreamHeader, StreamId};
 use xb_pipeline::{
     Budget, Closed, Content, Cutting, EndProof, Laid, Native, Observer, Part, PartLimits, Put,
@@ -18,7 +18,6 @@ use crate::claim::{CLAIM, Claim};
 use crate::error::BackupError;
 use crate::facts::Facts;
 use crate::input::{Input, Kind, recognise};
-use crate::keys::WaysIn;
 use crate::manifest::{
     End, FORMAT, Layout, Manifest, MemberFacts, PackedFacts, Producer as ProducerFacts, Sealed, hex,
 };

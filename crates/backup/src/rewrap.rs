@@ -1,10 +1,9 @@
 //! `rewrap`: other ways in for a sealed backup. Only its keys object changes; no data moves.
 
-use xb_encryptor::SlotInfo;
+use xb_encryptor::{Keys, SlotInfo, WaysIn};
 
 use crate::error::BackupError;
 use crate::get::{envelope, open_sealed};
-use crate::keys::{Keys, WaysIn};
 use crate::manifest::Layout;
 use crate::names::{BackupName, KEYS, run_folder};
 use crate::root::Root;

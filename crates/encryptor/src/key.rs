@@ -14,6 +14,14 @@ use crate::{Backend, kdf};
 /// Length of a stream id in bytes.
 pub const STREAM_ID_LEN: usize = 16;
 
+/// The id of a new stream: random, and drawn anew for every try.
+///
+/// # Errors
+/// [`NoRandom`]
+pub fn new_stream_id() -> Result<[u8; STREAM_ID_LEN], NoRandom> {
+    random::bytes()
+}
+
 const COMMITMENT_INFO: &[u8] = b"xbrs key commitment 1";
 const MANIFEST_INFO: &[u8] = b"xbrs manifest mac 1";
 const ENVELOPE_INFO: &[u8] = b"xbrs keys mac 1";

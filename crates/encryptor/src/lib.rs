@@ -85,6 +85,7 @@ mod key;
 mod key_file;
 mod random;
 mod seal;
+mod ways;
 pub mod xbcrypt;
 
 pub use aead::{Backend, TAG_LEN};
@@ -95,10 +96,11 @@ pub use envelope::{
     WayIn, WrapError, is_keys_block, parse_block,
 };
 pub use identity::{Identities, IdentityError, Passphrase, Recipient, RecipientError};
-pub use key::{DataKey, FreshKey, MacKey, STREAM_ID_LEN};
+pub use key::{DataKey, FreshKey, MacKey, STREAM_ID_LEN, new_stream_id};
 pub use key_file::{KeyBytes, KeyFile, KeyFileError, KeyLength};
 pub use random::NoRandom;
 pub use seal::{
     Expected, OpenStream, Opener, SEAL_HEAD_LEN, SEGMENT_LEN, SealContext, SealError, SealStream,
     Sealer, SegmentLayout, SegmentPlace, SegmentToSeal,
 };
+pub use ways::{Keys, WaysIn};

@@ -6,6 +6,7 @@
 //! - Down: [`unpack`] takes ranges of a native stream and gives its plain bytes, [`relay`] checks
 //!   a plain xbstream as it passes, an [`Extractor`] makes files of one, and [`Undo`]es on the way
 //!   what was done to each of them.
+//! - Beside: [`filter`] makes encrypted files of any bytes, and takes them apart.
 //! - Beneath: a [`Budget`] in bytes whose [`Permit`]s travel in [`Slab`]s, [`PutPlan`] and
 //!   [`GetPlan`] that derive all sizes from it, and [`ordered`] workers.
 //!
@@ -43,6 +44,7 @@ mod carry;
 mod create;
 mod cut;
 mod extract;
+pub mod filter;
 mod gather;
 mod get;
 mod member;

@@ -1,11 +1,11 @@
-//! Who can open a sealed backup: ways in when it is made, and what a reader has.
+//! Who can open a sealed stream: ways in when it is made, and what a reader has.
 
-use xb_encryptor::{
+use crate::{
     DataKey, Envelope, Identities, KeyBytes, KeyCommand, OpenError, Passphrase, Recipient, Unlock,
     WayIn,
 };
 
-/// Ways in that a new backup shall have; each opens it alone.
+/// Ways in that a new stream shall have; each opens it alone.
 #[derive(Debug, Default)]
 pub struct WaysIn {
     /// A key of 32 bytes.
@@ -25,7 +25,9 @@ impl WaysIn {
         self.list().is_empty()
     }
 
-    pub(crate) fn list(&self) -> Vec<WayIn<'_>> {
+    /// All of them, for an [`Envelope`].
+    #[must_use]
+    pub fn list(&self) -> Vec<WayIn<'_>> {
         let mut ways: Vec<WayIn<'_>> = self.key.iter().map(WayIn::Key).collect();
         ways.extend(self.recipients.iter().map(WayIn::Recipient));
         ways.extend(self.passphrase.iter().map(WayIn::Passphrase));
@@ -34,7 +36,7 @@ impl WaysIn {
     }
 }
 
-/// What a reader has to open a sealed backup with. All are tried.
+/// What a reader has to open a sealed stream with. All are tried.
 #[derive(Debug, Default)]
 pub struct Keys {
     /// A key of 32 bytes; for single encrypted files of a backup also of 16 or 24.
@@ -57,17 +59,16 @@ impl Keys {
             && self.command.is_none()
     }
 
-    /// Whether there is something that is of no use but for a sealed backup.
-    pub(crate) fn any_for_seal_only(&self) -> bool {
+    /// Whether there is something that is of no use but for a sealed stream.
+    #[must_use]
+    pub fn any_for_seal_only(&self) -> bool {
         self.identities.is_some() || self.passphrase.is_some() || self.command.is_some()
     }
 
-    /// Opens an envelope with the first that fits. `max_memory` bounds a passphrase's derivation.
-    pub(crate) fn open(
-        &self,
-        envelope: &Envelope,
-        max_memory: u64,
-    ) -> Option<Result<DataKey, OpenError>> {
+    /// Opens an envelope with the first that fits; `None` when there is nothing to try.
+    /// `max_memory` bounds a passphrase's derivation, in bytes.
+    #[must_use]
+    pub fn open(&self, envelope: &Envelope, max_memory: u64) -> Option<Result<DataKey, OpenError>> {
         let key = self.key.iter().filter(|key| key.len() == DataKey::LEN);
         let mut unlocks: Vec<Unlock<'_>> = key.map(Unlock::Key).collect();
         unlocks.extend(self.identities.iter().map(Unlock::Identities));

@@ -1,0 +1,288 @@
+//! xbcrypt files, many chunks side by side.
+//!
+//! Chunks are worked on in batches of about a slab, since they may be small. A batch is written when
+//! all of it is proven, so damage in one of its chunks holds back all of them.
+
+use std::io::{self, Read, Write};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use xb_encryptor::xbcrypt::{
+    ChunkSize, Cipher, Decoder, Event, Head, Limits, XbcryptError, new_iv, open_chunk, seal_chunk,
+    sealed_len,
+};
+
+use crate::budget::{Budget, Permit};
+use crate::observe::Observer;
+use crate::plan::SLAB;
+use crate::pool::{Closed, Results, Submit, WorkerDied, ordered};
+
+/// Bytes in a batch of small chunks; a larger chunk is a batch of its own.
+const BATCH: usize = SLAB;
+/// Batches that are held at a time, in bytes of their input. A chunk that is larger is worked on
+/// alone.
+const BUDGET: u64 = 64 << 20;
+/// Bytes asked for by one read.
+const READ: usize = 1 << 20;
+
+/// Why a filter run failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum XbcryptFilterError {
+    /// The input could not be read.
+    #[error("cannot read at offset {position}: {source}")]
+    Read {
+        /// Offset in the input.
+        position: u64,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The file is damaged or cut, or the key is wrong.
+    #[error(transparent)]
+    Xbcrypt(#[from] XbcryptError),
+    /// The output was not taken.
+    #[error("cannot write: {0}")]
+    Write(#[source] io::Error),
+    /// The system has no thread for us.
+    #[error("cannot start a thread: {0}")]
+    Thread(#[source] io::Error),
+    /// A thread of ours died.
+    #[error(transparent)]
+    Worker(#[from] WorkerDied),
+    /// The next stage stopped; it knows the cause.
+    #[error(transparent)]
+    Closed(#[from] Closed),
+}
+
+/// How [`xbcrypt_encrypt`] is to work.
+#[derive(Debug)]
+pub struct XbcryptWrite {
+    /// Algorithm and key.
+    pub cipher: Cipher,
+    /// Plain bytes in a chunk.
+    pub chunk: ChunkSize,
+    /// After this many bytes of input a chunk ends in any case, as `--read-buffer-size` has it.
+    pub block: u64,
+    /// Worker threads.
+    pub threads: usize,
+}
+
+/// How [`xbcrypt_decrypt`] is to work.
+#[derive(Debug)]
+pub struct XbcryptRead {
+    /// Algorithm and key.
+    pub cipher: Cipher,
+    /// What the file may hold.
+    pub limits: Limits,
+    /// Worker threads.
+    pub threads: usize,
+}
+
+/// Makes version 3 chunks of `source`. However the source is cut, only the last chunk of a block is
+/// short. No input gives no output.
+///
+/// # Errors
+/// [`XbcryptFilterError`], the first cause.
+pub fn xbcrypt_encrypt<R, W>(
+    source: R,
+    out: &mut W,
+    settings: XbcryptWrite,
+    observer: &Observer,
+) -> Result<(), XbcryptFilterError>
+where
+    R: Read + Send + 'static,
+    W: Write,
+{
+    let XbcryptWrite { cipher, chunk, block, threads } = settings;
+    let cipher = Arc::new(cipher);
+    let size = chunk.get();
+    let work = move |batch: Batch<()>| encrypt(&cipher, size, batch);
+    let (submit, results) = ordered("xbcrypt", threads, threads.saturating_mul(2), work);
+    let most = (BATCH / size).max(1).saturating_mul(size);
+    let mut input = Input::new(source, observer);
+    let reader = spawn(move || {
+        let budget = Budget::new(BUDGET);
+        let mut left = block.max(1);
+        loop {
+            let want = most.min(usize::try_from(left).unwrap_or(usize::MAX));
+            let permit = budget.lease(want as u64);
+            let mut bytes = Vec::new();
+            input.take(want, &mut bytes)?;
+            let len = bytes.len();
+            if len > 0 {
+                submit.send(Batch { bytes, chunks: (), permit })?;
+            }
+            if len < want {
+                return Ok(());
+            }
+            left -= len as u64;
+            if left == 0 {
+                left = block.max(1);
+            }
+        }
+    })?;
+    write_all(results, reader, out, |bytes| observer.add_stored(bytes))
+}
+
+/// Gives the plain bytes of an xbcrypt file. Whether chunks are missing between two others or at the
+/// end nobody can tell: the format guards against accident only.
+///
+/// # Errors
+/// [`XbcryptFilterError`], the first cause; nothing of the batch it lies in has been written.
+pub fn xbcrypt_decrypt<R, W>(
+    source: R,
+    out: &mut W,
+    settings: XbcryptRead,
+    observer: &Observer,
+) -> Result<(), XbcryptFilterError>
+where
+    R: Read + Send + 'static,
+    W: Write,
+{
+    let XbcryptRead { cipher, limits, threads } = settings;
+    let cipher = Arc::new(cipher);
+    let work = move |batch: Batch<Vec<Head>>| decrypt(&cipher, batch);
+    let (submit, results) = ordered("xbcrypt", threads, threads.saturating_mul(2), work);
+    let mut input = Input::new(source, observer);
+    let reader = spawn(move || find(&mut input, limits, &submit))?;
+    write_all(results, reader, out, |bytes| observer.add_stored(bytes))
+}
+
+/// Some chunks: plain bytes, or payloads one behind the other with the heads that stood before them.
+struct Batch<C> {
+    bytes: Vec<u8>,
+    chunks: C,
+    permit: Permit,
+}
+
+type Worked = Result<(Vec<u8>, Permit), XbcryptError>;
+
+/// The work of a worker on the way up.
+fn encrypt(cipher: &Cipher, size: usize, batch: Batch<()>) -> Worked {
+    let pieces = batch.bytes.chunks(size);
+    let mut out = vec![0; pieces.clone().map(|piece| sealed_len(cipher, piece.len())).sum()];
+    let mut rest = &mut out[..];
+    for piece in pieces {
+        let (place, later) = rest.split_at_mut(sealed_len(cipher, piece.len()));
+        seal_chunk(cipher, &new_iv()?, piece, place)?;
+        rest = later;
+    }
+    Ok((out, batch.permit))
+}
+
+/// The work of a worker on the way down.
+fn decrypt(cipher: &Cipher, batch: Batch<Vec<Head>>) -> Worked {
+    let Batch { mut bytes, chunks, permit } = batch;
+    let (mut from, mut to) = (0, 0);
+    for head in chunks {
+        // As many as have been gathered for this head.
+        let len = usize::try_from(head.payload_len).unwrap_or(usize::MAX);
+        let plain = open_chunk(cipher, &head, &mut bytes[from..from + len])?;
+        bytes.copy_within(from..from + plain, to);
+        from += len;
+        to += plain;
+    }
+    bytes.truncate(to);
+    Ok((bytes, permit))
+}
+
+/// Finds chunks and hands them on in batches.
+fn find<R: Read>(
+    input: &mut Input<R>,
+    limits: Limits,
+    submit: &Submit<Batch<Vec<Head>>, Worked>,
+) -> Result<(), XbcryptFilterError> {
+    let budget = Budget::new(BUDGET);
+    let mut decoder = Decoder::new(limits);
+    let mut batch: Option<Batch<Vec<Head>>> = None;
+    let mut bytes = Vec::with_capacity(READ);
+    loop {
+        bytes.clear();
+        input.take(READ, &mut bytes)?;
+        if bytes.is_empty() {
+            break;
+        }
+        let mut rest = &bytes[..];
+        while let Some(event) = decoder.next(&mut rest)? {
+            match event {
+                Event::Head(head) => {
+                    let needed = |have: usize| (have as u64).saturating_add(head.payload_len);
+                    if let Some(full) =
+                        batch.take_if(|batch| needed(batch.bytes.len()) > BATCH as u64)
+                    {
+                        submit.send(full)?;
+                    }
+                    batch.get_or_insert_with(|| Batch {
+                        bytes: Vec::new(),
+                        chunks: Vec::new(),
+                        permit: budget.lease(needed(0).max(BATCH as u64)),
+                    });
+                }
+                // Grows with what has come, not with what a head promises.
+                Event::Data(piece) => {
+                    if let Some(batch) = &mut batch {
+                        batch.bytes.extend_from_slice(piece);
+                    }
+                }
+                Event::ChunkEnd(head) => {
+                    if let Some(batch) = &mut batch {
+                        batch.chunks.push(head);
+                    }
+                }
+            }
+        }
+    }
+    decoder.finish()?;
+    batch.map_or(Ok(()), |last| Ok(submit.send(last)?))
+}
+
+type Reader = JoinHandle<Result<(), XbcryptFilterError>>;
+
+fn spawn(
+    read: impl FnOnce() -> Result<(), XbcryptFilterError> + Send + 'static,
+) -> Result<Reader, XbcryptFilterError> {
+    let thread = std::thread::Builder::new().name("read".into());
+    thread.spawn(read).map_err(XbcryptFilterError::Thread)
+}
+
+fn write_all(
+    mut results: Results<Worked>,
+    reader: Reader,
+    out: &mut impl Write,
+    wrote: impl Fn(u64),
+) -> Result<(), XbcryptFilterError> {
+    while let Some(worked) = results.recv() {
+        let (bytes, _permit) = worked??;
+        out.write_all(&bytes).map_err(XbcryptFilterError::Write)?;
+        wrote(bytes.len() as u64);
+    }
+    // The submitter is gone, so the reader has ended.
+    reader.join().unwrap_or(Err(XbcryptFilterError::Worker(WorkerDied)))
+}
+
+/// A source that counts, and fills up what comes short.
+struct Input<R> {
+    source: R,
+    position: u64,
+    observer: Observer,
+}
+
+impl<R: Read> Input<R> {
+    fn new(source: R, observer: &Observer) -> Self {
+        Self { source, position: 0, observer: observer.clone() }
+    }
+
+    /// Appends the next `want` bytes; fewer only at the end of the input.
+    fn take(&mut self, want: usize, bytes: &mut Vec<u8>) -> Result<(), XbcryptFilterError> {
+        let before = bytes.len();
+        bytes.reserve(want.min(BATCH));
+        let read = (&mut self.source).take(want as u64).read_to_end(bytes);
+        let came = (bytes.len() - before) as u64;
+        self.position += came;
+        self.observer.add_bytes(came);
+        match read {
+            Ok(_) => Ok(()),
+            Err(source) => Err(XbcryptFilterError::Read { position: self.position, source }),
+        }
+    }
+}
