@@ -1,0 +1,242 @@
+//! The key options of the binaries.
+//!
+//! [`KeyOptions`] has what both opens and makes a way in, [`RecipientOptions`] and
+//! [`IdentityOptions`] the two halves that age keeps apart, [`NewKeyOptions`] the ways in that a
+//! rewrap makes. Each turns into keys of `xb-encryptor`; whatever is wrong with one is found before
+//! any work begins.
+
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use xb_cli::{Failure, Log, Secret};
+use xb_encryptor::{
+    Identities, KeyBytes, KeyCommand, KeyFile, Keys, Passphrase, Recipient, WaysIn,
+};
+
+/// What makes a way in, and opens it again.
+#[derive(Debug, Default, Args)]
+#[command(next_help_heading = "Keys")]
+pub struct KeyOptions {
+    /// File with a key of 32 bytes, all of it the key
+    #[arg(long, value_name = "FILE")]
+    pub encrypt_key_file: Option<PathBuf>,
+    /// The key itself; better in a file
+    #[arg(long, value_name = "KEY", conflicts_with = "encrypt_key_file")]
+    pub encrypt_key: Option<Secret>,
+    /// File with a passphrase
+    #[arg(long, value_name = "FILE")]
+    pub passphrase_file: Option<PathBuf>,
+    /// Program and arguments, split at blanks; `wrap` or `unwrap` is added
+    #[arg(long, value_name = "COMMAND")]
+    pub key_command: Option<String>,
+}
+
+/// Public keys: who uses them need not be able to open what he makes.
+#[derive(Debug, Default, Args)]
+#[command(next_help_heading = "Keys")]
+pub struct RecipientOptions {
+    /// age recipient (age1...) who can open it; repeatable
+    #[arg(long, value_name = "RECIPIENT")]
+    pub recipient: Vec<String>,
+    /// File of age recipients, one a line
+    #[arg(long, value_name = "FILE")]
+    pub recipients_file: Option<PathBuf>,
+}
+
+/// Private keys.
+#[derive(Debug, Default, Args)]
+#[command(next_help_heading = "Keys")]
+pub struct IdentityOptions {
+    /// File with age identities (AGE-SECRET-KEY-1...)
+    #[arg(long, value_name = "FILE")]
+    pub identity_file: Option<PathBuf>,
+}
+
+/// The ways in that a rewrap makes.
+#[derive(Debug, Default, Args)]
+#[command(next_help_heading = "New ways in")]
+pub struct NewKeyOptions {
+    /// File with a key of 32 bytes
+    #[arg(long, value_name = "FILE")]
+    pub new_key_file: Option<PathBuf>,
+    /// age recipient (age1...); repeatable
+    #[arg(long, value_name = "RECIPIENT")]
+    pub recipient: Vec<String>,
+    /// File of age recipients, one a line
+    #[arg(long, value_name = "FILE")]
+    pub recipients_file: Option<PathBuf>,
+    /// File with a passphrase
+    #[arg(long, value_name = "FILE")]
+    pub new_passphrase_file: Option<PathBuf>,
+    /// Program and arguments, split at blanks; `wrap` is added
+    #[arg(long, value_name = "COMMAND")]
+    pub new_key_command: Option<String>,
+    /// Keep the ways in there are; without it only the new ones are left
+    #[arg(long)]
+    pub keep: bool,
+}
+
+impl KeyOptions {
+    /// The ways in that are asked for; there may be none.
+    ///
+    /// # Errors
+    /// A usage failure names the option.
+    pub fn ways_in(&self, recipients: &RecipientOptions, log: &Log) -> Result<WaysIn, Failure> {
+        Ok(WaysIn {
+            key: self.key(log)?.map(sealing).transpose()?,
+            recipients: list(&recipients.recipient, recipients.recipients_file.as_deref())?,
+            passphrase: passphrase("--passphrase-file", self.passphrase_file.as_deref())?,
+            command: command("--key-command", self.key_command.as_deref())?,
+        })
+    }
+
+    /// What there is to open with; there may be nothing.
+    ///
+    /// # Errors
+    /// A usage failure names the option.
+    pub fn keys(&self, identities: &IdentityOptions, log: &Log) -> Result<Keys, Failure> {
+        let identities = identities.identity_file.as_deref().map(Identities::read).transpose();
+        Ok(Keys {
+            key: self.key(log)?.map(sealing).transpose()?,
+            identities: identities.map_err(|error| refused("--identity-file", &error))?,
+            passphrase: passphrase("--passphrase-file", self.passphrase_file.as_deref())?,
+            command: command("--key-command", self.key_command.as_deref())?,
+        })
+    }
+
+    /// The key of `--encrypt-key-file` or `--encrypt-key`, of any length that AES has.
+    ///
+    /// # Errors
+    /// A usage failure names the option.
+    pub fn key(&self, log: &Log) -> Result<Option<KeyBytes>, Failure> {
+        match (&self.encrypt_key_file, &self.encrypt_key) {
+            (Some(path), _) => key_file("--encrypt-key-file", path, log).map(Some),
+            (None, Some(text)) => KeyBytes::from_text(text.expose().as_bytes())
+                .map(Some)
+                .map_err(|error| refused("--encrypt-key", &error).hint(MAKE_A_KEY)),
+            (None, None) => Ok(None),
+        }
+    }
+}
+
+impl NewKeyOptions {
+    /// The new ways in; there may be none.
+    ///
+    /// # Errors
+    /// A usage failure names the option.
+    pub fn ways_in(&self, log: &Log) -> Result<WaysIn, Failure> {
+        let key = self.new_key_file.as_deref();
+        let key = key.map(|path| key_file("--new-key-file", path, log)).transpose()?;
+        Ok(WaysIn {
+            key: key.map(sealing).transpose()?,
+            recipients: list(&self.recipient, self.recipients_file.as_deref())?,
+            passphrase: passphrase("--new-passphrase-file", self.new_passphrase_file.as_deref())?,
+            command: command("--new-key-command", self.new_key_command.as_deref())?,
+        })
+    }
+}
+
+const MAKE_A_KEY: &str = "openssl rand -out KEYFILE 32 makes one";
+
+/// The key, if it is as long as the seal wants it.
+///
+/// # Errors
+/// A usage failure with the length.
+pub fn sealing(key: KeyBytes) -> Result<KeyBytes, Failure> {
+    if key.len() == 32 {
+        return Ok(key);
+    }
+    Err(Failure::usage(format!("the key has {} bytes, aes-256-gcm wants 32", key.len()))
+        .hint(MAKE_A_KEY))
+}
+
+fn refused(option: &str, error: &dyn Display) -> Failure {
+    Failure::usage(format!("{option}: {error}"))
+}
+
+fn key_file(option: &str, path: &Path, log: &Log) -> Result<KeyBytes, Failure> {
+    let file = KeyFile::read(path).map_err(|error| refused(option, &error))?;
+    if file.newline_dropped {
+        log.warn(format_args!(
+            "{}: the newline at its end was not taken for a part of the key",
+            path.display()
+        ));
+    }
+    if file.open_to_others {
+        log.warn(format_args!("{}: others than its owner can read it", path.display()));
+    }
+    Ok(file.key)
+}
+
+fn list(texts: &[String], file: Option<&Path>) -> Result<Vec<Recipient>, Failure> {
+    let given = texts.iter().map(|text| text.parse::<Recipient>());
+    let mut list: Vec<Recipient> =
+        given.collect::<Result<_, _>>().map_err(|error| refused("--recipient", &error))?;
+    if let Some(path) = file {
+        let read = Recipient::read_list(path);
+        list.extend(read.map_err(|error| refused("--recipients-file", &error))?);
+    }
+    Ok(list)
+}
+
+fn passphrase(option: &str, file: Option<&Path>) -> Result<Option<Passphrase>, Failure> {
+    let Some(path) = file else { return Ok(None) };
+    let content = std::fs::read(path)
+        .map_err(|error| refused(option, &format!("{}: {error}", path.display())))?;
+    let passphrase = Passphrase::from_file(&content);
+    passphrase
+        .map(Some)
+        .ok_or_else(|| Failure::usage(format!("{option}: {} holds no passphrase", path.display())))
+}
+
+fn command(option: &str, text: Option<&str>) -> Result<Option<KeyCommand>, Failure> {
+    let Some(text) = text else { return Ok(None) };
+    let command = KeyCommand::new(text.split_whitespace().map(Into::into));
+    command.map(Some).ok_or_else(|| Failure::usage(format!("{option} names no program")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::sink;
+
+    fn log() -> Log {
+        Log::to("x", Default::default(), sink())
+    }
+
+    #[test]
+    fn nothing_asked_for_is_nothing() {
+        let options = KeyOptions::default();
+        assert!(options.ways_in(&RecipientOptions::default(), &log()).unwrap().is_empty());
+        assert!(options.keys(&IdentityOptions::default(), &log()).unwrap().is_empty());
+        assert!(NewKeyOptions::default().ways_in(&log()).unwrap().is_empty());
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_by_its_option() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = |name: &str, content: &[u8]| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, content).unwrap();
+            Some(path)
+        };
+        let keys = |options: KeyOptions| {
+            options.keys(&IdentityOptions::default(), &log()).unwrap_err().line()
+        };
+        let short = KeyOptions { encrypt_key: Some(Secret::new("s3cret")), ..Default::default() };
+        assert_eq!(keys(short), "--encrypt-key: the key has 6 bytes, it must have 16, 24 or 32");
+        let short = KeyOptions { encrypt_key_file: file("16", &[1; 16]), ..Default::default() };
+        assert!(short.key(&log()).unwrap().is_some(), "good for xbcrypt");
+        assert_eq!(keys(short), "the key has 16 bytes, aes-256-gcm wants 32");
+        let empty = KeyOptions { passphrase_file: file("empty", b"\n"), ..Default::default() };
+        assert!(keys(empty).starts_with("--passphrase-file: "));
+        let nothing = KeyOptions { key_command: Some(" ".to_owned()), ..Default::default() };
+        assert_eq!(keys(nothing), "--key-command names no program");
+        let new = NewKeyOptions { recipient: vec!["age1x".to_owned()], ..Default::default() };
+        assert!(new.ways_in(&log()).unwrap_err().line().starts_with("--recipient: "));
+        let identities = IdentityOptions { identity_file: file("ids", b"AGE-SECRET") };
+        let failure = KeyOptions::default().keys(&identities, &log()).unwrap_err();
+        assert!(failure.line().starts_with("--identity-file: "));
+    }
+}

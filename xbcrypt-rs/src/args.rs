@@ -1,0 +1,280 @@
+//! The command line. Stock options have their stock names and meaning.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use xb_cli::{Failure, Log, Secret, Size};
+use xb_encryptor::xbcrypt::Algorithm;
+use xb_keyring::{IdentityOptions, KeyOptions, NewKeyOptions, RecipientOptions};
+
+/// Words that are commands where they come first.
+pub(crate) const TOOLS: [&str; 4] = ["keygen", "rewrap", "inspect", "help"];
+
+const EXAMPLES: &str = "\
+Commands, as the first word: keygen, rewrap, inspect (each with --help).
+Examples:
+  xbcrypt-rs keygen -o /etc/backup.key
+  xbcrypt-rs --format=native --compress=zstd -f /etc/backup.key < a.xbs > a.xbs.enc
+  xbcrypt-rs --format=native --recipient=age1... -i a.xbs -o a.xbs.enc
+  xbcrypt-rs -d -f /etc/backup.key -i a.xbs.enc -o a.xbs          native or xbcrypt, found out
+  xbcrypt-rs -d -a AES256 -f /etc/backup.key < t.ibd.xbcrypt > t.ibd
+
+The format xbcrypt, the stock tool's, guards against accident only; native is authenticated.
+Nothing is overwritten. A file has its name only when it is whole. Exit codes: 0 done and proven,
+1 failed, 2 usage, 128+N ended by signal N. Called as xbcrypt it takes the stock tool's place.";
+
+/// Most worker threads.
+const MAX_THREADS: u64 = 256;
+
+/// Encrypts, or with -d decrypts, any bytes.
+#[derive(Debug, Parser)]
+#[command(name = "xbcrypt-rs", version, after_help = EXAMPLES, disable_version_flag = true)]
+pub(crate) struct Line {
+    /// Decrypt
+    #[arg(short, long)]
+    pub(crate) decrypt: bool,
+    /// Read FILE instead of stdin
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) input: Option<PathBuf>,
+    /// Write a new FILE instead of stdout
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// xbcrypt [default] or native; -d finds out
+    #[arg(long, value_enum, value_name = "FORMAT", ignore_case = true)]
+    #[arg(hide_possible_values = true)]
+    pub(crate) format: Option<Format>,
+    /// NONE [default], AES128, AES192 or AES256; the key's length decides (xbcrypt)
+    #[arg(short = 'a', long, value_name = "NAME")]
+    pub(crate) encrypt_algo: Option<Algorithm>,
+    /// The key itself, or XBCRYPT_ENCRYPTION_KEY; better in a file
+    #[arg(short = 'k', long, value_name = "KEY", conflicts_with = "encrypt_key_file")]
+    pub(crate) encrypt_key: Option<Secret>,
+    /// File with the key, all of it the key: 16, 24 or 32 bytes, native 32
+    #[arg(short = 'f', long, value_name = "FILE")]
+    pub(crate) encrypt_key_file: Option<PathBuf>,
+    /// Plain bytes in a chunk (xbcrypt) [default: 64K]
+    #[arg(short = 's', long, value_name = "SIZE")]
+    pub(crate) encrypt_chunk_size: Option<Size>,
+    /// Worker threads [default: a core each]
+    #[arg(short = 't', long, value_name = "N", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "1")]
+    pub(crate) encrypt_threads: Option<u64>,
+    /// A chunk ends after so much input in any case (xbcrypt) [default: 10M]
+    #[arg(short = 'r', long, value_name = "SIZE", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "10M")]
+    pub(crate) read_buffer_size: Option<Size>,
+    /// Take chunks of versions 1 and 2, too, where a wrong key gives noise (-d)
+    #[arg(long)]
+    pub(crate) allow_unhashed: bool,
+    /// none, lz4, snappy, gzip or zstd, the last two with :LEVEL (native)
+    #[arg(long, value_name = "CODEC")]
+    pub(crate) compress: Option<String>,
+    /// Worker threads, if more than for encryption (native)
+    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "1")]
+    pub(crate) compress_threads: Option<u64>,
+    /// Say what was done
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+    /// Talk in JSON on stderr
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// No progress bar or lines
+    #[arg(long)]
+    pub(crate) no_progress: bool,
+    /// Print version
+    #[arg(short = 'V', long, action = clap::ArgAction::Version)]
+    version: Option<bool>,
+    #[command(flatten)]
+    pub(crate) recipients: RecipientOptions,
+    #[command(flatten)]
+    pub(crate) identities: IdentityOptions,
+    /// File with a passphrase
+    #[arg(long, value_name = "FILE", help_heading = "Keys")]
+    pub(crate) passphrase_file: Option<PathBuf>,
+    /// Program and arguments, split at blanks; `wrap` or `unwrap` is added
+    #[arg(long, value_name = "COMMAND", help_heading = "Keys")]
+    pub(crate) key_command: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    Xbcrypt,
+    Native,
+}
+
+impl Line {
+    /// The key options as one.
+    pub(crate) fn keys(&self) -> KeyOptions {
+        KeyOptions {
+            encrypt_key_file: self.encrypt_key_file.clone(),
+            encrypt_key: self.encrypt_key.clone(),
+            passphrase_file: self.passphrase_file.clone(),
+            key_command: self.key_command.clone(),
+        }
+    }
+
+    /// The option in use, if any, that only a native file has a use for.
+    pub(crate) fn native_only(&self) -> Option<&'static str> {
+        let table = [
+            (!self.recipients.recipient.is_empty(), "--recipient"),
+            (self.recipients.recipients_file.is_some(), "--recipients-file"),
+            (self.identities.identity_file.is_some(), "--identity-file"),
+            (self.passphrase_file.is_some(), "--passphrase-file"),
+            (self.key_command.is_some(), "--key-command"),
+            (self.compress.is_some(), "--compress"),
+        ];
+        table.into_iter().find_map(|(used, name)| used.then_some(name))
+    }
+
+    /// Worker threads. Numbers out of range are moved to the nearest limit, as stock does.
+    pub(crate) fn threads(&self, stock: bool, log: &Log) -> usize {
+        let Some(wanted) = self.encrypt_threads.into_iter().chain(self.compress_threads).max()
+        else {
+            return if stock {
+                1
+            } else {
+                std::thread::available_parallelism().map_or(1, usize::from)
+            };
+        };
+        let threads = wanted.clamp(1, MAX_THREADS);
+        if threads != wanted {
+            log.warn(format_args!("{wanted} threads are out of range, taking {threads}"));
+        }
+        usize::try_from(threads).unwrap_or(1)
+    }
+
+    /// Checks what clap cannot.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        let misplaced =
+            |what: &str, why: &str| Err(Failure::usage(format!("{what} does not go with {why}")));
+        if self.decrypt {
+            if self.compress.is_some() {
+                return misplaced("--compress", "-d: the file says how it is compressed");
+            }
+            if let Some(what) = self.recipient_option() {
+                return misplaced(what, "-d: --identity-file has the private key");
+            }
+            return Ok(());
+        }
+        if self.identities.identity_file.is_some() {
+            return misplaced("--identity-file", "encryption: --recipient has the public key");
+        }
+        match (self.format, self.native_only(), self.encrypt_algo) {
+            (Some(Format::Native), _, None | Some(Algorithm::Aes256)) => Ok(()),
+            (Some(Format::Native), _, Some(_)) => {
+                misplaced("--encrypt-algo", "--format=native, which is sealed by AES-256-GCM")
+            }
+            (_, Some(what), _) => misplaced(what, "the format xbcrypt; say --format=native"),
+            _ => Ok(()),
+        }
+    }
+
+    fn recipient_option(&self) -> Option<&'static str> {
+        self.native_only().filter(|name| name.starts_with("--recipient"))
+    }
+}
+
+/// The commands beside the filter.
+#[derive(Debug, Parser)]
+#[command(name = "xbcrypt-rs", version)]
+pub(crate) struct ToolLine {
+    #[command(subcommand)]
+    pub(crate) tool: Tool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Tool {
+    /// Make a key of 32 random bytes, or an age identity
+    Keygen(KeygenArgs),
+    /// Change who can open a native file; its data stays as it is
+    Rewrap(Box<RewrapArgs>),
+    /// Say what a native or xbcrypt file is; no key is needed
+    Inspect(InspectArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct KeygenArgs {
+    /// Write a new FILE with mode 0600 instead of stdout
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// An age identity; its recipient is told on stderr
+    #[arg(long)]
+    pub(crate) identity: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RewrapArgs {
+    /// The native file
+    pub(crate) file: PathBuf,
+    /// Write a new FILE and leave the old one; else the old one is replaced when the new is whole
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) keys: KeyOptions,
+    #[command(flatten)]
+    pub(crate) identities: IdentityOptions,
+    #[command(flatten)]
+    pub(crate) new: NewKeyOptions,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct InspectArgs {
+    /// The file
+    pub(crate) file: PathBuf,
+    /// One JSON object on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    fn line(words: &[&str]) -> Line {
+        Line::try_parse_from([&["x"], words].concat()).unwrap()
+    }
+
+    #[test]
+    fn the_definitions_are_sound() {
+        Line::command().debug_assert();
+        ToolLine::command().debug_assert();
+    }
+
+    #[test]
+    fn threads_are_kept_in_range() {
+        let log = Log::to("x", Default::default(), std::io::sink());
+        assert_eq!(line(&[]).threads(true, &log), 1);
+        assert!(line(&[]).threads(false, &log) >= 1);
+        assert_eq!(line(&["--encrypt-threads=7"]).threads(true, &log), 7);
+        assert_eq!(line(&["--encrypt-threads"]).threads(false, &log), 1);
+        assert_eq!(line(&["-t=2", "--compress-threads=3"]).threads(false, &log), 3);
+        assert_eq!(line(&["-t=0"]).threads(false, &log), 1);
+        assert_eq!(line(&["-t=9999"]).threads(false, &log), 256);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        for words in [
+            &["--compress=zstd"][..],
+            &["--recipient=age1x"],
+            &["--format=xbcrypt", "--passphrase-file=f"],
+            &["--format=native", "-a", "AES128"],
+            &["--format=native", "-a", "NONE"],
+            &["--format=native", "--identity-file=f"],
+            &["-d", "--compress=zstd"],
+            &["-d", "--recipient=age1x"],
+        ] {
+            assert_eq!(line(words).check().unwrap_err().exit(), xb_cli::Exit::Usage, "{words:?}");
+        }
+        for words in [
+            &["--format=native", "-a", "AES256", "--compress=zstd", "--recipient=age1x"][..],
+            &["-d", "--identity-file=f", "--passphrase-file=f"],
+            &["-a", "AES128"],
+        ] {
+            line(words).check().unwrap();
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! The filter: bytes in, bytes out.
+
+use xb_cli::{
+    Failure, Input, Log, OrFail as _, Progress, ProgressOptions, Secret, Signals, Snapshot,
+    env_first, format_duration, format_rate, format_size,
+};
+use xb_compressor::{Algorithm as Codec, AlgorithmError};
+use xb_encryptor::xbcrypt::{Algorithm, ChunkSize, Cipher, Limits};
+use xb_encryptor::{Backend, KeyBytes};
+use xb_keyring::sealing;
+use xb_pipeline::filter::{
+    FileKind, Looked, OpenFile, SealFile, XbcryptRead, XbcryptWrite, look, open_file, seal_file,
+    xbcrypt_decrypt, xbcrypt_encrypt,
+};
+use xb_pipeline::{Observer, Wait};
+
+use crate::args::{Format, Line};
+use crate::hints;
+use crate::output::Output;
+
+/// `--read-buffer-size` when nobody says.
+const READ_BUFFER: u64 = 10 << 20;
+/// What trying a passphrase may take, in bytes: twice what `age -p` asks for.
+pub(crate) const PASSPHRASE_MEMORY: u64 = 512 << 20;
+
+type Source = Looked<xb_cli::UntilInterrupted>;
+
+pub(crate) fn run(line: &Line, stock: bool, log: &Log) -> Result<(), Failure> {
+    line.check()?;
+    let work = Work::of(line, stock, log)?;
+    if line.input.is_none() {
+        xb_cli::refuse_terminal_input("give it a file: xbcrypt-rs -i FILE, or < FILE")?;
+    }
+    // On standard output there is nothing to clean up, and what reads it sees the end.
+    let (mut output, _signals) = match &line.output {
+        None => {
+            xb_cli::refuse_terminal_output("send it somewhere: xbcrypt-rs -o FILE, or > FILE")?;
+            (Output::stdout()?, None)
+        }
+        Some(path) => {
+            let signals = Signals::catch(|_| ()).stage("start")?;
+            (Output::create(path)?, Some(signals))
+        }
+    };
+    let input = match &line.input {
+        None => Input::stdin().stage("input")?,
+        Some(path) => Input::open(path).map_err(|error| {
+            Failure::new(format!("{}: {error}", path.display()))
+                .stage("input")
+                .hint("is the name right, and may it be read?")
+        })?,
+    };
+    let observer = Observer::default();
+    let total = input.len();
+    let options =
+        ProgressOptions { enabled: !stock && !line.no_progress, ..ProgressOptions::default() };
+    let drawn = observer.clone();
+    let what = if line.decrypt { "decrypt" } else { "encrypt" };
+    let progress =
+        Progress::start(log, what, options, move || snapshot(&drawn, total)).stage("start")?;
+    let outcome = work.run(input, &mut output, &observer);
+    let end = progress.finish();
+    outcome?;
+    output.finish()?;
+
+    let seconds = end.elapsed.as_secs_f64().max(0.001);
+    let counted = observer.snapshot();
+    log.event(
+        "done",
+        &serde_json::json!({ "bytes": counted.bytes, "written": counted.stored, "seconds": seconds }),
+    );
+    #[allow(clippy::cast_precision_loss, reason = "for people")]
+    let rate = format_rate(counted.bytes as f64 / seconds);
+    log.verbose(format_args!(
+        "{} in {} ({rate})",
+        format_size(counted.bytes),
+        format_duration(end.elapsed)
+    ));
+    Ok(())
+}
+
+fn snapshot(observer: &Observer, total: Option<u64>) -> Snapshot {
+    let now = observer.snapshot();
+    let stage = |wait| match wait {
+        Wait::Source => "input",
+        Wait::Workers => "cpu",
+        Wait::Sink => "output",
+    };
+    Snapshot {
+        done: now.bytes,
+        total,
+        stored: Some(now.stored),
+        bottleneck: now.bottleneck.map(|wait| stage(wait).to_owned()),
+        ..Snapshot::default()
+    }
+}
+
+/// What is to be done, with every option checked.
+enum Work {
+    Encrypt(XbcryptWrite),
+    Seal { ways_in: xb_encryptor::WaysIn, compress: Codec, threads: usize },
+    Decrypt(Decrypt),
+}
+
+impl Work {
+    fn of(line: &Line, stock: bool, log: &Log) -> Result<Self, Failure> {
+        let threads = line.threads(stock, log);
+        if line.decrypt {
+            return Ok(Self::Decrypt(Decrypt::of(line, stock, threads, log)?));
+        }
+        if line.format == Some(Format::Native) {
+            return seal(line, threads, log);
+        }
+        let key = line.keys().key(log)?.map_or_else(key_from_environment, |key| Ok(Some(key)))?;
+        let algorithm = match (line.encrypt_algo, &key) {
+            (Some(algorithm), _) => algorithm,
+            (None, Some(_)) if !stock => {
+                return Err(Failure::usage("a key is given, but no algorithm").hint(
+                    "say --encrypt-algo=AES256; without one, the stock tool would not encrypt",
+                ));
+            }
+            (None, _) => {
+                log.warn("nothing is encrypted: the algorithm is NONE");
+                Algorithm::None
+            }
+        };
+        let chunk = line.encrypt_chunk_size.map_or(Ok(ChunkSize::default()), |size| {
+            ChunkSize::new(size.bytes())
+                .map_err(|error| Failure::usage(format!("--encrypt-chunk-size: {error}")))
+        })?;
+        if chunk.was_raised() {
+            log.warn(format_args!("--encrypt-chunk-size is too small, taking {}", chunk.get()));
+        }
+        let block = line.read_buffer_size.map_or(READ_BUFFER, |size| size.bytes());
+        if block == 0 {
+            return Err(Failure::usage("--read-buffer-size must be at least 1"));
+        }
+        let cipher = cipher(algorithm, key.as_ref())?;
+        Ok(Self::Encrypt(XbcryptWrite { cipher, chunk, block, threads }))
+    }
+
+    fn run(self, input: Input, output: &mut Output, observer: &Observer) -> Result<(), Failure> {
+        let source = input.until_interrupted();
+        match self {
+            Self::Encrypt(settings) => xbcrypt_encrypt(source, output, settings, observer)
+                .map_err(|error| hints::xbcrypt_failure("encrypt", &error)),
+            Self::Seal { ways_in, compress, threads } => {
+                let settings = SealFile { ways_in: &ways_in, compress, threads };
+                seal_file(source, output, &settings, observer)
+                    .map(|_| ())
+                    .map_err(|error| hints::seal_failure(&error))
+            }
+            Self::Decrypt(work) => {
+                let (kind, source) = look(source).stage("input")?;
+                work.run(&kind, source, output, observer)
+            }
+        }
+    }
+}
+
+fn seal(line: &Line, threads: usize, log: &Log) -> Result<Work, Failure> {
+    for (given, name) in [
+        (line.encrypt_chunk_size.is_some(), "--encrypt-chunk-size"),
+        (line.read_buffer_size.is_some(), "--read-buffer-size"),
+    ] {
+        if given {
+            log.warn(format_args!("{name} has no meaning in the native format"));
+        }
+    }
+    let compress = line.compress.as_deref().unwrap_or("none").parse();
+    let compress =
+        compress.map_err(|error: AlgorithmError| Failure::usage(format!("--compress: {error}")))?;
+    let mut ways_in = line.keys().ways_in(&line.recipients, log)?;
+    if ways_in.is_empty() {
+        ways_in.key = key_from_environment()?.map(sealing).transpose()?;
+    }
+    if ways_in.is_empty() {
+        return Err(Failure::usage("nobody could open it: no way in is given").hint(
+            "give -f KEYFILE, --recipient, --recipients-file, --passphrase-file or --key-command",
+        ));
+    }
+    Ok(Work::Seal { ways_in, compress, threads })
+}
+
+/// The environment ranks below options, so it is asked only where no key is given.
+fn key_from_environment() -> Result<Option<KeyBytes>, Failure> {
+    const NAME: &str = "XBCRYPT_ENCRYPTION_KEY";
+    let text = env_first(&[NAME]).map(Secret::new);
+    text.map(|text| KeyBytes::from_text(text.expose().as_bytes()))
+        .transpose()
+        .map_err(|error| Failure::usage(format!("{NAME}: {error}")))
+}
+
+fn cipher(algorithm: Algorithm, key: Option<&KeyBytes>) -> Result<Cipher, Failure> {
+    Cipher::new(algorithm, key, Backend::default()).map_err(|error| {
+        Failure::usage(error.to_string())
+            .hint("give it by -f KEYFILE; xbcrypt-rs keygen -o KEYFILE makes one")
+    })
+}
+
+/// Decryption of whatever comes.
+struct Decrypt {
+    format: Option<Format>,
+    /// As asked for; the stock tool's default is NONE.
+    algorithm: Option<Algorithm>,
+    key: Option<KeyBytes>,
+    keys: xb_encryptor::Keys,
+    native_only: Option<&'static str>,
+    allow_unhashed: bool,
+    threads: usize,
+    stock: bool,
+    log: Log,
+}
+
+impl Decrypt {
+    fn of(line: &Line, stock: bool, threads: usize, log: &Log) -> Result<Self, Failure> {
+        let options = line.keys();
+        let key = options.key(log)?.map_or_else(key_from_environment, |key| Ok(Some(key)))?;
+        // Read once, the key may come from a FIFO; whether its length is right the format says.
+        let others =
+            xb_keyring::KeyOptions { encrypt_key_file: None, encrypt_key: None, ..options };
+        let keys = others.keys(&line.identities, log)?;
+        Ok(Self {
+            format: line.format,
+            algorithm: line.encrypt_algo.or(stock.then_some(Algorithm::None)),
+            key,
+            keys,
+            native_only: line.native_only(),
+            // Whoever calls the stock tool by its name has asked for what that takes.
+            allow_unhashed: line.allow_unhashed || stock,
+            threads,
+            stock,
+            log: log.clone(),
+        })
+    }
+
+    fn run(
+        self,
+        kind: &FileKind,
+        source: Source,
+        output: &mut Output,
+        observer: &Observer,
+    ) -> Result<(), Failure> {
+        let native = matches!(kind, FileKind::Native | FileKind::NativeStream);
+        match self.format {
+            Some(Format::Native) => self.native(source, output, observer),
+            None if native => self.native(source, output, observer),
+            Some(Format::Xbcrypt) | None => self.xbcrypt(kind, source, output, observer),
+        }
+    }
+
+    fn native(
+        mut self,
+        source: Source,
+        output: &mut Output,
+        observer: &Observer,
+    ) -> Result<(), Failure> {
+        self.keys.key = self.key.take().map(sealing).transpose()?;
+        let settings = OpenFile { threads: self.threads, max_memory: PASSPHRASE_MEMORY };
+        open_file(source, output, &self.keys, settings, observer)
+            .map(|_| ())
+            .map_err(|error| hints::open_failure(&error))
+    }
+
+    fn xbcrypt(
+        self,
+        kind: &FileKind,
+        source: Source,
+        output: &mut Output,
+        observer: &Observer,
+    ) -> Result<(), Failure> {
+        if let Some(what) = self.native_only {
+            return Err(Failure::new(format!("{what} cannot open the format xbcrypt"))
+                .stage("decrypt")
+                .hint("the input is no native file; give the key it was made with: -f KEYFILE"));
+        }
+        let algorithm = self.algorithm.unwrap_or(match self.key {
+            // Any of the three names means the AES of the key's length.
+            Some(_) => Algorithm::Aes256,
+            None => Algorithm::None,
+        });
+        if *kind == FileKind::Empty && !self.stock {
+            self.log
+                .warn("the input is empty: so xbcrypt keeps nothing, but a native file never is");
+        }
+        if self.allow_unhashed {
+            self.log.verbose("chunks of versions 1 and 2 are taken, which cannot show a wrong key");
+        }
+        let limits = Limits { allow_unhashed: self.allow_unhashed, ..Limits::ALL };
+        let cipher = cipher(algorithm, self.key.as_ref())?;
+        let settings = XbcryptRead { cipher, limits, threads: self.threads };
+        xbcrypt_decrypt(source, output, settings, observer)
+            .map_err(|error| hints::xbcrypt_failure("decrypt", &error))
+    }
+}

@@ -1,0 +1,64 @@
+//! `keygen`: a key of 32 random bytes, or an age identity.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use xb_cli::{Failure, Log, OrFail as _};
+use xb_encryptor::Identities;
+
+use crate::args::KeygenArgs;
+use crate::output::sync_folder;
+
+/// What the native seal wants, and xbcrypt takes as AES-256.
+const KEY_LEN: usize = 32;
+
+pub(crate) fn run(args: &KeygenArgs, log: &Log) -> Result<(), Failure> {
+    if args.output.is_none() && !args.identity {
+        xb_cli::refuse_terminal_output("write it to a file: xbcrypt-rs keygen -o KEYFILE")?;
+    }
+    let content = if args.identity {
+        let (identities, secret) = Identities::generate();
+        let recipients: Vec<String> =
+            identities.recipients().iter().map(ToString::to_string).collect();
+        let recipient = recipients.join(" ");
+        log.info(format_args!("public key: {recipient}"));
+        let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ");
+        // As age-keygen writes it.
+        format!("# created: {now}\n# public key: {recipient}\n{}\n", *secret).into_bytes()
+    } else {
+        let mut key = [0; KEY_LEN];
+        getrandom::fill(&mut key).map_err(io::Error::other).stage("keygen")?;
+        key.to_vec()
+    };
+    match &args.output {
+        None => {
+            io::stdout().write_all(&content).and_then(|()| io::stdout().flush()).stage("output")
+        }
+        Some(path) => create(path, &content).map_err(|error| {
+            let failure = Failure::new(format!("{}: {error}", path.display())).stage("output");
+            match error.kind() {
+                io::ErrorKind::AlreadyExists => failure
+                    .hint("nothing is overwritten: a key that is lost takes its backups along"),
+                _ => failure,
+            }
+        }),
+    }
+}
+
+/// A new file that only its owner can read, durable before anything is encrypted with it.
+fn create(path: &Path, content: &[u8]) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    let write = |file: &mut File| {
+        file.write_all(content)?;
+        file.sync_all()?;
+        match path.parent() {
+            Some(folder) if folder != Path::new("") => sync_folder(folder),
+            _ => sync_folder(Path::new(".")),
+        }
+    };
+    write(&mut file).inspect_err(|_| {
+        let _ = fs::remove_file(path);
+    })
+}

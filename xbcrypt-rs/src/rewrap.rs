@@ -1,0 +1,148 @@
+//! `rewrap`: other ways in for a native file. The sealed data is copied as it is, not opened.
+//!
+//! The new file is written beside the old one, made durable, and then takes its name in one step: at
+//! every moment there is a whole file that somebody can open. On file systems that can share blocks
+//! between files the copy takes no room and no time.
+
+use std::fs::{self, File, Metadata, OpenOptions, Permissions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
+use std::path::{Path, PathBuf};
+
+use xb_cli::{Failure, Log, OrFail as _, Signals, interrupted};
+use xb_encryptor::{DataKey, Envelope};
+use xb_pipeline::filter::{Facts, facts};
+
+use crate::args::RewrapArgs;
+use crate::filter::PASSPHRASE_MEMORY;
+use crate::hints;
+use crate::output::{Output, sync_folder};
+
+/// Bytes copied before signals are looked at.
+const STEP: u64 = 64 << 20;
+
+pub(crate) fn run(args: &RewrapArgs, log: &Log) -> Result<(), Failure> {
+    let ways = args.new.ways_in(log)?;
+    if ways.is_empty() {
+        return Err(Failure::usage("no new way in is given").hint(
+            "give --new-key-file, --recipient, --recipients-file, --new-passphrase-file or \
+             --new-key-command",
+        ));
+    }
+    let keys = args.keys.keys(&args.identities, log)?;
+    let named = |error: &dyn std::fmt::Display| {
+        Failure::new(format!("{}: {error}", args.file.display())).stage("rewrap")
+    };
+    let mut file = File::open(&args.file).map_err(|error| named(&error))?;
+    let facts = match facts(&mut file).map_err(|error| named(&error))? {
+        Facts::Native(facts) => facts,
+        _ => return Err(named(&"only native files have ways in")),
+    };
+    if let Err(error) = &facts.trailer {
+        return Err(named(error).hint("the file is not whole: get it again first"));
+    }
+    let Some(old) = &facts.keys else {
+        return Err(named(&"it has no keys in front")
+            .hint("the keys of a backup in a store are changed there: xbcloud-rs rewrap"));
+    };
+    let key = unlock(&old.envelope, &keys).map_err(|(error, hint)| named(&error).hint(hint))?;
+    let new = old.envelope.rewrap(&key, |_| args.new.keep, &ways.list());
+    let new = new.map_err(|error| named(&error))?;
+    let block = new.encode_block().map_err(|error| named(&error))?;
+
+    let _signals = Signals::catch(|_| ()).stage("start")?;
+    file.seek(SeekFrom::Start(old.block_len)).map_err(|error| named(&error))?;
+    let body = facts.file_len - old.block_len;
+    match &args.output {
+        Some(path) => {
+            let mut output = Output::create(path)?;
+            output.write_all(&block).stage("output")?;
+            copy(&mut file, &mut output, body).map_err(|error| named(&error))?;
+            output.finish()?;
+        }
+        None => {
+            // The file itself is replaced, not a link to it.
+            let path = fs::canonicalize(&args.file).map_err(|error| named(&error))?;
+            let like = file.metadata().map_err(|error| named(&error))?;
+            let mut beside = Beside::create(&path, &like).map_err(|error| named(&error))?;
+            beside.file.write_all(&block).stage("output")?;
+            copy(&mut file, &mut beside.file, body).map_err(|error| named(&error))?;
+            beside.replace(&path).map_err(|error| named(&error))?;
+        }
+    }
+    for slot in new.slots() {
+        log.info(format_args!("way in {}: {slot}", slot.slot));
+    }
+    Ok(())
+}
+
+fn unlock(
+    envelope: &Envelope,
+    keys: &xb_encryptor::Keys,
+) -> Result<DataKey, (String, &'static str)> {
+    match keys.open(envelope, PASSPHRASE_MEMORY) {
+        Some(Ok(key)) => Ok(key),
+        Some(Err(error)) => Err((error.to_string(), hints::open(&error))),
+        None => {
+            let ways: Vec<String> = envelope.slots().map(|slot| slot.to_string()).collect();
+            let what = format!("no key is given; the file opens with: {}", ways.join(", "));
+            Err((what, "give what opens it now, and beside it the new ways in"))
+        }
+    }
+}
+
+/// Copies exactly `len` bytes; between two files the system does it alone.
+fn copy(from: &mut File, to: &mut (impl Write + ?Sized), len: u64) -> io::Result<()> {
+    let mut left = len;
+    while left > 0 {
+        if let Some(signal) = interrupted() {
+            return Err(io::Error::other(format!("interrupted by signal {signal}")));
+        }
+        let copied = io::copy(&mut from.take(left.min(STEP)), to)?;
+        if copied == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        left -= copied;
+    }
+    Ok(())
+}
+
+/// A file that is to replace the one it lies beside; dropped, it is gone.
+struct Beside {
+    file: File,
+    path: PathBuf,
+    done: bool,
+}
+
+impl Beside {
+    /// With the mode of the old one, and its owner where that is allowed.
+    fn create(of: &Path, like: &Metadata) -> io::Result<Self> {
+        let mut name = std::ffi::OsString::from(".xbcrypt-rs.");
+        name.push(std::process::id().to_string());
+        let path = of.with_file_name(name);
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+        let beside = Self { file, path, done: false };
+        let _ = fchown(&beside.file, Some(like.uid()), Some(like.gid()));
+        beside.file.set_permissions(Permissions::from_mode(like.mode() & 0o777))?;
+        Ok(beside)
+    }
+
+    fn replace(mut self, old: &Path) -> io::Result<()> {
+        self.file.sync_all()?;
+        if let Some(signal) = interrupted() {
+            return Err(io::Error::other(format!("interrupted by signal {signal}")));
+        }
+        fs::rename(&self.path, old)?;
+        self.done = true;
+        let folder = old.parent().filter(|folder| *folder != Path::new(""));
+        sync_folder(folder.unwrap_or(Path::new(".")))
+    }
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        if !self.done {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
