@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use xb_cli::{Secret, Size};
+use xb_keyring::{IdentityOptions, KeyOptions, RecipientOptions};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -96,9 +97,8 @@ pub(crate) struct GetArgs {
     /// The native stream as it is stored, still compressed and sealed; `xbcrypt-rs -d` opens it
     #[arg(long, conflicts_with = "files")]
     pub(crate) as_stored: bool,
-    /// File with age identities (AGE-SECRET-KEY-1...)
-    #[arg(long, value_name = "FILE", help_heading = "Keys")]
-    pub(crate) identity_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) identities: IdentityOptions,
     #[command(flatten)]
     pub(crate) keys: KeyOptions,
     #[command(flatten)]
@@ -120,9 +120,8 @@ pub(crate) struct RestoreArgs {
     /// When files are made durable: each before it gets its name, all at the end, or not at all
     #[arg(long, value_enum, default_value = "end", value_name = "WHEN")]
     pub(crate) sync: Sync,
-    /// File with age identities (AGE-SECRET-KEY-1...)
-    #[arg(long, value_name = "FILE", help_heading = "Keys")]
-    pub(crate) identity_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) identities: IdentityOptions,
     #[command(flatten)]
     pub(crate) keys: KeyOptions,
     #[command(flatten)]
@@ -217,12 +216,6 @@ pub(crate) struct PutOptions {
     /// As --compress-threads
     #[arg(hide_short_help = true, long, value_name = "N")]
     pub(crate) encrypt_threads: Option<usize>,
-    /// age recipient (age1...) who can open it; repeatable
-    #[arg(long, value_name = "RECIPIENT")]
-    pub(crate) recipient: Vec<String>,
-    /// File of age recipients, one a line
-    #[arg(hide_short_help = true, long, value_name = "FILE")]
-    pub(crate) recipients_file: Option<PathBuf>,
     /// The stream is whole when a file that matches this is in it
     #[arg(long, value_name = "GLOB", conflicts_with = "unsafe_any_end")]
     pub(crate) last_file: Option<String>,
@@ -239,23 +232,9 @@ pub(crate) struct PutOptions {
     /// Also store the list of MD5 sums as NAME.md5 (classic)
     #[arg(hide_short_help = true, long)]
     pub(crate) md5: bool,
-}
-
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Keys")]
-pub(crate) struct KeyOptions {
-    /// File with the key of 32 bytes; for .xbcrypt files also 16 or 24
-    #[arg(long, value_name = "FILE")]
-    pub(crate) encrypt_key_file: Option<PathBuf>,
-    /// The key itself; better in a file
-    #[arg(long, value_name = "KEY", conflicts_with = "encrypt_key_file")]
-    pub(crate) encrypt_key: Option<Secret>,
-    /// File with a passphrase
-    #[arg(long, value_name = "FILE")]
-    pub(crate) passphrase_file: Option<PathBuf>,
-    /// Program and arguments, split at blanks; `wrap` or `unwrap` is added
-    #[arg(long, value_name = "COMMAND")]
-    pub(crate) key_command: Option<String>,
+    // Last, since its heading holds for what follows.
+    #[command(flatten)]
+    pub(crate) recipients: RecipientOptions,
 }
 
 #[derive(Debug, Args)]

@@ -14,12 +14,13 @@ use xb_cli::{
     Snapshot,
 };
 use xb_compressor::{Algorithm, AlgorithmError};
+use xb_keyring::KeyOptions;
 use xb_pipeline::{Content, Durability, EndRule, GetPlan, LastFile, Observer, Transform, Wait};
 use xb_reader::Dialect;
 
 use crate::args::{
-    BackupArgs, Command, DeleteArgs, DialectArg, GcArgs, GetArgs, KeyOptions, LayoutArg, Line,
-    ListArgs, PlanArgs, PutArgs, PutOptions, RestoreArgs, RunOptions, Sync,
+    BackupArgs, Command, DeleteArgs, DialectArg, GcArgs, GetArgs, LayoutArg, Line, ListArgs,
+    PlanArgs, PutArgs, PutOptions, RestoreArgs, RunOptions, Sync,
 };
 use crate::limits::{default_memory, default_threads};
 use crate::place::{backup_place, root_place};
@@ -95,7 +96,7 @@ impl Context {
             "send it somewhere: xbcloud-rs get ... | mbstream -x -C DIR",
         )?;
         let (root, name) = backup_place(&args.name, &args.store, &args.run, false)?;
-        let keys = crate::keys::keys(false, args.identity_file.as_deref(), &args.keys, &self.log)?;
+        let keys = crate::keys::keys(false, &args.identities, &args.keys, &self.log)?;
         let request = get_request(name, args.files.clone(), args.as_stored, keys, &args.run);
         let output = Output::new(enlarged(&std::io::stdout()).stage("output")?, "stdout");
         let ((report, output), end) =
@@ -109,7 +110,7 @@ impl Context {
 
     fn restore(&self, args: &RestoreArgs) -> Result<(), Failure> {
         let (root, name) = backup_place(&args.name, &args.store, &args.run, false)?;
-        let keys = crate::keys::keys(true, args.identity_file.as_deref(), &args.keys, &self.log)?;
+        let keys = crate::keys::keys(true, &args.identities, &args.keys, &self.log)?;
         let request = get_request(name, Vec::new(), false, keys, &args.run);
         let how = RestoreOptions {
             durability: match args.sync {

@@ -1,33 +1,19 @@
 //! From key options to keys. Whatever is wrong with one is found before the producer starts.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use xb_backup::{Keys, WaysIn};
 use xb_cli::{Failure, Log};
+use xb_encryptor::Backend;
 use xb_encryptor::xbcrypt::{Algorithm, AlgorithmError, ChunkSize, Cipher};
-use xb_encryptor::{Backend, Identities, KeyBytes, KeyCommand, KeyFile, Passphrase, Recipient};
+use xb_keyring::{IdentityOptions, KeyOptions, sealing};
 use xb_pipeline::FileCipher;
 
-use crate::args::{KeyOptions, PutOptions};
+use crate::args::PutOptions;
 
 /// Who shall be able to open a new backup. Nobody named: it is not sealed.
 pub(crate) fn ways_in(put: &PutOptions, keys: &KeyOptions, log: &Log) -> Result<WaysIn, Failure> {
-    let mut recipients = Vec::new();
-    for text in &put.recipient {
-        recipients.push(text.parse::<Recipient>().map_err(|error| refused("--recipient", &error))?);
-    }
-    if let Some(path) = &put.recipients_file {
-        recipients.extend(
-            Recipient::read_list(path).map_err(|error| refused("--recipients-file", &error))?,
-        );
-    }
-    let ways = WaysIn {
-        key: seal_key(keys, log)?,
-        recipients,
-        passphrase: passphrase(keys)?,
-        command: command(keys)?,
-    };
+    let ways = keys.ways_in(&put.recipients, log)?;
     match put.encrypt.as_deref().map(str::to_ascii_lowercase).as_deref() {
         None => Ok(ways),
         Some("none") if ways.is_empty() => Ok(ways),
@@ -50,15 +36,15 @@ pub(crate) fn file_cipher(
     keys: &KeyOptions,
     log: &Log,
 ) -> Result<Option<FileCipher>, Failure> {
-    let others = put.recipients_file.is_some()
-        || !put.recipient.is_empty()
+    let others = put.recipients.recipients_file.is_some()
+        || !put.recipients.recipient.is_empty()
         || keys.passphrase_file.is_some()
         || keys.key_command.is_some();
     if others {
         return Err(Failure::usage("files of a classic backup are encrypted with a key only")
             .hint("name it with --encrypt-key-file, or take the packed layout"));
     }
-    let key = key(keys, log)?;
+    let key = keys.key(log)?;
     let asked = match put.encrypt.as_deref().map(str::to_ascii_lowercase).as_deref() {
         None => None,
         Some("aes-256-gcm") => {
@@ -108,72 +94,17 @@ pub(crate) fn file_cipher(
 /// What there is to open a backup with. `for_files`: the key may be one for single files.
 pub(crate) fn keys(
     for_files: bool,
-    identity_file: Option<&Path>,
+    identities: &IdentityOptions,
     keys: &KeyOptions,
     log: &Log,
 ) -> Result<Keys, Failure> {
-    let identities = identity_file
-        .map(Identities::read)
-        .transpose()
-        .map_err(|error| refused("--identity-file", &error))?;
-    Ok(Keys {
-        key: if for_files { key(keys, log)? } else { seal_key(keys, log)? },
-        identities,
-        passphrase: passphrase(keys)?,
-        command: command(keys)?,
-    })
+    let mut keys = keys.keys(identities, log)?;
+    if !for_files {
+        keys.key = keys.key.take().map(sealing).transpose()?;
+    }
+    Ok(keys)
 }
 
 fn refused(option: &str, error: &dyn std::fmt::Display) -> Failure {
     Failure::usage(format!("{option}: {error}"))
-}
-
-fn key(options: &KeyOptions, log: &Log) -> Result<Option<KeyBytes>, Failure> {
-    match (&options.encrypt_key_file, &options.encrypt_key) {
-        (Some(path), _) => {
-            let file =
-                KeyFile::read(path).map_err(|error| refused("--encrypt-key-file", &error))?;
-            if file.newline_dropped {
-                log.warn(format!(
-                    "{}: the newline at its end was not taken for a part of the key",
-                    path.display()
-                ));
-            }
-            if file.open_to_others {
-                log.warn(format!("{}: others than its owner can read it", path.display()));
-            }
-            Ok(Some(file.key))
-        }
-        (None, Some(text)) => KeyBytes::from_text(text.expose().as_bytes())
-            .map(Some)
-            .map_err(|error| refused("--encrypt-key", &error)),
-        (None, None) => Ok(None),
-    }
-}
-
-/// A key for the seal.
-fn seal_key(options: &KeyOptions, log: &Log) -> Result<Option<KeyBytes>, Failure> {
-    match key(options, log)? {
-        Some(key) if key.len() != 32 => {
-            Err(Failure::usage(format!("the key has {} bytes, aes-256-gcm wants 32", key.len()))
-                .hint("openssl rand -out KEYFILE 32 makes one"))
-        }
-        key => Ok(key),
-    }
-}
-
-fn passphrase(options: &KeyOptions) -> Result<Option<Passphrase>, Failure> {
-    let Some(path) = &options.passphrase_file else { return Ok(None) };
-    let content = std::fs::read(path)
-        .map_err(|error| refused("--passphrase-file", &format!("{}: {error}", path.display())))?;
-    let passphrase = Passphrase::from_file(&content);
-    passphrase.map(Some).ok_or_else(|| {
-        Failure::usage(format!("--passphrase-file: {} holds no passphrase", path.display()))
-    })
-}
-
-fn command(options: &KeyOptions) -> Result<Option<KeyCommand>, Failure> {
-    let Some(text) = &options.key_command else { return Ok(None) };
-    let words = text.split_whitespace().map(Into::into);
-    KeyCommand::new(words).map(Some).ok_or_else(|| Failure::usage("--key-command names no program"))
 }

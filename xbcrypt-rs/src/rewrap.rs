@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use xb_cli::{Failure, Log, OrFail as _, Signals, interrupted};
 use xb_encryptor::{DataKey, Envelope};
+use xb_keyring::sealing;
 use xb_pipeline::filter::{Facts, facts};
 
 use crate::args::RewrapArgs;
@@ -29,7 +30,8 @@ pub(crate) fn run(args: &RewrapArgs, log: &Log) -> Result<(), Failure> {
              --new-key-command",
         ));
     }
-    let keys = args.keys.keys(&args.identities, log)?;
+    let mut keys = args.keys.keys(&args.identities, log)?;
+    keys.key = keys.key.take().map(sealing).transpose()?;
     let named = |error: &dyn std::fmt::Display| {
         Failure::new(format!("{}: {error}", args.file.display())).stage("rewrap")
     };

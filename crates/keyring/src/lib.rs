@@ -18,7 +18,7 @@ use xb_encryptor::{
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Keys")]
 pub struct KeyOptions {
-    /// File with a key of 32 bytes, all of it the key
+    /// File with the key of 32 bytes; for .xbcrypt files also 16 or 24
     #[arg(long, value_name = "FILE")]
     pub encrypt_key_file: Option<PathBuf>,
     /// The key itself; better in a file
@@ -91,14 +91,15 @@ impl KeyOptions {
         })
     }
 
-    /// What there is to open with; there may be nothing.
+    /// What there is to open with; there may be nothing. The key may be one for xbcrypt: who needs
+    /// one for the seal asks [`sealing`].
     ///
     /// # Errors
     /// A usage failure names the option.
     pub fn keys(&self, identities: &IdentityOptions, log: &Log) -> Result<Keys, Failure> {
         let identities = identities.identity_file.as_deref().map(Identities::read).transpose();
         Ok(Keys {
-            key: self.key(log)?.map(sealing).transpose()?,
+            key: self.key(log)?,
             identities: identities.map_err(|error| refused("--identity-file", &error))?,
             passphrase: passphrase("--passphrase-file", self.passphrase_file.as_deref())?,
             command: command("--key-command", self.key_command.as_deref())?,
@@ -222,7 +223,7 @@ mod tests {
             Some(path)
         };
         let keys = |options: KeyOptions| {
-            options.keys(&IdentityOptions::default(), &log()).unwrap_err().line()
+            options.ways_in(&RecipientOptions::default(), &log()).unwrap_err().line()
         };
         let short = KeyOptions { encrypt_key: Some(Secret::new("s3cret")), ..Default::default() };
         assert_eq!(keys(short), "--encrypt-key: the key has 6 bytes, it must have 16, 24 or 32");
