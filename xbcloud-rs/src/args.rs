@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use xb_cli::{Secret, Size};
-use xb_keyring::{IdentityOptions, KeyOptions, RecipientOptions};
+use xb_keyring::{IdentityOptions, KeyOptions, NewKeyOptions, RecipientOptions};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -41,6 +41,8 @@ pub(crate) enum Command {
     List(ListArgs),
     /// Remove backup NAME
     Delete(DeleteArgs),
+    /// Change who can open backup NAME; no data moves
+    Rewrap(RewrapArgs),
     /// Say what a backup of some size will cost in objects, requests and memory
     Plan(PlanArgs),
     /// Show what failed runs have left in a store, and remove it with --yes
@@ -144,6 +146,25 @@ pub(crate) struct ListArgs {
 pub(crate) struct DeleteArgs {
     /// file:///DIR/NAME, s3://BUCKET/PREFIX/NAME, or NAME with --storage
     pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) run: RunOptions,
+    #[command(flatten)]
+    pub(crate) store: StoreOptions,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RewrapArgs {
+    /// file:///DIR/NAME, s3://BUCKET/PREFIX/NAME, or NAME with --storage
+    pub(crate) name: String,
+    /// Take away only the way in of this number, as the last rewrap showed them; repeatable
+    #[arg(long, value_name = "N", conflicts_with = "keep")]
+    pub(crate) remove: Vec<usize>,
+    #[command(flatten)]
+    pub(crate) identities: IdentityOptions,
+    #[command(flatten)]
+    pub(crate) keys: KeyOptions,
+    #[command(flatten)]
+    pub(crate) new: NewKeyOptions,
     #[command(flatten)]
     pub(crate) run: RunOptions,
     #[command(flatten)]
@@ -355,6 +376,7 @@ impl Command {
             Self::List(a) => &a.run,
             Self::Delete(a) => &a.run,
             Self::Gc(a) => &a.run,
+            Self::Rewrap(a) => &a.run,
             Self::Plan(a) => &a.run,
         }
     }

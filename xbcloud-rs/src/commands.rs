@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use xb_backup::{
     GetRequest, Keys, Layout, LockGuard, Manifest, Output, Producer, PutRequest, RestoreOptions,
-    Stop, WaysIn, stopper,
+    RewrapRequest, Stop, WaysIn, stopper,
 };
 use xb_cli::{
     Failure, Level, Log, LogOptions, OrFail as _, Program, Progress, ProgressOptions, Signals,
@@ -20,7 +20,7 @@ use xb_reader::Dialect;
 
 use crate::args::{
     BackupArgs, Command, DeleteArgs, DialectArg, GcArgs, GetArgs, LayoutArg, Line, ListArgs,
-    PlanArgs, PutArgs, PutOptions, RestoreArgs, RunOptions, Sync,
+    PlanArgs, PutArgs, PutOptions, RestoreArgs, RewrapArgs, RunOptions, Sync,
 };
 use crate::limits::{default_memory, default_threads};
 use crate::place::{backup_place, root_place};
@@ -50,6 +50,7 @@ pub(crate) fn run(program: &Program) -> Result<(), Failure> {
         Command::Delete(args) => context.delete(&args),
         Command::Gc(args) => context.gc(&args),
         Command::Plan(args) => context.plan(&args),
+        Command::Rewrap(args) => context.rewrap(&args),
     }
 }
 
@@ -150,6 +151,34 @@ impl Context {
                 xb_backup::delete(&root, &name).await
             })?;
         self.log.info(format!("removed, with {} objects", deleted.objects));
+        Ok(())
+    }
+
+    fn rewrap(&self, args: &RewrapArgs) -> Result<(), Failure> {
+        let (root, name) = backup_place(&args.name, &args.store, &args.run, false)?;
+        let add = args.new.ways_in(&self.log)?;
+        if add.is_empty() && args.remove.is_empty() {
+            return Err(Failure::usage("no new way in is given").hint(
+                "give --new-key-file, --recipient, --recipients-file, --new-passphrase-file or --new-key-command",
+            ));
+        }
+        let request = RewrapRequest {
+            name,
+            keys: crate::keys::keys(false, &args.identities, &args.keys, &self.log)?,
+            add,
+            remove: match (args.new.keep, &args.remove[..]) {
+                (true, _) => Some(Vec::new()),
+                (false, []) => None,
+                (false, numbers) => Some(numbers.to_vec()),
+            },
+            memory: memory(&args.run),
+        };
+        let (slots, _) = self.with_progress("rewrap", &args.run, Some(()), |_, _| async move {
+            xb_backup::rewrap(&root, &request).await
+        })?;
+        for slot in slots {
+            self.log.info(format!("way in {}: {slot}", slot.slot));
+        }
         Ok(())
     }
 

@@ -19,7 +19,7 @@ fn url(folder: &Path, name: &str) -> String {
 fn help_and_version_are_no_errors_and_fit_on_a_screen() {
     let help = run(&["--help"], b"").expect(0).stdout_text();
     assert!(help.contains("Examples:") && help.contains("Exit codes:"));
-    for command in ["put", "backup", "get", "restore", "list", "delete", "gc", "plan"] {
+    for command in ["put", "backup", "get", "restore", "list", "delete", "gc", "plan", "rewrap"] {
         let text = run(&[command, "-h"], b"").expect(0).stdout_text();
         assert!(text.lines().count() <= 60, "{command} -h has {} lines", text.lines().count());
         assert!(text.lines().all(|line| line.len() <= 110), "{command} -h is too wide");
@@ -194,4 +194,29 @@ fn a_plan_tells_what_a_backup_will_cost() {
     let refused = plan(&["--size=1T", "--chunk-size=6T"]).expect(1);
     assert!(refused.stderr_text().contains("--memory"), "{refused:?}");
     let _ = plan(&[]).expect(2);
+}
+
+#[test]
+fn ways_in_change_and_no_data_moves() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = |name: &str, byte: u8| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, [byte; 32]).unwrap();
+        path.display().to_string()
+    };
+    let (old, new) = (key("old", 1), key("new", 2));
+    let place = url(folder.path(), "root/n");
+    let stream = small_backup(8, 300_000);
+    let with = |file: &str| format!("--encrypt-key-file={file}");
+    let opens = |file: &str| run(&["get", &with(file), &place], b"").code() == 0;
+    let _ = run(&["put", &with(&old), &place], &stream).expect(0);
+    let _ = run(&["rewrap", &with(&old), &place], b"").expect(2);
+    let _ = run(&["rewrap", &with(&new), "--new-key-file", &new, &place], b"").expect(1);
+    let kept = ["rewrap", &with(&old), "--new-key-file", &new, "--keep", &place];
+    let said = run(&kept, b"").expect(0).stderr_text();
+    assert!(said.contains("way in 1: key file"), "{said}");
+    assert!(opens(&old) && opens(&new));
+    let _ = run(&["rewrap", &with(&new), "--remove=0", &place], b"").expect(0);
+    assert!(!opens(&old) && opens(&new));
+    assert!(run(&["get", &with(&new), &place], b"").expect(0).stdout == stream);
 }

@@ -1,0 +1,77 @@
+//! The pipe of three: each program does its part, and only the last one cuts.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
+
+use std::path::{Path, PathBuf};
+
+use xb_testkit::command::{Cmd, Ran};
+use xb_testkit::data::{noise, pages};
+use xb_testkit::files::assert_same_tree;
+
+/// A program of ours, built beside the one under test.
+fn program(name: &str) -> Cmd {
+    let path = Path::new(env!("CARGO_BIN_EXE_xbcloud-rs")).with_file_name(name);
+    assert!(path.exists(), "{name} is not built: cargo build --workspace");
+    Cmd::new(path)
+}
+
+fn xbcloud(args: &[&str]) -> Cmd {
+    program("xbcloud-rs").args(args)
+}
+
+fn objects(folder: &Path) -> Vec<u64> {
+    let run = std::fs::read_dir(folder).unwrap().next().unwrap().unwrap().path();
+    let mut objects: Vec<(PathBuf, u64)> = std::fs::read_dir(run)
+        .unwrap()
+        .map(|entry| entry.unwrap())
+        .filter(|entry| entry.file_name().len() == 9)
+        .map(|entry| (entry.path(), entry.metadata().unwrap().len()))
+        .collect();
+    objects.sort();
+    objects.into_iter().map(|(_, len)| len).collect()
+}
+
+#[test]
+fn three_programs_and_one_size() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let text = |name: &str| path(name).display().to_string();
+    std::fs::create_dir_all(path("data/db")).unwrap();
+    std::fs::write(path("data/db/noise.ibd"), noise(1, 3_000_001)).unwrap();
+    std::fs::write(path("data/db/pages.ibd"), pages(2, 3_000_000)).unwrap();
+    std::fs::write(path("data/xtrabackup_info"), "tool_name = mariadb-backup\n").unwrap();
+    let _ = program("xbcrypt-rs").args(["keygen", "-o", &text("key")]).run().expect(0);
+    let key = format!("--encrypt-key-file={}", text("key"));
+
+    let files = ["db/noise.ibd", "db/pages.ibd", "xtrabackup_info"];
+    let stream = program("xbstream-rs").args(["-c", "-C", &text("data")]).args(files);
+    let stream = stream.run().expect(0).stdout;
+    let filter = |options: &[&str], input: Vec<u8>| -> Ran {
+        program("xbcrypt-rs").args(options).stdin_bytes(input).run().expect(0)
+    };
+    let sealed = ["--format=native", "--compress=zstd:1", &key];
+    let native = filter(&sealed, stream.clone()).stdout;
+    for chunk in [70_000_u64, 1 << 20] {
+        let name = format!("root/n{chunk}");
+        let place = format!("file://{}", text(&name));
+        let size = format!("--chunk-size={chunk}");
+        let put = ["put", &size, &place];
+        // What was cut on its way is no backup.
+        let cut = native[..native.len() - 1].to_vec();
+        let _ = xbcloud(&put).stdin_bytes(cut).run().expect(1);
+        let _ = xbcloud(&put).stdin_bytes(native.clone()).run().expect(0);
+        let sizes = objects(&path(&name));
+        let (last, full) = sizes.split_last().unwrap();
+        assert!(!full.is_empty() && full.iter().all(|size| *size == chunk), "{sizes:?}");
+        assert!(*last <= chunk);
+
+        // The last program opens it alone; or each undoes its own part.
+        let target = path(&format!("out{chunk}"));
+        let dir = format!("--target-dir={}", target.display());
+        let _ = xbcloud(&["restore", &key, &dir, &place]).run().expect(0);
+        assert_same_tree(&target, &path("data"));
+        let stored = xbcloud(&["get", "--as-stored", &place]).run().expect(0).stdout;
+        assert!(stored == native);
+        assert!(filter(&["-d", &key], stored).stdout == stream);
+        let _ = xbcloud(&["get", &place]).run().expect(1);
+    }
+}
