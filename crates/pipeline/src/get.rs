@@ -85,6 +85,16 @@ pub(crate) enum Stop {
     Worker(WorkerDied),
 }
 
+/// Whoever gives a key does not want bytes that nobody vouches for.
+pub(crate) fn not_sealed() -> Stop {
+    Stop::Frame(FrameError::Mismatch {
+        place: Place { part: Part::StreamHeader, position: 0 },
+        field: "seal",
+        expected: 1,
+        got: 0,
+    })
+}
+
 impl From<Closed> for Stop {
     fn from(_: Closed) -> Self {
         Self::Closed
@@ -188,13 +198,7 @@ fn find(
         while let Some(event) = reader.next(&mut input)? {
             match event {
                 Event::Header(header) if sealed && !header.is_sealed() => {
-                    // Whoever gives a key does not want bytes that nobody vouches for.
-                    return Err(Stop::Frame(FrameError::Mismatch {
-                        place: Place { part: Part::StreamHeader, position: 0 },
-                        field: "seal",
-                        expected: 1,
-                        got: 0,
-                    }));
+                    return Err(not_sealed());
                 }
                 Event::Payload(bytes) => payload.push(piece.slice_ref(bytes)),
                 Event::FrameEnd(header) => {

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use xb_encryptor::{Backend, DataKey, Opener, SEAL_HEAD_LEN, SealContext, SealError};
 use xb_frame::{FrameError, STREAM_HEADER_LEN, StreamHeader, TRAILER_LEN};
 
-use crate::get::Stop;
+use crate::get::{Stop, not_sealed};
 use crate::plan::{GetPlan, SLAB};
 use crate::pool::{Results, Submit, ordered};
 use crate::slab::{Slab, SlabPool};
@@ -77,21 +77,16 @@ fn open(job: Job) -> Result<Bytes, SealError> {
 struct Splitter {
     key: Arc<DataKey>,
     pool: SlabPool,
-    /// What has come and is not given on.
-    held: Vec<u8>,
+    /// What has come and is not given on: a segment grows where it is opened later.
+    held: Slab,
     opener: Option<Arc<Opener>>,
     index: u64,
 }
 
 impl Splitter {
     fn new(key: Arc<DataKey>) -> Self {
-        Self {
-            key,
-            pool: SlabPool::new(SLAB, 64),
-            held: Vec::with_capacity(SLAB + TRAILER_LEN),
-            opener: None,
-            index: 0,
-        }
+        let pool = SlabPool::new(SLAB + TRAILER_LEN, 64);
+        Self { key, held: pool.take(None), pool, opener: None, index: 0 }
     }
 
     fn feed(
@@ -104,8 +99,8 @@ impl Splitter {
             let mut input = &range[..];
             while !input.is_empty() {
                 let room = self.wanted() - self.held.len();
-                let (now, later) = input.split_at(room.min(input.len()));
-                self.held.extend_from_slice(now);
+                let (mut now, later) = input.split_at(room.min(input.len()));
+                self.held.fill_from(&mut now);
                 input = later;
                 // One byte more than these shows that neither end is reached.
                 if self.held.len() == self.wanted() && !input.is_empty() {
@@ -146,16 +141,14 @@ impl Splitter {
             return Err(Stop::Frame(truncated()));
         };
         let stream = StreamHeader::parse(header)?;
-        let (Some(commitment), Ok(head)) = (stream.key_commitment(), head.try_into()) else {
-            // A stream without a seal, or without room for its head: the reader of frames says it.
-            return Err(Stop::Frame(FrameError::Sealed));
-        };
+        let Some(commitment) = stream.key_commitment() else { return Err(not_sealed()) };
+        let Ok(head) = head.try_into() else { return Err(Stop::Frame(truncated())) };
         let context = SealContext { stream_id: stream.id().0, commitment: *commitment, header };
         let opener =
             Opener::new(&self.key, &context, head, Backend::default()).map_err(Stop::Seal)?;
         submit.send(Job::Plain(Bytes::copy_from_slice(header)))?;
         self.opener = Some(Arc::new(opener));
-        self.held.clear();
+        self.held.truncate(0);
         Ok(())
     }
 
@@ -166,10 +159,11 @@ impl Splitter {
         submit: &Submit<Job, Result<Bytes, SealError>>,
     ) -> Result<(), Stop> {
         let Some(opener) = &self.opener else { return Ok(()) };
-        let mut slab = self.pool.take(None);
-        slab.fill_from(&mut &self.held[..len]);
+        let mut next = self.pool.take(None);
+        next.fill_from(&mut &self.held[len..]);
+        let mut slab = std::mem::replace(&mut self.held, next);
+        slab.truncate(len);
         submit.send(Job::Segment { opener: Arc::clone(opener), index: self.index, last, slab })?;
-        self.held.drain(..len);
         self.index += 1;
         Ok(())
     }
@@ -179,7 +173,7 @@ impl Splitter {
         if self.opener.is_none() {
             if self.held.len() < STREAM_HEADER_LEN + SEAL_HEAD_LEN {
                 // The reader of frames says how far it got.
-                submit.send(Job::Plain(std::mem::take(&mut self.held).into()))?;
+                submit.send(Job::Plain(self.held.freeze()))?;
                 return Ok(());
             }
             self.begin(submit)?;
@@ -189,7 +183,7 @@ impl Splitter {
         if last > 0 {
             self.segment(last, true, submit)?;
         }
-        submit.send(Job::Plain(std::mem::take(&mut self.held).into()))?;
+        submit.send(Job::Plain(self.held.freeze()))?;
         Ok(())
     }
 }
