@@ -5,7 +5,9 @@ mod common;
 
 use std::path::{Path, PathBuf};
 
-use common::{Store, block_on, get_sealed, put_request, put_sealed, stream, stream_reader};
+use common::{
+    Store, block_on, get_sealed, get_watched, put_request, put_sealed, stream, stream_reader,
+};
 use xb_backup::{BackupError, BackupName, Layout, State, stopper};
 use xb_pipeline::Observer;
 
@@ -29,8 +31,8 @@ fn a_sealed_backup_opens_with_its_key_alone() {
     assert!(matches!(get_sealed(&store, "plain", &[7; 32]), Err(BackupError::Keys(_))));
 }
 
-/// Manifest, keys and every object: each bit flipped, each cut, each missing, and each in the place
-/// of its twin in another backup with the same key.
+/// Manifest, keys and every object: each byte flipped, each cut, each missing, each in the place of
+/// its twin in another backup with the same key, each in the place of another object.
 #[test]
 fn a_sealed_backup_shows_any_change() {
     let store = Store::new();
@@ -41,22 +43,36 @@ fn a_sealed_backup_shows_any_change() {
     let files: Vec<PathBuf> = store.files().into_iter().filter(|p| in_store(p, "n")).collect();
     let twins: Vec<PathBuf> = store.files().into_iter().filter(|p| in_store(p, "twin")).collect();
     assert_eq!(files.len(), twins.len());
-    for (path, twin) in files.iter().zip(&twins) {
-        let good = std::fs::read(path).unwrap();
-        for at in (0..good.len()).step_by(7) {
+    let changed = |path: &Path, bytes: &[u8], what: &dyn std::fmt::Display| {
+        std::fs::write(path, bytes).unwrap();
+        let outcome = get_watched(&store, "n", &[7; 32]);
+        assert!(outcome.is_err(), "{}: {what}", path.display());
+    };
+    let contents: Vec<Vec<u8>> = files.iter().map(|path| std::fs::read(path).unwrap()).collect();
+    for (n, (path, good)) in files.iter().zip(&contents).enumerate() {
+        for at in 0..good.len() {
             let mut bad = good.clone();
             bad[at] ^= 1 << (at % 8);
-            std::fs::write(path, &bad).unwrap();
-            assert!(get_sealed(&store, "n", &[7; 32]).is_err(), "{}: byte {at}", path.display());
-            std::fs::write(path, &good[..at]).unwrap();
-            assert!(get_sealed(&store, "n", &[7; 32]).is_err(), "{}: cut {at}", path.display());
+            changed(path, &bad, &format_args!("byte {at}"));
+            changed(path, &good[..at], &format_args!("cut {at}"));
+        }
+        // Of a data object only what belongs to it is read: more behind that changes nothing.
+        if path.file_name().unwrap().len() != 9 {
+            changed(path, &[good, &b"x"[..]].concat(), &"longer");
+        }
+        changed(path, &std::fs::read(&twins[n]).unwrap(), &"foreign");
+        for (other, content) in contents.iter().enumerate().filter(|(other, _)| *other != n) {
+            changed(path, content, &format_args!("as file {other}"));
+            // And that one in its place: swapped.
+            std::fs::write(&files[other], good).unwrap();
+            assert!(get_watched(&store, "n", &[7; 32]).is_err(), "{n} and {other} swapped");
+            std::fs::write(&files[other], content).unwrap();
         }
         std::fs::remove_file(path).unwrap();
-        assert!(get_sealed(&store, "n", &[7; 32]).is_err(), "{}: missing", path.display());
-        std::fs::write(path, std::fs::read(twin).unwrap()).unwrap();
-        assert!(get_sealed(&store, "n", &[7; 32]).is_err(), "{}: foreign", path.display());
-        std::fs::write(path, &good).unwrap();
+        assert!(get_watched(&store, "n", &[7; 32]).is_err(), "{}: missing", path.display());
+        std::fs::write(path, good).unwrap();
     }
+    get_watched(&store, "n", &[7; 32]).unwrap();
     assert_eq!(get_sealed(&store, "n", &[7; 32]).unwrap(), stream());
 }
 

@@ -122,6 +122,17 @@ pub(crate) fn request(name: &str) -> GetRequest {
     }
 }
 
+/// Shares what it was given: also what came before an error.
+#[derive(Clone, Default)]
+pub(crate) struct Witness(pub(crate) std::sync::Arc<std::sync::Mutex<Vec<u8>>>);
+
+impl StreamSink for Witness {
+    fn take(&mut self, bytes: Bytes) -> Result<(), BackupError> {
+        self.0.lock().unwrap().extend_from_slice(&bytes);
+        Ok(())
+    }
+}
+
 #[derive(Default)]
 pub(crate) struct Collected(pub(crate) Vec<u8>);
 
@@ -172,6 +183,19 @@ pub(crate) fn put_sealed(
     };
     let observer = Observer::default();
     block_on(xb_backup::put(&store.root, &request, stream_reader(), &observer, &mut stop))
+}
+
+/// As [`get_sealed`], and nothing false may come out before an error.
+pub(crate) fn get_watched(store: &Store, name: &str, key: &[u8; 32]) -> Result<(), BackupError> {
+    let (_stopper, mut stop) = stopper();
+    let keys = Keys { key: Some(KeyBytes::new(key).unwrap()), ..Keys::default() };
+    let request = GetRequest { keys, ..request(name) };
+    let witness = Witness::default();
+    let observer = Observer::default();
+    let run = xb_backup::get(&store.root, &request, witness.clone(), &observer, &mut stop);
+    let outcome = block_on(run).map(|_| ());
+    assert!(stream().starts_with(&witness.0.lock().unwrap()), "bytes that nobody has sealed");
+    outcome
 }
 
 pub(crate) fn get_sealed(
