@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use xb_cli::{Failure, Log};
 use xb_encryptor::xbcrypt::{Algorithm, AlgorithmError, Cipher};
-use xb_encryptor::{Backend, KeyBytes, KeyFile};
+use xb_encryptor::{Backend, KeyBytes};
+use xb_keyring::KeyOptions;
 use xb_pipeline::Decrypt;
 
 use crate::args::Line;
@@ -32,27 +33,13 @@ pub(crate) fn decrypt(line: &Line, log: &Log) -> Result<Decrypt, Failure> {
 }
 
 fn key(line: &Line, log: &Log) -> Result<Option<KeyBytes>, Failure> {
-    match (&line.encrypt_key_file, &line.encrypt_key) {
-        (Some(_), Some(_)) => {
-            Err(Failure::usage("--encrypt-key and --encrypt-key-file do not go together"))
-        }
-        (Some(path), None) => {
-            let file = KeyFile::read(path)
-                .map_err(|error| Failure::usage(format!("--encrypt-key-file: {error}")))?;
-            if file.newline_dropped {
-                log.warn(format_args!(
-                    "{}: the newline at its end was not taken for a part of the key",
-                    path.display()
-                ));
-            }
-            if file.open_to_others {
-                log.warn(format_args!("{}: others than its owner can read it", path.display()));
-            }
-            Ok(Some(file.key))
-        }
-        (None, Some(text)) => KeyBytes::from_text(text.expose().as_bytes())
-            .map(Some)
-            .map_err(|error| Failure::usage(format!("--encrypt-key: {error}"))),
-        (None, None) => Ok(None),
+    if line.encrypt_key.is_some() && line.encrypt_key_file.is_some() {
+        return Err(Failure::usage("--encrypt-key and --encrypt-key-file do not go together"));
     }
+    let options = KeyOptions {
+        encrypt_key_file: line.encrypt_key_file.clone(),
+        encrypt_key: line.encrypt_key.clone(),
+        ..KeyOptions::default()
+    };
+    options.key(log)
 }
