@@ -172,7 +172,7 @@ impl BackupError {
 
     /// What the operator may do next.
     #[must_use]
-    pub fn hint(&self) -> Option<&'static str> {
+    pub fn hint(&self) -> Option<&str> {
         match self {
             Self::Store(error) => error.hint(),
             Self::Put(PutError::Stream(StreamError::NotWhole(_))) => Some(

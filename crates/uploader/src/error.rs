@@ -1,5 +1,6 @@
 //! What can go wrong with an object, told apart by what the caller decides next.
 
+use std::borrow::Cow;
 use std::fmt;
 
 /// The kind of a store's refusal: one for each decision a caller makes.
@@ -32,6 +33,7 @@ pub struct StoreError {
     /// How often it was tried.
     pub attempts: u32,
     message: String,
+    hint: Option<Cow<'static, str>>,
 }
 
 impl StoreError {
@@ -42,7 +44,7 @@ impl StoreError {
         kind: StoreErrorKind,
         message: impl Into<String>,
     ) -> Self {
-        Self { operation, key: key.into(), kind, attempts: 1, message: message.into() }
+        Self { operation, key: key.into(), kind, attempts: 1, message: message.into(), hint: None }
     }
 
     pub(crate) fn with_attempts(mut self, attempts: u32) -> Self {
@@ -50,15 +52,23 @@ impl StoreError {
         self
     }
 
-    /// What the operator may do next, where that can be told from the kind.
+    pub(crate) fn with_hint(mut self, hint: Option<Cow<'static, str>>) -> Self {
+        self.hint = hint;
+        self
+    }
+
+    /// What the operator may do next, where that can be told.
     #[must_use]
-    pub fn hint(&self) -> Option<&'static str> {
+    pub fn hint(&self) -> Option<&str> {
+        if let Some(hint) = &self.hint {
+            return Some(hint);
+        }
         match self.kind {
             StoreErrorKind::Denied => {
                 Some("check the access key, the secret and what the bucket policy allows")
             }
             StoreErrorKind::Unavailable => Some(
-                "check the endpoint and the network; --max-retries sets how long to keep trying",
+                "check the endpoint and the network; --retry-timeout and --max-retries set how long to keep trying",
             ),
             StoreErrorKind::NotFound => {
                 Some("check the name, the bucket and the prefix; `list` shows what is there")

@@ -1,17 +1,22 @@
 //! Our place in the HTTP client: every request of every store passes here.
 //!
-//! The store crate's own retries are off; what it folds into one error text (status,
-//! `Retry-After`) is noted here for the one retry loop, by way of a task-local.
+//! The store crate's own retries are off; what it folds into one error text (status, `Retry-After`,
+//! kind of a broken connection) is noted here for the one retry loop, by way of a task-local.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
 
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use object_store::ClientOptions;
 use object_store::client::{
-    HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService, ReqwestConnector,
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse,
+    HttpResponseBody, HttpService,
 };
+
+use crate::rate::RateLimit;
+use crate::watch::{Fed, Guarded, Limits, Progress};
 
 /// Counters of a run against one store. Clones share them.
 #[derive(Debug, Clone, Default)]
@@ -21,6 +26,8 @@ pub struct Traffic(Arc<Counters>);
 struct Counters {
     requests: AtomicU64,
     retries: AtomicU64,
+    /// Whether the store has ever taken our credentials.
+    let_in: AtomicBool,
 }
 
 impl Traffic {
@@ -39,54 +46,285 @@ impl Traffic {
     pub(crate) fn count_retry(&self) {
         self.0.retries.fetch_add(1, Ordering::Relaxed);
     }
+
+    pub(crate) fn let_in(&self) -> bool {
+        self.0.let_in.load(Ordering::Relaxed)
+    }
 }
 
-/// What the last answer within one try said.
+/// What the last request within one try came to.
 #[derive(Debug, Default)]
 pub(crate) struct Answer {
+    /// Whether anything was sent at all.
+    pub(crate) asked: Cell<bool>,
     pub(crate) status: Cell<Option<u16>>,
     pub(crate) retry_after: Cell<Option<Duration>>,
+    /// Libcurl's number for how the transport failed.
+    pub(crate) broken: Cell<Option<u32>>,
+    /// The region a bucket says it lies in.
+    pub(crate) region: RefCell<Option<String>>,
+    /// The request went to the machine's own source of credentials.
+    pub(crate) metadata: Cell<bool>,
 }
 
 tokio::task_local! {
     pub(crate) static ANSWER: Answer;
 }
 
-/// Connects through the ordinary client and counts what passes.
-#[derive(Debug)]
+/// How the client is built, the same for every store.
+#[derive(Debug, Clone)]
 pub(crate) struct Connector {
     pub(crate) traffic: Traffic,
+    pub(crate) limits: Limits,
+    pub(crate) rate: Option<Arc<RateLimit>>,
+    pub(crate) certificates: Vec<reqwest::Certificate>,
+    pub(crate) insecure: bool,
+    pub(crate) headers: HeaderMap,
+    /// Give the CRC-32C of a body in the header of Google's own interface.
+    pub(crate) goog_hash: bool,
 }
 
+/// How long a connection may take to come about.
+const CONNECT: Duration = Duration::from_secs(20);
+/// The same for addresses of this machine's own surroundings, which answer at once or not at all.
+const CONNECT_NEAR: Duration = Duration::from_secs(2);
+
 impl HttpConnector for Connector {
-    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        let inner = ReqwestConnector::default().connect(options)?;
-        Ok(HttpClient::new(Observed { inner, traffic: self.traffic.clone() }))
+    fn connect(&self, _options: &ClientOptions) -> object_store::Result<HttpClient> {
+        let client = |connect| {
+            reqwest::Client::builder()
+                .user_agent(concat!("xb-uploader/", env!("CARGO_PKG_VERSION")))
+                // One connection for each request under way: on a shared one a stall hits them all.
+                .http1_only()
+                .connect_timeout(connect)
+                .tls_certs_merge(self.certificates.iter().cloned())
+                .danger_accept_invalid_certs(self.insecure)
+                .build()
+                .map_err(|error| object_store::Error::Generic {
+                    store: "HTTP client",
+                    source: Box::new(error),
+                })
+        };
+        let inner = Watched { far: client(CONNECT)?, near: client(CONNECT_NEAR)?, how: self.clone() };
+        Ok(HttpClient::new(inner))
     }
 }
 
 #[derive(Debug)]
-struct Observed {
-    inner: HttpClient,
-    traffic: Traffic,
+struct Watched {
+    far: reqwest::Client,
+    near: reqwest::Client,
+    how: Connector,
 }
 
+/// Hosts that give out credentials to the machine or container they belong to.
+const METADATA: [&str; 5] = [
+    "169.254.169.254",
+    "169.254.170.2",
+    "169.254.170.23",
+    "metadata.google.internal",
+    "metadata",
+];
+
 #[async_trait::async_trait]
-impl HttpService for Observed {
+impl HttpService for Watched {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        self.traffic.0.requests.fetch_add(1, Ordering::Relaxed);
-        let response = self.inner.execute(request).await;
-        let _ = ANSWER.try_with(|answer| match &response {
-            Ok(response) => {
-                answer.status.set(Some(response.status().as_u16()));
-                let seconds = response
-                    .headers()
-                    .get("retry-after")
-                    .and_then(|v| v.to_str().ok()?.trim().parse().ok());
-                answer.retry_after.set(seconds.map(|s: u64| Duration::from_secs(s.min(3600))));
-            }
-            Err(_) => answer.status.set(None),
+        let how = &self.how;
+        how.traffic.0.requests.fetch_add(1, Ordering::Relaxed);
+        let host = request.uri().host().unwrap_or_default().to_owned();
+        let metadata = METADATA.contains(&host.as_str());
+        let _ = ANSWER.try_with(|answer| {
+            answer.asked.set(true);
+            answer.status.set(None);
+            answer.broken.set(None);
+            answer.metadata.set(metadata);
         });
-        response
+        let request = self.prepared(request)?;
+        let has_body = request.body().is_some();
+        let (request, progress) = request.into_parts_watched(how);
+        let client = if metadata { &self.near } else { &self.far };
+        let outcome = tokio::select! {
+            outcome = client.execute(request) => outcome.map_err(|error| broken(&host, &error)),
+            stalled = progress.stalled(how.limits, has_body) => {
+                note_broken(curl::TIMEOUT);
+                Err(HttpError::new(HttpErrorKind::Timeout, stalled))
+            }
+        };
+        let response: http::Response<reqwest::Body> = outcome?.into();
+        if !metadata {
+            note(&response);
+            if response.status().is_success() {
+                how.traffic.0.let_in.store(true, Ordering::Relaxed);
+            }
+        }
+        let (parts, body) = response.into_parts();
+        let body = http_body_util::BodyExt::map_err(body, move |error| broken(&host, &error));
+        let body = Guarded::new(HttpResponseBody::new(body), how.limits, how.rate.clone());
+        Ok(HttpResponse::from_parts(parts, HttpResponseBody::new(body)))
+    }
+}
+
+/// A request for the client, its body not yet watched.
+struct Prepared(reqwest::Request, Option<object_store::client::HttpRequestBody>);
+
+impl Prepared {
+    fn body(&self) -> Option<&object_store::client::HttpRequestBody> {
+        self.1.as_ref()
+    }
+
+    fn into_parts_watched(self, how: &Connector) -> (reqwest::Request, Arc<Progress>) {
+        let Self(mut request, body) = self;
+        let progress = Arc::new(Progress::start(body.is_none()));
+        *request.body_mut() = Some(match body {
+            Some(body) => reqwest::Body::wrap(Fed::new(body, Arc::clone(&progress), how.rate.clone())),
+            None => bytes::Bytes::new().into(),
+        });
+        (request, progress)
+    }
+}
+
+impl Watched {
+    fn prepared(&self, request: HttpRequest) -> Result<Prepared, HttpError> {
+        let (mut parts, body) = request.into_parts();
+        for (name, value) in &self.how.headers {
+            // Where they are signed they are in it already.
+            parts.headers.entry(name).or_insert_with(|| value.clone());
+        }
+        let body = (body.content_length() > 0).then_some(body);
+        if let Some(body) = body.as_ref().filter(|_| self.how.goog_hash && parts.method == Method::PUT) {
+            let (name, value) = goog_hash(body.clone());
+            parts.headers.insert(name, value);
+        }
+        let url = reqwest::Url::parse(&parts.uri.to_string())
+            .map_err(|error| HttpError::new(HttpErrorKind::Unknown, error))?;
+        let mut request = reqwest::Request::new(parts.method, url);
+        *request.headers_mut() = parts.headers;
+        Ok(Prepared(request, body))
+    }
+}
+
+/// `x-goog-hash` for a body: Google refuses it when another one arrives.
+fn goog_hash(mut body: object_store::client::HttpRequestBody) -> (HeaderName, HeaderValue) {
+    use http_body::Body as _;
+    let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    // A body that lies in memory is always ready.
+    while let std::task::Poll::Ready(Some(Ok(frame))) =
+        std::pin::Pin::new(&mut body).poll_frame(&mut context)
+    {
+        digest.update(frame.data_ref().map_or(&[][..], |data| data));
+    }
+    #[allow(clippy::cast_possible_truncation, reason = "a CRC-32 in the low half")]
+    let crc = digest.finalize() as u32;
+    let text = format!("crc32c={}", crate::encode::base64(&crc.to_be_bytes()));
+    let value = HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static(""));
+    (HeaderName::from_static("x-goog-hash"), value)
+}
+
+fn note(response: &http::Response<reqwest::Body>) {
+    let header = |name| response.headers().get(name).and_then(|v: &HeaderValue| v.to_str().ok());
+    let _ = ANSWER.try_with(|answer| {
+        answer.status.set(Some(response.status().as_u16()));
+        answer.retry_after.set(header("retry-after").and_then(|v| retry_after(v, SystemTime::now())));
+        *answer.region.borrow_mut() = header("x-amz-bucket-region").map(str::to_owned);
+    });
+}
+
+/// Longest pause a store may ask for.
+const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
+
+/// `Retry-After` in either of its forms: seconds, or a date (RFC 9110, 10.2.3).
+fn retry_after(value: &str, now: SystemTime) -> Option<Duration> {
+    let value = value.trim();
+    let pause = match value.parse() {
+        Ok(seconds) => Duration::from_secs(seconds),
+        Err(_) => {
+            let until = jiff::fmt::rfc2822::parse(value).ok()?.timestamp();
+            SystemTime::from(until).duration_since(now).unwrap_or_default()
+        }
+    };
+    Some(pause.min(LONGEST_PAUSE))
+}
+
+/// Libcurl's numbers of the failures we tell apart (its documentation, `libcurl-errors`).
+pub(crate) mod curl {
+    pub(crate) const RESOLVE: u32 = 6;
+    pub(crate) const CONNECT: u32 = 7;
+    pub(crate) const PARTIAL: u32 = 18;
+    pub(crate) const TIMEOUT: u32 = 28;
+    pub(crate) const TLS: u32 = 35;
+    pub(crate) const NOTHING: u32 = 52;
+    pub(crate) const SEND: u32 = 55;
+    pub(crate) const RECEIVE: u32 = 56;
+    pub(crate) const CERTIFICATE: u32 = 60;
+}
+
+/// What went wrong between us and the store, in a line.
+#[derive(Debug, thiserror::Error)]
+#[error("{what} {host}: {cause}")]
+struct Broken {
+    what: &'static str,
+    host: String,
+    cause: String,
+}
+
+fn note_broken(code: u32) {
+    let _ = ANSWER.try_with(|answer| answer.broken.set(Some(code)));
+}
+
+fn broken(host: &str, error: &reqwest::Error) -> HttpError {
+    let mut cause: &(dyn std::error::Error + 'static) = error;
+    let mut chain = String::new();
+    while let Some(source) = cause.source() {
+        cause = source;
+        chain.push_str(&cause.to_string());
+        chain.push(' ');
+    }
+    let said = |text: &str| chain.contains(text);
+    let (code, kind, what) = if said("certificate") {
+        (curl::CERTIFICATE, HttpErrorKind::Connect, "cannot trust")
+    } else if said("dns error") {
+        (curl::RESOLVE, HttpErrorKind::Connect, "cannot find")
+    } else if error.is_connect() && error.is_timeout() {
+        (curl::TIMEOUT, HttpErrorKind::Connect, "cannot connect to")
+    } else if error.is_connect() {
+        let tls = said("tls") || said("TLS") || said("InvalidMessage");
+        (if tls { curl::TLS } else { curl::CONNECT }, HttpErrorKind::Connect, "cannot connect to")
+    } else if said("closed before message completed") {
+        (curl::NOTHING, HttpErrorKind::Request, "no answer from")
+    } else if error.is_body() || error.is_decode() {
+        (curl::PARTIAL, HttpErrorKind::Interrupted, "broken off answer of")
+    } else if said("Broken pipe") {
+        (curl::SEND, HttpErrorKind::Interrupted, "broken connection to")
+    } else {
+        (curl::RECEIVE, HttpErrorKind::Interrupted, "broken connection to")
+    };
+    note_broken(code);
+    let cause = if cause.source().is_none() && chain.is_empty() { error.to_string() } else { cause.to_string() };
+    HttpError::new(kind, Broken { what, host: host.to_owned(), cause })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn retry_after_comes_in_seconds_or_as_a_date() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777);
+        let asked = |value| retry_after(value, now);
+        assert_eq!(asked(" 7 "), Some(Duration::from_secs(7)));
+        assert_eq!(asked("999999"), Some(LONGEST_PAUSE));
+        assert_eq!(asked("Sun, 06 Nov 1994 08:50:07 GMT"), Some(Duration::from_secs(30)));
+        assert_eq!(asked("Sun, 06 Nov 1994 08:49:00 GMT"), Some(Duration::ZERO));
+        assert_eq!(asked("soon"), None);
+        assert_eq!(asked("-1"), None);
+    }
+
+    #[test]
+    fn googles_checksum_is_that_of_its_documentation() {
+        // CRC-32C of "hello world" as `gsutil hash` shows it.
+        let body = object_store::PutPayload::from_iter([&b"hello "[..], b"world"].map(bytes::Bytes::from_static));
+        let (_, value) = goog_hash(body.into());
+        assert_eq!(value, "crc32c=yZRlqg==");
     }
 }

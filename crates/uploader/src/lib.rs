@@ -7,12 +7,16 @@
 //! [`Policy`] says how patient [`Store`] is, and that is the only place where anything is tried
 //! twice.
 
+mod encode;
 mod error;
 mod http;
 mod location;
 mod parts;
 mod policy;
+mod rate;
+mod retry;
 mod store;
+mod watch;
 
 pub use error::{StoreError, StoreErrorKind};
 pub use http::Traffic;

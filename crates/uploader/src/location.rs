@@ -1,11 +1,10 @@
 //! From a URL and settings to a store and a place in it.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use object_store::aws::AmazonS3Builder;
 use object_store::local::LocalFileSystem;
-use object_store::{ClientOptions, RetryConfig};
+use object_store::RetryConfig;
 use url::Url;
 
 use crate::error::{StoreError, StoreErrorKind};
@@ -186,7 +185,7 @@ pub fn open(
                 )
             };
             let store = Arc::new(
-                s3_builder(bucket, s3, &traffic).map_err(refused)?.build().map_err(refused)?,
+                s3_builder(bucket, s3, &policy, &traffic).map_err(refused)?.build().map_err(refused)?,
             );
             let prefix =
                 if root.path.is_empty() { String::new() } else { format!("{}/", root.path) };
@@ -198,6 +197,7 @@ pub fn open(
 fn s3_builder(
     bucket: &str,
     s3: &S3Settings,
+    policy: &Policy,
     traffic: &Traffic,
 ) -> object_store::Result<AmazonS3Builder> {
     let endpoint = s3.endpoint.as_ref().map(|given| {
@@ -211,24 +211,27 @@ fn s3_builder(
         // Dots in the name would fail the certificate check of a wildcard name.
         BucketLookup::Auto => endpoint.is_none() && !bucket.contains('.'),
     };
-    let mut client = ClientOptions::new()
-        .with_allow_http(plain)
-        // Time limits are the retry loop's: a total would kill a slow but steady upload.
-        .with_timeout_disabled()
-        .with_connect_timeout(Duration::from_secs(20))
-        .with_allow_invalid_certificates(s3.insecure);
-    if let Some(bundle) = &s3.ca_bundle {
-        for certificate in object_store::Certificate::from_pem_bundle(bundle)? {
-            client = client.with_root_certificate(certificate);
-        }
-    }
+    let certificates = match &s3.ca_bundle {
+        None => Vec::new(),
+        Some(bundle) => reqwest::Certificate::from_pem_bundle(bundle).map_err(|error| {
+            object_store::Error::Generic { store: "certificates", source: Box::new(error) }
+        })?,
+    };
+    let connector = Connector {
+        traffic: traffic.clone(),
+        limits: crate::watch::Limits::of(policy),
+        rate: None,
+        certificates,
+        insecure: s3.insecure,
+        headers: http::HeaderMap::new(),
+        goog_hash: false,
+    };
     let mut builder = AmazonS3Builder::new()
         .with_bucket_name(bucket)
         .with_region(s3.region.as_deref().unwrap_or("us-east-1"))
         .with_virtual_hosted_style_request(by_host)
         .with_allow_http(plain)
-        .with_client_options(client)
-        .with_http_connector(Connector { traffic: traffic.clone() })
+        .with_http_connector(connector)
         // One retry loop, ours.
         .with_retry(RetryConfig { max_retries: 0, ..RetryConfig::default() })
         // TLS protects the body; over plain HTTP the signature has to.

@@ -3,30 +3,41 @@
 use std::time::Duration;
 
 /// Retry and time limits for one run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
     /// Tries after the first one, for each object or part. Stock default: 10.
     pub max_retries: u32,
+    /// How long a request is tried at the least, whatever the number of tries: an outage that is
+    /// over before this never fails a run. Zero: only the number of tries counts.
+    pub retry_timeout: Duration,
     /// Longest pause between two tries. Stock default: 300 s.
     pub max_backoff: Duration,
     /// How long a request may bring nothing forward. Stock default: 120 s. Zero: no limit.
     pub stall: Duration,
+    /// HTTP statuses that are worth another try besides the built-in ones.
+    pub also_statuses: Vec<u16>,
+    /// Transport errors that are worth another try besides the built-in ones, by libcurl's numbers.
+    /// All but 60 (a certificate that does not check) are built in.
+    pub also_transport: Vec<u32>,
 }
 
 impl Default for Policy {
     fn default() -> Self {
         Self {
             max_retries: 10,
+            retry_timeout: Self::OUTAGE,
             max_backoff: Duration::from_secs(300),
             stall: Duration::from_secs(120),
+            also_statuses: Vec::new(),
+            also_transport: Vec::new(),
         }
     }
 }
 
-/// Slowest transfer that still counts as one, in bytes a second.
-const SLOWEST: u64 = 64 * 1024;
-
 impl Policy {
+    /// How long an outage may last when nobody says.
+    pub const OUTAGE: Duration = Duration::from_secs(30 * 60);
+
     /// The pause before try `retry` (from 1): two to the power of `retry` seconds plus up to one
     /// second of jitter, so that many clients do not come back in step; never below what the
     /// store asked for, never above [`Policy::max_backoff`] unless it did.
@@ -39,15 +50,18 @@ impl Policy {
         asked.map_or(own, |asked| own.max(asked))
     }
 
-    /// The time after which a request that carries `bytes` counts as stalled.
-    ///
-    /// A total that grows with the size, so that a slow but steady transfer is never cut off.
+    /// How much longer a request that has failed `tries` times, for the first time `since` ago, may
+    /// still be tried: `None` is for ever (tries are left), zero is not at all.
     #[must_use]
-    pub fn deadline(&self, bytes: u64) -> Option<Duration> {
-        if self.stall.is_zero() {
-            return None;
-        }
-        Some(self.stall.saturating_add(Duration::from_secs(bytes / SLOWEST)))
+    pub fn patience(&self, tries: u32, since: Duration) -> Option<Duration> {
+        (tries > self.max_retries).then(|| self.retry_timeout.saturating_sub(since))
+    }
+
+    /// How long the answer may be waited for after the last byte of a request: twice the stall, for
+    /// what lies in buffers on the way has still to arrive, and a store may have to put parts together.
+    #[must_use]
+    pub fn answer(&self) -> Duration {
+        self.stall.saturating_mul(2)
     }
 }
 
@@ -74,11 +88,16 @@ mod tests {
     }
 
     #[test]
-    fn a_steady_mebibyte_a_second_is_never_a_stall() {
-        let policy = Policy::default();
-        for size in [1_u64 << 20, 64 << 20, 5 << 30] {
-            assert!(policy.deadline(size).unwrap() > Duration::from_secs(size >> 20));
-        }
-        assert_eq!(Policy { stall: Duration::ZERO, ..policy }.deadline(1), None);
+    fn both_the_number_of_tries_and_the_time_must_be_used_up() {
+        let policy = Policy {
+            max_retries: 2,
+            retry_timeout: Duration::from_secs(60),
+            ..Policy::default()
+        };
+        let seconds = Duration::from_secs;
+        assert_eq!(policy.patience(2, seconds(1000)), None);
+        assert_eq!(policy.patience(3, seconds(50)), Some(seconds(10)));
+        assert_eq!(policy.patience(3, seconds(61)), Some(Duration::ZERO));
+        assert!(policy.answer() >= policy.stall);
     }
 }

@@ -9,10 +9,12 @@ use object_store::multipart::{MultipartStore, PartId};
 use object_store::path::Path;
 use object_store::{Error, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
-use crate::error::{StoreError, StoreErrorKind, root_message};
+use crate::error::{StoreError, StoreErrorKind};
 use crate::http::{ANSWER, Answer, Traffic};
 use crate::policy::Policy;
+use crate::retry::{Circumstances, judge};
 
 /// An object as a listing shows it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,6 +36,8 @@ pub struct Store {
     traffic: Traffic,
     /// Becomes true when nothing is worth another try.
     giving_up: watch::Receiver<bool>,
+    /// Whether another try may find fresh credentials.
+    pub(crate) refreshable: bool,
 }
 
 /// Wraps the trait object, which has no `Debug` of its own.
@@ -55,7 +59,7 @@ impl Store {
         traffic: Traffic,
     ) -> Self {
         let (_, never) = watch::channel(false);
-        Self { objects, multipart: multipart.map(Multiparts), policy, traffic, giving_up: never }
+        Self { objects, multipart: multipart.map(Multiparts), policy, traffic, giving_up: never, refreshable: false }
     }
 
     /// The same store for one who may give up: from then on nothing is tried again, and pauses
@@ -76,8 +80,7 @@ impl Store {
     /// [`StoreError`] after all retries.
     pub async fn put(&self, key: &str, payload: PutPayload) -> Result<(), StoreError> {
         let path = path_of("put", key)?;
-        let size = payload.content_length() as u64;
-        self.retrying("put", key, size, || async {
+        self.retrying("put", key, || async {
             self.objects.put(&path, payload.clone()).await.map(drop)
         })
         .await
@@ -93,9 +96,8 @@ impl Store {
     /// [`StoreErrorKind::AlreadyExists`] when other bytes stand there; others after all retries.
     pub async fn create(&self, key: &str, content: Bytes) -> Result<(), StoreError> {
         let path = path_of("create", key)?;
-        let size = content.len() as u64;
         let outcome = self
-            .retrying("create", key, size, || async {
+            .retrying("create", key, || async {
                 let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
                 self.objects.put_opts(&path, content.clone().into(), options).await.map(drop)
             })
@@ -120,7 +122,7 @@ impl Store {
     /// [`StoreErrorKind::NotFound`] when there is none; others after all retries.
     pub async fn get(&self, key: &str) -> Result<Bytes, StoreError> {
         let path = path_of("get", key)?;
-        self.retrying("get", key, 0, || async { self.objects.get(&path).await?.bytes().await })
+        self.retrying("get", key, || async { self.objects.get(&path).await?.bytes().await })
             .await
     }
 
@@ -132,7 +134,7 @@ impl Store {
         let path = path_of("get", key)?;
         let wanted = range.end - range.start;
         let bytes = self
-            .retrying("get", key, wanted, || async {
+            .retrying("get", key, || async {
                 self.objects.get_range(&path, range.clone()).await
             })
             .await?;
@@ -154,7 +156,7 @@ impl Store {
     /// Anything but "not there", after all retries.
     pub async fn size(&self, key: &str) -> Result<Option<u64>, StoreError> {
         let path = path_of("head", key)?;
-        match self.retrying("head", key, 0, || async { self.objects.head(&path).await }).await {
+        match self.retrying("head", key, || async { self.objects.head(&path).await }).await {
             Ok(meta) => Ok(Some(meta.size)),
             Err(error) if error.kind == StoreErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
@@ -170,7 +172,7 @@ impl Store {
     pub async fn list(&self, prefix: &str) -> Result<Vec<Listed>, StoreError> {
         let path = path_of("list", prefix)?;
         let mut found: Vec<Listed> = self
-            .retrying("list", prefix, 0, || async {
+            .retrying("list", prefix, || async {
                 self.objects.list(Some(&path)).map_ok(listed).try_collect().await
             })
             .await
@@ -186,7 +188,7 @@ impl Store {
     pub async fn folders(&self, prefix: &str) -> Result<Vec<String>, StoreError> {
         let path = path_of("list", prefix)?;
         let mut found: Vec<String> = self
-            .retrying("list", prefix, 0, || async {
+            .retrying("list", prefix, || async {
                 let listing = self.objects.list_with_delimiter(Some(&path)).await?;
                 Ok(listing
                     .common_prefixes
@@ -206,7 +208,7 @@ impl Store {
     /// After all retries.
     pub async fn delete(&self, key: &str) -> Result<(), StoreError> {
         let path = path_of("delete", key)?;
-        match self.retrying("delete", key, 0, || async { self.objects.delete(&path).await }).await {
+        match self.retrying("delete", key, || async { self.objects.delete(&path).await }).await {
             Err(error) if error.kind == StoreErrorKind::NotFound => Ok(()),
             other => other,
         }
@@ -219,7 +221,7 @@ impl Store {
     pub async fn delete_all(&self, keys: Vec<String>) -> Result<(), StoreError> {
         let paths = keys.iter().map(|key| path_of("delete", key)).collect::<Result<Vec<_>, _>>()?;
         let Some(first) = keys.first() else { return Ok(()) };
-        self.retrying("delete", first, 0, || async {
+        self.retrying("delete", first, || async {
             let locations = futures::stream::iter(paths.clone().into_iter().map(Ok)).boxed();
             let mut outcomes = self.objects.delete_stream(locations);
             while let Some(outcome) = outcomes.next().await {
@@ -239,7 +241,7 @@ impl Store {
         key: &str,
         path: &Path,
     ) -> Result<String, StoreError> {
-        self.retrying("start multipart", key, 0, || store.0.create_multipart(path)).await
+        self.retrying("start multipart", key, || store.0.create_multipart(path)).await
     }
 
     pub(crate) async fn put_part(
@@ -250,8 +252,7 @@ impl Store {
         index: usize,
         payload: PutPayload,
     ) -> Result<PartId, StoreError> {
-        let size = payload.content_length() as u64;
-        self.retrying("put part", key, size, || store.0.put_part(path, id, index, payload.clone()))
+        self.retrying("put part", key, || store.0.put_part(path, id, index, payload.clone()))
             .await
     }
 
@@ -264,7 +265,7 @@ impl Store {
         size: u64,
     ) -> Result<(), StoreError> {
         let outcome = self
-            .retrying("complete", key, 0, || {
+            .retrying("complete", key, || {
                 let parts = parts.clone();
                 async move { store.0.complete_multipart(path, id, parts).await.map(drop) }
             })
@@ -279,17 +280,12 @@ impl Store {
         }
     }
 
-    pub(crate) fn policy(&self) -> &Policy {
-        &self.policy
-    }
-
     /// Runs `attempt` until it succeeds, fails for good, or patience is at its end. All our
     /// operations may be repeated: data keys are ours alone, and [`Store::create`] reads back.
     async fn retrying<T, F, Fut>(
         &self,
         operation: &'static str,
         key: &str,
-        size: u64,
         attempt: F,
     ) -> Result<T, StoreError>
     where
@@ -297,39 +293,40 @@ impl Store {
         Fut: Future<Output = object_store::Result<T>>,
     {
         let mut tries = 0;
+        let mut failing_since = None;
         loop {
             tries += 1;
             let (outcome, asked) = ANSWER
                 .scope(Answer::default(), async {
-                    let outcome = match self.policy().deadline(size) {
-                        Some(limit) => {
-                            tokio::time::timeout(limit, attempt()).await.map_err(|_| limit)
-                        }
-                        None => Ok(attempt().await),
+                    let outcome = attempt().await;
+                    let about = Circumstances {
+                        refreshable: self.refreshable,
+                        let_in: self.traffic.let_in(),
                     };
-                    let (status, asked) = ANSWER.with(|a| (a.status.get(), a.retry_after.get()));
-                    (
-                        outcome.map(|result| {
-                            result.map_err(|error| (classify(&error, status), error))
-                        }),
-                        asked,
-                    )
+                    ANSWER.with(|answer| {
+                        let judged =
+                            outcome.map_err(|error| judge(&error, answer, &self.policy, about));
+                        (judged, answer.retry_after.get())
+                    })
                 })
                 .await;
-            let (kind, message) = match outcome {
-                Ok(Ok(value)) => return Ok(value),
-                Ok(Err((kind, error))) => (kind, root_message(&error)),
-                Err(limit) => {
-                    (StoreErrorKind::Unavailable, format!("no progress for {} s", limit.as_secs()))
-                }
+            let verdict = match outcome {
+                Ok(value) => return Ok(value),
+                Err(verdict) => verdict,
             };
-            let failed = StoreError::new(operation, key, kind, message).with_attempts(tries);
-            if kind != StoreErrorKind::Unavailable || tries > self.policy.max_retries {
+            let failed = StoreError::new(operation, key, verdict.kind, verdict.message)
+                .with_attempts(tries)
+                .with_hint(verdict.hint);
+            let since = failing_since.get_or_insert_with(Instant::now).elapsed();
+            let left = self.policy.patience(tries, since);
+            if !verdict.again || left.is_some_and(|left| left.is_zero()) {
                 return Err(failed);
             }
+            let pause = self.policy.pause(tries, asked, jitter());
             let mut giving_up = self.giving_up.clone();
             tokio::select! {
-                () = tokio::time::sleep(self.policy.pause(tries, asked, jitter())) => {}
+                // The last try comes when the time is up, not after it.
+                () = tokio::time::sleep(left.map_or(pause, |left| pause.min(left))) => {}
                 // A sender that is gone never gives up.
                 Ok(_) = giving_up.wait_for(|up| *up) => return Err(failed),
             }
@@ -365,23 +362,6 @@ pub(crate) fn path_of(operation: &'static str, key: &str) -> Result<Path, StoreE
             format!("not a usable key: {error}"),
         )
     })
-}
-
-/// Whether to try again, decided by the answer's status where there was an answer.
-fn classify(error: &Error, status: Option<u16>) -> StoreErrorKind {
-    match error {
-        Error::NotFound { .. } => StoreErrorKind::NotFound,
-        Error::AlreadyExists { .. } | Error::Precondition { .. } => StoreErrorKind::AlreadyExists,
-        Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => StoreErrorKind::Denied,
-        // A local folder gives no status: its errors are final, a full disk above all.
-        Error::Generic { store: "LocalFileSystem", .. } => StoreErrorKind::Rejected,
-        Error::Generic { .. } => match status {
-            // No answer, a failing server, or an answer that began well and broke off.
-            None | Some(200..=299 | 408 | 429 | 500..=599) => StoreErrorKind::Unavailable,
-            Some(_) => StoreErrorKind::Rejected,
-        },
-        _ => StoreErrorKind::Rejected,
-    }
 }
 
 /// A number from 0 to 1 that differs between processes; no randomness, half a second.

@@ -1,0 +1,200 @@
+//! What a failed try means: whether another one is worth it, and what the operator can do.
+
+use std::borrow::Cow;
+
+use object_store::Error;
+
+use crate::error::{StoreErrorKind, root_message};
+use crate::http::{Answer, curl};
+use crate::policy::Policy;
+
+/// The judgement of one failed try.
+#[derive(Debug)]
+pub(crate) struct Verdict {
+    pub(crate) kind: StoreErrorKind,
+    pub(crate) message: String,
+    pub(crate) hint: Option<Cow<'static, str>>,
+    /// Whether it is worth another try.
+    pub(crate) again: bool,
+}
+
+/// Facts of the run that a verdict depends on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Circumstances {
+    /// Another try may find fresh credentials.
+    pub(crate) refreshable: bool,
+    /// The store has taken our credentials before.
+    pub(crate) let_in: bool,
+}
+
+/// Judges by the answer's status and the store's own error code where there was an answer, by the
+/// state of the connection where there was none.
+pub(crate) fn judge(error: &Error, answer: &Answer, policy: &Policy, about: Circumstances) -> Verdict {
+    let message = root_message(error);
+    let said = |code: &str| message.contains(code);
+    let status = answer.status.get();
+    let (kind, hint): (StoreErrorKind, Option<Cow<'static, str>>) = match error {
+        _ if no_such_bucket(&message) => (
+            StoreErrorKind::Rejected,
+            Some("make the bucket first, or check its name and the endpoint".into()),
+        ),
+        Error::NotFound { .. } => (StoreErrorKind::NotFound, None),
+        Error::AlreadyExists { .. } | Error::Precondition { .. } => (StoreErrorKind::AlreadyExists, None),
+        _ if EXPIRED.iter().any(|code| said(code)) => expired(about),
+        // S3 gives it under status 400.
+        _ if said("<Code>RequestTimeout</Code>") => (StoreErrorKind::Unavailable, None),
+        Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => {
+            (StoreErrorKind::Denied, denied(&message))
+        }
+        // A local folder gives no status: its errors are final, a full disk above all.
+        Error::Generic { store: "LocalFileSystem", .. } => (StoreErrorKind::Rejected, None),
+        Error::Generic { .. } if said("Received redirect") => (
+            StoreErrorKind::Rejected,
+            Some(match &*answer.region.borrow() {
+                Some(region) => format!("the bucket lies in {region}: give it with --s3-region").into(),
+                None => "the bucket lies in another region: give it with --s3-region".into(),
+            }),
+        ),
+        Error::Generic { .. } => match (status, answer.broken.get()) {
+            // Nothing was sent: settings, or a file with credentials.
+            _ if !answer.asked.get() => (StoreErrorKind::Rejected, None),
+            _ if answer.metadata.get() && !about.let_in => (
+                StoreErrorKind::Denied,
+                Some("no keys were given, and this machine has no role that gives some: name keys by option, option file, environment or profile".into()),
+            ),
+            (_, Some(curl::CERTIFICATE)) => (
+                StoreErrorKind::Rejected,
+                Some("the certificate of the endpoint does not check: name its authority with --cacert".into()),
+            ),
+            (Some(507), _) => (StoreErrorKind::Rejected, Some("the store is full".into())),
+            (Some(501 | 505), _) => (
+                StoreErrorKind::Rejected,
+                Some("the store does not know this request: try another --s3-provider".into()),
+            ),
+            // A failing server, an answer that began well and broke off, or none.
+            (None | Some(200..=299 | 408 | 429 | 500..=599), _) => (StoreErrorKind::Unavailable, None),
+            (Some(_), _) => (StoreErrorKind::Rejected, None),
+        },
+        _ => (StoreErrorKind::Rejected, None),
+    };
+    let again = kind == StoreErrorKind::Unavailable
+        || status.is_some_and(|status| policy.also_statuses.contains(&status))
+        || answer.broken.get().is_some_and(|code| policy.also_transport.contains(&code));
+    Verdict { kind, message, hint, again }
+}
+
+/// Codes of S3 for credentials whose time is over.
+const EXPIRED: [&str; 4] = ["ExpiredToken", "InvalidToken", "TokenRefreshRequired", "RequestExpired"];
+
+fn no_such_bucket(message: &str) -> bool {
+    ["NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist"]
+        .iter()
+        .any(|said| message.contains(said))
+}
+
+fn expired(about: Circumstances) -> (StoreErrorKind, Option<Cow<'static, str>>) {
+    if about.refreshable {
+        return (StoreErrorKind::Unavailable, Some("the temporary credentials have expired, and their source gave no fresh ones".into()));
+    }
+    (
+        StoreErrorKind::Denied,
+        Some("the temporary credentials have expired: a run that outlives them needs a source that renews them, such as a profile, a role or a web identity".into()),
+    )
+}
+
+fn denied(message: &str) -> Option<Cow<'static, str>> {
+    let hint = [
+        ("RequestTimeTooSkewed", "the clock of this machine is wrong"),
+        ("SignatureDoesNotMatch", "the secret key is wrong, or the region is (--s3-region)"),
+        ("InvalidAccessKeyId", "the store does not know this access key: check it and the endpoint"),
+        ("AuthorizationHeaderMalformed", "the region is wrong: give it with --s3-region"),
+        ("AccessDenied", "the key is known but not allowed to do this: check the policy of the bucket and of the key"),
+    ];
+    hint.iter().find(|(code, _)| message.contains(code)).map(|(_, hint)| (*hint).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verdict(error: Error, status: Option<u16>, broken: Option<u32>) -> Verdict {
+        let answer = Answer::default();
+        answer.asked.set(true);
+        answer.status.set(status);
+        answer.broken.set(broken);
+        let about = Circumstances { refreshable: false, let_in: true };
+        judge(&error, &answer, &Policy::default(), about)
+    }
+
+    fn generic(text: &str) -> Error {
+        Error::Generic { store: "S3", source: text.into() }
+    }
+
+    #[test]
+    fn what_may_pass_is_tried_again() {
+        for status in [408, 429, 500, 502, 503, 504, 599, 200] {
+            assert!(verdict(generic("x"), Some(status), None).again, "{status}");
+        }
+        for code in [curl::RESOLVE, curl::CONNECT, curl::TIMEOUT, curl::RECEIVE, curl::NOTHING, curl::TLS] {
+            assert!(verdict(generic("x"), None, Some(code)).again, "{code}");
+        }
+        assert!(verdict(generic("<Code>RequestTimeout</Code>"), Some(400), None).again);
+    }
+
+    #[test]
+    fn what_cannot_pass_fails_at_once_with_advice() {
+        let denied = |text: &str| Error::PermissionDenied { path: String::new(), source: text.into() };
+        for (error, status, kind, advice) in [
+            (denied("<Code>AccessDenied</Code>"), 403, StoreErrorKind::Denied, "policy"),
+            (denied("<Code>SignatureDoesNotMatch</Code>"), 403, StoreErrorKind::Denied, "secret"),
+            (denied("<Code>RequestTimeTooSkewed</Code>"), 403, StoreErrorKind::Denied, "clock"),
+            (generic("<Code>ExpiredToken</Code>"), 400, StoreErrorKind::Denied, "expired"),
+            (generic("Received redirect without LOCATION"), 301, StoreErrorKind::Rejected, "--s3-region"),
+            (generic("XMinioStorageFull"), 507, StoreErrorKind::Rejected, "full"),
+            (
+                Error::NotFound { path: String::new(), source: "<Code>NoSuchBucket</Code>".into() },
+                404,
+                StoreErrorKind::Rejected,
+                "bucket",
+            ),
+        ] {
+            let verdict = verdict(error, Some(status), None);
+            assert!(!verdict.again && verdict.kind == kind, "{verdict:?}");
+            assert!(verdict.hint.as_deref().unwrap().contains(advice), "{verdict:?}");
+        }
+        let certificate = verdict(generic("x"), None, Some(curl::CERTIFICATE));
+        assert!(!certificate.again && certificate.hint.unwrap().contains("--cacert"));
+        assert!(!verdict(generic("bad request"), Some(400), None).again);
+    }
+
+    #[test]
+    fn the_operator_may_add_to_what_is_tried_again() {
+        let policy = Policy { also_statuses: vec![403], also_transport: vec![60], ..Policy::default() };
+        let about = Circumstances { refreshable: false, let_in: true };
+        let answer = Answer::default();
+        answer.asked.set(true);
+        answer.status.set(Some(403));
+        let denied = Error::PermissionDenied { path: String::new(), source: "x".into() };
+        assert!(judge(&denied, &answer, &policy, about).again);
+        answer.status.set(None);
+        answer.broken.set(Some(60));
+        assert!(judge(&generic("x"), &answer, &policy, about).again);
+    }
+
+    #[test]
+    fn fresh_credentials_are_waited_for_where_there_can_be_any() {
+        let answer = Answer::default();
+        answer.asked.set(true);
+        answer.status.set(Some(400));
+        let error = generic("<Code>ExpiredToken</Code>");
+        let about = Circumstances { refreshable: true, let_in: true };
+        assert!(judge(&error, &answer, &Policy::default(), about).again);
+        // The machine's own source of credentials: absent at the start, in trouble later.
+        answer.metadata.set(true);
+        answer.status.set(None);
+        for let_in in [false, true] {
+            let about = Circumstances { refreshable: true, let_in };
+            assert_eq!(judge(&generic("x"), &answer, &Policy::default(), about).again, let_in);
+        }
+    }
+}
