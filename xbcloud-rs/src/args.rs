@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use xb_cli::{Secret, Size};
 use xb_keyring::{IdentityOptions, KeyOptions, NewKeyOptions, RecipientOptions};
+use xb_uploader::Provider;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -51,7 +52,7 @@ pub(crate) enum Command {
 
 #[derive(Debug, Args)]
 pub(crate) struct PutArgs {
-    /// file:///DIR/NAME, s3://BUCKET/PREFIX/NAME, or NAME with --storage
+    /// file:///DIR/NAME, s3:// gs:// or azure://BUCKET/PREFIX/NAME, or NAME with --storage
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) put: PutOptions,
@@ -65,7 +66,7 @@ pub(crate) struct PutArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct BackupArgs {
-    /// file:///DIR/NAME, s3://BUCKET/PREFIX/NAME, or NAME with --storage
+    /// file:///DIR/NAME, s3:// gs:// or azure://BUCKET/PREFIX/NAME, or NAME with --storage
     pub(crate) name: String,
     /// Folder for what the store does not take while the producer holds locks, or none [default:
     /// /var/tmp]
@@ -92,7 +93,7 @@ pub(crate) struct BackupArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct GetArgs {
-    /// file:///DIR/NAME, s3://BUCKET/PREFIX/NAME, or NAME with --storage
+    /// file:///DIR/NAME, s3:// gs:// or azure://BUCKET/PREFIX/NAME, or NAME with --storage
     pub(crate) name: String,
     /// Exact names of single files (classic backups)
     pub(crate) files: Vec<String>,
@@ -111,7 +112,7 @@ pub(crate) struct GetArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct RestoreArgs {
-    /// file:///DIR/NAME, s3://BUCKET/PREFIX/NAME, or NAME with --storage
+    /// file:///DIR/NAME, s3:// gs:// or azure://BUCKET/PREFIX/NAME, or NAME with --storage
     pub(crate) name: String,
     /// Folder for the files; made if it is not there, must be empty
     #[arg(long, value_name = "DIR")]
@@ -134,7 +135,7 @@ pub(crate) struct RestoreArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ListArgs {
-    /// file:///DIR, s3://BUCKET/PREFIX, or nothing with --storage
+    /// file:///DIR, s3:// gs:// or azure://BUCKET/PREFIX, or nothing with --storage
     pub(crate) root: Option<String>,
     #[command(flatten)]
     pub(crate) run: RunOptions,
@@ -144,7 +145,7 @@ pub(crate) struct ListArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct DeleteArgs {
-    /// file:///DIR/NAME, s3://BUCKET/PREFIX/NAME, or NAME with --storage
+    /// file:///DIR/NAME, s3:// gs:// or azure://BUCKET/PREFIX/NAME, or NAME with --storage
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) run: RunOptions,
@@ -270,13 +271,25 @@ pub(crate) struct RunOptions {
     /// Worker threads [default: one a core]
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<usize>,
-    /// Tries after the first, for each object or part
-    #[arg(long, default_value_t = 10, value_name = "N")]
-    pub(crate) max_retries: u32,
+    /// Most bytes a second, both directions together
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) limit_rate: Option<Size>,
+    /// Tries after the first, for each object or part [default: 10]
+    #[arg(long, value_name = "N")]
+    pub(crate) max_retries: Option<u32>,
+    /// Seconds an outage may last at the least [default: 1800]
+    #[arg(long, value_name = "S")]
+    pub(crate) retry_timeout: Option<u64>,
     /// Longest pause between two tries, in milliseconds
-    #[arg(hide_short_help = true, long, default_value_t = 300_000, value_name = "MS")]
+    #[arg(long, default_value_t = 300_000, value_name = "MS", hide_short_help = true)]
     pub(crate) max_backoff: u64,
-    /// Seconds without progress after which a request is tried again; 0: for ever
+    /// Further HTTP statuses to try again, as 403,404
+    #[arg(long, value_delimiter = ',', value_name = "LIST", hide_short_help = true)]
+    pub(crate) http_retriable_errors: Vec<u16>,
+    /// Further transport errors to try again, by libcurl's numbers; all but 60 are built in
+    #[arg(long, value_delimiter = ',', value_name = "LIST", hide_short_help = true)]
+    pub(crate) curl_retriable_errors: Vec<u32>,
+    /// Seconds without progress until another try; 0: for ever
     #[arg(long, default_value_t = 120, value_name = "S")]
     pub(crate) timeout: u64,
     /// Talk in JSON: events on stderr, listings on stdout
@@ -294,47 +307,149 @@ pub(crate) struct RunOptions {
 }
 
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Store")]
+#[command(next_help_heading = "Store (all of its options: --help)")]
 pub(crate) struct StoreOptions {
-    /// Kind of store for a plain NAME: S3
+    /// Kind of store for a plain NAME: s3, google or azure
     #[arg(long, value_name = "KIND")]
     pub(crate) storage: Option<String>,
+    #[command(flatten)]
+    pub(crate) s3: S3Options,
+    #[command(flatten)]
+    pub(crate) google: GoogleOptions,
+    #[command(flatten)]
+    pub(crate) azure: AzureOptions,
+    #[command(flatten)]
+    pub(crate) connection: ConnectionOptions,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "S3")]
+pub(crate) struct S3Options {
     /// Bucket for a plain NAME
     #[arg(long, value_name = "NAME")]
     pub(crate) s3_bucket: Option<String>,
     /// http:// or https:// address of an S3-like store
     #[arg(long, value_name = "URL")]
     pub(crate) s3_endpoint: Option<String>,
-    /// Region [default: us-east-1]
+    /// Region [default: that of the profile, or us-east-1]
     #[arg(long, value_name = "NAME")]
     pub(crate) s3_region: Option<String>,
     /// Access key; better in an option file or the environment
-    #[arg(long, value_name = "KEY")]
+    #[arg(long, value_name = "KEY", hide_short_help = true)]
     pub(crate) s3_access_key: Option<Secret>,
     /// Secret key; better in an option file or the environment
-    #[arg(long, value_name = "KEY")]
+    #[arg(long, value_name = "KEY", hide_short_help = true)]
     pub(crate) s3_secret_key: Option<Secret>,
     /// Token of temporary credentials; better in the environment
-    #[arg(hide_short_help = true, long, value_name = "TOKEN")]
+    #[arg(long, value_name = "TOKEN", hide_short_help = true)]
     pub(crate) s3_session_token: Option<Secret>,
+    /// Profile in the shared files of the AWS tools
+    #[arg(long, value_name = "NAME", hide_short_help = true)]
+    pub(crate) aws_profile: Option<String>,
     /// How the bucket becomes part of the address
     #[arg(
-        hide_short_help = true,
         long,
         value_enum,
         default_value = "auto",
         ignore_case = true,
-        value_name = "STYLE"
+        value_name = "STYLE",
+        hide_short_help = true
     )]
     pub(crate) s3_bucket_lookup: Lookup,
     /// Signature version; 4 is the only one
     #[arg(long, default_value = "auto", value_name = "VERSION", hide = true)]
     pub(crate) s3_api_version: String,
+    /// Storage class of the objects
+    #[arg(long, value_name = "CLASS", hide_short_help = true)]
+    pub(crate) s3_storage_class: Option<String>,
+    /// What the store is like, where its address does not tell: aws, google, r2, b2, wasabi, scaleway, ceph, minio, other, plain
+    #[arg(long, value_name = "KIND", hide_short_help = true)]
+    pub(crate) s3_provider: Option<Provider>,
+    /// What the store checks bodies by [default: crc64nvme where it is known to]
+    #[arg(long, value_enum, default_value = "auto", value_name = "SUM", hide_short_help = true)]
+    pub(crate) s3_checksum: ChecksumArg,
+    /// Sign bodies over https too; over http they always are
+    #[arg(long, hide_short_help = true)]
+    pub(crate) s3_sign_bodies: bool,
+    /// Have the store encrypt: AES256, aws:kms or aws:kms=KEY-ID
+    #[arg(
+        long,
+        value_name = "HOW",
+        conflicts_with = "s3_sse_customer_key_file",
+        hide_short_help = true
+    )]
+    pub(crate) s3_sse: Option<String>,
+    /// Have the store encrypt with the 32 bytes in this file, which every later read needs too
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    pub(crate) s3_sse_customer_key_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Google Cloud Storage")]
+pub(crate) struct GoogleOptions {
+    /// Bucket for a plain NAME
+    #[arg(long, value_name = "NAME", hide_short_help = true)]
+    pub(crate) google_bucket: Option<String>,
+    /// JSON file of a service account or an authorized user [default: GOOGLE_APPLICATION_CREDENTIALS, gcloud's own, the machine's account]
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    pub(crate) google_credentials_file: Option<PathBuf>,
+    /// HMAC access id: the store is then reached through its XML interface
+    #[arg(long, value_name = "KEY", hide_short_help = true)]
+    pub(crate) google_access_key: Option<Secret>,
+    /// HMAC secret
+    #[arg(long, value_name = "KEY", hide_short_help = true)]
+    pub(crate) google_secret_key: Option<Secret>,
+    /// Token of temporary HMAC credentials
+    #[arg(long, value_name = "TOKEN", hide_short_help = true)]
+    pub(crate) google_session_token: Option<Secret>,
+    /// Region [default: us-central-1]
+    #[arg(long, value_name = "NAME", hide_short_help = true)]
+    pub(crate) google_region: Option<String>,
+    /// Another address than https://storage.googleapis.com
+    #[arg(long, value_name = "URL", hide_short_help = true)]
+    pub(crate) google_endpoint: Option<String>,
+    /// Storage class of the objects
+    #[arg(long, value_name = "CLASS", hide_short_help = true)]
+    pub(crate) google_storage_class: Option<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Azure Blob Storage")]
+pub(crate) struct AzureOptions {
+    /// Storage account
+    #[arg(long, value_name = "NAME", hide_short_help = true)]
+    pub(crate) azure_storage_account: Option<String>,
+    /// Container for a plain NAME
+    #[arg(long, value_name = "NAME", hide_short_help = true)]
+    pub(crate) azure_container_name: Option<String>,
+    /// Account key [without one: an application's or the machine's identity]
+    #[arg(long, value_name = "KEY", hide_short_help = true)]
+    pub(crate) azure_access_key: Option<Secret>,
+    /// Shared access signature
+    #[arg(long, value_name = "QUERY", hide_short_help = true)]
+    pub(crate) azure_sas_token: Option<Secret>,
+    /// Another address than https://ACCOUNT.blob.core.windows.net
+    #[arg(long, value_name = "URL", hide_short_help = true)]
+    pub(crate) azure_endpoint: Option<String>,
+    /// Access tier: Hot, Cool, Archive
+    #[arg(long, value_name = "TIER", hide_short_help = true)]
+    pub(crate) azure_tier_class: Option<String>,
+    /// The emulator on this machine
+    #[arg(long, hide_short_help = true)]
+    pub(crate) azure_development_storage: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Connection")]
+pub(crate) struct ConnectionOptions {
+    /// Header of every request, `Name: value`; repeatable
+    #[arg(long, value_name = "HEADER", hide_short_help = true)]
+    pub(crate) header: Vec<Secret>,
     /// PEM file with further certificate authorities
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub(crate) cacert: Option<PathBuf>,
     /// Accept any certificate
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub(crate) insecure: bool,
 }
 
@@ -349,6 +464,14 @@ pub(crate) enum DialectArg {
     Auto,
     Percona,
     Mariadb,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ChecksumArg {
+    Auto,
+    Crc64nvme,
+    Sha256,
+    None,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -17,6 +17,7 @@ use xb_compressor::{Algorithm, AlgorithmError};
 use xb_keyring::KeyOptions;
 use xb_pipeline::{Content, Durability, EndRule, GetPlan, LastFile, Observer, Transform, Wait};
 use xb_reader::Dialect;
+use xb_uploader::Traffic;
 
 use crate::args::{
     BackupArgs, Command, DeleteArgs, DialectArg, GcArgs, GetArgs, LayoutArg, Line, ListArgs,
@@ -67,8 +68,9 @@ impl Context {
         let (root, name) = backup_place(&args.name, &args.store, &args.run, true)?;
         let request = self.put_request(name, &args.put, &args.keys, &args.run)?;
         let source = enlarged(&std::io::stdin()).stage("read")?;
+        let traffic = root.store().traffic().clone();
         let (report, end) =
-            self.with_progress("put", &args.run, None, |observer, mut stop| async move {
+            self.with_progress("put", &args.run, Some(traffic), |observer, mut stop| async move {
                 xb_backup::put(&root, &request, source, &observer, &mut stop).await
             })?;
         report::put_done(&self.log, &report, &end, self.stock);
@@ -80,14 +82,19 @@ impl Context {
         let request = self.put_request(name, &args.put, &args.keys, &args.run)?;
         let guard = lock_guard(args);
         // Refused before the producer locks anything.
-        xb_backup::plan(&request).map_err(report::failure)?;
-        let (report, end) =
-            self.with_progress("backup", &args.run, None, |observer, mut stop| async move {
+        xb_backup::plan(&root, &request).map_err(report::failure)?;
+        let traffic = root.store().traffic().clone();
+        let (report, end) = self.with_progress(
+            "backup",
+            &args.run,
+            Some(traffic),
+            |observer, mut stop| async move {
                 let log = self.log.clone();
                 let talk = move |line: &[u8]| log.pass_on(&String::from_utf8_lossy(line));
                 let (producer, output) = Producer::start(&args.producer, &guard, talk)?;
                 xb_backup::backup(&root, &request, (producer, output), &observer, &mut stop).await
-            })?;
+            },
+        )?;
         report::put_done(&self.log, &report, &end, self.stock);
         Ok(())
     }
@@ -100,8 +107,9 @@ impl Context {
         let keys = crate::keys::keys(false, &args.identities, &args.keys, &self.log)?;
         let request = get_request(name, args.files.clone(), args.as_stored, keys, &args.run);
         let output = Output::new(enlarged(&std::io::stdout()).stage("output")?, "stdout");
+        let traffic = root.store().traffic().clone();
         let ((report, output), end) =
-            self.with_progress("get", &args.run, None, |observer, mut stop| async move {
+            self.with_progress("get", &args.run, Some(traffic), |observer, mut stop| async move {
                 xb_backup::get(&root, &request, output, &observer, &mut stop).await
             })?;
         output.finish().map_err(report::failure)?;
@@ -121,11 +129,16 @@ impl Context {
             },
             decompress: !args.no_decompress,
         };
-        let (report, end) =
-            self.with_progress("restore", &args.run, None, |observer, mut stop| async move {
+        let traffic = root.store().traffic().clone();
+        let (report, end) = self.with_progress(
+            "restore",
+            &args.run,
+            Some(traffic),
+            |observer, mut stop| async move {
                 xb_backup::restore(&root, &request, &args.target_dir, how, &observer, &mut stop)
                     .await
-            })?;
+            },
+        )?;
         report::get_done(
             &self.log,
             &format!("{} files in {}", report.files, args.target_dir.display()),
@@ -137,7 +150,7 @@ impl Context {
 
     fn list(&self, args: &ListArgs) -> Result<(), Failure> {
         let root = root_place(args.root.as_deref(), &args.store, &args.run)?;
-        let (listings, _) = self.with_progress("list", &args.run, Some(()), |_, _| async move {
+        let (listings, _) = self.with_progress("list", &args.run, None, |_, _| async move {
             xb_backup::list(&root).await
         })?;
         report::listing(&listings, args.run.json).stage("output")?;
@@ -146,10 +159,9 @@ impl Context {
 
     fn delete(&self, args: &DeleteArgs) -> Result<(), Failure> {
         let (root, name) = backup_place(&args.name, &args.store, &args.run, false)?;
-        let (deleted, _) =
-            self.with_progress("delete", &args.run, Some(()), |_, _| async move {
-                xb_backup::delete(&root, &name).await
-            })?;
+        let (deleted, _) = self.with_progress("delete", &args.run, None, |_, _| async move {
+            xb_backup::delete(&root, &name).await
+        })?;
         self.log.info(format!("removed, with {} objects", deleted.objects));
         Ok(())
     }
@@ -173,7 +185,7 @@ impl Context {
             },
             memory: memory(&args.run),
         };
-        let (slots, _) = self.with_progress("rewrap", &args.run, Some(()), |_, _| async move {
+        let (slots, _) = self.with_progress("rewrap", &args.run, None, |_, _| async move {
             xb_backup::rewrap(&root, &request).await
         })?;
         for slot in slots {
@@ -185,7 +197,7 @@ impl Context {
     fn gc(&self, args: &GcArgs) -> Result<(), Failure> {
         let root = root_place(args.root.as_deref(), &args.store, &args.run)?;
         let age = Duration::from_secs(args.older_than * 3600);
-        let (leftovers, _) = self.with_progress("gc", &args.run, Some(()), |_, _| async move {
+        let (leftovers, _) = self.with_progress("gc", &args.run, None, |_, _| async move {
             let found = xb_backup::leftovers(&root, age).await?;
             for dead in found.dead.iter().filter(|_| args.yes) {
                 xb_backup::remove(&root, dead).await?;
@@ -202,7 +214,7 @@ impl Context {
             Some(name) => {
                 let (root, name) = backup_place(name, &args.store, &args.run, false)?;
                 let find = |_, _| async move { xb_backup::describe(&root, &name).await };
-                Some(self.with_progress("plan", &args.run, Some(()), find)?.0)
+                Some(self.with_progress("plan", &args.run, None, find)?.0)
             }
         };
         let chunk_size = args.chunk_size.map_or(DEFAULT_CHUNK, |size| size.bytes());
@@ -312,12 +324,13 @@ impl Context {
         Ok(wanted.then_some(Transform { compress: codec, encrypt, threads }))
     }
 
-    /// Runs `command` to its end or until a signal asks it to stop, with progress on stderr.
+    /// Runs `command` to its end or until a signal asks it to stop, with progress on stderr if there
+    /// is `traffic` to show.
     fn with_progress<T, F, Fut>(
         &self,
         what: &str,
         run: &RunOptions,
-        silent: Option<()>,
+        traffic: Option<Traffic>,
         command: F,
     ) -> Result<(T, xb_cli::ProgressEnd), Failure>
     where
@@ -334,11 +347,13 @@ impl Context {
             .stage("run")?;
         let drawn = observer.clone();
         let options = ProgressOptions {
-            enabled: silent.is_none() && !run.no_progress && !run.quiet,
+            enabled: traffic.is_some() && !run.no_progress && !run.quiet,
             ..ProgressOptions::default()
         };
+        let traffic = traffic.unwrap_or_default();
         let progress =
-            Progress::start(&self.log, what, options, move || snapshot(&drawn)).stage("run")?;
+            Progress::start(&self.log, what, options, move || snapshot(&drawn, &traffic))
+                .stage("run")?;
         let outcome = runtime.block_on(command(observer, stop));
         let end = progress.finish();
         // A thread of ours may still wait for a stalled producer: the process's end ends it.
@@ -400,13 +415,13 @@ fn get_request(
     }
 }
 
-fn snapshot(observer: &Observer) -> Snapshot {
+fn snapshot(observer: &Observer, traffic: &Traffic) -> Snapshot {
     let now = observer.snapshot();
     Snapshot {
         done: now.bytes,
         total: None,
         stored: Some(now.stored),
-        retries: 0,
+        retries: traffic.retries(),
         bottleneck: now.bottleneck.map(|wait| {
             match wait {
                 Wait::Source => "source",

@@ -6,6 +6,7 @@ mod keys;
 mod limits;
 mod place;
 mod report;
+mod settings;
 
 use std::process::ExitCode;
 

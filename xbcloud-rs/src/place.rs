@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use xb_backup::{BackupName, Root};
-use xb_cli::{Failure, OrFail as _, Secret, env_first};
-use xb_uploader::{BucketLookup, Location, Place, Policy, S3Settings};
+use xb_cli::{Failure, env_first};
+use xb_uploader::{Location, Place, Policy};
 
-use crate::args::{Lookup, RunOptions, StoreOptions};
+use crate::args::{RunOptions, StoreOptions};
+use crate::settings::settings;
 
 /// ROOT and NAME of a backup.
 pub(crate) fn backup_place(
@@ -45,18 +46,30 @@ fn locate(text: &str, store: &StoreOptions) -> Result<Location, Failure> {
         return parsed.map_err(|error| Failure::usage(error.to_string()));
     }
     let kind = store.storage.as_deref().unwrap_or_default().to_ascii_lowercase();
-    match kind.as_str() {
-        "s3" => {
-            let bucket = store.s3_bucket.clone().ok_or_else(|| {
-                Failure::usage("--storage=s3 needs --s3-bucket").hint("or write the backup's place as s3://BUCKET/NAME")
-            })?;
-            Ok(Location { place: Place::S3 { bucket }, path: text.trim_matches('/').to_owned() })
+    let path = text.trim_matches('/').to_owned();
+    let named = |option: &Option<String>, names: &[&str], missing: &str, scheme: &str| {
+        option.clone().or_else(|| env_first(names)).ok_or_else(|| {
+            Failure::usage(format!("--storage={kind} needs {missing}"))
+                .hint(format!("or write the backup's place as {scheme}://BUCKET/NAME"))
+        })
+    };
+    let place = match kind.as_str() {
+        "s3" => Place::S3 { bucket: named(&store.s3.s3_bucket, &[], "--s3-bucket", "s3")? },
+        "google" => Place::Google {
+            bucket: named(&store.google.google_bucket, &[], "--google-bucket", "gs")?,
+        },
+        "azure" => {
+            let option = &store.azure.azure_container_name;
+            let default = store.azure.azure_development_storage.then(|| "testcontainer".to_owned());
+            let named = named(option, &["AZURE_CONTAINER_NAME"], "--azure-container-name", "azure");
+            Place::Azure { container: named.or_else(|missing| default.ok_or(missing))? }
         }
-        "" => Err(Failure::usage("no store is named")
-            .hint("write the place as file:///DIR/NAME or s3://BUCKET/NAME, or give --storage=s3 --s3-bucket=BUCKET (the stock tool would now try Swift, which is not supported)")),
-        "swift" => Err(Failure::usage("Swift is not supported").hint("many Swift clusters also speak S3: try --storage=s3 with --s3-endpoint")),
-        other => Err(Failure::usage(format!("storage `{other}` is not supported in this version")).hint("s3 and local folders are")),
-    }
+        "" => return Err(Failure::usage("no store is named")
+            .hint("write the place as file:///DIR/NAME, s3://BUCKET/NAME, gs://BUCKET/NAME or azure://CONTAINER/NAME, or give --storage=s3 --s3-bucket=BUCKET (the stock tool would now try Swift, which is not supported)")),
+        "swift" => return Err(Failure::usage("Swift is not supported").hint("many Swift clusters also speak S3: try --storage=s3 with --s3-endpoint")),
+        other => return Err(Failure::usage(format!("storage `{other}` is not known")).hint("s3, google and azure are; a local folder is written file:///DIR/NAME")),
+    };
+    Ok(Location { place, path })
 }
 
 fn open(
@@ -65,58 +78,27 @@ fn open(
     run: &RunOptions,
     create: bool,
 ) -> Result<Root, Failure> {
-    if !matches!(store.s3_api_version.to_ascii_lowercase().as_str(), "auto" | "4") {
+    if !matches!(store.s3.s3_api_version.to_ascii_lowercase().as_str(), "auto" | "4") {
         return Err(Failure::usage("signature version 2 is not supported")
             .hint("leave --s3-api-version away"));
     }
-    let policy = Policy {
-        max_retries: run.max_retries,
-        max_backoff: Duration::from_millis(run.max_backoff),
-        stall: Duration::from_secs(run.timeout),
-    };
-    Root::open(location, &s3_settings(store)?, policy, create).map_err(crate::report::failure)
+    Root::open(location, &settings(store, run)?, policy(run), create)
+        .map_err(crate::report::failure)
 }
 
-fn s3_settings(store: &StoreOptions) -> Result<S3Settings, Failure> {
-    let secret = |option: &Option<Secret>, names: &[&str]| {
-        option.as_ref().map(|s| s.expose().to_owned()).or_else(|| env_first(names))
+/// How patient the run is. Each of the two limits is a least; who names only one means that one.
+fn policy(run: &RunOptions) -> Policy {
+    let default = Policy::default();
+    let (max_retries, retry_timeout) = match (run.max_retries, run.retry_timeout) {
+        (None, None) => (default.max_retries, default.retry_timeout),
+        (tries, seconds) => (tries.unwrap_or(0), Duration::from_secs(seconds.unwrap_or(0))),
     };
-    let bundle = store
-        .cacert
-        .clone()
-        .or_else(|| env_first(&["OS_CACERT", "S3_CA_BUNDLE", "AWS_CA_BUNDLE"]).map(Into::into));
-    let ca_bundle = match bundle {
-        None => None,
-        Some(path) => Some(
-            std::fs::read(&path)
-                .stage("settings")
-                .hint(&format!("cannot read the certificates in {}", path.display()))?,
-        ),
-    };
-    Ok(S3Settings {
-        endpoint: store
-            .s3_endpoint
-            .clone()
-            .or_else(|| env_first(&["S3_ENDPOINT", "AWS_ENDPOINT", "ENDPOINT"])),
-        region: store
-            .s3_region
-            .clone()
-            .or_else(|| env_first(&["S3_DEFAULT_REGION", "AWS_DEFAULT_REGION", "DEFAULT_REGION"])),
-        access_key: secret(
-            &store.s3_access_key,
-            &["S3_ACCESS_KEY_ID", "AWS_ACCESS_KEY_ID", "ACCESS_KEY_ID"],
-        ),
-        secret_key: secret(
-            &store.s3_secret_key,
-            &["S3_SECRET_ACCESS_KEY", "AWS_SECRET_ACCESS_KEY", "SECRET_ACCESS_KEY"],
-        ),
-        session_token: secret(&store.s3_session_token, &["S3_SESSION_TOKEN", "AWS_SESSION_TOKEN"]),
-        lookup: match store.s3_bucket_lookup {
-            Lookup::Auto => BucketLookup::Auto,
-            Lookup::Dns => BucketLookup::Dns,
-            Lookup::Path => BucketLookup::Path,
-        },
-        insecure: store.insecure,
-        ca_bundle,
-    })
+    Policy {
+        max_retries,
+        retry_timeout,
+        max_backoff: Duration::from_millis(run.max_backoff),
+        stall: Duration::from_secs(run.timeout),
+        also_statuses: run.http_retriable_errors.clone(),
+        also_transport: run.curl_retriable_errors.clone(),
+    }
 }

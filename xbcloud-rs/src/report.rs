@@ -22,8 +22,9 @@ pub(crate) fn put_done(log: &Log, report: &PutReport, end: &ProgressEnd, stock: 
     log.event("done", &serde_json::json!({
         "name": manifest.name, "layout": manifest.layout, "files": manifest.files, "stream_bytes": manifest.stream_bytes,
         "stored_bytes": manifest.stored_bytes, "objects": manifest.objects, "requests": report.requests, "retries": report.retries,
-        "seconds": end.elapsed.as_secs_f64(), "peak_memory": peak_memory(),
+        "protection": report.protection, "seconds": end.elapsed.as_secs_f64(), "peak_memory": peak_memory(),
     }));
+    log.verbose(format!("on their way the objects were protected by {}", report.protection));
     let content = match manifest.end {
         End::Raw => {
             log.warn("the input was not looked into: that its end is the right one is your word");

@@ -12,7 +12,7 @@ use xb_pipeline::{
     Budget, Closed, Content, Cutting, EndProof, Laid, Native, Observer, Part, PartLimits, Put,
     PutError, PutPlan, PutSettings, Putting, Transform, start_carry, start_put,
 };
-use xb_uploader::{MAX_PART, MAX_PARTS, MIN_PART, PartData, PartSender, Uploaded};
+use xb_uploader::{PartData, PartSender, StoreLimits, Uploaded};
 
 use crate::claim::{CLAIM, Claim};
 use crate::error::BackupError;
@@ -69,6 +69,8 @@ pub struct PutReport {
     pub requests: u64,
     /// Tries that followed a failed one.
     pub retries: u64,
+    /// What protected the objects on their way, in words.
+    pub protection: &'static str,
     /// Sizes and numbers of things at a time.
     pub plan: PutPlan,
 }
@@ -124,7 +126,7 @@ async fn run(
     stop: &mut Stop,
 ) -> Result<PutReport, BackupError> {
     let started = Timestamp::now();
-    let plan = plan(request)?;
+    let plan = plan(root, request)?;
     if let Some(manifest) = root.manifest(&request.name).await? {
         let state = if manifest.layout == Layout::Packed { "" } else { " (classic layout)" };
         return Err(BackupError::Exists { name: request.name.to_string(), state });
@@ -173,12 +175,14 @@ async fn recognise_until_stopped<R: Read + Send + 'static>(
     }
 }
 
-/// Sizes and numbers of things at a time for a request.
+/// Sizes and numbers of things at a time for a request, within what the store of `root` takes.
 ///
 /// # Errors
 /// [`BackupError::Plan`] when the settings cannot work.
-pub fn plan(request: &PutRequest) -> Result<PutPlan, BackupError> {
-    let plan = put_plan(request.memory, request.chunk_size, request.threads, request.parallel)?;
+pub fn plan(root: &Root, request: &PutRequest) -> Result<PutPlan, BackupError> {
+    let limits = part_limits(root.store().limits());
+    let PutRequest { memory, chunk_size, threads, parallel, .. } = *request;
+    let plan = PutPlan::new(memory, chunk_size, threads, parallel, limits)?;
     if let Some(transform) = &request.transform {
         if request.layout == Layout::Packed {
             return Err(BackupError::Selection(
@@ -190,7 +194,7 @@ pub fn plan(request: &PutRequest) -> Result<PutPlan, BackupError> {
     Ok(plan)
 }
 
-/// As [`plan`], for a run that nobody has asked for yet.
+/// As [`plan`], for a run that nobody has asked for yet, into a store that takes what S3 takes.
 ///
 /// # Errors
 /// [`BackupError::Plan`] when the settings cannot work.
@@ -203,9 +207,13 @@ pub fn put_plan(
     Ok(PutPlan::new(memory, chunk_size, threads, parallel, limits())?)
 }
 
-/// What stores ask of the parts of an object.
+/// What most stores ask of the parts of an object.
 pub(crate) fn limits() -> PartLimits {
-    PartLimits { min: MIN_PART, max: MAX_PART, count: MAX_PARTS }
+    part_limits(StoreLimits::S3)
+}
+
+fn part_limits(store: StoreLimits) -> PartLimits {
+    PartLimits { min: store.min_part, max: store.max_part, count: store.max_parts }
 }
 
 /// Where the objects of a run go, claimed for it.
@@ -338,8 +346,10 @@ impl Place {
         if request.layout == Layout::Classic {
             self.give_up_claim(root).await;
         }
-        let traffic = root.store().traffic();
-        Ok(PutReport { manifest, requests: traffic.requests(), retries: traffic.retries(), plan })
+        let store = root.store();
+        let (requests, retries) = (store.traffic().requests(), store.traffic().retries());
+        let protection = store.protection();
+        Ok(PutReport { manifest, requests, retries, protection, plan })
     }
 
     /// How the objects are laid out, and the key of the manifest of a sealed one.

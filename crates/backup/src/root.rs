@@ -1,7 +1,7 @@
 //! ROOT: the place where backups and their catalogue live.
 
 use bytes::Bytes;
-use xb_uploader::{Listed, Location, Policy, S3Settings, Store, StoreErrorKind};
+use xb_uploader::{Listed, Location, Policy, Store, StoreErrorKind, StoreSettings};
 
 use crate::error::BackupError;
 use xb_encryptor::MacKey;
@@ -23,11 +23,11 @@ impl Root {
     /// [`BackupError::Store`] when the settings cannot work.
     pub fn open(
         location: &Location,
-        s3: &S3Settings,
+        settings: &StoreSettings,
         policy: Policy,
         create: bool,
     ) -> Result<Self, BackupError> {
-        let (store, prefix) = xb_uploader::open(location, s3, policy, create)?;
+        let (store, prefix) = xb_uploader::open(location, settings, policy, create)?;
         Ok(Self { store, prefix })
     }
 

@@ -15,7 +15,7 @@
 //! ```
 
 use std::collections::BTreeMap;
-use std::io::{self, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -37,6 +37,15 @@ pub enum Action {
         /// Seconds in `Retry-After`, if that is sent.
         retry_after: Option<u32>,
     },
+    /// As `Answer`, with an error code of S3's of one's own choice.
+    Refuse {
+        /// HTTP status.
+        status: u16,
+        /// What stands in `Code`.
+        code: &'static str,
+    },
+    /// Its body is taken at this many bytes a second, then it goes on as usual.
+    Slow(u64),
     /// The connection is reset when this many bytes of its body were passed on.
     CutRequest(u64),
     /// The connection ends when this many bytes of the answer's body were passed on.
@@ -63,6 +72,7 @@ pub struct Rule {
     part: String,
     skip: u64,
     times: u64,
+    every: u64,
     action: Action,
     seen: u64,
 }
@@ -73,7 +83,7 @@ impl Rule {
     #[must_use]
     pub fn new(method: &str, part: &str, action: Action) -> Self {
         let (method, part) = (method.to_owned(), part.to_owned());
-        Self { method, part, skip: 0, times: u64::MAX, action, seen: 0 }
+        Self { method, part, skip: 0, times: u64::MAX, every: 1, action, seen: 0 }
     }
 
     /// Lets the first `n` of them pass.
@@ -90,6 +100,13 @@ impl Rule {
         self
     }
 
+    /// Acts on every `n`-th of them only, beginning with the first.
+    #[must_use]
+    pub fn every(mut self, n: u64) -> Self {
+        self.every = n;
+        self
+    }
+
     fn fits(&self, method: &str, path: &str) -> bool {
         (self.method.is_empty() || self.method == method) && path.contains(&self.part)
     }
@@ -101,7 +118,9 @@ impl Rule {
         }
         self.seen += 1;
         let nth = self.seen - 1;
-        (nth >= self.skip && nth - self.skip < self.times).then(|| self.action.clone())
+        let counts =
+            nth >= self.skip && nth - self.skip < self.times && nth.is_multiple_of(self.every);
+        counts.then(|| self.action.clone())
     }
 }
 
@@ -130,6 +149,8 @@ struct Shared {
     state: Mutex<State>,
     bell: Condvar,
     ended: AtomicBool,
+    /// Headers are translated from Google's names.
+    google: bool,
 }
 
 impl Shared {
@@ -152,9 +173,33 @@ impl Proxy {
     /// When no port can be had.
     #[must_use]
     pub fn start(upstream: &str, rules: Vec<Rule>) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        Self::run("127.0.0.1:0", upstream, rules, false)
+    }
+
+    /// The same at `address`, for a server that was away for a while.
+    ///
+    /// # Panics
+    /// When the port is taken.
+    #[must_use]
+    pub fn start_at(address: &str, upstream: &str, rules: Vec<Rule>) -> Self {
+        Self::run(address, upstream, rules, false)
+    }
+
+    /// A stand-in for Google Cloud Storage: its XML interface is that of S3 with other names of
+    /// headers. The bucket behind it must take anonymous requests ([`crate::s3::open_bucket`]).
+    /// It proves the calls on the wire, not Google's authorization.
+    ///
+    /// # Panics
+    /// When no port can be had.
+    #[must_use]
+    pub fn google(upstream: &str, rules: Vec<Rule>) -> Self {
+        Self::run("127.0.0.1:0", upstream, rules, true)
+    }
+
+    fn run(address: &str, upstream: &str, rules: Vec<Rule>, google: bool) -> Self {
+        let listener = TcpListener::bind(address).expect("a free port");
         let address = listener.local_addr().expect("address");
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(Shared { google, ..Shared::default() });
         shared.lock().rules = rules;
         let (ours, upstream) = (Arc::clone(&shared), upstream.to_owned());
         thread::spawn(move || {
@@ -237,7 +282,10 @@ fn serve(shared: &Shared, client: &TcpStream, server: &TcpStream) -> io::Result<
     let (mut to_client, mut to_server) = (client, server);
     let (mut from_client, mut from_server) = (BufReader::new(client), BufReader::new(server));
 
-    while let Some(request) = Head::read(&mut from_client)? {
+    while let Some(mut request) = Head::read(&mut from_client)? {
+        if shared.google {
+            google_to_s3(&mut request);
+        }
         let body = request.request_body();
         if request.header("expect").is_some() {
             to_client.write_all(b"HTTP/1.1 100 Continue\r\n\r\n")?;
@@ -247,6 +295,28 @@ fn serve(shared: &Shared, client: &TcpStream, server: &TcpStream) -> io::Result<
             Some(Action::Answer { status, retry_after }) => {
                 copy_body(&mut from_client, &mut io::sink(), body, u64::MAX)?;
                 to_client.write_all(&error_answer(status, retry_after))?;
+                continue;
+            }
+            Some(Action::Refuse { status, code }) => {
+                copy_body(&mut from_client, &mut io::sink(), body, u64::MAX)?;
+                to_client.write_all(&coded_answer(status, code, None))?;
+                continue;
+            }
+            Some(Action::Slow(rate)) => {
+                to_server.write_all(&request.raw)?;
+                copy_body(
+                    &mut Slow { from: &mut from_client, rate },
+                    &mut to_server,
+                    body,
+                    u64::MAX,
+                )?;
+                let mut answer = read_answer(&mut from_server)?;
+                if shared.google {
+                    s3_to_google(&mut answer);
+                }
+                to_client.write_all(&answer.raw)?;
+                let body = answer.answer_body(request.word(0));
+                copy_body(&mut from_server, &mut to_client, body, u64::MAX)?;
                 continue;
             }
             Some(Action::Stall) => {
@@ -263,7 +333,10 @@ fn serve(shared: &Shared, client: &TcpStream, server: &TcpStream) -> io::Result<
         }
         to_server.write_all(&request.raw)?;
         copy_body(&mut from_client, &mut to_server, body, u64::MAX)?;
-        let answer = read_answer(&mut from_server)?;
+        let mut answer = read_answer(&mut from_server)?;
+        if shared.google {
+            s3_to_google(&mut answer);
+        }
         let body = answer.answer_body(request.word(0));
         match action {
             Some(Action::LoseAnswer) => {
@@ -311,6 +384,56 @@ fn decide(shared: &Shared, request: &Head) -> Option<Action> {
     action
 }
 
+/// Reads no faster than `rate`, a sixteenth of a second at a time.
+struct Slow<'a, R> {
+    from: &'a mut R,
+    rate: u64,
+}
+
+impl<R: BufRead> Read for Slow<'_, R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let most = usize::try_from(self.rate / 16).unwrap_or(usize::MAX).max(1).min(into.len());
+        let read = self.from.read(&mut into[..most])?;
+        let nanos = read as u64 * 1_000_000_000 / self.rate;
+        thread::sleep(Duration::from_nanos(nanos));
+        Ok(read)
+    }
+}
+
+impl<R: BufRead> BufRead for Slow<'_, R> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        let rate = self.rate;
+        let most = usize::try_from(rate / 16).unwrap_or(usize::MAX).max(1);
+        let buffer = self.from.fill_buf()?;
+        let piece = &buffer[..most.min(buffer.len())];
+        thread::sleep(Duration::from_nanos(piece.len() as u64 * 1_000_000_000 / rate));
+        Ok(piece)
+    }
+
+    fn consume(&mut self, amount: usize) {
+        self.from.consume(amount);
+    }
+}
+
+/// Google's names of headers become those of S3; the authorization is dropped.
+fn google_to_s3(request: &mut Head) {
+    request.rewrite(|name, value| match name {
+        "authorization" => None,
+        "x-goog-if-generation-match" if value == "0" => Some(("If-None-Match", "*".to_owned())),
+        "x-goog-if-generation-match" => Some(("If-Match", value.to_owned())),
+        "x-goog-copy-source" => Some(("x-amz-copy-source", value.to_owned())),
+        "x-goog-storage-class" => Some(("x-amz-storage-class", value.to_owned())),
+        _ => Some((name, value.to_owned())),
+    });
+}
+
+/// The generation of an object is its ETag here.
+fn s3_to_google(answer: &mut Head) {
+    if let Some(etag) = answer.header("etag") {
+        answer.add("x-goog-generation", &etag);
+    }
+}
+
 fn error_answer(status: u16, retry_after: Option<u32>) -> Vec<u8> {
     let code = match status {
         429 | 503 => "SlowDown",
@@ -319,6 +442,10 @@ fn error_answer(status: u16, retry_after: Option<u32>) -> Vec<u8> {
         404 => "NoSuchKey",
         _ => "InternalError",
     };
+    coded_answer(status, code, retry_after)
+}
+
+fn coded_answer(status: u16, code: &str, retry_after: Option<u32>) -> Vec<u8> {
     let body = format!(
         r#"<?xml version="1.0" encoding="UTF-8"?><Error><Code>{code}</Code><Message>told to</Message></Error>"#
     );

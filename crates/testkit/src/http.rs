@@ -51,6 +51,29 @@ impl Head {
         })
     }
 
+    /// Gives each header another name and value, or none. Names come in lower case.
+    pub(crate) fn rewrite(
+        &mut self,
+        change: impl for<'n> Fn(&'n str, &str) -> Option<(&'n str, String)>,
+    ) {
+        let text = String::from_utf8_lossy(&self.raw).into_owned();
+        let mut out = format!("{}\r\n", self.first);
+        for (name, value) in text.lines().skip(1).filter_map(|line| line.split_once(':')) {
+            let name = name.to_ascii_lowercase();
+            if let Some((name, value)) = change(&name, value.trim()) {
+                out.push_str(&format!("{name}: {value}\r\n"));
+            }
+        }
+        out.push_str("\r\n");
+        self.raw = out.into_bytes();
+    }
+
+    /// Adds a header.
+    pub(crate) fn add(&mut self, name: &str, value: &str) {
+        self.raw.truncate(self.raw.len() - 2);
+        self.raw.extend_from_slice(format!("{name}: {value}\r\n\r\n").as_bytes());
+    }
+
     /// The n-th word of the first line: method and path, or version and status.
     pub(crate) fn word(&self, n: usize) -> &str {
         self.first.split(' ').nth(n).unwrap_or_default()

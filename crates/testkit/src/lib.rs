@@ -29,6 +29,7 @@
     reason = "test support: a panic with its cause is how a test fails"
 )]
 
+pub mod azure;
 pub mod command;
 pub mod daemon;
 pub mod data;

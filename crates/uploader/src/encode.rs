@@ -2,14 +2,16 @@
 
 const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/// Standard base64 with padding.
-pub(crate) fn base64(bytes: &[u8]) -> String {
+/// Standard base64 with padding, as keys and checksums stand in headers.
+#[must_use]
+pub fn base64(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for group in bytes.chunks(3) {
         let byte = |n: usize| u32::from(group.get(n).copied().unwrap_or(0));
         let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
         for n in 0..4 {
-            let digit = if n <= group.len() { BASE64[(bits >> (18 - 6 * n) & 63) as usize] } else { b'=' };
+            let digit =
+                if n <= group.len() { BASE64[(bits >> (18 - 6 * n) & 63) as usize] } else { b'=' };
             text.push(char::from(digit));
         }
     }
@@ -35,7 +37,9 @@ mod tests {
 
     #[test]
     fn the_vectors_of_rfc_4648() {
-        for (bytes, text) in [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")] {
+        for (bytes, text) in
+            [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")]
+        {
             assert_eq!(base64(bytes.as_bytes()), text);
         }
     }

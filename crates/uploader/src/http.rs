@@ -105,7 +105,8 @@ impl HttpConnector for Connector {
                     source: Box::new(error),
                 })
         };
-        let inner = Watched { far: client(CONNECT)?, near: client(CONNECT_NEAR)?, how: self.clone() };
+        let inner =
+            Watched { far: client(CONNECT)?, near: client(CONNECT_NEAR)?, how: self.clone() };
         Ok(HttpClient::new(inner))
     }
 }
@@ -118,13 +119,8 @@ struct Watched {
 }
 
 /// Hosts that give out credentials to the machine or container they belong to.
-const METADATA: [&str; 5] = [
-    "169.254.169.254",
-    "169.254.170.2",
-    "169.254.170.23",
-    "metadata.google.internal",
-    "metadata",
-];
+const METADATA: [&str; 5] =
+    ["169.254.169.254", "169.254.170.2", "169.254.170.23", "metadata.google.internal", "metadata"];
 
 #[async_trait::async_trait]
 impl HttpService for Watched {
@@ -176,7 +172,9 @@ impl Prepared {
         let Self(mut request, body) = self;
         let progress = Arc::new(Progress::start(body.is_none()));
         *request.body_mut() = Some(match body {
-            Some(body) => reqwest::Body::wrap(Fed::new(body, Arc::clone(&progress), how.rate.clone())),
+            Some(body) => {
+                reqwest::Body::wrap(Fed::new(body, Arc::clone(&progress), how.rate.clone()))
+            }
             None => bytes::Bytes::new().into(),
         });
         (request, progress)
@@ -186,12 +184,20 @@ impl Prepared {
 impl Watched {
     fn prepared(&self, request: HttpRequest) -> Result<Prepared, HttpError> {
         let (mut parts, body) = request.into_parts();
+        let authorization = parts.headers.get(http::header::AUTHORIZATION);
+        let signed = |scheme| authorization.is_some_and(|a| a.as_bytes().starts_with(scheme));
+        // Who signs headers has put ours in before, or takes none that he did not sign.
+        let (all, own) = (signed(b"AWS4-"), signed(b"SharedKey "));
         for (name, value) in &self.how.headers {
-            // Where they are signed they are in it already.
-            parts.headers.entry(name).or_insert_with(|| value.clone());
+            let theirs = all || own && name.as_str().starts_with("x-ms-");
+            if !theirs {
+                parts.headers.entry(name).or_insert_with(|| value.clone());
+            }
         }
         let body = (body.content_length() > 0).then_some(body);
-        if let Some(body) = body.as_ref().filter(|_| self.how.goog_hash && parts.method == Method::PUT) {
+        if let Some(body) =
+            body.as_ref().filter(|_| self.how.goog_hash && parts.method == Method::PUT)
+        {
             let (name, value) = goog_hash(body.clone());
             parts.headers.insert(name, value);
         }
@@ -225,7 +231,9 @@ fn note(response: &http::Response<reqwest::Body>) {
     let header = |name| response.headers().get(name).and_then(|v: &HeaderValue| v.to_str().ok());
     let _ = ANSWER.try_with(|answer| {
         answer.status.set(Some(response.status().as_u16()));
-        answer.retry_after.set(header("retry-after").and_then(|v| retry_after(v, SystemTime::now())));
+        answer
+            .retry_after
+            .set(header("retry-after").and_then(|v| retry_after(v, SystemTime::now())));
         *answer.region.borrow_mut() = header("x-amz-bucket-region").map(str::to_owned);
     });
 }
@@ -300,7 +308,11 @@ fn broken(host: &str, error: &reqwest::Error) -> HttpError {
         (curl::RECEIVE, HttpErrorKind::Interrupted, "broken connection to")
     };
     note_broken(code);
-    let cause = if cause.source().is_none() && chain.is_empty() { error.to_string() } else { cause.to_string() };
+    let cause = if cause.source().is_none() && chain.is_empty() {
+        error.to_string()
+    } else {
+        cause.to_string()
+    };
     HttpError::new(kind, Broken { what, host: host.to_owned(), cause })
 }
 
@@ -323,7 +335,9 @@ mod tests {
     #[test]
     fn googles_checksum_is_that_of_its_documentation() {
         // CRC-32C of "hello world" as `gsutil hash` shows it.
-        let body = object_store::PutPayload::from_iter([&b"hello "[..], b"world"].map(bytes::Bytes::from_static));
+        let body = object_store::PutPayload::from_iter(
+            [&b"hello "[..], b"world"].map(bytes::Bytes::from_static),
+        );
         let (_, value) = goog_hash(body.into());
         assert_eq!(value, "crc32c=yZRlqg==");
     }

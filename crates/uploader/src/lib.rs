@@ -7,20 +7,33 @@
 //! [`Policy`] says how patient [`Store`] is, and that is the only place where anything is tried
 //! twice.
 
+mod aws_profile;
 mod encode;
 mod error;
 mod http;
 mod location;
+mod open;
 mod parts;
 mod policy;
+mod provider;
 mod rate;
 mod retry;
+mod settings;
 mod store;
+mod unfinished;
 mod watch;
 
+pub use encode::base64;
 pub use error::{StoreError, StoreErrorKind};
 pub use http::Traffic;
-pub use location::{BucketLookup, Location, LocationError, Place, S3Settings, open};
-pub use parts::{MAX_PART, MAX_PARTS, MIN_PART, PartData, PartSender, Uploaded};
+pub use location::{Location, LocationError, Place};
+pub use open::open;
+pub use parts::{PartData, PartSender, Uploaded};
 pub use policy::Policy;
+pub use provider::{Provider, StoreLimits, UnknownProvider};
+pub use settings::{
+    AwsProfile, AzureSettings, BucketLookup, Checksum, ContainerCredentials, Encryption,
+    GoogleSettings, HttpSettings, S3Settings, StoreSettings, WebIdentity,
+};
 pub use store::{Listed, Store};
+pub use unfinished::Unfinished;

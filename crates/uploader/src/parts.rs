@@ -13,13 +13,7 @@ use tokio::task::JoinSet;
 
 use crate::error::{StoreError, StoreErrorKind, root_message};
 use crate::store::{Multiparts, Store, path_of};
-
-/// Largest number of parts of one object, the least any big store allows (S3, GCS).
-pub const MAX_PARTS: u64 = 10_000;
-/// Smallest part but the last (S3, GCS).
-pub const MIN_PART: u64 = 5 << 20;
-/// Largest part, and largest single put (S3, GCS).
-pub const MAX_PART: u64 = 5 << 30;
+use crate::unfinished::Unfinished;
 
 /// How long requests on their way may take to end after a failure.
 const GRACE: Duration = Duration::from_secs(5);
@@ -74,6 +68,8 @@ pub struct PartSender {
     open: HashMap<Arc<str>, OpenObject>,
     uploaded: Uploaded,
     give_up: watch::Sender<bool>,
+    /// The object that is being begun; its upload may exist without our knowing its id.
+    beginning: Option<Arc<str>>,
 }
 
 #[derive(Debug)]
@@ -83,6 +79,8 @@ struct OpenObject {
     outstanding: usize,
     size: u64,
     ended: bool,
+    /// An answer to its beginning may have got lost: the store may hold a second one.
+    doubtful: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -112,6 +110,7 @@ impl PartSender {
             open: HashMap::new(),
             uploaded: Uploaded::default(),
             give_up,
+            beginning: None,
         }
     }
 
@@ -142,13 +141,18 @@ impl PartSender {
             return Ok(());
         }
         if part.index == 0 {
+            self.beginning = Some(Arc::clone(&part.key));
+            let retries = self.store.traffic().retries();
             let target = self.begin(&part.key).await?;
+            self.beginning = None;
+            let doubtful = self.store.traffic().retries() > retries;
             let object = OpenObject {
                 target,
                 acknowledged: Vec::new(),
                 outstanding: 0,
                 size: 0,
                 ended: false,
+                doubtful,
             };
             self.open.insert(Arc::clone(&part.key), object);
         }
@@ -179,6 +183,7 @@ impl PartSender {
                 // The place in the file is fixed by the order of these calls; the writing is not.
                 let write = upload.lock().await.put_part(payload);
                 self.running.spawn(async move {
+                    store.keep_to_rate(usize::try_from(bytes).unwrap_or(usize::MAX)).await;
                     write.await.map_err(|error| local_error("put part", &key, &error))?;
                     Ok(Done::Part { key, index, id: None, bytes })
                 });
@@ -216,13 +221,18 @@ impl PartSender {
         let drained = async { while self.running.join_next().await.is_some() {} };
         let _ = tokio::time::timeout(GRACE, drained).await;
         self.running.shutdown().await;
-        for (_, object) in self.open.drain() {
+        for (key, object) in self.open.drain() {
             match object.target {
-                Target::Numbered { store, path, id } => {
-                    drop(store.0.abort_multipart(&path, &id).await)
+                Target::Numbered { id, .. } => {
+                    let upload = Unfinished { key: key.to_string(), id, started: 0 };
+                    let _ = self.store.hasty().abort(&upload).await;
+                    abort_strays(&self.store.hasty(), &key).await;
                 }
                 Target::Staged(upload) => drop(upload.lock().await.abort().await),
             }
+        }
+        if let Some(key) = self.beginning.take() {
+            abort_strays(&self.store.hasty(), &key).await;
         }
     }
 
@@ -290,7 +300,11 @@ impl PartSender {
                     let outcome =
                         store.complete(&parts, &key, (&path, &id), ids, object.size).await;
                     if outcome.is_err() {
-                        drop(parts.0.abort_multipart(&path, &id).await);
+                        let upload = Unfinished { key: key.to_string(), id, started: 0 };
+                        let _ = store.hasty().abort(&upload).await;
+                    }
+                    if object.doubtful {
+                        abort_strays(&store.hasty(), &key).await;
                     }
                     outcome?;
                 }
@@ -301,6 +315,16 @@ impl PartSender {
             }
             Ok(Done::Completed)
         });
+    }
+}
+
+/// Aborts whatever else was begun for `key`, which is ours alone and whole or given up by now.
+async fn abort_strays(store: &Store, key: &str) {
+    // What stays in spite of this is found by the same listing later.
+    for upload in store.unfinished_uploads(key).await.unwrap_or_default() {
+        if upload.key == key {
+            let _ = store.abort(&upload).await;
+        }
     }
 }
 

@@ -89,11 +89,8 @@ mod tests {
 
     #[test]
     fn both_the_number_of_tries_and_the_time_must_be_used_up() {
-        let policy = Policy {
-            max_retries: 2,
-            retry_timeout: Duration::from_secs(60),
-            ..Policy::default()
-        };
+        let policy =
+            Policy { max_retries: 2, retry_timeout: Duration::from_secs(60), ..Policy::default() };
         let seconds = Duration::from_secs;
         assert_eq!(policy.patience(2, seconds(1000)), None);
         assert_eq!(policy.patience(3, seconds(50)), Some(seconds(10)));

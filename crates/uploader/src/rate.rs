@@ -63,7 +63,10 @@ mod tests {
         }
         // 10 MiB at 1 MiB/s: the last piece goes when the 159 before it have.
         let took = last - begin;
-        assert!(took > Duration::from_millis(9930) && took < Duration::from_millis(9940), "{took:?}");
+        assert!(
+            took > Duration::from_millis(9930) && took < Duration::from_millis(9940),
+            "{took:?}"
+        );
         assert!(begin > start);
     }
 

@@ -29,7 +29,12 @@ pub(crate) struct Circumstances {
 
 /// Judges by the answer's status and the store's own error code where there was an answer, by the
 /// state of the connection where there was none.
-pub(crate) fn judge(error: &Error, answer: &Answer, policy: &Policy, about: Circumstances) -> Verdict {
+pub(crate) fn judge(
+    error: &Error,
+    answer: &Answer,
+    policy: &Policy,
+    about: Circumstances,
+) -> Verdict {
     let message = root_message(error);
     let said = |code: &str| message.contains(code);
     let status = answer.status.get();
@@ -66,6 +71,7 @@ pub(crate) fn judge(error: &Error, answer: &Answer, policy: &Policy, about: Circ
                 StoreErrorKind::Rejected,
                 Some("the certificate of the endpoint does not check: name its authority with --cacert".into()),
             ),
+            (Some(401 | 403), _) => (StoreErrorKind::Denied, denied(&message)),
             (Some(507), _) => (StoreErrorKind::Rejected, Some("the store is full".into())),
             (Some(501 | 505), _) => (
                 StoreErrorKind::Rejected,
@@ -84,7 +90,8 @@ pub(crate) fn judge(error: &Error, answer: &Answer, policy: &Policy, about: Circ
 }
 
 /// Codes of S3 for credentials whose time is over.
-const EXPIRED: [&str; 4] = ["ExpiredToken", "InvalidToken", "TokenRefreshRequired", "RequestExpired"];
+const EXPIRED: [&str; 4] =
+    ["ExpiredToken", "InvalidToken", "TokenRefreshRequired", "RequestExpired"];
 
 fn no_such_bucket(message: &str) -> bool {
     ["NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist"]
@@ -94,7 +101,13 @@ fn no_such_bucket(message: &str) -> bool {
 
 fn expired(about: Circumstances) -> (StoreErrorKind, Option<Cow<'static, str>>) {
     if about.refreshable {
-        return (StoreErrorKind::Unavailable, Some("the temporary credentials have expired, and their source gave no fresh ones".into()));
+        return (
+            StoreErrorKind::Unavailable,
+            Some(
+                "the temporary credentials have expired, and their source gave no fresh ones"
+                    .into(),
+            ),
+        );
     }
     (
         StoreErrorKind::Denied,
@@ -106,9 +119,15 @@ fn denied(message: &str) -> Option<Cow<'static, str>> {
     let hint = [
         ("RequestTimeTooSkewed", "the clock of this machine is wrong"),
         ("SignatureDoesNotMatch", "the secret key is wrong, or the region is (--s3-region)"),
-        ("InvalidAccessKeyId", "the store does not know this access key: check it and the endpoint"),
+        (
+            "InvalidAccessKeyId",
+            "the store does not know this access key: check it and the endpoint",
+        ),
         ("AuthorizationHeaderMalformed", "the region is wrong: give it with --s3-region"),
-        ("AccessDenied", "the key is known but not allowed to do this: check the policy of the bucket and of the key"),
+        (
+            "AccessDenied",
+            "the key is known but not allowed to do this: check the policy of the bucket and of the key",
+        ),
     ];
     hint.iter().find(|(code, _)| message.contains(code)).map(|(_, hint)| (*hint).into())
 }
@@ -135,7 +154,9 @@ mod tests {
         for status in [408, 429, 500, 502, 503, 504, 599, 200] {
             assert!(verdict(generic("x"), Some(status), None).again, "{status}");
         }
-        for code in [curl::RESOLVE, curl::CONNECT, curl::TIMEOUT, curl::RECEIVE, curl::NOTHING, curl::TLS] {
+        for code in
+            [curl::RESOLVE, curl::CONNECT, curl::TIMEOUT, curl::RECEIVE, curl::NOTHING, curl::TLS]
+        {
             assert!(verdict(generic("x"), None, Some(code)).again, "{code}");
         }
         assert!(verdict(generic("<Code>RequestTimeout</Code>"), Some(400), None).again);
@@ -143,13 +164,19 @@ mod tests {
 
     #[test]
     fn what_cannot_pass_fails_at_once_with_advice() {
-        let denied = |text: &str| Error::PermissionDenied { path: String::new(), source: text.into() };
+        let denied =
+            |text: &str| Error::PermissionDenied { path: String::new(), source: text.into() };
         for (error, status, kind, advice) in [
             (denied("<Code>AccessDenied</Code>"), 403, StoreErrorKind::Denied, "policy"),
             (denied("<Code>SignatureDoesNotMatch</Code>"), 403, StoreErrorKind::Denied, "secret"),
             (denied("<Code>RequestTimeTooSkewed</Code>"), 403, StoreErrorKind::Denied, "clock"),
             (generic("<Code>ExpiredToken</Code>"), 400, StoreErrorKind::Denied, "expired"),
-            (generic("Received redirect without LOCATION"), 301, StoreErrorKind::Rejected, "--s3-region"),
+            (
+                generic("Received redirect without LOCATION"),
+                301,
+                StoreErrorKind::Rejected,
+                "--s3-region",
+            ),
             (generic("XMinioStorageFull"), 507, StoreErrorKind::Rejected, "full"),
             (
                 Error::NotFound { path: String::new(), source: "<Code>NoSuchBucket</Code>".into() },
@@ -169,7 +196,8 @@ mod tests {
 
     #[test]
     fn the_operator_may_add_to_what_is_tried_again() {
-        let policy = Policy { also_statuses: vec![403], also_transport: vec![60], ..Policy::default() };
+        let policy =
+            Policy { also_statuses: vec![403], also_transport: vec![60], ..Policy::default() };
         let about = Circumstances { refreshable: false, let_in: true };
         let answer = Answer::default();
         answer.asked.set(true);

@@ -2,19 +2,26 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
 use object_store::multipart::{MultipartStore, PartId};
 use object_store::path::Path;
-use object_store::{Error, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload};
+use object_store::{
+    Attributes, Error, ObjectStore, ObjectStoreExt, PutMode, PutMultipartOptions, PutOptions,
+    PutPayload,
+};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::error::{StoreError, StoreErrorKind};
 use crate::http::{ANSWER, Answer, Traffic};
 use crate::policy::Policy;
+use crate::provider::StoreLimits;
+use crate::rate::RateLimit;
 use crate::retry::{Circumstances, judge};
+use crate::unfinished::{Lister, Unfinished};
 
 /// An object as a listing shows it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,12 +39,30 @@ pub struct Listed {
 pub struct Store {
     pub(crate) objects: Arc<dyn ObjectStore>,
     pub(crate) multipart: Option<Multiparts>,
+    pub(crate) nature: Arc<Nature>,
     policy: Policy,
     traffic: Traffic,
     /// Becomes true when nothing is worth another try.
     giving_up: watch::Receiver<bool>,
+}
+
+/// What a store is like, and how objects go there.
+#[derive(Debug)]
+pub(crate) struct Nature {
+    pub(crate) limits: StoreLimits,
+    /// What protects bodies on their way, in words.
+    pub(crate) protection: &'static str,
+    /// Whether a create-only write can be asked for.
+    pub(crate) conditions: bool,
     /// Whether another try may find fresh credentials.
     pub(crate) refreshable: bool,
+    /// Storage class and the like.
+    pub(crate) attributes: Attributes,
+    /// Whether uploads in parts take them too.
+    pub(crate) attributes_of_parts: bool,
+    pub(crate) lister: Lister,
+    /// The rate, where no HTTP client keeps to it.
+    pub(crate) rate: Option<Arc<RateLimit>>,
 }
 
 /// Wraps the trait object, which has no `Debug` of its own.
@@ -52,20 +77,46 @@ impl std::fmt::Debug for Multiparts {
 
 impl Store {
     /// A store over any client; `multipart` where parts can be sent by number.
-    pub fn new(
+    pub(crate) fn new(
         objects: Arc<dyn ObjectStore>,
         multipart: Option<Arc<dyn MultipartStore>>,
+        nature: Nature,
         policy: Policy,
         traffic: Traffic,
     ) -> Self {
         let (_, never) = watch::channel(false);
-        Self { objects, multipart: multipart.map(Multiparts), policy, traffic, giving_up: never, refreshable: false }
+        let multipart = multipart.map(Multiparts);
+        Self { objects, multipart, nature: Arc::new(nature), policy, traffic, giving_up: never }
     }
 
     /// The same store for one who may give up: from then on nothing is tried again, and pauses
     /// between tries end. Requests on their way are not broken off.
     pub(crate) fn until(&self, giving_up: watch::Receiver<bool>) -> Self {
         Self { giving_up, ..self.clone() }
+    }
+
+    /// The same store for one who cleans up after a failure: a few quick tries, nothing more.
+    pub(crate) fn hasty(&self) -> Self {
+        let (_, never) = watch::channel(false);
+        let policy = Policy {
+            max_retries: self.policy.max_retries.min(3),
+            retry_timeout: Duration::ZERO,
+            max_backoff: self.policy.max_backoff.min(Duration::from_secs(1)),
+            ..self.policy.clone()
+        };
+        Self { policy, giving_up: never, ..self.clone() }
+    }
+
+    /// Sizes and numbers of parts that the store takes.
+    #[must_use]
+    pub fn limits(&self) -> StoreLimits {
+        self.nature.limits
+    }
+
+    /// What protects the bytes of an object on their way into the store, in words for a report.
+    #[must_use]
+    pub fn protection(&self) -> &'static str {
+        self.nature.protection
     }
 
     /// Counters of all that passed through this store.
@@ -81,7 +132,9 @@ impl Store {
     pub async fn put(&self, key: &str, payload: PutPayload) -> Result<(), StoreError> {
         let path = path_of("put", key)?;
         self.retrying("put", key, || async {
-            self.objects.put(&path, payload.clone()).await.map(drop)
+            self.keep_to_rate(payload.content_length()).await;
+            let options = PutOptions::from(self.nature.attributes.clone());
+            self.objects.put_opts(&path, payload.clone(), options).await.map(drop)
         })
         .await
     }
@@ -89,30 +142,51 @@ impl Store {
     /// Writes an object only if nothing stands there.
     ///
     /// The answer to such a write can get lost after the store has acted, and a store may ignore
-    /// the condition. So after any doubt, and after success too, what stands there is read back:
-    /// our bytes mean that we have won.
+    /// the condition or know none. So after any doubt, and after success too, what stands there is
+    /// read back: our bytes mean that we have won. (Without conditions two who write in the same
+    /// moment both look first; then the later one wins, and the other one is told so.)
     ///
     /// # Errors
     /// [`StoreErrorKind::AlreadyExists`] when other bytes stand there; others after all retries.
     pub async fn create(&self, key: &str, content: Bytes) -> Result<(), StoreError> {
         let path = path_of("create", key)?;
-        let outcome = self
-            .retrying("create", key, || async {
-                let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
-                self.objects.put_opts(&path, content.clone().into(), options).await.map(drop)
-            })
-            .await;
-        match self.get(key).await {
-            Ok(found) if found == content => Ok(()),
-            Ok(_) => Err(StoreError::new(
-                "create",
-                key,
-                StoreErrorKind::AlreadyExists,
-                "another object stands there already",
-            )),
-            // Not there after a refusal: the refusal is the cause. Not there after success cannot
-            // be taken for success either.
-            Err(read_back) => Err(outcome.err().unwrap_or(read_back)),
+        let taken = || {
+            let message = "another object stands there already";
+            StoreError::new("create", key, StoreErrorKind::AlreadyExists, message)
+        };
+        let mut conflicts = 0;
+        loop {
+            let mode = if self.nature.conditions {
+                PutMode::Create
+            } else if self.size(key).await?.is_some() {
+                return if self.get(key).await? == content { Ok(()) } else { Err(taken()) };
+            } else {
+                PutMode::Overwrite
+            };
+            let outcome = self
+                .retrying("create", key, || async {
+                    let attributes = self.nature.attributes.clone();
+                    let options =
+                        PutOptions { mode: mode.clone(), attributes, ..PutOptions::default() };
+                    self.objects.put_opts(&path, content.clone().into(), options).await.map(drop)
+                })
+                .await;
+            match (self.get(key).await, outcome) {
+                (Ok(found), _) if found == content => return Ok(()),
+                (Ok(_), _) => return Err(taken()),
+                // Refused for a conflict with another one who did not write either (S3 says 409).
+                (Err(gone), Err(refused))
+                    if gone.kind == StoreErrorKind::NotFound
+                        && refused.kind == StoreErrorKind::AlreadyExists
+                        && conflicts < CONFLICTS =>
+                {
+                    conflicts += 1;
+                    tokio::time::sleep(self.policy.pause(conflicts, None, jitter())).await;
+                }
+                // Not there after a refusal: the refusal is the cause. Not there after success
+                // cannot be taken for success either.
+                (Err(read_back), outcome) => return Err(outcome.err().unwrap_or(read_back)),
+            }
         }
     }
 
@@ -122,8 +196,7 @@ impl Store {
     /// [`StoreErrorKind::NotFound`] when there is none; others after all retries.
     pub async fn get(&self, key: &str) -> Result<Bytes, StoreError> {
         let path = path_of("get", key)?;
-        self.retrying("get", key, || async { self.objects.get(&path).await?.bytes().await })
-            .await
+        self.retrying("get", key, || async { self.objects.get(&path).await?.bytes().await }).await
     }
 
     /// Reads a range of an object; what comes back has exactly the length asked for.
@@ -135,6 +208,7 @@ impl Store {
         let wanted = range.end - range.start;
         let bytes = self
             .retrying("get", key, || async {
+                self.keep_to_rate(usize::try_from(wanted).unwrap_or(usize::MAX)).await;
                 self.objects.get_range(&path, range.clone()).await
             })
             .await?;
@@ -241,7 +315,73 @@ impl Store {
         key: &str,
         path: &Path,
     ) -> Result<String, StoreError> {
-        self.retrying("start multipart", key, || store.0.create_multipart(path)).await
+        let options = || match self.nature.attributes_of_parts {
+            true => PutMultipartOptions::from(self.nature.attributes.clone()),
+            false => PutMultipartOptions::default(),
+        };
+        self.retrying("start multipart", key, || store.0.create_multipart_opts(path, options()))
+            .await
+    }
+
+    /// Uploads in parts whose keys begin with `prefix` and that were begun and never ended, those of
+    /// runs in progress among them; in a folder, staging files. Azure has none to abort.
+    ///
+    /// # Errors
+    /// After all retries.
+    pub async fn unfinished_uploads(&self, prefix: &str) -> Result<Vec<Unfinished>, StoreError> {
+        let mut found = Vec::new();
+        let mut after = None;
+        loop {
+            let (page, next) = self
+                .retrying("list uploads", prefix, || {
+                    self.nature.lister.page(prefix, after.as_ref())
+                })
+                .await?;
+            found.extend(page);
+            // A store that gives the same marker again would have us go round for ever.
+            if next.is_none() || next == after {
+                found.sort_unstable();
+                found.dedup();
+                return Ok(found);
+            }
+            after = next;
+        }
+    }
+
+    /// Removes what is left of an upload that was never ended; none there any more is success.
+    ///
+    /// # Errors
+    /// After all retries.
+    pub async fn abort(&self, upload: &Unfinished) -> Result<(), StoreError> {
+        let path = path_of("abort", &upload.key)?;
+        let outcome = match (&self.multipart, &self.nature.lister) {
+            (_, Lister::Folder(root)) => {
+                let file = root.join(format!("{}#{}", upload.key, upload.id));
+                match std::fs::remove_file(file) {
+                    Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                        let kind = StoreErrorKind::Rejected;
+                        Err(StoreError::new("abort", &upload.key, kind, error.to_string()))
+                    }
+                    _ => Ok(()),
+                }
+            }
+            (Some(store), _) => {
+                self.retrying("abort", &upload.key, || store.0.abort_multipart(&path, &upload.id))
+                    .await
+            }
+            (None, _) => Ok(()),
+        };
+        match outcome {
+            Err(error) if error.kind == StoreErrorKind::NotFound => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Waits until `bytes` may move, where that is not the HTTP client's business.
+    pub(crate) async fn keep_to_rate(&self, bytes: usize) {
+        if let Some(rate) = &self.nature.rate {
+            tokio::time::sleep_until(rate.reserve(bytes)).await;
+        }
     }
 
     pub(crate) async fn put_part(
@@ -252,8 +392,7 @@ impl Store {
         index: usize,
         payload: PutPayload,
     ) -> Result<PartId, StoreError> {
-        self.retrying("put part", key, || store.0.put_part(path, id, index, payload.clone()))
-            .await
+        self.retrying("put part", key, || store.0.put_part(path, id, index, payload.clone())).await
     }
 
     pub(crate) async fn complete(
@@ -300,7 +439,7 @@ impl Store {
                 .scope(Answer::default(), async {
                     let outcome = attempt().await;
                     let about = Circumstances {
-                        refreshable: self.refreshable,
+                        refreshable: self.nature.refreshable,
                         let_in: self.traffic.let_in(),
                     };
                     ANSWER.with(|answer| {
@@ -334,6 +473,9 @@ impl Store {
         }
     }
 }
+
+/// How often a create-only write that met another one is repeated.
+const CONFLICTS: u32 = 5;
 
 fn none_if_missing<T>(error: StoreError) -> Result<Vec<T>, StoreError> {
     // A folder that is not there yet lists as empty, as a prefix does.

@@ -210,10 +210,14 @@ mod tests {
     }
 
     /// Takes a body at `pause` a slice, as a slow connection does; the number of bytes and the time.
-    async fn drain(mut body: impl Body<Data = Bytes, Error = HttpError> + Unpin, pause: Duration) -> (usize, Duration) {
+    async fn drain(
+        mut body: impl Body<Data = Bytes, Error = HttpError> + Unpin,
+        pause: Duration,
+    ) -> (usize, Duration) {
         let start = Instant::now();
         let mut bytes = 0;
-        while let Some(frame) = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
+        while let Some(frame) = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await
+        {
             let slice = frame.unwrap().into_data().unwrap();
             assert!(slice.len() <= SLICE);
             bytes += slice.len();
@@ -278,7 +282,8 @@ mod tests {
             if self.0 == 0 {
                 return Poll::Pending;
             }
-            let due = self.1.get_or_insert_with(|| Box::pin(sleep_until(Instant::now() + 2 * SECOND)));
+            let due =
+                self.1.get_or_insert_with(|| Box::pin(sleep_until(Instant::now() + 2 * SECOND)));
             ready!(due.as_mut().poll(cx));
             self.1 = None;
             self.0 -= 1;

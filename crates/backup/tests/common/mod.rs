@@ -13,7 +13,7 @@ use xb_compressor::Algorithm;
 use xb_encryptor::KeyBytes;
 use xb_pipeline::{Content, Durability, EndRule, Observer};
 use xb_reader::{ChunkWriter, Dialect};
-use xb_uploader::{Location, Place, Policy, S3Settings};
+use xb_uploader::{Location, Place, Policy, StoreSettings};
 
 pub(crate) struct Store {
     pub(crate) folder: tempfile::TempDir,
@@ -25,7 +25,8 @@ impl Store {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("root").to_str().unwrap().trim_start_matches('/').to_owned();
         let location = Location { place: Place::Local, path };
-        let root = Root::open(&location, &S3Settings::default(), Policy::default(), true).unwrap();
+        let root =
+            Root::open(&location, &StoreSettings::default(), Policy::default(), true).unwrap();
         Self { folder, root }
     }
 

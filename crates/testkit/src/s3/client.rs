@@ -11,7 +11,9 @@ use crate::http::{Head, read_body};
 
 /// The access key every test server knows.
 pub const ACCESS_KEY: &str = "testkey";
-/// Its secret.
+/// Another one, with the same rights.
+pub const OTHER_KEY: &str = "otherkey";
+/// The secret of both.
 pub const SECRET_KEY: &str = "testsecret123";
 /// The region that requests are signed for.
 pub const REGION: &str = "us-east-1";

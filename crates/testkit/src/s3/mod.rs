@@ -7,7 +7,7 @@
 //! ```
 
 mod client;
-mod sign;
+pub(crate) mod sign;
 
 use std::fs;
 use std::net::TcpListener;
@@ -15,7 +15,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-pub use client::{ACCESS_KEY, Bucket, REGION, SECRET_KEY, options_for};
+pub use client::{ACCESS_KEY, Bucket, OTHER_KEY, REGION, SECRET_KEY, options_for};
 
 use crate::daemon::{Daemon, Scratch};
 use crate::tools;
@@ -37,10 +37,23 @@ struct Server {
 /// When the server cannot be started or makes no bucket.
 #[must_use]
 pub fn bucket() -> Bucket {
+    new_bucket("bucket")
+}
+
+/// The same, but one that also takes requests without a signature.
+///
+/// # Panics
+/// As [`bucket`].
+#[must_use]
+pub fn open_bucket() -> Bucket {
+    new_bucket("open")
+}
+
+fn new_bucket(kind: &str) -> Bucket {
     static SERVER: OnceLock<Server> = OnceLock::new();
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let server = SERVER.get_or_init(start);
-    let name = format!("bucket-{}", COUNT.fetch_add(1, Ordering::Relaxed));
+    let name = format!("{kind}-{}", COUNT.fetch_add(1, Ordering::Relaxed));
     Bucket::create(&server.address, &name).unwrap_or_else(|e| panic!("bucket {name}: {e}"))
 }
 
@@ -48,7 +61,7 @@ fn start() -> Server {
     let scratch = Scratch::new();
     let config = scratch.join("s3.json");
     let identity = format!(
-        r#"{{"identities":[{{"name":"test","credentials":[{{"accessKey":"{ACCESS_KEY}","secretKey":"{SECRET_KEY}"}}],"actions":["Admin","Read","Write","List","Tagging"]}}]}}"#
+        r#"{{"identities":[{{"name":"test","credentials":[{{"accessKey":"{ACCESS_KEY}","secretKey":"{SECRET_KEY}"}}],"actions":["Admin","Read","Write","List","Tagging"]}},{{"name":"other","credentials":[{{"accessKey":"{OTHER_KEY}","secretKey":"{SECRET_KEY}"}}],"actions":["Admin","Read","Write","List","Tagging"]}},{{"name":"anonymous","actions":["Read:open-*","Write:open-*","List:open-*"]}}]}}"#
     );
     fs::write(&config, identity).expect("s3.json");
     let ports = free_ports::<8>();

@@ -62,7 +62,7 @@ pub(super) fn encode(text: &str, keep_slash: bool) -> String {
 }
 
 /// Now, as signatures want it.
-pub(super) fn now() -> String {
+pub(crate) fn now() -> String {
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
     let (year, month, day) = civil(days);
@@ -97,7 +97,7 @@ pub(super) fn hex(bytes: &[u8]) -> String {
 }
 
 /// HMAC-SHA-256 (RFC 2104).
-fn hmac(key: &[u8], data: &[u8]) -> Vec<u8> {
+pub(crate) fn hmac(key: &[u8], data: &[u8]) -> Vec<u8> {
     let mut block = [0_u8; 64];
     if key.len() > block.len() {
         block[..32].copy_from_slice(&Sha256::digest(key));

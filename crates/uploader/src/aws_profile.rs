@@ -1,0 +1,283 @@
+//! Keys from the shared files of the AWS tools (`~/.aws/credentials`, `~/.aws/config`).
+//!
+//! Source of the format: "Configuration and credential file settings in the AWS CLI". Only what we
+//! can use is understood: static and temporary keys, web identities, region and endpoint.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
+
+use object_store::CredentialProvider;
+use object_store::aws::AwsCredential;
+
+use crate::settings::{AwsProfile, WebIdentity};
+
+/// Files larger than this are no such files.
+const LARGEST: u64 = 1 << 20;
+
+/// What a profile says.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    pub(crate) keys: Option<Arc<AwsCredential>>,
+    pub(crate) web_identity: Option<WebIdentity>,
+    pub(crate) region: Option<String>,
+    pub(crate) endpoint: Option<String>,
+}
+
+/// Why a profile cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ProfileError {
+    #[error("cannot read {path}: {source}", path = path.display())]
+    Read { path: PathBuf, source: std::io::Error },
+    #[error("{path} is too large for a file of profiles", path = path.display())]
+    TooLarge { path: PathBuf },
+    #[error("there is no profile `{name}` in {credentials} or {config}", credentials = credentials.display(), config = config.display())]
+    Missing { name: String, credentials: PathBuf, config: PathBuf },
+    #[error(
+        "profile `{name}` wants `{setting}`, which is not supported; `aws configure export-credentials` gives keys that are"
+    )]
+    Unsupported { name: String, setting: &'static str },
+    #[error("profile `{name}` has only one half of a key pair")]
+    Half { name: String },
+}
+
+/// Reads a profile. One that is not there is an error only if it was asked for.
+pub(crate) fn read(profile: &AwsProfile) -> Result<Found, ProfileError> {
+    let mut says = BTreeMap::new();
+    let mut there = false;
+    // The file of keys wins where both have a setting.
+    for (path, prefix) in [(&profile.config, "profile "), (&profile.credentials, "")] {
+        if let Some(section) = section(&text(path)?, &profile.name, prefix) {
+            there = true;
+            says.extend(section);
+        }
+    }
+    if !there && profile.required {
+        return Err(ProfileError::Missing {
+            name: profile.name.clone(),
+            credentials: profile.credentials.clone(),
+            config: profile.config.clone(),
+        });
+    }
+    found(says, &profile.name)
+}
+
+fn found(mut says: BTreeMap<String, String>, name: &str) -> Result<Found, ProfileError> {
+    let mut take = |setting: &str| says.remove(setting).filter(|value| !value.is_empty());
+    let keys = match (take("aws_access_key_id"), take("aws_secret_access_key")) {
+        (Some(key_id), Some(secret_key)) => {
+            Some(Arc::new(AwsCredential { key_id, secret_key, token: take("aws_session_token") }))
+        }
+        (None, None) => None,
+        _ => return Err(ProfileError::Half { name: name.to_owned() }),
+    };
+    let session_name = take("role_session_name");
+    let web_identity = match (take("web_identity_token_file"), take("role_arn")) {
+        (Some(file), Some(role_arn)) => {
+            Some(WebIdentity { token_file: file.into(), role_arn, session_name })
+        }
+        _ => None,
+    };
+    let (region, endpoint) = (take("region"), take("endpoint_url"));
+    if keys.is_none() && web_identity.is_none() {
+        for setting in [
+            "credential_process",
+            "sso_session",
+            "sso_start_url",
+            "source_profile",
+            "credential_source",
+        ] {
+            if take(setting).is_some() {
+                return Err(ProfileError::Unsupported { name: name.to_owned(), setting });
+            }
+        }
+    }
+    Ok(Found { keys, web_identity, region, endpoint })
+}
+
+fn text(path: &Path) -> Result<String, ProfileError> {
+    let failed = |source| ProfileError::Read { path: path.to_owned(), source };
+    match std::fs::metadata(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(String::new()),
+        Err(error) => return Err(failed(error)),
+        Ok(facts) if facts.len() > LARGEST => {
+            return Err(ProfileError::TooLarge { path: path.to_owned() });
+        }
+        Ok(_) => {}
+    }
+    std::fs::read_to_string(path).map_err(failed)
+}
+
+/// The settings of one section, `None` when it is not there. `[default]` needs no prefix.
+fn section(text: &str, name: &str, prefix: &str) -> Option<BTreeMap<String, String>> {
+    let mut inside = false;
+    let mut found: Option<BTreeMap<String, String>> = None;
+    for line in text.lines() {
+        let trimmed = line.trim();
+        if trimmed.is_empty() || trimmed.starts_with(['#', ';']) {
+            continue;
+        }
+        if let Some(header) = trimmed.strip_prefix('[').and_then(|rest| rest.split(']').next()) {
+            let header = header.split_whitespace().collect::<Vec<_>>().join(" ");
+            let bare = prefix.is_empty() || name == "default";
+            inside = header.strip_prefix(prefix) == Some(name) || bare && header == name;
+            if inside {
+                found.get_or_insert_default();
+            }
+            continue;
+        }
+        // An indented line belongs to the setting above it (`s3 =` and its like).
+        if !inside || line.starts_with([' ', '\t']) {
+            continue;
+        }
+        if let (Some(settings), Some((key, value))) = (&mut found, trimmed.split_once('=')) {
+            let value =
+                value.split(" #").next().unwrap_or_default().split(" ;").next().unwrap_or_default();
+            settings.insert(key.trim().to_ascii_lowercase(), value.trim().to_owned());
+        }
+    }
+    found
+}
+
+/// Keys of a profile, read again whenever the file has changed: whoever renews them there renews
+/// them for us.
+#[derive(Debug)]
+pub(crate) struct ProfileKeys {
+    profile: AwsProfile,
+    last: Mutex<(Option<Stamp>, Arc<AwsCredential>)>,
+}
+
+/// By which a file is known to have changed.
+type Stamp = (SystemTime, u64);
+
+impl ProfileKeys {
+    pub(crate) fn new(profile: AwsProfile, keys: Arc<AwsCredential>) -> Self {
+        // Without a stamp: whatever was written since is read at first use.
+        Self { profile, last: Mutex::new((None, keys)) }
+    }
+
+    fn stamp(&self) -> Option<Stamp> {
+        let facts = std::fs::metadata(&self.profile.credentials).ok()?;
+        Some((facts.modified().ok()?, facts.len()))
+    }
+}
+
+#[async_trait::async_trait]
+impl CredentialProvider for ProfileKeys {
+    type Credential = AwsCredential;
+
+    async fn get_credential(&self) -> object_store::Result<Arc<AwsCredential>> {
+        let now = self.stamp();
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if now != last.0 {
+            // A file that is being written may be half there: what we have is good until it is not.
+            if let Ok(Found { keys: Some(keys), .. }) = read(&self.profile) {
+                *last = (now, keys);
+            }
+        }
+        Ok(Arc::clone(&last.1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn profile(folder: &Path, name: &str, required: bool) -> AwsProfile {
+        AwsProfile {
+            name: name.into(),
+            required,
+            credentials: folder.join("credentials"),
+            config: folder.join("config"),
+        }
+    }
+
+    const CREDENTIALS: &str = "\
+# comment
+[default]
+aws_access_key_id = ID
+aws_secret_access_key=a/b+c=d
+[ night ]
+AWS_ACCESS_KEY_ID = N # the night's
+aws_secret_access_key = S
+aws_session_token = T==
+[half]
+aws_access_key_id = H
+";
+    const CONFIG: &str = "\
+[default]
+region = eu-west-1
+s3 =
+  region = wrong
+  endpoint_url = http://wrong
+[profile night]
+region = us-west-2
+endpoint_url = http://127.0.0.1:9
+[profile web]
+role_arn = arn:aws:iam::1:role/r
+web_identity_token_file = /run/token
+[profile sso]
+sso_session = x
+[night]
+region = not-a-profile
+";
+
+    #[test]
+    fn profiles_are_read_from_both_files() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("credentials"), CREDENTIALS).unwrap();
+        std::fs::write(folder.path().join("config"), CONFIG).unwrap();
+        let get = |name: &str| read(&profile(folder.path(), name, true));
+        let default = get("default").unwrap();
+        let keys = default.keys.unwrap();
+        assert_eq!((keys.key_id.as_str(), keys.secret_key.as_str()), ("ID", "a/b+c=d"));
+        assert_eq!((default.region.as_deref(), default.endpoint), (Some("eu-west-1"), None));
+        let night = get("night").unwrap();
+        let keys = night.keys.unwrap();
+        assert_eq!((keys.key_id.as_str(), keys.token.as_deref()), ("N", Some("T==")));
+        assert_eq!(night.region.as_deref(), Some("us-west-2"));
+        assert_eq!(night.endpoint.as_deref(), Some("http://127.0.0.1:9"));
+        assert_eq!(get("web").unwrap().web_identity.unwrap().token_file, Path::new("/run/token"));
+        assert!(matches!(get("half"), Err(ProfileError::Half { .. })));
+        assert!(matches!(
+            get("sso"),
+            Err(ProfileError::Unsupported { setting: "sso_session", .. })
+        ));
+        assert!(matches!(get("nobody"), Err(ProfileError::Missing { .. })));
+        assert!(read(&profile(folder.path(), "nobody", false)).unwrap().keys.is_none());
+    }
+
+    #[tokio::test]
+    async fn keys_that_are_renewed_in_the_file_are_renewed_here() {
+        let folder = tempfile::tempdir().unwrap();
+        let profile = profile(folder.path(), "default", false);
+        let write = |id: &str| {
+            let text = format!("[default]\naws_access_key_id={id}\naws_secret_access_key=s\n");
+            std::fs::write(&profile.credentials, text).unwrap();
+        };
+        write("first");
+        let keys = ProfileKeys::new(profile.clone(), read(&profile).unwrap().keys.unwrap());
+        assert_eq!(keys.get_credential().await.unwrap().key_id, "first");
+        write("the-second");
+        assert_eq!(keys.get_credential().await.unwrap().key_id, "the-second");
+        std::fs::write(&profile.credentials, "[default]\naws_access_key_id=torn").unwrap();
+        assert_eq!(keys.get_credential().await.unwrap().key_id, "the-second");
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_without_harm(text in "(\\[?[a-z =#;\\]\n\t]{0,12}){0,20}", name in "[a-z]{0,4}") {
+            let _ = section(&text, &name, "profile ").map(|says| found(says, &name));
+        }
+
+        #[test]
+        fn a_setting_comes_back(key in "[a-z_]{1,10}", value in "[A-Za-z0-9/+=]{1,40}", name in "[a-z]{1,8}") {
+            let text = format!("[other]\n{key}=no\n[{name}x]\n{key}=no\n[{name}]\n{key} = {value}\n[{name}y]\n{key}=no\n");
+            let says = section(&text, &name, "").unwrap();
+            prop_assert_eq!(says.get(&key).map(String::as_str), Some(value.as_str()));
+        }
+    }
+}

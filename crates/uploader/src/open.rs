@@ -1,0 +1,520 @@
+//! From a place and settings to a store.
+
+use std::sync::Arc;
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use object_store::aws::{
+    AmazonS3Builder, AmazonS3ConfigKey, Checksum as S3Checksum, S3ConditionalPut,
+};
+use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
+use object_store::client::HttpConnector as _;
+use object_store::gcp::GoogleCloudStorageBuilder;
+use object_store::local::LocalFileSystem;
+use object_store::{Attribute, AttributeValue, Attributes, ClientOptions, RetryConfig};
+
+use crate::aws_profile::{self, ProfileKeys};
+use crate::error::{StoreError, StoreErrorKind, root_message};
+use crate::http::{Connector, Traffic};
+use crate::location::{Location, Place};
+use crate::policy::Policy;
+use crate::provider::{Provider, StoreLimits};
+use crate::rate::RateLimit;
+use crate::settings::{
+    AzureSettings, BucketLookup, Checksum, ContainerCredentials, Encryption, GoogleSettings,
+    HttpSettings, S3Settings, StoreSettings,
+};
+use crate::store::{Nature, Store};
+use crate::unfinished::Lister;
+use crate::watch::Limits;
+
+/// Why settings cannot work.
+type Refused = Box<dyn std::error::Error + Send + Sync>;
+
+/// Opens the store that `root` lies in. Returns it with what every key below `root` begins with
+/// (empty for a folder, `a/b/` in a bucket).
+///
+/// A folder that is not there is made when `create` is set.
+///
+/// # Errors
+/// [`StoreError`] when the settings cannot work; a bucket itself is not asked yet.
+pub fn open(
+    root: &Location,
+    settings: &StoreSettings,
+    policy: Policy,
+    create: bool,
+) -> Result<(Store, String), StoreError> {
+    let (kind, bucket) = match &root.place {
+        Place::Local => return local(root, settings, policy, create),
+        Place::S3 { bucket } => ("s3", bucket),
+        Place::Google { bucket } => ("gs", bucket),
+        Place::Azure { container } => ("azure", container),
+    };
+    let traffic = Traffic::default();
+    let opened = connector(&settings.http, &policy, &traffic).and_then(|connector| {
+        let opening = Opening { connector, policy, traffic };
+        match (kind, &settings.google) {
+            ("s3", _) => opening.s3(bucket, settings.s3.clone()),
+            ("gs", google) if google.access_key.is_some() => {
+                opening.s3(bucket, google_as_s3(google))
+            }
+            ("gs", google) => opening.google(bucket, google),
+            _ => opening.azure(bucket, &settings.azure),
+        }
+    });
+    let store = opened.map_err(|error| {
+        let place = format!("{kind}://{bucket}");
+        StoreError::new("open", place, StoreErrorKind::Rejected, root_message(&*error))
+    })?;
+    let prefix = if root.path.is_empty() { String::new() } else { format!("{}/", root.path) };
+    Ok((store, prefix))
+}
+
+fn local(
+    root: &Location,
+    settings: &StoreSettings,
+    policy: Policy,
+    create: bool,
+) -> Result<(Store, String), StoreError> {
+    let folder = format!("/{}", root.path);
+    let refused =
+        |message: String| StoreError::new("open", &folder, StoreErrorKind::NotFound, message);
+    if create {
+        std::fs::create_dir_all(&folder).map_err(|error| refused(error.to_string()))?;
+    }
+    let store = LocalFileSystem::new_with_prefix(&folder)
+        .map_err(|error| refused(root_message(&error)))?
+        // Bytes and names are on disk when a put returns, as in any remote store.
+        .with_fsync(true)
+        // Stores know no empty folders.
+        .with_automatic_cleanup(true);
+    let nature = Nature {
+        limits: StoreLimits::S3,
+        protection: "the file system; synced before a name is given",
+        conditions: true,
+        refreshable: false,
+        attributes: Attributes::default(),
+        attributes_of_parts: false,
+        lister: Lister::Folder(folder.clone().into()),
+        rate: settings.http.limit_rate.map(|rate| Arc::new(RateLimit::new(rate))),
+    };
+    let store = Store::new(Arc::new(store), None, nature, policy, Traffic::default());
+    Ok((store, String::new()))
+}
+
+fn connector(
+    http: &HttpSettings,
+    policy: &Policy,
+    traffic: &Traffic,
+) -> Result<Connector, Refused> {
+    let certificates = match &http.ca_bundle {
+        None => Vec::new(),
+        Some(bundle) => reqwest::Certificate::from_pem_bundle(bundle)?,
+    };
+    let mut headers = HeaderMap::new();
+    for (name, value) in &http.headers {
+        let mut value = HeaderValue::from_str(value)?;
+        // It may be a key.
+        value.set_sensitive(true);
+        headers.append(HeaderName::from_bytes(name.as_bytes())?, value);
+    }
+    Ok(Connector {
+        traffic: traffic.clone(),
+        limits: Limits::of(policy),
+        rate: http.limit_rate.map(|rate| Arc::new(RateLimit::new(rate))),
+        certificates,
+        insecure: http.insecure,
+        headers,
+        goog_hash: false,
+    })
+}
+
+/// One retry loop, ours.
+fn no_retries() -> RetryConfig {
+    RetryConfig { max_retries: 0, ..RetryConfig::default() }
+}
+
+const CRC64: &str = "CRC-64/NVME, checked by the store";
+const SHA256: &str = "SHA-256, checked by the store";
+const SIGNED: &str = "SHA-256 in the signature";
+const CRC32C: &str = "CRC-32C, checked by the store";
+const TRANSPORT: &str = "TLS only: the store checks nothing";
+const NOTHING: &str = "nothing: plain HTTP, and the store checks nothing";
+
+struct Opening {
+    connector: Connector,
+    policy: Policy,
+    traffic: Traffic,
+}
+
+impl Opening {
+    /// Settings of the client that are not ours to make: what is signed along.
+    fn options(&self, plain: bool) -> ClientOptions {
+        ClientOptions::new()
+            .with_allow_http(plain)
+            .with_timeout_disabled()
+            .with_default_headers(self.connector.headers.clone())
+    }
+
+    fn s3(self, bucket: &str, mut s3: S3Settings) -> Result<Store, Refused> {
+        let mut builder = AmazonS3Builder::new();
+        let refreshable = s3.access_key.is_none() && s3.secret_key.is_none();
+        if refreshable {
+            builder = renewed_keys(builder, &mut s3)?;
+        }
+        let endpoint = s3.endpoint.as_deref().map(with_scheme);
+        let plain = is_plain(endpoint.as_deref());
+        let by_host = match s3.lookup {
+            BucketLookup::Dns => true,
+            BucketLookup::Path => false,
+            // Dots in the name would fail the certificate check of a wildcard name.
+            BucketLookup::Auto => endpoint.is_none() && !bucket.contains('.'),
+        };
+        let provider = s3.provider.unwrap_or_else(|| Provider::of_endpoint(endpoint.as_deref()));
+        let region = s3.region.clone().unwrap_or_else(|| "us-east-1".to_owned());
+        // TLS protects the body; over plain HTTP the signature has to.
+        let signed = plain || s3.sign_bodies;
+        builder = builder
+            .with_bucket_name(bucket)
+            .with_region(&region)
+            .with_virtual_hosted_style_request(by_host)
+            .with_allow_http(plain)
+            .with_client_options(self.options(plain))
+            .with_http_connector(self.connector.clone())
+            .with_retry(no_retries())
+            .with_unsigned_payload(!signed)
+            .with_disable_bulk_delete(!provider.deletes_in_bulk());
+        if !provider.has_conditions() {
+            builder = builder.with_conditional_put(S3ConditionalPut::Disabled);
+        }
+        let checksum = s3.checksum.unwrap_or(match provider.checks_crc64() {
+            true => Checksum::Crc64Nvme,
+            false => Checksum::None,
+        });
+        builder = match checksum {
+            Checksum::Crc64Nvme => builder.with_checksum_algorithm(S3Checksum::CRC64NVME),
+            Checksum::Sha256 => builder.with_checksum_algorithm(S3Checksum::SHA256),
+            Checksum::None => builder,
+        };
+        builder = match &s3.encryption {
+            None => builder,
+            Some(Encryption::Store) => sse(builder, "AES256")?,
+            Some(Encryption::Kms { key_id: None }) => sse(builder, "aws:kms")?,
+            Some(Encryption::Kms { key_id: Some(id) }) => builder.with_sse_kms_encryption(id),
+            Some(Encryption::Customer { key }) => builder.with_ssec_encryption(key),
+        };
+        let address = bucket_address(endpoint.as_deref(), bucket, &region, by_host);
+        if let Some(endpoint) = &endpoint {
+            // With host style the client wants the bucket in the endpoint already.
+            builder = builder.with_endpoint(if by_host { &address } else { endpoint });
+        }
+        if let Some(key) = &s3.access_key {
+            builder = builder.with_access_key_id(key);
+        }
+        if let Some(secret) = &s3.secret_key {
+            builder = builder.with_secret_access_key(secret);
+        }
+        if let Some(token) = &s3.session_token {
+            builder = builder.with_token(token);
+        }
+        let store = Arc::new(builder.build()?);
+        let lister = Lister::S3 {
+            client: self.connector.connect(&self.options(plain))?,
+            credentials: Arc::clone(store.credentials()),
+            region,
+            bucket: address,
+        };
+        let nature = Nature {
+            limits: provider.limits(),
+            protection: match checksum {
+                Checksum::Crc64Nvme => CRC64,
+                Checksum::Sha256 => SHA256,
+                Checksum::None if signed => SIGNED,
+                Checksum::None => TRANSPORT,
+            },
+            conditions: provider.has_conditions(),
+            refreshable,
+            attributes: storage_class(s3.storage_class),
+            attributes_of_parts: true,
+            lister,
+            rate: None,
+        };
+        Ok(Store::new(store.clone(), Some(store), nature, self.policy, self.traffic))
+    }
+
+    fn google(mut self, bucket: &str, google: &GoogleSettings) -> Result<Store, Refused> {
+        self.connector.goog_hash = true;
+        let mut builder = GoogleCloudStorageBuilder::new()
+            .with_bucket_name(bucket)
+            .with_http_connector(self.connector.clone())
+            .with_retry(no_retries());
+        let mut base = google.endpoint.as_deref().map(with_scheme);
+        if let Some(file) = &google.credentials_file {
+            let text = std::fs::read_to_string(file)
+                .map_err(|error| format!("cannot read {}: {error}", file.display()))?;
+            let says: serde_json::Value = serde_json::from_str(&text)
+                .map_err(|error| format!("{} is no JSON: {error}", file.display()))?;
+            if says.get("private_key").is_some() {
+                // An emulator's key names its address.
+                let named = says.get("gcs_base_url").and_then(|url| url.as_str());
+                base = base.or(named.map(str::to_owned));
+                builder = builder.with_service_account_key(text);
+            } else {
+                builder = builder.with_application_credentials(file.display().to_string());
+            }
+        }
+        let base = base.unwrap_or_else(|| "https://storage.googleapis.com".to_owned());
+        let plain = is_plain(Some(&base));
+        let store =
+            builder.with_base_url(&base).with_client_options(self.options(plain)).build()?;
+        let store = Arc::new(store);
+        let lister = Lister::Google {
+            client: self.connector.connect(&self.options(plain))?,
+            credentials: Arc::clone(store.credentials()),
+            bucket: format!("{base}/{bucket}"),
+        };
+        let nature = Nature {
+            limits: StoreLimits::S3,
+            protection: CRC32C,
+            conditions: true,
+            refreshable: true,
+            attributes: storage_class(google.storage_class.clone()),
+            attributes_of_parts: true,
+            lister,
+            rate: None,
+        };
+        Ok(Store::new(store.clone(), Some(store), nature, self.policy, self.traffic))
+    }
+
+    fn azure(self, container: &str, azure: &AzureSettings) -> Result<Store, Refused> {
+        let endpoint = azure.endpoint.as_deref().map(with_scheme);
+        let endpoint = match (endpoint, azure.development) {
+            // The emulator has the account in its path.
+            (None, true) => Some(format!("{EMULATOR}/{EMULATOR_ACCOUNT}")),
+            (given, _) => given,
+        };
+        let plain = is_plain(endpoint.as_deref());
+        let account = match (&azure.account, azure.development) {
+            (None, true) => EMULATOR_ACCOUNT,
+            (None, false) => {
+                return Err("the storage account is missing (--azure-storage-account)".into());
+            }
+            (Some(account), _) => account,
+        };
+        let mut builder = MicrosoftAzureBuilder::new()
+            .with_account(account)
+            .with_container_name(container)
+            .with_allow_http(plain)
+            .with_client_options(self.options(plain))
+            .with_http_connector(self.connector.clone())
+            .with_retry(no_retries());
+        if let Some(endpoint) = &endpoint {
+            builder = builder.with_endpoint(endpoint.trim_end_matches('/').to_owned());
+        }
+        let development_key =
+            (azure.development && azure.access_key.is_none()).then(|| EMULATOR_KEY.to_owned());
+        let key = azure.access_key.clone().or(development_key);
+        let refreshable = key.is_none() && azure.sas.is_none();
+        for (setting, value) in [
+            (AzureConfigKey::AccessKey, &key),
+            (AzureConfigKey::AuthorityId, &azure.tenant_id),
+            (AzureConfigKey::ClientId, &azure.client_id),
+            (AzureConfigKey::ClientSecret, &azure.client_secret),
+            (AzureConfigKey::SasKey, &azure.sas),
+        ] {
+            if let Some(value) = value {
+                builder = builder.with_config(setting, value);
+            }
+        }
+        if let Some(file) = &azure.federated_token_file {
+            builder = builder.with_federated_token_file(file.display().to_string());
+        }
+        let store = Arc::new(builder.build()?);
+        let nature = Nature {
+            limits: StoreLimits::AZURE,
+            protection: if plain { NOTHING } else { TRANSPORT },
+            conditions: true,
+            refreshable,
+            attributes: storage_class(azure.tier.clone()),
+            // The client sends none with a list of blocks: such a blob gets the account's own tier.
+            attributes_of_parts: false,
+            lister: Lister::Nothing,
+            rate: None,
+        };
+        Ok(Store::new(store.clone(), Some(store), nature, self.policy, self.traffic))
+    }
+}
+
+/// Address, account and key of Azure's emulator, the same everywhere ("Use the Azurite emulator").
+const EMULATOR: &str = "http://127.0.0.1:10000";
+const EMULATOR_ACCOUNT: &str = "devstoreaccount1";
+const EMULATOR_KEY: &str =
+    "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
+
+fn sse(builder: AmazonS3Builder, value: &str) -> Result<AmazonS3Builder, Refused> {
+    // The key's own type is not public.
+    let key: AmazonS3ConfigKey = "aws_server_side_encryption".parse()?;
+    Ok(builder.with_config(key, value))
+}
+
+fn storage_class(class: Option<String>) -> Attributes {
+    class.into_iter().map(|class| (Attribute::StorageClass, AttributeValue::from(class))).collect()
+}
+
+/// Google's XML interface, which takes S3's signatures.
+fn google_as_s3(google: &GoogleSettings) -> S3Settings {
+    let endpoint =
+        google.endpoint.clone().unwrap_or_else(|| "https://storage.googleapis.com".into());
+    S3Settings {
+        endpoint: Some(endpoint),
+        region: Some(google.region.clone().unwrap_or_else(|| "us-central-1".into())),
+        access_key: google.access_key.clone(),
+        secret_key: google.secret_key.clone(),
+        session_token: google.session_token.clone(),
+        provider: Some(Provider::Google),
+        storage_class: google.storage_class.clone(),
+        ..S3Settings::default()
+    }
+}
+
+/// Sources of keys that are asked again when these run out, in their order.
+fn renewed_keys(
+    mut builder: AmazonS3Builder,
+    s3: &mut S3Settings,
+) -> Result<AmazonS3Builder, Refused> {
+    use object_store::aws::AmazonS3ConfigKey as Key;
+
+    let mut web_identity = s3.web_identity.clone();
+    if let Some(profile) = &s3.profile {
+        let found = aws_profile::read(profile)?;
+        s3.region = s3.region.take().or(found.region);
+        s3.endpoint = s3.endpoint.take().or(found.endpoint);
+        // Who names a profile means it.
+        if web_identity.is_none() || profile.required {
+            if let Some(keys) = found.keys {
+                let keys = ProfileKeys::new(profile.clone(), keys);
+                return Ok(builder.with_credentials(Arc::new(keys)));
+            }
+            web_identity = found.web_identity.or(web_identity);
+        }
+    }
+    if let Some(identity) = web_identity {
+        builder = builder
+            .with_config(Key::WebIdentityTokenFile, identity.token_file.display().to_string())
+            .with_config(Key::RoleArn, identity.role_arn);
+        if let Some(name) = identity.session_name {
+            builder = builder.with_config(Key::RoleSessionName, name);
+        }
+        return Ok(builder);
+    }
+    match &s3.container {
+        Some(ContainerCredentials::Relative(path)) => {
+            builder = builder.with_config(Key::ContainerCredentialsRelativeUri, path);
+        }
+        Some(ContainerCredentials::Full { url, token_file }) => {
+            builder = builder.with_config(Key::ContainerCredentialsFullUri, url).with_config(
+                Key::ContainerAuthorizationTokenFile,
+                token_file.display().to_string(),
+            );
+        }
+        None => {
+            if let Some(endpoint) = &s3.metadata_endpoint {
+                builder = builder.with_metadata_endpoint(endpoint);
+            }
+        }
+    }
+    Ok(builder)
+}
+
+fn with_scheme(endpoint: &str) -> String {
+    let endpoint = endpoint.trim_end_matches('/');
+    if endpoint.contains("://") { endpoint.to_owned() } else { format!("https://{endpoint}") }
+}
+
+fn is_plain(endpoint: Option<&str>) -> bool {
+    endpoint.is_some_and(|endpoint| endpoint.starts_with("http://"))
+}
+
+/// The address of a bucket.
+fn bucket_address(endpoint: Option<&str>, bucket: &str, region: &str, by_host: bool) -> String {
+    let default = format!("https://s3.{region}.amazonaws.com");
+    let endpoint = endpoint.unwrap_or(&default);
+    match endpoint.split_once("://") {
+        Some((_, host)) if by_host && host.starts_with(&format!("{bucket}.")) => {
+            endpoint.to_owned()
+        }
+        Some((scheme, host)) if by_host => format!("{scheme}://{bucket}.{host}"),
+        _ => format!("{endpoint}/{bucket}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_become_addresses() {
+        let address = |endpoint, by_host| bucket_address(endpoint, "b", "r", by_host);
+        assert_eq!(address(None, true), "https://b.s3.r.amazonaws.com");
+        assert_eq!(address(None, false), "https://s3.r.amazonaws.com/b");
+        assert_eq!(address(Some("http://h:1"), false), "http://h:1/b");
+        assert_eq!(address(Some("http://h:1"), true), "http://b.h:1");
+        assert_eq!(address(Some("http://b.h:1"), true), "http://b.h:1");
+    }
+
+    fn opened(url: &str, settings: &StoreSettings) -> Result<Store, StoreError> {
+        let location = Location::parse(url).unwrap().unwrap();
+        open(&location, settings, Policy::default(), false).map(|(store, _)| store)
+    }
+
+    fn with_keys(endpoint: Option<&str>) -> StoreSettings {
+        let s3 = S3Settings {
+            endpoint: endpoint.map(str::to_owned),
+            access_key: Some("id".into()),
+            secret_key: Some("secret".into()),
+            ..S3Settings::default()
+        };
+        StoreSettings { s3, ..StoreSettings::default() }
+    }
+
+    #[tokio::test]
+    async fn what_protects_a_body_is_said_for_each_store() {
+        let protection =
+            |settings: &StoreSettings| opened("s3://b/n", settings).unwrap().protection();
+        assert_eq!(protection(&with_keys(None)), CRC64);
+        assert_eq!(protection(&with_keys(Some("http://127.0.0.1:1"))), SIGNED);
+        assert_eq!(protection(&with_keys(Some("https://127.0.0.1:1"))), TRANSPORT);
+        let mut asked = with_keys(Some("https://127.0.0.1:1"));
+        asked.s3.sign_bodies = true;
+        assert_eq!(protection(&asked), SIGNED);
+        asked.s3.checksum = Some(Checksum::Sha256);
+        assert_eq!(protection(&asked), SHA256);
+    }
+
+    #[tokio::test]
+    async fn the_provider_sets_the_limits() {
+        let store = opened("s3://b/n", &with_keys(Some("https://s3.nl-ams.scw.cloud"))).unwrap();
+        assert_eq!(store.limits().max_parts, 1000);
+        assert!(!store.nature.conditions);
+        let mut other = with_keys(Some("https://s3.nl-ams.scw.cloud"));
+        other.s3.provider = Some(Provider::Minio);
+        assert_eq!(opened("s3://b/n", &other).unwrap().limits(), StoreLimits::S3);
+    }
+
+    #[tokio::test]
+    async fn settings_that_cannot_work_are_refused_with_their_cause() {
+        let message =
+            |url: &str, settings: &StoreSettings| opened(url, settings).unwrap_err().to_string();
+        assert!(
+            message("azure://c/n", &StoreSettings::default()).contains("--azure-storage-account")
+        );
+        let mut half = with_keys(None);
+        half.s3.secret_key = None;
+        assert!(message("s3://b/n", &half).to_lowercase().contains("secret"));
+        let mut headers = with_keys(None);
+        headers.http.headers = vec![("bad name".into(), "x".into())];
+        assert!(message("s3://b/n", &headers).contains("header name"));
+        let mut google = StoreSettings::default();
+        google.google.credentials_file = Some("/nonexistent/key.json".into());
+        assert!(message("gs://b/n", &google).contains("/nonexistent/key.json"));
+    }
+}

@@ -1,0 +1,173 @@
+//! Where stores that speak S3 differ from Amazon's, by provider.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// Sizes and numbers of parts that a store takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StoreLimits {
+    /// Smallest part but the last, in bytes.
+    pub min_part: u64,
+    /// Largest part, and largest single put, in bytes.
+    pub max_part: u64,
+    /// Largest number of parts of one object.
+    pub max_parts: u64,
+}
+
+impl StoreLimits {
+    /// Those of Amazon S3, and of Google through either interface: parts of 5 MiB to 5 GiB, 10,000
+    /// of them ("Amazon S3 multipart upload limits").
+    pub const S3: Self = Self { min_part: 5 << 20, max_part: 5 << 30, max_parts: 10_000 };
+    /// Those of Azure: blocks of at most 4000 MiB, 50,000 of them ("Scalability targets for Blob storage").
+    pub const AZURE: Self = Self { min_part: 1 << 20, max_part: 4000 << 20, max_parts: 50_000 };
+}
+
+/// A kind of S3 store.
+///
+/// All our uploads have equal parts but the last, so that needs no switch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Provider {
+    /// Amazon.
+    Aws,
+    /// Google's XML interface with HMAC keys: no conditions, no deletes in bulk.
+    Google,
+    /// Cloudflare R2: no checksums of S3's newer kind on parts.
+    R2,
+    /// Backblaze B2: no conditions.
+    B2,
+    /// Wasabi: no conditions.
+    Wasabi,
+    /// Scaleway: at most 1,000 parts, no conditions.
+    Scaleway,
+    /// Ceph's gateway, and who builds on it: conditions, no newer checksums.
+    Ceph,
+    /// MinIO.
+    Minio,
+    /// Any other store: taken to know conditions and deletes in bulk, but no checksums.
+    Other,
+    /// The least that all can do: no conditions, no deletes in bulk, no checksums, 1,000 parts.
+    Plain,
+}
+
+const NAMES: [(Provider, &str); 10] = [
+    (Provider::Aws, "aws"),
+    (Provider::Google, "google"),
+    (Provider::R2, "r2"),
+    (Provider::B2, "b2"),
+    (Provider::Wasabi, "wasabi"),
+    (Provider::Scaleway, "scaleway"),
+    (Provider::Ceph, "ceph"),
+    (Provider::Minio, "minio"),
+    (Provider::Other, "other"),
+    (Provider::Plain, "plain"),
+];
+
+impl Provider {
+    /// Who stands behind an endpoint, by its host name; without one it is Amazon.
+    #[must_use]
+    pub fn of_endpoint(endpoint: Option<&str>) -> Self {
+        let Some(endpoint) = endpoint else { return Self::Aws };
+        let host = endpoint.split_once("://").map_or(endpoint, |(_, rest)| rest);
+        let host = host.split(['/', ':']).next().unwrap_or_default().to_ascii_lowercase();
+        let below = |domain: &str| host == domain || host.ends_with(&format!(".{domain}"));
+        [
+            ("amazonaws.com", Self::Aws),
+            ("amazonaws.com.cn", Self::Aws),
+            ("storage.googleapis.com", Self::Google),
+            ("r2.cloudflarestorage.com", Self::R2),
+            ("backblazeb2.com", Self::B2),
+            ("wasabisys.com", Self::Wasabi),
+            ("scw.cloud", Self::Scaleway),
+            ("digitaloceanspaces.com", Self::Ceph),
+            ("cloud.ovh.net", Self::Ceph),
+        ]
+        .into_iter()
+        .find_map(|(domain, provider)| below(domain).then_some(provider))
+        .unwrap_or(Self::Other)
+    }
+
+    /// Sizes and numbers of parts.
+    #[must_use]
+    pub fn limits(self) -> StoreLimits {
+        match self {
+            Self::Scaleway | Self::Plain => StoreLimits { max_parts: 1000, ..StoreLimits::S3 },
+            _ => StoreLimits::S3,
+        }
+    }
+
+    /// Whether it refuses a create-only write where something stands (`If-None-Match: *`).
+    #[must_use]
+    pub fn has_conditions(self) -> bool {
+        matches!(self, Self::Aws | Self::R2 | Self::Ceph | Self::Minio | Self::Other)
+    }
+
+    /// Whether it deletes many objects by one request.
+    #[must_use]
+    pub fn deletes_in_bulk(self) -> bool {
+        !matches!(self, Self::Google | Self::Plain)
+    }
+
+    /// Whether it checks a CRC-64/NVME sent with puts and parts.
+    #[must_use]
+    pub fn checks_crc64(self) -> bool {
+        self == Self::Aws
+    }
+}
+
+impl fmt::Display for Provider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name =
+            NAMES.iter().find(|(provider, _)| provider == self).map_or("other", |(_, name)| name);
+        f.write_str(name)
+    }
+}
+
+/// No provider of that name.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error(
+    "`{0}` is no provider; one of aws, google, r2, b2, wasabi, scaleway, ceph, minio, other, plain"
+)]
+pub struct UnknownProvider(String);
+
+impl FromStr for Provider {
+    type Err = UnknownProvider;
+
+    fn from_str(text: &str) -> Result<Self, UnknownProvider> {
+        let wanted = text.to_ascii_lowercase();
+        let found = NAMES.iter().find(|(_, name)| *name == wanted);
+        found.map(|(provider, _)| *provider).ok_or_else(|| UnknownProvider(text.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_endpoint_tells_the_provider() {
+        for (endpoint, provider) in [
+            (None, Provider::Aws),
+            (Some("https://s3.eu-west-1.amazonaws.com"), Provider::Aws),
+            (Some("https://storage.googleapis.com/"), Provider::Google),
+            (Some("https://0123abcd.eu.r2.cloudflarestorage.com"), Provider::R2),
+            (Some("s3.us-west-004.backblazeb2.com:443"), Provider::B2),
+            (Some("https://s3.fr-par.scw.cloud"), Provider::Scaleway),
+            (Some("http://127.0.0.1:9000"), Provider::Other),
+            (Some("https://amazonaws.com.example.org"), Provider::Other),
+        ] {
+            assert_eq!(Provider::of_endpoint(endpoint), provider, "{endpoint:?}");
+        }
+    }
+
+    #[test]
+    fn every_provider_has_a_name_that_leads_back() {
+        for (provider, name) in NAMES {
+            assert_eq!(
+                (provider.to_string().as_str(), name.to_uppercase().parse()),
+                (name, Ok(provider))
+            );
+        }
+        assert!("nobody".parse::<Provider>().is_err());
+    }
+}

@@ -1,0 +1,229 @@
+//! Uploads that were begun and never ended: they are billed, and no ordinary listing shows them.
+//!
+//! The store crate lists none, so S3's `ListMultipartUploads` is asked and signed here; Google's XML
+//! interface has the same call with its own authorization. Azure needs none: blocks that were never
+//! committed vanish by themselves after seven days.
+
+use std::path::PathBuf;
+
+use http::Method;
+use object_store::aws::{AwsAuthorizer, AwsCredentialProvider};
+use object_store::client::{HttpClient, HttpRequest, HttpRequestBody};
+use object_store::gcp::GcpCredentialProvider;
+use serde::Deserialize;
+
+use crate::encode::percent;
+
+/// An upload in parts, or a local file's staging, that was begun and never ended.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Unfinished {
+    /// The object it would have become.
+    pub key: String,
+    /// The store's name for it.
+    pub id: String,
+    /// When it was begun (for a folder: last written), seconds since 1970.
+    pub started: i64,
+}
+
+/// Who is asked.
+#[derive(Debug, Clone)]
+pub(crate) enum Lister {
+    S3 {
+        client: HttpClient,
+        credentials: AwsCredentialProvider,
+        region: String,
+        bucket: String,
+    },
+    Google {
+        client: HttpClient,
+        credentials: GcpCredentialProvider,
+        bucket: String,
+    },
+    Folder(PathBuf),
+    /// Nothing is ever left.
+    Nothing,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Page {
+    #[serde(default)]
+    is_truncated: bool,
+    next_key_marker: Option<String>,
+    next_upload_id_marker: Option<String>,
+    #[serde(default)]
+    upload: Vec<Upload>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Upload {
+    key: String,
+    upload_id: String,
+    initiated: Option<String>,
+}
+
+/// Where the next page begins: key and id.
+pub(crate) type Marker = (String, String);
+
+fn failed(error: impl std::error::Error + Send + Sync + 'static) -> object_store::Error {
+    object_store::Error::Generic { store: "unfinished uploads", source: Box::new(error) }
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("status {status}: {body}")]
+struct Refused {
+    status: u16,
+    body: String,
+}
+
+impl Lister {
+    /// One page of those whose keys begin with `prefix`, and where the next one begins.
+    pub(crate) async fn page(
+        &self,
+        prefix: &str,
+        after: Option<&Marker>,
+    ) -> object_store::Result<(Vec<Unfinished>, Option<Marker>)> {
+        let (client, bucket) = match self {
+            Self::S3 { client, bucket, .. } | Self::Google { client, bucket, .. } => {
+                (client, bucket)
+            }
+            Self::Folder(root) => {
+                let (root, prefix) = (root.clone(), prefix.to_owned());
+                let found = tokio::task::spawn_blocking(move || staged(&root, &prefix)).await;
+                return Ok((found.map_err(failed)?.map_err(failed)?, None));
+            }
+            Self::Nothing => return Ok((Vec::new(), None)),
+        };
+        let prefix = percent(prefix);
+        let query = match after {
+            None => format!("prefix={prefix}&uploads="),
+            Some((key, id)) => format!(
+                "key-marker={}&prefix={prefix}&upload-id-marker={}&uploads=",
+                percent(key),
+                percent(id)
+            ),
+        };
+        let mut request = HttpRequest::new(HttpRequestBody::empty());
+        *request.method_mut() = Method::GET;
+        *request.uri_mut() = format!("{bucket}?{query}").parse().map_err(failed)?;
+        self.authorize(&mut request).await?;
+        let response = client.execute(request).await.map_err(failed)?;
+        let status = response.status();
+        let body = response.into_body().bytes().await.map_err(failed)?;
+        if !status.is_success() {
+            let body = String::from_utf8_lossy(&body).into_owned();
+            let source = Box::new(Refused { status: status.as_u16(), body });
+            let path = bucket.clone();
+            return Err(match status.as_u16() {
+                404 => object_store::Error::NotFound { path, source },
+                401 | 403 => object_store::Error::PermissionDenied { path, source },
+                _ => object_store::Error::Generic { store: "unfinished uploads", source },
+            });
+        }
+        let page: Page = quick_xml::de::from_reader(&body[..]).map_err(failed)?;
+        let next = match (page.is_truncated, page.next_key_marker, page.next_upload_id_marker) {
+            (true, Some(key), id) => Some((key, id.unwrap_or_default())),
+            _ => None,
+        };
+        Ok((page.upload.into_iter().map(unfinished).collect(), next))
+    }
+
+    async fn authorize(&self, request: &mut HttpRequest) -> object_store::Result<()> {
+        match self {
+            Self::S3 { credentials, region, .. } => {
+                let credential = credentials.get_credential().await?;
+                AwsAuthorizer::new(&credential, "s3", region).try_authorize(request, None)
+            }
+            Self::Google { credentials, .. } => {
+                let bearer = &credentials.get_credential().await?.bearer;
+                if !bearer.is_empty() {
+                    let value = format!("Bearer {bearer}").parse().map_err(failed)?;
+                    request.headers_mut().insert(http::header::AUTHORIZATION, value);
+                }
+                Ok(())
+            }
+            Self::Folder(_) | Self::Nothing => Ok(()),
+        }
+    }
+}
+
+fn unfinished(upload: Upload) -> Unfinished {
+    // A store that does not say when: begun just now, so that nobody takes it for an old one.
+    let started = upload.initiated.and_then(|at| at.parse::<jiff::Timestamp>().ok());
+    let started = started.unwrap_or_else(jiff::Timestamp::now).as_second();
+    Unfinished { key: upload.key, id: upload.upload_id, started }
+}
+
+/// Staging files below `root`: the store crate writes an object `name` as `name#N` until it is whole.
+fn staged(root: &std::path::Path, prefix: &str) -> std::io::Result<Vec<Unfinished>> {
+    let mut found = Vec::new();
+    let mut todo = vec![root.to_owned()];
+    while let Some(folder) = todo.pop() {
+        for entry in std::fs::read_dir(&folder)? {
+            let entry = entry?;
+            // Others come and go meanwhile.
+            let Ok(facts) = entry.metadata() else { continue };
+            let path = entry.path();
+            if facts.is_dir() {
+                todo.push(path);
+                continue;
+            }
+            let Some(file) = path.strip_prefix(root).ok().and_then(|below| below.to_str()) else {
+                continue;
+            };
+            let Some((key, number)) = file.rsplit_once('#') else { continue };
+            let is_number = !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit());
+            if !is_number || !key.starts_with(prefix) {
+                continue;
+            }
+            let modified =
+                facts.modified()?.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+            found.push(Unfinished {
+                key: key.to_owned(),
+                id: number.to_owned(),
+                started: i64::try_from(modified.as_secs()).unwrap_or(i64::MAX),
+            });
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_is_read() {
+        let xml = r#"<?xml version="1.0"?><ListMultipartUploadsResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">
+            <Bucket>b</Bucket><NextKeyMarker>a/b &amp; c</NextKeyMarker><NextUploadIdMarker>2</NextUploadIdMarker>
+            <MaxUploads>2</MaxUploads><IsTruncated>true</IsTruncated>
+            <Upload><Key>a/b</Key><UploadId>1</UploadId><Initiator><ID>x</ID></Initiator><Initiated>2026-11-21T10:00:00.000Z</Initiated></Upload>
+            <Upload><Key>a/b &amp; c</Key><UploadId>2</UploadId></Upload></ListMultipartUploadsResult>"#;
+        let page: Page = quick_xml::de::from_str(xml).unwrap();
+        assert!(page.is_truncated && page.next_key_marker.as_deref() == Some("a/b & c"));
+        let found: Vec<_> = page.upload.into_iter().map(unfinished).collect();
+        assert_eq!(
+            found[0],
+            Unfinished { key: "a/b".into(), id: "1".into(), started: 1_795_255_200 }
+        );
+        assert_eq!(found[1].key, "a/b & c");
+        let empty: Page = quick_xml::de::from_str("<ListMultipartUploadsResult><IsTruncated>false</IsTruncated></ListMultipartUploadsResult>").unwrap();
+        assert!(!empty.is_truncated && empty.upload.is_empty());
+    }
+
+    #[test]
+    fn staging_files_of_a_folder_are_found() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(root.path().join("a/run")).unwrap();
+        for file in ["a/run/000#1", "a/run/000#x", "a/run/001", "b#2", "a#b#12"] {
+            std::fs::write(root.path().join(file), b"").unwrap();
+        }
+        let mut found: Vec<_> =
+            staged(root.path(), "").unwrap().into_iter().map(|u| (u.key, u.id)).collect();
+        found.sort();
+        let pair = |key: &str, id: &str| (key.to_owned(), id.to_owned());
+        assert_eq!(found, [pair("a#b", "12"), pair("a/run/000", "1"), pair("b", "2")]);
+        assert_eq!(staged(root.path(), "a/").unwrap().len(), 1);
+    }
+}

@@ -1,0 +1,121 @@
+//! What the live tests share.
+#![allow(clippy::unwrap_used, clippy::expect_used, dead_code, reason = "tests fail by panic")]
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use xb_testkit::s3;
+use xb_uploader::{
+    BucketLookup, Location, PartData, PartSender, Policy, S3Settings, Store, StoreError,
+    StoreSettings,
+};
+
+/// Size of parts: the smallest a store takes.
+pub(crate) const PART: usize = 5 << 20;
+
+/// Tries often and soon.
+pub(crate) fn quick() -> Policy {
+    Policy {
+        max_retries: 8,
+        retry_timeout: Duration::ZERO,
+        max_backoff: Duration::from_millis(20),
+        stall: Duration::from_secs(3),
+        ..Policy::default()
+    }
+}
+
+pub(crate) fn s3_settings(endpoint: &str) -> StoreSettings {
+    let s3 = S3Settings {
+        endpoint: Some(endpoint.to_owned()),
+        access_key: Some(s3::ACCESS_KEY.into()),
+        secret_key: Some(s3::SECRET_KEY.into()),
+        lookup: BucketLookup::Path,
+        ..S3Settings::default()
+    };
+    StoreSettings { s3, ..StoreSettings::default() }
+}
+
+#[track_caller]
+pub(crate) fn opened(url: &str, settings: &StoreSettings, policy: Policy) -> Store {
+    let location = Location::parse(url).unwrap().unwrap();
+    xb_uploader::open(&location, settings, policy, true).unwrap().0
+}
+
+/// Part `index` of an object, full unless it is the last one.
+pub(crate) fn part(key: &str, index: u32, end: bool) -> PartData {
+    let size = if end { 1000 } else { PART };
+    let bytes = Bytes::from(xb_testkit::data::noise(u64::from(index), size));
+    // In two pieces, as the pipeline's slabs come.
+    let payload = vec![bytes.slice(..size / 3), bytes.slice(size / 3..)];
+    PartData { key: key.into(), index, payload, end }
+}
+
+/// Sends an object of `full` full parts and a short one; `full` 0 is one plain put. Gives its content.
+pub(crate) async fn upload(
+    sender: &mut PartSender,
+    key: &str,
+    full: u32,
+) -> Result<Vec<u8>, StoreError> {
+    let mut content = Vec::new();
+    for index in 0..=full {
+        let part = part(key, index, index == full);
+        content.extend(part.payload.iter().flat_map(|piece| piece.to_vec()));
+        sender.send(part).await?;
+    }
+    Ok(content)
+}
+
+/// Gives out credentials as a container's agent does, another key each time in turn, all of them with
+/// only a minute to live.
+pub(crate) struct CredentialSource {
+    address: SocketAddr,
+    asked: Arc<AtomicUsize>,
+}
+
+impl CredentialSource {
+    pub(crate) fn start(keys: &'static [&'static str]) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&asked);
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+                let head: Vec<String> = lines
+                    .by_ref()
+                    .map_while(Result::ok)
+                    .take_while(|line| !line.is_empty())
+                    .collect();
+                let shows_token =
+                    head.iter().any(|line| line.to_lowercase() == "authorization: pod-token");
+                let n = count.fetch_add(1, Ordering::SeqCst);
+                let expires = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(60);
+                let body = format!(
+                    r#"{{"AccessKeyId":"{}","SecretAccessKey":"{}","Token":"","Expiration":"{expires}"}}"#,
+                    keys[n % keys.len()],
+                    s3::SECRET_KEY
+                );
+                let status = if shows_token { "200 OK" } else { "401 Unauthorized" };
+                let length = body.len();
+                let _ = write!(
+                    stream,
+                    "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}"
+                );
+            }
+        });
+        Self { address, asked }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}/credentials", self.address)
+    }
+
+    pub(crate) fn asked(&self) -> usize {
+        self.asked.load(Ordering::SeqCst)
+    }
+}

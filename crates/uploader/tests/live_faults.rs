@@ -1,0 +1,219 @@
+//! A store that has a bad day: what goes up is whole, as many objects as planned, and nothing else.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU64;
+use std::time::{Duration, Instant};
+
+use common::*;
+use xb_testkit::fault::{Action, Proxy, Rule};
+use xb_testkit::s3::{self, Bucket};
+use xb_uploader::{PartSender, Policy, Store, StoreError, StoreErrorKind};
+
+/// A mix of small objects and objects in parts; key and content.
+async fn backup(
+    store: &Store,
+    sender: &mut PartSender,
+) -> Result<BTreeMap<String, Vec<u8>>, StoreError> {
+    let mut sent = BTreeMap::new();
+    for (n, full) in [0, 2, 0, 0, 3, 0, 1].into_iter().enumerate() {
+        let key = format!("a/run/{n:09}");
+        sent.insert(key.clone(), upload(sender, &key, full).await?);
+    }
+    assert_eq!(sender.finish().await?.objects, 7);
+    store.create("a/manifest", "all of it".into()).await?;
+    sent.insert("a/manifest".to_owned(), b"all of it".to_vec());
+    Ok(sent)
+}
+
+/// What lies in the bucket, seen from outside, is what was sent, and nothing is left half done.
+async fn assert_whole(bucket: &Bucket, store: &Store, sent: &BTreeMap<String, Vec<u8>>) {
+    let listed: Vec<_> = bucket.list("a/").into_iter().map(|(key, _)| key).collect();
+    assert_eq!(listed, sent.keys().cloned().collect::<Vec<_>>());
+    for (key, content) in sent {
+        assert!(bucket.get(key).unwrap() == *content, "{key}");
+        assert!(store.get(key).await.unwrap() == *content, "{key}");
+    }
+    assert_eq!(store.unfinished_uploads("a/").await.unwrap(), []);
+}
+
+/// Puts through trouble that passes.
+async fn survives(policy: Policy, rules: Vec<Rule>) -> (Proxy, Store) {
+    let bucket = s3::bucket();
+    let proxy = Proxy::start(bucket.address(), rules);
+    let store = opened(&bucket.url("a"), &s3_settings(&proxy.endpoint()), policy);
+    let mut sender = PartSender::new(store.clone(), 4);
+    let sent = backup(&store, &mut sender).await.unwrap();
+    let acted = proxy.seen().iter().filter(|seen| seen.action.is_some()).count();
+    assert!(acted > 0, "the fault never came");
+    proxy.release();
+    assert_whole(&bucket, &store, &sent).await;
+    (proxy, store)
+}
+
+#[tokio::test]
+async fn a_third_of_all_requests_answered_503() {
+    let (proxy, store) =
+        survives(quick(), vec![Rule::new("", "", Action::answer(503)).every(3)]).await;
+    let refused = proxy.seen().iter().filter(|seen| seen.action.is_some()).count();
+    assert_eq!(store.traffic().retries(), refused as u64);
+    assert_eq!(store.traffic().requests(), proxy.count("", "") as u64);
+}
+
+#[tokio::test]
+async fn who_asks_for_a_pause_gets_it() {
+    let busy = Action::Answer { status: 429, retry_after: Some(1) };
+    let begin = Instant::now();
+    survives(quick(), vec![Rule::new("PUT", "000000002", busy).times(2)]).await;
+    // Our own pauses are 20 ms at most.
+    assert!(begin.elapsed() >= Duration::from_secs(2));
+}
+
+#[tokio::test]
+async fn connections_that_break_near_the_end_of_a_part() {
+    let cut =
+        |part: &str| Rule::new("PUT", part, Action::CutRequest(PART as u64 * 9 / 10)).times(2);
+    survives(quick(), vec![cut("partNumber=1"), cut("partNumber=2"), cut("partNumber=3")]).await;
+}
+
+/// The store has acted, and nobody said so: parts, whole puts, beginnings and ends of uploads, and the
+/// create-only object. A beginning that got lost must not stay behind as an upload of its own.
+#[tokio::test]
+async fn answers_that_get_lost_after_the_store_has_acted() {
+    let lose = |method: &str, part: &str| Rule::new(method, part, Action::LoseAnswer).times(1);
+    survives(
+        quick(),
+        vec![
+            lose("POST", "000000001?uploads"),
+            lose("PUT", "partNumber=2"),
+            lose("POST", "000000004?uploadId"),
+            lose("PUT", "000000000"),
+            lose("PUT", "a/manifest"),
+        ],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_steady_slow_store_is_no_reason_to_begin_again() {
+    let bucket = s3::bucket();
+    let proxy =
+        Proxy::start(bucket.address(), vec![Rule::new("PUT", "/a/x", Action::Slow(4 << 20))]);
+    // In all it takes longer than any of the limits.
+    let policy = Policy { stall: Duration::from_secs(2), ..quick() };
+    let limit = policy.answer();
+    let store = opened(&bucket.url("a"), &s3_settings(&proxy.endpoint()), policy);
+    let content = bytes::Bytes::from(xb_testkit::data::noise(1, 20 << 20));
+    let begin = Instant::now();
+    store.put("a/x", content.clone().into()).await.unwrap();
+    assert!(begin.elapsed() > limit);
+    assert_eq!((proxy.count("PUT", ""), store.traffic().retries()), (1, 0));
+    assert!(bucket.get("a/x").unwrap() == content);
+}
+
+#[tokio::test]
+async fn a_store_that_takes_nothing_any_more_is_left() {
+    let policy = Policy { stall: Duration::from_secs(1), ..quick() };
+    let stall = Rule::new("PUT", "partNumber=2", Action::Stall).times(1);
+    let (_, store) = survives(policy, vec![stall]).await;
+    assert_eq!(store.traffic().retries(), 1);
+}
+
+/// Nobody listens at first: connections are refused until the store comes up.
+#[tokio::test]
+async fn a_store_that_is_away_for_a_while() {
+    let bucket = s3::bucket();
+    let address = {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        free.local_addr().unwrap().to_string()
+    };
+    let policy = Policy { max_retries: 0, retry_timeout: Duration::from_secs(60), ..quick() };
+    let store = opened(&bucket.url("a"), &s3_settings(&format!("http://{address}")), policy);
+    let mut sender = PartSender::new(store.clone(), 4);
+    let upstream = bucket.address().to_owned();
+    let comes_up = async {
+        while store.traffic().retries() < 5 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        Proxy::start_at(&address, &upstream, Vec::new())
+    };
+    let (sent, _proxy) = tokio::join!(backup(&store, &mut sender), comes_up);
+    assert_whole(&bucket, &store, &sent.unwrap()).await;
+}
+
+/// Downloads that break off or stop in the middle are taken up again.
+#[tokio::test]
+async fn downloads_survive_too() {
+    let bucket = s3::bucket();
+    let content = xb_testkit::data::noise(1, 3 << 20);
+    bucket.put("a/x", &content);
+    let rules = vec![
+        Rule::new("GET", "/a/x", Action::CutAnswer(1 << 20)).times(1),
+        Rule::new("GET", "/a/x", Action::Stall).skip(1).times(1),
+        Rule::new("GET", "/a/x", Action::answer(500)).skip(2).times(1),
+    ];
+    let proxy = Proxy::start(bucket.address(), rules);
+    let policy = Policy { stall: Duration::from_secs(1), ..quick() };
+    let store = opened(&bucket.url("a"), &s3_settings(&proxy.endpoint()), policy);
+    assert!(store.get_range("a/x", 100..2_000_000).await.unwrap() == content[100..2_000_000]);
+    assert!(store.get("a/x").await.unwrap() == content);
+    assert_eq!(store.traffic().retries(), 3);
+}
+
+/// Failure without end: an error that names the cause within the patience, and no upload is left once
+/// the store listens again to what we say while cleaning up.
+#[tokio::test]
+async fn trouble_that_does_not_pass_ends_the_run_and_leaves_nothing() {
+    let bucket = s3::bucket();
+    let proxy =
+        Proxy::start(bucket.address(), vec![Rule::new("PUT", "partNumber=2", Action::answer(503))]);
+    let policy = Policy { max_retries: 2, ..quick() };
+    let store = opened(&bucket.url("a"), &s3_settings(&proxy.endpoint()), policy);
+    let mut sender = PartSender::new(store.clone(), 4);
+    let error = backup(&store, &mut sender).await.unwrap_err();
+    assert_eq!((error.kind, error.attempts), (StoreErrorKind::Unavailable, 3), "{error}");
+    assert!(error.to_string().contains("SlowDown"), "{error}");
+    sender.abort().await;
+    assert_eq!(store.unfinished_uploads("a/").await.unwrap(), []);
+
+    // Nobody there at all: the time is what counts.
+    let policy = Policy { max_retries: 0, retry_timeout: Duration::from_secs(2), ..quick() };
+    let store = opened(&bucket.url("a"), &s3_settings("http://127.0.0.1:1"), policy);
+    let begin = Instant::now();
+    let error = store.put("a/x", bytes::Bytes::new().into()).await.unwrap_err();
+    assert!(begin.elapsed() >= Duration::from_secs(2) && begin.elapsed() < Duration::from_secs(30));
+    assert!(
+        error.to_string().contains("cannot connect to 127.0.0.1: Connection refused"),
+        "{error}"
+    );
+    let nowhere = opened(
+        &bucket.url("a"),
+        &s3_settings("http://no-such-host.invalid"),
+        Policy { max_retries: 1, ..quick() },
+    );
+    let error = nowhere.put("a/x", bytes::Bytes::new().into()).await.unwrap_err();
+    assert!(
+        error.attempts == 2 && error.to_string().contains("cannot find no-such-host.invalid"),
+        "{error}"
+    );
+}
+
+/// The rate holds for all requests together, in both directions.
+#[tokio::test]
+async fn the_rate_is_kept() {
+    let bucket = s3::bucket();
+    let mut settings = s3_settings(&bucket.endpoint());
+    settings.http.limit_rate = NonZeroU64::new(10 << 20);
+    let store = opened(&bucket.url("a"), &settings, quick());
+    let begin = Instant::now();
+    let mut sender = PartSender::new(store.clone(), 4);
+    let content = upload(&mut sender, "a/x", 3).await.unwrap();
+    sender.finish().await.unwrap();
+    let floor = Duration::from_secs_f64(content.len() as f64 / f64::from(10 << 20) * 0.95);
+    assert!(begin.elapsed() >= floor, "{:?}", begin.elapsed());
+    let begin = Instant::now();
+    assert!(store.get("a/x").await.unwrap() == content);
+    assert!(begin.elapsed() >= floor, "{:?}", begin.elapsed());
+}
