@@ -199,8 +199,11 @@ impl Context {
         let age = Duration::from_secs(args.older_than * 3600);
         let (leftovers, _) = self.with_progress("gc", &args.run, None, |_, _| async move {
             let found = xb_backup::leftovers(&root, age).await?;
-            for dead in found.dead.iter().filter(|_| args.yes) {
-                xb_backup::remove(&root, dead).await?;
+            if args.yes {
+                for dead in &found.dead {
+                    xb_backup::remove(&root, dead).await?;
+                }
+                xb_backup::abort_uploads(&root, &found).await?;
             }
             Ok(found)
         })?;

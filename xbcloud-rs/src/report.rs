@@ -192,14 +192,17 @@ pub(crate) fn leftovers(
             dead.last_seen.strftime("%Y-%m-%d %H:%M:%S"),
         )?;
     }
-    let total = format!("{objects} objects, {}", format_size(bytes));
-    match (leftovers.dead.len(), removed) {
-        (0, _) => log.info("no run has left anything behind"),
-        (runs, true) => log.info(format!("removed what {runs} dead runs have left: {total}")),
-        (runs, false) => {
-            log.info(format!("{runs} dead runs have left {total}; --yes removes it"));
-        }
+    let (runs, uploads) = (leftovers.dead.len(), leftovers.uploads);
+    if uploads > 0 {
+        writeln!(out, "{uploads} uploads that were never finished")?;
     }
+    let total =
+        format!("{objects} objects, {}, and {uploads} unfinished uploads", format_size(bytes));
+    log.info(match (runs as u64 + uploads, removed) {
+        (0, _) => "no run has left anything behind".to_owned(),
+        (_, true) => format!("removed what {runs} dead runs have left: {total}"),
+        (_, false) => format!("{runs} dead runs have left {total}; --yes removes it"),
+    });
     Ok(())
 }
 

@@ -4,13 +4,13 @@
 //! Everything is listed before the manifests are read: a run that commits in between has a young
 //! claim, and one that has committed before is named by its manifest.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use jiff::Timestamp;
 use serde::Serialize;
-use xb_uploader::Listed;
+use xb_uploader::{Listed, Unfinished};
 
 use crate::claim::CLAIM;
 use crate::error::BackupError;
@@ -47,6 +47,11 @@ pub struct Leftover {
 pub struct Leftovers {
     /// What dead runs have left, by name.
     pub dead: Vec<Leftover>,
+    /// Uploads that were begun and never ended, of runs that give no sign of life: no listing shows
+    /// them, and stores bill them. In a folder, files that were never finished.
+    pub uploads: u64,
+    #[serde(skip)]
+    unfinished: Vec<Unfinished>,
     /// Names whose manifest cannot be read: nobody knows what of theirs is needed, so nothing is
     /// touched. With the reason.
     pub unclear: Vec<(String, String)>,
@@ -60,13 +65,16 @@ pub struct Leftovers {
 pub async fn leftovers(root: &Root, age: Duration) -> Result<Leftovers, BackupError> {
     let age = i64::try_from(age.max(LEAST_AGE).as_secs()).unwrap_or(i64::MAX);
     let dead_before = Timestamp::now().as_second().saturating_sub(age);
+    // First of all: what is found here was begun before everything that is looked at below.
+    let mut unfinished = root.store().unfinished_uploads(&root.key("")).await?;
+    unfinished.retain(|upload| upload.started < dead_before);
     let mut names = root.folders_below("").await?;
     names.retain(|name| name != CATALOG);
     // A claim may be all that is there.
     names.extend(root.folders_below(&claims_root()).await?);
     names.sort_unstable();
     names.dedup();
-    let found: Vec<Result<Vec<Leftover>, (String, String)>> =
+    let found: Vec<Result<OfName, (String, String)>> =
         stream::iter(names.iter().filter_map(|name| BackupName::new(name).ok()))
             .map(|name| async move { of_name(root, &name, dead_before).await })
             .buffered(AT_ONCE)
@@ -75,11 +83,38 @@ pub async fn leftovers(root: &Root, age: Duration) -> Result<Leftovers, BackupEr
     let mut all = Leftovers::default();
     for one in found {
         match one {
-            Ok(dead) => all.dead.extend(dead),
+            Ok(of_name) => {
+                all.dead.extend(of_name.dead);
+                unfinished.retain(|upload| {
+                    let below = upload.key.strip_prefix(&root.key("")).unwrap_or(&upload.key);
+                    of_name.living.iter().all(|folder| !below.starts_with(folder))
+                });
+            }
             Err(unclear) => all.unclear.push(unclear),
         }
     }
+    all.uploads = unfinished.len() as u64;
+    all.unfinished = unfinished;
     Ok(all)
+}
+
+/// Ends the uploads that were never ended.
+///
+/// # Errors
+/// [`BackupError::Store`].
+pub async fn abort_uploads(root: &Root, leftovers: &Leftovers) -> Result<(), BackupError> {
+    for upload in &leftovers.unfinished {
+        root.store().abort(upload).await?;
+    }
+    Ok(())
+}
+
+/// What was found under one name.
+#[derive(Debug, Default)]
+struct OfName {
+    dead: Vec<Leftover>,
+    /// Folders of runs that give signs of life, below ROOT, with a slash at the end.
+    living: BTreeSet<String>,
 }
 
 /// Removes one of those. What was removed half can be removed again: the claim goes last.
@@ -104,7 +139,7 @@ async fn of_name(
     root: &Root,
     name: &BackupName,
     dead_before: i64,
-) -> Result<Result<Vec<Leftover>, (String, String)>, BackupError> {
+) -> Result<Result<OfName, (String, String)>, BackupError> {
     let objects = root.list_below(name.as_str()).await?;
     let claims = root.list_below(&claims_folder(name)).await?;
     // Only now, see above.
@@ -114,11 +149,21 @@ async fn of_name(
         }
         other => other?,
     };
+    let mut found = OfName::default();
+    if claims.iter().any(|claim| claim.modified >= dead_before) {
+        found.living.insert(format!("{name}/"));
+    }
+    for listed in objects.iter().filter(|listed| listed.modified >= dead_before) {
+        if let Some((run, CLAIM)) = listed.key.split_once('/') {
+            found.living.insert(format!("{name}/{run}/"));
+        }
+    }
     let (packed, classic): (Vec<_>, Vec<_>) =
         objects.into_iter().partition(|listed| of_packed_run(&listed.key));
-    let mut dead = dead_runs(root, name, manifest.as_ref(), packed, dead_before);
-    dead.extend(dead_classic(root, name, manifest.as_ref(), classic, claims, dead_before));
-    Ok(Ok(dead))
+    found.dead = dead_runs(root, name, manifest.as_ref(), packed, dead_before);
+    let classic = dead_classic(root, name, manifest.as_ref(), classic, claims, dead_before);
+    found.dead.extend(classic);
+    Ok(Ok(found))
 }
 
 /// Packed runs that no manifest names and that give no sign of life.

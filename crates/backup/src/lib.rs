@@ -35,7 +35,7 @@ pub use delete::{Deleted, delete};
 pub use error::BackupError;
 pub use estimate::{Estimate, EstimateRequest, estimate};
 pub use facts::Facts;
-pub use gc::{LEAST_AGE, Leftover, Leftovers, leftovers, remove};
+pub use gc::{LEAST_AGE, Leftover, Leftovers, abort_uploads, leftovers, remove};
 pub use get::{GetReport, GetRequest, Output, StreamSink, get};
 pub use list::{Listing, State, describe, list};
 pub use manifest::{

@@ -26,9 +26,11 @@ fn find(store: &Store) -> Leftovers {
 }
 
 fn remove_all(store: &Store) {
-    for dead in find(store).dead {
-        block_on(xb_backup::remove(&store.root, &dead)).unwrap();
+    let found = find(store);
+    for dead in &found.dead {
+        block_on(xb_backup::remove(&store.root, dead)).unwrap();
     }
+    block_on(xb_backup::abort_uploads(&store.root, &found)).unwrap();
 }
 
 fn below(store: &Store, path: &str) -> PathBuf {
@@ -122,4 +124,31 @@ fn classic_leftovers_go_with_their_claim_and_stock_backups_stay() {
     assert_eq!(store.state("dead"), None);
     assert_eq!(store.get("good").unwrap(), whole);
     assert!(find(&store).dead.is_empty());
+}
+
+#[test]
+fn files_that_were_never_finished_go_unless_their_run_lives() {
+    let store = Store::new();
+    for name in ["dead", "alive", "good"] {
+        store.put(name, Layout::Packed, 500, stream_reader()).unwrap();
+        let run = std::fs::read_dir(below(&store, name)).unwrap().next().unwrap().unwrap();
+        std::fs::write(run.path().join("000000099#1"), "half an object").unwrap();
+    }
+    for name in ["dead", "alive"] {
+        std::fs::remove_file(below(&store, &format!(".xb-catalog/{name}"))).unwrap();
+    }
+    assert_eq!(find(&store).uploads, 0, "young ones may still grow");
+    age_all(&store);
+    let run = std::fs::read_dir(below(&store, "alive")).unwrap().next().unwrap().unwrap();
+    age(&run.path().join("claim"), Duration::ZERO);
+    let found = find(&store);
+    assert_eq!((found.dead.len(), found.uploads), (1, 2));
+    remove_all(&store);
+    let left: Vec<PathBuf> = store.files();
+    let half = |name: &str| {
+        left.iter()
+            .any(|path| path.ends_with("000000099#1") && path.starts_with(below(&store, name)))
+    };
+    assert!(half("alive") && !half("good") && !half("dead"));
+    assert_eq!(store.get("good").unwrap(), stream());
 }
