@@ -18,6 +18,9 @@ use crate::unfinished::Unfinished;
 /// How long requests on their way may take to end after a failure.
 const GRACE: Duration = Duration::from_secs(5);
 
+/// How long a store that does not answer may keep us from saying what has failed.
+const CLEAN_UP: Duration = Duration::from_secs(15);
+
 /// One piece of an object, ready to go. The pieces of an object come in order, objects may mix.
 #[derive(Debug)]
 pub struct PartData {
@@ -221,19 +224,23 @@ impl PartSender {
         let drained = async { while self.running.join_next().await.is_some() {} };
         let _ = tokio::time::timeout(GRACE, drained).await;
         self.running.shutdown().await;
-        for (key, object) in self.open.drain() {
-            match object.target {
-                Target::Numbered { id, .. } => {
-                    let upload = Unfinished { key: key.to_string(), id, started: 0 };
-                    let _ = self.store.hasty().abort(&upload).await;
-                    abort_strays(&self.store.hasty(), &key).await;
+        let store = self.store.hasty();
+        let mut begun: Vec<_> = self.beginning.take().into_iter().collect();
+        let clean_up = async {
+            for (key, object) in self.open.drain() {
+                match object.target {
+                    Target::Numbered { id, .. } => {
+                        abort_upload(&store, &key, id).await;
+                        begun.extend(object.doubtful.then_some(key));
+                    }
+                    Target::Staged(upload) => drop(upload.lock().await.abort().await),
                 }
-                Target::Staged(upload) => drop(upload.lock().await.abort().await),
             }
-        }
-        if let Some(key) = self.beginning.take() {
-            abort_strays(&self.store.hasty(), &key).await;
-        }
+            for key in begun {
+                abort_strays(&store, &key).await;
+            }
+        };
+        let _ = tokio::time::timeout(CLEAN_UP, clean_up).await;
     }
 
     async fn begin(&self, key: &Arc<str>) -> Result<Target, StoreError> {
@@ -299,13 +306,15 @@ impl PartSender {
                     let ids = object.acknowledged.into_iter().flatten().collect();
                     let outcome =
                         store.complete(&parts, &key, (&path, &id), ids, object.size).await;
-                    if outcome.is_err() {
-                        let upload = Unfinished { key: key.to_string(), id, started: 0 };
-                        let _ = store.hasty().abort(&upload).await;
-                    }
-                    if object.doubtful {
-                        abort_strays(&store.hasty(), &key).await;
-                    }
+                    let clean_up = async {
+                        if outcome.is_err() {
+                            abort_upload(&store.hasty(), &key, id).await;
+                        }
+                        if object.doubtful {
+                            abort_strays(&store.hasty(), &key).await;
+                        }
+                    };
+                    let _ = tokio::time::timeout(CLEAN_UP, clean_up).await;
                     outcome?;
                 }
                 Target::Staged(upload) => {
@@ -318,9 +327,13 @@ impl PartSender {
     }
 }
 
+/// Aborts an upload of ours. What stays in spite of this is found by a listing later.
+async fn abort_upload(store: &Store, key: &str, id: String) {
+    let _ = store.abort(&Unfinished { key: key.to_owned(), id, started: 0 }).await;
+}
+
 /// Aborts whatever else was begun for `key`, which is ours alone and whole or given up by now.
 async fn abort_strays(store: &Store, key: &str) {
-    // What stays in spite of this is found by the same listing later.
     for upload in store.unfinished_uploads(key).await.unwrap_or_default() {
         if upload.key == key {
             let _ = store.abort(&upload).await;

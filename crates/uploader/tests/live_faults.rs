@@ -200,6 +200,26 @@ async fn trouble_that_does_not_pass_ends_the_run_and_leaves_nothing() {
     );
 }
 
+/// Who gives up while the store is a black hole is not held up by it.
+#[tokio::test]
+async fn giving_up_does_not_wait_for_a_black_hole() {
+    let bucket = s3::bucket();
+    let rules = vec![
+        Rule::new("PUT", "partNumber=2", Action::answer(403)),
+        Rule::new("DELETE", "", Action::Stall),
+        Rule::new("PUT", "partNumber=1", Action::Stall),
+    ];
+    let proxy = Proxy::start(bucket.address(), rules);
+    let policy = Policy { stall: Duration::from_secs(3600), ..quick() };
+    let store = opened(&bucket.url("a"), &s3_settings(&proxy.endpoint()), policy);
+    let mut sender = PartSender::new(store.clone(), 4);
+    let error = backup(&store, &mut sender).await.unwrap_err();
+    assert_eq!(error.kind, StoreErrorKind::Denied, "{error}");
+    let begin = Instant::now();
+    sender.abort().await;
+    assert!(begin.elapsed() < Duration::from_secs(60), "{:?}", begin.elapsed());
+}
+
 /// The rate holds for all requests together, in both directions.
 #[tokio::test]
 async fn the_rate_is_kept() {
