@@ -173,6 +173,9 @@ pub(crate) fn leftovers(
     for (name, problem) in &leftovers.unclear {
         log.warn(format!("{name} is left alone: {problem}"));
     }
+    if let Some(why) = &leftovers.unlisted {
+        log.warn(format!("uploads that were never finished cannot be listed: {why}"));
+    }
     let mut out = std::io::stdout().lock();
     if json {
         serde_json::to_writer_pretty(&mut out, leftovers)?;

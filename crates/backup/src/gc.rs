@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use jiff::Timestamp;
 use serde::Serialize;
-use xb_uploader::{Listed, Unfinished};
+use xb_uploader::{Listed, StoreErrorKind, Unfinished};
 
 use crate::claim::CLAIM;
 use crate::error::BackupError;
@@ -50,6 +50,8 @@ pub struct Leftovers {
     /// Uploads that were begun and never ended, of runs that give no sign of life: no listing shows
     /// them, and stores bill them. In a folder, files that were never finished.
     pub uploads: u64,
+    /// Why they could not be listed, where the store or the key does not allow it.
+    pub unlisted: Option<String>,
     #[serde(skip)]
     unfinished: Vec<Unfinished>,
     /// Names whose manifest cannot be read: nobody knows what of theirs is needed, so nothing is
@@ -66,7 +68,15 @@ pub async fn leftovers(root: &Root, age: Duration) -> Result<Leftovers, BackupEr
     let age = i64::try_from(age.max(LEAST_AGE).as_secs()).unwrap_or(i64::MAX);
     let dead_before = Timestamp::now().as_second().saturating_sub(age);
     // First of all: what is found here was begun before everything that is looked at below.
-    let mut unfinished = root.store().unfinished_uploads(&root.key("")).await?;
+    let mut all = Leftovers::default();
+    let mut unfinished = match root.store().unfinished_uploads(&root.key("")).await {
+        // Not every store lists them, and not every key may ask: the rest is worth doing alone.
+        Err(error) if matches!(error.kind, StoreErrorKind::Denied | StoreErrorKind::Rejected) => {
+            all.unlisted = Some(error.to_string());
+            Vec::new()
+        }
+        listed => listed?,
+    };
     unfinished.retain(|upload| upload.started < dead_before);
     let mut names = root.folders_below("").await?;
     names.retain(|name| name != CATALOG);
@@ -80,7 +90,6 @@ pub async fn leftovers(root: &Root, age: Duration) -> Result<Leftovers, BackupEr
             .buffered(AT_ONCE)
             .try_collect()
             .await?;
-    let mut all = Leftovers::default();
     for one in found {
         match one {
             Ok(of_name) => {
