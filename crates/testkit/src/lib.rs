@@ -38,6 +38,7 @@ pub mod files;
 mod http;
 pub mod mariadb;
 pub mod s3;
+pub mod sink;
 pub mod store;
 pub mod stream;
 pub mod tools;

@@ -1,0 +1,156 @@
+//! A store that takes everything and keeps next to nothing, for measuring what is in front of it.
+//!
+//! It speaks as much S3 as a put needs. Objects of up to 1 MiB are kept, so that claims and
+//! manifests read back; the bytes of larger ones, and of parts, are thrown away.
+
+use std::collections::BTreeMap;
+use std::io::{self, BufReader, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use crate::http::{Body, Head, copy_body};
+
+/// Longest object that is kept, in bytes.
+const KEPT: u64 = 1 << 20;
+
+/// The server; takes no more connections when dropped.
+#[derive(Debug)]
+pub struct Sink {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    kept: Mutex<BTreeMap<String, Vec<u8>>>,
+    /// How long the answer to a large body takes.
+    delay: Duration,
+    ended: AtomicBool,
+}
+
+impl Shared {
+    fn kept(&self) -> MutexGuard<'_, BTreeMap<String, Vec<u8>>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Sink {
+    /// Starts it on a free loopback port. `delay` holds back the answer to every large body.
+    ///
+    /// # Panics
+    /// When no port can be had.
+    #[must_use]
+    pub fn start(delay: Duration) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("address");
+        let (kept, ended) = (Mutex::default(), AtomicBool::new(false));
+        let shared = Arc::new(Shared { kept, delay, ended });
+        let ours = Arc::clone(&shared);
+        thread::spawn(move || {
+            for client in listener.incoming() {
+                if ours.ended.load(Ordering::SeqCst) {
+                    return;
+                }
+                let (Ok(client), shared) = (client, Arc::clone(&ours)) else { continue };
+                // A client that goes away ends its connection.
+                thread::spawn(move || serve(&shared, &client));
+            }
+        });
+        Self { address, shared }
+    }
+
+    /// `http://127.0.0.1:PORT`.
+    #[must_use]
+    pub fn endpoint(&self) -> String {
+        format!("http://{}", self.address)
+    }
+}
+
+impl Drop for Sink {
+    fn drop(&mut self) {
+        self.shared.ended.store(true, Ordering::SeqCst);
+        // Wakes the accepting thread so that it sees the end.
+        let _ = TcpStream::connect(self.address);
+    }
+}
+
+fn serve(shared: &Shared, client: &TcpStream) -> io::Result<()> {
+    client.set_nodelay(true)?;
+    let (mut from, mut to) = (BufReader::with_capacity(1 << 20, client), client);
+    while let Some(request) = Head::read(&mut from)? {
+        let body = request.request_body();
+        if request.header("expect").is_some() {
+            to.write_all(b"HTTP/1.1 100 Continue\r\n\r\n")?;
+        }
+        let content = match body {
+            Body::Length(len) if len <= KEPT => {
+                let mut content = Vec::new();
+                copy_body(&mut from, &mut content, body, u64::MAX)?;
+                Some(content)
+            }
+            _ => {
+                copy_body(&mut from, &mut io::sink(), body, u64::MAX)?;
+                thread::sleep(shared.delay);
+                None
+            }
+        };
+        to.write_all(&answer(shared, &request, content))?;
+    }
+    Ok(())
+}
+
+fn answer(shared: &Shared, request: &Head, content: Option<Vec<u8>>) -> Vec<u8> {
+    let (path, query) = request.word(1).split_once('?').unwrap_or((request.word(1), ""));
+    let mut kept = shared.kept();
+    match request.word(0) {
+        "PUT" if request.header("if-none-match").is_some() && kept.contains_key(path) => {
+            said(412, "<Error><Code>PreconditionFailed</Code></Error>")
+        }
+        "PUT" => {
+            if let (Some(content), false) = (content, query.contains("partNumber")) {
+                kept.insert(path.to_owned(), content);
+            }
+            said(200, "")
+        }
+        "POST" if query.contains("uploadId") => said(
+            200,
+            "<CompleteMultipartUploadResult><Bucket>b</Bucket><Key>k</Key><ETag>\"0\"</ETag></CompleteMultipartUploadResult>",
+        ),
+        "POST" if query.contains("uploads") => said(
+            200,
+            "<InitiateMultipartUploadResult><Bucket>b</Bucket><Key>k</Key><UploadId>sink</UploadId></InitiateMultipartUploadResult>",
+        ),
+        "POST" => said(200, "<DeleteResult></DeleteResult>"),
+        "GET" if query.contains("list-type") => {
+            said(200, "<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>")
+        }
+        "GET" if query.contains("uploads") => said(
+            200,
+            "<ListMultipartUploadsResult><IsTruncated>false</IsTruncated></ListMultipartUploadsResult>",
+        ),
+        "GET" | "HEAD" => match kept.get(path) {
+            Some(content) => whole(200, content),
+            None => said(404, "<Error><Code>NoSuchKey</Code></Error>"),
+        },
+        "DELETE" => {
+            kept.remove(path);
+            said(204, "")
+        }
+        _ => said(400, ""),
+    }
+}
+
+fn said(status: u16, body: &str) -> Vec<u8> {
+    whole(status, body.as_bytes())
+}
+
+fn whole(status: u16, body: &[u8]) -> Vec<u8> {
+    let head = format!(
+        "HTTP/1.1 {status} said\r\ncontent-length: {}\r\netag: \"0\"\r\nlast-modified: Thu, 01 Jan 1970 00:00:00 GMT\r\n\r\n",
+        body.len()
+    );
+    [head.as_bytes(), body].concat()
+}
