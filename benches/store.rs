@@ -123,7 +123,7 @@ fn memory() {
                 let bytes = if chunk == "5G" { 6 * GIB } else { 2 * GIB };
                 let place = format!("s3://b/{}-{chunk}-{budget}", what.replace([' ', ','], ""));
                 let ran = put(&sink.endpoint(), &place, bytes, &options);
-                let peak = ran.peak_rss * 1024;
+                let peak = ran.peak_rss;
                 let verdict = if peak <= budget * MIB + BESIDE { "" } else { "  TOO MUCH" };
                 println!(
                     "{what:26} {store:6} {chunk:>6} {budget:>8} {:>6} {:>6.1}{verdict}",
