@@ -100,6 +100,9 @@ pub(crate) struct GetArgs {
     /// The native stream as it is stored, still compressed and sealed; `xbcrypt-rs -d` opens it
     #[arg(long, conflicts_with = "files")]
     pub(crate) as_stored: bool,
+    /// Take a sealed backup that was put as a native stream: no key vouches for its manifest
+    #[arg(long, help_heading = "Keys")]
+    pub(crate) accept_unvouched: bool,
     #[command(flatten)]
     pub(crate) identities: IdentityOptions,
     #[command(flatten)]
@@ -120,9 +123,15 @@ pub(crate) struct RestoreArgs {
     /// Keep .qp, .lz4 and .zst files as they are
     #[arg(long)]
     pub(crate) no_decompress: bool,
+    /// Begin even if the disk has less room than the stream has bytes
+    #[arg(long)]
+    pub(crate) no_space_check: bool,
     /// When files are made durable: each before it gets its name, all at the end, or not at all
     #[arg(long, value_enum, default_value = "end", value_name = "WHEN")]
     pub(crate) sync: Sync,
+    /// Take a sealed backup that was put as a native stream: no key vouches for its manifest
+    #[arg(long, help_heading = "Keys")]
+    pub(crate) accept_unvouched: bool,
     #[command(flatten)]
     pub(crate) identities: IdentityOptions,
     #[command(flatten)]
@@ -160,6 +169,9 @@ pub(crate) struct RewrapArgs {
     /// Take away only the way in of this number, as the last rewrap showed them; repeatable
     #[arg(long, value_name = "N", conflicts_with = "keep")]
     pub(crate) remove: Vec<usize>,
+    /// Take a sealed backup that was put as a native stream: no key vouches for its manifest
+    #[arg(long, help_heading = "Keys")]
+    pub(crate) accept_unvouched: bool,
     #[command(flatten)]
     pub(crate) identities: IdentityOptions,
     #[command(flatten)]

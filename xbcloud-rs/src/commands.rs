@@ -105,7 +105,13 @@ impl Context {
         )?;
         let (root, name) = backup_place(&args.name, &args.store, &args.run, false)?;
         let keys = crate::keys::keys(false, &args.identities, &args.keys, &self.log)?;
-        let request = get_request(name, args.files.clone(), args.as_stored, keys, &args.run);
+        let request = get_request(name, keys, &args.run);
+        let request = GetRequest {
+            files: args.files.clone(),
+            as_stored: args.as_stored,
+            accept_unvouched: args.accept_unvouched,
+            ..request
+        };
         let output = Output::new(enlarged(&std::io::stdout()).stage("output")?, "stdout");
         let traffic = root.store().traffic().clone();
         let ((report, output), end) =
@@ -120,7 +126,8 @@ impl Context {
     fn restore(&self, args: &RestoreArgs) -> Result<(), Failure> {
         let (root, name) = backup_place(&args.name, &args.store, &args.run, false)?;
         let keys = crate::keys::keys(true, &args.identities, &args.keys, &self.log)?;
-        let request = get_request(name, Vec::new(), false, keys, &args.run);
+        let request = get_request(name, keys, &args.run);
+        let request = GetRequest { accept_unvouched: args.accept_unvouched, ..request };
         let how = RestoreOptions {
             durability: match args.sync {
                 Sync::File => Durability::File,
@@ -128,6 +135,7 @@ impl Context {
                 Sync::None => Durability::None,
             },
             decompress: !args.no_decompress,
+            check_room: !args.no_space_check,
         };
         let traffic = root.store().traffic().clone();
         let (report, end) = self.with_progress(
@@ -150,18 +158,20 @@ impl Context {
 
     fn list(&self, args: &ListArgs) -> Result<(), Failure> {
         let root = root_place(args.root.as_deref(), &args.store, &args.run)?;
-        let (listings, _) = self.with_progress("list", &args.run, None, |_, _| async move {
-            xb_backup::list(&root).await
-        })?;
+        let (listings, _) =
+            self.with_progress("list", &args.run, None, |_, mut stop| async move {
+                stop.or(xb_backup::list(&root)).await
+            })?;
         report::listing(&listings, args.run.json).stage("output")?;
         Ok(())
     }
 
     fn delete(&self, args: &DeleteArgs) -> Result<(), Failure> {
         let (root, name) = backup_place(&args.name, &args.store, &args.run, false)?;
-        let (deleted, _) = self.with_progress("delete", &args.run, None, |_, _| async move {
-            xb_backup::delete(&root, &name).await
-        })?;
+        let (deleted, _) =
+            self.with_progress("delete", &args.run, None, |_, mut stop| async move {
+                stop.or(xb_backup::delete(&root, &name)).await
+            })?;
         self.log.info(format!("removed, with {} objects", deleted.objects));
         Ok(())
     }
@@ -176,6 +186,7 @@ impl Context {
         }
         let request = RewrapRequest {
             name,
+            accept_unvouched: args.accept_unvouched,
             keys: crate::keys::keys(false, &args.identities, &args.keys, &self.log)?,
             add,
             remove: match (args.new.keep, &args.remove[..]) {
@@ -185,9 +196,10 @@ impl Context {
             },
             memory: memory(&args.run),
         };
-        let (slots, _) = self.with_progress("rewrap", &args.run, None, |_, _| async move {
-            xb_backup::rewrap(&root, &request).await
-        })?;
+        let (slots, _) =
+            self.with_progress("rewrap", &args.run, None, |_, mut stop| async move {
+                stop.or(xb_backup::rewrap(&root, &request)).await
+            })?;
         for slot in slots {
             self.log.info(format!("way in {}: {slot}", slot.slot));
         }
@@ -197,16 +209,17 @@ impl Context {
     fn gc(&self, args: &GcArgs) -> Result<(), Failure> {
         let root = root_place(args.root.as_deref(), &args.store, &args.run)?;
         let age = Duration::from_secs(args.older_than * 3600);
-        let (leftovers, _) = self.with_progress("gc", &args.run, None, |_, _| async move {
-            let found = xb_backup::leftovers(&root, age).await?;
-            if args.yes {
-                for dead in &found.dead {
-                    xb_backup::remove(&root, dead).await?;
+        let (leftovers, _) =
+            self.with_progress("gc", &args.run, None, |_, mut stop| async move {
+                let found = stop.or(xb_backup::leftovers(&root, age)).await?;
+                if args.yes {
+                    for dead in &found.dead {
+                        stop.or(xb_backup::remove(&root, dead)).await?;
+                    }
+                    stop.or(xb_backup::abort_uploads(&root, &found)).await?;
                 }
-                xb_backup::abort_uploads(&root, &found).await?;
-            }
-            Ok(found)
-        })?;
+                Ok(found)
+            })?;
         report::leftovers(&self.log, &leftovers, args.yes, args.run.json).stage("output")?;
         Ok(())
     }
@@ -216,7 +229,9 @@ impl Context {
             None => None,
             Some(name) => {
                 let (root, name) = backup_place(name, &args.store, &args.run, false)?;
-                let find = |_, _| async move { xb_backup::describe(&root, &name).await };
+                let find = |_, mut stop: Stop| async move {
+                    stop.or(xb_backup::describe(&root, &name)).await
+                };
                 Some(self.with_progress("plan", &args.run, None, find)?.0)
             }
         };
@@ -400,17 +415,12 @@ fn memory(run: &RunOptions) -> u64 {
     run.memory.map_or_else(default_memory, |size| size.bytes())
 }
 
-fn get_request(
-    name: xb_backup::BackupName,
-    files: Vec<String>,
-    as_stored: bool,
-    keys: Keys,
-    run: &RunOptions,
-) -> GetRequest {
+fn get_request(name: xb_backup::BackupName, keys: Keys, run: &RunOptions) -> GetRequest {
     GetRequest {
         name,
-        files,
-        as_stored,
+        files: Vec::new(),
+        as_stored: false,
+        accept_unvouched: false,
         keys,
         memory: memory(run),
         threads: run.threads.unwrap_or_else(default_threads),

@@ -66,6 +66,9 @@ pub(crate) struct Line {
     /// Take chunks of versions 1 and 2, too, where a wrong key gives noise (-d)
     #[arg(long)]
     pub(crate) allow_unhashed: bool,
+    /// Take the input as it is, even an xbstream that was cut (native)
+    #[arg(long)]
+    pub(crate) raw: bool,
     /// none, lz4, snappy, gzip or zstd, the last two with :LEVEL (native)
     #[arg(long, value_name = "CODEC")]
     pub(crate) compress: Option<String>,
@@ -94,7 +97,7 @@ pub(crate) struct Line {
     pub(crate) passphrase_file: Option<PathBuf>,
     /// Program and arguments, split at blanks; `wrap` or `unwrap` is added
     #[arg(long, value_name = "COMMAND", help_heading = "Keys")]
-    pub(crate) key_command: Option<String>,
+    pub(crate) key_command: Option<Secret>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -123,6 +126,7 @@ impl Line {
             (self.passphrase_file.is_some(), "--passphrase-file"),
             (self.key_command.is_some(), "--key-command"),
             (self.compress.is_some(), "--compress"),
+            (self.raw, "--raw"),
         ];
         table.into_iter().find_map(|(used, name)| used.then_some(name))
     }

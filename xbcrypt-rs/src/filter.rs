@@ -98,7 +98,7 @@ fn snapshot(observer: &Observer, total: Option<u64>) -> Snapshot {
 /// What is to be done, with every option checked.
 enum Work {
     Encrypt(XbcryptWrite),
-    Seal { ways_in: xb_encryptor::WaysIn, compress: Codec, threads: usize },
+    Seal { ways_in: xb_encryptor::WaysIn, compress: Codec, threads: usize, raw: bool },
     Decrypt(Decrypt),
 }
 
@@ -144,8 +144,8 @@ impl Work {
         match self {
             Self::Encrypt(settings) => xbcrypt_encrypt(source, output, settings, observer)
                 .map_err(|error| hints::xbcrypt_failure("encrypt", &error)),
-            Self::Seal { ways_in, compress, threads } => {
-                let settings = SealFile { ways_in: &ways_in, compress, threads };
+            Self::Seal { ways_in, compress, threads, raw } => {
+                let settings = SealFile { ways_in: &ways_in, compress, threads, raw };
                 seal_file(source, output, &settings, observer)
                     .map(|_| ())
                     .map_err(|error| hints::seal_failure(&error))
@@ -179,7 +179,7 @@ fn seal(line: &Line, threads: usize, log: &Log) -> Result<Work, Failure> {
             "give -f KEYFILE, --recipient, --recipients-file, --passphrase-file or --key-command",
         ));
     }
-    Ok(Work::Seal { ways_in, compress, threads })
+    Ok(Work::Seal { ways_in, compress, threads, raw: line.raw })
 }
 
 /// The environment ranks below options, so it is asked only where no key is given.
@@ -215,11 +215,16 @@ struct Decrypt {
 impl Decrypt {
     fn of(line: &Line, stock: bool, threads: usize, log: &Log) -> Result<Self, Failure> {
         let options = line.keys();
-        let key = options.key(log)?.map_or_else(key_from_environment, |key| Ok(Some(key)))?;
+        let key = options.key(log)?;
         // Read once, the key may come from a FIFO; whether its length is right the format says.
         let others =
             xb_keyring::KeyOptions { encrypt_key_file: None, encrypt_key: None, ..options };
         let keys = others.keys(&line.identities, log)?;
+        // The environment stands in only where nothing else is given.
+        let key = match key {
+            None if keys.is_empty() => key_from_environment()?,
+            given => given,
+        };
         Ok(Self {
             format: line.format,
             algorithm: line.encrypt_algo.or(stock.then_some(Algorithm::None)),

@@ -15,6 +15,10 @@ const REFRESH: Duration = Duration::from_secs(600);
 /// Age in seconds from which a claim is taken for that of a dead run.
 pub(crate) const DEAD: i64 = 3600;
 
+/// Seconds after the last sign of life of a dead run from which an object cannot be its own: it
+/// would have refreshed its claim in between.
+pub(crate) const FOREIGN_AFTER: i64 = 1800;
+
 /// Name of the claim in the folder of a packed run.
 pub(crate) const CLAIM: &str = "claim";
 
@@ -33,7 +37,7 @@ impl Drop for Claim {
 
 fn content(run: RunId) -> Bytes {
     // Who made it, for a person who finds it. Only its age counts for us.
-    let text = serde_json::json!({ "run": run.to_string(), "pid": std::process::id(), "time": jiff::Timestamp::now(), "process_started": process_start(std::process::id()) });
+    let text = serde_json::json!({ "run": run.to_string(), "pid": std::process::id(), "time": jiff::Timestamp::now(), "process_started": process_start(std::process::id()), "pid_namespace": pid_namespace() });
     Bytes::from(format!("{text}\n"))
 }
 
@@ -52,30 +56,24 @@ impl Claim {
     /// Claims the name for a classic run, whose objects would mix with those of another.
     ///
     /// Claims have numbers, each is written create-only: of several runs that find the same dead
-    /// claim only one gets the next number. Returns whether a dead run's claim was taken over.
+    /// claim only one gets the next number. Returns when the dead run whose claim was taken over
+    /// gave its last sign of life, seconds since 1970.
     pub(crate) async fn classic(
         root: &Root,
         name: &BackupName,
         run: RunId,
-    ) -> Result<(Self, bool), BackupError> {
+    ) -> Result<(Self, Option<i64>), BackupError> {
         let folder = claims_folder(name);
+        refuse_living(root, name).await?;
         let newest = root.list_below(&folder).await?.pop();
-        let mut number = 0;
-        if let Some(last) = &newest {
-            let claim = root.key(&format!("{folder}/{}", last.key));
-            let seconds = jiff::Timestamp::now().as_second() - last.modified;
-            if seconds < DEAD && !left_by_dead_process(root, &claim).await? {
-                return Err(BackupError::Running { name: name.to_string(), claim, seconds });
-            }
-            number = last.key.parse().unwrap_or(0);
-        }
+        let number: u64 = newest.as_ref().and_then(|last| last.key.parse().ok()).unwrap_or(0);
         let key = root.key(&format!("{folder}/{:06}", number + 1));
         match root.store().create(&key, content(run)).await {
             Err(error) if error.kind == StoreErrorKind::AlreadyExists => {
                 Err(BackupError::Running { name: name.to_string(), claim: key, seconds: 0 })
             }
             Err(error) => Err(error.into()),
-            Ok(()) => Ok((Self::refreshed(root, key, run), newest.is_some())),
+            Ok(()) => Ok((Self::refreshed(root, key, run), newest.map(|last| last.modified))),
         }
     }
 
@@ -108,10 +106,26 @@ impl Claim {
     }
 }
 
+/// Refuses to go on while a classic run of `name` gives signs of life.
+///
+/// # Errors
+/// [`BackupError::Running`].
+pub(crate) async fn refuse_living(root: &Root, name: &BackupName) -> Result<(), BackupError> {
+    let folder = claims_folder(name);
+    let Some(last) = root.list_below(&folder).await?.pop() else { return Ok(()) };
+    let claim = root.key(&format!("{folder}/{}", last.key));
+    let seconds = jiff::Timestamp::now().as_second() - last.modified;
+    if seconds < DEAD && !left_by_dead_process(root, &claim).await? {
+        return Err(BackupError::Running { name: name.to_string(), claim, seconds });
+    }
+    Ok(())
+}
+
 /// Whether a claim was written by a process of this machine that no longer runs.
 ///
 /// A process id alone would not do: ids are used again. With the start time it is unmistakable on
-/// one boot; the claim of another machine or boot simply looks alive until it is old.
+/// one boot and among processes that see each other; the claim of another machine, boot or container
+/// simply looks alive until it is old.
 async fn left_by_dead_process(root: &Root, claim: &str) -> Result<bool, BackupError> {
     let bytes = match root.store().get(claim).await {
         Ok(bytes) => bytes,
@@ -128,8 +142,29 @@ async fn left_by_dead_process(root: &Root, claim: &str) -> Result<bool, BackupEr
     let (Ok(pid), Some((boot, _))) = (u32::try_from(pid), started.split_once(' ')) else {
         return Ok(false);
     };
-    let here = boot_id();
-    Ok(here.is_some_and(|here| here == boot) && process_start(pid).as_deref() != Some(started))
+    let namespace = value.get("pid_namespace").and_then(|space| space.as_str());
+    if boot_id().as_deref() != Some(boot)
+        || namespace.is_none()
+        || namespace != pid_namespace().as_deref()
+    {
+        return Ok(false);
+    }
+    Ok(match process_start(pid) {
+        Some(start) => start != started,
+        // Somebody else's process may not be looked at, but it can be seen to be there.
+        None => !exists(pid),
+    })
+}
+
+/// The name space in which process ids are counted here.
+fn pid_namespace() -> Option<String> {
+    let link = std::fs::read_link("/proc/self/ns/pid").ok()?;
+    link.to_str().map(str::to_owned)
+}
+
+fn exists(pid: u32) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+    pid.is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(rustix::io::Errno::SRCH))
 }
 
 fn boot_id() -> Option<String> {

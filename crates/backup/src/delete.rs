@@ -1,5 +1,6 @@
 //! `delete`: the manifest first, so that nothing half gone looks like a backup.
 
+use crate::claim::refuse_living;
 use crate::error::BackupError;
 use crate::manifest::Layout;
 use crate::names::{BackupName, manifest_key, run_folder};
@@ -17,10 +18,13 @@ pub struct Deleted {
 /// going on are left alone.
 ///
 /// # Errors
-/// [`BackupError::NotThere`] when there is none; [`BackupError::Store`] when something could not
+/// [`BackupError::NotThere`] when there is none; [`BackupError::Running`] while a classic run of that
+/// name is going on; [`BackupError::Store`] when something could not
 /// be removed: it no longer counts as a backup then, and can be deleted again.
 pub async fn delete(root: &Root, name: &BackupName) -> Result<Deleted, BackupError> {
     let key = root.key(&manifest_key(name));
+    // The objects of a classic run in progress would go with those of the backup.
+    refuse_living(root, name).await?;
     let manifest = match root.manifest(name).await {
         // What a damaged manifest belongs to is not known: only the name is made free.
         Err(BackupError::Manifest { .. }) => {

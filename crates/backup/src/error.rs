@@ -57,6 +57,16 @@ pub enum BackupError {
         /// What is known of it.
         state: &'static str,
     },
+    /// Nobody knows whether the manifest was written.
+    #[error(
+        "{name}: all data is stored, but whether the manifest is, nobody could find out: {source}"
+    )]
+    InDoubt {
+        /// The name.
+        name: String,
+        /// What the store said last.
+        source: StoreError,
+    },
     /// The data objects are not what the manifest says, or not a stream.
     #[error("backup {name} is damaged: {what}")]
     Damaged {
@@ -76,6 +86,14 @@ pub enum BackupError {
     FileKey {
         /// Which file, and why.
         what: String,
+    },
+    /// A sealed backup whose manifest has no key's word.
+    #[error(
+        "no key vouches for the manifest of {name}: it was stored as a native stream, or somebody wants it to look so; its data may be that of another backup"
+    )]
+    Unvouched {
+        /// The name.
+        name: String,
     },
     /// Files were asked for that are not in the backup, or cannot be had on their own.
     #[error("{0}")]
@@ -151,7 +169,7 @@ impl BackupError {
     #[must_use]
     pub fn stage(&self) -> &'static str {
         match self {
-            Self::Store(_) => "store",
+            Self::Store(_) | Self::InDoubt { .. } => "store",
             Self::Put(PutError::Read { .. }) | Self::Input(_) => "read",
             Self::Put(_) => "stream",
             Self::Plan(_) | Self::Name(_) | Self::Selection(_) => "settings",
@@ -159,7 +177,7 @@ impl BackupError {
             | Self::Exists { .. }
             | Self::NotThere { .. }
             | Self::Running { .. } => "catalogue",
-            Self::Keys(_) | Self::FileKey { .. } => "keys",
+            Self::Keys(_) | Self::FileKey { .. } | Self::Unvouched { .. } => "keys",
             Self::Damaged { .. } => "check",
             Self::NotStarted { .. } | Self::Producer { .. } | Self::LockStall { .. } => "producer",
             Self::Spool { .. } => "settings",
@@ -200,9 +218,15 @@ impl BackupError {
             Self::LockStall { .. } => Some(
                 "nothing was kept as a backup; look why the store stood still. A larger --spool-size bridges longer outages, a longer --lock-stall keeps the server waiting",
             ),
+            Self::Unvouched { .. } => {
+                Some("if it was put so, --accept-unvouched takes it; look at what is in it")
+            }
             Self::Spool { .. } => Some("name another folder with --spool-dir, or `none`"),
             Self::FileKey { .. } => Some(
                 "give the key that the files were encrypted with: --encrypt-key-file, or --encrypt-key",
+            ),
+            Self::InDoubt { .. } => Some(
+                "ask `list` when the store answers again: the backup is complete, or its data is left for `gc`",
             ),
             Self::Damaged { .. } => Some("do not use what came out of it; take another backup"),
             Self::Producer { .. } => {

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use xb_uploader::{Listed, StoreErrorKind, Unfinished};
 
-use crate::claim::CLAIM;
+use crate::claim::{CLAIM, FOREIGN_AFTER};
 use crate::error::BackupError;
 use crate::manifest::{Layout, Manifest};
 use crate::names::{BackupName, CATALOG, claims_folder};
@@ -69,7 +69,8 @@ pub async fn leftovers(root: &Root, age: Duration) -> Result<Leftovers, BackupEr
     let dead_before = Timestamp::now().as_second().saturating_sub(age);
     // First of all: what is found here was begun before everything that is looked at below.
     let mut all = Leftovers::default();
-    let mut unfinished = match root.store().unfinished_uploads(&root.key("")).await {
+    let mut ours = BTreeSet::new();
+    let unfinished = match root.store().unfinished_uploads(&root.key("")).await {
         // Not every store lists them, and not every key may ask: the rest is worth doing alone.
         Err(error) if matches!(error.kind, StoreErrorKind::Denied | StoreErrorKind::Rejected) => {
             all.unlisted = Some(error.to_string());
@@ -77,7 +78,11 @@ pub async fn leftovers(root: &Root, age: Duration) -> Result<Leftovers, BackupEr
         }
         listed => listed?,
     };
-    unfinished.retain(|upload| upload.started < dead_before);
+    let unfinished: Vec<Unfinished> =
+        unfinished.into_iter().filter(|upload| upload.started < dead_before).collect();
+    // The catalogue is ours alone; what was begun there a day ago is of nobody that lives.
+    let catalogue = root.key(&format!("{CATALOG}/"));
+    ours.extend(unfinished.iter().filter(|upload| upload.key.starts_with(&catalogue)).cloned());
     let mut names = root.folders_below("").await?;
     names.retain(|name| name != CATALOG);
     // A claim may be all that is there.
@@ -93,17 +98,17 @@ pub async fn leftovers(root: &Root, age: Duration) -> Result<Leftovers, BackupEr
     for one in found {
         match one {
             Ok(of_name) => {
+                let below = |upload: &&Unfinished| {
+                    upload.key.strip_prefix(&root.key("")).is_some_and(|key| of_name.may_end(key))
+                };
+                ours.extend(unfinished.iter().filter(below).cloned());
                 all.dead.extend(of_name.dead);
-                unfinished.retain(|upload| {
-                    let below = upload.key.strip_prefix(&root.key("")).unwrap_or(&upload.key);
-                    of_name.living.iter().all(|folder| !below.starts_with(folder))
-                });
             }
             Err(unclear) => all.unclear.push(unclear),
         }
     }
-    all.uploads = unfinished.len() as u64;
-    all.unfinished = unfinished;
+    all.uploads = ours.len() as u64;
+    all.unfinished = ours.into_iter().collect();
     Ok(all)
 }
 
@@ -122,8 +127,21 @@ pub async fn abort_uploads(root: &Root, leftovers: &Leftovers) -> Result<(), Bac
 #[derive(Debug, Default)]
 struct OfName {
     dead: Vec<Leftover>,
+    /// Folder of the name, with a slash at the end.
+    folder: String,
     /// Folders of runs that give signs of life, below ROOT, with a slash at the end.
     living: BTreeSet<String>,
+    /// Whether a dead run of the classic layout has been here.
+    classic: bool,
+}
+
+impl OfName {
+    /// Whether an unfinished upload of this key, counted from ROOT, was begun by a dead run of ours.
+    fn may_end(&self, key: &str) -> bool {
+        let Some(below) = key.strip_prefix(&self.folder) else { return false };
+        let ours = self.classic || of_packed_run(below);
+        ours && self.living.iter().all(|folder| !key.starts_with(folder))
+    }
 }
 
 /// Removes one of those. What was removed half can be removed again: the claim goes last.
@@ -158,7 +176,8 @@ async fn of_name(
         }
         other => other?,
     };
-    let mut found = OfName::default();
+    let mut found =
+        OfName { folder: format!("{name}/"), classic: !claims.is_empty(), ..OfName::default() };
     if claims.iter().any(|claim| claim.modified >= dead_before) {
         found.living.insert(format!("{name}/"));
     }
@@ -213,8 +232,11 @@ fn dead_classic(
         return None;
     }
     let committed = manifest.is_some_and(|manifest| manifest.layout == Layout::Classic);
-    // The objects of a committed one are the backup; only claims are left over then.
-    let objects = if committed { Vec::new() } else { objects };
+    let seen = claims.iter().map(|claim| claim.modified).max().unwrap_or(0);
+    let foreign = objects.iter().any(|object| object.modified > seen + FOREIGN_AFTER);
+    // The objects of a committed one are the backup, and what came later is somebody else's: only
+    // claims are left over then.
+    let objects = if committed || foreign { Vec::new() } else { objects };
     let object = |listed: &Listed| root.key(&format!("{name}/{}", listed.key));
     let claim = |listed: &Listed| root.key(&format!("{}/{}", claims_folder(name), listed.key));
     leftover(name, None, &objects, &claims, object, claim, dead_before)

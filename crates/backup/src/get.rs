@@ -27,6 +27,9 @@ pub struct GetRequest {
     /// Packed only: give the native stream as it is stored, with its keys block in front where it
     /// is sealed. Takes no key.
     pub as_stored: bool,
+    /// Take a sealed backup whose manifest no key vouches for: it came as a native stream, or
+    /// somebody wants us to believe so, and the data may be that of another backup.
+    pub accept_unvouched: bool,
     /// What a sealed backup is to be opened with. An unsealed one is refused when there is any: who
     /// gives a key does not want bytes that nobody vouches for.
     pub keys: Keys,
@@ -91,7 +94,7 @@ pub async fn get<S: StreamSink>(
     stop: &mut Stop,
 ) -> Result<(GetReport, S), BackupError> {
     let plan = GetPlan::new(request.memory, request.threads, request.parallel)?;
-    let objects = find(root, request, Members::AsStored).await?;
+    let objects = stop.or(find(root, request, Members::AsStored)).await?;
     transfer(root, request, plan, objects, sink, observer, stop).await
 }
 
@@ -229,7 +232,8 @@ async fn unlock(
         return refuse_keys(request, members).map(|()| None);
     }
     let envelope = envelope(root, name, &stored.manifest, run).await?;
-    let key = open_sealed(root, name, stored, &envelope, &request.keys, request.memory)?;
+    let keys = (&request.keys, request.accept_unvouched);
+    let key = open_sealed(root, name, stored, &envelope, keys, request.memory)?;
     Ok(Some(Arc::new(key)))
 }
 
@@ -255,7 +259,7 @@ pub(crate) fn open_sealed(
     name: &BackupName,
     stored: &StoredManifest,
     envelope: &Envelope,
-    keys: &Keys,
+    (keys, accept_unvouched): (&Keys, bool),
     memory: u64,
 ) -> Result<DataKey, BackupError> {
     let key = match keys.open(envelope, memory) {
@@ -267,12 +271,16 @@ pub(crate) fn open_sealed(
         Some(Err(error)) => return Err(BackupError::Keys(format!("{name}: {error}"))),
         Some(Ok(key)) => key,
     };
-    // Whoever stored a stream that was sealed elsewhere had no key to vouch with.
-    if !stored.manifest.is_carried() {
-        stored.authenticate(&key.manifest_key(envelope.stream_id())).map_err(|source| {
-            BackupError::Manifest { key: root.key(&manifest_key(name)), source }
-        })?;
+    if stored.manifest.is_carried() {
+        // Whoever stored a stream that was sealed elsewhere had no key to vouch with.
+        return match accept_unvouched {
+            true => Ok(key),
+            false => Err(BackupError::Unvouched { name: name.to_string() }),
+        };
     }
+    stored
+        .authenticate(&key.manifest_key(envelope.stream_id()))
+        .map_err(|source| BackupError::Manifest { key: root.key(&manifest_key(name)), source })?;
     Ok(key)
 }
 

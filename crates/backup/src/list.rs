@@ -54,7 +54,7 @@ pub struct Listing {
     pub server_version: Option<String>,
     /// Log sequence number it reaches.
     pub to_lsn: Option<u64>,
-    /// What is wrong with it.
+    /// What is wrong with it, or not known of it.
     pub problem: Option<String>,
 }
 
@@ -127,6 +127,9 @@ fn fill_in(listing: &mut Listing, manifest: Manifest) {
     // Of what was not looked into nobody knows.
     let known = !matches!(manifest.end, End::Raw | End::NativeTrailer);
     listing.files = known.then_some(manifest.files);
+    if !known {
+        listing.problem = Some("nobody has looked whether what is in it is whole".to_owned());
+    }
     listing.server_version = manifest.source.server_version;
     listing.to_lsn = manifest.source.to_lsn;
 }

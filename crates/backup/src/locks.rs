@@ -2,7 +2,8 @@
 //!
 //! mariadb-backup 10.11 was seen to write, among others, `Starting BACKUP STAGE START`, `Acquired
 //! locks for BACKUP STAGE BLOCK_COMMIT`, `Executing BACKUP STAGE END`, `All tables unlocked`;
-//! xtrabackup names the statements that it executes.
+//! xtrabackup names the statements that it executes. `LOCK INSTANCE FOR BACKUP` does not count: it
+//! holds up no more than changes of tables' definitions, and may stand for the whole of a backup.
 
 /// A line that changes what is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,14 +17,13 @@ pub(crate) enum Change {
 /// What one line of a producer's messages says about locks, if anything.
 pub(crate) fn change(line: &[u8]) -> Option<Change> {
     let line = String::from_utf8_lossy(line).to_ascii_uppercase();
-    let unlocks = ["ALL TABLES UNLOCKED", "UNLOCK TABLES", "UNLOCK INSTANCE", "UNLOCK BINLOG"];
+    let unlocks = ["ALL TABLES UNLOCKED", "UNLOCK TABLES", "UNLOCK BINLOG"];
     if unlocks.iter().any(|words| line.contains(words)) {
         return Some(Change::Unlocked);
     }
     let stage = line.contains("BACKUP STAGE ") && !line.contains("BACKUP STAGE END");
-    let lock = line.split_once("LOCK ").is_some_and(|(_, rest)| {
-        rest.trim_end_matches(['.', ' ', '\n', '\r']).ends_with("FOR BACKUP")
-    });
+    let locks = ["LOCK TABLES FOR BACKUP", "LOCK BINLOG FOR BACKUP"];
+    let lock = locks.iter().any(|words| line.contains(words));
     let flush = line.contains("FLUSH TABLES WITH READ LOCK");
     (stage || lock || flush).then_some(Change::Locked)
 }
@@ -43,10 +43,10 @@ mod tests {
             ("[00] 2026-11-21 13:50:03 All tables unlocked", unlocked),
             ("Executing FLUSH TABLES WITH READ LOCK...", locked),
             ("Executing LOCK TABLES FOR BACKUP ...", locked),
-            ("Executing LOCK INSTANCE FOR BACKUP ...", locked),
+            ("Executing LOCK INSTANCE FOR BACKUP ...", None),
             ("Executing LOCK BINLOG FOR BACKUP...\n", locked),
             ("Executing UNLOCK TABLES", unlocked),
-            ("Executing UNLOCK INSTANCE", unlocked),
+            ("Executing UNLOCK INSTANCE", None),
             ("[00] 2026-11-21 13:50:02 Acquiring BACKUP LOCKS...", None),
             ("[01] 2026-11-21 13:50:02 Streaming ./shop/lock for backup.ibd", None),
             ("[00] Executing FLUSH NO_WRITE_TO_BINLOG ENGINE LOGS...", None),

@@ -148,15 +148,19 @@ impl Producer {
         self.child.id()
     }
 
-    /// Waits for its end; anything but exit status 0 is an error.
+    /// Waits for its end; anything but exit status 0 is an error. May be broken off.
     ///
     /// # Errors
     /// [`BackupError::Producer`] with how it ended.
-    pub fn wait(&mut self) -> Result<(), BackupError> {
-        let status = self
-            .child
-            .wait()
-            .map_err(|error| self.failed(format!("cannot be waited for: {error}")))?;
+    pub async fn ended(&mut self) -> Result<(), BackupError> {
+        let status = loop {
+            let status = self.child.try_wait();
+            match status.map_err(|error| self.failed(format!("cannot be waited for: {error}")))? {
+                Some(status) => break status,
+                // Its output has ended: it is a matter of moments.
+                None => tokio::time::sleep(Duration::from_millis(5)).await,
+            }
+        };
         self.ended = true;
         self.hear_out();
         if status.success() { Ok(()) } else { Err(self.failed(describe(status))) }
@@ -241,6 +245,11 @@ mod tests {
         Producer::start(&argv, &LockGuard::default(), |_| {})
     }
 
+    fn wait(producer: &mut Producer) -> Result<(), BackupError> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(producer.ended())
+    }
+
     #[test]
     fn messages_are_all_passed_on() {
         let script = ["sh", "-c", "echo first >&2; printf 'no end of line' >&2"];
@@ -248,7 +257,7 @@ mod tests {
         let (said, heard) = std::sync::mpsc::channel();
         let message = move |line: &[u8]| said.send(line.to_vec()).unwrap();
         let (mut producer, _out) = Producer::start(&argv, &LockGuard::default(), message).unwrap();
-        producer.wait().unwrap();
+        wait(&mut producer).unwrap();
         let lines: Vec<_> = heard.iter().collect();
         assert_eq!(lines, [b"first".to_vec(), b"no end of line".to_vec()]);
     }
@@ -274,11 +283,11 @@ mod tests {
         let mut text = String::new();
         out.read_to_string(&mut text).unwrap();
         assert_eq!(text, "data");
-        good.wait().unwrap();
+        wait(&mut good).unwrap();
         let (mut bad, _out) = start(&["sh", "-c", "exit 7"]).unwrap();
-        assert!(bad.wait().unwrap_err().to_string().contains("exit status 7"));
+        assert!(wait(&mut bad).unwrap_err().to_string().contains("exit status 7"));
         let (mut killed, _out) = start(&["sh", "-c", "kill -9 $$"]).unwrap();
-        assert!(killed.wait().unwrap_err().to_string().contains("signal 9"));
+        assert!(wait(&mut killed).unwrap_err().to_string().contains("signal 9"));
     }
 
     #[test]

@@ -9,12 +9,12 @@ use xb_compressor::Algorithm;
 use xb_encryptor::{Backend, Envelope, FreshKey, MacKey, SealContext, Sealer, WaysIn};
 use xb_frame::{Seal, StreamHeader, StreamId};
 use xb_pipeline::{
-    Budget, Closed, Content, Cutting, EndProof, Laid, Native, Observer, Part, PartLimits, Put,
-    PutError, PutPlan, PutSettings, Putting, Transform, start_carry, start_put,
+    Budget, Closed, Content, Cutting, EndProof, EndRule, Laid, Native, Observer, Part, PartLimits,
+    Put, PutError, PutPlan, PutSettings, Putting, Transform, start_carry, start_put,
 };
 use xb_uploader::{PartData, PartSender, StoreLimits, Uploaded};
 
-use crate::claim::{CLAIM, Claim};
+use crate::claim::{CLAIM, Claim, FOREIGN_AFTER};
 use crate::error::BackupError;
 use crate::facts::Facts;
 use crate::input::{Input, Kind, recognise};
@@ -127,16 +127,12 @@ async fn run(
 ) -> Result<PutReport, BackupError> {
     let started = Timestamp::now();
     let plan = plan(root, request)?;
-    if let Some(manifest) = root.manifest(&request.name).await? {
-        let state = if manifest.layout == Layout::Packed { "" } else { " (classic layout)" };
-        return Err(BackupError::Exists { name: request.name.to_string(), state });
-    }
-    let input = recognise_until_stopped(source, request, stop).await?;
-    let run = RunId::random().map_err(|error| BackupError::System {
-        what: "randomness for the run",
-        source: std::io::Error::other(error),
-    })?;
-    let place = Place::claim(root, request, run).await?;
+    // The producer runs already: if the store stands still, it must not wait with it.
+    let (input, place) = tokio::select! {
+        begun = begin(root, request, source) => begun?,
+        signal = stop.asked() => return Err(BackupError::Interrupted(signal)),
+        stalled = stalled(producer.as_deref_mut()) => return Err(stalled),
+    };
     let filling =
         place.fill(root, request, plan, input, producer.as_deref_mut(), observer, stop, started);
     let outcome = filling.await;
@@ -145,23 +141,46 @@ async fn run(
             tokio::task::block_in_place(|| end(producer, error));
         }
         // Whatever comes of it, the cause is known already; what stays is abandoned, not a backup.
-        let _ = tokio::time::timeout(CLEAN_UP, place.clean_up(root, request)).await;
+        // But where a manifest may have been written, what it names must stay.
+        if !matches!(error, BackupError::InDoubt { .. }) {
+            let _ = tokio::time::timeout(CLEAN_UP, place.clean_up(root, request)).await;
+        }
     }
     outcome
 }
 
-/// Waits for the first bytes of the input; nothing is in the store yet.
-async fn recognise_until_stopped<R: Read + Send + 'static>(
-    source: R,
+/// Waits for the first bytes of the input, and claims a place for it. A claim that is left when this
+/// is broken off holds up nobody for long.
+async fn begin<R: Read + Send + 'static>(
+    root: &Root,
     request: &PutRequest,
-    stop: &mut Stop,
+    source: R,
+) -> Result<(Input<R>, Place), BackupError> {
+    if let Some(manifest) = root.manifest(&request.name).await? {
+        let state = if manifest.layout == Layout::Packed { "" } else { " (classic layout)" };
+        return Err(BackupError::Exists { name: request.name.to_string(), state });
+    }
+    let input = recognise_for(request, source).await?;
+    let run = RunId::random().map_err(|error| BackupError::System {
+        what: "randomness for the run",
+        source: std::io::Error::other(error),
+    })?;
+    Ok((input, Place::claim(root, request, run).await?))
+}
+
+fn demands_last_file(content: &Content) -> bool {
+    matches!(content, Content::Xbstream { rule: EndRule::LastFile(_), .. })
+}
+
+/// Reads the beginning of the input, and refuses what does not go with the request.
+async fn recognise_for<R: Read + Send + 'static>(
+    request: &PutRequest,
+    source: R,
 ) -> Result<Input<R>, BackupError> {
     let wanted = request.content.clone();
     let reading = tokio::task::spawn_blocking(move || recognise(source, wanted));
-    let input = tokio::select! {
-        input = reading => input.map_err(|_| BackupError::Bug("the input's beginning was not read"))??,
-        signal = stop.asked() => return Err(BackupError::Interrupted(signal)),
-    };
+    let input =
+        reading.await.map_err(|_| BackupError::Bug("the input's beginning was not read"))??;
     let untouched = request.compress == Algorithm::None && request.ways_in.is_empty();
     match (&input.kind, request.layout) {
         (Kind::Content(Content::Raw) | Kind::Native(_), Layout::Classic) => {
@@ -169,6 +188,10 @@ async fn recognise_until_stopped<R: Read + Send + 'static>(
         }
         (Kind::Native(_), _) if !untouched => Err(BackupError::Input(
             "the input is a native stream, which is stored as it is: compress and seal it where it is made"
+                .into(),
+        )),
+        (Kind::Native(_), _) if demands_last_file(&request.content) => Err(BackupError::Input(
+            "the input is a native stream, in which nobody looks for a last file: leave --last-file away, and let the program that makes it watch its input"
                 .into(),
         )),
         _ => Ok(input),
@@ -243,7 +266,7 @@ impl Place {
                 Ok(place)
             }
             Layout::Classic => {
-                let (claim, taken_over) = Claim::classic(root, name, run).await?;
+                let (claim, dead) = Claim::classic(root, name, run).await?;
                 let place = Self { run, folder: name.to_string(), claim };
                 let refused = |state| BackupError::Exists { name: name.to_string(), state };
                 // Only now: a run that has finished meanwhile wrote its manifest before it gave up its claim.
@@ -251,13 +274,20 @@ impl Place {
                     place.give_up_claim(root).await;
                     return Err(refused(""));
                 }
-                if stock_objects(root, name).await? {
-                    if !taken_over {
+                let objects = root.list_below(name.as_str()).await?;
+                let mut objects = objects.iter().filter(|listed| !of_packed_run(&listed.key));
+                let newest = objects.by_ref().map(|listed| listed.modified).max();
+                match (newest, dead) {
+                    (None, _) => {}
+                    // The dead run began in an empty folder and ended soon after its last sign of
+                    // life: what is newer is somebody else's, and then all of it may be.
+                    (Some(newest), Some(seen)) if newest <= seen + FOREIGN_AFTER => {
+                        remove_classic_objects(root, name).await?;
+                    }
+                    _ => {
                         place.give_up_claim(root).await;
                         return Err(refused(" (stock, unproven)"));
                     }
-                    // All of it is the dead run's: it began in an empty folder.
-                    root.remove_below(name.as_str()).await?;
                 }
                 Ok(place)
             }
@@ -290,7 +320,11 @@ impl Place {
         let envelope = lock.as_ref().map(|lock| lock.envelope.clone()).or(carried.cloned());
         if let Some(envelope) = &envelope {
             let key = root.key(&format!("{}/{KEYS}", self.folder));
-            root.store().put(&key, envelope.encode().to_vec().into()).await?;
+            tokio::select! {
+                put = root.store().put(&key, envelope.encode().to_vec().into()) => put?,
+                signal = stop.asked() => return Err(BackupError::Interrupted(signal)),
+                stalled = stalled(producer.as_deref_mut()) => return Err(stalled),
+            }
         }
         let budget = Budget::new(plan.memory);
         let (parts, arriving) = mpsc::channel(1);
@@ -330,8 +364,10 @@ impl Place {
             None => None,
             Some(producer) => {
                 // Its output has ended; what is left is its verdict.
-                let pid_seen = tokio::task::block_in_place(|| producer.wait());
-                pid_seen?;
+                tokio::select! {
+                    ended = producer.ended() => ended?,
+                    signal = stop.asked() => return Err(BackupError::Interrupted(signal)),
+                }
                 Some(ProducerFacts { program: producer.program().to_owned(), exit: 0 })
             }
         };
@@ -342,6 +378,10 @@ impl Place {
                 state: ": another run took over",
             });
         }
+        self.all_is_there(root, &manifest).await?;
+        if let Some(signal) = stop.signal() {
+            return Err(BackupError::Interrupted(signal));
+        }
         root.commit(&request.name, &manifest, mac.as_ref()).await?;
         if request.layout == Layout::Classic {
             self.give_up_claim(root).await;
@@ -350,6 +390,26 @@ impl Place {
         let (requests, retries) = (store.traffic().requests(), store.traffic().retries());
         let protection = store.protection();
         Ok(PutReport { manifest, requests, retries, protection, plan })
+    }
+
+    /// A run that stood still for long may have been taken for dead, and its objects removed.
+    async fn all_is_there(&self, root: &Root, manifest: &Manifest) -> Result<(), BackupError> {
+        let mut listed = root.list_below(&self.folder).await?;
+        listed.retain(|object| match manifest.layout {
+            Layout::Packed => object.key.len() == 9,
+            Layout::Classic => !of_packed_run(&object.key),
+        });
+        let bytes: u64 = listed.iter().map(|object| object.size).sum();
+        if (listed.len() as u64, bytes) == (manifest.objects, manifest.stored_bytes) {
+            return Ok(());
+        }
+        let what = format!(
+            "{} objects with {} bytes were stored, {} with {bytes} are there: somebody has removed or replaced some",
+            manifest.objects,
+            manifest.stored_bytes,
+            listed.len()
+        );
+        Err(BackupError::Damaged { name: manifest.name.clone(), what })
     }
 
     /// How the objects are laid out, and the key of the manifest of a sealed one.

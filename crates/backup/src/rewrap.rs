@@ -13,6 +13,8 @@ use crate::root::Root;
 pub struct RewrapRequest {
     /// The backup.
     pub name: BackupName,
+    /// As in [`GetRequest`](crate::GetRequest).
+    pub accept_unvouched: bool,
     /// What it opens with now.
     pub keys: Keys,
     /// Ways in that it shall have as well.
@@ -46,7 +48,14 @@ pub async fn rewrap(root: &Root, request: &RewrapRequest) -> Result<Vec<SlotInfo
         return Err(not_sealed());
     }
     let old = envelope(root, name, manifest, run).await?;
-    let key = open_sealed(root, name, &stored, &old, &request.keys, request.memory)?;
+    let key = open_sealed(
+        root,
+        name,
+        &stored,
+        &old,
+        (&request.keys, request.accept_unvouched),
+        request.memory,
+    )?;
     if let Some(number) = request.remove.iter().flatten().find(|n| **n >= old.slots().count()) {
         return Err(BackupError::Keys(format!("{name} has no way in number {number}")));
     }

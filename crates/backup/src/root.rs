@@ -119,6 +119,10 @@ impl Root {
                 name: name.to_string(),
                 state: ": another run was faster",
             }),
+            // The store may have written it, and may do so yet: nobody has said no.
+            Err(error) if error.kind == StoreErrorKind::Unavailable => {
+                Err(BackupError::InDoubt { name: name.to_string(), source: error })
+            }
             other => Ok(other?),
         }
     }

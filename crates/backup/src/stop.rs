@@ -2,6 +2,8 @@
 
 use tokio::sync::watch;
 
+use crate::error::BackupError;
+
 /// The asking side; kept by whoever hears signals.
 #[derive(Debug, Clone)]
 pub struct Stopper(watch::Sender<Option<i32>>);
@@ -31,5 +33,40 @@ impl Stop {
             Ok(signal) => signal.unwrap_or(0),
             Err(_nobody_left) => std::future::pending().await,
         }
+    }
+
+    /// The signal, if it was asked already.
+    #[must_use]
+    pub fn signal(&self) -> Option<i32> {
+        *self.0.borrow()
+    }
+
+    /// Does `work`, unless asked to stop before it is done: then it is broken off where it stands.
+    ///
+    /// # Errors
+    /// Those of `work`, or [`BackupError::Interrupted`].
+    pub async fn or<T>(
+        &mut self,
+        work: impl Future<Output = Result<T, BackupError>>,
+    ) -> Result<T, BackupError> {
+        tokio::select! {
+            done = work => done,
+            signal = self.asked() => Err(BackupError::Interrupted(signal)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn work_that_never_ends_is_broken_off() {
+        let (stopper, mut stop) = stopper();
+        assert_eq!(stop.or(async { Ok(7) }).await.unwrap(), 7);
+        stopper.stop(15);
+        let never = std::future::pending::<Result<(), BackupError>>();
+        assert!(matches!(stop.or(never).await, Err(BackupError::Interrupted(15))));
+        assert_eq!(stop.signal(), Some(15));
     }
 }

@@ -134,6 +134,10 @@ fn files_that_were_never_finished_go_unless_their_run_lives() {
         let run = std::fs::read_dir(below(&store, name)).unwrap().next().unwrap().unwrap();
         std::fs::write(run.path().join("000000099#1"), "half an object").unwrap();
     }
+    // One that was to become a manifest, and one that is none of ours.
+    std::fs::write(below(&store, ".xb-catalog/dead#1"), "half a manifest").unwrap();
+    std::fs::create_dir_all(below(&store, "work")).unwrap();
+    std::fs::write(below(&store, "work/invoice#7"), "precious").unwrap();
     for name in ["dead", "alive"] {
         std::fs::remove_file(below(&store, &format!(".xb-catalog/{name}"))).unwrap();
     }
@@ -142,7 +146,7 @@ fn files_that_were_never_finished_go_unless_their_run_lives() {
     let run = std::fs::read_dir(below(&store, "alive")).unwrap().next().unwrap().unwrap();
     age(&run.path().join("claim"), Duration::ZERO);
     let found = find(&store);
-    assert_eq!((found.dead.len(), found.uploads), (1, 2));
+    assert_eq!((found.dead.len(), found.uploads), (1, 3));
     remove_all(&store);
     let left: Vec<PathBuf> = store.files();
     let half = |name: &str| {
@@ -150,5 +154,25 @@ fn files_that_were_never_finished_go_unless_their_run_lives() {
             .any(|path| path.ends_with("000000099#1") && path.starts_with(below(&store, name)))
     };
     assert!(half("alive") && !half("good") && !half("dead"));
+    assert!(!below(&store, ".xb-catalog/dead#1").exists());
+    assert!(below(&store, "work/invoice#7").exists());
     assert_eq!(store.get("good").unwrap(), stream());
+}
+
+/// A run of ours died right after its claim, and later another tool stored a backup of that name.
+#[test]
+fn what_came_long_after_a_dead_claim_is_somebody_elses() {
+    let store = Store::new();
+    store.put("n", Layout::Classic, 500, stream_reader()).unwrap();
+    std::fs::remove_file(below(&store, ".xb-catalog/n")).unwrap();
+    let claims = below(&store, ".xb-catalog/@claims/n");
+    std::fs::create_dir_all(&claims).unwrap();
+    std::fs::write(claims.join("000001"), "{}").unwrap();
+    age_all(&store);
+    age(&claims.join("000001"), 3 * DAY);
+    let before = store.get("n").unwrap();
+    let refused = store.put("n", Layout::Classic, 500, stream_reader());
+    assert!(matches!(refused, Err(xb_backup::BackupError::Exists { .. })), "{refused:?}");
+    remove_all(&store);
+    assert_eq!(store.get("n").unwrap(), before);
 }

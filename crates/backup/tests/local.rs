@@ -226,8 +226,11 @@ fn what_a_killed_classic_run_left_is_cleared_away_by_the_next() {
     std::fs::create_dir_all(&claims).unwrap();
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
     // A process that no longer runs: its id is past the largest there can be.
-    let claim = format!("{{\"pid\": 4194999, \"process_started\": \"{} 1\"}}", boot.trim());
-    std::fs::write(claims.join("000001"), claim).unwrap();
+    let space = std::fs::read_link("/proc/self/ns/pid").unwrap();
+    let claim = serde_json::json!({
+        "pid": 4_194_999, "process_started": format!("{} 1", boot.trim()), "pid_namespace": space,
+    });
+    std::fs::write(claims.join("000001"), claim.to_string()).unwrap();
     assert!(matches!(store.state("n"), Some(State::Running | State::Abandoned)));
     store.put("n", Layout::Classic, 500, stream_reader()).unwrap();
     assert_eq!(store.state("n"), Some(State::Complete));

@@ -40,7 +40,26 @@ fn native_files(store: &Store) -> [Vec<u8>; 2] {
 }
 
 fn content(store: &Store, name: &str, sealed: bool) -> Result<Vec<u8>, BackupError> {
-    if sealed { get_sealed(store, name, &KEY) } else { store.get(name) }
+    if !sealed {
+        return store.get(name);
+    }
+    let (_stopper, mut stop) = stopper();
+    let keys = Keys { key: Some(KeyBytes::new(&KEY).unwrap()), ..Keys::default() };
+    let request = GetRequest { keys, accept_unvouched: true, ..request(name) };
+    let observer = Observer::default();
+    let run = xb_backup::get(&store.root, &request, Collected::default(), &observer, &mut stop);
+    block_on(run).map(|(_, Collected(bytes))| bytes)
+}
+
+/// A manifest must not get rid of its key's word by saying that it never had one.
+#[test]
+fn an_unvouched_manifest_is_not_taken_by_itself() {
+    let store = Store::new();
+    let [_, sealed] = native_files(&store);
+    put(&store, &put_request("n", Layout::Packed, 333), sealed).unwrap();
+    let refused = get_sealed(&store, "n", &KEY);
+    assert!(matches!(refused, Err(BackupError::Unvouched { .. })), "{refused:?}");
+    assert_eq!(content(&store, "n", true).unwrap(), stream());
 }
 
 #[test]
@@ -146,6 +165,7 @@ fn other_ways_in_move_no_data() {
     let change = |old: &[u8; 32], new: Option<&[u8; 32]>, remove: Option<Vec<usize>>| {
         let request = RewrapRequest {
             name: BackupName::new("n").unwrap(),
+            accept_unvouched: false,
             keys: Keys { key: key(old), ..Keys::default() },
             add: WaysIn { key: new.and_then(key), ..WaysIn::default() },
             remove,
@@ -178,6 +198,7 @@ fn other_ways_in_move_no_data() {
     store.put("plain", Layout::Packed, 500, stream_reader()).unwrap();
     let request = RewrapRequest {
         name: BackupName::new("plain").unwrap(),
+        accept_unvouched: false,
         keys: Keys { key: key(&KEY), ..Keys::default() },
         add: WaysIn::default(),
         remove: None,

@@ -1,7 +1,8 @@
 //! The whole way of the arguments, from the system to clap.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::slice::Iter;
 
@@ -169,12 +170,40 @@ pub fn expand(
             _ => {}
         }
     }
+    expanded.secrets.extend(secrets_behind(&own));
     items.extend(own);
 
     expanded.args.extend(argv0.cloned());
     expanded.args.extend(subcommand);
     expanded.args.extend(words(&items));
     Ok(expanded)
+}
+
+/// Passwords and keys among the words behind `--`, which are the arguments of another program: our
+/// own process list would show them for as long as that runs.
+fn secrets_behind(items: &[Item]) -> Vec<OsString> {
+    const OPTIONS: [&str; 3] = ["--password", "--encrypt-key", "-p"];
+    let behind = items.iter().skip_while(|item| !matches!(item, Item::EndOfOptions));
+    let words = behind.filter_map(|item| match item {
+        Item::Word(word) => Some(word.as_bytes()),
+        _ => None,
+    });
+    let mut secrets = Vec::new();
+    let mut is_next = false;
+    for word in words {
+        if std::mem::take(&mut is_next) {
+            secrets.push(OsStr::from_bytes(word).to_owned());
+        }
+        is_next = word == b"--encrypt-key";
+        for option in OPTIONS {
+            let Some(rest) = word.strip_prefix(option.as_bytes()) else { continue };
+            let value = if option == "-p" { Some(rest) } else { rest.strip_prefix(b"=") };
+            if let Some(value) = value.filter(|value| !value.is_empty()) {
+                secrets.push(OsStr::from_bytes(value).to_owned());
+            }
+        }
+    }
+    secrets
 }
 
 /// The options about option files, for clap's help; [`expand`] takes them out of the arguments.

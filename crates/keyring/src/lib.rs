@@ -29,7 +29,7 @@ pub struct KeyOptions {
     pub passphrase_file: Option<PathBuf>,
     /// Program and arguments, split at blanks; `wrap` or `unwrap` is added
     #[arg(long, value_name = "COMMAND")]
-    pub key_command: Option<String>,
+    pub key_command: Option<Secret>,
 }
 
 /// Public keys: who uses them need not be able to open what he makes.
@@ -71,7 +71,7 @@ pub struct NewKeyOptions {
     pub new_passphrase_file: Option<PathBuf>,
     /// Program and arguments, split at blanks; `wrap` is added
     #[arg(long, value_name = "COMMAND")]
-    pub new_key_command: Option<String>,
+    pub new_key_command: Option<Secret>,
     /// Keep the ways in there are; without it only the new ones are left
     #[arg(long)]
     pub keep: bool,
@@ -87,7 +87,7 @@ impl KeyOptions {
             key: self.key(log)?.map(sealing).transpose()?,
             recipients: list(&recipients.recipient, recipients.recipients_file.as_deref())?,
             passphrase: passphrase("--passphrase-file", self.passphrase_file.as_deref())?,
-            command: command("--key-command", self.key_command.as_deref())?,
+            command: command("--key-command", self.key_command.as_ref())?,
         })
     }
 
@@ -102,7 +102,7 @@ impl KeyOptions {
             key: self.key(log)?,
             identities: identities.map_err(|error| refused("--identity-file", &error))?,
             passphrase: passphrase("--passphrase-file", self.passphrase_file.as_deref())?,
-            command: command("--key-command", self.key_command.as_deref())?,
+            command: command("--key-command", self.key_command.as_ref())?,
         })
     }
 
@@ -133,7 +133,7 @@ impl NewKeyOptions {
             key: key.map(sealing).transpose()?,
             recipients: list(&self.recipient, self.recipients_file.as_deref())?,
             passphrase: passphrase("--new-passphrase-file", self.new_passphrase_file.as_deref())?,
-            command: command("--new-key-command", self.new_key_command.as_deref())?,
+            command: command("--new-key-command", self.new_key_command.as_ref())?,
         })
     }
 }
@@ -191,9 +191,10 @@ fn passphrase(option: &str, file: Option<&Path>) -> Result<Option<Passphrase>, F
         .ok_or_else(|| Failure::usage(format!("{option}: {} holds no passphrase", path.display())))
 }
 
-fn command(option: &str, text: Option<&str>) -> Result<Option<KeyCommand>, Failure> {
+/// Its arguments may hold a token: the whole of it is treated as a secret.
+fn command(option: &str, text: Option<&Secret>) -> Result<Option<KeyCommand>, Failure> {
     let Some(text) = text else { return Ok(None) };
-    let command = KeyCommand::new(text.split_whitespace().map(Into::into));
+    let command = KeyCommand::new(text.expose().split_whitespace().map(Into::into));
     command.map(Some).ok_or_else(|| Failure::usage(format!("{option} names no program")))
 }
 
@@ -232,7 +233,7 @@ mod tests {
         assert_eq!(keys(short), "the key has 16 bytes, aes-256-gcm wants 32");
         let empty = KeyOptions { passphrase_file: file("empty", b"\n"), ..Default::default() };
         assert!(keys(empty).starts_with("--passphrase-file: "));
-        let nothing = KeyOptions { key_command: Some(" ".to_owned()), ..Default::default() };
+        let nothing = KeyOptions { key_command: Some(Secret::new(" ")), ..Default::default() };
         assert_eq!(keys(nothing), "--key-command names no program");
         let new = NewKeyOptions { recipient: vec!["age1x".to_owned()], ..Default::default() };
         assert!(new.ways_in(&log()).unwrap_err().line().starts_with("--recipient: "));

@@ -144,12 +144,13 @@ impl<R: Read> Read for SpoolReader<R> {
 
 impl<R: Read> SpoolReader<R> {
     fn read_either(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        if !self.shared.state().engaged {
-            // The drain changes that only while it holds the source, so it is asked again.
-            let mut source = self.source.lock().unwrap_or_else(PoisonError::into_inner);
-            if !self.shared.state().engaged {
-                return source.read(buffer);
-            }
+        // The drain announces itself before it takes the source, and then keeps it: who finds the
+        // source taken goes to the ring.
+        if !self.shared.state().engaged
+            && let Ok(mut source) = self.source.try_lock()
+            && !self.shared.state().engaged
+        {
+            return source.read(buffer);
         }
         let mut state = self.shared.state();
         loop {
@@ -193,9 +194,9 @@ impl<R: Read> Drain<R> {
         if !self.wait_until_needed() {
             return Ok(());
         }
-        // Held for good: from here on nobody else reads it.
+        // Held for good: from here on nobody else reads it. What the reader is just getting comes
+        // before everything that goes through the ring.
         let mut source = self.source.lock().unwrap_or_else(PoisonError::into_inner);
-        self.shared.state().engaged = true;
         let mut piece = vec![0; PIECE];
         loop {
             let ended = match source.read(&mut piece) {
@@ -224,6 +225,7 @@ impl<R: Read> Drain<R> {
                 (true, Some(since)) => {
                     let left = self.patience.saturating_sub(since.elapsed());
                     if left.is_zero() {
+                        state.engaged = true;
                         return true;
                     }
                     Some(left)
@@ -394,6 +396,25 @@ mod tests {
             assert!(most < u64::MAX || all.len() == len);
             drop(reader);
             let _ = producer.join().unwrap();
+        }
+    }
+
+    /// The reader comes at the moment at which the drain takes over, again and again.
+    #[test]
+    fn taking_over_loses_no_race() {
+        for _ in 0..300 {
+            let len = 2 << 20;
+            let (pipe, producer) = source(len);
+            let (mut reader, switch) = spooled(pipe, settings(None, None), || {}).unwrap();
+            let locker = std::thread::spawn(move || switch.lock());
+            let mut all = Vec::new();
+            let mut piece = [0; 64 << 10];
+            while let len @ 1.. = reader.read(&mut piece).unwrap() {
+                all.extend_from_slice(&piece[..len]);
+            }
+            assert!(all == content(len));
+            locker.join().unwrap();
+            producer.join().unwrap().unwrap();
         }
     }
 

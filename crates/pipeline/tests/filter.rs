@@ -53,7 +53,7 @@ fn keys(byte: u8) -> Keys {
 
 fn seal(plain: &[u8], reads: &[usize], ways_in: &WaysIn, compress: Codec) -> Vec<u8> {
     let mut out = Vec::new();
-    let settings = SealFile { ways_in, compress, threads: 2 };
+    let settings = SealFile { ways_in, compress, threads: 2, raw: false };
     let summary =
         seal_file(Bits::new(plain, reads), &mut out, &settings, &Observer::default()).unwrap();
     assert_eq!(summary.end.plain_bytes, plain.len() as u64);
@@ -253,7 +253,7 @@ fn reading(limits: Limits, threads: usize) -> XbcryptRead {
 fn the_first_cause_is_named() {
     let observer = Observer::default();
     let ways = ways(1);
-    let settings = SealFile { ways_in: &ways, compress: Codec::None, threads: 2 };
+    let settings = SealFile { ways_in: &ways, compress: Codec::None, threads: 2, raw: false };
     let error = seal_file(Failing(usize::MAX), &mut Full(5 << 20), &settings, &observer);
     assert!(matches!(error, Err(SealFileError::Write(_))));
     let error = seal_file(Failing(3 << 20), &mut Vec::new(), &settings, &observer).unwrap_err();
@@ -447,5 +447,25 @@ proptest! {
         let (out, outcome) = decrypt(&file, &[77], reading(Limits::default(), 2));
         prop_assert!(outcome.is_err() || out == plain);
         let _ = facts(Cursor::new(&file));
+    }
+}
+
+/// A pipe passes on what a dead producer has left: the filter is the last that can see it.
+#[test]
+fn an_xbstream_that_was_cut_is_not_sealed_unless_asked_for() {
+    let ways = ways(1);
+    let mut writer = xb_reader::ChunkWriter::new(Vec::new());
+    writer.payload("t.ibd", 0, b"some pages").unwrap();
+    writer.end("t.ibd").unwrap();
+    let stream = writer.finish().unwrap();
+    let seal = |bytes: &[u8], raw| {
+        let settings = SealFile { ways_in: &ways, compress: Codec::None, threads: 2, raw };
+        let source = Cursor::new(bytes.to_vec());
+        seal_file(source, &mut Vec::new(), &settings, &Observer::default())
+    };
+    seal(&stream, false).unwrap();
+    for cut in 9..stream.len() {
+        assert!(seal(&stream[..cut], false).is_err(), "cut at {cut}");
+        seal(&stream[..cut], true).unwrap();
     }
 }

@@ -1,7 +1,7 @@
 //! A store that takes everything and keeps next to nothing, for measuring what is in front of it.
 //!
 //! It speaks as much S3 as a put needs. Objects of up to 1 MiB are kept, so that claims and
-//! manifests read back; the bytes of larger ones, and of parts, are thrown away.
+//! manifests read back; of larger ones, and of parts, only the length is.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufReader, Write};
@@ -25,14 +25,24 @@ pub struct Sink {
 
 #[derive(Debug)]
 struct Shared {
-    kept: Mutex<BTreeMap<String, Vec<u8>>>,
+    kept: Mutex<BTreeMap<String, Object>>,
     /// How long the answer to a large body takes.
     delay: Duration,
     ended: AtomicBool,
 }
 
+/// What is remembered of an object, or of one that grows in parts.
+#[derive(Debug, Default)]
+struct Object {
+    /// Lengths of the parts by number; a plain object has one.
+    parts: BTreeMap<String, u64>,
+    /// Empty where it was too long.
+    content: Vec<u8>,
+    whole: bool,
+}
+
 impl Shared {
-    fn kept(&self) -> MutexGuard<'_, BTreeMap<String, Vec<u8>>> {
+    fn kept(&self) -> MutexGuard<'_, BTreeMap<String, Object>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -85,54 +95,64 @@ fn serve(shared: &Shared, client: &TcpStream) -> io::Result<()> {
         if request.header("expect").is_some() {
             to.write_all(b"HTTP/1.1 100 Continue\r\n\r\n")?;
         }
-        let content = match body {
+        let mut content = Vec::new();
+        let len = match body {
             Body::Length(len) if len <= KEPT => {
-                let mut content = Vec::new();
                 copy_body(&mut from, &mut content, body, u64::MAX)?;
-                Some(content)
+                len
             }
             _ => {
-                copy_body(&mut from, &mut io::sink(), body, u64::MAX)?;
+                let (len, _) = copy_body(&mut from, &mut io::sink(), body, u64::MAX)?;
                 thread::sleep(shared.delay);
-                None
+                len
             }
         };
-        to.write_all(&answer(shared, &request, content))?;
+        to.write_all(&answer(shared, &request, content, len))?;
     }
     Ok(())
 }
 
-fn answer(shared: &Shared, request: &Head, content: Option<Vec<u8>>) -> Vec<u8> {
+fn answer(shared: &Shared, request: &Head, content: Vec<u8>, len: u64) -> Vec<u8> {
     let (path, query) = request.word(1).split_once('?').unwrap_or((request.word(1), ""));
+    let field =
+        |name: &str| query.split('&').find_map(|field| field.strip_prefix(name)?.strip_prefix('='));
     let mut kept = shared.kept();
     match request.word(0) {
         "PUT" if request.header("if-none-match").is_some() && kept.contains_key(path) => {
             said(412, "<Error><Code>PreconditionFailed</Code></Error>")
         }
         "PUT" => {
-            if let (Some(content), false) = (content, query.contains("partNumber")) {
-                kept.insert(path.to_owned(), content);
-            }
+            let part = field("partNumber");
+            let object = kept.entry(path.to_owned()).or_default();
+            object.parts.insert(part.unwrap_or_default().to_owned(), len);
+            object.content = if part.is_none() { content } else { Vec::new() };
+            object.whole = part.is_none();
             said(200, "")
         }
-        "POST" if query.contains("uploadId") => said(
-            200,
-            "<CompleteMultipartUploadResult><Bucket>b</Bucket><Key>k</Key><ETag>\"0\"</ETag></CompleteMultipartUploadResult>",
-        ),
-        "POST" if query.contains("uploads") => said(
+        "POST" if field("uploadId").is_some() => {
+            if let Some(object) = kept.get_mut(path) {
+                object.whole = true;
+            }
+            said(
+                200,
+                "<CompleteMultipartUploadResult><Bucket>b</Bucket><Key>k</Key><ETag>\"0\"</ETag></CompleteMultipartUploadResult>",
+            )
+        }
+        "POST" if field("uploads").is_some() || query == "uploads" => said(
             200,
             "<InitiateMultipartUploadResult><Bucket>b</Bucket><Key>k</Key><UploadId>sink</UploadId></InitiateMultipartUploadResult>",
         ),
         "POST" => said(200, "<DeleteResult></DeleteResult>"),
-        "GET" if query.contains("list-type") => {
-            said(200, "<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>")
-        }
-        "GET" if query.contains("uploads") => said(
+        "GET" if field("list-type").is_some() => said(
+            200,
+            &listing(&kept, path, &field("prefix").unwrap_or_default().replace("%2F", "/")),
+        ),
+        "GET" if field("uploads").is_some() => said(
             200,
             "<ListMultipartUploadsResult><IsTruncated>false</IsTruncated></ListMultipartUploadsResult>",
         ),
         "GET" | "HEAD" => match kept.get(path) {
-            Some(content) => whole(200, content),
+            Some(object) => whole(200, &object.content),
             None => said(404, "<Error><Code>NoSuchKey</Code></Error>"),
         },
         "DELETE" => {
@@ -141,6 +161,21 @@ fn answer(shared: &Shared, request: &Head, content: Option<Vec<u8>>) -> Vec<u8> 
         }
         _ => said(400, ""),
     }
+}
+
+/// All in one page; names are those of a bench and need no escaping.
+fn listing(kept: &BTreeMap<String, Object>, bucket: &str, prefix: &str) -> String {
+    let bucket = bucket.trim_end_matches('/');
+    let mut text = "<ListBucketResult><IsTruncated>false</IsTruncated>".to_owned();
+    for (path, object) in kept.iter().filter(|(_, object)| object.whole) {
+        let key = path.strip_prefix(bucket).and_then(|key| key.strip_prefix('/'));
+        let Some(key) = key.filter(|key| key.starts_with(prefix)) else { continue };
+        let size: u64 = object.parts.values().sum();
+        text += &format!(
+            "<Contents><Key>{key}</Key><Size>{size}</Size><ETag>\"0\"</ETag><LastModified>2026-01-01T00:00:00.000Z</LastModified></Contents>"
+        );
+    }
+    text + "</ListBucketResult>"
 }
 
 fn said(status: u16, body: &str) -> Vec<u8> {

@@ -73,7 +73,7 @@ impl Store {
             &self.root,
             &request(name),
             target,
-            RestoreOptions { durability: Durability::None, decompress: true },
+            RestoreOptions { durability: Durability::None, decompress: true, check_room: true },
             &Observer::default(),
             &mut stop,
         ))?;
@@ -116,6 +116,7 @@ pub(crate) fn request(name: &str) -> GetRequest {
         name: BackupName::new(name).unwrap(),
         files: Vec::new(),
         as_stored: false,
+        accept_unvouched: false,
         keys: Keys::default(),
         memory: 64 << 20,
         threads: 2,

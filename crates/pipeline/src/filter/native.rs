@@ -12,6 +12,7 @@ use xb_encryptor::{
     parse_block,
 };
 use xb_frame::{FrameError, STREAM_HEADER_LEN, Seal, StreamHeader, StreamId, Summary, is_native};
+use xb_reader::Dialect;
 
 use super::MAGIC_LEN;
 use crate::budget::Budget;
@@ -22,6 +23,7 @@ use crate::plan::{GetPlan, PartLimits, PlanError, PutPlan, SLAB};
 use crate::pool::Closed;
 use crate::put::{Content, Cutting, Laid, Native, PutError, PutSettings, fill, start_put};
 use crate::slab::SlabPool;
+use crate::whole::EndRule;
 
 /// Room for four parts of a slab, each with a slab at its ends.
 const FOR_PARTS: u64 = 8 * SLAB as u64;
@@ -39,6 +41,9 @@ pub struct SealFile<'a> {
     pub compress: Algorithm,
     /// Worker threads.
     pub threads: usize,
+    /// Whether to take the input as it is. Otherwise one that begins as an xbstream must be one, and
+    /// whole as far as that shows: every chunk sound, every file with its end.
+    pub raw: bool,
 }
 
 /// Why no native file was made.
@@ -74,7 +79,7 @@ pub enum SealFileError {
 /// # Errors
 /// [`SealFileError`], the first cause. What was written then is no whole file, and readers say so.
 pub fn seal_file<R, W>(
-    source: R,
+    mut source: R,
     out: &mut W,
     settings: &SealFile<'_>,
     observer: &Observer,
@@ -95,7 +100,19 @@ where
 
     let plan = put_plan(settings.threads)?;
     let native = Native { header, compress: settings.compress, sealer: Some(sealer) };
-    let put = PutSettings { plan, cutting: Cutting::Packed(native), content: Content::Raw };
+    let mut start = Vec::new();
+    source
+        .by_ref()
+        .take(MAGIC_LEN as u64)
+        .read_to_end(&mut start)
+        .map_err(|source| PutError::Read { position: start.len() as u64, source })?;
+    let content = if start == xb_reader::MAGIC && !settings.raw {
+        Content::Xbstream { rule: EndRule::AnyEnd, dialect: Dialect::Auto }
+    } else {
+        Content::Raw
+    };
+    let source = Cursor::new(start).chain(source);
+    let put = PutSettings { plan, cutting: Cutting::Packed(native), content };
     let (parts, arriving) = bounded(1);
     let sink = move |part: Part| parts.send(part.payload).map_err(|_| Closed);
     let putting = start_put(source, put, &Budget::new(plan.memory), observer, sink)?;
