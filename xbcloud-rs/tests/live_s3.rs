@@ -187,3 +187,27 @@ fn wrong_keys_are_refused_without_telling_them() {
     assert!(ran.stderr_text().contains("SignatureDoesNotMatch"), "{ran:?}");
     assert!(!ran.stderr_text().contains(wrong));
 }
+
+/// What `plan` says is what a run without trouble asks for.
+#[test]
+fn a_plan_counts_every_request() {
+    let store = Store::bucket();
+    let stream = small_backup(9, 40 * MIB);
+    for (name, size, memory) in [("small", "1M", "64M"), ("parts", "32M", "32M")] {
+        let options =
+            [&*format!("--chunk-size={size}"), &*format!("--memory={memory}"), "--threads=1"];
+        let put = xbcloud(&store, "put", name, &options).arg("--json").stdin_bytes(stream.clone());
+        let events = put.run().expect(0).stderr_text();
+        let done = events.lines().find(|line| line.contains("\"done\"")).expect("an event");
+        let done: serde_json::Value = serde_json::from_str(done).unwrap();
+        let stored = format!("--size={}", done["stored_bytes"]);
+        let plan = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+            .args(["plan", "--json", &stored])
+            .args(options)
+            .run()
+            .expect(0);
+        let plan: serde_json::Value = serde_json::from_slice(&plan.stdout).unwrap();
+        assert_eq!(plan["objects"], done["objects"], "{name}");
+        assert_eq!(plan["backup_requests"], done["requests"], "{name}");
+    }
+}
