@@ -129,6 +129,8 @@ impl Producer {
             Some(stalled) => stalled.await.is_ok(),
             None => false,
         };
+        // What has been said once is not said again, and must not be asked for again.
+        self.stalled = None;
         if !told {
             std::future::pending::<()>().await;
         }
@@ -260,6 +262,22 @@ mod tests {
         wait(&mut producer).unwrap();
         let lines: Vec<_> = heard.iter().collect();
         assert_eq!(lines, [b"first".to_vec(), b"no end of line".to_vec()]);
+    }
+
+    /// Its output may end long before it does, and the question be asked in several places.
+    #[test]
+    fn whether_it_has_stalled_may_be_asked_again_after_its_output_has_ended() {
+        let (mut producer, mut output) = start(&["true"]).unwrap();
+        output.read_to_end(&mut Vec::new()).unwrap();
+        drop(output);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            for _ in 0..3 {
+                let asked = tokio::time::timeout(Duration::from_millis(20), producer.stalled());
+                assert!(asked.await.is_err(), "nothing has stalled");
+            }
+            producer.ended().await.unwrap();
+        });
     }
 
     /// Output that nobody takes is what holds up a server.
