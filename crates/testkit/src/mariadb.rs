@@ -92,6 +92,8 @@ impl MariaDb {
         let scratch = Scratch::new();
         let datadir = scratch.join("data");
         let _ = Cmd::new(find("mariadb-install-db"))
+            // A server that starts removes what it takes for left-over tables of others there.
+            .env("TMPDIR", scratch.path())
             .args(["--no-defaults", "--skip-test-db", "--auth-root-authentication-method=normal"])
             .arg(format!("--datadir={}", datadir.display()))
             .args(as_user())
