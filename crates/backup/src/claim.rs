@@ -121,6 +121,18 @@ pub(crate) async fn refuse_living(root: &Root, name: &BackupName) -> Result<(), 
     Ok(())
 }
 
+/// Whether the objects of `name`, the newest written at `newest` (seconds since 1970), are those of a
+/// classic run of ours that has not committed: a claim of its stands, and nothing came long after.
+pub(crate) async fn is_unfinished(
+    root: &Root,
+    name: &BackupName,
+    newest: i64,
+) -> Result<bool, BackupError> {
+    let claims = root.list_below(&claims_folder(name)).await?;
+    let seen = claims.iter().map(|claim| claim.modified).max();
+    Ok(seen.is_some_and(|seen| newest <= seen + FOREIGN_AFTER))
+}
+
 /// Whether a claim was written by a process of this machine that no longer runs.
 ///
 /// A process id alone would not do: ids are used again. With the start time it is unmistakable on

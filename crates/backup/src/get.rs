@@ -9,6 +9,7 @@ use xb_pipeline::{
     GetError, GetPlan, Observer, RelayError, RootDigest, object_key, relay, sums, unpack,
 };
 
+use crate::claim::is_unfinished;
 use crate::classic::{ClassicFiles, list_classic};
 use crate::error::BackupError;
 use crate::fetch::{Range, pump, ranges};
@@ -199,7 +200,7 @@ pub(crate) async fn find(
             let mut files = list_classic(root, name).await?;
             if let Some(manifest) = &manifest {
                 files.agree_with(name, manifest)?;
-            } else if files.is_empty() {
+            } else if files.is_empty() || unfinished(root, name).await? {
                 return Err(BackupError::NotThere {
                     name: name.to_string(),
                     state: crate::list::state_without_manifest(root, name).await?,
@@ -216,6 +217,15 @@ pub(crate) async fn find(
             }
             Ok(Objects::Classic(manifest, files))
         }
+    }
+}
+
+/// Whether what lies under a name without a manifest is what a run of ours has left.
+async fn unfinished(root: &Root, name: &BackupName) -> Result<bool, BackupError> {
+    let objects = root.list_below(name.as_str()).await?;
+    match objects.iter().map(|listed| listed.modified).max() {
+        Some(newest) => is_unfinished(root, name, newest).await,
+        None => Ok(false),
     }
 }
 

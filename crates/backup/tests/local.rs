@@ -232,6 +232,10 @@ fn what_a_killed_classic_run_left_is_cleared_away_by_the_next() {
     });
     std::fs::write(claims.join("000001"), claim.to_string()).unwrap();
     assert!(matches!(store.state("n"), Some(State::Running | State::Abandoned)));
+    // Every file may have its end by chance: it is no stock backup.
+    std::fs::remove_file(root.join("n/old.ibd.00000000000000000000")).unwrap();
+    assert!(matches!(store.get("n"), Err(BackupError::NotThere { .. })));
+    std::fs::write(root.join("n/old.ibd.00000000000000000000"), b"left over").unwrap();
     store.put("n", Layout::Classic, 500, stream_reader()).unwrap();
     assert_eq!(store.state("n"), Some(State::Complete));
     assert!(!root.join("n/old.ibd.00000000000000000000").exists());
