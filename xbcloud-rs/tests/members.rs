@@ -283,15 +283,18 @@ fn many_mixed_files_stay_within_the_memory() {
     let place = url(folder.path(), "n");
     let options = ["put", "--json", "--layout=classic", "--compress=lz4", "--memory=64M", &key];
     let ran = run(&[&options[..], &[&place]].concat(), &stream.finish()).expect(0);
-    let done = ran.stderr_text();
-    let done = done.lines().map(|l| serde_json::from_str::<serde_json::Value>(l).unwrap());
-    let done = done.into_iter().find(|event| event["event"] == "done").unwrap();
-    let peak = done["peak_memory"].as_u64().unwrap();
-    assert!(peak < 120 << 20, "{peak} bytes");
+    // As the program says itself: seen from here it has our own memory before it begins.
+    let peak = |ran: &Ran| {
+        let events = ran.stderr_text();
+        let mut events =
+            events.lines().map(|l| serde_json::from_str::<serde_json::Value>(l).unwrap());
+        events.find(|event| event["event"] == "done").unwrap()["peak_memory"].as_u64().unwrap()
+    };
+    assert!(peak(&ran) < 120 << 20, "{} bytes", peak(&ran));
     let out = folder.path().join("out");
     let dir = format!("--target-dir={}", out.display());
     let ran = run(&["restore", "--json", "--memory=64M", &key, &dir, &place], b"").expect(0);
     assert_eq!(tree(&out).len(), 301, "{ran:?}");
-    assert!(ran.peak_rss < 120 << 20, "{ran:?}");
+    assert!(peak(&ran) < 120 << 20, "{} bytes", peak(&ran));
     assert!(std::fs::read(out.join("db/t7.ibd")).unwrap() == block.repeat(14));
 }
