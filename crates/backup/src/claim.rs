@@ -8,6 +8,7 @@ use xb_uploader::StoreErrorKind;
 
 use crate::error::BackupError;
 use crate::names::{BackupName, RunId, claims_folder, run_folder};
+use crate::put::of_packed_run;
 use crate::root::Root;
 
 /// How often a claim is refreshed while its run goes on.
@@ -17,7 +18,7 @@ pub(crate) const DEAD: i64 = 3600;
 
 /// Seconds after the last sign of life of a dead run from which an object cannot be its own: it
 /// would have refreshed its claim in between.
-pub(crate) const FOREIGN_AFTER: i64 = 1800;
+const FOREIGN_AFTER: i64 = 1800;
 
 /// Name of the claim in the folder of a packed run.
 pub(crate) const CLAIM: &str = "claim";
@@ -121,16 +122,23 @@ pub(crate) async fn refuse_living(root: &Root, name: &BackupName) -> Result<(), 
     Ok(())
 }
 
-/// Whether the objects of `name`, the newest written at `newest` (seconds since 1970), are those of a
-/// classic run of ours that has not committed: a claim of its stands, and nothing came long after.
-pub(crate) async fn is_unfinished(
-    root: &Root,
-    name: &BackupName,
-    newest: i64,
-) -> Result<bool, BackupError> {
+/// Whether the newest object of a classic run, written at `newest`, can be that of the run whose last
+/// sign of life was at `seen`; both in seconds since 1970.
+pub(crate) fn may_be_its_own(newest: i64, seen: i64) -> bool {
+    newest <= seen + FOREIGN_AFTER
+}
+
+/// Whether the classic objects of `name` are those of a run of ours that has not committed: a claim of
+/// its stands, and nothing came long after.
+pub(crate) async fn is_unfinished(root: &Root, name: &BackupName) -> Result<bool, BackupError> {
     let claims = root.list_below(&claims_folder(name)).await?;
-    let seen = claims.iter().map(|claim| claim.modified).max();
-    Ok(seen.is_some_and(|seen| newest <= seen + FOREIGN_AFTER))
+    let Some(seen) = claims.iter().map(|claim| claim.modified).max() else { return Ok(false) };
+    let objects = root.list_below(name.as_str()).await?;
+    let classic = objects.iter().filter(|listed| !of_packed_run(&listed.key));
+    Ok(classic
+        .map(|listed| listed.modified)
+        .max()
+        .is_some_and(|newest| may_be_its_own(newest, seen)))
 }
 
 /// Whether a claim was written by a process of this machine that no longer runs.

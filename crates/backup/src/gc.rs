@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use xb_uploader::{Listed, StoreErrorKind, Unfinished};
 
-use crate::claim::{CLAIM, FOREIGN_AFTER};
+use crate::claim::{CLAIM, may_be_its_own};
 use crate::error::BackupError;
 use crate::manifest::{Layout, Manifest};
 use crate::names::{BackupName, CATALOG, claims_folder};
@@ -233,7 +233,7 @@ fn dead_classic(
     }
     let committed = manifest.is_some_and(|manifest| manifest.layout == Layout::Classic);
     let seen = claims.iter().map(|claim| claim.modified).max().unwrap_or(0);
-    let foreign = objects.iter().any(|object| object.modified > seen + FOREIGN_AFTER);
+    let foreign = objects.iter().any(|object| !may_be_its_own(object.modified, seen));
     // The objects of a committed one are the backup, and what came later is somebody else's: only
     // claims are left over then.
     let objects = if committed || foreign { Vec::new() } else { objects };

@@ -200,7 +200,7 @@ pub(crate) async fn find(
             let mut files = list_classic(root, name).await?;
             if let Some(manifest) = &manifest {
                 files.agree_with(name, manifest)?;
-            } else if files.is_empty() || unfinished(root, name).await? {
+            } else if files.is_empty() || is_unfinished(root, name).await? {
                 return Err(BackupError::NotThere {
                     name: name.to_string(),
                     state: crate::list::state_without_manifest(root, name).await?,
@@ -217,15 +217,6 @@ pub(crate) async fn find(
             }
             Ok(Objects::Classic(manifest, files))
         }
-    }
-}
-
-/// Whether what lies under a name without a manifest is what a run of ours has left.
-async fn unfinished(root: &Root, name: &BackupName) -> Result<bool, BackupError> {
-    let objects = root.list_below(name.as_str()).await?;
-    match objects.iter().map(|listed| listed.modified).max() {
-        Some(newest) => is_unfinished(root, name, newest).await,
-        None => Ok(false),
     }
 }
 

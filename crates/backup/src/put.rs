@@ -14,7 +14,7 @@ use xb_pipeline::{
 };
 use xb_uploader::{PartData, PartSender, StoreLimits, Uploaded};
 
-use crate::claim::{CLAIM, Claim, FOREIGN_AFTER};
+use crate::claim::{CLAIM, Claim, may_be_its_own};
 use crate::error::BackupError;
 use crate::facts::Facts;
 use crate::input::{Input, Kind, recognise};
@@ -281,7 +281,7 @@ impl Place {
                     (None, _) => {}
                     // The dead run began in an empty folder and ended soon after its last sign of
                     // life: what is newer is somebody else's, and then all of it may be.
-                    (Some(newest), Some(seen)) if newest <= seen + FOREIGN_AFTER => {
+                    (Some(newest), Some(seen)) if may_be_its_own(newest, seen) => {
                         remove_classic_objects(root, name).await?;
                     }
                     _ => {

@@ -119,11 +119,10 @@ impl Root {
                 name: name.to_string(),
                 state: ": another run was faster",
             }),
-            // The store may have written it, and may do so yet: nobody has said no.
-            Err(error) if error.kind == StoreErrorKind::Unavailable => {
-                Err(BackupError::InDoubt { name: name.to_string(), source: error })
-            }
-            other => Ok(other?),
+            // An earlier try may have written it, or one that only could not be read back: whatever
+            // the last answer was, what a manifest may name must stay.
+            Err(source) => Err(BackupError::InDoubt { name: name.to_string(), source }),
+            Ok(()) => Ok(()),
         }
     }
 }
