@@ -3,7 +3,7 @@
 //! ```text
 //! cargo build --release -p xbcloud-rs
 //! cargo bench --bench store -- memory          peak memory at chunk sizes from 10M to 5G
-//! cargo bench --bench store -- speed [GIB]     put into a real S3 server, chunk size by chunk size
+//! cargo bench --bench store -- speed [GIB [OPTION...]]  put into a real S3 server, chunk size by chunk size
 //! ```
 //!
 //! Streams are made as they are sent: table files of 16 copying threads, in chunks of 10 MiB.
@@ -33,7 +33,10 @@ fn main() {
     let words: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
     match words.first().map(String::as_str) {
         Some("memory") => memory(),
-        Some("speed") => speed(words.get(1).and_then(|gib| gib.parse().ok()).unwrap_or(8)),
+        Some("speed") => {
+            let gib = words.get(1).and_then(|gib| gib.parse().ok()).unwrap_or(8);
+            speed(gib, words.get(2..).unwrap_or_default());
+        }
         _ => println!("say `memory` or `speed [GIB]`; both take minutes"),
     }
 }
@@ -136,7 +139,7 @@ fn memory() {
 }
 
 /// Alternating, so that a slow moment of the machine meets all of them.
-fn speed(gib: u64) {
+fn speed(gib: u64, more: &[String]) {
     const CHUNKS: [&str; 3] = ["10M", "200M", "1G"];
     let bucket = bucket();
     println!("put into an S3 server on this machine, seconds (MiB/s)");
@@ -146,7 +149,9 @@ fn speed(gib: u64) {
         for chunk in CHUNKS {
             let place = bucket.url(&format!("backups/{round}-{chunk}"));
             let size = format!("--chunk-size={chunk}");
-            let ran = put(&bucket.endpoint(), &place, gib * GIB, &[&size]);
+            let mut options = vec![&*size];
+            options.extend(more.iter().map(String::as_str));
+            let ran = put(&bucket.endpoint(), &place, gib * GIB, &options);
             let seconds = ran.wall.as_secs_f64();
             #[allow(clippy::cast_precision_loss)]
             let rate = (gib * 1024) as f64 / seconds;

@@ -114,6 +114,7 @@ fn serve(shared: &Shared, client: &TcpStream) -> io::Result<()> {
 
 fn answer(shared: &Shared, request: &Head, content: Vec<u8>, len: u64) -> Vec<u8> {
     let (path, query) = request.word(1).split_once('?').unwrap_or((request.word(1), ""));
+    let path = &*unescaped(path);
     let field =
         |name: &str| query.split('&').find_map(|field| field.strip_prefix(name)?.strip_prefix('='));
     let mut kept = shared.kept();
@@ -143,10 +144,9 @@ fn answer(shared: &Shared, request: &Head, content: Vec<u8>, len: u64) -> Vec<u8
             "<InitiateMultipartUploadResult><Bucket>b</Bucket><Key>k</Key><UploadId>sink</UploadId></InitiateMultipartUploadResult>",
         ),
         "POST" => said(200, "<DeleteResult></DeleteResult>"),
-        "GET" if field("list-type").is_some() => said(
-            200,
-            &listing(&kept, path, &field("prefix").unwrap_or_default().replace("%2F", "/")),
-        ),
+        "GET" if field("list-type").is_some() => {
+            said(200, &listing(&kept, path, &unescaped(field("prefix").unwrap_or_default())))
+        }
         "GET" if field("uploads").is_some() => said(
             200,
             "<ListMultipartUploadsResult><IsTruncated>false</IsTruncated></ListMultipartUploadsResult>",
@@ -161,6 +161,21 @@ fn answer(shared: &Shared, request: &Head, content: Vec<u8>, len: u64) -> Vec<u8
         }
         _ => said(400, ""),
     }
+}
+
+/// Without the `%40` of a URL; an escape that is none stays.
+fn unescaped(text: &str) -> String {
+    let mut out = Vec::new();
+    let mut rest = text.as_bytes();
+    while let [first, tail @ ..] = rest {
+        let code = (*first == b'%')
+            .then(|| std::str::from_utf8(tail.get(..2)?).ok())
+            .flatten()
+            .and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        out.push(code.unwrap_or(*first));
+        rest = if code.is_some() { &tail[2..] } else { tail };
+    }
+    String::from_utf8_lossy(&out).into_owned()
 }
 
 /// All in one page; names are those of a bench and need no escaping.
@@ -188,4 +203,14 @@ fn whole(status: u16, body: &[u8]) -> Vec<u8> {
         body.len()
     );
     [head.as_bytes(), body].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_found_however_they_are_written() {
+        assert_eq!(unescaped("a%2Fb%40c%zz%4"), "a/b@c%zz%4");
+    }
 }
