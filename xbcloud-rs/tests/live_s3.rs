@@ -118,6 +118,66 @@ fn broken_requests_and_lost_answers_are_repeated() {
     ]);
 }
 
+/// Trouble that passes costs time: nothing is lost, and the store holds what was planned, whether
+/// objects go up in one piece or in parts.
+#[test]
+fn a_bad_day_costs_only_time() {
+    let days: [(&str, fn() -> Action, u64); 5] = [
+        ("a third answered 503", || Action::answer(503), 3),
+        ("a pause asked for", || Action::Answer { status: 429, retry_after: Some(1) }, 5),
+        ("resets near the end", || Action::CutRequest(950_000), 3),
+        ("lost answers", || Action::LoseAnswer, 3),
+        ("slow and steady", || Action::Slow(MIB as u64), 4),
+    ];
+    let stream = small_backup(10, 40 * MIB);
+    std::thread::scope(|scope| {
+        for (day, action, every) in days {
+            let stream = &stream;
+            scope.spawn(move || one_bad_day(day, action(), every, stream));
+        }
+    });
+}
+
+fn one_bad_day(day: &str, action: Action, every: u64, stream: &[u8]) {
+    let store = Store::bucket();
+    let Store::Bucket(bucket) = &store else { unreachable!() };
+    for (size, memory) in [(1_u64, "64M"), (32, "32M")] {
+        let part = if size == 1 { DATA } else { "partNumber=" };
+        let rule = Rule::new("PUT", part, action.clone()).every(every);
+        // More of them would only take longer.
+        let rule = if day == "slow and steady" { rule.times(3) } else { rule };
+        let proxy = Proxy::start(bucket.address(), vec![rule]);
+        let options = [&*format!("--chunk-size={size}M"), "--threads=1", "--timeout=2"];
+        let put = through(&proxy, bucket, "put", &options).arg(format!("--memory={memory}"));
+        let _ = put.arg("--max-backoff=200").stdin_bytes(stream.to_vec()).run().expect(0);
+        assert!(proxy.seen().iter().any(|seen| seen.action.is_some()), "{day}: never came");
+        let objects = assert_equal_objects(&store, "name", size << 20);
+        assert_eq!(objects as u64, (stream.len() as u64).div_ceil(size << 20), "{day}");
+        assert!(get_bytes(&store, "name") == stream, "{day}");
+        let _ = xbcloud(&store, "delete", "name", &[]).run().expect(0);
+    }
+}
+
+/// Trouble without end: an error within the patience asked for, and nothing is left behind.
+#[test]
+fn a_store_that_never_takes_anything_ends_the_run() {
+    let Store::Bucket(bucket) = Store::bucket() else { unreachable!() };
+    let stream = small_backup(11, 40 * MIB);
+    for (size, memory, part) in [("1M", "64M", DATA), ("32M", "32M", "partNumber=")] {
+        let rule = Rule::new("PUT", part, Action::answer(503));
+        let proxy = Proxy::start(bucket.address(), vec![rule]);
+        let put = through(&proxy, &bucket, "put", &["--max-retries=2", "--retry-timeout=1"])
+            .args([format!("--chunk-size={size}"), format!("--memory={memory}")])
+            .args(["--threads=1", "--max-backoff=200"]);
+        let ran = put.stdin_bytes(stream.clone()).run().expect(1);
+        assert!(ran.stderr_text().contains("SlowDown"), "{ran:?}");
+        assert_eq!(proxy.count("PUT", MANIFEST), 0, "a manifest was written");
+        assert_eq!(bucket.list(""), [], "{size}");
+        let begun = proxy.count("POST", "?uploads");
+        assert_eq!((begun > 0, proxy.count("DELETE", "uploadId=") >= begun), (size != "1M", true));
+    }
+}
+
 /// The manifest was written, but nobody said so: the run reads back that it won.
 #[test]
 fn a_lost_answer_to_the_manifest_is_cleared_up() {

@@ -86,7 +86,8 @@ fn start() -> Server {
         "-master.volumeSizeLimitMB=1024".to_owned(),
         format!("-volume.port={}", ports[4]),
         format!("-volume.port.grpc={}", ports[5]),
-        "-volume.max=100".to_owned(),
+        // A bucket takes seven of them at once; without one free it takes nothing.
+        "-volume.max=1000".to_owned(),
         format!("-filer.port={}", ports[6]),
         format!("-filer.port.grpc={}", ports[7]),
     ];
