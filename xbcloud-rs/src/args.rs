@@ -93,8 +93,11 @@ pub(crate) struct BackupArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct GetArgs {
-    /// file:///DIR/NAME, s3:// gs:// or azure://BUCKET/PREFIX/NAME, or NAME with --storage
+    /// file:///DIR/NAME, s3:// gs:// or azure://BUCKET/PREFIX/NAME, or NAME with --storage; NAME may
+    /// be latest, or @2026-11-20 for the newest by that day
     pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) which: WhichOptions,
     /// Exact names of single files (classic backups)
     pub(crate) files: Vec<String>,
     /// The native stream as it is stored, still compressed and sealed; `xbcrypt-rs -d` opens it
@@ -115,8 +118,11 @@ pub(crate) struct GetArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct RestoreArgs {
-    /// file:///DIR/NAME, s3:// gs:// or azure://BUCKET/PREFIX/NAME, or NAME with --storage
+    /// file:///DIR/NAME, s3:// gs:// or azure://BUCKET/PREFIX/NAME, or NAME with --storage; NAME may
+    /// be latest, or @2026-11-20 for the newest by that day
     pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) which: WhichOptions,
     /// Folder for the files; made if it is not there, must be empty
     #[arg(long, value_name = "DIR")]
     pub(crate) target_dir: PathBuf,
@@ -143,6 +149,13 @@ pub(crate) struct RestoreArgs {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct WhichOptions {
+    /// With latest or @DAY: only backups of this server
+    #[arg(long, value_name = "ID")]
+    pub(crate) server: Option<String>,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct ListArgs {
     /// file:///DIR, s3:// gs:// or azure://BUCKET/PREFIX, or nothing with --storage
     pub(crate) root: Option<String>,
@@ -166,6 +179,8 @@ pub(crate) struct DeleteArgs {
 pub(crate) struct RewrapArgs {
     /// file:///DIR/NAME, s3://BUCKET/PREFIX/NAME, or NAME with --storage
     pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) which: WhichOptions,
     /// Take away only the way in of this number, as the last rewrap showed them; repeatable
     #[arg(long, value_name = "N", conflicts_with = "keep")]
     pub(crate) remove: Vec<usize>,
@@ -259,6 +274,9 @@ pub(crate) struct PutOptions {
     /// Store any bytes; their end is taken on trust (packed)
     #[arg(long, conflicts_with_all = ["last_file", "unsafe_any_end", "md5"])]
     pub(crate) raw: bool,
+    /// What the server is called; of use where ROOT holds several [default: with `backup` this host's name]
+    #[arg(hide_short_help = true, long, value_name = "ID")]
+    pub(crate) server: Option<String>,
     /// Meaning of type S: auto, percona or mariadb
     #[arg(long, value_enum, default_value = "auto", hide_possible_values = true)]
     #[arg(hide_short_help = true)]

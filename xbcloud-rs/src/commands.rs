@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use xb_backup::{
-    GetRequest, Keys, Layout, LockGuard, Manifest, Output, Producer, PutRequest, RestoreOptions,
-    RewrapRequest, Stop, WaysIn, stopper,
+    BackupName, GetRequest, Keys, Layout, LockGuard, Manifest, Output, Producer, PutRequest,
+    RestoreOptions, RewrapRequest, Root, Stop, Wanted, WaysIn, stopper,
 };
 use xb_cli::{
     Failure, Level, Log, LogOptions, OrFail as _, Program, Progress, ProgressOptions, Signals,
@@ -21,10 +21,11 @@ use xb_uploader::Traffic;
 
 use crate::args::{
     BackupArgs, Command, DeleteArgs, DialectArg, GcArgs, GetArgs, LayoutArg, Line, ListArgs,
-    PlanArgs, PutArgs, PutOptions, RestoreArgs, RewrapArgs, RunOptions, Sync,
+    PlanArgs, PutArgs, PutOptions, RestoreArgs, RewrapArgs, RunOptions, StoreOptions, Sync,
+    WhichOptions,
 };
 use crate::limits::{default_memory, default_threads};
-use crate::place::{backup_place, root_place};
+use crate::place::{backup_place, root_place, wanted_place};
 use crate::report;
 
 /// Objects are this large when nobody says.
@@ -79,7 +80,8 @@ impl Context {
 
     fn backup(&self, args: &BackupArgs) -> Result<(), Failure> {
         let (root, name) = backup_place(&args.name, &args.store, &args.run, true)?;
-        let request = self.put_request(name, &args.put, &args.keys, &args.run)?;
+        let mut request = self.put_request(name, &args.put, &args.keys, &args.run)?;
+        request.server = request.server.or_else(host_name);
         let guard = lock_guard(args);
         // Refused before the producer locks anything.
         xb_backup::plan(&root, &request).map_err(report::failure)?;
@@ -103,7 +105,7 @@ impl Context {
         xb_cli::refuse_terminal_output(
             "send it somewhere: xbcloud-rs get ... | mbstream -x -C DIR",
         )?;
-        let (root, name) = backup_place(&args.name, &args.store, &args.run, false)?;
+        let (root, name) = self.which(&args.name, &args.which, &args.store, &args.run)?;
         let keys = crate::keys::keys(false, &args.identities, &args.keys, &self.log)?;
         let request = get_request(name, keys, &args.run);
         let request = GetRequest {
@@ -124,7 +126,7 @@ impl Context {
     }
 
     fn restore(&self, args: &RestoreArgs) -> Result<(), Failure> {
-        let (root, name) = backup_place(&args.name, &args.store, &args.run, false)?;
+        let (root, name) = self.which(&args.name, &args.which, &args.store, &args.run)?;
         let keys = crate::keys::keys(true, &args.identities, &args.keys, &self.log)?;
         let request = get_request(name, keys, &args.run);
         let request = GetRequest { accept_unvouched: args.accept_unvouched, ..request };
@@ -177,7 +179,7 @@ impl Context {
     }
 
     fn rewrap(&self, args: &RewrapArgs) -> Result<(), Failure> {
-        let (root, name) = backup_place(&args.name, &args.store, &args.run, false)?;
+        let (root, name) = self.which(&args.name, &args.which, &args.store, &args.run)?;
         let add = args.new.ways_in(&self.log)?;
         if add.is_empty() && args.remove.is_empty() {
             return Err(Failure::usage("no new way in is given").hint(
@@ -262,7 +264,7 @@ impl Context {
 
     fn put_request(
         &self,
-        name: xb_backup::BackupName,
+        name: BackupName,
         put: &PutOptions,
         keys: &KeyOptions,
         run: &RunOptions,
@@ -319,6 +321,7 @@ impl Context {
             content,
             md5: put.md5,
             tool: concat!("xbcloud-rs ", env!("CARGO_PKG_VERSION")).to_owned(),
+            server: put.server.clone(),
         })
     }
 
@@ -340,6 +343,28 @@ impl Context {
         }
         let wanted = codec.is_some() || encrypt.is_some();
         Ok(wanted.then_some(Transform { compress: codec, encrypt, threads }))
+    }
+
+    /// The backup that a place means, also where it says `latest`.
+    fn which(
+        &self,
+        place: &str,
+        which: &WhichOptions,
+        store: &StoreOptions,
+        run: &RunOptions,
+    ) -> Result<(Root, BackupName), Failure> {
+        let (root, wanted) = wanted_place(place, store, run)?;
+        if let Wanted::Name(name) = wanted {
+            return Ok((root, name));
+        }
+        let server = which.server.as_deref();
+        let find = |_, mut stop: Stop| async move {
+            stop.or(xb_backup::resolve(&root, &wanted, server)).await
+        };
+        let (name, _) = self.with_progress("find", run, None, find)?;
+        self.log.info(format!("the backup is {name}"));
+        // Connections belong to the runtime in which they were made, and that one is gone.
+        Ok((wanted_place(place, store, run)?.0, name))
     }
 
     /// Runs `command` to its end or until a signal asks it to stop, with progress on stderr if there
@@ -380,6 +405,12 @@ impl Context {
     }
 }
 
+/// What this host is called.
+fn host_name() -> Option<String> {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
+    Some(name.trim().to_owned()).filter(|name| !name.is_empty())
+}
+
 fn lock_guard(args: &BackupArgs) -> LockGuard {
     let usual = || Some(PathBuf::from("/var/tmp")).filter(|dir| dir.is_dir());
     let spool_dir = match &args.spool_dir {
@@ -415,7 +446,7 @@ fn memory(run: &RunOptions) -> u64 {
     run.memory.map_or_else(default_memory, |size| size.bytes())
 }
 
-fn get_request(name: xb_backup::BackupName, keys: Keys, run: &RunOptions) -> GetRequest {
+fn get_request(name: BackupName, keys: Keys, run: &RunOptions) -> GetRequest {
     GetRequest {
         name,
         files: Vec::new(),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use xb_backup::{BackupName, Root};
+use xb_backup::{BackupName, Root, Wanted};
 use xb_cli::{Failure, env_first};
 use xb_uploader::{Location, Place, Policy};
 
@@ -16,6 +16,29 @@ pub(crate) fn backup_place(
     run: &RunOptions,
     create: bool,
 ) -> Result<(Root, BackupName), Failure> {
+    let (location, last) = split(name, store)?;
+    let name = BackupName::new(&last).map_err(|error| {
+        Failure::usage(error.to_string()).hint("the last component of the URL is the backup's name")
+    })?;
+    Ok((open(&location, store, run, create)?, name))
+}
+
+/// ROOT, and which backup there is meant.
+pub(crate) fn wanted_place(
+    name: &str,
+    store: &StoreOptions,
+    run: &RunOptions,
+) -> Result<(Root, Wanted), Failure> {
+    let (location, last) = split(name, store)?;
+    let wanted = Wanted::parse(&last).map_err(|error| {
+        Failure::usage(error.to_string())
+            .hint("the last component of the URL is the backup's name, `latest`, or @ and a day")
+    })?;
+    Ok((open(&location, store, run, false)?, wanted))
+}
+
+/// Where ROOT is, and the last component of a place.
+fn split(name: &str, store: &StoreOptions) -> Result<(Location, String), Failure> {
     let mut location = locate(name, store)?;
     let (root, last) = match location.path.rsplit_once('/') {
         Some((root, last)) => (root.to_owned(), last.to_owned()),
@@ -26,10 +49,7 @@ pub(crate) fn backup_place(
             .hint("write file:///DIR/NAME"));
     }
     location.path = root;
-    let name = BackupName::new(&last).map_err(|error| {
-        Failure::usage(error.to_string()).hint("the last component of the URL is the backup's name")
-    })?;
-    Ok((open(&location, store, run, create)?, name))
+    Ok((location, last))
 }
 
 /// ROOT on its own, for listings.

@@ -220,3 +220,33 @@ fn ways_in_change_and_no_data_moves() {
     assert!(!opens(&old) && opens(&new));
     assert!(run(&["get", &with(&new), &place], b"").expect(0).stdout == stream);
 }
+
+/// A backup is named, or found by when it ended and whose it is.
+#[test]
+fn latest_and_a_day_find_the_newest_of_a_server() {
+    let folder = tempfile::tempdir().unwrap();
+    let put = |name: &str, seed, options: &[&str]| {
+        let place = url(folder.path(), name);
+        let args = [&["put"][..], options, &[&place]].concat();
+        let stream = small_backup(seed, 5000);
+        let _ = run(&args, &stream).expect(0);
+        stream
+    };
+    let get = |name: &str, options: &[&str]| {
+        run(&[&["get"][..], options, &[&url(folder.path(), name)]].concat(), b"")
+    };
+    let _ = get("latest", &[]).expect(1);
+    let monday = put("monday", 1, &["--server=a"]);
+    let a_while = format!("@{}", "2999-01-01");
+    assert!(get("latest", &[]).expect(0).stdout == monday);
+    assert!(get(&a_while, &[]).expect(0).stdout == monday);
+    let tuesday = put("tuesday", 2, &["--server=a"]);
+    assert!(get("latest", &[]).expect(0).stdout == tuesday);
+    let other = put("other", 3, &["--server=b"]);
+    let refused = get("latest", &[]).expect(1).stderr_text();
+    assert!(refused.contains("a, b") && refused.contains("--server"), "{refused}");
+    assert!(get("latest", &["--server=b"]).expect(0).stdout == other);
+    assert!(get("latest", &["--server=a"]).expect(0).stdout == tuesday);
+    let _ = get("@2001-01-01", &["--server=a"]).expect(1);
+    let _ = get("@someday", &[]).expect(2);
+}

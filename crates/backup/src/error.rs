@@ -57,6 +57,12 @@ pub enum BackupError {
         /// What is known of it.
         state: &'static str,
     },
+    /// Backups of several servers lie below one ROOT, and none of them was named.
+    #[error("the backups here are of several servers: {servers}")]
+    WhichServer {
+        /// Some of them.
+        servers: String,
+    },
     /// Nobody knows whether the manifest was written.
     #[error(
         "{name}: all data is stored, but whether the manifest is, nobody could find out: {source}"
@@ -110,6 +116,14 @@ pub enum BackupError {
     #[error("{program} {what}")]
     Producer {
         /// Its program.
+        program: String,
+        /// How it failed.
+        what: String,
+    },
+    /// A program that we run on the files failed.
+    #[error("{program} {what}")]
+    Program {
+        /// Its file name.
         program: String,
         /// How it failed.
         what: String,
@@ -176,6 +190,7 @@ impl BackupError {
             Self::Manifest { .. }
             | Self::Exists { .. }
             | Self::NotThere { .. }
+            | Self::WhichServer { .. }
             | Self::Running { .. } => "catalogue",
             Self::Keys(_) | Self::FileKey { .. } | Self::Unvouched { .. } => "keys",
             Self::Damaged { .. } => "check",
@@ -183,6 +198,7 @@ impl BackupError {
             Self::Spool { .. } => "settings",
             Self::Output { .. } => "output",
             Self::Restore { .. } => "restore",
+            Self::Program { .. } => "prepare",
             Self::Interrupted(_) => "interrupted",
             Self::Bug(_) | Self::System { .. } => "run",
         }
@@ -212,6 +228,7 @@ impl BackupError {
                 "wait for it, or take another name; a claim that is not refreshed for an hour is free again",
             ),
             Self::NotThere { .. } => Some("`list` shows what is there"),
+            Self::WhichServer { .. } => Some("say which with --server, or name the backup"),
             Self::Keys(_) => Some(
                 "a sealed backup opens with --encrypt-key-file, --identity-file, --passphrase-file or --key-command, whichever it was made for",
             ),
@@ -232,6 +249,9 @@ impl BackupError {
             Self::Producer { .. } => {
                 Some("nothing was kept as a backup; look at the producer's own messages above")
             }
+            Self::Program { .. } => Some(
+                "look at its own messages above; the files it worked on are not fit for a server",
+            ),
             Self::Manifest { source: ManifestError::TooNew { .. }, .. } => None,
             Self::Manifest { .. } => {
                 Some("the data objects may be whole; a copy of the manifest brings the backup back")

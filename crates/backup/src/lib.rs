@@ -9,6 +9,7 @@
 //! Every operation can be asked to [`Stop`], and then cleans up behind itself; an
 //! [`Observer`](xb_pipeline::Observer) counts for progress displays. Errors are [`BackupError`]:
 //! the first cause, with its stage and a hint.
+mod child;
 mod claim;
 mod classic;
 mod delete;
@@ -24,13 +25,16 @@ mod locks;
 mod manifest;
 mod md5;
 mod names;
+mod prepare;
 mod producer;
 mod put;
+mod resolve;
 mod restore;
 mod rewrap;
 mod root;
 mod stop;
 
+pub use child::Talk;
 pub use delete::{Deleted, delete};
 pub use error::BackupError;
 pub use estimate::{Estimate, EstimateRequest, estimate};
@@ -39,11 +43,13 @@ pub use gc::{LEAST_AGE, Leftover, Leftovers, abort_uploads, leftovers, remove};
 pub use get::{GetReport, GetRequest, Output, StreamSink, get};
 pub use list::{Listing, State, describe, list};
 pub use manifest::{
-    End, FORMAT, Layout, Manifest, ManifestError, MemberFacts, PackedFacts, Sealed,
+    Base, End, FORMAT, Layout, Manifest, ManifestError, MemberFacts, PackedFacts, Sealed,
 };
 pub use names::{BackupName, CATALOG, NameError, RunId, manifest_key, run_folder};
+pub use prepare::{PrepareOptions, PrepareTool, prepare};
 pub use producer::{LockGuard, Producer, ProducerOutput};
 pub use put::{PutReport, PutRequest, backup, plan, put, put_plan};
+pub use resolve::{Wanted, WantedError, resolve};
 pub use restore::{RestoreOptions, RestoreReport, restore};
 pub use rewrap::{RewrapRequest, rewrap};
 pub use root::Root;

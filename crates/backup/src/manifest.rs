@@ -60,12 +60,28 @@ pub struct Manifest {
     pub members: Option<MemberFacts>,
     /// By which rule the stream counted as whole.
     pub end: End,
+    /// The server it was taken of, as its operator calls it; several may have backups below one
+    /// ROOT.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<String>,
+    /// The backup that an incremental one goes on from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base: Option<Base>,
     /// The program that made the stream, where we started it ourselves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub producer: Option<Producer>,
     /// What the stream's own small files say about the server.
     #[serde(default)]
     pub source: Facts,
+}
+
+/// The backup that an incremental one goes on from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Base {
+    /// Its name.
+    pub name: String,
+    /// Its run: another backup that gets the name later is not meant.
+    pub run: String,
 }
 
 /// What a reader of packed objects has to know.
@@ -354,37 +370,40 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
 }
 
 #[cfg(test)]
+pub(crate) fn sample() -> Manifest {
+    Manifest {
+        format: FORMAT,
+        layout: Layout::Packed,
+        name: "nightly".into(),
+        run: "00112233445566778899aabbccddeeff".into(),
+        tool: "xbcloud-rs 0.1.0".into(),
+        started: jiff::Timestamp::UNIX_EPOCH,
+        finished: jiff::Timestamp::UNIX_EPOCH,
+        objects: 2,
+        stored_bytes: 15,
+        stream_bytes: 9,
+        files: 1,
+        packed: Some(PackedFacts {
+            chunk_size: 10,
+            root: "0".repeat(64),
+            index_position: 0,
+            index_len: 0,
+            codecs: vec!["none".into()],
+            stream: None,
+            sealed: None,
+        }),
+        members: None,
+        end: End::LastFile { name: "xtrabackup_info".into() },
+        server: None,
+        base: None,
+        producer: Some(Producer { program: "mariadb-backup".into(), exit: 0 }),
+        source: Facts::default(),
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
-
-    fn sample() -> Manifest {
-        Manifest {
-            format: FORMAT,
-            layout: Layout::Packed,
-            name: "nightly".into(),
-            run: "00112233445566778899aabbccddeeff".into(),
-            tool: "xbcloud-rs 0.1.0".into(),
-            started: jiff::Timestamp::UNIX_EPOCH,
-            finished: jiff::Timestamp::UNIX_EPOCH,
-            objects: 2,
-            stored_bytes: 15,
-            stream_bytes: 9,
-            files: 1,
-            packed: Some(PackedFacts {
-                chunk_size: 10,
-                root: "0".repeat(64),
-                index_position: 0,
-                index_len: 0,
-                codecs: vec!["none".into()],
-                stream: None,
-                sealed: None,
-            }),
-            members: None,
-            end: End::LastFile { name: "xtrabackup_info".into() },
-            producer: Some(Producer { program: "mariadb-backup".into(), exit: 0 }),
-            source: Facts::default(),
-        }
-    }
 
     #[test]
     fn comes_back_as_written() {

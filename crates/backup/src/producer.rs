@@ -1,21 +1,18 @@
 //! A producer that we start ourselves, so that its exit status counts.
 
 use std::ffi::OsString;
-use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use tokio::sync::oneshot;
 use xb_pipeline::{LockSwitch, SpoolReader, SpoolSettings, spooled};
 
+use crate::child::{Whom, describe, lines};
 use crate::error::BackupError;
 use crate::locks::{Change, change};
-
-/// How long a producer may take to end after it was asked to.
-const GRACE: Duration = Duration::from_secs(30);
 
 /// How long its last messages may take after its end.
 const LAST_WORDS: Duration = Duration::from_secs(2);
@@ -23,8 +20,6 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 const PIPE: usize = 1 << 20;
 /// How long its output may lie about while it holds locks, before the spool takes it.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Most bytes of a message that are passed on in one piece.
-const MAX_LINE: u64 = 64 << 10;
 
 /// What happens while a producer holds locks on its server and the store takes nothing.
 #[derive(Debug, Clone, Default)]
@@ -173,18 +168,7 @@ impl Producer {
         if self.ended {
             return;
         }
-        let signal = Signal::from_named_raw(signal).unwrap_or(Signal::TERM);
-        let _ = kill_process(Pid::from_child(&self.child), signal);
-        let begin = Instant::now();
-        while begin.elapsed() < GRACE {
-            if let Ok(Some(_)) = self.child.try_wait() {
-                self.ended = true;
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        crate::child::end(&mut self.child, signal, Whom::Child);
         self.ended = true;
     }
 
@@ -212,34 +196,22 @@ impl Drop for Producer {
 }
 
 fn pass_on(stderr: ChildStderr, switch: &LockSwitch, mut message: impl FnMut(&[u8])) {
-    let mut lines = BufReader::new(stderr);
-    let mut line = Vec::new();
-    loop {
-        line.clear();
-        match lines.by_ref().take(MAX_LINE).read_until(b'\n', &mut line) {
-            Ok(0) | Err(_) => return,
-            Ok(_) => {}
-        }
-        match change(&line) {
+    lines(stderr, |line| {
+        match change(line) {
             Some(Change::Locked) => switch.lock(),
             Some(Change::Unlocked) => switch.unlock(),
             None => {}
         }
-        message(line.strip_suffix(b"\n").unwrap_or(&line));
-    }
-}
-
-fn describe(status: ExitStatus) -> String {
-    use std::os::unix::process::ExitStatusExt as _;
-    match (status.code(), status.signal()) {
-        (Some(code), _) => format!("failed with exit status {code}"),
-        (None, Some(signal)) => format!("was killed by signal {signal}"),
-        (None, None) => "failed".to_owned(),
-    }
+        message(line.strip_suffix(b"\n").unwrap_or(line));
+    });
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read as _;
+
+    use rustix::process::Pid;
+
     use super::*;
 
     fn start(words: &[&str]) -> Result<(Producer, ProducerOutput), BackupError> {

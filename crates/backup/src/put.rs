@@ -58,6 +58,8 @@ pub struct PutRequest {
     pub md5: bool,
     /// Program and version for the manifest.
     pub tool: String,
+    /// What the server is called that it is taken of, for the manifest.
+    pub server: Option<String>,
 }
 
 /// What a successful run did.
@@ -535,6 +537,8 @@ impl Place {
                 EndProof::InputEnd => End::Raw,
                 EndProof::Trailer => End::NativeTrailer,
             },
+            server: request.server.clone(),
+            base: None,
             producer,
             source: Facts::from_files(&put.scanned.described),
         }

@@ -104,6 +104,7 @@ pub(crate) fn put_request(name: &str, layout: Layout, chunk_size: u64) -> PutReq
         content: xbstream(),
         md5: false,
         tool: "test".into(),
+        server: None,
     }
 }
 

@@ -1,0 +1,223 @@
+//! A program that we start, and see to its end.
+
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+
+use crate::error::BackupError;
+use crate::stop::Stop;
+
+/// How long a child may take to end after it was asked to.
+const GRACE: Duration = Duration::from_secs(30);
+/// How long its last messages may take after its end.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+/// Most bytes of a message that are passed on in one piece.
+pub(crate) const MAX_LINE: u64 = 64 << 10;
+
+/// Gets each line that a program says, without the line's end.
+pub type Talk = Arc<dyn Fn(&[u8]) + Send + Sync>;
+
+/// Runs a program without a shell, in a process group of its own. Every line it says goes to
+/// `talk`; a request to stop is passed on to the whole group.
+///
+/// # Errors
+/// [`BackupError::NotStarted`]; [`BackupError::Program`] for anything but exit status 0;
+/// [`BackupError::Interrupted`] once it has ended after a request to stop.
+pub(crate) async fn run(
+    program: &Path,
+    args: &[OsString],
+    talk: &Talk,
+    stop: &mut Stop,
+) -> Result<(), BackupError> {
+    let mut child = spawn(program, args)?;
+    let pipes: [Option<Box<dyn Read + Send>>; 2] = [
+        child.stdout.take().map(|p| Box::new(p) as _),
+        child.stderr.take().map(|p| Box::new(p) as _),
+    ];
+    let listeners: Vec<_> = pipes.into_iter().flatten().map(|pipe| listen(pipe, talk)).collect();
+    let status = ended(&mut child, stop).await;
+    hear_out(listeners.into_iter().flatten().collect()).await;
+    judge(program, status?)
+}
+
+fn spawn(program: &Path, args: &[OsString]) -> Result<Child, BackupError> {
+    let failed = |error: std::io::Error| BackupError::NotStarted {
+        program: program.display().to_string(),
+        what: error.to_string(),
+    };
+    Command::new(program)
+        .args(args)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        // What it starts itself must end with it.
+        .process_group(0)
+        .spawn()
+        .map_err(failed)
+}
+
+fn listen(pipe: Box<dyn Read + Send>, talk: &Talk) -> Option<JoinHandle<()>> {
+    let talk = Arc::clone(talk);
+    let listener = move || lines(pipe, |line| talk(line.strip_suffix(b"\n").unwrap_or(line)));
+    std::thread::Builder::new().name("messages".into()).spawn(listener).ok()
+}
+
+/// Calls `each` with every line, its end included; a longer one comes in pieces.
+pub(crate) fn lines(pipe: impl Read, mut each: impl FnMut(&[u8])) {
+    let mut lines = BufReader::new(pipe);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        match lines.by_ref().take(MAX_LINE).read_until(b'\n', &mut line) {
+            Ok(0) | Err(_) => return,
+            Ok(_) => each(&line),
+        }
+    }
+}
+
+async fn ended(child: &mut Child, stop: &mut Stop) -> Result<ExitStatus, BackupError> {
+    let broken = |source| BackupError::System { what: "a program cannot be waited for", source };
+    loop {
+        if let Some(status) = child.try_wait().map_err(broken)? {
+            return Ok(status);
+        }
+        tokio::select! {
+            () = tokio::time::sleep(Duration::from_millis(20)) => {}
+            signal = stop.asked() => {
+                tokio::task::block_in_place(|| end(child, signal, Whom::Group));
+                return Err(BackupError::Interrupted(signal));
+            }
+        }
+    }
+}
+
+/// Waits until its last words were passed on. A grandchild that keeps its stderr open is not waited
+/// for.
+async fn hear_out(listeners: Vec<JoinHandle<()>>) {
+    let begin = Instant::now();
+    while listeners.iter().any(|thread| !thread.is_finished()) && begin.elapsed() < LAST_WORDS {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+fn judge(program: &Path, status: ExitStatus) -> Result<(), BackupError> {
+    if status.success() {
+        return Ok(());
+    }
+    Err(BackupError::Program { program: file_name(program), what: describe(status) })
+}
+
+/// Who is told to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Whom {
+    Child,
+    Group,
+}
+
+/// Asks a child to end by `signal`, and makes sure that it does.
+pub(crate) fn end(child: &mut Child, signal: i32, whom: Whom) {
+    let signal = Signal::from_named_raw(signal).unwrap_or(Signal::TERM);
+    let tell = |child: &Child, signal| {
+        let pid = Pid::from_child(child);
+        let _ = match whom {
+            Whom::Child => kill_process(pid, signal),
+            Whom::Group => kill_process_group(pid, signal),
+        };
+    };
+    tell(child, signal);
+    let begin = Instant::now();
+    while begin.elapsed() < GRACE {
+        if let Ok(Some(_)) = child.try_wait() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    tell(child, Signal::KILL);
+    let _ = child.wait();
+}
+
+pub(crate) fn file_name(program: &Path) -> String {
+    program.file_name().unwrap_or(program.as_os_str()).to_string_lossy().into_owned()
+}
+
+pub(crate) fn describe(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("failed with exit status {code}"),
+        (None, Some(signal)) => format!("was killed by signal {signal}"),
+        (None, None) => "failed".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::stop::stopper;
+
+    fn runtime() -> tokio::runtime::Runtime {
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
+    }
+
+    fn words(words: &[&str]) -> Vec<OsString> {
+        words.iter().map(OsString::from).collect()
+    }
+
+    #[test]
+    fn both_its_pipes_are_heard_and_its_status_counts() {
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let talk: Talk = {
+            let heard = Arc::clone(&heard);
+            Arc::new(move |line| {
+                heard.lock().unwrap().push(String::from_utf8_lossy(line).into_owned())
+            })
+        };
+        let (_stopper, mut stop) = stopper();
+        let script = words(&["-c", "echo one; echo two >&2; exit 3"]);
+        let error =
+            runtime().block_on(run(Path::new("sh"), &script, &talk, &mut stop)).unwrap_err();
+        assert!(error.to_string().contains("sh failed with exit status 3"), "{error}");
+        let mut heard = heard.lock().unwrap().clone();
+        heard.sort();
+        assert_eq!(heard, ["one", "two"]);
+        let none =
+            runtime().block_on(run(Path::new("/no/such"), &[], &talk, &mut stop)).unwrap_err();
+        assert!(matches!(none, BackupError::NotStarted { .. }), "{none}");
+    }
+
+    #[test]
+    fn a_request_to_stop_ends_its_children_too() {
+        let talk: Talk = Arc::new(|_| {});
+        let (stopper, mut stop) = stopper();
+        let dir = tempfile::tempdir().unwrap();
+        let pid_file = dir.path().join("pid");
+        let script =
+            format!("sleep 600 & echo $! > {0}.new; mv {0}.new {0}; wait", pid_file.display());
+        let waiting = pid_file.clone();
+        let asking = std::thread::spawn(move || {
+            while !waiting.exists() {
+                std::thread::yield_now();
+            }
+            stopper.stop(15);
+            stopper
+        });
+        let outcome =
+            runtime().block_on(run(Path::new("sh"), &words(&["-c", &script]), &talk, &mut stop));
+        assert!(matches!(outcome, Err(BackupError::Interrupted(15))), "{outcome:?}");
+        drop(asking.join().unwrap());
+        let pid: i32 = std::fs::read_to_string(&pid_file).unwrap().trim().parse().unwrap();
+        let pid = Pid::from_raw(pid).unwrap();
+        // Gone, or a zombie that nobody waits for here.
+        let state = || std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
+        while state().is_ok_and(|stat| !stat.contains(") Z")) {
+            std::thread::yield_now();
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! Which backup is meant: by name, the newest, or the newest of a day.
+
+use std::collections::BTreeSet;
+
+use futures::stream::{self, StreamExt as _, TryStreamExt as _};
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, ToSpan as _};
+
+use crate::error::BackupError;
+use crate::manifest::Manifest;
+use crate::names::{BackupName, CATALOG, NameError};
+use crate::root::Root;
+
+/// Manifests read at a time.
+const AT_ONCE: usize = 16;
+/// Most servers that a message names.
+const MAX_NAMED: usize = 8;
+
+/// A backup as a person names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Wanted {
+    /// This one.
+    Name(BackupName),
+    /// The newest one.
+    Latest,
+    /// The newest one that had ended by then.
+    By(Timestamp),
+}
+
+/// Text that stands for no backup.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum WantedError {
+    /// No backup may have that name.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// Behind the `@` there is neither a day nor a time.
+    #[error("`{text}` is neither a day, @2026-11-20, nor a time, @2026-11-20T03:00Z")]
+    Time {
+        /// As it was written.
+        text: String,
+    },
+}
+
+impl Wanted {
+    /// Reads a NAME, `latest`, `@2026-11-20` (by the end of that day, UTC) or `@2026-11-20T03:00Z`.
+    ///
+    /// # Errors
+    /// [`WantedError`].
+    pub fn parse(text: &str) -> Result<Self, WantedError> {
+        if text == "latest" {
+            return Ok(Self::Latest);
+        }
+        let Some(when) = text.strip_prefix('@') else {
+            return Ok(Self::Name(BackupName::new(text)?));
+        };
+        let time = match when.parse::<Timestamp>() {
+            Ok(time) => Some(time),
+            // A civil date would also be read from a time without a zone.
+            Err(_) if when.len() == "2026-11-20".len() => {
+                when.parse::<Date>().ok().and_then(end_of_day)
+            }
+            Err(_) => None,
+        };
+        time.map(Self::By).ok_or_else(|| WantedError::Time { text: text.to_owned() })
+    }
+}
+
+/// The last moment of a day, UTC.
+fn end_of_day(day: Date) -> Option<Timestamp> {
+    let next = day.tomorrow().ok()?.to_zoned(TimeZone::UTC).ok()?.timestamp();
+    next.checked_sub(1.nanosecond()).ok()
+}
+
+/// The name of the backup that is meant. Only complete ones count for a time, by their ends.
+///
+/// A name is given back as it is, and no request made. `server` limits the choice to backups of that
+/// server; when the backups below ROOT are of several, it must be given.
+///
+/// # Errors
+/// [`BackupError::NotThere`] when there is none, [`BackupError::WhichServer`] when it is not clear
+/// which is meant; [`BackupError::Store`].
+pub async fn resolve(
+    root: &Root,
+    wanted: &Wanted,
+    server: Option<&str>,
+) -> Result<BackupName, BackupError> {
+    let by = match wanted {
+        Wanted::Name(name) => return Ok(name.clone()),
+        Wanted::Latest => Timestamp::MAX,
+        Wanted::By(time) => *time,
+    };
+    let all = manifests(root).await?;
+    choose(all.iter().map(|(name, manifest)| (name, manifest)), by, server)
+        .map(|found| found.cloned())?
+        .ok_or_else(|| BackupError::NotThere {
+            name: match wanted {
+                Wanted::By(time) => format!("that had ended by {time}"),
+                _ => "at all".to_owned(),
+            },
+            state: "",
+        })
+}
+
+fn choose<'a>(
+    all: impl Iterator<Item = (&'a BackupName, &'a Manifest)> + Clone,
+    by: Timestamp,
+    server: Option<&str>,
+) -> Result<Option<&'a BackupName>, BackupError> {
+    let of_server = all
+        .clone()
+        .filter(|(_, manifest)| server.is_none_or(|id| manifest.server.as_deref() == Some(id)));
+    if server.is_none() {
+        let servers: BTreeSet<_> =
+            all.filter_map(|(_, manifest)| manifest.server.as_deref()).collect();
+        if servers.len() > 1 {
+            let mut named: Vec<String> =
+                servers.iter().take(MAX_NAMED).map(|id| (*id).to_owned()).collect();
+            if servers.len() > MAX_NAMED {
+                named.push("...".to_owned());
+            }
+            return Err(BackupError::WhichServer { servers: named.join(", ") });
+        }
+    }
+    Ok(of_server
+        .filter(|(_, manifest)| manifest.finished <= by)
+        .max_by_key(|(name, manifest)| (manifest.finished, *name))
+        .map(|(name, _)| name))
+}
+
+/// Every sound manifest below ROOT, by name. Damaged ones are passed over: `list` tells of them.
+///
+/// # Errors
+/// [`BackupError::Store`].
+pub(crate) async fn manifests(root: &Root) -> Result<Vec<(BackupName, Manifest)>, BackupError> {
+    let keys = root.list_below(CATALOG).await?;
+    // What lies deeper is beside the manifests.
+    let names = keys
+        .into_iter()
+        .filter(|listed| !listed.key.contains('/'))
+        .filter_map(|listed| BackupName::new(&listed.key).ok());
+    let read: Vec<_> = stream::iter(names)
+        .map(|name| async move {
+            match root.manifest(&name).await {
+                Ok(manifest) => Ok(manifest.map(|manifest| (name, manifest))),
+                Err(BackupError::Manifest { .. }) => Ok(None),
+                Err(error) => Err(error),
+            }
+        })
+        .buffered(AT_ONCE)
+        .try_collect()
+        .await?;
+    Ok(read.into_iter().flatten().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn by(text: &str) -> Timestamp {
+        match Wanted::parse(text).unwrap() {
+            Wanted::By(time) => time,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn days_and_times_are_understood() {
+        assert_eq!(Wanted::parse("latest"), Ok(Wanted::Latest));
+        assert!(matches!(Wanted::parse("monday"), Ok(Wanted::Name(_))));
+        assert_eq!(by("@2026-11-20").to_string(), "2026-11-20T23:59:59.999999999Z");
+        assert_eq!(by("@2026-11-20T03:00Z").to_string(), "2026-11-20T03:00:00Z");
+        assert_eq!(by("@2026-11-20T05:00:01+02:00").to_string(), "2026-11-20T03:00:01Z");
+        for bad in ["@", "@today", "@2026-13-01", "@2026-11-20T03:00", "@9999-12-31T", "a b", ""] {
+            assert!(Wanted::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn of_several_servers_one_must_be_named() {
+        let named = |name: &str, server: Option<&str>, end: i64| {
+            let mut manifest = crate::manifest::sample();
+            manifest.server = server.map(str::to_owned);
+            manifest.finished = Timestamp::from_second(end).unwrap();
+            (BackupName::new(name).unwrap(), manifest)
+        };
+        let all = [named("a1", Some("a"), 10), named("b1", Some("b"), 20), named("old", None, 30)];
+        let pick = |by: i64, server| {
+            choose(all.iter().map(|(n, m)| (n, m)), Timestamp::from_second(by).unwrap(), server)
+        };
+        let error = pick(99, None).unwrap_err();
+        assert!(
+            matches!(&error, BackupError::WhichServer { servers } if servers == "a, b"),
+            "{error}"
+        );
+        assert_eq!(pick(99, Some("a")).unwrap().unwrap().as_str(), "a1");
+        assert_eq!(pick(20, Some("b")).unwrap().unwrap().as_str(), "b1");
+        assert_eq!(pick(19, Some("b")).unwrap(), None);
+        let one = &all[1..];
+        let newest = choose(one.iter().map(|(n, m)| (n, m)), Timestamp::MAX, None).unwrap();
+        assert_eq!(newest.unwrap().as_str(), "old");
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(text in ".{0,40}", day in 0_u8..40) {
+            let _ = Wanted::parse(&text);
+            let _ = Wanted::parse(&format!("@{text}"));
+            let _ = Wanted::parse(&format!("@2026-11-{day:02}"));
+        }
+    }
+}
