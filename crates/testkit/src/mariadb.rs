@@ -89,6 +89,15 @@ impl MariaDb {
     /// When a program is missing or the server does not come up.
     #[must_use]
     pub fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// As [`MariaDb::start`], with further options of the server, for how its files are made too.
+    ///
+    /// # Panics
+    /// As [`MariaDb::start`].
+    #[must_use]
+    pub fn start_with(options: &[&str]) -> Self {
         let scratch = Scratch::new();
         let datadir = scratch.join("data");
         let _ = Cmd::new(find("mariadb-install-db"))
@@ -97,9 +106,10 @@ impl MariaDb {
             .args(["--no-defaults", "--skip-test-db", "--auth-root-authentication-method=normal"])
             .arg(format!("--datadir={}", datadir.display()))
             .args(as_user())
+            .args(options)
             .run()
             .expect(0);
-        Self::run(scratch, datadir)
+        Self::run(scratch, datadir, options)
     }
 
     /// Starts a server on a data directory that is there already, such as a
@@ -109,10 +119,22 @@ impl MariaDb {
     /// As [`MariaDb::start`].
     #[must_use]
     pub fn start_on(datadir: &Path) -> Self {
-        Self::run(Scratch::new(), datadir.to_path_buf())
+        Self::run(Scratch::new(), datadir.to_path_buf(), &[])
     }
 
-    fn run(scratch: Scratch, datadir: PathBuf) -> Self {
+    /// Shuts the server down in good order, and gives its data directory.
+    ///
+    /// # Panics
+    /// When it does not end.
+    #[must_use]
+    pub fn shut_down(self) -> Scratch {
+        self.sql("SHUTDOWN");
+        let status = self.daemon.wait(START_LIMIT).expect("the server goes on");
+        assert!(status.success(), "the server failed: {}", self.daemon.log());
+        self.scratch
+    }
+
+    fn run(scratch: Scratch, datadir: PathBuf, options: &[&str]) -> Self {
         let socket = scratch.join("sock");
         let mut args = vec![
             "--no-defaults".to_owned(),
@@ -129,6 +151,7 @@ impl MariaDb {
             "--innodb-buffer-pool-size=192M".to_owned(),
         ];
         args.extend(as_user());
+        args.extend(options.iter().map(|option| (*option).to_owned()));
         let daemon = Daemon::start(&find("mariadbd"), &args, &scratch.join("log"));
         let server = Self { daemon, socket, datadir, scratch };
         server.daemon.wait_ready("mariadbd", START_LIMIT, || server.client("SELECT 1").code() == 0);

@@ -1,0 +1,195 @@
+//! One page against its own checksum.
+
+use std::fmt;
+
+use crate::format::{Format, Kind, be16, be32};
+use crate::sums::{adler_of, crc32c, crc32c_of, fold};
+
+// What all pages begin with, by offset: checksum 0, page number 4, log position 16, type 24, then
+// eight bytes of several uses 26, number of the tablespace 34, content 38.
+const NUMBER: usize = 4;
+const LSN: usize = 16;
+const TYPE: usize = 24;
+const VARIOUS: usize = 26;
+const SPACE: usize = 34;
+const DATA: usize = 38;
+/// Both checksum fields of a page that has none.
+const NO_CHECKSUM: u32 = 0xdead_beef;
+/// In the type of a compressed full_crc32 page; the other bits are its length in units of 256 bytes.
+const FULL_COMPRESSED: u16 = 1 << 15;
+/// MariaDB: compressed; compressed and then encrypted. The checksum is inside.
+const MARIADB_COMPRESSED: [u16; 2] = [34354, 37401];
+/// MySQL: compressed, encrypted, both, encrypted spatial index. The checksum is inside.
+const MYSQL_INSIDE: [u16; 4] = [14, 15, 16, 17];
+
+/// What a page was found to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It fits its checksum.
+    Good,
+    /// Nothing but zeros: never written.
+    Empty,
+    /// It says that it has no checksum.
+    NoChecksum,
+    /// Its checksum is inside of what is compressed or encrypted.
+    Inside,
+    /// It does not fit.
+    Damaged(Fault),
+}
+
+/// What is wrong with a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Fault {
+    /// Its bytes do not fit its checksum.
+    Checksum {
+        /// As the page has it.
+        stored: u32,
+        /// As it should be, by the algorithm that is usual for this kind of page.
+        computed: u32,
+    },
+    /// The log positions at its beginning and end differ: two versions of the page, torn.
+    Torn {
+        /// Low 32 bits, at the beginning.
+        head: u32,
+        /// At the end.
+        tail: u32,
+    },
+    /// It is another page than belongs here.
+    Number {
+        /// The page that belongs here.
+        expected: u64,
+        /// The one that it says it is.
+        got: u32,
+    },
+    /// The length that a compressed page gives itself cannot be.
+    Length {
+        /// That length in bytes.
+        len: usize,
+    },
+    /// The file ends inside it.
+    Cut {
+        /// Bytes that are there.
+        len: usize,
+    },
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Checksum { stored, computed } => {
+                write!(f, "its checksum is {stored:08x}, its bytes have {computed:08x}")
+            }
+            Self::Torn { head, tail } => write!(
+                f,
+                "it is torn: the log position at its beginning ends in {head:08x}, the one at its end in {tail:08x}"
+            ),
+            Self::Number { expected, got } => {
+                write!(f, "it says that it is page {got}, and page {expected} belongs there")
+            }
+            Self::Length { len } => write!(f, "it gives itself a length of {len} bytes"),
+            Self::Cut { len } => write!(f, "the file ends after {len} bytes of it"),
+        }
+    }
+}
+
+/// Checks a page of exactly the format's size. `first`: it is the first of its file, where the bytes
+/// that tell of encryption elsewhere are a log position.
+pub(crate) fn check(format: Format, page: &[u8], first: bool) -> Verdict {
+    if is_empty(page) {
+        return Verdict::Empty;
+    }
+    let verdict = match format.kind {
+        Kind::Full => full(page),
+        Kind::Both => both(page, first),
+        Kind::Zip => zip(page, first),
+    };
+    // Only a page shorter than its format's has no place for the fields, and there is none.
+    verdict.unwrap_or(Verdict::Damaged(Fault::Cut { len: page.len() }))
+}
+
+/// The number that the page gives itself.
+pub(crate) fn number(page: &[u8]) -> Option<u32> {
+    be32(page, NUMBER)
+}
+
+/// Whether there are only zeros.
+pub(crate) fn is_empty(page: &[u8]) -> bool {
+    // In long words: tablespaces have many such pages.
+    let words = page.chunks_exact(16);
+    words.remainder().iter().all(|byte| *byte == 0)
+        && words.into_iter().all(|word| word.first_chunk() == Some(&[0_u8; 16]))
+}
+
+fn full(page: &[u8]) -> Option<Verdict> {
+    let kind = be16(page, TYPE)?;
+    let compressed = kind & FULL_COMPRESSED != 0;
+    let len = if compressed { usize::from(kind & !FULL_COMPRESSED) << 8 } else { page.len() };
+    if compressed && !(DATA + 4..page.len()).contains(&len) {
+        return Some(Verdict::Damaged(Fault::Length { len }));
+    }
+    let end = len.checked_sub(4)?;
+    let (stored, computed) = (be32(page, end)?, crc32c(page.get(..end)?));
+    if stored != computed {
+        return Some(Verdict::Damaged(Fault::Checksum { stored, computed }));
+    }
+    // An encrypted page names its key first; then what is at its end is encrypted, too.
+    let plain = !compressed && be32(page, 0)? == 0;
+    Some(if plain { whole(page, end.checked_sub(4)?)? } else { Verdict::Good })
+}
+
+fn both(page: &[u8], first: bool) -> Option<Verdict> {
+    let end = page.len().checked_sub(8)?;
+    let (head, tail) = (be32(page, 0)?, be32(page, end)?);
+    let kind = be16(page, TYPE)?;
+    let key = be32(page, VARIOUS)?;
+    if MARIADB_COMPRESSED.contains(&kind) && !first && (head == NO_CHECKSUM || key != 0) {
+        return Some(Verdict::Inside);
+    }
+    if MYSQL_INSIDE.contains(&kind) && !first {
+        return Some(Verdict::Inside);
+    }
+    let computed = crc32c_of(page, &[NUMBER..VARIOUS, DATA..end]);
+    let good = |head, tail, sum| head == sum && tail == sum;
+    if good(head, tail, computed) || (!first && key != 0 && be32(page, VARIOUS + 4)? == computed) {
+        return whole(page, end + 4);
+    }
+    if good(head, tail, NO_CHECKSUM) {
+        return Some(match whole(page, end + 4)? {
+            Verdict::Good => Verdict::NoChecksum,
+            torn => torn,
+        });
+    }
+    let newer = fold(page.get(NUMBER..VARIOUS)?).wrapping_add(fold(page.get(DATA..end)?));
+    if head == newer && tail == fold(page.get(..VARIOUS)?) {
+        return whole(page, end + 4);
+    }
+    Some(Verdict::Damaged(Fault::Checksum {
+        // Whichever end does not fit.
+        stored: if head == computed { tail } else { head },
+        computed,
+    }))
+}
+
+fn zip(page: &[u8], first: bool) -> Option<Verdict> {
+    let ranges = [NUMBER..LSN, TYPE..VARIOUS, SPACE..page.len()];
+    let stored = be32(page, 0)?;
+    let computed = crc32c_of(page, &ranges);
+    let encrypted = !first && be32(page, VARIOUS)? != 0;
+    let inner = if encrypted { Some(be32(page, VARIOUS + 4)?) } else { None };
+    Some(if stored == computed || inner == Some(computed) {
+        Verdict::Good
+    } else if stored == NO_CHECKSUM {
+        Verdict::NoChecksum
+    } else if stored == adler_of(page, &ranges) {
+        Verdict::Good
+    } else {
+        Verdict::Damaged(Fault::Checksum { stored, computed })
+    })
+}
+
+/// Whether beginning and end are of one moment.
+fn whole(page: &[u8], tail_at: usize) -> Option<Verdict> {
+    let (head, tail) = (be32(page, LSN + 4)?, be32(page, tail_at)?);
+    Some(if head == tail { Verdict::Good } else { Verdict::Damaged(Fault::Torn { head, tail }) })
+}
