@@ -134,6 +134,26 @@ pub fn unpack<I, S, E>(
     key: Option<Arc<DataKey>>,
     plan: &GetPlan,
     observer: &Observer,
+    sink: S,
+) -> Result<Summary, GetError<E>>
+where
+    I: Iterator<Item = Option<Bytes>> + Send + 'static,
+    S: FnMut(Bytes) -> Result<(), E>,
+{
+    unpack_watched(ranges, key, plan, observer, |_, _| {}, sink)
+}
+
+/// As [`unpack`]; `watch` sees the header and the stored payload of each data and index frame, in
+/// order. An index payload has passed its checksum then, that of data has not yet.
+///
+/// # Errors
+/// As [`unpack`].
+pub fn unpack_watched<I, S, E>(
+    ranges: I,
+    key: Option<Arc<DataKey>>,
+    plan: &GetPlan,
+    observer: &Observer,
+    watch: impl FnMut(&FrameHeader, &[Bytes]) + Send + 'static,
     mut sink: S,
 ) -> Result<Summary, GetError<E>>
 where
@@ -158,7 +178,7 @@ where
     let observing = observer.clone();
     let finder: JoinHandle<Result<Summary, Stop>> = std::thread::Builder::new()
         .name("frames".into())
-        .spawn(move || find(pieces, sealed, &submit, &observing))
+        .spawn(move || find(pieces, sealed, &submit, &observing, watch))
         .map_err(GetError::Thread)?;
     let mut outcome = Ok(());
     while let Some(result) = results.recv() {
@@ -186,6 +206,7 @@ fn find(
     sealed: bool,
     submit: &Submit<Frame, Result<Vec<Bytes>, Undecoded>>,
     observer: &Observer,
+    mut watch: impl FnMut(&FrameHeader, &[Bytes]),
 ) -> Result<Summary, Stop> {
     // Larger frames than ours would not fit the slabs.
     let most = u32::try_from(SLAB).unwrap_or(u32::MAX);
@@ -203,6 +224,7 @@ fn find(
                 Event::Payload(bytes) => payload.push(piece.slice_ref(bytes)),
                 Event::FrameEnd(header) => {
                     let payload = std::mem::take(&mut payload);
+                    watch(&header, &payload);
                     if header.kind == Kind::Data {
                         observer.waiting(Wait::Sink, || submit.send(Frame { header, payload }))?;
                     }

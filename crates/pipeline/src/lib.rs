@@ -5,7 +5,7 @@
 //!   [`PartSink`]; a [`Transform`] compresses and encrypts file by file. Only a stream that is whole by its [`EndRule`] gives a result.
 //! - Down: [`unpack`] takes ranges of a native stream and gives its plain bytes, [`relay`] checks
 //!   a plain xbstream as it passes, an [`Extractor`] makes files of one, and [`Undo`]es on the way
-//!   what was done to each of them.
+//!   what was done to each of them. An [`Inspector`] looks into one and throws it away.
 //! - Beside: [`filter`] makes encrypted files of any bytes, and takes them apart.
 //! - Beneath: a [`Budget`] in bytes whose [`Permit`]s travel in [`Slab`]s, [`PutPlan`] and
 //!   [`GetPlan`] that derive all sizes from it, and [`ordered`] workers.
@@ -47,6 +47,7 @@ mod extract;
 pub mod filter;
 mod gather;
 mod get;
+mod inspect;
 mod member;
 mod observe;
 mod open;
@@ -70,10 +71,14 @@ pub use extract::{
     Durability, ExtractCause, ExtractError, ExtractOptions, ExtractReport, Extractor, Stopped,
     Truncated, extract_from,
 };
-pub use get::{GetError, unpack};
+pub use get::{GetError, unpack, unpack_watched};
+pub use inspect::{
+    BadPageOf, Disagreement, IndexProof, IndexWatch, InspectError, InspectOptions, Inspected,
+    Inspector, MAX_BAD_PAGES, PagesFound,
+};
 pub use member::{FileCipher, MemberError, Transform};
 pub use observe::{Observer, Snapshot, Wait};
-pub use pack::{Packed, Packer, Part, PartSink, RootDigest, object_key};
+pub use pack::{MAX_SUMS, Packed, Packer, Part, PartSink, RootDigest, object_key};
 pub use plan::{GetPlan, PartLimits, PlanError, PutPlan, SLAB};
 pub use pool::{Closed, Results, Submit, WorkerDied, ordered, ordered_by};
 pub use put::{Content, Cutting, Laid, Native, Put, PutError, PutSettings, Putting, start_put};

@@ -57,8 +57,11 @@ impl RootDigest {
     }
 }
 
+/// The most objects whose sums are kept one by one: 8 bytes each.
+pub const MAX_SUMS: usize = 1 << 20;
+
 /// What was packed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Packed {
     /// Number of objects.
     pub objects: u64,
@@ -66,6 +69,8 @@ pub struct Packed {
     pub bytes: u64,
     /// [`RootDigest`] over them.
     pub root: [u8; 32],
+    /// The CRC-64/NVME of each object, in order; empty when there are more than [`MAX_SUMS`].
+    pub sums: Vec<u64>,
 }
 
 /// Key of packed object number `number`: nine digits.
@@ -89,6 +94,7 @@ pub struct Packer {
     payload: Vec<Bytes>,
     bytes: u64,
     root: RootDigest,
+    sums: Vec<u64>,
 }
 
 impl Packer {
@@ -108,6 +114,7 @@ impl Packer {
             payload: Vec::new(),
             bytes: 0,
             root: RootDigest::default(),
+            sums: Vec::new(),
         }
     }
 
@@ -154,7 +161,8 @@ impl Packer {
         if self.object_len > 0 {
             self.emit(true, sink)?;
         }
-        Ok(Packed { objects: self.object, bytes: self.bytes, root: self.root.finish() })
+        let sums = if self.object > MAX_SUMS as u64 { Vec::new() } else { self.sums };
+        Ok(Packed { objects: self.object, bytes: self.bytes, root: self.root.finish(), sums })
     }
 
     fn emit(&mut self, end: bool, sink: &mut impl PartSink) -> Result<(), Closed> {
@@ -168,6 +176,9 @@ impl Packer {
         self.part_len = 0;
         if end {
             self.root.object(self.object_len, self.object_crc);
+            if self.sums.len() < MAX_SUMS {
+                self.sums.push(self.object_crc);
+            }
             self.object += 1;
             self.key = object_key(self.object).into();
             self.object_len = 0;
@@ -239,7 +250,8 @@ mod tests {
             }
             let mut root = RootDigest::default();
             whole.iter().for_each(|o| root.object(o.len() as u64, sums::crc64(o)));
-            prop_assert_eq!(packed, Packed { objects: whole.len() as u64, bytes: input.len() as u64, root: root.finish() });
+            let sums = whole.iter().map(|o| sums::crc64(o)).collect();
+            prop_assert_eq!(packed, Packed { objects: whole.len() as u64, bytes: input.len() as u64, root: root.finish(), sums });
         }
     }
 

@@ -170,11 +170,11 @@ impl Scanner {
                 self.keeping = describes(&head.path).inspect(|name| {
                     self.described.insert(name.clone(), Vec::new());
                 });
-                notes.entries.extend(chunk_entry(id.0, &head));
+                notes.entries.extend(chunk_record(id.0, &head).map(Entry::Chunk));
             }
             Change::Continued { id } => {
                 self.keeping = describes(&head.path);
-                notes.entries.extend(chunk_entry(id.0, &head));
+                notes.entries.extend(chunk_record(id.0, &head).map(Entry::Chunk));
             }
             Change::Ended { id, size, only_chunk } => {
                 if only_chunk {
@@ -198,7 +198,7 @@ impl Scanner {
     }
 }
 
-fn chunk_entry(file: u64, head: &ChunkHead) -> Option<Entry> {
+pub(crate) fn chunk_record(file: u64, head: &ChunkHead) -> Option<ChunkRecord> {
     let (kind, offset, holes) = match &head.kind {
         ChunkKind::Payload { offset, .. } => (b'P', *offset, 0),
         ChunkKind::Sparse { offset, map, .. } => {
@@ -206,7 +206,7 @@ fn chunk_entry(file: u64, head: &ChunkHead) -> Option<Entry> {
         }
         _ => return None,
     };
-    Some(Entry::Chunk(ChunkRecord {
+    Some(ChunkRecord {
         file,
         kind,
         position: head.position,
@@ -214,7 +214,7 @@ fn chunk_entry(file: u64, head: &ChunkHead) -> Option<Entry> {
         payload_len: head.payload_len(),
         offset,
         logical_len: head.payload_len() + holes,
-    }))
+    })
 }
 
 /// Sums of the pieces in a slab, in order; the work of a worker.

@@ -13,7 +13,7 @@ const PIPE: usize = 64 << 10;
 const START: u64 = 256 << 10;
 
 /// Undoes the layers of one file, piece by piece, whatever the pieces are.
-pub(super) struct Chain {
+pub(crate) struct Chain {
     /// From the outside.
     stages: Vec<Stage>,
 }
@@ -34,7 +34,7 @@ enum Work {
 
 /// Why the chain, or one stage of it, has stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Flow {
+pub(crate) enum Flow {
     /// The output is full.
     Full,
     /// All input is taken, and all that follows from it has been given out.
@@ -45,7 +45,7 @@ pub(super) enum Flow {
 
 /// What a stage must be able to hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Want {
+pub(crate) struct Want {
     /// Its number from the outside.
     stage: usize,
     /// Bytes altogether.
@@ -53,7 +53,7 @@ pub(super) struct Want {
 }
 
 impl Chain {
-    pub(super) fn new(layers: &[Layer], cipher: Option<&Arc<Cipher>>) -> Result<Self, UndoError> {
+    pub(crate) fn new(layers: &[Layer], cipher: Option<&Arc<Cipher>>) -> Result<Self, UndoError> {
         let stages = layers.iter().map(|layer| {
             let work = match layer {
                 Layer::Xbcrypt => Work::Open(Opening::new(cipher.ok_or(UndoError::NoKey)?)),
@@ -65,7 +65,7 @@ impl Chain {
     }
 
     /// Takes bytes from the front of `input`, and gives plain ones to the front of `out`.
-    pub(super) fn run(
+    pub(crate) fn run(
         &mut self,
         input: &mut &[u8],
         out: &mut [u8],
@@ -74,12 +74,12 @@ impl Chain {
     }
 
     /// The input is over and [`Chain::run`] is hungry: says whether every layer is whole.
-    pub(super) fn finish(self) -> Result<(), UndoError> {
+    pub(crate) fn finish(self) -> Result<(), UndoError> {
         self.stages.into_iter().try_for_each(Stage::finish)
     }
 
     /// Bytes that all stages hold when `want` is granted, and how many more that is.
-    pub(super) fn cost(&self, want: Want) -> (u64, u64) {
+    pub(crate) fn cost(&self, want: Want) -> (u64, u64) {
         let granted: u64 = self.stages.iter().map(|stage| stage.granted).sum();
         let own = self.stages.get(want.stage).map_or(0, |stage| stage.granted);
         let more = want.memory.saturating_sub(own);
@@ -87,7 +87,7 @@ impl Chain {
     }
 
     /// Grants what was asked for.
-    pub(super) fn grant(&mut self, want: Want) {
+    pub(crate) fn grant(&mut self, want: Want) {
         if let Some(stage) = self.stages.get_mut(want.stage) {
             stage.granted = want.memory;
         }

@@ -38,6 +38,7 @@ use xb_compressor::CodecError;
 use xb_encryptor::xbcrypt::{Cipher, XbcryptError};
 use xb_reader::{PathError, RelPath};
 
+pub(crate) use chain::{Chain, Flow, Want};
 pub(crate) use crew::{Crew, Member};
 pub(crate) use holes::{may_have_holes, write_with_holes};
 pub(crate) use names::{Layer, Names, Plan};

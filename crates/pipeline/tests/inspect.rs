@@ -1,0 +1,279 @@
+//! Streams looked into: pages in every wrapping, damage in every layer, an index that lies.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
+#![allow(clippy::cast_possible_truncation, reason = "a page's size is small")]
+
+mod common;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use common::{CODECS, LIMITS, native, put};
+use crc_fast::{CrcAlgorithm, checksum};
+use proptest::prelude::*;
+use xb_compressor::{MemberCodec, PieceEncoder, ZstdLevel};
+use xb_encryptor::xbcrypt::{Algorithm, ChunkSize, Cipher, Encrypter};
+use xb_encryptor::{Backend, KeyBytes};
+use xb_pipeline::{
+    EndRule, GetPlan, IndexWatch, InspectError, InspectOptions, Inspected, Inspector, Observer,
+    PutPlan, unpack_watched,
+};
+use xb_reader::ChunkWriter;
+
+const PAGE: usize = 16384;
+
+fn cipher() -> Cipher {
+    let key = KeyBytes::new(&[3; 32]).unwrap();
+    Cipher::new(Algorithm::Aes256, Some(&key), Backend::default()).unwrap()
+}
+
+/// A tablespace of MariaDB's usual kind.
+fn tablespace(pages: u32) -> Vec<u8> {
+    let page = |number: u32| {
+        let noise = |n: u32| (n ^ number).wrapping_mul(0x9e37_79b9).to_le_bytes()[2];
+        let mut page: Vec<u8> = (0..PAGE as u32).map(noise).collect();
+        page[..38].fill(0);
+        page[4..8].copy_from_slice(&number.to_be_bytes());
+        page[54..58].copy_from_slice(&0x15_u32.to_be_bytes());
+        page[PAGE - 8..].fill(0);
+        let sum = u32::try_from(checksum(CrcAlgorithm::Crc32Iscsi, &page[..PAGE - 4])).unwrap();
+        page[PAGE - 4..].copy_from_slice(&sum.to_be_bytes());
+        page
+    };
+    (0..pages).flat_map(page).collect()
+}
+
+/// The bytes of a file wrapped as its suffixes say.
+fn wrapped(suffixes: &str, plain: &[u8]) -> Vec<u8> {
+    suffixes.split('.').skip(1).fold(plain.to_vec(), |plain, layer| match layer {
+        "lz4" => compressed(MemberCodec::Lz4, &plain),
+        "zst" => compressed(MemberCodec::Zstd(ZstdLevel::new(1).unwrap()), &plain),
+        _ => {
+            let mut encrypter = Encrypter::new(cipher(), ChunkSize::new(9000).unwrap());
+            let mut stored = Vec::new();
+            encrypter.push(&plain, &mut stored).unwrap();
+            encrypter.finish(&mut stored).unwrap();
+            stored
+        }
+    })
+}
+
+fn compressed(codec: MemberCodec, plain: &[u8]) -> Vec<u8> {
+    let mut encoder = PieceEncoder::new(codec).unwrap();
+    let mut stored = Vec::new();
+    for piece in plain.chunks(50_000) {
+        let start = stored.len();
+        stored.resize(start + encoder.max_encoded_len(piece.len()), 0);
+        let len = encoder.encode(piece, &mut stored[start..]).unwrap();
+        stored.truncate(start + len);
+    }
+    stored
+}
+
+/// All files mixed, in chunks of `chunk` bytes.
+fn mixed(files: &[(String, Vec<u8>)], chunk: usize) -> Vec<u8> {
+    let mut writer = ChunkWriter::new(Vec::new());
+    let most = files.iter().map(|(_, stored)| stored.len()).max().unwrap_or(0);
+    for at in (0..most).step_by(chunk) {
+        for (name, stored) in files.iter().filter(|(_, stored)| stored.len() > at) {
+            let end = stored.len().min(at + chunk);
+            writer.payload(name, at as u64, &stored[at..end]).unwrap();
+        }
+    }
+    files.iter().for_each(|(name, _)| writer.end(name).unwrap());
+    writer.end("xtrabackup_info").unwrap();
+    writer.finish().unwrap()
+}
+
+const WRAPPINGS: [&str; 6] = ["", ".lz4", ".zst", ".xbcrypt", ".zst.xbcrypt", ".lz4.xbcrypt"];
+
+fn files(plain: &[u8]) -> Vec<(String, Vec<u8>)> {
+    let named = |w: &&str| (format!("d/t{}.ibd{w}", w.len()), wrapped(w, plain));
+    WRAPPINGS.iter().map(named).collect()
+}
+
+fn options(key: bool) -> InspectOptions {
+    InspectOptions {
+        rule: EndRule::KnownProducer,
+        undo: true,
+        cipher: key.then(|| Arc::new(cipher())),
+        pages: true,
+        memory: 32 << 20,
+    }
+}
+
+fn inspect(
+    stream: &[u8],
+    piece: usize,
+    options: InspectOptions,
+) -> Result<Inspected, InspectError> {
+    let mut inspector = Inspector::new(options);
+    for piece in stream.chunks(piece) {
+        inspector.feed(&Bytes::copy_from_slice(piece))?;
+    }
+    inspector.finish()
+}
+
+#[test]
+fn a_bad_page_is_found_in_every_wrapping() {
+    let mut plain = tablespace(9);
+    plain[5 * PAGE + 700] ^= 1;
+    let stream = mixed(&files(&plain), 60_000);
+    let found = inspect(&stream, 10_000, options(true)).unwrap();
+    assert_eq!((found.pages.files, found.pages.passed_over, found.undone), (6, 0, 5));
+    assert_eq!((found.pages.counts.good, found.pages.counts.damaged), (48, 6));
+    let mut bad: Vec<String> = found
+        .pages
+        .bad
+        .iter()
+        .map(|bad| {
+            assert_eq!((bad.page.page, bad.page.offset), (5, 5 * PAGE as u64));
+            bad.path.to_string()
+        })
+        .collect();
+    bad.sort();
+    let mut all: Vec<String> = files(&plain).into_iter().map(|(name, _)| name).collect();
+    all.sort();
+    assert_eq!(bad, all);
+
+    // Without the key the encrypted ones are left and counted.
+    let found = inspect(&stream, 10_000, options(false)).unwrap();
+    assert_eq!((found.pages.files, found.pages.passed_over, found.unopened), (3, 3, 3));
+    // And nothing is undone unless asked for.
+    let plain = InspectOptions { undo: false, ..options(true) };
+    let found = inspect(&stream, 10_000, plain).unwrap();
+    assert_eq!((found.pages.files, found.pages.passed_over, found.unopened), (1, 5, 0));
+    let none = InspectOptions { pages: false, ..options(true) };
+    assert_eq!(inspect(&stream, 10_000, none).unwrap().pages.files, 0);
+}
+
+#[test]
+fn holes_of_sparse_chunks_are_zeros() {
+    let plain = tablespace(4);
+    let mut writer = ChunkWriter::new(Vec::new());
+    // Pages 0 and 1, a hole of two pages, page 4, and a hole to the end.
+    let payload: Vec<u8> = [&plain[..2 * PAGE], &tablespace(5)[4 * PAGE..]].concat();
+    let hole = u32::try_from(2 * PAGE).unwrap();
+    let map = [(0, hole), (hole, hole / 2), (hole, 0)];
+    writer
+        .sparse("t.ibd", 0, &map.map(|(skip, len)| xb_reader::MapEntry { skip, len }), &payload)
+        .unwrap();
+    writer.end("t.ibd").unwrap();
+    writer.end("xtrabackup_info").unwrap();
+    let found = inspect(&writer.finish().unwrap(), 5000, options(false)).unwrap();
+    let counts = found.pages.counts;
+    assert_eq!((counts.good, counts.empty, counts.damaged), (3, 4, 0));
+}
+
+#[test]
+fn damage_in_a_file_is_not_blamed_on_the_key_nor_the_other_way_round() {
+    let plain = tablespace(6);
+    for wrapping in &WRAPPINGS[1..] {
+        let name = format!("t.ibd{wrapping}");
+        let stored = wrapped(wrapping, &plain);
+        let stream = mixed(&[(name.clone(), stored.clone())], 60_000);
+        // In the stream only: its checksum says so.
+        let mut bad = stream.clone();
+        bad[500] ^= 1;
+        let error = inspect(&bad, 7777, options(true)).unwrap_err();
+        assert!(matches!(error, InspectError::Stream(_)), "{wrapping}: {error}");
+        // Before it was put into a stream.
+        let mut stored = stored;
+        let at = stored.len() / 2;
+        stored[at] ^= 1;
+        let stream = mixed(&[(name.clone(), stored)], 60_000);
+        match inspect(&stream, 7777, options(true)) {
+            Err(InspectError::Undo { path, .. }) => assert_eq!(path.to_string(), name),
+            // A codec without checksums may not notice; the pages do.
+            Ok(found) => assert!(found.pages.counts.damaged > 0, "{wrapping}"),
+            Err(error) => panic!("{wrapping}: {error}"),
+        }
+    }
+    // Cut short inside the wrapping.
+    let stored = wrapped(".zst", &plain);
+    let stream = mixed(&[("t.ibd.zst".into(), stored[..stored.len() - 3].to_vec())], 60_000);
+    assert!(matches!(inspect(&stream, 999, options(true)), Err(InspectError::Undo { .. })));
+    // And the stream itself must be whole.
+    let stream = mixed(&[("t.ibd".into(), plain)], 60_000);
+    for cut in [stream.len() - 40, stream.len() / 2] {
+        let cut = inspect(&stream[..cut], 999, options(true));
+        assert!(matches!(cut, Err(InspectError::Stream(_))));
+    }
+}
+
+#[test]
+fn memory_that_is_not_there_is_an_error_with_the_number() {
+    let stream = mixed(&files(&tablespace(9)), 60_000);
+    let few = InspectOptions { memory: 100_000, ..options(true) };
+    let error = inspect(&stream, 10_000, few).unwrap_err();
+    assert!(error.to_string().contains("of memory"), "{error}");
+}
+
+/// What the writer's index says is what the stream says, for every codec and beneath the seal.
+#[test]
+fn an_index_agrees_with_its_own_stream_only() {
+    let streams = [mixed(&files(&tablespace(9)), 60_000), mixed(&files(&tablespace(9)), 50_000)];
+    let records =
+        streams.each_ref().map(|stream| inspect(stream, 1 << 20, options(false)).unwrap().records);
+    for codec in CODECS {
+        for sealed in [false, true] {
+            let plan = PutPlan::new(64 << 20, 100_000, 2, 4, LIMITS).unwrap();
+            let (cutting, key) = native(codec, sealed);
+            let rule = EndRule::KnownProducer;
+            let (objects, result) = put(streams[0].clone(), 65_536, plan, cutting, rule);
+            result.unwrap();
+            let bytes: Bytes = objects.into_values().collect::<Vec<_>>().concat().into();
+            let watch = IndexWatch::default();
+            let seen = watch.clone();
+            let plan = GetPlan::new(64 << 20, 2, 2).unwrap();
+            let ranges = bytes.chunks(99_999).map(|r| Some(bytes.slice_ref(r))).collect::<Vec<_>>();
+            unpack_watched(
+                ranges.into_iter(),
+                key,
+                &plan,
+                &Observer::default(),
+                move |header, payload| seen.frame(header, payload),
+                |_| Ok::<_, std::convert::Infallible>(()),
+            )
+            .unwrap();
+            let proof = watch.finish();
+            proof.agrees(Some(&records[0])).unwrap();
+            proof.agrees(None).unwrap();
+            assert!(proof.agrees(Some(&records[1])).is_err());
+        }
+    }
+    // An index without its frames, and frames without their index.
+    assert!(IndexWatch::default().finish().agrees(Some(&records[0])).is_err());
+}
+
+proptest! {
+    #[test]
+    fn pieces_and_chunks_do_not_matter(
+        pages in 0_u32..6, chunk in 1000_usize..90_000, piece in 1_usize..200_000,
+        damage in prop::option::of((any::<prop::sample::Index>(), 1_u8..)),
+    ) {
+        let mut plain = tablespace(pages);
+        let mut expected = 0;
+        if let (Some((at, flip)), false) = (damage, plain.is_empty()) {
+            let at = at.index(plain.len());
+            plain[at] ^= flip;
+            expected = 1;
+        }
+        let stream = mixed(&files(&plain), chunk);
+        let found = inspect(&stream, piece, options(true)).unwrap();
+        let damaged = found.pages.counts.damaged;
+        // Flags that are damaged make a page look like several.
+        let right = if expected == 0 { damaged == 0 } else { damaged >= 6 };
+        prop_assert!(right, "{} bad pages", damaged);
+        let whole = inspect(&stream, stream.len(), options(true)).unwrap();
+        prop_assert_eq!(found.pages.bad, whole.pages.bad);
+        prop_assert_eq!(found.records, whole.records);
+    }
+
+    #[test]
+    fn any_damage_of_a_stream_is_an_error_and_no_panic(at: prop::sample::Index, flip in 1_u8.., piece in 1_usize..100_000) {
+        let mut stream = mixed(&files(&tablespace(2)), 10_000);
+        let at = at.index(stream.len());
+        stream[at] ^= flip;
+        let _ = inspect(&stream, piece, options(true));
+    }
+}
