@@ -50,6 +50,16 @@ impl ClassicFiles {
         self.files.is_empty()
     }
 
+    /// The object, below the backup's folder, that holds the byte `position` of the stream of
+    /// [`ClassicFiles::in_order`].
+    pub(crate) fn object_at(&self, position: u64) -> Option<String> {
+        let mut end = 0_u64;
+        self.in_order().find_map(|(key, size)| {
+            end += size;
+            (position < end).then_some(key)
+        })
+    }
+
     /// Number of objects.
     pub(crate) fn objects(&self) -> u64 {
         self.files.values().map(|objects| objects.len() as u64).sum()

@@ -474,7 +474,7 @@ impl Run<'_> {
 }
 
 /// An object of a complete backup that is not there is damage, and no wrong name.
-fn missing_is_damage(error: xb_uploader::StoreError, name: &BackupName) -> BackupError {
+pub(crate) fn missing_is_damage(error: xb_uploader::StoreError, name: &BackupName) -> BackupError {
     use xb_uploader::StoreErrorKind::{Damaged, NotFound};
     match error.kind {
         NotFound | Damaged => {
@@ -485,7 +485,7 @@ fn missing_is_damage(error: xb_uploader::StoreError, name: &BackupName) -> Backu
 }
 
 /// The object in which a place lies.
-fn object_of(place: xb_frame::Place, chunk: u64) -> Option<u64> {
+pub(crate) fn object_of(place: xb_frame::Place, chunk: u64) -> Option<u64> {
     let position = match place.part {
         xb_frame::Part::StreamHeader => place.position,
         xb_frame::Part::Record => return None,

@@ -33,6 +33,8 @@ mod restore;
 mod rewrap;
 mod root;
 mod stop;
+mod sums;
+mod verify;
 
 pub use child::Talk;
 pub use delete::{Deleted, delete};
@@ -54,4 +56,8 @@ pub use restore::{RestoreOptions, RestoreReport, restore};
 pub use rewrap::{RewrapRequest, rewrap};
 pub use root::Root;
 pub use stop::{Stop, Stopper, stopper};
+pub use verify::{
+    Authenticity, Level, LevelReport, MAX_PROBLEMS, PageReport, Problem, RestoreTest, VerifyReport,
+    VerifyRequest, verify,
+};
 pub use xb_encryptor::{Keys, WaysIn};

@@ -131,9 +131,16 @@ pub struct StoredManifest {
     pub manifest: Manifest,
     bytes: Vec<u8>,
     mac: Option<[u8; 32]>,
+    digest: [u8; 32],
 }
 
 impl StoredManifest {
+    /// SHA-256 over all its bytes, hexadecimal: what a record says that it is about.
+    #[must_use]
+    pub fn digest(&self) -> String {
+        hex(&self.digest)
+    }
+
     /// Whether the holder of the data key wrote it.
     ///
     /// # Errors
@@ -261,7 +268,9 @@ impl Manifest {
         if got != expected {
             return Err(ManifestError::Damaged { expected: expected.to_owned(), got });
         }
-        Ok(StoredManifest { manifest: Self::parse(before)?, bytes: authenticated, mac })
+        let manifest = Self::parse(before)?;
+        let digest = Sha256::digest(bytes).into();
+        Ok(StoredManifest { manifest, bytes: authenticated, mac, digest })
     }
 
     fn parse(text: &[u8]) -> Result<Self, ManifestError> {

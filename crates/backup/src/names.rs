@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `ROOT/NAME/RUN/claim` | written first, refreshed while the run goes on |
 //! | `ROOT/NAME/RUN/keys` | the wrapped data key of a sealed backup |
+//! | `ROOT/NAME/RUN/sums` | the checksum of each data object of a packed backup |
 //! | `ROOT/NAME/RUN/NNNNNNNNN` | data objects of a packed backup |
 //! | `ROOT/NAME/PATH.NNNNNNNNNNNNNNNNNNNN` | data objects of a classic backup |
 //! | `ROOT/.xb-catalog/NAME` | the manifest, written last: the one commit point |
@@ -15,6 +16,9 @@ use std::fmt;
 
 /// Name of the keys object in the folder of a packed run.
 pub(crate) const KEYS: &str = "keys";
+
+/// Name of the list of object sums in the folder of a packed run.
+pub(crate) const SUMS: &str = "sums";
 
 /// Folder of manifests below ROOT.
 pub const CATALOG: &str = ".xb-catalog";

@@ -22,10 +22,11 @@ use crate::manifest::{
     End, FORMAT, Layout, Manifest, MemberFacts, PackedFacts, Producer as ProducerFacts, Sealed, hex,
 };
 use crate::md5::Md5List;
-use crate::names::{BackupName, KEYS, RunId, claims_folder, run_folder};
+use crate::names::{BackupName, KEYS, RunId, SUMS, claims_folder, run_folder};
 use crate::producer::{Producer, ProducerOutput};
 use crate::root::Root;
 use crate::stop::Stop;
+use crate::sums;
 
 /// How long clearing away after a failure may take: the store may be the cause.
 const CLEAN_UP: Duration = Duration::from_secs(60);
@@ -362,6 +363,12 @@ impl Place {
             let key = root.key(&format!("{}.md5", request.name));
             root.store().put(&key, list.finish().into()).await?;
         }
+        if let Laid::Packed { packed, .. } | Laid::Carried { packed, .. } = &put.laid
+            && !packed.sums.is_empty()
+        {
+            let key = root.key(&format!("{}/{SUMS}", self.folder));
+            root.store().put(&key, sums::encode(&packed.sums).into()).await?;
+        }
         let producer = match producer {
             None => None,
             Some(producer) => {
@@ -603,6 +610,7 @@ pub(crate) fn of_packed_run(key: &str) -> bool {
         RunId::parse(run).is_some()
             && (rest == CLAIM
                 || rest == KEYS
+                || rest == SUMS
                 || (rest.len() == 9 && rest.bytes().all(|b| b.is_ascii_digit())))
     })
 }

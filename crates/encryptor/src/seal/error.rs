@@ -56,6 +56,19 @@ pub enum SealError {
     Random(#[from] NoRandom),
 }
 
+impl SealError {
+    /// Where in the sealed body it was found, where that can be told.
+    #[must_use]
+    pub fn offset(&self) -> Option<u64> {
+        match self {
+            Self::Segment { offset, .. } | Self::Length { offset, .. } | Self::Cut { offset } => {
+                Some(*offset)
+            }
+            _ => None,
+        }
+    }
+}
+
 /// Which lengths a segment can have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]

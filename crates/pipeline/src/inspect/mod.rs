@@ -12,7 +12,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use xb_encryptor::xbcrypt::Cipher;
 use xb_pages::{BadPage, PageCounts};
-use xb_reader::{ChunkHead, ChunkKind, Dialect, Placement, RelPath};
+use xb_reader::{ChunkHead, ChunkKind, DecodeError, Dialect, OrderError, Placement, RelPath};
 
 use agree::Records;
 pub use agree::{Disagreement, IndexProof, IndexWatch};
@@ -97,6 +97,33 @@ pub enum InspectError {
     },
 }
 
+impl InspectError {
+    /// Where in the stream it was found, and in which file's chunk, as far as these are known.
+    #[must_use]
+    pub fn place(&self) -> (Option<u64>, Option<&RelPath>) {
+        match self {
+            Self::Stream(StreamError::Decode(error)) => (Some(error.position()), error.path()),
+            Self::Stream(StreamError::Order(error)) => (Some(error.position()), Some(error.path())),
+            Self::Stream(_) => (None, None),
+            Self::Undo { path, position, .. } => (Some(*position), Some(path)),
+        }
+    }
+
+    /// Where in that file, in bytes, where it is known.
+    #[must_use]
+    pub fn file_offset(&self) -> Option<u64> {
+        match self {
+            Self::Stream(StreamError::Decode(DecodeError::Checksum { offset, .. })) => {
+                Some(*offset)
+            }
+            Self::Stream(StreamError::Order(OrderError::Offset { expected, .. })) => {
+                Some(*expected)
+            }
+            _ => None,
+        }
+    }
+}
+
 /// Looks into a stream that is fed to it piece by piece. It ends with [`Inspector::finish`].
 #[derive(Debug)]
 pub struct Inspector {
@@ -172,6 +199,12 @@ impl Inspector {
     #[must_use]
     pub fn pages(&self) -> &PagesFound {
         &self.pages
+    }
+
+    /// The file whose chunk is not at its end, if any: what comes next belongs to it.
+    #[must_use]
+    pub fn inside(&self) -> Option<&RelPath> {
+        self.current.as_ref().map(|current| &current.path)
     }
 
     fn step<'s>(

@@ -1,0 +1,146 @@
+//! A classic backup: its objects against the listing, and the chunks in them.
+
+use bytes::Bytes;
+use xb_pipeline::{InspectError, Inspector, RelayError, relay};
+use xb_reader::ChunkHead;
+use xb_uploader::StoreErrorKind;
+
+use super::{Level, Problem, Run};
+use crate::classic::ClassicFiles;
+use crate::error::BackupError;
+use crate::fetch::{pump, ranges};
+use crate::manifest::Manifest;
+use crate::stop::Stop;
+
+impl Run<'_> {
+    pub(super) async fn classic(
+        &mut self,
+        manifest: Option<Manifest>,
+        files: ClassicFiles,
+        stop: &mut Stop,
+    ) -> Result<(), BackupError> {
+        (self.report.objects, self.report.stored_bytes) = (files.objects(), files.bytes());
+        if !self.wants(Level::List) {
+            return Ok(());
+        }
+        let name = &self.request.name;
+        let agreed = manifest.as_ref().map_or(Ok(()), |manifest| files.agree_with(name, manifest));
+        for outcome in [agreed, files.check_runs(name)] {
+            match outcome {
+                Err(BackupError::Damaged { what, .. }) => self.found(Level::List, None, what),
+                other => other?,
+            }
+        }
+        let what = format!(
+            "{} objects of {} bytes, {} files",
+            files.objects(),
+            files.bytes(),
+            files.count()
+        );
+        let listed = self.report.close(Level::List, what);
+        if !self.wants(Level::Checksum) {
+            return Ok(());
+        }
+        if !listed {
+            self.leave_out_rest();
+            return Ok(());
+        }
+        let request = self.request;
+        if self.wants(Level::Decrypt) && files.any_encrypted() && request.keys.key.is_none() {
+            return Err(BackupError::FileKey {
+                what: format!("files of {name} are encrypted, and no key was given"),
+            });
+        }
+        self.chunks(manifest.as_ref(), &files, stop).await
+    }
+
+    /// Reads all chunks and, as far as that is wanted, looks into the files.
+    async fn chunks(
+        &mut self,
+        manifest: Option<&Manifest>,
+        files: &ClassicFiles,
+        stop: &mut Stop,
+    ) -> Result<(), BackupError> {
+        let (plan, share) = self.plan()?;
+        let folder = self.root.key(self.request.name.as_str());
+        let objects = files.in_order().map(|(key, size)| (format!("{folder}/{key}"), size));
+        let options = self.inspect(manifest.map(|manifest| &manifest.end), share)?;
+        let mut inspector = Inspector::new(options);
+        let mut borders = files.borders();
+        let observer = self.observer.clone();
+        let (fetched, (relayed, refused, inspector)) = pump(
+            self.root.store(),
+            &plan,
+            ranges(objects, plan.range),
+            |_, _| {},
+            move |arriving| {
+                let mut refused = None;
+                let check = |head: &ChunkHead| {
+                    borders.check(head).inspect_err(|_| refused = Some(head.position))
+                };
+                let feed = |bytes: Bytes| inspector.feed(&bytes);
+                (relay(arriving, &observer, check, feed), refused, inspector)
+            },
+            stop,
+        )
+        .await?;
+        match (fetched, relayed) {
+            (_, Err(RelayError::Stream(error))) => {
+                let error = InspectError::Stream(error);
+                self.chunk_fault(Level::Checksum, files, &error);
+            }
+            (_, Err(RelayError::Refused(what))) => {
+                let object = refused.and_then(|position| files.object_at(position));
+                let name = &self.request.name;
+                self.found(Level::Checksum, object.map(|key| format!("{name}/{key}")), what);
+            }
+            (_, Err(RelayError::Sink(error))) => {
+                let level = match &error {
+                    InspectError::Stream(_) => Level::Checksum,
+                    _ => Level::Decrypt,
+                };
+                self.chunk_fault(level, files, &error);
+            }
+            (Err(error), _)
+                if matches!(error.kind, StoreErrorKind::NotFound | StoreErrorKind::Damaged) =>
+            {
+                self.found(Level::Checksum, Some(error.key.clone()), error.to_string());
+            }
+            (Err(error), _) => return Err(error.into()),
+            (Ok(()), Err(_)) => return Err(BackupError::Bug("the ranges stopped without a cause")),
+            (Ok(()), Ok(_)) => match inspector.finish() {
+                Ok(found) => {
+                    self.read(manifest, &found);
+                    self.close_chunks(files, &found.scanned);
+                    return Ok(());
+                }
+                Err(error) => self.chunk_fault(Level::Checksum, files, &error),
+            },
+        }
+        let what = "the chunks cannot be read to their end".to_owned();
+        self.report.close(Level::Checksum, what);
+        self.leave_out_rest();
+        Ok(())
+    }
+
+    fn close_chunks(&mut self, files: &ClassicFiles, scanned: &xb_pipeline::Scanned) {
+        let what = format!("every chunk of {} files, {} bytes", scanned.files, files.bytes());
+        self.report.close(Level::Checksum, what);
+        if self.wants(Level::Decrypt) {
+            self.close_read();
+        }
+    }
+
+    fn chunk_fault(&mut self, level: Level, files: &ClassicFiles, error: &InspectError) {
+        let (position, path) = error.place();
+        let object = position.and_then(|position| files.object_at(position));
+        let name = &self.request.name;
+        self.report.problem(Problem {
+            level,
+            object: object.map(|key| format!("{name}/{key}")),
+            file: path.map(ToString::to_string),
+            offset: error.file_offset(),
+            what: error.to_string(),
+        });
+    }
+}

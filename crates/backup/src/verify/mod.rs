@@ -1,0 +1,411 @@
+//! `verify`: how much a backup is worth, from its manifest to a server that runs on it.
+//!
+//! Everything up to the pages works from the store and writes nothing to disk. Damage is what a
+//! [`VerifyReport`] tells; an error says that it could not be found out.
+
+mod classic;
+mod packed;
+mod report;
+
+use std::sync::Arc;
+
+use xb_encryptor::xbcrypt::{Algorithm, Cipher};
+use xb_encryptor::{Backend, DataKey, Envelope, Keys, SlotKind};
+use xb_pipeline::{
+    EndRule, GetPlan, InspectError, InspectOptions, Inspected, LastFile, Observer, PagesFound,
+};
+
+pub use report::{
+    Authenticity, Level, LevelReport, MAX_PROBLEMS, PageReport, Problem, RestoreTest, VerifyReport,
+};
+
+use crate::claim::is_unfinished;
+use crate::classic::list_classic;
+use crate::error::BackupError;
+use crate::get::{envelope, open_sealed};
+use crate::manifest::{End, Layout, Manifest, PackedFacts, StoredManifest};
+use crate::names::{BackupName, CATALOG, KEYS, RunId, run_folder};
+use crate::root::Root;
+use crate::stop::Stop;
+
+/// The least memory for what looks into files.
+const LEAST_SHARE: u64 = 16 << 20;
+
+/// What is to be verified, and how far.
+#[derive(Debug)]
+pub struct VerifyRequest {
+    /// The backup.
+    pub name: BackupName,
+    /// How far. [`Level::Restore`] is a matter of its own: here it counts as [`Level::Pages`].
+    pub level: Level,
+    /// What it is to be opened with; up to [`Level::Checksum`] it may be empty.
+    pub keys: Keys,
+    /// As in [`GetRequest`](crate::GetRequest).
+    pub accept_unvouched: bool,
+    /// Budget for buffers in bytes.
+    pub memory: u64,
+    /// Worker threads.
+    pub threads: usize,
+    /// Requests at a time; the budget may allow fewer.
+    pub parallel: usize,
+}
+
+/// Verifies a backup up to [`Level::Pages`].
+///
+/// # Errors
+/// Why it cannot be found out: no such backup, no key, no store. Damage is no error but part of the
+/// report.
+pub async fn verify(
+    root: &Root,
+    request: &VerifyRequest,
+    observer: &Observer,
+    stop: &mut Stop,
+) -> Result<VerifyReport, BackupError> {
+    let report = VerifyReport::new(request.name.to_string(), request.level.min(Level::Pages));
+    let mut run = Run { root, request, observer, report };
+    run.all(stop).await?;
+    let traffic = root.store().traffic();
+    run.report.requests = traffic.requests();
+    run.report.retries = traffic.retries();
+    run.report.finished = jiff::Timestamp::now();
+    Ok(run.report)
+}
+
+/// One verification.
+struct Run<'a> {
+    root: &'a Root,
+    request: &'a VerifyRequest,
+    observer: &'a Observer,
+    report: VerifyReport,
+}
+
+/// A packed backup that can be read.
+struct Packed {
+    manifest: Manifest,
+    facts: PackedFacts,
+    run: RunId,
+    key: Option<Arc<DataKey>>,
+}
+
+impl Run<'_> {
+    async fn all(&mut self, stop: &mut Stop) -> Result<(), BackupError> {
+        let name = &self.request.name;
+        match stop.or(self.root.stored_manifest(name)).await {
+            Err(error @ BackupError::Manifest { .. }) => {
+                self.found(Level::Manifest, Some(format!("{CATALOG}/{name}")), error.to_string());
+                self.report.close(Level::Manifest, "the manifest cannot be used".to_owned());
+                self.leave_out_rest();
+                Ok(())
+            }
+            Err(error) => Err(error),
+            Ok(Some(stored)) if stored.manifest.layout == Layout::Packed => {
+                match self.open_packed(stored, stop).await? {
+                    Some(packed) => self.packed(packed, stop).await,
+                    None => {
+                        self.leave_out_rest();
+                        Ok(())
+                    }
+                }
+            }
+            Ok(stored) => {
+                let manifest = stored.map(|stored| {
+                    self.report.manifest = Some(stored.digest());
+                    stored.manifest
+                });
+                self.open_classic(manifest, stop).await
+            }
+        }
+    }
+
+    /// The first level of a packed backup; `None` when nothing further makes sense.
+    async fn open_packed(
+        &mut self,
+        stored: StoredManifest,
+        stop: &mut Stop,
+    ) -> Result<Option<Packed>, BackupError> {
+        let (name, keys) = (&self.request.name, &self.request.keys);
+        let manifest = stored.manifest.clone();
+        let (Some(facts), Some(run)) = (manifest.packed.clone(), manifest.run_id()) else {
+            return Err(BackupError::Bug("a manifest that was checked lacks its parts"));
+        };
+        self.report.manifest = Some(stored.digest());
+        self.report.layout = Some(Layout::Packed);
+        (self.report.objects, self.report.stored_bytes) = (manifest.objects, manifest.stored_bytes);
+        self.report.authenticity = match &facts.sealed {
+            None => Authenticity::NotSealed,
+            Some(_) => Authenticity::NoKey,
+        };
+        if facts.sealed.is_none() && keys.any_for_seal_only() {
+            return Err(BackupError::Keys(format!("{name} is not sealed, and a key was given")));
+        }
+        let mut key = None;
+        if facts.sealed.is_some() {
+            let object = format!("{}/{KEYS}", run_folder(name, run));
+            match stop.or(envelope(self.root, name, &manifest, run)).await {
+                Ok(envelope) if keys.is_empty() && self.request.level < Level::Decrypt => {
+                    drop(envelope);
+                    self.note("without a key nobody knows who wrote this backup, and the last lines of manifest and keys object are not checked");
+                }
+                Ok(envelope) => {
+                    let with = (keys, self.request.accept_unvouched);
+                    let memory = self.request.memory;
+                    match open_sealed(self.root, name, &stored, &envelope, with, memory) {
+                        Ok(opened) => {
+                            key = Some(Arc::new(opened));
+                            if only_recipients(&envelope) {
+                                self.note("it opens for public recipients only: this proves that nothing was changed, and not who wrote it");
+                            }
+                        }
+                        Err(error @ BackupError::Manifest { .. }) => {
+                            let object = format!("{CATALOG}/{name}");
+                            self.found(Level::Manifest, Some(object), error.to_string());
+                        }
+                        Err(error) => return Err(error),
+                    }
+                }
+                Err(BackupError::Damaged { what, .. }) => {
+                    self.found(Level::Manifest, Some(object), what);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if key.is_some() {
+            self.report.authenticity = match manifest.is_carried() {
+                true => Authenticity::Unvouched,
+                false => Authenticity::Authenticated,
+            };
+        }
+        let what = format!("sound, {}", self.report.authenticity.as_str());
+        self.report.close(Level::Manifest, what);
+        // Without a sound keys object the rest can still be read, up to where the key is needed.
+        Ok(Some(Packed { manifest, facts, run, key }))
+    }
+
+    async fn open_classic(
+        &mut self,
+        manifest: Option<Manifest>,
+        stop: &mut Stop,
+    ) -> Result<(), BackupError> {
+        let (name, keys) = (&self.request.name, &self.request.keys);
+        self.report.layout = Some(Layout::Classic);
+        if keys.any_for_seal_only() {
+            return Err(BackupError::Keys(format!("{name} is not sealed, and a key was given")));
+        }
+        let files = stop.or(list_classic(self.root, name)).await?;
+        match &manifest {
+            Some(_) => {
+                self.report.authenticity = Authenticity::NotSealed;
+                let what = format!("sound, {}", self.report.authenticity.as_str());
+                self.report.close(Level::Manifest, what);
+            }
+            None => {
+                if files.is_empty() || stop.or(is_unfinished(self.root, name)).await? {
+                    let state = crate::list::state_without_manifest(self.root, name).await?;
+                    return Err(BackupError::NotThere { name: name.to_string(), state });
+                }
+                self.note("a stock backup has no manifest: whether files are missing nobody knows");
+                self.report.close(Level::Manifest, "there is none".to_owned());
+            }
+        }
+        self.classic(manifest, files, stop).await
+    }
+
+    fn note(&mut self, note: &str) {
+        self.report.notes.push(note.to_owned());
+    }
+
+    fn found(&mut self, level: Level, object: Option<String>, what: String) {
+        self.report.problem(Problem { level, object, file: None, offset: None, what });
+    }
+
+    fn wants(&self, level: Level) -> bool {
+        self.request.level >= level
+    }
+
+    /// Notes that the levels that were asked for and not tried do not hold.
+    fn leave_out_rest(&mut self) {
+        let asked = self.report.level;
+        Level::ALL
+            .into_iter()
+            .filter(|level| *level <= asked)
+            .for_each(|level| self.report.leave_out(level));
+    }
+
+    /// The memory for fetching, and that for looking into files.
+    fn plan(&self) -> Result<(GetPlan, u64), BackupError> {
+        let VerifyRequest { memory, threads, parallel, .. } = *self.request;
+        let share = if self.wants(Level::Decrypt) { (memory / 4).max(LEAST_SHARE) } else { 0 };
+        let fetching = memory.saturating_sub(share);
+        let plan = GetPlan::new(fetching, threads, parallel).map_err(|error| match error {
+            xb_pipeline::PlanError::Memory { threads, needed, .. } => {
+                xb_pipeline::PlanError::Memory { memory, threads, needed: needed + share }
+            }
+            error => error,
+        })?;
+        Ok((plan, share))
+    }
+
+    /// How a stream is looked into, by what the manifest says of its end.
+    fn inspect(&self, end: Option<&End>, memory: u64) -> Result<InspectOptions, BackupError> {
+        let cipher = match &self.request.keys.key {
+            None => None,
+            Some(key) => {
+                // Which AES it is the key's length says.
+                let cipher = Cipher::new(Algorithm::Aes256, Some(key), Backend::default());
+                Some(Arc::new(cipher.map_err(|error| BackupError::Keys(error.to_string()))?))
+            }
+        };
+        let undo = self.wants(Level::Decrypt);
+        let pages = self.wants(Level::Pages);
+        Ok(InspectOptions { rule: end_rule(end), undo, cipher, pages, memory })
+    }
+
+    /// Takes down what was found in a stream that could be read to its end.
+    fn read(&mut self, manifest: Option<&Manifest>, found: &Inspected) {
+        let scanned = &found.scanned;
+        self.report.stream_bytes = Some(scanned.bytes);
+        self.report.files = Some(scanned.files);
+        if let Some(manifest) = manifest.filter(|manifest| !manifest.is_carried()) {
+            let (files, bytes) = (manifest.files, manifest.stream_bytes);
+            if scanned.files != files {
+                let what =
+                    format!("the stream has {} files, the manifest says {files}", scanned.files);
+                self.found(Level::Decrypt, None, what);
+            }
+            // A classic one is read in another order, with files transformed or not.
+            if manifest.layout == Layout::Packed && scanned.bytes != bytes {
+                let what =
+                    format!("the stream has {} bytes, the manifest says {bytes}", scanned.bytes);
+                self.found(Level::Decrypt, None, what);
+            }
+        }
+        if found.unopened > 0 && self.wants(Level::Decrypt) {
+            let files = found.unopened;
+            let what =
+                format!("{files} files are encrypted one by one, and their key was not given");
+            self.found(Level::Decrypt, None, what);
+        }
+        self.pages(&found.pages);
+    }
+
+    /// Takes down what was found about pages.
+    fn pages(&mut self, found: &PagesFound) {
+        if !self.wants(Level::Pages) {
+            return;
+        }
+        self.report.pages = Some(PageReport::from(found));
+        for bad in &found.bad {
+            self.report.problem(Problem {
+                level: Level::Pages,
+                object: None,
+                file: Some(bad.path.to_string()),
+                offset: Some(bad.page.offset),
+                what: format!("page {}: {}", bad.page.page, bad.page.fault),
+            });
+        }
+        self.report.more_problems += found.counts.damaged - found.bad.len() as u64;
+        if found.passed_over > 0 {
+            self.note(&format!(
+                "{} tablespace files could not be looked into page by page",
+                found.passed_over
+            ));
+        }
+        if found.counts.unchecked > 0 {
+            self.note(&format!(
+                "{} pages have their checksum inside of what is encrypted or compressed, or are the doublewrite area",
+                found.counts.unchecked
+            ));
+        }
+        if found.counts.no_checksum > 0 {
+            self.note(&format!("{} pages have no checksum", found.counts.no_checksum));
+        }
+    }
+
+    /// Closes the two levels that reading the stream decides on.
+    fn close_read(&mut self) {
+        let (files, bytes) = (self.report.files, self.report.stream_bytes);
+        let blamed = self.report.problems.iter().any(|problem| problem.level == Level::Decrypt);
+        if bytes.is_none() && !blamed {
+            return self.leave_out_rest();
+        }
+        self.report.close(
+            Level::Decrypt,
+            match (files, bytes) {
+                (Some(files), Some(bytes)) => format!("{files} files in a stream of {bytes} bytes"),
+                (None, Some(bytes)) => format!("{bytes} bytes that nobody looks into"),
+                _ => "the stream cannot be read to its end".to_owned(),
+            },
+        );
+        match &self.report.pages {
+            Some(pages) if bytes.is_some() => {
+                let all =
+                    pages.good + pages.empty + pages.no_checksum + pages.unchecked + pages.damaged;
+                let what = format!(
+                    "{all} pages in {} files, {} of them in order, {} empty, {} damaged",
+                    pages.files, pages.good, pages.empty, pages.damaged
+                );
+                self.report.close(Level::Pages, what);
+            }
+            _ => self.leave_out_rest(),
+        }
+    }
+
+    /// A fault in the stream, with its file and the place in it.
+    fn stream_fault(&mut self, level: Level, object: Option<String>, error: &InspectError) {
+        let (_, path) = error.place();
+        self.report.problem(Problem {
+            level,
+            object,
+            file: path.map(ToString::to_string),
+            offset: error.file_offset(),
+            what: error.to_string(),
+        });
+    }
+}
+
+/// Whether a backup opens for public keys only.
+fn only_recipients(envelope: &Envelope) -> bool {
+    envelope.slots().all(|slot| slot.kind == SlotKind::Recipient)
+}
+
+/// The rule by which the stream must be whole again: what the manifest says that was seen.
+fn end_rule(end: Option<&End>) -> EndRule {
+    let Some(End::LastFile { name }) = end else { return EndRule::AnyEnd };
+    // The producers' own last files go by several names, and have suffixes.
+    let known = ["xtrabackup_info", "mariadb_backup_info", "xtrabackup_tablespaces"];
+    let pattern = match known.contains(&name.as_str()) {
+        true if name.ends_with("_info") => "{xtrabackup_info,mariadb_backup_info}*",
+        true => "xtrabackup_tablespaces*",
+        false => name,
+    };
+    LastFile::new(pattern).map_or(EndRule::AnyEnd, EndRule::LastFile)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_are_in_order_and_have_names() {
+        assert!(Level::ALL.windows(2).all(|pair| pair[0] < pair[1]));
+        for level in Level::ALL {
+            assert_eq!(serde_json::to_string(&level).unwrap(), format!("\"{level}\""));
+        }
+    }
+
+    #[test]
+    fn a_level_holds_with_all_before_it_only() {
+        let mut report = VerifyReport::new("n".into(), Level::Checksum);
+        assert!(report.close(Level::Manifest, String::new()));
+        report.problem(Problem {
+            level: Level::List,
+            object: None,
+            file: None,
+            offset: None,
+            what: String::new(),
+        });
+        assert!(!report.close(Level::List, String::new()));
+        assert!(!report.close(Level::Checksum, String::new()));
+        assert_eq!((report.reached, report.is_ok()), (Some(Level::Manifest), false));
+    }
+}

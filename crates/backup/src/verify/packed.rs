@@ -1,0 +1,393 @@
+//! A packed backup: its objects against the listing, their sums, and the stream in them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use xb_frame::STREAM_HEADER_LEN;
+use xb_pipeline::{
+    GetError, IndexProof, IndexWatch, InspectError, Inspected, Inspector, PagesFound, RootDigest,
+    object_key, sums as crc, unpack_watched,
+};
+use xb_reader::MAGIC;
+use xb_uploader::StoreErrorKind;
+
+use super::{Level, Packed, Problem, Run};
+use crate::error::BackupError;
+use crate::fetch::{Range, pump, ranges};
+use crate::get::object_of;
+use crate::manifest::{End, hex};
+use crate::names::run_folder;
+use crate::stop::Stop;
+use crate::sums;
+
+impl Run<'_> {
+    pub(super) async fn packed(
+        &mut self,
+        packed: Packed,
+        stop: &mut Stop,
+    ) -> Result<(), BackupError> {
+        if !self.wants(Level::List) {
+            return Ok(());
+        }
+        let absent = stop.or(self.list(&packed)).await?;
+        if !self.wants(Level::Checksum) {
+            return Ok(());
+        }
+        let known = stop.or(sums::read(self.root, &self.request.name, packed.about())).await?;
+        let known = known
+            .map_err(|why| {
+                self.note(&format!("no single object can be named by its checksum: {why}"))
+            })
+            .ok();
+        let readable = absent.is_empty() && packed.can_be_opened();
+        if self.wants(Level::Decrypt) && readable {
+            if self.read_all(&packed, known.as_deref(), stop).await? {
+                let what = format!("{} objects", packed.manifest.objects);
+                self.report.close(Level::Checksum, what);
+                self.close_read();
+                return Ok(());
+            }
+            // It stopped at the first damage: which objects there are more is to be found out.
+        }
+        let sums = self.sum_all(&packed, known.as_deref(), &absent, stop).await?;
+        self.report.close(Level::Checksum, sums);
+        if self.wants(Level::Decrypt) && readable {
+            self.close_read();
+        }
+        self.leave_out_rest();
+        Ok(())
+    }
+
+    /// Compares with a listing; gives the objects that are not there in full.
+    async fn list(&mut self, packed: &Packed) -> Result<BTreeSet<u64>, BackupError> {
+        let folder = run_folder(&self.request.name, packed.run);
+        let listed = self.root.list_below(&folder).await?;
+        let mut sizes: BTreeMap<String, u64> =
+            listed.into_iter().map(|object| (object.key, object.size)).collect();
+        let mut absent = BTreeSet::new();
+        for number in 0..packed.manifest.objects {
+            let key = object_key(number);
+            let expected = sums::object_len(&packed.manifest, &packed.facts, number);
+            let wrong = match sizes.remove(&key) {
+                Some(size) if size == expected => continue,
+                Some(size) => format!("it has {size} bytes, and should have {expected}"),
+                None => "it is missing".to_owned(),
+            };
+            absent.insert(number);
+            self.found(Level::List, Some(format!("{folder}/{key}")), wrong);
+        }
+        let data = |key: &String| key.len() == 9 && key.bytes().all(|b| b.is_ascii_digit());
+        for key in sizes.keys().filter(|key| data(key)) {
+            let what = "the manifest knows nothing of it".to_owned();
+            self.found(Level::List, Some(format!("{folder}/{key}")), what);
+        }
+        let (objects, bytes) = (packed.manifest.objects, packed.manifest.stored_bytes);
+        self.report.close(Level::List, format!("{objects} objects of {bytes} bytes"));
+        Ok(absent)
+    }
+
+    /// Keys, numbers and sizes of the objects that are there.
+    fn objects(
+        &self,
+        packed: &Packed,
+        absent: &BTreeSet<u64>,
+    ) -> impl Iterator<Item = (String, u64)> + use<> {
+        let folder = self.root.key(&run_folder(&self.request.name, packed.run));
+        let (absent, about) = (absent.clone(), (packed.manifest.clone(), packed.facts.clone()));
+        (0..packed.manifest.objects).filter(move |number| !absent.contains(number)).map(
+            move |number| {
+                let len = sums::object_len(&about.0, &about.1, number);
+                (format!("{folder}/{}", object_key(number)), len)
+            },
+        )
+    }
+
+    /// Reads all objects for their checksums alone.
+    async fn sum_all(
+        &mut self,
+        packed: &Packed,
+        known: Option<&[u64]>,
+        absent: &BTreeSet<u64>,
+        stop: &mut Stop,
+    ) -> Result<String, BackupError> {
+        let (plan, _) = self.plan()?;
+        let mut check = SumCheck::new(known, absent);
+        let observer = self.observer.clone();
+        let (fetched, ()) = pump(
+            self.root.store(),
+            &plan,
+            ranges(self.objects(packed, absent), plan.range),
+            |range, crc| check.range(range, crc),
+            move |arriving| {
+                for piece in arriving.flatten() {
+                    observer.add_stored(piece.len() as u64);
+                    observer.add_bytes(piece.len() as u64);
+                }
+            },
+            stop,
+        )
+        .await?;
+        if let Err(error) = fetched {
+            self.lost(Level::Checksum, error)?;
+            return Ok("the objects cannot be read to their end".to_owned());
+        }
+        self.compare(packed, check, absent.is_empty());
+        Ok(format!("{} objects", packed.manifest.objects - absent.len() as u64))
+    }
+
+    /// Notes what the sums say.
+    fn compare(&mut self, packed: &Packed, check: SumCheck, all: bool) {
+        let folder = run_folder(&self.request.name, packed.run);
+        for (number, got, expected) in &check.wrong {
+            let what = format!("its CRC-64 is {got:016x}, it was stored with {expected:016x}");
+            let object = format!("{folder}/{}", object_key(*number));
+            self.found(Level::Checksum, Some(object), what);
+        }
+        let digest = hex(&check.root.finish());
+        if all && check.wrong.is_empty() && digest != packed.facts.root {
+            let what = format!(
+                "the objects have the root digest {digest}, the manifest says {}",
+                packed.facts.root
+            );
+            self.found(Level::Checksum, None, what);
+        }
+    }
+
+    /// An object that was listed cannot be read.
+    fn lost(&mut self, level: Level, error: xb_uploader::StoreError) -> Result<(), BackupError> {
+        match error.kind {
+            StoreErrorKind::NotFound | StoreErrorKind::Damaged => {
+                self.found(level, Some(error.key.clone()), error.to_string());
+                Ok(())
+            }
+            _ => Err(error.into()),
+        }
+    }
+
+    /// Reads the stream and looks into it, and sums up its objects by the way. `false`: it stopped at
+    /// something that was wrong.
+    async fn read_all(
+        &mut self,
+        packed: &Packed,
+        known: Option<&[u64]>,
+        stop: &mut Stop,
+    ) -> Result<bool, BackupError> {
+        let (plan, share) = self.plan()?;
+        let manifest = &packed.manifest;
+        let watch = IndexWatch::default();
+        let mut content = match manifest.end {
+            End::Raw => Content::Unknown,
+            End::NativeTrailer => {
+                let inspector = Inspector::new(self.inspect(None, share)?);
+                Content::Undecided(Box::new(inspector), Vec::new())
+            }
+            _ => {
+                let options = self.inspect(Some(&manifest.end), share)?;
+                Content::Xbstream(Box::new(Inspector::new(options)))
+            }
+        };
+        let none = BTreeSet::new();
+        let mut check = SumCheck::new(known, &none);
+        let (observer, key, seen) = (self.observer.clone(), packed.key.clone(), watch.clone());
+        let (fetched, (outcome, content)) = pump(
+            self.root.store(),
+            &plan,
+            ranges(self.objects(packed, &none), plan.range),
+            |range, crc| check.range(range, crc),
+            move |arriving| {
+                let outcome = unpack_watched(
+                    arriving,
+                    key,
+                    &plan,
+                    &observer,
+                    move |header, payload| seen.frame(header, payload),
+                    |bytes| content.feed(&bytes),
+                );
+                (outcome, content)
+            },
+            stop,
+        )
+        .await?;
+        let summary = match (fetched, outcome) {
+            (_, Err(GetError::Sink(error))) => {
+                let object = None;
+                self.stream_fault(Level::Decrypt, object, &error);
+                self.pages(&content.pages());
+                return Ok(false);
+            }
+            (_, Err(error @ (GetError::Frame(_) | GetError::Seal(_) | GetError::Codec { .. }))) => {
+                self.broken(packed, &error, &content);
+                self.pages(&content.pages());
+                return Ok(false);
+            }
+            (Err(error), _) => {
+                self.lost(Level::Checksum, error)?;
+                return Ok(false);
+            }
+            (_, Err(error)) => {
+                let source = std::io::Error::other(error.to_string());
+                return Err(BackupError::System { what: "verify", source });
+            }
+            (Ok(()), Ok(summary)) => summary,
+        };
+        if Some(summary.id.0) != manifest.stream_id() || summary.stream_len != manifest.stored_bytes
+        {
+            let what = "the objects hold another stream than the manifest says".to_owned();
+            self.found(Level::Decrypt, None, what);
+        }
+        self.compare(packed, check, true);
+        let bytes = summary.end.plain_bytes;
+        match content.finish() {
+            Ok(Some(found)) => {
+                self.index(watch.finish(), Some(&found));
+                self.read(Some(manifest), &found);
+            }
+            Ok(None) => {
+                self.index(watch.finish(), None);
+                self.report.stream_bytes = Some(bytes);
+                self.note("nobody looks into what was stored as it came: its seal or checksums hold, and that is all");
+                if self.wants(Level::Pages) {
+                    self.report.pages = Some(super::PageReport::default());
+                }
+                if !manifest.is_carried() && bytes != manifest.stream_bytes {
+                    let stated = manifest.stream_bytes;
+                    let what = format!("the stream has {bytes} bytes, the manifest says {stated}");
+                    self.found(Level::Decrypt, None, what);
+                }
+            }
+            Err(error) => {
+                self.stream_fault(Level::Decrypt, None, &error);
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn index(&mut self, proof: IndexProof, found: Option<&Inspected>) {
+        if let Err(error) = proof.agrees(found.map(|found| &found.records)) {
+            self.found(Level::Decrypt, None, error.to_string());
+        }
+    }
+
+    /// A frame, segment or block that does not hold.
+    fn broken(&mut self, packed: &Packed, error: &GetError<InspectError>, content: &Content) {
+        let sealed = packed.facts.sealed.is_some();
+        let chunk = packed.facts.chunk_size;
+        let number = match error {
+            GetError::Seal(error) => error
+                .offset()
+                .and_then(|offset| (STREAM_HEADER_LEN as u64 + offset).checked_div(chunk)),
+            // Places count without the seal, so they name an object only where there is none.
+            error => error.place().filter(|_| !sealed).and_then(|place| object_of(place, chunk)),
+        };
+        let folder = run_folder(&self.request.name, packed.run);
+        self.report.problem(Problem {
+            level: Level::Decrypt,
+            object: number.map(|number| format!("{folder}/{}", object_key(number))),
+            file: content.inside(),
+            offset: None,
+            what: error.to_string(),
+        });
+    }
+}
+
+impl Packed {
+    fn about(
+        &self,
+    ) -> (&crate::manifest::Manifest, &crate::manifest::PackedFacts, crate::names::RunId) {
+        (&self.manifest, &self.facts, self.run)
+    }
+
+    fn can_be_opened(&self) -> bool {
+        self.facts.sealed.is_none() || self.key.is_some()
+    }
+}
+
+/// Puts the sums of ranges together to those of objects, and compares them one by one.
+struct SumCheck {
+    /// Number and sum of the objects to come, the next one last.
+    expected: Vec<(u64, u64)>,
+    root: RootDigest,
+    wrong: Vec<(u64, u64, u64)>,
+    len: u64,
+    crc: u64,
+}
+
+impl SumCheck {
+    fn new(known: Option<&[u64]>, absent: &BTreeSet<u64>) -> Self {
+        let known = (0..).zip(known.unwrap_or_default().iter().copied());
+        let mut expected: Vec<(u64, u64)> =
+            known.filter(|(number, _)| !absent.contains(number)).collect();
+        expected.reverse();
+        Self { expected, root: RootDigest::default(), wrong: Vec::new(), len: 0, crc: 0 }
+    }
+
+    fn range(&mut self, range: &Range, sum: u64) {
+        self.crc = crc::crc64_combine(self.crc, sum, range.len);
+        self.len += range.len;
+        if range.end {
+            self.root.object(self.len, self.crc);
+            if let Some((number, expected)) = self.expected.pop()
+                && expected != self.crc
+            {
+                self.wrong.push((number, self.crc, expected));
+            }
+            (self.len, self.crc) = (0, 0);
+        }
+    }
+}
+
+/// What the stream is taken for.
+enum Content {
+    Xbstream(Box<Inspector>),
+    /// Came as a native stream: what is in it shows at its beginning, which is kept until then.
+    Undecided(Box<Inspector>, Vec<u8>),
+    /// Nobody looks into it.
+    Unknown,
+}
+
+impl Content {
+    fn feed(&mut self, bytes: &Bytes) -> Result<(), InspectError> {
+        match self {
+            Self::Xbstream(inspector) => inspector.feed(bytes),
+            Self::Unknown => Ok(()),
+            Self::Undecided(_, begin) => {
+                begin.extend_from_slice(bytes);
+                if begin.len() < MAGIC.len() {
+                    return Ok(());
+                }
+                let Self::Undecided(mut inspector, begin) = std::mem::replace(self, Self::Unknown)
+                else {
+                    return Ok(());
+                };
+                if begin.starts_with(&MAGIC) {
+                    inspector.feed(&begin.into())?;
+                    *self = Self::Xbstream(inspector);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// What was found about pages so far.
+    fn pages(&self) -> PagesFound {
+        match self {
+            Self::Xbstream(inspector) => inspector.pages().clone(),
+            _ => PagesFound::default(),
+        }
+    }
+
+    fn inside(&self) -> Option<String> {
+        match self {
+            Self::Xbstream(inspector) => inspector.inside().map(ToString::to_string),
+            _ => None,
+        }
+    }
+
+    fn finish(self) -> Result<Option<Inspected>, InspectError> {
+        match self {
+            Self::Xbstream(inspector) => inspector.finish().map(Some),
+            _ => Ok(None),
+        }
+    }
+}

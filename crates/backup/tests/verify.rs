@@ -1,0 +1,250 @@
+//! `verify` finds whatever is wrong, on the level that can find it, and says where.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
+
+mod common;
+
+use std::path::{Path, PathBuf};
+
+use common::{Store, block_on, put_sealed, stream, stream_reader};
+use xb_backup::{
+    Authenticity, BackupError, BackupName, Keys, Layout, Level, VerifyReport, VerifyRequest,
+    stopper,
+};
+use xb_encryptor::KeyBytes;
+use xb_pipeline::Observer;
+
+const KEY: [u8; 32] = [7; 32];
+
+fn verify(
+    store: &Store,
+    name: &str,
+    level: Level,
+    key: Option<[u8; 32]>,
+) -> Result<VerifyReport, BackupError> {
+    let (_stopper, mut stop) = stopper();
+    let request = VerifyRequest {
+        name: BackupName::new(name).unwrap(),
+        level,
+        keys: Keys { key: key.map(|key| KeyBytes::new(&key).unwrap()), ..Keys::default() },
+        accept_unvouched: false,
+        memory: 64 << 20,
+        threads: 2,
+        parallel: 4,
+    };
+    block_on(xb_backup::verify(&store.root, &request, &Observer::default(), &mut stop))
+}
+
+#[track_caller]
+fn sound(store: &Store, name: &str, level: Level, key: Option<[u8; 32]>) -> VerifyReport {
+    let report = verify(store, name, level, key).unwrap();
+    assert!(report.is_ok() && report.problems.is_empty(), "{report:#?}");
+    assert_eq!(report.reached, Some(level));
+    report
+}
+
+fn of(store: &Store, name: &str) -> Vec<PathBuf> {
+    let ours = |path: &Path| path.iter().any(|part| part == name) && !path.ends_with("claim");
+    store.files().into_iter().filter(|path| ours(path)).collect()
+}
+
+#[test]
+fn sound_backups_hold_on_every_level() {
+    let store = Store::new();
+    store.put("plain", Layout::Packed, 300, stream_reader()).unwrap();
+    store.put("classic", Layout::Classic, 300, stream_reader()).unwrap();
+    put_sealed(&store, "sealed", &KEY).unwrap();
+    for level in [Level::Manifest, Level::List, Level::Checksum, Level::Decrypt] {
+        let plain = sound(&store, "plain", level, None);
+        assert_eq!(plain.authenticity, Authenticity::NotSealed);
+        sound(&store, "classic", level, None);
+        let sealed = sound(&store, "sealed", level, Some(KEY));
+        assert_eq!(sealed.authenticity, Authenticity::Authenticated);
+        assert_eq!(sealed.levels.len(), 1 + level as usize);
+        if level >= Level::Decrypt {
+            assert_eq!((plain.files, sealed.files), (Some(3), Some(3)));
+            assert_eq!(plain.stream_bytes, Some(stream().len() as u64));
+        }
+    }
+    // Up to the checksums no key is needed, and that is said.
+    let sealed = sound(&store, "sealed", Level::Checksum, None);
+    assert_eq!(sealed.authenticity, Authenticity::NoKey);
+    for level in [Level::Decrypt, Level::Pages] {
+        assert!(matches!(verify(&store, "sealed", level, None), Err(BackupError::Keys(_))));
+    }
+    assert!(matches!(
+        verify(&store, "sealed", Level::Manifest, Some([8; 32])),
+        Err(BackupError::Keys(_))
+    ));
+    assert!(matches!(verify(&store, "none", Level::List, None), Err(BackupError::NotThere { .. })));
+}
+
+/// Each byte of each object, of manifest, keys and the list of sums.
+#[test]
+fn a_flipped_byte_anywhere_is_found_by_checksums_and_its_object_named() {
+    let store = Store::new();
+    store.put("plain", Layout::Packed, 300, stream_reader()).unwrap();
+    store.put("classic", Layout::Classic, 300, stream_reader()).unwrap();
+    put_sealed(&store, "sealed", &KEY).unwrap();
+    for (name, keys) in
+        [("plain", &[None] as &[_]), ("classic", &[None]), ("sealed", &[None, Some(KEY)])]
+    {
+        for path in of(&store, name) {
+            let last = path.file_name().unwrap().to_str().unwrap().to_owned();
+            let good = std::fs::read(&path).unwrap();
+            let step = if last.len() == 9 || name == "classic" { 3 } else { 17 };
+            for at in (0..good.len()).step_by(step) {
+                let mut bad = good.clone();
+                bad[at] ^= 1 << (at % 8);
+                std::fs::write(&path, bad).unwrap();
+                for key in keys {
+                    let what =
+                        format!("{} byte {at}, with a key: {}", path.display(), key.is_some());
+                    let outcome = verify(&store, name, Level::Checksum, *key);
+                    // What only a key can tell: the last line of manifest and keys object.
+                    let tail = "hmac-sha256:".len() + 64 + 1;
+                    if name == "sealed"
+                        && key.is_none()
+                        && last != "sums"
+                        && last.len() != 9
+                        && at + tail >= good.len()
+                    {
+                        continue;
+                    }
+                    let report = match outcome {
+                        Ok(report) => report,
+                        // Keys that do not open say so.
+                        Err(BackupError::Keys(_)) if last == "keys" => continue,
+                        Err(error) => panic!("{what}: {error}"),
+                    };
+                    if last == "sums" {
+                        // Nothing of the backup is damaged; that no object can be named is said.
+                        assert!(report.is_ok() && !report.notes.is_empty(), "{what}: {report:#?}");
+                        continue;
+                    }
+                    assert!(!report.is_ok(), "{what}");
+                    let named = report.problems.iter().any(|problem| {
+                        problem.object.as_ref().is_some_and(|object| path.ends_with(object))
+                    });
+                    let file = report.problems.iter().any(|problem| problem.file.is_some());
+                    assert!(named || file, "{what}: {report:#?}");
+                }
+                std::fs::write(&path, &good).unwrap();
+            }
+        }
+        sound(&store, name, Level::Checksum, keys[0]);
+    }
+}
+
+#[test]
+fn all_damaged_objects_are_told_not_only_the_first() {
+    let store = Store::new();
+    for (name, key) in [("plain", None), ("sealed", Some(KEY))] {
+        match key {
+            None => drop(store.put(name, Layout::Packed, 300, stream_reader()).unwrap()),
+            Some(key) => drop(put_sealed(&store, name, &key).unwrap()),
+        }
+        let data: Vec<PathBuf> = of(&store, name)
+            .into_iter()
+            .filter(|path| path.file_name().unwrap().len() == 9)
+            .collect();
+        for path in &data {
+            let mut bytes = std::fs::read(path).unwrap();
+            let at = bytes.len() / 2;
+            bytes[at] ^= 8;
+            std::fs::write(path, bytes).unwrap();
+        }
+        for level in [Level::Checksum, Level::Decrypt, Level::Pages] {
+            let report = verify(&store, name, level, key).unwrap();
+            let sums = report.problems.iter().filter(|p| p.level == Level::Checksum).count();
+            assert_eq!(sums, data.len(), "{report:#?}");
+            assert_eq!(report.reached, Some(Level::List));
+            assert_eq!(report.levels.len(), 1 + level as usize);
+        }
+    }
+}
+
+#[test]
+fn missing_short_and_foreign_objects_are_found_by_the_listing() {
+    let store = Store::new();
+    for (name, layout) in [("plain", Layout::Packed), ("classic", Layout::Classic)] {
+        store.put(name, layout, 300, stream_reader()).unwrap();
+        let good = sound(&store, name, Level::Decrypt, None);
+        let data: Vec<PathBuf> = of(&store, name)
+            .into_iter()
+            .filter(|path| !path.ends_with("sums") && !path.iter().any(|p| p == ".xb-catalog"))
+            .collect();
+        for path in &data {
+            let bytes = std::fs::read(path).unwrap();
+            std::fs::remove_file(path).unwrap();
+            let missing = verify(&store, name, Level::Pages, None).unwrap();
+            assert_eq!(missing.reached, Some(Level::Manifest), "{missing:#?}");
+            std::fs::write(path, &bytes[..bytes.len() - 1]).unwrap();
+            let short = verify(&store, name, Level::List, None).unwrap();
+            assert_eq!(short.problems[0].level, Level::List);
+            std::fs::write(path, &bytes).unwrap();
+        }
+        let more = data.last().unwrap().parent().unwrap();
+        let extra = match layout {
+            Layout::Packed => more.join("000000099"),
+            Layout::Classic => more.join("other.00000000000000000000"),
+        };
+        std::fs::write(&extra, b"x").unwrap();
+        assert!(!verify(&store, name, Level::List, None).unwrap().is_ok());
+        std::fs::remove_file(extra).unwrap();
+        assert_eq!(sound(&store, name, Level::Decrypt, None).objects, good.objects);
+    }
+}
+
+/// What stock has written: whole as far as its chunks go, and that is said.
+#[test]
+fn a_stock_backup_is_read_and_its_doubts_are_told() {
+    let store = Store::new();
+    store.put("n", Layout::Classic, 300, stream_reader()).unwrap();
+    let catalog = store.folder.path().join("root/.xb-catalog");
+    std::fs::remove_dir_all(catalog).unwrap();
+    let report = sound(&store, "n", Level::Decrypt, None);
+    assert_eq!(report.authenticity, Authenticity::NoManifest);
+    assert!(report.notes.iter().any(|note| note.contains("no manifest")), "{report:#?}");
+}
+
+/// The first page of a tablespace, without content, then a page with some; damaged before the
+/// stream was made.
+#[test]
+fn a_page_that_was_damaged_before_the_backup_is_found() {
+    let mut writer = xb_reader::ChunkWriter::new(Vec::new());
+    let mut pages = vec![0_u8; 4 * 16384];
+    pages[16384..].fill(9);
+    writer.payload("shop/orders.ibd", 0, &pages).unwrap();
+    writer.end("shop/orders.ibd").unwrap();
+    writer.end("xtrabackup_info").unwrap();
+    let stream = writer.finish().unwrap();
+    let store = Store::new();
+    for (name, layout) in [("plain", Layout::Packed), ("classic", Layout::Classic)] {
+        store.put(name, layout, 5000, std::io::Cursor::new(stream.clone())).unwrap();
+        sound(&store, name, Level::Decrypt, None);
+        let report = verify(&store, name, Level::Pages, None).unwrap();
+        assert_eq!(report.reached, Some(Level::Decrypt));
+        let pages = report.pages.unwrap();
+        assert_eq!((pages.damaged, pages.empty, pages.files), (3, 1, 1));
+        let first = &report.problems[0];
+        assert_eq!(first.file.as_deref(), Some("shop/orders.ibd"));
+        assert_eq!((first.level, first.offset), (Level::Pages, Some(16384)));
+    }
+}
+
+#[test]
+fn a_native_stream_that_came_in_is_looked_into() {
+    let store = Store::new();
+    put_sealed(&store, "sealed", &KEY).unwrap();
+    store.put("plain", Layout::Packed, 300, stream_reader()).unwrap();
+    let data = |name: &str| -> Vec<u8> {
+        let files = of(&store, name).into_iter();
+        files
+            .filter(|path| path.file_name().unwrap().len() == 9)
+            .flat_map(|path| std::fs::read(path).unwrap())
+            .collect()
+    };
+    store.put("carried", Layout::Packed, 500, std::io::Cursor::new(data("plain"))).unwrap();
+    let report = sound(&store, "carried", Level::Decrypt, None);
+    assert_eq!((report.files, report.stream_bytes), (Some(3), Some(stream().len() as u64)));
+}
