@@ -207,10 +207,10 @@ pub(crate) struct PlanArgs {
     /// Take size, files, layout and seal from this backup
     #[arg(long, value_name = "NAME", conflicts_with_all = ["size", "files", "layout", "sealed"])]
     pub(crate) like: Option<String>,
-    /// Files in the backup: a classic one ends each with an object of its own
+    /// Files in the backup: a classic one has objects for each
     #[arg(long, value_name = "N", default_value_t = 1000)]
     pub(crate) files: u64,
-    /// Size of the objects [default: 64M]
+    /// Size of the objects [default: 64M; classic: as the stock tool cuts]
     #[arg(long, value_name = "SIZE")]
     pub(crate) chunk_size: Option<Size>,
     /// packed or classic [default: packed]
@@ -244,10 +244,10 @@ pub(crate) struct GcArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct PutOptions {
-    /// Size of packed objects, every byte counted [default: 64M]
+    /// Size of the objects, every byte counted [default: 64M; classic: as the stock tool cuts]
     #[arg(long, value_name = "SIZE")]
     pub(crate) chunk_size: Option<Size>,
-    /// packed: equal objects; classic: as xbcloud [default: packed]
+    /// packed: equal objects; classic: file by file, as xbcloud reads it [default: packed]
     #[arg(long, value_enum, value_name = "LAYOUT", hide_possible_values = true)]
     pub(crate) layout: Option<LayoutArg>,
     /// lz4, zstd[:LEVEL]; packed also snappy, gzip[:LEVEL]

@@ -237,7 +237,16 @@ impl Context {
                 Some(self.with_progress("plan", &args.run, None, find)?.0)
             }
         };
-        let chunk_size = args.chunk_size.map_or(DEFAULT_CHUNK, |size| size.bytes());
+        let layout = match (&like, args.layout) {
+            (Some(manifest), _) => manifest.layout,
+            (None, Some(LayoutArg::Classic)) => Layout::Classic,
+            (None, _) => Layout::Packed,
+        };
+        let cut_as = like.as_ref().and_then(|manifest| manifest.classic.as_ref());
+        let chunk_size = args.chunk_size.map(|size| size.bytes());
+        let chunk_size = chunk_size.or(cut_as.map(|classic| classic.chunk_size));
+        let recut = layout == Layout::Classic && chunk_size.is_some();
+        let chunk_size = chunk_size.unwrap_or(DEFAULT_CHUNK);
         let (memory, threads) =
             (memory(&args.run), args.run.threads.unwrap_or_else(default_threads));
         let parallel = args.run.parallel.unwrap_or(DEFAULT_PARALLEL);
@@ -246,14 +255,11 @@ impl Context {
                 || args.size.map_or(0, |size| size.bytes()),
                 |manifest| manifest.stored_bytes,
             ),
-            layout: match (&like, args.layout) {
-                (Some(manifest), _) => manifest.layout,
-                (None, Some(LayoutArg::Classic)) => Layout::Classic,
-                (None, _) => Layout::Packed,
-            },
+            layout,
+            recut,
             files: like.as_ref().map_or(args.files, |manifest| manifest.files),
             sealed: like.as_ref().map_or(args.sealed, Manifest::is_sealed),
-            put: xb_backup::put_plan(memory, chunk_size, threads, parallel)
+            put: xb_backup::put_plan(memory, chunk_size, threads, parallel, recut)
                 .map_err(report::failure)?,
             get: GetPlan::new(memory, threads, parallel)
                 .map_err(|error| report::failure(error.into()))?,
@@ -276,10 +282,6 @@ impl Context {
             None if self.stock => Layout::Classic,
             None => Layout::Packed,
         };
-        if layout == Layout::Classic && put.chunk_size.is_some() {
-            return Err(Failure::usage("--chunk-size with the classic layout is not in this version")
-                .hint("the packed layout has objects of the size asked for; classic has one object a chunk"));
-        }
         if layout == Layout::Packed && put.md5 {
             return Err(Failure::usage("--md5 belongs to the classic layout")
                 .hint("a packed backup has its own checksums in the manifest"));
@@ -312,6 +314,7 @@ impl Context {
             name,
             layout,
             chunk_size,
+            recut: layout == Layout::Classic && put.chunk_size.is_some(),
             compress,
             ways_in,
             transform,

@@ -19,11 +19,18 @@ pub(crate) fn failure(error: BackupError) -> Failure {
 
 pub(crate) fn put_done(log: &Log, report: &PutReport, end: &ProgressEnd, stock: bool) {
     let manifest = &report.manifest;
+    let short = manifest.classic.as_ref().map(|classic| classic.short_objects);
     log.event("done", &serde_json::json!({
         "name": manifest.name, "layout": manifest.layout, "files": manifest.files, "stream_bytes": manifest.stream_bytes,
-        "stored_bytes": manifest.stored_bytes, "objects": manifest.objects, "requests": report.requests, "retries": report.retries,
+        "stored_bytes": manifest.stored_bytes, "objects": manifest.objects, "short_objects": short, "requests": report.requests, "retries": report.retries,
         "protection": report.protection, "seconds": end.elapsed.as_secs_f64(), "peak_memory": peak_memory(),
     }));
+    if let Some(short) = short.filter(|short| *short > 0) {
+        log.warn(format!(
+            "{short} of {} objects are shorter than asked for: their files were open at the same time and did not fit into the memory; more of it with --memory, or fewer files at a time, makes them exact",
+            manifest.objects
+        ));
+    }
     log.verbose(format!("on their way the objects were protected by {}", report.protection));
     let content = match manifest.end {
         End::Raw => {

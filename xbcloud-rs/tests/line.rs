@@ -31,7 +31,7 @@ fn help_and_version_are_no_errors_and_fit_on_a_screen() {
 fn usage_errors_are_2_and_leave_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let place = url(folder.path(), "n");
-    let bad: [&[&str]; 10] = [
+    let bad: [&[&str]; 9] = [
         &["put"],
         &["put", "--no-such-option", &place],
         &["put", "name-without-a-store"],
@@ -40,7 +40,6 @@ fn usage_errors_are_2_and_leave_nothing() {
         &["put", "ftp://host/n"],
         &["put", "--chunk-size=0", &place],
         &["put", "--chunk-size=lots", &place],
-        &["put", "--layout=classic", "--chunk-size=1M", &place],
         &["put", "--md5", &place],
     ];
     for args in bad {

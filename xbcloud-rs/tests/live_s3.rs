@@ -10,7 +10,7 @@ use xb_testkit::fault::{Action, Proxy, Rule};
 use xb_testkit::files::assert_same_tree;
 use xb_testkit::s3::{Bucket, SECRET_KEY, bucket, options_for};
 use xb_testkit::store::Store;
-use xb_testkit::stream::small_backup;
+use xb_testkit::stream::{StreamWriter, small_backup};
 
 const MIB: usize = 1 << 20;
 
@@ -46,6 +46,40 @@ fn classic_put_get_and_restore() {
     let objects = data_objects(&store, "stock");
     let sums = String::from_utf8(store.get("stock.md5").expect("stock.md5")).unwrap();
     assert_eq!(sums.lines().count(), objects.len());
+}
+
+/// Larger than the memory holds for each of the files, they go up in parts side by side.
+#[test]
+fn classic_objects_have_the_size_asked_for() {
+    let store = Store::bucket();
+    let block = xb_testkit::data::noise(9, MIB);
+    let names: Vec<String> = (0..4).map(|n| format!("db/t{n}.ibd")).collect();
+    let mut stream = StreamWriter::new(Vec::new());
+    for n in 0..15 {
+        for name in &names {
+            stream.payload(name, n * MIB as u64, &block);
+        }
+    }
+    for name in &names {
+        stream.end(name);
+    }
+    stream.info();
+    let stream = stream.finish();
+    let options = ["--layout=classic", "--chunk-size=12M", "--memory=48M", "--threads=1", "--json"];
+    let put = xbcloud(&store, "put", "cut", &options).stdin_bytes(stream).run().expect(0);
+    assert!(put.stderr_text().contains("\"short_objects\":0"), "{put:?}");
+    for name in &names {
+        let key = |number| format!("cut/{name}.{number:020}");
+        let sizes: Vec<u64> =
+            store.list(&format!("cut/{name}.")).into_iter().map(|(_, size)| size).collect();
+        assert!(sizes.len() == 2 && sizes[0] == 12 << 20, "{sizes:?}");
+        assert!(store.get(&key(0)).is_some() && store.get(&key(1)).is_some());
+    }
+    let scratch = Scratch::new();
+    let dir = scratch.dir("restored");
+    let restore = xbcloud(&store, "restore", "cut", &[]).arg("--target-dir").arg(&dir);
+    let _ = restore.run().expect(0);
+    assert!(names.iter().all(|name| std::fs::read(dir.join(name)).unwrap() == block.repeat(15)));
 }
 
 /// `delete` takes the manifest and every object, and nothing of a neighbour

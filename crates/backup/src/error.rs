@@ -222,6 +222,9 @@ impl BackupError {
             Self::Input(_) => Some(
                 "mariadb-backup and xtrabackup write an xbstream with --stream=xbstream, and only that may go to stdout; --raw stores any other bytes as they are",
             ),
+            Self::Plan(PlanError::Object { .. }) => {
+                Some("ask for larger objects with --chunk-size")
+            }
             Self::Plan(_) => Some("raise --memory, or lower --chunk-size or the number of threads"),
             Self::Exists { .. } => Some("take another name, or remove it first with `delete`"),
             Self::Running { .. } => Some(

@@ -1,12 +1,13 @@
 //! `plan`: what a backup of some size will be in the store, and what requests it costs.
 
 use serde::Serialize;
-use xb_pipeline::{GetPlan, PlanError, PutPlan};
+use xb_pipeline::{Cutting, GetPlan, PlanError, PutPlan};
 
 use crate::manifest::Layout;
 use crate::put::limits;
 
-/// Payload of a chunk as the stock producers write it, in bytes; a classic object holds one.
+/// Payload of a chunk as the stock producers write it, in bytes; a classic object holds one where
+/// nobody asks for a size.
 const STOCK_CHUNK: u64 = 10 << 20;
 /// Requests of a run beside those for data: the name is looked up, claimed, its folder listed, the
 /// manifest written and read back.
@@ -29,7 +30,9 @@ pub struct EstimateRequest {
     pub stored: u64,
     /// Layout there.
     pub layout: Layout,
-    /// Files in the backup: each costs a classic one an object of its own at its end.
+    /// Whether classic objects are to be of the plan's chunk size.
+    pub recut: bool,
+    /// Files in the backup: each has classic objects of its own.
     pub files: u64,
     /// Whether it is sealed.
     pub sealed: bool,
@@ -67,14 +70,25 @@ pub struct Estimate {
 /// Works out what a backup will be.
 #[must_use]
 pub fn estimate(request: &EstimateRequest) -> Estimate {
-    let EstimateRequest { stored, layout, files, sealed, put, get } = request;
+    let EstimateRequest { stored, layout, recut, files, sealed, put, get } = request;
     let (stored, files) = (*stored, (*files).max(1));
     // As if all files were of one size: each ends with a chunk that is not full.
     let stock_objects = files * (stored / files).div_ceil(STOCK_CHUNK) + files;
-    let (objects, object_bytes) = match layout {
-        Layout::Packed => (stored.div_ceil(put.chunk), put.chunk),
-        Layout::Classic => (stock_objects, STOCK_CHUNK),
+    // Full objects, and others of some size.
+    let (full, others, other) = match (layout, recut) {
+        (Layout::Packed, _) => {
+            let rest = stored % put.chunk;
+            (stored / put.chunk, u64::from(rest > 0), rest)
+        }
+        (Layout::Classic, true) => {
+            let each = stored / files;
+            (files * (each / put.chunk), files, (each % put.chunk).max(1))
+        }
+        // All alike, near enough.
+        (Layout::Classic, false) => (stock_objects, 0, 0),
     };
+    let object_bytes = if *layout == Layout::Packed || *recut { put.chunk } else { STOCK_CHUNK };
+    let objects = full + others;
     let per_object = |bytes: u64| match bytes.div_ceil(put.part) {
         0 | 1 => 1,
         // One to begin and one to complete.
@@ -85,13 +99,7 @@ pub fn estimate(request: &EstimateRequest) -> Estimate {
         0 | 1 => 1,
         parts => parts + 2,
     };
-    let (full, last) = match layout {
-        Layout::Packed => (stored / put.chunk, stored % put.chunk),
-        // All alike, near enough.
-        Layout::Classic => (objects, 0),
-    };
-    let sum =
-        |of: &dyn Fn(u64) -> u64| full * of(object_bytes) + if last > 0 { of(last) } else { 0 };
+    let sum = |of: &dyn Fn(u64) -> u64| full * of(object_bytes) + others * of(other);
     let keys = if *sealed { FOR_KEYS } else { 0 };
     Estimate {
         stored,
@@ -103,16 +111,25 @@ pub fn estimate(request: &EstimateRequest) -> Estimate {
         copy_requests: AROUND_COPY + 2 * keys + sum(&copies),
         stock_objects,
         memory: put.memory,
-        least_memory: least_memory(put),
+        least_memory: least_memory(put, *recut && *layout == Layout::Classic),
     }
 }
 
 /// The least budget that a plan with these threads and this chunk size can be made with.
-fn least_memory(plan: &PutPlan) -> u64 {
-    match PutPlan::new(1, plan.chunk, plan.threads, 1, limits()) {
-        Err(PlanError::Memory { needed, .. } | PlanError::Part { needed, .. }) => needed,
-        _ => plan.memory,
+fn least_memory(plan: &PutPlan, recut: bool) -> u64 {
+    let needs = |memory| {
+        let plan = PutPlan::new(memory, plan.chunk, plan.threads, 1, limits())?;
+        if recut { Cutting::Recut(None).check(&plan) } else { Ok(()) }
+    };
+    let mut least = 1;
+    while let Err(PlanError::Memory { needed, .. } | PlanError::Part { needed, .. }) = needs(least)
+    {
+        if needed <= least {
+            return plan.memory;
+        }
+        least = needed;
     }
+    least
 }
 
 #[cfg(test)]
@@ -127,6 +144,7 @@ mod tests {
         EstimateRequest {
             stored,
             layout,
+            recut: false,
             files: 1000,
             sealed: false,
             put: PutPlan::new(512 * MIB, chunk, 2, 8, limits()).unwrap(),
@@ -146,6 +164,12 @@ mod tests {
         assert!((100_000..110_000).contains(&small.stock_objects));
         let classic = estimate(&request(TIB, 64 * MIB, Layout::Classic));
         assert_eq!(classic.objects, classic.stock_objects);
+        // Each of 1000 files in objects of 64 MiB.
+        let recut = EstimateRequest { recut: true, ..request(TIB, 64 * MIB, Layout::Classic) };
+        let recut = estimate(&recut);
+        assert_eq!((recut.objects, recut.object_bytes), (17_000, 64 * MIB));
+        assert_eq!(recut.backup_requests, 17_000 + 5 + 17);
+        assert!(recut.least_memory > 0 && recut.least_memory < 64 * MIB);
     }
 
     proptest! {

@@ -45,7 +45,8 @@ pub use gc::{LEAST_AGE, Leftover, Leftovers, abort_uploads, leftovers, remove};
 pub use get::{GetReport, GetRequest, Output, StreamSink, get};
 pub use list::{Listing, State, describe, list};
 pub use manifest::{
-    Base, End, FORMAT, Layout, Manifest, ManifestError, MemberFacts, PackedFacts, Sealed,
+    Base, ClassicFacts, End, FORMAT, Layout, Manifest, ManifestError, MemberFacts, PackedFacts,
+    Sealed,
 };
 pub use names::{BackupName, CATALOG, NameError, RunId, manifest_key, run_folder};
 pub use prepare::{PrepareOptions, PrepareTool, prepare};

@@ -23,7 +23,7 @@ pub const FORMAT: u32 = 1;
 pub enum Layout {
     /// One native stream cut into equal objects.
     Packed,
-    /// One object for each chunk of each file, as the stock tool has it.
+    /// Objects of whole chunks of one file, for the stock tool to read.
     Classic,
 }
 
@@ -55,6 +55,9 @@ pub struct Manifest {
     /// Packed only: how to read the objects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packed: Option<PackedFacts>,
+    /// Classic only, where the objects were made to be of one size.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub classic: Option<ClassicFacts>,
     /// Classic only: what was done to the files one by one on the way here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub members: Option<MemberFacts>,
@@ -103,6 +106,15 @@ pub struct PackedFacts {
     /// Who can open it, when it is sealed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sealed: Option<Sealed>,
+}
+
+/// Sizes of classic objects that were not cut as the stock tool does.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClassicFacts {
+    /// Size of every object of a file but its last, in bytes.
+    pub chunk_size: u64,
+    /// How many objects are shorter than that without being their file's last: memory was short.
+    pub short_objects: u64,
 }
 
 /// What was done to the files of a classic backup. What the producer had done before shows in their
@@ -319,8 +331,8 @@ impl Manifest {
             return inconsistent("the run is not 32 hexadecimal digits");
         }
         match (&self.packed, self.layout) {
-            (Some(_), Layout::Packed) if self.members.is_some() => {
-                inconsistent("a packed backup with files transformed one by one")
+            (Some(_), Layout::Packed) if self.members.is_some() || self.classic.is_some() => {
+                inconsistent("a packed backup with files transformed or cut one by one")
             }
             (Some(packed), Layout::Packed) => {
                 if packed.chunk_size == 0
@@ -401,6 +413,7 @@ pub(crate) fn sample() -> Manifest {
             stream: None,
             sealed: None,
         }),
+        classic: None,
         members: None,
         end: End::LastFile { name: "xtrabackup_info".into() },
         server: None,

@@ -1,7 +1,10 @@
 //! The stock list of MD5 sums: `HEX  PATH.NNNN` a line, one for each object.
 
-use md5::{Digest, Md5};
+use std::collections::HashMap;
 use std::fmt::Write as _;
+use std::sync::Arc;
+
+use md5::{Digest, Md5};
 use xb_pipeline::Part;
 
 use crate::manifest::hex;
@@ -10,20 +13,23 @@ use crate::manifest::hex;
 #[derive(Debug)]
 pub(crate) struct Md5List {
     text: String,
-    object: Md5,
+    /// Objects of which a part has come and not the last.
+    open: HashMap<Arc<str>, Md5>,
 }
 
 impl Md5List {
     pub(crate) fn new() -> Self {
-        Self { text: String::new(), object: Md5::new() }
+        Self { text: String::new(), open: HashMap::new() }
     }
 
-    /// Takes the next part. In the classic cut an object's parts follow one another.
+    /// Takes the next part of any object.
     pub(crate) fn part(&mut self, part: &Part) {
-        part.payload.iter().for_each(|bytes| self.object.update(bytes));
+        let mut sum = self.open.remove(&part.object).unwrap_or_default();
+        part.payload.iter().for_each(|bytes| sum.update(bytes));
         if part.end {
-            let sum = std::mem::take(&mut self.object).finalize();
-            let _ = writeln!(self.text, "{}  {}", hex(&sum), part.object);
+            let _ = writeln!(self.text, "{}  {}", hex(&sum.finalize()), part.object);
+        } else {
+            self.open.insert(Arc::clone(&part.object), sum);
         }
     }
 

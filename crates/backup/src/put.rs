@@ -19,7 +19,8 @@ use crate::error::BackupError;
 use crate::facts::Facts;
 use crate::input::{Input, Kind, recognise};
 use crate::manifest::{
-    End, FORMAT, Layout, Manifest, MemberFacts, PackedFacts, Producer as ProducerFacts, Sealed, hex,
+    ClassicFacts, End, FORMAT, Layout, Manifest, MemberFacts, PackedFacts,
+    Producer as ProducerFacts, Sealed, hex,
 };
 use crate::md5::Md5List;
 use crate::names::{BackupName, KEYS, RunId, SUMS, claims_folder, run_folder};
@@ -38,8 +39,10 @@ pub struct PutRequest {
     pub name: BackupName,
     /// Layout in the store.
     pub layout: Layout,
-    /// Size of packed objects in bytes.
+    /// Size of the objects in bytes (packed, and classic where it is re-cut).
     pub chunk_size: u64,
+    /// Classic only: objects of `chunk_size`, instead of one for each chunk as the stock tool has it.
+    pub recut: bool,
     /// Codec of the frames (packed).
     pub compress: Algorithm,
     /// Who can open it; with nobody named it is not sealed (packed).
@@ -208,19 +211,23 @@ async fn recognise_for<R: Read + Send + 'static>(
 pub fn plan(root: &Root, request: &PutRequest) -> Result<PutPlan, BackupError> {
     let limits = part_limits(root.store().limits());
     let PutRequest { memory, chunk_size, threads, parallel, .. } = *request;
-    let plan = PutPlan::new(memory, chunk_size, threads, parallel, limits)?;
-    if let Some(transform) = &request.transform {
-        if request.layout == Layout::Packed {
-            return Err(BackupError::Selection(
-                "files are compressed and encrypted one by one in the classic layout only".into(),
-            ));
+    let mut plan = PutPlan::new(memory, chunk_size, threads, parallel, limits)?;
+    if request.layout == Layout::Classic {
+        classic_cutting(request).check(&plan)?;
+        if request.recut {
+            // Parts are smaller where many files are open; their leases bound the requests.
+            plan.parallel = parallel.max(1);
         }
-        transform.check(&plan)?;
+    } else if request.transform.is_some() || request.recut {
+        return Err(BackupError::Selection(
+            "files are compressed, encrypted and cut one by one in the classic layout only".into(),
+        ));
     }
     Ok(plan)
 }
 
-/// As [`plan`], for a run that nobody has asked for yet, into a store that takes what S3 takes.
+/// As [`plan`], for a run that nobody has asked for yet, into a store that takes what S3 takes;
+/// `recut` says that classic objects are to be of one size.
 ///
 /// # Errors
 /// [`BackupError::Plan`] when the settings cannot work.
@@ -229,8 +236,13 @@ pub fn put_plan(
     chunk_size: u64,
     threads: usize,
     parallel: usize,
+    recut: bool,
 ) -> Result<PutPlan, BackupError> {
-    Ok(PutPlan::new(memory, chunk_size, threads, parallel, limits())?)
+    let plan = PutPlan::new(memory, chunk_size, threads, parallel, limits())?;
+    if recut {
+        Cutting::Recut(None).check(&plan)?;
+    }
+    Ok(plan)
 }
 
 /// What most stores ask of the parts of an object.
@@ -239,7 +251,20 @@ pub(crate) fn limits() -> PartLimits {
 }
 
 fn part_limits(store: StoreLimits) -> PartLimits {
-    PartLimits { min: store.min_part, max: store.max_part, count: store.max_parts }
+    PartLimits {
+        min: store.min_part,
+        max: store.max_part,
+        count: store.max_parts,
+        equal: store.equal_parts,
+    }
+}
+
+fn classic_cutting(request: &PutRequest) -> Cutting {
+    match (request.transform.clone(), request.recut) {
+        (transform, true) => Cutting::Recut(transform),
+        (Some(transform), false) => Cutting::Members(transform),
+        (None, false) => Cutting::Classic,
+    }
 }
 
 /// Where the objects of a run go, claimed for it.
@@ -424,8 +449,7 @@ impl Place {
     /// How the objects are laid out, and the key of the manifest of a sealed one.
     fn cutting(&self, request: &PutRequest, lock: Option<Lock>) -> (Cutting, Option<MacKey>) {
         if request.layout == Layout::Classic {
-            let cutting = request.transform.clone().map_or(Cutting::Classic, Cutting::Members);
-            return (cutting, None);
+            return (classic_cutting(request), None);
         }
         let compress = request.compress;
         match lock {
@@ -510,6 +534,12 @@ impl Place {
                 (Some(packed), trailer.last_index, Some(hex(&header.id().0)), Vec::new())
             }
         };
+        let classic = match &put.laid {
+            Laid::Classic(cut) if request.recut => {
+                Some(ClassicFacts { chunk_size: request.chunk_size, short_objects: cut.short })
+            }
+            _ => None,
+        };
         let packed = packed.map(|packed| PackedFacts {
             chunk_size: request.chunk_size,
             root: hex(&packed.root),
@@ -534,6 +564,7 @@ impl Place {
             stream_bytes: put.scanned.bytes,
             files: put.scanned.files,
             packed,
+            classic,
             members: request.transform.as_ref().map(|transform| MemberFacts {
                 codec: transform.compress.map(|codec| Algorithm::from(codec).to_string()),
                 cipher: transform.encrypt.as_ref().map(|e| e.cipher.algorithm().to_string()),

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use common::{
     Store, block_on, get_sealed, get_watched, put_request, put_sealed, stream, stream_reader,
 };
-use xb_backup::{BackupError, BackupName, Layout, State, stopper};
+use xb_backup::{BackupError, BackupName, Layout, PutRequest, State, stopper};
 use xb_pipeline::Observer;
 
 #[test]
@@ -147,6 +147,51 @@ fn any_damage_to_the_store_is_an_error() {
 /// Whether byte `at` of an object is the flags byte of its chunk.
 fn ignored_flag(object: &[u8], at: usize) -> bool {
     object.starts_with(b"XBSTCK01") && at == 8
+}
+
+/// Objects with several chunks each: flipped bytes, cuts, one in the place of another, one longer.
+#[test]
+fn any_damage_to_exact_classic_objects_is_an_error() {
+    let store = Store::new();
+    let mut writer = xb_reader::ChunkWriter::new(Vec::new());
+    for (n, bytes) in [[7_u8; 6000], [8; 6000], [9; 6000]].iter().enumerate() {
+        writer.payload("db/t.ibd", n as u64 * 6000, bytes).unwrap();
+    }
+    writer.end("db/t.ibd").unwrap();
+    writer.payload("xtrabackup_info", 0, b"tool_name = mariadb-backup\n").unwrap();
+    writer.end("xtrabackup_info").unwrap();
+    let (stream, memory) = (std::io::Cursor::new(writer.finish().unwrap()), 64 << 20);
+    let request = PutRequest { recut: true, memory, ..put_request("n", Layout::Classic, 5000) };
+    let (_stopper, mut stop) = stopper();
+    let observer = Observer::default();
+    let put = xb_backup::put(&store.root, &request, stream, &observer, &mut stop);
+    let manifest = block_on(put).unwrap().manifest;
+    let facts = manifest.classic.unwrap();
+    assert_eq!((facts.chunk_size, facts.short_objects, manifest.objects), (5000, 0, 5));
+    let whole = store.get("n").unwrap();
+    let objects: Vec<_> =
+        store.files().into_iter().filter(|p| p.display().to_string().contains("t.ibd.")).collect();
+    let sizes: Vec<_> = objects.iter().map(|p| p.metadata().unwrap().len()).collect();
+    assert_eq!(sizes[..3], [5000; 3]);
+    let contents: Vec<_> = objects.iter().map(|path| std::fs::read(path).unwrap()).collect();
+    for (path, good) in objects.iter().zip(&contents) {
+        let what = path.display();
+        for at in (0..good.len()).step_by(7).filter(|at| *at != 8) {
+            let mut bad = good.clone();
+            bad[at] ^= 1 << (at % 8);
+            std::fs::write(path, &bad).unwrap();
+            assert!(store.get("n").is_err() || ignored_flag(good, at), "{what}: byte {at}");
+        }
+        let longer = [&good[..], b"x"].concat();
+        for bad in [&good[..good.len() - 1], &longer, &contents[1]] {
+            std::fs::write(path, bad).unwrap();
+            assert!(bad == good || store.get("n").is_err(), "{what}: {} bytes", bad.len());
+        }
+        std::fs::remove_file(path).unwrap();
+        assert!(store.get("n").is_err(), "{what}: missing");
+        std::fs::write(path, good).unwrap();
+    }
+    assert_eq!(store.get("n").unwrap(), whole);
 }
 
 #[test]

@@ -6,8 +6,44 @@ use std::sync::Arc;
 use bytes::Bytes;
 use xb_reader::{ChunkHead, ChunkKind, RelPath};
 
+use crate::budget::PAGE;
 use crate::pack::{Part, PartSink};
 use crate::pool::Closed;
+use crate::put::PutError;
+
+/// Most payload of a chunk that we make, in bytes: what the stock tools write, and what every
+/// reader holds in memory.
+pub(crate) const MAX_CHUNK: u64 = 10 << 20;
+
+/// Makes objects of the stored bytes of files, which come file by file, mixed.
+pub(crate) trait FileCutter {
+    /// Takes the next bytes of a file, which hold a lease of their own length.
+    fn add(&mut self, path: &RelPath, block: Bytes) -> Result<(), PutError>;
+
+    /// The file is complete.
+    fn end(&mut self, path: &RelPath) -> Result<(), PutError>;
+
+    /// What was cut, once all files are complete.
+    fn finish(self) -> Cut;
+}
+
+/// What bytes hold of a budget: leases are counted in pages.
+pub(crate) fn held(len: u64) -> u64 {
+    len.next_multiple_of(PAGE)
+}
+
+/// What a chunk cannot say: a file beyond the largest offset.
+pub(crate) fn no_reader_takes(source: std::io::Error) -> PutError {
+    PutError::Read { position: 0, source }
+}
+
+/// Key of a file's object, below the place of the run.
+pub(crate) fn object_of(path: &RelPath, number: u64) -> Result<Arc<str>, CutError> {
+    match std::str::from_utf8(path.as_bytes()) {
+        Ok(path) => Ok(format!("{path}.{number:020}").into()),
+        Err(_) => Err(CutError::NotText { path: path.clone() }),
+    }
+}
 
 /// A chunk that the classic layout has no key for.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -41,6 +77,9 @@ pub struct Cut {
     pub objects: u64,
     /// Bytes in all of them.
     pub bytes: u64,
+    /// How many of them are shorter than asked for and not the last of their file, because memory
+    /// was short.
+    pub short: u64,
 }
 
 #[derive(Debug)]
@@ -91,9 +130,6 @@ impl ChunkCutter {
         if !plain || head.is_rewrite() {
             return Err(CutError::Dialect { path: head.path.clone(), position: head.position });
         }
-        let Ok(path) = std::str::from_utf8(head.path.as_bytes()) else {
-            return Err(CutError::NotText { path: head.path.clone() });
-        };
         let number = match head.kind {
             ChunkKind::End => self.numbers.remove(&head.path).unwrap_or(0),
             _ => {
@@ -102,8 +138,8 @@ impl ChunkCutter {
                 *next - 1
             }
         };
-        let key = format!("{path}.{number:020}");
-        self.heads.push_back((key.into(), head.head_len + head.payload_len()));
+        let key = object_of(&head.path, number)?;
+        self.heads.push_back((key, head.head_len + head.payload_len()));
         Ok(())
     }
 

@@ -23,7 +23,7 @@
 //! writer.end("xtrabackup_info")?; // the file that the producer writes last
 //! let stream = std::io::Cursor::new(writer.finish()?);
 //!
-//! let limits = PartLimits { min: 1, max: u64::MAX, count: 10_000 };
+//! let limits = PartLimits { min: 1, max: u64::MAX, count: 10_000, equal: false };
 //! let plan = PutPlan::new(64 << 20, 1000, 2, 4, limits)?; // objects of 1000 bytes
 //! let header = xb_frame::StreamHeader::new(xb_frame::StreamId([1; 16])); // take random bytes
 //! let content = Content::Xbstream { rule: EndRule::KnownProducer, dialect: Dialect::Auto };
@@ -55,12 +55,14 @@ mod pack;
 mod plan;
 mod pool;
 mod put;
+mod recut;
 mod relay;
 mod scan;
 mod slab;
 mod spool;
 pub mod sums;
 mod undo;
+mod walk;
 mod whole;
 
 pub use budget::{Budget, Permit};

@@ -22,6 +22,14 @@ pub enum PlanError {
         /// The least that works, in bytes.
         needed: u64,
     },
+    /// Objects of this size are too small for what has to be in each.
+    #[error("objects of {chunk} bytes are too small for the classic layout: at least {least}")]
+    Object {
+        /// Object size asked for, in bytes.
+        chunk: u64,
+        /// The least that works, in bytes.
+        least: u64,
+    },
     /// Objects of this size need parts that the budget cannot hold.
     #[error(
         "objects of {chunk} bytes need parts of at least {part} bytes, two of them at a time: at least {needed} bytes of memory, {memory} are allowed"
@@ -47,6 +55,8 @@ pub struct PartLimits {
     pub max: u64,
     /// Most parts of one object.
     pub count: u64,
+    /// Whether all parts of an object but the last must have one size.
+    pub equal: bool,
 }
 
 /// How a run up is laid out.
@@ -64,6 +74,8 @@ pub struct PutPlan {
     pub parallel: usize,
     /// The whole budget in bytes.
     pub memory: u64,
+    /// What the store takes.
+    pub limits: PartLimits,
 }
 
 impl PutPlan {
@@ -113,6 +125,7 @@ impl PutPlan {
             part,
             parallel: parallel.clamp(1, fit.max(2) - 1),
             memory,
+            limits,
         })
     }
 }
@@ -172,7 +185,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const S3: PartLimits = PartLimits { min: 5 << 20, max: 5 << 30, count: 10_000 };
+    const S3: PartLimits = PartLimits { min: 5 << 20, max: 5 << 30, count: 10_000, equal: false };
     const MIB: u64 = 1 << 20;
 
     #[test]

@@ -23,6 +23,7 @@ use crate::observe::{Observer, Wait};
 use crate::pack::{Packed, PartSink};
 use crate::plan::{PlanError, PutPlan, SLAB};
 use crate::pool::{Closed, Results, Submit, WorkerDied, ordered_by};
+use crate::recut::{self, Plain};
 use crate::scan::{ChunkCheck, Entry, Notes, Scanned, Scanner, Step, StreamError, sum_pieces};
 use crate::slab::{Slab, SlabPool};
 use crate::sums;
@@ -93,6 +94,24 @@ pub enum Cutting {
     Classic,
     /// One object a chunk, of a stream whose files were compressed and encrypted one by one.
     Members(Transform),
+    /// Classic objects of the plan's chunk size, each of whole chunks of one file, which is
+    /// transformed before where that is asked for.
+    Recut(Option<Transform>),
+}
+
+impl Cutting {
+    /// Finds out whether the memory is enough for it.
+    ///
+    /// # Errors
+    /// [`PlanError`] with the number that is.
+    pub fn check(&self, plan: &PutPlan) -> Result<(), PlanError> {
+        match self {
+            Self::Packed(_) | Self::Classic => Ok(()),
+            Self::Members(transform) => transform.shares(plan, false).map(drop),
+            Self::Recut(None) => recut::Share::of(plan).map(drop),
+            Self::Recut(Some(transform)) => transform.shares(plan, true).map(drop),
+        }
+    }
 }
 
 /// What the native stream is to be like.
@@ -146,7 +165,7 @@ pub enum Laid {
         /// The objects in numbers.
         packed: Packed,
     },
-    /// One object a chunk.
+    /// Objects file by file.
     Classic(Cut),
 }
 
@@ -242,8 +261,9 @@ where
     S: PartSink + Send + 'static,
 {
     let PutSettings { plan, cutting, content } = settings;
+    cutting.check(&plan)?;
     let needs = match &cutting {
-        Cutting::Classic | Cutting::Members(_) => {
+        Cutting::Classic | Cutting::Members(_) | Cutting::Recut(_) => {
             Needs { compress: Algorithm::None, crc32c: false, crc64: false }
         }
         Cutting::Packed(native) => Needs {
@@ -265,8 +285,8 @@ where
     let pool = SlabPool::new(SLAB, keep);
     let mut budget = budget.clone();
     let (mut shares, mut lease_waits_for) = (None, Wait::Sink);
-    if let Cutting::Members(transform) = &cutting {
-        let divided = transform.shares(&plan)?;
+    if let Cutting::Members(transform) | Cutting::Recut(Some(transform)) = &cutting {
+        let divided = transform.shares(&plan, matches!(cutting, Cutting::Recut(_)))?;
         budget = Budget::new(divided.slabs);
         shares = Some(divided);
         // Slabs come back when they are taken apart; what waits for the store is leased there.
@@ -274,6 +294,7 @@ where
     }
     let observer = observer.clone();
     let watching = observer.clone();
+    let leased = budget.clone();
     let input = Input { source, pool: pool.clone(), budget, lease_waits_for, observer };
     let watcher = Watcher::new(content);
     let thread = |name: &str| std::thread::Builder::new().name(name.into());
@@ -290,16 +311,22 @@ where
             thread("pack").spawn(move || pack_all(results, &header, body))
         }
         Cutting::Classic => thread("pack").spawn(move || cut_all(results, plan.part, sink)),
+        Cutting::Recut(None) => {
+            let plain = Plain::new(&plan, leased, sink)?;
+            thread("pack").spawn(move || recut_all(results, plain))
+        }
         Cutting::Members(transform) => {
             let shares = shares.unwrap_or_default();
             thread("pack").spawn(move || {
-                let mut making = Making::start(&transform, shares, plan.part, watching, sink)?;
-                match make_members(results, &mut making) {
-                    Ok(scanned) => Ok(Put { scanned, laid: Laid::Classic(making.finish()?) }),
-                    // Closed is a consequence; the cutting side may have the cause.
-                    Err(PutError::Closed(_)) => Err(making.cause()),
-                    Err(cause) => Err(cause),
-                }
+                let cutter = shares.stock_cutter(&plan, sink);
+                make_all(results, Making::start(&transform, shares, watching, cutter)?)
+            })
+        }
+        Cutting::Recut(Some(transform)) => {
+            let shares = shares.unwrap_or_default();
+            thread("pack").spawn(move || {
+                let cutter = shares.recutter(&plan, sink);
+                make_all(results, Making::start(&transform, shares, watching, cutter)?)
             })
         }
     };
@@ -538,6 +565,15 @@ fn flush_index<S: PartSink + Send + 'static>(
     Ok(())
 }
 
+fn make_all(results: Results<Work>, mut making: Making) -> Result<Put, PutError> {
+    match make_members(results, &mut making) {
+        Ok(scanned) => Ok(Put { scanned, laid: Laid::Classic(making.finish()?) }),
+        // Closed is a consequence; the cutting side may have the cause.
+        Err(PutError::Closed(_)) => Err(making.cause()),
+        Err(cause) => Err(cause),
+    }
+}
+
 fn make_members(mut results: Results<Work>, making: &mut Making) -> Result<Scanned, PutError> {
     let mut check = ChunkCheck::default();
     while let Some(work) = results.recv() {
@@ -558,6 +594,34 @@ fn make_members(mut results: Results<Work>, making: &mut Making) -> Result<Scann
         }
         if let Some(scanned) = scanned {
             return Ok(*scanned);
+        }
+    }
+    Err(PutError::Closed(Closed))
+}
+
+fn recut_all(mut results: Results<Work>, mut plain: Plain<impl PartSink>) -> Result<Put, PutError> {
+    let mut check = ChunkCheck::default();
+    while let Some(work) = results.recv() {
+        let (bytes, sums, notes, scanned) = match work? {
+            Work::Slab(Worked { stored, sums, notes, .. }) => (stored.freeze(), sums, notes, None),
+            Work::End(notes, scanned) => (Bytes::new(), Vec::new(), notes, Some(scanned)),
+            Work::Failed(error) => return Err(error.into()),
+        };
+        let mut sums = sums.iter();
+        for step in notes.steps {
+            match &step {
+                Step::Head(head) => plain.head(head)?,
+                Step::Piece(range) => {
+                    let sum = sums.as_slice().first().copied();
+                    let sum = sum.unwrap_or_else(|| PieceCheck::of(&bytes[range.clone()]));
+                    plain.piece(bytes.slice(range.clone()), sum)?;
+                }
+                Step::End => plain.chunk_end()?,
+            }
+            check.step(step, &mut sums).map_err(StreamError::from)?;
+        }
+        if let Some(scanned) = scanned {
+            return Ok(Put { scanned: *scanned, laid: Laid::Classic(plain.finish()) });
         }
     }
     Err(PutError::Closed(Closed))

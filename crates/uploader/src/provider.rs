@@ -12,19 +12,21 @@ pub struct StoreLimits {
     pub max_part: u64,
     /// Largest number of parts of one object.
     pub max_parts: u64,
+    /// Whether all parts of an object but the last must have one size.
+    pub equal_parts: bool,
 }
 
 impl StoreLimits {
     /// Those of Amazon S3, and of Google through either interface: parts of 5 MiB to 5 GiB, 10,000
     /// of them ("Amazon S3 multipart upload limits").
-    pub const S3: Self = Self { min_part: 5 << 20, max_part: 5 << 30, max_parts: 10_000 };
+    pub const S3: Self =
+        Self { min_part: 5 << 20, max_part: 5 << 30, max_parts: 10_000, equal_parts: false };
     /// Those of Azure: blocks of at most 4000 MiB, 50,000 of them ("Scalability targets for Blob storage").
-    pub const AZURE: Self = Self { min_part: 1 << 20, max_part: 4000 << 20, max_parts: 50_000 };
+    pub const AZURE: Self =
+        Self { min_part: 1 << 20, max_part: 4000 << 20, max_parts: 50_000, equal_parts: false };
 }
 
 /// A kind of S3 store.
-///
-/// All our uploads have equal parts but the last, so that needs no switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Provider {
@@ -32,7 +34,7 @@ pub enum Provider {
     Aws,
     /// Google's XML interface with HMAC keys: no conditions, no deletes in bulk.
     Google,
-    /// Cloudflare R2: no checksums of S3's newer kind on parts.
+    /// Cloudflare R2: equal parts, no checksums of S3's newer kind on parts.
     R2,
     /// Backblaze B2: no conditions.
     B2,
@@ -46,7 +48,7 @@ pub enum Provider {
     Minio,
     /// Any other store: taken to know conditions and deletes in bulk, but no checksums.
     Other,
-    /// The least that all can do: no conditions, no deletes in bulk, no checksums, 1,000 parts.
+    /// The least that all can do: no conditions, no deletes in bulk, no checksums, 1,000 equal parts.
     Plain,
 }
 
@@ -91,7 +93,9 @@ impl Provider {
     #[must_use]
     pub fn limits(self) -> StoreLimits {
         match self {
-            Self::Scaleway | Self::Plain => StoreLimits { max_parts: 1000, ..StoreLimits::S3 },
+            Self::Scaleway => StoreLimits { max_parts: 1000, ..StoreLimits::S3 },
+            Self::Plain => StoreLimits { max_parts: 1000, equal_parts: true, ..StoreLimits::S3 },
+            Self::R2 => StoreLimits { equal_parts: true, ..StoreLimits::S3 },
             _ => StoreLimits::S3,
         }
     }

@@ -95,6 +95,7 @@ pub(crate) fn put_request(name: &str, layout: Layout, chunk_size: u64) -> PutReq
         name: BackupName::new(name).unwrap(),
         layout,
         chunk_size,
+        recut: false,
         compress: Algorithm::None,
         ways_in: WaysIn::default(),
         transform: None,

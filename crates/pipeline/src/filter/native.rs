@@ -134,7 +134,7 @@ where
 fn put_plan(threads: usize) -> Result<PutPlan, PlanError> {
     let slabs = (threads.max(1) as u64).saturating_mul(3).saturating_add(1);
     let memory = slabs.saturating_mul(SLAB as u64).saturating_add(FOR_PARTS);
-    let limits = PartLimits { min: 1, max: SLAB as u64, count: u64::MAX };
+    let limits = PartLimits { min: 1, max: SLAB as u64, count: u64::MAX, equal: false };
     PutPlan::new(memory, ONE_OBJECT, threads, 1, limits)
 }
 

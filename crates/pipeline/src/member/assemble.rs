@@ -6,14 +6,10 @@ use bytes::Bytes;
 use xb_reader::{ChunkHead, ChunkKind, ChunkWriter, PieceCheck, RelPath};
 
 use super::make::Made;
-use crate::budget::PAGE;
-use crate::cut::{ChunkCutter, Cut};
+use crate::cut::{ChunkCutter, Cut, FileCutter, MAX_CHUNK, held, no_reader_takes};
 use crate::pack::PartSink;
 use crate::pool::Results;
 use crate::put::PutError;
-
-/// Most payload of a chunk: what the stock tools write, and what every reader holds in memory.
-const MAX_CHUNK: u64 = 10 << 20;
 
 /// What a file waits to send.
 #[derive(Default)]
@@ -26,45 +22,44 @@ struct Waiting {
     offset: u64,
 }
 
-/// Takes what the workers made, in order, until they end. `limit` is for all that waits.
+/// Takes what the workers made, in order, until they end.
 pub(super) fn assemble(
     mut results: Results<Made>,
-    part: u64,
-    limit: u64,
-    sink: impl PartSink,
+    mut cutter: impl FileCutter,
 ) -> Result<Cut, PutError> {
-    let mut out = Assembler {
-        cutter: ChunkCutter::new(part),
-        sink,
-        position: 0,
-        files: HashMap::new(),
-        waiting: 0,
-    };
     while let Some(made) = results.recv() {
         let made = made??;
-        let path = &made.file.path;
         for block in made.blocks {
-            out.add(path, block)?;
-            while out.waiting > limit && out.flush_fullest()? {}
+            cutter.add(&made.file.path, block)?;
         }
         if made.end {
-            out.end(path)?;
+            cutter.end(&made.file.path)?;
         }
     }
     results.join()?;
-    Ok(out.cutter.finish())
+    Ok(cutter.finish())
 }
 
-struct Assembler<S> {
+/// Puts chunks together as the stock tools do, and cuts them to objects as they do.
+pub(super) struct Assembler<S> {
     cutter: ChunkCutter,
     sink: S,
     /// In the stored stream.
     position: u64,
     files: HashMap<RelPath, Waiting>,
+    /// Bytes that wait, and the most that may.
     waiting: u64,
+    limit: u64,
 }
 
 impl<S: PartSink> Assembler<S> {
+    pub(super) fn new(part: u64, limit: u64, sink: S) -> Self {
+        let cutter = ChunkCutter::new(part);
+        Self { cutter, sink, position: 0, files: HashMap::new(), waiting: 0, limit }
+    }
+}
+
+impl<S: PartSink> FileCutter for Assembler<S> {
     fn add(&mut self, path: &RelPath, block: Bytes) -> Result<(), PutError> {
         let len = block.len() as u64;
         if self.files.get(path).is_some_and(|file| file.len + len > MAX_CHUNK) {
@@ -80,6 +75,7 @@ impl<S: PartSink> Assembler<S> {
             file.held += held(len);
             self.waiting += held(len);
         }
+        while self.waiting > self.limit && self.flush_fullest()? {}
         Ok(())
     }
 
@@ -91,6 +87,12 @@ impl<S: PartSink> Assembler<S> {
         self.chunk(path, ChunkKind::End, writer, Vec::new())
     }
 
+    fn finish(self) -> Cut {
+        self.cutter.finish()
+    }
+}
+
+impl<S: PartSink> Assembler<S> {
     /// False when nothing waits.
     fn flush_fullest(&mut self) -> Result<bool, PutError> {
         let fullest = self.files.iter().filter(|(_, file)| file.len > 0);
@@ -135,14 +137,4 @@ impl<S: PartSink> Assembler<S> {
         }
         Ok(())
     }
-}
-
-/// Leases are counted in pages.
-fn held(len: u64) -> u64 {
-    len.next_multiple_of(PAGE)
-}
-
-/// What a chunk cannot say: a file beyond the largest offset.
-fn no_reader_takes(source: std::io::Error) -> PutError {
-    PutError::Read { position: 0, source }
 }

@@ -5,19 +5,19 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use xb_compressor::PIECE_PLAIN;
-use xb_reader::{ChunkHead, ChunkKind, Placement, RelPath};
+use xb_reader::{ChunkHead, RelPath};
 
 use super::assemble::assemble;
 use super::make::{Job, Maker};
 use super::{BLOCK, File, MemberError, Shares, Transform};
 use crate::budget::{Budget, Permit};
-use crate::cut::{Cut, CutError};
+use crate::cut::{Cut, FileCutter};
 use crate::observe::{Observer, Wait};
-use crate::pack::PartSink;
 use crate::pool::{Closed, Submit, WorkerDied, ordered_by};
 use crate::put::PutError;
 use crate::slab::{Slab, SlabPool};
 use crate::undo::{Names, Plan};
+use crate::walk::Walk;
 
 static ZEROS: [u8; BLOCK] = [0; BLOCK];
 
@@ -27,7 +27,7 @@ pub(crate) struct Making {
     transform: Transform,
     names: Names,
     open: HashMap<RelPath, Open>,
-    current: Option<Current>,
+    current: Option<Walk>,
     budget: Budget,
     observer: Observer,
     pool: SlabPool,
@@ -43,8 +43,6 @@ pub(crate) struct Making {
 /// A file that has begun and not ended.
 struct Open {
     file: Arc<File>,
-    /// Plain bytes that came, holes counted.
-    offset: u64,
     blocks: Vec<Slab>,
     len: usize,
     permit: Permit,
@@ -52,21 +50,12 @@ struct Open {
     begun: bool,
 }
 
-/// The chunk at hand.
-struct Current {
-    path: RelPath,
-    place: Placement,
-    /// File offset behind it, holes counted.
-    end: u64,
-}
-
 impl Making {
     pub(crate) fn start(
         transform: &Transform,
         shares: Shares,
-        part: u64,
         observer: Observer,
-        sink: impl PartSink + Send + 'static,
+        cutter: impl FileCutter + Send + 'static,
     ) -> Result<Self, PutError> {
         let surplus = transform.worst_len()?.saturating_sub(PIECE_PLAIN);
         let limit = shares.files / 4;
@@ -82,7 +71,7 @@ impl Making {
         });
         let assembler = std::thread::Builder::new()
             .name("chunks".into())
-            .spawn(move || assemble(results, part, limit, sink))
+            .spawn(move || assemble(results, cutter))
             .map_err(PutError::Thread)?;
         Ok(Self {
             transform: transform.clone(),
@@ -103,28 +92,18 @@ impl Making {
 
     /// A chunk begins.
     pub(crate) fn head(&mut self, head: &ChunkHead) -> Result<(), PutError> {
-        let end = match &head.kind {
-            ChunkKind::Payload { offset, len, .. } => offset.saturating_add(*len),
-            ChunkKind::Sparse { offset, len, map, .. } => {
-                let holes: u64 = map.iter().map(|entry| u64::from(entry.skip)).sum();
-                offset.saturating_add(*len).saturating_add(holes)
-            }
-            ChunkKind::End => return self.end(&head.path),
-            _ => return Err(refused(head)),
-        };
-        if head.is_rewrite() {
-            return Err(refused(head));
+        self.current = Walk::new(head)?;
+        match self.current {
+            Some(_) => self.file(&head.path),
+            None => self.end(&head.path),
         }
-        self.file(&head.path)?;
-        self.current = Some(Current { path: head.path.clone(), place: head.placement(), end });
-        Ok(())
     }
 
     /// The next piece of its payload.
     pub(crate) fn piece(&mut self, mut bytes: &[u8]) -> Result<(), PutError> {
         let Some(mut current) = self.current.take() else { return Ok(()) };
-        while let Some((offset, len)) = current.place.take(bytes.len() as u64) {
-            self.zeros(&current.path, offset)?;
+        while let Some((hole, len)) = current.take(bytes.len() as u64) {
+            self.zeros(&current.path, hole)?;
             // No more than asked for, so it fits.
             let (now, later) = bytes.split_at(usize::try_from(len).unwrap_or(bytes.len()));
             self.push(&current.path, now)?;
@@ -137,7 +116,7 @@ impl Making {
     /// The chunk is complete.
     pub(crate) fn chunk_end(&mut self) -> Result<(), PutError> {
         match self.current.take() {
-            Some(current) => self.zeros(&current.path, current.end),
+            Some(current) => self.zeros(&current.path, current.rest()),
             None => Ok(()),
         }
     }
@@ -177,25 +156,18 @@ impl Making {
         let plan = Plan::of_all(path).and_then(|plan| self.names.claim(&plan).map(|()| plan));
         let plan = plan.map_err(|source| MemberError::Name { path: path.clone(), source })?;
         let file = Arc::new(File::new(path, &plan, &self.transform)?);
-        let open = Open {
-            file,
-            offset: 0,
-            blocks: Vec::new(),
-            len: 0,
-            permit: Permit::default(),
-            begun: false,
-        };
+        let open =
+            Open { file, blocks: Vec::new(), len: 0, permit: Permit::default(), begun: false };
         self.open.insert(path.clone(), open);
         Ok(())
     }
 
-    /// Holes up to `offset`: no compressor or encryptor of the stock tools keeps them either.
-    fn zeros(&mut self, path: &RelPath, offset: u64) -> Result<(), PutError> {
-        while let Some(left) =
-            self.open.get(path).and_then(|open| offset.checked_sub(open.offset)).filter(|n| *n > 0)
-        {
+    /// A hole: no compressor or encryptor of the stock tools keeps them either.
+    fn zeros(&mut self, path: &RelPath, mut left: u64) -> Result<(), PutError> {
+        while left > 0 {
             let len = usize::try_from(left).unwrap_or(usize::MAX).min(BLOCK);
             self.push(path, &ZEROS[..len])?;
+            left -= len as u64;
         }
         Ok(())
     }
@@ -211,7 +183,6 @@ impl Making {
             let before = bytes.len();
             block.fill_from(&mut bytes);
             open.len += before - bytes.len();
-            open.offset += (before - bytes.len()) as u64;
             if open.len == PIECE_PLAIN {
                 self.hand_on_of(path)?;
             }
@@ -263,8 +234,4 @@ impl Making {
         let submit = self.submit.as_ref().ok_or(Closed)?;
         Ok(self.observer.waiting(Wait::Workers, || submit.send(job))?)
     }
-}
-
-fn refused(head: &ChunkHead) -> PutError {
-    CutError::Dialect { path: head.path.clone(), position: head.position }.into()
 }

@@ -16,10 +16,11 @@
 //! then as plain ones, later as what was made of them. The lease goes along and comes back when
 //! the store has the bytes.
 //!
-//! Open files hold what is not a whole piece yet, and what is not a whole chunk. Each of the two is
-//! at most a quarter of the budget: where it would become more, the fullest file goes on early, with
-//! a short frame or a short chunk. So at least half of the budget is always with workers or on its
-//! way to the store, needs nothing to go on, and comes back, however many files are open.
+//! Open files hold what is not a whole piece yet, and what is not a whole chunk, or a whole part where
+//! objects are to be of one size ([`recut`](crate::recut)). The first is at most a quarter of the
+//! budget, the second as well, or half: where it would become more, the fullest file goes on early,
+//! with a short frame or a short chunk. So at least a quarter of the budget is always with workers or
+//! on its way to the store, needs nothing to go on, and comes back, however many files are open.
 
 mod assemble;
 mod gather;
@@ -34,10 +35,14 @@ use xb_compressor::{MemberCodec, PIECE_PLAIN, PieceEncoder};
 use xb_encryptor::xbcrypt::{ChunkSize, Cipher, sealed_len};
 use xb_reader::{PathError, RelPath};
 
+use assemble::Assembler;
 pub(crate) use gather::Making;
 
+use crate::cut::FileCutter;
+use crate::pack::PartSink;
 use crate::plan::{PlanError, PutPlan, SLAB};
 use crate::put::PutError;
+use crate::recut::{MIN_OBJECT, Recutter, Sizes};
 use crate::undo::{Layer, Plan, UndoError};
 
 /// Pieces and chunks are kept in blocks of this many bytes.
@@ -109,26 +114,50 @@ pub(crate) struct Shares {
     files: u64,
 }
 
-impl Transform {
-    /// Finds out whether the memory is enough.
-    ///
-    /// # Errors
-    /// [`PlanError::Memory`] with the number that is.
-    pub fn check(&self, plan: &PutPlan) -> Result<(), PlanError> {
-        self.shares(plan).map(|_| ())
+impl Shares {
+    /// Cuts as the stock tool does.
+    pub(crate) fn stock_cutter<S: PartSink>(
+        self,
+        plan: &PutPlan,
+        sink: S,
+    ) -> impl FileCutter + use<S> {
+        Assembler::new(plan.part, self.files / 4, sink)
     }
 
-    pub(crate) fn shares(&self, plan: &PutPlan) -> Result<Shares, PlanError> {
+    /// Cuts objects of one size.
+    pub(crate) fn recutter<S: PartSink>(self, plan: &PutPlan, sink: S) -> impl FileCutter + use<S> {
+        let idle = self.files / 2;
+        Recutter::new(Sizes::new(plan, idle), idle, sink)
+    }
+}
+
+/// The least budget for files where objects are to be of one size: half of it holds a part.
+fn least_to_recut(plan: &PutPlan) -> Result<u64, PlanError> {
+    if plan.chunk < MIN_OBJECT {
+        return Err(PlanError::Object { chunk: plan.chunk, least: MIN_OBJECT });
+    }
+    // On a store that wants equal parts these depend on the budget, and are smallest here.
+    let part = Sizes::new(plan, 0).needed();
+    Ok(LEAST.max(2 * (part + SLAB as u64)))
+}
+
+impl Transform {
+    /// Divides the plan's memory; `recut` says that objects are to be of one size.
+    ///
+    /// # Errors
+    /// [`PlanError`] when it is too little, with the number that is enough.
+    pub(crate) fn shares(&self, plan: &PutPlan, recut: bool) -> Result<Shares, PlanError> {
         // With the workers, one being read, one being taken apart.
         let slabs = (plan.depth + plan.threads + 2) as u64 * SLAB as u64;
         let worker = 3 * PIECE_PLAIN as u64;
-        let needed = slabs + worker + LEAST;
+        let least = if recut { least_to_recut(plan)? } else { LEAST };
+        let needed = slabs + worker + least;
         if plan.memory < needed {
             let (memory, threads) = (plan.memory, plan.threads);
             return Err(PlanError::Memory { memory, threads, needed });
         }
         // Half of what is left at most for workers' buffers.
-        let fit = (plan.memory - slabs - LEAST) / 2 / worker;
+        let fit = (plan.memory - slabs - least) / 2 / worker;
         let threads = self.threads.clamp(1, usize::try_from(fit).unwrap_or(usize::MAX).max(1));
         let files = plan.memory - slabs - threads as u64 * worker;
         Ok(Shares { slabs, threads, files })

@@ -60,7 +60,7 @@ fn put(
     transform: Transform,
     memory: u64,
 ) -> (BTreeMap<String, Vec<u8>>, Result<Put, PutError>) {
-    let limits = PartLimits { min: 1 << 20, max: u64::MAX, count: 10_000 };
+    let limits = PartLimits { min: 1 << 20, max: u64::MAX, count: 10_000, equal: false };
     let plan = PutPlan::new(memory, 10 << 20, 2, 4, limits).unwrap();
     let content = Content::Xbstream { rule: EndRule::AnyEnd, dialect: Dialect::Auto };
     let settings = PutSettings { plan, cutting: Cutting::Members(transform), content };
@@ -267,16 +267,21 @@ fn what_does_not_go_is_refused() {
 
 #[test]
 fn too_little_memory_is_refused_with_a_number_that_does() {
-    let limits = PartLimits { min: 1 << 20, max: u64::MAX, count: 10_000 };
+    let limits = PartLimits { min: 1 << 20, max: u64::MAX, count: 10_000, equal: false };
     let plan = PutPlan::new(30 << 20, 10 << 20, 2, 4, limits).unwrap();
     let transform = transform(zstd(), Some(65_536));
-    let Err(PlanError::Memory { needed, .. }) = transform.check(&plan) else { panic!() };
-    transform.check(&PutPlan::new(needed, 10 << 20, 2, 4, limits).unwrap()).unwrap();
+    let Err(PlanError::Memory { needed, .. }) = Cutting::Members(transform.clone()).check(&plan)
+    else {
+        panic!()
+    };
+    Cutting::Members(transform)
+        .check(&PutPlan::new(needed, 10 << 20, 2, 4, limits).unwrap())
+        .unwrap();
 }
 
 #[test]
 fn a_sink_that_stops_stops_all() {
-    let limits = PartLimits { min: 1 << 20, max: u64::MAX, count: 10_000 };
+    let limits = PartLimits { min: 1 << 20, max: u64::MAX, count: 10_000, equal: false };
     let plan = PutPlan::new(40 << 20, 10 << 20, 2, 4, limits).unwrap();
     let content_ = Content::Xbstream { rule: EndRule::AnyEnd, dialect: Dialect::Auto };
     let cutting = Cutting::Members(transform(None, Some(65_536)));

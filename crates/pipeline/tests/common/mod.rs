@@ -14,7 +14,8 @@ use xb_pipeline::{
 };
 use xb_reader::{ChunkWriter, Dialect};
 
-pub(crate) const LIMITS: PartLimits = PartLimits { min: 1, max: u64::MAX, count: u64::MAX };
+pub(crate) const LIMITS: PartLimits =
+    PartLimits { min: 1, max: u64::MAX, count: u64::MAX, equal: false };
 
 pub(crate) type Objects = BTreeMap<String, Vec<u8>>;
 
@@ -72,7 +73,7 @@ pub(crate) fn put(
 }
 
 /// Every lease comes back, also of what a worker still has in hand when a failed run has ended.
-fn all_comes_back(budget: &Budget) {
+pub(crate) fn all_comes_back(budget: &Budget) {
     let (done, waiting) = std::sync::mpsc::channel();
     let budget = budget.clone();
     std::thread::spawn(move || done.send(budget.lease(budget.total()).bytes() == budget.total()));
