@@ -98,10 +98,13 @@ pub(crate) struct GetArgs {
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) which: WhichOptions,
-    /// Exact names of single files (classic backups)
+    /// Exact names of single files, suffixes included
     pub(crate) files: Vec<String>,
+    /// Only files whose names without suffixes match, as `shop/*`; repeatable
+    #[arg(long = "files", value_name = "GLOB", conflicts_with = "files")]
+    pub(crate) globs: Vec<String>,
     /// The native stream as it is stored, still compressed and sealed; `xbcrypt-rs -d` opens it
-    #[arg(long, conflicts_with = "files")]
+    #[arg(long, conflicts_with_all = ["files", "globs"])]
     pub(crate) as_stored: bool,
     /// Take a sealed backup that was put as a native stream: no key vouches for its manifest
     #[arg(long, help_heading = "Keys")]
@@ -126,6 +129,9 @@ pub(crate) struct RestoreArgs {
     /// Folder for the files; made if it is not there, must be empty
     #[arg(long, value_name = "DIR")]
     pub(crate) target_dir: PathBuf,
+    /// Only files whose names without suffixes match, as `shop/*`; repeatable
+    #[arg(long, value_name = "GLOB")]
+    pub(crate) files: Vec<String>,
     /// Keep .qp, .lz4 and .zst files as they are
     #[arg(long)]
     pub(crate) no_decompress: bool,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use xb_backup::{
     BackupName, GetRequest, Keys, Layout, LockGuard, Manifest, Output, Producer, PutRequest,
-    RestoreOptions, RewrapRequest, Root, Stop, Wanted, WaysIn, stopper,
+    RestoreOptions, RewrapRequest, Root, Selection, Stop, Wanted, WaysIn, stopper,
 };
 use xb_cli::{
     Failure, Level, Log, LogOptions, OrFail as _, Program, Progress, ProgressOptions, Signals,
@@ -109,7 +109,7 @@ impl Context {
         let keys = crate::keys::keys(false, &args.identities, &args.keys, &self.log)?;
         let request = get_request(name, keys, &args.run);
         let request = GetRequest {
-            files: args.files.clone(),
+            files: selection(&args.files, &args.globs)?,
             as_stored: args.as_stored,
             accept_unvouched: args.accept_unvouched,
             ..request
@@ -121,7 +121,11 @@ impl Context {
                 xb_backup::get(&root, &request, output, &observer, &mut stop).await
             })?;
         output.finish().map_err(report::failure)?;
-        report::get_done(&self.log, "the whole stream was written", &report, &end);
+        let what = match report.chosen {
+            None => "the whole stream was written",
+            Some(_) => "the stream of these files was written",
+        };
+        report::get_done(&self.log, what, &report, &end);
         Ok(())
     }
 
@@ -129,7 +133,11 @@ impl Context {
         let (root, name) = self.which(&args.name, &args.which, &args.store, &args.run)?;
         let keys = crate::keys::keys(true, &args.identities, &args.keys, &self.log)?;
         let request = get_request(name, keys, &args.run);
-        let request = GetRequest { accept_unvouched: args.accept_unvouched, ..request };
+        let request = GetRequest {
+            files: selection(&[], &args.files)?,
+            accept_unvouched: args.accept_unvouched,
+            ..request
+        };
         let how = RestoreOptions {
             durability: match args.sync {
                 Sync::File => Durability::File,
@@ -449,10 +457,18 @@ fn memory(run: &RunOptions) -> u64 {
     run.memory.map_or_else(default_memory, |size| size.bytes())
 }
 
+/// The files that are wanted, by exact names or by patterns.
+fn selection(exact: &[String], globs: &[String]) -> Result<Selection, Failure> {
+    if !exact.is_empty() {
+        return Ok(Selection::exact(exact.to_vec()));
+    }
+    Selection::globs(globs).map_err(|error| Failure::usage(format!("--files: {error}")))
+}
+
 fn get_request(name: BackupName, keys: Keys, run: &RunOptions) -> GetRequest {
     GetRequest {
         name,
-        files: Vec::new(),
+        files: Selection::default(),
         as_stored: false,
         accept_unvouched: false,
         keys,

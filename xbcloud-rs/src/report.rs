@@ -58,8 +58,23 @@ pub(crate) fn get_done(log: &Log, what: &str, report: &GetReport, end: &Progress
     log.event("done", &serde_json::json!({
         "stream_bytes": report.stream_bytes, "stored_bytes": report.stored_bytes, "objects": report.objects,
         "requests": report.requests, "retries": report.retries, "proven": report.manifest.is_some(),
+        "chosen": report.chosen.map(|c| serde_json::json!({
+            "files": c.files, "bytes": c.bytes, "needed_files": c.needed_files, "needed_bytes": c.needed_bytes,
+        })),
         "seconds": end.elapsed.as_secs_f64(), "peak_memory": peak_memory(),
     }));
+    if let Some(chosen) = report.chosen {
+        let needed = match chosen.needed_files {
+            0 => String::new(),
+            n => format!("; prepare needs {n} more with {}", format_size(chosen.needed_bytes)),
+        };
+        log.info(format!(
+            "chosen: {} files with {}{needed}; {} were read of the store",
+            chosen.files,
+            format_size(chosen.bytes),
+            format_size(report.stored_bytes),
+        ));
+    }
     let doubt = if report.manifest.is_some() {
         ""
     } else {

@@ -5,11 +5,13 @@ use std::collections::BTreeMap;
 use xb_pipeline::logical_name;
 use xb_reader::ChunkHead;
 
+use crate::choose::Chosen;
 use crate::error::BackupError;
 use crate::manifest::Manifest;
 use crate::names::{BackupName, classic_key, parse_classic_key};
 use crate::put::of_packed_run;
 use crate::root::Root;
+use crate::select::{Matched, Selection};
 
 /// The files of a classic backup, from a listing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -98,13 +100,16 @@ impl ClassicFiles {
         Err(BackupError::Damaged { name: name.to_string(), what })
     }
 
-    /// Keeps only the files of these exact names.
-    pub(crate) fn select(&mut self, wanted: &[String]) -> Result<(), BackupError> {
-        if let Some(missing) = wanted.iter().find(|path| !self.files.contains_key(*path)) {
-            return Err(BackupError::Selection(format!("{missing} is not in the backup")));
-        }
-        self.files.retain(|path, _| wanted.contains(path));
-        Ok(())
+    /// Keeps only the files that are wanted.
+    pub(crate) fn select(&mut self, wanted: &Selection) -> Result<Chosen, BackupError> {
+        let (mut matched, mut chosen) = (Matched::default(), Chosen::default());
+        self.files.retain(|path, objects| {
+            let why = wanted.judge(path.as_bytes(), &mut matched);
+            let bytes = objects.values().sum();
+            why.inspect(|why| chosen.add(*why, 1, bytes)).is_some()
+        });
+        wanted.check(&matched)?;
+        Ok(chosen)
     }
 
     /// Checks that the objects of each file are numbered from 0 without a gap. That the last one is
@@ -204,8 +209,9 @@ mod tests {
     #[test]
     fn selection_wants_names_that_are_there() {
         let mut all = files(&[("a", &[0]), ("b", &[0])]);
-        assert!(all.clone().select(&["c".into()]).is_err());
-        all.select(&["b".into()]).unwrap();
+        let exact = |name: &str| Selection::exact([name.to_owned()]);
+        assert!(all.clone().select(&exact("c")).is_err());
+        all.select(&exact("b")).unwrap();
         assert_eq!(all, files(&[("b", &[0])]));
     }
 }

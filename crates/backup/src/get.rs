@@ -7,15 +7,19 @@ use xb_encryptor::{DataKey, Envelope, Keys};
 use xb_frame::STREAM_HEADER_LEN;
 use xb_pipeline::{
     GetError, GetPlan, Observer, RelayError, RootDigest, object_key, relay, sums, unpack,
+    unpack_parts,
 };
 
+use crate::choose::{Chosen, Parts, Picker, Proven, parts};
 use crate::claim::is_unfinished;
 use crate::classic::{ClassicFiles, list_classic};
 use crate::error::BackupError;
 use crate::fetch::{Range, pump, ranges};
+use crate::index::{Index, PackedBody};
 use crate::manifest::{End, Layout, Manifest, PackedFacts, StoredManifest, hex};
 use crate::names::{BackupName, KEYS, RunId, manifest_key, run_folder};
 use crate::root::Root;
+use crate::select::Selection;
 use crate::stop::Stop;
 
 /// How a backup is fetched.
@@ -23,8 +27,8 @@ use crate::stop::Stop;
 pub struct GetRequest {
     /// Its name.
     pub name: BackupName,
-    /// Classic only: exact names of the files wanted; all when empty.
-    pub files: Vec<String>,
+    /// The files wanted.
+    pub files: Selection,
     /// Packed only: give the native stream as it is stored, with its keys block in front where it
     /// is sealed. Takes no key.
     pub as_stored: bool,
@@ -67,18 +71,22 @@ pub struct GetReport {
     pub retries: u64,
     /// The manifest, where there is one: a stock backup has none.
     pub manifest: Option<Manifest>,
+    /// The files that were chosen, where not all.
+    pub chosen: Option<Chosen>,
 }
 
 /// Where a backup's data objects are, in the order of the stream.
 pub(crate) enum Objects {
     Packed(Manifest, PackedFacts, RunId, Opening),
-    Classic(Option<Manifest>, ClassicFiles),
+    Classic(Option<Manifest>, ClassicFiles, Option<Chosen>),
 }
 
 /// What is done to the objects of a packed backup.
 pub(crate) enum Opening {
     /// Frames are undone, and the seal first where there is a key.
     Undo(Option<Arc<DataKey>>),
+    /// The same, for these parts only.
+    Parts(Box<(PackedBody, Parts)>),
     /// Nothing; this comes before them.
     AsStored(Bytes),
 }
@@ -119,18 +127,31 @@ pub(crate) async fn transfer<S: StreamSink>(
     stop: &mut Stop,
 ) -> Result<(GetReport, S), BackupError> {
     let run = Run { root, request, plan, observer };
-    let (stream_bytes, sink) = match &objects {
-        Objects::Packed(manifest, packed, id, Opening::Undo(key)) => {
-            run.packed(manifest, packed, (*id, key.clone()), sink, stop).await?
+    let (stream_bytes, (count, stored_bytes), chosen, manifest, sink) = match objects {
+        Objects::Packed(manifest, packed, id, opening) => {
+            let all = (manifest.objects, manifest.stored_bytes);
+            match opening {
+                Opening::Undo(key) => {
+                    let (bytes, sink) =
+                        run.packed(&manifest, &packed, (id, key), sink, stop).await?;
+                    (bytes, all, None, Some(manifest), sink)
+                }
+                Opening::Parts(parts) => {
+                    let chosen = parts.1.chosen;
+                    let (bytes, read, sink) = run.parts(*parts, sink, stop).await?;
+                    (bytes, read, Some(chosen), Some(manifest), sink)
+                }
+                Opening::AsStored(front) => {
+                    let (bytes, sink) =
+                        run.as_stored(&manifest, &packed, (id, front), sink, stop).await?;
+                    (bytes, all, None, Some(manifest), sink)
+                }
+            }
         }
-        Objects::Packed(manifest, packed, id, Opening::AsStored(front)) => {
-            run.as_stored(manifest, packed, (*id, front.clone()), sink, stop).await?
+        Objects::Classic(manifest, files, chosen) => {
+            let (bytes, sink) = run.classic(&files, sink, stop).await?;
+            (bytes, (files.objects(), files.bytes()), chosen, manifest, sink)
         }
-        Objects::Classic(_, files) => run.classic(files, sink, stop).await?,
-    };
-    let (count, stored_bytes, manifest) = match objects {
-        Objects::Packed(manifest, ..) => (manifest.objects, manifest.stored_bytes, Some(manifest)),
-        Objects::Classic(manifest, files) => (files.objects(), files.bytes(), manifest),
     };
     let traffic = root.store().traffic();
     let report = GetReport {
@@ -140,6 +161,7 @@ pub(crate) async fn transfer<S: StreamSink>(
         requests: traffic.requests(),
         retries: traffic.retries(),
         manifest,
+        chosen,
     };
     Ok((report, sink))
 }
@@ -158,10 +180,12 @@ impl Objects {
     /// Bytes of the stream, where the manifest says.
     pub(crate) fn stream_bytes(&self) -> Option<u64> {
         match self {
-            Self::Packed(manifest, ..) | Self::Classic(Some(manifest), _) => {
+            Self::Packed(_, _, _, Opening::Parts(parts)) => Some(parts.1.stream_bytes()),
+            Self::Classic(_, files, Some(_)) => Some(files.bytes()),
+            Self::Packed(manifest, ..) | Self::Classic(Some(manifest), ..) => {
                 Some(manifest.stream_bytes)
             }
-            Self::Classic(None, _) => None,
+            Self::Classic(None, ..) => None,
         }
     }
 }
@@ -176,16 +200,32 @@ pub(crate) async fn find(
     match root.stored_manifest(name).await? {
         Some(stored) if stored.manifest.layout == Layout::Packed => {
             let manifest = stored.manifest.clone();
-            if !request.files.is_empty() {
-                return Err(BackupError::Selection("single files can be had of classic backups only in this version; get the whole stream, or restore".into()));
-            }
             let (Some(packed), Some(run)) = (manifest.packed.clone(), manifest.run_id()) else {
                 return Err(BackupError::Bug("a manifest that was checked lacks its parts"));
             };
             let opening = if request.as_stored {
+                if !request.files.is_all() {
+                    return Err(BackupError::Selection(
+                        "as it is stored a backup can be had as a whole only".into(),
+                    ));
+                }
                 Opening::AsStored(keys_in_front(root, request, &manifest, &packed, run).await?)
             } else {
-                Opening::Undo(unlock(root, request, members, (&stored, &packed, run)).await?)
+                let key = unlock(root, request, members, (&stored, &packed, run)).await?;
+                if request.files.is_all() {
+                    Opening::Undo(key)
+                } else {
+                    if manifest.end == End::Raw {
+                        return Err(BackupError::Selection(format!(
+                            "{name} was stored with --raw and has no files"
+                        )));
+                    }
+                    let key = key.as_deref();
+                    let body = PackedBody::open(root, name, &manifest, &packed, run, key).await?;
+                    let index = Index::load(&body).await?;
+                    let parts = parts(&index, &request.files, &Proven::default()).await?;
+                    Opening::Parts(Box::new((body, parts)))
+                }
             };
             Ok(Objects::Packed(manifest, packed, run, opening))
         }
@@ -206,16 +246,17 @@ pub(crate) async fn find(
                     state: crate::list::state_without_manifest(root, name).await?,
                 });
             }
-            if !request.files.is_empty() {
-                files.select(&request.files)?;
-            }
+            let chosen = match request.files.is_all() {
+                true => None,
+                false => Some(files.select(&request.files)?),
+            };
             files.check_runs(name)?;
             if request.keys.key.is_some() && !files.any_encrypted() {
                 return Err(BackupError::Keys(format!(
                     "{name} is not sealed and none of its files is encrypted, and a key was given"
                 )));
             }
-            Ok(Objects::Classic(manifest, files))
+            Ok(Objects::Classic(manifest, files, chosen))
         }
     }
 }
@@ -385,6 +426,61 @@ impl Run<'_> {
             )));
         }
         Ok((bytes, sink))
+    }
+
+    /// Gives the stream of chosen files, and how many objects and bytes were read for it.
+    async fn parts<S: StreamSink>(
+        &self,
+        (body, parts): (PackedBody, Parts),
+        sink: S,
+        stop: &mut Stop,
+    ) -> Result<(u64, (u64, u64), S), BackupError> {
+        let name = &self.request.name;
+        let runs = parts.runs.clone();
+        let mut picker = Picker::new(parts, sink);
+        let (plan, observer) = (self.plan, self.observer.clone());
+        let (mut objects, mut bytes, mut last) = (0, 0, String::new());
+        let native = body.body().clone();
+        let ranges = body.ranges(native.stored(&runs), self.plan.range);
+        let (fetched, (unpacked, picker)) = pump(
+            self.root.store(),
+            &self.plan,
+            ranges,
+            |range, _| {
+                bytes += range.len;
+                if last != range.key {
+                    last.clone_from(&range.key);
+                    objects += 1;
+                }
+            },
+            move |arriving| {
+                let counting = observer.clone();
+                let take = |offset, piece: Bytes| {
+                    counting.add_bytes(piece.len() as u64);
+                    picker.take(offset, &piece)
+                };
+                (unpack_parts(arriving, &native, runs, &plan, &observer, take), picker)
+            },
+            stop,
+        )
+        .await?;
+        let damaged = |what: String| BackupError::Damaged { name: name.to_string(), what };
+        match (fetched, unpacked) {
+            (_, Err(GetError::Sink(error))) => return Err(error),
+            (_, Err(error @ (GetError::Frame(_) | GetError::Seal(_) | GetError::Codec { .. }))) => {
+                return Err(damaged(error.to_string()));
+            }
+            (Err(error), _) => return Err(missing_is_damage(error, name)),
+            (_, Err(error)) => {
+                let source = std::io::Error::other(error.to_string());
+                return Err(BackupError::System { what: "get", source });
+            }
+            (Ok(()), Ok(())) => {}
+        }
+        let (given, sink) = tokio::task::spawn_blocking(move || picker.finish())
+            .await
+            .map_err(|_| BackupError::Bug("the picker's end was not seen"))??;
+        Ok((given, (objects, bytes), sink))
     }
 
     /// Keys and sizes of a packed run's objects.

@@ -10,6 +10,7 @@
 //! [`Observer`](xb_pipeline::Observer) counts for progress displays. Errors are [`BackupError`]:
 //! the first cause, with its stage and a hint.
 mod child;
+mod choose;
 mod claim;
 mod classic;
 mod delete;
@@ -19,6 +20,7 @@ mod facts;
 mod fetch;
 mod gc;
 mod get;
+mod index;
 mod input;
 mod list;
 mod locks;
@@ -32,11 +34,13 @@ mod resolve;
 mod restore;
 mod rewrap;
 mod root;
+mod select;
 mod stop;
 mod sums;
 mod verify;
 
 pub use child::Talk;
+pub use choose::Chosen;
 pub use delete::{Deleted, delete};
 pub use error::BackupError;
 pub use estimate::{Estimate, EstimateRequest, estimate};
@@ -56,9 +60,11 @@ pub use resolve::{Wanted, WantedError, resolve};
 pub use restore::{RestoreOptions, RestoreReport, restore};
 pub use rewrap::{RewrapRequest, rewrap};
 pub use root::Root;
+pub use select::Selection;
 pub use stop::{Stop, Stopper, stopper};
 pub use verify::{
     Authenticity, Level, LevelReport, MAX_PROBLEMS, PageReport, Problem, RestoreTest, VerifyReport,
     VerifyRequest, verify,
 };
 pub use xb_encryptor::{Keys, WaysIn};
+pub use xb_pipeline::GlobError;

@@ -68,9 +68,9 @@ impl<E> GetError<E> {
 }
 
 /// A frame as it lies in the ranges: a job for a worker.
-struct Frame {
-    header: FrameHeader,
-    payload: Vec<Bytes>,
+pub(crate) struct Frame {
+    pub(crate) header: FrameHeader,
+    pub(crate) payload: Vec<Bytes>,
 }
 
 /// Why no more frames were found.
@@ -237,22 +237,25 @@ fn find(
 }
 
 /// Why a frame gave no plain bytes.
-enum Undecoded {
+pub(crate) enum Undecoded {
     Frame(FrameError),
     Codec(Place, CodecError),
 }
 
 /// What a worker has of its own.
-struct Decoder {
-    blocks: BlockDecoder,
+pub(crate) struct Decoder {
+    pub(crate) blocks: BlockDecoder,
     /// The payload in one piece, where it lies in several.
-    scratch: Vec<u8>,
-    pool: SlabPool,
+    pub(crate) scratch: Vec<u8>,
+    pub(crate) pool: SlabPool,
 }
 
 impl Decoder {
     /// Proves a frame and gives its plain bytes.
-    fn decode(&mut self, Frame { header, payload }: Frame) -> Result<Vec<Bytes>, Undecoded> {
+    pub(crate) fn decode(
+        &mut self,
+        Frame { header, payload }: Frame,
+    ) -> Result<Vec<Bytes>, Undecoded> {
         if header.payload_crc32c.is_some() {
             let sum = payload.iter().fold(0, |sum, piece| {
                 sums::crc32c_combine(sum, sums::crc32c(piece), piece.len() as u64)

@@ -47,11 +47,13 @@ mod extract;
 pub mod filter;
 mod gather;
 mod get;
+mod globs;
 mod inspect;
 mod member;
 mod observe;
 mod open;
 mod pack;
+mod pick;
 mod plan;
 mod pool;
 mod put;
@@ -74,6 +76,7 @@ pub use extract::{
     Truncated, extract_from,
 };
 pub use get::{GetError, unpack, unpack_watched};
+pub use globs::{GlobError, Globs};
 pub use inspect::{
     BadPageOf, Disagreement, IndexProof, IndexWatch, InspectError, InspectOptions, Inspected,
     Inspector, MAX_BAD_PAGES, PagesFound,
@@ -81,6 +84,7 @@ pub use inspect::{
 pub use member::{FileCipher, MemberError, Transform};
 pub use observe::{Observer, Snapshot, Wait};
 pub use pack::{MAX_SUMS, Packed, Packer, Part, PartSink, RootDigest, object_key};
+pub use pick::{Body, BodyError, FRONT_LEN, unpack_parts};
 pub use plan::{GetPlan, PartLimits, PlanError, PutPlan, SLAB};
 pub use pool::{Closed, Results, Submit, WorkerDied, ordered, ordered_by};
 pub use put::{Content, Cutting, Laid, Native, Put, PutError, PutSettings, Putting, start_put};

@@ -116,7 +116,7 @@ pub(crate) fn xbstream() -> Content {
 pub(crate) fn request(name: &str) -> GetRequest {
     GetRequest {
         name: BackupName::new(name).unwrap(),
-        files: Vec::new(),
+        files: xb_backup::Selection::default(),
         as_stored: false,
         accept_unvouched: false,
         keys: Keys::default(),

@@ -1,0 +1,198 @@
+//! Which files of a backup are wanted.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use xb_pipeline::{GlobError, Globs, logical_name};
+
+use crate::error::BackupError;
+
+/// What an increment or a copy made late adds to the name of a table's file.
+const PARTS: [&[u8]; 3] = [b".delta", b".meta", b".new"];
+/// Files of tables; beside one of them the table's `.frm` lies.
+const TABLES: [&str; 7] = [".ibd", ".MYD", ".MYI", ".MAD", ".MAI", ".CSV", ".MRG"];
+
+/// The files that are wanted of a backup; by default all.
+#[derive(Debug, Clone, Default)]
+pub struct Selection {
+    exact: BTreeSet<String>,
+    globs: Globs,
+    patterns: Vec<String>,
+    for_prepare: bool,
+}
+
+/// Why a file is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// It was asked for.
+    Asked,
+    /// `prepare` needs it.
+    Needed,
+}
+
+impl Selection {
+    /// Files of these exact names, suffixes included.
+    #[must_use]
+    pub fn exact(names: impl IntoIterator<Item = String>) -> Self {
+        Self { exact: names.into_iter().collect(), ..Self::default() }
+    }
+
+    /// Files whose names match one of these shell patterns. Suffixes of compression and encryption,
+    /// and those of increments, do not count; `*` also matches slashes.
+    ///
+    /// # Errors
+    /// When one is not a valid pattern.
+    pub fn globs(patterns: &[String]) -> Result<Self, GlobError> {
+        Ok(Self { globs: Globs::new(patterns)?, patterns: patterns.to_vec(), ..Self::default() })
+    }
+
+    /// Also everything that the program needs that prepares a backup: all that belongs to no
+    /// schema (system and undo tablespaces, redo log, what describes the backup) and the `.frm`
+    /// files of the tables.
+    #[must_use]
+    pub fn with_what_prepare_needs(mut self, yes: bool) -> Self {
+        self.for_prepare = yes;
+        self
+    }
+
+    /// Whether every file is wanted.
+    #[must_use]
+    pub fn is_all(&self) -> bool {
+        self.exact.is_empty() && self.globs.is_empty()
+    }
+
+    /// Whether, and why, the file is wanted. `matched` learns which of the names and patterns are of
+    /// any use.
+    pub(crate) fn judge(&self, path: &[u8], matched: &mut Matched) -> Option<Why> {
+        if self.is_all() {
+            return Some(Why::Asked);
+        }
+        let name = without_parts(logical_name(path));
+        let mut asked = false;
+        if let Ok(text) = std::str::from_utf8(path)
+            && self.exact.contains(text)
+        {
+            matched.exact.insert(text.to_owned());
+            asked = true;
+        }
+        for number in self.globs.matches(as_path(name)) {
+            matched.globs.insert(number);
+            asked = true;
+        }
+        match asked {
+            true => Some(Why::Asked),
+            false if self.for_prepare && self.is_needed(name) => Some(Why::Needed),
+            false => None,
+        }
+    }
+
+    fn is_needed(&self, name: &[u8]) -> bool {
+        if !name.contains(&b'/') || name.starts_with(b"#innodb_redo/") {
+            return true;
+        }
+        let Some(table) = name.strip_suffix(b".frm") else { return false };
+        TABLES.iter().any(|suffix| {
+            let file = [table, suffix.as_bytes()].concat();
+            self.globs.is_match(as_path(&file))
+        })
+    }
+
+    /// Refuses names and patterns that no file had.
+    ///
+    /// # Errors
+    /// [`BackupError::Selection`].
+    pub(crate) fn check(&self, matched: &Matched) -> Result<(), BackupError> {
+        if let Some(name) = self.exact.iter().find(|name| !matched.exact.contains(*name)) {
+            return Err(BackupError::Selection(format!("{name} is not in the backup")));
+        }
+        match self.patterns.iter().enumerate().find(|(n, _)| !matched.globs.contains(n)) {
+            Some((_, pattern)) => {
+                Err(BackupError::Selection(format!("no file of the backup matches `{pattern}`")))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// Which names and patterns of a selection had a file.
+#[derive(Debug, Default)]
+pub(crate) struct Matched {
+    exact: BTreeSet<String>,
+    globs: BTreeSet<usize>,
+}
+
+fn as_path(name: &[u8]) -> &Path {
+    Path::new(OsStr::from_bytes(name))
+}
+
+fn without_parts(name: &[u8]) -> &[u8] {
+    PARTS.iter().find_map(|part| name.strip_suffix(*part)).unwrap_or(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn globs(patterns: &[&str]) -> Selection {
+        let patterns: Vec<String> = patterns.iter().map(|p| (*p).to_owned()).collect();
+        Selection::globs(&patterns).unwrap()
+    }
+
+    #[test]
+    fn suffixes_do_not_count() {
+        let selection = globs(&["shop/*", "*/t.ibd"]);
+        let mut matched = Matched::default();
+        for (name, wanted) in [
+            ("shop/t.ibd", true),
+            ("shop/t.ibd.lz4.xbcrypt", true),
+            ("other/t.ibd.qp", true),
+            ("other/t.ibd.delta.zst", true),
+            ("other/t.ibd.meta", true),
+            ("other/t.frm", false),
+            ("shopping/t", false),
+            ("ibdata1", false),
+            ("xtrabackup_info", false),
+        ] {
+            assert_eq!(selection.judge(name.as_bytes(), &mut matched).is_some(), wanted, "{name}");
+        }
+        selection.check(&matched).unwrap();
+    }
+
+    #[test]
+    fn prepare_gets_what_belongs_to_no_schema_and_the_frm_files() {
+        let selection = globs(&["shop/t*.ibd"]).with_what_prepare_needs(true);
+        let mut matched = Matched::default();
+        for (name, why) in [
+            ("shop/t1.ibd.zst", Some(Why::Asked)),
+            ("shop/t1.frm", Some(Why::Needed)),
+            ("shop/u.frm", None),
+            ("shop/u.ibd", None),
+            ("ibdata1.delta", Some(Why::Needed)),
+            ("undo001.lz4", Some(Why::Needed)),
+            ("ib_logfile0", Some(Why::Needed)),
+            ("#innodb_redo/#ib_redo7", Some(Why::Needed)),
+            ("xtrabackup_checkpoints.xbcrypt", Some(Why::Needed)),
+            ("mariadb_backup_info", Some(Why::Needed)),
+            ("aria_log.00000001", Some(Why::Needed)),
+            ("mysql/user.frm", None),
+        ] {
+            assert_eq!(selection.judge(name.as_bytes(), &mut matched), why, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_nothing_matches_is_named() {
+        let error = globs(&["shop/*", "nope/*"]);
+        let mut matched = Matched::default();
+        let _ = error.judge(b"shop/a", &mut matched);
+        assert!(error.check(&matched).unwrap_err().to_string().contains("nope/*"));
+        let exact = Selection::exact(["a".to_owned(), "b".to_owned()]);
+        let mut matched = Matched::default();
+        assert_eq!(exact.judge(b"a", &mut matched), Some(Why::Asked));
+        assert_eq!(exact.judge(b"a.lz4", &mut matched), None);
+        assert!(exact.check(&matched).unwrap_err().to_string().starts_with("b is not"));
+        assert!(Selection::default().is_all());
+    }
+}

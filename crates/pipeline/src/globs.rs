@@ -1,0 +1,46 @@
+//! Shell patterns on file names.
+
+use std::path::Path;
+
+use globset::{Glob, GlobSet, GlobSetBuilder};
+
+/// A text that is no valid pattern.
+pub use globset::Error as GlobError;
+
+/// Several shell patterns; `*` also matches slashes.
+#[derive(Debug, Clone, Default)]
+pub struct Globs {
+    set: GlobSet,
+}
+
+impl Globs {
+    /// Compiles them.
+    ///
+    /// # Errors
+    /// When one is not a valid pattern.
+    pub fn new(patterns: &[String]) -> Result<Self, GlobError> {
+        let mut set = GlobSetBuilder::new();
+        for pattern in patterns {
+            set.add(Glob::new(pattern)?);
+        }
+        Ok(Self { set: set.build()? })
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.set.is_empty()
+    }
+
+    /// Whether any matches.
+    #[must_use]
+    pub fn is_match(&self, name: &Path) -> bool {
+        self.set.is_match(name)
+    }
+
+    /// The numbers of those that match, in the order given.
+    #[must_use]
+    pub fn matches(&self, name: &Path) -> Vec<usize> {
+        self.set.matches(name)
+    }
+}
