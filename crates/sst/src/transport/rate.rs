@@ -1,0 +1,47 @@
+//! A ceiling for bytes a second, shared by all connections.
+
+use std::num::NonZeroU64;
+use std::time::{Duration, Instant};
+
+/// A thread that wakes late may catch up this much; more idle time than this is no credit.
+const GRACE: Duration = Duration::from_millis(60);
+
+/// Hands out the moments at which blocks may go.
+#[derive(Debug)]
+pub(crate) struct Rate {
+    bytes_a_second: NonZeroU64,
+    free_from: Option<Instant>,
+}
+
+impl Rate {
+    pub(crate) fn new(bytes_a_second: NonZeroU64) -> Self {
+        Self { bytes_a_second, free_from: None }
+    }
+
+    /// The moment from which `bytes` may go, in turn with all others that ask; it may have passed.
+    pub(crate) fn reserve(&mut self, bytes: usize, now: Instant) -> Instant {
+        let nanos = bytes as u128 * 1_000_000_000 / u128::from(self.bytes_a_second.get());
+        let takes = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
+        let earliest = now.checked_sub(GRACE).unwrap_or(now);
+        let start = self.free_from.map_or(now, |at| at.max(earliest));
+        self.free_from = Some(start.checked_add(takes).unwrap_or(start));
+        start
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_follow_each_other_at_the_rate_and_idle_time_is_hardly_credit() {
+        let mut rate = Rate::new(NonZeroU64::new(1 << 20).unwrap());
+        let start = Instant::now();
+        assert_eq!(rate.reserve(1 << 20, start), start);
+        assert_eq!(rate.reserve(1 << 19, start), start + Duration::from_secs(1));
+        assert_eq!(rate.reserve(1, start), start + Duration::from_millis(1500));
+        let later = start + Duration::from_secs(60);
+        assert_eq!(rate.reserve(1 << 20, later), later - GRACE);
+        assert_eq!(rate.reserve(1, later), later - GRACE + Duration::from_secs(1));
+    }
+}

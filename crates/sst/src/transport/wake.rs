@@ -1,0 +1,102 @@
+//! Waiting for a socket, a word from another thread, or a moment, whichever is first.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
+
+/// Wakes one thread that waits in [`wait`].
+#[derive(Debug)]
+pub(crate) struct Wake(OwnedFd);
+
+impl Wake {
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
+    }
+
+    pub(crate) fn wake(&self) {
+        // It can only fail when 2^64 calls were not yet seen: then it is awake anyway.
+        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+    }
+
+    fn quiet(&self) {
+        let _ = rustix::io::read(&self.0, &mut [0_u8; 8]);
+    }
+}
+
+/// What ended a wait.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Ready {
+    /// There is something to read, or the end.
+    pub(crate) read: bool,
+    /// There is room to write, or an error to be told.
+    pub(crate) write: bool,
+}
+
+/// What a thread waits for at a socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Want {
+    Read,
+    ReadWrite,
+}
+
+/// Waits until `socket` is ready, `wake` was woken, or `until` has come. With a moment in the past it
+/// only looks.
+pub(crate) fn wait(
+    socket: Option<(BorrowedFd<'_>, Want)>,
+    wake: &Wake,
+    until: Option<Instant>,
+) -> io::Result<Ready> {
+    let timeout = until.map(|at| at.saturating_duration_since(Instant::now()));
+    // Rounded up: else the last fraction of a millisecond would be spent turning.
+    let timeout = timeout.map(|t| timespec(t.saturating_add(Duration::from_micros(50))));
+    let wake_fd = PollFd::new(&wake.0, PollFlags::IN);
+    let mut ready = Ready::default();
+    let woken = match socket {
+        None => {
+            let mut fds = [wake_fd];
+            turn(poll(&mut fds, timeout.as_ref()))?;
+            !fds[0].revents().is_empty()
+        }
+        Some((fd, want)) => {
+            let mut flags = PollFlags::IN;
+            if want == Want::ReadWrite {
+                flags |= PollFlags::OUT;
+            }
+            let mut fds = [PollFd::new(&fd, flags), wake_fd];
+            turn(poll(&mut fds, timeout.as_ref()))?;
+            let got = fds[0].revents();
+            let broken = got.intersects(PollFlags::ERR | PollFlags::HUP);
+            ready.read = broken || got.contains(PollFlags::IN);
+            ready.write = broken || got.contains(PollFlags::OUT);
+            !fds[1].revents().is_empty()
+        }
+    };
+    if woken {
+        wake.quiet();
+    }
+    Ok(ready)
+}
+
+/// A signal in between is nothing: the caller looks again.
+fn turn(result: Result<usize, Errno>) -> io::Result<()> {
+    match result {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn timespec(duration: Duration) -> Timespec {
+    Timespec {
+        tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(duration.subsec_nanos()),
+    }
+}
+
+impl AsFd for Wake {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}

@@ -1,0 +1,264 @@
+//! The few fields of a certificate (RFC 5280, section 4.1) that the checking library does not hand
+//! out: for certificates of version 1, which it does not take at all, though `openssl x509 -req`
+//! makes them unless told otherwise, and for the common name.
+
+use rustls::pki_types::{CertificateDer, SubjectPublicKeyInfoDer, UnixTime};
+use std::time::Duration;
+
+const INTEGER: u8 = 0x02;
+const BIT_STRING: u8 = 0x03;
+const OID: u8 = 0x06;
+const UTC_TIME: u8 = 0x17;
+const GENERALIZED_TIME: u8 = 0x18;
+const SEQUENCE: u8 = 0x30;
+const SET: u8 = 0x31;
+const VERSION_TAG: u8 = 0xa0;
+/// id-at-commonName, 2.5.4.3.
+const COMMON_NAME: &[u8] = &[0x55, 4, 3];
+
+/// Slices of one certificate.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Fields<'a> {
+    /// What is signed, with its tag and length.
+    pub(crate) signed: &'a [u8],
+    /// Algorithm identifier of the signature, without tag and length.
+    pub(crate) algorithm: &'a [u8],
+    /// The signature's bits.
+    pub(crate) signature: &'a [u8],
+    /// Issuer, without tag and length.
+    pub(crate) issuer: &'a [u8],
+    /// Subject, without tag and length.
+    pub(crate) subject: &'a [u8],
+    /// Public key, with tag and length.
+    pub(crate) public_key: &'a [u8],
+    pub(crate) not_before: UnixTime,
+    pub(crate) not_after: UnixTime,
+}
+
+impl<'a> Fields<'a> {
+    /// `None` when it is no certificate.
+    pub(crate) fn read(certificate: &'a CertificateDer<'_>) -> Option<Self> {
+        let mut outer = Der(certificate);
+        let mut body = Der(outer.take(SEQUENCE)?);
+        outer.end()?;
+        let (signed, inside) = body.whole(SEQUENCE)?;
+        let algorithm = body.take(SEQUENCE)?;
+        let signature = bits(body.take(BIT_STRING)?)?;
+        body.end()?;
+
+        let mut inside = Der(inside);
+        if inside.peek() == Some(VERSION_TAG) {
+            inside.take(VERSION_TAG)?;
+        }
+        inside.take(INTEGER)?;
+        if inside.take(SEQUENCE)? != algorithm {
+            return None;
+        }
+        let issuer = inside.take(SEQUENCE)?;
+        let mut validity = Der(inside.take(SEQUENCE)?);
+        let (not_before, not_after) = (validity.time()?, validity.time()?);
+        validity.end()?;
+        let subject = inside.take(SEQUENCE)?;
+        let (public_key, _) = inside.whole(SEQUENCE)?;
+        Some(Self {
+            signed,
+            algorithm,
+            signature,
+            issuer,
+            subject,
+            public_key,
+            not_before,
+            not_after,
+        })
+    }
+
+    pub(crate) fn public_key(&self) -> SubjectPublicKeyInfoDer<'a> {
+        SubjectPublicKeyInfoDer::from(self.public_key)
+    }
+
+    /// The last common name of the subject, which is the most specific.
+    pub(crate) fn common_name(&self) -> Option<&'a str> {
+        let mut subject = Der(self.subject);
+        let mut found = None;
+        while !subject.0.is_empty() {
+            let mut set = Der(subject.take(SET)?);
+            while !set.0.is_empty() {
+                let mut pair = Der(set.take(SEQUENCE)?);
+                if pair.take(OID)? == COMMON_NAME {
+                    let (_, text) = pair.any()?;
+                    found = std::str::from_utf8(text).ok();
+                }
+            }
+        }
+        found
+    }
+}
+
+/// Algorithm identifier and bits of a public key, whose bytes have no tag and length before them.
+pub(crate) fn public_key_parts(spki: &[u8]) -> Option<(&[u8], &[u8])> {
+    let mut fields = Der(spki);
+    let algorithm = fields.take(SEQUENCE)?;
+    let key = bits(fields.take(BIT_STRING)?)?;
+    fields.end()?;
+    Some((algorithm, key))
+}
+
+/// A bit string of whole bytes.
+fn bits(content: &[u8]) -> Option<&[u8]> {
+    match content {
+        [0, bits @ ..] => Some(bits),
+        _ => None,
+    }
+}
+
+/// Takes values off the front.
+struct Der<'a>(&'a [u8]);
+
+impl<'a> Der<'a> {
+    fn peek(&self) -> Option<u8> {
+        self.0.first().copied()
+    }
+
+    /// Tag and content of the next value, whose length must be in its shortest form.
+    fn any(&mut self) -> Option<(u8, &'a [u8])> {
+        let (&[tag, first], mut rest) = self.0.split_first_chunk()?;
+        let len = match first {
+            0..=0x7f => usize::from(first),
+            0x81..=0x83 => {
+                let (digits, after) = rest.split_at_checked(usize::from(first & 0x7f))?;
+                rest = after;
+                let len = digits.iter().fold(0, |n, digit| n << 8 | usize::from(*digit));
+                let shortest = if digits.len() == 1 { 0x80 } else { 1 << (8 * (digits.len() - 1)) };
+                if len < shortest {
+                    return None;
+                }
+                len
+            }
+            _ => return None,
+        };
+        let (content, rest) = rest.split_at_checked(len)?;
+        self.0 = rest;
+        Some((tag, content))
+    }
+
+    fn take(&mut self, wanted: u8) -> Option<&'a [u8]> {
+        if self.peek()? != wanted {
+            return None;
+        }
+        self.any().map(|(_, content)| content)
+    }
+
+    /// The next value with its tag and length, and its content.
+    fn whole(&mut self, wanted: u8) -> Option<(&'a [u8], &'a [u8])> {
+        let before = self.0;
+        let content = self.take(wanted)?;
+        Some((before.get(..before.len() - self.0.len())?, content))
+    }
+
+    fn end(&self) -> Option<()> {
+        self.0.is_empty().then_some(())
+    }
+
+    fn time(&mut self) -> Option<UnixTime> {
+        let (tag, text) = self.any()?;
+        let number = |digits: &[u8]| {
+            digits.iter().try_fold(0_u64, |n, c| {
+                char::from(*c).to_digit(10).map(|digit| n * 10 + u64::from(digit))
+            })
+        };
+        let (year, rest) = match tag {
+            UTC_TIME => {
+                let (year, rest) = text.split_at_checked(2)?;
+                let year = number(year)?;
+                // RFC 5280, 4.1.2.5.1: 50 to 99 are of the last century.
+                (if year >= 50 { 1900 + year } else { 2000 + year }, rest)
+            }
+            GENERALIZED_TIME => {
+                let (year, rest) = text.split_at_checked(4)?;
+                (number(year)?, rest)
+            }
+            _ => return None,
+        };
+        let [m1, m2, d1, d2, h1, h2, n1, n2, s1, s2, b'Z'] = rest else { return None };
+        let (month, day) = (number(&[*m1, *m2])?, number(&[*d1, *d2])?);
+        let (hour, minute) = (number(&[*h1, *h2])?, number(&[*n1, *n2])?);
+        let second = number(&[*s1, *s2])?;
+        if !(1..=12).contains(&month) || !(1..=31).contains(&day) || hour > 23 || minute > 59 {
+            return None;
+        }
+        // What lies before 1970 is as good as 1970 here.
+        let days = days_since_1970(year, month, day).unwrap_or(0);
+        let seconds = ((days * 24 + hour) * 60 + minute) * 60 + second.min(60);
+        Some(UnixTime::since_unix_epoch(Duration::from_secs(seconds)))
+    }
+}
+
+/// Days of the Gregorian calendar, counted in years that begin in March.
+fn days_since_1970(year: u64, month: u64, day: u64) -> Option<u64> {
+    let (year, month) =
+        if month <= 2 { (year.checked_sub(1)?, month + 9) } else { (year, month - 3) };
+    let days = year * 365 + year / 4 - year / 100 + year / 400 + (month * 153 + 2) / 5 + day - 1;
+    days.checked_sub(719_468)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn sample() -> CertificateDer<'static> {
+        let mut params = rcgen::CertificateParams::new(vec!["db1.example".to_owned()]).unwrap();
+        params.distinguished_name.push(rcgen::DnType::CommonName, "galera node 1");
+        params.not_before = rcgen::date_time_ymd(2024, 2, 29);
+        params.not_after = rcgen::date_time_ymd(2049, 12, 31);
+        let key = rcgen::KeyPair::generate().unwrap();
+        params.self_signed(&key).unwrap().der().clone()
+    }
+
+    #[test]
+    fn fields_of_a_certificate() {
+        let certificate = sample();
+        let fields = Fields::read(&certificate).unwrap();
+        assert_eq!(fields.common_name(), Some("galera node 1"));
+        assert_eq!(fields.issuer, fields.subject);
+        // `date -u -d 2024-02-29 +%s`, `date -u -d 2049-12-31 +%s`
+        assert_eq!(fields.not_before.as_secs(), 1_709_164_800);
+        assert_eq!(fields.not_after.as_secs(), 2_524_521_600);
+        let spki = Der(fields.public_key).take(SEQUENCE).unwrap();
+        let (algorithm, key) = public_key_parts(spki).unwrap();
+        let hit = rustls::crypto::aws_lc_rs::default_provider()
+            .signature_verification_algorithms
+            .all
+            .iter()
+            .filter(|a| {
+                a.public_key_alg_id().as_ref() == algorithm
+                    && a.signature_alg_id().as_ref() == fields.algorithm
+            })
+            .any(|a| a.verify_signature(key, fields.signed, fields.signature).is_ok());
+        assert!(hit, "it is signed by itself");
+    }
+
+    #[test]
+    fn days() {
+        assert_eq!(days_since_1970(1970, 1, 1), Some(0));
+        assert_eq!(days_since_1970(2000, 3, 1), Some(11_017));
+        assert_eq!(days_since_1970(1969, 12, 31), None);
+        assert_eq!(days_since_1970(0, 1, 1), None);
+    }
+
+    proptest! {
+        #[test]
+        fn damage_does_not_panic(at: prop::sample::Index, with: u8, cut: prop::sample::Index) {
+            let mut bytes = sample().to_vec();
+            let at = at.index(bytes.len());
+            bytes[at] = with;
+            let cut = cut.index(bytes.len() + 1);
+            for bytes in [&bytes[..], &bytes[..cut]] {
+                let certificate = CertificateDer::from(bytes);
+                if let Some(fields) = Fields::read(&certificate) {
+                    fields.common_name();
+                }
+            }
+        }
+    }
+}

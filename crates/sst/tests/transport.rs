@@ -1,0 +1,11 @@
+//! The transport over real sockets.
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation)]
+
+#[path = "transport/support.rs"]
+mod support;
+
+#[path = "transport/basics.rs"]
+mod basics;
+
+#[path = "transport/strangers.rs"]
+mod strangers;
