@@ -9,3 +9,12 @@ mod basics;
 
 #[path = "transport/strangers.rs"]
 mod strangers;
+
+#[path = "transport/relay.rs"]
+mod relay;
+
+#[path = "transport/cuts.rs"]
+mod cuts;
+
+#[path = "transport/endings.rs"]
+mod endings;

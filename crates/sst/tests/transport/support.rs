@@ -1,6 +1,6 @@
 //! What the tests share.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -42,16 +42,29 @@ pub(crate) fn listen(joiner: Joiner) -> (Listener, Announcement) {
 
 /// Collects what is told.
 #[derive(Clone, Default)]
-pub(crate) struct Told(Arc<Mutex<Vec<String>>>);
+pub(crate) struct Told(Arc<(Mutex<Vec<String>>, Condvar)>);
 
 impl Told {
     pub(crate) fn observer(&self) -> Observer {
-        let told = Arc::clone(&self.0);
-        Observer::new(move |event| told.lock().unwrap().push(event.to_string()))
+        let told = self.clone();
+        Observer::new(move |event| {
+            told.0.0.lock().unwrap().push(event.to_string());
+            told.0.1.notify_all();
+        })
     }
 
     pub(crate) fn all(&self) -> String {
-        self.0.lock().unwrap().join("\n")
+        self.0.0.lock().unwrap().join("\n")
+    }
+
+    /// Waits until so many events hold `word`.
+    pub(crate) fn wait_for(&self, word: &str, times: usize) {
+        let mut told = self.0.0.lock().unwrap();
+        while told.iter().filter(|event| event.contains(word)).count() < times {
+            let (next, time) = self.0.1.wait_timeout(told, LONG).unwrap();
+            assert!(!time.timed_out(), "no `{word}` in {next:?}");
+            told = next;
+        }
     }
 }
 
