@@ -1,8 +1,8 @@
 //! A program that we start, and see to its end.
 
 use std::ffi::OsString;
-use std::io::{BufRead, BufReader, Read};
-use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::io::Read;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use xb_producer::{how_it_ended, lines};
 
 use crate::error::BackupError;
 use crate::stop::Stop;
@@ -18,8 +19,6 @@ use crate::stop::Stop;
 const GRACE: Duration = Duration::from_secs(30);
 /// How long its last messages may take after its end.
 const LAST_WORDS: Duration = Duration::from_secs(2);
-/// Most bytes of a message that are passed on in one piece.
-pub(crate) const MAX_LINE: u64 = 64 << 10;
 
 /// Gets each line that a program says, without the line's end.
 pub type Talk = Arc<dyn Fn(&[u8]) + Send + Sync>;
@@ -69,19 +68,6 @@ fn listen(pipe: Box<dyn Read + Send>, talk: &Talk) -> Option<JoinHandle<()>> {
     std::thread::Builder::new().name("messages".into()).spawn(listener).ok()
 }
 
-/// Calls `each` with every line, its end included; a longer one comes in pieces.
-pub(crate) fn lines(pipe: impl Read, mut each: impl FnMut(&[u8])) {
-    let mut lines = BufReader::new(pipe);
-    let mut line = Vec::new();
-    loop {
-        line.clear();
-        match lines.by_ref().take(MAX_LINE).read_until(b'\n', &mut line) {
-            Ok(0) | Err(_) => return,
-            Ok(_) => each(&line),
-        }
-    }
-}
-
 async fn ended(child: &mut Child, stop: &mut Stop) -> Result<ExitStatus, BackupError> {
     let broken = |source| BackupError::System { what: "a program cannot be waited for", source };
     loop {
@@ -111,7 +97,7 @@ fn judge(program: &Path, status: ExitStatus) -> Result<(), BackupError> {
     if status.success() {
         return Ok(());
     }
-    Err(BackupError::Program { program: file_name(program), what: describe(status) })
+    Err(BackupError::Program { program: file_name(program), what: how_it_ended(status) })
 }
 
 /// Who is told to end.
@@ -145,14 +131,6 @@ pub(crate) fn end(child: &mut Child, signal: i32, whom: Whom) {
 
 pub(crate) fn file_name(program: &Path) -> String {
     program.file_name().unwrap_or(program.as_os_str()).to_string_lossy().into_owned()
-}
-
-pub(crate) fn describe(status: ExitStatus) -> String {
-    match (status.code(), status.signal()) {
-        (Some(code), _) => format!("failed with exit status {code}"),
-        (None, Some(signal)) => format!("was killed by signal {signal}"),
-        (None, None) => "failed".to_owned(),
-    }
 }
 
 #[cfg(test)]

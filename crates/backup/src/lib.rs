@@ -23,7 +23,6 @@ mod get;
 mod index;
 mod input;
 mod list;
-mod locks;
 mod manifest;
 mod md5;
 mod names;

@@ -1,43 +1,24 @@
 //! A producer that we start ourselves, so that its exit status counts.
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use rustix::process::Signal;
 use tokio::sync::oneshot;
-use xb_pipeline::{LockSwitch, SpoolReader, SpoolSettings, spooled};
+pub use xb_producer::LockGuard;
+use xb_producer::{GuardedOutput, Messages, guard as take_over, how_it_ended};
 
-use crate::child::{Whom, describe, lines};
+use crate::child::Whom;
 use crate::error::BackupError;
-use crate::locks::{Change, change};
-
-/// How long its last messages may take after its end.
-const LAST_WORDS: Duration = Duration::from_secs(2);
-/// Size we ask for its pipe, in bytes: what an unprivileged process may have.
-const PIPE: usize = 1 << 20;
-/// How long its output may lie about while it holds locks, before the spool takes it.
-const PATIENCE: Duration = Duration::from_secs(1);
-
-/// What happens while a producer holds locks on its server and the store takes nothing.
-#[derive(Debug, Clone, Default)]
-pub struct LockGuard {
-    /// Folder for the spool, which has no name there; `None`: no spool.
-    pub spool_dir: Option<PathBuf>,
-    /// Size of the spool in bytes.
-    pub spool_size: u64,
-    /// How long the server may be held up once there is no room in the spool; `None`: for ever.
-    pub lock_stall: Option<Duration>,
-}
 
 /// A running producer. Killed when dropped before its end was seen.
 #[derive(Debug)]
 pub struct Producer {
     child: Child,
     program: String,
-    messages: Option<JoinHandle<()>>,
+    messages: Option<Messages>,
     /// Told when it held up its server for too long.
     stalled: Option<oneshot::Receiver<()>>,
     lock_stall: Option<Duration>,
@@ -45,7 +26,7 @@ pub struct Producer {
 }
 
 /// What a producer writes to its stdout.
-pub type ProducerOutput = SpoolReader<ChildStdout>;
+pub type ProducerOutput = GuardedOutput;
 
 impl Producer {
     /// Starts `argv`, without a shell. `message` gets every line that it writes to its stderr,
@@ -64,13 +45,10 @@ impl Producer {
                 what: "it was not named".into(),
             });
         };
-        let file =
-            match &guard.spool_dir {
-                None => None,
-                Some(dir) => Some(tempfile::tempfile_in(dir).map_err(|source| {
-                    BackupError::Spool { dir: dir.display().to_string(), source }
-                })?),
-            };
+        let spool = guard.spool().map_err(|source| BackupError::Spool {
+            dir: guard.spool_dir.as_deref().unwrap_or(Path::new("")).display().to_string(),
+            source,
+        })?;
         // As it was given: a wrong path is what most often cannot be started.
         let given = program.to_string_lossy().into_owned();
         let name = Path::new(program)
@@ -87,7 +65,6 @@ impl Producer {
         let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
             return Err(BackupError::Bug("a piped child without a pipe"));
         };
-        let _ = rustix::pipe::fcntl_setpipe_size(&stdout, PIPE);
         let mut producer = Self {
             child,
             program: name,
@@ -97,24 +74,14 @@ impl Producer {
             ended: false,
         };
         let (tell, stalled) = oneshot::channel();
-        let settings = SpoolSettings {
-            file: file.map(|file| (file, guard.spool_size)),
-            patience: PATIENCE,
-            stall: guard.lock_stall,
-        };
-        let no_thread = |source| BackupError::System { what: "cannot start a thread", source };
         let on_stall = || {
             // Nobody listens any more when the run is over.
             let _ = tell.send(());
         };
-        let (output, switch) = spooled(stdout, settings, on_stall).map_err(no_thread)?;
+        let (output, messages) = take_over((stdout, stderr), spool, guard, message, on_stall)
+            .map_err(|source| BackupError::System { what: "cannot start a thread", source })?;
         producer.stalled = Some(stalled);
-        producer.messages = Some(
-            std::thread::Builder::new()
-                .name("messages".into())
-                .spawn(move || pass_on(stderr, &switch, message))
-                .map_err(no_thread)?,
-        );
+        producer.messages = Some(messages);
         Ok((producer, output))
     }
 
@@ -159,8 +126,10 @@ impl Producer {
             }
         };
         self.ended = true;
-        self.hear_out();
-        if status.success() { Ok(()) } else { Err(self.failed(describe(status))) }
+        if let Some(messages) = self.messages.take() {
+            messages.hear_out();
+        }
+        if status.success() { Ok(()) } else { Err(self.failed(how_it_ended(status))) }
     }
 
     /// Asks it to end by `signal` and makes sure that it does.
@@ -172,18 +141,6 @@ impl Producer {
         self.ended = true;
     }
 
-    /// Waits until its last words were passed on. A grandchild that keeps its stderr open is not
-    /// waited for.
-    fn hear_out(&mut self) {
-        let begin = Instant::now();
-        while self.messages.as_ref().is_some_and(|thread| !thread.is_finished())
-            && begin.elapsed() < LAST_WORDS
-        {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        self.messages = None;
-    }
-
     fn failed(&self, what: String) -> BackupError {
         BackupError::Producer { program: self.program.clone(), what }
     }
@@ -193,17 +150,6 @@ impl Drop for Producer {
     fn drop(&mut self) {
         self.end(Signal::TERM.as_raw());
     }
-}
-
-fn pass_on(stderr: ChildStderr, switch: &LockSwitch, mut message: impl FnMut(&[u8])) {
-    lines(stderr, |line| {
-        match change(line) {
-            Some(Change::Locked) => switch.lock(),
-            Some(Change::Unlocked) => switch.unlock(),
-            None => {}
-        }
-        message(line.strip_suffix(b"\n").unwrap_or(line));
-    });
 }
 
 #[cfg(test)]

@@ -55,7 +55,7 @@ pub use expand::{Expanded, UsageError, defaults_args, expand};
 pub use failure::{Failure, OrFail};
 pub use input::{Input, UntilInterrupted};
 pub use log::{Level, Log, LogOptions};
-pub use option_file::{OptionFileError, Places};
+pub use option_file::{FileOption, OptionFileError, Places, read_groups};
 pub use personality::{Personality, program_name};
 pub use program::{Program, run};
 pub use progress::{Progress, ProgressEnd, ProgressOptions, Snapshot};

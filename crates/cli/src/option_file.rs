@@ -127,11 +127,18 @@ pub(crate) struct Wanted {
 
 /// One option from a file. `Debug` hides the value.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct FileOption {
-    pub(crate) key: String,
-    pub(crate) value: Option<OsString>,
-    pub(crate) file: PathBuf,
-    pub(crate) line: usize,
+#[non_exhaustive]
+pub struct FileOption {
+    /// The group it stands in, with its suffix.
+    pub group: String,
+    /// Its name as it was written.
+    pub key: String,
+    /// What stands behind the `=`, if there is one.
+    pub value: Option<OsString>,
+    /// The file.
+    pub file: PathBuf,
+    /// The line, from 1.
+    pub line: usize,
 }
 
 impl fmt::Debug for FileOption {
@@ -147,6 +154,27 @@ pub(crate) struct Loaded {
     pub(crate) warnings: Vec<String>,
 }
 
+/// All options of the groups that `wants` names, in the order of reading, and what is to be said
+/// about the files. For programs that are no command of their own: [`expand`](crate::expand) does it
+/// for those. `only` and `extra` are what `--defaults-file` and `--defaults-extra-file` name.
+///
+/// # Errors
+/// [`OptionFileError`].
+pub fn read_groups(
+    places: &Places,
+    only: Option<&Path>,
+    extra: Option<&Path>,
+    wants: impl Fn(&str) -> bool,
+) -> Result<(Vec<FileOption>, Vec<String>), OptionFileError> {
+    let wanted = Wanted {
+        only: only.map(Path::to_owned),
+        extra: extra.map(Path::to_owned),
+        ..Wanted::default()
+    };
+    let loaded = load_if(places, &wanted, &wants)?;
+    Ok((loaded.options, loaded.warnings))
+}
+
 /// Reads all option files that count.
 pub(crate) fn load(
     places: &Places,
@@ -158,12 +186,19 @@ pub(crate) fn load(
     }
     let suffix = wanted.group_suffix.as_ref().or(places.group_suffix.as_ref());
     let suffix = suffix.map_or("", String::as_str);
-    let mut loader = Loader {
-        groups: groups.iter().flat_map(|g| [(*g).to_owned(), format!("{g}{suffix}")]).collect(),
-        places,
-        files: 0,
-        loaded: Loaded::default(),
+    let wants = |name: &str| {
+        let without = name.strip_suffix(suffix).unwrap_or(name);
+        groups.contains(&name) || groups.contains(&without)
     };
+    load_if(places, wanted, &wants)
+}
+
+fn load_if(
+    places: &Places,
+    wanted: &Wanted,
+    wants: &dyn Fn(&str) -> bool,
+) -> Result<Loaded, OptionFileError> {
+    let mut loader = Loader { wants, places, files: 0, loaded: Loaded::default() };
     if let Some(only) = &wanted.only {
         loader.named(only)?;
         return Ok(loader.loaded);
@@ -181,7 +216,7 @@ pub(crate) fn load(
 }
 
 struct Loader<'a> {
-    groups: Vec<String>,
+    wants: &'a dyn Fn(&str) -> bool,
     places: &'a Places,
     files: u32,
     loaded: Loaded,
@@ -241,13 +276,16 @@ impl Loader<'_> {
     }
 
     fn lines(&mut self, path: &Path, text: &[u8], depth: u32) -> Result<(), OptionFileError> {
-        // None before the first group, then whether the group is one of ours.
-        let mut group: Option<bool> = None;
+        // None before the first group, then the group's name if it is one of ours.
+        let mut group: Option<Option<String>> = None;
         for (number, line) in text.split(|byte| *byte == b'\n').enumerate() {
             let number = number + 1;
             match read_line(line) {
                 Line::Blank => {}
-                Line::Group(name) => group = Some(self.groups.iter().any(|g| g.as_bytes() == name)),
+                Line::Group(name) => {
+                    let name = std::str::from_utf8(name).ok().filter(|name| (self.wants)(name));
+                    group = Some(name.map(str::to_owned));
+                }
                 Line::BadGroup => {
                     return Err(OptionFileError::BadGroup { path: path.to_owned(), line: number });
                 }
@@ -272,15 +310,16 @@ impl Loader<'_> {
                     let place = path.display();
                     self.warn(format!("option file {place} line {number}: unknown ! directive"));
                 }
-                Line::Option(key, value) => match group {
+                Line::Option(key, value) => match &group {
                     None => {
                         return Err(OptionFileError::NoGroup {
                             path: path.to_owned(),
                             line: number,
                         });
                     }
-                    Some(false) => {}
-                    Some(true) => self.loaded.options.push(FileOption {
+                    Some(None) => {}
+                    Some(Some(group)) => self.loaded.options.push(FileOption {
+                        group: group.clone(),
                         key: String::from_utf8_lossy(key).into_owned(),
                         value: value.map(OsString::from_vec),
                         file: path.to_owned(),

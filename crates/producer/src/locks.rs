@@ -7,7 +7,7 @@
 
 /// A line that changes what is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Change {
+pub enum Change {
     /// From now on somebody on the server may be waiting.
     Locked,
     /// Nobody is any more.
@@ -15,7 +15,7 @@ pub(crate) enum Change {
 }
 
 /// What one line of a producer's messages says about locks, if anything.
-pub(crate) fn change(line: &[u8]) -> Option<Change> {
+pub fn change(line: &[u8]) -> Option<Change> {
     let line = String::from_utf8_lossy(line).to_ascii_uppercase();
     let unlocks = ["ALL TABLES UNLOCKED", "UNLOCK TABLES", "UNLOCK BINLOG"];
     if unlocks.iter().any(|words| line.contains(words)) {

@@ -1,0 +1,126 @@
+//! The two pipes of a running producer: messages are watched for locks, output goes by way of a
+//! spool from the first lock on.
+
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::PathBuf;
+use std::process::{ChildStderr, ChildStdout, ExitStatus};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use xb_pipeline::{LockSwitch, SpoolReader, SpoolSettings, spooled};
+
+use crate::locks::{Change, change};
+
+/// How long the last messages may take after the producer's end.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+/// Size we ask for its pipe, in bytes: what an unprivileged process may have.
+const PIPE: usize = 1 << 20;
+/// How long its output may lie about while it holds locks, before the spool takes it.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Most bytes of a message that are passed on in one piece.
+const MAX_LINE: u64 = 64 << 10;
+
+/// What happens while a producer holds locks on its server and nobody takes its output.
+#[derive(Debug, Clone, Default)]
+pub struct LockGuard {
+    /// Folder for the spool, which has no name there; `None`: no spool.
+    pub spool_dir: Option<PathBuf>,
+    /// Size of the spool in bytes.
+    pub spool_size: u64,
+    /// How long the server may be held up once there is no room in the spool; `None`: for ever.
+    pub lock_stall: Option<Duration>,
+}
+
+impl LockGuard {
+    /// Makes the spool's file, if there is to be one.
+    ///
+    /// # Errors
+    /// When the folder takes no file.
+    pub fn spool(&self) -> io::Result<Option<std::fs::File>> {
+        self.spool_dir.as_ref().map(tempfile::tempfile_in).transpose()
+    }
+}
+
+/// What a producer writes to its stdout, by way of the spool where that was needed.
+pub type GuardedOutput = SpoolReader<ChildStdout>;
+
+/// Reads a producer's messages, in a thread of its own.
+#[derive(Debug)]
+pub struct Messages {
+    thread: JoinHandle<()>,
+}
+
+impl Messages {
+    /// Waits, after the producer's end, until its last words were passed on. A grandchild that keeps
+    /// its stderr open is not waited for.
+    pub fn hear_out(self) {
+        let begin = Instant::now();
+        while !self.thread.is_finished() && begin.elapsed() < LAST_WORDS {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// Takes over the pipes of a producer that has just been started.
+///
+/// `spool` is the file that [`LockGuard::spool`] made. `message` gets every line of its stderr,
+/// without the line's end. `on_stall` is called once if the producer held up its server for too
+/// long: who gets the call should end it, and the output gives an error.
+///
+/// # Errors
+/// When the system has no thread for us.
+pub fn guard(
+    (stdout, stderr): (ChildStdout, ChildStderr),
+    spool: Option<std::fs::File>,
+    how: &LockGuard,
+    mut message: impl FnMut(&[u8]) + Send + 'static,
+    on_stall: impl FnOnce() + Send + 'static,
+) -> io::Result<(GuardedOutput, Messages)> {
+    let _ = rustix::pipe::fcntl_setpipe_size(&stdout, PIPE);
+    let settings = SpoolSettings {
+        file: spool.map(|file| (file, how.spool_size)),
+        patience: PATIENCE,
+        stall: how.lock_stall,
+    };
+    let (output, switch) = spooled(stdout, settings, on_stall)?;
+    let thread = std::thread::Builder::new()
+        .name("messages".into())
+        .spawn(move || pass_on(stderr, &switch, &mut message))?;
+    Ok((output, Messages { thread }))
+}
+
+fn pass_on(stderr: ChildStderr, switch: &LockSwitch, message: &mut impl FnMut(&[u8])) {
+    lines(stderr, |line| {
+        match change(line) {
+            Some(Change::Locked) => switch.lock(),
+            Some(Change::Unlocked) => switch.unlock(),
+            None => {}
+        }
+        message(line.strip_suffix(b"\n").unwrap_or(line));
+    });
+}
+
+/// Calls `each` with every line of what a program says, its end included; one of more than 64 KiB
+/// comes in pieces. Returns at the end of the pipe, or when it breaks.
+pub fn lines(pipe: impl Read, mut each: impl FnMut(&[u8])) {
+    let mut lines = BufReader::new(pipe);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        match lines.by_ref().take(MAX_LINE).read_until(b'\n', &mut line) {
+            Ok(0) | Err(_) => return,
+            Ok(_) => each(&line),
+        }
+    }
+}
+
+/// `failed with exit status 1`, `was killed by signal 9`.
+#[must_use]
+pub fn how_it_ended(status: ExitStatus) -> String {
+    use std::os::unix::process::ExitStatusExt as _;
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("failed with exit status {code}"),
+        (None, Some(signal)) => format!("was killed by signal {signal}"),
+        (None, None) => "failed".to_owned(),
+    }
+}

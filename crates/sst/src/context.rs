@@ -1,0 +1,38 @@
+//! What both roles need.
+
+use crate::args::Args;
+use crate::child::Launcher;
+use crate::layout::Layout;
+use crate::protocol::Server;
+use crate::settings::Settings;
+use crate::stop::Stop;
+use crate::talk::Talk;
+
+/// Everything that is known when a transfer begins.
+#[derive(Debug)]
+pub struct Context {
+    /// What the server said.
+    pub args: Args,
+    /// What the operator set.
+    pub settings: Settings,
+    /// Where the server's files are.
+    pub layout: Layout,
+    /// Starts programs.
+    pub launcher: Launcher,
+    /// The error log.
+    pub talk: Talk,
+    /// The server's ear.
+    pub server: Server,
+    /// `NAME:secret` that the joiner sent by way of both servers.
+    pub remote_auth: Option<String>,
+    /// `$NOTIFY_SOCKET`.
+    pub notify_socket: Option<std::ffi::OsString>,
+    /// Name and version of this program.
+    pub program: String,
+}
+
+impl Context {
+    pub(crate) fn stop(&self) -> &Stop {
+        self.launcher.stop()
+    }
+}

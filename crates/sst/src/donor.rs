@@ -1,0 +1,267 @@
+//! The donor: a backup of its server onto the wire.
+
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use xb_frame::{StreamHeader, StreamId};
+use xb_pipeline::{
+    Budget, Closed, Content, Cutting, EndRule, Native, Observer, Part, PutError, PutPlan,
+    PutSettings, start_put,
+};
+use xb_reader::Dialect;
+
+use crate::args::Family;
+use crate::child::Run;
+use crate::context::Context;
+use crate::error::SstError;
+use crate::estimate::estimate;
+use crate::offer::{FORMAT, Offer, What, family_name};
+use crate::progress::{Progress, Sizes};
+use crate::stop::Why;
+use crate::wire::{self, Outgoing, WireError};
+
+/// Memory for what is on its way, in bytes.
+const MEMORY: u64 = 96 << 20;
+/// Blocks of this size go onto the wire.
+const BLOCK: u64 = 1 << 20;
+
+/// Sends, as the server's arguments say.
+///
+/// # Errors
+/// The first cause. Nothing was said to the server then, which takes that for a failure.
+pub fn donate(context: &Context) -> Result<(), SstError> {
+    if context.args.bypass { bypass(context) } else { full(context) }
+}
+
+/// The joiner needs no snapshot: tell it, and where it will be.
+fn bypass(context: &Context) -> Result<(), SstError> {
+    context.server.proceed().map_err(SstError::Server)?;
+    context.talk.info("IST: the joiner lacks only write sets that this node still has");
+    connect(context, What::Ist)?.finish()?;
+    done(context)
+}
+
+fn done(context: &Context) -> Result<(), SstError> {
+    let Some(state) = &context.args.gtid else { return Ok(()) };
+    context.server.done(state, context.args.gtid_domain).map_err(SstError::Server)
+}
+
+fn connect(context: &Context, what: What) -> Result<Outgoing, SstError> {
+    let Context { args, settings, .. } = context;
+    let offer = Offer {
+        format: FORMAT,
+        what,
+        state: args.gtid.as_ref().map(ToString::to_string).unwrap_or_default(),
+        domain: args.gtid_domain,
+        family: family_name(args.family).to_owned(),
+        server: args.server_version.clone(),
+        program: context.program.clone(),
+    };
+    let auth = context.remote_auth.as_deref();
+    Ok(wire::connect(&args.address, auth, &offer.encode(), settings, context.stop())?)
+}
+
+fn full(context: &Context) -> Result<(), SstError> {
+    let Context { settings, talk, .. } = context;
+    let size = estimate(&context.layout);
+    talk.info(format_args!(
+        "SST: full backup of about {} MiB for {}",
+        size.bytes >> 20,
+        context.args.address.split('/').next().unwrap_or_default()
+    ));
+    let compress = settings.compress.to_string();
+    let what = What::Full { bytes: size.bytes, disk: size.disk, compress };
+    let outgoing = connect(context, what)?;
+    context.server.total(size.bytes).map_err(SstError::Server)?;
+
+    let observer = Observer::default();
+    let progress = Progress::start(context, &observer, Sizes { bytes: Some(size.bytes) });
+    let work = WorkFolder::make(context)?;
+    let arguments = backup_args(context, work.path());
+    let run = Run {
+        program: &settings.program,
+        args: arguments,
+        env: password(context),
+        log: Some(context.layout.datadir.join("xbrs.backup.log")),
+    };
+    let (backup, output) = run.stream(&context.launcher, &settings.locks)?;
+
+    let sink = Sink::new(outgoing, &observer, context);
+    let threads = settings.compress_threads;
+    let plan = PutPlan {
+        threads,
+        depth: threads * 2,
+        chunk: u64::MAX,
+        part: BLOCK,
+        parallel: 1,
+        memory: MEMORY,
+    };
+    let native = Native {
+        header: StreamHeader::new(StreamId(random()?)),
+        compress: settings.compress,
+        sealer: None,
+    };
+    let content = Content::Xbstream { rule: EndRule::KnownProducer, dialect: Dialect::Auto };
+    let put = PutSettings { plan, cutting: Cutting::Packed(native), content };
+    let taking = sink.clone();
+    let outcome =
+        start_put(output, put, &Budget::new(MEMORY), &observer, move |part| taking.take(part))
+            .and_then(xb_pipeline::Putting::join);
+    // The wire's failure is the cause of what follows from it; else the backup's is.
+    if let Err(error) = &outcome {
+        sink.failed(error)?;
+    }
+    backup.ended()?;
+    let put = outcome.map_err(|error| SstError::Put(Box::new(error)))?;
+    sink.finish()?;
+    progress.finish(format_args!("sent {} files", put.scanned.files));
+    done(context)
+}
+
+fn random() -> Result<[u8; 16], SstError> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(|error| SstError::Io {
+        what: "take random bytes from",
+        path: "the system".into(),
+        source: std::io::Error::other(error),
+    })?;
+    Ok(bytes)
+}
+
+/// Hands blocks to the wire. Clones hand to the same.
+#[derive(Debug, Clone)]
+struct Sink {
+    state: Arc<Mutex<SinkState>>,
+    observer: Observer,
+    stop: crate::stop::Stop,
+}
+
+#[derive(Debug)]
+struct SinkState {
+    outgoing: Option<Outgoing>,
+    failure: Option<WireError>,
+}
+
+impl Sink {
+    fn new(outgoing: Outgoing, observer: &Observer, context: &Context) -> Self {
+        let state = SinkState { outgoing: Some(outgoing), failure: None };
+        let stop = context.stop().clone();
+        Self { state: Arc::new(Mutex::new(state)), observer: observer.clone(), stop }
+    }
+
+    fn take(&self, part: Part) -> Result<(), Closed> {
+        let len: usize = part.payload.iter().map(bytes::Bytes::len).sum();
+        let sent = {
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let sent = state.outgoing.as_mut().map(|outgoing| outgoing.send(part.payload));
+            match sent {
+                Some(Err(error)) => {
+                    state.failure = Some(error);
+                    false
+                }
+                Some(Ok(())) => true,
+                None => false,
+            }
+        };
+        if !sent {
+            // The backup may be waiting for something else just now.
+            self.stop.ask(Why::Elsewhere);
+            return Err(Closed);
+        }
+        self.observer.add_stored(len as u64);
+        Ok(())
+    }
+
+    /// The wire's own failure, if that is what has ended the stream.
+    fn failed(&self, error: &PutError) -> Result<(), SstError> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        match (error, state.failure.take()) {
+            (_, Some(cause)) => Err(cause.into()),
+            _ => Ok(()),
+        }
+    }
+
+    fn finish(&self) -> Result<(), SstError> {
+        let outgoing = {
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            state.outgoing.take()
+        };
+        outgoing.map_or(Ok(()), |outgoing| Ok(outgoing.finish()?))
+    }
+}
+
+/// The backup program's temporary folder; removed when dropped.
+struct WorkFolder(tempfile::TempDir);
+
+impl WorkFolder {
+    fn make(context: &Context) -> Result<Self, SstError> {
+        let dir = context.settings.tmpdir.clone().unwrap_or_else(std::env::temp_dir);
+        let made = tempfile::Builder::new().prefix("xbrs-donor-").tempdir_in(&dir);
+        made.map(Self).map_err(SstError::io("make a folder in", dir))
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+fn option(name: &str, value: impl AsRef<OsStr>) -> OsString {
+    let mut word = OsString::from(name);
+    word.push("=");
+    word.push(value);
+    word
+}
+
+/// Secrets never go on the command line, which everybody can read.
+fn password(context: &Context) -> Vec<(&'static str, OsString)> {
+    let login = context.settings.login.iter();
+    login.map(|login| ("MYSQL_PWD", OsString::from(login.password()))).collect()
+}
+
+/// The words for the backup program.
+fn backup_args(context: &Context, work: &Path) -> Vec<OsString> {
+    let Context { args, settings, layout, .. } = context;
+    let mut words = args.defaults.words();
+    words.extend(["--backup", "--stream=xbstream", "--galera-info"].map(OsString::from));
+    words.push(option("--datadir", &layout.datadir));
+    words.push(option("--target-dir", work));
+    words.push(option("--parallel", settings.backup_threads.to_string()));
+    if let Some(login) = &settings.login {
+        words.push(option("--user", &login.user));
+    }
+    match (settings.extra_port, &args.socket) {
+        (Some(port), _) => {
+            words.push("--host=127.0.0.1".into());
+            words.push(option("--port", port.to_string()));
+        }
+        (None, Some(socket)) => words.push(option("--socket", socket)),
+        (None, None) => {}
+    }
+    if args.family == Family::Percona {
+        words.extend(["--lock-ddl", "--binlog-info=ON"].map(OsString::from));
+    }
+    words.extend(settings.backup_opts.iter().cloned());
+    let server = server_words(args);
+    if args.family == Family::MariaDb && !server.is_empty() {
+        words.push("--mysqld-args".into());
+        words.extend(server);
+    }
+    words
+}
+
+/// What of the server's own command line a backup program must know: where the files are.
+pub(crate) fn server_words(args: &crate::args::Args) -> Vec<OsString> {
+    let about_files = |name: &str| {
+        ["innodb-", "aria-", "log-bin", "log-basename", "plugin-"]
+            .iter()
+            .any(|p| name.starts_with(p))
+    };
+    let options = args.server.iter().filter(|(name, _)| about_files(name));
+    options
+        .map(|(name, value)| match value {
+            Some(value) => option(&format!("--{name}"), value),
+            None => format!("--{name}").into(),
+        })
+        .collect()
+}

@@ -1,0 +1,122 @@
+//! Why a transfer failed.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::child::ChildError;
+use crate::offer::OfferError;
+use crate::stop::Why;
+use crate::swap::SwapError;
+use crate::wire::WireError;
+
+/// The first cause of a failed transfer.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SstError {
+    /// Everything was asked to end.
+    #[error(transparent)]
+    Stopped(#[from] Why),
+    /// Another transfer works in the data directory.
+    #[error("another state transfer works in {}", datadir.display())]
+    Busy {
+        /// The data directory.
+        datadir: PathBuf,
+    },
+    /// The system refused something.
+    #[error("cannot {what} {}: {source}", path.display())]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// Where.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The server does not read what it is told.
+    #[error("the server cannot be told: {0}")]
+    Server(#[source] io::Error),
+    /// The donor offers what cannot be taken.
+    #[error(transparent)]
+    Offer(#[from] OfferError),
+    /// The new data would not fit.
+    #[error(
+        "the donor's data needs about {needed} bytes, {free} are free in {}", path.display()
+    )]
+    Room {
+        /// What the donor has.
+        needed: u64,
+        /// What is free.
+        free: u64,
+        /// Where.
+        path: PathBuf,
+    },
+    /// The network, or the peer.
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    /// A program that was started.
+    #[error(transparent)]
+    Child(#[from] ChildError),
+    /// The stream on its way up.
+    #[error("the backup's stream: {0}")]
+    Put(#[source] Box<xb_pipeline::PutError>),
+    /// The stream on its way down.
+    #[error("the received stream: {0}")]
+    Get(String),
+    /// The files of the stream.
+    #[error("cannot write the received files: {0}")]
+    Extract(#[source] Box<xb_pipeline::ExtractError>),
+    /// What came is no backup that can be used.
+    #[error("the received backup cannot be used: {0}")]
+    Content(String),
+    /// The exchange of the data.
+    #[error(transparent)]
+    Swap(#[from] SwapError),
+}
+
+impl SstError {
+    pub(crate) fn io(
+        what: &'static str,
+        path: impl Into<PathBuf>,
+    ) -> impl FnOnce(io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::Io { what, path, source }
+    }
+
+    /// The exit status, as the stock scripts have them: servers show it as an error number.
+    #[must_use]
+    pub fn status(&self) -> u8 {
+        match self {
+            Self::Stopped(_) | Self::Child(ChildError::Stopped(_)) => 3,
+            Self::Busy { .. } => 114,
+            Self::Wire(_) | Self::Server(_) | Self::Get(_) => 32,
+            Self::Offer(_) => 93,
+            Self::Room { .. } => 28,
+            Self::Child(ChildError::Start { .. }) => 2,
+            _ => 22,
+        }
+    }
+
+    /// What the operator may do about it.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Busy { .. } => Some("wait until it ends; its lock goes with its process".into()),
+            Self::Room { .. } => Some(
+                "make room, or set keep-old=no in [sst] if this node's old data may be deleted before the new has come"
+                    .into(),
+            ),
+            Self::Child(ChildError::Start { program, .. }) => Some(format!(
+                "install it for this server's version, or name another by backup-program in [sst] ({program})"
+            )),
+            Self::Swap(SwapError::Lost { .. } | SwapError::Journal { .. }) => Some(
+                "start no server on it; look into .xb/old and .xb/new of the data directory, or empty it and join anew"
+                    .into(),
+            ),
+            Self::Swap(_) => Some(
+                "nothing is lost: repair the cause and start the node again, the exchange is finished first"
+                    .into(),
+            ),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! What option files say, by the groups that count here.
+
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+
+/// The options of the groups that count, in the order of reading. Names are kept with `-` for `_`
+/// and without a `loose-` in front; the last value wins.
+#[derive(Debug, Clone, Default)]
+pub struct OptionFiles {
+    options: Vec<FileOption>,
+}
+
+#[derive(Debug, Clone)]
+struct FileOption {
+    scope: Scope,
+    name: String,
+    value: Option<OsString>,
+}
+
+/// Whose options they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Scope {
+    /// `[sst]`.
+    Sst,
+    /// `[xtrabackup]`, `[mariabackup]`.
+    Tool,
+    /// `[mysqld]` and its like.
+    Server,
+}
+
+/// The server's groups that are read, apart from those with a version behind them.
+const SERVER: [&str; 5] = ["mysqld", "server", "mariadb", "mariadbd", "galera"];
+const TOOL: [&str; 3] = ["xtrabackup", "mariabackup", "mariadb-backup"];
+
+impl OptionFiles {
+    /// Takes options as a reader of option files gives them: group, key, value. `suffix` is the one
+    /// of the groups' names. Other groups are passed over.
+    pub fn new(
+        options: impl IntoIterator<Item = (String, String, Option<OsString>)>,
+        suffix: Option<&str>,
+    ) -> Self {
+        let options = options.into_iter().filter_map(|(group, key, value)| {
+            let scope = scope(&group, suffix)?;
+            let name = key.replace('_', "-");
+            let name = name.strip_prefix("loose-").map(str::to_owned).unwrap_or(name);
+            Some(FileOption { scope, name, value })
+        });
+        Self { options: options.collect() }
+    }
+
+    /// Whether a group counts.
+    #[must_use]
+    pub fn wants(group: &str, suffix: Option<&str>) -> bool {
+        scope(group, suffix).is_some()
+    }
+
+    /// Whether `[sst]` names it, with or without a value.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        self.options.iter().any(|option| option.scope == Scope::Sst && option.name == name)
+    }
+
+    /// Its value in `[sst]`.
+    #[must_use]
+    pub fn sst(&self, name: &str) -> Option<&OsStr> {
+        self.last(Scope::Sst, name)
+    }
+
+    /// Its value in `[sst]`, else in the groups of the backup programs, else in the server's.
+    #[must_use]
+    pub fn any(&self, name: &str) -> Option<&OsStr> {
+        let scopes = [Scope::Sst, Scope::Tool, Scope::Server];
+        scopes.into_iter().find_map(|scope| self.last(scope, name))
+    }
+
+    /// Its value in the server's groups.
+    #[must_use]
+    pub fn server(&self, name: &str) -> Option<&OsStr> {
+        self.last(Scope::Server, name)
+    }
+
+    /// Whether the server's groups name it, with or without a value.
+    #[must_use]
+    pub fn server_has(&self, name: &str) -> bool {
+        self.options.iter().any(|option| option.scope == Scope::Server && option.name == name)
+    }
+
+    /// The names in `[sst]`.
+    pub fn sst_names(&self) -> impl Iterator<Item = &str> {
+        self.options.iter().filter(|o| o.scope == Scope::Sst).map(|o| o.name.as_str())
+    }
+
+    /// As [`OptionFiles::any`], as a path; empty is none.
+    #[must_use]
+    pub fn any_path(&self, name: &str) -> Option<PathBuf> {
+        self.any(name).filter(|value| !value.is_empty()).map(PathBuf::from)
+    }
+
+    fn last(&self, scope: Scope, name: &str) -> Option<&OsStr> {
+        let found = self.options.iter().rev().find(|o| o.scope == scope && o.name == name);
+        found.and_then(|option| option.value.as_deref())
+    }
+}
+
+fn scope(group: &str, suffix: Option<&str>) -> Option<Scope> {
+    let of = |group: &str| {
+        if group == "sst" {
+            return Some(Scope::Sst);
+        }
+        if TOOL.contains(&group) {
+            return Some(Scope::Tool);
+        }
+        // `mysqld-10.11`: which version the server has nobody says, and files name only their own.
+        let versioned = group.rsplit_once('-').filter(|(_, version)| {
+            version.contains('.') && version.bytes().all(|b| b.is_ascii_digit() || b == b'.')
+        });
+        let name = versioned.map_or(group, |(name, _)| name);
+        SERVER.contains(&name).then_some(Scope::Server)
+    };
+    let suffix = suffix.filter(|suffix| !suffix.is_empty());
+    of(group).or_else(|| of(group.strip_suffix(suffix?)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn files(options: &[(&str, &str, &str)], suffix: Option<&str>) -> OptionFiles {
+        let own = |(g, k, v): &(&str, &str, &str)| ((*g).into(), (*k).into(), Some((*v).into()));
+        OptionFiles::new(options.iter().map(own), suffix)
+    }
+
+    #[test]
+    fn groups_have_a_rank_and_the_last_value_wins() {
+        let files = files(
+            &[
+                ("sst", "loose_cpat", "a"),
+                ("mysqld", "backup-threads", "1"),
+                ("sst", "cpat", "b"),
+                ("mysqldump", "cpat", "x"),
+                ("mariadb-10.11", "innodb_undo_directory", "u"),
+                ("xtrabackup", "backup_threads", "2"),
+                ("mysqld", "backup-threads", "3"),
+                ("mysqld-x", "innodb_undo_directory", "x"),
+            ],
+            None,
+        );
+        assert_eq!(files.sst("cpat"), Some("b".as_ref()));
+        assert_eq!(files.any("backup-threads"), Some("2".as_ref()));
+        assert_eq!(files.server("backup-threads"), Some("3".as_ref()));
+        assert_eq!(files.server("innodb-undo-directory"), Some("u".as_ref()));
+        assert!(files.has("cpat") && !files.has("backup-threads"));
+        assert_eq!(files.sst("backup-threads"), None);
+    }
+
+    #[test]
+    fn groups_with_the_suffix_count_beside_those_without() {
+        let options = [("sst", "a", "1"), ("sst@2", "a", "2"), ("sst@3", "a", "3")];
+        assert_eq!(files(&options, Some("@2")).sst("a"), Some("2".as_ref()));
+        assert_eq!(files(&options, Some("")).sst("a"), Some("1".as_ref()));
+    }
+}

@@ -1,0 +1,290 @@
+//! The joiner: off the wire into a folder beside the data, prepared there, and then exchanged.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use xb_pipeline::Observer;
+
+use crate::args::Family;
+use crate::child::Run;
+use crate::context::Context;
+use crate::donor::server_words;
+use crate::error::SstError;
+use crate::lock::Lock;
+use crate::offer::{Offer, What};
+use crate::place;
+use crate::progress::{Progress, Sizes};
+use crate::receive::receive;
+use crate::recover::{drop_old, drop_received, finish_interrupted};
+use crate::settings::Old;
+use crate::state::Position;
+use crate::swap::{self, NEW, OLD, OURS, make_folders};
+use crate::wire::{self, Incoming, Offered};
+
+/// Tells old init scripts that a transfer runs, so that they wait longer.
+const MARK: &str = "sst_in_progress";
+
+/// Receives. When it returns, the position was said to the server, which starts on the data then:
+/// nothing may touch that any more.
+///
+/// # Errors
+/// The first cause. The data is as it was before, or, once the exchange has begun, the journal says
+/// what is left to do; the next join, or [`finish_interrupted`], does it.
+pub fn join(context: &Context) -> Result<(), SstError> {
+    let datadir = &context.layout.datadir;
+    let lock = Lock::take(datadir)?;
+    finish_interrupted(datadir, &lock, &context.talk)?;
+    drop_received(&context.layout, &lock)?;
+    let listener = wire::listen(&context.args.address, &context.settings, context.stop())?;
+    let mark = Mark::set(datadir);
+    context.server.ready(&listener.announcement()).map_err(SstError::Server)?;
+    let offered = listener.accept(context.settings.initial_timeout, context.stop())?;
+    let family = context.args.family;
+    let offer = match Offer::read(offered.offer(), family, context.args.server_version.as_deref()) {
+        Ok(offer) => offer,
+        Err(error) => {
+            offered.refuse(&error.to_string());
+            return Err(error.into());
+        }
+    };
+    let outcome = match &offer.what {
+        What::Ist => incremental(context, offered, &offer),
+        What::Full { bytes, disk, .. } => full(context, &lock, offered, *bytes, *disk),
+    };
+    if outcome.is_err() {
+        // Best effort: the next join does it, too.
+        if !swap::journal_path(datadir).exists() {
+            let _ = drop_received(&context.layout, &lock);
+        }
+    }
+    let position = outcome?;
+    drop(mark);
+    drop(lock);
+    // From here on the data is the server's.
+    context.server.position(&position).map_err(SstError::Server)
+}
+
+/// No snapshot: the data stays as it is.
+fn incremental(context: &Context, offered: Offered, offer: &Offer) -> Result<Position, SstError> {
+    let position = offer.position().ok_or(crate::offer::OfferError::Damaged)?;
+    let mut incoming = offered.accept()?;
+    while incoming.next_block()?.is_some() {}
+    incoming.confirm()?;
+    context.talk.info(format_args!(
+        "IST: the donor still has the write sets that this node lacks, up to {position}; the data stays"
+    ));
+    Ok(position)
+}
+
+fn full(
+    context: &Context,
+    lock: &Lock,
+    offered: Offered,
+    bytes: u64,
+    disk: u64,
+) -> Result<Position, SstError> {
+    let Context { talk, layout, settings, .. } = context;
+    talk.info(format_args!("SST: full backup of about {} MiB from the donor", bytes >> 20));
+    let room = make_room(context, lock, disk);
+    if let Err(error) = room {
+        offered.refuse(&error.to_string());
+        return Err(error);
+    }
+    for folder in std::iter::once(layout.datadir.clone()).chain(layout.folders_outside()) {
+        make_folders(&folder)?;
+    }
+    let new = layout.datadir.join(OURS).join(NEW);
+    context.server.total(bytes).map_err(SstError::Server)?;
+    let mut clock = Clock::start(settings.time);
+
+    let observer = Observer::default();
+    let progress = Progress::start(context, &observer, Sizes { bytes: Some(bytes) });
+    let incoming = offered.accept()?;
+    let (incoming, files) = receive(context, incoming, &new, &observer)?;
+    let position = match content(&new, context.args.family) {
+        Ok(position) => position,
+        Err(error) => {
+            incoming.refuse(&error.to_string());
+            return Err(error);
+        }
+    };
+    Incoming::confirm(incoming)?;
+    progress.finish(format_args!("received {files} files"));
+    clock.lap(context, "receiving");
+
+    // The disk may write while the backup is prepared.
+    let syncing = std::thread::spawn({
+        let new = new.clone();
+        move || sync(&new)
+    });
+    prepare(context, &new)?;
+    let synced = syncing.join().unwrap_or(Ok(()));
+    synced?;
+    clock.lap(context, "preparing");
+
+    place::clear(context, &new)?;
+    place::spread(context, &new)?;
+    sync(&new)?;
+    context.stop().check()?;
+    exchange(context)?;
+    clock.lap(context, "exchanging");
+    if settings.old == Old::Removed {
+        drop_old(layout, lock)?;
+    }
+    talk.info(format_args!("the data is in its place, as of {position}"));
+    Ok(position)
+}
+
+/// Sees to it that the donor's data fits.
+fn make_room(context: &Context, lock: &Lock, needed: u64) -> Result<(), SstError> {
+    let Context { layout, settings, talk, .. } = context;
+    // What an earlier exchange has replaced is of no use any more.
+    drop_old(layout, lock)?;
+    let free = free_bytes(&layout.datadir);
+    if !settings.space_check || free >= needed {
+        return Ok(());
+    }
+    let old = crate::estimate::estimate(layout).disk;
+    if settings.old == Old::Removed && free.saturating_add(old) >= needed {
+        talk.warn(format_args!(
+            "{} MiB are free and {} MiB are needed: the old data is deleted before the new has come, as keep-old=no allows",
+            free >> 20,
+            needed >> 20
+        ));
+        for folder in std::iter::once(layout.datadir.clone()).chain(layout.folders_outside()) {
+            make_folders(&folder)?;
+        }
+        exchange(context)?;
+        return drop_old(layout, lock);
+    }
+    Err(SstError::Room { needed, free, path: layout.datadir.clone() })
+}
+
+fn free_bytes(path: &Path) -> u64 {
+    rustix::fs::statvfs(path).map_or(u64::MAX, |stat| stat.f_bavail.saturating_mul(stat.f_frsize))
+}
+
+/// What the received files say, before they are confirmed.
+fn content(new: &Path, family: Family) -> Result<Position, SstError> {
+    let first =
+        |names: &[&str]| names.iter().find_map(|name| std::fs::read_to_string(new.join(name)).ok());
+    let missing = |what: &str| SstError::Content(format!("it has no {what}"));
+    let checkpoints = first(&["xtrabackup_checkpoints", "mariadb_backup_checkpoints"]);
+    if checkpoints.ok_or_else(|| missing("checkpoints file"))?.trim().is_empty() {
+        return Err(SstError::Content("its checkpoints file is empty".into()));
+    }
+    let names = ["donor_galera_info", "xtrabackup_galera_info", "mariadb_backup_galera_info"];
+    let text = first(&names).ok_or_else(|| {
+        missing(match family {
+            Family::MariaDb => "xtrabackup_galera_info: is the donor a Galera node?",
+            Family::Percona => "xtrabackup_galera_info",
+        })
+    })?;
+    text.parse().map_err(|_| SstError::Content("its galera info is not legible".into()))
+}
+
+fn prepare(context: &Context, new: &Path) -> Result<(), SstError> {
+    let Context { args, settings, layout, .. } = context;
+    let mut words = args.defaults.words();
+    let option = |name: &str, value: &std::ffi::OsStr| {
+        let mut word = OsString::from(name);
+        word.push(value);
+        word
+    };
+    words.push("--prepare".into());
+    words.push(option("--target-dir=", new.as_os_str()));
+    if let Some(memory) = &settings.use_memory {
+        words.push(option("--use-memory=", memory));
+    }
+    words.extend(settings.apply_opts.iter().cloned());
+    let server = server_words(args);
+    if args.family == Family::MariaDb && !server.is_empty() {
+        words.push("--mysqld-args".into());
+        words.extend(server);
+    }
+    let log = layout.datadir.join("xbrs.prepare.log");
+    Run { program: &settings.program, args: words, env: Vec::new(), log: Some(log) }
+        .to_end(&context.launcher)?;
+    Ok(())
+}
+
+/// Exchanges the data.
+fn exchange(context: &Context) -> Result<(), SstError> {
+    let Context { layout, settings, talk, .. } = context;
+    let folders: Vec<PathBuf> =
+        std::iter::once(layout.datadir.clone()).chain(layout.folders_outside()).collect();
+    let outside = layout.folders_outside();
+    let journal = swap::plan(folders, |folder, name, metadata| match folder.checked_sub(1) {
+        None => {
+            use std::os::unix::ffi::OsStrExt as _;
+            let kind = metadata.file_type();
+            let moves = kind.is_dir() || kind.is_file() || kind.is_symlink();
+            moves && !settings.keep.keeps(name.as_bytes())
+        }
+        Some(number) => {
+            let here = outside.get(number);
+            layout.outside.iter().any(|place| Some(&place.dir) == here && place.kind.has(name))
+        }
+    })?;
+    swap::begin(&layout.datadir, &journal)?;
+    if let Err(error) = swap::finish(&layout.datadir, &journal, || Ok(())) {
+        talk.warn(format_args!("{error}; taking the exchange back"));
+        if swap::roll_back(&layout.datadir, &journal, || Ok(())).is_ok() {
+            talk.info("the old data is in its place again");
+        }
+        return Err(error.into());
+    }
+    Ok(())
+}
+
+fn sync(folder: &Path) -> Result<(), SstError> {
+    let failed = || SstError::io("sync", folder);
+    let dir = std::fs::File::open(folder).map_err(failed())?;
+    rustix::fs::syncfs(&dir).map_err(|error| failed()(error.into()))
+}
+
+/// The mark of a transfer that runs; gone when dropped.
+struct Mark(PathBuf);
+
+impl Mark {
+    fn set(datadir: &Path) -> Self {
+        let path = datadir.join(MARK);
+        // Without it, only old init scripts are less patient.
+        let _ = std::fs::File::create(&path);
+        Self(path)
+    }
+}
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// Says how long each step took, if that is wanted.
+struct Clock {
+    wanted: bool,
+    begin: Instant,
+}
+
+impl Clock {
+    fn start(wanted: bool) -> Self {
+        Self { wanted, begin: Instant::now() }
+    }
+
+    fn lap(&mut self, context: &Context, what: &str) {
+        if self.wanted {
+            let seconds = self.begin.elapsed().as_secs_f64();
+            context.talk.info(format_args!("{what} took {seconds:.2} s"));
+        }
+        self.begin = Instant::now();
+    }
+}
+
+/// Whether old data lies in `DATADIR/.xb/old`.
+#[must_use]
+pub fn has_old(datadir: &Path) -> bool {
+    let old = datadir.join(OURS).join(OLD);
+    std::fs::read_dir(old).is_ok_and(|mut entries| entries.next().is_some())
+}

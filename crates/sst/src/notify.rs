@@ -1,0 +1,68 @@
+//! The service manager, so that it does not take a long transfer for a server that hangs.
+
+use std::ffi::OsStr;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::{Duration, Instant};
+
+/// How long each message extends the time for starting.
+const EXTENSION: Duration = Duration::from_secs(120);
+/// Time between messages.
+const EVERY: Duration = Duration::from_secs(10);
+
+/// Sends to the socket that the service manager has named, if it has.
+#[derive(Debug)]
+pub(crate) struct Notifier {
+    socket: Option<(UnixDatagram, SocketAddr)>,
+    next: Option<Instant>,
+}
+
+impl Notifier {
+    /// `name` is `$NOTIFY_SOCKET`.
+    pub(crate) fn new(name: Option<&OsStr>) -> Self {
+        let address = name.map(OsStr::as_bytes).and_then(|name| match name {
+            [b'@', name @ ..] => SocketAddr::from_abstract_name(name).ok(),
+            [] => None,
+            path => SocketAddr::from_pathname(OsStr::from_bytes(path)).ok(),
+        });
+        let socket = address.and_then(|address| Some((UnixDatagram::unbound().ok()?, address)));
+        Self { socket, next: None }
+    }
+
+    /// Says that there is progress, now and then.
+    pub(crate) fn alive(&mut self, status: &str) {
+        let now = Instant::now();
+        if self.next.is_some_and(|next| now < next) {
+            return;
+        }
+        self.next = Some(now + EVERY);
+        if let Some((socket, address)) = &self.socket {
+            let text = format!("EXTEND_TIMEOUT_USEC={}\nSTATUS={status}", EXTENSION.as_micros());
+            // The manager may not listen to us (NotifyAccess); then nothing is lost.
+            let _ = socket.send_to_addr(text.as_bytes(), address);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_arrive_now_and_then() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notify");
+        let manager = UnixDatagram::bind(&path).unwrap();
+        let mut notifier = Notifier::new(Some(path.as_os_str()));
+        notifier.alive("half of it");
+        notifier.alive("a moment later");
+        let mut buffer = [0; 200];
+        let len = manager.recv(&mut buffer).unwrap();
+        let text = std::str::from_utf8(&buffer[..len]).unwrap();
+        assert_eq!(text, "EXTEND_TIMEOUT_USEC=120000000\nSTATUS=half of it");
+        manager.set_nonblocking(true).unwrap();
+        assert!(manager.recv(&mut buffer).is_err());
+        Notifier::new(None).alive("nobody listens");
+    }
+}

@@ -1,0 +1,176 @@
+//! What people and the server are told while bytes go by.
+
+use std::fmt::Display;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use xb_pipeline::{Observer, Wait};
+
+use crate::args::Role;
+use crate::context::Context;
+use crate::notify::Notifier;
+use crate::protocol::Server;
+use crate::talk::Talk;
+
+/// How often the counters are read.
+const TICK: Duration = Duration::from_secs(1);
+
+/// What is known beforehand.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sizes {
+    /// About how many bytes there will be.
+    pub(crate) bytes: Option<u64>,
+}
+
+/// Tells until it is finished or dropped.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+    observer: Observer,
+    begin: Instant,
+    talk: Talk,
+}
+
+impl Progress {
+    pub(crate) fn start(context: &Context, observer: &Observer, sizes: Sizes) -> Self {
+        let (stop, stopped) = channel::<()>();
+        let mut telling = Telling {
+            role: context.args.role,
+            observer: observer.clone(),
+            sizes,
+            server: context.server.clone(),
+            talk: context.talk.clone(),
+            notifier: Notifier::new(context.notify_socket.as_deref()),
+            every: context.settings.progress_every,
+            told: 0,
+            next: context.settings.progress_every,
+            begin: Instant::now(),
+        };
+        let run = move || {
+            while stopped.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
+                telling.tick();
+            }
+            telling.end();
+        };
+        // Without a thread for it nothing is told, and that is all.
+        let thread = std::thread::Builder::new().name("progress".into()).spawn(run).ok();
+        Self {
+            stop: Some(stop),
+            thread,
+            observer: observer.clone(),
+            begin: Instant::now(),
+            talk: context.talk.clone(),
+        }
+    }
+
+    /// Ends with a line that says what it came to.
+    pub(crate) fn finish(mut self, what: impl Display) {
+        self.join();
+        let now = self.observer.snapshot();
+        let seconds = self.begin.elapsed().as_secs_f64().max(0.001);
+        self.talk.info(format_args!(
+            "{what}, {} MiB, {} MiB on the wire ({}), in {seconds:.1} s, {:.0} MiB/s",
+            now.bytes >> 20,
+            now.stored >> 20,
+            ratio(now.bytes, now.stored),
+            now.bytes as f64 / seconds / f64::from(1 << 20),
+        ));
+    }
+
+    fn join(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // One that panicked has said so.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.join();
+    }
+}
+
+struct Telling {
+    role: Role,
+    observer: Observer,
+    sizes: Sizes,
+    server: Server,
+    talk: Talk,
+    notifier: Notifier,
+    every: Duration,
+    /// Bytes that the server knows of.
+    told: u64,
+    next: Duration,
+    begin: Instant,
+}
+
+impl Telling {
+    fn tick(&mut self) {
+        self.tell_server();
+        let elapsed = self.begin.elapsed();
+        let text = self.describe(elapsed);
+        self.notifier.alive(&format!("State transfer: {text}"));
+        if elapsed >= self.next {
+            self.next = elapsed + self.every;
+            self.talk.info(format_args!("{}: {text}", self.role.word()));
+        }
+    }
+
+    fn end(&mut self) {
+        self.tell_server();
+    }
+
+    fn tell_server(&mut self) {
+        let bytes = self.observer.snapshot().bytes;
+        if bytes > self.told {
+            // A server that does not read any more is noticed where it matters.
+            let _ = self.server.complete(bytes - self.told);
+            self.told = bytes;
+        }
+    }
+
+    fn describe(&self, elapsed: Duration) -> String {
+        let now = self.observer.snapshot();
+        let rate = now.bytes as f64 / elapsed.as_secs_f64().max(0.001);
+        let mut text = format!("{} MiB", now.bytes >> 20);
+        if let Some(total) = self.sizes.bytes {
+            text.push_str(&format!(" of about {} MiB", total >> 20));
+        }
+        text.push_str(&format!(
+            ", {} MiB on the wire ({}), {:.0} MiB/s",
+            now.stored >> 20,
+            ratio(now.bytes, now.stored),
+            rate / f64::from(1 << 20)
+        ));
+        if let Some(left) = self.sizes.bytes.and_then(|total| left(total, now.bytes, rate)) {
+            text.push_str(&format!(", {} s left", left.as_secs()));
+        }
+        if let Some(wait) = now.bottleneck {
+            text.push_str(&format!(", {} is slowest", name(self.role, wait)));
+        }
+        text
+    }
+}
+
+fn left(total: u64, done: u64, rate: f64) -> Option<Duration> {
+    Duration::try_from_secs_f64(total.saturating_sub(done) as f64 / rate).ok()
+}
+
+fn ratio(plain: u64, stored: u64) -> String {
+    if stored == 0 { "-".into() } else { format!("{:.1}:1", plain as f64 / stored as f64) }
+}
+
+fn name(role: Role, wait: Wait) -> &'static str {
+    match (role, wait) {
+        (Role::Donor, Wait::Source) => "the backup",
+        (Role::Donor, Wait::Workers) => "compression",
+        (Role::Donor, Wait::Sink) => "the network or the joiner",
+        (Role::Joiner, Wait::Source) => "the donor or the network",
+        (Role::Joiner, Wait::Workers) => "decompression",
+        (Role::Joiner, Wait::Sink) => "the disk",
+    }
+}

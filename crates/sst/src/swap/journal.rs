@@ -1,0 +1,148 @@
+//! The journal of an exchange: which entries of which folders go out, and which come in.
+//!
+//! Text, a line each: `xb-sst-journal 1`, `folder PATH`, `out N NAME`, `in N NAME` (N counts folders
+//! from 0), `end COUNT` with the number of lines before it. In paths and names every byte but
+//! letters, digits and `-._/#@` is `%XX`.
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::{Path, PathBuf};
+
+const FIRST: &str = "xb-sst-journal 1";
+/// Most lines of a journal that is believed.
+const MAX_LINES: usize = 10_000_000;
+
+/// An entry of a folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Number of its folder.
+    pub folder: usize,
+    /// Its name there.
+    pub name: OsString,
+}
+
+/// What is to be exchanged, in the order in which it is done.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Journal {
+    /// The folders, the data directory first.
+    pub folders: Vec<PathBuf>,
+    /// What goes to `old`.
+    pub old: Vec<Entry>,
+    /// What comes from `new`.
+    pub new: Vec<Entry>,
+}
+
+/// A journal that cannot be followed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum JournalError {
+    /// It begins with another line.
+    #[error("it is no journal of ours, or of a later version")]
+    NotOurs,
+    /// A line that is none.
+    #[error("line {0} is damaged")]
+    Line(usize),
+    /// Its last line is missing.
+    #[error("it was cut")]
+    Cut,
+}
+
+impl Journal {
+    /// The folder of an entry; the data directory for one of nobody's.
+    #[must_use]
+    pub fn folder(&self, entry: &Entry) -> &Path {
+        self.folders.get(entry.folder).or(self.folders.first()).map_or(Path::new(""), |f| f)
+    }
+
+    /// The text.
+    #[must_use]
+    pub fn encode(&self) -> String {
+        let mut text = format!("{FIRST}\n");
+        for folder in &self.folders {
+            let _ = writeln!(text, "folder {}", escaped(folder.as_os_str().as_bytes()));
+        }
+        for (word, entries) in [("out", &self.old), ("in", &self.new)] {
+            for Entry { folder, name } in entries {
+                let _ = writeln!(text, "{word} {folder} {}", escaped(name.as_bytes()));
+            }
+        }
+        let lines = 1 + self.folders.len() + self.old.len() + self.new.len();
+        let _ = writeln!(text, "end {lines}");
+        text
+    }
+
+    /// Reads the text.
+    ///
+    /// # Errors
+    /// [`JournalError`].
+    pub fn parse(text: &str) -> Result<Self, JournalError> {
+        let mut lines = text.split_inclusive('\n').take(MAX_LINES).enumerate();
+        if lines.next().map(|(_, line)| line) != Some("xb-sst-journal 1\n") {
+            return Err(JournalError::NotOurs);
+        }
+        let mut journal = Self::default();
+        for (number, line) in lines {
+            let line = line.strip_suffix('\n').ok_or(JournalError::Cut)?;
+            let damaged = || JournalError::Line(number + 1);
+            match line.split_once(' ').ok_or_else(damaged)? {
+                ("folder", path) => {
+                    let path = unescaped(path).filter(|p| p.first() == Some(&b'/'));
+                    journal.folders.push(OsString::from_vec(path.ok_or_else(damaged)?).into());
+                }
+                ("end", count) => {
+                    let fits = count.parse() == Ok(number) && !journal.folders.is_empty();
+                    return if fits { Ok(journal) } else { Err(JournalError::Cut) };
+                }
+                (word @ ("out" | "in"), rest) => {
+                    let (folder, name) = rest.split_once(' ').ok_or_else(damaged)?;
+                    let folder = folder.parse().ok().filter(|f| *f < journal.folders.len());
+                    let name = unescaped(name).filter(|name| is_name(name));
+                    let entry = Entry {
+                        folder: folder.ok_or_else(damaged)?,
+                        name: OsString::from_vec(name.ok_or_else(damaged)?),
+                    };
+                    if word == "out" { &mut journal.old } else { &mut journal.new }.push(entry);
+                }
+                _ => return Err(damaged()),
+            }
+        }
+        Err(JournalError::Cut)
+    }
+}
+
+/// One component, and none that leads elsewhere.
+fn is_name(name: &[u8]) -> bool {
+    !matches!(name, b"" | b"." | b".." | b".xb") && !name.contains(&b'/') && !name.contains(&0)
+}
+
+fn escaped(bytes: &[u8]) -> String {
+    let mut out = String::with_capacity(bytes.len());
+    for byte in bytes {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'/' | b'#' | b'@' => {
+                out.push(char::from(*byte));
+            }
+            byte => {
+                let _ = write!(out, "%{byte:02X}");
+            }
+        }
+    }
+    out
+}
+
+fn unescaped(text: &str) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        if byte != b'%' {
+            out.push(byte);
+            continue;
+        }
+        let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|d| u8::try_from(d).ok());
+        let high = bytes.next().and_then(digit)?;
+        let low = bytes.next().and_then(digit)?;
+        out.push(high << 4 | low);
+    }
+    Some(out)
+}

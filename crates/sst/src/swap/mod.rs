@@ -1,0 +1,264 @@
+//! Exchanging the data of a server that does not run, by renames alone, so that a crash at any
+//! moment leaves something that the next start can finish, and that no server takes for data.
+//!
+//! The new data lies whole, prepared and durable in `FOLDER/.xb/new/`, the old in FOLDER. A journal
+//! in the data directory's `.xb` says which entries go; then every old one is moved to
+//! `FOLDER/.xb/old/`, and every new one in. Where an entry stands says how far it has come, so the
+//! journal is written once. `mysql/` goes first and comes last: without it no server starts, while
+//! one without `ibdata1` would make a new, empty one.
+
+mod journal;
+mod plan;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
+
+pub use journal::{Entry, Journal, JournalError};
+pub use plan::plan;
+
+/// Our folder in a data directory. Servers and backup programs pass over names with a dot, and what
+/// would be taken for the files of a schema never lies directly in it.
+pub const OURS: &str = ".xb";
+/// In [`OURS`]: what is about to become the data.
+pub const NEW: &str = "new";
+/// In [`OURS`]: what was the data.
+pub const OLD: &str = "old";
+
+/// Why the data could not be exchanged.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SwapError {
+    /// The system refused something.
+    #[error("cannot {what} {}: {source}", path.display())]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// Where.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The journal cannot be read.
+    #[error("{}: {source}", path.display())]
+    Journal {
+        /// The journal.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: JournalError,
+    },
+    /// An entry is in none of its places, or in two that exclude each other.
+    #[error(
+        "{} was changed while the data was being exchanged: {name} is not where it should be", folder.display()
+    )]
+    Lost {
+        /// The folder.
+        folder: PathBuf,
+        /// The entry.
+        name: String,
+    },
+}
+
+pub(crate) fn failed<'a>(
+    what: &'static str,
+    path: &'a Path,
+) -> impl FnOnce(io::Error) -> SwapError + 'a {
+    move |source| SwapError::Io { what, path: path.to_owned(), source }
+}
+
+/// The journal's path.
+#[must_use]
+pub fn journal_path(datadir: &Path) -> PathBuf {
+    datadir.join(OURS).join("journal")
+}
+
+/// Makes `FOLDER/.xb` with an empty `old` in it, and `new` if it is not there.
+///
+/// # Errors
+/// [`SwapError::Io`].
+pub fn make_folders(folder: &Path) -> Result<(), SwapError> {
+    let ours = folder.join(OURS);
+    remove_tree(&ours.join(OLD))?;
+    for path in [ours.join(OLD), ours.join(NEW)] {
+        std::fs::create_dir_all(&path).map_err(failed("make", &path))?;
+    }
+    Ok(())
+}
+
+/// Removes a folder with all that is in it; good if there is none.
+///
+/// # Errors
+/// [`SwapError::Io`].
+pub fn remove_tree(path: &Path) -> Result<(), SwapError> {
+    match std::fs::remove_dir_all(path) {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(failed("remove", path)(error)),
+    }
+}
+
+/// Writes the journal, after which there is no way but forward; what it names must be durable.
+///
+/// # Errors
+/// [`SwapError::Io`]; then nothing has begun.
+pub fn begin(datadir: &Path, journal: &Journal) -> Result<(), SwapError> {
+    let path = journal_path(datadir);
+    let growing = datadir.join(OURS).join(NEW).join(".journal");
+    let write = || {
+        let mut file = std::fs::File::create(&growing)?;
+        io::Write::write_all(&mut file, journal.encode().as_bytes())?;
+        file.sync_all()?;
+        std::fs::rename(&growing, &path)
+    };
+    write().map_err(failed("write", &path))?;
+    sync_dir(&datadir.join(OURS))
+}
+
+/// Does what is left of the journal's work, and then removes it. `before` is called before each
+/// rename and may break it off, as a crash would.
+///
+/// # Errors
+/// [`SwapError`]; the journal stays, and this can be called again.
+pub fn finish(
+    datadir: &Path,
+    journal: &Journal,
+    mut before: impl FnMut() -> io::Result<()>,
+) -> Result<(), SwapError> {
+    let mut step = |from: &Path, to: &Path| {
+        before().and_then(|()| rename(from, to)).map_err(failed("rename", from))
+    };
+    for entry in &journal.old {
+        let place = Place::of(journal, entry);
+        match (exists(&place.here)?, exists(&place.old)?) {
+            (true, false) => step(&place.here, &place.old)?,
+            (_, true) => {}
+            (false, false) => return Err(lost(journal, entry)),
+        }
+    }
+    sync_all(journal)?;
+    for entry in &journal.new {
+        let place = Place::of(journal, entry);
+        match (exists(&place.here)?, exists(&place.new)?) {
+            (false, true) => step(&place.new, &place.here)?,
+            (true, false) => {}
+            _ => return Err(lost(journal, entry)),
+        }
+    }
+    sync_all(journal)?;
+    end(datadir)
+}
+
+/// Takes back what was done of the journal's work, and then removes it.
+///
+/// # Errors
+/// [`SwapError`]; the journal stays, and this can be called again.
+pub fn roll_back(
+    datadir: &Path,
+    journal: &Journal,
+    mut before: impl FnMut() -> io::Result<()>,
+) -> Result<(), SwapError> {
+    let mut step = |from: &Path, to: &Path| {
+        before().and_then(|()| rename(from, to)).map_err(failed("rename", from))
+    };
+    for entry in journal.new.iter().rev() {
+        let place = Place::of(journal, entry);
+        // What is not in `new` any more stands here.
+        if exists(&place.here)? && !exists(&place.new)? {
+            step(&place.here, &place.new)?;
+        }
+    }
+    sync_all(journal)?;
+    for entry in journal.old.iter().rev() {
+        let place = Place::of(journal, entry);
+        if exists(&place.old)? {
+            step(&place.old, &place.here)?;
+        }
+    }
+    sync_all(journal)?;
+    end(datadir)
+}
+
+/// The journal that an interrupted exchange has left, if there is one.
+///
+/// # Errors
+/// When it cannot be read, or is none of ours.
+pub fn interrupted(datadir: &Path) -> Result<Option<Journal>, SwapError> {
+    let path = journal_path(datadir);
+    let text = match std::fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(failed("read", &path)(error)),
+    };
+    match Journal::parse(&text) {
+        Ok(journal) => Ok(Some(journal)),
+        Err(source) => Err(SwapError::Journal { path, source }),
+    }
+}
+
+/// Removes the journal: the work is done.
+fn end(datadir: &Path) -> Result<(), SwapError> {
+    let path = journal_path(datadir);
+    std::fs::remove_file(&path).map_err(failed("remove", &path))?;
+    sync_dir(&datadir.join(OURS))
+}
+
+fn lost(journal: &Journal, entry: &Entry) -> SwapError {
+    SwapError::Lost {
+        folder: journal.folder(entry).to_owned(),
+        name: entry.name.to_string_lossy().into_owned(),
+    }
+}
+
+/// Where an entry may stand.
+struct Place {
+    here: PathBuf,
+    old: PathBuf,
+    new: PathBuf,
+}
+
+impl Place {
+    fn of(journal: &Journal, entry: &Entry) -> Self {
+        let folder = journal.folder(entry);
+        let ours = folder.join(OURS);
+        Self {
+            here: folder.join(&entry.name),
+            old: ours.join(OLD).join(&entry.name),
+            new: ours.join(NEW).join(&entry.name),
+        }
+    }
+}
+
+/// A rename that overwrites nothing.
+fn rename(from: &Path, to: &Path) -> io::Result<()> {
+    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        // The file system does not know the flag; the places were looked at before.
+        Err(Errno::INVAL) => std::fs::rename(from, to),
+        done => Ok(done?),
+    }
+}
+
+fn exists(path: &Path) -> Result<bool, SwapError> {
+    match std::fs::symlink_metadata(path) {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(failed("look at", path)(error)),
+    }
+}
+
+fn sync_all(journal: &Journal) -> Result<(), SwapError> {
+    for folder in &journal.folders {
+        let ours = folder.join(OURS);
+        for dir in [folder.clone(), ours.join(OLD), ours.join(NEW)] {
+            sync_dir(&dir)?;
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn sync_dir(path: &Path) -> Result<(), SwapError> {
+    std::fs::File::open(path).and_then(|dir| dir.sync_all()).map_err(failed("sync", path))
+}

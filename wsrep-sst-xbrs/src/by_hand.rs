@@ -1,0 +1,67 @@
+//! What people and units start, not servers.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::ExitCode;
+
+use xb_sst::{Layout, Lock, SstError, Talk, drop_old, finish_interrupted};
+
+use crate::voice::voice;
+
+const HELP: &str = include_str!("help.txt");
+
+/// Does it, if the words are none of a server's.
+pub(crate) fn run(words: &[OsString]) -> Option<ExitCode> {
+    let first = words.first().map(|word| word.to_string_lossy().into_owned());
+    match first.as_deref() {
+        None | Some("--help" | "-h" | "help") => {
+            print!("{HELP}");
+            Some(ExitCode::SUCCESS)
+        }
+        Some("--version" | "-V") => {
+            println!("wsrep_sst_xbrs-rs {}", env!("CARGO_PKG_VERSION"));
+            Some(ExitCode::SUCCESS)
+        }
+        Some("recover") => Some(on_datadir(words, |layout, lock, talk| {
+            if !finish_interrupted(&layout.datadir, lock, talk)? {
+                talk.info("no exchange was interrupted here");
+            }
+            Ok(())
+        })),
+        Some("clean-old") => Some(on_datadir(words, |layout, lock, talk| {
+            // As long as an exchange is not finished, its old data may be needed.
+            finish_interrupted(&layout.datadir, lock, talk)?;
+            drop_old(layout, lock)?;
+            talk.info("no old data is left");
+            Ok(())
+        })),
+        _ => None,
+    }
+}
+
+fn on_datadir(
+    words: &[OsString],
+    work: impl FnOnce(&Layout, &Lock, &Talk) -> Result<(), SstError>,
+) -> ExitCode {
+    let talk = voice(None);
+    let Some(datadir) = words.get(1).map(Path::new).filter(|path| path.is_dir()) else {
+        talk.error("name the data directory; see --help");
+        return ExitCode::from(2);
+    };
+    let outcome = Layout::of(datadir)
+        .map_err(|source| SstError::Io { what: "find", path: datadir.to_owned(), source })
+        .and_then(|layout| {
+            let lock = Lock::take(&layout.datadir)?;
+            work(&layout, &lock, &talk)
+        });
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            talk.error(&error);
+            if let Some(hint) = error.hint() {
+                talk.info(format_args!("hint: {hint}"));
+            }
+            ExitCode::from(error.status())
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! `wsrep_sst_xbrs-rs`: what `scripts/wsrep_sst_xbrs` starts when a Galera server wants a state
+//! transfer by `wsrep_sst_method=xbrs`.
+
+mod by_hand;
+mod hygiene;
+mod voice;
+mod watch;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use xb_cli::Places;
+use xb_sst::{
+    Args, Context, Family, Launcher, Layout, Login, OptionFiles, Role, Server, Settings, SstError,
+    Stop, Talk, Why,
+};
+
+/// How long everybody may take to end once that was asked for.
+const GRACE: Duration = Duration::from_secs(20);
+
+fn main() -> ExitCode {
+    if let Some(error) = xb_sst::become_child(std::env::args_os().skip(1)) {
+        eprintln!("wsrep_sst_xbrs: cannot start a program: {error}");
+        return ExitCode::from(127);
+    }
+    // Before anything is opened, and before there are threads.
+    hygiene::close_what_leaked();
+    hygiene::unblock_signals();
+    let words: Vec<OsString> = std::env::args_os().skip(1).collect();
+    if let Some(code) = by_hand::run(&words) {
+        return code;
+    }
+    hygiene::own_group();
+    ExitCode::from(serve(&words))
+}
+
+/// Does what the server wants; gives the exit status.
+fn serve(words: &[OsString]) -> u8 {
+    let args = match Args::parse(words) {
+        Ok(args) => args,
+        Err(error) => {
+            voice::voice(None).error(format_args!("{error}; see wsrep_sst_xbrs --help"));
+            return 22;
+        }
+    };
+    let talk = voice::voice(Some(args.family));
+    let role = args.role;
+    let stop = Stop::new();
+    let _signals = watch::signals(&stop, &talk);
+    watch::parent(&args, &stop, &talk);
+    watch::patience(&stop, &talk, GRACE);
+    talk.info(format_args!("xbrs SST started on {}", role.word()));
+    let outcome = match context(args, &talk, &stop) {
+        Ok(context) => match role {
+            Role::Donor => xb_sst::donate(&context),
+            Role::Joiner => xb_sst::join(&context),
+        },
+        Err(text) => {
+            talk.error(text);
+            return 22;
+        }
+    };
+    match outcome {
+        Ok(()) => {
+            talk.info(format_args!("xbrs SST completed on {}", role.word()));
+            0
+        }
+        Err(error) => {
+            report(&error, &stop, &talk, role);
+            error.status()
+        }
+    }
+}
+
+fn report(error: &SstError, stop: &Stop, talk: &Talk, role: Role) {
+    match stop.why() {
+        // What breaks when everything is told to end is no cause.
+        Some(why) if why != Why::Elsewhere => talk.error(format_args!("{}: {why}", role.word())),
+        _ => talk.error(format_args!("{}: {error}", role.word())),
+    }
+    if let Some(hint) = error.hint() {
+        talk.info(format_args!("hint: {hint}"));
+    }
+}
+
+fn context(args: Args, talk: &Talk, stop: &Stop) -> Result<Context, String> {
+    let suffix = args.defaults.suffix.clone();
+    let (options, warnings) = xb_cli::read_groups(
+        &Places::usual(),
+        args.defaults.file.as_deref(),
+        args.defaults.extra.as_deref(),
+        |group| OptionFiles::wants(group, suffix.as_deref()),
+    )
+    .map_err(|error| error.to_string())?;
+    warnings.iter().for_each(|warning| talk.warn(warning));
+    let options = options.into_iter().map(|option| (option.group, option.key, option.value));
+    let files = OptionFiles::new(options, suffix.as_deref());
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let settings =
+        Settings::read(&args, &files, login(&args), cores).map_err(|error| error.to_string())?;
+    settings.remarks.iter().for_each(|remark| talk.warn(remark));
+    talk.info(settings.describe());
+    let layout = Layout::find(&args, &files)
+        .map_err(|error| format!("the data directory cannot be found: {error}"))?;
+    let server = Server::new(std::io::stdout(), args.progress);
+    Ok(Context {
+        settings,
+        layout,
+        launcher: Launcher::through_self(stop.clone()),
+        talk: talk.clone(),
+        server,
+        remote_auth: xb_cli::env_first(&["WSREP_SST_OPT_REMOTE_AUTH"]),
+        notify_socket: std::env::var_os("NOTIFY_SOCKET"),
+        program: format!("xbrs {}", env!("CARGO_PKG_VERSION")),
+        args,
+    })
+}
+
+/// Who logs in for the backup, as the server hands it over.
+fn login(args: &Args) -> Option<Login> {
+    match args.family {
+        Family::MariaDb => Login::parse(&xb_cli::env_first(&["WSREP_SST_OPT_AUTH"])?),
+        Family::Percona if args.role == Role::Donor => Login::from_lines(std::io::stdin()),
+        Family::Percona => None,
+    }
+}

@@ -1,0 +1,121 @@
+//! Who may end a transfer: signals, and the end of the server itself.
+
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, getppid, pidfd_open};
+use xb_cli::Signals;
+use xb_sst::{Args, Stop, Talk, Why};
+
+/// How deep between us and the server shells may lie.
+const MOST_SHELLS: usize = 4;
+
+/// Signals that ask for the end are passed on. Without a handler they end only us; the system ends
+/// our children then.
+pub(crate) fn signals(stop: &Stop, talk: &Talk) -> Option<Signals> {
+    let asking = stop.clone();
+    match Signals::catch(move |signal| asking.ask(Why::Signal(signal))) {
+        Ok(signals) => Some(signals),
+        Err(error) => {
+            talk.warn(format_args!("signals cannot be caught: {error}"));
+            None
+        }
+    }
+}
+
+/// Asks for the end when the server is gone: the one that it named, or that which started us, and
+/// shells between it and us.
+pub(crate) fn parent(args: &Args, stop: &Stop, talk: &Talk) {
+    let named = args.parent.and_then(Pid::from_raw);
+    let watched: Vec<Pid> = named.into_iter().chain(ancestors()).collect();
+    for pid in watched {
+        let stop = stop.clone();
+        let watching = std::thread::Builder::new().name("parent".into()).spawn(move || {
+            if wait_for_end(pid) {
+                stop.ask(Why::ServerGone);
+            }
+        });
+        if let Err(error) = watching {
+            talk.warn(format_args!("the server's end cannot be watched: {error}"));
+        }
+    }
+}
+
+/// Ends the program when it does not come to an end by itself.
+pub(crate) fn patience(stop: &Stop, talk: &Talk, grace: Duration) {
+    let (stop, talk) = (stop.clone(), talk.clone());
+    let _ = std::thread::Builder::new().name("patience".into()).spawn(move || {
+        while stop.wait(Duration::from_secs(3600)).is_none() {}
+        std::thread::sleep(grace);
+        talk.error("does not come to an end: giving up; the next transfer cleans up");
+        std::process::exit(3);
+    });
+}
+
+/// Our parent; if that is a shell, its parent, too, and so on.
+fn ancestors() -> Vec<Pid> {
+    let mut found = Vec::new();
+    let mut next = getppid();
+    while let Some(pid) = next.filter(|pid| !pid.is_init()) {
+        found.push(pid);
+        let Some((name, parent)) = about(pid) else { break };
+        let is_shell = matches!(name.as_str(), "sh" | "dash" | "bash" | "ash" | "busybox" | "ksh");
+        if !is_shell || found.len() > MOST_SHELLS {
+            break;
+        }
+        next = Pid::from_raw(parent);
+    }
+    found
+}
+
+/// Name and parent of a process.
+fn about(pid: Pid) -> Option<(String, i32)> {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
+    // The name stands in brackets and may hold any.
+    let (before, after) = stat.rsplit_once(')')?;
+    let (_, name) = before.split_once('(')?;
+    let parent = after.split_ascii_whitespace().nth(1)?.parse().ok()?;
+    Some((name.to_owned(), parent))
+}
+
+/// Whether the end was seen; not on a system that cannot tell.
+fn wait_for_end(pid: Pid) -> bool {
+    let handle = match pidfd_open(pid, PidfdFlags::empty()) {
+        Ok(handle) => handle,
+        Err(rustix::io::Errno::SRCH) => return true,
+        Err(_) => return false,
+    };
+    loop {
+        match poll(&mut [PollFd::new(&handle, PollFlags::IN)], None) {
+            Ok(_) => return true,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(_) => return false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_process_is_seen() {
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let pid = Pid::from_child(&child);
+        let watching = std::thread::spawn(move || wait_for_end(pid));
+        child.kill().unwrap();
+        assert!(watching.join().unwrap());
+        let _ = child.wait();
+        assert!(wait_for_end(pid), "one that is gone already");
+    }
+
+    #[test]
+    fn processes_tell_of_themselves() {
+        let child = std::process::Command::new("sleep").arg("0").spawn();
+        let mut child = child.unwrap();
+        let (_, parent) = about(Pid::from_child(&child)).unwrap();
+        assert_eq!(u32::try_from(parent).unwrap(), std::process::id());
+        let _ = child.wait();
+        assert!(ancestors().len() <= MOST_SHELLS + 1);
+    }
+}
