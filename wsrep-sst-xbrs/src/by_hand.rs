@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
-use xb_sst::{Layout, Lock, SstError, Talk, drop_old, finish_interrupted};
+use xb_sst::{Layout, Lock, SstError, Talk, drop_old, finish_interrupted, tidy};
 
 use crate::voice::voice;
 
@@ -52,7 +52,9 @@ fn on_datadir(
         .map_err(|source| SstError::Io { what: "find", path: datadir.to_owned(), source })
         .and_then(|layout| {
             let lock = Lock::take(&layout.datadir)?;
-            work(&layout, &lock, &talk)
+            let done = work(&layout, &lock, &talk);
+            tidy(&layout, &lock);
+            done
         });
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -11,7 +11,7 @@ use crate::swap::OURS;
 
 /// A size, about.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Size {
+pub(crate) struct Size {
     /// Bytes in files.
     pub bytes: u64,
     /// Bytes they take on the disk; less where files have holes.
@@ -27,7 +27,7 @@ impl Size {
 
 /// Adds up what a backup of this server would hold. What cannot be read counts nothing.
 #[must_use]
-pub fn estimate(layout: &Layout) -> Size {
+pub(crate) fn estimate(layout: &Layout) -> Size {
     let mut size = Size::default();
     walk(&layout.datadir, 0, &mut |name, depth, metadata| {
         // In the folder itself lie logs, caches and the like, too.

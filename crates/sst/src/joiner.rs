@@ -16,7 +16,7 @@ use crate::offer::{Offer, What};
 use crate::place;
 use crate::progress::{Progress, Sizes};
 use crate::receive::receive;
-use crate::recover::{drop_old, drop_received, finish_interrupted};
+use crate::recover::{drop_old, drop_received, finish_interrupted, tidy};
 use crate::settings::Old;
 use crate::state::Position;
 use crate::swap::{self, NEW, OLD, OURS, make_folders};
@@ -58,6 +58,7 @@ pub fn join(context: &Context) -> Result<(), SstError> {
             let _ = drop_received(&context.layout, &lock);
         }
     }
+    tidy(&context.layout, &lock);
     let position = outcome?;
     drop(mark);
     drop(lock);

@@ -48,7 +48,7 @@ pub use layout::{Kind, Layout, Place};
 pub use lock::Lock;
 pub use offer::{Offer, OfferError, What};
 pub use protocol::Server;
-pub use recover::{drop_old, drop_received, finish_interrupted};
+pub use recover::{drop_old, drop_received, finish_interrupted, tidy};
 pub use secret::Login;
 pub use settings::{Old, Settings, SettingsError, Tls, Verify};
 pub use state::{NoStateId, Position, StateId};

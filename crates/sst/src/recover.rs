@@ -52,6 +52,11 @@ pub fn drop_old(layout: &Layout, _lock: &Lock) -> Result<(), SstError> {
     Ok(())
 }
 
+/// Removes what is left empty of our own folders; a lock that is held goes on to hold.
+pub fn tidy(layout: &Layout, _lock: &Lock) {
+    folders(layout).iter().for_each(|folder| swap::tidy(folder));
+}
+
 fn folders(layout: &Layout) -> Vec<std::path::PathBuf> {
     std::iter::once(layout.datadir.clone()).chain(layout.folders_outside()).collect()
 }

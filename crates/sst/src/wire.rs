@@ -34,8 +34,10 @@ pub(crate) fn listen(
     _settings: &Settings,
     _stop: &Stop,
 ) -> Result<Listener, WireError> {
-    let listener = TcpListener::bind(address)?;
-    Ok(Listener(listener, address.to_owned()))
+    let address =
+        if address.contains(':') { address.to_owned() } else { format!("{address}:4444") };
+    let listener = TcpListener::bind(&address)?;
+    Ok(Listener(listener, address))
 }
 
 impl Listener {

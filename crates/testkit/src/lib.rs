@@ -6,7 +6,7 @@
 //! - [`vectors`] finds the golden files.
 //! - [`command`] runs a built program and keeps everything it said, how long it
 //!   took and how much memory it held.
-//! - [`mariadb`] and [`s3`] start *real* servers on this machine; [`store`] is a
+//! - [`mariadb`], [`galera`] and [`s3`] start *real* servers on this machine; [`store`] is a
 //!   bucket or a folder under one roof, [`files`] compares what came back, and
 //!   [`fault`] puts a proxy with scripted failures in front of a server. [`daemon`] makes sure that
 //!   no server and no scratch folder outlives the test process.
@@ -35,6 +35,7 @@ pub mod daemon;
 pub mod data;
 pub mod fault;
 pub mod files;
+pub mod galera;
 mod http;
 pub mod mariadb;
 pub mod s3;

@@ -84,9 +84,24 @@ pub fn make_folders(folder: &Path) -> Result<(), SwapError> {
     let ours = folder.join(OURS);
     remove_tree(&ours.join(OLD))?;
     for path in [ours.join(OLD), ours.join(NEW)] {
-        std::fs::create_dir_all(&path).map_err(failed("make", &path))?;
+        make_dir(&path).map_err(failed("make", &path))?;
     }
     Ok(())
+}
+
+/// Makes a folder that nobody else may look into, and those on the way to it.
+pub(crate) fn make_dir(path: &Path) -> io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt as _;
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// Removes what is empty of `FOLDER/.xb`: a server shows it as a schema as long as it is there.
+pub fn tidy(folder: &Path) {
+    let ours = folder.join(OURS);
+    for path in [ours.join(NEW), ours.join(OLD), ours] {
+        // What is not empty stays.
+        let _ = std::fs::remove_dir(path);
+    }
 }
 
 /// Removes a folder with all that is in it; good if there is none.

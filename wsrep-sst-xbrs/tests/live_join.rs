@@ -1,0 +1,83 @@
+//! Nodes of a real cluster join by this method.
+
+use std::path::Path;
+
+use xb_testkit::command::Cmd;
+use xb_testkit::galera::Cluster;
+use xb_testkit::tools::{find, workspace};
+
+fn cluster(size: u8) -> Cluster {
+    let program = Path::new(env!("CARGO_BIN_EXE_wsrep_sst_xbrs-rs"));
+    let script = workspace().join("scripts/wsrep_sst_xbrs");
+    Cluster::new(size, &[program, &script])
+}
+
+#[test]
+fn every_codec_brings_the_same_data_while_it_is_written_to() {
+    let mut cluster = cluster(2);
+    cluster.bootstrap();
+    cluster.start_writing();
+    for compress in ["none", "lz4", "snappy", "gzip:1", "zstd:3"] {
+        let sst = format!("compress={compress}\ntime=1");
+        cluster.configure(1, &sst, "");
+        cluster.configure(2, &sst, "");
+        cluster.wipe(2);
+        cluster.start(2);
+        cluster.wait_synced(2);
+        let log = cluster.log(2);
+        assert!(log.contains(&format!("compress={compress}")), "{log}");
+        assert!(log.contains("xbrs SST completed on joiner"), "{log}");
+    }
+    let rows = cluster.stop_writing();
+    assert_eq!(cluster.sql(2, "SET wsrep_sync_wait=1; SELECT COUNT(*) FROM live.w"), rows);
+    assert_eq!(cluster.checksums(2), cluster.checksums(1));
+    assert_eq!(cluster.state(1), Some(4), "the donor is synced again");
+    // An empty node had nothing to keep.
+    assert!(!cluster.datadir(2).join(".xb").exists());
+    assert!(!cluster.datadir(2).join("sst_in_progress").exists());
+}
+
+#[test]
+fn a_short_absence_costs_write_sets_and_a_long_one_keeps_the_old_data() {
+    let mut cluster = cluster(2);
+    cluster.bootstrap();
+    cluster.start(2);
+    cluster.wait_synced(2);
+
+    cluster.stop(2);
+    cluster.sql(1, "INSERT INTO shop.orders VALUES (0, 'while it was away', 'new')");
+    cluster.start(2);
+    cluster.wait_synced(2);
+    assert!(cluster.log(2).contains("] IST: the donor still has"), "{}", cluster.log(2));
+    assert!(cluster.log(1).contains("] IST: the joiner lacks only"), "{}", cluster.log(1));
+    assert_eq!(cluster.checksums(2), cluster.checksums(1));
+
+    // A node that does not know where it is needs a snapshot.
+    cluster.kill(2);
+    let datadir = cluster.datadir(2);
+    std::fs::remove_file(datadir.join("grastate.dat")).unwrap();
+    std::fs::write(datadir.join("shop/left-over.txt"), "old").unwrap();
+    cluster.start(2);
+    cluster.wait_synced(2);
+    assert_eq!(cluster.checksums(2), cluster.checksums(1));
+    let old = datadir.join(".xb/old");
+    assert_eq!(std::fs::read(old.join("shop/left-over.txt")).unwrap(), b"old");
+    assert!(old.join("ibdata1").exists() && old.join("mysql").is_dir());
+    assert!(datadir.join("galera.cache").exists() && !old.join("galera.cache").exists());
+
+    // Backups of such a node work, and it can be a donor.
+    let target = cluster.scratch().join("backup");
+    let _ = Cmd::new(find("mariadb-backup"))
+        .args(["--no-defaults", "--backup", "--user=root"])
+        .arg(format!("--socket={}", cluster.socket(2).display()))
+        .arg(format!("--datadir={}", datadir.display()))
+        .arg(format!("--target-dir={}", target.display()))
+        .run()
+        .expect(0);
+    assert!(target.join("shop/orders.ibd").exists() && !target.join(".xb/old").exists());
+
+    let program = env!("CARGO_BIN_EXE_wsrep_sst_xbrs-rs");
+    let _ = Cmd::new(program).arg("clean-old").arg(&datadir).run().expect(0);
+    assert!(!datadir.join(".xb").exists());
+    assert_eq!(cluster.checksums(2), cluster.checksums(1));
+}
