@@ -185,7 +185,9 @@ impl Run<'_> {
         let words = running.words.clone();
         let stderr = running.child.stderr.take();
         let reading = std::thread::spawn(move || {
-            stderr.map(|stderr| for_each_line(stderr, |line| words.add(line)));
+            if let Some(stderr) = stderr {
+                for_each_line(stderr, |line| words.add(line));
+            }
         });
         let mut output = Vec::new();
         if let Some(stdout) = running.child.stdout.take() {

@@ -2,12 +2,12 @@
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use xb_frame::{StreamHeader, StreamId};
 use xb_pipeline::{
-    Budget, Closed, Content, Cutting, EndRule, Native, Observer, Part, PutError, PutPlan,
-    PutSettings, start_put,
+    Budget, Closed, Content, Cutting, EndRule, Native, Observer, Part, PutPlan, PutSettings,
+    start_put,
 };
 use xb_reader::Dialect;
 
@@ -17,9 +17,10 @@ use crate::context::Context;
 use crate::error::SstError;
 use crate::estimate::estimate;
 use crate::offer::{FORMAT, Offer, What, family_name};
-use crate::progress::{Progress, Sizes};
-use crate::stop::Why;
-use crate::wire::{self, Outgoing, WireError};
+use crate::progress::Progress;
+use crate::stop::{Hooked, Stop, Why};
+use crate::transport::{Outgoing, TransferError};
+use crate::wire;
 
 /// Memory for what is on its way, in bytes.
 const MEMORY: u64 = 96 << 20;
@@ -38,7 +39,8 @@ pub fn donate(context: &Context) -> Result<(), SstError> {
 fn bypass(context: &Context) -> Result<(), SstError> {
     context.server.proceed().map_err(SstError::Server)?;
     context.talk.info("IST: the joiner lacks only write sets that this node still has");
-    connect(context, What::Ist)?.finish()?;
+    let (outgoing, _hooked) = connect(context, What::Ist)?;
+    outgoing.finish()?;
     done(context)
 }
 
@@ -47,8 +49,8 @@ fn done(context: &Context) -> Result<(), SstError> {
     context.server.done(state, context.args.gtid_domain).map_err(SstError::Server)
 }
 
-fn connect(context: &Context, what: What) -> Result<Outgoing, SstError> {
-    let Context { args, settings, .. } = context;
+fn connect(context: &Context, what: What) -> Result<(Outgoing, Hooked), SstError> {
+    let args = &context.args;
     let offer = Offer {
         format: FORMAT,
         what,
@@ -58,8 +60,7 @@ fn connect(context: &Context, what: What) -> Result<Outgoing, SstError> {
         server: args.server_version.clone(),
         program: context.program.clone(),
     };
-    let auth = context.remote_auth.as_deref();
-    Ok(wire::connect(&args.address, auth, &offer.encode(), settings, context.stop())?)
+    wire::connect(context, &offer.encode())
 }
 
 fn full(context: &Context) -> Result<(), SstError> {
@@ -72,22 +73,34 @@ fn full(context: &Context) -> Result<(), SstError> {
     ));
     let compress = settings.compress.to_string();
     let what = What::Full { bytes: size.bytes, disk: size.disk, compress };
-    let outgoing = connect(context, what)?;
+    let (outgoing, _hooked) = connect(context, what)?;
     context.server.total(size.bytes).map_err(SstError::Server)?;
 
     let observer = Observer::default();
-    let progress = Progress::start(context, &observer, Sizes { bytes: Some(size.bytes) });
+    let progress = Progress::start(context, &observer, size.bytes);
+    let sink = Sink::new(outgoing, &observer, context);
+    let files = match back_up(context, &observer, &sink) {
+        Ok(files) => files,
+        Err(error) => {
+            sink.abort(&error);
+            return Err(error);
+        }
+    };
+    sink.finish()?;
+    progress.finish(format_args!("sent {files} files"));
+    done(context)
+}
+
+/// Runs the backup into the sink. The number of files that it had.
+fn back_up(context: &Context, observer: &Observer, sink: &Sink) -> Result<u64, SstError> {
+    let settings = &context.settings;
     let work = WorkFolder::make(context)?;
-    let arguments = backup_args(context, work.path());
     let run = Run {
         program: &settings.program,
-        args: arguments,
+        args: backup_args(context, work.path()),
         env: password(context),
         log: Some(context.layout.datadir.join("xbrs.backup.log")),
     };
-    let (backup, output) = run.stream(&context.launcher, &settings.locks)?;
-
-    let sink = Sink::new(outgoing, &observer, context);
     let threads = settings.compress_threads;
     let plan = PutPlan {
         threads,
@@ -104,19 +117,16 @@ fn full(context: &Context) -> Result<(), SstError> {
     };
     let content = Content::Xbstream { rule: EndRule::KnownProducer, dialect: Dialect::Auto };
     let put = PutSettings { plan, cutting: Cutting::Packed(native), content };
+    let (backup, output) = run.stream(&context.launcher, &settings.locks)?;
     let taking = sink.clone();
     let outcome =
-        start_put(output, put, &Budget::new(MEMORY), &observer, move |part| taking.take(part))
+        start_put(output, put, &Budget::new(MEMORY), observer, move |part| taking.take(part))
             .and_then(xb_pipeline::Putting::join);
-    // The wire's failure is the cause of what follows from it; else the backup's is.
-    if let Err(error) = &outcome {
-        sink.failed(error)?;
-    }
+    // The wire's failure is the cause of what follows from it; then the backup's is.
+    sink.check()?;
     backup.ended()?;
     let put = outcome.map_err(|error| SstError::Put(Box::new(error)))?;
-    sink.finish()?;
-    progress.finish(format_args!("sent {} files", put.scanned.files));
-    done(context)
+    Ok(put.scanned.files)
 }
 
 fn random() -> Result<[u8; 16], SstError> {
@@ -132,39 +142,26 @@ fn random() -> Result<[u8; 16], SstError> {
 /// Hands blocks to the wire. Clones hand to the same.
 #[derive(Debug, Clone)]
 struct Sink {
-    state: Arc<Mutex<SinkState>>,
+    outgoing: Arc<Mutex<Option<Outgoing>>>,
     observer: Observer,
-    stop: crate::stop::Stop,
-}
-
-#[derive(Debug)]
-struct SinkState {
-    outgoing: Option<Outgoing>,
-    failure: Option<WireError>,
+    stop: Stop,
 }
 
 impl Sink {
     fn new(outgoing: Outgoing, observer: &Observer, context: &Context) -> Self {
-        let state = SinkState { outgoing: Some(outgoing), failure: None };
         let stop = context.stop().clone();
-        Self { state: Arc::new(Mutex::new(state)), observer: observer.clone(), stop }
+        let outgoing = Arc::new(Mutex::new(Some(outgoing)));
+        Self { outgoing, observer: observer.clone(), stop }
+    }
+
+    fn outgoing(&self) -> MutexGuard<'_, Option<Outgoing>> {
+        self.outgoing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn take(&self, part: Part) -> Result<(), Closed> {
         let len: usize = part.payload.iter().map(bytes::Bytes::len).sum();
-        let sent = {
-            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-            let sent = state.outgoing.as_mut().map(|outgoing| outgoing.send(part.payload));
-            match sent {
-                Some(Err(error)) => {
-                    state.failure = Some(error);
-                    false
-                }
-                Some(Ok(())) => true,
-                None => false,
-            }
-        };
-        if !sent {
+        let sent = self.outgoing().as_mut().map(|outgoing| outgoing.send_all(part.payload));
+        if !matches!(sent, Some(Ok(()))) {
             // The backup may be waiting for something else just now.
             self.stop.ask(Why::Elsewhere);
             return Err(Closed);
@@ -173,21 +170,21 @@ impl Sink {
         Ok(())
     }
 
-    /// The wire's own failure, if that is what has ended the stream.
-    fn failed(&self, error: &PutError) -> Result<(), SstError> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        match (error, state.failure.take()) {
-            (_, Some(cause)) => Err(cause.into()),
-            _ => Ok(()),
-        }
+    /// Whether the wire has failed, which says it again and again.
+    fn check(&self) -> Result<(), TransferError> {
+        self.outgoing().as_ref().map_or(Ok(()), Outgoing::check)
     }
 
-    fn finish(&self) -> Result<(), SstError> {
-        let outgoing = {
-            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-            state.outgoing.take()
-        };
-        outgoing.map_or(Ok(()), |outgoing| Ok(outgoing.finish()?))
+    fn finish(&self) -> Result<(), TransferError> {
+        let outgoing = self.outgoing().take();
+        outgoing.map_or(Ok(()), Outgoing::finish)
+    }
+
+    /// Tells the joiner why nothing more comes.
+    fn abort(&self, error: &SstError) {
+        if let Some(outgoing) = self.outgoing().take() {
+            outgoing.abort(&error.to_string());
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use crate::child::ChildError;
 use crate::offer::OfferError;
 use crate::stop::Why;
 use crate::swap::SwapError;
-use crate::wire::WireError;
+use crate::transport::{BindError, TransferError};
 
 /// The first cause of a failed transfer.
 #[derive(Debug, thiserror::Error)]
@@ -50,9 +50,18 @@ pub enum SstError {
         /// Where.
         path: PathBuf,
     },
+    /// An address of the server's cannot be used.
+    #[error("{0}")]
+    Address(String),
+    /// The wire would not be protected as it should be.
+    #[error("{0}")]
+    Security(String),
+    /// The joiner cannot listen.
+    #[error(transparent)]
+    Bind(#[from] BindError),
     /// The network, or the peer.
     #[error(transparent)]
-    Wire(#[from] WireError),
+    Wire(#[from] TransferError),
     /// A program that was started.
     #[error(transparent)]
     Child(#[from] ChildError),
@@ -88,7 +97,7 @@ impl SstError {
         match self {
             Self::Stopped(_) | Self::Child(ChildError::Stopped(_)) => 3,
             Self::Busy { .. } => 114,
-            Self::Wire(_) | Self::Server(_) | Self::Get(_) => 32,
+            Self::Wire(_) | Self::Bind(_) | Self::Server(_) | Self::Get(_) => 32,
             Self::Offer(_) => 93,
             Self::Room { .. } => 28,
             Self::Child(ChildError::Start { .. }) => 2,

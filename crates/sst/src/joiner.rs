@@ -14,13 +14,14 @@ use crate::error::SstError;
 use crate::lock::Lock;
 use crate::offer::{Offer, What};
 use crate::place;
-use crate::progress::{Progress, Sizes};
+use crate::progress::Progress;
 use crate::receive::receive;
 use crate::recover::{drop_old, drop_received, finish_interrupted, tidy};
 use crate::settings::Old;
 use crate::state::Position;
 use crate::swap::{self, NEW, OLD, OURS, make_folders};
-use crate::wire::{self, Incoming, Offered};
+use crate::transport::{Offered, Receipt};
+use crate::wire;
 
 /// Tells old init scripts that a transfer runs, so that they wait longer.
 const MARK: &str = "sst_in_progress";
@@ -36,10 +37,10 @@ pub fn join(context: &Context) -> Result<(), SstError> {
     let lock = Lock::take(datadir)?;
     finish_interrupted(datadir, &lock, &context.talk)?;
     drop_received(&context.layout, &lock)?;
-    let listener = wire::listen(&context.args.address, &context.settings, context.stop())?;
+    let (listener, _hooked) = wire::listen(context)?;
     let mark = Mark::set(datadir);
-    context.server.ready(&listener.announcement()).map_err(SstError::Server)?;
-    let offered = listener.accept(context.settings.initial_timeout, context.stop())?;
+    context.server.ready(&listener.announcement().text()).map_err(SstError::Server)?;
+    let offered = listener.accept(context.settings.initial_timeout)?;
     let family = context.args.family;
     let offer = match Offer::read(offered.offer(), family, context.args.server_version.as_deref()) {
         Ok(offer) => offer,
@@ -69,9 +70,9 @@ pub fn join(context: &Context) -> Result<(), SstError> {
 /// No snapshot: the data stays as it is.
 fn incremental(context: &Context, offered: Offered, offer: &Offer) -> Result<Position, SstError> {
     let position = offer.position().ok_or(crate::offer::OfferError::Damaged)?;
-    let mut incoming = offered.accept()?;
+    let mut incoming = offered.accept(b"")?;
     while incoming.next_block()?.is_some() {}
-    incoming.confirm()?;
+    let _ = incoming.confirm()?;
     context.talk.info(format_args!(
         "IST: the donor still has the write sets that this node lacks, up to {position}; the data stays"
     ));
@@ -100,8 +101,8 @@ fn full(
     let mut clock = Clock::start(settings.time);
 
     let observer = Observer::default();
-    let progress = Progress::start(context, &observer, Sizes { bytes: Some(bytes) });
-    let incoming = offered.accept()?;
+    let progress = Progress::start(context, &observer, bytes);
+    let incoming = offered.accept(b"")?;
     let (incoming, files) = receive(context, incoming, &new, &observer)?;
     let position = match content(&new, context.args.family) {
         Ok(position) => position,
@@ -110,7 +111,9 @@ fn full(
             return Err(error);
         }
     };
-    Incoming::confirm(incoming)?;
+    if incoming.confirm()? == Receipt::Unheard {
+        talk.warn("the donor may not know that everything has come: the connection was lost");
+    }
     progress.finish(format_args!("received {files} files"));
     clock.lap(context, "receiving");
 

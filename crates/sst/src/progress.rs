@@ -11,17 +11,11 @@ use crate::args::Role;
 use crate::context::Context;
 use crate::notify::Notifier;
 use crate::protocol::Server;
+use crate::stop::{Stop, Why};
 use crate::talk::Talk;
 
 /// How often the counters are read.
 const TICK: Duration = Duration::from_secs(1);
-
-/// What is known beforehand.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Sizes {
-    /// About how many bytes there will be.
-    pub(crate) bytes: Option<u64>,
-}
 
 /// Tells until it is finished or dropped.
 #[derive(Debug)]
@@ -34,16 +28,20 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    pub(crate) fn start(context: &Context, observer: &Observer, sizes: Sizes) -> Self {
+    /// `total` is about how many bytes there will be.
+    pub(crate) fn start(context: &Context, observer: &Observer, total: u64) -> Self {
         let (stop, stopped) = channel::<()>();
         let mut telling = Telling {
             role: context.args.role,
             observer: observer.clone(),
-            sizes,
+            total,
             server: context.server.clone(),
             talk: context.talk.clone(),
             notifier: Notifier::new(context.notify_socket.as_deref()),
             every: context.settings.progress_every,
+            idle_limit: context.settings.idle_timeout,
+            moved: (0, Instant::now()),
+            stop_all: context.stop().clone(),
             told: 0,
             next: context.settings.progress_every,
             begin: Instant::now(),
@@ -97,7 +95,11 @@ impl Drop for Progress {
 struct Telling {
     role: Role,
     observer: Observer,
-    sizes: Sizes,
+    total: u64,
+    idle_limit: Duration,
+    /// Bytes on the wire when something last moved, and when that was.
+    moved: (u64, Instant),
+    stop_all: Stop,
     server: Server,
     talk: Talk,
     notifier: Notifier,
@@ -111,12 +113,24 @@ struct Telling {
 impl Telling {
     fn tick(&mut self) {
         self.tell_server();
+        self.watch();
         let elapsed = self.begin.elapsed();
         let text = self.describe(elapsed);
         self.notifier.alive(&format!("State transfer: {text}"));
         if elapsed >= self.next {
             self.next = elapsed + self.every;
             self.talk.info(format_args!("{}: {text}", self.role.word()));
+        }
+    }
+
+    /// Gives up when nothing moves.
+    fn watch(&mut self) {
+        let now = self.observer.snapshot();
+        let bytes = now.bytes.saturating_add(now.stored);
+        if bytes != self.moved.0 {
+            self.moved = (bytes, Instant::now());
+        } else if !self.idle_limit.is_zero() && self.moved.1.elapsed() >= self.idle_limit {
+            self.stop_all.ask(Why::Idle { seconds: self.idle_limit.as_secs() });
         }
     }
 
@@ -136,17 +150,14 @@ impl Telling {
     fn describe(&self, elapsed: Duration) -> String {
         let now = self.observer.snapshot();
         let rate = now.bytes as f64 / elapsed.as_secs_f64().max(0.001);
-        let mut text = format!("{} MiB", now.bytes >> 20);
-        if let Some(total) = self.sizes.bytes {
-            text.push_str(&format!(" of about {} MiB", total >> 20));
-        }
+        let mut text = format!("{} MiB of about {} MiB", now.bytes >> 20, self.total >> 20);
         text.push_str(&format!(
             ", {} MiB on the wire ({}), {:.0} MiB/s",
             now.stored >> 20,
             ratio(now.bytes, now.stored),
             rate / f64::from(1 << 20)
         ));
-        if let Some(left) = self.sizes.bytes.and_then(|total| left(total, now.bytes, rate)) {
+        if let Some(left) = left(self.total, now.bytes, rate) {
             text.push_str(&format!(", {} s left", left.as_secs()));
         }
         if let Some(wait) = now.bottleneck {

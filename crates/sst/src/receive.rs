@@ -11,7 +11,7 @@ use xb_reader::TargetDir;
 
 use crate::context::Context;
 use crate::error::SstError;
-use crate::wire::{Incoming, WireError};
+use crate::transport::{Incoming, TransferError};
 
 /// Memory for frames that are being decoded, in bytes.
 const MEMORY: u64 = 64 << 20;
@@ -68,8 +68,8 @@ pub(crate) fn receive(
 
 /// The connection, once nobody reads from it any more.
 fn take_back(
-    given_back: &Receiver<(Incoming, Option<WireError>)>,
-) -> (Option<Incoming>, Option<WireError>) {
+    given_back: &Receiver<(Incoming, Option<TransferError>)>,
+) -> (Option<Incoming>, Option<TransferError>) {
     match given_back.recv() {
         Ok((incoming, failure)) => (Some(incoming), failure),
         Err(_) => (None, None),
@@ -79,8 +79,8 @@ fn take_back(
 /// The blocks of the stream. Gives the connection back when it is dropped.
 struct Blocks {
     incoming: Option<Incoming>,
-    failure: Option<WireError>,
-    back: Sender<(Incoming, Option<WireError>)>,
+    failure: Option<TransferError>,
+    back: Sender<(Incoming, Option<TransferError>)>,
 }
 
 impl Iterator for Blocks {

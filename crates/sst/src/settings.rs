@@ -44,8 +44,6 @@ pub struct Tls {
     pub key: Option<PathBuf>,
     /// Certificates that are trusted.
     pub ca: Option<PathBuf>,
-    /// A folder of those.
-    pub capath: Option<PathBuf>,
     /// Whether the peer's certificate must be proven: `ssl-mode=VERIFY_CA` or `VERIFY_IDENTITY`,
     /// or `encrypt=4`.
     pub verify: Verify,
@@ -182,13 +180,13 @@ impl Settings {
             compress,
             compress_threads: read.number("compress-threads", 1..=256)?.unwrap_or(threads),
             write_threads: read.number("write-threads", 1..=256)?.unwrap_or(threads),
-            connections: read.number("connections", 1..=64)?,
+            connections: read.number("connections", 1..=16)?,
             tls: read.tls()?,
             rlimit: read.size("rlimit")?.filter(|rate| *rate > 0),
             initial_timeout: read
                 .seconds(&["sst-initial-timeout", "joiner-timeout"])?
                 .unwrap_or(Duration::from_secs(if percona { 100 } else { 300 })),
-            idle_timeout: read.seconds(&["sst-idle-timeout"])?.unwrap_or(Duration::from_secs(120)),
+            idle_timeout: read.seconds(&["sst-idle-timeout"])?.unwrap_or(Duration::from_secs(600)),
             resume_limit: read.seconds(&["sst-resume-limit"])?.unwrap_or(Duration::from_secs(600)),
             program,
             backup_threads: read.any_number("backup-threads")?.unwrap_or(threads),
@@ -349,18 +347,30 @@ impl Reader<'_> {
         };
         let text = |name: &str| self.files.any(name).and_then(OsStr::to_str).unwrap_or_default();
         let encrypt = text("encrypt");
-        let verify = match text("ssl-mode").to_ascii_uppercase().as_str() {
+        let mode = text("ssl-mode").to_ascii_uppercase();
+        // In mode 3 the peer is checked only if its authority is named for that.
+        let checks = matches!(encrypt, "2" | "4") || (encrypt == "3" && self.files.has("tca"));
+        let verify = match mode.as_str() {
             "VERIFY_IDENTITY" => Verify::Identity,
             "VERIFY_CA" => Verify::Ca,
-            "" | "DISABLED" | "PREFERRED" | "REQUIRED" if encrypt == "4" => Verify::Ca,
+            "" | "DISABLED" | "PREFERRED" | "REQUIRED" if checks => Verify::Ca,
             "" | "DISABLED" | "PREFERRED" | "REQUIRED" => Verify::Unsaid,
             _ => {
-                return Err(value(
-                    "ssl-mode",
-                    "DISABLED, REQUIRED, VERIFY_CA or VERIFY_IDENTITY is expected",
-                ));
+                let what = "DISABLED, REQUIRED, VERIFY_CA or VERIFY_IDENTITY is expected";
+                return Err(value("ssl-mode", what));
             }
         };
+        if self.files.has("tcapath") || self.files.has("ssl-capath") {
+            return Err(refused(
+                "tcapath",
+                "name one file with all certificates of authorities by tca",
+            ));
+        }
+        // A server's certificate for its clients is not meant for this unless somebody says so.
+        let names = ["tcert", "ssl-cert", "ssl-server-cert", "ssl-client-cert"];
+        let wanted = matches!(encrypt, "2" | "3" | "4")
+            || !matches!(mode.as_str(), "" | "DISABLED")
+            || names.iter().any(|name| self.files.has(name));
         let (mut plain, mut any_donor) = (false, false);
         match self.files.sst("wire-security").and_then(OsStr::to_str) {
             None | Some("tls") => {}
@@ -369,10 +379,9 @@ impl Reader<'_> {
             Some(_) => return Err(value("wire-security", "tls, any-donor or plain is expected")),
         }
         Ok(Tls {
-            cert: path("tcert", "cert"),
-            key: path("tkey", "key"),
-            ca: path("tca", "ca"),
-            capath: path("tcapath", "capath"),
+            cert: path("tcert", "cert").filter(|_| wanted),
+            key: path("tkey", "key").filter(|_| wanted),
+            ca: path("tca", "ca").filter(|_| wanted),
             verify,
             plain,
             any_donor,

@@ -23,6 +23,12 @@ pub enum Why {
         /// How long that was waited for.
         seconds: u64,
     },
+    /// Nothing has moved for too long.
+    #[error("nothing has come for {seconds} s (sst-idle-timeout)")]
+    Idle {
+        /// How long that was waited for.
+        seconds: u64,
+    },
     /// Another part of the program has failed and says why.
     #[error("another part has failed")]
     Elsewhere,
@@ -75,13 +81,17 @@ impl Stop {
 
     /// Asks everybody to end. The first reason counts.
     pub fn ask(&self, why: Why) {
-        let mut state = self.state();
-        if state.why.is_some() {
-            return;
-        }
-        state.why = Some(why);
-        state.hooks.values().for_each(|hook| hook());
+        let hooks = {
+            let mut state = self.state();
+            if state.why.is_some() {
+                return;
+            }
+            state.why = Some(why);
+            std::mem::take(&mut state.hooks)
+        };
         self.0.changed.notify_all();
+        // Outside the lock: who is told may ask in turn.
+        hooks.values().for_each(|hook| hook());
     }
 
     /// Why to end, if anybody has asked for it.
@@ -99,15 +109,17 @@ impl Stop {
     }
 
     /// Calls `hook` when the end is asked for, at once if it was already. It runs in the thread that
-    /// asks and must neither wait nor ask for anything here.
+    /// asks, must not wait, and may be called once more after its [`Hooked`] is gone.
     pub fn on_stop(&self, hook: impl Fn() + Send + 'static) -> Hooked {
         let mut state = self.state();
-        if state.why.is_some() {
-            hook();
-        }
         let id = state.next;
         state.next += 1;
-        state.hooks.insert(id, Box::new(hook));
+        if state.why.is_some() {
+            drop(state);
+            hook();
+        } else {
+            state.hooks.insert(id, Box::new(hook));
+        }
         Hooked { stop: self.clone(), id }
     }
 

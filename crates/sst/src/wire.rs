@@ -1,151 +1,169 @@
-//! Stand-in for the transport: one plain connection.
+//! The transport, set up as settings and server say.
 
-use std::io::{BufReader, BufWriter, Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::time::Duration;
+use std::num::{NonZeroU8, NonZeroU64};
 
-use bytes::Bytes;
+use crate::args::{Args, Family, Role};
+use crate::context::Context;
+use crate::error::SstError;
+use crate::settings::{Settings, Verify};
+use crate::stop::{Hooked, Stop, Why};
+use crate::transport::{
+    Announcement, Cancel, Certificates, Donor, Event, HostPort, Joiner, Limits, Listener, Observer,
+    Outgoing, Security, TlsMode, connect as connect_to,
+};
 
-use crate::settings::Settings;
-use crate::stop::{Hooked, Stop};
+/// Certificates that Percona's server makes in its data directory.
+const PERCONAS: [&str; 3] = ["server-cert.pem", "server-key.pem", "ca.pem"];
 
-pub(crate) type WireError = std::io::Error;
-
-fn read_message(input: &mut impl Read) -> Result<Vec<u8>, WireError> {
-    let mut len = [0; 4];
-    input.read_exact(&mut len)?;
-    let mut message = vec![0; u32::from_le_bytes(len) as usize];
-    input.read_exact(&mut message)?;
-    Ok(message)
+/// A switch that goes with the wish to end.
+fn cancel(stop: &Stop) -> (Cancel, Hooked) {
+    let cancel = Cancel::new();
+    let switch = cancel.clone();
+    (cancel, stop.on_stop(move || switch.cancel()))
 }
 
-#[allow(clippy::cast_possible_truncation)]
-fn write_message(output: &mut impl Write, pieces: &[Bytes]) -> Result<(), WireError> {
-    let len: usize = pieces.iter().map(Bytes::len).sum();
-    output.write_all(&(len as u32).to_le_bytes())?;
-    pieces.iter().try_for_each(|piece| output.write_all(piece))
-}
-
-#[derive(Debug)]
-pub(crate) struct Listener(TcpListener, String);
-
-pub(crate) fn listen(
-    address: &str,
-    _settings: &Settings,
-    _stop: &Stop,
-) -> Result<Listener, WireError> {
-    let address =
-        if address.contains(':') { address.to_owned() } else { format!("{address}:4444") };
-    let listener = TcpListener::bind(&address)?;
-    Ok(Listener(listener, address))
-}
-
-impl Listener {
-    pub(crate) fn announcement(&self) -> String {
-        format!("{}/xbrs/plain/1", self.1)
-    }
-
-    pub(crate) fn accept(self, _limit: Duration, stop: &Stop) -> Result<Offered, WireError> {
-        let stream = self.0.accept()?.0;
-        let other = stream.try_clone()?;
-        let hook = stop.on_stop(move || drop(other.shutdown(std::net::Shutdown::Both)));
-        let mut input = BufReader::with_capacity(1 << 20, stream.try_clone()?);
-        let offer = read_message(&mut input)?;
-        Ok(Offered { offer, incoming: Incoming { input, stream, _hook: hook } })
+fn limits(settings: &Settings) -> Limits {
+    Limits {
+        resume: settings.resume_limit,
+        rate: settings.rlimit.and_then(NonZeroU64::new),
+        connections: settings
+            .connections
+            .and_then(|n| u8::try_from(n).ok())
+            .and_then(NonZeroU8::new),
+        ..Limits::default()
     }
 }
 
-#[derive(Debug)]
-pub(crate) struct Offered {
-    offer: Vec<u8>,
-    incoming: Incoming,
-}
-
-impl Offered {
-    pub(crate) fn offer(&self) -> &[u8] {
-        &self.offer
-    }
-
-    pub(crate) fn accept(mut self) -> Result<Incoming, WireError> {
-        self.incoming.stream.write_all(&[1])?;
-        Ok(self.incoming)
-    }
-
-    pub(crate) fn refuse(self, reason: &str) {
-        let _ = (&self.incoming.stream).write_all(reason.as_bytes());
-    }
-}
-
-#[derive(Debug)]
-pub(crate) struct Incoming {
-    input: BufReader<TcpStream>,
-    stream: TcpStream,
-    _hook: Hooked,
-}
-
-impl Incoming {
-    pub(crate) fn next_block(&mut self) -> Result<Option<Bytes>, WireError> {
-        let message = read_message(&mut self.input)?;
-        Ok((!message.is_empty()).then(|| message.into()))
-    }
-
-    pub(crate) fn confirm(mut self) -> Result<(), WireError> {
-        self.stream.write_all(&[1])
-    }
-
-    pub(crate) fn refuse(self, reason: &str) {
-        let _ = (&self.stream).write_all(reason.as_bytes());
-    }
-}
-
-#[derive(Debug)]
-pub(crate) struct Outgoing {
-    output: BufWriter<TcpStream>,
-    stream: TcpStream,
-    _hook: Hooked,
-}
-
-pub(crate) fn connect(
-    address: &str,
-    _remote_auth: Option<&str>,
-    offer: &[u8],
-    _settings: &Settings,
-    stop: &Stop,
-) -> Result<Outgoing, WireError> {
-    let address = address.split('/').next().unwrap_or_default();
-    let stream = TcpStream::connect(address)?;
-    let other = stream.try_clone()?;
-    let hook = stop.on_stop(move || drop(other.shutdown(std::net::Shutdown::Both)));
-    let mut outgoing = Outgoing {
-        output: BufWriter::with_capacity(1 << 20, stream.try_clone()?),
-        stream,
-        _hook: hook,
-    };
-    write_message(&mut outgoing.output, &[Bytes::copy_from_slice(offer)])?;
-    outgoing.output.flush()?;
-    outgoing.answer()?;
-    Ok(outgoing)
-}
-
-impl Outgoing {
-    pub(crate) fn send(&mut self, block: Vec<Bytes>) -> Result<(), WireError> {
-        write_message(&mut self.output, &block)
-    }
-
-    pub(crate) fn finish(mut self) -> Result<(), WireError> {
-        write_message(&mut self.output, &[])?;
-        self.output.flush()?;
-        self.answer()
-    }
-
-    fn answer(&mut self) -> Result<(), WireError> {
-        let mut first = [0];
-        self.stream.read_exact(&mut first)?;
-        if first == [1] {
-            return Ok(());
+/// What is told of the transport: to people; and on the donor a failure ends the backup, which may
+/// be silent just then.
+fn observer(context: &Context) -> Observer {
+    let (talk, stop, role) = (context.talk.clone(), context.stop().clone(), context.args.role);
+    Observer::new(move |event| match event {
+        Event::Failed { .. } => {
+            if role == Role::Donor {
+                stop.ask(Why::Elsewhere);
+            }
         }
-        let mut rest = String::new();
-        let _ = self.stream.read_to_string(&mut rest);
-        Err(std::io::Error::other(format!("the joiner says: {}{rest}", char::from(first[0]))))
+        Event::Stranger { .. } | Event::Lost { .. } | Event::Connected { again: true, .. } => {
+            talk.warn(event);
+        }
+        event => talk.info(event),
+    })
+}
+
+/// How the wire is protected, with one line about it in the log.
+fn security(context: &Context) -> Result<Security, SstError> {
+    let Context { args, settings, talk, .. } = context;
+    let tls = &settings.tls;
+    if tls.plain {
+        talk.warn(
+            "THE TRANSFER IS NEITHER ENCRYPTED NOR AUTHENTICATED (wire-security=plain): whoever reaches the port can read it, or send another database",
+        );
+        return Ok(Security::Plain);
     }
+    let certificates = match &tls.cert {
+        Some(cert) => Some(Certificates {
+            certificate: cert.clone(),
+            key: tls.key.clone().unwrap_or_else(|| cert.clone()),
+            authority: tls.ca.clone(),
+            mode: match tls.verify {
+                Verify::Unsaid => TlsMode::Required,
+                Verify::Ca => TlsMode::VerifyCa,
+                Verify::Identity => TlsMode::VerifyIdentity,
+            },
+        }),
+        None => perconas(context),
+    };
+    let Some(certificates) = certificates else {
+        if tls.verify != Verify::Unsaid {
+            return Err(SstError::Security(
+                "ssl-mode or encrypt asks to check certificates, and this node has none: set tcert and tkey, or ssl-cert and ssl-key"
+                    .into(),
+            ));
+        }
+        demand_secret(args, settings)?;
+        talk.info(match args.role {
+            Role::Joiner if !has_secret(args) => {
+                "security: TLS 1.3 with a one-time certificate; THE DONOR IS NOT AUTHENTICATED (wire-security=any-donor)"
+            }
+            Role::Joiner => {
+                "security: TLS 1.3 with a one-time certificate; the donor must prove a one-time secret"
+            }
+            Role::Donor => "security: TLS 1.3 with the certificate that the joiner has announced",
+        });
+        return Ok(Security::OneTime);
+    };
+    if certificates.mode == TlsMode::Required {
+        demand_secret(args, settings)?;
+    }
+    talk.info(format_args!(
+        "security: TLS 1.3 with the certificate {}, {}",
+        certificates.certificate.display(),
+        match certificates.mode {
+            TlsMode::Required => "the peer's is not checked beyond what its server announces",
+            TlsMode::VerifyCa => "the peer's must come from the authority",
+            TlsMode::VerifyIdentity => "the peer's must come from the authority and name its host",
+        }
+    ));
+    Ok(Security::Certificates(certificates))
+}
+
+/// Whether the server's channel carries a secret.
+fn has_secret(args: &Args) -> bool {
+    args.family == Family::MariaDb
+}
+
+/// Where nothing else proves the donor, the operator must want that.
+fn demand_secret(args: &Args, settings: &Settings) -> Result<(), SstError> {
+    if args.role == Role::Joiner && !has_secret(args) && !settings.tls.any_donor {
+        return Err(SstError::Security(
+            "this server's channel carries no secret, so nothing proves who the donor is: set ssl-cert, ssl-key and ssl-ca with ssl-mode=VERIFY_CA, or accept any donor with wire-security=any-donor in [sst]"
+                .into(),
+        ));
+    }
+    Ok(())
+}
+
+/// What Percona's servers use for their own traffic.
+fn perconas(context: &Context) -> Option<Certificates> {
+    if context.args.family != Family::Percona {
+        return None;
+    }
+    let [certificate, key, authority] = PERCONAS.map(|name| context.layout.datadir.join(name));
+    let all = certificate.is_file() && key.is_file() && authority.is_file();
+    let authority = Some(authority);
+    all.then_some(Certificates { certificate, key, authority, mode: TlsMode::VerifyCa })
+}
+
+/// Listens where the server says.
+pub(crate) fn listen(context: &Context) -> Result<(Listener, Hooked), SstError> {
+    let address: HostPort = context
+        .args
+        .address
+        .parse()
+        .map_err(|error| SstError::Address(format!("wsrep_sst_receive_address: {error}")))?;
+    let (cancel, hooked) = cancel(context.stop());
+    let joiner = Joiner {
+        security: security(context)?,
+        secret: has_secret(&context.args),
+        limits: limits(&context.settings),
+        cancel,
+        observer: observer(context),
+        ..Joiner::default()
+    };
+    Ok((Listener::bind(&address, joiner)?, hooked))
+}
+
+/// Goes where the joiner has said.
+pub(crate) fn connect(context: &Context, offer: &[u8]) -> Result<(Outgoing, Hooked), SstError> {
+    let announcement = Announcement::parse(&context.args.address, context.remote_auth.as_deref())
+        .map_err(|error| SstError::Address(error.to_string()))?;
+    let (cancel, hooked) = cancel(context.stop());
+    let donor = Donor {
+        security: security(context)?,
+        limits: limits(&context.settings),
+        cancel,
+        observer: observer(context),
+    };
+    Ok((connect_to(&announcement, offer, donor)?, hooked))
 }

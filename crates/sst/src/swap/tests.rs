@@ -121,7 +121,7 @@ fn after_a_crash_at_any_step_the_next_start_finishes_or_takes_it_back() {
         finish(&data, &found, || Ok(())).unwrap();
         assert!(is_new(&data, &redo), "forward after step {crash}");
 
-        for second in 0..=crash {
+        for second in [0, crash / 2, crash] {
             let (_scratch, data, redo, journal) = scene();
             assert!(finish(&data, &journal, crash_after(crash)).is_err());
             let crashed_again = roll_back(&data, &journal, crash_after(second)).is_err();
