@@ -1007,7 +1007,7 @@ mod tests {
         #[test]
         fn blocks_are_cut_without_losing_a_byte(lens in proptest::collection::vec(0_usize..50, 0..20), most in 1_usize..30) {
             let mut pending = Pending::default();
-            let mut whole = Vec::new();
+            let mut whole: Vec<u8> = Vec::new();
             for (n, len) in lens.iter().enumerate() {
                 let bytes = vec![n as u8; *len];
                 whole.extend(&bytes);
