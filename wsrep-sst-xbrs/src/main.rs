@@ -68,7 +68,10 @@ fn serve(words: &[OsString]) -> u8 {
         }
         Err(error) => {
             report(&error, &stop, &talk, role);
-            error.status()
+            match stop.why() {
+                Some(why) if why != Why::Elsewhere => SstError::Stopped(why).status(),
+                _ => error.status(),
+            }
         }
     }
 }

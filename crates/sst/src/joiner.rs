@@ -37,34 +37,35 @@ pub fn join(context: &Context) -> Result<(), SstError> {
     let lock = Lock::take(datadir)?;
     finish_interrupted(datadir, &lock, &context.talk)?;
     drop_received(&context.layout, &lock)?;
+    let outcome = receive_all(context, &lock);
+    // Best effort: the next join does it, too.
+    if outcome.is_err() && !swap::journal_path(datadir).exists() {
+        let _ = drop_received(&context.layout, &lock);
+    }
+    tidy(&context.layout, &lock);
+    drop(lock);
+    // From here on the data is the server's.
+    context.server.position(&outcome?).map_err(SstError::Server)
+}
+
+/// From the port that listens to the data in its place. Its position.
+fn receive_all(context: &Context, lock: &Lock) -> Result<Position, SstError> {
     let (listener, _hooked) = wire::listen(context)?;
-    let mark = Mark::set(datadir);
+    let _mark = Mark::set(&context.layout.datadir);
     context.server.ready(&listener.announcement().text()).map_err(SstError::Server)?;
     let offered = listener.accept(context.settings.initial_timeout)?;
-    let family = context.args.family;
-    let offer = match Offer::read(offered.offer(), family, context.args.server_version.as_deref()) {
+    let server = context.args.server_version.as_deref();
+    let offer = match Offer::read(offered.offer(), context.args.family, server) {
         Ok(offer) => offer,
         Err(error) => {
             offered.refuse(&error.to_string());
             return Err(error.into());
         }
     };
-    let outcome = match &offer.what {
+    match &offer.what {
         What::Ist => incremental(context, offered, &offer),
-        What::Full { bytes, disk, .. } => full(context, &lock, offered, *bytes, *disk),
-    };
-    if outcome.is_err() {
-        // Best effort: the next join does it, too.
-        if !swap::journal_path(datadir).exists() {
-            let _ = drop_received(&context.layout, &lock);
-        }
+        What::Full { bytes, disk, .. } => full(context, lock, offered, *bytes, *disk),
     }
-    tidy(&context.layout, &lock);
-    let position = outcome?;
-    drop(mark);
-    drop(lock);
-    // From here on the data is the server's.
-    context.server.position(&position).map_err(SstError::Server)
 }
 
 /// No snapshot: the data stays as it is.

@@ -41,7 +41,9 @@ fn observer(context: &Context) -> Observer {
     Observer::new(move |event| match event {
         Event::Failed { .. } => {
             if role == Role::Donor {
-                stop.ask(Why::Elsewhere);
+                // Who tells this holds what those need who are asked to end.
+                let stop = stop.clone();
+                std::thread::spawn(move || stop.ask(Why::Elsewhere));
             }
         }
         Event::Stranger { .. } | Event::Lost { .. } | Event::Connected { again: true, .. } => {

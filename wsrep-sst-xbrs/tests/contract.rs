@@ -1,0 +1,367 @@
+//! The server's contract, with both sides on this machine and no server.
+
+mod harness;
+
+use std::process::Command;
+
+use harness::{PROGRAM, STATE, Scene, tree};
+use rustix::process::Signal;
+use xb_testkit::daemon::{children, process_name};
+
+/// What the joiner's folder holds after a transfer, apart from the old data.
+fn assert_new(scene: &Scene) {
+    let data = scene.data("joiner");
+    let read = |name: &str| std::fs::read(data.join(name)).unwrap();
+    assert_eq!(read("ibdata1"), [7; 70_000]);
+    assert_eq!(read("mysql/user.frm"), b"new");
+    assert_eq!(read("shop/orders.ibd"), [9; 300_000]);
+    assert_eq!(read("galera.cache"), b"kept");
+    assert!(data.join("prepared.txt").exists(), "it was prepared before it was moved");
+    for gone in
+        ["sst_in_progress", "xtrabackup_checkpoints", ".xb/journal", ".xb/new", "binlog.000003"]
+    {
+        assert!(!data.join(gone).exists() || gone == "binlog.000003", "{gone}");
+    }
+}
+
+fn assert_untouched(scene: &Scene) {
+    let data = scene.data("joiner");
+    let mut files = tree(&data);
+    files.retain(|(name, _)| name != "xbrs.prepare.log");
+    let expected = [("galera.cache", "kept"), ("ibdata1", "old"), ("mysql/user.frm", "old")];
+    let expected: Vec<_> = expected.map(|(n, c)| (n.to_owned(), c.as_bytes().to_vec())).into();
+    assert_eq!(files, expected);
+    assert!(!data.join(".xb").exists());
+}
+
+#[test]
+fn a_transfer_says_what_the_server_expects_and_nothing_else() {
+    let scene = Scene::new();
+    let (joiner, donor) = scene.transfer();
+    assert_eq!(joiner.lines, [format!("{STATE} 7")], "{}", joiner.log);
+    assert_eq!(donor.lines, [format!("done {STATE}")], "{}", donor.log);
+    assert!(joiner.status.success() && donor.status.success());
+    assert_new(&scene);
+    let old = scene.data("joiner").join(".xb/old");
+    assert_eq!(std::fs::read(old.join("mysql/user.frm")).unwrap(), b"old");
+    for log in [&joiner.log, &donor.log] {
+        assert!(log.lines().all(|line| line.starts_with("WSREP_SST: [")), "{log}");
+        assert!(!log.contains("passw0rd"), "{log}");
+    }
+    // The password goes by the environment, and the server's own variables do not go on.
+    let read = |name: &str| std::fs::read_to_string(scene.bin().join(name)).unwrap();
+    assert_eq!(read("backup.env"), "passw0rd \n");
+    let args = read("backup.args");
+    assert!(
+        args.contains("--galera-info") && args.contains("--user=sst") && !args.contains("passw0rd")
+    );
+    assert!(read("prepare.args").contains("--target-dir="));
+}
+
+#[test]
+fn progress_is_told_to_a_server_that_asks_for_it() {
+    let scene = Scene::new();
+    scene.options("keep-old=no\ncompress=lz4");
+    let mut joiner = scene.joiner_with(&["--progress", "1"], &[]).start();
+    let ready = joiner.ready();
+    let donor =
+        scene.donor_with(&ready, &["--progress", "1", "--gtid-domain-id", "3"]).start().wait();
+    let joiner = joiner.wait();
+    assert_eq!(donor.lines.last().unwrap(), &format!("done {STATE} 3"));
+    for lines in [&joiner.lines, &donor.lines] {
+        assert!(lines[0].starts_with("total "), "{lines:?}");
+        let complete: u64 = lines
+            .iter()
+            .filter_map(|line| line.strip_prefix("complete ")?.parse::<u64>().ok())
+            .sum();
+        assert!(complete > 370_000, "{lines:?}");
+    }
+    assert_new(&scene);
+    assert!(!scene.data("joiner").join(".xb").exists(), "keep-old=no");
+}
+
+#[test]
+fn write_sets_instead_of_a_snapshot_leave_the_data_alone() {
+    let scene = Scene::new();
+    let mut joiner = scene.joiner().start();
+    let ready = joiner.ready();
+    let donor = scene.donor_with(&ready, &["--bypass"]).start().wait();
+    let joiner = joiner.wait();
+    assert_eq!(donor.lines, ["continue".to_owned(), format!("done {STATE}")]);
+    assert_eq!(joiner.lines, [STATE]);
+    assert!(donor.status.success() && joiner.status.success());
+    assert_untouched(&scene);
+}
+
+#[test]
+fn a_backup_that_fails_at_its_very_end_is_none() {
+    for (flag, last, expected) in [
+        ("fail", &["xtrabackup_info"][..], "the server went away"),
+        ("none", &[], "ends without the file"),
+    ] {
+        let scene = Scene::new();
+        scene.stream(last);
+        std::fs::write(scene.bin().join(flag), "").unwrap();
+        let (joiner, donor) = scene.transfer();
+        assert!(!donor.status.success() && donor.lines.is_empty(), "{donor:?}");
+        assert!(!joiner.status.success() && joiner.lines.is_empty(), "{joiner:?}");
+        assert!(donor.log.contains(expected), "{}", donor.log);
+        assert!(joiner.log.contains(expected), "the joiner is told why: {}", joiner.log);
+        assert_untouched(&scene);
+    }
+}
+
+#[test]
+fn what_cannot_be_used_is_refused_before_it_is_confirmed() {
+    let scene = Scene::new();
+    let mut out = xb_testkit::stream::StreamWriter::new(Vec::new());
+    out.payload("ibdata1", 0, b"x")
+        .end("ibdata1")
+        .payload("xtrabackup_info", 0, b"x")
+        .end("xtrabackup_info");
+    std::fs::write(scene.bin().join("stream"), out.finish()).unwrap();
+    let (joiner, donor) = scene.transfer();
+    assert!(donor.lines.is_empty() && !donor.status.success());
+    for log in [&joiner.log, &donor.log] {
+        assert!(log.contains("checkpoints"), "{log}");
+    }
+    assert_untouched(&scene);
+}
+
+#[test]
+fn a_donor_without_the_program_or_the_secret_is_told_so() {
+    let scene = Scene::new();
+    let donor = scene.donor("127.0.0.1:4444/xtrabackup_sst//1").start().wait();
+    assert!(donor.log.contains("another transfer method"), "{}", donor.log);
+    assert!(!donor.status.success() && donor.lines.is_empty());
+
+    scene.options("sst-initial-timeout=2");
+    let mut joiner = scene.joiner().start();
+    let ready = joiner.ready();
+    let (_, address) = ready.split_once('@').unwrap();
+    let wrong = format!("xbrs:{}@{address}", "0".repeat(32));
+    let donor = scene.donor(&wrong).start().wait();
+    assert!(!donor.status.success() && donor.lines.is_empty(), "{donor:?}");
+    let joiner = joiner.wait();
+    assert!(!joiner.status.success() && joiner.lines.is_empty(), "{joiner:?}");
+    assert!(joiner.log.contains("refused a connection"), "{}", joiner.log);
+    assert_untouched(&scene);
+}
+
+#[test]
+fn signals_and_the_servers_end_leave_nothing_behind() {
+    let scene = Scene::new();
+    std::fs::write(scene.bin().join("hang"), "").unwrap();
+    // A joiner that waits for its donor, and its server ends.
+    let mut server = Command::new("sleep").arg("1000").spawn().unwrap();
+    let mut joiner = scene.joiner_with(&["--parent", &server.id().to_string()], &[]).start();
+    let _ = joiner.ready();
+    server.kill().unwrap();
+    let _ = server.wait();
+    let joiner = joiner.wait();
+    assert_eq!((joiner.status.code(), joiner.lines.len()), (Some(3), 0), "{}", joiner.log);
+    assert!(joiner.log.contains("the server that started this is gone"), "{}", joiner.log);
+    assert_untouched(&scene);
+
+    // Both sides in the middle, and the donor is told to end.
+    let mut joiner = scene.joiner().start();
+    let ready = joiner.ready();
+    let donor = scene.donor(&ready).start();
+    donor.wait_for("hanging backup", || scene.bin().join("hangs").exists());
+    let backup = children(donor.child.id());
+    assert_eq!(backup.len(), 1);
+    donor.signal(Signal::TERM);
+    let donor = donor.wait();
+    assert_eq!((donor.status.code(), donor.lines.len()), (Some(3), 0), "{}", donor.log);
+    assert!(donor.log.contains("signal 15"), "{}", donor.log);
+    assert_eq!(process_name(backup[0]), None, "the backup has ended");
+    let joiner = joiner.wait();
+    assert!(!joiner.status.success() && joiner.lines.is_empty(), "{joiner:?}");
+    assert_untouched(&scene);
+}
+
+#[test]
+fn a_killed_donor_takes_its_backup_along() {
+    let scene = Scene::new();
+    std::fs::write(scene.bin().join("hang"), "").unwrap();
+    let mut joiner = scene.joiner().start();
+    let ready = joiner.ready();
+    let mut donor = scene.donor(&ready).start();
+    donor.wait_for("hanging backup", || scene.bin().join("hangs").exists());
+    let backup = children(donor.child.id());
+    donor.child.kill().unwrap();
+    donor.wait_for("end of the backup", || process_name(backup[0]).is_none());
+    // Its server would end now.
+    joiner.signal(Signal::TERM);
+    let joiner = joiner.wait();
+    assert!(!joiner.status.success() && joiner.lines.is_empty(), "{joiner:?}");
+    assert_untouched(&scene);
+}
+
+#[test]
+fn descriptors_that_leak_are_closed_and_one_joiner_works_at_a_time() {
+    let scene = Scene::new();
+    let mut side = scene.joiner();
+    // As a server leaves them, in numbers of one and of two digits.
+    let leak = scene.scratch.join("leaked");
+    let script = format!("exec 7>{0} 23>{0}; exec \"$@\"", leak.display());
+    let words: Vec<_> = side.command.get_args().map(std::ffi::OsStr::to_owned).collect();
+    let mut command = Command::new("bash");
+    command.args(["-c", &script, "sh", PROGRAM]).args(words).stdout(std::process::Stdio::piped());
+    side.command = command;
+    let mut first = side.start();
+    let _ = first.ready();
+    let open = std::fs::read_dir(format!("/proc/{}/fd", first.child.id())).unwrap();
+    let leaked =
+        open.flatten().filter(|fd| std::fs::read_link(fd.path()).is_ok_and(|to| to == leak));
+    assert_eq!(leaked.count(), 0);
+    let group = |pid: u32| {
+        let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap());
+        rustix::process::getpgid(pid).unwrap()
+    };
+    assert_ne!(group(first.child.id()), group(std::process::id()));
+
+    let second = scene.joiner().start().wait();
+    assert_eq!(second.status.code(), Some(114), "{}", second.log);
+    assert!(second.lines.is_empty());
+    first.signal(Signal::INT);
+    assert_eq!(first.wait().status.code(), Some(3));
+    assert_untouched(&scene);
+}
+
+#[test]
+fn folders_elsewhere_get_their_files() {
+    let scene = Scene::new();
+    let redo = scene.scratch.dir("redo");
+    std::fs::write(redo.join("ib_logfile0"), "old redo").unwrap();
+    std::fs::write(redo.join("foreign"), "stays").unwrap();
+    let binlogs = scene.scratch.dir("binlogs");
+    std::fs::write(binlogs.join("binlog.000001"), "old binlog").unwrap();
+    let words = [
+        format!("--innodb-log-group-home-dir={}", redo.display()),
+        "--innodb_undo_directory=undo".to_owned(),
+        format!("--log-bin={}/binlog", binlogs.display()),
+    ];
+    let mut joiner = scene.joiner_with(&[], &words.each_ref().map(String::as_str)).start();
+    let ready = joiner.ready();
+    let donor = scene.donor(&ready).start().wait();
+    assert!(donor.status.success(), "{}", donor.log);
+    let joiner = joiner.wait();
+    assert_eq!(joiner.lines, [format!("{STATE} 7")], "{}", joiner.log);
+    assert_new(&scene);
+    let data = scene.data("joiner");
+    let read = |path: std::path::PathBuf| String::from_utf8(std::fs::read(path).unwrap()).unwrap();
+    assert_eq!(read(redo.join("ib_logfile0")), "new redo");
+    assert_eq!(read(redo.join(".xb/old/ib_logfile0")), "old redo");
+    assert_eq!(read(redo.join("foreign")), "stays");
+    assert_eq!(read(data.join("undo/undo001")), "new undo");
+    assert!(!data.join("ib_logfile0").exists() && !data.join("undo001").exists());
+    assert!(!data.join("binlog.000003").exists(), "the donor's binary log is not ours");
+    assert!(!binlogs.join("binlog.000001").exists(), "ours is of another history");
+    assert_eq!(read(binlogs.join(".xb/old/binlog.000001")), "old binlog");
+
+    let cleaned = Command::new(PROGRAM).arg("clean-old").arg(&data).output().unwrap();
+    assert!(cleaned.status.success());
+    assert!(!data.join(".xb").exists());
+}
+
+#[test]
+fn an_exchange_that_was_interrupted_is_finished_by_the_next_start() {
+    for by_hand in [true, false] {
+        let scene = Scene::new();
+        let data = scene.data("joiner");
+        xb_sst::swap::make_folders(&data).unwrap();
+        let new = data.join(".xb/new");
+        std::fs::create_dir(new.join("mysql")).unwrap();
+        std::fs::write(new.join("mysql/user.frm"), "received").unwrap();
+        std::fs::write(new.join("ibdata1"), "received").unwrap();
+        let journal =
+            xb_sst::swap::plan(vec![data.clone()], |_, name, _| name != "galera.cache").unwrap();
+        xb_sst::swap::begin(&data, &journal).unwrap();
+        let mut steps = 0;
+        let crash = || {
+            steps += 1;
+            if steps > 3 { Err(std::io::Error::other("crash")) } else { Ok(()) }
+        };
+        assert!(xb_sst::swap::finish(&data, &journal, crash).is_err());
+        assert!(!data.join("mysql").exists());
+
+        let log = if by_hand {
+            let ran = Command::new(PROGRAM).arg("recover").arg(&data).output().unwrap();
+            assert!(ran.status.success());
+            String::from_utf8(ran.stderr).unwrap()
+        } else {
+            let mut joiner = scene.joiner().start();
+            let _ = joiner.ready();
+            joiner.signal(Signal::TERM);
+            joiner.wait().log
+        };
+        assert!(log.contains("was interrupted"), "{log}");
+        assert_eq!(std::fs::read(data.join("mysql/user.frm")).unwrap(), b"received");
+        assert_eq!(std::fs::read(data.join(".xb/old/ibdata1")).unwrap(), b"old");
+        assert!(!data.join(".xb/journal").exists() && !data.join(".xb/new").exists());
+    }
+}
+
+#[test]
+fn perconas_contract_differs() {
+    let scene = Scene::new();
+    // Nothing proves the donor there, unless certificates do.
+    let data = scene.data("joiner");
+    let words = |side: &mut harness::Side| {
+        let words: Vec<_> = side.command.get_args().map(std::ffi::OsStr::to_owned).collect();
+        let words: Vec<_> = words.into_iter().filter(|word| word != "--mysqld-args").collect();
+        let mut command = Command::new(PROGRAM);
+        command.args(words).args([
+            "--basedir",
+            "/usr/",
+            "--plugindir",
+            "/p",
+            "--defaults-group-suffix",
+            "",
+        ]);
+        command.args(["--mysqld-version", "8.0.36", ""]).stdout(std::process::Stdio::piped());
+        side.command = command;
+    };
+    let mut side = scene.joiner_with(&[], &[]);
+    words(&mut side);
+    let refused = side.start().wait();
+    assert!(!refused.status.success() && refused.lines.is_empty());
+    assert!(refused.log.lines().any(|line| line.starts_with("ERR:")), "{}", refused.log);
+    assert!(refused.log.contains("wire-security=any-donor"), "{}", refused.log);
+
+    scene.options("wire-security=any-donor");
+    let mut side = scene.joiner_with(&[], &[]);
+    words(&mut side);
+    let mut joiner = side.start();
+    let ready = joiner.ready();
+    let fits = |c: u8| c.is_ascii_alphanumeric() || b"_:/.[]-".contains(&c);
+    assert!(ready.bytes().all(fits), "{ready}");
+
+    let mut side = scene.donor_with(&ready, &[]);
+    let with_words: Vec<_> = side.command.get_args().map(std::ffi::OsStr::to_owned).collect();
+    let at = with_words.iter().position(|word| word == "--local-port").unwrap();
+    let mut command = Command::new(PROGRAM);
+    command.args(&with_words[..at]).args(&with_words[at + 2..]);
+    command.args(["--basedir", "/usr/", "--plugindir", "/p", "--mysqld-version", "8.0.36"]);
+    command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+    side.command = command;
+    let mut donor = side.start();
+    let login = b"sst_user=mysql.pxc.sst.user\nsst_password=passw0rd\n";
+    std::io::Write::write_all(&mut donor.child.stdin.take().unwrap(), login).unwrap();
+    let donor = donor.wait();
+    assert_eq!(donor.lines, [format!("done {STATE}")], "{}", donor.log);
+    assert!(
+        donor.log.lines().all(|line| line.starts_with("INF:") || line.starts_with("WRN:")),
+        "{}",
+        donor.log
+    );
+    let joiner = joiner.wait();
+    assert!(joiner.status.success(), "{}", joiner.log);
+    assert_eq!(joiner.lines, [format!("{STATE} 7")]);
+    assert!(joiner.log.contains("THE DONOR IS NOT AUTHENTICATED"), "{}", joiner.log);
+    assert!(data.join("prepared.txt").exists());
+    let read = |name: &str| std::fs::read_to_string(scene.bin().join(name)).unwrap();
+    assert_eq!(read("backup.env"), "passw0rd \n");
+    assert!(read("backup.args").contains("--user=mysql.pxc.sst.user"));
+}

@@ -1,0 +1,262 @@
+//! Plays the server's side of the contract: starts the program with a server's words, reads its
+//! lines, and has a backup program that is none.
+
+#![allow(dead_code, reason = "each test program uses its part")]
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use xb_testkit::daemon::Scratch;
+use xb_testkit::stream::StreamWriter;
+
+pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_wsrep_sst_xbrs-rs");
+pub(crate) const STATE: &str = "9c9a4c3b-2b3c-11f0-8d3f-7b1b1f0f0a11:42";
+/// How long anything may take that ends by itself.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// What the backup program that is none does: `--prepare` leaves a mark, everything else gives the
+/// stream. What it was called with is kept.
+const BACKUP: &str = r#"#!/bin/sh
+here=${0%/*}
+case " $* " in
+*" --prepare "*)
+    echo "$*" >"$here/prepare.args"
+    for word in "$@"; do case $word in --target-dir=*) : >"${word#*=}/prepared.txt" ;; esac; done
+    echo "prepared" >&2
+    ;;
+*)
+    echo "$*" >"$here/backup.args"
+    echo "$MYSQL_PWD $WSREP_SST_OPT_AUTH" >"$here/backup.env"
+    cat "$here/stream"
+    [ ! -e "$here/hang" ] || { : >"$here/hangs"; exec sleep 1000; }
+    [ ! -e "$here/fail" ] || { echo "the server went away" >&2; exit 1; }
+    ;;
+esac
+"#;
+
+/// Two nodes' folders, and the backup program.
+pub(crate) struct Scene {
+    pub(crate) scratch: Scratch,
+}
+
+impl Scene {
+    pub(crate) fn new() -> Self {
+        let scene = Self { scratch: Scratch::new() };
+        for node in ["donor", "joiner"] {
+            let data = scene.scratch.dir(node);
+            for (name, content) in
+                [("ibdata1", "old"), ("galera.cache", "kept"), ("mysql/user.frm", "old")]
+            {
+                let path = data.join(name);
+                std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+                std::fs::write(path, content).unwrap();
+            }
+        }
+        let bin = scene.scratch.dir("bin");
+        std::fs::write(bin.join("backup"), BACKUP).unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(bin.join("backup"), mode).unwrap();
+        scene.stream(&["xtrabackup_info"]);
+        scene.options("");
+        scene
+    }
+
+    /// The stream that the backup program gives, with these files at its end.
+    pub(crate) fn stream(&self, last: &[&str]) {
+        let mut out = StreamWriter::new(Vec::new());
+        let galera = format!("{STATE} 7\n");
+        let files: [(&str, &[u8]); 10] = [
+            ("ibdata1", &[7; 70_000]),
+            ("ib_logfile0", b"new redo"),
+            ("undo001", b"new undo"),
+            ("aria_log_control", b"new aria"),
+            ("mysql/user.frm", b"new"),
+            ("shop/orders.ibd", &[9; 300_000]),
+            ("shop/remote.isl", b"/elsewhere/remote.ibd"),
+            ("binlog.000003", b"of the donor"),
+            ("xtrabackup_checkpoints", b"backup_type = full-backuped\n"),
+            ("xtrabackup_galera_info", galera.as_bytes()),
+        ];
+        for (name, content) in files {
+            out.payload(name, 0, content).end(name);
+        }
+        for name in last {
+            out.payload(name, 0, b"tool_name = mariadb-backup\n").end(name);
+        }
+        std::fs::write(self.bin().join("stream"), out.finish()).unwrap();
+    }
+
+    /// Lines for the group `[sst]` of both nodes.
+    pub(crate) fn options(&self, sst: &str) {
+        let backup = self.bin().join("backup");
+        let text = format!("[sst]\nbackup-program={}\n{sst}\n", backup.display());
+        std::fs::write(self.scratch.join("my.cnf"), text).unwrap();
+    }
+
+    pub(crate) fn bin(&self) -> PathBuf {
+        self.scratch.join("bin")
+    }
+
+    pub(crate) fn data(&self, node: &str) -> PathBuf {
+        self.scratch.join(node)
+    }
+
+    fn defaults(&self) -> String {
+        self.scratch.join("my.cnf").display().to_string()
+    }
+
+    /// A MariaDB server's words for its joiner, which listens on any free port.
+    pub(crate) fn joiner(&self) -> Side {
+        self.joiner_with(&["--parent", &std::process::id().to_string(), "--progress", "0"], &[])
+    }
+
+    pub(crate) fn joiner_with(&self, words: &[&str], server: &[&str]) -> Side {
+        let data = self.data("joiner");
+        let mut side = Side::of(self, "joiner");
+        side.command.args(["--role", "joiner", "--address", "127.0.0.1:0", "--datadir"]).arg(&data);
+        side.command.args(["--defaults-file", &self.defaults()]).args(words);
+        side.command.arg("--mysqld-args").args(server);
+        side
+    }
+
+    /// A MariaDB server's words for its donor, which goes where `ready` says.
+    pub(crate) fn donor(&self, ready: &str) -> Side {
+        self.donor_with(ready, &["--progress", "0"])
+    }
+
+    pub(crate) fn donor_with(&self, ready: &str, words: &[&str]) -> Side {
+        let mut side = Side::of(self, "donor");
+        // The server takes what stands before the address into the environment.
+        let (auth, address) = match ready.split_once('@') {
+            Some((auth, address)) => (auth, address),
+            None => ("", ready),
+        };
+        side.command.args(["--role", "donor", "--address", address, "--datadir"]);
+        side.command.arg(self.data("donor")).args(["--defaults-file", &self.defaults()]);
+        side.command.args(["--gtid", STATE, "--local-port", "3306", "--socket", "/nowhere"]);
+        side.command.args(words).env("WSREP_SST_OPT_AUTH", "sst:passw0rd");
+        if !auth.is_empty() {
+            side.command.env("WSREP_SST_OPT_REMOTE_AUTH", auth);
+        }
+        side
+    }
+
+    /// Both sides of a whole transfer; the joiner's and the donor's lines behind `ready`.
+    pub(crate) fn transfer(&self) -> (Ended, Ended) {
+        let mut joiner = self.joiner().start();
+        let ready = joiner.ready();
+        let donor = self.donor(&ready).start().wait();
+        (joiner.wait(), donor)
+    }
+}
+
+/// A side before its start.
+pub(crate) struct Side {
+    pub(crate) command: Command,
+    log: PathBuf,
+}
+
+impl Side {
+    fn of(scene: &Scene, name: &str) -> Self {
+        let mut command = Command::new(PROGRAM);
+        command.env_remove("NOTIFY_SOCKET").stdin(Stdio::null()).stdout(Stdio::piped());
+        Self { command, log: scene.scratch.join(format!("{name}.log")) }
+    }
+
+    pub(crate) fn start(mut self) -> Started {
+        let log = File::create(&self.log).unwrap();
+        let mut child = self.command.stderr(log).spawn().unwrap();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        Started { child, stdout, log: self.log }
+    }
+}
+
+/// A side that runs; killed when dropped.
+pub(crate) struct Started {
+    pub(crate) child: Child,
+    stdout: BufReader<ChildStdout>,
+    log: PathBuf,
+}
+
+/// A side that has ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) status: ExitStatus,
+    /// Its lines that were not read before.
+    pub(crate) lines: Vec<String>,
+    pub(crate) log: String,
+}
+
+impl Started {
+    /// Waits for the line `ready ADDRESS`; the address.
+    pub(crate) fn ready(&mut self) -> String {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).unwrap();
+        let address =
+            line.strip_prefix("ready ").unwrap_or_else(|| panic!("{line:?}: {}", self.log()));
+        address.trim_end().to_owned()
+    }
+
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap()
+    }
+
+    /// Waits until it has said something.
+    pub(crate) fn wait_for(&self, what: &str, mut reached: impl FnMut() -> bool) {
+        let begin = Instant::now();
+        while !reached() {
+            assert!(begin.elapsed() < LIMIT, "no {what}: {}", self.log());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
+        rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), signal)
+            .unwrap();
+    }
+
+    pub(crate) fn wait(mut self) -> Ended {
+        let begin = Instant::now();
+        let status = loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                break status;
+            }
+            assert!(begin.elapsed() < LIMIT, "it does not end: {}", self.log());
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        // Its end is seen only when nothing it has started holds the pipe.
+        let mut text = String::new();
+        self.stdout.read_to_string(&mut text).unwrap();
+        let lines = text.lines().map(str::to_owned).collect();
+        Ended { status, lines, log: self.log() }
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Paths and contents of the files below a folder; `.xb` and what it holds, too.
+pub(crate) fn tree(folder: &Path) -> Vec<(String, Vec<u8>)> {
+    let mut files = Vec::new();
+    let mut todo = vec![folder.to_owned()];
+    while let Some(dir) = todo.pop() {
+        for entry in std::fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                todo.push(path);
+            } else {
+                let name = path.strip_prefix(folder).unwrap().to_str().unwrap().to_owned();
+                files.push((name, std::fs::read(&path).unwrap()));
+            }
+        }
+    }
+    files.sort();
+    files
+}
