@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use xb_frame::{StreamHeader, StreamId};
 use xb_pipeline::{
-    Budget, Closed, Content, Cutting, EndRule, Native, Observer, Part, PutPlan, PutSettings,
-    start_put,
+    Budget, Closed, Content, Cutting, EndRule, Native, Observer, Part, PartLimits, PutPlan,
+    PutSettings, start_put,
 };
 use xb_reader::Dialect;
 
@@ -109,6 +109,8 @@ fn back_up(context: &Context, observer: &Observer, sink: &Sink) -> Result<u64, S
         part: BLOCK,
         parallel: 1,
         memory: MEMORY,
+        // No store, no limits: all blocks are alike.
+        limits: PartLimits { min: 1, max: BLOCK, count: u64::MAX, equal: true },
     };
     let native = Native {
         header: StreamHeader::new(StreamId(random()?)),
