@@ -68,6 +68,13 @@ pub(crate) struct PutArgs {
 pub(crate) struct BackupArgs {
     /// file:///DIR/NAME, s3:// gs:// or azure://BUCKET/PREFIX/NAME, or NAME with --storage
     pub(crate) name: String,
+    /// Only what has changed since this backup below the same ROOT, or since the latest
+    #[arg(long, value_name = "NAME")]
+    pub(crate) incremental_from: Option<String>,
+    /// Folder in which this host notes its own backups [default: /var/lib/xbcloud-rs, or
+    /// ~/.local/state/xbcloud-rs]
+    #[arg(long, value_name = "DIR", hide_short_help = true)]
+    pub(crate) state_dir: Option<PathBuf>,
     /// Folder for what the store does not take while the producer holds locks, or none [default:
     /// /var/tmp]
     #[arg(long, value_name = "DIR")]
@@ -132,8 +139,10 @@ pub(crate) struct RestoreArgs {
     /// Only files whose names without suffixes match, as `shop/*`; repeatable
     #[arg(long, value_name = "GLOB")]
     pub(crate) files: Vec<String>,
+    #[command(flatten)]
+    pub(crate) ready: ReadyOptions,
     /// Keep .qp, .lz4 and .zst files as they are
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["prepare", "export"])]
     pub(crate) no_decompress: bool,
     /// Begin even if the disk has less room than the stream has bytes
     #[arg(long)]
@@ -152,6 +161,34 @@ pub(crate) struct RestoreArgs {
     pub(crate) run: RunOptions,
     #[command(flatten)]
     pub(crate) store: StoreOptions,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReadyOptions {
+    /// Also prepare it, with mariadb-backup or xtrabackup, whichever took it; increments in order
+    #[arg(long)]
+    pub(crate) prepare: bool,
+    /// Prepare it for the import of single tables elsewhere
+    #[arg(long)]
+    pub(crate) export: bool,
+    /// The program to prepare with, where it is not found by its name
+    #[arg(long, value_name = "PROGRAM", hide_short_help = true)]
+    pub(crate) prepare_program: Option<PathBuf>,
+    /// Memory of --prepare [default: the program's own]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) use_memory: Option<Size>,
+    /// Only what an incremental backup itself holds, without those before it
+    #[arg(long, conflicts_with_all = ["prepare", "export"])]
+    pub(crate) alone: bool,
+    /// Who shall own the files [default: the owner of the folder above, when root restores]
+    #[arg(long, value_name = "USER[:GROUP]")]
+    pub(crate) owner: Option<String>,
+    /// Write grastate.dat, so that a Galera node that starts on it catches up by itself
+    #[arg(long)]
+    pub(crate) galera: bool,
+    /// Refuse when this node no longer has what came after the backup
+    #[arg(long, value_name = "HOST|SOCKET")]
+    pub(crate) check_donor: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -175,6 +212,9 @@ pub(crate) struct ListArgs {
 pub(crate) struct DeleteArgs {
     /// file:///DIR/NAME, s3:// gs:// or azure://BUCKET/PREFIX/NAME, or NAME with --storage
     pub(crate) name: String,
+    /// Also when incremental backups go on from it, which are lost then
+    #[arg(long)]
+    pub(crate) force: bool,
     #[command(flatten)]
     pub(crate) run: RunOptions,
     #[command(flatten)]

@@ -1,20 +1,23 @@
 //! From the command line to the library and back.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use xb_backup::{
-    BackupName, GetRequest, Keys, Layout, LockGuard, Manifest, Output, Producer, PutRequest,
-    RestoreOptions, RewrapRequest, Root, Selection, Stop, Wanted, WaysIn, stopper,
+    BackupName, GetRequest, Keys, Layout, LockGuard, Manifest, Output, OwnRuns, Owner,
+    PrepareOptions, Producer, PutRequest, Ready, RestoreOptions, RewrapRequest, Root, Selection,
+    Stop, Talk, Wanted, WaysIn, stopper,
 };
 use xb_cli::{
     Failure, Level, Log, LogOptions, OrFail as _, Program, Progress, ProgressOptions, Signals,
-    Snapshot,
+    Snapshot, env_first,
 };
 use xb_compressor::{Algorithm, AlgorithmError};
-use xb_keyring::KeyOptions;
+use xb_keyring::{IdentityOptions, KeyOptions};
 use xb_pipeline::{Content, Durability, EndRule, GetPlan, LastFile, Observer, Transform, Wait};
 use xb_reader::Dialect;
 use xb_uploader::Traffic;
@@ -85,6 +88,8 @@ impl Context {
         let guard = lock_guard(args);
         // Refused before the producer locks anything.
         xb_backup::plan(&root, &request).map_err(report::failure)?;
+        let since = self.goes_on_from(args)?;
+        let own = own_runs(args.state_dir.as_deref());
         let traffic = root.store().traffic().clone();
         let (report, end) = self.with_progress(
             "backup",
@@ -93,12 +98,54 @@ impl Context {
             |observer, mut stop| async move {
                 let log = self.log.clone();
                 let talk = move |line: &[u8]| log.pass_on(&String::from_utf8_lossy(line));
-                let (producer, output) = Producer::start(&args.producer, &guard, talk)?;
-                xb_backup::backup(&root, &request, (producer, output), &observer, &mut stop).await
+                let mut producer = args.producer.clone();
+                if let Some((wanted, keys)) = &since {
+                    let server = request.server.as_deref();
+                    let memory = request.memory;
+                    let own = own.as_ref();
+                    let since = xb_backup::since(&root, wanted, server, keys, memory, own);
+                    let since = stop.or(since).await?;
+                    self.log.info(format!(
+                        "only what has changed since {}, LSN {}",
+                        since.base.name, since.lsn
+                    ));
+                    producer.push(format!("--incremental-lsn={}", since.lsn).into());
+                    request.since = Some(since);
+                }
+                let (producer, output) = Producer::start(&producer, &guard, talk)?;
+                let report =
+                    xb_backup::backup(&root, &request, (producer, output), &observer, &mut stop)
+                        .await?;
+                // The backup stands; without the note only --incremental-from may want a key.
+                if let Some(own) = own
+                    && let Err(error) = own.note(&report.manifest)
+                {
+                    self.log.verbose(format!("this run is not noted on this host: {error}"));
+                }
+                Ok(report)
             },
         )?;
         report::put_done(&self.log, &report, &end, self.stock);
         Ok(())
+    }
+
+    /// What `--incremental-from` names, and what its manifest may be opened with.
+    fn goes_on_from(&self, args: &BackupArgs) -> Result<Option<(Wanted, Keys)>, Failure> {
+        let Some(name) = &args.incremental_from else { return Ok(None) };
+        let given = |option: &str| {
+            let has = |word: &OsString| word.to_string_lossy().starts_with(option);
+            args.producer.iter().any(has)
+        };
+        if given("--incremental-lsn") || given("--incremental-basedir") {
+            return Err(Failure::usage(
+                "--incremental-from and an option of the producer both say where to go on",
+            )
+            .hint("leave --incremental-lsn or --incremental-basedir away"));
+        }
+        let wanted = Wanted::parse(name)
+            .map_err(|error| Failure::usage(format!("--incremental-from: {error}")))?;
+        let keys = crate::keys::keys(false, &IdentityOptions::default(), &args.keys, &self.log)?;
+        Ok(Some((wanted, keys)))
     }
 
     fn get(&self, args: &GetArgs) -> Result<(), Failure> {
@@ -132,9 +179,10 @@ impl Context {
     fn restore(&self, args: &RestoreArgs) -> Result<(), Failure> {
         let (root, name) = self.which(&args.name, &args.which, &args.store, &args.run)?;
         let keys = crate::keys::keys(true, &args.identities, &args.keys, &self.log)?;
+        let ready = ready(args)?;
         let request = get_request(name, keys, &args.run);
         let request = GetRequest {
-            files: selection(&[], &args.files)?,
+            files: selection(&[], &args.files)?.with_what_prepare_needs(ready.prepare.is_some()),
             accept_unvouched: args.accept_unvouched,
             ..request
         };
@@ -147,22 +195,24 @@ impl Context {
             decompress: !args.no_decompress,
             check_room: !args.no_space_check,
         };
+        let talk: Talk = {
+            let log = self.log.clone();
+            Arc::new(move |line| log.pass_on(&String::from_utf8_lossy(line)))
+        };
         let traffic = root.store().traffic().clone();
+        let target = &args.target_dir;
         let (report, end) = self.with_progress(
             "restore",
             &args.run,
             Some(traffic),
             |observer, mut stop| async move {
-                xb_backup::restore(&root, &request, &args.target_dir, how, &observer, &mut stop)
-                    .await
+                xb_backup::restore_ready(
+                    &root, request, target, how, &ready, &talk, &observer, &mut stop,
+                )
+                .await
             },
         )?;
-        report::get_done(
-            &self.log,
-            &format!("{} files in {}", report.files, args.target_dir.display()),
-            &report.get,
-            &end,
-        );
+        report::restore_done(&self.log, args, &report, &end);
         Ok(())
     }
 
@@ -180,7 +230,10 @@ impl Context {
         let (root, name) = backup_place(&args.name, &args.store, &args.run, false)?;
         let (deleted, _) =
             self.with_progress("delete", &args.run, None, |_, mut stop| async move {
-                stop.or(xb_backup::delete(&root, &name)).await
+                match args.force {
+                    true => stop.or(xb_backup::delete(&root, &name)).await,
+                    false => stop.or(xb_backup::delete_unless_needed(&root, &name)).await,
+                }
             })?;
         self.log.info(format!("removed, with {} objects", deleted.objects));
         Ok(())
@@ -333,6 +386,7 @@ impl Context {
             md5: put.md5,
             tool: concat!("xbcloud-rs ", env!("CARGO_PKG_VERSION")).to_owned(),
             server: put.server.clone(),
+            since: None,
         })
     }
 
@@ -414,6 +468,42 @@ impl Context {
         runtime.shutdown_background();
         Ok((outcome.map_err(report::failure)?, end))
     }
+}
+
+/// What is to be done after the files are there.
+fn ready(args: &RestoreArgs) -> Result<Ready, Failure> {
+    let options = &args.ready;
+    let prepare = (options.prepare || options.export).then(|| PrepareOptions {
+        program: options.prepare_program.clone(),
+        use_memory: options.use_memory.map(|size| size.bytes()),
+        export: options.export,
+    });
+    let owner = match &options.owner {
+        Some(text) => Some(crate::owner::owner(text)?),
+        // Nobody else may give files away.
+        None if rustix::process::geteuid().is_root() => Owner::of_parent(&args.target_dir),
+        None => None,
+    };
+    Ok(Ready {
+        prepare,
+        alone: options.alone,
+        galera: options.galera,
+        donor: options.check_donor.clone(),
+        owner,
+    })
+}
+
+/// Where this host notes its own backups.
+fn own_runs(dir: Option<&Path>) -> Option<OwnRuns> {
+    let usual = || match rustix::process::geteuid().is_root() {
+        true => Some(PathBuf::from("/var/lib/xbcloud-rs")),
+        false => {
+            let state = env_first(&["XDG_STATE_HOME"]).map(PathBuf::from);
+            let home = || Some(PathBuf::from(env_first(&["HOME"])?).join(".local/state"));
+            Some(state.or_else(home)?.join("xbcloud-rs"))
+        }
+    };
+    dir.map(Path::to_owned).or_else(usual).map(OwnRuns::new)
 }
 
 /// What this host is called.

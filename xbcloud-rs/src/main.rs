@@ -4,6 +4,7 @@ mod args;
 mod commands;
 mod keys;
 mod limits;
+mod owner;
 mod place;
 mod report;
 mod settings;

@@ -2,7 +2,10 @@
 
 use std::io::Write as _;
 
-use xb_backup::{BackupError, End, Estimate, GetReport, Leftovers, Listing, PutReport, State};
+use crate::args::RestoreArgs;
+use xb_backup::{
+    BackupError, End, Estimate, GetReport, Leftovers, Listing, PutReport, ReadyReport, State,
+};
 use xb_cli::{Failure, Log, ProgressEnd, format_duration, format_rate, format_size};
 
 /// A library's error as the one error of this run.
@@ -88,6 +91,25 @@ pub(crate) fn get_done(log: &Log, what: &str, report: &GetReport, end: &Progress
         pace(report.stream_bytes, end),
         extras(report.requests, report.retries)
     ));
+}
+
+pub(crate) fn restore_done(log: &Log, args: &RestoreArgs, report: &ReadyReport, end: &ProgressEnd) {
+    let target = args.target_dir.display();
+    for (name, restored) in &report.restored {
+        let of = if report.restored.len() > 1 { format!(" of {name}") } else { String::new() };
+        get_done(log, &format!("{} files{of} in {target}", restored.files), &restored.get, end);
+    }
+    if args.ready.prepare || args.ready.export {
+        log.info("prepared: a server can start on it");
+    }
+    if let (Some(position), true) = (&report.position, args.ready.galera) {
+        log.info(format!("grastate.dat says {position}"));
+    }
+    if let Some(behind) = report.behind {
+        log.info(format!(
+            "the donor has the {behind} write sets that came after it: no snapshot will be needed"
+        ));
+    }
 }
 
 fn pace(bytes: u64, end: &ProgressEnd) -> String {

@@ -20,6 +20,9 @@ const GRACE: Duration = Duration::from_secs(30);
 /// How long its last messages may take after its end.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
+/// Most bytes of an answer that are kept.
+const MAX_ANSWER: u64 = 1 << 20;
+
 /// Gets each line that a program says, without the line's end.
 pub type Talk = Arc<dyn Fn(&[u8]) + Send + Sync>;
 
@@ -44,6 +47,28 @@ pub(crate) async fn run(
     let status = ended(&mut child, stop).await;
     hear_out(listeners.into_iter().flatten().collect()).await;
     judge(program, status?)
+}
+
+/// As [`run`], for a short answer on its stdout.
+pub(crate) async fn ask(
+    program: &Path,
+    args: &[OsString],
+    talk: &Talk,
+    stop: &mut Stop,
+) -> Result<String, BackupError> {
+    let mut child = spawn(program, args)?;
+    let listener = child.stderr.take().and_then(|pipe| listen(Box::new(pipe), talk));
+    let stdout = child.stdout.take();
+    let answer = std::thread::spawn(move || {
+        let mut text = Vec::new();
+        // What cannot be read shows in the exit status.
+        let _ = stdout.map(|pipe| pipe.take(MAX_ANSWER).read_to_end(&mut text));
+        String::from_utf8_lossy(&text).into_owned()
+    });
+    let status = ended(&mut child, stop).await;
+    hear_out(listener.into_iter().collect()).await;
+    judge(program, status?)?;
+    answer.join().map_err(|_| BackupError::Bug("the answer's reader died"))
 }
 
 fn spawn(program: &Path, args: &[OsString]) -> Result<Child, BackupError> {
@@ -165,6 +190,9 @@ mod tests {
         let mut heard = heard.lock().unwrap().clone();
         heard.sort();
         assert_eq!(heard, ["one", "two"]);
+        let echo = words(&["-c", "echo 7"]);
+        let answer = runtime().block_on(ask(Path::new("sh"), &echo, &talk, &mut stop));
+        assert_eq!(answer.unwrap(), "7\n");
         let none =
             runtime().block_on(run(Path::new("/no/such"), &[], &talk, &mut stop)).unwrap_err();
         assert!(matches!(none, BackupError::NotStarted { .. }), "{none}");

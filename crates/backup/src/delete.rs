@@ -1,5 +1,6 @@
 //! `delete`: the manifest first, so that nothing half gone looks like a backup.
 
+use crate::chain::dependents;
 use crate::claim::refuse_living;
 use crate::error::BackupError;
 use crate::manifest::Layout;
@@ -14,8 +15,25 @@ pub struct Deleted {
     pub objects: u64,
 }
 
+/// Removes the backup `name`, unless others go on from it.
+///
+/// # Errors
+/// [`BackupError::Needed`], and as [`delete`].
+pub async fn delete_unless_needed(root: &Root, name: &BackupName) -> Result<Deleted, BackupError> {
+    let by = match dependents(root, name).await {
+        // What a damaged manifest was the base of, nobody can restore.
+        Err(BackupError::Manifest { .. }) => Vec::new(),
+        by => by?,
+    };
+    if by.is_empty() {
+        return delete(root, name).await;
+    }
+    let by: Vec<_> = by.iter().map(ToString::to_string).collect();
+    Err(BackupError::Needed { name: name.to_string(), by: by.join(", ") })
+}
+
 /// Removes the backup `name`, a stock one without a manifest too. Runs of that name which are
-/// going on are left alone.
+/// going on are left alone. Whether others go on from it is not looked at.
 ///
 /// # Errors
 /// [`BackupError::NotThere`] when there is none; [`BackupError::Running`] while a classic run of that

@@ -63,6 +63,36 @@ pub enum BackupError {
         /// Some of them.
         servers: String,
     },
+    /// An incremental backup that cannot be restored, or taken: what it goes on from does not fit.
+    #[error("{name} is incremental: {what}")]
+    Chain {
+        /// Its name.
+        name: String,
+        /// What is wrong.
+        what: String,
+    },
+    /// Other backups go on from it.
+    #[error("{name} is needed by {by}, which go on from it")]
+    Needed {
+        /// Its name.
+        name: String,
+        /// Theirs.
+        by: String,
+    },
+    /// It is of no node of a cluster.
+    #[error("{name} has no position in a Galera cluster: it cannot become a node")]
+    NoPosition {
+        /// Its name.
+        name: String,
+    },
+    /// A donor cannot give what came after the backup.
+    #[error("{address}: {what}")]
+    Donor {
+        /// The donor.
+        address: String,
+        /// Why not.
+        what: String,
+    },
     /// Nobody knows whether the manifest was written.
     #[error(
         "{name}: all data is stored, but whether the manifest is, nobody could find out: {source}"
@@ -191,6 +221,8 @@ impl BackupError {
             | Self::Exists { .. }
             | Self::NotThere { .. }
             | Self::WhichServer { .. }
+            | Self::Chain { .. }
+            | Self::Needed { .. }
             | Self::Running { .. } => "catalogue",
             Self::Keys(_) | Self::FileKey { .. } | Self::Unvouched { .. } => "keys",
             Self::Damaged { .. } => "check",
@@ -199,6 +231,7 @@ impl BackupError {
             Self::Output { .. } => "output",
             Self::Restore { .. } => "restore",
             Self::Program { .. } => "prepare",
+            Self::NoPosition { .. } | Self::Donor { .. } => "galera",
             Self::Interrupted(_) => "interrupted",
             Self::Bug(_) | Self::System { .. } => "run",
         }
@@ -231,6 +264,18 @@ impl BackupError {
                 "wait for it, or take another name; a claim that is not refreshed for an hour is free again",
             ),
             Self::NotThere { .. } => Some("`list` shows what is there"),
+            Self::Chain { .. } => Some(
+                "`list` shows what is there; without its chain it is of no use, take a full backup",
+            ),
+            Self::Needed { .. } => {
+                Some("remove those first, or say --force: then they are lost, too")
+            }
+            Self::NoPosition { .. } => {
+                Some("mariadb-backup and xtrabackup record it with --galera-info")
+            }
+            Self::Donor { .. } => Some(
+                "a larger gcache.size on the donors lets older backups join; a newer backup, or the server's own state transfer, does now",
+            ),
             Self::WhichServer { .. } => Some("say which with --server, or name the backup"),
             Self::Keys(_) => Some(
                 "a sealed backup opens with --encrypt-key-file, --identity-file, --passphrase-file or --key-command, whichever it was made for",

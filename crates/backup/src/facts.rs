@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::galera::GaleraPosition;
+
 /// Facts about a backup's source; each is there when the producer said it in the clear.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Facts {
@@ -61,7 +63,7 @@ impl Facts {
             to_lsn: lsn("to_lsn"),
             last_lsn: lsn("last_lsn"),
             binlog_pos: info("binlog_pos"),
-            galera: text("galera_info").and_then(galera_position),
+            galera: text("galera_info").and_then(GaleraPosition::parse).map(|at| at.to_string()),
         }
     }
 }
@@ -73,14 +75,6 @@ fn value(text: &str, key: &str) -> Option<String> {
         (name.trim() == key).then_some(value.trim())
     })?;
     (!value.is_empty() && value.len() <= MAX_VALUE).then(|| value.to_owned())
-}
-
-/// `UUID:SEQNO`, behind which newer servers write a domain id.
-fn galera_position(text: &str) -> Option<String> {
-    let position = text.split_whitespace().next()?;
-    let (uuid, seqno) = position.split_once(':')?;
-    let plausible = uuid.len() == 36 && seqno.parse::<i64>().is_ok();
-    plausible.then(|| position.to_owned())
 }
 
 #[cfg(test)]

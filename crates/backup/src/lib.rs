@@ -9,6 +9,7 @@
 //! Every operation can be asked to [`Stop`], and then cleans up behind itself; an
 //! [`Observer`](xb_pipeline::Observer) counts for progress displays. Errors are [`BackupError`]:
 //! the first cause, with its stage and a hint.
+mod chain;
 mod child;
 mod choose;
 mod claim;
@@ -18,6 +19,7 @@ mod error;
 mod estimate;
 mod facts;
 mod fetch;
+mod galera;
 mod gc;
 mod get;
 mod index;
@@ -26,24 +28,29 @@ mod list;
 mod manifest;
 mod md5;
 mod names;
+mod owner;
 mod prepare;
 mod producer;
 mod put;
+mod ready;
 mod resolve;
 mod restore;
 mod rewrap;
 mod root;
 mod select;
+mod since;
 mod stop;
 mod sums;
 mod verify;
 
+pub use chain::{Link, chain, dependents};
 pub use child::Talk;
 pub use choose::Chosen;
-pub use delete::{Deleted, delete};
+pub use delete::{Deleted, delete, delete_unless_needed};
 pub use error::BackupError;
 pub use estimate::{Estimate, EstimateRequest, estimate};
 pub use facts::Facts;
+pub use galera::{Donor, GaleraPosition, Ist};
 pub use gc::{LEAST_AGE, Leftover, Leftovers, abort_uploads, leftovers, remove};
 pub use get::{GetReport, GetRequest, Output, StreamSink, get};
 pub use list::{Listing, State, describe, list};
@@ -52,14 +59,17 @@ pub use manifest::{
     Sealed,
 };
 pub use names::{BackupName, CATALOG, NameError, RunId, manifest_key, run_folder};
+pub use owner::Owner;
 pub use prepare::{PrepareOptions, PrepareTool, prepare};
 pub use producer::{LockGuard, Producer, ProducerOutput};
-pub use put::{PutReport, PutRequest, backup, plan, put, put_plan};
+pub use put::{PutReport, PutRequest, Since, backup, plan, put, put_plan};
+pub use ready::{Ready, ReadyReport, restore_ready};
 pub use resolve::{Wanted, WantedError, resolve};
 pub use restore::{RestoreOptions, RestoreReport, restore};
 pub use rewrap::{RewrapRequest, rewrap};
 pub use root::Root;
 pub use select::Selection;
+pub use since::{OwnRuns, since};
 pub use stop::{Stop, Stopper, stopper};
 pub use verify::{
     Authenticity, Level, LevelReport, MAX_PROBLEMS, PageReport, Problem, RestoreTest, VerifyReport,

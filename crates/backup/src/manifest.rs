@@ -319,6 +319,14 @@ impl Manifest {
         self.end == End::NativeTrailer
     }
 
+    /// Whether it holds only what has changed since another backup.
+    #[must_use]
+    pub fn is_incremental(&self) -> bool {
+        self.base.is_some()
+            || self.source.from_lsn.is_some_and(|lsn| lsn > 0)
+            || self.source.backup_type.as_deref() == Some("incremental")
+    }
+
     /// The run as an id.
     #[must_use]
     pub fn run_id(&self) -> Option<RunId> {

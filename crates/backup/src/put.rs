@@ -14,17 +14,19 @@ use xb_pipeline::{
 };
 use xb_uploader::{PartData, PartSender, StoreLimits, Uploaded};
 
+use crate::chain::find_base;
 use crate::claim::{CLAIM, Claim, may_be_its_own};
 use crate::error::BackupError;
 use crate::facts::Facts;
 use crate::input::{Input, Kind, recognise};
 use crate::manifest::{
-    ClassicFacts, End, FORMAT, Layout, Manifest, MemberFacts, PackedFacts,
+    Base, ClassicFacts, End, FORMAT, Layout, Manifest, MemberFacts, PackedFacts,
     Producer as ProducerFacts, Sealed, hex,
 };
 use crate::md5::Md5List;
 use crate::names::{BackupName, KEYS, RunId, SUMS, claims_folder, run_folder};
 use crate::producer::{Producer, ProducerOutput};
+use crate::resolve::manifests;
 use crate::root::Root;
 use crate::stop::Stop;
 use crate::sums;
@@ -64,6 +66,17 @@ pub struct PutRequest {
     pub tool: String,
     /// What the server is called that it is taken of, for the manifest.
     pub server: Option<String>,
+    /// The backup that this one is told to go on from.
+    pub since: Option<Since>,
+}
+
+/// Where an incremental backup goes on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Since {
+    /// The backup before it.
+    pub base: Base,
+    /// The log sequence number that it reaches.
+    pub lsn: u64,
 }
 
 /// What a successful run did.
@@ -405,7 +418,9 @@ impl Place {
                 Some(ProducerFacts { program: producer.program().to_owned(), exit: 0 })
             }
         };
-        let manifest = self.manifest(request, &put, uploaded, producer, started, envelope.as_ref());
+        let mut manifest =
+            self.manifest(request, &put, uploaded, producer, started, envelope.as_ref());
+        find_its_base(root, request, &mut manifest).await?;
         if request.layout == Layout::Classic && !self.claim.still_ours(root, &request.name).await? {
             return Err(BackupError::Exists {
                 name: request.name.to_string(),
@@ -600,6 +615,42 @@ impl Place {
         }
         Ok(())
     }
+}
+
+/// Names the backup that an incremental one goes on from, and checks that it does.
+async fn find_its_base(
+    root: &Root,
+    request: &PutRequest,
+    manifest: &mut Manifest,
+) -> Result<(), BackupError> {
+    let Some(since) = &request.since else {
+        if manifest.is_incremental() {
+            let all = manifests(root).await?;
+            let all = all.iter().map(|(name, manifest)| (name, manifest));
+            // None is no error: it may lie elsewhere.
+            manifest.base = find_base(all, manifest);
+        }
+        return Ok(());
+    };
+    let refused = |what: String| Err(BackupError::Chain { name: manifest.name.clone(), what });
+    let (base, facts) = (&since.base.name, &manifest.source);
+    match (facts.from_lsn, facts.to_lsn) {
+        (Some(from), _) if from != since.lsn => {
+            return refused(format!(
+                "it was to go on from LSN {}, where {base} ends, and goes on from {from}",
+                since.lsn
+            ));
+        }
+        (_, Some(to)) if to < since.lsn => {
+            return refused(format!(
+                "{base} is ahead of the server: it reaches LSN {}, the server is at {to}; it is another server, or was made anew",
+                since.lsn
+            ));
+        }
+        _ => {}
+    }
+    manifest.base = Some(since.base.clone());
+    Ok(())
 }
 
 /// Waits until the producer, if there is one, has held up its server for too long.

@@ -106,6 +106,7 @@ pub(crate) fn put_request(name: &str, layout: Layout, chunk_size: u64) -> PutReq
         md5: false,
         tool: "test".into(),
         server: None,
+        since: None,
     }
 }
 

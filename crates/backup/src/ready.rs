@@ -1,0 +1,212 @@
+//! `restore` to the end: a backup with all it goes on from, prepared, with its owner, as a node of a
+//! cluster.
+
+use std::path::{Path, PathBuf};
+
+use xb_pipeline::Observer;
+
+use crate::chain::{Link, chain};
+use crate::child::Talk;
+use crate::error::BackupError;
+use crate::galera::{Donor, GaleraPosition, Ist};
+use crate::get::GetRequest;
+use crate::owner::Owner;
+use crate::prepare::{PrepareOptions, prepare};
+use crate::restore::{RestoreOptions, RestoreReport, restore};
+use crate::root::Root;
+use crate::stop::Stop;
+
+/// Where increments lie below the target until they are applied: two levels down, where the
+/// programs that prepare do not look for tables.
+const INCREMENTS: &str = ".xb-incremental";
+
+/// What is done to a backup besides fetching it.
+#[derive(Debug, Clone, Default)]
+pub struct Ready {
+    /// Prepare it. An incremental backup wants that.
+    pub prepare: Option<PrepareOptions>,
+    /// Only what an incremental backup itself holds.
+    pub alone: bool,
+    /// Write the state of a cluster's node, with the backup's position.
+    pub galera: bool,
+    /// A node that shall still have what came after the backup: a socket's path or HOST[:PORT].
+    pub donor: Option<String>,
+    /// Who shall own the files.
+    pub owner: Option<Owner>,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub struct ReadyReport {
+    /// How each backup of the chain was restored, the full one first.
+    pub restored: Vec<(String, RestoreReport)>,
+    /// The position of the node.
+    pub position: Option<GaleraPosition>,
+    /// How many write sets the donor has to send.
+    pub behind: Option<u64>,
+}
+
+/// Restores a backup into `target`, with all that it goes on from, and makes it ready.
+///
+/// # Errors
+/// The first cause. What was fetched stays.
+#[allow(clippy::too_many_arguments)]
+pub async fn restore_ready(
+    root: &Root,
+    mut request: GetRequest,
+    target: &Path,
+    how: RestoreOptions,
+    ready: &Ready,
+    talk: &Talk,
+    observer: &Observer,
+    stop: &mut Stop,
+) -> Result<ReadyReport, BackupError> {
+    let links = stop.or(links(root, &request, ready)).await?;
+    let mut position = stated_position(ready, &links)?;
+    let mut behind = None;
+    // Before hours are spent on it.
+    if let (Some(address), Some(position)) = (&ready.donor, &position) {
+        behind = Some(catches_up(address, position, talk, stop).await?);
+    }
+    let mut restored = Vec::new();
+    let mut folders = Vec::new();
+    for (number, link) in links.iter().enumerate() {
+        let folder = match number {
+            0 => target.to_owned(),
+            n => target.join(INCREMENTS).join(n.to_string()),
+        };
+        request.name = link.name.clone();
+        let report = restore(root, &request, &folder, how, observer, stop).await?;
+        let run = report.get.manifest.as_ref().map(|manifest| &manifest.run);
+        if run.is_some_and(|run| *run != link.run) {
+            return Err(BackupError::Chain {
+                name: request.name.to_string(),
+                what: "it was replaced while its chain was restored".into(),
+            });
+        }
+        restored.push((request.name.to_string(), report));
+        folders.push(folder);
+    }
+    if ready.galera || ready.donor.is_some() {
+        // The last one's: that is where the chain ends.
+        let found = folders.last().and_then(|folder| GaleraPosition::of_folder(folder));
+        let name = request.name.to_string();
+        let found = found.ok_or(BackupError::NoPosition { name })?;
+        if let (Some(address), None) = (&ready.donor, behind) {
+            behind = Some(catches_up(address, &found, talk, stop).await?);
+        }
+        position = Some(found);
+    }
+    if let Some(options) = &ready.prepare {
+        let increments: Vec<PathBuf> = folders.split_off(1);
+        prepare(target, &increments, options, talk, stop).await?;
+        remove_increments(target)?;
+    }
+    if let Some(position) = position.as_ref().filter(|_| ready.galera) {
+        position.write(target)?;
+    }
+    if let Some(owner) = ready.owner {
+        tokio::task::block_in_place(|| owner.give(target))?;
+    }
+    Ok(ReadyReport { restored, position, behind })
+}
+
+/// A backup of the chain to restore.
+struct Wanted {
+    name: crate::names::BackupName,
+    run: String,
+    manifest: Option<Box<crate::manifest::Manifest>>,
+}
+
+impl From<Link> for Wanted {
+    fn from(link: Link) -> Self {
+        Self {
+            name: link.name,
+            run: link.manifest.run.clone(),
+            manifest: Some(Box::new(link.manifest)),
+        }
+    }
+}
+
+async fn links(
+    root: &Root,
+    request: &GetRequest,
+    ready: &Ready,
+) -> Result<Vec<Wanted>, BackupError> {
+    let links = match root.manifest(&request.name).await? {
+        Some(manifest) if manifest.is_incremental() && !ready.alone => {
+            chain(root, &request.name).await?
+        }
+        Some(manifest) => vec![Link { name: request.name.clone(), manifest }],
+        // Of stock backups nobody knows.
+        None => {
+            return Ok(vec![Wanted {
+                name: request.name.clone(),
+                run: String::new(),
+                manifest: None,
+            }]);
+        }
+    };
+    if links.len() > 1 && ready.prepare.is_none() {
+        return Err(BackupError::Selection(format!(
+            "{} is incremental, and becomes whole only by being prepared: say --prepare, or --alone for what it holds itself",
+            request.name
+        )));
+    }
+    Ok(links.into_iter().map(Wanted::from).collect())
+}
+
+/// The position that the manifest knows. A backup that has none is refused before it is fetched.
+fn stated_position(ready: &Ready, links: &[Wanted]) -> Result<Option<GaleraPosition>, BackupError> {
+    if !ready.galera && ready.donor.is_none() {
+        return Ok(None);
+    }
+    let Some(last) = links.last() else { return Ok(None) };
+    let Some(facts) = last.manifest.as_ref().map(|manifest| &manifest.source) else {
+        return Ok(None);
+    };
+    match &facts.galera {
+        Some(text) => Ok(GaleraPosition::parse(text)),
+        // Its small files were not compressed, and none of them had one.
+        None if facts.tool_name.is_some() => {
+            Err(BackupError::NoPosition { name: last.name.to_string() })
+        }
+        None => Ok(None),
+    }
+}
+
+/// How many write sets a node at `position` gets from the donor; an error when it cannot.
+async fn catches_up(
+    address: &str,
+    position: &GaleraPosition,
+    talk: &Talk,
+    stop: &mut Stop,
+) -> Result<u64, BackupError> {
+    let donor = Donor::ask(address, talk, stop).await?;
+    let refused = |what: String| Err(BackupError::Donor { address: address.to_owned(), what });
+    match donor.ist(position) {
+        Ist::Possible { behind } => Ok(behind),
+        Ist::TooOld { gap } => refused(format!(
+            "the backup is at {position}, and the donor's cache begins at {}: {gap} write sets are missing, so that the node would ask for a whole snapshot",
+            donor.cached_downto
+        )),
+        Ist::OtherCluster => refused(format!(
+            "the backup is at {position}, and the donor is of another cluster, {}",
+            donor.uuid
+        )),
+        Ist::Ahead => refused(format!(
+            "the backup is at {position}, and the donor only at {}: it is another history of the cluster",
+            donor.last_committed
+        )),
+    }
+}
+
+fn remove_increments(target: &Path) -> Result<(), BackupError> {
+    match std::fs::remove_dir_all(target.join(INCREMENTS)) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(BackupError::Restore {
+            target: target.display().to_string(),
+            what: format!("{INCREMENTS}: {error}"),
+        }),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,158 @@
+//! Where an incremental backup goes on, and who vouches for that.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use xb_encryptor::Keys;
+
+use crate::chain::same_server;
+use crate::error::BackupError;
+use crate::get::{envelope, open_sealed};
+use crate::manifest::{Base, Manifest};
+use crate::names::RunId;
+use crate::put::Since;
+use crate::resolve::{Wanted, resolve};
+use crate::root::Root;
+
+/// Notes kept of runs of this host; more than one makes in a year of nights.
+const MAX_NOTES: usize = 400;
+/// Largest note that is read, in bytes.
+const MAX_NOTE: u64 = 1 << 20;
+
+/// What this host knows of the backups that it has taken itself: their manifests, one file for each
+/// run. Whoever can write into the store cannot change these.
+#[derive(Debug, Clone)]
+pub struct OwnRuns {
+    dir: PathBuf,
+}
+
+impl OwnRuns {
+    /// Notes in this folder, which is made when the first one is written.
+    #[must_use]
+    pub fn new(dir: PathBuf) -> Self {
+        Self { dir }
+    }
+
+    /// Notes a backup, and forgets the oldest notes.
+    ///
+    /// # Errors
+    /// When the note cannot be written.
+    pub fn note(&self, manifest: &Manifest) -> std::io::Result<()> {
+        std::fs::create_dir_all(&self.dir)?;
+        let mut file = tempfile::NamedTempFile::new_in(&self.dir)?;
+        file.write_all(&serde_json::to_vec(manifest)?)?;
+        file.as_file().sync_all()?;
+        file.persist(self.path(&manifest.run))?;
+        self.forget();
+        Ok(())
+    }
+
+    /// The manifest of a run, if this host has made it.
+    #[must_use]
+    pub fn find(&self, run: &str) -> Option<Manifest> {
+        RunId::parse(run)?;
+        let path = self.path(run);
+        let small = std::fs::metadata(&path).is_ok_and(|meta| meta.len() <= MAX_NOTE);
+        small.then(|| serde_json::from_slice(&std::fs::read(path).ok()?).ok())?
+    }
+
+    fn path(&self, run: &str) -> PathBuf {
+        self.dir.join(format!("{run}.json"))
+    }
+
+    /// Best effort: old notes only take up room.
+    fn forget(&self) {
+        let Ok(entries) = std::fs::read_dir(&self.dir) else { return };
+        let mut notes: Vec<(SystemTime, PathBuf)> = entries
+            .flatten()
+            .filter_map(|entry| {
+                let path = entry.path();
+                RunId::parse(path.file_name()?.to_str()?.strip_suffix(".json")?)?;
+                Some((entry.metadata().ok()?.modified().ok()?, path))
+            })
+            .collect();
+        notes.sort();
+        for (_, path) in notes.iter().rev().skip(MAX_NOTES) {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// Finds the backup that a new one of `server` shall go on from, and the log sequence number it
+/// reaches. With a key the manifest must be authentic; without one a sealed backup must be of
+/// this host, and its manifest the one that this host has written.
+///
+/// # Errors
+/// [`BackupError::NotThere`], [`BackupError::WhichServer`]; [`BackupError::Chain`] when it cannot be
+/// gone on from; [`BackupError::Keys`] when nobody vouches for it.
+pub async fn since(
+    root: &Root,
+    wanted: &Wanted,
+    server: Option<&str>,
+    keys: &Keys,
+    memory: u64,
+    own: Option<&OwnRuns>,
+) -> Result<Since, BackupError> {
+    // Below a ROOT of several servers the newest of ours is meant.
+    let name = match resolve(root, wanted, None).await {
+        Err(BackupError::WhichServer { .. }) => resolve(root, wanted, server).await?,
+        found => found?,
+    };
+    let Some(stored) = root.stored_manifest(&name).await? else {
+        let state = crate::list::state_without_manifest(root, &name).await?;
+        return Err(BackupError::NotThere { name: name.to_string(), state });
+    };
+    let manifest = &stored.manifest;
+    let refused = |what: String| BackupError::Chain { name: "the new backup".into(), what };
+    let note = own.and_then(|own| own.find(&manifest.run));
+    if note.as_ref().is_some_and(|note| note != manifest) {
+        return Err(BackupError::Keys(format!(
+            "the manifest of {name} is not the one that this host has written: somebody changed it"
+        )));
+    }
+    if manifest.is_sealed() && note.is_none() {
+        let run = manifest.run_id().ok_or(BackupError::Bug("a manifest without its run"))?;
+        let envelope = envelope(root, &name, manifest, run).await?;
+        open_sealed(root, &name, &stored, &envelope, (keys, false), memory).map_err(|error| {
+            BackupError::Keys(format!(
+                "nobody vouches for the manifest of {name}: this host has not taken it, and {error}"
+            ))
+        })?;
+    }
+    if !same_server(manifest.server.as_deref(), server) {
+        let (theirs, ours) =
+            (manifest.server.as_deref().unwrap_or_default(), server.unwrap_or_default());
+        return Err(refused(format!("{name} is of server {theirs}, and this is {ours}")));
+    }
+    let Some(lsn) = manifest.source.to_lsn else {
+        return Err(refused(format!(
+            "nobody knows how far {name} reaches: its producer had compressed or encrypted what says so"
+        )));
+    };
+    let base = Base { name: name.to_string(), run: manifest.run.clone() };
+    Ok(Since { base, lsn })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::manifest::sample;
+
+    #[test]
+    fn own_runs_are_found_again_and_the_oldest_forgotten() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = OwnRuns::new(dir.path().join("deep/er"));
+        assert!(own.find(&sample().run).is_none());
+        own.note(&sample()).unwrap();
+        assert_eq!(own.find(&sample().run), Some(sample()));
+        assert!(own.find("../../../etc/passwd").is_none());
+        for n in 0..MAX_NOTES + 5 {
+            let mut manifest = sample();
+            manifest.run = format!("{n:032x}");
+            own.note(&manifest).unwrap();
+        }
+        assert_eq!(std::fs::read_dir(dir.path().join("deep/er")).unwrap().count(), MAX_NOTES);
+        assert!(own.find(&format!("{:032x}", MAX_NOTES + 4)).is_some());
+    }
+}

@@ -1,0 +1,150 @@
+//! Incremental backups of a real MariaDB server: taken, found, restored in order, prepared.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
+
+mod live_support;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use live_support::*;
+use xb_testkit::command::{Cmd, Ran};
+use xb_testkit::daemon::Scratch;
+use xb_testkit::mariadb::{MariaDb, Sample};
+use xb_testkit::store::Store;
+
+/// A backup by way of `backup`, its notes in `state`.
+fn back_up(store: &Store, server: &MariaDb, state: &Path, name: &str, options: &[&str]) -> Ran {
+    let url = store.url(name);
+    Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+        .args(["backup", "--quiet", &url, "--chunk-size=4M"])
+        .arg(format!("--state-dir={}", state.display()))
+        .args(store.options())
+        .args(options)
+        .arg("--")
+        .args(server.backup_command())
+        .run()
+}
+
+fn restore(store: &Store, name: &str, target: &Path, options: &[&str]) -> Ran {
+    xbcloud(store, "restore", name, options).arg("--target-dir").arg(target).run()
+}
+
+fn manifest(store: &Store, name: &str) -> serde_json::Value {
+    let text = store.get(&format!("{CATALOG}/{name}")).expect("a manifest");
+    let json = String::from_utf8(text).unwrap();
+    serde_json::from_str(&json[..json.rfind("\nsha256:").unwrap()]).unwrap()
+}
+
+fn sums(server: &MariaDb) -> BTreeMap<String, u64> {
+    server.checksums("")
+}
+
+#[test]
+fn a_full_backup_and_two_increments_are_one_server_again() {
+    let scratch = Scratch::new();
+    let state = scratch.join("state");
+    let store = Store::folder();
+    let server = MariaDb::start();
+    server.load_sample(Sample::SMALL);
+    let _ = back_up(&store, &server, &state, "full", &["--server=a"]).expect(0);
+
+    server.sql(
+        "USE shop; CREATE TABLE added (id INT PRIMARY KEY, v VARCHAR(64)) ENGINE=InnoDB;
+         INSERT INTO added SELECT seq, MD5(seq) FROM seq_1_to_20000;
+         CREATE TABLE gone (id INT) ENGINE=InnoDB;
+         CREATE TABLE loose (id INT) ENGINE=MyISAM; INSERT INTO loose VALUES (1);",
+    );
+    // Sealed for others: only this host's own note vouches for what it goes on from.
+    let recipient = "--recipient=age1zvkyg2lqzraa2lnjvqej32nkuu0ues2s82hzrye869xeexvn73equnujwj";
+    let since_full = ["--server=a", "--incremental-from=full"];
+    let _ = back_up(&store, &server, &state, "one", &since_full).expect(0);
+    server.sql(
+        "USE shop; UPDATE added SET v = 'changed' WHERE id % 3 = 0; DROP TABLE gone;
+         RENAME TABLE loose TO tight; INSERT INTO tight VALUES (2);",
+    );
+    let elsewhere = scratch.join("elsewhere");
+    let foreign = ["--server=b", "--incremental-from=latest"];
+    let refused = back_up(&store, &server, &state, "two", &foreign).expect(1).stderr_text();
+    assert!(refused.contains("server a") && refused.contains("this is b"), "{refused}");
+    let _ = back_up(&store, &server, &state, "two", &["--server=a", "--incremental-from=latest"])
+        .expect(0);
+    let expected = sums(&server);
+
+    let (one, two) = (manifest(&store, "one"), manifest(&store, "two"));
+    assert_eq!((&one["base"]["name"], &two["base"]["name"]), (&"full".into(), &"one".into()));
+    assert_eq!(two["source"]["backup_type"], "incremental");
+    assert_eq!(two["source"]["from_lsn"], one["source"]["to_lsn"]);
+
+    // A sealed base wants a key, or the note of the host that took it.
+    let _ = back_up(&store, &server, &state, "sealed", &["--server=a", recipient]).expect(0);
+    let since_sealed = ["--server=a", "--incremental-from=sealed", recipient];
+    let _ = back_up(&store, &server, &state, "own", &since_sealed).expect(0);
+    let refused =
+        back_up(&store, &server, &elsewhere, "others", &since_sealed).expect(1).stderr_text();
+    assert!(refused.contains("nobody vouches"), "{refused}");
+    assert_not_a_backup(&store, "others");
+
+    // Nothing is taken from under a chain.
+    let refused = xbcloud(&store, "delete", "one", &[]).run().expect(1).stderr_text();
+    assert!(refused.contains("needed by two"), "{refused}");
+
+    let target = scratch.join("restored");
+    let refused = restore(&store, "two", &target, &[]).expect(1).stderr_text();
+    assert!(refused.contains("--prepare") && !target.exists(), "{refused}");
+    let _ = restore(&store, "two", &target, &["--prepare", "--use-memory=64M"]).expect(0);
+    assert!(!target.join(".xb-incremental").exists() && !target.join(".xb-partial").exists());
+    let copy = MariaDb::start_on(&target);
+    assert_eq!(sums(&copy), expected);
+    drop(copy);
+
+    // A day finds the newest, a chain is as good as the backup it leads to.
+    let alone = scratch.join("alone");
+    let _ = restore(&store, "one", &alone, &["--alone"]).expect(0);
+    assert!(alone.join("ibdata1.delta").exists() && !alone.join("ibdata1").exists());
+
+    let _ = xbcloud(&store, "delete", "two", &[]).run().expect(0);
+    let _ = xbcloud(&store, "delete", "one", &["--force"]).run().expect(0);
+    let _ = xbcloud(&store, "delete", "full", &[]).run().expect(0);
+}
+
+/// One schema out of a backup, in the form in which a table can be imported elsewhere.
+#[test]
+fn single_tables_are_prepared_and_imported() {
+    let scratch = Scratch::new();
+    let store = Store::folder();
+    let server = MariaDb::start();
+    server.load_sample(Sample::SMALL);
+    server.sql("CREATE DATABASE small; USE small; CREATE TABLE t (id INT PRIMARY KEY, v CHAR(32)) ENGINE=InnoDB;
+         INSERT INTO t SELECT seq, MD5(seq) FROM seq_1_to_50000;");
+    let expected = server.checksums("small");
+    let _ = back_up(&store, &server, &scratch.join("state"), "n", &["--compress=zstd"]).expect(0);
+    let target = scratch.join("exported");
+    let ran = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+        .args(["restore", "--json", "--export", "--files=small/*"])
+        .arg(format!("--target-dir={}", target.display()))
+        .args(store.options())
+        .arg(store.url("n"))
+        .run()
+        .expect(0);
+    let text = ran.stderr_text();
+    let events = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let done = events.into_iter().find(|event| event["event"] == "done").expect("an event");
+    let chosen = &done["chosen"];
+    assert!(
+        chosen["needed_bytes"].as_u64().unwrap() > 0 && chosen["files"].as_u64().unwrap() >= 2,
+        "{chosen}"
+    );
+    assert!(target.join("small/t.cfg").exists() && target.join("small/t.ibd").exists());
+    assert!(!target.join("shop").exists());
+
+    server.sql(
+        "DROP TABLE small.t; CREATE TABLE small.t (id INT PRIMARY KEY, v CHAR(32)) ENGINE=InnoDB;
+         ALTER TABLE small.t DISCARD TABLESPACE;",
+    );
+    for file in ["t.ibd", "t.cfg"] {
+        std::fs::copy(target.join("small").join(file), server.datadir().join("small").join(file))
+            .unwrap();
+    }
+    server.sql("ALTER TABLE small.t IMPORT TABLESPACE;");
+    assert_eq!(server.checksums("small"), expected);
+}
