@@ -83,7 +83,8 @@ impl PutPlan {
     /// requests at a time further; the budget limits them in any case.
     ///
     /// The budget holds the frames in work, and beside them at least two parts: one that fills
-    /// while the other is on its way.
+    /// while the other is on its way. Parts are billed, so an object of which the budget holds two
+    /// goes up in one put. A larger one has parts of which it holds four.
     ///
     /// # Errors
     /// [`PlanError`] with the numbers when that does not fit.
@@ -104,11 +105,12 @@ impl PutPlan {
             return Err(PlanError::Memory { memory, threads, needed });
         }
         let for_parts = memory - in_work;
-        // Four parts at a time where there is a choice: two leave the line idle too often.
-        let largest = (for_parts / 4).saturating_sub(FRAME_LEASE).max(limits.min).min(limits.max);
-        let part = if chunk <= largest {
+        let of_budget = |share: u64| (for_parts / share).saturating_sub(FRAME_LEASE);
+        let part = if chunk <= of_budget(2).max(limits.min).min(limits.max) {
             chunk
         } else {
+            // Two would leave the line idle too often, and four cost no more requests to speak of.
+            let largest = of_budget(4).max(limits.min).min(limits.max);
             let parts = chunk.div_ceil(largest);
             chunk.div_ceil(parts.min(limits.count)).max(limits.min)
         };
@@ -193,6 +195,10 @@ mod tests {
         let plan = |chunk| PutPlan::new(512 * MIB, chunk, 2, 8, S3).unwrap();
         assert_eq!(plan(MIB).part, MIB);
         assert_eq!(plan(64 * MIB).part, 64 * MIB);
+        // One on its way while the next one fills.
+        let twice = plan(200 * MIB);
+        assert_eq!((twice.part, twice.parallel), (200 * MIB, 1));
+        assert!(plan(256 * MIB).part < 128 * MIB);
         let large = plan(1 << 30);
         assert!(large.part < 128 * MIB && large.part * 2 < 512 * MIB);
         // Equal: the last one is not a sliver.
@@ -222,6 +228,9 @@ mod tests {
                 prop_assert!(in_work + held * (plan.parallel as u64 + 1) <= memory);
                 prop_assert!(plan.part == chunk || plan.part >= S3.min);
                 prop_assert!(chunk.div_ceil(plan.part) <= S3.count);
+                // Every object of which two fit is a single put.
+                let fits = in_work + (plan.threads as u64) * FRAME_LEASE + 2 * (chunk + FRAME_LEASE) <= memory;
+                prop_assert!(!fits || chunk > S3.max || plan.part == chunk);
             }
             if let Ok(plan) = GetPlan::new(memory, threads, parallel) {
                 prop_assert!(plan.range * 3 <= plan.memory || plan.parallel == 1);
