@@ -18,3 +18,6 @@ mod cuts;
 
 #[path = "transport/endings.rs"]
 mod endings;
+
+#[path = "transport/certificates.rs"]
+mod certificates;
