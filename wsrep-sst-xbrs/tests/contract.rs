@@ -1,4 +1,5 @@
 //! The server's contract, with both sides on this machine and no server.
+#![allow(clippy::unwrap_used)] // test support: a panic with its cause is how a test fails
 
 mod harness;
 
@@ -235,6 +236,8 @@ fn folders_elsewhere_get_their_files() {
     let redo = scene.scratch.dir("redo");
     std::fs::write(redo.join("ib_logfile0"), "old redo").unwrap();
     std::fs::write(redo.join("foreign"), "stays").unwrap();
+    std::fs::create_dir_all(scene.scratch.join("fast/shop")).unwrap();
+    std::fs::write(scene.scratch.join("fast/shop/remote.ibd"), "old remote").unwrap();
     let binlogs = scene.scratch.dir("binlogs");
     std::fs::write(binlogs.join("binlog.000001"), "old binlog").unwrap();
     let words = [
@@ -255,6 +258,10 @@ fn folders_elsewhere_get_their_files() {
     assert_eq!(read(redo.join(".xb/old/ib_logfile0")), "old redo");
     assert_eq!(read(redo.join("foreign")), "stays");
     assert_eq!(read(data.join("undo/undo001")), "new undo");
+    let fast = scene.scratch.join("fast/shop");
+    assert_eq!(read(fast.join("remote.ibd")), "new remote");
+    assert_eq!(read(fast.join(".xb/old/remote.ibd")), "old remote");
+    assert!(!data.join("shop/remote.ibd").exists() && data.join("shop/remote.isl").exists());
     assert!(!data.join("ib_logfile0").exists() && !data.join("undo001").exists());
     assert!(!data.join("binlog.000003").exists(), "the donor's binary log is not ours");
     assert!(!binlogs.join("binlog.000001").exists(), "ours is of another history");
@@ -262,7 +269,9 @@ fn folders_elsewhere_get_their_files() {
 
     let cleaned = Command::new(PROGRAM).arg("clean-old").arg(&data).output().unwrap();
     assert!(cleaned.status.success());
-    assert!(!data.join(".xb").exists());
+    for folder in [&data, &redo, &binlogs, &fast] {
+        assert!(!folder.join(".xb").exists(), "{}", folder.display());
+    }
 }
 
 #[test]

@@ -1,4 +1,5 @@
 //! Nodes of a real cluster join by this method.
+#![allow(clippy::unwrap_used)] // test support: a panic with its cause is how a test fails
 
 use std::path::Path;
 

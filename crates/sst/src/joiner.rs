@@ -130,9 +130,10 @@ fn full(
 
     place::clear(context, &new)?;
     place::spread(context, &new)?;
+    let remote = place::spread_remote(context, &new)?;
     sync(&new)?;
     context.stop().check()?;
-    exchange(context)?;
+    exchange(context, &remote)?;
     clock.lap(context, "exchanging");
     if settings.old == Old::Removed {
         drop_old(layout, lock)?;
@@ -160,7 +161,7 @@ fn make_room(context: &Context, lock: &Lock, needed: u64) -> Result<(), SstError
         for folder in std::iter::once(layout.datadir.clone()).chain(layout.folders_outside()) {
             make_folders(&folder)?;
         }
-        exchange(context)?;
+        exchange(context, &[])?;
         return drop_old(layout, lock);
     }
     Err(SstError::Room { needed, free, path: layout.datadir.clone() })
@@ -214,11 +215,13 @@ fn prepare(context: &Context, new: &Path) -> Result<(), SstError> {
     Ok(())
 }
 
-/// Exchanges the data.
-fn exchange(context: &Context) -> Result<(), SstError> {
+/// Exchanges the data; in `remote` folders, the files that are new there.
+fn exchange(context: &Context, remote: &[PathBuf]) -> Result<(), SstError> {
     let Context { layout, settings, talk, .. } = context;
-    let folders: Vec<PathBuf> =
-        std::iter::once(layout.datadir.clone()).chain(layout.folders_outside()).collect();
+    let folders = std::iter::once(layout.datadir.clone())
+        .chain(layout.folders_outside())
+        .chain(remote.iter().cloned())
+        .collect();
     let outside = layout.folders_outside();
     let journal = swap::plan(folders, |folder, name, metadata| match folder.checked_sub(1) {
         None => {
@@ -228,8 +231,15 @@ fn exchange(context: &Context) -> Result<(), SstError> {
             moves && !settings.keep.keeps(name.as_bytes())
         }
         Some(number) => {
-            let here = outside.get(number);
-            layout.outside.iter().any(|place| Some(&place.dir) == here && place.kind.has(name))
+            let of_kind = |here: &PathBuf| {
+                layout.outside.iter().any(|place| place.dir == *here && place.kind.has(name))
+            };
+            let is_new = |here: &PathBuf| here.join(OURS).join(NEW).join(name).exists();
+            match (outside.get(number), remote.get(number.wrapping_sub(outside.len()))) {
+                (Some(here), _) => of_kind(here),
+                (None, Some(here)) => is_new(here),
+                (None, None) => false,
+            }
         }
     })?;
     swap::begin(&layout.datadir, &journal)?;

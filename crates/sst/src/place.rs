@@ -1,16 +1,17 @@
 //! Prepared files to where their server looks for them, before the exchange.
 
 use std::ffi::OsStr;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
 
 use rustix::io::Errno;
 
 use crate::context::Context;
 use crate::error::SstError;
 use crate::layout::Kind;
-use crate::swap::{NEW, OURS, remove_tree};
+use crate::swap::{NEW, OURS, make_folders, remove_tree};
 
 /// Files of a backup that are none of a server's.
 const NOT_DATA: [&str; 11] = [
@@ -26,6 +27,9 @@ const NOT_DATA: [&str; 11] = [
     "ddl.log",
     "sst_in_progress",
 ];
+
+/// Longest link that is read, in bytes.
+const MAX_LINK: u64 = 4096;
 
 /// Removes what is not to become part of the data: files that only the backup program needs, and the
 /// donor's binary log, which this node did not write.
@@ -68,7 +72,7 @@ pub(crate) fn spread(context: &Context, new: &Path) -> Result<(), SstError> {
         let handle = std::fs::File::open(&dir).map_err(SstError::io("open", &dir))?;
         rustix::fs::syncfs(&handle).map_err(|e| SstError::io("sync", &dir)(e.into()))?;
     }
-    report_remote(context, new)
+    Ok(())
 }
 
 /// Renames, or copies where the file systems differ.
@@ -97,24 +101,68 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
-/// Tablespaces that the donor keeps outside its data directory lie in the schema's folder here, where
-/// the server looks for them first; their links must go.
-fn report_remote(context: &Context, new: &Path) -> Result<(), SstError> {
+/// Tablespaces that the donor keeps outside its data directory (`DATA DIRECTORY`): moved to the same
+/// place here, into the `.xb/new` of their folder. Where that is impossible they stay in the schema's
+/// folder and lose their link. The folders.
+pub(crate) fn spread_remote(context: &Context, new: &Path) -> Result<Vec<PathBuf>, SstError> {
+    let mut folders = Vec::new();
     for schema in std::fs::read_dir(new).map_err(SstError::io("list", new))?.flatten() {
         if !schema.file_type().is_ok_and(|kind| kind.is_dir()) {
             continue;
         }
         for entry in std::fs::read_dir(schema.path()).into_iter().flatten().flatten() {
-            let path = entry.path();
-            if path.extension() == Some(OsStr::new("isl")) {
-                let target = std::fs::read_to_string(&path).unwrap_or_default();
-                context.talk.warn(format_args!(
-                    "the donor keeps {} in {}; here it lies in the data directory",
-                    path.strip_prefix(new).unwrap_or(&path).display(),
-                    target.trim()
-                ));
+            let link = entry.path();
+            if link.extension() != Some(OsStr::new("isl")) {
+                continue;
+            }
+            let file = link.with_extension("ibd");
+            match remote_folder(context, &link, &file).and_then(|folder| {
+                move_there(&file, &folder, folders.contains(&folder))?;
+                Ok(folder)
+            }) {
+                Ok(folder) if !folders.contains(&folder) => folders.push(folder),
+                Ok(_) => {}
+                Err(why) => {
+                    let name = file.strip_prefix(new).unwrap_or(&file).display().to_string();
+                    context.talk.warn(format_args!(
+                        "{name} cannot lie where the donor keeps it, it stays in the data directory: {why}"
+                    ));
+                    let _ = std::fs::remove_file(&link);
+                }
             }
         }
     }
-    Ok(())
+    Ok(folders)
+}
+
+/// The folder that a link names, if that is one where a server would put this file.
+fn remote_folder(context: &Context, link: &Path, file: &Path) -> Result<PathBuf, String> {
+    let text = File::open(link).and_then(|file| {
+        let mut text = Vec::new();
+        file.take(MAX_LINK).read_to_end(&mut text)?;
+        Ok(text)
+    });
+    let text = text.map_err(|error| error.to_string())?;
+    let target = Path::new(OsStr::from_bytes(text.trim_ascii()));
+    let plain = target.components().all(|c| matches!(c, Component::RootDir | Component::Normal(_)));
+    let folder = target.parent().unwrap_or(target);
+    let schema = link.parent().and_then(Path::file_name);
+    if !target.is_absolute()
+        || !plain
+        || target.file_name() != file.file_name()
+        || folder.file_name() != schema
+        || folder.starts_with(&context.layout.datadir)
+    {
+        return Err("its link names no place for it".to_owned());
+    }
+    Ok(folder.to_owned())
+}
+
+fn move_there(file: &Path, folder: &Path, is_made: bool) -> Result<(), String> {
+    if !is_made {
+        std::fs::create_dir_all(folder).map_err(|error| error.to_string())?;
+        make_folders(folder).map_err(|error| error.to_string())?;
+    }
+    let name = file.file_name().unwrap_or_default();
+    transfer(file, &folder.join(OURS).join(NEW).join(name)).map_err(|error| error.to_string())
 }

@@ -46,8 +46,16 @@ pub fn drop_received(layout: &Layout, _lock: &Lock) -> Result<(), SstError> {
 /// # Errors
 /// [`SstError::Swap`].
 pub fn drop_old(layout: &Layout, _lock: &Lock) -> Result<(), SstError> {
-    for folder in folders(layout) {
+    // The last exchange may have known of more folders than we do now.
+    let last = swap::last(&layout.datadir)?.map(|journal| journal.folders).unwrap_or_default();
+    let mut all = folders(layout);
+    all.extend(last.into_iter().filter(|folder| !folders(layout).contains(folder)));
+    // The data directory comes last: it has the list of the others.
+    for folder in all.iter().rev() {
         remove_tree(&folder.join(OURS).join(OLD))?;
+        if *folder != layout.datadir {
+            swap::tidy(folder);
+        }
     }
     Ok(())
 }

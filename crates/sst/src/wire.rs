@@ -1,6 +1,7 @@
 //! The transport, set up as settings and server say.
 
 use std::num::{NonZeroU8, NonZeroU64};
+use std::time::Duration;
 
 use crate::args::{Args, Family, Role};
 use crate::context::Context;
@@ -15,6 +16,9 @@ use crate::transport::{
 /// Certificates that Percona's server makes in its data directory.
 const PERCONAS: [&str; 3] = ["server-cert.pem", "server-key.pem", "ca.pem"];
 
+/// How long a donor believes in a joiner whose port is closed.
+const REFUSED: Duration = Duration::from_secs(10);
+
 /// A switch that goes with the wish to end.
 fn cancel(stop: &Stop) -> (Cancel, Hooked) {
     let cancel = Cancel::new();
@@ -25,6 +29,8 @@ fn cancel(stop: &Stop) -> (Cancel, Hooked) {
 fn limits(settings: &Settings) -> Limits {
     Limits {
         resume: settings.resume_limit,
+        // Nobody ever listens there again: a joiner that has ended does not come back.
+        refused: REFUSED.min(settings.resume_limit),
         rate: settings.rlimit.and_then(NonZeroU64::new),
         connections: settings
             .connections

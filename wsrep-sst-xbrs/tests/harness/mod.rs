@@ -1,7 +1,7 @@
 //! Plays the server's side of the contract: starts the program with a server's words, reads its
 //! lines, and has a backup program that is none.
 
-#![allow(dead_code, reason = "each test program uses its part")]
+#![allow(dead_code, clippy::unwrap_used, reason = "each test program uses its part")]
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read as _};
@@ -68,14 +68,16 @@ impl Scene {
     pub(crate) fn stream(&self, last: &[&str]) {
         let mut out = StreamWriter::new(Vec::new());
         let galera = format!("{STATE} 7\n");
-        let files: [(&str, &[u8]); 10] = [
+        let link = self.scratch.join("fast/shop/remote.ibd").display().to_string();
+        let files: [(&str, &[u8]); 11] = [
             ("ibdata1", &[7; 70_000]),
             ("ib_logfile0", b"new redo"),
             ("undo001", b"new undo"),
             ("aria_log_control", b"new aria"),
             ("mysql/user.frm", b"new"),
             ("shop/orders.ibd", &[9; 300_000]),
-            ("shop/remote.isl", b"/elsewhere/remote.ibd"),
+            ("shop/remote.ibd", b"new remote"),
+            ("shop/remote.isl", link.as_bytes()),
             ("binlog.000003", b"of the donor"),
             ("xtrabackup_checkpoints", b"backup_type = full-backuped\n"),
             ("xtrabackup_galera_info", galera.as_bytes()),

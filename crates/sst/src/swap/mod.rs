@@ -76,6 +76,12 @@ pub fn journal_path(datadir: &Path) -> PathBuf {
     datadir.join(OURS).join("journal")
 }
 
+/// Where the journal goes when all is done: it tells in which folders old data lies.
+#[must_use]
+pub fn kept_journal_path(datadir: &Path) -> PathBuf {
+    datadir.join(OURS).join(OLD).join(".journal")
+}
+
 /// Makes `FOLDER/.xb` with an empty `old` in it, and `new` if it is not there.
 ///
 /// # Errors
@@ -98,6 +104,10 @@ pub(crate) fn make_dir(path: &Path) -> io::Result<()> {
 /// Removes what is empty of `FOLDER/.xb`: a server shows it as a schema as long as it is there.
 pub fn tidy(folder: &Path) {
     let ours = folder.join(OURS);
+    if last(folder).is_ok_and(|last| last.is_some_and(|journal| journal.old.is_empty())) {
+        // There was nothing to keep, anywhere.
+        let _ = std::fs::remove_file(kept_journal_path(folder));
+    }
     for path in [ours.join(NEW), ours.join(OLD), ours] {
         // What is not empty stays.
         let _ = std::fs::remove_dir(path);
@@ -164,7 +174,9 @@ pub fn finish(
         }
     }
     sync_all(journal)?;
-    end(datadir)
+    let path = journal_path(datadir);
+    std::fs::rename(&path, kept_journal_path(datadir)).map_err(failed("rename", &path))?;
+    sync_dir(&datadir.join(OURS))
 }
 
 /// Takes back what was done of the journal's work, and then removes it.
@@ -194,7 +206,9 @@ pub fn roll_back(
         }
     }
     sync_all(journal)?;
-    end(datadir)
+    let path = journal_path(datadir);
+    std::fs::remove_file(&path).map_err(failed("remove", &path))?;
+    sync_dir(&datadir.join(OURS))
 }
 
 /// The journal that an interrupted exchange has left, if there is one.
@@ -202,23 +216,27 @@ pub fn roll_back(
 /// # Errors
 /// When it cannot be read, or is none of ours.
 pub fn interrupted(datadir: &Path) -> Result<Option<Journal>, SwapError> {
-    let path = journal_path(datadir);
-    let text = match std::fs::read_to_string(&path) {
+    read(&journal_path(datadir))
+}
+
+/// The journal of the last exchange, as long as its old data is there.
+///
+/// # Errors
+/// When it cannot be read, or is none of ours.
+pub fn last(datadir: &Path) -> Result<Option<Journal>, SwapError> {
+    read(&kept_journal_path(datadir))
+}
+
+fn read(path: &Path) -> Result<Option<Journal>, SwapError> {
+    let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(failed("read", &path)(error)),
+        Err(error) => return Err(failed("read", path)(error)),
     };
     match Journal::parse(&text) {
         Ok(journal) => Ok(Some(journal)),
-        Err(source) => Err(SwapError::Journal { path, source }),
+        Err(source) => Err(SwapError::Journal { path: path.to_owned(), source }),
     }
-}
-
-/// Removes the journal: the work is done.
-fn end(datadir: &Path) -> Result<(), SwapError> {
-    let path = journal_path(datadir);
-    std::fs::remove_file(&path).map_err(failed("remove", &path))?;
-    sync_dir(&datadir.join(OURS))
 }
 
 fn lost(journal: &Journal, entry: &Entry) -> SwapError {

@@ -11,7 +11,7 @@ fn content(folder: &Path) -> BTreeMap<String, String> {
     for entry in std::fs::read_dir(folder).unwrap() {
         let entry = entry.unwrap();
         let name = entry.file_name().into_string().unwrap();
-        if name != OURS {
+        if name != OURS && name != ".journal" {
             let file =
                 if entry.path().is_dir() { entry.path().join("t.ibd") } else { entry.path() };
             content.insert(name, std::fs::read_to_string(file).unwrap());
@@ -106,6 +106,7 @@ fn an_exchange_exchanges() {
     assert_eq!(steps, STEPS);
     assert!(is_new(&data, &redo));
     assert_eq!(interrupted(&data).unwrap(), None);
+    assert_eq!(last(&data).unwrap(), Some(journal));
 }
 
 #[test]

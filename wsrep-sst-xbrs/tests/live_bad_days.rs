@@ -1,0 +1,152 @@
+//! A real cluster, and what goes wrong in it.
+#![allow(clippy::unwrap_used)] // test support: a panic with its cause is how a test fails
+
+use std::path::Path;
+
+use xb_testkit::daemon::{children, kill_9, process_name};
+use xb_testkit::galera::Cluster;
+use xb_testkit::tools::{find, workspace};
+
+/// A backup program that stands still in the middle until it is told to go on or to fail.
+const SLOW: &str = r#"#!/bin/sh
+here=${0%/*}
+case " $* " in *" --prepare "*) exec REAL "$@" ;; esac
+[ -e "$here/slow" ] || exec REAL "$@"
+REAL "$@" 2>/dev/null | head -c 3000000
+: >"$here/stands-still"
+exec sleep 1000
+"#;
+
+struct Scene {
+    cluster: Cluster,
+}
+
+impl Scene {
+    /// Two nodes with the same data, the second of which is about to need a snapshot.
+    fn new() -> Self {
+        let program = Path::new(env!("CARGO_BIN_EXE_wsrep_sst_xbrs-rs"));
+        let script = workspace().join("scripts/wsrep_sst_xbrs");
+        let mut cluster = Cluster::new(2, &[program, &script]);
+        let backup = cluster.scratch().join("slow-backup");
+        let real = find("mariadb-backup");
+        std::fs::write(&backup, SLOW.replace("REAL", real.to_str().unwrap())).unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(&backup, mode).unwrap();
+        let sst = format!("backup-program={}", backup.display());
+        cluster.configure(1, &sst, "");
+        cluster.configure(2, &sst, "");
+        cluster.bootstrap();
+        cluster.start(2);
+        cluster.wait_synced(2);
+        Self { cluster }
+    }
+
+    /// Node 2 begins to join and has got a part of the backup, which stands still now.
+    fn join_halfway(&mut self) {
+        let cluster = &mut self.cluster;
+        cluster.kill(2);
+        let _ = std::fs::remove_file(cluster.datadir(2).join("grastate.dat"));
+        let still = cluster.scratch().join("stands-still");
+        let _ = std::fs::remove_file(&still);
+        std::fs::write(cluster.scratch().join("slow"), "").unwrap();
+        cluster.start(2);
+        let begin = std::time::Instant::now();
+        while !still.exists() {
+            let late = begin.elapsed() > xb_testkit::galera::LIMIT;
+            assert!(!late, "no transfer: {}\n{}", cluster.log(1), cluster.log(2));
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        std::fs::remove_file(cluster.scratch().join("slow")).unwrap();
+    }
+
+    /// The program that a node's server has started, and what that has started.
+    fn script(&self, node: u8) -> (u32, Vec<u32>) {
+        let mut pid = self.cluster.pid(node);
+        loop {
+            let below = children(pid);
+            pid = *below.first().unwrap_or_else(|| panic!("no script: {}", self.cluster.log(node)));
+            if process_name(pid).is_some_and(|name| name.starts_with("wsrep_sst_xbrs")) {
+                return (pid, children(pid));
+            }
+        }
+    }
+
+    fn gone(&self, pids: &[u32]) {
+        let begin = std::time::Instant::now();
+        while pids.iter().any(|pid| process_name(*pid).is_some()) {
+            assert!(begin.elapsed() < xb_testkit::galera::LIMIT, "{pids:?} live on");
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+    }
+
+    /// Node 2 has what it had, node 1 serves, and the next join works.
+    fn recovered(&mut self) {
+        let cluster = &mut self.cluster;
+        let data = cluster.datadir(2);
+        assert!(data.join("mysql").is_dir() && data.join("ibdata1").exists());
+        assert!(data.join("shop/orders.ibd").exists());
+        cluster.wait_synced(1);
+        cluster.start(2);
+        cluster.wait_synced(2);
+        assert_eq!(cluster.checksums(2), cluster.checksums(1));
+        assert!(!data.join(".xb/new").exists() && !data.join(".xb/journal").exists());
+    }
+}
+
+#[test]
+fn whoever_dies_in_the_middle_the_other_goes_on_and_nothing_is_lost() {
+    let mut scene = Scene::new();
+
+    // The donor's program.
+    scene.join_halfway();
+    let (donor, backup) = scene.script(1);
+    kill_9(donor);
+    scene.gone(&[&[donor], &backup[..]].concat());
+    // Galera tells the joiner's server, which ends itself.
+    scene.cluster.wait_ended(2);
+    scene.recovered();
+
+    // The joiner's server.
+    scene.join_halfway();
+    let (donor, backup) = scene.script(1);
+    let (joiner, _) = scene.script(2);
+    scene.cluster.kill(2);
+    scene.gone(&[&[donor, joiner], &backup[..]].concat());
+    scene.recovered();
+
+    // The joiner's program.
+    scene.join_halfway();
+    let (donor, backup) = scene.script(1);
+    let (joiner, _) = scene.script(2);
+    kill_9(joiner);
+    scene.cluster.wait_ended(2);
+    scene.cluster.sql(1, "DELETE FROM shop.orders WHERE id < 10");
+    // The donor hears that nobody listens there any more.
+    scene.gone(&[&[donor], &backup[..]].concat());
+    scene.recovered();
+
+    // The backup itself.
+    scene.join_halfway();
+    let (donor, backup) = scene.script(1);
+    kill_9(backup[0]);
+    scene.gone(&[donor]);
+    scene.cluster.wait_ended(2);
+    let log = scene.cluster.log(2);
+    assert!(log.contains("the donor has given up: slow-backup was killed by signal 9"), "{log}");
+    scene.recovered();
+}
+
+#[test]
+fn two_joiners_come_one_after_the_other_from_one_donor() {
+    let program = Path::new(env!("CARGO_BIN_EXE_wsrep_sst_xbrs-rs"));
+    let script = workspace().join("scripts/wsrep_sst_xbrs");
+    let mut cluster = Cluster::new(3, &[program, &script]);
+    cluster.bootstrap();
+    cluster.start(2);
+    cluster.start(3);
+    cluster.wait_synced(2);
+    cluster.wait_synced(3);
+    let sums = cluster.checksums(1);
+    assert_eq!(cluster.checksums(2), sums);
+    assert_eq!(cluster.checksums(3), sums);
+}
