@@ -213,7 +213,7 @@ fn option(name: &str, value: impl AsRef<OsStr>) -> OsString {
 }
 
 /// Secrets never go on the command line, which everybody can read.
-fn password(context: &Context) -> Vec<(&'static str, OsString)> {
+pub(crate) fn password(context: &Context) -> Vec<(&'static str, OsString)> {
     let login = context.settings.login.iter();
     login.map(|login| ("MYSQL_PWD", OsString::from(login.password()))).collect()
 }

@@ -15,6 +15,7 @@ mod donor;
 mod error;
 mod estimate;
 mod files;
+mod gcache;
 mod joiner;
 mod keep;
 mod layout;

@@ -9,6 +9,7 @@ use xb_pipeline::{Observer, Wait};
 
 use crate::args::Role;
 use crate::context::Context;
+use crate::gcache::Gcache;
 use crate::notify::Notifier;
 use crate::protocol::Server;
 use crate::stop::{Stop, Why};
@@ -41,6 +42,7 @@ impl Progress {
             every: context.settings.progress_every,
             idle_limit: context.settings.idle_timeout,
             moved: (0, Instant::now()),
+            gcache: (context.args.role == Role::Donor).then(|| Gcache::new(context)),
             stop_all: context.stop().clone(),
             told: 0,
             next: context.settings.progress_every,
@@ -100,6 +102,8 @@ struct Telling {
     /// Bytes on the wire when something last moved, and when that was.
     moved: (u64, Instant),
     stop_all: Stop,
+    /// Asked on the donor, where lines are told.
+    gcache: Option<Gcache>,
     server: Server,
     talk: Talk,
     notifier: Notifier,
@@ -120,6 +124,10 @@ impl Telling {
         if elapsed >= self.next {
             self.next = elapsed + self.every;
             self.talk.info(format_args!("{}: {text}", self.role.word()));
+            let left = self.left(elapsed);
+            if let Some(warning) = self.gcache.as_mut().and_then(|gcache| gcache.warning(left)) {
+                self.talk.warn(warning);
+            }
         }
     }
 
@@ -147,6 +155,13 @@ impl Telling {
         }
     }
 
+    /// About how long it will still take.
+    fn left(&self, elapsed: Duration) -> Option<Duration> {
+        let done = self.observer.snapshot().bytes;
+        let rate = done as f64 / elapsed.as_secs_f64().max(0.001);
+        Duration::try_from_secs_f64(self.total.saturating_sub(done) as f64 / rate).ok()
+    }
+
     fn describe(&self, elapsed: Duration) -> String {
         let now = self.observer.snapshot();
         let rate = now.bytes as f64 / elapsed.as_secs_f64().max(0.001);
@@ -157,7 +172,7 @@ impl Telling {
             ratio(now.bytes, now.stored),
             rate / f64::from(1 << 20)
         ));
-        if let Some(left) = left(self.total, now.bytes, rate) {
+        if let Some(left) = self.left(elapsed) {
             text.push_str(&format!(", {} s left", left.as_secs()));
         }
         if let Some(wait) = now.bottleneck {
@@ -165,10 +180,6 @@ impl Telling {
         }
         text
     }
-}
-
-fn left(total: u64, done: u64, rate: f64) -> Option<Duration> {
-    Duration::try_from_secs_f64(total.saturating_sub(done) as f64 / rate).ok()
 }
 
 fn ratio(plain: u64, stored: u64) -> String {

@@ -1,0 +1,148 @@
+//! How far back the donor's write sets reach, asked from its server now and then: a node that needs
+//! older ones than that needs a snapshot instead.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use crate::args::Family;
+use crate::child::{Launcher, Run};
+use crate::context::Context;
+
+/// Longest answer that is read, in bytes.
+const MAX: u64 = 4096;
+const QUESTION: &str = "SHOW GLOBAL STATUS WHERE Variable_name IN ('wsrep_local_cached_downto', 'wsrep_last_committed')";
+
+/// Asks and compares.
+#[derive(Debug)]
+pub(crate) struct Gcache {
+    launcher: Launcher,
+    client: PathBuf,
+    args: Vec<OsString>,
+    password: Vec<(&'static str, OsString)>,
+    begin: Instant,
+    first: Option<Reach>,
+    over: bool,
+}
+
+/// Which write sets a node has, by their numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Reach {
+    from: u64,
+    to: u64,
+}
+
+impl Gcache {
+    pub(crate) fn new(context: &Context) -> Self {
+        let Context { args, settings, .. } = context;
+        let client = match args.family {
+            Family::MariaDb => "mariadb",
+            Family::Percona => "mysql",
+        };
+        let mut words = args.defaults.words();
+        words.extend(["--batch", "--skip-column-names", "--connect-timeout=2"].map(OsString::from));
+        if let Some(login) = &settings.login {
+            words.push(format!("--user={}", login.user).into());
+        }
+        if let Some(socket) = &args.socket {
+            words.extend(["--socket".into(), socket.clone().into_os_string()]);
+        }
+        words.extend(["--execute", QUESTION].map(OsString::from));
+        Self {
+            launcher: context.launcher.clone(),
+            client: client.into(),
+            args: words,
+            password: crate::donor::password(context),
+            begin: Instant::now(),
+            first: None,
+            over: false,
+        }
+    }
+
+    /// A warning, once, if `left` is longer than the write sets reach back. Without a client or an
+    /// answer nothing is said.
+    pub(crate) fn warning(&mut self, left: Option<Duration>) -> Option<String> {
+        if self.over {
+            return None;
+        }
+        let Some(now) = self.ask() else {
+            self.over = true;
+            return None;
+        };
+        let first = *self.first.get_or_insert(now);
+        let reach = reach(first, now, self.begin.elapsed())?;
+        if left? <= reach {
+            return None;
+        }
+        self.over = true;
+        Some(format!(
+            "this node's gcache reaches back {} s at the present rate of writes, and the transfer needs about {} s more: a node that is away or waits meanwhile will need a full transfer; a larger gcache.size helps",
+            reach.as_secs(),
+            left?.as_secs()
+        ))
+    }
+
+    fn ask(&self) -> Option<Reach> {
+        let run = Run {
+            program: &self.client,
+            args: self.args.clone(),
+            env: self.password.clone(),
+            log: None,
+        };
+        parse(&run.output(&self.launcher, MAX).ok()?)
+    }
+}
+
+/// How long ago the oldest write set that is still there was written. Nothing, as long as none was
+/// dropped since the first look: then it holds more than is known.
+fn reach(first: Reach, now: Reach, elapsed: Duration) -> Option<Duration> {
+    let rate = now.to.checked_sub(first.to)? as f64 / elapsed.as_secs_f64();
+    let has = now.to.checked_sub(now.from)? as f64;
+    if now.from <= first.from || rate <= 0.0 {
+        return None;
+    }
+    Duration::try_from_secs_f64(has / rate).ok()
+}
+
+fn parse(answer: &[u8]) -> Option<Reach> {
+    let text = std::str::from_utf8(answer).ok()?;
+    let value =
+        |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+    Some(Reach { from: value("wsrep_local_cached_downto")?, to: value("wsrep_last_committed")? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_answer_is_read() {
+        let answer = b"wsrep_last_committed\t52\nwsrep_local_cached_downto\t2\n";
+        assert_eq!(parse(answer), Some(Reach { from: 2, to: 52 }));
+        assert_eq!(parse(b"wsrep_last_committed\t52\n"), None);
+        // An empty cache says the largest number there is.
+        let empty = b"wsrep_last_committed\t5\nwsrep_local_cached_downto\t18446744073709551615\n";
+        assert_eq!(
+            reach(parse(answer).unwrap(), parse(empty).unwrap(), Duration::from_secs(1)),
+            None
+        );
+    }
+
+    #[test]
+    fn a_cache_that_drops_write_sets_reaches_back_as_far_as_it_holds() {
+        let first = Reach { from: 1, to: 1000 };
+        let ten = Duration::from_secs(10);
+        assert_eq!(reach(first, Reach { from: 1, to: 2000 }, ten), None, "it still grows");
+        assert_eq!(reach(first, Reach { from: 501, to: 2001 }, ten).map(|d| d.as_secs()), Some(14));
+        assert_eq!(reach(first, Reach { from: 2, to: 1000 }, ten), None, "nobody writes");
+    }
+
+    proptest! {
+        #[test]
+        fn any_answer_is_read_or_refused(answer in proptest::collection::vec(any::<u8>(), 0..100), a: u64, b: u64, c: u64, d: u64, ms in 0_u64..100_000) {
+            let _ = parse(&answer);
+            let _ = reach(Reach { from: a, to: b }, Reach { from: c, to: d }, Duration::from_millis(ms));
+        }
+    }
+}
