@@ -379,3 +379,13 @@ fn would_block(error: io::Error) -> io::Result<bool> {
         _ => Err(error),
     }
 }
+
+/// An end is the most likely thing to go wrong, and its own words say nothing.
+pub(crate) fn in_words(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => "the peer closed it".to_owned(),
+        io::ErrorKind::ConnectionReset => "it was reset".to_owned(),
+        io::ErrorKind::TimedOut => "the peer did not acknowledge anything".to_owned(),
+        _ => error.to_string(),
+    }
+}

@@ -314,7 +314,11 @@ pub(crate) fn receive(
     link.queue(line.write().into()).map_err(explain)?;
     if let Some(tls) = tls {
         link.start_tls(tls.connection().map_err(|error| explain(error.into()))?);
-        link.handshake(waiting.wake, until, waiting.cancelled).map_err(explain)?;
+        if let Err(error) = link.handshake(waiting.wake, until, waiting.cancelled) {
+            // So that the peer reads what TLS has told it.
+            link.close(waiting.wake, Instant::now() + limits.farewell);
+            return Err(explain(error));
+        }
     }
     let exported = link.exported().map_err(|error| explain(error.into()))?;
     let at = Binding::new(&exported, &their_nonce, &nonce);
@@ -409,12 +413,14 @@ fn read_message(
         if (waiting.cancelled)() {
             return Err(LinkError::Cancelled);
         }
-        link.flush()?;
+        // The peer's last words are read even if it takes none any more.
+        let flushed = link.flush();
         let early = |_: &_| Err(ProtocolError::Unexpected { what: "block" });
         match inbound.next(link, &pool, early) {
             Ok(Some(Item::Message(message))) => return Ok(message),
             Ok(Some(_)) => {}
             Ok(None) => {
+                flushed?;
                 if Instant::now() >= until {
                     return Err(LinkError::Timeout);
                 }

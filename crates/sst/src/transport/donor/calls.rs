@@ -1,0 +1,157 @@
+//! What the calls of [`Outgoing`](super::Outgoing) do to the shared state.
+
+use std::sync::{MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use super::super::cancel::Wakes;
+use super::super::counters::add_time;
+use super::super::message::{Stop, StopCode};
+use super::super::{Event, TransferError};
+use super::{Over, Shared, State};
+
+impl Wakes for Shared {
+    fn wake_all(&self) {
+        let state = self.state();
+        self.changed.notify_all();
+        state.workers.iter().for_each(|worker| worker.wake.wake());
+    }
+}
+
+impl State {
+    /// Has up to `blocks` idle connections look for work.
+    pub(super) fn wake_idle(&mut self, blocks: usize) {
+        for worker in self.workers.iter_mut().filter(|worker| worker.idle).take(blocks) {
+            worker.idle = false;
+            worker.wake.wake();
+        }
+    }
+
+    pub(super) fn all_idle(&self) -> bool {
+        self.up > 0 && self.workers.iter().all(|worker| worker.idle || !worker.live)
+    }
+}
+
+/// The calls of [`Outgoing`].
+impl Shared {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn wait<'a>(
+        &self,
+        state: MutexGuard<'a, State>,
+        limit: Option<Duration>,
+    ) -> MutexGuard<'a, State> {
+        match limit {
+            Some(limit) => {
+                let result = self.changed.wait_timeout(state, limit);
+                result.unwrap_or_else(PoisonError::into_inner).0
+            }
+            None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+        }
+    }
+
+    pub(super) fn check(&self, state: &mut State) -> Result<(), TransferError> {
+        match &state.over {
+            Some(Over::Failed { error, .. }) => Err(error.clone()),
+            Some(Over::Confirmed) => Err(TransferError::Ended),
+            None if self.cancel.is_cancelled() => Err(self.fail(state, TransferError::Cancelled)),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.cancel.is_cancelled() || self.state().over.is_some()
+    }
+
+    /// Ends the transfer with its first cause, which is given back.
+    pub(super) fn fail(&self, state: &mut State, error: TransferError) -> TransferError {
+        let code = match &error {
+            TransferError::Refused { .. } | TransferError::Aborted { .. } => None,
+            TransferError::Protocol { .. } => Some(StopCode::Protocol),
+            _ => Some(StopCode::Aborted),
+        };
+        let reason = error.to_string();
+        self.end(state, error, code.map(|code| Stop { code, reason }))
+    }
+
+    pub(super) fn end(
+        &self,
+        state: &mut State,
+        error: TransferError,
+        tell: Option<Stop>,
+    ) -> TransferError {
+        match &state.over {
+            Some(Over::Failed { error, .. }) => return error.clone(),
+            Some(Over::Confirmed) => return TransferError::Ended,
+            None => {}
+        }
+        state.over = Some(Over::Failed { error: error.clone(), tell });
+        self.changed.notify_all();
+        state.workers.iter().for_each(|worker| worker.wake.wake());
+        error
+    }
+
+    /// Tells the observer of a failure, once, and without the lock: it may call back.
+    pub(super) fn tell_failure(&self) {
+        let mut state = self.state();
+        let Some(Over::Failed { error, .. }) = &state.over else { return };
+        let why = error.to_string();
+        let told = std::mem::replace(&mut state.failure_told, true);
+        drop(state);
+        if !told {
+            self.observer.tell(&Event::Failed { why });
+        }
+    }
+
+    pub(super) fn abort(&self, reason: &str) {
+        let stop = Stop { code: StopCode::Aborted, reason: reason.to_owned() };
+        let mut state = self.state();
+        if state.over.is_none() {
+            self.end(&mut state, TransferError::Cancelled, Some(stop));
+        }
+    }
+
+    pub(super) fn push(&self, payload: Vec<Bytes>) -> Result<(), TransferError> {
+        let len: usize = payload.iter().map(Bytes::len).sum();
+        // A block is at most 1 MiB.
+        let wire_len = u32::try_from(len).unwrap_or(u32::MAX);
+        let mut state = self.state();
+        let mut since = None;
+        loop {
+            self.check(&mut state)?;
+            if state.sending.has_room(len) {
+                break;
+            }
+            since.get_or_insert_with(Instant::now);
+            state = self.wait(state, None);
+        }
+        if let Some(since) = since {
+            add_time(&self.counters.network, since.elapsed());
+        }
+        if let Some(since) = state.no_work.take() {
+            add_time(&self.counters.source, since.elapsed());
+        }
+        state.sending.push(payload, wire_len);
+        state.wake_idle(1);
+        Ok(())
+    }
+
+    pub(super) fn finish(&self) -> Result<(), TransferError> {
+        let since = Instant::now();
+        let mut state = self.state();
+        state.end = Some(state.sending.totals());
+        state.no_work = None;
+        state.wake_idle(usize::MAX);
+        loop {
+            if matches!(state.over, Some(Over::Confirmed)) {
+                add_time(&self.counters.network, since.elapsed());
+                return Ok(());
+            }
+            self.check(&mut state)?;
+            state = self.wait(state, None);
+        }
+    }
+}

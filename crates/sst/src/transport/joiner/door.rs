@@ -1,0 +1,247 @@
+//! The door: lets connections in, and decides who is the donor.
+
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+use super::super::limits::{MAX_CONNECTIONS, MAX_STRANGERS};
+use super::super::link::Link;
+use super::super::message::{Message, Stop, StopCode, Welcome};
+use super::super::open::{self, Introduced, Opened, Stranger, Waiting};
+use super::super::proof::{Side, Transfer};
+use super::super::wake::{self, Wake, Want};
+use super::super::{Event, TransferError};
+use super::{Current, LinkEntry, Over, Shared, State};
+
+/// The door: a thread that lets connections in, and one for each.
+impl Shared {
+    pub(super) fn keep_door(self: &Arc<Self>) {
+        loop {
+            let until = {
+                let mut state = self.state();
+                if self.check(&mut state).is_err() {
+                    break;
+                }
+                self.too_long_alone(&mut state)
+            };
+            let crowded = self.state().strangers >= MAX_STRANGERS;
+            // While too many strangers stand here, others wait outside.
+            let socket = (!crowded).then(|| (self.listener.as_fd(), Want::Read));
+            if wake::wait(socket, &self.door, until).is_err() {
+                break;
+            }
+            if crowded {
+                continue;
+            }
+            while let Ok((socket, peer)) = self.listener.accept() {
+                self.let_in(socket, peer);
+            }
+        }
+        self.tell_failure();
+        let guests = std::mem::take(&mut self.state().guests);
+        for guest in guests {
+            let _ = guest.join();
+        }
+    }
+
+    /// Without the lock: it may call back.
+    fn tell_failure(&self) {
+        let state = self.state();
+        if let (Some(Over::Failed { error, .. }), Some(_)) = (&state.over, &state.transfer) {
+            let why = error.to_string();
+            drop(state);
+            self.observer.tell(&Event::Failed { why });
+        }
+    }
+
+    /// Fails a transfer whose donor does not come back. The moment at which to look again.
+    fn too_long_alone(&self, state: &mut State) -> Option<Instant> {
+        if state.transfer.is_none() || !state.links.is_empty() || state.confirm {
+            return None;
+        }
+        let waited = state.alone_since.elapsed();
+        if waited >= self.limits.resume {
+            let cause = state.last_cause.clone();
+            self.fail(state, TransferError::Lost { waited, cause });
+        }
+        Some(state.alone_since + self.limits.resume)
+    }
+
+    fn let_in(self: &Arc<Self>, socket: TcpStream, peer: SocketAddr) {
+        let mut state = self.state();
+        state.guests.retain(|guest| !guest.is_finished());
+        state.strangers += 1;
+        let shared = Arc::clone(self);
+        let thread = std::thread::Builder::new().name("wire-in".to_owned());
+        match thread.spawn(move || shared.welcome(socket, peer)) {
+            Ok(guest) => state.guests.push(guest),
+            // Without a thread the socket is closed; the donor tries again.
+            Err(_) => state.strangers -= 1,
+        }
+    }
+
+    fn welcome(&self, socket: TcpStream, peer: SocketAddr) {
+        let seat = Seat(self);
+        let Ok(wake) = Wake::new().map(Arc::new) else { return };
+        let cancelled = || self.is_over();
+        let waiting = Waiting { wake: &wake, cancelled: &cancelled, limits: &self.limits };
+        let opened = match open::receive(socket, self.tls.as_ref(), waiting) {
+            Ok(opened) => opened,
+            Err(Stranger::Cancelled) => return,
+            Err(Stranger::Odd(what)) => {
+                self.observer.tell(&Event::Stranger { peer, what });
+                return;
+            }
+        };
+        let Opened { mut link, inbound, what: introduced, .. } = opened;
+        let connection = introduced.hello.connection;
+        match self.admit(&introduced, &link, peer, &wake) {
+            Ok((id, welcome, again)) => {
+                drop(seat);
+                drop(introduced);
+                self.observer.tell(&Event::Connected { connection, peer, again });
+                let queued = link.queue(Message::Welcome(welcome).write().into());
+                let why = match queued {
+                    Ok(()) => self.serve(link, inbound, id, peer, &wake),
+                    Err(error) => Some(error.to_string()),
+                };
+                self.leave(id, connection, why);
+            }
+            Err(stop) => {
+                let what = stop.reason.clone();
+                if link.queue(Message::Stop(stop).write().into()).is_ok() {
+                    link.close(&wake, Instant::now() + self.limits.farewell);
+                }
+                self.observer.tell(&Event::Stranger { peer, what });
+            }
+        }
+    }
+
+    /// Decides whether a donor is the right one, and takes its connection into the books.
+    fn admit(
+        &self,
+        introduced: &Introduced,
+        link: &Link,
+        peer: SocketAddr,
+        wake: &Arc<Wake>,
+    ) -> Result<(u64, Welcome, bool), Stop> {
+        let Introduced { hello, version, at } = introduced;
+        let no = |code, reason: &str| Err(Stop { code, reason: reason.to_owned() });
+        let (secret, connection) = (self.secret.as_ref(), hello.connection);
+        if connection >= MAX_CONNECTIONS.into() {
+            return no(StopCode::Protocol, "more connections than are allowed");
+        }
+        let holds =
+            |transfer: &Transfer| transfer.holds(&hello.proof, secret, Side::Donor, connection, at);
+        let wrong = "the donor does not know the one-time secret of this joiner";
+        let socket = link
+            .socket()
+            .try_clone()
+            .map_err(|error| Stop { code: StopCode::Aborted, reason: error.to_string() })?;
+
+        let mut state = self.state();
+        if let Some(Over::Failed { tell: Some(stop), .. }) = &state.over {
+            return Err(stop.clone());
+        }
+        if state.over.is_some() {
+            return no(StopCode::Unknown, "the transfer is over");
+        }
+        let first = hello.key.map(|key| Transfer { id: hello.transfer, key: key.into() });
+        if let Some(current) = &state.transfer {
+            let known = &current.transfer;
+            let same = match &first {
+                Some(first) => first.same(known),
+                None => hello.transfer == known.id,
+            };
+            if !same {
+                if !first.as_ref().is_some_and(holds) {
+                    return no(StopCode::Proof, wrong);
+                }
+                return no(StopCode::Busy, "another donor's transfer to this joiner is running");
+            }
+            if !holds(known) {
+                return no(StopCode::Proof, wrong);
+            }
+        } else {
+            let Some(first) = first else {
+                return no(
+                    StopCode::Unknown,
+                    "this joiner knows of no such transfer: it was started anew",
+                );
+            };
+            if !holds(&first) {
+                return no(StopCode::Proof, wrong);
+            }
+            state.transfer = Some(Current { transfer: first, offer: hello.offer.clone(), peer });
+            self.changed.notify_all();
+        }
+
+        // The one before it is read to its end, so that what it brought is not sent again.
+        for entry in state.links.iter().filter(|entry| entry.connection == connection) {
+            let _ = entry.socket.shutdown(Shutdown::Both);
+            entry.wake.wake();
+        }
+        let until = Instant::now() + self.limits.handshake;
+        while state.links.iter().any(|entry| entry.connection == connection) {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() || state.over.is_some() {
+                return no(StopCode::Aborted, "the connection before this one does not end");
+            }
+            state = self.wait(state, Some(left));
+        }
+        let id = state.next_link;
+        state.next_link += 1;
+        let again = std::mem::replace(&mut state.seen[usize::from(connection)], true);
+        if again {
+            self.counters.reconnects.fetch_add(1, Relaxed);
+        }
+        state.links.push(LinkEntry { id, connection, wake: Arc::clone(wake), socket });
+        self.count(&state);
+        let have = state.receiving.ack();
+        state.told_credit = have.credit_bytes;
+        let transfer = state.transfer.as_ref().map(|current| &current.transfer);
+        let proof = transfer
+            .map(|transfer| transfer.prove(secret, Side::Joiner, connection, at))
+            .unwrap_or_default();
+        let connections = MAX_CONNECTIONS.into();
+        let welcome = Welcome { version: *version, connections, capabilities: 0, proof, have };
+        Ok((id, welcome, again))
+    }
+
+    fn count(&self, state: &State) {
+        let up = u32::try_from(state.links.len()).unwrap_or(u32::MAX);
+        self.counters.connections.store(up, Relaxed);
+    }
+
+    /// A connection has ended.
+    fn leave(&self, id: u64, connection: u16, why: Option<String>) {
+        let mut state = self.state();
+        state.links.retain(|entry| entry.id != id);
+        self.count(&state);
+        if state.links.is_empty() {
+            state.alone_since = Instant::now();
+        }
+        if let Some(why) = &why {
+            state.last_cause.clone_from(why);
+        }
+        self.changed.notify_all();
+        self.door.wake();
+        let over = state.over.is_some();
+        drop(state);
+        if let (Some(why), false) = (why, over) {
+            self.observer.tell(&Event::Lost { connection, why });
+        }
+    }
+}
+
+/// A place among the strangers.
+struct Seat<'a>(&'a Shared);
+
+impl Drop for Seat<'_> {
+    fn drop(&mut self) {
+        self.0.state().strangers -= 1;
+        self.0.door.wake();
+    }
+}
