@@ -18,6 +18,8 @@ pub(crate) struct Range {
     pub(crate) key: String,
     pub(crate) start: u64,
     pub(crate) len: u64,
+    /// Size that the object must have.
+    pub(crate) of: u64,
     /// Whether the object ends with it.
     pub(crate) end: bool,
 }
@@ -31,7 +33,8 @@ pub(crate) fn ranges(
         let count = size.div_ceil(range);
         (0..count).map(move |n| {
             let start = n * range;
-            Range { key: key.clone(), start, len: range.min(size - start), end: n + 1 == count }
+            let len = range.min(size - start);
+            Range { key: key.clone(), start, len, of: size, end: n + 1 == count }
         })
     })
 }
@@ -124,7 +127,7 @@ async fn fetch_all(
                     let store = store.clone();
                     // A task of its own, so that it goes on while we wait for room downstream.
                     running.push_back(tokio::spawn(async move {
-                        let bytes = store.get_range(&range.key, range.start..range.start + range.len).await?;
+                        let bytes = store.get_range(&range.key, range.start..range.start + range.len, range.of).await?;
                         let crc = sums::crc64(&bytes);
                         Ok::<_, StoreError>((range, Bytes::from_owner(Leased { bytes, _permit: permit }), crc))
                     }));

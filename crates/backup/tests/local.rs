@@ -57,10 +57,7 @@ fn a_sealed_backup_shows_any_change() {
             changed(path, &bad, &format_args!("byte {at}"));
             changed(path, &good[..at], &format_args!("cut {at}"));
         }
-        // Of a data object only what belongs to it is read: more behind that changes nothing.
-        if path.file_name().unwrap().len() != 9 {
-            changed(path, &[good, &b"x"[..]].concat(), &"longer");
-        }
+        changed(path, &[good, &b"x"[..]].concat(), &"longer");
         changed(path, &std::fs::read(&twins[n]).unwrap(), &"foreign");
         for (other, content) in contents.iter().enumerate().filter(|(other, _)| *other != n) {
             changed(path, content, &format_args!("as file {other}"));
@@ -207,6 +204,30 @@ fn a_missing_object_is_named() {
     );
 }
 
+/// Nothing of it would be read, but somebody has written there.
+#[test]
+fn an_object_that_is_longer_than_it_should_be_is_named() {
+    for layout in LAYOUTS {
+        let store = Store::new();
+        store.put("n", layout, 700, stream_reader()).unwrap();
+        let objects = store.files().into_iter().filter(|path| {
+            let name = path.file_name().unwrap().to_str().unwrap();
+            name.len() == 9 || name.contains(".0000")
+        });
+        for path in objects {
+            let good = std::fs::read(&path).unwrap();
+            std::fs::write(&path, [&good[..], b"x"].concat()).unwrap();
+            let error = store.get("n").unwrap_err();
+            assert!(matches!(error, BackupError::Damaged { .. }), "{error}");
+            let name = path.file_name().unwrap().to_str().unwrap();
+            let said = error.to_string();
+            assert!(said.contains(name) || layout == Layout::Classic, "{said}");
+            std::fs::write(&path, good).unwrap();
+        }
+        store.get("n").unwrap();
+    }
+}
+
 #[test]
 fn a_cut_stream_leaves_nothing_and_blocks_nobody() {
     for layout in LAYOUTS {
@@ -263,6 +284,16 @@ fn a_stock_backup_is_read_listed_unproven_and_never_overwritten() {
     assert!(!back.is_empty());
 }
 
+/// The claim of a process that no longer runs: its id is past the largest there can be.
+fn dead_claim() -> String {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    let space = std::fs::read_link("/proc/self/ns/pid").unwrap();
+    let claim = serde_json::json!({
+        "pid": 4_194_999, "process_started": format!("{} 1", boot.trim()), "pid_namespace": space,
+    });
+    claim.to_string()
+}
+
 #[test]
 fn what_a_killed_classic_run_left_is_cleared_away_by_the_next() {
     let store = Store::new();
@@ -272,13 +303,7 @@ fn what_a_killed_classic_run_left_is_cleared_away_by_the_next() {
     std::fs::write(root.join("n/old.ibd.00000000000000000000"), b"left over").unwrap();
     let claims = root.join(".xb-catalog/@claims/n");
     std::fs::create_dir_all(&claims).unwrap();
-    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
-    // A process that no longer runs: its id is past the largest there can be.
-    let space = std::fs::read_link("/proc/self/ns/pid").unwrap();
-    let claim = serde_json::json!({
-        "pid": 4_194_999, "process_started": format!("{} 1", boot.trim()), "pid_namespace": space,
-    });
-    std::fs::write(claims.join("000001"), claim.to_string()).unwrap();
+    std::fs::write(claims.join("000001"), dead_claim()).unwrap();
     assert!(matches!(store.state("n"), Some(State::Running | State::Abandoned)));
     // Every file may have its end by chance: it is no stock backup.
     std::fs::remove_file(root.join("n/old.ibd.00000000000000000000")).unwrap();
@@ -288,6 +313,36 @@ fn what_a_killed_classic_run_left_is_cleared_away_by_the_next() {
     assert_eq!(store.state("n"), Some(State::Complete));
     assert!(!root.join("n/old.ibd.00000000000000000000").exists());
     assert!(store.get("n").is_ok());
+}
+
+/// A packed backup and what a dead classic run has left may lie in one folder.
+#[test]
+fn a_packed_backup_beside_a_dead_classic_run_is_read_alone() {
+    let store = Store::new();
+    store.put("n", Layout::Packed, 500, stream_reader()).unwrap();
+    let root = store.folder.path().join("root");
+    let claims = root.join(".xb-catalog/@claims/n");
+    std::fs::create_dir_all(&claims).unwrap();
+    std::fs::write(claims.join("000001"), dead_claim()).unwrap();
+    let objects = store.files();
+    // A whole file of another backup: its chunk and its end.
+    let mut writer = xb_reader::ChunkWriter::new(Vec::new());
+    writer.payload("shop/orders.ibd", 0, b"of another day").unwrap();
+    let chunk = writer.finish().unwrap();
+    std::fs::create_dir_all(root.join("n/shop")).unwrap();
+    std::fs::write(root.join("n/shop/orders.ibd.00000000000000000000"), chunk).unwrap();
+    let mut writer = xb_reader::ChunkWriter::new(Vec::new());
+    writer.end("shop/orders.ibd").unwrap();
+    let end = writer.finish().unwrap();
+    std::fs::write(root.join("n/shop/orders.ibd.00000000000000000001"), end).unwrap();
+    assert_eq!(store.get("n").unwrap(), stream());
+    let target = store.folder.path().join("out");
+    assert_eq!(store.restore("n", &target).unwrap(), 3);
+    assert_eq!(store.state("n"), Some(State::Complete));
+    // Without its manifest neither of the two is a backup.
+    std::fs::remove_file(root.join(".xb-catalog/n")).unwrap();
+    assert!(matches!(store.get("n"), Err(BackupError::NotThere { .. })));
+    assert!(objects.iter().filter(|path| !path.ends_with(".xb-catalog/n")).all(|p| p.exists()));
 }
 
 #[test]

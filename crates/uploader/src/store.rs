@@ -9,8 +9,8 @@ use futures::{StreamExt, TryStreamExt};
 use object_store::multipart::{MultipartStore, PartId};
 use object_store::path::Path;
 use object_store::{
-    Attributes, Error, ObjectStore, ObjectStoreExt, PutMode, PutMultipartOptions, PutOptions,
-    PutPayload,
+    Attributes, Error, GetOptions, GetRange, ObjectStore, ObjectStoreExt, PutMode,
+    PutMultipartOptions, PutOptions, PutPayload,
 };
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -199,19 +199,33 @@ impl Store {
         self.retrying("get", key, || async { self.objects.get(&path).await?.bytes().await }).await
     }
 
-    /// Reads a range of an object; what comes back has exactly the length asked for.
+    /// Reads a range of an object that must have `size` bytes; what comes back has exactly the
+    /// length asked for.
     ///
     /// # Errors
-    /// [`StoreErrorKind::Damaged`] when the object is shorter than the range; others after all retries.
-    pub async fn get_range(&self, key: &str, range: Range<u64>) -> Result<Bytes, StoreError> {
+    /// [`StoreErrorKind::Damaged`] when the object has another size; others after all retries.
+    pub async fn get_range(
+        &self,
+        key: &str,
+        range: Range<u64>,
+        size: u64,
+    ) -> Result<Bytes, StoreError> {
         let path = path_of("get", key)?;
         let wanted = range.end - range.start;
-        let bytes = self
+        let (found, bytes) = self
             .retrying("get", key, || async {
                 self.keep_to_rate(usize::try_from(wanted).unwrap_or(usize::MAX)).await;
-                self.objects.get_range(&path, range.clone()).await
+                let range = Some(GetRange::Bounded(range.clone()));
+                let options = GetOptions { range, ..GetOptions::default() };
+                let answer = self.objects.get_opts(&path, options).await?;
+                Ok((answer.meta.size, answer.bytes().await?))
             })
             .await?;
+        // The store tells it with every range: it costs no request.
+        if found != size {
+            let message = format!("the object has {found} bytes, not {size}");
+            return Err(StoreError::new("get", key, StoreErrorKind::Damaged, message));
+        }
         if bytes.len() as u64 != wanted {
             let message = format!(
                 "bytes {}..{} were asked for, {} came: the object is too short",

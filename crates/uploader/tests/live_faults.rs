@@ -157,7 +157,8 @@ async fn downloads_survive_too() {
     let proxy = Proxy::start(bucket.address(), rules);
     let policy = Policy { stall: Duration::from_secs(1), ..quick() };
     let store = opened(&bucket.url("a"), &s3_settings(&proxy.endpoint()), policy);
-    assert!(store.get_range("a/x", 100..2_000_000).await.unwrap() == content[100..2_000_000]);
+    let range = store.get_range("a/x", 100..2_000_000, 3 << 20).await.unwrap();
+    assert!(range == content[100..2_000_000]);
     assert!(store.get("a/x").await.unwrap() == content);
     assert_eq!(store.traffic().retries(), 3);
 }
