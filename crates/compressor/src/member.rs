@@ -6,6 +6,7 @@ mod lz4;
 mod lz4_head;
 mod qpress;
 mod quicklz;
+mod steps;
 mod zstd;
 
 use std::fmt;
@@ -13,6 +14,7 @@ use std::fmt;
 pub use encode::{MemberCodec, MemberEncoder, PIECE_PLAIN, PieceEncoder};
 
 use crate::error::{CodecError, Format, Place};
+use steps::Steps as _;
 
 /// A format of compressed members, known by the last extension of their names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

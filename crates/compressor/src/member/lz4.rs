@@ -13,12 +13,13 @@ use std::hash::Hasher;
 
 use twox_hash::XxHash32;
 
+use super::State;
 use super::gather::{Block, Gather, Held, take};
 use super::lz4_head::{
     BLOCK_CHECKSUM, CONTENT_CHECKSUM, CONTENT_SIZE, DICTIONARY, END_MARK, INDEPENDENT, MAGIC, RAW,
     RESERVED, SKIPPABLE, VERSION, VERSION_1, WINDOW, block_max, descriptor_sum,
 };
-use super::{Progress, State};
+use super::steps::Steps;
 use crate::block::lz4_error;
 use crate::error::{CodecError, Format, Place};
 
@@ -87,35 +88,19 @@ impl Decoder {
             Part::ContentChecksum => Some("a content checksum"),
         }
     }
+}
 
-    pub(super) fn decode(
-        &mut self,
-        input: &mut &[u8],
-        out: &mut [u8],
-        granted: u64,
-    ) -> Result<Progress, CodecError> {
-        let mut written = 0;
-        loop {
-            let room = out.get_mut(written..).unwrap_or_default();
-            if !self.held.is_empty() {
-                written += self.held.give(room);
-            }
-            if written == out.len() {
-                return Ok(Progress { written, state: State::OutputFull });
-            }
-            if matches!(self.part, Part::Block { .. }) && self.frame.memory() > granted {
-                let state = State::NeedsMemory(self.frame.memory());
-                return Ok(Progress { written, state });
-            }
-            let room = out.get_mut(written..).unwrap_or_default();
-            match self.step(input, room)? {
-                Some(more) => written += more,
-                None => return Ok(Progress { written, state: State::NeedsInput }),
-            }
-        }
+impl Steps for Decoder {
+    fn give(&mut self, out: &mut [u8]) -> usize {
+        self.held.give(out)
     }
 
-    /// One part, and how much it has written to `out`; `None` when it is not yet whole.
+    fn pause(&self, _input: &[u8], granted: u64) -> Result<Option<State>, CodecError> {
+        let memory = self.frame.memory();
+        let wanted = matches!(self.part, Part::Block { .. }) && memory > granted;
+        Ok(wanted.then_some(State::NeedsMemory(memory)))
+    }
+
     fn step(&mut self, input: &mut &[u8], out: &mut [u8]) -> Result<Option<usize>, CodecError> {
         match self.part {
             Part::Magic => {
@@ -163,7 +148,9 @@ impl Decoder {
         }
         Ok(Some(0))
     }
+}
 
+impl Decoder {
     /// The descriptor's length once it is whole and in order.
     fn descriptor(&mut self, input: &mut &[u8]) -> Result<Option<u64>, CodecError> {
         let place = self.place();

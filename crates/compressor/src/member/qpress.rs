@@ -10,7 +10,8 @@
 //! A packet has a head of 3 or 9 bytes and is compressed without regard to the others.
 
 use super::gather::{Block, Gather, Held, take};
-use super::{MemberLimits, Progress, State, quicklz};
+use super::steps::Steps;
+use super::{MemberLimits, State, quicklz};
 use crate::error::{CodecError, Format, Place};
 
 const ARCHIVE: [u8; 8] = *b"qpress10";
@@ -87,40 +88,21 @@ impl Decoder {
             Part::End => None,
         }
     }
+}
 
-    pub(super) fn decode(
-        &mut self,
-        input: &mut &[u8],
-        out: &mut [u8],
-        granted: u64,
-    ) -> Result<Progress, CodecError> {
-        let mut written = 0;
-        loop {
-            let room = out.get_mut(written..).unwrap_or_default();
-            if !self.held.is_empty() {
-                written += self.held.give(room);
-            }
-            if written == out.len() {
-                return Ok(Progress { written, state: State::OutputFull });
-            }
-            if let Part::End = self.part {
-                if !input.is_empty() {
-                    return Err(CodecError::Trailing { place: self.place() });
-                }
-                return Ok(Progress { written, state: State::Finished });
-            }
-            if self.memory() > granted {
-                return Ok(Progress { written, state: State::NeedsMemory(self.memory()) });
-            }
-            let room = out.get_mut(written..).unwrap_or_default();
-            match self.step(input, room)? {
-                Some(more) => written += more,
-                None => return Ok(Progress { written, state: State::NeedsInput }),
-            }
+impl Steps for Decoder {
+    fn give(&mut self, out: &mut [u8]) -> usize {
+        self.held.give(out)
+    }
+
+    fn pause(&self, input: &[u8], granted: u64) -> Result<Option<State>, CodecError> {
+        match self.part {
+            Part::End if !input.is_empty() => Err(CodecError::Trailing { place: self.place() }),
+            Part::End => Ok(Some(State::Finished)),
+            _ => Ok((self.memory() > granted).then(|| State::NeedsMemory(self.memory()))),
         }
     }
 
-    /// One part, and how much it has written to `out`; `None` when it is not yet whole.
     fn step(&mut self, input: &mut &[u8], out: &mut [u8]) -> Result<Option<usize>, CodecError> {
         match self.part {
             Part::ArchiveHead => {
@@ -188,7 +170,9 @@ impl Decoder {
         }
         Ok(Some(0))
     }
+}
 
+impl Decoder {
     /// The head stays in the gatherer: it counts into the Adler-32.
     fn packet_head(&mut self, input: &mut &[u8]) -> Result<Option<PacketHead>, CodecError> {
         let Some(&[flags]) = self.field.fill(input, 1).and_then(<[u8]>::first_chunk) else {

@@ -6,7 +6,8 @@
 use zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer};
 
 use super::gather::{Gather, take};
-use super::{MemberLimits, Progress, State};
+use super::steps::Steps;
+use super::{MemberLimits, State};
 use crate::error::{CodecError, Format, Place};
 use crate::zstd::{HEAD_START, MAX_HEAD, damaged, head_len, parse_head};
 
@@ -73,39 +74,39 @@ impl Decoder {
             Part::Content { .. } => Some("a frame"),
         }
     }
+}
 
-    pub(super) fn decode(
-        &mut self,
-        input: &mut &[u8],
-        out: &mut [u8],
-        granted: u64,
-    ) -> Result<Progress, CodecError> {
-        let mut written = 0;
-        loop {
-            if written == out.len() {
-                return Ok(Progress { written, state: State::OutputFull });
-            }
-            if let Part::Begin { memory, .. } = self.part
-                && memory > granted
-            {
-                return Ok(Progress { written, state: State::NeedsMemory(memory) });
-            }
-            let before = input.len();
-            let step = self.step(input, out.get_mut(written..).unwrap_or_default())?;
-            self.taken += (before - input.len()) as u64;
-            match step {
-                Step::Needs => return Ok(Progress { written, state: State::NeedsInput }),
-                Step::Wrote(more) => written += more,
-                Step::FrameEnd(more) => {
-                    written += more;
-                    self.part = Part::Magic;
-                    self.at += std::mem::take(&mut self.taken);
-                }
-            }
+impl Steps for Decoder {
+    fn give(&mut self, _out: &mut [u8]) -> usize {
+        // What waits, waits in libzstd.
+        0
+    }
+
+    fn pause(&self, _input: &[u8], granted: u64) -> Result<Option<State>, CodecError> {
+        match self.part {
+            Part::Begin { memory, .. } if memory > granted => Ok(Some(State::NeedsMemory(memory))),
+            _ => Ok(None),
         }
     }
 
-    fn step(&mut self, input: &mut &[u8], out: &mut [u8]) -> Result<Step, CodecError> {
+    fn step(&mut self, input: &mut &[u8], out: &mut [u8]) -> Result<Option<usize>, CodecError> {
+        let before = input.len();
+        let step = self.part(input, out)?;
+        self.taken += (before - input.len()) as u64;
+        match step {
+            Step::Needs => Ok(None),
+            Step::Wrote(written) => Ok(Some(written)),
+            Step::FrameEnd(written) => {
+                self.part = Part::Magic;
+                self.at += std::mem::take(&mut self.taken);
+                Ok(Some(written))
+            }
+        }
+    }
+}
+
+impl Decoder {
+    fn part(&mut self, input: &mut &[u8], out: &mut [u8]) -> Result<Step, CodecError> {
         match self.part {
             Part::Magic => {
                 let Some(magic) = self.field.fill(input, 4).and_then(<[u8]>::first_chunk) else {
