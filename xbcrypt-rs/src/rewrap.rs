@@ -4,7 +4,7 @@
 //! every moment there is a whole file that somebody can open. On file systems that can share blocks
 //! between files the copy takes no room and no time.
 
-use std::fs::{self, File, Metadata, OpenOptions, Permissions};
+use std::fs::{self, File, Metadata, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
@@ -109,7 +109,13 @@ fn copy(from: &mut File, to: &mut (impl Write + ?Sized), len: u64) -> io::Result
     Ok(())
 }
 
+/// Names of files on their way begin so; what follows is the process.
+const PREFIX: &str = ".xbcrypt-rs.";
+
 /// A file that is to replace the one it lies beside; dropped, it is gone.
+///
+/// It is locked as long as the run lives: an unlocked one was left by a run that was killed, and the
+/// next run in that folder removes it.
 struct Beside {
     file: File,
     path: PathBuf,
@@ -119,11 +125,17 @@ struct Beside {
 impl Beside {
     /// With the mode of the old one, and its owner where that is allowed.
     fn create(of: &Path, like: &Metadata) -> io::Result<Self> {
-        let mut name = std::ffi::OsString::from(".xbcrypt-rs.");
-        name.push(std::process::id().to_string());
-        let path = of.with_file_name(name);
-        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
-        let beside = Self { file, path, done: false };
+        sweep(folder_of(of));
+        let path = of.with_file_name(format!("{PREFIX}{}", std::process::id()));
+        let beside = loop {
+            let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+            // A file system without locks has nobody who sweeps.
+            let locked = file.try_lock();
+            // Between these steps another run may have taken it for a dead one's and removed it.
+            if !matches!(locked, Err(TryLockError::WouldBlock)) && has_name(&path, &file) {
+                break Self { file, path, done: false };
+            }
+        };
         let _ = fchown(&beside.file, Some(like.uid()), Some(like.gid()));
         beside.file.set_permissions(Permissions::from_mode(like.mode() & 0o777))?;
         Ok(beside)
@@ -136,9 +148,38 @@ impl Beside {
         }
         fs::rename(&self.path, old)?;
         self.done = true;
-        let folder = old.parent().filter(|folder| *folder != Path::new(""));
-        sync_folder(folder.unwrap_or(Path::new(".")))
+        sync_folder(folder_of(old))
     }
+}
+
+fn folder_of(file: &Path) -> &Path {
+    file.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."))
+}
+
+/// Removes what dead runs have left in a folder. Best effort: it only takes up room.
+fn sweep(folder: &Path) {
+    let ours = |name: &str| {
+        name.strip_prefix(PREFIX)
+            .is_some_and(|pid| !pid.is_empty() && pid.bytes().all(|b| b.is_ascii_digit()))
+    };
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let regular = entry.file_type().is_ok_and(|kind| kind.is_file());
+        if !regular || !entry.file_name().to_str().is_some_and(ours) {
+            continue;
+        }
+        let path = entry.path();
+        let Ok(file) = OpenOptions::new().write(true).open(&path) else { continue };
+        // Its run may have ended meanwhile, and the name be gone or another's.
+        if file.try_lock().is_ok() && has_name(&path, &file) {
+            let _ = fs::remove_file(&path);
+        }
+    }
+}
+
+/// Whether `path` still stands for the file that was opened under it.
+fn has_name(path: &Path, file: &File) -> bool {
+    let (Ok(there), Ok(ours)) = (fs::symlink_metadata(path), file.metadata()) else { return false };
+    (there.dev(), there.ino()) == (ours.dev(), ours.ino())
 }
 
 impl Drop for Beside {

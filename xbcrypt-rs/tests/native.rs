@@ -236,6 +236,25 @@ fn rewrap_changes_who_can_open_it() {
 }
 
 #[test]
+fn rewrap_removes_what_a_killed_one_has_left() {
+    let folder = Folder::new();
+    let (key, new) = (folder.file("key", &KEY), folder.file("new", &[8; 32]));
+    let file = filter(&["--format=native", "-f", &key], &mixed(4, 50_000)).expect(0).stdout;
+    let path = folder.file("file", &file);
+    // Of a dead run, of one that lives, and what only looks alike.
+    for name in [".xbcrypt-rs.4194999", ".xbcrypt-rs.1", ".xbcrypt-rs.", ".xbcrypt-rs.7x"] {
+        folder.file(name, b"half a file");
+    }
+    let living = std::fs::File::open(folder.path(".xbcrypt-rs.1")).unwrap();
+    living.lock().unwrap();
+    let words = ["rewrap", &path, "--encrypt-key-file", &key, "--new-key-file", &new];
+    let _ = xbcrypt().args(words).run().expect(0);
+    let left = [".xbcrypt-rs.", ".xbcrypt-rs.1", ".xbcrypt-rs.7x", "file", "key", "new"];
+    assert_eq!(folder.names(), left);
+    assert!(folder.read("file")[4096..] == file[4096..]);
+}
+
+#[test]
 fn inspect_needs_no_key() {
     let folder = Folder::new();
     let key = folder.file("key", &KEY);
