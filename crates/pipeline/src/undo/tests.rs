@@ -1,5 +1,5 @@
 //! Damage in every layer, pieces of every size, memory for hardly anything.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on must stop")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on must stop")]
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -185,6 +185,29 @@ fn cut_layers_are_errors_though_the_stream_is_whole() {
             assert!(error.to_string().starts_with(&name), "{error}");
             assert_eq!(tree(dir.path()).len(), 0);
         }
+    }
+}
+
+/// What the thread was to undo holds memory for which the feeder waits: it must come back.
+#[test]
+fn a_panic_ends_the_extraction_with_its_cause() {
+    let noise = xb_testkit::data::noise(1, 40 << 20);
+    for threads in [1, 3] {
+        let files = ["panic.lz4", "other.lz4"].map(|name| {
+            let stored = compressed(MemberCodec::Lz4, &noise, 1 << 20);
+            (name.to_owned(), stored, String::new(), Vec::new())
+        });
+        let bytes = stream(&files, 1 << 20);
+        let dir = tempfile::tempdir().unwrap();
+        let (done, waiting) = std::sync::mpsc::channel();
+        let path = dir.path().to_owned();
+        std::thread::spawn(move || {
+            let _ = done.send(run(&path, &bytes, 1 << 20, options(threads, 0)).unwrap_err());
+        });
+        let error = waiting.recv_timeout(std::time::Duration::from_secs(120));
+        let error = error.expect("the extraction hangs");
+        assert!(matches!(error.cause, ExtractCause::Worker(_)), "{error}");
+        assert!(!dir.path().join("panic").exists());
     }
 }
 
