@@ -130,6 +130,7 @@ impl Places<'_> {
                 key,
                 start,
                 len,
+                of: self.chunk.min(self.total - number * self.chunk),
                 end: at.is_multiple_of(self.chunk) || at == self.total,
             });
         }
@@ -144,7 +145,8 @@ impl Places<'_> {
     ) -> Result<BytesMut, BackupError> {
         let mut bytes = BytesMut::new();
         for piece in self.cut(range, u64::MAX) {
-            let part = root.store().get_range(&piece.key, piece.start..piece.start + piece.len);
+            let wanted = piece.start..piece.start + piece.len;
+            let part = root.store().get_range(&piece.key, wanted, piece.of);
             let part = part.await.map_err(|error| missing_is_damage(error, name))?;
             bytes.extend_from_slice(&part);
         }

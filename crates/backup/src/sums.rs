@@ -35,7 +35,7 @@ pub(crate) async fn read(
     if manifest.objects > xb_pipeline::MAX_SUMS as u64 {
         return Ok(Err("there are too many objects for a list of their sums".to_owned()));
     }
-    let bytes = match root.store().get_range(&key, 0..len).await {
+    let bytes = match root.store().get_range(&key, 0..len, len).await {
         Ok(bytes) => bytes,
         Err(error) if matches!(error.kind, StoreErrorKind::NotFound | StoreErrorKind::Damaged) => {
             return Ok(Err(error.to_string()));
