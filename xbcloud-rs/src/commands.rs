@@ -201,7 +201,7 @@ impl Context {
         };
         let traffic = root.store().traffic().clone();
         let target = &args.target_dir;
-        let (report, end) = self.with_progress(
+        let outcome = self.with_progress(
             "restore",
             &args.run,
             Some(traffic),
@@ -211,7 +211,11 @@ impl Context {
                 )
                 .await
             },
-        )?;
+        );
+        if outcome.is_err() && xb_backup::is_unfinished(target) {
+            self.log.info("what has come is kept: the same restore goes on with it");
+        }
+        let (report, end) = outcome?;
         report::restore_done(&self.log, args, &report, &end);
         Ok(())
     }

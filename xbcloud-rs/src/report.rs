@@ -5,6 +5,7 @@ use std::io::Write as _;
 use crate::args::RestoreArgs;
 use xb_backup::{
     BackupError, End, Estimate, GetReport, Leftovers, Listing, PutReport, ReadyReport, State,
+    WentOn,
 };
 use xb_cli::{Failure, Log, ProgressEnd, format_duration, format_rate, format_size};
 
@@ -96,6 +97,12 @@ pub(crate) fn get_done(log: &Log, what: &str, report: &GetReport, end: &Progress
 pub(crate) fn restore_done(log: &Log, args: &RestoreArgs, report: &ReadyReport, end: &ProgressEnd) {
     let target = args.target_dir.display();
     for (name, restored) in &report.restored {
+        if let Some(WentOn { files, bytes: bytes @ 1.. }) = restored.went_on {
+            let bytes = format_size(bytes);
+            log.info(format!(
+                "{files} files, and {bytes} in all, were there already of an earlier run"
+            ));
+        }
         let of = if report.restored.len() > 1 { format!(" of {name}") } else { String::new() };
         get_done(log, &format!("{} files{of} in {target}", restored.files), &restored.get, end);
     }

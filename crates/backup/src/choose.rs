@@ -51,8 +51,17 @@ impl Chosen {
 pub(crate) struct Proven {
     /// Files that are whole.
     pub(crate) whole: HashSet<Vec<u8>>,
-    /// Files that have come up to this offset.
-    pub(crate) begun: HashMap<Vec<u8>, u64>,
+    /// Files that are not.
+    pub(crate) begun: HashMap<Vec<u8>, Come>,
+}
+
+/// How far a file has come.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Come {
+    /// All before this offset is there.
+    pub(crate) upto: u64,
+    /// Bytes of its part of the stream that this took.
+    pub(crate) taken: u64,
 }
 
 /// A piece of the stream that is made of the chosen files.
@@ -246,7 +255,7 @@ impl<'a> Chooser<'a> {
         if self.proven.whole.contains(name) {
             return;
         }
-        let proven = self.proven.begun.get(path).copied().unwrap_or(0);
+        let proven = self.proven.begun.get(path).map_or(0, |come| come.upto);
         // Where a reader goes on that has begun with it.
         let open = Open { path: path.to_vec(), why, next: 0, proven, ended: false };
         self.open.insert(file, open);
@@ -751,7 +760,8 @@ mod tests {
             let mut proven = Proven::default();
             for step in steps.iter().take(cut) {
                 let Step::Chunk(n, bytes) = step else { unreachable!() };
-                *proven.begun.entry(made.files[*n].name.clone().into_bytes()).or_default() += bytes.len() as u64;
+                let name = made.files[*n].name.clone().into_bytes();
+                proven.begun.entry(name).or_default().upto += bytes.len() as u64;
             }
             proven.whole.insert(made.files[0].name.clone().into_bytes());
             let parts = parts_of(&made.native, &Selection::default(), &proven).unwrap();

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use xb_pipeline::logical_name;
-use xb_reader::ChunkHead;
+use xb_reader::{ChunkHead, RelPath};
 
-use crate::choose::Chosen;
+use crate::choose::{Chosen, Come, Proven};
 use crate::error::BackupError;
 use crate::manifest::Manifest;
 use crate::names::{BackupName, classic_key, parse_classic_key};
@@ -18,6 +18,9 @@ use crate::select::{Matched, Selection};
 pub(crate) struct ClassicFiles {
     /// Path to number to size of the objects.
     files: BTreeMap<String, BTreeMap<u64, u64>>,
+    /// Bytes at the front of a file's objects that are not wanted any more, and the offset in the
+    /// file behind them. There is such a list where a run goes on with an earlier one.
+    begun: Option<BTreeMap<String, Come>>,
 }
 
 /// Lists the objects of `name`. Keys that no chunk can have are passed over, as stock readers do.
@@ -67,9 +70,35 @@ impl ClassicFiles {
         self.files.values().map(|objects| objects.len() as u64).sum()
     }
 
-    /// Bytes in all objects.
+    /// Bytes in all objects, as far as they are wanted.
     pub(crate) fn bytes(&self) -> u64 {
-        self.files.values().flat_map(BTreeMap::values).sum()
+        self.files.iter().map(|(path, objects)| self.wanted(path, objects)).sum()
+    }
+
+    /// Leaves out what an earlier run has proven.
+    pub(crate) fn leave_out(&mut self, proven: &Proven) {
+        self.files.retain(|path, _| !proven.whole.contains(path.as_bytes()));
+        let come = |path: &String| Some((path.clone(), *proven.begun.get(path.as_bytes())?));
+        self.begun = Some(self.files.keys().filter_map(come).collect());
+    }
+
+    /// The files that an earlier run has begun, and how far they have come; `None`: there was none.
+    pub(crate) fn begun(&self) -> Option<Vec<(RelPath, u64)>> {
+        let files = self.begun.as_ref()?.iter();
+        Some(
+            files
+                .filter_map(|(path, come)| Some((RelPath::new(path.as_bytes()).ok()?, come.upto)))
+                .collect(),
+        )
+    }
+
+    fn taken(&self, path: &str) -> u64 {
+        self.begun.as_ref().and_then(|begun| begun.get(path)).map_or(0, |come| come.taken)
+    }
+
+    /// Bytes of a file's objects that are wanted.
+    fn wanted(&self, path: &str, objects: &BTreeMap<u64, u64>) -> u64 {
+        objects.values().sum::<u64>().saturating_sub(self.taken(path))
     }
 
     /// Whether any file is encrypted, by its name.
@@ -132,10 +161,16 @@ impl ClassicFiles {
         files
     }
 
-    /// Keys below the backup's folder and sizes, file by file, in the order of the chunks.
-    pub(crate) fn in_order(&self) -> impl Iterator<Item = (String, u64)> {
+    /// Keys below the backup's folder, the first byte that is wanted, and sizes, file by file, in
+    /// the order of the chunks.
+    pub(crate) fn in_order(&self) -> impl Iterator<Item = (String, u64, u64)> {
         self.ordered().into_iter().flat_map(|(path, objects)| {
-            objects.iter().map(move |(number, size)| (classic_key(path, *number), *size))
+            let mut taken = self.taken(path);
+            objects.iter().map(move |(number, size)| {
+                let from = taken.min(*size);
+                taken -= from;
+                (classic_key(path, *number), from, *size)
+            })
         })
     }
 
@@ -143,7 +178,7 @@ impl ClassicFiles {
     pub(crate) fn borders(&self) -> Borders {
         let mut end = 0;
         let files = self.ordered().into_iter().map(|(path, objects)| {
-            end += objects.values().sum::<u64>();
+            end += self.wanted(path, objects);
             (end, path.clone())
         });
         Borders { files: files.collect::<Vec<_>>().into_iter().peekable() }
@@ -180,7 +215,7 @@ mod tests {
     fn files(entries: &[(&str, &[u64])]) -> ClassicFiles {
         let files =
             entries.iter().map(|(p, n)| ((*p).to_owned(), n.iter().map(|n| (*n, 10)).collect()));
-        ClassicFiles { files: files.collect() }
+        ClassicFiles { files: files.collect(), begun: None }
     }
 
     #[test]
@@ -202,7 +237,7 @@ mod tests {
             ("a", &[1, 0]),
         ]);
         let keys: Vec<String> =
-            all.in_order().map(|(key, _)| key.rsplit_once('.').unwrap().0.to_owned()).collect();
+            all.in_order().map(|(key, ..)| key.rsplit_once('.').unwrap().0.to_owned()).collect();
         assert_eq!(keys, ["a", "a", "zz", "xtrabackup_info.lz4", "xtrabackup_tablespaces.lz4"]);
     }
 

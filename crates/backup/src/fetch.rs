@@ -24,15 +24,15 @@ pub(crate) struct Range {
     pub(crate) end: bool,
 }
 
-/// Cuts objects, given as key and size, into ranges of at most `range` bytes.
+/// Cuts objects, given as key, first byte and size, into ranges of at most `range` bytes.
 pub(crate) fn ranges(
-    objects: impl Iterator<Item = (String, u64)>,
+    objects: impl Iterator<Item = (String, u64, u64)>,
     range: u64,
 ) -> impl Iterator<Item = Range> {
-    objects.flat_map(move |(key, size)| {
-        let count = size.div_ceil(range);
+    objects.flat_map(move |(key, from, size)| {
+        let count = size.saturating_sub(from).div_ceil(range);
         (0..count).map(move |n| {
-            let start = n * range;
+            let start = from + n * range;
             let len = range.min(size - start);
             Range { key: key.clone(), start, len, of: size, end: n + 1 == count }
         })
@@ -169,7 +169,8 @@ mod tests {
 
     #[test]
     fn objects_are_covered_without_gap_or_overlap() {
-        let objects = [("a", 10_u64), ("empty", 0), ("b", 6)].map(|(k, n)| (k.to_owned(), n));
+        let objects = [("a", 0, 10_u64), ("empty", 0, 0), ("done", 7, 7), ("b", 0, 6), ("c", 3, 8)]
+            .map(|(key, from, size)| (key.to_owned(), from, size));
         let cut: Vec<_> =
             ranges(objects.into_iter(), 4).map(|r| (r.key, r.start, r.len, r.end)).collect();
         let expected = [
@@ -178,6 +179,8 @@ mod tests {
             ("a", 8, 2, true),
             ("b", 0, 4, false),
             ("b", 4, 2, true),
+            ("c", 3, 4, false),
+            ("c", 7, 1, true),
         ];
         assert_eq!(cut, expected.map(|(k, s, l, e)| (k.to_owned(), s, l, e)));
     }

@@ -103,7 +103,7 @@ pub async fn get<S: StreamSink>(
     stop: &mut Stop,
 ) -> Result<(GetReport, S), BackupError> {
     let plan = GetPlan::new(request.memory, request.threads, request.parallel)?;
-    let objects = stop.or(find(root, request, Members::AsStored)).await?;
+    let objects = stop.or(find(root, request, Members::AsStored, None)).await?;
     transfer(root, request, plan, objects, sink, observer, stop).await
 }
 
@@ -172,6 +172,14 @@ impl Objects {
         matches!(self, Self::Packed(_, packed, ..) if packed.sealed.is_some())
     }
 
+    /// What was written of it, where something was.
+    pub(crate) fn manifest(&self) -> Option<&Manifest> {
+        match self {
+            Self::Packed(manifest, ..) => Some(manifest),
+            Self::Classic(manifest, ..) => manifest.as_ref(),
+        }
+    }
+
     /// Whether nobody knows what is in it.
     pub(crate) fn is_raw(&self) -> bool {
         matches!(self, Self::Packed(manifest, ..) if manifest.end == End::Raw)
@@ -195,6 +203,7 @@ pub(crate) async fn find(
     root: &Root,
     request: &GetRequest,
     members: Members,
+    proven: Option<&Proven>,
 ) -> Result<Objects, BackupError> {
     let name = &request.name;
     match root.stored_manifest(name).await? {
@@ -212,7 +221,7 @@ pub(crate) async fn find(
                 Opening::AsStored(keys_in_front(root, request, &manifest, &packed, run).await?)
             } else {
                 let key = unlock(root, request, members, (&stored, &packed, run)).await?;
-                if request.files.is_all() {
+                if request.files.is_all() && proven.is_none() {
                     Opening::Undo(key)
                 } else {
                     if manifest.end == End::Raw {
@@ -223,7 +232,8 @@ pub(crate) async fn find(
                     let key = key.as_deref();
                     let body = PackedBody::open(root, name, &manifest, &packed, run, key).await?;
                     let index = Index::load(&body).await?;
-                    let parts = parts(&index, &request.files, &Proven::default()).await?;
+                    let none = Proven::default();
+                    let parts = parts(&index, &request.files, proven.unwrap_or(&none)).await?;
                     Opening::Parts(Box::new((body, parts)))
                 }
             };
@@ -255,6 +265,9 @@ pub(crate) async fn find(
                 return Err(BackupError::Keys(format!(
                     "{name} is not sealed and none of its files is encrypted, and a key was given"
                 )));
+            }
+            if let Some(proven) = proven {
+                files.leave_out(proven);
             }
             Ok(Objects::Classic(manifest, files, chosen))
         }
@@ -489,11 +502,11 @@ impl Run<'_> {
         manifest: &Manifest,
         packed: &PackedFacts,
         run: RunId,
-    ) -> impl Iterator<Item = (String, u64)> + use<> {
+    ) -> impl Iterator<Item = (String, u64, u64)> + use<> {
         let folder = self.root.key(&run_folder(&self.request.name, run));
         let (count, chunk, total) = (manifest.objects, packed.chunk_size, manifest.stored_bytes);
         (0..count)
-            .map(move |n| (format!("{folder}/{}", object_key(n)), chunk.min(total - n * chunk)))
+            .map(move |n| (format!("{folder}/{}", object_key(n)), 0, chunk.min(total - n * chunk)))
     }
 
     async fn as_stored<S: StreamSink>(
@@ -542,9 +555,10 @@ impl Run<'_> {
     ) -> Result<(u64, S), BackupError> {
         let name = &self.request.name;
         let folder = self.root.key(name.as_str());
-        let objects = files.in_order().map(|(key, size)| (format!("{folder}/{key}"), size));
+        let objects =
+            files.in_order().map(|(key, from, size)| (format!("{folder}/{key}"), from, size));
         let observer = self.observer.clone();
-        let mut borders = files.borders();
+        let (mut borders, begun) = (files.borders(), files.begun());
         let (fetched, (scanned, sink)) = pump(
             self.root.store(),
             &self.plan,
@@ -552,7 +566,10 @@ impl Run<'_> {
             |_, _| {},
             move |arriving| {
                 let check = |head: &_| borders.check(head);
-                (relay(arriving, &observer, check, |bytes| sink.take(bytes)), sink)
+                (
+                    relay(arriving, begun.as_deref(), &observer, check, |bytes| sink.take(bytes)),
+                    sink,
+                )
             },
             stop,
         )

@@ -24,6 +24,7 @@ mod gc;
 mod get;
 mod index;
 mod input;
+mod journal;
 mod list;
 mod manifest;
 mod md5;
@@ -53,6 +54,7 @@ pub use facts::Facts;
 pub use galera::{Donor, GaleraPosition, Ist};
 pub use gc::{LEAST_AGE, Leftover, Leftovers, abort_uploads, leftovers, remove};
 pub use get::{GetReport, GetRequest, Output, StreamSink, get};
+pub use journal::is_unfinished;
 pub use list::{Listing, State, describe, list};
 pub use manifest::{
     Base, ClassicFacts, End, FORMAT, Layout, Manifest, ManifestError, MemberFacts, PackedFacts,
@@ -65,7 +67,7 @@ pub use producer::{LockGuard, Producer, ProducerOutput};
 pub use put::{PutReport, PutRequest, Since, backup, plan, put, put_plan};
 pub use ready::{Ready, ReadyReport, restore_ready};
 pub use resolve::{Wanted, WantedError, resolve};
-pub use restore::{RestoreOptions, RestoreReport, restore};
+pub use restore::{RestoreOptions, RestoreReport, WentOn, restore};
 pub use rewrap::{RewrapRequest, rewrap};
 pub use root::Root;
 pub use select::Selection;

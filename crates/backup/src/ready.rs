@@ -12,7 +12,7 @@ use crate::galera::{Donor, GaleraPosition, Ist};
 use crate::get::GetRequest;
 use crate::owner::Owner;
 use crate::prepare::{PrepareOptions, prepare};
-use crate::restore::{RestoreOptions, RestoreReport, restore};
+use crate::restore::{RestoreOptions, RestoreReport, forget, restore_and_keep};
 use crate::root::Root;
 use crate::stop::Stop;
 
@@ -76,7 +76,7 @@ pub async fn restore_ready(
             n => target.join(INCREMENTS).join(n.to_string()),
         };
         request.name = link.name.clone();
-        let report = restore(root, &request, &folder, how, observer, stop).await?;
+        let report = restore_and_keep(root, &request, &folder, how, observer, stop).await?;
         let run = report.get.manifest.as_ref().map(|manifest| &manifest.run);
         if run.is_some_and(|run| *run != link.run) {
             return Err(BackupError::Chain {
@@ -97,6 +97,8 @@ pub async fn restore_ready(
         }
         position = Some(found);
     }
+    // Up to here another run can go on; from here on files are changed.
+    folders.iter().try_for_each(|folder| forget(folder))?;
     if let Some(options) = &ready.prepare {
         let increments: Vec<PathBuf> = folders.split_off(1);
         prepare(target, &increments, options, talk, stop).await?;

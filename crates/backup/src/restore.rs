@@ -1,5 +1,7 @@
 //! `restore`: a backup out of the store and straight into files, in one pass.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -14,6 +16,7 @@ use xb_reader::TargetDir;
 
 use crate::error::BackupError;
 use crate::get::{GetReport, GetRequest, Members, StreamSink, find, transfer};
+use crate::journal::{self, About, Journal, Left, is_unfinished};
 use crate::root::Root;
 use crate::stop::Stop;
 
@@ -36,16 +39,30 @@ pub struct RestoreReport {
     pub get: GetReport,
     /// Files that are whole and have their names.
     pub files: u64,
-    /// How many of them were decrypted one by one.
+    /// How many of them were decrypted one by one by this run.
     pub decrypted: u64,
+    /// What was there of an earlier run.
+    pub went_on: Option<WentOn>,
 }
 
-/// Makes the files of a backup below `target`, which is made if it is not there and must be empty.
+/// What a restore did not have to fetch again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WentOn {
+    /// Files that were whole.
+    pub files: u64,
+    /// Bytes in these, and in those that were begun.
+    pub bytes: u64,
+}
+
+/// Makes the files of a backup below `target`, which is made if it is not there and must be empty, or
+/// hold nothing but what an earlier run of the same restore has left: then this one goes on with it,
+/// and what was proven is not fetched again.
 ///
 /// Files that were encrypted one by one are decrypted with the key among `request.keys`, and
 /// those that were compressed are decompressed. Half of `request.memory` is for that.
 ///
-/// A file gets its name when it is whole; on failure whole files stay and all others are gone.
+/// A file gets its name when it is whole. On failure whole files stay, and the others, unless
+/// the backup has no manifest, in `.xb-partial/`.
 ///
 /// # Errors
 /// The first cause.
@@ -57,10 +74,34 @@ pub async fn restore(
     observer: &Observer,
     stop: &mut Stop,
 ) -> Result<RestoreReport, BackupError> {
+    let report = restore_and_keep(root, request, target, how, observer, stop).await?;
+    forget(target)?;
+    Ok(report)
+}
+
+/// Removes what a restore that has ended well keeps for another run.
+pub(crate) fn forget(target: &Path) -> Result<(), BackupError> {
+    Journal::remove(target).map_err(|error| BackupError::Restore {
+        target: target.display().to_string(),
+        what: format!("the journal cannot be removed: {error}"),
+    })
+}
+
+/// As [`restore`], and another run of it finds that all is done.
+pub(crate) async fn restore_and_keep(
+    root: &Root,
+    request: &GetRequest,
+    target: &Path,
+    how: RestoreOptions,
+    observer: &Observer,
+    stop: &mut Stop,
+) -> Result<RestoreReport, BackupError> {
     let failed = |what: String| BackupError::Restore { target: target.display().to_string(), what };
     // Before the folder is made: a wrong name leaves nothing behind.
     let (plan, undo) = plan(request, how)?;
-    let objects = stop.or(find(root, request, Members::Undone)).await?;
+    let found = stop.or(what_is_left(root, request, target, how)).await?;
+    let proven = found.as_ref().map(|(_, left)| left.proven());
+    let objects = stop.or(find(root, request, Members::Undone, proven.as_ref())).await?;
     if objects.is_raw() {
         return Err(failed(
             "the backup was stored with --raw and has no files; `get` gives what it is".into(),
@@ -69,15 +110,41 @@ pub async fn restore(
     if let Some(bytes) = objects.stream_bytes().filter(|_| how.check_room) {
         check_room(target, bytes).map_err(failed)?;
     }
-    std::fs::create_dir_all(target).map_err(|error| failed(error.to_string()))?;
-    if std::fs::read_dir(target).map_err(|error| failed(error.to_string()))?.next().is_some() {
-        return Err(failed("the folder is not empty".into()));
-    }
-    let folder = TargetDir::open(target).map_err(|error| failed(error.to_string()))?;
+    // Without a manifest nobody knows whether it will be the same backup the next time; of a native
+    // stream nobody has looked whether it has files at all.
+    let about = objects
+        .manifest()
+        .filter(|manifest| !manifest.is_carried())
+        .map(|manifest| About::new(manifest, how.decompress, &request.files.text()));
+    let (folder, left) = match found {
+        Some((folder, left)) => (folder, Some(left)),
+        None => {
+            std::fs::create_dir_all(target).map_err(|error| failed(error.to_string()))?;
+            let open = if about.is_some() { TargetDir::open_kept } else { TargetDir::open };
+            (open(target).map_err(|error| failed(error.to_string()))?, None)
+        }
+    };
     let durability = how.durability;
+    let sync = durability != Durability::None;
+    let journal = match &about {
+        None => None,
+        Some(about) => {
+            let keeps = |number| left.as_ref().is_some_and(|left| left.keeps(number));
+            folder.clear(keeps).map_err(|error| failed(error.to_string()))?;
+            let journal = Journal::begin(target, about, left.as_ref(), sync);
+            Some(journal.map_err(|error| failed(format!("the journal: {error}")))?)
+        }
+    };
     let options =
         ExtractOptions { threads: request.threads, durability, undo, ..ExtractOptions::default() };
-    let extractor = Extractor::new(folder, options).map_err(|error| failed(error.to_string()))?;
+    let extractor = match &journal {
+        None => Extractor::new(folder, options),
+        Some(journal) => {
+            let begun = left.as_ref().map(Left::begun);
+            Extractor::resumable(folder, options, journal.log(), begun)
+        }
+    };
+    let extractor = extractor.map_err(|error| failed(error.to_string()))?;
     let sink = Files { extractor: Some(extractor), target: target.to_owned() };
     let sealed = objects.is_sealed();
     let (report, sink) = transfer(root, request, plan, objects, sink, observer, stop).await?;
@@ -85,7 +152,8 @@ pub async fn restore(
     let extracted = tokio::task::spawn_blocking(move || sink.finish())
         .await
         .map_err(|_| BackupError::Bug("the extractor's end was not seen"))??;
-    if request.keys.key.is_some() && !sealed && extracted.decrypted == 0 {
+    drop(journal);
+    if request.keys.key.is_some() && !sealed && extracted.decrypted == 0 && left.is_none() {
         return Err(BackupError::Keys(format!(
             "{} is not sealed and none of its files is encrypted, and a key was given; its {} files are in {}, whole",
             request.name,
@@ -93,7 +161,54 @@ pub async fn restore(
             target.display()
         )));
     }
-    Ok(RestoreReport { get: report, files: extracted.files, decrypted: extracted.decrypted })
+    let before = left.as_ref().map_or(0, Left::files);
+    let files = extracted.files + before;
+    let stated = report.manifest.as_ref().filter(|_| left.is_some() && request.files.is_all());
+    if let Some(stated) = stated.map(|manifest| manifest.files).filter(|stated| *stated != files) {
+        let what = format!("{files} files were restored, the manifest says {stated}");
+        return Err(BackupError::Damaged { name: request.name.to_string(), what });
+    }
+    let went_on = left.map(|left| WentOn { files: before, bytes: left.bytes() });
+    Ok(RestoreReport { get: report, files, decrypted: extracted.decrypted, went_on })
+}
+
+/// What an earlier run of this restore has left in the target, which is held from then on; `None`
+/// when the target is empty or not there.
+async fn what_is_left(
+    root: &Root,
+    request: &GetRequest,
+    target: &Path,
+    how: RestoreOptions,
+) -> Result<Option<(TargetDir, Left)>, BackupError> {
+    let failed = |what: String| BackupError::Restore { target: target.display().to_string(), what };
+    if !is_unfinished(target) {
+        // A run may have been killed before it could begin a journal.
+        let own = |entry: std::fs::DirEntry| entry.file_name() == ".xb-partial";
+        let empty = match std::fs::read_dir(target) {
+            Ok(entries) => entries.flatten().all(own),
+            Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+        };
+        return match empty {
+            true => Ok(None),
+            false => Err(failed("the folder is not empty".into())),
+        };
+    }
+    let manifest = crate::list::describe(root, &request.name).await?;
+    let about = About::new(&manifest, how.decompress, &request.files.text());
+    let folder = TargetDir::open_kept(target).map_err(|error| failed(error.to_string()))?;
+    let Some(left) = journal::load(target, &about).map_err(failed)? else {
+        return Err(failed("the folder is not empty".into()));
+    };
+    for name in &left.doubtful {
+        let path = target.join(OsStr::from_bytes(name));
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(failed(format!("{}: {error}", path.display())));
+            }
+            _ => {}
+        }
+    }
+    Ok(Some((folder, left)))
 }
 
 /// Divides the memory between fetching and undoing.

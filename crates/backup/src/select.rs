@@ -63,6 +63,14 @@ impl Selection {
         self.exact.is_empty() && self.globs.is_empty()
     }
 
+    /// The same text for the same selection.
+    pub(crate) fn text(&self) -> String {
+        match self.is_all() {
+            true => String::new(),
+            false => format!("{:?} {:?} {}", self.exact, self.patterns, self.for_prepare),
+        }
+    }
+
     /// Whether, and why, the file is wanted. `matched` learns which of the names and patterns are of
     /// any use.
     pub(crate) fn judge(&self, path: &[u8], matched: &mut Matched) -> Option<Why> {

@@ -3,59 +3,12 @@
 
 mod common;
 
-use std::collections::BTreeMap;
 use std::io::Cursor;
 
 use common::*;
 use xb_backup::{GetReport, GetRequest, Keys, Layout, PutRequest, Selection, WaysIn, stopper};
 use xb_encryptor::KeyBytes;
-use xb_pipeline::{Observer, extract_from};
-use xb_reader::{ChunkWriter, TargetDir};
-
-const MIB: usize = 1 << 20;
-
-/// Bytes that do not repeat and do not shrink.
-fn noise(mut seed: u64, len: usize) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(len);
-    while bytes.len() < len {
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        bytes.extend_from_slice(&(seed >> 11).to_le_bytes()[..5]);
-    }
-    bytes.truncate(len);
-    bytes
-}
-
-/// Two threads copy tables side by side; one of them is the one that is wanted.
-fn backup_stream() -> (Vec<u8>, BTreeMap<&'static str, Vec<u8>>) {
-    let files: BTreeMap<_, _> = [
-        ("big/a.ibd", 18 * MIB + 7),
-        ("big/b.ibd", 9 * MIB),
-        ("shop/t.ibd", 3 * MIB + 100),
-        ("shop/t.frm", 900),
-        ("ibdata1", 2 * MIB),
-        ("xtrabackup_checkpoints", 100),
-    ]
-    .into_iter()
-    .zip(1_u64..)
-    .map(|((name, len), seed)| (name, noise(seed, len)))
-    .collect();
-    let mut writer = ChunkWriter::new(Vec::new());
-    let chunk = 2 * MIB;
-    for n in 0..10 {
-        for (name, content) in &files {
-            if let Some(piece) = content.chunks(chunk).nth(n) {
-                writer.payload(name, (n * chunk) as u64, piece).unwrap();
-                if (n + 1) * chunk >= content.len() {
-                    writer.end(name).unwrap();
-                }
-            }
-        }
-    }
-    writer.end("shop/empty.MYD").unwrap();
-    writer.payload("xtrabackup_info", 0, b"tool_name = mariadb-backup\n").unwrap();
-    writer.end("xtrabackup_info").unwrap();
-    (writer.finish().unwrap(), files)
-}
+use xb_pipeline::Observer;
 
 fn get_files(
     store: &Store,
@@ -68,27 +21,6 @@ fn get_files(
     let observer = Observer::default();
     let run = xb_backup::get(&store.root, &request, Collected::default(), &observer, &mut stop);
     block_on(run).map(|(report, Collected(bytes))| (report, bytes))
-}
-
-/// The files of an xbstream.
-fn unpacked(stream: &[u8]) -> BTreeMap<String, Vec<u8>> {
-    let dir = tempfile::tempdir().unwrap();
-    let target = TargetDir::open(dir.path()).unwrap();
-    extract_from(stream, target, xb_pipeline::ExtractOptions::default()).unwrap();
-    let mut found = BTreeMap::new();
-    let mut folders = vec![dir.path().to_owned()];
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                folders.push(path);
-            } else {
-                let name = path.strip_prefix(dir.path()).unwrap().to_str().unwrap().to_owned();
-                found.insert(name, std::fs::read(&path).unwrap());
-            }
-        }
-    }
-    found
 }
 
 fn globs(patterns: &[&str]) -> Selection {

@@ -39,7 +39,8 @@ use crate::pool::{Submit, WorkerDied, ordered};
 use crate::slab::SlabPool;
 use crate::undo::{Crew, Member, Names, Plan, UndoError, may_have_holes};
 pub use report::{
-    Durability, ExtractCause, ExtractError, ExtractOptions, ExtractReport, Stopped, Truncated,
+    BegunFile, Durability, ExtractCause, ExtractError, ExtractLog, ExtractOptions, ExtractReport,
+    Stopped, Truncated,
 };
 use settle::{Settled, Settler};
 pub(crate) use work::OpenFile;
@@ -110,6 +111,58 @@ impl Extractor {
     /// # Errors
     /// [`ExtractCause::Thread`].
     pub fn new(target: TargetDir, options: ExtractOptions) -> Result<Self, ExtractError> {
+        Self::start(target, options, None)
+    }
+
+    /// As [`Extractor::new`], for a run that can be gone on with: `log` learns what is proven, and
+    /// `begun` are the files that an earlier run has come to. Chunks of these come from where each of
+    /// them stands; files that are whole do not come at all.
+    ///
+    /// # Errors
+    /// As [`Extractor::new`]; also when one of the files cannot be gone on with.
+    pub fn resumable(
+        target: TargetDir,
+        options: ExtractOptions,
+        log: Arc<dyn ExtractLog>,
+        begun: Option<Vec<BegunFile>>,
+    ) -> Result<Self, ExtractError> {
+        let mut extractor = Self::start(target, options, Some(log))?;
+        let Some(begun) = begun else { return Ok(extractor) };
+        extractor.files.went_before();
+        for file in begun {
+            let BegunFile { path, number, upto } = file;
+            let went_on = extractor.plan(&path, 0).and_then(|plan| {
+                let failed = cannot_undo(&path, 0);
+                if !plan.layers.is_empty() {
+                    return Err(failed(UndoError::OutOfOrder));
+                }
+                let holes = extractor.options.undo.is_active() && may_have_holes(&plan.name);
+                if extractor.options.undo.is_active() {
+                    extractor.names.claim(&plan).map_err(failed)?;
+                }
+                let partial = extractor.target.go_on(&plan.name, number);
+                let partial =
+                    partial.map_err(|source| ExtractCause::Target { position: 0, source })?;
+                Ok(OpenFile::begun(plan.name, holes, partial))
+            });
+            let opened = match went_on {
+                Ok(opened) => opened,
+                Err(cause) => {
+                    let report = ExtractReport::default();
+                    return Err(ExtractError { cause, report });
+                }
+            };
+            let id = extractor.files.begun_before(&path, upto);
+            extractor.open.insert(id, Arc::new(opened));
+        }
+        Ok(extractor)
+    }
+
+    fn start(
+        target: TargetDir,
+        options: ExtractOptions,
+        log: Option<Arc<dyn ExtractLog>>,
+    ) -> Result<Self, ExtractError> {
         let threads = options.threads.max(1);
         let target = Arc::new(target);
         let cancelled = Arc::new(AtomicBool::new(false));
@@ -122,11 +175,11 @@ impl Extractor {
         let settler = {
             let durable = options.durability == Durability::File;
             let observer = options.observer.clone();
-            let crew = options
-                .undo
-                .is_active()
-                .then(|| Crew::new(&options.undo, Arc::clone(&target), durable, observer.clone()));
-            let settler = Settler::new(Arc::clone(&target), durable, observer, crew);
+            let crew = options.undo.is_active().then(|| {
+                let crew = Crew::new(&options.undo, Arc::clone(&target), durable, observer.clone());
+                crew.logging(log.clone())
+            });
+            let settler = Settler::new(Arc::clone(&target), durable, observer, crew, log);
             let cancelled = Arc::clone(&cancelled);
             std::thread::Builder::new()
                 .name("extract-settle".to_owned())
@@ -338,8 +391,8 @@ impl Extractor {
                         self.begin(path.clone(), position)?
                     }
                 };
-                let path = self.plan(&path, position)?.name;
-                self.batch.push(Step::Commit { file, path, size, position });
+                let name = self.plan(&path, position)?.name;
+                self.batch.push(Step::Commit { file, path, name, size, position });
             }
             Change::Renamed { open, .. } => {
                 if let ChunkKind::Rename { to } = head.kind {
@@ -427,8 +480,8 @@ impl Extractor {
             file.make_serial();
             return Ok(());
         }
+        self.batch.push(Step::Head(Box::new(head.clone()), Arc::clone(&file)));
         self.current = Some(Current { file, place: head.placement(), position: head.position });
-        self.batch.push(Step::Head(Box::new(head)));
         Ok(())
     }
 

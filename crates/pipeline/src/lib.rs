@@ -72,8 +72,8 @@ pub use carry::start_carry;
 pub use create::{CreateError, CreateNote, CreateOptions, CreateReport, create};
 pub use cut::{ChunkCutter, Cut, CutError};
 pub use extract::{
-    Durability, ExtractCause, ExtractError, ExtractOptions, ExtractReport, Extractor, Stopped,
-    Truncated, extract_from,
+    BegunFile, Durability, ExtractCause, ExtractError, ExtractLog, ExtractOptions, ExtractReport,
+    Extractor, Stopped, Truncated, extract_from,
 };
 pub use get::{GetError, unpack, unpack_watched};
 pub use globs::{GlobError, Globs};

@@ -1,7 +1,7 @@
 //! A plain xbstream on its way down: every chunk is checked as it passes.
 
 use bytes::Bytes;
-use xb_reader::{ChunkHead, Dialect};
+use xb_reader::{ChunkHead, Dialect, RelPath};
 
 use crate::observe::{Observer, Wait};
 use crate::scan::{ChunkCheck, Scanned, Scanner, StreamError, sum_pieces};
@@ -27,6 +27,9 @@ pub enum RelayError<E> {
 
 /// Passes a stream on to `sink` and checks it meanwhile; `allow` sees the head of each chunk.
 ///
+/// `begun` are files that have come up to an offset in an earlier part of the stream, where there was
+/// one.
+///
 /// An item that is `None` says that the source has failed. Bytes are given on before the checksum
 /// of their chunk is known, so only `Ok` says that they were right.
 ///
@@ -34,11 +37,15 @@ pub enum RelayError<E> {
 /// [`RelayError`], the first cause.
 pub fn relay<E>(
     pieces: impl Iterator<Item = Option<Bytes>>,
+    begun: Option<&[(RelPath, u64)]>,
     observer: &Observer,
     mut allow: impl FnMut(&ChunkHead) -> Result<(), String>,
     mut sink: impl FnMut(Bytes) -> Result<(), E>,
 ) -> Result<Scanned, RelayError<E>> {
     let mut scanner = Scanner::new(Dialect::Auto, EndRule::AnyEnd);
+    if let Some(begun) = begun {
+        scanner.go_on(begun);
+    }
     let mut check = ChunkCheck::default();
     let mut pieces = pieces;
     while let Some(piece) = observer.waiting(Wait::Source, || pieces.next()) {

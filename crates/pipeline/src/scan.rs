@@ -114,6 +114,14 @@ impl Scanner {
         }
     }
 
+    /// There was an earlier part of the stream, in which these files came so far.
+    pub(crate) fn go_on(&mut self, begun: &[(RelPath, u64)]) {
+        self.files.went_before();
+        for (path, next) in begun {
+            let _ = self.files.begun_before(path, *next);
+        }
+    }
+
     /// Takes the next slab of the stream.
     pub(crate) fn scan(&mut self, slab: &[u8]) -> Result<Notes, StreamError> {
         let mut notes = Notes::default();

@@ -209,6 +209,20 @@ impl FileTable {
         Self::default()
     }
 
+    /// Takes a file for begun that had come up to `next` in an earlier part of the stream. Nothing
+    /// more of it need come but its end.
+    pub fn begun_before(&mut self, path: &RelPath, next: u64) -> FileId {
+        let id = FileId(self.next_id);
+        self.next_id += 1;
+        self.open.insert(path.clone(), OpenFile { id, next, size: next });
+        id
+    }
+
+    /// Says that there was an earlier part of the stream: none of it need come now.
+    pub fn went_before(&mut self) {
+        self.any_chunk = true;
+    }
+
     /// Checks the next chunk against what came before, and says what it does.
     ///
     /// # Errors

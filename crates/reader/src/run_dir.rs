@@ -22,7 +22,12 @@ pub(crate) struct RunDir {
     name: String,
     /// Files are made in here. Carries the lock.
     pub(crate) dir: OwnedFd,
+    /// What is unfinished stays for a run that goes on with it.
+    pub(crate) kept: bool,
 }
+
+/// The directory of a run that another may go on with. It is not swept.
+pub(crate) const KEPT: &str = "restore";
 
 impl RunDir {
     /// Makes the directory, and removes what dead runs have left beside it.
@@ -36,10 +41,29 @@ impl RunDir {
             };
             sweep(&holder);
             match claim(&holder)? {
-                Some((name, dir)) => return Ok(Self { root, holder, name, dir }),
+                Some((name, dir)) => return Ok(Self { root, holder, name, dir, kept: false }),
                 None => continue,
             }
         }
+    }
+
+    /// Opens or makes the directory that stays when its run ends early; nobody else may have it.
+    pub(crate) fn keep(root: Arc<OwnedFd>) -> rustix::io::Result<Self> {
+        make_dir(&root, PARTIAL_DIR)?;
+        let holder = rustix::fs::openat(&root, PARTIAL_DIR, STEP, Mode::empty())?;
+        make_dir(&holder, KEPT)?;
+        let dir = rustix::fs::openat(&holder, KEPT, STEP, Mode::empty())?;
+        match lock(&dir) {
+            Lock::Taken => Err(Errno::BUSY),
+            Lock::Ours | Lock::Unknown => {
+                Ok(Self { root, holder, name: KEPT.to_owned(), dir, kept: true })
+            }
+        }
+    }
+
+    /// What is in it.
+    pub(crate) fn entries(&self) -> Vec<Vec<u8>> {
+        names(&self.dir)
     }
 }
 
@@ -77,7 +101,7 @@ fn claim(holder: &OwnedFd) -> rustix::io::Result<Option<(String, OwnedFd)>> {
 
 /// Removes the directories of runs that are dead. Best effort: they only take up room.
 fn sweep(holder: &OwnedFd) {
-    for name in names(holder) {
+    for name in names(holder).into_iter().filter(|name| name != KEPT.as_bytes()) {
         let Ok(dir) = rustix::fs::openat(holder, &name[..], STEP, Mode::empty()) else { continue };
         // Its run may have ended and removed it meanwhile: then the name is free, or another's.
         if lock(&dir) != Lock::Ours || !has_name(holder, &name, &dir) {

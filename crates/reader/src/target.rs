@@ -175,6 +175,64 @@ impl TargetDir {
         Ok(Self { root, run, next: AtomicU64::new(0), parent: Mutex::new(None) })
     }
 
+    /// As [`TargetDir::open`], for a run that another one may go on with: what is unfinished when it
+    /// ends stays in `.xb-partial/restore/`, until [`TargetDir::clear`]. At most one such run has a
+    /// directory at a time.
+    ///
+    /// # Errors
+    ///
+    /// [`TargetError::Open`], also while another such run is going on.
+    pub fn open_kept(path: &Path) -> Result<Self, TargetError> {
+        let failed =
+            |error: Errno| TargetError::Open { path: path.to_path_buf(), source: error.into() };
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = Arc::new(rustix::fs::openat(CWD, path, flags, Mode::empty()).map_err(failed)?);
+        let run = Arc::new(RunDir::keep(Arc::clone(&root)).map_err(failed)?);
+        // No number is given twice, whatever earlier runs have left.
+        let number = |name: Vec<u8>| std::str::from_utf8(&name).ok()?.parse::<u64>().ok();
+        let next = run.entries().into_iter().filter_map(number).max().map_or(0, |last| last + 1);
+        Ok(Self { root, run, next: AtomicU64::new(next), parent: Mutex::new(None) })
+    }
+
+    /// Where a kept run's unfinished files are, beneath `path`; a journal has room there, too.
+    #[must_use]
+    pub fn kept_folder(path: &Path) -> PathBuf {
+        path.join(PARTIAL_DIR).join(crate::run_dir::KEPT)
+    }
+
+    /// Removes the unfinished files whose numbers `keep` does not hold; other things there stay.
+    ///
+    /// # Errors
+    ///
+    /// [`TargetError::Sync`] when one cannot be removed.
+    pub fn clear(&self, keep: impl Fn(u64) -> bool) -> Result<(), TargetError> {
+        for name in self.run.entries() {
+            let number = std::str::from_utf8(&name).ok().and_then(|text| text.parse::<u64>().ok());
+            if number.is_some_and(|number| !keep(number)) {
+                rustix::fs::unlinkat(&self.run.dir, &name[..], AtFlags::empty())
+                    .map_err(|error| TargetError::Sync { source: error.into() })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Goes on with the unfinished file of this number, which is to be called `path`.
+    ///
+    /// # Errors
+    ///
+    /// It is gone or cannot be opened, or its name is taken.
+    pub fn go_on(&self, path: &RelPath, number: u64) -> Result<PartialFile, TargetError> {
+        self.check_absent(path)?;
+        let failed = |error: io::Error| TargetError::Create { path: path.clone(), source: error };
+        let name = number.to_string();
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&self.run.dir, &name, flags, Mode::empty());
+        let file = File::from(file.map_err(|error| failed(error.into()))?);
+        let size = file.metadata().map_err(failed)?.len();
+        let (run, path) = (Arc::clone(&self.run), path.clone());
+        Ok(PartialFile { file, run, name, path, size: AtomicU64::new(size), committed: false })
+    }
+
     /// Begins a file that is to be called `path`. Nothing is visible under that name yet.
     ///
     /// # Errors
@@ -322,6 +380,19 @@ pub struct PartialFile {
 }
 
 impl PartialFile {
+    /// Its number among the unfinished files of its run.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        self.name.parse().unwrap_or(u64::MAX)
+    }
+
+    /// Removes it, also where unfinished files are kept.
+    pub fn discard(mut self) {
+        // Best effort, as when it is dropped.
+        let _ = rustix::fs::unlinkat(&self.run.dir, &self.name, AtFlags::empty());
+        self.committed = true;
+    }
+
     /// Writes all of `bytes` at `offset`.
     ///
     /// # Errors
@@ -389,7 +460,7 @@ impl PartialFile {
 
 impl Drop for PartialFile {
     fn drop(&mut self) {
-        if !self.committed {
+        if !self.committed && !self.run.kept {
             // Best effort: there is nobody to tell, and it is not under a name that counts.
             let _ = rustix::fs::unlinkat(&self.run.dir, &self.name, AtFlags::empty());
         }

@@ -54,6 +54,36 @@ impl Default for ExtractOptions {
     }
 }
 
+/// Told what is proven while it is extracted, so that a later run need not do it again. It is called
+/// by several threads, for one file by one at a time.
+pub trait ExtractLog: Send + Sync {
+    /// Of the file `path` of the stream, which grows under this number, all bytes before the
+    /// offset `upto` are right and written. The chunk that ends there took `chunk` bytes of the
+    /// stream.
+    fn proven(&self, path: &RelPath, number: u64, upto: u64, chunk: u64);
+
+    /// What was said of the file of this number no longer holds: what was written is overwritten.
+    fn overwritten(&self, number: u64);
+
+    /// The file `path` of the stream, which grew under this number, is whole. Its length is `size`,
+    /// and right after this it is called `name`.
+    fn whole(&self, path: &RelPath, number: u64, name: &RelPath, size: u64);
+
+    /// The stream takes back files or names: nothing that was said can be gone on with.
+    fn taken_back(&self);
+}
+
+/// A file that an earlier run has begun, and no layer of which is undone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BegunFile {
+    /// Its name in the stream.
+    pub path: RelPath,
+    /// The number under which it grows.
+    pub number: u64,
+    /// All bytes before this offset are there.
+    pub upto: u64,
+}
+
 /// What was extracted.
 #[derive(Debug, Default)]
 #[non_exhaustive]

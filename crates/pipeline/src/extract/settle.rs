@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use xb_reader::{ChunkHead, PayloadCheck, PieceCheck, TargetDir};
+use xb_reader::{ChunkHead, ChunkKind, PayloadCheck, PieceCheck, TargetDir};
 
-use super::ExtractCause;
-use super::work::{Outcome, Step, at};
+use super::work::{OpenFile, Outcome, Step, at};
+use super::{ExtractCause, ExtractLog};
 use crate::observe::Observer;
 use crate::pool::Results;
 use crate::undo::Crew;
@@ -26,12 +26,13 @@ pub(super) struct Settler {
     target: Arc<TargetDir>,
     durable: bool,
     observer: Observer,
-    current: Option<(Box<ChunkHead>, PayloadCheck)>,
+    current: Option<(Box<ChunkHead>, Arc<OpenFile>, PayloadCheck)>,
     files: u64,
     /// Files that had their names and were removed again.
     removed: u64,
     /// Undoes the layers of files that have any.
     crew: Option<Crew>,
+    log: Option<Arc<dyn ExtractLog>>,
 }
 
 impl Settler {
@@ -40,8 +41,9 @@ impl Settler {
         durable: bool,
         observer: Observer,
         crew: Option<Crew>,
+        log: Option<Arc<dyn ExtractLog>>,
     ) -> Self {
-        Self { target, durable, observer, current: None, files: 0, removed: 0, crew }
+        Self { target, durable, observer, current: None, files: 0, removed: 0, crew, log }
     }
 
     /// Settles until the feeder is done. After a failure it only takes, so that nobody waits for
@@ -103,52 +105,72 @@ impl Settler {
     }
 
     fn add(&mut self, sum: &PieceCheck) {
-        if let Some((_, check)) = &mut self.current {
+        if let Some((_, _, check)) = &mut self.current {
             check.append(sum);
         }
     }
 
     fn perform(&mut self, step: Step) -> Result<(), ExtractCause> {
         match step {
-            Step::Head(head) => {
+            Step::Head(head, file) => {
                 let check = PayloadCheck::new(&head);
-                self.current = Some((head, check));
+                // Before any of its pieces is written: serial ones are, by this thread.
+                if let (true, Some(log), Some(number)) =
+                    (file.is_serial(), &self.log, file.number())
+                {
+                    log.overwritten(number);
+                }
+                self.current = Some((head, file, check));
             }
             Step::ChunkEnd => {
-                if let Some((head, check)) = self.current.take() {
+                if let Some((head, file, check)) = self.current.take() {
                     check.finish(&head)?;
+                    self.proven(&head, &file);
                 }
                 // Only now: what does not fit its checksum must not be blamed on the key.
                 if let Some(crew) = &self.crew {
                     crew.check()?;
                 }
             }
-            Step::Commit { file, path, size, position } => {
+            Step::Commit { file, path, name, size, position } => {
                 if let (Some(crew), Some(_)) = (&self.crew, &file.member) {
                     crew.check()?;
-                    crew.end(&file, path, position);
+                    crew.end(&file, name, position);
                 } else if let Some(partial) = file.take() {
+                    if let Some(log) = &self.log {
+                        log.whole(&path, partial.number(), &name, size);
+                    }
                     partial
-                        .commit(&self.target, &path, size, self.durable)
+                        .commit(&self.target, &name, size, self.durable)
                         .map_err(at(position))?;
                     self.files += 1;
                     self.observer.add_files(1);
                 }
             }
-            Step::Discard { file } => match &self.crew {
-                Some(crew) if file.member.is_some() => crew.discard(&file),
-                _ => drop(file.take()),
-            },
+            Step::Discard { file } => {
+                self.taken_back();
+                match &self.crew {
+                    Some(crew) if file.member.is_some() => crew.discard(&file),
+                    _ => {
+                        if let Some(partial) = file.take() {
+                            partial.discard();
+                        }
+                    }
+                }
+            }
             Step::Rename { path, to, position } => {
+                self.taken_back();
                 self.drain()?;
                 self.target.rename(&path, &to).map_err(at(position))?;
             }
             Step::Remove { path, position } => {
+                self.taken_back();
                 self.drain()?;
                 self.target.remove(&path).map_err(at(position))?;
                 self.removed += 1;
             }
             Step::CheckAbsent { path, position } => {
+                self.taken_back();
                 self.drain()?;
                 self.target.check_absent(&path).map_err(at(position))?;
             }
@@ -158,6 +180,28 @@ impl Settler {
             Step::Begin { .. } | Step::Piece(_) => {}
         }
         Ok(())
+    }
+
+    /// Says how far the file has come with this chunk.
+    fn proven(&self, head: &ChunkHead, file: &OpenFile) {
+        let (Some(log), None, false) = (&self.log, &file.member, file.is_serial()) else { return };
+        let upto = match &head.kind {
+            ChunkKind::Payload { offset, len, .. } => offset.saturating_add(*len),
+            ChunkKind::Sparse { offset, len, map, .. } => {
+                let holes: u64 = map.iter().map(|entry| u64::from(entry.skip)).sum();
+                offset.saturating_add(*len).saturating_add(holes)
+            }
+            _ => return,
+        };
+        if let Some(number) = file.number() {
+            log.proven(&head.path, number, upto, head.head_len.saturating_add(head.payload_len()));
+        }
+    }
+
+    fn taken_back(&self) {
+        if let Some(log) = &self.log {
+            log.taken_back();
+        }
     }
 
     /// Waits until every file that has ended has its name.

@@ -17,14 +17,14 @@ use crate::undo::{Member, write_with_holes};
 pub(super) enum Step {
     /// Make the file, under no name yet.
     Begin { file: Arc<OpenFile>, position: u64 },
-    /// A chunk with content begins.
-    Head(Box<ChunkHead>),
+    /// A chunk with content for the file begins.
+    Head(Box<ChunkHead>, Arc<OpenFile>),
     /// Content of that chunk.
     Piece(Piece),
     /// The chunk is complete.
     ChunkEnd,
-    /// The file is complete: give it its name.
-    Commit { file: Arc<OpenFile>, path: RelPath, size: u64, position: u64 },
+    /// The file, called `path` in the stream, is complete: give it its name.
+    Commit { file: Arc<OpenFile>, path: RelPath, name: RelPath, size: u64, position: u64 },
     /// The file is not wanted.
     Discard { file: Arc<OpenFile> },
     /// Rename a file that has its name.
@@ -146,6 +146,18 @@ impl OpenFile {
     pub(super) fn new(path: RelPath, may_have_holes: bool, member: Option<Member>) -> Self {
         let (partial, serial) = (RwLock::new(None), AtomicBool::new(false));
         Self { path, partial, serial, may_have_holes, member }
+    }
+
+    /// One that an earlier run has begun.
+    pub(super) fn begun(path: RelPath, may_have_holes: bool, partial: PartialFile) -> Self {
+        let (partial, serial) = (RwLock::new(Some(partial)), AtomicBool::new(false));
+        Self { path, partial, serial, may_have_holes, member: None }
+    }
+
+    /// Its number among the unfinished files, once it is made.
+    pub(crate) fn number(&self) -> Option<u64> {
+        let partial = self.partial.read().unwrap_or_else(PoisonError::into_inner);
+        partial.as_ref().map(PartialFile::number)
     }
 
     /// The name it is to get, as far as it was known when the file began.

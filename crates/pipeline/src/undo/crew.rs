@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 
 use bytes::Bytes;
@@ -15,7 +15,7 @@ use super::chain::{Chain, Flow, Want};
 use super::holes::{may_have_holes, write_with_holes};
 use super::{Decrypt, Layer, Plan, Undo, UndoError};
 use crate::budget::{Budget, Permit};
-use crate::extract::{ExtractCause, OpenFile};
+use crate::extract::{ExtractCause, ExtractLog, OpenFile};
 use crate::observe::Observer;
 use crate::pool::WorkerDied;
 
@@ -91,6 +91,7 @@ struct Shared {
     status: Mutex<Status>,
     changed: Condvar,
     failed: AtomicBool,
+    log: OnceLock<Arc<dyn ExtractLog>>,
 }
 
 #[derive(Default)]
@@ -133,6 +134,7 @@ impl Crew {
             status: Mutex::default(),
             changed: Condvar::new(),
             failed: AtomicBool::new(false),
+            log: OnceLock::new(),
         });
         let (jobs, queue) = unbounded::<Arc<OpenFile>>();
         let threads = (0..undo.threads.max(1))
@@ -145,6 +147,14 @@ impl Crew {
             })
             .collect();
         Self { shared, jobs: Some(jobs), threads }
+    }
+
+    /// Tells `log` of every file that is whole.
+    pub(crate) fn logging(self, log: Option<Arc<dyn ExtractLog>>) -> Self {
+        if let Some(log) = log {
+            let _ = self.shared.log.set(log);
+        }
+        self
     }
 
     /// Hands over a piece of the file, in order.
@@ -302,8 +312,12 @@ impl Job<'_> {
                 (position, result)
             }
             Item::Discard => {
-                drop(held.take());
-                drop(self.file.take());
+                if let Some(parked) = held.take().and_then(|work| work.parked) {
+                    parked.spool.discard();
+                }
+                if let Some(file) = self.file.take() {
+                    file.discard();
+                }
                 return Ok(());
             }
         };
@@ -401,11 +415,15 @@ impl Job<'_> {
                 self.run_seated(&mut work, &mut &*piece)?;
                 at += len as u64;
             }
+            parked.spool.discard();
         }
         // What has come is undone; the chain is hungry.
         work.chain.finish()?;
         self.file.with(&self.shared.target, |_| Ok(()))?;
         if let Some(file) = self.file.take() {
+            if let Some(log) = self.shared.log.get() {
+                log.whole(&self.member.stored, file.number(), name, work.plain);
+            }
             file.commit(&self.shared.target, name, work.plain, self.shared.durable)?;
         }
         let mut status = self.shared.status();
