@@ -30,6 +30,9 @@ pub struct Limits {
     pub heartbeat: Duration,
     /// A connection on which nothing arrives for this long is given up and opened anew.
     pub stall: Duration,
+    /// How long the blocks of a lost connection wait for it to come back, with the joiner's word of
+    /// what it has, before another connection sends them again.
+    pub doubt: Duration,
     /// Without any progress for this long the transfer has failed.
     pub resume: Duration,
     /// When the joiner's address refuses every connection for this long, nobody listens there any
@@ -58,6 +61,7 @@ impl Default for Limits {
             answer: Duration::from_secs(120),
             heartbeat: Duration::from_secs(5),
             stall: Duration::from_secs(20),
+            doubt: Duration::from_secs(2),
             resume: Duration::from_secs(600),
             refused: Duration::from_secs(30),
             receipt: Duration::from_secs(60),

@@ -3,8 +3,8 @@
 use std::io::Read;
 use std::num::NonZeroU8;
 
-use super::support::{donor, joiner, noise, pair, transfer};
-use xb_sst::transport::{Receipt, Security};
+use super::support::{LONG, donor, joiner, listen, noise, pair, receive, send, transfer};
+use xb_sst::transport::{Listener, Receipt, Security, connect};
 
 #[test]
 fn streams_arrive_whole_by_any_number_of_connections() {
@@ -27,7 +27,7 @@ fn what_comes_can_be_read_like_a_file() {
     let stream = noise(3 << 20);
     let (mut incoming, outgoing) = pair(joiner(Security::OneTime), donor(Security::OneTime));
     std::thread::scope(|scope| {
-        let sent = scope.spawn(|| super::support::send(outgoing, &stream, 100_000));
+        let sent = scope.spawn(|| send(outgoing, &stream, 100_000));
         let mut out = Vec::new();
         incoming.read_to_end(&mut out).unwrap();
         assert!(out == stream);
@@ -36,4 +36,34 @@ fn what_comes_can_be_read_like_a_file() {
         incoming.confirm().unwrap();
         sent.join().unwrap().unwrap();
     });
+}
+
+#[test]
+fn ipv6_addresses_are_listened_on_and_announced_in_brackets() {
+    let Ok(listener) = Listener::bind(&"[::1]:0".parse().unwrap(), joiner(Security::OneTime))
+    else {
+        // A machine without it has nothing to test.
+        return;
+    };
+    let announcement = listener.announcement().clone();
+    assert!(announcement.text().contains("@[::1]:"), "{announcement:?}");
+    let stream = noise(100_000);
+    std::thread::scope(|scope| {
+        let sent = scope.spawn(|| {
+            send(connect(&announcement, b"", donor(Security::OneTime)).unwrap(), &stream, 50_000)
+        });
+        receive(listener.accept(LONG).unwrap().accept(b"").unwrap(), &stream).unwrap();
+        sent.join().unwrap().unwrap();
+    });
+}
+
+#[test]
+fn a_port_that_is_taken_is_named() {
+    let (listener, _) = listen(joiner(Security::Plain));
+    let address = listener.local_addr().to_string().parse().unwrap();
+    let error = Listener::bind(&address, joiner(Security::Plain)).unwrap_err().to_string();
+    assert!(error.ends_with("does another transfer still run?"), "{error}");
+    let elsewhere = Listener::bind(&"192.0.2.1:0".parse().unwrap(), joiner(Security::Plain));
+    let error = elsewhere.unwrap_err().to_string();
+    assert!(error.ends_with("is it this machine's own address?"), "{error}");
 }

@@ -12,9 +12,6 @@ use super::super::wake::{self, Wake};
 use super::super::{Event, TransferError};
 use super::{Shared, State};
 
-/// How long blocks of a lost connection wait for word of the joiner, which knows what it has, before
-/// another connection sends them again.
-const DOUBT: Duration = Duration::from_secs(2);
 /// Pauses between tries to connect.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 /// The most that one try to connect anew takes: the system's own tries within it come ever more
@@ -215,7 +212,7 @@ impl Shared {
     fn connection_ended(&self, id: u64, index: usize) {
         let mut state = self.state();
         state.sending.lost(id);
-        state.in_doubt.push((id, Instant::now() + DOUBT));
+        state.in_doubt.push((id, Instant::now() + self.limits.doubt));
         state.up -= 1;
         self.counters.connections.store(u32::try_from(state.up).unwrap_or(u32::MAX), Relaxed);
         if let Some(worker) = state.workers.get_mut(index) {
