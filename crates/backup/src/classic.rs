@@ -59,9 +59,18 @@ impl ClassicFiles {
     /// [`ClassicFiles::in_order`].
     pub(crate) fn object_at(&self, position: u64) -> Option<String> {
         let mut end = 0_u64;
-        self.in_order().find_map(|(key, size)| {
-            end += size;
+        self.in_order().find_map(|(key, from, size)| {
+            end += size - from;
             (position < end).then_some(key)
+        })
+    }
+
+    /// The files by name, each with the number of its objects and the bytes in them.
+    pub(crate) fn sizes(&self) -> impl Iterator<Item = (&str, u64, u64)> {
+        let count = |objects: &BTreeMap<u64, u64>| (objects.len() as u64, objects.values().sum());
+        self.files.iter().map(move |(path, objects)| {
+            let (number, bytes) = count(objects);
+            (path.as_str(), number, bytes)
         })
     }
 

@@ -49,6 +49,20 @@ pub enum BackupError {
         /// Age of the claim.
         seconds: i64,
     },
+    /// It was pinned.
+    #[error("{name} is pinned")]
+    Pinned {
+        /// The name.
+        name: String,
+    },
+    /// Nobody has proven it, and that was asked for.
+    #[error("{name} is not verified: {why}")]
+    Unverified {
+        /// The name.
+        name: String,
+        /// What is known of it.
+        why: String,
+    },
     /// There is no backup of that name.
     #[error("there is no complete backup named {name}{state}")]
     NotThere {
@@ -220,6 +234,8 @@ impl BackupError {
             Self::Manifest { .. }
             | Self::Exists { .. }
             | Self::NotThere { .. }
+            | Self::Pinned { .. }
+            | Self::Unverified { .. }
             | Self::WhichServer { .. }
             | Self::Chain { .. }
             | Self::Needed { .. }
@@ -262,6 +278,10 @@ impl BackupError {
             Self::Exists { .. } => Some("take another name, or remove it first with `delete`"),
             Self::Running { .. } => Some(
                 "wait for it, or take another name; a claim that is not refreshed for an hour is free again",
+            ),
+            Self::Pinned { .. } => Some("`unpin` it first"),
+            Self::Unverified { .. } => Some(
+                "`verify` it at the level checksum or further, or take it as it is with --unverified",
             ),
             Self::NotThere { .. } => Some("`list` shows what is there"),
             Self::Chain { .. } => Some(

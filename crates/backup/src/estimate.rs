@@ -1,7 +1,7 @@
 //! `plan`: what a backup of some size will be in the store, and what requests it costs.
 
 use serde::Serialize;
-use xb_pipeline::{Cutting, GetPlan, PlanError, PutPlan};
+use xb_pipeline::{Cutting, GetPlan, MAX_SUMS, PlanError, PutPlan};
 
 use crate::manifest::Layout;
 use crate::put::limits;
@@ -16,10 +16,12 @@ const AROUND_PUT: u64 = 5;
 const LISTED: u64 = 1000;
 /// A sealed one also writes its keys.
 const FOR_KEYS: u64 = 1;
+/// A packed one also writes the list of its objects' sums.
+const FOR_SUMS: u64 = 1;
 /// Looking up the manifest.
 const AROUND_GET: u64 = 1;
-/// A copy reads and writes the manifest, and claims its place.
-const AROUND_COPY: u64 = 4;
+/// A copy reads and writes manifest, sums and records, claims its place, and lists it.
+const AROUND_COPY: u64 = 15;
 /// The most bytes that one request copies within a store.
 const MAX_COPY: u64 = 5 << 30;
 
@@ -95,19 +97,23 @@ pub fn estimate(request: &EstimateRequest) -> Estimate {
         parts => parts + 2,
     };
     let reads = |bytes: u64| bytes.div_ceil(get.range);
-    let copies = |bytes: u64| match bytes.div_ceil(MAX_COPY) {
-        0 | 1 => 1,
-        parts => parts + 2,
-    };
+    // A larger one goes through our hands.
+    let copies = |bytes: u64| if bytes <= MAX_COPY { 1 } else { reads(bytes) + per_object(bytes) };
     let sum = |of: &dyn Fn(u64) -> u64| full * of(object_bytes) + others * of(other);
     let keys = if *sealed { FOR_KEYS } else { 0 };
+    let listed_sums = *layout == Layout::Packed && (1..=MAX_SUMS as u64).contains(&objects);
+    let sums = if listed_sums { FOR_SUMS } else { 0 };
     Estimate {
         stored,
         objects,
         object_bytes,
         parts: object_bytes.div_ceil(put.part).max(1),
-        backup_requests: AROUND_PUT + keys + sum(&per_object) + objects.div_ceil(LISTED).max(1),
-        verify_requests: AROUND_GET + keys + sum(&reads),
+        backup_requests: AROUND_PUT
+            + keys
+            + sums
+            + sum(&per_object)
+            + objects.div_ceil(LISTED).max(1),
+        verify_requests: AROUND_GET + keys + sums + sum(&reads),
         copy_requests: AROUND_COPY + 2 * keys + sum(&copies),
         stock_objects,
         memory: put.memory,
@@ -157,7 +163,7 @@ mod tests {
         let small = estimate(&request(TIB, 10 * MIB, Layout::Packed));
         let large = estimate(&request(TIB, 1024 * MIB, Layout::Packed));
         assert_eq!((small.objects, large.objects), (104_858, 1024));
-        assert_eq!(small.backup_requests, 104_858 + 5 + 105);
+        assert_eq!(small.backup_requests, 104_858 + 6 + 105);
         assert!(large.backup_requests < small.backup_requests / 5);
         assert!(large.copy_requests < small.copy_requests / 100);
         // What the stock tool makes of it, as people who ran it say: 100,000 a TB.

@@ -107,7 +107,7 @@ pub(crate) async fn pump<T: Send + 'static>(
 ///
 /// # Errors
 /// The first failure, after which `None` was sent.
-async fn fetch_all(
+pub(crate) async fn fetch_all(
     store: &Store,
     plan: &GetPlan,
     ranges: impl Iterator<Item = Range>,

@@ -6,9 +6,10 @@ use serde::Serialize;
 
 use crate::claim::{CLAIM, DEAD};
 use crate::error::BackupError;
-use crate::manifest::{End, Layout, Manifest};
-use crate::names::{BackupName, CATALOG, claims_folder};
+use crate::manifest::{Base, End, Layout, Manifest};
+use crate::names::{BackupName, CATALOG, claims_folder, manifest_key};
 use crate::put::of_packed_run;
+use crate::record::{self, Beside, Pin, Proof};
 use crate::root::Root;
 
 /// Manifests read at a time.
@@ -31,6 +32,16 @@ pub enum State {
     StockUnproven,
 }
 
+/// Whether a backup stands on its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BackupKind {
+    /// It does.
+    Full,
+    /// It holds what changed since another one.
+    Incremental,
+}
+
 /// One line of a listing.
 #[derive(Debug, Clone, Serialize)]
 pub struct Listing {
@@ -40,8 +51,14 @@ pub struct Listing {
     pub state: State,
     /// Its layout, where known.
     pub layout: Option<Layout>,
+    /// The run that made it.
+    pub run: Option<String>,
+    /// When its run began, UTC.
+    pub started: Option<Timestamp>,
     /// When its run ended, UTC.
     pub finished: Option<Timestamp>,
+    /// Seconds since then.
+    pub age_seconds: Option<i64>,
     /// Bytes of the stream.
     pub stream_bytes: Option<u64>,
     /// Bytes in the store.
@@ -50,12 +67,40 @@ pub struct Listing {
     pub objects: Option<u64>,
     /// Files in the stream.
     pub files: Option<u64>,
-    /// Version of the server it was taken of.
+    /// Whether it stands on its own, where the producer said so.
+    pub kind: Option<BackupKind>,
+    /// The one that it goes on from.
+    pub base: Option<Base>,
+    /// The server it was taken of, as its operator calls it.
+    pub server: Option<String>,
+    /// Version of that server.
     pub server_version: Option<String>,
+    /// Log sequence number from which it holds changes.
+    pub from_lsn: Option<u64>,
     /// Log sequence number it reaches.
     pub to_lsn: Option<u64>,
+    /// Binary log position and GTID, as the producer writes them.
+    pub binlog_pos: Option<String>,
+    /// Galera position, `UUID:SEQNO`.
+    pub galera: Option<String>,
+    /// Who can open it, by kind and id; empty when it is not sealed.
+    pub ways_in: Vec<String>,
+    /// How far it is verified; nobody has checked here who wrote that down.
+    pub verified: Option<Proof>,
+    /// Seconds since it was verified last and held.
+    pub verified_age_seconds: Option<i64>,
+    /// That it is to be kept, and why.
+    pub pinned: Option<Pin>,
     /// What is wrong with it, or not known of it.
     pub problem: Option<String>,
+}
+
+impl Listing {
+    /// Whether it was verified at least as far as `level`, and nothing was found wrong since.
+    #[must_use]
+    pub fn is_verified(&self, level: crate::verify::Level) -> bool {
+        self.verified.is_some_and(|proof| proof.reaches(level))
+    }
 }
 
 /// Lists all names below ROOT, in byte order.
@@ -64,6 +109,8 @@ pub struct Listing {
 /// [`BackupError::Store`] when ROOT cannot be listed. A damaged manifest is a line, not an error.
 pub async fn list(root: &Root) -> Result<Vec<Listing>, BackupError> {
     let manifests = root.list_below(CATALOG).await?;
+    let beside = Beside::of(manifests.iter().map(|listed| listed.key.as_str()));
+    let beside = &beside;
     // Claims lie one folder down.
     let names = manifests
         .into_iter()
@@ -71,7 +118,7 @@ pub async fn list(root: &Root) -> Result<Vec<Listing>, BackupError> {
         .filter(|key| !key.contains('/'))
         .filter_map(|key| BackupName::new(&key).ok());
     let mut listings: Vec<Listing> = stream::iter(names)
-        .map(|name| async move { complete(root, &name).await })
+        .map(|name| async move { complete(root, &name, beside).await })
         .buffered(AT_ONCE)
         .try_collect()
         .await?;
@@ -89,6 +136,19 @@ pub async fn list(root: &Root) -> Result<Vec<Listing>, BackupError> {
     Ok(listings)
 }
 
+/// The line of one name; `None` when there is nothing.
+///
+/// # Errors
+/// As [`list`].
+pub(crate) async fn line(root: &Root, name: &BackupName) -> Result<Option<Listing>, BackupError> {
+    // Two small reads that find nothing are cheaper than a listing.
+    let beside = Beside { verified: [name.to_string()].into(), pinned: [name.to_string()].into() };
+    if root.store().size(&root.key(&manifest_key(name))).await?.is_some() {
+        return complete(root, name, &beside).await.map(Some);
+    }
+    incomplete(root, name.as_str()).await
+}
+
 /// The manifest of one backup.
 ///
 /// # Errors
@@ -103,10 +163,22 @@ pub async fn describe(root: &Root, name: &BackupName) -> Result<Manifest, Backup
     }
 }
 
-async fn complete(root: &Root, name: &BackupName) -> Result<Listing, BackupError> {
+async fn complete(root: &Root, name: &BackupName, beside: &Beside) -> Result<Listing, BackupError> {
     let mut listing = empty(name.as_str(), State::Complete);
-    match root.manifest(name).await {
-        Ok(Some(manifest)) => fill_in(&mut listing, manifest),
+    match root.stored_manifest(name).await {
+        Ok(Some(stored)) => {
+            let digest = stored.digest();
+            if beside.verified.contains(name.as_str()) {
+                let results = record::results(root, name, &digest, None).await?;
+                let proof = Proof::of(&results);
+                listing.verified_age_seconds = proof.at.map(age);
+                listing.verified = (!results.is_empty()).then_some(proof);
+            }
+            if beside.pinned.contains(name.as_str()) {
+                listing.pinned = record::pinned(root, name, &digest).await?;
+            }
+            fill_in(&mut listing, stored.manifest);
+        }
         // Deleted since the listing.
         Ok(None) => listing.state = State::Abandoned,
         Err(error @ BackupError::Manifest { .. }) => {
@@ -118,9 +190,17 @@ async fn complete(root: &Root, name: &BackupName) -> Result<Listing, BackupError
     Ok(listing)
 }
 
+/// Seconds since then.
+fn age(time: Timestamp) -> i64 {
+    Timestamp::now().as_second() - time.as_second()
+}
+
 fn fill_in(listing: &mut Listing, manifest: Manifest) {
     listing.layout = Some(manifest.layout);
+    listing.run = Some(manifest.run);
+    listing.started = Some(manifest.started);
     listing.finished = Some(manifest.finished);
+    listing.age_seconds = Some(age(manifest.finished));
     listing.stream_bytes = Some(manifest.stream_bytes);
     listing.stored_bytes = Some(manifest.stored_bytes);
     listing.objects = Some(manifest.objects);
@@ -130,8 +210,20 @@ fn fill_in(listing: &mut Listing, manifest: Manifest) {
     if !known {
         listing.problem = Some("nobody has looked whether what is in it is whole".to_owned());
     }
-    listing.server_version = manifest.source.server_version;
-    listing.to_lsn = manifest.source.to_lsn;
+    let facts = manifest.source;
+    listing.kind = match (&manifest.base, facts.from_lsn) {
+        (Some(_), _) => Some(BackupKind::Incremental),
+        (None, Some(from)) if from > 0 => Some(BackupKind::Incremental),
+        (None, Some(_)) => Some(BackupKind::Full),
+        (None, None) => None,
+    };
+    listing.base = manifest.base;
+    listing.server = manifest.server;
+    listing.server_version = facts.server_version;
+    (listing.from_lsn, listing.to_lsn) = (facts.from_lsn, facts.to_lsn);
+    (listing.binlog_pos, listing.galera) = (facts.binlog_pos, facts.galera);
+    let sealed = manifest.packed.and_then(|packed| packed.sealed);
+    listing.ways_in = sealed.map(|sealed| sealed.ways_in).unwrap_or_default();
 }
 
 fn empty(name: &str, state: State) -> Listing {
@@ -139,13 +231,26 @@ fn empty(name: &str, state: State) -> Listing {
         name: name.to_owned(),
         state,
         layout: None,
+        run: None,
+        started: None,
         finished: None,
+        age_seconds: None,
         stream_bytes: None,
         stored_bytes: None,
         objects: None,
         files: None,
+        kind: None,
+        base: None,
+        server: None,
         server_version: None,
+        from_lsn: None,
         to_lsn: None,
+        binlog_pos: None,
+        galera: None,
+        ways_in: Vec::new(),
+        verified: None,
+        verified_age_seconds: None,
+        pinned: None,
         problem: None,
     }
 }

@@ -9,6 +9,7 @@ use sha2::{Digest, Sha256};
 
 use xb_encryptor::MacKey;
 
+use crate::attested::{Attested, Flaw, attest};
 use crate::facts::Facts;
 use crate::names::RunId;
 
@@ -236,8 +237,14 @@ pub enum ManifestError {
     },
 }
 
-const CHECK: &str = "sha256:";
-const MAC: &str = "hmac-sha256:";
+impl From<Flaw> for ManifestError {
+    fn from(flaw: Flaw) -> Self {
+        match flaw {
+            Flaw::NoCheck => Self::NoCheck,
+            Flaw::Damaged { expected, got } => Self::Damaged { expected, got },
+        }
+    }
+}
 
 impl Manifest {
     /// The bytes to store; `key` is that of a sealed backup.
@@ -247,12 +254,7 @@ impl Manifest {
     pub fn encode(&self, key: Option<&MacKey>) -> Result<Vec<u8>, ManifestError> {
         let mut text = serde_json::to_vec_pretty(self)?;
         text.push(b'\n');
-        let line = format!("{CHECK}{}\n", hex(&Sha256::digest(&text)));
-        text.extend_from_slice(line.as_bytes());
-        if let Some(key) = key {
-            let line = format!("{MAC}{}\n", hex(&key.code(&text)));
-            text.extend_from_slice(line.as_bytes());
-        }
+        let text = attest(text, key);
         if text.len() > MAX_LEN {
             return Err(ManifestError::TooLong { len: text.len() });
         }
@@ -267,22 +269,11 @@ impl Manifest {
         if bytes.len() > MAX_LEN {
             return Err(ManifestError::TooLong { len: bytes.len() });
         }
-        let (mut before, mut line) = last_line(bytes)?;
-        let mut mac = None;
-        let mut authenticated = Vec::new();
-        if let Some(digits) = line.strip_prefix(MAC) {
-            mac = Some(unhex(digits).ok_or(ManifestError::NoCheck)?);
-            authenticated = before.to_vec();
-            (before, line) = last_line(before)?;
-        }
-        let expected = line.strip_prefix(CHECK).ok_or(ManifestError::NoCheck)?;
-        let got = hex(&Sha256::digest(before));
-        if got != expected {
-            return Err(ManifestError::Damaged { expected: expected.to_owned(), got });
-        }
-        let manifest = Self::parse(before)?;
+        let attested = Attested::read(bytes)?;
+        let (signed, mac) = attested.signature().map(|(bytes, mac)| (bytes.to_vec(), mac)).unzip();
+        let manifest = Self::parse(attested.text)?;
         let digest = Sha256::digest(bytes).into();
-        Ok(StoredManifest { manifest, bytes: authenticated, mac, digest })
+        Ok(StoredManifest { manifest, bytes: signed.unwrap_or_default(), mac, digest })
     }
 
     fn parse(text: &[u8]) -> Result<Self, ManifestError> {
@@ -365,28 +356,6 @@ impl Manifest {
             }
         }
     }
-}
-
-/// Splits off the last line, without its end.
-fn last_line(bytes: &[u8]) -> Result<(&[u8], &str), ManifestError> {
-    let body = bytes.strip_suffix(b"\n").ok_or(ManifestError::NoCheck)?;
-    let at = body.iter().rposition(|b| *b == b'\n').ok_or(ManifestError::NoCheck)? + 1;
-    let (before, line) = body.split_at(at);
-    Ok((before, std::str::from_utf8(line).map_err(|_| ManifestError::NoCheck)?))
-}
-
-/// 32 bytes from 64 lower-case hexadecimal digits.
-fn unhex(digits: &str) -> Option<[u8; 32]> {
-    let mut bytes = [0; 32];
-    if digits.len() != 64
-        || !digits.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
-    {
-        return None;
-    }
-    for (byte, pair) in bytes.iter_mut().zip(digits.as_bytes().chunks_exact(2)) {
-        *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
-    }
-    Some(bytes)
 }
 
 /// Lower-case hexadecimal digits.

@@ -263,7 +263,7 @@ pub(crate) fn limits() -> PartLimits {
     part_limits(StoreLimits::S3)
 }
 
-fn part_limits(store: StoreLimits) -> PartLimits {
+pub(crate) fn part_limits(store: StoreLimits) -> PartLimits {
     PartLimits {
         min: store.min_part,
         max: store.max_part,

@@ -111,10 +111,18 @@ impl Root {
         mac: Option<&MacKey>,
     ) -> Result<(), BackupError> {
         let key = self.key(&manifest_key(name));
-        let bytes = manifest
-            .encode(mac)
-            .map_err(|source| BackupError::Manifest { key: key.clone(), source })?;
-        match self.store.create(&key, Bytes::from(bytes)).await {
+        let bytes = manifest.encode(mac).map_err(|source| BackupError::Manifest { key, source })?;
+        self.commit_bytes(name, Bytes::from(bytes)).await
+    }
+
+    /// As [`Root::commit`], for a manifest that is written already.
+    pub(crate) async fn commit_bytes(
+        &self,
+        name: &BackupName,
+        bytes: Bytes,
+    ) -> Result<(), BackupError> {
+        let key = self.key(&manifest_key(name));
+        match self.store.create(&key, bytes).await {
             Err(error) if error.kind == StoreErrorKind::AlreadyExists => Err(BackupError::Exists {
                 name: name.to_string(),
                 state: ": another run was faster",

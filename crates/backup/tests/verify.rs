@@ -30,6 +30,7 @@ fn verify(
         memory: 64 << 20,
         threads: 2,
         parallel: 4,
+        record: Some("test".into()),
     };
     block_on(xb_backup::verify(&store.root, &request, &Observer::default(), &mut stop))
 }
@@ -160,6 +161,31 @@ fn all_damaged_objects_are_told_not_only_the_first() {
             assert_eq!(report.reached, Some(Level::List));
             assert_eq!(report.levels.len(), 1 + level as usize);
         }
+    }
+}
+
+/// The first object holds the head of the stream and the beginning of the table.
+#[test]
+fn the_files_of_a_damaged_object_are_named_where_the_index_can_be_read() {
+    let store = Store::new();
+    store.put("plain", Layout::Packed, 300, stream_reader()).unwrap();
+    put_sealed(&store, "sealed", &KEY).unwrap();
+    for (name, key, named) in
+        [("plain", None, true), ("sealed", Some(KEY), true), ("sealed", None, false)]
+    {
+        let data = of(&store, name).into_iter().find(|path| path.ends_with("000000000")).unwrap();
+        let good = std::fs::read(&data).unwrap();
+        let mut bad = good.clone();
+        // In the sealed one this is behind the head of the seal.
+        bad[250] ^= 1;
+        std::fs::write(&data, bad).unwrap();
+        let report = verify(&store, name, Level::Checksum, key).unwrap();
+        std::fs::write(&data, good).unwrap();
+        let problem = &report.problems[0];
+        assert!(problem.object.as_ref().unwrap().ends_with("/000000000"));
+        // The sealed one is one segment: nothing of its index can be opened either.
+        let expected = (named && name == "plain").then(|| "shop/orders.ibd".to_owned());
+        assert_eq!(problem.file, expected, "{report:#?}");
     }
 }
 

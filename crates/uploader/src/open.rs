@@ -96,6 +96,8 @@ fn local(
         attributes_of_parts: false,
         lister: Lister::Folder(folder.clone().into()),
         rate: settings.http.limit_rate.map(|rate| Arc::new(RateLimit::new(rate))),
+        // Two names for one file are no copy.
+        copies: false,
     };
     let store = Store::new(Arc::new(store), None, nature, policy, Traffic::default());
     Ok((store, String::new()))
@@ -223,6 +225,8 @@ impl Opening {
             region,
             bucket: address,
         };
+        // A copy would need the headers of a put, which the client does not send with it.
+        let copies = s3.storage_class.is_none() && s3.encryption.is_none();
         let nature = Nature {
             limits: provider.limits(),
             protection: match checksum {
@@ -237,6 +241,7 @@ impl Opening {
             attributes_of_parts: true,
             lister,
             rate: None,
+            copies,
         };
         Ok(Store::new(store.clone(), Some(store), nature, self.policy, self.traffic))
     }
@@ -281,6 +286,7 @@ impl Opening {
             attributes_of_parts: true,
             lister,
             rate: None,
+            copies: google.storage_class.is_none(),
         };
         Ok(Store::new(store.clone(), Some(store), nature, self.policy, self.traffic))
     }
@@ -339,6 +345,8 @@ impl Opening {
             attributes_of_parts: false,
             lister: Lister::Nothing,
             rate: None,
+            // Its copies may still be going on when the answer comes.
+            copies: false,
         };
         Ok(Store::new(store.clone(), Some(store), nature, self.policy, self.traffic))
     }

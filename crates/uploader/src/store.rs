@@ -63,6 +63,8 @@ pub(crate) struct Nature {
     pub(crate) lister: Lister,
     /// The rate, where no HTTP client keeps to it.
     pub(crate) rate: Option<Arc<RateLimit>>,
+    /// Whether it copies objects by itself, with all that a put would give them.
+    pub(crate) copies: bool,
 }
 
 /// Wraps the trait object, which has no `Debug` of its own.
@@ -236,6 +238,24 @@ impl Store {
             return Err(StoreError::new("get", key, StoreErrorKind::Damaged, message));
         }
         Ok(bytes)
+    }
+
+    /// Whether objects of at most [`Store::MAX_COPY`] bytes may be copied by the store itself.
+    #[must_use]
+    pub fn copies(&self) -> bool {
+        self.nature.copies
+    }
+
+    /// The largest object that one request copies, in bytes ("CopyObject": 5 GiB).
+    pub const MAX_COPY: u64 = 5 << 30;
+
+    /// Has the store copy an object within the bucket, replacing what is there. Safe to repeat.
+    ///
+    /// # Errors
+    /// [`StoreErrorKind::NotFound`] when there is none; others after all retries.
+    pub async fn copy(&self, from: &str, to: &str) -> Result<(), StoreError> {
+        let (source, target) = (path_of("copy", from)?, path_of("copy", to)?);
+        self.retrying("copy", from, || async { self.objects.copy(&source, &target).await }).await
     }
 
     /// Size of an object, or `None` when there is none.

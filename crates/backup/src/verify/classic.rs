@@ -63,7 +63,8 @@ impl Run<'_> {
     ) -> Result<(), BackupError> {
         let (plan, share) = self.plan()?;
         let folder = self.root.key(self.request.name.as_str());
-        let objects = files.in_order().map(|(key, size)| (format!("{folder}/{key}"), size));
+        let objects =
+            files.in_order().map(|(key, from, size)| (format!("{folder}/{key}"), from, size));
         let options = self.inspect(manifest.map(|manifest| &manifest.end), share)?;
         let mut inspector = Inspector::new(options);
         let mut borders = files.borders();
@@ -79,7 +80,7 @@ impl Run<'_> {
                     borders.check(head).inspect_err(|_| refused = Some(head.position))
                 };
                 let feed = |bytes: Bytes| inspector.feed(&bytes);
-                (relay(arriving, &observer, check, feed), refused, inspector)
+                (relay(arriving, None, &observer, check, feed), refused, inspector)
             },
             stop,
         )

@@ -4,13 +4,16 @@
 //! [`VerifyReport`] tells; an error says that it could not be found out.
 
 mod classic;
+mod files;
 mod packed;
 mod report;
+mod server;
+mod trial;
 
 use std::sync::Arc;
 
 use xb_encryptor::xbcrypt::{Algorithm, Cipher};
-use xb_encryptor::{Backend, DataKey, Envelope, Keys, SlotKind};
+use xb_encryptor::{Backend, DataKey, Envelope, Keys, MacKey, SlotKind};
 use xb_pipeline::{
     EndRule, GetPlan, InspectError, InspectOptions, Inspected, LastFile, Observer, PagesFound,
 };
@@ -19,12 +22,16 @@ pub use report::{
     Authenticity, Level, LevelReport, MAX_PROBLEMS, PageReport, Problem, RestoreTest, VerifyReport,
 };
 
+pub use server::ServerOptions;
+pub use trial::{Trial, verify_by_restore};
+
 use crate::claim::is_unfinished;
 use crate::classic::list_classic;
 use crate::error::BackupError;
 use crate::get::{envelope, open_sealed};
 use crate::manifest::{End, Layout, Manifest, PackedFacts, StoredManifest};
 use crate::names::{BackupName, CATALOG, KEYS, RunId, run_folder};
+use crate::record::{self, VerifyResult};
 use crate::root::Root;
 use crate::stop::Stop;
 
@@ -36,7 +43,7 @@ const LEAST_SHARE: u64 = 16 << 20;
 pub struct VerifyRequest {
     /// The backup.
     pub name: BackupName,
-    /// How far. [`Level::Restore`] is a matter of its own: here it counts as [`Level::Pages`].
+    /// How far. For [`Level::Restore`] call [`verify_by_restore`]; [`verify`] stops at [`Level::Pages`].
     pub level: Level,
     /// What it is to be opened with; up to [`Level::Checksum`] it may be empty.
     pub keys: Keys,
@@ -48,6 +55,8 @@ pub struct VerifyRequest {
     pub threads: usize,
     /// Requests at a time; the budget may allow fewer.
     pub parallel: usize,
+    /// Write the result beside the manifest, as that of this program and version.
+    pub record: Option<String>,
 }
 
 /// Verifies a backup up to [`Level::Pages`].
@@ -61,14 +70,42 @@ pub async fn verify(
     observer: &Observer,
     stop: &mut Stop,
 ) -> Result<VerifyReport, BackupError> {
+    let (mut report, mac) = up_to_pages(root, request, observer, stop).await?;
+    record(root, request, &mut report, mac.as_ref()).await;
+    Ok(report)
+}
+
+/// Verifies and writes nothing down; gives the manifest's key, too, where it is known.
+async fn up_to_pages(
+    root: &Root,
+    request: &VerifyRequest,
+    observer: &Observer,
+    stop: &mut Stop,
+) -> Result<(VerifyReport, Option<MacKey>), BackupError> {
     let report = VerifyReport::new(request.name.to_string(), request.level.min(Level::Pages));
-    let mut run = Run { root, request, observer, report };
+    let mut run = Run { root, request, observer, report, mac: None };
     run.all(stop).await?;
     let traffic = root.store().traffic();
     run.report.requests = traffic.requests();
     run.report.retries = traffic.retries();
     run.report.finished = jiff::Timestamp::now();
-    Ok(run.report)
+    Ok((run.report, run.mac))
+}
+
+/// Writes the result beside the manifest, if that is wanted. Who may only read must be able to verify,
+/// too: then a note says that it was not written.
+async fn record(
+    root: &Root,
+    request: &VerifyRequest,
+    report: &mut VerifyReport,
+    key: Option<&MacKey>,
+) {
+    let (Some(tool), Some(manifest)) = (&request.record, &report.manifest) else { return };
+    let result = VerifyResult::of(report, tool);
+    if let Err(error) = record::add(root, &request.name, manifest, result, key).await {
+        let note = format!("the result could not be written beside the manifest: {error}");
+        report.notes.push(note);
+    }
 }
 
 /// One verification.
@@ -77,6 +114,8 @@ struct Run<'a> {
     request: &'a VerifyRequest,
     observer: &'a Observer,
     report: VerifyReport,
+    /// The manifest's key, once it is known.
+    mac: Option<MacKey>,
 }
 
 /// A packed backup that can be read.
@@ -151,6 +190,7 @@ impl Run<'_> {
                     let memory = self.request.memory;
                     match open_sealed(self.root, name, &stored, &envelope, with, memory) {
                         Ok(opened) => {
+                            self.mac = Some(opened.manifest_key(envelope.stream_id()));
                             key = Some(Arc::new(opened));
                             if only_recipients(&envelope) {
                                 self.note("it opens for public recipients only: this proves that nothing was changed, and not who wrote it");

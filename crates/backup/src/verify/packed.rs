@@ -11,14 +11,19 @@ use xb_pipeline::{
 use xb_reader::MAGIC;
 use xb_uploader::StoreErrorKind;
 
+use super::files::{Hit, files_in};
 use super::{Level, Packed, Problem, Run};
 use crate::error::BackupError;
 use crate::fetch::{Range, pump, ranges};
 use crate::get::object_of;
+use crate::index::PackedBody;
 use crate::manifest::{End, hex};
 use crate::names::run_folder;
 use crate::stop::Stop;
 use crate::sums;
+
+/// Damaged objects for which the files in them are looked up.
+const MAX_NAMED: usize = 100;
 
 impl Run<'_> {
     pub(super) async fn packed(
@@ -40,14 +45,15 @@ impl Run<'_> {
             })
             .ok();
         let readable = absent.is_empty() && packed.can_be_opened();
-        if self.wants(Level::Decrypt) && readable {
-            if self.read_all(&packed, known.as_deref(), stop).await? {
-                let what = format!("{} objects", packed.manifest.objects);
-                self.report.close(Level::Checksum, what);
-                self.close_read();
-                return Ok(());
-            }
-            // It stopped at the first damage: which objects there are more is to be found out.
+        // If it stops at the first damage, which objects there are more is to be found out below.
+        if self.wants(Level::Decrypt)
+            && readable
+            && self.read_all(&packed, known.as_deref(), stop).await?
+        {
+            let what = format!("{} objects", packed.manifest.objects);
+            self.report.close(Level::Checksum, what);
+            self.close_read();
+            return Ok(());
         }
         let sums = self.sum_all(&packed, known.as_deref(), &absent, stop).await?;
         self.report.close(Level::Checksum, sums);
@@ -86,18 +92,18 @@ impl Run<'_> {
         Ok(absent)
     }
 
-    /// Keys, numbers and sizes of the objects that are there.
+    /// Keys, first bytes and sizes of the objects that are there.
     fn objects(
         &self,
         packed: &Packed,
         absent: &BTreeSet<u64>,
-    ) -> impl Iterator<Item = (String, u64)> + use<> {
+    ) -> impl Iterator<Item = (String, u64, u64)> + use<> {
         let folder = self.root.key(&run_folder(&self.request.name, packed.run));
         let (absent, about) = (absent.clone(), (packed.manifest.clone(), packed.facts.clone()));
         (0..packed.manifest.objects).filter(move |number| !absent.contains(number)).map(
             move |number| {
                 let len = sums::object_len(&about.0, &about.1, number);
-                (format!("{folder}/{}", object_key(number)), len)
+                (format!("{folder}/{}", object_key(number)), 0, len)
             },
         )
     }
@@ -131,17 +137,31 @@ impl Run<'_> {
             self.lost(Level::Checksum, error)?;
             return Ok("the objects cannot be read to their end".to_owned());
         }
-        self.compare(packed, check, absent.is_empty());
+        self.compare(packed, check, absent.is_empty()).await;
         Ok(format!("{} objects", packed.manifest.objects - absent.len() as u64))
     }
 
     /// Notes what the sums say.
-    fn compare(&mut self, packed: &Packed, check: SumCheck, all: bool) {
+    async fn compare(&mut self, packed: &Packed, check: SumCheck, all: bool) {
         let folder = run_folder(&self.request.name, packed.run);
-        for (number, got, expected) in &check.wrong {
-            let what = format!("its CRC-64 is {got:016x}, it was stored with {expected:016x}");
-            let object = format!("{folder}/{}", object_key(*number));
-            self.found(Level::Checksum, Some(object), what);
+        let numbers: Vec<u64> = check.wrong.iter().map(|(number, ..)| *number).collect();
+        let files = self.files_in(packed, &numbers).await;
+        for (n, (number, got, expected)) in check.wrong.iter().enumerate() {
+            let hits = files.get(n).map_or(&[][..], Vec::as_slice);
+            let more = match hits.get(1..) {
+                None | Some([]) => String::new(),
+                Some(more) => {
+                    let names: Vec<&str> = more.iter().map(|(name, _)| name.as_str()).collect();
+                    format!("; it also has bytes of {}", names.join(", "))
+                }
+            };
+            self.report.problem(Problem {
+                level: Level::Checksum,
+                object: Some(format!("{folder}/{}", object_key(*number))),
+                file: hits.first().map(|(name, _)| name.clone()),
+                offset: hits.first().map(|(_, offset)| *offset),
+                what: format!("its CRC-64 is {got:016x}, it was stored with {expected:016x}{more}"),
+            });
         }
         let digest = hex(&check.root.finish());
         if all && check.wrong.is_empty() && digest != packed.facts.root {
@@ -151,6 +171,24 @@ impl Run<'_> {
             );
             self.found(Level::Checksum, None, what);
         }
+    }
+
+    /// The files that have bytes in these objects, as far as the index can be read.
+    async fn files_in(&self, packed: &Packed, numbers: &[u64]) -> Vec<Vec<Hit>> {
+        if numbers.is_empty() || !packed.can_be_opened() {
+            return Vec::new();
+        }
+        let (manifest, facts, run) = packed.about();
+        let (name, key) = (&self.request.name, packed.key.as_deref());
+        let chunk = facts.chunk_size;
+        let ranges = numbers.iter().take(MAX_NAMED).map(|number| {
+            let start = number.saturating_mul(chunk);
+            start..start.saturating_add(chunk)
+        });
+        let ranges: Vec<_> = ranges.collect();
+        let body = PackedBody::open(self.root, name, manifest, facts, run, key).await;
+        let Ok(body) = body else { return Vec::new() };
+        files_in(&body, &ranges).await.unwrap_or_default()
     }
 
     /// An object that was listed cannot be read.
@@ -235,7 +273,7 @@ impl Run<'_> {
             let what = "the objects hold another stream than the manifest says".to_owned();
             self.found(Level::Decrypt, None, what);
         }
-        self.compare(packed, check, true);
+        self.compare(packed, check, true).await;
         let bytes = summary.end.plain_bytes;
         match content.finish() {
             Ok(Some(found)) => {

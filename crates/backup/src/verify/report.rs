@@ -110,7 +110,7 @@ pub struct LevelReport {
 }
 
 /// What was found about pages.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PageReport {
     /// Tablespace files that were checked.
     pub files: u64,
@@ -143,7 +143,7 @@ impl From<&PagesFound> for PageReport {
 }
 
 /// What a server said about a restored backup.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RestoreTest {
     /// The server's version.
     pub server_version: String,

@@ -1,0 +1,460 @@
+//! `copy`: a backup from one place to another, its manifest last.
+//!
+//! A packed backup keeps its RUN: what a killed copy has left is its own, and the next one goes on. A
+//! classic one starts over. Whatever has no manifest is no backup.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use tokio::sync::mpsc;
+use xb_encryptor::Keys;
+use xb_pipeline::{GetPlan, Observer, PutPlan, RootDigest, sums as crc};
+use xb_uploader::{PartData, PartSender, Store, StoreErrorKind};
+
+use crate::claim::{CLAIM, Claim, may_be_its_own};
+use crate::classic::list_classic;
+use crate::error::BackupError;
+use crate::fetch::{Range, fetch_all, ranges};
+use crate::get::{envelope, open_sealed};
+use crate::manifest::{Layout, Manifest, StoredManifest, hex};
+use crate::names::{BackupName, KEYS, RunId, SUMS, claims_folder, manifest_key, run_folder};
+use crate::put::{of_packed_run, part_limits, remove_classic_objects};
+use crate::record::{self, Proof};
+use crate::root::Root;
+use crate::stop::Stop;
+use crate::verify::Level;
+
+/// What is to be copied, and how.
+#[derive(Debug)]
+pub struct CopyRequest {
+    /// The backup.
+    pub name: BackupName,
+    /// What the copy is called.
+    pub to: BackupName,
+    /// Copy it even if nobody has verified it.
+    pub unverified: bool,
+    /// What a sealed backup opens with. Needed only for a copy of another name; where there is one, only
+    /// a record of a verification that had the key counts.
+    pub keys: Keys,
+    /// Both places are in one bucket: let the store copy, as far as it can.
+    pub within_store: bool,
+    /// Budget for buffers in bytes.
+    pub memory: u64,
+    /// Worker threads.
+    pub threads: usize,
+    /// Requests at a time; the budget may allow fewer.
+    pub parallel: usize,
+}
+
+/// What a successful copy did.
+#[derive(Debug, Clone)]
+pub struct CopyReport {
+    /// The manifest as it stands at the new place.
+    pub manifest: Manifest,
+    /// Data objects that were copied by the store itself.
+    pub by_store: u64,
+    /// Data objects that were there from an earlier copy which did not come to its end.
+    pub kept: u64,
+    /// The copy was complete before.
+    pub was_there: bool,
+    /// Requests sent to both stores, retries included; 0 for folders.
+    pub requests: u64,
+    /// Tries that followed a failed one.
+    pub retries: u64,
+}
+
+/// Copies a backup. The copy exists if and only if this returns `Ok`.
+///
+/// # Errors
+/// [`BackupError::Unverified`] unless that is allowed; [`BackupError::Exists`] when another backup
+/// has the name. What a failed copy leaves is no backup; the next one goes on, and `gc` removes it.
+pub async fn copy(
+    from: &Root,
+    to: &Root,
+    request: &CopyRequest,
+    observer: &Observer,
+    stop: &mut Stop,
+) -> Result<CopyReport, BackupError> {
+    let source = stop.or(Source::open(from, request)).await?;
+    let mut report = CopyReport {
+        manifest: source.copied.clone(),
+        by_store: 0,
+        kept: 0,
+        was_there: false,
+        requests: 0,
+        retries: 0,
+    };
+    match to.stored_manifest(&request.to).await? {
+        Some(there) if there.digest() == source.digest => report.was_there = true,
+        Some(_) => return Err(BackupError::Exists { name: request.to.to_string(), state: "" }),
+        None => {
+            let copying = Copying { from, to, request, source: &source, observer };
+            copying.all(&mut report, stop).await?;
+        }
+    }
+    // What was found out about these bytes holds for their copy.
+    if source.same_name && report.kept == 0 {
+        carry_records(from, to, request).await;
+    }
+    report.requests = from.store().traffic().requests() + to.store().traffic().requests();
+    report.retries = from.store().traffic().retries() + to.store().traffic().retries();
+    Ok(report)
+}
+
+/// The backup that is copied.
+struct Source {
+    manifest: Manifest,
+    run: RunId,
+    /// As it will stand at the new place.
+    copied: Manifest,
+    bytes: Bytes,
+    /// Of these bytes.
+    digest: String,
+    same_name: bool,
+}
+
+impl Source {
+    async fn open(from: &Root, request: &CopyRequest) -> Result<Self, BackupError> {
+        let name = &request.name;
+        let Some(stored) = from.stored_manifest(name).await? else {
+            let state = match crate::list::state_without_manifest(from, name).await? {
+                "" if !from.list_below(name.as_str()).await?.is_empty() => {
+                    ": a stock backup has no manifest, and nobody knows whether it is whole"
+                }
+                state => state,
+            };
+            return Err(BackupError::NotThere { name: name.to_string(), state });
+        };
+        let manifest = stored.manifest.clone();
+        let Some(run) = manifest.run_id() else {
+            return Err(BackupError::Bug("a manifest that was checked has no run"));
+        };
+        let mut mac = None;
+        if manifest.is_sealed() && !request.keys.is_empty() {
+            let envelope = envelope(from, name, &manifest, run).await?;
+            let key =
+                open_sealed(from, name, &stored, &envelope, (&request.keys, true), request.memory)?;
+            mac = (!manifest.is_carried()).then(|| key.manifest_key(envelope.stream_id()));
+        } else if !request.keys.is_empty() {
+            return Err(BackupError::Keys(format!("{name} is not sealed, and a key was given")));
+        }
+        if !request.unverified {
+            let results = record::results(from, name, &stored.digest(), mac.as_ref()).await?;
+            demand_proof(name, Proof::of(&results))?;
+        }
+        let same_name = *name == request.to;
+        if same_name {
+            let (bytes, digest) = raw(from, name, &stored).await?;
+            return Ok(Self { copied: manifest.clone(), manifest, run, bytes, digest, same_name });
+        }
+        if manifest.is_sealed() && !manifest.is_carried() && mac.is_none() {
+            return Err(BackupError::Keys(format!(
+                "{name} is sealed: its manifest bears its name, and only with its key can a copy have another"
+            )));
+        }
+        let copied = Manifest { name: request.to.to_string(), ..manifest.clone() };
+        let encoded = copied
+            .encode(mac.as_ref())
+            .map_err(|source| BackupError::Manifest { key: manifest_key(&request.to), source })?;
+        let digest = Manifest::decode(&encoded)
+            .map_err(|source| BackupError::Manifest { key: manifest_key(&request.to), source })?
+            .digest();
+        Ok(Self { manifest, run, copied, bytes: encoded.into(), digest, same_name })
+    }
+}
+
+/// The very bytes of a manifest.
+async fn raw(
+    from: &Root,
+    name: &BackupName,
+    stored: &StoredManifest,
+) -> Result<(Bytes, String), BackupError> {
+    let key = from.key(&manifest_key(name));
+    let bytes = from.store().get(&key).await?;
+    match Manifest::decode(&bytes) {
+        Ok(again) if again.digest() == stored.digest() => Ok((bytes, again.digest())),
+        _ => Err(BackupError::Damaged {
+            name: name.to_string(),
+            what: "its manifest was replaced while it was read".to_owned(),
+        }),
+    }
+}
+
+fn demand_proof(name: &BackupName, proof: Proof) -> Result<(), BackupError> {
+    if proof.reaches(Level::Checksum) {
+        return Ok(());
+    }
+    let why = match (proof.failed, proof.level) {
+        (Some(level), _) => format!("the last verification found it damaged at the level {level}"),
+        (None, Some(level)) => format!("it was verified at the level {level} only"),
+        (None, None) => "there is no record of a verification of these bytes".to_owned(),
+    };
+    Err(BackupError::Unverified { name: name.to_string(), why })
+}
+
+/// The records of verifications go along. They are worth having, and not more than that.
+async fn carry_records(from: &Root, to: &Root, request: &CopyRequest) {
+    // The pin, the last of them, is of the other place.
+    let [with_key, without_key, _] = record::keys(&request.name);
+    for key in [with_key, without_key] {
+        if let Ok(bytes) = from.store().get(&from.key(&key)).await {
+            let _ = to.store().put(&to.key(&key), bytes.into()).await;
+        }
+    }
+}
+
+/// One copy on its way.
+struct Copying<'a> {
+    from: &'a Root,
+    to: &'a Root,
+    request: &'a CopyRequest,
+    source: &'a Source,
+    observer: &'a Observer,
+}
+
+/// An object to copy: its place below both folders, and its size.
+type Object = (String, u64);
+
+impl Copying<'_> {
+    async fn all(&self, report: &mut CopyReport, stop: &mut Stop) -> Result<(), BackupError> {
+        let (Self { from, to, request, source, .. }, name) = (self, &self.request.to);
+        let packed = source.manifest.layout == Layout::Packed;
+        let (folders, claim) = if packed {
+            let folders = (run_folder(&request.name, source.run), run_folder(name, source.run));
+            (folders, stop.or(Claim::packed(to, name, source.run)).await?)
+        } else {
+            let claim = stop.or(self.claim_classic()).await?;
+            ((request.name.to_string(), name.to_string()), claim)
+        };
+        let objects = stop.or(self.objects()).await?;
+        let there = stop.or(self.there(&folders.1)).await?;
+        let (kept, missing): (Vec<Object>, Vec<Object>) =
+            objects.into_iter().partition(|(key, size)| there.get(key) == Some(size));
+        report.kept = kept.len() as u64;
+        let sealed = source.manifest.is_sealed();
+        for small in [KEYS, SUMS].into_iter().filter(|small| packed && (sealed || *small != KEYS)) {
+            let key = from.key(&format!("{}/{small}", folders.0));
+            match stop.or(async { Ok(from.store().get(&key).await) }).await? {
+                Ok(bytes) => {
+                    let key = to.key(&format!("{}/{small}", folders.1));
+                    stop.or(async { Ok(to.store().put(&key, bytes.into()).await?) }).await?;
+                }
+                Err(error) if error.kind == StoreErrorKind::NotFound && small == SUMS => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let by_store = request.within_store && from.store().copies();
+        let (small, large): (Vec<Object>, Vec<Object>) =
+            missing.into_iter().partition(|(_, size)| by_store && *size <= Store::MAX_COPY);
+        report.by_store = small.len() as u64;
+        self.have_copied(&folders, small, stop).await?;
+        let all = report.kept == 0 && report.by_store == 0;
+        self.read_and_put(&folders, large, all, stop).await?;
+        stop.or(self.all_is_there(&folders.1)).await?;
+        if !packed && !claim.still_ours(to, name).await? {
+            return Err(BackupError::Exists {
+                name: name.to_string(),
+                state: ": another run took over",
+            });
+        }
+        stop.or(to.commit_bytes(name, source.bytes.clone())).await?;
+        drop(claim);
+        if !packed {
+            let _ = to.remove_below(&claims_folder(name)).await;
+        }
+        Ok(())
+    }
+
+    /// A classic copy has no RUN: it begins with nothing, as a classic run does.
+    async fn claim_classic(&self) -> Result<Claim, BackupError> {
+        let (to, name) = (self.to, &self.request.to);
+        let (claim, dead) = Claim::classic(to, name, self.source.run).await?;
+        let objects = to.list_below(name.as_str()).await?;
+        let classic = objects.iter().filter(|listed| !of_packed_run(&listed.key));
+        match (classic.map(|listed| listed.modified).max(), dead) {
+            (None, _) => Ok(claim),
+            (Some(newest), Some(seen)) if may_be_its_own(newest, seen) => {
+                remove_classic_objects(to, name).await?;
+                Ok(claim)
+            }
+            _ => {
+                let _ = to.store().delete(claim.key()).await;
+                Err(BackupError::Exists { name: name.to_string(), state: " (stock, unproven)" })
+            }
+        }
+    }
+
+    /// What has to be there in the end.
+    async fn objects(&self) -> Result<Vec<Object>, BackupError> {
+        let manifest = &self.source.manifest;
+        match &manifest.packed {
+            Some(packed) => Ok((0..manifest.objects)
+                .map(|number| {
+                    let len = crate::sums::object_len(manifest, packed, number);
+                    (xb_pipeline::object_key(number), len)
+                })
+                .collect()),
+            None => {
+                let files = list_classic(self.from, &self.request.name).await?;
+                files.agree_with(&self.request.name, manifest)?;
+                Ok(files.in_order().map(|(key, _, size)| (key, size)).collect())
+            }
+        }
+    }
+
+    /// Objects and sizes at the new place.
+    async fn there(&self, folder: &str) -> Result<BTreeMap<String, u64>, BackupError> {
+        let listed = self.to.list_below(folder).await?;
+        Ok(listed
+            .into_iter()
+            .filter(|listed| !matches!(listed.key.as_str(), CLAIM | KEYS | SUMS))
+            .filter(|listed| self.source.manifest.packed.is_some() || !of_packed_run(&listed.key))
+            .map(|listed| (listed.key, listed.size))
+            .collect())
+    }
+
+    async fn all_is_there(&self, folder: &str) -> Result<(), BackupError> {
+        let there = self.there(folder).await?;
+        let (objects, bytes) = (there.len() as u64, there.values().sum::<u64>());
+        let manifest = &self.source.manifest;
+        if (objects, bytes) == (manifest.objects, manifest.stored_bytes) {
+            return Ok(());
+        }
+        let what = format!(
+            "{} objects with {} bytes were to be copied, {objects} with {bytes} are there",
+            manifest.objects, manifest.stored_bytes
+        );
+        Err(BackupError::Damaged { name: self.request.to.to_string(), what })
+    }
+
+    /// Objects that the store copies by itself.
+    async fn have_copied(
+        &self,
+        (from, to): &(String, String),
+        objects: Vec<Object>,
+        stop: &mut Stop,
+    ) -> Result<(), BackupError> {
+        use futures::stream::{self, StreamExt as _, TryStreamExt as _};
+        let copying = stream::iter(objects).map(|(key, size)| async move {
+            let source = self.from.key(&format!("{from}/{key}"));
+            let target = self.to.key(&format!("{to}/{key}"));
+            self.from.store().copy(&source, &target).await?;
+            self.observer.add_bytes(size);
+            self.observer.add_stored(size);
+            Ok::<_, BackupError>(())
+        });
+        let parallel = self.request.parallel.max(1);
+        stop.or(copying.buffer_unordered(parallel).try_collect::<()>()).await
+    }
+
+    /// Objects that go through our hands, in parts as large as the budget allows. `all`: these are all
+    /// that there are, so that their root digest can be compared.
+    async fn read_and_put(
+        &self,
+        (from, to): &(String, String),
+        objects: Vec<Object>,
+        all: bool,
+        stop: &mut Stop,
+    ) -> Result<(), BackupError> {
+        let Some(largest) = objects.iter().map(|(_, size)| *size).max() else { return Ok(()) };
+        let CopyRequest { memory, threads, parallel, .. } = *self.request;
+        let limits = part_limits(self.to.store().limits());
+        let plan = PutPlan::new(memory, largest, threads, parallel, limits)?;
+        let fetching = GetPlan {
+            threads: plan.threads,
+            depth: plan.depth,
+            range: plan.part,
+            parallel: plan.parallel,
+            memory: plan.memory,
+        };
+        // Empty objects have no range.
+        for (key, _) in objects.iter().filter(|(_, size)| *size == 0) {
+            let key = self.to.key(&format!("{to}/{key}"));
+            stop.or(async { Ok(self.to.store().put(&key, Bytes::new().into()).await?) }).await?;
+        }
+        let source =
+            objects.iter().map(|(key, size)| (self.from.key(&format!("{from}/{key}")), 0, *size));
+        let source: Vec<_> = source.collect();
+        let mut digest = Digest::default();
+        let (arrived, mut arriving) = mpsc::channel(1);
+        let fetch = fetch_all(
+            self.from.store(),
+            &fetching,
+            ranges(source.into_iter(), fetching.range),
+            arrived,
+            |range, sum| digest.range(range, sum),
+        );
+        let mut sender = PartSender::new(self.to.store().clone(), plan.parallel);
+        let targets = objects.iter().filter(|(_, size)| *size > 0).map(|(key, size)| {
+            let parts = size.div_ceil(fetching.range);
+            (self.to.key(&format!("{to}/{key}")), parts)
+        });
+        let mut parts = targets.flat_map(|(key, parts)| {
+            let key: std::sync::Arc<str> = key.into();
+            (0..parts).map(move |n| (std::sync::Arc::clone(&key), n, n + 1 == parts))
+        });
+        let send = async {
+            while let Some(piece) = arriving.recv().await {
+                // The fetching side says why.
+                let Some(bytes) = piece else { break };
+                let Some((key, index, end)) = parts.next() else {
+                    return Err(BackupError::Bug("more ranges came than were asked for"));
+                };
+                let len = bytes.len() as u64;
+                let index = u32::try_from(index).unwrap_or(u32::MAX);
+                sender.send(PartData { key, index, payload: vec![bytes], end }).await?;
+                self.observer.add_bytes(len);
+                self.observer.add_stored(len);
+            }
+            // Closed before the fetching side waits for room in it.
+            drop(arriving);
+            Ok(())
+        };
+        let outcome = tokio::select! {
+            both = async { tokio::join!(fetch, send) } => match both {
+                (Err(error), _) => Err(crate::get::missing_is_damage(error, &self.request.name)),
+                (Ok(()), sent) => sent,
+            },
+            signal = stop.asked() => Err(BackupError::Interrupted(signal)),
+        };
+        drop(parts);
+        if let Err(error) = outcome {
+            sender.abort().await;
+            return Err(error);
+        }
+        stop.or(async { Ok(sender.finish().await?) }).await?;
+        match &self.source.manifest.packed {
+            Some(packed) if all => digest
+                .check(&packed.root)
+                .map_err(|what| BackupError::Damaged { name: self.request.name.to_string(), what }),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The root digest of objects that pass in ranges.
+#[derive(Default)]
+struct Digest {
+    root: RootDigest,
+    len: u64,
+    crc: u64,
+}
+
+impl Digest {
+    fn range(&mut self, range: &Range, sum: u64) {
+        self.crc = crc::crc64_combine(self.crc, sum, range.len);
+        self.len += range.len;
+        if range.end {
+            self.root.object(self.len, self.crc);
+            (self.len, self.crc) = (0, 0);
+        }
+    }
+
+    fn check(self, expected: &str) -> Result<(), String> {
+        let got = hex(&self.root.finish());
+        if got == expected {
+            return Ok(());
+        }
+        Err(format!("the objects have the root digest {got}, the manifest says {expected}"))
+    }
+}

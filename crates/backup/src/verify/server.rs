@@ -1,0 +1,309 @@
+//! A server on a restored backup, for nobody but us.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use super::trial::silent;
+use xb_producer::how_it_ended;
+
+use crate::child::{self, Talk, Whom};
+use crate::error::BackupError;
+use crate::prepare::read_small;
+use crate::stop::Stop;
+
+/// How long a server may take to answer. What was prepared needs no recovery, but a cold disk is slow.
+const PATIENCE: Duration = Duration::from_secs(600);
+/// How long to wait before it is asked again.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Longest path of a socket that the system takes.
+const MAX_SOCKET: usize = 107;
+/// Names and places of the server, the best first.
+const SERVERS: [&str; 6] = [
+    "mariadbd",
+    "mysqld",
+    "/usr/sbin/mariadbd",
+    "/usr/sbin/mysqld",
+    "/usr/libexec/mariadbd",
+    "/usr/libexec/mysqld",
+];
+const CLIENTS: [&str; 2] = ["mariadb", "mysql"];
+/// What a backup's own option file says of how its files are made, and a server must know.
+const TAKEN_OVER: [&str; 4] = [
+    "innodb_page_size",
+    "innodb_data_file_path",
+    "innodb_undo_tablespaces",
+    "innodb_checksum_algorithm",
+];
+/// Most of the server's log that goes into a message, in bytes.
+const LAST_WORDS: usize = 2000;
+
+/// How a server is started.
+#[derive(Debug, Clone, Default)]
+pub struct ServerOptions {
+    /// The program; found by its usual names when not given.
+    pub program: Option<PathBuf>,
+    /// Further options, such as those of a keyring. They come last.
+    pub options: Vec<String>,
+}
+
+/// A running server; ended when dropped.
+pub(super) struct Server {
+    child: Child,
+    socket: PathBuf,
+    client: PathBuf,
+    version: String,
+}
+
+impl Server {
+    /// Starts a server on `data` and waits until it answers.
+    ///
+    /// # Errors
+    /// [`BackupError::Program`] with the end of its log when it gives up.
+    pub(super) async fn start(
+        data: &Path,
+        scratch: &Path,
+        options: &ServerOptions,
+        stop: &mut Stop,
+    ) -> Result<Self, BackupError> {
+        let socket = scratch.join("s");
+        if socket.as_os_str().len() > MAX_SOCKET {
+            return Err(BackupError::Restore {
+                target: scratch.display().to_string(),
+                what: "the path is too long for a socket: name a shorter scratch folder".to_owned(),
+            });
+        }
+        let log = scratch.join("server.log");
+        let args = arguments(data, scratch, &socket, options)?;
+        let child = spawn(options.program.as_deref(), &args, &log)?;
+        let client = PathBuf::from(CLIENTS[0]);
+        let mut server = Self { child, socket, client, version: String::new() };
+        server.version = server.wait(&log, stop).await?;
+        Ok(server)
+    }
+
+    pub(super) fn version(&self) -> &str {
+        &self.version
+    }
+
+    async fn wait(&mut self, log: &Path, stop: &mut Stop) -> Result<String, BackupError> {
+        let begin = Instant::now();
+        let gave_up = |what: String| BackupError::Program {
+            program: "the server on the restored backup".to_owned(),
+            what: format!("{what}: {}", end_of(log)),
+        };
+        loop {
+            let broken =
+                |source| BackupError::System { what: "the server cannot be waited for", source };
+            if let Some(status) = self.child.try_wait().map_err(broken)? {
+                return Err(gave_up(how_it_ended(status)));
+            }
+            if begin.elapsed() > PATIENCE {
+                return Err(gave_up("does not answer".to_owned()));
+            }
+            match self.ask("SELECT VERSION()", &silent(), stop).await {
+                Ok(version) => return Ok(version.trim().to_owned()),
+                Err(BackupError::Program { .. }) => {}
+                // Not by this name; the other one is tried at the next turn.
+                Err(BackupError::NotStarted { .. }) if self.client == Path::new(CLIENTS[0]) => {
+                    self.client = PathBuf::from(CLIENTS[1]);
+                }
+                Err(error) => return Err(error),
+            }
+            tokio::select! {
+                () = tokio::time::sleep(PAUSE) => {}
+                signal = stop.asked() => return Err(BackupError::Interrupted(signal)),
+            }
+        }
+    }
+
+    /// Runs statements. The inner error is what the server says against them.
+    pub(super) async fn sql(
+        &self,
+        statements: &str,
+        stop: &mut Stop,
+    ) -> Result<Result<String, String>, BackupError> {
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let talk: Talk = {
+            let heard = Arc::clone(&heard);
+            Arc::new(move |line: &[u8]| {
+                let mut heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
+                if heard.len() < LAST_WORDS && line.starts_with(b"ERROR") {
+                    heard.extend_from_slice(line);
+                }
+            })
+        };
+        match self.ask(statements, &talk, stop).await {
+            Ok(answer) => Ok(Ok(answer)),
+            Err(BackupError::Program { what, .. }) => {
+                let heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
+                Ok(Err(if heard.is_empty() {
+                    what
+                } else {
+                    String::from_utf8_lossy(&heard).into_owned()
+                }))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn ask(
+        &self,
+        statements: &str,
+        talk: &Talk,
+        stop: &mut Stop,
+    ) -> Result<String, BackupError> {
+        let args = [
+            OsString::from("--no-defaults"),
+            with("--socket=", &self.socket),
+            "--user=root".into(),
+            "--batch".into(),
+            "--skip-column-names".into(),
+            "--raw".into(),
+            // Names of tables come and go; whatever the locale is here.
+            "--default-character-set=utf8mb4".into(),
+            format!("--execute={statements}").into(),
+        ];
+        child::ask(&self.client, &args, talk, stop).await
+    }
+
+    /// Ends it in good order.
+    pub(super) fn end(mut self) {
+        child::end(&mut self.child, Signal::TERM.as_raw(), Whom::Group);
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(None)) {
+            child::end(&mut self.child, Signal::KILL.as_raw(), Whom::Group);
+        }
+    }
+}
+
+fn with(option: &str, path: &Path) -> OsString {
+    let mut text = OsString::from(option);
+    text.push(path);
+    text
+}
+
+fn arguments(
+    data: &Path,
+    scratch: &Path,
+    socket: &Path,
+    options: &ServerOptions,
+) -> Result<Vec<OsString>, BackupError> {
+    let tmp = scratch.join("tmp");
+    std::fs::create_dir_all(&tmp).map_err(|error| BackupError::Restore {
+        target: tmp.display().to_string(),
+        what: error.to_string(),
+    })?;
+    let mut args = vec![
+        OsString::from("--no-defaults"),
+        with("--datadir=", data),
+        with("--socket=", socket),
+        with("--pid-file=", &scratch.join("pid")),
+        with("--tmpdir=", &tmp),
+        // Whose passwords are these? And nobody else may come in, nor may it go anywhere.
+        "--skip-grant-tables".into(),
+        "--skip-networking".into(),
+        "--skip-log-bin".into(),
+        "--skip-slave-start".into(),
+        "--loose-wsrep-on=OFF".into(),
+        "--loose-mysqlx=OFF".into(),
+        "--loose-event-scheduler=DISABLED".into(),
+    ];
+    if rustix::process::geteuid().is_root() {
+        args.push("--user=root".into());
+    }
+    args.extend(own_options(data));
+    args.extend(options.options.iter().map(OsString::from));
+    Ok(args)
+}
+
+/// What the backup says of its own files.
+fn own_options(data: &Path) -> Vec<OsString> {
+    let text = read_small(&data.join("backup-my.cnf")).unwrap_or_default();
+    let plain =
+        |value: &str| value.bytes().all(|b| b.is_ascii_alphanumeric() || b":;._-".contains(&b));
+    let options = text.lines().filter_map(|line| {
+        let (key, value) = line.split_once('=')?;
+        let (key, value) = (key.trim(), value.trim());
+        let taken = TAKEN_OVER.contains(&key) && plain(value);
+        taken.then(|| OsString::from(format!("--loose-{key}={value}")))
+    });
+    options.collect()
+}
+
+fn spawn(program: Option<&Path>, args: &[OsString], log: &Path) -> Result<Child, BackupError> {
+    let open = || {
+        File::options().create(true).append(true).open(log).map_err(|error| BackupError::Restore {
+            target: log.display().to_string(),
+            what: error.to_string(),
+        })
+    };
+    let usual = SERVERS.map(Path::new);
+    let programs = program.as_ref().map_or(&usual[..], std::slice::from_ref);
+    let mut missing = None;
+    for program in programs {
+        let spawned = Command::new(program)
+            .args(args)
+            .stdin(Stdio::null())
+            .stdout(open()?)
+            .stderr(open()?)
+            // What it starts itself must end with it.
+            .process_group(0)
+            .spawn();
+        match spawned {
+            Ok(child) => return Ok(child),
+            Err(error) => {
+                missing.get_or_insert(BackupError::NotStarted {
+                    program: program.display().to_string(),
+                    what: error.to_string(),
+                });
+            }
+        }
+    }
+    Err(missing.unwrap_or(BackupError::Bug("no server to start")))
+}
+
+/// The last lines of the server's log.
+fn end_of(log: &Path) -> String {
+    let text = std::fs::read(log).unwrap_or_default();
+    let end = &text[text.len().saturating_sub(LAST_WORDS)..];
+    let text = String::from_utf8_lossy(end);
+    let lines: Vec<&str> = text.lines().filter(|line| line.contains("ERROR")).collect();
+    if lines.is_empty() {
+        text.lines().last().unwrap_or_default().to_owned()
+    } else {
+        lines.join("; ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_says_how_files_are_made_is_taken_over() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(
+            dir.path().join("backup-my.cnf"),
+            "# from the backup\n[mysqld]\ninnodb_page_size=4096\ninnodb_data_file_path=ibdata1:12M;ibdata2:12M:autoextend\nredo_log_version=1\nplugin_load=evil.so\ninnodb_undo_tablespaces=3 --init-file=/x\n",
+        )
+        .unwrap();
+        assert_eq!(
+            own_options(dir.path()),
+            [
+                "--loose-innodb_page_size=4096",
+                "--loose-innodb_data_file_path=ibdata1:12M;ibdata2:12M:autoextend"
+            ]
+        );
+    }
+}

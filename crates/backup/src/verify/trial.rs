@@ -1,0 +1,236 @@
+//! The last level: a backup restored to a scratch folder, prepared, and tried out by a real server.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use xb_pipeline::{Durability, Observer};
+
+use super::server::{Server, ServerOptions};
+use super::{Level, Problem, RestoreTest, VerifyReport, VerifyRequest, record, up_to_pages};
+use crate::child::Talk;
+use crate::error::BackupError;
+use crate::get::GetRequest;
+use crate::prepare::PrepareOptions;
+use crate::ready::{Ready, restore_ready};
+use crate::restore::RestoreOptions;
+use crate::root::Root;
+use crate::select::Selection;
+use crate::stop::Stop;
+
+/// How a backup is tried out.
+#[derive(Debug, Clone, Default)]
+pub struct Trial {
+    /// Folder in which a scratch folder is made and removed again; that for temporary files when not
+    /// given.
+    pub scratch_dir: Option<PathBuf>,
+    /// How it is prepared.
+    pub prepare: PrepareOptions,
+    /// How the server is started.
+    pub server: ServerOptions,
+    /// Statements that must succeed on it.
+    pub statements: Vec<String>,
+}
+
+/// Verifies a backup up to [`Level::Restore`]: all that [`verify`](super::verify) does, and then it is
+/// restored with all that it goes on from, prepared, a server is started on it that listens on a socket
+/// only, every table is checked, and the statements are run.
+///
+/// The scratch folder and the server are gone when this returns, whatever it returns. What the
+/// programs say goes to `talk`.
+///
+/// # Errors
+/// As [`verify`](super::verify); also when a program is not installed or the disk is full.
+pub async fn verify_by_restore(
+    root: &Root,
+    mut request: VerifyRequest,
+    trial: &Trial,
+    talk: &Talk,
+    observer: &Observer,
+    stop: &mut Stop,
+) -> Result<VerifyReport, BackupError> {
+    request.level = Level::Pages;
+    let (mut report, mac) = up_to_pages(root, &request, observer, stop).await?;
+    report.level = Level::Restore;
+    if report.reached == Some(Level::Pages) {
+        let scratch = scratch(trial)?;
+        let keys = std::mem::take(&mut request.keys);
+        let get = GetRequest {
+            name: request.name.clone(),
+            files: Selection::default(),
+            as_stored: false,
+            accept_unvouched: request.accept_unvouched,
+            keys,
+            memory: request.memory,
+            threads: request.threads,
+            parallel: request.parallel,
+        };
+        let outcome = try_out(root, get, trial, scratch.path(), talk, observer, stop).await;
+        // Before anything else is said: it may be large.
+        let removed = scratch.close();
+        settle(&mut report, outcome)?;
+        if let Err(error) = removed {
+            report.notes.push(format!("the scratch folder could not be removed: {error}"));
+        }
+    } else {
+        report.leave_out(Level::Restore);
+    }
+    report.finished = jiff::Timestamp::now();
+    record(root, &request, &mut report, mac.as_ref()).await;
+    Ok(report)
+}
+
+fn scratch(trial: &Trial) -> Result<tempfile::TempDir, BackupError> {
+    let folder = trial.scratch_dir.clone().unwrap_or_else(std::env::temp_dir);
+    tempfile::Builder::new().prefix("xb-verify-").tempdir_in(&folder).map_err(|error| {
+        BackupError::Restore { target: folder.display().to_string(), what: error.to_string() }
+    })
+}
+
+/// What was found by trying: the server's version and counts, and what is wrong.
+struct Tried {
+    test: RestoreTest,
+    wrong: Vec<String>,
+}
+
+fn settle(
+    report: &mut VerifyReport,
+    outcome: Result<Tried, BackupError>,
+) -> Result<(), BackupError> {
+    let problem =
+        |what| Problem { level: Level::Restore, object: None, file: None, offset: None, what };
+    match outcome {
+        Ok(tried) => {
+            let what = format!(
+                "{} tables checked by {}, {} statements",
+                tried.test.tables, tried.test.server_version, tried.test.statements
+            );
+            report.restore = Some(tried.test);
+            tried.wrong.into_iter().for_each(|what| report.problem(problem(what)));
+            report.close(Level::Restore, what);
+        }
+        // These are about the backup; all others are about this host.
+        Err(
+            error @ (BackupError::Program { .. }
+            | BackupError::Damaged { .. }
+            | BackupError::Chain { .. }),
+        ) => {
+            report.problem(problem(error.to_string()));
+            report.close(Level::Restore, "no server could be tried on it".to_owned());
+        }
+        Err(error) => return Err(error),
+    }
+    Ok(())
+}
+
+async fn try_out(
+    root: &Root,
+    request: GetRequest,
+    trial: &Trial,
+    scratch: &Path,
+    talk: &Talk,
+    observer: &Observer,
+    stop: &mut Stop,
+) -> Result<Tried, BackupError> {
+    let data = scratch.join("data");
+    let how = RestoreOptions { durability: Durability::None, decompress: true, check_room: true };
+    let ready = Ready { prepare: Some(trial.prepare.clone()), ..Ready::default() };
+    restore_ready(root, request, &data, how, &ready, talk, observer, stop).await?;
+    let server = Server::start(&data, scratch, &trial.server, stop).await?;
+    let outcome = check(&server, trial, stop).await;
+    tokio::task::block_in_place(|| server.end());
+    outcome
+}
+
+async fn check(server: &Server, trial: &Trial, stop: &mut Stop) -> Result<Tried, BackupError> {
+    let mut tried = Tried {
+        test: RestoreTest { server_version: server.version().to_owned(), ..RestoreTest::default() },
+        wrong: Vec::new(),
+    };
+    check_tables(server, &mut tried, stop).await?;
+    for statement in &trial.statements {
+        match server.sql(statement, stop).await? {
+            Ok(_) => tried.test.statements += 1,
+            Err(said) => tried.wrong.push(format!("`{statement}` fails: {said}")),
+        }
+    }
+    Ok(tried)
+}
+
+/// Tables of one query for names, and of one CHECK TABLE.
+const NAMES: usize = 2000;
+const TOGETHER: usize = 50;
+
+/// Every base table there is, the server's own ones too.
+const TABLES: &str = "SELECT CONCAT('`', REPLACE(table_schema, '`', '``'), '`.`', REPLACE(table_name, '`', '``'), '`') \
+    FROM information_schema.tables WHERE table_type = 'BASE TABLE' AND engine IS NOT NULL \
+    AND table_schema NOT IN ('information_schema', 'performance_schema') ORDER BY table_schema, table_name";
+
+async fn check_tables(
+    server: &Server,
+    tried: &mut Tried,
+    stop: &mut Stop,
+) -> Result<(), BackupError> {
+    let mut from = 0;
+    loop {
+        let query = format!("{TABLES} LIMIT {from}, {NAMES}");
+        let names = match server.sql(&query, stop).await? {
+            Ok(names) => names,
+            Err(said) => {
+                tried.wrong.push(format!("the server does not tell its tables: {said}"));
+                return Ok(());
+            }
+        };
+        let names: Vec<&str> = names.lines().collect();
+        for together in names.chunks(TOGETHER) {
+            match server.sql(&format!("CHECK TABLE {}", together.join(", ")), stop).await? {
+                Ok(said) => tried.wrong.extend(said.lines().filter_map(complaint)),
+                Err(said) => {
+                    tried.wrong.push(format!("CHECK TABLE of {} fails: {said}", together[0]))
+                }
+            }
+            tried.test.tables += together.len() as u64;
+        }
+        if names.len() < NAMES {
+            return Ok(());
+        }
+        from += NAMES;
+    }
+}
+
+/// What a line of CHECK TABLE says against its table: `Table Op Msg_type Msg_text`.
+fn complaint(line: &str) -> Option<String> {
+    let mut parts = line.splitn(4, '\t');
+    let (table, _, kind, text) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+    let fine = match kind {
+        "status" => matches!(text, "OK" | "Table is already up to date"),
+        // An engine that cannot check; what a server wrote down when it was told to flush.
+        "note" | "info" | "warning" => true,
+        _ => false,
+    };
+    (!fine).then(|| format!("table {table}: {text}"))
+}
+
+/// Nobody listens to a program that is asked again and again whether it is there.
+pub(super) fn silent() -> Talk {
+    Arc::new(|_| {})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_against_a_table_counts() {
+        let said = |text: &str| complaint(&format!("shop.orders\tcheck\t{text}"));
+        for fine in [
+            "status\tOK",
+            "warning\t1 client is using or hasn't closed the table properly",
+            "note\tThe storage engine for the table doesn't support check",
+        ] {
+            assert_eq!(said(fine), None, "{fine}");
+        }
+        assert_eq!(said("error\tCorrupt").unwrap(), "table shop.orders: Corrupt");
+        assert!(said("status\tOperation failed").is_some());
+        assert_eq!(complaint("no table at all"), None);
+    }
+}

@@ -1,0 +1,293 @@
+//! What is known of backups beside their manifests, what is copied, and what goes.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
+
+mod common;
+
+use common::{Store, block_on, put_sealed, stream_reader};
+use xb_backup::{
+    BackupError, BackupName, Candidate, CopyReport, CopyRequest, FileEntry, Keep, Keys, Layout,
+    Level, Listing, ShowRequest, State, Timestamp, VerifyReport, VerifyRequest, plan_prune,
+    stopper,
+};
+use xb_encryptor::KeyBytes;
+use xb_pipeline::Observer;
+
+const KEY: [u8; 32] = [7; 32];
+
+fn keys(key: Option<[u8; 32]>) -> Keys {
+    Keys { key: key.map(|key| KeyBytes::new(&key).unwrap()), ..Keys::default() }
+}
+
+fn name(name: &str) -> BackupName {
+    BackupName::new(name).unwrap()
+}
+
+fn verify(store: &Store, of: &str, level: Level, key: Option<[u8; 32]>) -> VerifyReport {
+    let (_stopper, mut stop) = stopper();
+    let request = VerifyRequest {
+        name: name(of),
+        level,
+        keys: keys(key),
+        accept_unvouched: false,
+        memory: 64 << 20,
+        threads: 2,
+        parallel: 4,
+        record: Some("test 1".into()),
+    };
+    block_on(xb_backup::verify(&store.root, &request, &Observer::default(), &mut stop)).unwrap()
+}
+
+fn line(store: &Store, of: &str) -> Listing {
+    let all = block_on(xb_backup::list(&store.root)).unwrap();
+    all.into_iter().find(|line| line.name == of).unwrap()
+}
+
+fn copy(
+    from: &Store,
+    to: &Store,
+    what: &str,
+    called: &str,
+    change: impl FnOnce(CopyRequest) -> CopyRequest,
+) -> Result<CopyReport, BackupError> {
+    let (_stopper, mut stop) = stopper();
+    let request = change(CopyRequest {
+        name: name(what),
+        to: name(called),
+        unverified: false,
+        keys: Keys::default(),
+        within_store: false,
+        memory: 64 << 20,
+        threads: 2,
+        parallel: 4,
+    });
+    block_on(xb_backup::copy(&from.root, &to.root, &request, &Observer::default(), &mut stop))
+}
+
+fn unverified(request: CopyRequest) -> CopyRequest {
+    CopyRequest { unverified: true, ..request }
+}
+
+#[test]
+fn results_are_listed_until_the_name_is_that_of_another_backup() {
+    let store = Store::new();
+    for (of, layout) in [("packed", Layout::Packed), ("classic", Layout::Classic)] {
+        store.put(of, layout, 300, stream_reader()).unwrap();
+        assert!(line(&store, of).verified.is_none());
+        assert!(verify(&store, of, Level::Decrypt, None).is_ok());
+        let proof = line(&store, of).verified.unwrap();
+        assert_eq!((proof.level, proof.failed), (Some(Level::Decrypt), None));
+        assert!(line(&store, of).verified_age_seconds.unwrap() < 100);
+        // A weaker one says nothing against it.
+        assert!(verify(&store, of, Level::List, None).is_ok());
+        assert_eq!(line(&store, of).verified.unwrap().level, Some(Level::Decrypt));
+        // What is found wrong does: the file of pages is none.
+        assert!(!verify(&store, of, Level::Pages, None).is_ok());
+        assert_eq!(line(&store, of).verified.unwrap().failed, Some(Level::Pages));
+
+        let catalog = store.folder.path().join("root/.xb-catalog");
+        let record = catalog.join(format!("@verified/{of}/without-key"));
+        let old = std::fs::read(&record).unwrap();
+        block_on(xb_backup::delete(&store.root, &name(of))).unwrap();
+        assert!(!record.exists(), "records go with the backup");
+        // Another one of that name, beside which the old record lies.
+        store.put(of, layout, 300, stream_reader()).unwrap();
+        std::fs::create_dir_all(record.parent().unwrap()).unwrap();
+        std::fs::write(&record, old).unwrap();
+        assert!(line(&store, of).verified.is_none());
+    }
+}
+
+#[test]
+fn results_of_who_had_the_key_are_authenticated() {
+    let store = Store::new();
+    put_sealed(&store, "n", &KEY).unwrap();
+    assert!(verify(&store, "n", Level::Checksum, None).is_ok());
+    let with_key = store.folder.path().join("root/.xb-catalog/@verified/n/with-key");
+    assert!(!with_key.exists());
+    let to = Store::new();
+    let with = |request| CopyRequest { keys: keys(Some(KEY)), ..request };
+    // With the key at hand nobody's word but its own counts.
+    assert!(matches!(copy(&store, &to, "n", "n", with), Err(BackupError::Unverified { .. })));
+    assert!(verify(&store, "n", Level::Decrypt, Some(KEY)).is_ok());
+    assert!(with_key.exists());
+    // Made up by somebody who has no key.
+    let good = std::fs::read_to_string(&with_key).unwrap();
+    let without = with_key.with_file_name("without-key");
+    std::fs::copy(without, &with_key).unwrap();
+    assert!(matches!(copy(&store, &to, "n", "n", with), Err(BackupError::Unverified { .. })));
+    std::fs::write(&with_key, good).unwrap();
+    copy(&store, &to, "n", "n", with).unwrap();
+    // The copy is as proven as the backup.
+    assert_eq!(line(&to, "n").verified.unwrap().level, Some(Level::Decrypt));
+    assert!(verify(&to, "n", Level::Decrypt, Some(KEY)).is_ok());
+}
+
+#[test]
+fn a_pin_holds_until_it_is_taken_away() {
+    let store = Store::new();
+    store.put("n", Layout::Packed, 300, stream_reader()).unwrap();
+    block_on(xb_backup::pin(&store.root, &name("n"), Some("before the migration"))).unwrap();
+    assert_eq!(line(&store, "n").pinned.unwrap().reason.as_deref(), Some("before the migration"));
+    let deleted = block_on(xb_backup::delete(&store.root, &name("n")));
+    assert!(matches!(deleted, Err(BackupError::Pinned { .. })));
+    assert!(block_on(xb_backup::unpin(&store.root, &name("n"))).unwrap().is_some());
+    assert!(block_on(xb_backup::unpin(&store.root, &name("n"))).unwrap().is_none());
+    block_on(xb_backup::delete(&store.root, &name("n"))).unwrap();
+    let pinned = block_on(xb_backup::pin(&store.root, &name("n"), None));
+    assert!(matches!(pinned, Err(BackupError::NotThere { .. })));
+}
+
+#[test]
+fn every_layout_is_copied_bit_for_bit_and_under_another_name_too() {
+    let (from, to) = (Store::new(), Store::new());
+    for (of, layout) in [("packed", Layout::Packed), ("classic", Layout::Classic)] {
+        from.put(of, layout, 300, stream_reader()).unwrap();
+        assert!(matches!(copy(&from, &to, of, of, |r| r), Err(BackupError::Unverified { .. })));
+        assert!(verify(&from, of, Level::Checksum, None).is_ok());
+        let done = copy(&from, &to, of, of, |r| r).unwrap();
+        assert_eq!((done.kept, done.was_there), (0, false));
+        assert_eq!(to.get(of).unwrap(), from.get(of).unwrap());
+        assert!(copy(&from, &to, of, of, |r| r).unwrap().was_there);
+        let other = format!("{of}-2");
+        copy(&from, &to, of, &other, |r| r).unwrap();
+        assert_eq!(to.get(&other).unwrap(), from.get(of).unwrap());
+        assert!(line(&to, &other).verified.is_none(), "the record is about another manifest");
+        assert!(verify(&to, &other, Level::Decrypt, None).is_ok());
+        // What has the name already is left alone.
+        to.put("taken", layout, 300, stream_reader()).unwrap();
+        let taken = copy(&from, &to, of, "taken", |r| r);
+        assert!(matches!(taken, Err(BackupError::Exists { .. })), "{taken:?}");
+        block_on(xb_backup::delete(&to.root, &name("taken"))).unwrap();
+    }
+    // A sealed one keeps its name, unless there is the key.
+    put_sealed(&from, "sealed", &KEY).unwrap();
+    copy(&from, &to, "sealed", "sealed", unverified).unwrap();
+    assert!(verify(&to, "sealed", Level::Decrypt, Some(KEY)).is_ok());
+    let renamed = copy(&from, &to, "sealed", "other", unverified);
+    assert!(matches!(renamed, Err(BackupError::Keys(_))));
+    let with = |r| CopyRequest { keys: keys(Some(KEY)), ..unverified(r) };
+    copy(&from, &to, "sealed", "other", with).unwrap();
+    assert!(verify(&to, "other", Level::Decrypt, Some(KEY)).is_ok());
+    assert!(matches!(copy(&from, &to, "none", "none", |r| r), Err(BackupError::NotThere { .. })));
+}
+
+#[test]
+fn damage_is_not_copied() {
+    let (from, to) = (Store::new(), Store::new());
+    from.put("n", Layout::Packed, 300, stream_reader()).unwrap();
+    let object = from.files().into_iter().find(|path| path.ends_with("000000001")).unwrap();
+    let good = std::fs::read(&object).unwrap();
+    let mut bad = good.clone();
+    bad[7] ^= 1;
+    std::fs::write(&object, bad).unwrap();
+    let outcome = copy(&from, &to, "n", "n", unverified);
+    assert!(matches!(outcome, Err(BackupError::Damaged { .. })), "{outcome:?}");
+    assert_eq!(to.state("n"), Some(State::Running), "no manifest");
+    std::fs::remove_file(&object).unwrap();
+    assert!(copy(&from, &to, "n", "m", unverified).is_err());
+    // A record of damage is no proof.
+    assert!(!verify(&from, "n", Level::Checksum, None).is_ok());
+    let why = copy(&from, &to, "n", "n", |r| r).unwrap_err();
+    assert!(why.to_string().contains("damaged"), "{why}");
+}
+
+#[test]
+fn a_copy_that_was_killed_is_no_backup_and_the_next_one_goes_on() {
+    let from = Store::new();
+    for (of, layout) in [("packed", Layout::Packed), ("classic", Layout::Classic)] {
+        from.put(of, layout, 300, stream_reader()).unwrap();
+        let (whole, cut) = (Store::new(), Store::new());
+        copy(&from, &whole, of, of, unverified).unwrap();
+        let objects = whole.files();
+        let relative =
+            |path: &std::path::Path| path.strip_prefix(whole.folder.path()).unwrap().to_owned();
+        // As if it had been killed after so many of its objects.
+        let below = |path: &&std::path::PathBuf| relative(path).starts_with(format!("root/{of}"));
+        let data: Vec<_> = objects.iter().filter(below).collect();
+        for path in &data[..data.len() / 2] {
+            let target = cut.folder.path().join(relative(path));
+            std::fs::create_dir_all(target.parent().unwrap()).unwrap();
+            std::fs::copy(path, target).unwrap();
+        }
+        if layout == Layout::Classic {
+            // The claim of a process that is no more.
+            let claims = cut.folder.path().join("root/.xb-catalog/@claims").join(of);
+            std::fs::create_dir_all(&claims).unwrap();
+            let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+            let space = std::fs::read_link("/proc/self/ns/pid").unwrap();
+            let claim = serde_json::json!({
+                "pid": std::process::id(), "process_started": format!("{} 1", boot.trim()),
+                "pid_namespace": space.to_str().unwrap(),
+            });
+            std::fs::write(claims.join("000001"), claim.to_string()).unwrap();
+        }
+        assert!(cut.state(of).is_none_or(|state| state != State::Complete));
+        assert!(cut.get(of).is_err());
+        let done = copy(&from, &cut, of, of, unverified).unwrap();
+        assert_eq!(done.kept > 0, layout == Layout::Packed);
+        assert_eq!(cut.get(of).unwrap(), from.get(of).unwrap());
+        assert!(verify(&cut, of, Level::Decrypt, None).is_ok());
+    }
+}
+
+#[test]
+fn prune_removes_what_goes_and_nothing_else() {
+    let store = Store::new();
+    for (n, layout) in
+        [Layout::Packed, Layout::Classic, Layout::Packed, Layout::Packed].into_iter().enumerate()
+    {
+        store.put(&format!("b{n}"), layout, 300, stream_reader()).unwrap();
+    }
+    let plan = |keep: Keep| {
+        let listed = block_on(xb_backup::list(&store.root)).unwrap();
+        let all: Vec<Candidate> = listed.iter().filter_map(Candidate::of).collect();
+        plan_prune(&all, &keep, Timestamp::now())
+    };
+    let verdicts = plan(Keep { last: 2, ..Keep::default() });
+    let goes = |verdicts: &[xb_backup::Verdict]| -> Vec<String> {
+        verdicts.iter().filter(|v| v.goes()).map(|v| v.name.clone()).collect()
+    };
+    assert_eq!(goes(&verdicts), ["b1", "b0"]);
+    // Pinned between the plan and its execution.
+    block_on(xb_backup::pin(&store.root, &name("b0"), None)).unwrap();
+    assert_eq!(block_on(xb_backup::prune(&store.root, &verdicts)).unwrap(), ["b1"]);
+    let left: Vec<_> =
+        block_on(xb_backup::list(&store.root)).unwrap().into_iter().map(|l| l.name).collect();
+    assert_eq!(left, ["b0", "b2", "b3"]);
+    assert!(store.files().iter().all(|path| !path.iter().any(|part| part == "b1")));
+    // Another backup of the name is not meant by an old plan.
+    block_on(xb_backup::unpin(&store.root, &name("b0"))).unwrap();
+    block_on(xb_backup::delete(&store.root, &name("b0"))).unwrap();
+    store.put("b0", Layout::Packed, 300, stream_reader()).unwrap();
+    assert!(block_on(xb_backup::prune(&store.root, &verdicts)).unwrap().is_empty());
+    assert_eq!(store.state("b0"), Some(State::Complete));
+}
+
+#[test]
+fn files_are_shown_with_their_sizes() {
+    let store = Store::new();
+    store.put("packed", Layout::Packed, 300, stream_reader()).unwrap();
+    store.put("classic", Layout::Classic, 300, stream_reader()).unwrap();
+    put_sealed(&store, "sealed", &KEY).unwrap();
+    let show = |of: &str, key| {
+        let request = ShowRequest {
+            name: name(of),
+            accept_unvouched: false,
+            keys: keys(key),
+            memory: 1 << 30,
+        };
+        block_on(xb_backup::show(&store.root, &request))
+    };
+    let files = |of, key| -> Vec<FileEntry> { show(of, key).unwrap().content.unwrap() };
+    for (of, key) in [("packed", None), ("sealed", Some(KEY))] {
+        let found: Vec<_> = files(of, key).into_iter().map(|f| (f.path, f.size.unwrap())).collect();
+        assert_eq!(found[..2], [("empty".to_owned(), 0), ("shop/orders.ibd".to_owned(), 1200)]);
+    }
+    let classic = files("classic", None);
+    assert_eq!(classic.len(), 3);
+    assert_eq!((classic[1].path.as_str(), classic[1].objects), ("shop/orders.ibd", Some(3)));
+    let sealed = show("sealed", None).unwrap();
+    assert!(sealed.content.is_none() && sealed.why_not.is_some());
+    assert_eq!(sealed.listing.ways_in.len(), 1);
+    assert!(matches!(show("none", None), Err(BackupError::NotThere { .. })));
+}
