@@ -8,11 +8,14 @@ use xb_cli::{Secret, Size};
 use xb_keyring::{IdentityOptions, KeyOptions, NewKeyOptions, RecipientOptions};
 use xb_uploader::Provider;
 
+use crate::catalogue_args::{CopyArgs, PinArgs, PruneArgs, ShowArgs, UnpinArgs, VerifyArgs};
+
 const EXAMPLES: &str = "\
 Examples:
   mariadb-backup --backup --stream=xbstream | xbcloud-rs put s3://bucket/shop/monday
   xbcloud-rs backup file:///backup/shop/monday -- mariadb-backup --backup --stream=xbstream
   xbcloud-rs list s3://bucket/shop
+  xbcloud-rs verify s3://bucket/shop/monday --level=pages
   xbcloud-rs restore s3://bucket/shop/monday --target-dir=/var/lib/mysql-new
   xbcloud-rs get s3://bucket/shop/monday | mbstream -x -C /restore
 
@@ -40,6 +43,19 @@ pub(crate) enum Command {
     Restore(RestoreArgs),
     /// Show what is in a store
     List(ListArgs),
+    /// Show backup NAME, with its files
+    Show(ShowArgs),
+    /// Find out how much backup NAME is worth, without restoring it or by that
+    Verify(VerifyArgs),
+    /// Copy backup NAME to another place, if it is verified
+    #[command(visible_alias = "promote")]
+    Copy(CopyArgs),
+    /// Keep backup NAME whatever prune is told
+    Pin(PinArgs),
+    /// Let prune have backup NAME again
+    Unpin(UnpinArgs),
+    /// Show which backups go by rules of age and number, and remove them with --yes
+    Prune(PruneArgs),
     /// Remove backup NAME
     Delete(DeleteArgs),
     /// Change who can open backup NAME; no data moves
@@ -202,6 +218,9 @@ pub(crate) struct WhichOptions {
 pub(crate) struct ListArgs {
     /// file:///DIR, s3:// gs:// or azure://BUCKET/PREFIX, or nothing with --storage
     pub(crate) root: Option<String>,
+    /// Also kind and base, positions, who can open it, how far it is verified, pins
+    #[arg(short, long)]
+    pub(crate) long: bool,
     #[command(flatten)]
     pub(crate) run: RunOptions,
     #[command(flatten)]
@@ -573,6 +592,12 @@ impl Command {
             Self::Get(a) => &a.run,
             Self::Restore(a) => &a.run,
             Self::List(a) => &a.run,
+            Self::Show(a) => &a.run,
+            Self::Verify(a) => &a.run,
+            Self::Copy(a) => &a.run,
+            Self::Pin(a) => &a.run,
+            Self::Unpin(a) => &a.run,
+            Self::Prune(a) => &a.run,
             Self::Delete(a) => &a.run,
             Self::Gc(a) => &a.run,
             Self::Rewrap(a) => &a.run,

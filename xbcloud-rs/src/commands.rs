@@ -35,6 +35,8 @@ use crate::report;
 const DEFAULT_CHUNK: u64 = 64 << 20;
 /// Requests at a time when nobody says.
 const DEFAULT_PARALLEL: usize = 8;
+/// Program and version, for manifests and records.
+pub(crate) const TOOL: &str = concat!("xbcloud-rs ", env!("CARGO_PKG_VERSION"));
 
 pub(crate) fn run(program: &Program) -> Result<(), Failure> {
     let line: Line = program.parse(&["xbcloud"])?;
@@ -52,6 +54,12 @@ pub(crate) fn run(program: &Program) -> Result<(), Failure> {
         Command::Get(args) => context.get(&args),
         Command::Restore(args) => context.restore(&args),
         Command::List(args) => context.list(&args),
+        Command::Show(args) => context.show(&args),
+        Command::Verify(args) => context.verify(&args),
+        Command::Copy(args) => context.copy(&args),
+        Command::Pin(args) => context.pin(&args),
+        Command::Unpin(args) => context.unpin(&args),
+        Command::Prune(args) => context.prune(&args),
         Command::Delete(args) => context.delete(&args),
         Command::Gc(args) => context.gc(&args),
         Command::Plan(args) => context.plan(&args),
@@ -59,8 +67,8 @@ pub(crate) fn run(program: &Program) -> Result<(), Failure> {
     }
 }
 
-struct Context {
-    log: Log,
+pub(crate) struct Context {
+    pub(crate) log: Log,
     stock: bool,
 }
 
@@ -226,7 +234,8 @@ impl Context {
             self.with_progress("list", &args.run, None, |_, mut stop| async move {
                 stop.or(xb_backup::list(&root)).await
             })?;
-        report::listing(&listings, args.run.json).stage("output")?;
+        report::listing(&listings, args.long, args.run.json).stage("output")?;
+        crate::catalogue::proven(&self.log, &listings);
         Ok(())
     }
 
@@ -388,7 +397,7 @@ impl Context {
             parallel: run.parallel.unwrap_or(DEFAULT_PARALLEL),
             content,
             md5: put.md5,
-            tool: concat!("xbcloud-rs ", env!("CARGO_PKG_VERSION")).to_owned(),
+            tool: TOOL.to_owned(),
             server: put.server.clone(),
             since: None,
         })
@@ -415,7 +424,7 @@ impl Context {
     }
 
     /// The backup that a place means, also where it says `latest`.
-    fn which(
+    pub(crate) fn which(
         &self,
         place: &str,
         which: &WhichOptions,
@@ -438,7 +447,7 @@ impl Context {
 
     /// Runs `command` to its end or until a signal asks it to stop, with progress on stderr if there
     /// is `traffic` to show.
-    fn with_progress<T, F, Fut>(
+    pub(crate) fn with_progress<T, F, Fut>(
         &self,
         what: &str,
         run: &RunOptions,
@@ -547,7 +556,15 @@ fn xbstream(put: &PutOptions) -> Result<Content, Failure> {
     Ok(Content::Xbstream { rule, dialect })
 }
 
-fn memory(run: &RunOptions) -> u64 {
+pub(crate) fn threads(run: &RunOptions) -> usize {
+    run.threads.unwrap_or_else(default_threads)
+}
+
+pub(crate) fn parallel(run: &RunOptions) -> usize {
+    run.parallel.unwrap_or(DEFAULT_PARALLEL)
+}
+
+pub(crate) fn memory(run: &RunOptions) -> u64 {
     run.memory.map_or_else(default_memory, |size| size.bytes())
 }
 

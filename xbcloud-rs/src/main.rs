@@ -1,6 +1,8 @@
 //! `xbcloud-rs`: backup streams into an object store, and back.
 
 mod args;
+mod catalogue;
+mod catalogue_args;
 mod commands;
 mod keys;
 mod limits;

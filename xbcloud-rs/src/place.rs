@@ -52,6 +52,39 @@ fn split(name: &str, store: &StoreOptions) -> Result<(Location, String), Failure
     Ok((location, last))
 }
 
+/// Where a copy goes.
+pub(crate) struct CopyPlace {
+    pub(crate) root: Root,
+    pub(crate) name: BackupName,
+    /// It is where the backup is.
+    pub(crate) same: bool,
+    /// It is in the same bucket.
+    pub(crate) within_store: bool,
+}
+
+/// Where the copy of the backup `name` at `from` goes. Options hold for both places.
+pub(crate) fn copy_place(
+    from: &str,
+    to: &str,
+    name: &BackupName,
+    store: &StoreOptions,
+    run: &RunOptions,
+) -> Result<CopyPlace, Failure> {
+    let named = if to.ends_with('/') { format!("{to}{name}") } else { to.to_owned() };
+    let (source, _) = split(from, store)?;
+    let (target, last) = split(&named, store)?;
+    let to_name = BackupName::new(&last).map_err(|error| {
+        Failure::usage(error.to_string())
+            .hint("the last component of the URL is the copy's name; a slash at its end keeps it")
+    })?;
+    Ok(CopyPlace {
+        root: open(&target, store, run, true)?,
+        same: source == target && to_name == *name,
+        within_store: source.place == target.place,
+        name: to_name,
+    })
+}
+
 /// ROOT on its own, for listings.
 pub(crate) fn root_place(
     root: Option<&str>,

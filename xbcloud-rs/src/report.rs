@@ -4,8 +4,8 @@ use std::io::Write as _;
 
 use crate::args::RestoreArgs;
 use xb_backup::{
-    BackupError, End, Estimate, GetReport, Leftovers, Listing, PutReport, ReadyReport, State,
-    WentOn,
+    BackupError, CopyReport, End, Estimate, GetReport, Leftovers, Listing, PutReport, ReadyReport,
+    State, WentOn,
 };
 use xb_cli::{Failure, Log, ProgressEnd, format_duration, format_rate, format_size};
 
@@ -147,8 +147,32 @@ fn peak_memory() -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
+pub(crate) fn copied(log: &Log, report: &CopyReport, end: &ProgressEnd) {
+    let manifest = &report.manifest;
+    log.event("done", &serde_json::json!({
+        "name": manifest.name, "stored_bytes": manifest.stored_bytes, "objects": manifest.objects, "by_store": report.by_store,
+        "kept": report.kept, "was_there": report.was_there, "requests": report.requests, "retries": report.retries,
+        "seconds": end.elapsed.as_secs_f64(), "peak_memory": peak_memory(),
+    }));
+    if report.was_there {
+        return log.info(format!("{} is there already, complete", manifest.name));
+    }
+    if report.kept > 0 {
+        log.info(format!("{} objects were there from an earlier copy", report.kept));
+    }
+    log.info(format!(
+        "{}: copied, {} in {} objects{}, {}{}",
+        manifest.name,
+        format_size(manifest.stored_bytes),
+        manifest.objects,
+        if report.by_store > 0 { " by the store itself" } else { "" },
+        pace(manifest.stored_bytes, end),
+        extras(report.requests, report.retries),
+    ));
+}
+
 /// Prints a listing on stdout.
-pub(crate) fn listing(listings: &[Listing], json: bool) -> std::io::Result<()> {
+pub(crate) fn listing(listings: &[Listing], long: bool, json: bool) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     if json {
         serde_json::to_writer_pretty(&mut out, listings)?;
@@ -157,8 +181,8 @@ pub(crate) fn listing(listings: &[Listing], json: bool) -> std::io::Result<()> {
     let width = listings.iter().map(|l| l.name.len()).max().unwrap_or(4).max(4);
     writeln!(
         out,
-        "{:width$}  {:15}  {:20}  {:>10}  {:>8}  {:>7}  SERVER",
-        "NAME", "STATE", "FINISHED (UTC)", "SIZE", "OBJECTS", "FILES"
+        "{:width$}  {:15}  {:20}  {:>10}  {:>8}  {:>7}  {:19}  SERVER",
+        "NAME", "STATE", "FINISHED (UTC)", "SIZE", "OBJECTS", "FILES", "VERIFIED"
     )?;
     for l in listings {
         let number = |n: Option<u64>| n.map_or_else(|| "-".to_owned(), |n| n.to_string());
@@ -168,13 +192,18 @@ pub(crate) fn listing(listings: &[Listing], json: bool) -> std::io::Result<()> {
         let size = l.stored_bytes.map_or_else(|| "-".to_owned(), format_size);
         writeln!(
             out,
-            "{:width$}  {:15}  {finished:20}  {size:>10}  {:>8}  {:>7}  {}",
+            "{:width$}  {:15}  {finished:20}  {size:>10}  {:>8}  {:>7}  {:19}  {}{}",
             l.name,
             state(l.state),
             number(l.objects),
             number(l.files),
+            crate::catalogue::proof(l.verified.as_ref()),
             l.server_version.as_deref().unwrap_or("-"),
+            if l.pinned.is_some() { "  (pinned)" } else { "" },
         )?;
+        for (what, value) in crate::catalogue::details(l).into_iter().filter(|_| long) {
+            writeln!(out, "{:width$}  {what:11} {value}", "")?;
+        }
         if let Some(problem) = &l.problem {
             writeln!(out, "{:width$}  {problem}", "")?;
         }
@@ -260,7 +289,7 @@ pub(crate) fn leftovers(
     Ok(())
 }
 
-fn state(state: State) -> &'static str {
+pub(crate) fn state(state: State) -> &'static str {
     match state {
         State::Complete => "complete",
         State::Damaged => "damaged",

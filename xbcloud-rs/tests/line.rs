@@ -19,7 +19,10 @@ fn url(folder: &Path, name: &str) -> String {
 fn help_and_version_are_no_errors_and_fit_on_a_screen() {
     let help = run(&["--help"], b"").expect(0).stdout_text();
     assert!(help.contains("Examples:") && help.contains("Exit codes:"));
-    for command in ["put", "backup", "get", "restore", "list", "delete", "gc", "plan", "rewrap"] {
+    for command in [
+        "put", "backup", "get", "restore", "list", "delete", "gc", "plan", "rewrap", "verify",
+        "show", "copy", "pin", "unpin", "prune",
+    ] {
         let text = run(&[command, "-h"], b"").expect(0).stdout_text();
         assert!(text.lines().count() <= 60, "{command} -h has {} lines", text.lines().count());
         assert!(text.lines().all(|line| line.len() <= 110), "{command} -h is too wide");

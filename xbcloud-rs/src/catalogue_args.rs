@@ -1,0 +1,220 @@
+//! The command line of what looks after backups: verify, show, pin, prune, copy.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use xb_keyring::{IdentityOptions, KeyOptions};
+
+use crate::args::{RunOptions, StoreOptions, WhichOptions};
+
+#[derive(Debug, Args)]
+pub(crate) struct VerifyArgs {
+    /// file:///DIR/NAME, s3:// gs:// or azure://BUCKET/PREFIX/NAME, or NAME with --storage; NAME may
+    /// be latest, or @2026-11-20 for the newest by that day
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) which: WhichOptions,
+    /// manifest, list, checksum, decrypt, pages or restore; each includes those before it
+    #[arg(long, value_enum, value_name = "LEVEL", default_value = "pages")]
+    #[arg(hide_possible_values = true)]
+    pub(crate) level: LevelArg,
+    /// Do not write the result beside the manifest
+    #[arg(long)]
+    pub(crate) no_record: bool,
+    #[command(flatten)]
+    pub(crate) server: ServerOptions,
+    /// Take a sealed backup that was put as a native stream: no key vouches for its manifest
+    #[arg(long, help_heading = "Keys")]
+    pub(crate) accept_unvouched: bool,
+    #[command(flatten)]
+    pub(crate) identities: IdentityOptions,
+    #[command(flatten)]
+    pub(crate) keys: KeyOptions,
+    #[command(flatten)]
+    pub(crate) run: RunOptions,
+    #[command(flatten)]
+    pub(crate) store: StoreOptions,
+}
+
+/// How a restored backup is tried out.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Level restore")]
+pub(crate) struct ServerOptions {
+    /// Folder in which a scratch folder is made and removed again [default: that for temporary files]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) scratch_dir: Option<PathBuf>,
+    /// Further option of the server, as --plugin-load-add=file_key_management; repeatable
+    #[arg(long, value_name = "OPTION", allow_hyphen_values = true)]
+    pub(crate) mysqld_opts: Vec<String>,
+    /// Statement that must succeed on the restored server; repeatable
+    #[arg(long, value_name = "SQL")]
+    pub(crate) check_sql: Vec<String>,
+    /// The server [default: mariadbd or mysqld on PATH]
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    pub(crate) mysqld: Option<PathBuf>,
+}
+
+/// How far a backup is verified.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LevelArg {
+    Manifest,
+    List,
+    Checksum,
+    Decrypt,
+    Pages,
+    Restore,
+}
+
+impl LevelArg {
+    pub(crate) fn level(self) -> xb_backup::Level {
+        match self {
+            Self::Manifest => xb_backup::Level::Manifest,
+            Self::List => xb_backup::Level::List,
+            Self::Checksum => xb_backup::Level::Checksum,
+            Self::Decrypt => xb_backup::Level::Decrypt,
+            Self::Pages => xb_backup::Level::Pages,
+            Self::Restore => xb_backup::Level::Restore,
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ShowArgs {
+    /// file:///DIR/NAME, s3:// gs:// or azure://BUCKET/PREFIX/NAME, or NAME with --storage; NAME may
+    /// be latest, or @2026-11-20 for the newest by that day
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) which: WhichOptions,
+    /// Take a sealed backup that was put as a native stream: no key vouches for its manifest
+    #[arg(long, help_heading = "Keys")]
+    pub(crate) accept_unvouched: bool,
+    #[command(flatten)]
+    pub(crate) identities: IdentityOptions,
+    #[command(flatten)]
+    pub(crate) keys: KeyOptions,
+    #[command(flatten)]
+    pub(crate) run: RunOptions,
+    #[command(flatten)]
+    pub(crate) store: StoreOptions,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PinArgs {
+    /// file:///DIR/NAME, s3:// gs:// or azure://BUCKET/PREFIX/NAME, or NAME with --storage
+    pub(crate) name: String,
+    /// Why
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: Option<String>,
+    #[command(flatten)]
+    pub(crate) run: RunOptions,
+    #[command(flatten)]
+    pub(crate) store: StoreOptions,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct UnpinArgs {
+    /// file:///DIR/NAME, s3:// gs:// or azure://BUCKET/PREFIX/NAME, or NAME with --storage
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) run: RunOptions,
+    #[command(flatten)]
+    pub(crate) store: StoreOptions,
+}
+
+const PRUNE_EXAMPLES: &str = "\
+Each rule keeps on its own; days, weeks and months are UTC, and only those with a backup count. Always
+kept are the newest, the newest verified, pinned ones, those found damaged, runs in progress, and
+whatever a kept one goes on from. All of it for each server by itself.
+
+Examples:
+  xbcloud-rs prune s3://bucket/shop --keep-daily=7 --keep-weekly=5 --keep-monthly=12
+  xbcloud-rs prune s3://bucket/shop --keep-last=3 --keep-within=30d --yes";
+
+#[derive(Debug, Args)]
+#[command(after_help = PRUNE_EXAMPLES)]
+pub(crate) struct PruneArgs {
+    /// file:///DIR, s3:// gs:// or azure://BUCKET/PREFIX, or nothing with --storage
+    pub(crate) root: Option<String>,
+    /// Remove it; without this it is only shown
+    #[arg(long)]
+    pub(crate) yes: bool,
+    /// Keep the newest N
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    pub(crate) keep_last: usize,
+    /// Keep the newest of each of the last N days
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    pub(crate) keep_daily: usize,
+    /// Keep the newest of each of the last N weeks
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    pub(crate) keep_weekly: usize,
+    /// Keep the newest of each of the last N months
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    pub(crate) keep_monthly: usize,
+    /// Keep all that are younger, as 12h, 30d or 8w
+    #[arg(long, value_name = "AGE", value_parser = age)]
+    pub(crate) keep_within: Option<std::time::Duration>,
+    #[command(flatten)]
+    pub(crate) run: RunOptions,
+    #[command(flatten)]
+    pub(crate) store: StoreOptions,
+}
+
+const COPY_EXAMPLES: &str = "\
+Examples:
+  xbcloud-rs verify s3://staging/shop/monday
+  xbcloud-rs copy s3://staging/shop/monday s3://vault/shop/monday
+  xbcloud-rs copy file:///backup/monday gs://vault/shop/ --google-storage-class=NEARLINE";
+
+#[derive(Debug, Args)]
+#[command(after_help = COPY_EXAMPLES)]
+pub(crate) struct CopyArgs {
+    /// file:///DIR/NAME, s3:// gs:// or azure://BUCKET/PREFIX/NAME, or NAME with --storage; NAME may
+    /// be latest, or @2026-11-20 for the newest by that day
+    pub(crate) name: String,
+    /// Its new place, NAME included; with a slash at its end the name stays
+    pub(crate) to: String,
+    #[command(flatten)]
+    pub(crate) which: WhichOptions,
+    /// Copy it even if nobody has verified it
+    #[arg(long)]
+    pub(crate) unverified: bool,
+    #[command(flatten)]
+    pub(crate) identities: IdentityOptions,
+    #[command(flatten)]
+    pub(crate) keys: KeyOptions,
+    #[command(flatten)]
+    pub(crate) run: RunOptions,
+    #[command(flatten)]
+    pub(crate) store: StoreOptions,
+}
+
+/// A number of hours, days or weeks.
+fn age(text: &str) -> Result<std::time::Duration, String> {
+    let wrong = || format!("`{text}` is not an age such as 12h, 30d or 8w");
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let hours = match text.get(digits.len()..) {
+        Some("h") => 1,
+        Some("d") => 24,
+        Some("w") => 7 * 24,
+        _ => return Err(wrong()),
+    };
+    let number: u64 = digits.parse().map_err(|_| wrong())?;
+    number.checked_mul(hours * 3600).map(std::time::Duration::from_secs).ok_or_else(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_are_understood() {
+        assert_eq!(age("12h").unwrap().as_secs(), 12 * 3600);
+        assert_eq!(age("30d").unwrap().as_secs(), 30 * 86_400);
+        assert_eq!(age("8w").unwrap().as_secs(), 56 * 86_400);
+        for bad in
+            ["", "d", "12", "-1d", "1.5d", "1y", "99999999999999999999d", "9999999999999999w"]
+        {
+            assert!(age(bad).is_err(), "{bad}");
+        }
+    }
+}

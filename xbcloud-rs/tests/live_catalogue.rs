@@ -1,0 +1,182 @@
+//! Copies and removals, killed at any moment; the command line of what looks after backups.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
+
+mod live_support;
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use live_support::*;
+use serde_json::Value;
+use xb_testkit::command::Cmd;
+use xb_testkit::daemon::Scratch;
+use xb_testkit::data::Noise;
+use xb_testkit::store::Store;
+use xb_testkit::stream::small_backup;
+
+const KILLS: u64 = 40;
+
+fn run(args: &[&str], places: &[&str]) -> Cmd {
+    Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+        .args(&args[..1])
+        .arg("--quiet")
+        .args(&args[1..])
+        .args(places)
+}
+
+fn url(root: &Path, name: &str) -> String {
+    format!("file://{}/{name}", root.display())
+}
+
+fn listed(root: &Path) -> Vec<Value> {
+    let ran = run(&["list", "--json"], &[&format!("file://{}", root.display())]).run().expect(0);
+    serde_json::from_slice::<Value>(&ran.stdout).unwrap().as_array().unwrap().clone()
+}
+
+fn complete(root: &Path) -> Vec<String> {
+    let all = listed(root).into_iter().filter(|line| line["state"] == "complete");
+    all.map(|line| line["name"].as_str().unwrap().to_owned()).collect()
+}
+
+/// Runs it, and kills it at a moment of its course.
+fn killed(cmd: Cmd, span: Duration, draw: &mut Noise) -> bool {
+    let mut run = cmd.spawn();
+    let span = u64::try_from(span.as_micros()).unwrap();
+    let moment = Instant::now() + Duration::from_micros(draw.below(span * 5 / 4));
+    while Instant::now() < moment && !run.has_ended() {}
+    run.kill_9();
+    run.wait().code() == 0
+}
+
+fn layouts() -> [(&'static str, &'static [&'static str]); 2] {
+    [("packed", &["--chunk-size=64K"]), ("classic", &["--layout=classic"])]
+}
+
+#[test]
+fn a_copy_killed_at_any_moment_is_no_backup_and_the_next_one_makes_it_one() {
+    let scratch = Scratch::new();
+    let (from, to) = (scratch.dir("from"), scratch.dir("to"));
+    let stream = small_backup(3, 4 << 20);
+    let mut draw = Noise::new(11);
+    for (name, options) in layouts() {
+        let mut args = vec!["put"];
+        args.extend(options);
+        let _ = run(&args, &[&url(&from, name)]).stdin_bytes(stream.clone()).run().expect(0);
+        let copy = || run(&["copy", "--unverified"], &[&url(&from, name), &url(&to, name)]);
+        let remove = || run(&["delete"], &[&url(&to, name)]).run().expect(0);
+        let begin = Instant::now();
+        let _ = copy().run().expect(0);
+        let span = begin.elapsed();
+        let _ = remove();
+        let mut cut = 0;
+        for _ in 0..KILLS {
+            let ended_well = killed(copy(), span, &mut draw);
+            let is_there = complete(&to).contains(&name.to_owned());
+            assert!(is_there || !ended_well, "it said that all is well");
+            let got = run(&["get"], &[&url(&to, name)]).run();
+            assert_eq!(got.code() == 0, is_there, "{got:?}");
+            cut += u64::from(!is_there);
+            let _ = copy().run().expect(0);
+            let whole = run(&["get"], &[&url(&to, name)]).run().expect(0).stdout;
+            assert_eq!(whole.len(), stream.len());
+            let _ = run(&["verify", "--level=decrypt"], &[&url(&to, name)]).run().expect(0);
+            let _ = remove();
+        }
+        assert!(cut > 0, "no copy was killed in its course");
+    }
+}
+
+#[test]
+fn prune_killed_at_any_moment_leaves_what_it_keeps_and_the_next_one_ends_it() {
+    let scratch = Scratch::new();
+    let whole = scratch.dir("whole");
+    let stream = small_backup(3, 1 << 20);
+    let mut kept = String::new();
+    for n in 0..3 {
+        for (layout, options) in layouts() {
+            kept = format!("{layout}-{n}");
+            let mut args = vec!["put"];
+            args.extend(options);
+            let _ = run(&args, &[&url(&whole, &kept)]).stdin_bytes(stream.clone()).run().expect(0);
+        }
+    }
+    let root = |n: u64| -> PathBuf {
+        let root = scratch.join(format!("root-{n}"));
+        let _ = Cmd::new("cp").arg("-a").arg(&whole).arg(&root).run().expect(0);
+        root
+    };
+    let prune = |root: &Path, options: &[&str]| {
+        let args = [&["prune", "--keep-last=1"], options].concat();
+        run(&args, &[&format!("file://{}", root.display())])
+    };
+    let first = root(u64::MAX);
+    let dry = prune(&first, &[]).run().expect(0);
+    assert_eq!(complete(&first).len(), 6, "a dry run");
+    assert_eq!(dry.stdout_text().matches("  remove").count(), 5);
+    let begin = Instant::now();
+    let _ = prune(&first, &["--yes"]).run().expect(0);
+    let span = begin.elapsed();
+    assert_eq!(complete(&first), [kept.clone()]);
+
+    let mut draw = Noise::new(5);
+    let mut cut = 0;
+    for n in 0..KILLS / 2 {
+        let root = root(n);
+        let _ = killed(prune(&root, &["--yes"]), span, &mut draw);
+        let left = complete(&root);
+        assert!(left.contains(&kept));
+        cut += u64::from(left.len() > 1 && left.len() < 6);
+        for line in listed(&root) {
+            let name = line["name"].as_str().unwrap();
+            // What is half gone is no backup, nor does it look like one of another tool.
+            assert_ne!(line["state"], "stock, unproven", "{line}");
+            let got = run(&["get"], &[&url(&root, name)]).run();
+            assert_eq!(got.code() == 0, line["state"] == "complete", "{line} {got:?}");
+        }
+        let _ = prune(&root, &["--yes"]).run().expect(0);
+        assert_eq!(complete(&root), [kept.clone()]);
+        std::fs::remove_dir_all(root).unwrap();
+    }
+    assert!(cut > 0, "no prune was killed in its course");
+}
+
+/// The flow of the field: stage, verify, move to the protected place.
+#[test]
+fn staged_verified_promoted_and_pinned() {
+    for store in [Store::folder(), Store::bucket()] {
+        let stream = small_backup(2, 3 << 20);
+        let _ = put_bytes(&store, "staged", &["--chunk-size=1M"], &stream);
+        let to = store.url("final");
+        let promote = || xbcloud(&store, "promote", "staged", &[]).arg(&to);
+        let refused = promote().run().expect(1);
+        assert!(refused.stderr_text().contains("not verified"), "{refused:?}");
+        let _ = xbcloud(&store, "verify", "staged", &["--level=checksum"]).run().expect(0);
+        let _ = promote().run().expect(0);
+        assert_eq!(get_bytes(&store, "final"), stream);
+        let again = promote().run().expect(0);
+        assert!(again.stderr.is_empty(), "{again:?}");
+        let _ = xbcloud(&store, "verify", "final", &["--level=decrypt"]).run().expect(0);
+
+        let _ = xbcloud(&store, "pin", "final", &["--reason=audit"]).run().expect(0);
+        let refused = xbcloud(&store, "delete", "final", &[]).run().expect(1);
+        assert!(refused.stderr_text().contains("pinned"), "{refused:?}");
+        let long = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+            .args(["list", "--long", "--quiet"])
+            .args(store.options())
+            .arg(store.root_url())
+            .run()
+            .expect(0);
+        let text = long.stdout_text();
+        assert!(text.contains("audit") && text.contains("decrypt"), "{text}");
+        let shown = xbcloud(&store, "show", "final", &["--json"]).run().expect(0);
+        let shown: Value = serde_json::from_slice(&shown.stdout).unwrap();
+        assert_eq!(
+            shown["content"].as_array().unwrap().len() as u64,
+            shown["files"].as_u64().unwrap()
+        );
+        let _ = xbcloud(&store, "unpin", "final", &[]).run().expect(0);
+        let _ = xbcloud(&store, "delete", "final", &[]).run().expect(0);
+        assert!(store.list(".xb-catalog/@verified/final").is_empty());
+        assert!(store.list("final/").is_empty());
+    }
+}

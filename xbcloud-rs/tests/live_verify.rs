@@ -1,0 +1,174 @@
+//! `verify` with backups of a real server, with damage from before the backup, and with a real
+//! server tried on what was restored.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
+
+mod live_support;
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use live_support::*;
+use rustix::process::Signal;
+use serde_json::Value;
+use xb_testkit::command::{Cmd, Ran};
+use xb_testkit::daemon::{Scratch, children, process_name};
+use xb_testkit::mariadb::{MariaDb, Sample};
+use xb_testkit::store::Store;
+use xb_testkit::stream::StreamWriter;
+
+/// A backup of a server that is written into meanwhile, as mariadb-backup wrote it.
+fn live_stream() -> &'static Path {
+    static STREAM: OnceLock<(PathBuf, Scratch)> = OnceLock::new();
+    &STREAM
+        .get_or_init(|| {
+            let server = MariaDb::start();
+            server.load_sample(Sample::SMALL);
+            server.sql(
+                "USE shop; CREATE TABLE shop.squeezed (id INT PRIMARY KEY, v TEXT) ENGINE=InnoDB PAGE_COMPRESSED=1;
+                 INSERT INTO shop.squeezed SELECT seq, REPEAT(MD5(seq), 20) FROM seq_1_to_3000;
+                 CREATE TABLE shop.zipped (id INT PRIMARY KEY, v TEXT) ENGINE=InnoDB ROW_FORMAT=COMPRESSED KEY_BLOCK_SIZE=4;
+                 INSERT INTO shop.zipped SELECT * FROM shop.squeezed;",
+            );
+            // What a server has not written to its files yet comes as redo log only.
+            let files = server.shut_down();
+            let server = MariaDb::start_on(&files.join("data"));
+            let writer = server.start_writing();
+            let scratch = Scratch::new();
+            let stream = scratch.join("stream");
+            server.save_stream(&stream);
+            let _ = writer.stop();
+            (stream, scratch)
+        })
+        .0
+}
+
+fn verify(store: &Store, name: &str, options: &[&str]) -> Cmd {
+    xbcloud(store, "verify", name, options).arg("--json")
+}
+
+#[track_caller]
+fn report(ran: &Ran) -> Value {
+    serde_json::from_slice(&ran.stdout).unwrap_or_else(|_| panic!("no report: {ran:?}"))
+}
+
+fn line(store: &Store, name: &str) -> Value {
+    let listing = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+        .args(["list", "--json", "--quiet"])
+        .args(store.options())
+        .arg(store.root_url())
+        .run()
+        .expect(0);
+    let lines: Value = serde_json::from_slice(&listing.stdout).unwrap();
+    lines.as_array().unwrap().iter().find(|line| line["name"] == name).unwrap().clone()
+}
+
+#[test]
+fn a_healthy_live_backup_gives_no_alarm_in_any_layout() {
+    let scratch = Scratch::new();
+    let file = scratch.join("key");
+    std::fs::write(&file, [5; 32]).unwrap();
+    let key = format!("--encrypt-key-file={}", file.display());
+    for (store, put, with) in [
+        (Store::folder(), vec!["--compress=zstd:1", &key], vec![key.as_str()]),
+        (Store::bucket(), vec!["--chunk-size=5M"], vec![]),
+        (Store::folder(), vec!["--layout=classic"], vec![]),
+        (
+            Store::folder(),
+            vec!["--layout=classic", "--compress=lz4", "--encrypt=AES256", &key],
+            vec![key.as_str()],
+        ),
+    ] {
+        let _ = put_file(&store, "n", &put, live_stream());
+        let mut with = with.clone();
+        with.push("--memory=64M");
+        let found = report(&verify(&store, "n", &with).run().expect(0));
+        assert_eq!(
+            (&found["reached"], &found["problems"]),
+            (&"pages".into(), &Value::Array(vec![]))
+        );
+        let pages = &found["pages"];
+        assert_eq!((pages["damaged"].as_u64(), pages["passed_over"].as_u64()), (Some(0), Some(0)));
+        assert!(
+            pages["good"].as_u64().unwrap() > 1000 && pages["files"].as_u64().unwrap() > 10,
+            "{pages}"
+        );
+        assert_eq!(line(&store, "n")["verified"]["level"], "pages");
+    }
+}
+
+/// The server's files with one bit changed by hand, put into a stream as they are: mariadb-backup
+/// itself would not have taken them.
+#[test]
+fn a_page_damaged_before_the_backup_is_found_in_its_file_and_place() {
+    let server = MariaDb::start();
+    server.sql(
+        "CREATE DATABASE d; USE d; CREATE TABLE t (id INT PRIMARY KEY, v TEXT) ENGINE=InnoDB;
+                INSERT INTO t SELECT seq, MD5(seq) FROM seq_1_to_5000;",
+    );
+    let files = server.shut_down();
+    let data = files.join("data");
+    let mut table = std::fs::read(data.join("d/t.ibd")).unwrap();
+    let mut stream = StreamWriter::new(Vec::new());
+    let system = std::fs::read(data.join("ibdata1")).unwrap();
+    table[5 * 16384 + 1000] ^= 4;
+    for (name, content) in [("ibdata1", &system), ("d/t.ibd", &table)] {
+        for (n, piece) in content.chunks(1 << 20).enumerate() {
+            stream.payload(name, (n << 20) as u64, piece);
+        }
+        stream.end(name);
+    }
+    stream.end("xtrabackup_info");
+    let stream = stream.finish();
+    for options in [vec![], vec!["--layout=classic", "--compress=zstd"]] {
+        let store = Store::folder();
+        let _ = put_bytes(&store, "n", &options, &stream);
+        let _ = verify(&store, "n", &["--level=decrypt"]).run().expect(0);
+        let found = report(&verify(&store, "n", &[]).run().expect(1));
+        assert_eq!(found["reached"], "decrypt");
+        let problems = found["problems"].as_array().unwrap();
+        assert_eq!(problems.len(), 1, "{found}");
+        assert!(problems[0]["file"].as_str().unwrap().starts_with("d/t.ibd"));
+        assert_eq!(problems[0]["offset"], 5 * 16384);
+        assert_eq!(line(&store, "n")["verified"]["failed"], "pages");
+    }
+}
+
+#[test]
+fn a_server_is_tried_on_the_restored_backup() {
+    let store = Store::folder();
+    let _ = put_file(&store, "n", &["--compress=zstd:1"], live_stream());
+    let scratch = Scratch::new();
+    let folder = format!("--scratch-dir={}", scratch.path().display());
+    let options = ["--level=restore", &folder, "--check-sql=SELECT COUNT(*) FROM shop.squeezed"];
+    let found = report(&verify(&store, "n", &options).run().expect(0));
+    assert_eq!(found["reached"], "restore");
+    assert!(found["restore"]["tables"].as_u64().unwrap() > 30, "{found}");
+    assert_eq!(found["restore"]["statements"], 1);
+    assert_eq!(line(&store, "n")["verified"]["level"], "restore");
+    let left = || std::fs::read_dir(scratch.path()).unwrap().count();
+    assert_eq!(left(), 0, "the scratch folder is removed");
+
+    let options = ["--level=restore", &folder, "--check-sql=SELECT 1 FROM shop.no_such_table"];
+    let found = report(&verify(&store, "n", &options).run().expect(1));
+    assert_eq!(found["reached"], "pages");
+    assert!(found["problems"][0]["what"].as_str().unwrap().contains("no_such_table"), "{found}");
+    assert_eq!(line(&store, "n")["verified"]["failed"], "restore");
+    assert_eq!(left(), 0);
+
+    // Stopped while its server runs: neither that nor the folder stays.
+    let slow = "--check-sql=SELECT SLEEP(600)";
+    let mut run = verify(&store, "n", &["--level=restore", &folder, slow]).spawn();
+    let pid = std::cell::Cell::new(None);
+    let main = run.pid();
+    run.until("its server runs", || {
+        let found = children(main).into_iter().find(|pid| {
+            process_name(*pid).is_some_and(|n| n.contains("mariadbd") || n.contains("mysqld"))
+        });
+        pid.set(pid.get().or(found));
+        pid.get().is_some()
+    });
+    run.signal(Signal::TERM);
+    let _ = run.wait().expect(143);
+    assert_eq!(left(), 0);
+    assert!(process_name(pid.get().unwrap()).is_none(), "its server still runs");
+}
