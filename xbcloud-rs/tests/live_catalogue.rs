@@ -14,7 +14,7 @@ use xb_testkit::data::Noise;
 use xb_testkit::store::Store;
 use xb_testkit::stream::small_backup;
 
-const KILLS: u64 = 40;
+const KILLS: u64 = 24;
 
 fn run(args: &[&str], places: &[&str]) -> Cmd {
     Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))

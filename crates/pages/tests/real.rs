@@ -26,9 +26,7 @@ fn tables(server: &MariaDb, zip: bool) {
          CREATE TABLE t.words (id INT PRIMARY KEY, v TEXT, FULLTEXT(v)) ENGINE=InnoDB;
          INSERT INTO t.words SELECT seq, MD5(seq) FROM seq_1_to_500;
          CREATE TABLE t.gone AS SELECT * FROM t.plain; TRUNCATE t.gone; OPTIMIZE TABLE t.words;
-         {zipped}
-         SET GLOBAL innodb_max_dirty_pages_pct=0, innodb_max_dirty_pages_pct_lwm=0;
-         SET GLOBAL innodb_fast_shutdown=0;"
+         {zipped}"
     ));
 }
 

@@ -142,6 +142,10 @@ fn a_bad_page_is_found_in_every_wrapping() {
     let plain = InspectOptions { undo: false, ..options(true) };
     let found = inspect(&stream, 10_000, plain).unwrap();
     assert_eq!((found.pages.files, found.pages.passed_over, found.unopened), (1, 5, 0));
+    // What an incremental backup holds of it has pages, too, and is not taken for checked.
+    let delta = mixed(&[("d/t.ibd.delta".into(), vec![9; 70_000])], 60_000);
+    let found = inspect(&delta, 10_000, options(false)).unwrap();
+    assert_eq!((found.pages.files, found.pages.passed_over), (0, 1));
     let none = InspectOptions { pages: false, ..options(true) };
     assert_eq!(inspect(&stream, 10_000, none).unwrap().pages.files, 0);
 }

@@ -11,6 +11,9 @@ use crate::whole::logical_name;
 /// Plain bytes that come out of the layers at a time.
 const BUFFER: usize = 256 << 10;
 
+/// What incremental backups call the pages of a file that have changed.
+const DELTA: &[u8] = b".delta";
+
 /// An open file.
 #[derive(Debug, Default)]
 pub(super) struct Look {
@@ -77,8 +80,11 @@ impl Look {
         };
         let all = Plan::of_all(path)?;
         let bare = plan.layers == all.layers;
-        let checker = || PageChecker::of_name(logical_name(path.as_bytes()));
-        let pages = match (options.pages.then(checker).flatten(), bare) {
+        let name = logical_name(path.as_bytes());
+        // Of an incremental backup: some of the pages, in a wrapping that we do not know.
+        let (name, delta) = name.strip_suffix(DELTA).map_or((name, false), |name| (name, true));
+        let checker = options.pages.then(|| PageChecker::of_name(name)).flatten();
+        let pages = match (checker, bare && !delta) {
             (None, _) => Pages::None,
             (Some(_), false) => Pages::PassedOver,
             (Some(checker), true) => Pages::Checked(checker),
