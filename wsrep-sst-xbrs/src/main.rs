@@ -21,8 +21,8 @@ const GRACE: Duration = Duration::from_secs(20);
 
 fn main() -> ExitCode {
     if let Some(error) = xb_sst::become_child(std::env::args_os().skip(1)) {
-        eprintln!("wsrep_sst_xbrs: cannot start a program: {error}");
-        return ExitCode::from(127);
+        eprintln!("{error}");
+        return ExitCode::from(u8::try_from(xb_sst::NOT_STARTED).unwrap_or(u8::MAX));
     }
     // Before anything is opened, and before there are threads.
     hygiene::close_what_leaked();

@@ -130,6 +130,29 @@ fn what_cannot_be_used_is_refused_before_it_is_confirmed() {
 }
 
 #[test]
+fn a_donor_with_a_later_server_is_refused_before_anything_is_sent() {
+    let scene = Scene::new();
+    let mut joiner = scene.joiner().start();
+    let ready = joiner.ready();
+    scene.version("11.4.2-MariaDB");
+    let donor = scene.donor(&ready).start().wait();
+    assert!(!donor.status.success() && donor.lines.is_empty(), "{donor:?}");
+    assert!(!scene.bin().join("backup.args").exists(), "no backup was begun");
+    let joiner = joiner.wait();
+    assert_eq!(joiner.status.code(), Some(93), "{}", joiner.log);
+    for log in [&joiner.log, &donor.log] {
+        assert!(log.contains("11.4.2-MariaDB, which is later than 10.11.19-MariaDB"), "{log}");
+    }
+    assert_untouched(&scene);
+
+    // And a node without the program says so at once.
+    std::fs::remove_file(scene.bin().join("backup")).unwrap();
+    let joiner = scene.joiner().start().wait();
+    assert_eq!((joiner.status.code(), joiner.lines.len()), (Some(2), 0), "{}", joiner.log);
+    assert_untouched(&scene);
+}
+
+#[test]
 fn a_donor_without_the_program_or_the_secret_is_told_so() {
     let scene = Scene::new();
     let donor = scene.donor("127.0.0.1:4444/xtrabackup_sst//1").start().wait();

@@ -10,7 +10,7 @@ use xb_testkit::tools::{find, workspace};
 /// A backup program that stands still in the middle until it is told to go on or to fail.
 const SLOW: &str = r#"#!/bin/sh
 here=${0%/*}
-case " $* " in *" --prepare "*) exec REAL "$@" ;; esac
+case " $* " in *" --prepare "* | *" --version "*) exec REAL "$@" ;; esac
 [ -e "$here/slow" ] || exec REAL "$@"
 REAL "$@" 2>/dev/null | head -c 3000000
 : >"$here/stands-still"

@@ -19,6 +19,8 @@ use crate::stop::{Hooked, Stop, Why};
 
 /// In front of our process id, as the first argument of this program when it is to become another.
 const MARK: &str = "--as-child-of=";
+/// Exit status that says that a program could not be started, as shells have it.
+pub const NOT_STARTED: i32 = 127;
 /// Lines of its messages that are kept for when it fails.
 const LAST_LINES: usize = 20;
 /// Most bytes of a message that are kept in one piece.
@@ -91,7 +93,7 @@ impl Launcher {
 }
 
 /// If this process was started to become another program, becomes it and does not return, except
-/// with the reason why that is not possible.
+/// with the reason why that is not possible; the process should end with [`NOT_STARTED`] then.
 pub fn become_child(mut args: impl Iterator<Item = OsString>) -> Option<io::Error> {
     let parent: i32 = args.next()?.to_str()?.strip_prefix(MARK)?.parse().ok()?;
     let Some(program) = args.next() else { return Some(io::ErrorKind::InvalidInput.into()) };
@@ -181,6 +183,18 @@ impl Run<'_> {
     /// # Errors
     /// As [`Run::to_end`].
     pub fn output(&self, launcher: &Launcher, limit: u64) -> Result<Vec<u8>, ChildError> {
+        Ok(self.all_output(launcher, limit)?.0)
+    }
+
+    /// As [`Run::output`], with the last of its messages.
+    ///
+    /// # Errors
+    /// As [`Run::to_end`].
+    pub fn all_output(
+        &self,
+        launcher: &Launcher,
+        limit: u64,
+    ) -> Result<(Vec<u8>, Vec<String>), ChildError> {
         let mut running = self.start(launcher, Stdio::piped())?;
         let words = running.words.clone();
         let stderr = running.child.stderr.take();
@@ -194,9 +208,11 @@ impl Run<'_> {
             // Who writes more than that is not what was asked for; it ends with a broken pipe.
             let _ = stdout.take(limit).read_to_end(&mut output);
         }
-        running.ended()?;
+        // Before its end is judged: its last words say why.
         let _ = reading.join();
-        Ok(output)
+        let words = running.words.clone();
+        running.ended()?;
+        Ok((output, words.get()))
     }
 
     /// Starts it as a producer of a stream, which is watched as `locks` says.
@@ -269,6 +285,10 @@ impl Running {
         self.stop.check()?;
         match status {
             Ok(status) if status.success() => Ok(()),
+            Ok(status) if status.code() == Some(NOT_STARTED) => Err(ChildError::Start {
+                program: self.name.clone(),
+                source: io::Error::other(self.words.get().join(" / ")),
+            }),
             Ok(status) => Err(self.failed(how_it_ended(status))),
             Err(error) => Err(self.failed(format!("cannot be waited for: {error}"))),
         }

@@ -20,6 +20,7 @@ use crate::offer::{FORMAT, Offer, What, family_name};
 use crate::progress::Progress;
 use crate::stop::{Hooked, Stop, Why};
 use crate::transport::{Outgoing, TransferError};
+use crate::version;
 use crate::wire;
 
 /// Memory for what is on its way, in bytes.
@@ -57,7 +58,10 @@ fn connect(context: &Context, what: What) -> Result<(Outgoing, Hooked), SstError
         state: args.gtid.as_ref().map(ToString::to_string).unwrap_or_default(),
         domain: args.gtid_domain,
         family: family_name(args.family).to_owned(),
-        server: args.server_version.clone(),
+        server: match &args.server_version {
+            Some(version) => Some(version.clone()),
+            None => version::of_backup_program(context)?,
+        },
         program: context.program.clone(),
     };
     wire::connect(context, &offer.encode())

@@ -21,6 +21,7 @@ use crate::settings::Old;
 use crate::state::Position;
 use crate::swap::{self, NEW, OLD, OURS, make_folders};
 use crate::transport::{Offered, Receipt};
+use crate::version;
 use crate::wire;
 
 /// Tells old init scripts that a transfer runs, so that they wait longer.
@@ -50,11 +51,13 @@ pub fn join(context: &Context) -> Result<(), SstError> {
 
 /// From the port that listens to the data in its place. Its position.
 fn receive_all(context: &Context, lock: &Lock) -> Result<Position, SstError> {
+    // Without its program this node could do nothing with what comes.
+    let program = version::of_backup_program(context)?;
+    let server = context.args.server_version.as_deref().or(program.as_deref());
     let (listener, _hooked) = wire::listen(context)?;
     let _mark = Mark::set(&context.layout.datadir);
     context.server.ready(&listener.announcement().text()).map_err(SstError::Server)?;
     let offered = listener.accept(context.settings.initial_timeout)?;
-    let server = context.args.server_version.as_deref();
     let offer = match Offer::read(offered.offer(), context.args.family, server) {
         Ok(offer) => offer,
         Err(error) => {
@@ -148,23 +151,43 @@ fn make_room(context: &Context, lock: &Lock, needed: u64) -> Result<(), SstError
     // What an earlier exchange has replaced is of no use any more.
     drop_old(layout, lock)?;
     let free = free_bytes(&layout.datadir);
-    if !settings.space_check || free >= needed {
+    if !settings.space_check {
         return Ok(());
     }
-    let old = crate::estimate::estimate(layout).disk;
-    if settings.old == Old::Removed && free.saturating_add(old) >= needed {
-        talk.warn(format_args!(
-            "{} MiB are free and {} MiB are needed: the old data is deleted before the new has come, as keep-old=no allows",
-            free >> 20,
-            needed >> 20
-        ));
-        for folder in std::iter::once(layout.datadir.clone()).chain(layout.folders_outside()) {
-            make_folders(&folder)?;
+    match room(free, crate::estimate::estimate(layout).disk, needed, settings.old) {
+        Room::Enough => Ok(()),
+        Room::WithoutOld => {
+            talk.warn(format_args!(
+                "{} MiB are free and {} MiB are needed: the old data is deleted before the new has come, as keep-old=no allows",
+                free >> 20,
+                needed >> 20
+            ));
+            for folder in std::iter::once(layout.datadir.clone()).chain(layout.folders_outside()) {
+                make_folders(&folder)?;
+            }
+            exchange(context, &[])?;
+            drop_old(layout, lock)
         }
-        exchange(context, &[])?;
-        return drop_old(layout, lock);
+        Room::None => Err(SstError::Room { needed, free, path: layout.datadir.clone() }),
     }
-    Err(SstError::Room { needed, free, path: layout.datadir.clone() })
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Room {
+    Enough,
+    /// If the old data goes first.
+    WithoutOld,
+    None,
+}
+
+fn room(free: u64, old: u64, needed: u64, what: Old) -> Room {
+    if free >= needed {
+        Room::Enough
+    } else if what == Old::Removed && free.saturating_add(old) >= needed {
+        Room::WithoutOld
+    } else {
+        Room::None
+    }
 }
 
 fn free_bytes(path: &Path) -> u64 {
@@ -302,4 +325,34 @@ impl Clock {
 pub fn has_old(datadir: &Path) -> bool {
     let old = datadir.join(OURS).join(OLD);
     std::fs::read_dir(old).is_ok_and(|mut entries| entries.next().is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn old_data_goes_first_only_where_it_must_and_may() {
+        assert_eq!(room(10, 5, 10, Old::Removed), Room::Enough);
+        assert_eq!(room(9, 5, 10, Old::Kept), Room::None);
+        assert_eq!(room(9, 5, 10, Old::Removed), Room::WithoutOld);
+        assert_eq!(room(4, 5, 10, Old::Removed), Room::None);
+    }
+
+    #[test]
+    fn a_backup_must_say_where_it_stands() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = "9c9a4c3b-2b3c-11f0-8d3f-7b1b1f0f0a11:42";
+        let put = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+        let said = || content(folder.path(), Family::MariaDb).map_err(|error| error.to_string());
+        assert!(said().unwrap_err().contains("no checkpoints"));
+        put("xtrabackup_checkpoints", " ");
+        assert!(said().unwrap_err().contains("empty"));
+        put("xtrabackup_checkpoints", "backup_type = full-backuped");
+        assert!(said().unwrap_err().contains("galera"));
+        put("xtrabackup_galera_info", "nonsense");
+        assert!(said().unwrap_err().contains("not legible"));
+        put("donor_galera_info", &format!("{state} 3\nmore"));
+        assert_eq!(said().unwrap().to_string(), format!("{state} 3"));
+    }
 }

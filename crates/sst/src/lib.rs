@@ -34,11 +34,12 @@ mod stop;
 pub mod swap;
 mod talk;
 pub mod transport;
+mod version;
 mod wire;
 mod words;
 
 pub use args::{Args, ArgsError, Defaults, Family, Role};
-pub use child::{ChildError, Launcher, Run, Running, become_child};
+pub use child::{ChildError, Launcher, NOT_STARTED, Run, Running, become_child};
 pub use context::Context;
 pub use donor::donate;
 pub use error::SstError;

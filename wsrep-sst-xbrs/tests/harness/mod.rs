@@ -22,6 +22,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 const BACKUP: &str = r#"#!/bin/sh
 here=${0%/*}
 case " $* " in
+*" --version "*) cat "$here/version" ;;
 *" --prepare "*)
     echo "$*" >"$here/prepare.args"
     for word in "$@"; do case $word in --target-dir=*) : >"${word#*=}/prepared.txt" ;; esac; done
@@ -59,9 +60,16 @@ impl Scene {
         std::fs::write(bin.join("backup"), BACKUP).unwrap();
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(bin.join("backup"), mode).unwrap();
+        scene.version("10.11.19-MariaDB");
         scene.stream(&["xtrabackup_info"]);
         scene.options("");
         scene
+    }
+
+    /// The version that the backup program says it has.
+    pub(crate) fn version(&self, version: &str) {
+        let text = format!("backup based on MariaDB server {version} Linux (x86_64)\n");
+        std::fs::write(self.bin().join("version"), text).unwrap();
     }
 
     /// The stream that the backup program gives, with these files at its end.
