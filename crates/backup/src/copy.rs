@@ -4,11 +4,12 @@
 //! classic one starts over. Whatever has no manifest is no backup.
 
 use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use tokio::sync::mpsc;
 use xb_encryptor::Keys;
-use xb_pipeline::{GetPlan, Observer, PutPlan, RootDigest, sums as crc};
+use xb_pipeline::{GetPlan, Observer, PutPlan, RootDigest, sums};
 use xb_uploader::{PartData, PartSender, Store, StoreErrorKind};
 
 use crate::claim::{CLAIM, Claim, may_be_its_own};
@@ -228,8 +229,12 @@ impl Copying<'_> {
         };
         let objects = stop.or(self.objects()).await?;
         let there = stop.or(self.there(&folders.1)).await?;
-        let (kept, missing): (Vec<Object>, Vec<Object>) =
-            objects.into_iter().partition(|(key, size)| there.get(key) == Some(size));
+        let known = stop.or(self.sums()).await?;
+        // Of an object that came through our hands only its sum says that it came in order: without the
+        // sums nothing is kept.
+        let (kept, missing): (Vec<Object>, Vec<Object>) = objects
+            .into_iter()
+            .partition(|(key, size)| known.is_some() && there.get(key) == Some(size));
         report.kept = kept.len() as u64;
         let sealed = source.manifest.is_sealed();
         for small in [KEYS, SUMS].into_iter().filter(|small| packed && (sealed || *small != KEYS)) {
@@ -248,8 +253,11 @@ impl Copying<'_> {
             missing.into_iter().partition(|(_, size)| by_store && *size <= Store::MAX_COPY);
         report.by_store = small.len() as u64;
         self.have_copied(&folders, small, stop).await?;
-        let all = report.kept == 0 && report.by_store == 0;
-        self.read_and_put(&folders, large, all, stop).await?;
+        let check = match known {
+            Some(known) => Check::each(&known, &large),
+            None => Check::whole(report.kept == 0 && report.by_store == 0),
+        };
+        self.read_and_put(&folders, large, check, stop).await?;
         stop.or(self.all_is_there(&folders.1)).await?;
         if !packed && !claim.still_ours(to, name).await? {
             return Err(BackupError::Exists {
@@ -302,6 +310,14 @@ impl Copying<'_> {
         }
     }
 
+    /// The sum of each object, where they are known.
+    async fn sums(&self) -> Result<Option<Vec<u64>>, BackupError> {
+        let manifest = &self.source.manifest;
+        let Some(packed) = &manifest.packed else { return Ok(None) };
+        let about = (manifest, packed, self.source.run);
+        Ok(crate::sums::read(self.from, &self.request.name, about).await?.ok())
+    }
+
     /// Objects and sizes at the new place.
     async fn there(&self, folder: &str) -> Result<BTreeMap<String, u64>, BackupError> {
         let listed = self.to.list_below(folder).await?;
@@ -347,13 +363,12 @@ impl Copying<'_> {
         stop.or(copying.buffer_unordered(parallel).try_collect::<()>()).await
     }
 
-    /// Objects that go through our hands, in parts as large as the budget allows. `all`: these are all
-    /// that there are, so that their root digest can be compared.
+    /// Objects that go through our hands, in parts as large as the budget allows.
     async fn read_and_put(
         &self,
         (from, to): &(String, String),
         objects: Vec<Object>,
-        all: bool,
+        check: Check,
         stop: &mut Stop,
     ) -> Result<(), BackupError> {
         let Some(largest) = objects.iter().map(|(_, size)| *size).max() else { return Ok(()) };
@@ -375,14 +390,14 @@ impl Copying<'_> {
         let source =
             objects.iter().map(|(key, size)| (self.from.key(&format!("{from}/{key}")), 0, *size));
         let source: Vec<_> = source.collect();
-        let mut digest = Digest::default();
+        let check = Mutex::new(check);
         let (arrived, mut arriving) = mpsc::channel(1);
         let fetch = fetch_all(
             self.from.store(),
             &fetching,
             ranges(source.into_iter(), fetching.range),
             arrived,
-            |range, sum| digest.range(range, sum),
+            |range, sum| lock(&check).range(range, sum),
         );
         let mut sender = PartSender::new(self.to.store().clone(), plan.parallel);
         let targets = objects.iter().filter(|(_, size)| *size > 0).map(|(key, size)| {
@@ -397,6 +412,16 @@ impl Copying<'_> {
             while let Some(piece) = arriving.recv().await {
                 // The fetching side says why.
                 let Some(bytes) = piece else { break };
+                // It was summed up before it came here: no object ends that is not in order.
+                let wrong = lock(&check).wrong().map(str::to_owned);
+                if let Some(key) = wrong {
+                    return Err(BackupError::Damaged {
+                        name: self.request.name.to_string(),
+                        what: format!(
+                            "object {key} is not what was stored: its checksum is another"
+                        ),
+                    });
+                }
                 let Some((key, index, end)) = parts.next() else {
                     return Err(BackupError::Bug("more ranges came than were asked for"));
                 };
@@ -424,37 +449,88 @@ impl Copying<'_> {
         }
         stop.or(async { Ok(sender.finish().await?) }).await?;
         match &self.source.manifest.packed {
-            Some(packed) if all => digest
-                .check(&packed.root)
+            Some(packed) => check
+                .into_inner()
+                .unwrap_or_else(PoisonError::into_inner)
+                .finish(&packed.root)
                 .map_err(|what| BackupError::Damaged { name: self.request.name.to_string(), what }),
+            None => Ok(()),
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether objects that pass in ranges are those that were stored.
+enum Check {
+    /// Each by its own sum: those to come, the next one last.
+    Each { expected: Vec<(String, u64)>, wrong: Option<String>, crc: u64 },
+    /// All together, by the root digest.
+    Whole { root: RootDigest, len: u64, crc: u64 },
+    /// There is nothing to compare with.
+    Nothing,
+}
+
+impl Check {
+    fn each(known: &[u64], objects: &[Object]) -> Self {
+        let sum = |key: &String| known.get(key.parse::<usize>().ok()?).copied();
+        let expected = objects.iter().rev().filter_map(|(key, _)| Some((key.clone(), sum(key)?)));
+        Self::Each { expected: expected.collect(), wrong: None, crc: 0 }
+    }
+
+    /// `all`: no object is left out.
+    fn whole(all: bool) -> Self {
+        match all {
+            true => Self::Whole { root: RootDigest::default(), len: 0, crc: 0 },
+            false => Self::Nothing,
+        }
+    }
+
+    fn range(&mut self, range: &Range, sum: u64) {
+        match self {
+            Self::Each { expected, wrong, crc } => {
+                *crc = sums::crc64_combine(*crc, sum, range.len);
+                if range.end {
+                    if let Some((key, expected)) = expected.pop()
+                        && expected != *crc
+                    {
+                        wrong.get_or_insert(key);
+                    }
+                    *crc = 0;
+                }
+            }
+            Self::Whole { root, len, crc } => {
+                *crc = sums::crc64_combine(*crc, sum, range.len);
+                *len += range.len;
+                if range.end {
+                    root.object(*len, *crc);
+                    (*len, *crc) = (0, 0);
+                }
+            }
+            Self::Nothing => {}
+        }
+    }
+
+    /// The object that is not in order.
+    fn wrong(&self) -> Option<&str> {
+        match self {
+            Self::Each { wrong, .. } => wrong.as_deref(),
+            _ => None,
+        }
+    }
+
+    fn finish(self, expected: &str) -> Result<(), String> {
+        match self {
+            Self::Whole { root, .. } => {
+                let got = hex(&root.finish());
+                if got == expected {
+                    return Ok(());
+                }
+                Err(format!("the objects have the root digest {got}, the manifest says {expected}"))
+            }
             _ => Ok(()),
         }
-    }
-}
-
-/// The root digest of objects that pass in ranges.
-#[derive(Default)]
-struct Digest {
-    root: RootDigest,
-    len: u64,
-    crc: u64,
-}
-
-impl Digest {
-    fn range(&mut self, range: &Range, sum: u64) {
-        self.crc = crc::crc64_combine(self.crc, sum, range.len);
-        self.len += range.len;
-        if range.end {
-            self.root.object(self.len, self.crc);
-            (self.len, self.crc) = (0, 0);
-        }
-    }
-
-    fn check(self, expected: &str) -> Result<(), String> {
-        let got = hex(&self.root.finish());
-        if got == expected {
-            return Ok(());
-        }
-        Err(format!("the objects have the root digest {got}, the manifest says {expected}"))
     }
 }

@@ -51,6 +51,7 @@ pub async fn delete(root: &Root, name: &BackupName) -> Result<Deleted, BackupErr
         // What a damaged manifest belongs to is not known: only the name is made free.
         Err(BackupError::Manifest { .. }) => {
             root.store().delete(&key).await?;
+            forget(root, name).await?;
             return Ok(Deleted { objects: remove_classic_objects(root, name).await? });
         }
         other => other?,

@@ -182,7 +182,27 @@ fn damage_is_not_copied() {
     std::fs::write(&object, bad).unwrap();
     let outcome = copy(&from, &to, "n", "n", unverified);
     assert!(matches!(outcome, Err(BackupError::Damaged { .. })), "{outcome:?}");
+    assert!(outcome.unwrap_err().to_string().contains("000000001"), "the object is named");
     assert_eq!(to.state("n"), Some(State::Running), "no manifest");
+    // Nothing of the damage lies there for the next copy to go on from.
+    assert!(to.files().iter().all(|path| !path.ends_with("000000001")));
+    std::fs::write(&object, good).unwrap();
+    assert!(copy(&from, &to, "n", "n", unverified).unwrap().kept > 0);
+    assert_eq!(to.get("n").unwrap(), from.get("n").unwrap());
+    block_on(xb_backup::delete(&to.root, &name("n"))).unwrap();
+    // Without the list of sums nothing is kept, and the whole is compared.
+    let sums = from.files().into_iter().find(|path| path.ends_with("sums")).unwrap();
+    std::fs::remove_file(sums).unwrap();
+    let mut bad = std::fs::read(&object).unwrap();
+    bad[7] ^= 1;
+    std::fs::write(&object, bad).unwrap();
+    assert!(matches!(copy(&from, &to, "n", "n", unverified), Err(BackupError::Damaged { .. })));
+    bad = std::fs::read(&object).unwrap();
+    bad[7] ^= 1;
+    std::fs::write(&object, bad).unwrap();
+    assert_eq!(copy(&from, &to, "n", "n", unverified).unwrap().kept, 0);
+    assert_eq!(to.get("n").unwrap(), from.get("n").unwrap());
+    block_on(xb_backup::delete(&to.root, &name("n"))).unwrap();
     std::fs::remove_file(&object).unwrap();
     assert!(copy(&from, &to, "n", "m", unverified).is_err());
     // A record of damage is no proof.

@@ -200,6 +200,10 @@ impl Run<'_> {
                             let object = format!("{CATALOG}/{name}");
                             self.found(Level::Manifest, Some(object), error.to_string());
                         }
+                        Err(BackupError::Keys(what)) if keys.is_empty() => {
+                            let less = "up to the level checksum no key is needed";
+                            return Err(BackupError::Keys(format!("{what}; {less}")));
+                        }
                         Err(error) => return Err(error),
                     }
                 }

@@ -214,7 +214,7 @@ fn arguments(
         "--skip-grant-tables".into(),
         "--skip-networking".into(),
         "--skip-log-bin".into(),
-        "--skip-slave-start".into(),
+        "--loose-skip-slave-start".into(),
         "--loose-wsrep-on=OFF".into(),
         "--loose-mysqlx=OFF".into(),
         "--loose-event-scheduler=DISABLED".into(),
