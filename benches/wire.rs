@@ -5,6 +5,9 @@
 //! cargo bench --bench wire -- far [MIB] [MS] [WINDOW_KIB]
 //!                                             through a relay that delays every byte by half of MS
 //!                                             and holds at most one window a connection
+//! cargo bench --bench wire -- listen HOST:PORT
+//! cargo bench --bench wire -- send ANNOUNCEMENT [MIB]
+//!                                             two machines: what the first prints goes to the second
 //! ```
 
 #![allow(clippy::expect_used, missing_docs)]
@@ -18,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use rustix::time::{ClockId, clock_gettime};
-use xb_sst::transport::{Announcement, Donor, Joiner, Listener, Security, connect};
+use xb_sst::transport::{Announcement, Donor, Joiner, Listener, Observer, Security, connect};
 
 const MIB: usize = 1 << 20;
 /// What one connection may have under way, as a system without settings would give it.
@@ -30,7 +33,9 @@ fn main() {
     match words.first().map(String::as_str) {
         Some("near") => near(number(1, 2048)),
         Some("far") => far(number(1, 64), number(2, 100), number(3, WINDOW_KIB)),
-        _ => println!("say `near [MIB]` or `far [MIB] [MS] [WINDOW_KIB]`"),
+        Some("listen") => listen(&words[1..]),
+        Some("send") => send(&words[1..]),
+        _ => println!("say `near`, `far`, `listen` or `send`, as the head of this file has it"),
     }
 }
 
@@ -53,6 +58,34 @@ fn far(mib: usize, millis: usize, window_kib: usize) {
     report("one plain connection", mib, || plain(mib, way));
     report("ours, TLS, 1", mib, || ours(mib, &Security::OneTime, NonZeroU8::new(1), way));
     report("ours, TLS, as chosen", mib, || ours(mib, &Security::OneTime, None, way));
+}
+
+fn listen(words: &[String]) {
+    let [address] = words else { return println!("where?") };
+    let joiner = Joiner { observer: Observer::new(|e| eprintln!("{e}")), ..Joiner::default() };
+    let listener = Listener::bind(&address.parse().expect("an address"), joiner).expect("a port");
+    println!("{}", *listener.announcement().text());
+    let offered = listener.accept(Duration::from_secs(600)).expect("a donor");
+    let mut incoming = offered.accept(b"").expect("it waits");
+    while incoming.next_block().expect("a stream").is_some() {}
+    let counters = incoming.counters();
+    incoming.confirm().expect("a donor");
+    println!("{:?}", counters.snapshot());
+}
+
+fn send(words: &[String]) {
+    let [announcement, rest @ ..] = words else { return println!("to whom?") };
+    let mib: usize = rest.first().and_then(|n| n.parse().ok()).unwrap_or(1024);
+    let donor = Donor { observer: Observer::new(|e| eprintln!("{e}")), ..Donor::default() };
+    let announcement = Announcement::parse(announcement, None).expect("what the joiner printed");
+    let mut outgoing = connect(&announcement, b"", donor).expect("a joiner");
+    let counters = outgoing.counters();
+    report("ours", mib, move || {
+        let block = Bytes::from(vec![1; MIB]);
+        (0..mib).for_each(|_| outgoing.send(block.clone()).expect("it is read"));
+        outgoing.finish().expect("a confirmation");
+    });
+    println!("{:?}", counters.snapshot());
 }
 
 fn report(name: &str, mib: usize, run: impl FnOnce()) {

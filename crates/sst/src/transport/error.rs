@@ -161,8 +161,8 @@ pub enum TransferError {
         /// From–to.
         ours: String,
     },
-    /// TLS did not come about.
-    #[error("no secure connection with {peer}: {what}")]
+    /// The connection, or TLS on it, did not come about.
+    #[error("no connection with {peer}: {what}")]
     Tls {
         /// The other end.
         peer: SocketAddr,

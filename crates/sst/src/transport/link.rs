@@ -13,8 +13,8 @@ use socket2::{SockRef, TcpKeepalive};
 use super::wake::{self, Ready, Wake, Want};
 
 /// Bytes that the socket may hold unsent: enough to keep the wire full while this thread waits for
-/// its turn, few enough that a lost connection costs little and a slow one takes little.
-const UNSENT: u32 = 1 << 20;
+/// its turn on a busy machine, few enough that a slow connection does not take much.
+const UNSENT: u32 = 2 << 20;
 /// Slices handed to one system call.
 const SLICES: usize = 64;
 

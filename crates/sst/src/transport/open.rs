@@ -256,8 +256,10 @@ pub(crate) fn receive(
 ) -> Result<Opened<Introduced>, Stranger> {
     let limits = waiting.limits;
     let until = Instant::now() + limits.handshake;
-    let mut link = Link::new(socket, 128 << 10, limits.stall)
-        .map_err(|error| Stranger::Odd(error.to_string()))?;
+    // Blocks go straight to their place without TLS: only their heads are read ahead.
+    let ahead = if tls.is_some() { 128 << 10 } else { 8 << 10 };
+    let mut link =
+        Link::new(socket, ahead, limits.stall).map_err(|error| Stranger::Odd(error.to_string()))?;
     let explain = |error: LinkError| match error {
         LinkError::Cancelled => Stranger::Cancelled,
         LinkError::Tls(error) => {
