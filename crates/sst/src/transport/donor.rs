@@ -52,6 +52,7 @@ pub fn connect(
         return Err(TransferError::TooLong { what: "offer", len: offer.len(), max: MAX_OFFER });
     }
     let Donor { security, limits, cancel, observer } = donor;
+    let limits = limits.bounded();
     let address = announcement.address().clone();
     let tls = DonorTls::new(&security, announcement.protection(), &address)?;
     let resolved = (address.host(), address.port()).to_socket_addrs();
@@ -203,7 +204,12 @@ impl Outgoing {
         });
         let shared = Arc::clone(&self.shared);
         let thread = std::thread::Builder::new().name(format!("wire-{connection}"));
-        self.threads.push(thread.spawn(move || shared.work(connection, &wake))?);
+        let work = move || {
+            let fuse = Fuse(&shared);
+            shared.work(connection, &wake);
+            drop(fuse);
+        };
+        self.threads.push(thread.spawn(work)?);
         Ok(())
     }
 
@@ -260,6 +266,17 @@ impl Drop for Outgoing {
     fn drop(&mut self) {
         self.shared.abort("the donor has ended the transfer");
         self.join();
+    }
+}
+
+/// Ends the transfer when its thread panics: nobody else would wake who waits.
+struct Fuse<'a>(&'a Shared);
+
+impl Drop for Fuse<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.fail(&mut self.0.state(), TransferError::Panicked);
+        }
     }
 }
 

@@ -235,6 +235,9 @@ pub enum TransferError {
     /// [`Cancel`](super::Cancel), or this side's own abort.
     #[error("the transfer was cancelled")]
     Cancelled,
+    /// A thread of this side panicked, which is a bug; its message is on standard error.
+    #[error("a thread of the transfer has failed: this is a bug")]
+    Panicked,
     /// The transfer is over already.
     #[error("the transfer has ended")]
     Ended,

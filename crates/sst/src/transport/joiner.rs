@@ -6,13 +6,14 @@ mod serve;
 
 use std::io::{self, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes};
 
-use super::limits::MAX_CONNECTIONS;
+use super::limits::{MAX_CONNECTIONS, bounded};
 use super::message::{Stop, StopCode};
 use super::pool::Pool;
 use super::proof::Transfer;
@@ -71,6 +72,7 @@ impl Listener {
     /// [`BindError`]: the address, the certificates, or a line too long for the server.
     pub fn bind(address: &HostPort, joiner: Joiner) -> Result<Self, BindError> {
         let Joiner { security, secret, announce_as, limits, cancel, observer } = joiner;
+        let limits = limits.bounded();
         let tls = JoinerTls::new(&security)?;
         let failed = |source| BindError::Listen { address: address.clone(), source };
         let targets: Vec<SocketAddr> = (address.host(), address.port())
@@ -104,7 +106,7 @@ impl Listener {
             next_link: 0,
             seen: [false; MAX_CONNECTIONS as usize],
             strangers: 0,
-            told_credit: 0,
+            woken_at: (0, 0),
             alone_since: Instant::now(),
             last_cause: "the donor has not come back".to_owned(),
             guests: Vec::new(),
@@ -115,6 +117,7 @@ impl Listener {
             counters: Arc::new(Counters::default()),
             pool: Pool::new(block, window / block + usize::from(MAX_CONNECTIONS)),
             door: Wake::new()?,
+            strangers_told: AtomicU32::new(0),
             listener,
             tls,
             secret,
@@ -127,7 +130,11 @@ impl Listener {
         let doorkeeper = {
             let shared = Arc::clone(&shared);
             let thread = std::thread::Builder::new().name("wire-door".to_owned());
-            thread.spawn(move || shared.keep_door())?
+            thread.spawn(move || {
+                let fuse = Fuse(&shared);
+                shared.keep_door();
+                drop(fuse);
+            })?
         };
         let core = Core { shared, doorkeeper: Some(doorkeeper) };
         Ok(Self { core, announcement, local })
@@ -155,6 +162,7 @@ impl Listener {
     /// When none has come within `limit`, or at a cancel.
     pub fn accept(self, limit: Duration) -> Result<Offered, TransferError> {
         let shared = &self.core.shared;
+        let limit = bounded(limit);
         let until = Instant::now() + limit;
         let mut state = shared.state();
         loop {
@@ -298,6 +306,17 @@ impl Read for Incoming {
     }
 }
 
+/// Ends the transfer when its thread panics: nobody else would wake who waits.
+struct Fuse<'a>(&'a Shared);
+
+impl Drop for Fuse<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.fail(&mut self.0.state(), TransferError::Panicked);
+        }
+    }
+}
+
 /// Ends the threads when it is dropped.
 #[derive(Debug)]
 struct Core {
@@ -353,8 +372,8 @@ struct State {
     seen: [bool; MAX_CONNECTIONS as usize],
     /// Connections that have not shown yet who they are.
     strangers: usize,
-    /// The credit that the donor was last told.
-    told_credit: u64,
+    /// The credit at which connections were last woken to tell of it.
+    woken_at: (u64, u64),
     /// Since when there is no connection.
     alone_since: Instant,
     last_cause: String,
@@ -373,6 +392,7 @@ struct Shared {
     counters: Arc<Counters>,
     pool: Pool,
     door: Wake,
+    strangers_told: AtomicU32,
     listener: TcpListener,
     tls: Option<JoinerTls>,
     secret: Option<Secret>,

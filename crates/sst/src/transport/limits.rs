@@ -74,7 +74,33 @@ impl Default for Limits {
     }
 }
 
+/// Longer than anybody waits, and short enough for every sum with a moment.
+const MOST: Duration = Duration::from_secs(365 * 24 * 3600);
+
+pub(crate) fn bounded(time: Duration) -> Duration {
+    time.min(MOST)
+}
+
 impl Limits {
+    /// Times that can be reckoned with, and heartbeats that a stall limit cannot miss.
+    pub(crate) fn bounded(mut self) -> Self {
+        for time in [
+            &mut self.connect,
+            &mut self.handshake,
+            &mut self.answer,
+            &mut self.stall,
+            &mut self.doubt,
+            &mut self.resume,
+            &mut self.refused,
+            &mut self.receipt,
+            &mut self.farewell,
+        ] {
+            *time = bounded(*time);
+        }
+        self.heartbeat = self.heartbeat.min(self.stall / 3);
+        self
+    }
+
     /// The size of blocks as it is used: within its bounds, and small enough that a slow rate is
     /// smooth and a small window holds several.
     pub(crate) fn block_size(&self) -> usize {

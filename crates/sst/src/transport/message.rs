@@ -3,6 +3,8 @@
 //! A message is a head of 8 bytes (kind, three zero bytes, length of the rest) and a body. Numbers
 //! are little endian. Every length is compared with the limit of its kind before it is used.
 
+use zeroize::Zeroizing;
+
 use super::limits::{MAX_BLOCK, MAX_OFFER, MAX_REASON};
 
 /// The only version of the protocol so far.
@@ -90,7 +92,7 @@ pub struct Hello {
     /// Which of the transfer's connections this is.
     pub connection: u16,
     /// On a first contact: the transfer's key. Later ones prove to know it.
-    pub key: Option<[u8; 32]>,
+    pub key: Option<Zeroizing<[u8; 32]>>,
     /// Proof of the one-time secret and the key, bound to this connection.
     pub proof: [u8; 32],
     /// For the layer above; empty but on a first contact.
@@ -318,7 +320,7 @@ impl Message {
                 out.extend(hello.transfer);
                 out.extend(hello.connection.to_le_bytes());
                 out.extend(u16::from(hello.key.is_some()).to_le_bytes());
-                out.extend(hello.key.unwrap_or_default());
+                out.extend(hello.key.as_ref().map_or([0; 32], |key| **key));
                 out.extend(hello.proof);
                 out.extend(hello.offer.iter().take(MAX_OFFER));
                 HELLO
@@ -462,11 +464,11 @@ impl<'a> Fields<'a> {
         let transfer = self.array()?;
         let connection = self.u16()?;
         let first = self.u16()?;
-        let key: [u8; 32] = self.array()?;
+        let key: Zeroizing<[u8; 32]> = Zeroizing::new(self.array()?);
         let proof = self.array()?;
         let what = if min_version > max_version {
             Some("versions the wrong way round")
-        } else if first > 1 || (first == 0 && key != [0; 32]) {
+        } else if first > 1 || (first == 0 && *key != [0; 32]) {
             Some("neither a first contact nor a later one")
         } else if first == 0 && !self.rest.is_empty() {
             Some("an offer on a later contact")
@@ -561,7 +563,7 @@ pub(crate) mod tests {
                         transfer,
                         connection,
                         offer: if key.is_some() { offer } else { Vec::new() },
-                        key,
+                        key: key.map(Zeroizing::new),
                         proof,
                     }))
                 },

@@ -64,4 +64,14 @@ pub mod parsers {
         Ack, DataHead, Hello, Message, ProtocolError, Stop, StopCode, Welcome,
     };
     pub use super::pool::Pool;
+
+    /// Whether bytes have the form of a certificate.
+    pub fn is_certificate(der: &[u8]) -> bool {
+        let certificate = rustls::pki_types::CertificateDer::from(der);
+        let fields = super::x509::Fields::read(&certificate);
+        fields.is_some_and(|fields| {
+            let _ = fields.common_name();
+            true
+        })
+    }
 }

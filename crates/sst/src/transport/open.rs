@@ -180,7 +180,7 @@ impl Donor<'_> {
             capabilities: 0,
             transfer: self.transfer.id,
             connection: self.connection,
-            key: self.offer.map(|_| *self.transfer.key),
+            key: self.offer.map(|_| self.transfer.key.clone()),
             proof: self.transfer.prove(self.secret, Side::Donor, self.connection, &at),
             offer: self.offer.unwrap_or_default().to_vec(),
         };

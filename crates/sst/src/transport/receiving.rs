@@ -139,7 +139,12 @@ impl Receiving {
         }
     }
 
-    pub(crate) fn credit_bytes(&self) -> u64 {
+    /// Up to which byte and which block the donor may send.
+    pub(crate) fn credit(&self) -> (u64, u64) {
+        (self.credit_bytes(), self.credit_blocks())
+    }
+
+    fn credit_bytes(&self) -> u64 {
         self.delivered_bytes.saturating_add(self.window_bytes)
     }
 

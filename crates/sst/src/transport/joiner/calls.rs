@@ -113,7 +113,7 @@ impl Shared {
                 }
                 if let Some(block) = &block {
                     add(&self.counters.delivered, block.len());
-                    self.give_credit(&state);
+                    self.give_credit(&mut state);
                 }
                 return Ok(block);
             }
@@ -128,18 +128,20 @@ impl Shared {
         self.fail(state, TransferError::Protocol { peer, what: error.to_string() })
     }
 
-    /// Has the donor told of more room, once it is worth a message.
-    fn give_credit(&self, state: &State) {
-        if self.credit_is_due(state)
-            && let Some(link) = state.links.first()
-        {
-            link.wake.wake();
+    /// Has the donor told of more room, once it is worth a message: by every connection, since one may
+    /// be dead without anybody knowing it yet.
+    fn give_credit(&self, state: &mut State) {
+        if self.credit_is_due(state, state.woken_at) {
+            state.woken_at = state.receiving.credit();
+            state.wake_links();
         }
     }
 
-    pub(super) fn credit_is_due(&self, state: &State) -> bool {
-        let more = state.receiving.credit_bytes().saturating_sub(state.told_credit);
-        more >= self.limits.window_size() as u64 / 8
+    /// Whether there is worth telling to who knows of `told`.
+    pub(super) fn credit_is_due(&self, state: &State, told: (u64, u64)) -> bool {
+        let (bytes, blocks) = state.receiving.credit();
+        bytes.saturating_sub(told.0) >= self.limits.window_size() as u64 / 8
+            || blocks.saturating_sub(told.1) >= self.limits.window_blocks() / 8
     }
 
     pub(super) fn confirm(&self) -> Result<Receipt, TransferError> {

@@ -13,7 +13,10 @@ use super::super::open::{self, Introduced, Opened, Stranger, Waiting};
 use super::super::proof::{Side, Transfer};
 use super::super::wake::{self, Wake, Want};
 use super::super::{Event, TransferError};
-use super::{Current, LinkEntry, Over, Shared, State};
+use super::{Current, Fuse, LinkEntry, Over, Shared, State};
+
+/// So many refused connections have a line in the log.
+const MOST_TOLD: u32 = 100;
 
 /// The door: a thread that lets connections in, and one for each.
 impl Shared {
@@ -75,7 +78,12 @@ impl Shared {
         state.strangers += 1;
         let shared = Arc::clone(self);
         let thread = std::thread::Builder::new().name("wire-in".to_owned());
-        match thread.spawn(move || shared.welcome(socket, peer)) {
+        let welcome = move || {
+            let fuse = Fuse(&shared);
+            shared.welcome(socket, peer);
+            drop(fuse);
+        };
+        match thread.spawn(welcome) {
             Ok(guest) => state.guests.push(guest),
             // Without a thread the socket is closed; the donor tries again.
             Err(_) => state.strangers -= 1,
@@ -91,7 +99,7 @@ impl Shared {
             Ok(opened) => opened,
             Err(Stranger::Cancelled) => return,
             Err(Stranger::Odd(what)) => {
-                self.observer.tell(&Event::Stranger { peer, what });
+                self.tell_of_stranger(peer, what);
                 return;
             }
         };
@@ -104,18 +112,30 @@ impl Shared {
                 self.observer.tell(&Event::Connected { connection, peer, again });
                 let queued = link.queue(Message::Welcome(welcome).write().into());
                 let why = match queued {
-                    Ok(()) => self.serve(link, inbound, id, peer, &wake),
+                    Ok(()) => self.serve(link, inbound, peer, &wake),
                     Err(error) => Some(error.to_string()),
                 };
                 self.leave(id, connection, why);
             }
-            Err(stop) => {
+            Err(None) => {}
+            Err(Some(stop)) => {
                 let what = stop.reason.clone();
                 if link.queue(Message::Stop(stop).write().into()).is_ok() {
                     link.close(&wake, Instant::now() + self.limits.farewell);
                 }
-                self.observer.tell(&Event::Stranger { peer, what });
+                self.tell_of_stranger(peer, what);
             }
+        }
+    }
+
+    /// Whoever knocks without end shall not fill the log.
+    fn tell_of_stranger(&self, peer: SocketAddr, mut what: String) {
+        let told = self.strangers_told.fetch_add(1, Relaxed);
+        if told == MOST_TOLD {
+            what.push_str("; it was one of many, the rest is refused without a word here");
+        }
+        if told <= MOST_TOLD {
+            self.observer.tell(&Event::Stranger { peer, what });
         }
     }
 
@@ -126,9 +146,9 @@ impl Shared {
         link: &Link,
         peer: SocketAddr,
         wake: &Arc<Wake>,
-    ) -> Result<(u64, Welcome, bool), Stop> {
+    ) -> Result<(u64, Welcome, bool), Option<Stop>> {
         let Introduced { hello, version, at } = introduced;
-        let no = |code, reason: &str| Err(Stop { code, reason: reason.to_owned() });
+        let no = |code, reason: &str| Err(Some(Stop { code, reason: reason.to_owned() }));
         let (secret, connection) = (self.secret.as_ref(), hello.connection);
         if connection >= MAX_CONNECTIONS.into() {
             return no(StopCode::Protocol, "more connections than are allowed");
@@ -136,19 +156,16 @@ impl Shared {
         let holds =
             |transfer: &Transfer| transfer.holds(&hello.proof, secret, Side::Donor, connection, at);
         let wrong = "the donor does not know the one-time secret of this joiner";
-        let socket = link
-            .socket()
-            .try_clone()
-            .map_err(|error| Stop { code: StopCode::Aborted, reason: error.to_string() })?;
+        let socket = link.socket().try_clone().map_err(|_| None)?;
 
         let mut state = self.state();
         if let Some(Over::Failed { tell: Some(stop), .. }) = &state.over {
-            return Err(stop.clone());
+            return Err(Some(stop.clone()));
         }
         if state.over.is_some() {
             return no(StopCode::Unknown, "the transfer is over");
         }
-        let first = hello.key.map(|key| Transfer { id: hello.transfer, key: key.into() });
+        let first = hello.key.clone().map(|key| Transfer { id: hello.transfer, key });
         if let Some(current) = &state.transfer {
             let known = &current.transfer;
             let same = match &first {
@@ -179,15 +196,21 @@ impl Shared {
         }
 
         // The one before it is read to its end, so that what it brought is not sent again.
-        for entry in state.links.iter().filter(|entry| entry.connection == connection) {
-            let _ = entry.socket.shutdown(Shutdown::Both);
-            entry.wake.wake();
-        }
         let until = Instant::now() + self.limits.handshake;
-        while state.links.iter().any(|entry| entry.connection == connection) {
+        loop {
+            let mut before = false;
+            for entry in state.links.iter().filter(|entry| entry.connection == connection) {
+                let _ = entry.socket.shutdown(Shutdown::Both);
+                entry.wake.wake();
+                before = true;
+            }
+            if !before {
+                break;
+            }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() || state.over.is_some() {
-                return no(StopCode::Aborted, "the connection before this one does not end");
+                // Without a word the donor tries again.
+                return Err(None);
             }
             state = self.wait(state, Some(left));
         }
@@ -200,7 +223,6 @@ impl Shared {
         state.links.push(LinkEntry { id, connection, wake: Arc::clone(wake), socket });
         self.count(&state);
         let have = state.receiving.ack();
-        state.told_credit = have.credit_bytes;
         let transfer = state.transfer.as_ref().map(|current| &current.transfer);
         let proof = transfer
             .map(|transfer| transfer.prove(secret, Side::Joiner, connection, at))

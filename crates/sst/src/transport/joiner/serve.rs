@@ -25,6 +25,8 @@ struct Own {
     confirm_sent: bool,
     /// Bytes that arrived here and are not acknowledged.
     unacknowledged: usize,
+    /// The credit that was told here.
+    told: (u64, u64),
     pongs: Vec<u64>,
 }
 
@@ -48,7 +50,6 @@ impl Shared {
         &self,
         mut link: Link,
         mut inbound: Inbound,
-        id: u64,
         peer: SocketAddr,
         wake: &Wake,
     ) -> Option<String> {
@@ -74,7 +75,7 @@ impl Shared {
                 Err(error) => return Some(in_words(&error)),
             };
             while written {
-                match self.next_job(&mut own, dry, id, link.last_out()) {
+                match self.next_job(&mut own, dry, link.last_out()) {
                     Job::Message(message) => {
                         if let Err(error) = link.queue(message.write().into()) {
                             return Some(error.to_string());
@@ -208,7 +209,7 @@ impl Shared {
         Ok(false)
     }
 
-    fn next_job(&self, own: &mut Own, dry: bool, id: u64, last_out: Instant) -> Job {
+    fn next_job(&self, own: &mut Own, dry: bool, last_out: Instant) -> Job {
         let mut state = self.state();
         if self.check(&mut state).is_err() {
             return match &state.over {
@@ -225,12 +226,11 @@ impl Shared {
             own.answer_sent = true;
             return Job::Message(Message::Answer(answer.clone()));
         }
-        let first = state.links.first().is_some_and(|entry| entry.id == id);
         let due = own.unacknowledged > 0 && (dry || own.unacknowledged >= ACK_EVERY);
-        if due || (first && self.credit_is_due(&state)) {
+        if due || self.credit_is_due(&state, own.told) {
             own.unacknowledged = 0;
+            own.told = state.receiving.credit();
             let ack = state.receiving.ack();
-            state.told_credit = ack.credit_bytes;
             return Job::Message(Message::Ack(ack));
         }
         if state.confirm && !own.confirm_sent {
