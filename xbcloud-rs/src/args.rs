@@ -234,6 +234,9 @@ pub(crate) struct DeleteArgs {
     /// Also when incremental backups go on from it, which are lost then
     #[arg(long)]
     pub(crate) force: bool,
+    /// Only show what would go
+    #[arg(long)]
+    pub(crate) dry_run: bool,
     #[command(flatten)]
     pub(crate) run: RunOptions,
     #[command(flatten)]

@@ -241,6 +241,13 @@ impl Context {
 
     fn delete(&self, args: &DeleteArgs) -> Result<(), Failure> {
         let (root, name) = backup_place(&args.name, &args.store, &args.run, false)?;
+        if args.dry_run {
+            let (doomed, _) =
+                self.with_progress("delete", &args.run, None, |_, mut stop| async move {
+                    stop.or(xb_backup::doomed(&root, &name, !args.force)).await
+                })?;
+            return report::doomed(&self.log, &doomed, args.run.json).stage("output");
+        }
         let (deleted, _) =
             self.with_progress("delete", &args.run, None, |_, mut stop| async move {
                 match args.force {

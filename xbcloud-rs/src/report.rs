@@ -4,8 +4,8 @@ use std::io::Write as _;
 
 use crate::args::RestoreArgs;
 use xb_backup::{
-    BackupError, CopyReport, End, Estimate, GetReport, Leftovers, Listing, PutReport, ReadyReport,
-    State, WentOn,
+    BackupError, CopyReport, Doomed, End, Estimate, GetReport, Leftovers, Listing, PutReport,
+    ReadyReport, State, WentOn,
 };
 use xb_cli::{Failure, Log, ProgressEnd, format_duration, format_rate, format_size};
 
@@ -241,6 +241,25 @@ pub(crate) fn estimate(estimate: &Estimate, json: bool) -> std::io::Result<()> {
         format_size(e.memory),
         format_size(e.least_memory)
     )
+}
+
+/// Prints what a delete would take away.
+pub(crate) fn doomed(log: &Log, doomed: &Doomed, json: bool) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    if json {
+        serde_json::to_writer_pretty(&mut out, doomed)?;
+        return writeln!(out);
+    }
+    for key in doomed.manifest.iter().chain(doomed.objects.iter().map(|object| &object.key)) {
+        writeln!(out, "{key}")?;
+    }
+    let bytes = doomed.objects.iter().map(|object| object.size).sum();
+    log.info(format!(
+        "would remove {} objects, {}; without --dry-run they go",
+        doomed.objects.len(),
+        format_size(bytes)
+    ));
+    Ok(())
 }
 
 /// Prints what dead runs have left on stdout.

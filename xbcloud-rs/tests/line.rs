@@ -77,6 +77,38 @@ fn called_as_the_stock_tool_it_is_a_drop_in() {
 }
 
 #[test]
+fn a_dry_run_of_delete_shows_what_would_go_and_removes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("root");
+    let stream = small_backup(4, 5000);
+    for (name, options) in
+        [("p", &["--chunk-size=1000"][..]), ("c", &["--layout=classic", "--md5"])]
+    {
+        let place = url(&root, name);
+        let _ = run(&[&["put"], options, &[&place]].concat(), &stream).expect(0);
+        let before = xb_testkit::files::tree(&root);
+        let shown = run(&["delete", "--dry-run", &place], b"").expect(0);
+        assert_eq!(xb_testkit::files::tree(&root), before);
+        assert!(shown.stderr_text().contains("would remove"), "{shown:?}");
+        let json = run(&["delete", "--dry-run", "--json", &place], b"").expect(0).stdout;
+        let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
+        let objects = json["objects"].as_array().unwrap().len();
+        assert_eq!(objects + 1, shown.stdout_text().lines().count());
+        // What goes is what was shown, and nothing else.
+        let _ = run(&["delete", &place], b"").expect(0);
+        let after = xb_testkit::files::tree(&root);
+        let gone = before.keys().map(String::as_str).filter(|key| !after.contains_key(*key));
+        let shown = shown.stdout_text();
+        let (first, mut others) = (shown.lines().next(), shown.lines().skip(1).collect::<Vec<_>>());
+        others.sort_unstable();
+        let manifest = format!(".xb-catalog/{name}");
+        assert_eq!((first, gone.collect::<Vec<_>>()), (Some(&*manifest), others));
+        assert!(!root.join(manifest).exists());
+        let _ = run(&["delete", "--dry-run", &place], b"").expect(1);
+    }
+}
+
+#[test]
 fn stock_ways_of_writing_options_are_understood() {
     let folder = tempfile::tempdir().unwrap();
     let stream = small_backup(2, 5000);

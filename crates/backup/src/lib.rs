@@ -53,7 +53,7 @@ pub use chain::{Link, chain, dependents};
 pub use child::Talk;
 pub use choose::Chosen;
 pub use copy::{CopyReport, CopyRequest, copy};
-pub use delete::{Deleted, delete, delete_unless_needed};
+pub use delete::{Deleted, Doomed, DoomedObject, delete, delete_unless_needed, doomed};
 pub use error::BackupError;
 pub use estimate::{Estimate, EstimateRequest, estimate};
 pub use facts::Facts;
