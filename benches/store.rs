@@ -108,21 +108,14 @@ fn memory() {
         "layout", "store", "chunk", "--memory", "peak", "s"
     );
     for (what, layout) in layouts {
-        let classic = what.starts_with("classic");
         for (chunk, budget) in [("10M", 128), ("10M", 512), ("200M", 512), ("1G", 512), ("5G", 512)]
         {
-            // Classic objects are chunks of the stream, whatever is asked for.
-            if classic && chunk != "10M" {
-                continue;
-            }
             for (store, sink) in &sinks {
                 let (memory, size) =
                     (format!("--memory={budget}M"), format!("--chunk-size={chunk}"));
                 let mut options = vec![&*memory];
                 options.extend(layout);
-                if !classic {
-                    options.push(&size);
-                }
+                options.push(&size);
                 let bytes = if chunk == "5G" { 6 * GIB } else { 2 * GIB };
                 let place = format!("s3://b/{}-{chunk}-{budget}", what.replace([' ', ','], ""));
                 let ran = put(&sink.endpoint(), &place, bytes, &options);

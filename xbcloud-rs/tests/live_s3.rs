@@ -219,6 +219,23 @@ fn a_lost_answer_to_the_manifest_is_cleared_up() {
     assert!(proxy.count("GET", MANIFEST) + proxy.count("HEAD", MANIFEST) > 0);
 }
 
+/// Written, but not to be read back: nobody knows whether the backup stands, so nothing of it may go.
+#[test]
+fn a_manifest_that_cannot_be_read_back_leaves_everything_where_it_is() {
+    let Store::Bucket(bucket) = Store::bucket() else { unreachable!() };
+    // The first look is before the run.
+    let forbidden = Rule::new("GET", MANIFEST, Action::answer(403)).skip(1);
+    let proxy = Proxy::start(bucket.address(), vec![forbidden]);
+    let stream = small_backup(10, 3 * MIB);
+    let put = through(&proxy, &bucket, "put", &["--chunk-size=1M"]).stdin_bytes(stream.clone());
+    let ran = put.run().expect(1);
+    assert!(ran.stderr_text().contains("nobody could find out"), "{ran:?}");
+    assert_eq!(proxy.count("DELETE", ""), 0, "something was cleared away");
+    proxy.set_rules(Vec::new());
+    let got = through(&proxy, &bucket, "get", &[]).run().expect(0);
+    assert!(got.stdout == stream);
+}
+
 #[test]
 fn a_cut_download_is_taken_up_again() {
     let store = Store::bucket();

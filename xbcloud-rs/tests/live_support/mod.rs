@@ -34,6 +34,16 @@ pub(crate) fn put_bytes(store: &Store, name: &str, options: &[&str], stream: &[u
     xbcloud(store, "put", name, options).stdin_bytes(stream).run().expect(0)
 }
 
+/// The most memory that a run with `--json` has held, in bytes, as it says itself: seen from here it
+/// has our own before it begins.
+#[track_caller]
+pub(crate) fn peak_memory(ran: &Ran) -> u64 {
+    let events = ran.stderr_text();
+    let mut events = events.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let done = events.find(|event| event["event"] == "done").expect("an event");
+    done["peak_memory"].as_u64().expect("a number")
+}
+
 /// The length and SHA-256 of what `get` gives.
 #[track_caller]
 pub(crate) fn get_digest(store: &Store, name: &str) -> (u64, String) {
