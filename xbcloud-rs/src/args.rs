@@ -23,6 +23,18 @@ Exit codes: 0 done and proven, 1 failed, 2 usage, 128+N ended by signal N.
 Options also come from [xbcloud] in the usual my.cnf files; keys best come from there or from
 AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.";
 
+const RESTORE_EXAMPLES: &str = "\
+Examples:
+  xbcloud-rs restore s3://bucket/shop/latest --target-dir=/var/lib/mysql-new --prepare
+  xbcloud-rs restore s3://bucket/shop/@2026-11-20 --files 'shop/orders.*' --export --target-dir=/tmp/orders
+  xbcloud-rs restore s3://bucket/shop/node --prepare --galera --check-donor=db1 --target-dir=/var/lib/mysql
+The same command again goes on with a restore that was interrupted.";
+
+const BACKUP_EXAMPLES: &str = "\
+Examples:
+  xbcloud-rs backup s3://bucket/shop/sunday --compress=zstd -- mariadb-backup --backup --stream=xbstream
+  xbcloud-rs backup s3://bucket/shop/monday --incremental-from=latest -- mariadb-backup --backup --stream=xbstream";
+
 /// Streams MySQL and MariaDB backups into an object store, and back.
 #[derive(Debug, Parser)]
 #[command(name = "xbcloud-rs", version, after_help = EXAMPLES)]
@@ -36,10 +48,12 @@ pub(crate) enum Command {
     /// Store the xbstream on stdin as backup NAME
     Put(PutArgs),
     /// Run a producer and store what it writes; its exit status counts
+    #[command(after_long_help = BACKUP_EXAMPLES)]
     Backup(BackupArgs),
     /// Write the stream of backup NAME to stdout
     Get(GetArgs),
     /// Make the files of backup NAME in a folder
+    #[command(after_long_help = RESTORE_EXAMPLES)]
     Restore(RestoreArgs),
     /// Show what is in a store
     List(ListArgs),
@@ -149,10 +163,10 @@ pub(crate) struct RestoreArgs {
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) which: WhichOptions,
-    /// Folder for the files; made if it is not there, must be empty
+    /// Folder for the files: empty, or an interrupted restore's
     #[arg(long, value_name = "DIR")]
     pub(crate) target_dir: PathBuf,
-    /// Only files whose names without suffixes match, as `shop/*`; repeatable
+    /// Only files that match, suffixes aside, as `shop/*`; repeatable
     #[arg(long, value_name = "GLOB")]
     pub(crate) files: Vec<String>,
     #[command(flatten)]
@@ -181,7 +195,7 @@ pub(crate) struct RestoreArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ReadyOptions {
-    /// Also prepare it, with mariadb-backup or xtrabackup, whichever took it; increments in order
+    /// Prepare it, with the program that took it; increments in order
     #[arg(long)]
     pub(crate) prepare: bool,
     /// Prepare it for the import of single tables elsewhere
@@ -193,16 +207,16 @@ pub(crate) struct ReadyOptions {
     /// Memory of --prepare [default: the program's own]
     #[arg(long, value_name = "SIZE")]
     pub(crate) use_memory: Option<Size>,
-    /// Only what an incremental backup itself holds, without those before it
-    #[arg(long, conflicts_with_all = ["prepare", "export"])]
+    /// Only what an incremental backup itself holds
+    #[arg(hide_short_help = true, long, conflicts_with_all = ["prepare", "export"])]
     pub(crate) alone: bool,
-    /// Who shall own the files [default: the owner of the folder above, when root restores]
+    /// Who shall own the files [default: who owns the folder above]
     #[arg(long, value_name = "USER[:GROUP]")]
     pub(crate) owner: Option<String>,
-    /// Write grastate.dat, so that a Galera node that starts on it catches up by itself
+    /// Write grastate.dat, so that a Galera node catches up by itself
     #[arg(long)]
     pub(crate) galera: bool,
-    /// Refuse when this node no longer has what came after the backup
+    /// Refuse when this node no longer has what came after
     #[arg(long, value_name = "HOST|SOCKET")]
     pub(crate) check_donor: Option<String>,
 }

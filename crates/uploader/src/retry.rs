@@ -43,6 +43,10 @@ pub(crate) fn judge(
             StoreErrorKind::Rejected,
             Some("make the bucket first, or check its name and the endpoint".into()),
         ),
+        _ if THAW.iter().any(|(code, _)| said(code)) => {
+            let hint = THAW.iter().find(|(code, _)| said(code)).map(|(_, hint)| (*hint).into());
+            (StoreErrorKind::Rejected, hint)
+        }
         Error::NotFound { .. } => (StoreErrorKind::NotFound, None),
         Error::AlreadyExists { .. } | Error::Precondition { .. } => (StoreErrorKind::AlreadyExists, None),
         _ if EXPIRED.iter().any(|code| said(code)) => expired(about),
@@ -88,6 +92,20 @@ pub(crate) fn judge(
         || answer.broken.get().is_some_and(|code| policy.also_transport.contains(&code));
     Verdict { kind, message, hint, again }
 }
+
+/// Codes for objects that lie in an archive class and cannot be read as they are, and how they are
+/// thawed.
+const THAW: [(&str, &str); 3] = [
+    (
+        "InvalidObjectState",
+        "the objects lie in an archive class: have the store thaw them all (aws s3api restore-object --restore-request Days=7 for each, or a batch job for the prefix), which takes minutes to days, and try again",
+    ),
+    (
+        "BlobArchived",
+        "the blobs lie in the archive tier: move them to another (az storage blob set-tier --tier Cool for each), which takes hours, and try again",
+    ),
+    ("BlobBeingRehydrated", "the blobs are being thawed: try again when that is done"),
+];
 
 /// Codes of S3 for credentials whose time is over.
 const EXPIRED: [&str; 4] =
@@ -171,6 +189,13 @@ mod tests {
             (denied("<Code>SignatureDoesNotMatch</Code>"), 403, StoreErrorKind::Denied, "secret"),
             (denied("<Code>RequestTimeTooSkewed</Code>"), 403, StoreErrorKind::Denied, "clock"),
             (generic("<Code>ExpiredToken</Code>"), 400, StoreErrorKind::Denied, "expired"),
+            (
+                denied("<Code>InvalidObjectState</Code>"),
+                403,
+                StoreErrorKind::Rejected,
+                "restore-object",
+            ),
+            (generic("<Code>BlobArchived</Code>"), 409, StoreErrorKind::Rejected, "set-tier"),
             (
                 generic("Received redirect without LOCATION"),
                 301,
