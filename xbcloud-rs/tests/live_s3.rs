@@ -48,38 +48,73 @@ fn classic_put_get_and_restore() {
     assert_eq!(sums.lines().count(), objects.len());
 }
 
-/// Larger than the memory holds for each of the files, they go up in parts side by side.
-#[test]
-fn classic_objects_have_the_size_asked_for() {
-    let store = Store::bucket();
-    let block = xb_testkit::data::noise(9, MIB);
-    let names: Vec<String> = (0..4).map(|n| format!("db/t{n}.ibd")).collect();
+const MIXED: [&str; 4] = ["db/t0.ibd", "db/t1.ibd", "db/t2.ibd", "db/t3.ibd"];
+
+/// Four files side by side, each 15 times the block.
+fn mixed_files(block: &[u8]) -> Vec<u8> {
     let mut stream = StreamWriter::new(Vec::new());
     for n in 0..15 {
-        for name in &names {
-            stream.payload(name, n * MIB as u64, &block);
+        for name in MIXED {
+            stream.payload(name, n * block.len() as u64, block);
         }
     }
-    for name in &names {
+    for name in MIXED {
         stream.end(name);
     }
     stream.info();
-    let stream = stream.finish();
-    let options = ["--layout=classic", "--chunk-size=12M", "--memory=48M", "--threads=1", "--json"];
-    let put = xbcloud(&store, "put", "cut", &options).stdin_bytes(stream).run().expect(0);
-    assert!(put.stderr_text().contains("\"short_objects\":0"), "{put:?}");
-    for name in &names {
-        let key = |number| format!("cut/{name}.{number:020}");
-        let sizes: Vec<u64> =
-            store.list(&format!("cut/{name}.")).into_iter().map(|(_, size)| size).collect();
-        assert!(sizes.len() == 2 && sizes[0] == 12 << 20, "{sizes:?}");
-        assert!(store.get(&key(0)).is_some() && store.get(&key(1)).is_some());
+    stream.finish()
+}
+
+/// Larger than the memory holds for each of the files, they go up in parts side by side, on good
+/// days and on bad ones.
+#[test]
+fn classic_objects_have_the_size_asked_for() {
+    let block = xb_testkit::data::noise(9, MIB);
+    let part = |action| Rule::new("PUT", "partNumber=", action);
+    let bad_day = vec![
+        part(Action::answer(503)).every(4),
+        part(Action::LoseAnswer).skip(2).times(2),
+        part(Action::CutRequest(3_000_000)).skip(5).times(1),
+        Rule::new("POST", "?uploads", Action::LoseAnswer).skip(1).times(1),
+    ];
+    for rules in [Vec::new(), bad_day] {
+        let store = Store::bucket();
+        let Store::Bucket(bucket) = &store else { unreachable!() };
+        let proxy = Proxy::start(bucket.address(), rules);
+        let options = ["--layout=classic", "--chunk-size=12M", "--memory=48M", "--threads=1"];
+        let put = through(&proxy, bucket, "put", &options).args(["--json", "--max-backoff=200"]);
+        let put = put.stdin_bytes(mixed_files(&block)).run().expect(0);
+        assert!(put.stderr_text().contains("\"short_objects\":0"), "{put:?}");
+        assert!(proxy.count("PUT", "partNumber=") > 0, "all of it went in single puts");
+        for name in MIXED {
+            let sizes = store.list(&format!("name/{name}."));
+            let sizes: Vec<u64> = sizes.into_iter().map(|(_, size)| size).collect();
+            assert!(sizes.len() == 2 && sizes[0] == 12 << 20, "{sizes:?}");
+        }
+        let scratch = Scratch::new();
+        let dir = scratch.dir("restored");
+        let restore = xbcloud(&store, "restore", "name", &[]).arg("--target-dir").arg(&dir);
+        let _ = restore.run().expect(0);
+        let whole = block.repeat(15);
+        assert!(MIXED.iter().all(|name| std::fs::read(dir.join(name)).unwrap() == whole));
     }
-    let scratch = Scratch::new();
-    let dir = scratch.dir("restored");
-    let restore = xbcloud(&store, "restore", "cut", &[]).arg("--target-dir").arg(&dir);
-    let _ = restore.run().expect(0);
-    assert!(names.iter().all(|name| std::fs::read(dir.join(name)).unwrap() == block.repeat(15)));
+}
+
+/// Several objects have begun and none can end: all of them are given up.
+#[test]
+fn classic_objects_in_parts_leave_nothing_when_the_run_fails() {
+    let Store::Bucket(bucket) = Store::bucket() else { unreachable!() };
+    let rule = Rule::new("PUT", "partNumber=", Action::answer(403)).skip(3);
+    let proxy = Proxy::start(bucket.address(), vec![rule]);
+    let options = ["--layout=classic", "--chunk-size=12M", "--memory=48M", "--threads=1"];
+    let stream = mixed_files(&xb_testkit::data::noise(9, MIB));
+    let put = through(&proxy, &bucket, "put", &options).stdin_bytes(stream);
+    let ran = put.run().expect(1);
+    assert!(ran.stderr_text().contains("AccessDenied"), "{ran:?}");
+    assert_eq!(proxy.count("PUT", MANIFEST), 0, "a manifest was written");
+    assert_eq!(bucket.list(""), []);
+    let begun = proxy.count("POST", "?uploads");
+    assert!(begun > 1 && proxy.count("DELETE", "uploadId=") >= begun, "{begun} had begun");
 }
 
 /// `delete` takes the manifest and every object, and nothing of a neighbour
@@ -156,7 +191,8 @@ fn broken_requests_and_lost_answers_are_repeated() {
 /// objects go up in one piece or in parts.
 #[test]
 fn a_bad_day_costs_only_time() {
-    let days: [(&str, fn() -> Action, u64); 5] = [
+    type Day = (&'static str, fn() -> Action, u64);
+    let days: [Day; 5] = [
         ("a third answered 503", || Action::answer(503), 3),
         ("a pause asked for", || Action::Answer { status: 429, retry_after: Some(1) }, 5),
         ("resets near the end", || Action::CutRequest(950_000), 3),

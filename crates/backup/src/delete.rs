@@ -71,7 +71,7 @@ pub async fn doomed(
         return Err(BackupError::NotThere { name: name.to_string(), state });
     }
     let mut beside = Vec::new();
-    if stored.is_some() {
+    if stored.is_some() || damaged {
         beside.extend(record::keys(name));
     }
     if !damaged {
