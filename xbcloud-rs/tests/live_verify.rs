@@ -172,3 +172,40 @@ fn a_server_is_tried_on_the_restored_backup() {
     assert_eq!(left(), 0);
     assert!(process_name(pid.get().unwrap()).is_none(), "its server still runs");
 }
+
+/// An incremental backup is tried out with what it goes on from; what it holds of tablespaces by itself
+/// nobody looks into page by page, and that is said. Neither prune nor delete breaks the chain.
+#[test]
+fn an_incremental_backup_is_tried_out_with_its_base() {
+    let (store, scratch) = (Store::folder(), Scratch::new());
+    let server = MariaDb::start();
+    server.sql("CREATE DATABASE d; CREATE TABLE d.first (id INT) ENGINE=InnoDB;");
+    let state = format!("--state-dir={}", scratch.join("state").display());
+    let back_up = |name: &str, options: &[&str]| {
+        let run = xbcloud(&store, "backup", name, options).arg(&state).arg("--");
+        let _ = run.args(server.backup_command()).run().expect(0);
+    };
+    back_up("full", &[]);
+    server.sql("CREATE TABLE d.second (id INT) ENGINE=InnoDB; INSERT INTO d.second VALUES (7);");
+    back_up("inc", &["--incremental-from=full"]);
+
+    let folder = format!("--scratch-dir={}", scratch.dir("tmp").display());
+    let sql = "--check-sql=SELECT id FROM d.second";
+    let found = report(&verify(&store, "inc", &["--level=restore", &folder, sql]).run().expect(0));
+    assert_eq!(found["reached"], "restore");
+    assert!(found["pages"]["passed_over"].as_u64().unwrap() > 0, "{found}");
+    assert_eq!(
+        (&line(&store, "inc")["kind"], &line(&store, "inc")["base"]["name"]),
+        (&"incremental".into(), &"full".into())
+    );
+
+    let prune = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+        .args(["prune", "--quiet", "--keep-last=1", "--yes"])
+        .args(store.options())
+        .arg(store.root_url())
+        .run()
+        .expect(0);
+    assert!(prune.stdout_text().contains("base of inc"), "{prune:?}");
+    assert!(has_manifest(&store, "full") && has_manifest(&store, "inc"));
+    let _ = xbcloud(&store, "delete", "full", &[]).run().expect(1);
+}
