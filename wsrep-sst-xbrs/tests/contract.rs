@@ -205,6 +205,21 @@ fn signals_and_the_servers_end_leave_nothing_behind() {
 }
 
 #[test]
+fn a_backup_from_which_nothing_comes_any_more_is_given_up() {
+    let scene = Scene::new();
+    scene.options("sst-idle-timeout=1");
+    std::fs::write(scene.bin().join("hang"), "").unwrap();
+    let (joiner, donor) = scene.transfer();
+    for side in [&joiner, &donor] {
+        assert!(!side.status.success() && side.lines.is_empty(), "{side:?}");
+    }
+    // Who notices first tells the other.
+    let noticed = |log: &str| log.contains("nothing has come for 1 s (sst-idle-timeout)");
+    assert!(noticed(&joiner.log) || noticed(&donor.log), "{}{}", joiner.log, donor.log);
+    assert_untouched(&scene);
+}
+
+#[test]
 fn a_killed_donor_takes_its_backup_along() {
     let scene = Scene::new();
     std::fs::write(scene.bin().join("hang"), "").unwrap();

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use xb_frame::{StreamHeader, StreamId};
 use xb_pipeline::{
     Budget, Closed, Content, Cutting, EndRule, Native, Observer, Part, PartLimits, PutPlan,
-    PutSettings, start_put,
+    PutSettings, Wait, start_put,
 };
 use xb_reader::Dialect;
 
@@ -166,7 +166,9 @@ impl Sink {
 
     fn take(&self, part: Part) -> Result<(), Closed> {
         let len: usize = part.payload.iter().map(bytes::Bytes::len).sum();
-        let sent = self.outgoing().as_mut().map(|outgoing| outgoing.send_all(part.payload));
+        let sent = self.observer.waiting(Wait::Sink, || {
+            self.outgoing().as_mut().map(|outgoing| outgoing.send_all(part.payload))
+        });
         if !matches!(sent, Some(Ok(()))) {
             // The backup may be waiting for something else just now.
             self.stop.ask(Why::Elsewhere);

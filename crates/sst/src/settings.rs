@@ -128,6 +128,85 @@ pub struct Settings {
     pub remarks: Vec<String>,
 }
 
+/// Names in `[sst]` that mean something, here or in the stock methods.
+const KNOWN: [&str; 75] = [
+    "auto-upgrade",
+    "backup-program",
+    "backup-threads",
+    "compress",
+    "compress-chunk-size",
+    "compress-threads",
+    "compressor",
+    "connections",
+    "cpat",
+    "decompressor",
+    "donor-timeout",
+    "encrypt",
+    "encrypt-algo",
+    "encrypt-chunk-size",
+    "encrypt-format",
+    "encrypt-key",
+    "encrypt-key-file",
+    "encrypt-threads",
+    "force-upgrade",
+    "inno-apply-opts",
+    "inno-backup-opts",
+    "inno-move-opts",
+    "joiner-timeout",
+    "keep-old",
+    "lock-stall",
+    "ncsockopt",
+    "progress",
+    "progress-interval",
+    "rebuild",
+    "rlimit",
+    "sockopt",
+    "space-check",
+    "spool-dir",
+    "spool-size",
+    "ssl-ca",
+    "ssl-capath",
+    "ssl-cert",
+    "ssl-client-ca",
+    "ssl-client-capath",
+    "ssl-client-cert",
+    "ssl-client-key",
+    "ssl-client-mode",
+    "ssl-dhparams",
+    "ssl-key",
+    "ssl-mode",
+    "ssl-server-ca",
+    "ssl-server-capath",
+    "ssl-server-cert",
+    "ssl-server-key",
+    "ssl-server-mode",
+    "sst-idle-timeout",
+    "sst-initial-timeout",
+    "sst-log-archive",
+    "sst-log-archive-dir",
+    "sst-resume-limit",
+    "sst-special-dirs",
+    "sst-syslog",
+    "streamfmt",
+    "tca",
+    "tcapath",
+    "tcert",
+    "time",
+    "tkey",
+    "tmpdir",
+    "transferfmt",
+    "use-extra",
+    "use-memory",
+    "use-socat",
+    "wire-security",
+    "write-threads",
+    "wsrep-debug",
+    "wsrep-log-dir",
+    "wsrep-sst-auth",
+    "xbstream-opts",
+    "xtrabackup-plugin-dir",
+];
+
 /// Time between lines about progress, where nothing is said.
 const EVERY: Duration = Duration::from_secs(30);
 /// Default size of the spool.
@@ -301,6 +380,17 @@ impl Reader<'_> {
                 remarks
                     .push(format!("option {name} has no effect with wsrep_sst_method=xbrs: {why}"));
             }
+        }
+        let progress = self.files.sst("progress").and_then(OsStr::to_str).unwrap_or_default();
+        if !matches!(progress, "" | "0" | "1" | "none") {
+            remarks.push("option progress: lines about progress go to the error log".to_owned());
+        }
+        let mut unknown: Vec<&str> =
+            self.files.sst_names().filter(|name| !KNOWN.contains(name)).collect();
+        unknown.sort_unstable();
+        unknown.dedup();
+        for name in unknown {
+            remarks.push(format!("option {name} in [sst] is not known"));
         }
     }
 
@@ -566,6 +656,21 @@ mod tests {
             ("snzip", "snappy"),
         ] {
             assert_eq!(read(&[("compressor", command)]).unwrap().compress.to_string(), expected);
+        }
+    }
+
+    #[test]
+    fn what_has_no_effect_or_no_meaning_is_named() {
+        let settings = read(&[
+            ("sockopt", ",x"),
+            ("compres", "lz4"),
+            ("progress", "/fifo"),
+            ("loose-time", "1"),
+        ]);
+        let remarks = settings.unwrap().remarks;
+        assert_eq!(remarks.len(), 3, "{remarks:?}");
+        for name in ["sockopt", "compres ", "progress"] {
+            assert!(remarks.iter().any(|remark| remark.contains(name)), "{name}: {remarks:?}");
         }
     }
 

@@ -52,9 +52,7 @@ fn observer(context: &Context) -> Observer {
                 std::thread::spawn(move || stop.ask(Why::Elsewhere));
             }
         }
-        Event::Stranger { .. } | Event::Lost { .. } | Event::Connected { again: true, .. } => {
-            talk.warn(event);
-        }
+        Event::Stranger { .. } | Event::Lost { .. } => talk.warn(event),
         event => talk.info(event),
     })
 }
