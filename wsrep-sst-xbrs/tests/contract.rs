@@ -153,6 +153,19 @@ fn a_donor_with_a_later_server_is_refused_before_anything_is_sent() {
 }
 
 #[test]
+fn an_address_behind_a_translation_is_announced_all_the_same() {
+    let scene = Scene::new();
+    // An address for documents, which no machine has.
+    let mut joiner = scene.joiner_at("192.0.2.7:0", &[], &[]).start();
+    let ready = joiner.ready();
+    assert!(ready.contains("@192.0.2.7:"), "{ready}");
+    joiner.signal(Signal::TERM);
+    let joiner = joiner.wait();
+    assert!(joiner.log.contains("192.0.2.7 is no address of this machine"), "{}", joiner.log);
+    assert_untouched(&scene);
+}
+
+#[test]
 fn a_donor_without_the_program_or_the_secret_is_told_so() {
     let scene = Scene::new();
     let donor = scene.donor("127.0.0.1:4444/xtrabackup_sst//1").start().wait();

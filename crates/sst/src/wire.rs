@@ -1,5 +1,6 @@
 //! The transport, set up as settings and server say.
 
+use std::io::ErrorKind;
 use std::num::{NonZeroU8, NonZeroU64};
 use std::time::Duration;
 
@@ -9,8 +10,8 @@ use crate::error::SstError;
 use crate::settings::{Settings, Verify};
 use crate::stop::{Hooked, Stop, Why};
 use crate::transport::{
-    Announcement, Cancel, Certificates, Donor, Event, HostPort, Joiner, Limits, Listener, Observer,
-    Outgoing, Security, TlsMode, connect as connect_to,
+    Announcement, BindError, Cancel, Certificates, Donor, Event, HostPort, Joiner, Limits,
+    Listener, Observer, Outgoing, Security, TlsMode, connect as connect_to,
 };
 
 /// Certificates that Percona's server makes in its data directory.
@@ -157,7 +158,22 @@ pub(crate) fn listen(context: &Context) -> Result<(Listener, Hooked), SstError> 
         observer: observer(context),
         ..Joiner::default()
     };
-    Ok((Listener::bind(&address, joiner)?, hooked))
+    match Listener::bind(&address, joiner.clone()) {
+        Err(BindError::Listen { source, .. }) if source.kind() == ErrorKind::AddrNotAvailable => {
+            // Behind a translation of addresses, as containers have it.
+            context.talk.warn(format_args!(
+                "{} is no address of this machine: listening on all of them, and announcing it",
+                address.host()
+            ));
+            let all = if address.host().contains(':') { "[::]" } else { "0.0.0.0" };
+            let all: HostPort = format!("{all}:{}", address.port())
+                .parse()
+                .map_err(|_| SstError::Address("no address to listen on".into()))?;
+            let joiner = Joiner { announce_as: Some(address), ..joiner };
+            Ok((Listener::bind(&all, joiner)?, hooked))
+        }
+        bound => Ok((bound?, hooked)),
+    }
 }
 
 /// Goes where the joiner has said.

@@ -124,9 +124,13 @@ impl Scene {
     }
 
     pub(crate) fn joiner_with(&self, words: &[&str], server: &[&str]) -> Side {
+        self.joiner_at("127.0.0.1:0", words, server)
+    }
+
+    pub(crate) fn joiner_at(&self, address: &str, words: &[&str], server: &[&str]) -> Side {
         let data = self.data("joiner");
         let mut side = Side::of(self, "joiner");
-        side.command.args(["--role", "joiner", "--address", "127.0.0.1:0", "--datadir"]).arg(&data);
+        side.command.args(["--role", "joiner", "--address", address, "--datadir"]).arg(&data);
         side.command.args(["--defaults-file", &self.defaults()]).args(words);
         side.command.arg("--mysqld-args").args(server);
         side
