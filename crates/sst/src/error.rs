@@ -121,6 +121,13 @@ impl SstError {
                 "start no server on it; look into .xb/old and .xb/new of the data directory, or empty it and join anew"
                     .into(),
             ),
+            Self::Swap(SwapError::Kept { .. }) => Some(
+                "it fits cpat in [sst], or an option of the server names it as a socket, pid file or log: change that"
+                    .into(),
+            ),
+            Self::Swap(SwapError::Elsewhere { .. }) => Some(
+                "empty the data directory and join anew, or take a copy from another moment".into(),
+            ),
             Self::Swap(_) => Some(
                 "nothing is lost: repair the cause and start the node again, the exchange is finished first"
                     .into(),

@@ -1,8 +1,9 @@
 //! The journal of an exchange: which entries of which folders go out, and which come in.
 //!
-//! Text, a line each: `xb-sst-journal 1`, `folder PATH`, `out N NAME`, `in N NAME` (N counts folders
-//! from 0), `end COUNT` with the number of lines before it. In paths and names every byte but
-//! letters, digits and `-._/#@` is `%XX`.
+//! Text, a line each: `xb-sst-journal 1`, `home PATH` with the data directory it was written for,
+//! `folder PATH` for each of the others, `out N NAME`, `in N NAME`, `stay N NAME`, `gone N NAME` (N
+//! counts folders, 0 is the data directory), `end COUNT` with the number of lines before it. In paths
+//! and names every byte but letters, digits and `-._/#@` is `%XX`.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -10,11 +11,13 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
 const FIRST: &str = "xb-sst-journal 1";
+/// What begins the lines of entries, in the order of the lists.
+const WORDS: [&str; 4] = ["out", "in", "stay", "gone"];
 /// Most lines of a journal that is believed.
 const MAX_LINES: usize = 10_000_000;
 
 /// An entry of a folder.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Entry {
     /// Number of its folder.
     pub folder: usize,
@@ -25,12 +28,18 @@ pub struct Entry {
 /// What is to be exchanged, in the order in which it is done.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Journal {
-    /// The folders, the data directory first.
+    /// The folders, the data directory first. What is read from the disk names the data directory
+    /// that it was found in.
     pub folders: Vec<PathBuf>,
     /// What goes to `old`.
     pub old: Vec<Entry>,
     /// What comes from `new`.
     pub new: Vec<Entry>,
+    /// Files of storage engines that are to stay: others that appear are a server's that was started
+    /// in the middle.
+    pub stay: Vec<Entry>,
+    /// Of the old, what had vanished before it could go.
+    pub gone: Vec<Entry>,
 }
 
 /// A journal that cannot be followed.
@@ -59,15 +68,18 @@ impl Journal {
     #[must_use]
     pub fn encode(&self) -> String {
         let mut text = format!("{FIRST}\n");
-        for folder in &self.folders {
-            let _ = writeln!(text, "folder {}", escaped(folder.as_os_str().as_bytes()));
+        for (number, folder) in self.folders.iter().enumerate() {
+            let word = if number == 0 { "home" } else { "folder" };
+            let _ = writeln!(text, "{word} {}", escaped(folder.as_os_str().as_bytes()));
         }
-        for (word, entries) in [("out", &self.old), ("in", &self.new)] {
+        let lists = [&self.old, &self.new, &self.stay, &self.gone];
+        for (word, entries) in WORDS.into_iter().zip(lists) {
             for Entry { folder, name } in entries {
                 let _ = writeln!(text, "{word} {folder} {}", escaped(name.as_bytes()));
             }
         }
-        let lines = 1 + self.folders.len() + self.old.len() + self.new.len();
+        let entries: usize = lists.iter().map(|list| list.len()).sum();
+        let lines = 1 + self.folders.len() + entries;
         let _ = writeln!(text, "end {lines}");
         text
     }
@@ -85,8 +97,13 @@ impl Journal {
         for (number, line) in lines {
             let line = line.strip_suffix('\n').ok_or(JournalError::Cut)?;
             let damaged = || JournalError::Line(number + 1);
+            let folders = journal.folders.len();
             match line.split_once(' ').ok_or_else(damaged)? {
-                ("folder", path) => {
+                (word @ ("home" | "folder"), path) => {
+                    // There is one home, and it is the first.
+                    if (word == "home") != journal.folders.is_empty() {
+                        return Err(damaged());
+                    }
                     let path = unescaped(path).filter(|p| p.first() == Some(&b'/'));
                     journal.folders.push(OsString::from_vec(path.ok_or_else(damaged)?).into());
                 }
@@ -94,17 +111,20 @@ impl Journal {
                     let fits = count.parse() == Ok(number) && !journal.folders.is_empty();
                     return if fits { Ok(journal) } else { Err(JournalError::Cut) };
                 }
-                (word @ ("out" | "in"), rest) => {
+                (word, rest) => {
+                    let lists =
+                        [&mut journal.old, &mut journal.new, &mut journal.stay, &mut journal.gone];
+                    let list = WORDS.into_iter().zip(lists).find(|(known, _)| *known == word);
+                    let (_, list) = list.ok_or_else(damaged)?;
                     let (folder, name) = rest.split_once(' ').ok_or_else(damaged)?;
-                    let folder = folder.parse().ok().filter(|f| *f < journal.folders.len());
+                    let folder = folder.parse().ok().filter(|f| *f < folders);
                     let name = unescaped(name).filter(|name| is_name(name));
                     let entry = Entry {
                         folder: folder.ok_or_else(damaged)?,
                         name: OsString::from_vec(name.ok_or_else(damaged)?),
                     };
-                    if word == "out" { &mut journal.old } else { &mut journal.new }.push(entry);
+                    list.push(entry);
                 }
-                _ => return Err(damaged()),
             }
         }
         Err(JournalError::Cut)

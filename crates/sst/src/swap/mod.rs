@@ -4,11 +4,14 @@
 //! The new data lies whole, prepared and durable in `FOLDER/.xb/new/`, the old in FOLDER. A journal
 //! in the data directory's `.xb` says which entries go; then every old one is moved to
 //! `FOLDER/.xb/old/`, and every new one in. Where an entry stands says how far it has come, so the
-//! journal is written once. `mysql/` goes first and comes last: without it no server starts, while
-//! one without `ibdata1` would make a new, empty one.
+//! journal need not be written again. `mysql/` goes first and comes last: without it no server starts.
+//! But one that tries makes new, empty files of its storage engines before it finds out, and units
+//! start one (`--wsrep_recover`) before they ask for a transfer: what such a server has made is put
+//! aside into `FOLDER/.xb/old/.stray/`.
 
 mod journal;
 mod plan;
+mod stands;
 #[cfg(test)]
 mod tests;
 
@@ -20,6 +23,7 @@ use rustix::io::Errno;
 
 pub use journal::{Entry, Journal, JournalError};
 pub use plan::plan;
+use stands::{Listed, Stands, is_fleeting};
 
 /// Our folder in a data directory. Servers and backup programs pass over names with a dot, and what
 /// would be taken for the files of a schema never lies directly in it.
@@ -28,6 +32,9 @@ pub const OURS: &str = ".xb";
 pub const NEW: &str = "new";
 /// In [`OURS`]: what was the data.
 pub const OLD: &str = "old";
+
+/// In [`OLD`]: what a server has made that was started in the middle of an exchange.
+const STRAY: &str = ".stray";
 
 /// Why the data could not be exchanged.
 #[derive(Debug, thiserror::Error)]
@@ -60,6 +67,26 @@ pub enum SwapError {
         folder: PathBuf,
         /// The entry.
         name: String,
+    },
+    /// An entry is to stay, and to be replaced.
+    #[error(
+        "{name} is to stay in {}, and has come from the donor, too: nothing was exchanged", folder.display()
+    )]
+    Kept {
+        /// The folder.
+        folder: PathBuf,
+        /// The entry.
+        name: String,
+    },
+    /// The journal is of another data directory, and names folders of that one's.
+    #[error(
+        "the journal in {} was written for {}: the data directory was moved or copied in the middle of an exchange", datadir.display(), home.display()
+    )]
+    Elsewhere {
+        /// The data directory.
+        datadir: PathBuf,
+        /// The one it was written for.
+        home: PathBuf,
     },
 }
 
@@ -104,7 +131,11 @@ pub(crate) fn make_dir(path: &Path) -> io::Result<()> {
 /// Removes what is empty of `FOLDER/.xb`: a server shows it as a schema as long as it is there.
 pub fn tidy(folder: &Path) {
     let ours = folder.join(OURS);
-    if last(folder).is_ok_and(|last| last.is_some_and(|journal| journal.old.is_empty())) {
+    let nothing_old = |journal: Journal| {
+        let stray = |folder: &PathBuf| folder.join(OURS).join(OLD).join(STRAY).exists();
+        journal.old.is_empty() && !journal.folders.iter().any(stray)
+    };
+    if last(folder).is_ok_and(|last| last.is_some_and(nothing_old)) {
         // There was nothing to keep, anywhere.
         let _ = std::fs::remove_file(kept_journal_path(folder));
     }
@@ -126,20 +157,30 @@ pub fn remove_tree(path: &Path) -> Result<(), SwapError> {
     }
 }
 
-/// Writes the journal, after which there is no way but forward; what it names must be durable.
+/// Writes the journal, after which there is no way but forward; what it names must be durable, and
+/// nothing may lie in the folders' `.xb/old`.
 ///
 /// # Errors
 /// [`SwapError::Io`]; then nothing has begun.
 pub fn begin(datadir: &Path, journal: &Journal) -> Result<(), SwapError> {
-    let path = journal_path(datadir);
-    let growing = datadir.join(OURS).join(NEW).join(".journal");
+    write(datadir, journal, &journal_path(datadir))
+}
+
+fn write(datadir: &Path, journal: &Journal, path: &Path) -> Result<(), SwapError> {
+    let mut journal = journal.clone();
+    let home = std::fs::canonicalize(datadir).map_err(failed("find", datadir))?;
+    match journal.folders.first_mut() {
+        Some(first) => *first = home,
+        None => journal.folders.push(home),
+    }
+    let growing = path.with_extension("tmp");
     let write = || {
         let mut file = std::fs::File::create(&growing)?;
         io::Write::write_all(&mut file, journal.encode().as_bytes())?;
         file.sync_all()?;
-        std::fs::rename(&growing, &path)
+        std::fs::rename(&growing, path)
     };
-    write().map_err(failed("write", &path))?;
+    write().map_err(failed("write", path))?;
     sync_dir(&datadir.join(OURS))
 }
 
@@ -153,27 +194,30 @@ pub fn finish(
     journal: &Journal,
     mut before: impl FnMut() -> io::Result<()>,
 ) -> Result<(), SwapError> {
-    let mut step = |from: &Path, to: &Path| {
-        before().and_then(|()| rename(from, to)).map_err(failed("rename", from))
-    };
+    set_aside(journal, &mut before)?;
+    let mut journal = journal.clone();
+    let gone = look_forward(&journal)?;
+    if !gone.is_empty() {
+        // Once the new ones have come, nothing else would tell them from the old.
+        journal.gone.extend(gone);
+        begin(datadir, &journal)?;
+    }
+    let listed = Listed::of(&journal);
+    let mut step = stepping(&mut before);
     for entry in &journal.old {
-        let place = Place::of(journal, entry);
-        match (exists(&place.here)?, exists(&place.old)?) {
-            (true, false) => step(&place.here, &place.old)?,
-            (_, true) => {}
-            (false, false) => return Err(lost(journal, entry)),
+        if listed.stands(entry)? == Stands::Old {
+            let place = Place::of(&journal, entry);
+            step(&place.here, &place.old)?;
         }
     }
-    sync_all(journal)?;
+    sync_all(&journal)?;
     for entry in &journal.new {
-        let place = Place::of(journal, entry);
-        match (exists(&place.here)?, exists(&place.new)?) {
-            (false, true) => step(&place.new, &place.here)?,
-            (true, false) => {}
-            _ => return Err(lost(journal, entry)),
+        let place = Place::of(&journal, entry);
+        if exists(&place.new)? {
+            step(&place.new, &place.here)?;
         }
     }
-    sync_all(journal)?;
+    sync_all(&journal)?;
     let path = journal_path(datadir);
     std::fs::rename(&path, kept_journal_path(datadir)).map_err(failed("rename", &path))?;
     sync_dir(&datadir.join(OURS))
@@ -188,13 +232,18 @@ pub fn roll_back(
     journal: &Journal,
     mut before: impl FnMut() -> io::Result<()>,
 ) -> Result<(), SwapError> {
-    let mut step = |from: &Path, to: &Path| {
-        before().and_then(|()| rename(from, to)).map_err(failed("rename", from))
-    };
+    set_aside(journal, &mut before)?;
+    let listed = Listed::of(journal);
+    // Half of the old data is none.
+    for entry in journal.old.iter().filter(|entry| !is_fleeting(&entry.name)) {
+        if !listed.has_old(entry)? {
+            return Err(lost(journal, entry));
+        }
+    }
+    let mut step = stepping(&mut before);
     for entry in journal.new.iter().rev() {
-        let place = Place::of(journal, entry);
-        // What is not in `new` any more stands here.
-        if exists(&place.here)? && !exists(&place.new)? {
+        if listed.stands(entry)? == Stands::New {
+            let place = Place::of(journal, entry);
             step(&place.here, &place.new)?;
         }
     }
@@ -211,31 +260,100 @@ pub fn roll_back(
     sync_dir(&datadir.join(OURS))
 }
 
+fn stepping(
+    before: &mut impl FnMut() -> io::Result<()>,
+) -> impl FnMut(&Path, &Path) -> Result<(), SwapError> {
+    |from, to| before().and_then(|()| rename(from, to)).map_err(failed("rename", from))
+}
+
+/// Looks before the first rename whether there is a way forward: all that is new must be there. Gives
+/// what of the old has vanished: nobody needs that any more.
+fn look_forward(journal: &Journal) -> Result<Vec<Entry>, SwapError> {
+    let listed = Listed::of(journal);
+    for entry in &journal.new {
+        if !listed.has_new(entry)? {
+            return Err(lost(journal, entry));
+        }
+    }
+    let mut gone = Vec::new();
+    for entry in &journal.old {
+        if !journal.gone.contains(entry) && !listed.has_old(entry)? {
+            gone.push(entry.clone());
+        }
+    }
+    Ok(gone)
+}
+
+/// Puts aside what a server has made that was started in the middle.
+fn set_aside(
+    journal: &Journal,
+    before: &mut impl FnMut() -> io::Result<()>,
+) -> Result<(), SwapError> {
+    for folder in &journal.folders {
+        let ours = folder.join(OURS);
+        if !exists(&ours)? {
+            // Its file system is not mounted, perhaps.
+            return Err(SwapError::Lost { folder: folder.clone(), name: OURS.to_owned() });
+        }
+        for path in [ours.join(OLD), ours.join(NEW)] {
+            make_dir(&path).map_err(failed("make", &path))?;
+        }
+    }
+    let mut step = stepping(before);
+    for entry in Listed::of(journal).foreign()? {
+        let place = Place::of(journal, &entry);
+        let stray = journal.folder(&entry).join(OURS).join(OLD).join(STRAY);
+        make_dir(&stray).map_err(failed("make", &stray))?;
+        let mut to = stray.join(&entry.name);
+        for number in 2.. {
+            if !exists(&to)? {
+                break;
+            }
+            let mut name = entry.name.clone();
+            name.push(format!("~{number}"));
+            to = stray.join(name);
+        }
+        step(&place.here, &to)?;
+    }
+    Ok(())
+}
+
 /// The journal that an interrupted exchange has left, if there is one.
 ///
 /// # Errors
-/// When it cannot be read, or is none of ours.
+/// When it cannot be read, or is none of ours; [`SwapError::Elsewhere`].
 pub fn interrupted(datadir: &Path) -> Result<Option<Journal>, SwapError> {
-    read(&journal_path(datadir))
+    read(datadir, &journal_path(datadir))
 }
 
 /// The journal of the last exchange, as long as its old data is there.
 ///
 /// # Errors
-/// When it cannot be read, or is none of ours.
+/// When it cannot be read, or is none of ours; [`SwapError::Elsewhere`].
 pub fn last(datadir: &Path) -> Result<Option<Journal>, SwapError> {
-    read(&kept_journal_path(datadir))
+    read(datadir, &kept_journal_path(datadir))
 }
 
-fn read(path: &Path) -> Result<Option<Journal>, SwapError> {
+fn read(datadir: &Path, path: &Path) -> Result<Option<Journal>, SwapError> {
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(failed("read", path)(error)),
     };
-    match Journal::parse(&text) {
-        Ok(journal) => Ok(Some(journal)),
-        Err(source) => Err(SwapError::Journal { path: path.to_owned(), source }),
+    let mut journal = Journal::parse(&text)
+        .map_err(|source| SwapError::Journal { path: path.to_owned(), source })?;
+    // A snapshot or a copy has its data directory elsewhere, and the other folders are not its own.
+    let here = std::fs::canonicalize(datadir).map_err(failed("find", datadir))?;
+    let several = journal.folders.len() > 1;
+    match journal.folders.first_mut() {
+        Some(home) if several && *home != here => {
+            Err(SwapError::Elsewhere { datadir: here, home: home.clone() })
+        }
+        Some(home) => {
+            *home = here;
+            Ok(Some(journal))
+        }
+        None => Ok(Some(journal)),
     }
 }
 
@@ -268,7 +386,8 @@ impl Place {
 /// A rename that overwrites nothing.
 fn rename(from: &Path, to: &Path) -> io::Result<()> {
     match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-        // The file system does not know the flag; the places were looked at before.
+        // The file system does not know the flag.
+        Err(Errno::INVAL) if std::fs::symlink_metadata(to).is_ok() => Err(Errno::EXIST.into()),
         Err(Errno::INVAL) => std::fs::rename(from, to),
         done => Ok(done?),
     }

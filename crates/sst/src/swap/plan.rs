@@ -1,29 +1,44 @@
 //! The order in which entries go and come.
 
+use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
+use super::stands::of_engine;
 use super::{Entry, Journal, NEW, OURS, SwapError, failed};
+use crate::layout::Kind;
 
 /// Plans the exchange: of every folder, all entries for which `goes` says so go out, and all that
 /// lie in its `.xb/new` come in. The data directory is the first of `folders`.
 ///
 /// # Errors
-/// When a folder cannot be listed.
+/// When a folder cannot be listed; [`SwapError::Kept`].
 pub fn plan(
     folders: Vec<PathBuf>,
     goes: impl Fn(usize, &OsStr, &std::fs::Metadata) -> bool,
 ) -> Result<Journal, SwapError> {
     let mut journal = Journal { folders, ..Journal::default() };
     for (number, folder) in journal.folders.iter().enumerate() {
+        let mut stays = HashSet::new();
         for (name, metadata) in list(folder)? {
-            if name != OURS && goes(number, &name, &metadata) {
-                journal.old.push(Entry { folder: number, name });
+            let is_of_engine = of_engine(&name, &metadata);
+            let entry = Entry { folder: number, name };
+            if entry.name != OURS && goes(number, &entry.name, &metadata) {
+                journal.old.push(entry);
+            } else {
+                if is_of_engine {
+                    journal.stay.push(entry.clone());
+                }
+                stays.insert(entry.name);
             }
         }
         for (name, _) in list(&folder.join(OURS).join(NEW))? {
+            if stays.contains(&name) {
+                let name = name.to_string_lossy().into_owned();
+                return Err(SwapError::Kept { folder: folder.clone(), name });
+            }
             journal.new.push(Entry { folder: number, name });
         }
     }
@@ -32,21 +47,23 @@ pub fn plan(
     Ok(journal)
 }
 
-/// How much a server needs it to start: what has most goes first and comes last.
+/// What has most goes first and comes last. Without `mysql/` no server starts; `ibdata1` is never there
+/// without its redo log, since servers would make a new log then, and a new `ibdata1` where there is
+/// none of both.
 fn weight(folder: usize, name: &OsStr) -> u8 {
-    let name = name.as_bytes();
-    if folder == 0 && name == b"mysql" {
+    let bytes = name.as_bytes();
+    if folder == 0 && bytes == b"mysql" {
         3
-    } else if name.starts_with(b"ibdata") {
+    } else if bytes.starts_with(b"ibdata") {
         2
-    } else if name.starts_with(b"ib_logfile") || name == b"#innodb_redo" || name == b"mysql.ibd" {
-        1
-    } else {
+    } else if Kind::Redo.has(name) {
         0
+    } else {
+        1
     }
 }
 
-fn list(folder: &Path) -> Result<Vec<(OsString, std::fs::Metadata)>, SwapError> {
+pub(super) fn list(folder: &Path) -> Result<Vec<(OsString, std::fs::Metadata)>, SwapError> {
     let entries = match std::fs::read_dir(folder) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),

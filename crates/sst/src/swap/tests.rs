@@ -48,7 +48,8 @@ const REDO: [&str; 2] = ["ib_logfile0", "ib_logfile1"];
 /// A data directory and a folder for redo elsewhere, and the journal for both, begun.
 fn scene() -> (TempDir, PathBuf, PathBuf, Journal) {
     let scratch = tempfile::tempdir().unwrap();
-    let (data, redo) = (scratch.path().join("data"), scratch.path().join("redo"));
+    let base = std::fs::canonicalize(scratch.path()).unwrap();
+    let (data, redo) = (base.join("data"), base.join("redo"));
     put(&data, &OLD_NAMES, "old");
     put(&data, &KEPT, "old");
     put(&redo, &REDO, "old");
@@ -136,15 +137,190 @@ fn after_a_crash_at_any_step_the_next_start_finishes_or_takes_it_back() {
     }
 }
 
+/// What a server leaves that is started without `mysql/`: InnoDB and Aria make theirs first.
+const STRAYS: [&str; 5] =
+    ["ibdata1", "ib_logfile0", "undo001", "aria_log.00000001", "aria_log_control"];
+
+fn start_a_server(data: &Path, redo: &Path) -> usize {
+    let missing = |path: &PathBuf| !path.exists();
+    let in_data = STRAYS.map(|name| data.join(name));
+    let made: Vec<_> =
+        in_data.into_iter().chain([redo.join("ib_logfile0")]).filter(missing).collect();
+    for path in &made {
+        std::fs::write(path, "stray").unwrap();
+    }
+    made.len()
+}
+
+fn strays(folders: [&Path; 2]) -> usize {
+    let list = |folder: &Path| std::fs::read_dir(folder.join(".xb/old/.stray")).ok();
+    folders.into_iter().filter_map(list).map(Iterator::count).sum()
+}
+
+/// Without what only tests of strays have there.
+fn forget_strays(folders: [&Path; 2]) {
+    for folder in folders {
+        let _ = std::fs::remove_dir_all(folder.join(".xb/old/.stray"));
+    }
+}
+
 #[test]
-fn what_was_changed_meanwhile_is_not_overwritten() {
-    let (_scratch, data, _redo, journal) = scene();
-    assert!(finish(&data, &journal, crash_after(OLD_NAMES.len() + 3)).is_err());
+fn a_server_that_was_started_in_the_middle_is_no_obstacle() {
+    for crash in 1..STEPS {
+        for (second, forward) in [(3, true), (3, false)] {
+            let (_scratch, data, redo, journal) = scene();
+            assert!(finish(&data, &journal, crash_after(crash)).is_err());
+            let mut made = start_a_server(&data, &redo);
+            // And once more, in the middle of the repair.
+            let way = |left: usize| match forward {
+                true => finish(&data, &interrupted(&data).unwrap().unwrap(), crash_after(left)),
+                false => roll_back(&data, &interrupted(&data).unwrap().unwrap(), crash_after(left)),
+            };
+            if way(second).is_err() {
+                made += start_a_server(&data, &redo);
+                way(usize::MAX).unwrap();
+            }
+            assert_eq!(strays([&data, &redo]), made, "kept aside after step {crash}");
+            forget_strays([&data, &redo]);
+            let is_right = if forward { is_new } else { is_old };
+            assert!(is_right(&data, &redo), "{forward} after step {crash} and {second}");
+        }
+    }
+}
+
+#[test]
+fn files_that_are_to_stay_are_not_taken_for_strays() {
+    let scratch = tempfile::tempdir().unwrap();
+    let data = scratch.path().join("data");
+    put(&data, &["mysql", "undo001.x", "undo1"], "old");
+    std::fs::write(data.join("undo002"), "kept").unwrap();
+    make_folders(&data).unwrap();
+    put(&data.join(".xb/new"), &["mysql"], "new");
+    let journal = plan(vec![data.clone()], |_, name, _| name == "mysql").unwrap();
+    begin(&data, &journal).unwrap();
+    let read = interrupted(&data).unwrap().unwrap();
+    finish(&data, &read, || Ok(())).unwrap();
+    assert_eq!(std::fs::read(data.join("undo002")).unwrap(), b"kept");
+    assert!(data.join("undo1").is_dir(), "a schema may have that name");
+    assert_eq!(strays([&data, &data]), 0);
+}
+
+#[test]
+fn what_somebody_has_put_there_meanwhile_is_put_aside() {
+    let (_scratch, data, redo, journal) = scene();
+    assert!(finish(&data, &journal, crash_after(OLD_NAMES.len() + REDO.len() + 3)).is_err());
     // Somebody has started a server on it, by force.
     std::fs::create_dir(data.join("mysql")).unwrap();
-    let error = finish(&data, &journal, || Ok(())).unwrap_err();
-    assert!(matches!(error, SwapError::Lost { .. }), "{error}");
-    assert!(interrupted(&data).unwrap().is_some());
+    finish(&data, &journal, || Ok(())).unwrap();
+    assert!(data.join(".xb/old/.stray/mysql").is_dir());
+    forget_strays([&data, &redo]);
+    assert!(is_new(&data, &redo));
+}
+
+#[test]
+fn without_all_that_is_new_nothing_begins() {
+    for lost in NEW_NAMES {
+        let (_scratch, data, redo, journal) = scene();
+        std::fs::rename(data.join(".xb/new").join(lost), data.join(".xb/elsewhere")).unwrap();
+        let error = finish(&data, &journal, crash_after(0)).unwrap_err();
+        assert!(matches!(&error, SwapError::Lost { name, .. } if name == lost), "{error}");
+        roll_back(&data, &journal, || Ok(())).unwrap();
+        assert_eq!(content(&data), expected(&OLD_NAMES, "old", &KEPT), "{lost}");
+        assert_eq!(content(&redo), expected(&REDO, "old", &["foreign.txt"]));
+    }
+}
+
+#[test]
+fn old_data_that_vanishes_ends_no_exchange_but_cannot_come_back() {
+    for crash in [0, 6, STEPS - 1] {
+        for name in OLD_NAMES {
+            let (_scratch, data, redo, journal) = scene();
+            // The operator helps, and leaves what begins with a dot.
+            let vanish = |path: PathBuf| {
+                let _ = std::fs::remove_dir_all(&path);
+                let _ = std::fs::remove_file(path);
+            };
+            vanish(data.join(name));
+            let error = roll_back(&data, &journal, || Ok(())).unwrap_err();
+            assert!(matches!(error, SwapError::Lost { .. }), "{error}");
+            assert!(!data.join(".xb/old").join(OLD_NAMES[2]).exists(), "nothing was renamed");
+            if finish(&data, &journal, crash_after(crash)).is_err() {
+                let journal = interrupted(&data).unwrap().unwrap();
+                assert!(roll_back(&data, &journal, || Ok(())).is_err());
+                finish(&data, &journal, || Ok(())).unwrap();
+            }
+            assert_eq!(content(&data), expected(&NEW_NAMES, "new", &KEPT), "{name} {crash}");
+            assert_eq!(content(&redo), expected(&REDO, "new", &["foreign.txt"]));
+        }
+    }
+}
+
+#[test]
+fn a_page_of_the_gcache_may_go_by_itself() {
+    let scratch = tempfile::tempdir().unwrap();
+    let data = scratch.path().join("data");
+    put(&data, &["mysql", "gcache.page.000001"], "old");
+    make_folders(&data).unwrap();
+    put(&data.join(".xb/new"), &["mysql"], "new");
+    let journal = plan(vec![data.clone()], |_, _, _| true).unwrap();
+    begin(&data, &journal).unwrap();
+    std::fs::remove_file(data.join("gcache.page.000001")).unwrap();
+    assert!(finish(&data, &journal, crash_after(1)).is_err());
+    roll_back(&data, &journal, || Ok(())).unwrap();
+    assert_eq!(content(&data), expected(&["mysql"], "old", &[]));
+}
+
+#[test]
+fn what_stays_cannot_come() {
+    let scratch = tempfile::tempdir().unwrap();
+    let data = scratch.path().join("data");
+    put(&data, &["mysql", "my_keyring"], "old");
+    make_folders(&data).unwrap();
+    put(&data.join(".xb/new"), &["mysql", "my_keyring"], "new");
+    let error = plan(vec![data], |_, name, _| name == "mysql").unwrap_err();
+    assert!(matches!(&error, SwapError::Kept { name, .. } if name == "my_keyring"), "{error}");
+}
+
+#[test]
+fn a_folder_that_is_not_mounted_is_waited_for() {
+    let (scratch, data, redo, journal) = scene();
+    assert!(finish(&data, &journal, crash_after(2)).is_err());
+    let away = scratch.path().join("away");
+    std::fs::rename(&redo, &away).unwrap();
+    std::fs::create_dir(&redo).unwrap();
+    assert!(finish(&data, &journal, || Ok(())).is_err());
+    assert!(roll_back(&data, &journal, || Ok(())).is_err());
+    assert!(!redo.join(".xb").exists());
+    std::fs::remove_dir(&redo).unwrap();
+    std::fs::rename(&away, &redo).unwrap();
+    finish(&data, &journal, || Ok(())).unwrap();
+    assert!(is_new(&data, &redo));
+}
+
+#[test]
+fn a_copy_of_a_data_directory_leaves_the_original_alone() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (data, copy) = (scratch.path().join("data"), scratch.path().join("copy"));
+    put(&data, &["mysql"], "old");
+    make_folders(&data).unwrap();
+    put(&data.join(".xb/new"), &["mysql"], "new");
+    begin(&data, &plan(vec![data.clone()], |_, _, _| true).unwrap()).unwrap();
+    let copied = std::process::Command::new("cp").arg("-a").arg(&data).arg(&copy).status();
+    assert!(copied.unwrap().success());
+    let found = interrupted(&copy).unwrap().unwrap();
+    finish(&copy, &found, || Ok(())).unwrap();
+    assert_eq!(content(&copy), expected(&["mysql"], "new", &[]));
+    assert_eq!(content(&data), expected(&["mysql"], "old", &[]));
+
+    // With folders elsewhere there is no telling whose they are.
+    let (scratch, data, redo, _) = scene();
+    let copy = scratch.path().join("copy");
+    std::fs::rename(&data, &copy).unwrap();
+    let error = interrupted(&copy).unwrap_err();
+    assert!(matches!(error, SwapError::Elsewhere { .. }), "{error}");
+    std::fs::rename(&copy, &data).unwrap();
+    finish(&data, &interrupted(&data).unwrap().unwrap(), || Ok(())).unwrap();
+    assert!(is_new(&data, &redo));
 }
 
 fn entry() -> impl Strategy<Value = Entry> {
@@ -162,20 +338,20 @@ fn entry() -> impl Strategy<Value = Entry> {
 proptest! {
     #[test]
     fn journals_read_back(old in proptest::collection::vec(entry(), 0..5), new in proptest::collection::vec(entry(), 0..5)) {
-        let journal = Journal { folders: vec!["/d d".into(), "/r%".into()], old, new };
+        let journal = Journal { folders: vec!["/d d".into(), "/r%".into()], stay: new.clone(), gone: old.clone(), old, new };
         prop_assert_eq!(Journal::parse(&journal.encode()), Ok(journal));
     }
 
     #[test]
     fn a_cut_journal_is_refused(old in proptest::collection::vec(entry(), 0..4), cut in 0.0..1.0_f64) {
-        let text = Journal { folders: vec!["/d".into(), "/r".into()], old, new: Vec::new() }.encode();
+        let text = Journal { folders: vec!["/d".into(), "/r".into()], old, ..Journal::default() }.encode();
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         let cut = (text.len() as f64 * cut) as usize;
         prop_assert!(Journal::parse(&text[..cut]).is_err());
     }
 
     #[test]
-    fn any_text_is_read_or_refused(text in "(xb-sst-journal 1\n)?((folder|out|in|end) [/0-9a-z% ]{0,8}\n?){0,5}\\PC{0,10}") {
+    fn any_text_is_read_or_refused(text in "(xb-sst-journal 1\n)?((home|folder|out|in|stay|gone|end) [/0-9a-z% ]{0,8}\n?){0,5}\\PC{0,10}") {
         let _ = Journal::parse(&text);
     }
 }
