@@ -64,7 +64,7 @@ fn a_donor_that_gives_up_is_heard_by_a_joiner_that_waits() {
         assert_eq!(error.to_string(), "the donor has given up: mariadb-backup ended with status 1");
         assert!(incoming.check().is_err());
     });
-    assert!(told.all().contains("has failed: the donor has given up"), "{}", told.all());
+    told.wait_for("has failed: the donor has given up", 1);
 }
 
 #[test]
