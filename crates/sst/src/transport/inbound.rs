@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use super::message::{self, DATA_HEAD_LEN, DataHead, HEAD_LEN, Head, Message, ProtocolError};
 use super::pool::{Buffer, Pool};
+use super::sum::Sum;
 
 /// Whether a block is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,7 +22,7 @@ pub enum Place {
 pub enum Item {
     /// A message.
     Message(Message),
-    /// A block that was wanted; its checksum is not looked at yet.
+    /// A block that was wanted; its checksum, if it covers the payload, was right.
     Block(DataHead, Bytes),
     /// A block that was not wanted.
     Skipped(DataHead),
@@ -47,11 +48,48 @@ pub struct Inbound {
 
 #[derive(Debug)]
 enum State {
-    Head { bytes: [u8; HEAD_LEN], filled: usize },
-    Body { kind: u8, body: Vec<u8>, filled: usize },
-    BlockHead { len: u32, bytes: [u8; DATA_HEAD_LEN], filled: usize },
-    Block { head: DataHead, buffer: Buffer, filled: usize },
-    Skip { head: DataHead, left: usize },
+    Head {
+        bytes: [u8; HEAD_LEN],
+        filled: usize,
+    },
+    Body {
+        head: [u8; HEAD_LEN],
+        kind: u8,
+        body: Vec<u8>,
+        filled: usize,
+    },
+    BlockHead {
+        head: [u8; HEAD_LEN],
+        len: u32,
+        summed: bool,
+        bytes: [u8; DATA_HEAD_LEN],
+        filled: usize,
+    },
+    Block {
+        block: DataHead,
+        summing: Option<Summing>,
+        buffer: Buffer,
+        filled: usize,
+    },
+    Skip {
+        block: DataHead,
+        summing: Option<Summing>,
+        left: usize,
+    },
+}
+
+/// The checksum of a block so far, and the head that has the one it must be.
+#[derive(Debug)]
+struct Summing {
+    head: [u8; HEAD_LEN],
+    sum: Sum,
+}
+
+impl Summing {
+    fn check(mut self, payload: &[u8]) -> Result<(), ProtocolError> {
+        self.sum.update(payload);
+        message::check(&self.head, &self.sum)
+    }
 }
 
 impl Default for State {
@@ -83,7 +121,7 @@ impl Inbound {
                     *filled += got;
                     more?
                 }
-                State::Skip { left, .. } => {
+                State::Skip { left, summing, .. } => {
                     self.scrap.resize(64 << 10, 0);
                     let mut more = true;
                     while *left > 0 && more {
@@ -92,6 +130,9 @@ impl Inbound {
                         let space = self.scrap.get_mut(..most).unwrap_or_default();
                         let result = fill(from, space, &mut got);
                         *left -= got;
+                        if let Some(summing) = summing {
+                            summing.sum.update(self.scrap.get(..got).unwrap_or_default());
+                        }
                         more = result?;
                     }
                     more
@@ -101,30 +142,50 @@ impl Inbound {
                 return Ok(None);
             }
             match std::mem::take(&mut self.state) {
-                State::Head { bytes, .. } => match message::head(bytes)? {
+                State::Head { bytes: head, .. } => match message::head(head)? {
                     Head::Body { kind, len } => {
-                        self.state = State::Body { kind, body: vec![0; len], filled: 0 };
+                        self.state = State::Body { head, kind, body: vec![0; len], filled: 0 };
                     }
-                    Head::Data { len } => {
+                    Head::Data { len, summed } => {
                         let bytes = [0; DATA_HEAD_LEN];
-                        self.state = State::BlockHead { len, bytes, filled: 0 };
+                        self.state = State::BlockHead { head, len, summed, bytes, filled: 0 };
                     }
                 },
-                State::Body { kind, body, .. } => {
+                State::Body { head, kind, body, .. } => {
+                    Summing { head, sum: message::sum(&head) }.check(&body)?;
                     return Ok(Some(Item::Message(Message::read(kind, &body)?)));
                 }
-                State::BlockHead { len, bytes, .. } => {
-                    let head = message::data_head(bytes, len)?;
+                State::BlockHead { head, len, summed, bytes, .. } => {
+                    let block = message::data_head(bytes, len, summed)?;
+                    let mut sum = message::sum(&head);
+                    sum.update(&bytes);
+                    let summing = Summing { head, sum };
+                    let summing = if summed {
+                        Some(summing)
+                    } else {
+                        summing.check(&[])?;
+                        None
+                    };
                     let size = usize::try_from(len).unwrap_or(usize::MAX);
-                    self.state = match place(&head)? {
-                        Place::Keep => State::Block { head, buffer: pool.take(size), filled: 0 },
-                        Place::Skip => State::Skip { head, left: size },
+                    self.state = match place(&block)? {
+                        Place::Keep => {
+                            State::Block { block, summing, buffer: pool.take(size), filled: 0 }
+                        }
+                        Place::Skip => State::Skip { block, summing, left: size },
                     };
                 }
-                State::Block { head, buffer, .. } => {
-                    return Ok(Some(Item::Block(head, buffer.freeze())));
+                State::Block { block, summing, buffer, .. } => {
+                    if let Some(summing) = summing {
+                        summing.check(buffer.as_ref())?;
+                    }
+                    return Ok(Some(Item::Block(block, buffer.freeze())));
                 }
-                State::Skip { head, .. } => return Ok(Some(Item::Skipped(head))),
+                State::Skip { block, summing, .. } => {
+                    if let Some(summing) = summing {
+                        summing.check(&[])?;
+                    }
+                    return Ok(Some(Item::Skipped(block)));
+                }
             }
         }
     }
@@ -196,8 +257,8 @@ mod tests {
             let mut bytes = Message::Ping(1).write();
             for (number, payload) in &blocks {
                 let len = u32::try_from(payload.len()).unwrap();
-                let head = DataHead { number: *number, offset: 7, len, checksum: None };
-                bytes.extend(message::write_data_head(&head));
+                let head = DataHead { number: *number, offset: 7, len, summed: number % 3 > 0 };
+                bytes.extend(message::write_data_head(&head, [&payload[..]]));
                 bytes.extend(payload);
                 bytes.extend(Message::Fin { blocks: 1, bytes: 2 }.write());
             }

@@ -1,22 +1,27 @@
 //! The messages, as bytes and back (`docs/wire.md`, "Messages"). Pure: no I/O, no clock.
 //!
-//! A message is a head of 8 bytes (kind, three zero bytes, length of the rest) and a body. Numbers
-//! are little endian. Every length is compared with the limit of its kind before it is used.
+//! A message is a head of 12 bytes (kind, flags, two zero bytes, length of the rest, checksum) and a
+//! body. Numbers are little endian. Every length is compared with the limit of its kind before it is
+//! used. The checksum is what guards a connection without TLS: a wrong number in an acknowledgement
+//! would else lose a block for good.
 
 use zeroize::Zeroizing;
 
 use super::limits::{MAX_BLOCK, MAX_OFFER, MAX_REASON};
+use super::sum::Sum;
 
 /// The only version of the protocol so far.
 pub(crate) const VERSION: u16 = 1;
 /// Bytes before every body.
-pub(crate) const HEAD_LEN: usize = 8;
+pub(crate) const HEAD_LEN: usize = 12;
+/// As many of them are summed up; the checksum itself is the rest.
+const HEAD_SUMMED: usize = 8;
 /// Bytes of a data message before its payload, without the head.
-pub(crate) const DATA_HEAD_LEN: usize = 24;
+pub(crate) const DATA_HEAD_LEN: usize = 16;
 /// The most ranges in one acknowledgement; those beyond it are told by a later one.
 pub(crate) const MAX_RANGES: usize = 64;
-/// Set in a data message whose checksum counts.
-const CHECKED: u32 = 1;
+/// Flag of a data message whose checksum covers the payload, too.
+const SUMMED: u8 = 1;
 
 const HELLO: u8 = 1;
 const WELCOME: u8 = 2;
@@ -51,6 +56,12 @@ pub enum ProtocolError {
         kind: u8,
         /// The length that was announced.
         len: u32,
+    },
+    /// The checksum is not that of the bytes.
+    #[error("message of kind {kind} arrived damaged")]
+    Damaged {
+        /// The kind.
+        kind: u8,
     },
     /// A field that cannot be.
     #[error("message of kind {kind}: {what}")]
@@ -148,8 +159,8 @@ pub struct DataHead {
     pub offset: u64,
     /// Bytes of its payload, 1 to 1 MiB.
     pub len: u32,
-    /// CRC-32C of the payload, where the sender made one: always on plain connections.
-    pub checksum: Option<u32>,
+    /// Whether its checksum covers the payload: always on plain connections.
+    pub summed: bool,
 }
 
 /// Why one side ends the transfer.
@@ -217,15 +228,16 @@ pub(crate) enum Head {
     /// A body of so many bytes.
     Body { kind: u8, len: usize },
     /// A data message with so many payload bytes.
-    Data { len: u32 },
+    Data { len: u32, summed: bool },
 }
 
-/// Reads a head.
+/// Reads a head. Its checksum is looked at when the body is there, by [`check`].
 pub(crate) fn head(bytes: [u8; HEAD_LEN]) -> Result<Head, ProtocolError> {
-    let [kind, zero @ .., a, b, c, d] = bytes;
+    let [kind, flags, zero @ .., a, b, c, d, _, _, _, _] = bytes;
     let len = u32::from_le_bytes([a, b, c, d]);
-    if zero != [0; 3] {
-        return Err(ProtocolError::Field { kind, what: "bytes that must be zero are not" });
+    let allowed = if kind == DATA { SUMMED } else { 0 };
+    if zero != [0; 2] || flags & !allowed != 0 {
+        return Err(ProtocolError::Field { kind, what: "bits that must be zero are not" });
     }
     let size = usize::try_from(len).unwrap_or(usize::MAX);
     let fits = match kind {
@@ -238,7 +250,9 @@ pub(crate) fn head(bytes: [u8; HEAD_LEN]) -> Result<Head, ProtocolError> {
         DATA => {
             let payload = size.checked_sub(DATA_HEAD_LEN).and_then(|n| u32::try_from(n).ok());
             match payload {
-                Some(len) if (1..=MAX_BLOCK).contains(&len) => return Ok(Head::Data { len }),
+                Some(len) if (1..=MAX_BLOCK).contains(&len) => {
+                    return Ok(Head::Data { len, summed: flags == SUMMED });
+                }
                 _ => false,
             }
         }
@@ -251,28 +265,51 @@ pub(crate) fn head(bytes: [u8; HEAD_LEN]) -> Result<Head, ProtocolError> {
     if fits { Ok(Head::Body { kind, len: size }) } else { Err(ProtocolError::Length { kind, len }) }
 }
 
-/// Reads the fields that stand before a block's payload of `len` bytes.
-pub(crate) fn data_head(bytes: [u8; DATA_HEAD_LEN], len: u32) -> Result<DataHead, ProtocolError> {
-    let mut fields = Fields { kind: DATA, rest: &bytes };
-    let (number, offset) = (fields.u64()?, fields.u64()?);
-    let (sum, flags) = (fields.u32()?, fields.u32()?);
-    if flags & !CHECKED != 0 || (flags == 0 && sum != 0) {
-        return Err(ProtocolError::Field { kind: DATA, what: "unknown flags" });
-    }
-    Ok(DataHead { number, offset, len, checksum: (flags == CHECKED).then_some(sum) })
+/// The checksum of a message that begins with `head`; its body is to follow.
+pub(crate) fn sum(head: &[u8; HEAD_LEN]) -> Sum {
+    Sum::over(head.first_chunk::<HEAD_SUMMED>().map_or(&[], |summed| summed))
 }
 
-/// The head and the fields before the payload of a block.
-pub(crate) fn write_data_head(block: &DataHead) -> [u8; HEAD_LEN + DATA_HEAD_LEN] {
+/// Compares it with the one in `head`.
+pub(crate) fn check(head: &[u8; HEAD_LEN], sum: &Sum) -> Result<(), ProtocolError> {
+    let [kind, .., a, b, c, d] = *head;
+    if sum.value() == u32::from_le_bytes([a, b, c, d]) {
+        Ok(())
+    } else {
+        Err(ProtocolError::Damaged { kind })
+    }
+}
+
+/// Reads the fields that stand before a block's payload of `len` bytes.
+pub(crate) fn data_head(
+    bytes: [u8; DATA_HEAD_LEN],
+    len: u32,
+    summed: bool,
+) -> Result<DataHead, ProtocolError> {
+    let mut fields = Fields { kind: DATA, rest: &bytes };
+    Ok(DataHead { number: fields.u64()?, offset: fields.u64()?, len, summed })
+}
+
+/// The head and the fields before the payload of a block; `payload` is what is summed up if the
+/// block says so.
+pub(crate) fn write_data_head<'a>(
+    block: &DataHead,
+    payload: impl IntoIterator<Item = &'a [u8]>,
+) -> [u8; HEAD_LEN + DATA_HEAD_LEN] {
     let mut out = [0; HEAD_LEN + DATA_HEAD_LEN];
-    let len = block.len.saturating_add(24);
-    let flags = if block.checksum.is_some() { CHECKED } else { 0 };
+    // At most 1 MiB and a few bytes.
+    let len = block.len.saturating_add(16);
     out[0] = DATA;
+    out[1] = if block.summed { SUMMED } else { 0 };
     out[4..8].copy_from_slice(&len.to_le_bytes());
-    out[8..16].copy_from_slice(&block.number.to_le_bytes());
-    out[16..24].copy_from_slice(&block.offset.to_le_bytes());
-    out[24..28].copy_from_slice(&block.checksum.unwrap_or(0).to_le_bytes());
-    out[28..32].copy_from_slice(&flags.to_le_bytes());
+    out[12..20].copy_from_slice(&block.number.to_le_bytes());
+    out[20..28].copy_from_slice(&block.offset.to_le_bytes());
+    let mut sum = Sum::over(&out[..HEAD_SUMMED]);
+    sum.update(&out[HEAD_LEN..]);
+    if block.summed {
+        payload.into_iter().for_each(|bytes| sum.update(bytes));
+    }
+    out[HEAD_SUMMED..HEAD_LEN].copy_from_slice(&sum.value().to_le_bytes());
     out
 }
 
@@ -364,7 +401,10 @@ impl Message {
         };
         let len = u32::try_from(out.len() - HEAD_LEN).unwrap_or(u32::MAX);
         out[0] = kind;
-        out[4..HEAD_LEN].copy_from_slice(&len.to_le_bytes());
+        out[4..HEAD_SUMMED].copy_from_slice(&len.to_le_bytes());
+        let mut sum = Sum::over(&out[..HEAD_SUMMED]);
+        sum.update(&out[HEAD_LEN..]);
+        out[HEAD_SUMMED..HEAD_LEN].copy_from_slice(&sum.value().to_le_bytes());
         out
     }
 
@@ -446,10 +486,6 @@ impl<'a> Fields<'a> {
         Ok(u16::from_le_bytes(self.array()?))
     }
 
-    fn u32(&mut self) -> Result<u32, ProtocolError> {
-        Ok(u32::from_le_bytes(self.array()?))
-    }
-
     fn u64(&mut self) -> Result<u64, ProtocolError> {
         Ok(u64::from_le_bytes(self.array()?))
     }
@@ -515,128 +551,4 @@ impl<'a> Fields<'a> {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn read(bytes: &[u8]) -> Result<Message, ProtocolError> {
-        let (first, rest) = bytes.split_first_chunk().unwrap();
-        match head(*first)? {
-            Head::Body { kind, len } => {
-                assert_eq!(len, rest.len());
-                Message::read(kind, rest)
-            }
-            Head::Data { .. } => panic!("no data here"),
-        }
-    }
-
-    fn ack() -> impl Strategy<Value = Ack> {
-        let steps = proptest::collection::vec((1_u64..1000, 1_u64..1000), 0..MAX_RANGES);
-        (0..u64::MAX / 2, any::<u64>(), any::<u64>(), steps).prop_map(
-            |(next, credit_bytes, credit_blocks, steps)| {
-                let mut at = next;
-                let ranges = steps
-                    .into_iter()
-                    .map(|(gap, len)| {
-                        let first = at + gap;
-                        at = first + len;
-                        (first, at)
-                    })
-                    .collect();
-                Ack { next, credit_bytes, credit_blocks, ranges }
-            },
-        )
-    }
-
-    fn message() -> impl Strategy<Value = Message> {
-        let hello = (
-            (0_u16..5, 0_u16..5, any::<u64>(), any::<[u8; 16]>(), any::<u16>()),
-            (any::<Option<[u8; 32]>>(), any::<[u8; 32]>()),
-            proptest::collection::vec(any::<u8>(), 0..100),
-        )
-            .prop_map(
-                |((min, more, capabilities, transfer, connection), (key, proof), offer)| {
-                    Message::Hello(Box::new(Hello {
-                        min_version: min,
-                        max_version: min + more,
-                        capabilities,
-                        transfer,
-                        connection,
-                        offer: if key.is_some() { offer } else { Vec::new() },
-                        key: key.map(Zeroizing::new),
-                        proof,
-                    }))
-                },
-            );
-        let welcome = (any::<u16>(), any::<u64>(), any::<[u8; 32]>(), ack()).prop_map(
-            |(connections, capabilities, proof, have)| {
-                Message::Welcome(Welcome { version: 1, connections, capabilities, proof, have })
-            },
-        );
-        let code = (1_u16..8).prop_map(StopCode::from_number);
-        prop_oneof![
-            hello,
-            welcome,
-            proptest::collection::vec(any::<u8>(), 0..100).prop_map(Message::Answer),
-            ack().prop_map(Message::Ack),
-            any::<(u64, u64)>().prop_map(|(blocks, bytes)| Message::Fin { blocks, bytes }),
-            Just(Message::Confirm),
-            Just(Message::Bye),
-            (code, "\\PC{0,40}").prop_map(|(code, reason)| Message::Stop(Stop { code, reason })),
-            any::<u64>().prop_map(Message::Ping),
-            any::<u64>().prop_map(Message::Pong),
-        ]
-    }
-
-    proptest! {
-        #[test]
-        fn what_is_written_is_read(message in message()) {
-            prop_assert_eq!(read(&message.write()), Ok(message));
-        }
-
-        #[test]
-        fn data_heads_too(number: u64, offset: u64, len in 1..=MAX_BLOCK, checksum: Option<u32>) {
-            let block = DataHead { number, offset, len, checksum };
-            let bytes = write_data_head(&block);
-            let (first, rest) = bytes.split_first_chunk().unwrap();
-            prop_assert_eq!(head(*first), Ok(Head::Data { len }));
-            prop_assert_eq!(data_head(rest.try_into().unwrap(), len), Ok(block));
-        }
-
-        #[test]
-        fn no_bytes_panic_and_one_form_each(kind in 0_u8..13, body in proptest::collection::vec(any::<u8>(), 0..200)) {
-            if let Ok(message) = Message::read(kind, &body) {
-                // Text that was no UTF-8 is the one thing that is not given back.
-                if !matches!(message, Message::Stop(_)) {
-                    prop_assert_eq!(&message.write()[HEAD_LEN..], &body[..]);
-                }
-            }
-        }
-
-        #[test]
-        fn damaged_messages_do_not_panic(message in message(), at: prop::sample::Index, with: u8) {
-            let mut bytes = message.write();
-            let at = at.index(bytes.len());
-            bytes[at] = with;
-            let (first, rest) = bytes.split_first_chunk().unwrap();
-            if let Ok(Head::Body { kind, len }) = head(*first) {
-                let _ = Message::read(kind, rest.get(..len).unwrap_or(rest));
-            }
-        }
-    }
-
-    #[test]
-    fn lengths_are_checked_before_they_count() {
-        let with = |kind: u8, len: u32| {
-            let [a, b, c, d] = len.to_le_bytes();
-            head([kind, 0, 0, 0, a, b, c, d])
-        };
-        for kind in 0..=255 {
-            assert!(with(kind, u32::MAX).is_err(), "{kind}");
-        }
-        assert_eq!(with(DATA, 24), Err(ProtocolError::Length { kind: DATA, len: 24 }));
-        assert_eq!(with(DATA, 24 + MAX_BLOCK), Ok(Head::Data { len: MAX_BLOCK }));
-        assert!(with(DATA, 25 + MAX_BLOCK).is_err());
-        assert!(with(0, 0).is_err() && with(12, 0).is_err());
-    }
-}
+mod tests;

@@ -37,6 +37,7 @@ mod receiving;
 mod secret;
 mod security;
 mod sending;
+mod sum;
 mod text;
 mod tls;
 mod verify;

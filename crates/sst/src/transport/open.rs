@@ -211,22 +211,24 @@ impl Donor<'_> {
     }
 
     fn failed(&self, peer: SocketAddr, error: LinkError, limits: &Limits) -> OpenError {
-        let lost = |cause: String| OpenError::passing(TransferError::Tls { peer, what: cause });
+        let lost = |what: String| OpenError::passing(TransferError::Tls { peer, what });
+        let tls = |error: &rustls::Error| {
+            let what = self.tls.map_or_else(|| error.to_string(), |tls| tls.explain(error));
+            // What came through once may come through again: later it is a bad wire, unless the
+            // certificate is another one.
+            let certificate = matches!(error, rustls::Error::InvalidCertificate(_));
+            let passing = self.offer.is_none() && !certificate;
+            OpenError { error: TransferError::Tls { peer, what }, passing, refused: false }
+        };
         match error {
             LinkError::Cancelled => OpenError::for_good(TransferError::Cancelled),
             LinkError::Timeout => {
                 lost(format!("it did not come about within {} s", limits.handshake.as_secs()))
             }
             LinkError::Closed => lost("the joiner closed it before it was set up".to_owned()),
-            LinkError::Tls(error) => {
-                let what = self.tls.map_or_else(|| error.to_string(), |tls| tls.explain(&error));
-                OpenError::for_good(TransferError::Tls { peer, what })
-            }
+            LinkError::Tls(error) => tls(&error),
             LinkError::Io(error) => match within(&error) {
-                Some(tls) => {
-                    let what = self.tls.map_or_else(|| tls.to_string(), |own| own.explain(tls));
-                    OpenError::for_good(TransferError::Tls { peer, what })
-                }
+                Some(error) => tls(error),
                 None => lost(error.to_string()),
             },
         }

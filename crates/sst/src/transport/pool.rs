@@ -61,12 +61,6 @@ impl Buffer {
     }
 }
 
-/// A 32-bit checksum out of the 64 bits that the library hands out for every width.
-#[allow(clippy::cast_possible_truncation)]
-pub(crate) fn low_half(sum: u64) -> u32 {
-    sum as u32
-}
-
 impl AsRef<[u8]> for Buffer {
     fn as_ref(&self) -> &[u8] {
         self.bytes.get(..self.len).unwrap_or_default()

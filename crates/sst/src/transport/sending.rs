@@ -29,7 +29,7 @@ struct Block {
 /// A block for a connection to send.
 #[derive(Debug)]
 pub(crate) struct Outbound {
-    /// Without a checksum yet.
+    /// Not yet said to be summed up.
     pub(crate) head: DataHead,
     pub(crate) payload: Vec<Bytes>,
     /// Whether it was sent before.
@@ -109,7 +109,7 @@ impl Sending {
         self.under_way += 1;
         block.holder = Holder::Link(link);
         let again = std::mem::replace(&mut block.sent_before, true);
-        let head = DataHead { number, offset: block.offset, len: block.len, checksum: None };
+        let head = DataHead { number, offset: block.offset, len: block.len, summed: false };
         Take::Block(Outbound { head, payload: block.payload.clone(), again })
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use proptest::prelude::*;
 
-use super::relay::{Fate, Relay};
+use super::relay::{Fate, How, Relay};
 use super::support::{LONG, Told, donor, joiner, limits, listen, noise, receive, send};
 use xb_sst::transport::{Donor, Joiner, Receipt, Security, Snapshot, TransferError, connect};
 
@@ -63,7 +63,10 @@ proptest! {
         // The first contact is spared: a donor that never got through gives up soon.
         let fates: Vec<Fate> = cuts
             .iter()
-            .map(|&(after, reset)| Fate { after: after + 4096, reset })
+            .map(|&(after, reset)| {
+                let how = if reset { How::Reset } else { How::End };
+                Fate { after: after + 4096, how, back: false }
+            })
             .collect();
         let (received, sent) = through(&fates, joiner(security), donor, &stream, |_| {});
         let (received, sent) = (received.unwrap(), sent.unwrap());
@@ -72,6 +75,35 @@ proptest! {
         prop_assert_eq!(sent.sent, len as u64 + sent.resent);
         prop_assert!(sent.resent <= cuts.len() as u64 * window, "{sent:?}");
         prop_assert!(sent.reconnects <= cuts.len() as u64);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 16, ..ProptestConfig::default() })]
+
+    /// A flipped bit costs a connection at the most: TLS finds it, and so do our checksums.
+    #[test]
+    fn a_stream_arrives_whatever_is_flipped(
+        tls: bool,
+        connections in 1_u8..4,
+        flips in proptest::collection::vec((0_usize..1_000_000, any::<bool>()), 1..5),
+    ) {
+        let stream = noise(4_000_000);
+        let security = if tls { Security::OneTime } else { Security::Plain };
+        let mut donor = donor(security.clone());
+        donor.limits.connections = NonZeroU8::new(connections);
+        // The first contact is spared; back come only acknowledgements, which are few.
+        let fates: Vec<Fate> = flips
+            .iter()
+            .map(|&(after, back)| {
+                let after = if back { 2600 + after / 1000 } else { 4096 + after };
+                Fate { after, how: How::Flip, back }
+            })
+            .collect();
+        let (received, sent) = through(&fates, joiner(security), donor, &stream, |_| {});
+        let (received, sent) = (received.unwrap(), sent.unwrap());
+        prop_assert_eq!(received.received, stream.len() as u64);
+        prop_assert!(sent.reconnects <= flips.len() as u64, "{sent:?}");
     }
 }
 

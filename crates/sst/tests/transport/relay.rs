@@ -12,10 +12,19 @@ use xb_sst::transport::Announcement;
 /// What happens to one connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Fate {
-    /// It ends when so many bytes have gone from donor to joiner.
+    /// It comes when so many bytes have gone.
     pub(crate) after: usize,
-    /// By a reset, or by an end.
-    pub(crate) reset: bool,
+    pub(crate) how: How,
+    /// Counted from joiner to donor.
+    pub(crate) back: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum How {
+    Reset,
+    End,
+    /// A bit is another one.
+    Flip,
 }
 
 #[derive(Default)]
@@ -139,8 +148,8 @@ impl Shared {
         let back = (joiner.try_clone().unwrap(), donor.try_clone().unwrap());
         let (there, here) = (Arc::clone(self), Arc::clone(self));
         [
-            std::thread::spawn(move || there.pump(donor, joiner, fate, true)),
-            std::thread::spawn(move || here.pump(back.0, back.1, None, false)),
+            std::thread::spawn(move || there.pump(donor, joiner, fate.filter(|f| !f.back), true)),
+            std::thread::spawn(move || here.pump(back.0, back.1, fate.filter(|f| f.back), false)),
         ]
     }
 
@@ -158,17 +167,21 @@ impl Shared {
                 state = self.changed.wait(state).unwrap();
             }
             drop(state);
+            left -= n;
+            if let (0, Some(Fate { how: How::Flip, .. })) = (left, fate) {
+                buffer[n - 1] ^= 0x10;
+                left = usize::MAX;
+            }
             if to.write_all(&buffer[..n]).is_err() {
                 break;
             }
-            left -= n;
             if counted {
                 self.state.lock().unwrap().passed += n;
                 self.changed.notify_all();
             }
         }
         match fate {
-            Some(fate) if left == 0 => end(&from, &to, fate.reset),
+            Some(fate) if left == 0 => end(&from, &to, fate.how == How::Reset),
             _ => {
                 // One end is passed on as one.
                 let _ = to.shutdown(Shutdown::Write);

@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use crc_fast::{CrcAlgorithm, Digest};
 
 use super::super::TransferError;
 use super::super::counters::{add, add_time};
@@ -13,7 +12,7 @@ use super::super::inbound::{Inbound, InboundError, Item};
 use super::super::link::{Link, in_words};
 use super::super::message::{self, Message, ProtocolError, Welcome};
 use super::super::open::{self, Opened};
-use super::super::pool::{Pool, low_half};
+use super::super::pool::Pool;
 use super::super::sending::{Outbound, Take};
 use super::super::wake::Wake;
 use super::contact::Ended;
@@ -272,20 +271,18 @@ impl Shared {
         }
     }
 
-    /// Head and payload of a block; with a checksum where TLS does not guard it.
+    /// Head and payload of a block; summed up where TLS does not guard it.
     fn dress(&self, mut block: Outbound, tls: bool) -> Vec<Bytes> {
         let len = block.head.len as usize;
         add(&self.counters.sent, len);
         if block.again {
             add(&self.counters.resent, len);
         }
-        if !tls {
-            let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
-            block.payload.iter().for_each(|bytes| digest.update(bytes));
-            block.head.checksum = Some(low_half(digest.finalize()));
-        }
+        block.head.summed = !tls;
+        let payload = block.payload.iter().map(|bytes| &bytes[..]);
+        let head = message::write_data_head(&block.head, payload);
         let mut out = Vec::with_capacity(1 + block.payload.len());
-        out.push(Bytes::copy_from_slice(&message::write_data_head(&block.head)));
+        out.push(Bytes::copy_from_slice(&head));
         out.append(&mut block.payload);
         out
     }

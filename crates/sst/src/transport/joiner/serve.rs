@@ -3,15 +3,12 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use crc_fast::CrcAlgorithm;
-
 use super::super::TransferError;
 use super::super::counters::add;
 use super::super::inbound::{Inbound, InboundError, Item};
 use super::super::link::{Link, in_words};
 use super::super::message::{Message, ProtocolError};
 use super::super::open;
-use super::super::pool::low_half;
 use super::super::wake::Wake;
 use super::{Over, Shared};
 
@@ -124,19 +121,8 @@ impl Shared {
             let violation = match inbound.next(link, &self.pool, place) {
                 Ok(None) => return Some(Reading::Dry),
                 Ok(Some(Item::Block(head, payload))) => {
-                    match head.checksum {
-                        Some(sum) => {
-                            let is = crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, &payload);
-                            if low_half(is) != sum {
-                                let number = head.number;
-                                let why = format!("block {number} arrived damaged");
-                                return Some(Reading::Lost(why));
-                            }
-                        }
-                        None if plain => {
-                            return Some(Reading::Lost("a block without a checksum".to_owned()));
-                        }
-                        None => {}
+                    if plain && !head.summed {
+                        return Some(Reading::Lost("a block without a checksum".to_owned()));
                     }
                     let len = payload.len();
                     own.unacknowledged += len;
