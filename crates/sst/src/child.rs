@@ -363,6 +363,8 @@ fn for_each_line(input: impl Read, mut each: impl FnMut(&[u8])) {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn run<'a>(program: &'a str, args: &[&str]) -> Run<'a> {
@@ -410,6 +412,20 @@ mod tests {
         assert_eq!(output.read(&mut up).unwrap(), 0);
         assert!(rustix::process::test_kill_process(pid).is_err());
         assert!(matches!(run("true", &[]).to_end(&launcher), Err(ChildError::Stopped(_))));
+    }
+
+    #[test]
+    fn a_backup_that_holds_up_its_server_is_ended() {
+        let launcher = launcher();
+        let limit = Duration::from_millis(10);
+        let locks = LockGuard { lock_stall: Some(limit), ..LockGuard::default() };
+        let script = "echo 'Starting BACKUP STAGE START' >&2; exec head -c 9000000 /dev/zero";
+        // Its output is taken by nobody.
+        let (running, output) = run("sh", &["-c", script]).stream(&launcher, &locks).unwrap();
+        let why = launcher.stop().wait(Duration::from_secs(60));
+        assert!(matches!(why, Some(Why::LockStall { .. })), "{why:?}");
+        drop(output);
+        assert!(matches!(running.ended(), Err(ChildError::Stopped(Why::LockStall { .. }))));
     }
 
     #[test]
