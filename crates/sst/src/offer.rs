@@ -13,7 +13,7 @@ pub(crate) const MAX: usize = 16 << 10;
 /// An offer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Offer {
-    /// [`FORMAT`] of the donor.
+    /// Version of the offer; a joiner takes only its own.
     pub format: u32,
     /// What follows.
     pub what: What,
