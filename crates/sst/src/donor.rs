@@ -22,6 +22,7 @@ use crate::stop::{Hooked, Stop, Why};
 use crate::transport::{Outgoing, TransferError};
 use crate::version;
 use crate::wire;
+use crate::work_folder::WorkFolder;
 
 /// Memory for what is on its way, in bytes.
 const MEMORY: u64 = 96 << 20;
@@ -98,7 +99,7 @@ fn full(context: &Context) -> Result<(), SstError> {
 /// Runs the backup into the sink. The number of files that it had.
 fn back_up(context: &Context, observer: &Observer, sink: &Sink) -> Result<u64, SstError> {
     let settings = &context.settings;
-    let work = WorkFolder::make(context)?;
+    let work = WorkFolder::make(context.settings.tmpdir.as_deref())?;
     let run = Run {
         program: &settings.program,
         args: backup_args(context, work.path()),
@@ -193,21 +194,6 @@ impl Sink {
         if let Some(outgoing) = self.outgoing().take() {
             outgoing.abort(&error.to_string());
         }
-    }
-}
-
-/// The backup program's temporary folder; removed when dropped.
-struct WorkFolder(tempfile::TempDir);
-
-impl WorkFolder {
-    fn make(context: &Context) -> Result<Self, SstError> {
-        let dir = context.settings.tmpdir.clone().unwrap_or_else(std::env::temp_dir);
-        let made = tempfile::Builder::new().prefix("xbrs-donor-").tempdir_in(&dir);
-        made.map(Self).map_err(SstError::io("make a folder in", dir))
-    }
-
-    fn path(&self) -> &Path {
-        self.0.path()
     }
 }
 

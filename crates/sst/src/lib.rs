@@ -37,6 +37,7 @@ pub mod transport;
 mod version;
 mod wire;
 mod words;
+mod work_folder;
 
 pub use args::{Args, ArgsError, Defaults, Family, Role};
 pub use child::{ChildError, Launcher, NOT_STARTED, Run, Running, become_child};

@@ -137,7 +137,8 @@ impl Cluster {
              wsrep-node-address={address}\nwsrep-sst-method=xbrs\nwsrep-sst-receive-address={address}\n\
              wsrep-sst-donor=node1\nwsrep-sst-auth=root:\n\
              wsrep-provider-options=\"gcache.size=16M;gmcast.listen_addr=tcp://{address}:4567;\
-             ist.recv_addr={address}:4568;pc.recovery=false;pc.weight={weight}\"\n{server}\n[sst]\n{sst}\n",
+             ist.recv_addr={address}:4568;pc.recovery=false;pc.weight={weight}\"\n{server}\n\
+             [sst]\ntmpdir={folder}/tmp\n{sst}\n",
             provider = provider().display(),
             net = self.net,
             all = all.join(","),

@@ -102,7 +102,8 @@ impl Scene {
     /// Lines for the group `[sst]` of both nodes.
     pub(crate) fn options(&self, sst: &str) {
         let backup = self.bin().join("backup");
-        let text = format!("[sst]\nbackup-program={}\n{sst}\n", backup.display());
+        let tmp = self.scratch.path().display();
+        let text = format!("[sst]\nbackup-program={}\ntmpdir={tmp}\n{sst}\n", backup.display());
         std::fs::write(self.scratch.join("my.cnf"), text).unwrap();
     }
 

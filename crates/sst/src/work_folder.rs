@@ -1,0 +1,80 @@
+//! The backup program's temporary folder, and those that killed donors have left.
+
+use std::fs::File;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::fs::{FlockOperation, flock};
+
+use crate::error::SstError;
+
+const PREFIX: &str = "xbrs-donor-";
+/// Younger ones are left alone.
+const FRESH: Duration = Duration::from_secs(60);
+
+/// Removed when dropped; locked as long as its owner lives, so that the next donor can tell what is
+/// left of a dead one.
+#[derive(Debug)]
+pub(crate) struct WorkFolder {
+    folder: tempfile::TempDir,
+    _lock: File,
+}
+
+impl WorkFolder {
+    /// Makes one in `dir`, or where the system has its temporary files.
+    pub(crate) fn make(dir: Option<&Path>) -> Result<Self, SstError> {
+        let dir = dir.map_or_else(std::env::temp_dir, Path::to_owned);
+        sweep(&dir);
+        let failed = || SstError::io("make a folder in", &dir);
+        let folder = tempfile::Builder::new().prefix(PREFIX).tempdir_in(&dir).map_err(failed())?;
+        let lock = File::open(folder.path()).map_err(failed())?;
+        // Without locks nobody sweeps.
+        let _ = flock(&lock, FlockOperation::NonBlockingLockExclusive);
+        Ok(Self { folder, _lock: lock })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.folder.path()
+    }
+}
+
+/// Best effort: what stays only takes up room. One that is just being made is not locked yet.
+fn sweep(dir: &Path) {
+    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        let is_ours = entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX));
+        let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        if !is_ours || !is_dir {
+            continue;
+        }
+        let changed = entry.metadata().and_then(|metadata| metadata.modified());
+        if !changed.is_ok_and(|changed| changed.elapsed().is_ok_and(|age| age > FRESH)) {
+            continue;
+        }
+        let Ok(handle) = File::open(entry.path()) else { continue };
+        if flock(&handle, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_dead_donors_have_left_goes_and_what_lives_stays() {
+        let scratch = tempfile::tempdir().unwrap();
+        let dead = scratch.path().join("xbrs-donor-dead");
+        std::fs::create_dir(&dead).unwrap();
+        std::fs::write(dead.join("file"), "x").unwrap();
+        let long_ago = std::fs::FileTimes::new().set_modified(std::time::UNIX_EPOCH);
+        File::open(&dead).unwrap().set_times(long_ago).unwrap();
+        std::fs::create_dir(scratch.path().join("other")).unwrap();
+        let one = WorkFolder::make(Some(scratch.path())).unwrap();
+        let two = WorkFolder::make(Some(scratch.path())).unwrap();
+        assert!(!dead.exists() && one.path().is_dir() && two.path().is_dir());
+        drop((one, two));
+        let left: Vec<_> = std::fs::read_dir(scratch.path()).unwrap().flatten().collect();
+        assert_eq!(left.len(), 1);
+    }
+}
