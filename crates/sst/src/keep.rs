@@ -1,14 +1,20 @@
 //! Which names a joiner keeps in its data directory when the data is exchanged: `cpat`.
 
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Component, Path, PathBuf};
+
 use regex::bytes::{Regex, RegexBuilder};
 
-/// What stays whatever happens.
-const ALWAYS: [&str; 2] = [".xb", "lost+found"];
+/// What stays whatever happens: ours, the file system's, and what Galera and a running server hold.
+const ALWAYS: [&str; 6] =
+    [".xb", "lost+found", "grastate.dat", "gvwstate.dat", "galera.cache", "sst_in_progress"];
+/// Logs by their names that belong to the data: with other data they would be acted upon.
+const NEVER: [&str; 3] = ["tc.log", "ddl_recovery.log", "ddl_recovery-backup.log"];
 
 /// As the stock scripts have it: what a certificate, Galera, a log or an upgrade needs.
 const DEFAULT: &str = r"\.pem$|galera\.cache$|sst_in_progress$|\.sst$|gvwstate\.dat$|grastate\.dat$|\.err$|\.log$|RPM_UPGRADE_MARKER$|RPM_UPGRADE_HISTORY$|wsrep_sst\.pid$";
 /// What Percona's add.
-const PERCONA: &str = r"|init\.ok$|wsrep_state\.dat$|keyring";
+const PERCONA: &str = r"|init\.ok$|wsrep_state\.dat$|/(mysql-|component_)?keyring[^/]*$";
 
 /// Longest pattern that is looked at, in bytes.
 const MAX: usize = 4096;
@@ -17,6 +23,8 @@ const MAX: usize = 4096;
 #[derive(Debug, Clone)]
 pub struct Keep {
     pattern: Regex,
+    /// The data directory under its names, without a slash at its end.
+    datadir: Vec<PathBuf>,
     /// Single names: sockets, pid files and logs as the options name them.
     names: Vec<Vec<u8>>,
 }
@@ -51,23 +59,55 @@ impl Keep {
     fn compile(pattern: &str) -> Result<Self, BadPattern> {
         let pattern = RegexBuilder::new(pattern).unicode(false).build();
         let pattern = pattern.map_err(|error| BadPattern(error.to_string()))?;
-        Ok(Self { pattern, names: ALWAYS.map(|name| name.as_bytes().to_vec()).to_vec() })
+        Ok(Self { pattern, datadir: Vec::new(), names: Vec::new() })
     }
 
-    /// Keeps this name, too.
-    pub fn also(&mut self, name: &[u8]) {
-        self.names.push(name.to_vec());
+    /// Says where the data directory is: patterns and paths may begin with it.
+    pub fn within(&mut self, datadir: &Path) {
+        // Without what makes two paths of one: slashes at the end, links.
+        let plain: PathBuf = datadir.components().collect();
+        self.datadir.extend(std::fs::canonicalize(datadir).ok().filter(|real| *real != plain));
+        self.datadir.push(plain);
+    }
+
+    /// Keeps the entry that this file is, or lies in, if it is in the data directory at all.
+    pub fn also(&mut self, path: &Path) {
+        let inside = if path.is_absolute() {
+            self.datadir.iter().find_map(|datadir| path.strip_prefix(datadir).ok())
+        } else {
+            Some(path)
+        };
+        let first = inside.and_then(|path| {
+            path.components().find(|component| !matches!(component, Component::CurDir))
+        });
+        if let Some(Component::Normal(name)) = first {
+            self.names.push(name.as_bytes().to_vec());
+        }
     }
 
     /// Whether the entry `name` of the data directory stays.
     #[must_use]
     pub fn keeps(&self, name: &[u8]) -> bool {
-        // Patterns of old begin with `.*` for the path in front of the name, or with a slash.
-        let path = [b"./", name].concat();
-        self.names.iter().any(|kept| kept == name)
-            || self.pattern.is_match(&path)
+        if NEVER.iter().any(|never| never.as_bytes() == name) {
+            return false;
+        }
+        // Patterns of old begin with `.*` for the path in front of the name, with a slash, or with
+        // the data directory.
+        let below = |folder: &[u8]| [folder, b"/", name].concat();
+        let mut paths = self.datadir.iter().map(|folder| below(folder.as_os_str().as_bytes()));
+        is_always(name)
+            || self.names.iter().any(|kept| kept == name)
+            || self.pattern.is_match(&below(b"."))
             || self.pattern.is_match(name)
+            || paths.any(|path| self.pattern.is_match(&path))
     }
+}
+
+fn is_always(name: &[u8]) -> bool {
+    ALWAYS.iter().any(|kept| kept.as_bytes() == name)
+        || name.starts_with(b"gcache.page.")
+        || name.ends_with(b".err")
+        || name.ends_with(b".pid")
 }
 
 /// In Emacs' dialect `\|`, `\(` and `\)` are what others write without the backslash.
@@ -138,10 +178,54 @@ mod tests {
     fn patterns_of_the_operator_are_in_emacs_dialect() {
         let mut keep = Keep::pattern(r".*\.pem$\|.*galera\.cache$\|.*/\(keep\|my\)-me$").unwrap();
         assert!(keep.keeps(b"x.pem") && keep.keeps(b"galera.cache") && keep.keeps(b"my-me"));
-        assert!(!keep.keeps(b"grastate.dat") && !keep.keeps(b"xpem"));
-        keep.also(b"mysqld.pid");
-        assert!(keep.keeps(b"mysqld.pid") && keep.keeps(b".xb"));
+        assert!(!keep.keeps(b"slow.log") && !keep.keeps(b"xpem"));
+        // What Galera and the server hold stays, whatever a pattern forgets.
+        for name in ["grastate.dat", "gcache.page.000002", "host.err", "any.pid", ".xb"] {
+            assert!(keep.keeps(name.as_bytes()), "{name}");
+        }
+        keep.also("mysqld.sock".as_ref());
+        assert!(keep.keeps(b"mysqld.sock"));
         assert!(Keep::pattern(r".*[").is_err());
+    }
+
+    #[test]
+    fn patterns_may_begin_with_the_data_directory() {
+        let scratch = tempfile::tempdir().unwrap();
+        let link = scratch.path().join("link");
+        std::fs::create_dir(scratch.path().join("data")).unwrap();
+        std::os::unix::fs::symlink("data", &link).unwrap();
+        let real = std::fs::canonicalize(&link).unwrap();
+        for folder in [&link, &real] {
+            let mut keep = Keep::pattern(&format!("{}/mine", folder.display())).unwrap();
+            assert!(!keep.keeps(b"mine"));
+            keep.within(&link.join(""));
+            assert!(keep.keeps(b"mine") && !keep.keeps(b"mine2"));
+        }
+    }
+
+    #[test]
+    fn only_paths_in_the_data_directory_keep_an_entry() {
+        let mut keep = Keep::usual(false).unwrap();
+        keep.within("/var/lib/mysql/".as_ref());
+        for path in
+            ["/var/log/mysql", "/var/lib/mysql/logs/slow", "./a.sock", "../b", "/var/lib/mysql"]
+        {
+            keep.also(path.as_ref());
+        }
+        assert!(keep.keeps(b"logs") && keep.keeps(b"a.sock"));
+        for name in ["mysql", "slow", "b", "log"] {
+            assert!(!keep.keeps(name.as_bytes()), "{name}");
+        }
+    }
+
+    #[test]
+    fn logs_that_are_data_go_and_schemas_are_no_keyrings() {
+        let percona = Keep::usual(true).unwrap();
+        for name in ["tc.log", "ddl_recovery.log", "ddl_recovery-backup.log", "my_keyring"] {
+            assert!(!percona.keeps(name.as_bytes()), "{name}");
+            assert!(name == "my_keyring" || !Keep::pattern(".*").unwrap().keeps(name.as_bytes()));
+        }
+        assert!(percona.keeps(b"keyring") && percona.keeps(b"general.log"));
     }
 
     proptest! {

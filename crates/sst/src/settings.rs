@@ -237,6 +237,8 @@ impl Settings {
             Some(pattern) => Keep::pattern(pattern).map_err(|e| value("cpat", &e.to_string()))?,
             None => Keep::usual(percona).map_err(|e| value("cpat", &e.to_string()))?,
         };
+        let datadir = args.datadir.clone().or_else(|| read.server("datadir").map(PathBuf::from));
+        keep.within(&datadir.unwrap_or_else(|| ".".into()));
         for name in [
             "pid-file",
             "log-error",
@@ -246,10 +248,8 @@ impl Settings {
             "relay-log-info-file",
             "wsrep-status-file",
         ] {
-            // Only the name matters: a file elsewhere has no entry to keep.
-            let path = read.server(name).map(PathBuf::from);
-            if let Some(name) = path.as_ref().and_then(|path| path.file_name()) {
-                keep.also(std::os::unix::ffi::OsStrExt::as_bytes(name));
+            if let Some(path) = read.server(name) {
+                keep.also(std::path::Path::new(path));
             }
         }
         let extra_port = read.extra_port()?;
@@ -281,11 +281,7 @@ impl Settings {
                 None => login,
             },
             extra_port,
-            tmpdir: files.any_path("tmpdir").and_then(|list| {
-                // Servers take a list.
-                let first = list.to_str()?.split(':').next()?.to_owned();
-                Some(first.into())
-            }),
+            tmpdir: read.tmpdir(),
             locks: LockGuard {
                 spool_dir: read.spool_dir(),
                 spool_size: read.size("spool-size")?.unwrap_or(SPOOL),
@@ -491,8 +487,16 @@ impl Reader<'_> {
         match self.files.sst("spool-dir") {
             Some(none) if none == "none" || none.is_empty() => None,
             Some(dir) => Some(dir.into()),
-            None => Some(self.files.any_path("tmpdir").unwrap_or_else(std::env::temp_dir)),
+            None => Some(self.tmpdir().unwrap_or_else(std::env::temp_dir)),
         }
+    }
+
+    /// The first of the folders: servers take a list.
+    fn tmpdir(&self) -> Option<PathBuf> {
+        use std::os::unix::ffi::OsStrExt as _;
+        let list = self.files.any_path("tmpdir")?;
+        let first = list.as_os_str().as_bytes().split(|byte| *byte == b':').next()?;
+        (!first.is_empty()).then(|| OsStr::from_bytes(first).into())
     }
 
     /// A server's option: on its command line, else in its groups.
@@ -599,8 +603,9 @@ mod tests {
     use proptest::prelude::*;
 
     fn read(options: &[(&str, &str)]) -> Result<Settings, SettingsError> {
-        let words = ["--role", "joiner", "--address", "h", "--mysqld-args", "--pid-file=/d/my.pid"];
-        let args = Args::parse(&words.map(OsString::from)).unwrap();
+        let words = "--role joiner --address h --datadir /d/ --mysqld-args --socket=/d/my.sock";
+        let words: Vec<_> = words.split(' ').collect();
+        let args = Args::parse(&words.into_iter().map(OsString::from).collect::<Vec<_>>()).unwrap();
         let own = |(key, v): &(&str, &str)| {
             let (group, key) = key.split_once('/').unwrap_or(("sst", key));
             (group.to_owned(), key.to_owned(), Some(OsString::from(v)))
@@ -616,8 +621,15 @@ mod tests {
         assert_eq!(settings.initial_timeout, Duration::from_secs(300));
         assert_eq!(settings.locks.lock_stall, Some(Duration::from_secs(30)));
         assert_eq!((settings.old, settings.space_check), (Old::Kept, true));
-        assert!(settings.keep.keeps(b"my.pid") && !settings.keep.keeps(b"ibdata1"));
+        assert!(settings.keep.keeps(b"my.sock") && !settings.keep.keeps(b"ibdata1"));
         assert!(settings.remarks.is_empty() && settings.login.is_none());
+    }
+
+    #[test]
+    fn of_a_list_of_folders_the_first_counts() {
+        let settings = read(&[("mysqld/tmpdir", "/fast:/slow")]).unwrap();
+        assert_eq!(settings.tmpdir, Some("/fast".into()));
+        assert_eq!(settings.locks.spool_dir, Some("/fast".into()));
     }
 
     #[test]
