@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
-use xb_sst::{Layout, Lock, SstError, Talk, drop_old, finish_interrupted, tidy};
+use xb_sst::{Layout, Lock, SstError, Talk, drop_old, finish_interrupted, swap, tidy};
 
 use crate::voice::voice;
 
@@ -29,8 +29,10 @@ pub(crate) fn run(words: &[OsString]) -> Option<ExitCode> {
             Ok(())
         })),
         Some("clean-old") => Some(on_datadir(words, |layout, lock, talk| {
-            // As long as an exchange is not finished, its old data may be needed.
-            finish_interrupted(&layout.datadir, lock, talk)?;
+            // Its old data may be needed yet, and a server may be running on what is there.
+            if swap::journal_path(&layout.datadir).exists() {
+                return Err(SstError::Interrupted { datadir: layout.datadir.clone() });
+            }
             drop_old(layout, lock)?;
             talk.info("no old data is left");
             Ok(())

@@ -105,7 +105,7 @@ fn context(args: Args, talk: &Talk, stop: &Stop) -> Result<Context, String> {
     settings.remarks.iter().for_each(|remark| talk.warn(remark));
     talk.info(settings.describe());
     let layout = Layout::find(&args, &files)
-        .map_err(|error| format!("the data directory cannot be found: {error}"))?;
+        .map_err(|error| format!("it cannot be told where the data is: {error}"))?;
     let server = Server::new(std::io::stdout(), args.progress);
     Ok(Context {
         settings,

@@ -22,6 +22,18 @@ pub enum SstError {
         /// The data directory.
         datadir: PathBuf,
     },
+    /// An exchange was interrupted, and is not finished.
+    #[error("an exchange of the data in {} was interrupted", datadir.display())]
+    Interrupted {
+        /// The data directory.
+        datadir: PathBuf,
+    },
+    /// A file system is mounted where data would have to be exchanged.
+    #[error("something is mounted at {}: it cannot be renamed", path.display())]
+    Mounted {
+        /// Where.
+        path: PathBuf,
+    },
     /// The system refused something.
     #[error("cannot {what} {}: {source}", path.display())]
     Io {
@@ -110,6 +122,13 @@ impl SstError {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Busy { .. } => Some("wait until it ends; its lock goes with its process".into()),
+            Self::Interrupted { .. } => {
+                Some("wsrep_sst_xbrs-rs recover DATADIR finishes it".into())
+            }
+            Self::Mounted { .. } => Some(
+                "mount it elsewhere, with a link or an option such as innodb_log_group_home_dir, or let cpat in [sst] name it if it is no data"
+                    .into(),
+            ),
             Self::Room { .. } => Some(
                 "make room, or set keep-old=no in [sst] if this node's old data may be deleted before the new has come"
                     .into(),

@@ -1,8 +1,10 @@
 //! The joiner: off the wire into a folder beside the data, prepared there, and then exchanged.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::fs::Metadata;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use xb_pipeline::Observer;
 
@@ -11,21 +13,25 @@ use crate::child::Run;
 use crate::context::Context;
 use crate::donor::server_words;
 use crate::error::SstError;
+use crate::layout::{Layout, is_mounted};
 use crate::lock::Lock;
 use crate::offer::{Offer, What};
 use crate::place;
 use crate::progress::Progress;
 use crate::receive::receive;
-use crate::recover::{drop_old, drop_received, finish_interrupted, tidy};
+use crate::recover::{drop_old, drop_received, finish_interrupted, remove_old, tidy};
 use crate::settings::Old;
 use crate::state::Position;
-use crate::swap::{self, NEW, OLD, OURS, make_folders};
+use crate::swap::{self, NEW, OLD, OURS, make_folders, make_old};
 use crate::transport::{Offered, Receipt};
 use crate::version;
 use crate::wire;
 
 /// Tells old init scripts that a transfer runs, so that they wait longer.
 const MARK: &str = "sst_in_progress";
+
+/// How long the last transfer may take to clean up: longer than it may take to end.
+const PATIENCE: Duration = Duration::from_secs(35);
 
 /// Receives. When it returns, the position was said to the server, which starts on the data then:
 /// nothing may touch that any more.
@@ -35,7 +41,7 @@ const MARK: &str = "sst_in_progress";
 /// what is left to do; the next join, or [`finish_interrupted`], does it.
 pub fn join(context: &Context) -> Result<(), SstError> {
     let datadir = &context.layout.datadir;
-    let lock = Lock::take(datadir)?;
+    let lock = Lock::wait(datadir, context.stop(), PATIENCE)?;
     finish_interrupted(datadir, &lock, &context.talk)?;
     drop_received(&context.layout, &lock)?;
     let outcome = receive_all(context, &lock);
@@ -92,11 +98,14 @@ fn full(
 ) -> Result<Position, SstError> {
     let Context { talk, layout, settings, .. } = context;
     talk.info(format_args!("SST: full backup of about {} MiB from the donor", bytes >> 20));
-    let room = make_room(context, lock, disk);
-    if let Err(error) = room {
-        offered.refuse(&error.to_string());
-        return Err(error);
-    }
+    let room = refuse_mounts(context).and_then(|()| make_room(context, lock, disk));
+    let deleting = match room {
+        Ok(deleting) => deleting,
+        Err(error) => {
+            offered.refuse(&error.to_string());
+            return Err(error);
+        }
+    };
     for folder in std::iter::once(layout.datadir.clone()).chain(layout.folders_outside()) {
         make_folders(&folder)?;
     }
@@ -135,27 +144,61 @@ fn full(
     place::spread(context, &new)?;
     let remote = place::spread_remote(context, &new)?;
     sync(&new)?;
+    if let Some(deleting) = deleting {
+        // What it could not do is tried again.
+        let _ = deleting.join();
+    }
     context.stop().check()?;
-    exchange(context, &remote)?;
+    exchange(context, lock, &remote)?;
     clock.lap(context, "exchanging");
-    if settings.old == Old::Removed {
-        drop_old(layout, lock)?;
+    if settings.old == Old::Removed
+        && let Err(error) = drop_old(layout, lock)
+    {
+        // The new data is in its place all the same.
+        talk.warn(format_args!("the old data stays in .xb/old: {error}"));
     }
     talk.info(format_args!("the data is in its place, as of {position}"));
     Ok(position)
 }
 
-/// Sees to it that the donor's data fits.
-fn make_room(context: &Context, lock: &Lock, needed: u64) -> Result<(), SstError> {
-    let Context { layout, settings, talk, .. } = context;
-    // What an earlier exchange has replaced is of no use any more.
-    drop_old(layout, lock)?;
-    let free = free_bytes(&layout.datadir);
-    if !settings.space_check {
-        return Ok(());
+/// Whether an entry of the data directory is to be exchanged.
+fn goes(context: &Context, name: &OsStr, metadata: &Metadata) -> bool {
+    let kind = metadata.file_type();
+    let moves = kind.is_dir() || kind.is_file() || kind.is_symlink();
+    moves && !context.settings.keep.keeps(name.as_bytes()) && !context.layout.leads_outside(name)
+}
+
+/// What cannot be renamed is found before anything was sent.
+fn refuse_mounts(context: &Context) -> Result<(), SstError> {
+    let datadir = &context.layout.datadir;
+    for entry in std::fs::read_dir(datadir).map_err(SstError::io("list", datadir))?.flatten() {
+        let Ok(metadata) = entry.metadata() else { continue };
+        if is_mounted(&entry.path()) && goes(context, &entry.file_name(), &metadata) {
+            return Err(SstError::Mounted { path: entry.path() });
+        }
     }
-    match room(free, crate::estimate::estimate(layout).disk, needed, settings.old) {
-        Room::Enough => Ok(()),
+    Ok(())
+}
+
+/// Deletes what an earlier exchange has replaced, while the new data comes.
+type Deleting = std::thread::JoinHandle<Result<(), SstError>>;
+
+/// Sees to it that the donor's data fits. It waits for an answer, so what takes long is done later.
+fn make_room(context: &Context, lock: &Lock, needed: u64) -> Result<Option<Deleting>, SstError> {
+    let Context { layout, settings, talk, .. } = context;
+    let free = free_bytes(&layout.datadir);
+    if !settings.space_check || free >= needed {
+        return Ok(None);
+    }
+    let delete = || {
+        let layout = layout.clone();
+        std::thread::spawn(move || remove_old(&layout))
+    };
+    let replaced = Layout::of(&layout.datadir.join(OURS).join(OLD))
+        .map_or(0, |old| crate::estimate::estimate(&old).disk);
+    let free_then = free.saturating_add(replaced);
+    match room(free_then, crate::estimate::estimate(layout).disk, needed, settings.old) {
+        Room::Enough => Ok(Some(delete())),
         Room::WithoutOld => {
             talk.warn(format_args!(
                 "{} MiB are free and {} MiB are needed: the old data is deleted before the new has come, as keep-old=no allows",
@@ -165,8 +208,8 @@ fn make_room(context: &Context, lock: &Lock, needed: u64) -> Result<(), SstError
             for folder in std::iter::once(layout.datadir.clone()).chain(layout.folders_outside()) {
                 make_folders(&folder)?;
             }
-            exchange(context, &[])?;
-            drop_old(layout, lock)
+            exchange(context, lock, &[])?;
+            Ok(Some(delete()))
         }
         Room::None => Err(SstError::Room { needed, free, path: layout.datadir.clone() }),
     }
@@ -239,20 +282,20 @@ fn prepare(context: &Context, new: &Path) -> Result<(), SstError> {
 }
 
 /// Exchanges the data; in `remote` folders, the files that are new there.
-fn exchange(context: &Context, remote: &[PathBuf]) -> Result<(), SstError> {
-    let Context { layout, settings, talk, .. } = context;
-    let folders = std::iter::once(layout.datadir.clone())
+fn exchange(context: &Context, lock: &Lock, remote: &[PathBuf]) -> Result<(), SstError> {
+    let Context { layout, talk, .. } = context;
+    let folders: Vec<_> = std::iter::once(layout.datadir.clone())
         .chain(layout.folders_outside())
         .chain(remote.iter().cloned())
         .collect();
+    // What an earlier exchange has replaced is of no use any more.
+    drop_old(layout, lock)?;
+    for folder in &folders {
+        make_old(folder)?;
+    }
     let outside = layout.folders_outside();
     let journal = swap::plan(folders, |folder, name, metadata| match folder.checked_sub(1) {
-        None => {
-            use std::os::unix::ffi::OsStrExt as _;
-            let kind = metadata.file_type();
-            let moves = kind.is_dir() || kind.is_file() || kind.is_symlink();
-            moves && !settings.keep.keeps(name.as_bytes())
-        }
+        None => goes(context, name, metadata),
         Some(number) => {
             let of_kind = |here: &PathBuf| {
                 layout.outside.iter().any(|place| place.dir == *here && place.kind.has(name))

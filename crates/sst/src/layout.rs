@@ -2,8 +2,11 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
 
 use crate::args::Args;
 use crate::files::OptionFiles;
@@ -79,7 +82,7 @@ impl Layout {
     /// Finds out from what the server and its option files say.
     ///
     /// # Errors
-    /// When there is no data directory.
+    /// When there is no data directory, or data lies on a raw device.
     pub fn find(args: &Args, files: &OptionFiles) -> io::Result<Self> {
         let option = |name: &str| {
             let value = args.server_option(name).or_else(|| files.server(name));
@@ -87,11 +90,20 @@ impl Layout {
         };
         let named = args.datadir.clone().or_else(|| option("datadir").map(PathBuf::from));
         let datadir = std::fs::canonicalize(named.unwrap_or_else(|| ".".into()))?;
-        let names =
-            option("innodb-data-file-path").map(|path| data_files(&path)).unwrap_or_default();
         let mut layout = Self { datadir, inside: Vec::new(), outside: Vec::new(), binlog: None };
+        let home = option("innodb-data-home-dir").map(PathBuf::from).unwrap_or_default();
+        match option("innodb-data-file-path") {
+            None => layout.place(Kind::Data(Vec::new()), &home),
+            Some(specs) => {
+                for path in data_files(&specs)? {
+                    let path = home.join(path);
+                    if let (Some(dir), Some(name)) = (path.parent(), path.file_name()) {
+                        layout.place(Kind::Data(vec![name.to_owned()]), dir);
+                    }
+                }
+            }
+        }
         for (name, kind) in [
-            ("innodb-data-home-dir", Kind::Data(names)),
             ("innodb-log-group-home-dir", Kind::Redo),
             ("innodb-undo-directory", Kind::Undo),
             ("aria-log-dir-path", Kind::Aria),
@@ -104,6 +116,12 @@ impl Layout {
             layout.binlog = Some(base.clone());
             if let Some(dir) = dir {
                 layout.place(Kind::Binlog(base), &dir);
+            }
+            // The index may have a name and a folder of its own.
+            let index = args.binlog_index.clone().or_else(|| option("log-bin-index"));
+            let index = index.map(PathBuf::from).unwrap_or_default();
+            if let (Some(dir), Some(base)) = (index.parent(), index.file_stem()) {
+                layout.place(Kind::Binlog(base.to_owned()), dir);
             }
         }
         Ok(layout)
@@ -129,10 +147,24 @@ impl Layout {
                 if names.as_os_str().is_empty() {
                     return;
                 }
-                self.inside.push(Place { kind, dir: names });
+                let full = self.datadir.join(&names);
+                // Between file systems nothing is renamed, wherever they are mounted.
+                if full.ancestors().take_while(|dir| *dir != self.datadir).any(is_mounted) {
+                    self.outside.push(Place { kind, dir: full });
+                } else {
+                    self.inside.push(Place { kind, dir: names });
+                }
             }
             Err(_) => self.outside.push(Place { kind, dir: full }),
         }
+    }
+
+    /// Whether the entry `name` of the data directory is, or leads to, one of the folders outside: a
+    /// link, or a file system that is mounted there. It is no data, but where data is.
+    #[must_use]
+    pub fn leads_outside(&self, name: &OsStr) -> bool {
+        let full = std::fs::canonicalize(self.datadir.join(name));
+        full.is_ok_and(|full| self.outside.iter().any(|place| place.dir.starts_with(&full)))
     }
 
     /// The folders outside the data directory, each once.
@@ -148,15 +180,37 @@ impl Layout {
     }
 }
 
-/// The names in `ibdata1:12M;more/ibdata2:10M:autoextend`.
-fn data_files(path: &OsStr) -> Vec<OsString> {
-    let names = path.as_bytes().split(|byte| *byte == b';');
-    names
-        .filter_map(|spec| spec.split(|byte| *byte == b':').next())
-        .filter_map(|name| name.rsplit(|byte| *byte == b'/').next())
-        .filter(|name| !name.is_empty())
-        .map(|name| OsString::from_vec(name.to_vec()))
-        .collect()
+/// Whether something is mounted there.
+#[must_use]
+pub(crate) fn is_mounted(path: &Path) -> bool {
+    let flags = AtFlags::SYMLINK_NOFOLLOW;
+    match statx(CWD, path, flags, StatxFlags::empty()) {
+        Ok(stat) if stat.stx_attributes_mask.contains(StatxAttributes::MOUNT_ROOT) => {
+            stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)
+        }
+        // An old kernel: a mount of the same file system is not seen.
+        _ => match (path.symlink_metadata(), path.parent().map(Path::metadata)) {
+            (Ok(here), Some(Ok(above))) => here.dev() != above.dev(),
+            _ => false,
+        },
+    }
+}
+
+/// The paths in `ibdata1:12M;/more/ibdata2:10M:autoextend`.
+fn data_files(specs: &OsStr) -> io::Result<Vec<PathBuf>> {
+    let mut paths = Vec::new();
+    for spec in specs.as_bytes().split(|byte| *byte == b';') {
+        let mut parts = spec.trim_ascii().split(|byte| *byte == b':');
+        let path = parts.next().unwrap_or_default();
+        if parts.next().is_some_and(|size| size.ends_with(b"raw")) {
+            let what = "innodb_data_file_path names a raw device, which no backup holds";
+            return Err(io::Error::new(io::ErrorKind::Unsupported, what));
+        }
+        if !path.is_empty() {
+            paths.push(OsStr::from_bytes(path).into());
+        }
+    }
+    Ok(paths)
 }
 
 /// Folder (where one was named) and base name of the binary log, if there is one.
@@ -192,6 +246,10 @@ mod tests {
     use super::*;
 
     fn find(datadir: &Path, options: &[(&str, &str)]) -> Layout {
+        try_find(datadir, options).unwrap()
+    }
+
+    fn try_find(datadir: &Path, options: &[(&str, &str)]) -> io::Result<Layout> {
         let words = [
             "--role",
             "joiner",
@@ -203,7 +261,59 @@ mod tests {
         ];
         let args = Args::parse(&words.map(OsString::from)).unwrap();
         let own = |(k, v): &(&str, &str)| ("mysqld".to_owned(), (*k).to_owned(), Some((*v).into()));
-        Layout::find(&args, &OptionFiles::new(options.iter().map(own), None)).unwrap()
+        Layout::find(&args, &OptionFiles::new(options.iter().map(own), None))
+    }
+
+    #[test]
+    fn data_files_have_a_folder_each() {
+        let folder = tempfile::tempdir().unwrap();
+        let data = std::fs::canonicalize(folder.path()).unwrap();
+        let specs = "ibdata1:12M;/big/more/data2:10M;sub/data3:10M:autoextend:max:1G";
+        let place =
+            |name: &str, dir: &str| Place { kind: Kind::Data(vec![name.into()]), dir: dir.into() };
+        let layout = find(&data, &[("innodb_data_file_path", specs)]);
+        assert_eq!(layout.inside, [place("data3", "sub")]);
+        assert_eq!(layout.outside, [place("data2", "/big/more")]);
+        let home = [("innodb_data_file_path", specs), ("innodb_data_home_dir", "/home")];
+        let outside = [("ibdata1", "/home"), ("data2", "/big/more"), ("data3", "/home/sub")];
+        assert_eq!(find(&data, &home).outside, outside.map(|(name, dir)| place(name, dir)));
+        for raw in ["/dev/sda5:3Graw", "ibdata1:12M;/dev/sda5:3Gnewraw"] {
+            assert!(try_find(&data, &[("innodb_data_file_path", raw)]).is_err(), "{raw}");
+        }
+    }
+
+    #[test]
+    fn the_index_of_the_binary_log_may_lie_elsewhere() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = [("log_bin", "b"), ("log_bin_index", "/idx/list.index")];
+        let layout = find(folder.path(), &options);
+        let index = Place { kind: Kind::Binlog("list".into()), dir: "/idx".into() };
+        assert_eq!((layout.outside, layout.binlog), (vec![index], Some("b".into())));
+    }
+
+    #[test]
+    fn a_folder_behind_a_link_is_outside_and_its_link_is_known() {
+        let scratch = tempfile::tempdir().unwrap();
+        let base = std::fs::canonicalize(scratch.path()).unwrap();
+        let data = base.join("data");
+        for dir in ["data/shop", "fast/redo", "other"] {
+            std::fs::create_dir_all(base.join(dir)).unwrap();
+        }
+        std::os::unix::fs::symlink("../fast/redo", data.join("redo")).unwrap();
+        std::os::unix::fs::symlink("../other", data.join("linked")).unwrap();
+        let layout = find(&data, &[("innodb_log_group_home_dir", "./redo")]);
+        assert_eq!(layout.folders_outside(), [base.join("fast/redo")]);
+        assert!(layout.leads_outside("redo".as_ref()));
+        for name in ["shop", "linked", "none"] {
+            assert!(!layout.leads_outside(name.as_ref()), "{name}");
+        }
+    }
+
+    #[test]
+    fn mounts_are_seen() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(is_mounted("/proc".as_ref()) && !is_mounted(folder.path()));
+        assert!(!is_mounted(&folder.path().join("none")));
     }
 
     #[test]
@@ -235,7 +345,7 @@ mod tests {
     #[test]
     fn files_are_of_their_kind() {
         let binlog = Kind::Binlog("node-bin".into());
-        let data = Kind::Data(data_files("ibdata1:12M;/raw/big2:10M:autoextend".as_ref()));
+        let data = Kind::Data(vec!["ibdata1".into(), "big2".into()]);
         for (kind, yes, no) in [
             (
                 &Kind::Data(vec![]),

@@ -3,12 +3,17 @@
 use std::fs::File;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
 use crate::error::SstError;
+use crate::stop::Stop;
 use crate::swap::{OURS, make_dir};
+
+/// Time between two looks at a lock that somebody has.
+const AGAIN: Duration = Duration::from_millis(100);
 
 /// Holds the lock, which the system takes away with the process, however that ends.
 #[derive(Debug)]
@@ -34,6 +39,24 @@ impl Lock {
         }
     }
 
+    /// As [`Lock::take`], and waits for who has it: a server starts the next transfer while the last
+    /// one still cleans up.
+    ///
+    /// # Errors
+    /// [`SstError::Busy`] when another process has it all the time; when the end is asked for.
+    pub fn wait(datadir: &Path, stop: &Stop, limit: Duration) -> Result<Self, SstError> {
+        let begin = Instant::now();
+        loop {
+            stop.check()?;
+            match Self::take(datadir) {
+                Err(SstError::Busy { .. }) if begin.elapsed() < limit => {}
+                done => return done,
+            }
+            // Who asks for the end is heard above.
+            let _ = stop.wait(AGAIN);
+        }
+    }
+
     fn try_take(datadir: &Path, path: &Path) -> Result<Self, SstError> {
         make_dir(path).map_err(SstError::io("make", path))?;
         let dir = File::open(path).map_err(SstError::io("open", path))?;
@@ -56,5 +79,24 @@ mod tests {
         assert!(matches!(Lock::take(folder.path()), Err(SstError::Busy { .. })));
         drop(lock);
         Lock::take(folder.path()).unwrap();
+    }
+
+    #[test]
+    fn who_has_it_is_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let stop = Stop::new();
+        let lock = Lock::take(folder.path()).unwrap();
+        let busy = Lock::wait(folder.path(), &stop, Duration::ZERO);
+        assert!(matches!(busy, Err(SstError::Busy { .. })));
+        let long = Duration::from_secs(1000);
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| Lock::wait(folder.path(), &stop, long));
+            drop(lock);
+            let lock = waiting.join().unwrap().unwrap();
+            let waiting = scope.spawn(|| Lock::wait(folder.path(), &stop, long));
+            stop.ask(crate::stop::Why::ServerGone);
+            assert!(matches!(waiting.join().unwrap(), Err(SstError::Stopped(_))));
+            drop(lock);
+        });
     }
 }

@@ -1,11 +1,11 @@
 //! What an interrupted join has left, and what a finished one keeps.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::error::SstError;
 use crate::layout::Layout;
 use crate::lock::Lock;
-use crate::swap::{self, NEW, OLD, OURS, remove_tree};
+use crate::swap::{self, NEW, OLD, OURS, SwapError, remove_tree};
 use crate::talk::Talk;
 
 /// Finishes the exchange that was interrupted in this data directory, if one was. Where that is
@@ -35,9 +35,12 @@ pub fn finish_interrupted(datadir: &Path, _lock: &Lock, talk: &Talk) -> Result<b
 /// # Errors
 /// [`SstError::Swap`].
 pub fn drop_received(layout: &Layout, _lock: &Lock) -> Result<(), SstError> {
-    for folder in folders(layout) {
+    let remote = swap::remembered(&layout.datadir);
+    for folder in remote.iter().chain(&folders(layout)) {
         remove_tree(&folder.join(OURS).join(NEW))?;
     }
+    remote.iter().for_each(|folder| swap::tidy(folder));
+    swap::forget(&layout.datadir);
     Ok(())
 }
 
@@ -46,25 +49,51 @@ pub fn drop_received(layout: &Layout, _lock: &Lock) -> Result<(), SstError> {
 /// # Errors
 /// [`SstError::Swap`].
 pub fn drop_old(layout: &Layout, _lock: &Lock) -> Result<(), SstError> {
-    // The last exchange may have known of more folders than we do now.
-    let last = swap::last(&layout.datadir)?.map(|journal| journal.folders).unwrap_or_default();
-    let mut all = folders(layout);
-    all.extend(last.into_iter().filter(|folder| !folders(layout).contains(folder)));
+    remove_old(layout)
+}
+
+/// For threads of who holds the lock.
+pub(crate) fn remove_old(layout: &Layout) -> Result<(), SstError> {
+    let ours = folders(layout);
     // The data directory comes last: it has the list of the others.
-    for folder in all.iter().rev() {
+    for folder in all_folders(layout)?.iter().rev() {
         remove_tree(&folder.join(OURS).join(OLD))?;
-        if *folder != layout.datadir {
+        if !ours.contains(folder) {
             swap::tidy(folder);
         }
     }
     Ok(())
 }
 
-/// Removes what is left empty of our own folders; a lock that is held goes on to hold.
+/// Removes what is left empty of our own folders; a lock that is held goes on to hold. As long as an
+/// exchange is not finished, everything stays.
 pub fn tidy(layout: &Layout, _lock: &Lock) {
-    folders(layout).iter().for_each(|folder| swap::tidy(folder));
+    if swap::journal_path(&layout.datadir).exists() {
+        return;
+    }
+    let remote = swap::remembered(&layout.datadir);
+    let all = all_folders(layout).unwrap_or_else(|_| folders(layout));
+    remote.iter().for_each(|folder| swap::tidy(folder));
+    swap::forget(&layout.datadir);
+    all.iter().rev().for_each(|folder| swap::tidy(folder));
 }
 
-fn folders(layout: &Layout) -> Vec<std::path::PathBuf> {
+/// The data directory, and all others that we or the last exchange know of.
+fn all_folders(layout: &Layout) -> Result<Vec<PathBuf>, SstError> {
+    let last = match swap::last(&layout.datadir) {
+        // What is in there is of no use to us, and no obstacle.
+        Err(SwapError::Elsewhere { .. } | SwapError::Journal { .. }) => None,
+        last => last?,
+    };
+    let mut all = folders(layout);
+    for folder in last.map(|journal| journal.folders).unwrap_or_default() {
+        if !all.contains(&folder) {
+            all.push(folder);
+        }
+    }
+    Ok(all)
+}
+
+fn folders(layout: &Layout) -> Vec<PathBuf> {
     std::iter::once(layout.datadir.clone()).chain(layout.folders_outside()).collect()
 }

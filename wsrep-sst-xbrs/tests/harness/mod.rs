@@ -77,7 +77,7 @@ impl Scene {
         let mut out = StreamWriter::new(Vec::new());
         let galera = format!("{STATE} 7\n");
         let link = self.scratch.join("fast/shop/remote.ibd").display().to_string();
-        let files: [(&str, &[u8]); 11] = [
+        let files: [(&str, &[u8]); 12] = [
             ("ibdata1", &[7; 70_000]),
             ("ib_logfile0", b"new redo"),
             ("undo001", b"new undo"),
@@ -87,6 +87,7 @@ impl Scene {
             ("shop/remote.ibd", b"new remote"),
             ("shop/remote.isl", link.as_bytes()),
             ("binlog.000003", b"of the donor"),
+            ("xtrabackup_binlog_info", b"binlog.000003\t328\t0-1-5\n"),
             ("xtrabackup_checkpoints", b"backup_type = full-backuped\n"),
             ("xtrabackup_galera_info", galera.as_bytes()),
         ];
@@ -122,6 +123,13 @@ impl Scene {
     /// A MariaDB server's words for its joiner, which listens on any free port.
     pub(crate) fn joiner(&self) -> Side {
         self.joiner_with(&["--parent", &std::process::id().to_string(), "--progress", "0"], &[])
+    }
+
+    /// The same once more, with a log of its own.
+    pub(crate) fn joiner_as(&self, log: &str) -> Side {
+        let mut side = self.joiner();
+        side.log = self.scratch.join(format!("{log}.log"));
+        side
     }
 
     pub(crate) fn joiner_with(&self, words: &[&str], server: &[&str]) -> Side {

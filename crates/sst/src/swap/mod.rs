@@ -109,17 +109,49 @@ pub fn kept_journal_path(datadir: &Path) -> PathBuf {
     datadir.join(OURS).join(OLD).join(".journal")
 }
 
-/// Makes `FOLDER/.xb` with an empty `old` in it, and `new` if it is not there.
+/// Makes `FOLDER/.xb` with an empty `new` in it.
 ///
 /// # Errors
 /// [`SwapError::Io`].
 pub fn make_folders(folder: &Path) -> Result<(), SwapError> {
-    let ours = folder.join(OURS);
-    remove_tree(&ours.join(OLD))?;
-    for path in [ours.join(OLD), ours.join(NEW)] {
-        make_dir(&path).map_err(failed("make", &path))?;
-    }
-    Ok(())
+    let new = folder.join(OURS).join(NEW);
+    // What is left of another transfer must not come in with this one.
+    remove_tree(&new)?;
+    make_dir(&new).map_err(failed("make", &new))
+}
+
+/// Makes an empty `FOLDER/.xb/old`, which an exchange needs.
+///
+/// # Errors
+/// [`SwapError::Io`].
+pub fn make_old(folder: &Path) -> Result<(), SwapError> {
+    let old = folder.join(OURS).join(OLD);
+    remove_tree(&old)?;
+    make_dir(&old).map_err(failed("make", &old))
+}
+
+fn remembered_path(datadir: &Path) -> PathBuf {
+    datadir.join(OURS).join("folders")
+}
+
+/// Notes, durably, in which folders of nobody's a transfer is about to write.
+///
+/// # Errors
+/// [`SwapError::Io`].
+pub(crate) fn remember(datadir: &Path, folders: &[PathBuf]) -> Result<(), SwapError> {
+    let folders = std::iter::once(datadir.to_owned()).chain(folders.iter().cloned()).collect();
+    write(datadir, &Journal { folders, ..Journal::default() }, &remembered_path(datadir))
+}
+
+/// The folders that were noted; none where the note is not of this data directory.
+pub(crate) fn remembered(datadir: &Path) -> Vec<PathBuf> {
+    let noted = read(datadir, &remembered_path(datadir)).ok().flatten();
+    noted.map(|noted| noted.folders.into_iter().skip(1).collect()).unwrap_or_default()
+}
+
+/// Forgets them.
+pub(crate) fn forget(datadir: &Path) {
+    let _ = std::fs::remove_file(remembered_path(datadir));
 }
 
 /// Makes a folder that nobody else may look into, and those on the way to it.
@@ -131,6 +163,9 @@ pub(crate) fn make_dir(path: &Path) -> io::Result<()> {
 /// Removes what is empty of `FOLDER/.xb`: a server shows it as a schema as long as it is there.
 pub fn tidy(folder: &Path) {
     let ours = folder.join(OURS);
+    for growing in [journal_path(folder), remembered_path(folder)] {
+        let _ = std::fs::remove_file(growing.with_extension("tmp"));
+    }
     let nothing_old = |journal: Journal| {
         let stray = |folder: &PathBuf| folder.join(OURS).join(OLD).join(STRAY).exists();
         journal.old.is_empty() && !journal.folders.iter().any(stray)

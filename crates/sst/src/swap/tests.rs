@@ -56,6 +56,7 @@ fn scene() -> (TempDir, PathBuf, PathBuf, Journal) {
     put(&redo, &["foreign.txt"], "old");
     for folder in [&data, &redo] {
         make_folders(folder).unwrap();
+        make_old(folder).unwrap();
     }
     put(&data.join(".xb/new"), &NEW_NAMES, "new");
     put(&redo.join(".xb/new"), &REDO, "new");

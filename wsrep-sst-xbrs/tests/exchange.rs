@@ -1,0 +1,186 @@
+//! Where the joiner's data lies, what stays, and what a crash or a stranger has left there.
+#![allow(clippy::unwrap_used)] // test support: a panic with its cause is how a test fails
+
+mod harness;
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use harness::{Ended, PROGRAM, STATE, Scene};
+use xb_sst::swap;
+
+fn put(path: impl AsRef<Path>, text: &str) {
+    std::fs::create_dir_all(path.as_ref().parent().unwrap()).unwrap();
+    std::fs::write(path, text).unwrap();
+}
+
+fn read(path: impl AsRef<Path>) -> String {
+    String::from_utf8(std::fs::read(path).unwrap()).unwrap()
+}
+
+/// A transfer to a joiner whose server was started with `words`.
+fn transfer(scene: &Scene, words: &[&str]) -> Ended {
+    let mut joiner = scene.joiner_with(&[], words).start();
+    let ready = joiner.ready();
+    let donor = scene.donor(&ready).start().wait();
+    assert!(donor.status.success(), "{}", donor.log);
+    joiner.wait()
+}
+
+fn succeeds(scene: &Scene, words: &[&str]) -> Ended {
+    let joiner = transfer(scene, words);
+    assert_eq!(joiner.lines, [format!("{STATE} 7")], "{}", joiner.log);
+    joiner
+}
+
+#[test]
+fn what_stays_and_comes_is_found_before_the_exchange_and_leaves_nothing_behind() {
+    let scene = Scene::new();
+    scene.options(r"cpat=.*/shop");
+    let data = scene.data("joiner");
+    put(data.join("shop/mine.frm"), "old");
+    let joiner = transfer(&scene, &[]);
+    assert!(!joiner.status.success() && joiner.lines.is_empty(), "{}", joiner.log);
+    assert!(
+        joiner.log.contains("shop is to stay") && joiner.log.contains("cpat"),
+        "{}",
+        joiner.log
+    );
+    assert_eq!(
+        (read(data.join("mysql/user.frm")), read(data.join("ibdata1"))),
+        ("old".into(), "old".into())
+    );
+    let fast = scene.scratch.join("fast/shop");
+    assert!(fast.exists() && !fast.join("remote.ibd").exists());
+    for folder in [&data, &fast] {
+        assert!(!folder.join(".xb").exists(), "{}", folder.display());
+    }
+}
+
+#[test]
+fn a_pattern_of_the_operators_forgets_nothing_that_galera_needs() {
+    let scene = Scene::new();
+    let data = scene.data("joiner");
+    scene.options(&format!(r"cpat={}/mine\|.*\.pem", data.display()));
+    for name in ["mine", "a.pem", "grastate.dat", "tc.log", "slow.log", "gcache.page.000001"] {
+        put(data.join(name), name);
+    }
+    succeeds(&scene, &[]);
+    for name in ["mine", "a.pem", "grastate.dat", "gcache.page.000001", "galera.cache"] {
+        assert!(data.join(name).exists(), "{name}");
+    }
+    for name in ["tc.log", "slow.log"] {
+        assert!(!data.join(name).exists() && data.join(".xb/old").join(name).exists(), "{name}");
+    }
+}
+
+#[test]
+fn links_to_folders_elsewhere_stay() {
+    let scene = Scene::new();
+    let data = scene.data("joiner");
+    let redo = scene.scratch.dir("fast-redo");
+    put(redo.join("ib_logfile0"), "old redo");
+    std::os::unix::fs::symlink(&redo, data.join("redo")).unwrap();
+    succeeds(&scene, &["--innodb-log-group-home-dir=./redo"]);
+    assert_eq!(std::fs::read_link(data.join("redo")).unwrap(), redo);
+    assert_eq!(read(data.join("redo/ib_logfile0")), "new redo");
+    assert_eq!(read(redo.join(".xb/old/ib_logfile0")), "old redo");
+    assert!(!data.join("ib_logfile0").exists());
+}
+
+#[test]
+fn a_system_tablespace_elsewhere_is_replaced_there() {
+    let scene = Scene::new();
+    let big = scene.scratch.dir("big");
+    put(big.join("ibdata1"), "old elsewhere");
+    let specs = format!("--innodb-data-file-path={}/ibdata1:12M:autoextend", big.display());
+    succeeds(&scene, &[&specs]);
+    assert_eq!(std::fs::read(big.join("ibdata1")).unwrap(), [7; 70_000]);
+    assert_eq!(read(big.join(".xb/old/ibdata1")), "old elsewhere");
+    assert!(!scene.data("joiner").join("ibdata1").exists());
+}
+
+#[test]
+fn a_strangers_file_stays_where_the_donor_has_a_tablespace() {
+    let scene = Scene::new();
+    let (data, fast) = (scene.data("joiner"), scene.scratch.join("fast/shop"));
+    put(fast.join("remote.ibd"), "a stranger's");
+    put(data.join("shop/remote.isl"), "/elsewhere/shop/remote.ibd");
+    let joiner = succeeds(&scene, &[]);
+    assert!(joiner.log.contains("it stays in the data directory"), "{}", joiner.log);
+    assert_eq!(read(fast.join("remote.ibd")), "a stranger's");
+    assert_eq!(read(data.join("shop/remote.ibd")), "new remote");
+    assert!(!data.join("shop/remote.isl").exists() && !fast.join(".xb").exists());
+}
+
+#[test]
+fn leftovers_elsewhere_do_not_come_in_later() {
+    let scene = Scene::new();
+    let fast = scene.scratch.join("fast/shop");
+    put(fast.join(".xb/new/leftover.ibd"), "of a transfer that was killed");
+    // Nor does what has our own names.
+    scene.stream(&[".journal", "xtrabackup_info"]);
+    succeeds(&scene, &[]);
+    assert_eq!(read(fast.join("remote.ibd")), "new remote");
+    assert!(!fast.join("leftover.ibd").exists());
+    assert!(!scene.data("joiner").join(".journal").exists());
+    assert!(!fast.join(".xb").exists(), "there was nothing to keep");
+}
+
+fn by_hand(word: &str, data: &Path) -> Output {
+    Command::new(PROGRAM).arg(word).arg(data).output().unwrap()
+}
+
+/// Received data in `data`, and an exchange that ends after so many renames.
+fn interrupt(data: &Path, renames: usize) {
+    swap::make_folders(data).unwrap();
+    put(data.join(".xb/new/mysql/user.frm"), "received");
+    put(data.join(".xb/new/ibdata1"), "received");
+    let journal = swap::plan(vec![data.to_owned()], |_, name, _| name != "galera.cache").unwrap();
+    swap::begin(data, &journal).unwrap();
+    let mut left = renames;
+    let crash = || match left.checked_sub(1) {
+        Some(rest) => {
+            left = rest;
+            Ok(())
+        }
+        None => Err(std::io::Error::other("crash")),
+    };
+    assert!(swap::finish(data, &journal, crash).is_err());
+}
+
+#[test]
+fn only_recover_finishes_and_what_a_server_made_meanwhile_is_no_obstacle() {
+    let scene = Scene::new();
+    let data = scene.data("joiner");
+    interrupt(&data, 2);
+    let refused = by_hand("clean-old", &data);
+    assert!(!refused.status.success());
+    assert!(String::from_utf8(refused.stderr).unwrap().contains("recover"));
+    assert!(data.join(".xb/journal").exists() && data.join(".xb/old/mysql").exists());
+    // As `mariadbd --wsrep_recover` leaves it.
+    for name in ["ibdata1", "ib_logfile0", "undo001", "aria_log_control"] {
+        put(data.join(name), "empty");
+    }
+    assert!(by_hand("recover", &data).status.success());
+    assert_eq!(read(data.join("ibdata1")), "received");
+    assert_eq!(read(data.join("mysql/user.frm")), "received");
+    assert_eq!(read(data.join(".xb/old/ibdata1")), "old");
+    assert!(!data.join("ib_logfile0").exists() && !data.join("undo001").exists());
+    assert!(by_hand("clean-old", &data).status.success());
+    assert!(!data.join(".xb").exists());
+}
+
+#[test]
+fn a_copied_data_directory_is_finished_and_the_original_left_alone() {
+    let scene = Scene::new();
+    let data = scene.data("joiner");
+    interrupt(&data, 1);
+    let copy = scene.scratch.join("copy");
+    assert!(Command::new("cp").arg("-a").arg(&data).arg(&copy).status().unwrap().success());
+    let before = harness::tree(&data);
+    assert!(by_hand("recover", &copy).status.success());
+    assert!(by_hand("clean-old", &copy).status.success());
+    assert_eq!(read(copy.join("ibdata1")), "received");
+    assert_eq!(harness::tree(&data), before);
+}
