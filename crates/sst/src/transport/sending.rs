@@ -136,6 +136,13 @@ impl Sending {
         Ok((freed, more))
     }
 
+    /// The joiner has confirmed everything; acknowledgements may still be on their way. Gives the
+    /// number of bytes dropped.
+    pub(crate) fn acknowledge_all(&mut self) -> usize {
+        let numbers: Vec<u64> = self.blocks.keys().copied().collect();
+        numbers.into_iter().map(|number| self.drop_block(number)).sum()
+    }
+
     fn drop_block(&mut self, number: u64) -> usize {
         let Some(block) = self.blocks.remove(&number) else { return 0 };
         if block.holder == Holder::Queue {

@@ -73,6 +73,7 @@ proptest! {
         prop_assert_eq!(received.received, len as u64);
         prop_assert_eq!(received.duplicate, 0);
         prop_assert_eq!(sent.sent, len as u64 + sent.resent);
+        prop_assert_eq!(sent.acknowledged, len as u64);
         prop_assert!(sent.resent <= cuts.len() as u64 * window, "{sent:?}");
         prop_assert!(sent.reconnects <= cuts.len() as u64);
     }

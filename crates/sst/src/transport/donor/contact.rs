@@ -49,6 +49,8 @@ impl Shared {
                     self.connection_ended(id, index);
                     match ended {
                         Ended::Over => break,
+                        // At the end the joiner may be the first to close.
+                        Ended::Lost(_) if self.is_over() => {}
                         Ended::Lost(why) => {
                             pause = PAUSE.0;
                             self.state().last_cause.clone_from(&why);

@@ -1,7 +1,6 @@
 //! What is read and written on one connection of the donor.
 
 use std::net::SocketAddr;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -156,8 +155,8 @@ impl Shared {
             }
             Message::Confirm if state.end.is_some() => {
                 if state.over.is_none() {
-                    let (_, bytes) = state.sending.totals();
-                    self.counters.acknowledged.store(bytes, Relaxed);
+                    let freed = state.sending.acknowledge_all();
+                    add(&self.counters.acknowledged, freed);
                     state.over = Some(Over::Confirmed);
                 }
                 self.changed.notify_all();
