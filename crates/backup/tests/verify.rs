@@ -259,6 +259,31 @@ fn a_page_that_was_damaged_before_the_backup_is_found() {
     }
 }
 
+/// The pages are told though their file has no end.
+#[test]
+fn bad_pages_of_a_file_in_which_the_stream_breaks_off_are_told() {
+    let (count, piece) = (50, 65536);
+    let mut writer = xb_reader::ChunkWriter::new(Vec::new());
+    for number in 0..count {
+        writer.payload("shop/orders.ibd", (number * piece) as u64, &vec![9; piece]).unwrap();
+    }
+    writer.end("shop/orders.ibd").unwrap();
+    writer.end("xtrabackup_info").unwrap();
+    let stream = writer.finish().unwrap();
+    let store = Store::new();
+    store.put("n", Layout::Packed, 1_000_000, std::io::Cursor::new(stream)).unwrap();
+    let path = of(&store, "n").into_iter().find(|path| path.ends_with("000000002")).unwrap();
+    let mut bytes = std::fs::read(&path).unwrap();
+    let at = bytes.len() / 2;
+    bytes[at] ^= 1;
+    std::fs::write(path, bytes).unwrap();
+    let report = verify(&store, "n", Level::Pages, None).unwrap();
+    let bad = report.problems.iter().filter(|problem| problem.level == Level::Pages).count();
+    assert!(bad > 0 && bad < count * piece / 16384, "{report:#?}");
+    assert_eq!(report.more_problems, 0);
+    assert!(!report.is_ok());
+}
+
 #[test]
 fn a_native_stream_that_came_in_is_looked_into() {
     let store = Store::new();

@@ -347,7 +347,7 @@ impl Run<'_> {
                 what: format!("page {}: {}", bad.page.page, bad.page.fault),
             });
         }
-        self.report.more_problems += found.counts.damaged - found.bad.len() as u64;
+        self.report.more_problems += found.untold;
         if found.passed_over > 0 {
             self.note(&format!(
                 "{} tablespace files could not be looked into page by page",

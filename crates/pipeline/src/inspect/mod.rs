@@ -76,6 +76,8 @@ pub struct PagesFound {
     pub counts: PageCounts,
     /// The first [`MAX_BAD_PAGES`] bad ones.
     pub bad: Vec<BadPageOf>,
+    /// How many more bad ones there are. The counts cannot tell: they are of files that have ended.
+    pub untold: u64,
 }
 
 /// Why a stream is not in order.
@@ -327,6 +329,8 @@ fn note<'p>(pages: &'p mut PagesFound, path: &'p RelPath) -> impl FnMut(BadPage)
     |page| {
         if pages.bad.len() < MAX_BAD_PAGES {
             pages.bad.push(BadPageOf { path: path.clone(), page });
+        } else {
+            pages.untold += 1;
         }
     }
 }
