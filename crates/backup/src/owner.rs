@@ -1,12 +1,21 @@
 //! Whose the files are.
 
-use std::io;
+use std::ffi::{CStr, OsStr};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, Gid, Uid, chownat};
+use rustix::fs::{
+    AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, Stat, Uid, chownat, fchown, fstat, openat,
+    statat,
+};
+use rustix::io::Errno;
 
 use crate::error::BackupError;
+
+/// How a folder is opened.
+const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 /// Who shall own restored files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,33 +35,107 @@ impl Owner {
         Some(Self { user: meta.uid(), group: meta.gid() })
     }
 
-    /// Gives `dir` and all that is in it to this owner. No symbolic link is followed.
+    /// Gives `dir` and all that is in it to this owner. `dir` itself may lead over symbolic links; none
+    /// beneath it is followed.
     ///
     /// # Errors
     /// [`BackupError::Restore`] with the first file that cannot be given away.
     pub fn give(self, dir: &Path) -> Result<(), BackupError> {
-        self.give_one(dir).map_err(|(path, error)| BackupError::Restore {
+        self.give_all(dir).map_err(|(path, error)| BackupError::Restore {
             target: dir.display().to_string(),
             what: format!(
-                "{path} cannot be given to user {} and group {}: {error}",
-                self.user, self.group
+                "{} cannot be given to user {} and group {}: {error}",
+                path.display(),
+                self.user,
+                self.group
             ),
         })
     }
 
-    fn give_one(self, path: &Path) -> Result<(), (String, io::Error)> {
-        let failed = |error: io::Error| (path.display().to_string(), error);
-        let meta = std::fs::symlink_metadata(path).map_err(failed)?;
-        if (meta.uid(), meta.gid()) != (self.user, self.group) {
-            let (user, group) = (Uid::from_raw(self.user), Gid::from_raw(self.group));
-            chownat(CWD, path, Some(user), Some(group), AtFlags::SYMLINK_NOFOLLOW)
-                .map_err(|error| failed(error.into()))?;
+    /// First what is in it and then itself: whoever owns a folder could put another in the place of one
+    /// that is about to be entered.
+    fn give_all(self, top: &Path) -> Result<(), (PathBuf, Errno)> {
+        let failed = |error| (top.to_owned(), error);
+        // The way to it is the caller's own, over whatever links.
+        let dir = openat(CWD, top, FOLDER, Mode::empty()).map_err(failed)?;
+        self.give_folder(&dir, top)
+    }
+
+    fn give_folder(self, dir: &OwnedFd, path: &Path) -> Result<(), (PathBuf, Errno)> {
+        let failed = |error| (path.to_owned(), error);
+        for entry in Dir::read_from(dir).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let name = entry.file_name();
+            if [c".", c".."].contains(&name) {
+                continue;
+            }
+            let path = path.join(OsStr::from_bytes(name.to_bytes()));
+            self.give_entry(dir, name, &path)?;
         }
-        if meta.is_dir() {
-            for entry in std::fs::read_dir(path).map_err(failed)? {
-                self.give_one(&entry.map_err(failed)?.path())?;
+        let stat = fstat(dir).map_err(failed)?;
+        if self.owns(&stat) {
+            return Ok(());
+        }
+        let (user, group) = self.numbers();
+        fchown(dir, user, group).map_err(failed)
+    }
+
+    fn give_entry(self, dir: &OwnedFd, name: &CStr, path: &Path) -> Result<(), (PathBuf, Errno)> {
+        let failed = |error| (path.to_owned(), error);
+        let stat = statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?;
+        if FileType::from_raw_mode(stat.st_mode).is_dir() {
+            let flags = FOLDER.union(OFlags::NOFOLLOW);
+            let folder = openat(dir, name, flags, Mode::empty()).map_err(failed)?;
+            return self.give_folder(&folder, path);
+        }
+        if self.owns(&stat) {
+            return Ok(());
+        }
+        let (user, group) = self.numbers();
+        chownat(dir, name, user, group, AtFlags::SYMLINK_NOFOLLOW).map_err(failed)
+    }
+
+    fn owns(self, stat: &Stat) -> bool {
+        (stat.st_uid, stat.st_gid) == (self.user, self.group)
+    }
+
+    fn numbers(self) -> (Option<Uid>, Option<Gid>) {
+        (Some(Uid::from_raw(self.user)), Some(Gid::from_raw(self.group)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_folder_behind_a_link_is_given_with_all_in_it_and_links_in_it_are_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (real, link) = (dir.path().join("real"), dir.path().join("link"));
+        let outside = dir.path().join("outside");
+        std::fs::create_dir_all(real.join("shop")).unwrap();
+        std::fs::write(real.join("shop/t.ibd"), "x").unwrap();
+        std::fs::write(&outside, "x").unwrap();
+        symlink(&outside, real.join("shop/away")).unwrap();
+        symlink(&real, &link).unwrap();
+        let owner = Owner { user: 12345, group: 54321 };
+        let of =
+            |path: &Path| std::fs::metadata(path).map(|meta| (meta.uid(), meta.gid())).unwrap();
+        let before = of(&outside);
+        match owner.give(&link) {
+            Ok(()) => {
+                for path in [&real, &real.join("shop"), &real.join("shop/t.ibd")] {
+                    assert_eq!(of(path), (12345, 54321), "{}", path.display());
+                }
+            }
+            // Who is not root gives nothing away: then what is deepest is the first to be refused.
+            Err(error) => {
+                assert!(!rustix::process::geteuid().is_root(), "{error}");
+                assert!(error.to_string().contains("link/shop/"), "{error}");
             }
         }
-        Ok(())
+        assert_eq!(of(&outside), before);
     }
 }
