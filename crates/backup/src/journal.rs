@@ -10,14 +10,17 @@
 //! come before that. With `--sync=none` there are no such lines, and after a reboot nothing counts.
 
 use std::collections::{HashMap, HashSet};
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{Read as _, Write as _};
+use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use rustix::fs::{AtFlags, Mode, OFlags, openat, renameat, unlinkat};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use xb_pipeline::{BegunFile, ExtractLog};
@@ -162,17 +165,20 @@ pub fn is_unfinished(target: &Path) -> bool {
 ///
 /// # Errors
 /// Why it cannot be gone on with, in words.
-pub(crate) fn load(target: &Path, about: &About) -> Result<Option<Left>, String> {
+pub(crate) fn load(
+    folder: &TargetDir,
+    target: &Path,
+    about: &About,
+) -> Result<Option<Left>, String> {
+    let failed = |error: std::io::Error| format!("the journal of an unfinished restore: {error}");
     let mut text = Vec::new();
-    match File::open(path(target)) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(format!("the journal of an unfinished restore: {error}")),
-        Ok(file) => {
-            file.take(MAX_LEN)
-                .read_to_end(&mut text)
-                .map_err(|error| format!("the journal of an unfinished restore: {error}"))?;
-        }
-    }
+    // Were it a pipe, nobody would write into it.
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    match openat(folder.unfinished(), JOURNAL, flags, Mode::empty()) {
+        Err(Errno::NOENT) => return Ok(None),
+        Err(error) => return Err(failed(error.into())),
+        Ok(file) => File::from(file).take(MAX_LEN).read_to_end(&mut text).map_err(failed)?,
+    };
     let first = text.split_inclusive(|byte| *byte == b'\n').next().unwrap_or_default();
     let head: Option<Head> =
         first.strip_suffix(b"\n").and_then(|line| serde_json::from_slice(line).ok());
@@ -397,12 +403,12 @@ impl Journal {
     /// # Errors
     /// When it cannot be written.
     pub(crate) fn begin(
-        target: &Path,
+        folder: &TargetDir,
         about: &About,
         left: Option<&Left>,
         sync: bool,
     ) -> std::io::Result<Self> {
-        let folder = TargetDir::kept_folder(target);
+        let folder = folder.unfinished();
         let head = Head { about: about.clone(), boot: boot_id().unwrap_or_default() };
         let mut text = serde_json::to_vec(&head)?;
         text.push(b'\n');
@@ -417,19 +423,27 @@ impl Journal {
             text.extend(Line::Proven { number: *number, path, upto, taken }.text().bytes());
         }
         // Beside the old one, which counts until then. Whoever holds the folder is alone in it.
-        let new = folder.join(NEW_JOURNAL);
-        let mut file = File::create(&new)?;
+        unlink(folder, NEW_JOURNAL)?;
+        let flags = OFlags::WRONLY
+            | OFlags::APPEND
+            | OFlags::CREATE
+            | OFlags::EXCL
+            | OFlags::NOFOLLOW
+            | OFlags::CLOEXEC;
+        let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH;
+        let mut file = File::from(openat(folder, NEW_JOURNAL, flags, mode)?);
         file.write_all(&text)?;
         file.sync_data()?;
-        std::fs::rename(&new, folder.join(JOURNAL))?;
-        let file = OpenOptions::new().append(true).open(folder.join(JOURNAL))?;
+        renameat(folder, NEW_JOURNAL, folder, JOURNAL)?;
         let state =
             State { file, len: text.len() as u64, files, unsynced: 0, failed: false, over: false };
         let shared = Arc::new(Shared { state: Mutex::new(state), wake: Condvar::new() });
         let syncer = match sync {
             false => None,
             true => {
-                let (shared, root) = (Arc::clone(&shared), File::open(target)?);
+                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+                let root = File::from(openat(folder, ".", flags, Mode::empty())?);
+                let shared = Arc::clone(&shared);
                 let work = move || shared.sync_now_and_then(&root);
                 Some(std::thread::Builder::new().name("journal".into()).spawn(work)?)
             }
@@ -454,12 +468,17 @@ impl Journal {
         let folder = TargetDir::open_kept(target).map_err(failed)?;
         folder.clear(|_| false).map_err(failed)?;
         for name in [NEW_JOURNAL, JOURNAL] {
-            match std::fs::remove_file(TargetDir::kept_folder(target).join(name)) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
+            unlink(folder.unfinished(), name)?;
         }
         Ok(())
+    }
+}
+
+/// Takes a name away, if it is there.
+fn unlink(folder: BorrowedFd<'_>, name: &str) -> std::io::Result<()> {
+    match unlinkat(folder, name, AtFlags::empty()) {
+        Err(Errno::NOENT) => Ok(()),
+        done => Ok(done?),
     }
 }
 
@@ -510,14 +529,17 @@ impl Shared {
 
 impl State {
     fn write(&mut self, line: &Line) {
-        if self.failed {
-            return;
-        }
         let text = line.text();
         // One call a line: a kill leaves whole lines, but for the last.
-        match self.file.write_all(text.as_bytes()) {
-            Ok(()) => self.len += text.len() as u64,
-            Err(_) => self.failed = true,
+        if !self.failed {
+            match self.file.write_all(text.as_bytes()) {
+                Ok(()) => self.len += text.len() as u64,
+                Err(_) => self.failed = true,
+            }
+        }
+        // Without this line those before it say what is no longer so.
+        if self.failed && matches!(line, Line::Overwritten { .. } | Line::TakenBack) {
+            let _ = self.file.set_len(0);
         }
     }
 }
@@ -597,6 +619,56 @@ mod tests {
         let left = parse(text.as_bytes(), 0, false);
         assert_eq!(left.begun[&0].upto, 10);
         assert_eq!((left.whole.len(), &left.doubtful[..]), (0, &[b"c".to_vec()][..]));
+    }
+
+    fn about() -> About {
+        let text = |text: &str| text.to_owned();
+        About {
+            format: 1,
+            name: text("n"),
+            run: text("r"),
+            manifest: text("m"),
+            decompress: true,
+            files: text(""),
+        }
+    }
+
+    #[test]
+    fn a_journal_goes_into_a_file_of_its_own_whatever_lies_under_its_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = dir.path().join("data");
+        let precious = dir.path().join("precious");
+        std::fs::write(&precious, "keep me").unwrap();
+        let kept = TargetDir::kept_folder(&target);
+        std::fs::create_dir_all(&kept).unwrap();
+        for name in [JOURNAL, NEW_JOURNAL] {
+            std::os::unix::fs::symlink(&precious, kept.join(name)).unwrap();
+        }
+        let folder = TargetDir::open_kept(&target).unwrap();
+        assert!(load(&folder, &target, &about()).is_err(), "a link was followed");
+        let journal = Journal::begin(&folder, &about(), None, false).unwrap();
+        journal.log().taken_back();
+        assert_eq!(std::fs::read(&precious).unwrap(), b"keep me");
+        assert!(std::fs::symlink_metadata(path(&target)).unwrap().is_file());
+        drop((journal, folder));
+        Journal::remove(&target).unwrap();
+        assert!(!kept.exists());
+    }
+
+    #[test]
+    fn a_journal_that_cannot_take_back_what_it_said_says_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = TargetDir::open_kept(dir.path()).unwrap();
+        let journal = Journal::begin(&folder, &about(), None, false).unwrap();
+        let name = RelPath::new(b"a").unwrap();
+        let log = journal.log();
+        log.proven(&name, 0, STEP, STEP);
+        journal.shared.state().failed = true;
+        let len = || std::fs::metadata(path(dir.path())).unwrap().len();
+        log.proven(&name, 0, 2 * STEP, STEP);
+        assert!(len() > 0, "what was proven stays so");
+        log.overwritten(0);
+        assert_eq!(len(), 0);
     }
 
     proptest! {

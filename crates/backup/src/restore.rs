@@ -1,7 +1,5 @@
 //! `restore`: a backup out of the store and straight into files, in one pass.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -12,7 +10,7 @@ use xb_pipeline::{
     Decrypt, Durability, ExtractCause, ExtractError, ExtractOptions, ExtractReport, Extractor,
     GetPlan, Observer, PlanError, Undo, UndoError,
 };
-use xb_reader::TargetDir;
+use xb_reader::{RelPath, TargetDir, TargetError};
 
 use crate::error::BackupError;
 use crate::get::{GetReport, GetRequest, Members, StreamSink, find, transfer};
@@ -131,7 +129,7 @@ pub(crate) async fn restore_and_keep(
         Some(about) => {
             let keeps = |number| left.as_ref().is_some_and(|left| left.keeps(number));
             folder.clear(keeps).map_err(|error| failed(error.to_string()))?;
-            let journal = Journal::begin(target, about, left.as_ref(), sync);
+            let journal = Journal::begin(&folder, about, left.as_ref(), sync);
             Some(journal.map_err(|error| failed(format!("the journal: {error}")))?)
         }
     };
@@ -196,16 +194,15 @@ async fn what_is_left(
     let manifest = crate::list::describe(root, &request.name).await?;
     let about = About::new(&manifest, how.decompress, &request.files.text());
     let folder = TargetDir::open_kept(target).map_err(|error| failed(error.to_string()))?;
-    let Some(left) = journal::load(target, &about).map_err(failed)? else {
+    let Some(left) = journal::load(&folder, target, &about).map_err(failed)? else {
         return Err(failed("the folder is not empty".into()));
     };
     for name in &left.doubtful {
-        let path = target.join(OsStr::from_bytes(name));
-        match std::fs::remove_file(&path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(failed(format!("{}: {error}", path.display())));
-            }
-            _ => {}
+        let name = RelPath::new(name).map_err(|error| failed(error.to_string()))?;
+        match folder.remove(&name) {
+            Err(TargetError::Remove { source, .. })
+                if source.kind() == std::io::ErrorKind::NotFound => {}
+            done => done.map_err(|error| failed(error.to_string()))?,
         }
     }
     Ok(Some((folder, left)))

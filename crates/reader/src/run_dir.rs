@@ -53,6 +53,14 @@ impl RunDir {
         let holder = rustix::fs::openat(&root, PARTIAL_DIR, STEP, Mode::empty())?;
         make_dir(&holder, KEPT)?;
         let dir = rustix::fs::openat(&holder, KEPT, STEP, Mode::empty())?;
+        // What another user has put there root must not believe.
+        if rustix::process::geteuid().is_root() {
+            for folder in [&holder, &dir] {
+                if rustix::fs::fstat(folder)?.st_uid != 0 {
+                    return Err(Errno::PERM);
+                }
+            }
+        }
         match lock(&dir) {
             Lock::Taken => Err(Errno::BUSY),
             Lock::Ours | Lock::Unknown => {
@@ -173,6 +181,20 @@ mod tests {
         fs::remove_file(partial.join(&living.name).join("0")).unwrap();
         drop((living, next));
         assert!(!partial.exists());
+    }
+
+    #[test]
+    fn root_does_not_go_on_in_a_folder_of_another_user() {
+        let dir = tempfile::tempdir().unwrap();
+        let kept = dir.path().join(PARTIAL_DIR).join(KEPT);
+        fs::create_dir_all(&kept).unwrap();
+        let keep = || RunDir::keep(Arc::new(File::open(dir.path()).unwrap().into()));
+        // Another user cannot give it away, and has it himself.
+        if std::os::unix::fs::chown(&kept, Some(12345), None).is_ok() {
+            assert_eq!(keep().unwrap_err(), Errno::PERM);
+            std::os::unix::fs::chown(&kept, Some(0), None).unwrap();
+        }
+        assert!(keep().is_ok());
     }
 
     #[test]

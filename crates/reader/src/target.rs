@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -198,6 +198,13 @@ impl TargetDir {
     #[must_use]
     pub fn kept_folder(path: &Path) -> PathBuf {
         path.join(PARTIAL_DIR).join(crate::run_dir::KEPT)
+    }
+
+    /// The folder of unfinished files, held open: what belongs beside them is looked up from here, and
+    /// not by a path that another may have put a link into.
+    #[must_use]
+    pub fn unfinished(&self) -> BorrowedFd<'_> {
+        self.run.dir.as_fd()
     }
 
     /// Removes the unfinished files whose numbers `keep` does not hold; other things there stay.
