@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use bytes::{Bytes, BytesMut};
 use xb_encryptor::DataKey;
-use xb_frame::index::{Records, parse};
+use xb_frame::index::{MAX_INDEX_PLAIN, Records, parse};
 use xb_frame::{FRAME_HEADER_LEN, FrameError, FrameHeader, Kind};
 use xb_pipeline::{Body, BodyError, FRONT_LEN, object_key};
 
@@ -18,6 +18,8 @@ use crate::root::Root;
 /// Index bytes that are kept in memory; of a longer index the front is fetched once more for each
 /// pass over it. All of what 8 TiB need.
 const KEPT: usize = 64 << 20;
+/// Longest index frame in bytes, its head included.
+const MAX_FRAME: u64 = (FRAME_HEADER_LEN + MAX_INDEX_PLAIN) as u64;
 
 /// A packed backup of which any part can be read.
 pub(crate) struct PackedBody {
@@ -87,6 +89,10 @@ impl PackedBody {
 
     /// Reads the index frame that lies there and checks it.
     async fn index_frame(&self, place: &Range<u64>) -> Result<(FrameHeader, Bytes), BackupError> {
+        // Where it lies nobody may have vouched for: not a byte more is fetched and held for it.
+        if place.end - place.start > MAX_FRAME {
+            return Err(self.damaged_index("a frame of it would be longer than any is"));
+        }
         let mut bytes = self.read(place.clone()).await?;
         let bad = |error: FrameError| self.damaged(error.into());
         let wrong = || self.damaged_index("a frame of it is not where it should be");

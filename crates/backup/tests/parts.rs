@@ -6,6 +6,7 @@ mod common;
 use std::io::Cursor;
 
 use common::*;
+use sha2::{Digest, Sha256};
 use xb_backup::{GetReport, GetRequest, Keys, Layout, PutRequest, Selection, WaysIn, stopper};
 use xb_encryptor::KeyBytes;
 use xb_pipeline::Observer;
@@ -106,4 +107,24 @@ fn damage_in_what_is_read_is_found() {
     }
     assert!(failed >= 2, "the table lies in more than one object");
     assert!(failed < objects.len() - 1, "all objects were read");
+}
+
+/// Anybody who may write into the store could let a reader fetch and hold all of a backup at once.
+#[test]
+fn an_index_longer_than_any_is_refused_before_it_is_read() {
+    let store = Store::new();
+    store.put("n", Layout::Packed, 4 * MIB as u64, Cursor::new(backup_stream().0)).unwrap();
+    let path = store.folder.path().join("root/.xb-catalog/n");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let (json, _) = text.split_once("sha256:").unwrap();
+    let mut manifest: serde_json::Value = serde_json::from_str(json).unwrap();
+    manifest["packed"]["index_position"] = 0.into();
+    manifest["packed"]["index_len"] = (2 * MIB).into();
+    let mut text = format!("{manifest}\n");
+    let digest: String =
+        Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
+    text.push_str(&format!("sha256:{digest}\n"));
+    std::fs::write(&path, text).unwrap();
+    let error = get_files(&store, "n", Keys::default(), globs(&["shop/*"])).unwrap_err();
+    assert!(error.to_string().contains("longer than any is"), "{error}");
 }
