@@ -102,8 +102,9 @@ pub async fn restore_ready(
     if let Some(options) = &ready.prepare {
         let increments: Vec<PathBuf> = folders.split_off(1);
         prepare(target, &increments, options, talk, stop).await?;
-        remove_increments(target)?;
     }
+    // Also those of a chain that was begun here, of which only this one was wanted in the end.
+    remove_increments(target)?;
     if let Some(position) = position.as_ref().filter(|_| ready.galera) {
         position.write(target)?;
     }
