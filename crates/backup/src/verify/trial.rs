@@ -1,5 +1,6 @@
 //! The last level: a backup restored to a scratch folder, prepared, and tried out by a real server.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -39,7 +40,7 @@ pub struct Trial {
 /// programs say goes to `talk`.
 ///
 /// # Errors
-/// As [`verify`](super::verify); also when a program is not installed or the disk is full.
+/// As [`verify`](super::verify); also when a program is not installed or fails, or the disk is full.
 pub async fn verify_by_restore(
     root: &Root,
     mut request: VerifyRequest,
@@ -87,9 +88,20 @@ fn scratch(trial: &Trial) -> Result<tempfile::TempDir, BackupError> {
 }
 
 /// What was found by trying: the server's version and counts, and what is wrong.
+#[derive(Debug, Default)]
 struct Tried {
     test: RestoreTest,
     wrong: Vec<String>,
+}
+
+impl Tried {
+    /// Takes down what CHECK TABLE said about so many tables. Only those count of which it said nothing.
+    fn checked(&mut self, tables: usize, said: &str) {
+        let against: Vec<(&str, String)> = said.lines().filter_map(complaint).collect();
+        let wrong: BTreeSet<&str> = against.iter().map(|(table, _)| *table).collect();
+        self.test.tables += tables.saturating_sub(wrong.len()) as u64;
+        self.wrong.extend(against.into_iter().map(|(_, what)| what));
+    }
 }
 
 fn settle(
@@ -108,12 +120,9 @@ fn settle(
             tried.wrong.into_iter().for_each(|what| report.problem(problem(what)));
             report.close(Level::Restore, what);
         }
-        // These are about the backup; all others are about this host.
-        Err(
-            error @ (BackupError::Program { .. }
-            | BackupError::Damaged { .. }
-            | BackupError::Chain { .. }),
-        ) => {
+        // These are about the backup. All others may be about this host: a program fails for want of
+        // room, of a keyring, of the right version as well as for damage, and its own words say which.
+        Err(error @ (BackupError::Damaged { .. } | BackupError::Chain { .. })) => {
             report.problem(problem(error.to_string()));
             report.close(Level::Restore, "no server could be tried on it".to_owned());
         }
@@ -135,10 +144,28 @@ async fn try_out(
     let how = RestoreOptions { durability: Durability::None, decompress: true, check_room: true };
     let ready = Ready { prepare: Some(trial.prepare.clone()), ..Ready::default() };
     restore_ready(root, request, &data, how, &ready, talk, observer, stop).await?;
+    remove_links(&data).map_err(|error| BackupError::Restore {
+        target: data.display().to_string(),
+        what: format!("a link to a tablespace cannot be removed: {error}"),
+    })?;
     let server = Server::start(&data, scratch, &trial.server, stop).await?;
     let outcome = check(&server, trial, stop).await;
     tokio::task::block_in_place(|| server.end());
     outcome
+}
+
+/// Removes the `.isl` files: they name tablespaces elsewhere, where those of a live server may be.
+fn remove_links(data: &Path) -> std::io::Result<()> {
+    for entry in std::fs::read_dir(data)? {
+        let entry = entry?;
+        let path = entry.path();
+        if entry.file_type()?.is_dir() {
+            remove_links(&path)?;
+        } else if path.extension().is_some_and(|extension| extension == "isl") {
+            std::fs::remove_file(&path)?;
+        }
+    }
+    Ok(())
 }
 
 async fn check(server: &Server, trial: &Trial, stop: &mut Stop) -> Result<Tried, BackupError> {
@@ -183,12 +210,11 @@ async fn check_tables(
         let names: Vec<&str> = names.lines().collect();
         for together in names.chunks(TOGETHER) {
             match server.sql(&format!("CHECK TABLE {}", together.join(", ")), stop).await? {
-                Ok(said) => tried.wrong.extend(said.lines().filter_map(complaint)),
+                Ok(said) => tried.checked(together.len(), &said),
                 Err(said) => {
                     tried.wrong.push(format!("CHECK TABLE of {} fails: {said}", together[0]))
                 }
             }
-            tried.test.tables += together.len() as u64;
         }
         if names.len() < NAMES {
             return Ok(());
@@ -197,8 +223,8 @@ async fn check_tables(
     }
 }
 
-/// What a line of CHECK TABLE says against its table: `Table Op Msg_type Msg_text`.
-fn complaint(line: &str) -> Option<String> {
+/// The table, and what a line of CHECK TABLE says against it: `Table Op Msg_type Msg_text`.
+fn complaint(line: &str) -> Option<(&str, String)> {
     let mut parts = line.splitn(4, '\t');
     let (table, _, kind, text) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
     let fine = match kind {
@@ -207,7 +233,7 @@ fn complaint(line: &str) -> Option<String> {
         "note" | "info" | "warning" => true,
         _ => false,
     };
-    (!fine).then(|| format!("table {table}: {text}"))
+    (!fine).then(|| (table, format!("table {table}: {text}")))
 }
 
 /// Nobody listens to a program that is asked again and again whether it is there.
@@ -221,7 +247,8 @@ mod tests {
 
     #[test]
     fn only_what_is_against_a_table_counts() {
-        let said = |text: &str| complaint(&format!("shop.orders\tcheck\t{text}"));
+        let said =
+            |text: &str| complaint(&format!("shop.orders\tcheck\t{text}")).map(|(_, what)| what);
         for fine in [
             "status\tOK",
             "warning\t1 client is using or hasn't closed the table properly",
@@ -232,5 +259,38 @@ mod tests {
         assert_eq!(said("error\tCorrupt").unwrap(), "table shop.orders: Corrupt");
         assert!(said("status\tOperation failed").is_some());
         assert_eq!(complaint("no table at all"), None);
+    }
+
+    #[test]
+    fn tables_that_are_complained_of_are_not_counted_as_in_order() {
+        let mut tried = Tried::default();
+        let said = "a.a\tcheck\tstatus\tOK\na.b\tcheck\twarning\tx\na.b\tcheck\terror\ty\na.b\tcheck\terror\tCorrupt\n";
+        tried.checked(2, said);
+        assert_eq!((tried.test.tables, tried.wrong.len()), (1, 2));
+    }
+
+    /// That a program is missing a keyring, or room, is no damage of a backup.
+    #[test]
+    fn what_fails_on_this_host_is_not_written_down_as_damage() {
+        let mut report = VerifyReport::new("n".into(), Level::Restore);
+        let (program, what) = ("mariadb-backup".to_owned(), "failed".to_owned());
+        let outcome = Err(BackupError::Program { program, what });
+        assert!(matches!(settle(&mut report, outcome), Err(BackupError::Program { .. })));
+        assert!(report.problems.is_empty());
+        let (name, what) = ("n".to_owned(), "x".to_owned());
+        settle(&mut report, Err(BackupError::Damaged { name, what })).unwrap();
+        assert_eq!(report.problems.len(), 1);
+    }
+
+    #[test]
+    fn links_to_live_files_are_gone_before_a_server_starts() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("shop")).unwrap();
+        for name in ["shop/t.isl", "shop/t.ibd", "u.isl"] {
+            std::fs::write(dir.path().join(name), "/var/lib/live/t.ibd").unwrap();
+        }
+        remove_links(dir.path()).unwrap();
+        let left = |name: &str| dir.path().join(name).exists();
+        assert_eq!([left("shop/t.isl"), left("shop/t.ibd"), left("u.isl")], [false, true, false]);
     }
 }
