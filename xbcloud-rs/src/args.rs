@@ -214,7 +214,7 @@ pub(crate) struct ReadyOptions {
     #[arg(long, value_name = "USER[:GROUP]")]
     pub(crate) owner: Option<String>,
     /// Write grastate.dat, so that a Galera node catches up by itself
-    #[arg(long)]
+    #[arg(long, requires = "prepare", conflicts_with_all = ["files", "alone"])]
     pub(crate) galera: bool,
     /// Refuse when this node no longer has what came after
     #[arg(long, value_name = "HOST|SOCKET")]

@@ -49,6 +49,12 @@ fn usage_errors_are_2_and_leave_nothing() {
         let ran = run(args, &small_backup(1, 100)).expect(2);
         assert!(!ran.stderr_text().is_empty() && ran.stdout.is_empty(), "{args:?}");
     }
+    // A part of a backup, or one that is not prepared, is no node.
+    let target = format!("--target-dir={}", folder.path().join("data").display());
+    for more in [&[] as &[&str], &["--alone"], &["--prepare", "--files=shop/*"]] {
+        let ran = run(&[&["restore", &place, &target, "--galera"], more].concat(), b"").expect(2);
+        assert!(ran.stderr_text().contains("--galera"), "{more:?}: {}", ran.stderr_text());
+    }
     for name in ["latest", "@today", ".xb-catalog", "a b"] {
         let _ = run(&["put", &url(folder.path(), name)], &small_backup(1, 100)).expect(2);
     }
