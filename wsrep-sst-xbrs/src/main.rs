@@ -124,7 +124,9 @@ fn context(args: Args, talk: &Talk, stop: &Stop) -> Result<Context, String> {
 fn login(args: &Args) -> Option<Login> {
     match args.family {
         Family::MariaDb => Login::parse(&xb_cli::env_first(&["WSREP_SST_OPT_AUTH"])?),
-        Family::Percona if args.role == Role::Donor => Login::from_lines(std::io::stdin()),
+        Family::Percona if args.role == Role::Donor && !args.bypass => {
+            Login::from_lines(std::io::stdin())
+        }
         Family::Percona => None,
     }
 }

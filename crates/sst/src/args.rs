@@ -40,7 +40,7 @@ pub enum Family {
 }
 
 /// The arguments, in types.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Args {
     /// Which side.
     pub role: Role,
@@ -73,6 +73,18 @@ pub struct Args {
     /// Other options of the script that stand for server options (`--innodb-data-home-dir` and
     /// so on), then the server's own command line: names with `-` for `_`, in the order given.
     pub server: Vec<(String, Option<OsString>)>,
+}
+
+impl std::fmt::Debug for Args {
+    /// Without the address and the server's words, in which there may be secrets.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Args")
+            .field("role", &self.role)
+            .field("family", &self.family)
+            .field("datadir", &self.datadir)
+            .field("bypass", &self.bypass)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Which option files count.

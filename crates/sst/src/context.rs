@@ -9,7 +9,6 @@ use crate::stop::Stop;
 use crate::talk::Talk;
 
 /// Everything that is known when a transfer begins.
-#[derive(Debug)]
 pub struct Context {
     /// What the server said.
     pub args: Args,
@@ -29,6 +28,16 @@ pub struct Context {
     pub notify_socket: Option<std::ffi::OsString>,
     /// Name and version of this program.
     pub program: String,
+}
+
+impl std::fmt::Debug for Context {
+    /// Without what others must not read.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Context")
+            .field("args", &self.args)
+            .field("layout", &self.layout)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Context {

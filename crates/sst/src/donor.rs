@@ -74,7 +74,7 @@ fn full(context: &Context) -> Result<(), SstError> {
     talk.info(format_args!(
         "SST: full backup of about {} MiB for {}",
         size.bytes >> 20,
-        context.args.address.split('/').next().unwrap_or_default()
+        without_secret(&context.args.address)
     ));
     let compress = settings.compress.to_string();
     let what = What::Full { bytes: size.bytes, disk: size.disk, compress };
@@ -92,8 +92,16 @@ fn full(context: &Context) -> Result<(), SstError> {
         }
     };
     sink.finish()?;
+    // The joiner has it all: nothing that is only told may stand before the word for the server.
+    done(context)?;
     progress.finish(format_args!("sent {files} files"));
-    done(context)
+    Ok(())
+}
+
+/// Host and port alone.
+fn without_secret(address: &str) -> &str {
+    let address = address.split('/').next().unwrap_or_default();
+    address.rsplit('@').next().unwrap_or_default()
 }
 
 /// Runs the backup into the sink. The number of files that it had.

@@ -3,6 +3,7 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
 use crate::args::Family;
@@ -20,6 +21,8 @@ pub(crate) struct Gcache {
     client: PathBuf,
     args: Vec<OsString>,
     password: Vec<(&'static str, OsString)>,
+    /// A question that is not answered yet.
+    asked: Option<Receiver<Option<Reach>>>,
     begin: Instant,
     first: Option<Reach>,
     over: bool,
@@ -53,6 +56,7 @@ impl Gcache {
             client: client.into(),
             args: words,
             password: crate::donor::password(context),
+            asked: None,
             begin: Instant::now(),
             first: None,
             over: false,
@@ -65,9 +69,12 @@ impl Gcache {
         if self.over {
             return None;
         }
-        let Some(now) = self.ask() else {
-            self.over = true;
-            return None;
+        let now = match self.answer()? {
+            Some(now) => now,
+            None => {
+                self.over = true;
+                return None;
+            }
         };
         let first = *self.first.get_or_insert(now);
         let reach = reach(first, now, self.begin.elapsed())?;
@@ -82,14 +89,32 @@ impl Gcache {
         ))
     }
 
-    fn ask(&self) -> Option<Reach> {
-        let run = Run {
-            program: &self.client,
-            args: self.args.clone(),
-            env: self.password.clone(),
-            log: None,
+    /// `None` as long as there is no answer. A server may take the question and never answer it, and
+    /// whoever tells of progress must not wait for that: it is asked in a thread of its own, whose end
+    /// ends the client, too.
+    fn answer(&mut self) -> Option<Option<Reach>> {
+        let Some(asked) = self.asked.take() else {
+            let (tell, asked) = channel();
+            let (launcher, client) = (self.launcher.clone(), self.client.clone());
+            let (args, env) = (self.args.clone(), self.password.clone());
+            let asking = move || {
+                let run = Run { program: &client, args, env, log: None };
+                let answer = run.output(&launcher, MAX).ok().and_then(|answer| parse(&answer));
+                // Nobody wants to know any more when the transfer has ended.
+                let _ = tell.send(answer);
+            };
+            let thread = std::thread::Builder::new().name("gcache".into()).spawn(asking);
+            self.asked = thread.is_ok().then_some(asked);
+            return None;
         };
-        parse(&run.output(&self.launcher, MAX).ok()?)
+        match asked.try_recv() {
+            Ok(answer) => Some(answer),
+            Err(TryRecvError::Disconnected) => Some(None),
+            Err(TryRecvError::Empty) => {
+                self.asked = Some(asked);
+                None
+            }
+        }
     }
 }
 

@@ -73,7 +73,9 @@ fn receive_all(context: &Context, lock: &Lock) -> Result<Position, SstError> {
     };
     match &offer.what {
         What::Ist => incremental(context, offered, &offer),
-        What::Full { bytes, disk, .. } => full(context, lock, offered, *bytes, *disk),
+        What::Full { bytes, disk, .. } => {
+            full(context, lock, offered, (*bytes, *disk), offer.position())
+        }
     }
 }
 
@@ -93,8 +95,8 @@ fn full(
     context: &Context,
     lock: &Lock,
     offered: Offered,
-    bytes: u64,
-    disk: u64,
+    (bytes, disk): (u64, u64),
+    offered_at: Option<Position>,
 ) -> Result<Position, SstError> {
     let Context { talk, layout, settings, .. } = context;
     talk.info(format_args!("SST: full backup of about {} MiB from the donor", bytes >> 20));
@@ -117,7 +119,9 @@ fn full(
     let progress = Progress::start(context, &observer, bytes);
     let incoming = offered.accept(b"")?;
     let (incoming, files) = receive(context, incoming, &new, &observer)?;
-    let position = match content(&new, context.args.family) {
+    let position = content(&new, context.args.family)
+        .and_then(|position| of_this_history(position, offered_at.as_ref()));
+    let position = match position {
         Ok(position) => position,
         Err(error) => {
             incoming.refuse(&error.to_string());
@@ -254,6 +258,27 @@ fn content(new: &Path, family: Family) -> Result<Position, SstError> {
         })
     })?;
     text.parse().map_err(|_| SstError::Content("its galera info is not legible".into()))
+}
+
+/// A backup that was begun at the offered position is of that history, and not older.
+fn of_this_history(position: Position, offered: Option<&Position>) -> Result<Position, SstError> {
+    let undefined =
+        position.state.seqno() < 0 || position.state.uuid().bytes().all(|b| b"0-".contains(&b));
+    if undefined {
+        return Err(SstError::Content(format!("its position {position} says nothing")));
+    }
+    match offered.map(|offered| &offered.state) {
+        Some(begun)
+            if begun.seqno() >= 0
+                && (begun.uuid() != position.state.uuid()
+                    || begun.seqno() > position.state.seqno()) =>
+        {
+            Err(SstError::Content(format!(
+                "it is of {position}, and the donor has offered {begun}"
+            )))
+        }
+        _ => Ok(position),
+    }
 }
 
 fn prepare(context: &Context, new: &Path) -> Result<(), SstError> {
@@ -397,5 +422,23 @@ mod tests {
         assert!(said().unwrap_err().contains("not legible"));
         put("donor_galera_info", &format!("{state} 3\nmore"));
         assert_eq!(said().unwrap().to_string(), format!("{state} 3"));
+    }
+}
+
+#[cfg(test)]
+mod position_tests {
+    use super::*;
+
+    #[test]
+    fn a_backup_of_another_history_or_an_older_one_is_refused() {
+        let uuid = "6b1a0d2c-0000-11ef-8000-0123456789ab";
+        let at = |text: &str| text.parse::<Position>().unwrap();
+        let offered = at(&format!("{uuid}:40"));
+        let judge = |text: &str| of_this_history(at(text), Some(&offered)).is_ok();
+        assert!(judge(&format!("{uuid}:40")) && judge(&format!("{uuid}:41")));
+        assert!(!judge(&format!("{uuid}:39")), "older");
+        assert!(!judge("7b1a0d2c-0000-11ef-8000-0123456789ab:50"), "another");
+        assert!(!judge(&format!("{uuid}:-1")), "undefined");
+        assert!(of_this_history(at("00000000-0000-0000-0000-000000000000:5"), None).is_err());
     }
 }

@@ -37,6 +37,8 @@ impl Login {
                 login.user = user.to_owned();
             } else if let Some(password) = line.strip_prefix("sst_password=") {
                 login.password = password.to_owned();
+                // It comes last, and who waits for the end may wait for ever.
+                break;
             }
         }
         (!login.user.is_empty()).then_some(login)

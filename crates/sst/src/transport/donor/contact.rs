@@ -142,9 +142,11 @@ impl Shared {
         }
         if !failed.passing {
             // The others go on, if there are any.
-            let index = usize::from(connection);
-            let others = state.workers.iter().enumerate().any(|(n, w)| n != index && w.live);
-            if !others {
+            if let Some(worker) = state.workers.get_mut(usize::from(connection)) {
+                // Now, under the lock: of two that leave at once the second must see it.
+                worker.live = false;
+            }
+            if !state.workers.iter().any(|worker| worker.live) {
                 self.fail(&mut state, failed.error);
             }
             return true;
