@@ -127,6 +127,35 @@ fn leftovers_elsewhere_do_not_come_in_later() {
     assert!(!fast.join(".xb").exists(), "there was nothing to keep");
 }
 
+#[test]
+fn what_is_mounted_is_found_before_anything_is_sent_unless_the_options_name_it() {
+    let may = Command::new("unshare").args(["-m", "true"]).output();
+    if !may.is_ok_and(|ran| ran.status.success()) {
+        eprintln!("skipped: this user cannot mount");
+        return;
+    }
+    for (words, succeeds) in [(&[][..], false), (&["--innodb-log-group-home-dir=mnt"], true)] {
+        let scene = Scene::new();
+        let mount = scene.data("joiner").join("mnt");
+        std::fs::create_dir(&mount).unwrap();
+        let mut side = scene.joiner_with(&[], words);
+        let given: Vec<_> = side.command.get_args().map(std::ffi::OsStr::to_owned).collect();
+        let script = "mount -t tmpfs none \"$0\" && exec \"$@\"";
+        let mut command = Command::new("unshare");
+        command.args(["-m", "sh", "-c", script]).arg(&mount).arg(PROGRAM).args(given);
+        command.stdout(std::process::Stdio::piped());
+        side.command = command;
+        let mut joiner = side.start();
+        let ready = joiner.ready();
+        let _ = scene.donor(&ready).start().wait();
+        let joiner = joiner.wait();
+        assert_eq!(joiner.status.success(), succeeds, "{}", joiner.log);
+        assert_eq!(joiner.log.contains("something is mounted at"), !succeeds, "{}", joiner.log);
+        let expected = if succeeds { "new" } else { "old" };
+        assert_eq!(read(scene.data("joiner").join("mysql/user.frm")), expected);
+    }
+}
+
 fn by_hand(word: &str, data: &Path) -> Output {
     Command::new(PROGRAM).arg(word).arg(data).output().unwrap()
 }
