@@ -125,7 +125,11 @@ impl Context {
                     listed.into_iter().filter(|line| Candidate::of(line).is_none()).collect();
                 let plan = plan_prune(&candidates, &keep, xb_backup::Timestamp::now());
                 let gone = match yes {
-                    true => stop.or(xb_backup::prune(&root, &plan)).await?,
+                    true => {
+                        // At once: whatever comes after, these are gone.
+                        let removed = |name: &str| self.log.info(format!("removed {name}"));
+                        stop.or(xb_backup::prune(&root, &plan, removed)).await?
+                    }
                     false => Vec::new(),
                 };
                 Ok((plan, left, gone))

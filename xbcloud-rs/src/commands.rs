@@ -255,6 +255,12 @@ impl Context {
                     false => stop.or(xb_backup::delete_unless_needed(&root, &name)).await,
                 }
             })?;
+        if deleted.left > 0 {
+            self.log.warn(format!(
+                "its manifest could not be read, and is removed; {} objects stay, which `gc` removes when they are a day old",
+                deleted.left
+            ));
+        }
         self.log.info(format!("removed, with {} objects", deleted.objects));
         Ok(())
     }

@@ -4,7 +4,7 @@ use crate::error::BackupError;
 use crate::list::describe;
 use crate::manifest::{Base, Manifest};
 use crate::names::BackupName;
-use crate::resolve::manifests;
+use crate::resolve::{Known, manifests};
 use crate::root::Root;
 
 /// Most backups of one chain. To prepare so many would take days.
@@ -31,7 +31,7 @@ pub async fn chain(root: &Root, name: &BackupName) -> Result<Vec<Link>, BackupEr
         let base = match builder.base() {
             Some(base) => base.clone(),
             None => {
-                let all = manifests(root).await?;
+                let all = manifests(root).await?.sound;
                 find_base(all.iter().map(|(name, manifest)| (name, manifest)), builder.first())
                     .ok_or_else(|| builder.refused("no backup is there that it could go on from"))?
             }
@@ -49,16 +49,27 @@ pub async fn chain(root: &Root, name: &BackupName) -> Result<Vec<Link>, BackupEr
 /// Names of the backups that go on from `name`, directly.
 ///
 /// # Errors
-/// [`BackupError::Store`].
+/// [`BackupError::Manifest`] when that of `name` cannot be read, or another can only be read by a newer
+/// version: nobody knows what that one goes on from. [`BackupError::Store`].
 pub async fn dependents(root: &Root, name: &BackupName) -> Result<Vec<BackupName>, BackupError> {
+    dependents_among(root, name, &mut Known::default()).await
+}
+
+/// As [`dependents`], reading only what is not yet `known`.
+pub(crate) async fn dependents_among(
+    root: &Root,
+    name: &BackupName,
+    known: &mut Known,
+) -> Result<Vec<BackupName>, BackupError> {
     let Some(run) = root.manifest(name).await?.map(|manifest| manifest.run) else {
         return Ok(Vec::new());
     };
-    let all = manifests(root).await?;
+    known.refresh(root).await?;
     let goes_on = |manifest: &Manifest| {
         manifest.base.as_ref().is_some_and(|base| base.name == name.as_str() && base.run == run)
     };
-    Ok(all.into_iter().filter(|(_, manifest)| goes_on(manifest)).map(|(name, _)| name).collect())
+    let found = known.iter().filter(|(_, manifest)| goes_on(manifest));
+    Ok(found.map(|(name, _)| name.clone()).collect())
 }
 
 /// The backup that an incremental one goes on from, by log sequence numbers: the newest that had

@@ -5,13 +5,14 @@
 
 use serde::Serialize;
 
-use crate::chain::dependents;
+use crate::chain::dependents_among;
 use crate::claim::{Claim, refuse_living};
 use crate::error::BackupError;
-use crate::manifest::{Layout, Manifest, StoredManifest};
+use crate::manifest::{Layout, Manifest, ManifestError, StoredManifest};
 use crate::names::{BackupName, RunId, claims_folder, manifest_key, run_folder};
 use crate::put::{of_packed_run, remove_classic_objects};
 use crate::record;
+use crate::resolve::Known;
 use crate::root::Root;
 
 /// What was removed.
@@ -19,6 +20,8 @@ use crate::root::Root;
 pub struct Deleted {
     /// Objects, the manifest not counted.
     pub objects: u64,
+    /// Objects of packed runs that stay, because nobody could read whose they are.
+    pub left: u64,
 }
 
 /// What a delete takes away.
@@ -50,15 +53,12 @@ pub async fn doomed(
     unless_needed: bool,
 ) -> Result<Doomed, BackupError> {
     if unless_needed {
-        refuse_needed(root, name).await?;
+        refuse_needed(root, name, &mut Known::default()).await?;
     }
     refuse_living(root, name).await?;
-    let (stored, damaged) = match root.stored_manifest(name).await {
-        Err(BackupError::Manifest { .. }) => (None, true),
-        other => (other?, false),
-    };
-    if let Some(stored) = &stored {
-        refuse_pinned(root, name, stored).await?;
+    let (stored, damaged) = stored_or_damaged(root, name).await?;
+    if stored.is_some() || damaged {
+        refuse_pinned(root, name, stored.as_ref()).await?;
     }
     let packed = stored.as_ref().map(|stored| &stored.manifest);
     let packed = packed.filter(|manifest| manifest.layout == Layout::Packed);
@@ -67,8 +67,7 @@ pub async fn doomed(
         None => below(root, name.as_str(), |key| !of_packed_run(key)).await?,
     };
     if stored.is_none() && !damaged && objects.is_empty() {
-        let state = crate::list::state_without_manifest(root, name).await?;
-        return Err(BackupError::NotThere { name: name.to_string(), state });
+        return Err(not_there(root, name).await?);
     }
     let mut beside = Vec::new();
     if stored.is_some() || damaged {
@@ -100,16 +99,35 @@ async fn below(
 /// Removes the backup `name`, unless others go on from it.
 ///
 /// # Errors
-/// [`BackupError::Needed`], and as [`delete`].
+/// [`BackupError::Needed`]; [`BackupError::Unclear`] when its manifest is damaged;
+/// [`BackupError::Manifest`] while there is one below ROOT that only a newer version can read; and as
+/// [`delete`].
 pub async fn delete_unless_needed(root: &Root, name: &BackupName) -> Result<Deleted, BackupError> {
-    refuse_needed(root, name).await?;
+    delete_unless_needed_by(root, name, &mut Known::default()).await
+}
+
+/// As [`delete_unless_needed`], reading only the manifests that are not yet `known`.
+pub(crate) async fn delete_unless_needed_by(
+    root: &Root,
+    name: &BackupName,
+    known: &mut Known,
+) -> Result<Deleted, BackupError> {
+    refuse_needed(root, name, known).await?;
     delete(root, name).await
 }
 
-async fn refuse_needed(root: &Root, name: &BackupName) -> Result<(), BackupError> {
-    let by = match dependents(root, name).await {
-        // What a damaged manifest was the base of, nobody can restore.
-        Err(BackupError::Manifest { .. }) => Vec::new(),
+async fn refuse_needed(
+    root: &Root,
+    name: &BackupName,
+    known: &mut Known,
+) -> Result<(), BackupError> {
+    let key = root.key(&manifest_key(name));
+    let by = match dependents_among(root, name, known).await {
+        Err(BackupError::Manifest { key: of, source })
+            if of == key && !matches!(source, ManifestError::TooNew { .. }) =>
+        {
+            return Err(BackupError::Unclear { name: name.to_string(), source });
+        }
         by => by?,
     };
     if by.is_empty() {
@@ -123,44 +141,44 @@ async fn refuse_needed(root: &Root, name: &BackupName) -> Result<(), BackupError
 /// going on are left alone. Whether others go on from it is not looked at.
 ///
 /// # Errors
-/// [`BackupError::NotThere`] when there is none; [`BackupError::Pinned`]; [`BackupError::Running`] while a classic run of that
-/// name is going on; [`BackupError::Store`] when something could not
-/// be removed: it no longer counts as a backup then, and can be deleted again.
+/// [`BackupError::NotThere`] when there is none; [`BackupError::Pinned`]; [`BackupError::Manifest`] when
+/// only a newer version can read it; [`BackupError::Running`] while a classic run of that name is going
+/// on; [`BackupError::Store`] when something could not be removed: it no longer counts as a backup then,
+/// and can be deleted again.
 pub async fn delete(root: &Root, name: &BackupName) -> Result<Deleted, BackupError> {
     let key = root.key(&manifest_key(name));
     // The objects of a classic run in progress would go with those of the backup.
     refuse_living(root, name).await?;
-    let stored = match root.stored_manifest(name).await {
-        // What a damaged manifest belongs to is not known: only the name is made free.
-        Err(BackupError::Manifest { .. }) => {
-            root.store().delete(&key).await?;
-            forget(root, name).await?;
-            return Ok(Deleted { objects: remove_classic_objects(root, name).await? });
-        }
-        other => other?,
-    };
+    let (stored, damaged) = stored_or_damaged(root, name).await?;
+    if stored.is_some() || damaged {
+        refuse_pinned(root, name, stored.as_ref()).await?;
+    }
+    // What a damaged manifest belongs to is not known: only the name is made free.
+    if damaged {
+        root.store().delete(&key).await?;
+        forget(root, name).await?;
+        let objects = remove_classic_objects(root, name).await?;
+        let left = root.list_below(name.as_str()).await?.len() as u64;
+        return Ok(Deleted { objects, left });
+    }
     let objects = match stored {
-        Some(stored) => {
-            refuse_pinned(root, name, &stored).await?;
-            match (stored.manifest.layout, stored.manifest.run_id()) {
-                (Layout::Packed, Some(run)) => {
-                    root.store().delete(&key).await?;
-                    forget(root, name).await?;
-                    root.remove_below(&run_folder(name, run)).await?
-                }
-                _ => {
-                    let claim = claim(root, name).await?;
-                    root.store().delete(&key).await?;
-                    forget(root, name).await?;
-                    classic(root, name, claim).await?
-                }
+        Some(stored) => match (stored.manifest.layout, stored.manifest.run_id()) {
+            (Layout::Packed, Some(run)) => {
+                root.store().delete(&key).await?;
+                forget(root, name).await?;
+                root.remove_below(&run_folder(name, run)).await?
             }
-        }
+            _ => {
+                let claim = claim(root, name).await?;
+                root.store().delete(&key).await?;
+                forget(root, name).await?;
+                classic(root, name, claim).await?
+            }
+        },
         None => {
             let found = root.list_below(name.as_str()).await?;
             if found.iter().all(|listed| of_packed_run(&listed.key)) {
-                let state = crate::list::state_without_manifest(root, name).await?;
-                return Err(BackupError::NotThere { name: name.to_string(), state });
+                return Err(not_there(root, name).await?);
             }
             let claim = claim(root, name).await?;
             classic(root, name, claim).await?
@@ -168,15 +186,42 @@ pub async fn delete(root: &Root, name: &BackupName) -> Result<Deleted, BackupErr
     };
     // The stock tool forgets this one.
     root.store().delete(&root.key(&format!("{name}.md5"))).await?;
-    Ok(Deleted { objects })
+    Ok(Deleted { objects, left: 0 })
 }
 
+/// The manifest; or that it is damaged, which is not said of one that a newer version wrote.
+async fn stored_or_damaged(
+    root: &Root,
+    name: &BackupName,
+) -> Result<(Option<StoredManifest>, bool), BackupError> {
+    match root.stored_manifest(name).await {
+        Err(error @ BackupError::Manifest { source: ManifestError::TooNew { .. }, .. }) => {
+            Err(error)
+        }
+        Err(BackupError::Manifest { .. }) => Ok((None, true)),
+        other => Ok((other?, false)),
+    }
+}
+
+/// Nothing of this name can be deleted.
+async fn not_there(root: &Root, name: &BackupName) -> Result<BackupError, BackupError> {
+    let state = match root.list_below(name.as_str()).await?.is_empty() {
+        // Of a run that goes on, that was abandoned, or of a delete that was.
+        false => {
+            ": there are objects without a manifest, which `gc` removes once their run gives no sign of life"
+        }
+        true => crate::list::state_without_manifest(root, name).await?,
+    };
+    Ok(BackupError::NotThere { name: name.to_string(), state })
+}
+
+/// `stored`: its manifest, if that can be read; otherwise a pin of whatever manifest counts.
 async fn refuse_pinned(
     root: &Root,
     name: &BackupName,
-    stored: &StoredManifest,
+    stored: Option<&StoredManifest>,
 ) -> Result<(), BackupError> {
-    match record::pinned(root, name, &stored.digest()).await? {
+    match record::pinned(root, name, stored.map(StoredManifest::digest).as_deref()).await? {
         Some(_) => Err(BackupError::Pinned { name: name.to_string() }),
         None => Ok(()),
     }

@@ -49,6 +49,14 @@ pub enum BackupError {
         /// Age of the claim.
         seconds: i64,
     },
+    /// Its manifest cannot be read.
+    #[error("{name}: {source}; which objects are its own, and what goes on from it, nobody knows")]
+    Unclear {
+        /// Its name.
+        name: String,
+        /// What is wrong with the manifest.
+        source: ManifestError,
+    },
     /// It was pinned.
     #[error("{name} is pinned")]
     Pinned {
@@ -234,6 +242,7 @@ impl BackupError {
             Self::Manifest { .. }
             | Self::Exists { .. }
             | Self::NotThere { .. }
+            | Self::Unclear { .. }
             | Self::Pinned { .. }
             | Self::Unverified { .. }
             | Self::WhichServer { .. }
@@ -278,6 +287,9 @@ impl BackupError {
             Self::Exists { .. } => Some("take another name, or remove it first with `delete`"),
             Self::Running { .. } => Some(
                 "wait for it, or take another name; a claim that is not refreshed for an hour is free again",
+            ),
+            Self::Unclear { .. } => Some(
+                "a copy of the manifest brings the backup back; --force removes the manifest, and leaves objects of the packed layout to `gc`",
             ),
             Self::Pinned { .. } => Some("`unpin` it first"),
             Self::Unverified { .. } => Some(

@@ -175,7 +175,7 @@ async fn complete(root: &Root, name: &BackupName, beside: &Beside) -> Result<Lis
                 listing.verified = (!results.is_empty()).then_some(proof);
             }
             if beside.pinned.contains(name.as_str()) {
-                listing.pinned = record::pinned(root, name, &digest).await?;
+                listing.pinned = record::pinned(root, name, Some(&digest)).await?;
             }
             fill_in(&mut listing, stored.manifest);
         }

@@ -7,10 +7,11 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde::Serialize;
 
-use crate::delete::delete_unless_needed;
+use crate::delete::delete_unless_needed_by;
 use crate::error::BackupError;
 use crate::list::{Listing, State};
 use crate::names::BackupName;
+use crate::resolve::Known;
 use crate::root::Root;
 use crate::verify::Level;
 
@@ -294,18 +295,29 @@ fn month(time: Timestamp) -> (i16, i8, i8) {
 /// Removes what goes, in order. Each is looked at once more before: what was pinned, replaced or
 /// removed meanwhile, or is needed now, is left alone. Gives the names of those that were removed.
 ///
+/// `removed` is told each at once: it knows what is gone, also when a later one fails.
+///
 /// # Errors
-/// The first one that could not be removed; those before it are gone.
-pub async fn prune(root: &Root, plan: &[Verdict]) -> Result<Vec<String>, BackupError> {
+/// [`BackupError::Manifest`] while there is one that only a newer version can read: nothing is removed
+/// then. Otherwise the first one that could not be removed; those before it are gone.
+pub async fn prune(
+    root: &Root,
+    plan: &[Verdict],
+    mut removed: impl FnMut(&str),
+) -> Result<Vec<String>, BackupError> {
     let mut gone = Vec::new();
+    let mut known = Known::default();
     for verdict in plan.iter().filter(|verdict| verdict.goes()) {
         let name = BackupName::new(&verdict.name)?;
         match root.manifest(&name).await? {
             Some(manifest) if manifest.run == verdict.run => {}
             _ => continue,
         }
-        match delete_unless_needed(root, &name).await {
-            Ok(_) => gone.push(verdict.name.clone()),
+        match delete_unless_needed_by(root, &name, &mut known).await {
+            Ok(_) => {
+                removed(&verdict.name);
+                gone.push(verdict.name.clone());
+            }
             // An incremental one may have come since that goes on from it.
             Err(BackupError::Pinned { .. } | BackupError::Needed { .. }) => {}
             Err(error) => return Err(error),

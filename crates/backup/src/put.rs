@@ -625,7 +625,7 @@ async fn find_its_base(
 ) -> Result<(), BackupError> {
     let Some(since) = &request.since else {
         if manifest.is_incremental() {
-            let all = manifests(root).await?;
+            let all = manifests(root).await?.sound;
             let all = all.iter().map(|(name, manifest)| (name, manifest));
             // None is no error: it may lie elsewhere.
             manifest.base = find_base(all, manifest);

@@ -254,14 +254,16 @@ pub(crate) async fn add(
     Ok(root.store().put(&key_of, encode(&record, key)?.into()).await?)
 }
 
-/// The pin of the backup with this manifest, if there is one.
+/// The pin of the backup with this manifest, if there is one; with `None`, of whatever manifest.
 pub(crate) async fn pinned(
     root: &Root,
     name: &BackupName,
-    manifest: &str,
+    manifest: Option<&str>,
 ) -> Result<Option<Pin>, BackupError> {
     let Some(bytes) = small(root, &pin_key(name)).await? else { return Ok(None) };
-    let ours = |pin: &Pin| pin.name == name.as_str() && pin.manifest == manifest;
+    let ours = |pin: &Pin| {
+        pin.name == name.as_str() && manifest.is_none_or(|manifest| pin.manifest == manifest)
+    };
     Ok(parse::<Pin>(&bytes, None).filter(|pin| pin.kind == Kind::Pin).filter(ours))
 }
 
@@ -286,10 +288,13 @@ pub async fn pin(root: &Root, name: &BackupName, reason: Option<&str>) -> Result
 /// Takes the pin away; gives it, if there was one.
 ///
 /// # Errors
-/// As [`pin`].
+/// As [`pin`]; but a damaged manifest does not keep a pin from being taken away.
 pub async fn unpin(root: &Root, name: &BackupName) -> Result<Option<Pin>, BackupError> {
-    let manifest = digest_of(root, name).await?;
-    let was = pinned(root, name, &manifest).await?;
+    let manifest = match digest_of(root, name).await {
+        Err(BackupError::Manifest { .. }) => None,
+        digest => Some(digest?),
+    };
+    let was = pinned(root, name, manifest.as_deref()).await?;
     root.store().delete(&root.key(&pin_key(name))).await?;
     Ok(was)
 }

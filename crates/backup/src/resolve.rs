@@ -1,6 +1,6 @@
 //! Which backup is meant: by name, the newest, or the newest of a day.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use jiff::civil::Date;
@@ -8,7 +8,7 @@ use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan as _};
 
 use crate::error::BackupError;
-use crate::manifest::Manifest;
+use crate::manifest::{Manifest, ManifestError};
 use crate::names::{BackupName, CATALOG, NameError};
 use crate::root::Root;
 
@@ -91,7 +91,7 @@ pub async fn resolve(
         Wanted::Latest => Timestamp::MAX,
         Wanted::By(time) => *time,
     };
-    let all = manifests(root).await?;
+    let all = manifests(root).await?.sound;
     choose(all.iter().map(|(name, manifest)| (name, manifest)), by, server)
         .map(|found| found.cloned())?
         .ok_or_else(|| BackupError::NotThere {
@@ -129,29 +129,103 @@ fn choose<'a>(
         .map(|(name, _)| name))
 }
 
-/// Every sound manifest below ROOT, by name. Damaged ones are passed over: `list` tells of them.
+/// The manifests below ROOT. Damaged ones are passed over: `list` tells of them.
+#[derive(Debug, Default)]
+pub(crate) struct Manifests {
+    /// The sound ones, by name.
+    pub(crate) sound: Vec<(BackupName, Manifest)>,
+    /// Why others cannot be read that a newer version wrote. They are backups, and may go on from
+    /// any of the sound ones: who removes something must not pass over them.
+    pub(crate) too_new: Vec<BackupError>,
+}
+
+/// Reads all manifests below ROOT.
 ///
 /// # Errors
 /// [`BackupError::Store`].
-pub(crate) async fn manifests(root: &Root) -> Result<Vec<(BackupName, Manifest)>, BackupError> {
+pub(crate) async fn manifests(root: &Root) -> Result<Manifests, BackupError> {
+    let mut all = Manifests::default();
+    let names = catalogue(root).await?.into_keys().collect();
+    for (name, found) in read(root, names).await? {
+        match found {
+            Found::Sound(manifest) => all.sound.push((name, *manifest)),
+            Found::TooNew(error) => all.too_new.push(error),
+            Found::Nothing => {}
+        }
+    }
+    Ok(all)
+}
+
+/// What is under the key of a manifest.
+enum Found {
+    Sound(Box<Manifest>),
+    TooNew(BackupError),
+    /// It is damaged, or gone since the listing.
+    Nothing,
+}
+
+/// The names that have a manifest; with when it was written, and its size.
+async fn catalogue(root: &Root) -> Result<BTreeMap<BackupName, (i64, u64)>, BackupError> {
     let keys = root.list_below(CATALOG).await?;
     // What lies deeper is beside the manifests.
-    let names = keys
-        .into_iter()
-        .filter(|listed| !listed.key.contains('/'))
-        .filter_map(|listed| BackupName::new(&listed.key).ok());
-    let read: Vec<_> = stream::iter(names)
-        .map(|name| async move {
-            match root.manifest(&name).await {
-                Ok(manifest) => Ok(manifest.map(|manifest| (name, manifest))),
-                Err(BackupError::Manifest { .. }) => Ok(None),
-                Err(error) => Err(error),
-            }
+    let manifests = keys.into_iter().filter(|listed| !listed.key.contains('/'));
+    Ok(manifests
+        .filter_map(|listed| {
+            Some((BackupName::new(&listed.key).ok()?, (listed.modified, listed.size)))
         })
-        .buffered(AT_ONCE)
-        .try_collect()
-        .await?;
-    Ok(read.into_iter().flatten().collect())
+        .collect())
+}
+
+async fn read(
+    root: &Root,
+    names: Vec<BackupName>,
+) -> Result<Vec<(BackupName, Found)>, BackupError> {
+    let reading = stream::iter(names).map(|name| async move {
+        let found = match root.manifest(&name).await {
+            Ok(Some(manifest)) => Found::Sound(Box::new(manifest)),
+            Err(error @ BackupError::Manifest { source: ManifestError::TooNew { .. }, .. }) => {
+                Found::TooNew(error)
+            }
+            Ok(None) | Err(BackupError::Manifest { .. }) => Found::Nothing,
+            Err(error) => return Err(error),
+        };
+        Ok((name, found))
+    });
+    reading.buffered(AT_ONCE).try_collect().await
+}
+
+/// Manifests that were read once, for who removes many backups and looks each time whether another
+/// has come that goes on from the next.
+#[derive(Debug, Default)]
+pub(crate) struct Known(BTreeMap<BackupName, ((i64, u64), Option<Manifest>)>);
+
+impl Known {
+    /// Reads what has come or changed since, and forgets what is gone.
+    ///
+    /// # Errors
+    /// [`BackupError::Manifest`] while there is one that only a newer version can read;
+    /// [`BackupError::Store`].
+    pub(crate) async fn refresh(&mut self, root: &Root) -> Result<(), BackupError> {
+        let there = catalogue(root).await?;
+        self.0.retain(|name, (written, _)| there.get(name) == Some(written));
+        let new = there.keys().filter(|name| !self.0.contains_key(*name)).cloned().collect();
+        for (name, found) in read(root, new).await? {
+            let manifest = match found {
+                Found::Sound(manifest) => Some(*manifest),
+                Found::TooNew(error) => return Err(error),
+                Found::Nothing => None,
+            };
+            if let Some(written) = there.get(&name) {
+                self.0.insert(name, (*written, manifest));
+            }
+        }
+        Ok(())
+    }
+
+    /// The sound ones.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&BackupName, &Manifest)> {
+        self.0.iter().filter_map(|(name, (_, manifest))| Some((name, manifest.as_ref()?)))
+    }
 }
 
 #[cfg(test)]

@@ -270,7 +270,7 @@ fn prune_removes_what_goes_and_nothing_else() {
     assert_eq!(goes(&verdicts), ["b1", "b0"]);
     // Pinned between the plan and its execution.
     block_on(xb_backup::pin(&store.root, &name("b0"), None)).unwrap();
-    assert_eq!(block_on(xb_backup::prune(&store.root, &verdicts)).unwrap(), ["b1"]);
+    assert_eq!(block_on(xb_backup::prune(&store.root, &verdicts, |_| ())).unwrap(), ["b1"]);
     let left: Vec<_> =
         block_on(xb_backup::list(&store.root)).unwrap().into_iter().map(|l| l.name).collect();
     assert_eq!(left, ["b0", "b2", "b3"]);
@@ -279,7 +279,7 @@ fn prune_removes_what_goes_and_nothing_else() {
     block_on(xb_backup::unpin(&store.root, &name("b0"))).unwrap();
     block_on(xb_backup::delete(&store.root, &name("b0"))).unwrap();
     store.put("b0", Layout::Packed, 300, stream_reader()).unwrap();
-    assert!(block_on(xb_backup::prune(&store.root, &verdicts)).unwrap().is_empty());
+    assert!(block_on(xb_backup::prune(&store.root, &verdicts, |_| ())).unwrap().is_empty());
     assert_eq!(store.state("b0"), Some(State::Complete));
 }
 
@@ -310,4 +310,89 @@ fn files_are_shown_with_their_sizes() {
     assert!(sealed.content.is_none() && sealed.why_not.is_some());
     assert_eq!(sealed.listing.ways_in.len(), 1);
     assert!(matches!(show("none", None), Err(BackupError::NotThere { .. })));
+}
+
+fn manifest_of(store: &Store, of: &str) -> std::path::PathBuf {
+    store.folder.path().join("root/.xb-catalog").join(of)
+}
+
+/// Writes the manifest anew with another text.
+fn rewrite(store: &Store, of: &str, change: impl FnOnce(&mut serde_json::Value)) {
+    use sha2::Digest as _;
+    let path = manifest_of(store, of);
+    let text = std::fs::read_to_string(&path).unwrap();
+    let text = &text[..text.rfind("sha256:").unwrap()];
+    let mut value: serde_json::Value = serde_json::from_str(text).unwrap();
+    change(&mut value);
+    let mut text = serde_json::to_string_pretty(&value).unwrap();
+    text.push('\n');
+    let digest: String = sha2::Sha256::digest(&text).iter().map(|b| format!("{b:02x}")).collect();
+    std::fs::write(path, format!("{text}sha256:{digest}\n")).unwrap();
+}
+
+fn plan(store: &Store, keep: Keep) -> Vec<xb_backup::Verdict> {
+    let listed = block_on(xb_backup::list(&store.root)).unwrap();
+    let all: Vec<Candidate> = listed.iter().filter_map(Candidate::of).collect();
+    plan_prune(&all, &keep, Timestamp::now())
+}
+
+#[test]
+fn nothing_is_removed_beside_a_manifest_of_a_newer_version() {
+    let store = Store::new();
+    for of in ["base", "next", "new"] {
+        store.put(of, Layout::Packed, 300, stream_reader()).unwrap();
+    }
+    // An incremental one on `base`, for all that this version can know.
+    rewrite(&store, "new", |manifest| manifest["format"] = 2.into());
+    let before = store.files();
+    let too_new = |outcome: Result<(), BackupError>| {
+        let why = outcome.unwrap_err().to_string();
+        assert!(why.contains("use a newer version"), "{why}");
+        assert_eq!(store.files(), before);
+    };
+    let verdicts = plan(&store, Keep { last: 1, ..Keep::default() });
+    assert!(verdicts.iter().any(|verdict| verdict.goes()));
+    too_new(block_on(xb_backup::prune(&store.root, &verdicts, |_| ())).map(drop));
+    too_new(block_on(xb_backup::delete_unless_needed(&store.root, &name("base"))).map(drop));
+    too_new(block_on(xb_backup::doomed(&store.root, &name("base"), true)).map(drop));
+    // Itself not even by force: its objects would stay, and nobody could find them.
+    too_new(block_on(xb_backup::delete(&store.root, &name("new"))).map(drop));
+    too_new(block_on(xb_backup::doomed(&store.root, &name("new"), false)).map(drop));
+}
+
+#[test]
+fn a_backup_with_a_damaged_manifest_goes_by_force_only_and_not_if_it_is_pinned() {
+    let store = Store::new();
+    store.put("n", Layout::Packed, 300, stream_reader()).unwrap();
+    block_on(xb_backup::pin(&store.root, &name("n"), None)).unwrap();
+    let good = std::fs::read(manifest_of(&store, "n")).unwrap();
+    std::fs::write(manifest_of(&store, "n"), &good[..good.len() / 2]).unwrap();
+    let refused = block_on(xb_backup::delete_unless_needed(&store.root, &name("n")));
+    assert!(matches!(refused, Err(BackupError::Unclear { .. })), "{refused:?}");
+    let refused = block_on(xb_backup::delete(&store.root, &name("n")));
+    assert!(matches!(refused, Err(BackupError::Pinned { .. })), "{refused:?}");
+    assert!(block_on(xb_backup::unpin(&store.root, &name("n"))).unwrap().is_some());
+    let deleted = block_on(xb_backup::delete(&store.root, &name("n"))).unwrap();
+    assert_eq!(deleted.objects, 0);
+    assert!(deleted.left > 2, "it says that the data stays: {deleted:?}");
+    // The second one points to who removes the rest.
+    let why = block_on(xb_backup::delete(&store.root, &name("n"))).unwrap_err().to_string();
+    assert!(why.contains("`gc`"), "{why}");
+}
+
+#[test]
+fn who_prunes_is_told_what_went_before_a_failure() {
+    let store = Store::new();
+    for of in ["b0", "b1", "b2"] {
+        store.put(of, Layout::Packed, 300, stream_reader()).unwrap();
+    }
+    let verdicts = plan(&store, Keep { last: 1, ..Keep::default() });
+    // Damaged since the plan.
+    let bytes = std::fs::read(manifest_of(&store, "b0")).unwrap();
+    std::fs::write(manifest_of(&store, "b0"), &bytes[1..]).unwrap();
+    let mut told = Vec::new();
+    let outcome =
+        block_on(xb_backup::prune(&store.root, &verdicts, |name| told.push(name.to_owned())));
+    assert!(outcome.is_err());
+    assert_eq!(told, ["b1"]);
 }
