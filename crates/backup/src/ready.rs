@@ -77,8 +77,8 @@ pub async fn restore_ready(
         };
         request.name = link.name.clone();
         let report = restore_and_keep(root, &request, &folder, how, observer, stop).await?;
-        let run = report.get.manifest.as_ref().map(|manifest| &manifest.run);
-        if run.is_some_and(|run| *run != link.run) {
+        let found = report.get.manifest.as_ref();
+        if found.is_some_and(|found| link.manifest.as_deref().is_some_and(|then| then != found)) {
             return Err(BackupError::Chain {
                 name: request.name.to_string(),
                 what: "it was replaced while its chain was restored".into(),
@@ -117,17 +117,12 @@ pub async fn restore_ready(
 /// A backup of the chain to restore.
 struct Wanted {
     name: crate::names::BackupName,
-    run: String,
     manifest: Option<Box<crate::manifest::Manifest>>,
 }
 
 impl From<Link> for Wanted {
     fn from(link: Link) -> Self {
-        Self {
-            name: link.name,
-            run: link.manifest.run.clone(),
-            manifest: Some(Box::new(link.manifest)),
-        }
+        Self { name: link.name, manifest: Some(Box::new(link.manifest)) }
     }
 }
 
@@ -143,11 +138,7 @@ async fn links(
         Some(manifest) => vec![Link { name: request.name.clone(), manifest }],
         // Of stock backups nobody knows.
         None => {
-            return Ok(vec![Wanted {
-                name: request.name.clone(),
-                run: String::new(),
-                manifest: None,
-            }]);
+            return Ok(vec![Wanted { name: request.name.clone(), manifest: None }]);
         }
     };
     if links.len() > 1 && ready.prepare.is_none() {
