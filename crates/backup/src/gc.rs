@@ -146,16 +146,45 @@ impl OfName {
 
 /// Removes one of those. What was removed half can be removed again: the claim goes last.
 ///
+/// Gives whether it was removed: a run that has given a sign of life since it was found, as when a copy
+/// goes on with it, or that has become a backup, is left alone.
+///
 /// # Errors
-/// [`BackupError::Store`].
-pub async fn remove(root: &Root, leftover: &Leftover) -> Result<(), BackupError> {
+/// [`BackupError::Manifest`], [`BackupError::Store`].
+pub async fn remove(root: &Root, leftover: &Leftover) -> Result<bool, BackupError> {
+    let name = BackupName::new(&leftover.name)?;
+    if is_needed_now(root, &name, leftover).await? {
+        return Ok(false);
+    }
     let mut keys = leftover.keys.clone();
     let last = keys.pop();
     root.store().delete_all(keys).await?;
-    match last {
-        Some(last) => Ok(root.store().delete(&last).await?),
-        None => Ok(()),
+    if let Some(last) = last {
+        root.store().delete(&last).await?;
     }
+    Ok(true)
+}
+
+async fn is_needed_now(
+    root: &Root,
+    name: &BackupName,
+    leftover: &Leftover,
+) -> Result<bool, BackupError> {
+    let (folder, only_claim) = match &leftover.run {
+        Some(run) => (format!("{name}/{run}"), Some(CLAIM)),
+        None => (claims_folder(name), None),
+    };
+    let listed = root.list_below(&folder).await?;
+    let mut claims = listed.iter().filter(|l| only_claim.is_none_or(|claim| l.key == claim));
+    if claims.any(|claim| claim.modified > leftover.last_seen.as_second()) {
+        return Ok(true);
+    }
+    // After the claim: a run that has ended has written its manifest by then.
+    let manifest = root.manifest(name).await?;
+    Ok(manifest.is_some_and(|manifest| match &leftover.run {
+        Some(run) => manifest.run == *run,
+        None => manifest.layout == Layout::Classic && leftover.objects > 0,
+    }))
 }
 
 fn claims_root() -> String {

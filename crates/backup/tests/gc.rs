@@ -176,3 +176,29 @@ fn what_came_long_after_a_dead_claim_is_somebody_elses() {
     remove_all(&store);
     assert_eq!(store.get("n").unwrap(), before);
 }
+
+#[test]
+fn a_run_that_lives_again_or_has_become_a_backup_is_left_alone() {
+    let store = Store::new();
+    store.put("n", Layout::Packed, 500, stream_reader()).unwrap();
+    let manifest = below(&store, ".xb-catalog/n");
+    let good = std::fs::read(&manifest).unwrap();
+    std::fs::remove_file(&manifest).unwrap();
+    age_all(&store);
+    let found = find(&store);
+    assert_eq!(found.dead.len(), 1);
+    let before = store.files();
+    // A copy goes on with it.
+    let claim = before.iter().find(|path| path.ends_with("claim")).unwrap();
+    age(claim, Duration::ZERO);
+    assert!(!block_on(xb_backup::remove(&store.root, &found.dead[0])).unwrap());
+    assert_eq!(store.files(), before);
+    // And ends it.
+    age_all(&store);
+    std::fs::write(&manifest, good).unwrap();
+    assert!(!block_on(xb_backup::remove(&store.root, &found.dead[0])).unwrap());
+    assert_eq!(store.get("n").unwrap(), stream());
+    std::fs::remove_file(&manifest).unwrap();
+    assert!(block_on(xb_backup::remove(&store.root, &found.dead[0])).unwrap());
+    assert!(store.files().is_empty());
+}
