@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use xb_backup::{
     BackupName, GetRequest, Keys, Layout, LockGuard, Manifest, Output, OwnRuns, Owner,
-    PrepareOptions, Producer, PutRequest, Ready, RestoreOptions, RewrapRequest, Root, Selection,
-    Stop, Talk, Wanted, WaysIn, stopper,
+    PrepareOptions, Producer, PutRequest, Ready, Resolved, RestoreOptions, RewrapRequest, Root,
+    Selection, Stop, Talk, Wanted, WaysIn, stopper,
 };
 use xb_cli::{
     Failure, Level, Log, LogOptions, OrFail as _, Program, Progress, ProgressOptions, Signals,
@@ -112,7 +112,8 @@ impl Context {
                     let memory = request.memory;
                     let own = own.as_ref();
                     let since = xb_backup::since(&root, wanted, server, keys, memory, own);
-                    let since = stop.or(since).await?;
+                    let (since, doubts) = stop.or(since).await?;
+                    doubts.iter().for_each(|doubt| self.log.warn(doubt));
                     self.log.info(format!(
                         "only what has changed since {}, LSN {}",
                         since.base.name, since.lsn
@@ -303,7 +304,9 @@ impl Context {
                 let found = stop.or(xb_backup::leftovers(&root, age)).await?;
                 if args.yes {
                     for dead in &found.dead {
-                        stop.or(xb_backup::remove(&root, dead)).await?;
+                        if !stop.or(xb_backup::remove(&root, dead)).await? {
+                            self.log.info(format!("{}: left alone, it lives again", dead.name));
+                        }
                     }
                     stop.or(xb_backup::abort_uploads(&root, &found)).await?;
                 }
@@ -452,7 +455,8 @@ impl Context {
         let find = |_, mut stop: Stop| async move {
             stop.or(xb_backup::resolve(&root, &wanted, server)).await
         };
-        let (name, _) = self.with_progress("find", run, None, find)?;
+        let (Resolved { name, doubts }, _) = self.with_progress("find", run, None, find)?;
+        doubts.iter().for_each(|doubt| self.log.warn(doubt));
         self.log.info(format!("the backup is {name}"));
         // Connections belong to the runtime in which they were made, and that one is gone.
         Ok((wanted_place(place, store, run)?.0, name))

@@ -76,7 +76,7 @@ pub use prune::{Candidate, Keep, Verdict, Why, plan_prune, prune};
 pub use put::{PutReport, PutRequest, Since, backup, plan, put, put_plan};
 pub use ready::{Ready, ReadyReport, restore_ready};
 pub use record::{Pin, Proof, VerifyResult, pin, unpin};
-pub use resolve::{Wanted, WantedError, resolve};
+pub use resolve::{Resolved, Wanted, WantedError, resolve};
 pub use restore::{RestoreOptions, RestoreReport, WentOn, restore};
 pub use rewrap::{RewrapRequest, rewrap};
 pub use root::Root;

@@ -7,11 +7,12 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde::Serialize;
 
+use crate::chain::same_server;
 use crate::delete::delete_unless_needed_by;
 use crate::error::BackupError;
 use crate::list::{Listing, State};
 use crate::names::BackupName;
-use crate::resolve::Known;
+use crate::resolve::{Known, is_ahead};
 use crate::root::Root;
 use crate::verify::Level;
 
@@ -96,7 +97,7 @@ impl Candidate {
             Some((name, run)) => *name == other.name && *run == other.run,
             None => {
                 self.is_incremental()
-                    && self.server == other.server
+                    && same_server(self.server.as_deref(), other.server.as_deref())
                     && self.from_lsn == other.to_lsn
                     && self.name != other.name
             }
@@ -127,6 +128,8 @@ pub enum Why {
     Pinned,
     /// Something was found wrong with it: that is for a person to decide.
     Damaged,
+    /// It says that it ended in the future: some clock was wrong, and a person has to decide.
+    ClockAhead,
     /// This one, which is kept, goes on from it.
     BaseOf(String),
 }
@@ -143,6 +146,7 @@ impl std::fmt::Display for Why {
             Self::NewestVerified => "newest verified",
             Self::Pinned => "pinned",
             Self::Damaged => "damaged, left to you",
+            Self::ClockAhead => "its clock was ahead, left to you",
             Self::BaseOf(name) => return write!(f, "base of {name}"),
         })
     }
@@ -193,7 +197,8 @@ pub fn plan_prune(all: &[Candidate], keep: &Keep, now: Timestamp) -> Vec<Verdict
         let good: Vec<(usize, &Candidate)> = of_server
             .iter()
             .filter_map(|&n| sorted.get(n).map(|candidate| (n, *candidate)))
-            .filter(|(_, candidate)| !candidate.damaged)
+            // One whose clock was ahead would take the places of all that come until then.
+            .filter(|(_, candidate)| !candidate.damaged && !is_ahead(candidate.finished, now))
             .collect();
         good.iter().take(1).for_each(|(n, _)| note(*n, Why::Newest));
         good.iter().take(keep.last).for_each(|(n, _)| note(*n, Why::Last));
@@ -226,6 +231,9 @@ pub fn plan_prune(all: &[Candidate], keep: &Keep, now: Timestamp) -> Vec<Verdict
         }
         if candidate.damaged {
             note(n, Why::Damaged);
+        }
+        if is_ahead(candidate.finished, now) {
+            note(n, Why::ClockAhead);
         }
     }
     keep_bases(&sorted, &mut kept);
@@ -372,10 +380,11 @@ mod tests {
         assert_eq!(kept(&all, Keep { daily: 3, ..Keep::default() }), ["199", "197", "195"]);
         let weekly = kept(&all, Keep { weekly: 4, ..Keep::default() });
         assert_eq!(weekly.len(), 4);
-        assert!(
-            weekly[1..].iter().all(|name| name.parse::<i32>().unwrap() % 14 == 7
-                || name.parse::<i32>().unwrap() % 14 != 0)
-        );
+        // The newest of all, and then the last one of each Sunday before it. Day 0 was a Thursday.
+        for name in &weekly[1..] {
+            let n: i64 = name.parse().unwrap();
+            assert_eq!(((900 + n / 2) % 7, n % 2), (3, 1), "{name}");
+        }
         assert_eq!(
             kept(&all, Keep { monthly: 9, ..Keep::default() }).len(),
             4,
@@ -405,6 +414,23 @@ mod tests {
         // Another server has places of its own.
         all[0].server = Some("other".into());
         assert_eq!(kept(&all, keep), ["f5", "f4", "f3", "f1", "f0"]);
+    }
+
+    #[test]
+    fn one_whose_clock_was_ahead_takes_nobodys_place() {
+        let all = [
+            candidate("tonight", 1000 * DAY),
+            candidate("last-night", 999 * DAY),
+            candidate("ahead", 1300 * DAY),
+            candidate("a-little", 1000 * DAY + 600),
+        ];
+        for keep in
+            [Keep { last: 2, ..Keep::default() }, Keep { daily: 1, last: 2, ..Keep::default() }]
+        {
+            assert_eq!(kept(&all, keep), ["ahead", "a-little", "tonight"]);
+        }
+        let plan = plan_prune(&all, &Keep { last: 2, ..Keep::default() }, now());
+        assert_eq!(plan[0].kept, [Why::ClockAhead]);
     }
 
     #[test]

@@ -649,6 +649,14 @@ async fn find_its_base(
         }
         _ => {}
     }
+    // Hours have passed since it was found; without it this one cannot be restored.
+    match root.manifest(&BackupName::new(base)?).await? {
+        Some(found) if found.run == since.base.run => {}
+        Some(_) => {
+            return refused(format!("{base}, from which it goes on, is another backup by now"));
+        }
+        None => return refused(format!("{base}, from which it goes on, is gone")),
+    }
     manifest.base = Some(since.base.clone());
     Ok(())
 }

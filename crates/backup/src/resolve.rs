@@ -14,6 +14,8 @@ use crate::root::Root;
 
 /// Manifests read at a time.
 const AT_ONCE: usize = 16;
+/// By how many seconds the clock of another host may be ahead.
+const AHEAD: i64 = 3600;
 /// Most servers that a message names.
 const MAX_NAMED: usize = 8;
 
@@ -73,7 +75,22 @@ fn end_of_day(day: Date) -> Option<Timestamp> {
     next.checked_sub(1.nanosecond()).ok()
 }
 
-/// The name of the backup that is meant. Only complete ones count for a time, by their ends.
+/// Whether a backup that says it ended then had a clock that was wrong.
+pub(crate) fn is_ahead(finished: Timestamp, now: Timestamp) -> bool {
+    finished.as_second() > now.as_second().saturating_add(AHEAD)
+}
+
+/// The backup that is meant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Resolved {
+    /// Its name.
+    pub name: BackupName,
+    /// What makes the choice doubtful, for a person.
+    pub doubts: Vec<String>,
+}
+
+/// The name of the backup that is meant. Only complete ones count for a time, by their ends. One that
+/// says it ended in the future is taken only where there is no other.
 ///
 /// A name is given back as it is, and no request made. `server` limits the choice to backups of that
 /// server; when the backups below ROOT are of several, it must be given.
@@ -85,27 +102,41 @@ pub async fn resolve(
     root: &Root,
     wanted: &Wanted,
     server: Option<&str>,
-) -> Result<BackupName, BackupError> {
+) -> Result<Resolved, BackupError> {
     let by = match wanted {
-        Wanted::Name(name) => return Ok(name.clone()),
+        Wanted::Name(name) => return Ok(Resolved { name: name.clone(), doubts: Vec::new() }),
         Wanted::Latest => Timestamp::MAX,
         Wanted::By(time) => *time,
     };
-    let all = manifests(root).await?.sound;
-    choose(all.iter().map(|(name, manifest)| (name, manifest)), by, server)
-        .map(|found| found.cloned())?
-        .ok_or_else(|| BackupError::NotThere {
-            name: match wanted {
-                Wanted::By(time) => format!("that had ended by {time}"),
-                _ => "at all".to_owned(),
-            },
-            state: "",
-        })
+    let Manifests { sound, too_new } = manifests(root).await?;
+    let now = Timestamp::now();
+    let all = sound.iter().map(|(name, manifest)| (name, manifest));
+    let name = choose(all, (by, now), server)?.cloned().ok_or_else(|| BackupError::NotThere {
+        name: match wanted {
+            Wanted::By(time) => format!("that had ended by {time}"),
+            _ => "at all".to_owned(),
+        },
+        state: "",
+    })?;
+    let mut doubts: Vec<String> =
+        too_new.iter().map(|error| format!("passed over: {error}")).collect();
+    doubts.extend(sound.iter().filter(|(_, manifest)| is_ahead(manifest.finished, now)).map(
+        |(of, manifest)| {
+            let what = if *of == name { "there is no other" } else { "passed over" };
+            format!("{of} ended in the future, {}, by its clock: {what}", manifest.finished)
+        },
+    ));
+    if let Some(line) = crate::list::line(root, &name).await?
+        && let Some(level) = line.verified.and_then(|proof| proof.failed)
+    {
+        doubts.push(format!("{name} was found damaged at the level {level}"));
+    }
+    Ok(Resolved { name, doubts })
 }
 
 fn choose<'a>(
     all: impl Iterator<Item = (&'a BackupName, &'a Manifest)> + Clone,
-    by: Timestamp,
+    (by, now): (Timestamp, Timestamp),
     server: Option<&str>,
 ) -> Result<Option<&'a BackupName>, BackupError> {
     let of_server = all
@@ -125,7 +156,9 @@ fn choose<'a>(
     }
     Ok(of_server
         .filter(|(_, manifest)| manifest.finished <= by)
-        .max_by_key(|(name, manifest)| (manifest.finished, *name))
+        .max_by_key(|(name, manifest)| {
+            (!is_ahead(manifest.finished, now), manifest.finished, *name)
+        })
         .map(|(name, _)| name))
 }
 
@@ -263,7 +296,8 @@ mod tests {
         };
         let all = [named("a1", Some("a"), 10), named("b1", Some("b"), 20), named("old", None, 30)];
         let pick = |by: i64, server| {
-            choose(all.iter().map(|(n, m)| (n, m)), Timestamp::from_second(by).unwrap(), server)
+            let by = Timestamp::from_second(by).unwrap();
+            choose(all.iter().map(|(n, m)| (n, m)), (by, Timestamp::MAX), server)
         };
         let error = pick(99, None).unwrap_err();
         assert!(
@@ -274,8 +308,14 @@ mod tests {
         assert_eq!(pick(20, Some("b")).unwrap().unwrap().as_str(), "b1");
         assert_eq!(pick(19, Some("b")).unwrap(), None);
         let one = &all[1..];
-        let newest = choose(one.iter().map(|(n, m)| (n, m)), Timestamp::MAX, None).unwrap();
-        assert_eq!(newest.unwrap().as_str(), "old");
+        let at = |now: Timestamp| {
+            let newest = choose(one.iter().map(|(n, m)| (n, m)), (Timestamp::MAX, now), None);
+            newest.unwrap().unwrap().as_str()
+        };
+        assert_eq!(at(Timestamp::MAX), "old");
+        // An hour before, and a bit: the clock of `old` was ahead. Where all were, the newest it is.
+        assert_eq!(at(Timestamp::from_second(25 - 3600).unwrap()), "b1");
+        assert_eq!(at(Timestamp::from_second(-9000).unwrap()), "old");
     }
 
     proptest! {

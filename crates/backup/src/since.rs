@@ -6,13 +6,13 @@ use std::time::SystemTime;
 
 use xb_encryptor::Keys;
 
-use crate::chain::same_server;
+use crate::chain::{chain, same_server};
 use crate::error::BackupError;
 use crate::get::{envelope, open_sealed};
 use crate::manifest::{Base, Manifest};
 use crate::names::RunId;
 use crate::put::Since;
-use crate::resolve::{Wanted, resolve};
+use crate::resolve::{Resolved, Wanted, resolve};
 use crate::root::Root;
 
 /// Notes kept of runs of this host; more than one makes in a year of nights.
@@ -80,7 +80,7 @@ impl OwnRuns {
 }
 
 /// Finds the backup that a new one of `server` shall go on from, and the log sequence number it
-/// reaches. With a key the manifest must be authentic; without one a sealed backup must be of
+/// reaches; and what makes the choice doubtful, for a person. With a key the manifest must be authentic; without one a sealed backup must be of
 /// this host, and its manifest the one that this host has written.
 ///
 /// # Errors
@@ -93,9 +93,9 @@ pub async fn since(
     keys: &Keys,
     memory: u64,
     own: Option<&OwnRuns>,
-) -> Result<Since, BackupError> {
+) -> Result<(Since, Vec<String>), BackupError> {
     // Below a ROOT of several servers the newest of ours is meant.
-    let name = match resolve(root, wanted, None).await {
+    let Resolved { name, doubts } = match resolve(root, wanted, None).await {
         Err(BackupError::WhichServer { .. }) => resolve(root, wanted, server).await?,
         found => found?,
     };
@@ -130,8 +130,10 @@ pub async fn since(
             "nobody knows how far {name} reaches: its producer had compressed or encrypted what says so"
         )));
     };
+    // What cannot be restored is no base.
+    chain(root, &name).await?;
     let base = Base { name: name.to_string(), run: manifest.run.clone() };
-    Ok(Since { base, lsn })
+    Ok((Since { base, lsn }, doubts))
 }
 
 #[cfg(test)]
