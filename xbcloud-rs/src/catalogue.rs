@@ -148,6 +148,7 @@ impl Context {
             name,
             to: place.name,
             unverified: args.unverified,
+            alone: args.alone,
             keys,
             within_store: place.within_store,
             memory: memory(&args.run),
@@ -264,7 +265,8 @@ pub(crate) fn details(l: &Listing) -> Vec<(&'static str, String)> {
     add(
         "pinned",
         l.pinned.as_ref().map(|pin| {
-            let since = pin.since.strftime("%Y-%m-%d").to_string();
+            let since = pin.since.map(|since| since.strftime("%Y-%m-%d").to_string());
+            let since = since.unwrap_or_else(|| "at some time".to_owned());
             pin.reason.as_ref().map_or(since.clone(), |reason| format!("{since}: {reason}"))
         }),
     );

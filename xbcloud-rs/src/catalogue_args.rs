@@ -179,6 +179,9 @@ pub(crate) struct CopyArgs {
     /// Copy it even if nobody has verified it
     #[arg(long)]
     pub(crate) unverified: bool,
+    /// Copy an incremental one even if what it goes on from is not at the new place
+    #[arg(long)]
+    pub(crate) alone: bool,
     #[command(flatten)]
     pub(crate) identities: IdentityOptions,
     #[command(flatten)]

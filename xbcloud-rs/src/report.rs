@@ -158,14 +158,17 @@ pub(crate) fn copied(log: &Log, report: &CopyReport, end: &ProgressEnd) {
         return log.info(format!("{} is there already, complete", manifest.name));
     }
     if report.kept > 0 {
-        log.info(format!("{} objects were there from an earlier copy", report.kept));
+        log.info(format!(
+            "{} objects were there from an earlier copy, and are in order",
+            report.kept
+        ));
     }
     log.info(format!(
         "{}: copied, {} in {} objects{}, {}{}",
         manifest.name,
         format_size(manifest.stored_bytes),
         manifest.objects,
-        if report.by_store > 0 { " by the store itself" } else { "" },
+        if report.by_store > 0 { " by the store itself, which nobody compared" } else { "" },
         pace(manifest.stored_bytes, end),
         extras(report.requests, report.retries),
     ));

@@ -3,7 +3,7 @@
 //! A packed backup keeps its RUN: what a killed copy has left is its own, and the next one goes on. A
 //! classic one starts over. Whatever has no manifest is no backup.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -12,6 +12,7 @@ use xb_encryptor::Keys;
 use xb_pipeline::{GetPlan, Observer, PutPlan, RootDigest, sums};
 use xb_uploader::{PartData, PartSender, Store, StoreErrorKind};
 
+use crate::chain::find_base;
 use crate::claim::{CLAIM, Claim, may_be_its_own};
 use crate::classic::list_classic;
 use crate::error::BackupError;
@@ -21,6 +22,7 @@ use crate::manifest::{Layout, Manifest, StoredManifest, hex};
 use crate::names::{BackupName, KEYS, RunId, SUMS, claims_folder, manifest_key, run_folder};
 use crate::put::{of_packed_run, part_limits, remove_classic_objects};
 use crate::record::{self, Proof};
+use crate::resolve::manifests;
 use crate::root::Root;
 use crate::stop::Stop;
 use crate::verify::Level;
@@ -34,6 +36,8 @@ pub struct CopyRequest {
     pub to: BackupName,
     /// Copy it even if nobody has verified it.
     pub unverified: bool,
+    /// Copy an incremental one even if its base does not stand at the new place.
+    pub alone: bool,
     /// What a sealed backup opens with. Needed only for a copy of another name; where there is one, only
     /// a record of a verification that had the key counts.
     pub keys: Keys,
@@ -52,9 +56,10 @@ pub struct CopyRequest {
 pub struct CopyReport {
     /// The manifest as it stands at the new place.
     pub manifest: Manifest,
-    /// Data objects that were copied by the store itself.
+    /// Data objects that were copied by the store itself; nobody compared them.
     pub by_store: u64,
-    /// Data objects that were there from an earlier copy which did not come to its end.
+    /// Data objects that were there from an earlier copy which did not come to its end. They were read
+    /// back and compared.
     pub kept: u64,
     /// The copy was complete before.
     pub was_there: bool,
@@ -89,12 +94,14 @@ pub async fn copy(
         Some(there) if there.digest() == source.digest => report.was_there = true,
         Some(_) => return Err(BackupError::Exists { name: request.to.to_string(), state: "" }),
         None => {
+            stop.or(base_is_there(to, &source.manifest, request)).await?;
             let copying = Copying { from, to, request, source: &source, observer };
             copying.all(&mut report, stop).await?;
         }
     }
-    // What was found out about these bytes holds for their copy.
-    if source.same_name && report.kept == 0 {
+    // What was found out about these bytes holds for their copy, if we saw that it is one. What stands
+    // beside a copy that was there may know more of it by now.
+    if source.same_name && !report.was_there && report.by_store == 0 {
         carry_records(from, to, request).await;
     }
     report.requests = from.store().traffic().requests() + to.store().traffic().requests();
@@ -164,6 +171,40 @@ impl Source {
     }
 }
 
+/// Refuses an incremental backup whose base does not stand at the new place, where nobody could
+/// restore it.
+async fn base_is_there(
+    to: &Root,
+    manifest: &Manifest,
+    request: &CopyRequest,
+) -> Result<(), BackupError> {
+    if request.alone || !manifest.is_incremental() {
+        return Ok(());
+    }
+    let refused = |what: String| Err(BackupError::Chain { name: request.name.to_string(), what });
+    let base = match &manifest.base {
+        Some(base) => Some(base.clone()),
+        None => {
+            let all = manifests(to).await?.sound;
+            find_base(all.iter().map(|(name, manifest)| (name, manifest)), manifest)
+        }
+    };
+    let Some(base) = base else {
+        return refused("what it goes on from is not at the new place: copy that first".to_owned());
+    };
+    match to.manifest(&BackupName::new(&base.name)?).await? {
+        Some(found) if found.run == base.run => Ok(()),
+        Some(_) => refused(format!(
+            "it goes on from {}, and at the new place that is another backup",
+            base.name
+        )),
+        None => refused(format!(
+            "it goes on from {}, which is not at the new place: copy that first",
+            base.name
+        )),
+    }
+}
+
 /// The very bytes of a manifest.
 async fn raw(
     from: &Root,
@@ -199,7 +240,7 @@ async fn carry_records(from: &Root, to: &Root, request: &CopyRequest) {
     let [with_key, without_key, _] = record::keys(&request.name);
     for key in [with_key, without_key] {
         if let Ok(bytes) = from.store().get(&from.key(&key)).await {
-            let _ = to.store().put(&to.key(&key), bytes.into()).await;
+            let _ = to.store().create(&to.key(&key), bytes).await;
         }
     }
 }
@@ -230,11 +271,15 @@ impl Copying<'_> {
         let objects = stop.or(self.objects()).await?;
         let there = stop.or(self.there(&folders.1)).await?;
         let known = stop.or(self.sums()).await?;
-        // Of an object that came through our hands only its sum says that it came in order: without the
-        // sums nothing is kept.
-        let (kept, missing): (Vec<Object>, Vec<Object>) = objects
+        // Only its sum says that an object is in order: without the sums nothing is kept.
+        let (of_size, mut missing): (Vec<Object>, Vec<Object>) = objects
             .into_iter()
             .partition(|(key, size)| known.is_some() && there.get(key) == Some(size));
+        let wrong = self.compare(&folders.1, &of_size, known.as_deref(), stop).await?;
+        let (kept, bad): (Vec<Object>, Vec<Object>) =
+            of_size.into_iter().partition(|(key, _)| !wrong.contains(key));
+        missing.extend(bad);
+        missing.sort();
         report.kept = kept.len() as u64;
         let sealed = source.manifest.is_sealed();
         for small in [KEYS, SUMS].into_iter().filter(|small| packed && (sealed || *small != KEYS)) {
@@ -248,7 +293,9 @@ impl Copying<'_> {
                 Err(error) => return Err(error.into()),
             }
         }
-        let by_store = request.within_store && from.store().copies();
+        // Without the sums all have to pass us, so that the root digest says that they are in order.
+        let by_store =
+            request.within_store && from.store().copies() && (known.is_some() || !packed);
         let (small, large): (Vec<Object>, Vec<Object>) =
             missing.into_iter().partition(|(_, size)| by_store && *size <= Store::MAX_COPY);
         report.by_store = small.len() as u64;
@@ -266,6 +313,11 @@ impl Copying<'_> {
             });
         }
         stop.or(to.commit_bytes(name, source.bytes.clone())).await?;
+        // Somebody who took the run for a dead one may have begun to remove it before our claim.
+        if packed && let Err(error) = self.all_is_there(&folders.1).await {
+            to.store().delete(&to.key(&manifest_key(name))).await?;
+            return Err(error);
+        }
         drop(claim);
         if !packed {
             let _ = to.remove_below(&claims_folder(name)).await;
@@ -277,6 +329,15 @@ impl Copying<'_> {
     async fn claim_classic(&self) -> Result<Claim, BackupError> {
         let (to, name) = (self.to, &self.request.to);
         let (claim, dead) = Claim::classic(to, name, self.source.run).await?;
+        // Only now: a run that has finished meanwhile wrote its manifest before it gave up its claim.
+        match to.manifest(name).await {
+            Ok(None) => {}
+            found => {
+                let _ = to.store().delete(claim.key()).await;
+                found?;
+                return Err(BackupError::Exists { name: name.to_string(), state: "" });
+            }
+        }
         let objects = to.list_below(name.as_str()).await?;
         let classic = objects.iter().filter(|listed| !of_packed_run(&listed.key));
         match (classic.map(|listed| listed.modified).max(), dead) {
@@ -341,6 +402,49 @@ impl Copying<'_> {
             manifest.objects, manifest.stored_bytes
         );
         Err(BackupError::Damaged { name: self.request.to.to_string(), what })
+    }
+
+    /// Reads objects at the new place back, and gives those that are not what was stored.
+    async fn compare(
+        &self,
+        folder: &str,
+        objects: &[Object],
+        known: Option<&[u64]>,
+        stop: &mut Stop,
+    ) -> Result<BTreeSet<String>, BackupError> {
+        let (Some(known), Some(largest)) = (known, objects.iter().map(|(_, size)| *size).max())
+        else {
+            return Ok(BTreeSet::new());
+        };
+        let CopyRequest { memory, threads, parallel, .. } = *self.request;
+        let limits = part_limits(self.to.store().limits());
+        let plan = PutPlan::new(memory, largest, threads, parallel, limits)?;
+        let fetching = GetPlan {
+            threads: plan.threads,
+            depth: plan.depth,
+            range: plan.part,
+            parallel: plan.parallel,
+            memory: plan.memory,
+        };
+        let mut check = Check::each(known, objects);
+        let (arrived, mut arriving) = mpsc::channel(1);
+        let objects =
+            objects.iter().map(|(key, size)| (self.to.key(&format!("{folder}/{key}")), 0, *size));
+        let objects: Vec<_> = objects.collect();
+        let fetch = fetch_all(
+            self.to.store(),
+            &fetching,
+            ranges(objects.into_iter(), fetching.range),
+            arrived,
+            |range, sum| check.range(range, sum),
+        );
+        let pass = async { while arriving.recv().await.is_some() {} };
+        let (fetched, ()) = stop.or(async { Ok(tokio::join!(fetch, pass)) }).await?;
+        fetched?;
+        match check {
+            Check::Each { wrong, .. } => Ok(wrong.into_iter().collect()),
+            _ => Ok(BTreeSet::new()),
+        }
     }
 
     /// Objects that the store copies by itself.
@@ -466,7 +570,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Whether objects that pass in ranges are those that were stored.
 enum Check {
     /// Each by its own sum: those to come, the next one last.
-    Each { expected: Vec<(String, u64)>, wrong: Option<String>, crc: u64 },
+    Each { expected: Vec<(String, u64)>, wrong: Vec<String>, crc: u64 },
     /// All together, by the root digest.
     Whole { root: RootDigest, len: u64, crc: u64 },
     /// There is nothing to compare with.
@@ -477,7 +581,7 @@ impl Check {
     fn each(known: &[u64], objects: &[Object]) -> Self {
         let sum = |key: &String| known.get(key.parse::<usize>().ok()?).copied();
         let expected = objects.iter().rev().filter_map(|(key, _)| Some((key.clone(), sum(key)?)));
-        Self::Each { expected: expected.collect(), wrong: None, crc: 0 }
+        Self::Each { expected: expected.collect(), wrong: Vec::new(), crc: 0 }
     }
 
     /// `all`: no object is left out.
@@ -496,7 +600,7 @@ impl Check {
                     if let Some((key, expected)) = expected.pop()
                         && expected != *crc
                     {
-                        wrong.get_or_insert(key);
+                        wrong.push(key);
                     }
                     *crc = 0;
                 }
@@ -513,10 +617,10 @@ impl Check {
         }
     }
 
-    /// The object that is not in order.
+    /// The first object that is not in order.
     fn wrong(&self) -> Option<&str> {
         match self {
-            Self::Each { wrong, .. } => wrong.as_deref(),
+            Self::Each { wrong, .. } => wrong.first().map(String::as_str),
             _ => None,
         }
     }

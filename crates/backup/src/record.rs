@@ -99,8 +99,8 @@ pub struct Pin {
     manifest: String,
     /// Why.
     pub reason: Option<String>,
-    /// Since when, UTC.
-    pub since: Timestamp,
+    /// Since when, UTC; `None` where the pin cannot be read.
+    pub since: Option<Timestamp>,
 }
 
 /// How far a backup is proven, from all its results.
@@ -260,11 +260,26 @@ pub(crate) async fn pinned(
     name: &BackupName,
     manifest: Option<&str>,
 ) -> Result<Option<Pin>, BackupError> {
-    let Some(bytes) = small(root, &pin_key(name)).await? else { return Ok(None) };
-    let ours = |pin: &Pin| {
-        pin.name == name.as_str() && manifest.is_none_or(|manifest| pin.manifest == manifest)
+    let bytes = match root.store().get(&root.key(&pin_key(name))).await {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind == StoreErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error.into()),
     };
-    Ok(parse::<Pin>(&bytes, None).filter(|pin| pin.kind == Kind::Pin).filter(ours))
+    let readable = Some(&bytes).filter(|bytes| bytes.len() <= MAX_LEN);
+    let pin = readable.and_then(|bytes| parse::<Pin>(bytes, None));
+    let about_another = |pin: &Pin| manifest.is_some_and(|manifest| pin.manifest != manifest);
+    Ok(match pin.filter(|pin| pin.kind == Kind::Pin) {
+        Some(pin) => Some(pin).filter(|pin| !about_another(pin)),
+        // Somebody wanted it kept: only what can be read may say that another was meant.
+        None => Some(Pin {
+            kind: Kind::Pin,
+            format: FORMAT,
+            name: name.to_string(),
+            manifest: manifest.unwrap_or_default().to_owned(),
+            reason: Some("its pin cannot be read, and counts until `unpin`".to_owned()),
+            since: None,
+        }),
+    })
 }
 
 /// Has `prune` leave the backup `name` alone.
@@ -279,7 +294,7 @@ pub async fn pin(root: &Root, name: &BackupName, reason: Option<&str>) -> Result
         name: name.to_string(),
         manifest,
         reason: reason.map(str::to_owned),
-        since: Timestamp::now(),
+        since: Some(Timestamp::now()),
     };
     root.store().put(&root.key(&pin_key(name)), encode(&pin, None)?.into()).await?;
     Ok(pin)
@@ -378,7 +393,7 @@ mod tests {
             assert!(parse::<Verifications>(&bytes[..at], Some(&key)).is_none(), "cut {at}");
         }
         // Neither is taken for the other, nor for a manifest.
-        assert!(parse::<Pin>(&plain, None).is_none());
+        assert!(parse::<Pin>(&plain, None).is_none_or(|pin| pin.kind != Kind::Pin));
         assert!(crate::manifest::Manifest::decode(&bytes).is_err());
     }
 

@@ -5,8 +5,8 @@ mod common;
 
 use common::{Store, block_on, put_sealed, stream_reader};
 use xb_backup::{
-    BackupError, BackupName, Candidate, CopyReport, CopyRequest, FileEntry, Keep, Keys, Layout,
-    Level, Listing, ShowRequest, State, Timestamp, VerifyReport, VerifyRequest, plan_prune,
+    BackupError, BackupName, Base, Candidate, CopyReport, CopyRequest, FileEntry, Keep, Keys,
+    Layout, Level, Listing, ShowRequest, State, Timestamp, VerifyReport, VerifyRequest, plan_prune,
     stopper,
 };
 use xb_encryptor::KeyBytes;
@@ -54,6 +54,7 @@ fn copy(
         name: name(what),
         to: name(called),
         unverified: false,
+        alone: false,
         keys: Keys::default(),
         within_store: false,
         memory: 64 << 20,
@@ -395,4 +396,126 @@ fn who_prunes_is_told_what_went_before_a_failure() {
         block_on(xb_backup::prune(&store.root, &verdicts, |name| told.push(name.to_owned())));
     assert!(outcome.is_err());
     assert_eq!(told, ["b1"]);
+}
+
+#[test]
+fn a_pin_that_cannot_be_read_is_a_pin() {
+    let store = Store::new();
+    store.put("n", Layout::Packed, 300, stream_reader()).unwrap();
+    block_on(xb_backup::pin(&store.root, &name("n"), None)).unwrap();
+    let pin = store.folder.path().join("root/.xb-catalog/@pins/n");
+    let good = std::fs::read(&pin).unwrap();
+    let mut flipped = good.clone();
+    flipped[20] ^= 1;
+    for bad in [flipped, good[..good.len() / 2].to_vec(), Vec::new(), vec![b' '; (1 << 20) + 1]] {
+        std::fs::write(&pin, bad).unwrap();
+        assert!(line(&store, "n").pinned.is_some());
+        let deleted = block_on(xb_backup::delete(&store.root, &name("n")));
+        assert!(matches!(deleted, Err(BackupError::Pinned { .. })));
+    }
+    assert!(block_on(xb_backup::unpin(&store.root, &name("n"))).unwrap().is_some());
+    block_on(xb_backup::delete(&store.root, &name("n"))).unwrap();
+    // One that can be read, and is about another backup of the name, is none.
+    store.put("n", Layout::Packed, 300, stream_reader()).unwrap();
+    std::fs::create_dir_all(pin.parent().unwrap()).unwrap();
+    std::fs::write(&pin, &good).unwrap();
+    assert!(line(&store, "n").pinned.is_none());
+    block_on(xb_backup::delete(&store.root, &name("n"))).unwrap();
+}
+
+#[test]
+fn latest_passes_over_a_clock_that_was_ahead_and_says_what_is_doubtful() {
+    let store = Store::new();
+    for of in ["good", "ahead"] {
+        store.put(of, Layout::Packed, 300, stream_reader()).unwrap();
+    }
+    rewrite(&store, "ahead", |manifest| manifest["finished"] = "2199-01-01T00:00:00Z".into());
+    let latest = || {
+        let latest = xb_backup::resolve(&store.root, &xb_backup::Wanted::Latest, None);
+        block_on(latest).unwrap()
+    };
+    let found = latest();
+    assert_eq!(found.name.as_str(), "good");
+    assert!(found.doubts.len() == 1 && found.doubts[0].contains("ahead"), "{found:?}");
+    assert!(!verify(&store, "good", Level::Pages, None).is_ok());
+    assert!(latest().doubts.iter().any(|doubt| doubt.contains("damaged")));
+    // Nor does it take tonight's place.
+    let verdicts = plan(&store, Keep { last: 1, ..Keep::default() });
+    assert!(verdicts.iter().all(|verdict| !verdict.goes()), "{verdicts:?}");
+}
+
+#[test]
+fn a_copy_goes_on_only_from_what_it_has_compared_and_leaves_records_alone() {
+    let (from, to) = (Store::new(), Store::new());
+    from.put("n", Layout::Packed, 300, stream_reader()).unwrap();
+    assert!(verify(&from, "n", Level::Checksum, None).is_ok());
+    copy(&from, &to, "n", "n", |r| r).unwrap();
+    // A copy that did not come to its end, one of whose objects is not in order.
+    std::fs::remove_file(manifest_of(&to, "n")).unwrap();
+    let object = to.files().into_iter().find(|path| path.ends_with("000000001")).unwrap();
+    let mut bad = std::fs::read(&object).unwrap();
+    let objects =
+        from.files().iter().filter(|path| path.to_str().unwrap().contains("/0000")).count();
+    bad[7] ^= 1;
+    std::fs::write(&object, &bad).unwrap();
+    let done = copy(&from, &to, "n", "n", |r| r).unwrap();
+    assert_eq!(done.kept, objects as u64 - 1);
+    assert_eq!(to.get("n").unwrap(), from.get("n").unwrap());
+    // What was found out at the new place since stays known.
+    bad = std::fs::read(&object).unwrap();
+    bad[7] ^= 1;
+    std::fs::write(&object, &bad).unwrap();
+    assert!(!verify(&to, "n", Level::Checksum, None).is_ok());
+    assert!(copy(&from, &to, "n", "n", |r| r).unwrap().was_there);
+    assert_eq!(line(&to, "n").verified.unwrap().failed, Some(Level::Checksum));
+}
+
+#[test]
+fn an_incremental_one_is_copied_to_where_its_base_stands() {
+    let (from, to) = (Store::new(), Store::new());
+    let run = from.put("full", Layout::Packed, 300, stream_reader()).unwrap().manifest.run;
+    from.put("inc", Layout::Packed, 300, stream_reader()).unwrap();
+    rewrite(&from, "inc", |manifest| {
+        manifest["base"] = serde_json::json!({ "name": "full", "run": run });
+    });
+    let refused = copy(&from, &to, "inc", "inc", unverified);
+    assert!(matches!(refused, Err(BackupError::Chain { .. })), "{refused:?}");
+    to.put("full", Layout::Packed, 300, stream_reader()).unwrap();
+    let refused = copy(&from, &to, "inc", "inc", unverified);
+    assert!(matches!(refused, Err(BackupError::Chain { .. })), "another backup: {refused:?}");
+    copy(&from, &to, "inc", "alone", |r| CopyRequest { alone: true, ..unverified(r) }).unwrap();
+    block_on(xb_backup::delete(&to.root, &name("full"))).unwrap();
+    copy(&from, &to, "full", "full", unverified).unwrap();
+    copy(&from, &to, "inc", "inc", unverified).unwrap();
+}
+
+#[test]
+fn an_incremental_one_does_not_become_a_backup_when_its_base_is_gone() {
+    let store = Store::new();
+    let full = store.put("full", Layout::Packed, 300, stream_reader()).unwrap().manifest;
+    let (_stopper, mut stop) = stopper();
+    let mut put = |of: &str| {
+        let base = Base { name: "full".into(), run: full.run.clone() };
+        let request = xb_backup::PutRequest {
+            since: Some(xb_backup::Since { base, lsn: 10 }),
+            ..common::put_request(of, Layout::Packed, 300)
+        };
+        let observer = Observer::default();
+        block_on(xb_backup::put(&store.root, &request, stream_reader(), &observer, &mut stop))
+    };
+    put("i1").unwrap();
+    rewrite(&store, "i1", |manifest| manifest["source"]["to_lsn"] = 20.into());
+    let since = || {
+        let wanted = xb_backup::Wanted::Name(name("i1"));
+        block_on(xb_backup::since(&store.root, &wanted, None, &Keys::default(), 1 << 20, None))
+    };
+    assert_eq!(since().unwrap().0.lsn, 20);
+    block_on(xb_backup::delete(&store.root, &name("full"))).unwrap();
+    let before = store.files();
+    assert!(matches!(put("i2"), Err(BackupError::Chain { .. })));
+    assert_eq!(store.files(), before, "nothing is left of it");
+    // What cannot be restored any more is nothing to go on from.
+    assert!(matches!(since(), Err(BackupError::Chain { .. })));
+    store.put("full", Layout::Packed, 300, stream_reader()).unwrap();
+    assert!(matches!(put("i2"), Err(BackupError::Chain { .. })), "another one of that name");
 }
