@@ -279,7 +279,7 @@ fn bad_pages_of_a_file_in_which_the_stream_breaks_off_are_told() {
     std::fs::write(path, bytes).unwrap();
     let report = verify(&store, "n", Level::Pages, None).unwrap();
     let bad = report.problems.iter().filter(|problem| problem.level == Level::Pages).count();
-    assert!(bad > 0 && bad < count * piece / 16384, "{report:#?}");
+    assert!(bad > 0 && bad < count * piece / 8192, "{report:#?}");
     assert_eq!(report.more_problems, 0);
     assert!(!report.is_ok());
 }
