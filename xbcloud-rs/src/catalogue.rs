@@ -183,7 +183,11 @@ fn verified(log: &Log, found: &VerifyReport, end: &ProgressEnd, json: bool) -> s
         return writeln!(out);
     }
     for level in &found.levels {
-        let mark = if level.ok { "ok" } else { "FAILED" };
+        let mark = match (level.ok, level.checked) {
+            (false, _) => "FAILED",
+            (true, false) => "not all",
+            (true, true) => "ok",
+        };
         writeln!(out, "{:9} {mark:7} {}", level.level, level.what)?;
     }
     if let Some(restore) = &found.restore {

@@ -32,7 +32,7 @@ const FORMAT: u32 = 1;
 /// The result of one verification.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VerifyResult {
-    /// How far was asked for.
+    /// How far was asked for; of what holds, how far it could be checked.
     pub level: Level,
     /// Whether all of it holds.
     pub ok: bool,
@@ -55,9 +55,10 @@ impl VerifyResult {
     /// That of a report.
     #[must_use]
     pub fn of(report: &VerifyReport, tool: &str) -> Self {
+        let ok = report.is_ok();
         Self {
-            level: report.level,
-            ok: report.is_ok(),
+            level: report.reached.filter(|_| ok).unwrap_or(report.level),
+            ok,
             finished: report.finished,
             tool: tool.to_owned(),
             problems: report.problems.len() as u64 + report.more_problems,

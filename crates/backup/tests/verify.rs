@@ -284,6 +284,24 @@ fn bad_pages_of_a_file_in_which_the_stream_breaks_off_are_told() {
     assert!(!report.is_ok());
 }
 
+/// Nobody can say of these pages that they are in order, nor is anything wrong.
+#[test]
+fn pages_that_cannot_be_checked_are_not_said_to_be_in_order() {
+    let mut writer = xb_reader::ChunkWriter::new(Vec::new());
+    writer.payload("shop/orders.ibd.delta", 0, &[9; 16384]).unwrap();
+    writer.end("shop/orders.ibd.delta").unwrap();
+    writer.end("xtrabackup_info").unwrap();
+    let stream = writer.finish().unwrap();
+    let store = Store::new();
+    store.put("n", Layout::Packed, 5000, std::io::Cursor::new(stream)).unwrap();
+    let report = verify(&store, "n", Level::Pages, None).unwrap();
+    assert_eq!((report.reached, report.is_ok()), (Some(Level::Decrypt), true), "{report:#?}");
+    let last = report.levels.last().unwrap();
+    assert_eq!((last.level, last.ok, last.checked), (Level::Pages, true, false));
+    let written = xb_backup::VerifyResult::of(&report, "test");
+    assert_eq!((written.level, written.ok), (Level::Decrypt, true));
+}
+
 #[test]
 fn a_native_stream_that_came_in_is_looked_into() {
     let store = Store::new();

@@ -103,8 +103,10 @@ pub struct Problem {
 pub struct LevelReport {
     /// Which one.
     pub level: Level,
-    /// Whether it holds.
+    /// Whether nothing was found wrong on it.
     pub ok: bool,
+    /// Whether all that it is about could be checked. What could not is not reached.
+    pub checked: bool,
     /// What was looked at, in words.
     pub what: String,
 }
@@ -225,10 +227,12 @@ impl VerifyReport {
         }
     }
 
-    /// Whether everything that was asked for holds.
+    /// Whether everything that was asked for holds, as far as it can be checked;
+    /// [`reached`](Self::reached) says how far that is.
     #[must_use]
     pub fn is_ok(&self) -> bool {
-        self.reached == Some(self.level)
+        let asked = self.levels.iter().any(|level| level.level == self.level);
+        asked && self.levels.iter().all(|level| level.ok)
     }
 
     pub(super) fn problem(&mut self, problem: Problem) {
@@ -241,12 +245,22 @@ impl VerifyReport {
 
     /// Closes a level: it holds if nothing was found wrong on it.
     pub(super) fn close(&mut self, level: Level, what: String) -> bool {
-        let ok = self.problems.iter().all(|problem| problem.level != level);
-        let before = self.levels.iter().all(|level| level.ok);
-        self.levels.push(LevelReport { level, ok, what });
-        if ok && before {
+        let held = self.push(level, what, true);
+        if held {
             self.reached = Some(level);
         }
+        held
+    }
+
+    /// Closes a level on which not all could be checked: it is not reached, though nothing may be wrong.
+    pub(super) fn close_unchecked(&mut self, level: Level, what: String) {
+        self.push(level, what, false);
+    }
+
+    fn push(&mut self, level: Level, what: String, checked: bool) -> bool {
+        let ok = self.problems.iter().all(|problem| problem.level != level);
+        let before = self.levels.iter().all(|level| level.ok);
+        self.levels.push(LevelReport { level, ok, checked, what });
         ok && before
     }
 
@@ -254,7 +268,7 @@ impl VerifyReport {
     pub(super) fn leave_out(&mut self, level: Level) {
         if self.levels.iter().all(|done| done.level != level) {
             let what = "not tried, for what is wrong before it".to_owned();
-            self.levels.push(LevelReport { level, ok: false, what });
+            self.levels.push(LevelReport { level, ok: false, checked: false, what });
         }
     }
 }
