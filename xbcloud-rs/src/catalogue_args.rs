@@ -14,8 +14,10 @@ pub(crate) struct VerifyArgs {
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) which: WhichOptions,
-    /// manifest, list, checksum, decrypt, pages or restore; each includes those before it. After a
-    /// kill -9 the server and the scratch folder of `restore` (xb-verify-*) stay: end and remove them
+    /// manifest, list, checksum, decrypt, pages or restore; each includes those before it
+    ///
+    /// After a kill -9 the server and the scratch folder of `restore` (xb-verify-*) stay: end the one and
+    /// remove the other.
     #[arg(long, value_enum, value_name = "LEVEL", default_value = "pages")]
     #[arg(hide_possible_values = true)]
     pub(crate) level: LevelArg,
