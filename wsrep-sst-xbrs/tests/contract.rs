@@ -276,10 +276,10 @@ fn descriptors_that_leak_are_closed_and_one_joiner_works_at_a_time() {
     // The next one waits, and goes on when this one has ended.
     let mut second = scene.joiner_as("second").start();
     second.wait_for("its start", || second.log().contains("xbrs SST started"));
-    first.signal(Signal::INT);
+    first.signal(Signal::TERM);
     assert_eq!(first.wait().status.code(), Some(3));
     let _ = second.ready();
-    second.signal(Signal::INT);
+    second.signal(Signal::TERM);
     assert_eq!(second.wait().status.code(), Some(3));
     assert_untouched(&scene);
 }

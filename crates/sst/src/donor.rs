@@ -92,10 +92,9 @@ fn full(context: &Context) -> Result<(), SstError> {
         }
     };
     sink.finish()?;
-    // The joiner has it all: nothing that is only told may stand before the word for the server.
-    done(context)?;
+    // The last word on progress; after `done` nobody reads any. It does not wait for anybody.
     progress.finish(format_args!("sent {files} files"));
-    Ok(())
+    done(context)
 }
 
 /// Host and port alone.
