@@ -11,7 +11,7 @@ use std::process::Command;
 
 use rustix::process::Signal;
 use support::{BINARY, Cage, extract, xbstream};
-use xb_testkit::command::{Cmd, Running};
+use xb_testkit::command::{Cmd, Running, is_heard};
 use xb_testkit::data::noise;
 use xb_testkit::stream::StreamWriter;
 
@@ -43,7 +43,9 @@ fn stalled(dir: &Path) -> (Running, std::process::ChildStdin) {
 
 #[test]
 fn a_signal_leaves_whole_files_only() {
-    for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130)] {
+    for (signal, code) in
+        [(Signal::TERM, 143), (Signal::INT, 130)].into_iter().filter(|(s, _)| is_heard(*s))
+    {
         let cage = Cage::new();
         let (running, input) = stalled(&cage.inner);
         running.signal(signal);

@@ -447,6 +447,16 @@ fn high_water_mark(status: &str) -> Option<u64> {
     Some(kib * 1024)
 }
 
+/// Whether our children hear `signal`: what whoever started us ignores (as `nohup` does, or a shell in
+/// the background), they ignore, too.
+#[must_use]
+pub fn is_heard(signal: Signal) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    mask >> (signal.as_raw() - 1) & 1 == 0
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
