@@ -404,6 +404,20 @@ impl Copying<'_> {
         Err(BackupError::Damaged { name: self.request.to.to_string(), what })
     }
 
+    /// Objects of up to `largest` bytes are fetched in the pieces in which they are put.
+    fn plan(&self, largest: u64) -> Result<GetPlan, BackupError> {
+        let CopyRequest { memory, threads, parallel, .. } = *self.request;
+        let limits = part_limits(self.to.store().limits());
+        let put = PutPlan::new(memory, largest, threads, parallel, limits)?;
+        Ok(GetPlan {
+            threads: put.threads,
+            depth: put.depth,
+            range: put.part,
+            parallel: put.parallel,
+            memory: put.memory,
+        })
+    }
+
     /// Reads objects at the new place back, and gives those that are not what was stored.
     async fn compare(
         &self,
@@ -416,16 +430,7 @@ impl Copying<'_> {
         else {
             return Ok(BTreeSet::new());
         };
-        let CopyRequest { memory, threads, parallel, .. } = *self.request;
-        let limits = part_limits(self.to.store().limits());
-        let plan = PutPlan::new(memory, largest, threads, parallel, limits)?;
-        let fetching = GetPlan {
-            threads: plan.threads,
-            depth: plan.depth,
-            range: plan.part,
-            parallel: plan.parallel,
-            memory: plan.memory,
-        };
+        let fetching = self.plan(largest)?;
         let mut check = Check::each(known, objects);
         let (arrived, mut arriving) = mpsc::channel(1);
         let objects =
@@ -476,16 +481,7 @@ impl Copying<'_> {
         stop: &mut Stop,
     ) -> Result<(), BackupError> {
         let Some(largest) = objects.iter().map(|(_, size)| *size).max() else { return Ok(()) };
-        let CopyRequest { memory, threads, parallel, .. } = *self.request;
-        let limits = part_limits(self.to.store().limits());
-        let plan = PutPlan::new(memory, largest, threads, parallel, limits)?;
-        let fetching = GetPlan {
-            threads: plan.threads,
-            depth: plan.depth,
-            range: plan.part,
-            parallel: plan.parallel,
-            memory: plan.memory,
-        };
+        let fetching = self.plan(largest)?;
         // Empty objects have no range.
         for (key, _) in objects.iter().filter(|(_, size)| *size == 0) {
             let key = self.to.key(&format!("{to}/{key}"));
@@ -503,7 +499,7 @@ impl Copying<'_> {
             arrived,
             |range, sum| lock(&check).range(range, sum),
         );
-        let mut sender = PartSender::new(self.to.store().clone(), plan.parallel);
+        let mut sender = PartSender::new(self.to.store().clone(), fetching.parallel);
         let targets = objects.iter().filter(|(_, size)| *size > 0).map(|(key, size)| {
             let parts = size.div_ceil(fetching.range);
             (self.to.key(&format!("{to}/{key}")), parts)
