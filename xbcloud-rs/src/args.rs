@@ -89,9 +89,7 @@ pub(crate) struct PutArgs {
     #[command(flatten)]
     pub(crate) keys: KeyOptions,
     #[command(flatten)]
-    pub(crate) run: RunOptions,
-    #[command(flatten)]
-    pub(crate) store: StoreOptions,
+    pub(crate) common: CommonOptions,
 }
 
 #[derive(Debug, Args)]
@@ -123,18 +121,13 @@ pub(crate) struct BackupArgs {
     #[command(flatten)]
     pub(crate) keys: KeyOptions,
     #[command(flatten)]
-    pub(crate) run: RunOptions,
-    #[command(flatten)]
-    pub(crate) store: StoreOptions,
+    pub(crate) common: CommonOptions,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct GetArgs {
-    /// file:///DIR/NAME, s3:// gs:// or azure://BUCKET/PREFIX/NAME, or NAME with --storage; NAME may
-    /// be latest, or @2026-11-20 for the newest by that day
-    pub(crate) name: String,
     #[command(flatten)]
-    pub(crate) which: WhichOptions,
+    pub(crate) source: Source,
     /// Exact names of single files, suffixes included
     pub(crate) files: Vec<String>,
     /// Only files whose names without suffixes match, as `shop/*`; repeatable
@@ -143,26 +136,16 @@ pub(crate) struct GetArgs {
     /// The native stream as it is stored, still compressed and sealed; `xbcrypt-rs -d` opens it
     #[arg(long, conflicts_with_all = ["files", "globs"])]
     pub(crate) as_stored: bool,
-    /// Take a sealed backup that was put as a native stream: no key vouches for its manifest
-    #[arg(long, help_heading = "Keys")]
-    pub(crate) accept_unvouched: bool,
     #[command(flatten)]
-    pub(crate) identities: IdentityOptions,
+    pub(crate) opening: OpeningOptions,
     #[command(flatten)]
-    pub(crate) keys: KeyOptions,
-    #[command(flatten)]
-    pub(crate) run: RunOptions,
-    #[command(flatten)]
-    pub(crate) store: StoreOptions,
+    pub(crate) common: CommonOptions,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct RestoreArgs {
-    /// file:///DIR/NAME, s3:// gs:// or azure://BUCKET/PREFIX/NAME, or NAME with --storage; NAME may
-    /// be latest, or @2026-11-20 for the newest by that day
-    pub(crate) name: String,
     #[command(flatten)]
-    pub(crate) which: WhichOptions,
+    pub(crate) source: Source,
     /// Folder for the files: empty, or an interrupted restore's
     #[arg(long, value_name = "DIR")]
     pub(crate) target_dir: PathBuf,
@@ -180,17 +163,10 @@ pub(crate) struct RestoreArgs {
     /// When files are made durable: each before it gets its name, all at the end, or not at all
     #[arg(long, value_enum, default_value = "end", value_name = "WHEN")]
     pub(crate) sync: Sync,
-    /// Take a sealed backup that was put as a native stream: no key vouches for its manifest
-    #[arg(long, help_heading = "Keys")]
-    pub(crate) accept_unvouched: bool,
     #[command(flatten)]
-    pub(crate) identities: IdentityOptions,
+    pub(crate) opening: OpeningOptions,
     #[command(flatten)]
-    pub(crate) keys: KeyOptions,
-    #[command(flatten)]
-    pub(crate) run: RunOptions,
-    #[command(flatten)]
-    pub(crate) store: StoreOptions,
+    pub(crate) common: CommonOptions,
 }
 
 #[derive(Debug, Args)]
@@ -221,11 +197,36 @@ pub(crate) struct ReadyOptions {
     pub(crate) check_donor: Option<String>,
 }
 
+// A backup that is read.
 #[derive(Debug, Args)]
-pub(crate) struct WhichOptions {
+pub(crate) struct Source {
+    /// file:///DIR/NAME, s3:// gs:// or azure://BUCKET/PREFIX/NAME, or NAME with --storage; NAME may
+    /// be latest, or @2026-11-20 for the newest by that day
+    pub(crate) name: String,
     /// With latest or @DAY: only backups of this server
     #[arg(long, value_name = "ID")]
     pub(crate) server: Option<String>,
+}
+
+// What opens a sealed backup.
+#[derive(Debug, Args)]
+pub(crate) struct OpeningOptions {
+    /// Take a sealed backup that was put as a native stream: no key vouches for its manifest
+    #[arg(long, help_heading = "Keys")]
+    pub(crate) accept_unvouched: bool,
+    #[command(flatten)]
+    pub(crate) identities: IdentityOptions,
+    #[command(flatten)]
+    pub(crate) keys: KeyOptions,
+}
+
+// What every command takes.
+#[derive(Debug, Args)]
+pub(crate) struct CommonOptions {
+    #[command(flatten)]
+    pub(crate) run: RunOptions,
+    #[command(flatten)]
+    pub(crate) store: StoreOptions,
 }
 
 #[derive(Debug, Args)]
@@ -236,9 +237,7 @@ pub(crate) struct ListArgs {
     #[arg(short, long)]
     pub(crate) long: bool,
     #[command(flatten)]
-    pub(crate) run: RunOptions,
-    #[command(flatten)]
-    pub(crate) store: StoreOptions,
+    pub(crate) common: CommonOptions,
 }
 
 #[derive(Debug, Args)]
@@ -252,33 +251,22 @@ pub(crate) struct DeleteArgs {
     #[arg(long)]
     pub(crate) dry_run: bool,
     #[command(flatten)]
-    pub(crate) run: RunOptions,
-    #[command(flatten)]
-    pub(crate) store: StoreOptions,
+    pub(crate) common: CommonOptions,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct RewrapArgs {
-    /// file:///DIR/NAME, s3://BUCKET/PREFIX/NAME, or NAME with --storage
-    pub(crate) name: String,
     #[command(flatten)]
-    pub(crate) which: WhichOptions,
+    pub(crate) source: Source,
     /// Take away only the way in of this number, as the last rewrap showed them; repeatable
     #[arg(long, value_name = "N", conflicts_with = "keep")]
     pub(crate) remove: Vec<usize>,
-    /// Take a sealed backup that was put as a native stream: no key vouches for its manifest
-    #[arg(long, help_heading = "Keys")]
-    pub(crate) accept_unvouched: bool,
     #[command(flatten)]
-    pub(crate) identities: IdentityOptions,
-    #[command(flatten)]
-    pub(crate) keys: KeyOptions,
+    pub(crate) opening: OpeningOptions,
     #[command(flatten)]
     pub(crate) new: NewKeyOptions,
     #[command(flatten)]
-    pub(crate) run: RunOptions,
-    #[command(flatten)]
-    pub(crate) store: StoreOptions,
+    pub(crate) common: CommonOptions,
 }
 
 #[derive(Debug, Args)]
@@ -302,9 +290,7 @@ pub(crate) struct PlanArgs {
     #[arg(long)]
     pub(crate) sealed: bool,
     #[command(flatten)]
-    pub(crate) run: RunOptions,
-    #[command(flatten)]
-    pub(crate) store: StoreOptions,
+    pub(crate) common: CommonOptions,
 }
 
 #[derive(Debug, Args)]
@@ -319,9 +305,7 @@ pub(crate) struct GcArgs {
     #[arg(value_parser = clap::value_parser!(u64).range(1..=87_600))]
     pub(crate) older_than: u64,
     #[command(flatten)]
-    pub(crate) run: RunOptions,
-    #[command(flatten)]
-    pub(crate) store: StoreOptions,
+    pub(crate) common: CommonOptions,
 }
 
 #[derive(Debug, Args)]
@@ -604,21 +588,21 @@ pub(crate) enum Sync {
 impl Command {
     pub(crate) fn run_options(&self) -> &RunOptions {
         match self {
-            Self::Put(a) => &a.run,
-            Self::Backup(a) => &a.run,
-            Self::Get(a) => &a.run,
-            Self::Restore(a) => &a.run,
-            Self::List(a) => &a.run,
-            Self::Show(a) => &a.run,
-            Self::Verify(a) => &a.run,
-            Self::Copy(a) => &a.run,
-            Self::Pin(a) => &a.run,
-            Self::Unpin(a) => &a.run,
-            Self::Prune(a) => &a.run,
-            Self::Delete(a) => &a.run,
-            Self::Gc(a) => &a.run,
-            Self::Rewrap(a) => &a.run,
-            Self::Plan(a) => &a.run,
+            Self::Put(a) => &a.common.run,
+            Self::Backup(a) => &a.common.run,
+            Self::Get(a) => &a.common.run,
+            Self::Restore(a) => &a.common.run,
+            Self::List(a) => &a.common.run,
+            Self::Show(a) => &a.common.run,
+            Self::Verify(a) => &a.common.run,
+            Self::Copy(a) => &a.common.run,
+            Self::Pin(a) => &a.common.run,
+            Self::Unpin(a) => &a.common.run,
+            Self::Prune(a) => &a.common.run,
+            Self::Delete(a) => &a.common.run,
+            Self::Gc(a) => &a.common.run,
+            Self::Rewrap(a) => &a.common.run,
+            Self::Plan(a) => &a.common.run,
         }
     }
 }

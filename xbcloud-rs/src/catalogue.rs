@@ -20,16 +20,17 @@ const SHOWN: usize = 50;
 impl Context {
     pub(crate) fn verify(&self, args: &VerifyArgs) -> Result<(), Failure> {
         let level = args.level.level();
-        let (root, name) = self.which(&args.name, &args.which, &args.store, &args.run)?;
-        let keys = crate::keys::keys(true, &args.identities, &args.keys, &self.log)?;
+        let (root, name) = self.which(&args.source, &args.common)?;
+        let keys =
+            crate::keys::keys(true, &args.opening.identities, &args.opening.keys, &self.log)?;
         let request = VerifyRequest {
             name,
             level,
             keys,
-            accept_unvouched: args.accept_unvouched,
-            memory: memory(&args.run),
-            threads: threads(&args.run),
-            parallel: parallel(&args.run),
+            accept_unvouched: args.opening.accept_unvouched,
+            memory: memory(&args.common.run),
+            threads: threads(&args.common.run),
+            parallel: parallel(&args.common.run),
             record: (!args.no_record).then(|| TOOL.to_owned()),
         };
         let server = &args.server;
@@ -47,7 +48,7 @@ impl Context {
         let traffic = root.store().traffic().clone();
         let (found, end) = self.with_progress(
             "verify",
-            &args.run,
+            &args.common.run,
             Some(traffic),
             |observer, mut stop| async move {
                 if level < Level::Restore {
@@ -57,7 +58,7 @@ impl Context {
                     .await
             },
         )?;
-        verified(&self.log, &found, &end, args.run.json).stage("output")?;
+        verified(&self.log, &found, &end, args.common.run.json).stage("output")?;
         if found.is_ok() {
             return Ok(());
         }
@@ -71,34 +72,42 @@ impl Context {
     }
 
     pub(crate) fn show(&self, args: &ShowArgs) -> Result<(), Failure> {
-        let (root, name) = self.which(&args.name, &args.which, &args.store, &args.run)?;
+        let (root, name) = self.which(&args.source, &args.common)?;
         let request = ShowRequest {
             name,
-            accept_unvouched: args.accept_unvouched,
-            keys: crate::keys::keys(false, &args.identities, &args.keys, &self.log)?,
-            memory: memory(&args.run),
+            accept_unvouched: args.opening.accept_unvouched,
+            keys: crate::keys::keys(
+                false,
+                &args.opening.identities,
+                &args.opening.keys,
+                &self.log,
+            )?,
+            memory: memory(&args.common.run),
         };
-        let (shown, _) = self.with_progress("show", &args.run, None, |_, mut stop| async move {
-            stop.or(xb_backup::show(&root, &request)).await
-        })?;
-        print_shown(&shown, args.run.json).stage("output")
+        let (shown, _) =
+            self.with_progress("show", &args.common.run, None, |_, mut stop| async move {
+                stop.or(xb_backup::show(&root, &request)).await
+            })?;
+        print_shown(&shown, args.common.run.json).stage("output")
     }
 
     pub(crate) fn pin(&self, args: &PinArgs) -> Result<(), Failure> {
-        let (root, name) = backup_place(&args.name, &args.store, &args.run, false)?;
+        let (root, name) = backup_place(&args.name, &args.common, false)?;
         let reason = args.reason.clone();
-        let (_, _) = self.with_progress("pin", &args.run, None, |_, mut stop| async move {
-            stop.or(xb_backup::pin(&root, &name, reason.as_deref())).await
-        })?;
+        let (_, _) =
+            self.with_progress("pin", &args.common.run, None, |_, mut stop| async move {
+                stop.or(xb_backup::pin(&root, &name, reason.as_deref())).await
+            })?;
         self.log.info("pinned: prune and delete leave it alone until it is unpinned");
         Ok(())
     }
 
     pub(crate) fn unpin(&self, args: &UnpinArgs) -> Result<(), Failure> {
-        let (root, name) = backup_place(&args.name, &args.store, &args.run, false)?;
-        let (was, _) = self.with_progress("unpin", &args.run, None, |_, mut stop| async move {
-            stop.or(xb_backup::unpin(&root, &name)).await
-        })?;
+        let (root, name) = backup_place(&args.name, &args.common, false)?;
+        let (was, _) =
+            self.with_progress("unpin", &args.common.run, None, |_, mut stop| async move {
+                stop.or(xb_backup::unpin(&root, &name)).await
+            })?;
         self.log.info(if was.is_some() { "unpinned" } else { "it was not pinned" });
         Ok(())
     }
@@ -115,10 +124,10 @@ impl Context {
             return Err(Failure::usage("nothing is said about what to keep")
                 .hint("give at least one of --keep-last, --keep-daily, --keep-weekly, --keep-monthly and --keep-within"));
         }
-        let root = root_place(args.root.as_deref(), &args.store, &args.run)?;
+        let root = root_place(args.root.as_deref(), &args.common)?;
         let yes = args.yes;
         let ((plan, left, gone), _) =
-            self.with_progress("prune", &args.run, None, |_, mut stop: Stop| async move {
+            self.with_progress("prune", &args.common.run, None, |_, mut stop: Stop| async move {
                 let listed = stop.or(xb_backup::list(&root)).await?;
                 let candidates: Vec<Candidate> = listed.iter().filter_map(Candidate::of).collect();
                 let left: Vec<Listing> =
@@ -134,13 +143,15 @@ impl Context {
                 };
                 Ok((plan, left, gone))
             })?;
-        pruned(&self.log, &plan, &left, yes.then_some(&gone[..]), args.run.json).stage("output")
+        pruned(&self.log, &plan, &left, yes.then_some(&gone[..]), args.common.run.json)
+            .stage("output")
     }
 
     pub(crate) fn copy(&self, args: &CopyArgs) -> Result<(), Failure> {
-        let (from, name) = self.which(&args.name, &args.which, &args.store, &args.run)?;
+        let (from, name) = self.which(&args.source, &args.common)?;
         let keys = crate::keys::keys(false, &args.identities, &args.keys, &self.log)?;
-        let place = copy_place(&args.name, &args.to, &name, &args.store, &args.run)?;
+        let place =
+            copy_place(&args.source.name, &args.to, &name, &args.common.store, &args.common.run)?;
         if place.same {
             return Err(Failure::usage("the backup is there already: both places are the same"));
         }
@@ -151,15 +162,15 @@ impl Context {
             alone: args.alone,
             keys,
             within_store: place.within_store,
-            memory: memory(&args.run),
-            threads: threads(&args.run),
-            parallel: parallel(&args.run),
+            memory: memory(&args.common.run),
+            threads: threads(&args.common.run),
+            parallel: parallel(&args.common.run),
         };
         let traffic = from.store().traffic().clone();
         let to = place.root;
         let (done, end) = self.with_progress(
             "copy",
-            &args.run,
+            &args.common.run,
             Some(traffic),
             |observer, mut stop| async move {
                 xb_backup::copy(&from, &to, &request, &observer, &mut stop).await

@@ -5,15 +5,12 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use xb_keyring::{IdentityOptions, KeyOptions};
 
-use crate::args::{RunOptions, StoreOptions, WhichOptions};
+use crate::args::{CommonOptions, OpeningOptions, Source};
 
 #[derive(Debug, Args)]
 pub(crate) struct VerifyArgs {
-    /// file:///DIR/NAME, s3:// gs:// or azure://BUCKET/PREFIX/NAME, or NAME with --storage; NAME may
-    /// be latest, or @2026-11-20 for the newest by that day
-    pub(crate) name: String,
     #[command(flatten)]
-    pub(crate) which: WhichOptions,
+    pub(crate) source: Source,
     /// manifest, list, checksum, decrypt, pages or restore; each includes those before it
     ///
     /// After a kill -9 the server and the scratch folder of `restore` (xb-verify-*) stay: end the one and
@@ -26,17 +23,10 @@ pub(crate) struct VerifyArgs {
     pub(crate) no_record: bool,
     #[command(flatten)]
     pub(crate) server: ServerOptions,
-    /// Take a sealed backup that was put as a native stream: no key vouches for its manifest
-    #[arg(long, help_heading = "Keys")]
-    pub(crate) accept_unvouched: bool,
     #[command(flatten)]
-    pub(crate) identities: IdentityOptions,
+    pub(crate) opening: OpeningOptions,
     #[command(flatten)]
-    pub(crate) keys: KeyOptions,
-    #[command(flatten)]
-    pub(crate) run: RunOptions,
-    #[command(flatten)]
-    pub(crate) store: StoreOptions,
+    pub(crate) common: CommonOptions,
 }
 
 /// How a restored backup is tried out.
@@ -83,22 +73,12 @@ impl LevelArg {
 
 #[derive(Debug, Args)]
 pub(crate) struct ShowArgs {
-    /// file:///DIR/NAME, s3:// gs:// or azure://BUCKET/PREFIX/NAME, or NAME with --storage; NAME may
-    /// be latest, or @2026-11-20 for the newest by that day
-    pub(crate) name: String,
     #[command(flatten)]
-    pub(crate) which: WhichOptions,
-    /// Take a sealed backup that was put as a native stream: no key vouches for its manifest
-    #[arg(long, help_heading = "Keys")]
-    pub(crate) accept_unvouched: bool,
+    pub(crate) source: Source,
     #[command(flatten)]
-    pub(crate) identities: IdentityOptions,
+    pub(crate) opening: OpeningOptions,
     #[command(flatten)]
-    pub(crate) keys: KeyOptions,
-    #[command(flatten)]
-    pub(crate) run: RunOptions,
-    #[command(flatten)]
-    pub(crate) store: StoreOptions,
+    pub(crate) common: CommonOptions,
 }
 
 #[derive(Debug, Args)]
@@ -109,9 +89,7 @@ pub(crate) struct PinArgs {
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: Option<String>,
     #[command(flatten)]
-    pub(crate) run: RunOptions,
-    #[command(flatten)]
-    pub(crate) store: StoreOptions,
+    pub(crate) common: CommonOptions,
 }
 
 #[derive(Debug, Args)]
@@ -119,9 +97,7 @@ pub(crate) struct UnpinArgs {
     /// file:///DIR/NAME, s3:// gs:// or azure://BUCKET/PREFIX/NAME, or NAME with --storage
     pub(crate) name: String,
     #[command(flatten)]
-    pub(crate) run: RunOptions,
-    #[command(flatten)]
-    pub(crate) store: StoreOptions,
+    pub(crate) common: CommonOptions,
 }
 
 const PRUNE_EXAMPLES: &str = "\
@@ -157,9 +133,7 @@ pub(crate) struct PruneArgs {
     #[arg(long, value_name = "AGE", value_parser = age)]
     pub(crate) keep_within: Option<std::time::Duration>,
     #[command(flatten)]
-    pub(crate) run: RunOptions,
-    #[command(flatten)]
-    pub(crate) store: StoreOptions,
+    pub(crate) common: CommonOptions,
 }
 
 const COPY_EXAMPLES: &str = "\
@@ -171,13 +145,10 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = COPY_EXAMPLES)]
 pub(crate) struct CopyArgs {
-    /// file:///DIR/NAME, s3:// gs:// or azure://BUCKET/PREFIX/NAME, or NAME with --storage; NAME may
-    /// be latest, or @2026-11-20 for the newest by that day
-    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) source: Source,
     /// Its new place, NAME included; with a slash at its end the name stays
     pub(crate) to: String,
-    #[command(flatten)]
-    pub(crate) which: WhichOptions,
     /// Copy it even if nobody has verified it
     #[arg(long)]
     pub(crate) unverified: bool,
@@ -189,9 +160,7 @@ pub(crate) struct CopyArgs {
     #[command(flatten)]
     pub(crate) keys: KeyOptions,
     #[command(flatten)]
-    pub(crate) run: RunOptions,
-    #[command(flatten)]
-    pub(crate) store: StoreOptions,
+    pub(crate) common: CommonOptions,
 }
 
 /// A number of hours, days or weeks.

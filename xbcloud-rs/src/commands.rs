@@ -23,9 +23,8 @@ use xb_reader::Dialect;
 use xb_uploader::Traffic;
 
 use crate::args::{
-    BackupArgs, Command, DeleteArgs, DialectArg, GcArgs, GetArgs, LayoutArg, Line, ListArgs,
-    PlanArgs, PutArgs, PutOptions, RestoreArgs, RewrapArgs, RunOptions, StoreOptions, Sync,
-    WhichOptions,
+    BackupArgs, Command, CommonOptions, DeleteArgs, DialectArg, GcArgs, GetArgs, LayoutArg, Line,
+    ListArgs, PlanArgs, PutArgs, PutOptions, RestoreArgs, RewrapArgs, RunOptions, Source, Sync,
 };
 use crate::limits::{default_memory, default_threads};
 use crate::place::{backup_place, root_place, wanted_place};
@@ -77,21 +76,25 @@ impl Context {
         xb_cli::refuse_terminal_input(
             "pipe a stream into it: mariadb-backup --backup --stream=xbstream | xbcloud-rs put ...",
         )?;
-        let (root, name) = backup_place(&args.name, &args.store, &args.run, true)?;
-        let request = self.put_request(name, &args.put, &args.keys, &args.run)?;
+        let (root, name) = backup_place(&args.name, &args.common, true)?;
+        let request = self.put_request(name, &args.put, &args.keys, &args.common.run)?;
         let source = enlarged(&std::io::stdin()).stage("read")?;
         let traffic = root.store().traffic().clone();
-        let (report, end) =
-            self.with_progress("put", &args.run, Some(traffic), |observer, mut stop| async move {
+        let (report, end) = self.with_progress(
+            "put",
+            &args.common.run,
+            Some(traffic),
+            |observer, mut stop| async move {
                 xb_backup::put(&root, &request, source, &observer, &mut stop).await
-            })?;
+            },
+        )?;
         report::put_done(&self.log, &report, &end, self.stock);
         Ok(())
     }
 
     fn backup(&self, args: &BackupArgs) -> Result<(), Failure> {
-        let (root, name) = backup_place(&args.name, &args.store, &args.run, true)?;
-        let mut request = self.put_request(name, &args.put, &args.keys, &args.run)?;
+        let (root, name) = backup_place(&args.name, &args.common, true)?;
+        let mut request = self.put_request(name, &args.put, &args.keys, &args.common.run)?;
         request.server = request.server.or_else(host_name);
         let guard = lock_guard(args);
         // Refused before the producer locks anything.
@@ -101,7 +104,7 @@ impl Context {
         let traffic = root.store().traffic().clone();
         let (report, end) = self.with_progress(
             "backup",
-            &args.run,
+            &args.common.run,
             Some(traffic),
             |observer, mut stop| async move {
                 let log = self.log.clone();
@@ -161,21 +164,26 @@ impl Context {
         xb_cli::refuse_terminal_output(
             "send it somewhere: xbcloud-rs get ... | mbstream -x -C DIR",
         )?;
-        let (root, name) = self.which(&args.name, &args.which, &args.store, &args.run)?;
-        let keys = crate::keys::keys(false, &args.identities, &args.keys, &self.log)?;
-        let request = get_request(name, keys, &args.run);
+        let (root, name) = self.which(&args.source, &args.common)?;
+        let keys =
+            crate::keys::keys(false, &args.opening.identities, &args.opening.keys, &self.log)?;
+        let request = get_request(name, keys, &args.common.run);
         let request = GetRequest {
             files: selection(&args.files, &args.globs)?,
             as_stored: args.as_stored,
-            accept_unvouched: args.accept_unvouched,
+            accept_unvouched: args.opening.accept_unvouched,
             ..request
         };
         let output = Output::new(enlarged(&std::io::stdout()).stage("output")?, "stdout");
         let traffic = root.store().traffic().clone();
-        let ((report, output), end) =
-            self.with_progress("get", &args.run, Some(traffic), |observer, mut stop| async move {
+        let ((report, output), end) = self.with_progress(
+            "get",
+            &args.common.run,
+            Some(traffic),
+            |observer, mut stop| async move {
                 xb_backup::get(&root, &request, output, &observer, &mut stop).await
-            })?;
+            },
+        )?;
         output.finish().map_err(report::failure)?;
         let what = match report.chosen {
             None => "the whole stream was written",
@@ -186,13 +194,14 @@ impl Context {
     }
 
     fn restore(&self, args: &RestoreArgs) -> Result<(), Failure> {
-        let (root, name) = self.which(&args.name, &args.which, &args.store, &args.run)?;
-        let keys = crate::keys::keys(true, &args.identities, &args.keys, &self.log)?;
+        let (root, name) = self.which(&args.source, &args.common)?;
+        let keys =
+            crate::keys::keys(true, &args.opening.identities, &args.opening.keys, &self.log)?;
         let ready = ready(args)?;
-        let request = get_request(name, keys, &args.run);
+        let request = get_request(name, keys, &args.common.run);
         let request = GetRequest {
             files: selection(&[], &args.files)?.with_what_prepare_needs(ready.prepare.is_some()),
-            accept_unvouched: args.accept_unvouched,
+            accept_unvouched: args.opening.accept_unvouched,
             ..request
         };
         let how = RestoreOptions {
@@ -212,7 +221,7 @@ impl Context {
         let target = &args.target_dir;
         let outcome = self.with_progress(
             "restore",
-            &args.run,
+            &args.common.run,
             Some(traffic),
             |observer, mut stop| async move {
                 xb_backup::restore_ready(
@@ -230,27 +239,27 @@ impl Context {
     }
 
     fn list(&self, args: &ListArgs) -> Result<(), Failure> {
-        let root = root_place(args.root.as_deref(), &args.store, &args.run)?;
+        let root = root_place(args.root.as_deref(), &args.common)?;
         let (listings, _) =
-            self.with_progress("list", &args.run, None, |_, mut stop| async move {
+            self.with_progress("list", &args.common.run, None, |_, mut stop| async move {
                 stop.or(xb_backup::list(&root)).await
             })?;
-        report::listing(&listings, args.long, args.run.json).stage("output")?;
+        report::listing(&listings, args.long, args.common.run.json).stage("output")?;
         crate::catalogue::proven(&self.log, &listings);
         Ok(())
     }
 
     fn delete(&self, args: &DeleteArgs) -> Result<(), Failure> {
-        let (root, name) = backup_place(&args.name, &args.store, &args.run, false)?;
+        let (root, name) = backup_place(&args.name, &args.common, false)?;
         if args.dry_run {
             let (doomed, _) =
-                self.with_progress("delete", &args.run, None, |_, mut stop| async move {
+                self.with_progress("delete", &args.common.run, None, |_, mut stop| async move {
                     stop.or(xb_backup::doomed(&root, &name, !args.force)).await
                 })?;
-            return report::doomed(&self.log, &doomed, args.run.json).stage("output");
+            return report::doomed(&self.log, &doomed, args.common.run.json).stage("output");
         }
         let (deleted, _) =
-            self.with_progress("delete", &args.run, None, |_, mut stop| async move {
+            self.with_progress("delete", &args.common.run, None, |_, mut stop| async move {
                 match args.force {
                     true => stop.or(xb_backup::delete(&root, &name)).await,
                     false => stop.or(xb_backup::delete_unless_needed(&root, &name)).await,
@@ -267,7 +276,7 @@ impl Context {
     }
 
     fn rewrap(&self, args: &RewrapArgs) -> Result<(), Failure> {
-        let (root, name) = self.which(&args.name, &args.which, &args.store, &args.run)?;
+        let (root, name) = self.which(&args.source, &args.common)?;
         let add = args.new.ways_in(&self.log)?;
         if add.is_empty() && args.remove.is_empty() {
             return Err(Failure::usage("no new way in is given").hint(
@@ -276,18 +285,23 @@ impl Context {
         }
         let request = RewrapRequest {
             name,
-            accept_unvouched: args.accept_unvouched,
-            keys: crate::keys::keys(false, &args.identities, &args.keys, &self.log)?,
+            accept_unvouched: args.opening.accept_unvouched,
+            keys: crate::keys::keys(
+                false,
+                &args.opening.identities,
+                &args.opening.keys,
+                &self.log,
+            )?,
             add,
             remove: match (args.new.keep, &args.remove[..]) {
                 (true, _) => Some(Vec::new()),
                 (false, []) => None,
                 (false, numbers) => Some(numbers.to_vec()),
             },
-            memory: memory(&args.run),
+            memory: memory(&args.common.run),
         };
         let (slots, _) =
-            self.with_progress("rewrap", &args.run, None, |_, mut stop| async move {
+            self.with_progress("rewrap", &args.common.run, None, |_, mut stop| async move {
                 stop.or(xb_backup::rewrap(&root, &request)).await
             })?;
         for slot in slots {
@@ -297,10 +311,10 @@ impl Context {
     }
 
     fn gc(&self, args: &GcArgs) -> Result<(), Failure> {
-        let root = root_place(args.root.as_deref(), &args.store, &args.run)?;
+        let root = root_place(args.root.as_deref(), &args.common)?;
         let age = Duration::from_secs(args.older_than * 3600);
         let (leftovers, _) =
-            self.with_progress("gc", &args.run, None, |_, mut stop| async move {
+            self.with_progress("gc", &args.common.run, None, |_, mut stop| async move {
                 let found = stop.or(xb_backup::leftovers(&root, age)).await?;
                 if args.yes {
                     for dead in &found.dead {
@@ -312,7 +326,7 @@ impl Context {
                 }
                 Ok(found)
             })?;
-        report::leftovers(&self.log, &leftovers, args.yes, args.run.json).stage("output")?;
+        report::leftovers(&self.log, &leftovers, args.yes, args.common.run.json).stage("output")?;
         Ok(())
     }
 
@@ -320,11 +334,11 @@ impl Context {
         let like = match &args.like {
             None => None,
             Some(name) => {
-                let (root, name) = backup_place(name, &args.store, &args.run, false)?;
+                let (root, name) = backup_place(name, &args.common, false)?;
                 let find = |_, mut stop: Stop| async move {
                     stop.or(xb_backup::describe(&root, &name)).await
                 };
-                Some(self.with_progress("plan", &args.run, None, find)?.0)
+                Some(self.with_progress("plan", &args.common.run, None, find)?.0)
             }
         };
         let layout = match (&like, args.layout) {
@@ -338,8 +352,8 @@ impl Context {
         let recut = layout == Layout::Classic && chunk_size.is_some();
         let chunk_size = chunk_size.unwrap_or(DEFAULT_CHUNK);
         let (memory, threads) =
-            (memory(&args.run), args.run.threads.unwrap_or_else(default_threads));
-        let parallel = args.run.parallel.unwrap_or(DEFAULT_PARALLEL);
+            (memory(&args.common.run), args.common.run.threads.unwrap_or_else(default_threads));
+        let parallel = args.common.run.parallel.unwrap_or(DEFAULT_PARALLEL);
         let request = xb_backup::EstimateRequest {
             stored: like.as_ref().map_or_else(
                 || args.size.map_or(0, |size| size.bytes()),
@@ -354,7 +368,7 @@ impl Context {
             get: GetPlan::new(memory, threads, parallel)
                 .map_err(|error| report::failure(error.into()))?,
         };
-        report::estimate(&xb_backup::estimate(&request), args.run.json).stage("output")?;
+        report::estimate(&xb_backup::estimate(&request), args.common.run.json).stage("output")?;
         Ok(())
     }
 
@@ -442,24 +456,22 @@ impl Context {
     /// The backup that a place means, also where it says `latest`.
     pub(crate) fn which(
         &self,
-        place: &str,
-        which: &WhichOptions,
-        store: &StoreOptions,
-        run: &RunOptions,
+        source: &Source,
+        common: &CommonOptions,
     ) -> Result<(Root, BackupName), Failure> {
-        let (root, wanted) = wanted_place(place, store, run)?;
+        let (root, wanted) = wanted_place(&source.name, common)?;
         if let Wanted::Name(name) = wanted {
             return Ok((root, name));
         }
-        let server = which.server.as_deref();
+        let server = source.server.as_deref();
         let find = |_, mut stop: Stop| async move {
             stop.or(xb_backup::resolve(&root, &wanted, server)).await
         };
-        let (Resolved { name, doubts }, _) = self.with_progress("find", run, None, find)?;
+        let (Resolved { name, doubts }, _) = self.with_progress("find", &common.run, None, find)?;
         doubts.iter().for_each(|doubt| self.log.warn(doubt));
         self.log.info(format!("the backup is {name}"));
         // Connections belong to the runtime in which they were made, and that one is gone.
-        Ok((wanted_place(place, store, run)?.0, name))
+        Ok((wanted_place(&source.name, common)?.0, name))
     }
 
     /// Runs `command` to its end or until a signal asks it to stop, with progress on stderr if there

@@ -6,14 +6,13 @@ use xb_backup::{BackupName, Root, Wanted};
 use xb_cli::{Failure, env_first};
 use xb_uploader::{Location, Place, Policy};
 
-use crate::args::{RunOptions, StoreOptions};
+use crate::args::{CommonOptions, RunOptions, StoreOptions};
 use crate::settings::settings;
 
 /// ROOT and NAME of a backup.
 pub(crate) fn backup_place(
     name: &str,
-    store: &StoreOptions,
-    run: &RunOptions,
+    CommonOptions { run, store }: &CommonOptions,
     create: bool,
 ) -> Result<(Root, BackupName), Failure> {
     let (location, last) = split(name, store)?;
@@ -26,8 +25,7 @@ pub(crate) fn backup_place(
 /// ROOT, and which backup there is meant.
 pub(crate) fn wanted_place(
     name: &str,
-    store: &StoreOptions,
-    run: &RunOptions,
+    CommonOptions { run, store }: &CommonOptions,
 ) -> Result<(Root, Wanted), Failure> {
     let (location, last) = split(name, store)?;
     let wanted = Wanted::parse(&last).map_err(|error| {
@@ -88,8 +86,7 @@ pub(crate) fn copy_place(
 /// ROOT on its own, for listings.
 pub(crate) fn root_place(
     root: Option<&str>,
-    store: &StoreOptions,
-    run: &RunOptions,
+    CommonOptions { run, store }: &CommonOptions,
 ) -> Result<Root, Failure> {
     open(&locate(root.unwrap_or_default(), store)?, store, run, false)
 }
