@@ -7,8 +7,7 @@ use tokio::task::JoinHandle;
 use xb_uploader::StoreErrorKind;
 
 use crate::error::BackupError;
-use crate::names::{BackupName, RunId, claims_folder, run_folder};
-use crate::put::of_packed_run;
+use crate::names::{BackupName, CLAIM, RunId, claims_folder, of_packed_run, run_folder};
 use crate::root::Root;
 
 /// How often a claim is refreshed while its run goes on.
@@ -19,9 +18,6 @@ pub(crate) const DEAD: i64 = 3600;
 /// Seconds after the last sign of life of a dead run from which an object cannot be its own: it
 /// would have refreshed its claim in between.
 const FOREIGN_AFTER: i64 = 1800;
-
-/// Name of the claim in the folder of a packed run.
-pub(crate) const CLAIM: &str = "claim";
 
 /// A claim of ours, refreshed in the background until it is dropped.
 #[derive(Debug)]

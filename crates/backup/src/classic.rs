@@ -8,8 +8,7 @@ use xb_reader::{ChunkHead, RelPath};
 use crate::choose::{Chosen, Come, Proven};
 use crate::error::BackupError;
 use crate::manifest::Manifest;
-use crate::names::{BackupName, classic_key, parse_classic_key};
-use crate::put::of_packed_run;
+use crate::names::{BackupName, classic_key, of_packed_run, parse_classic_key};
 use crate::root::Root;
 use crate::select::{Matched, Selection};
 
@@ -38,6 +37,22 @@ pub(crate) async fn list_classic(
         }
     }
     Ok(files)
+}
+
+/// Removes the classic objects of `name`, and leaves packed runs alone.
+pub(crate) async fn remove_classic_objects(
+    root: &Root,
+    name: &BackupName,
+) -> Result<u64, BackupError> {
+    let found = root.list_below(name.as_str()).await?;
+    let keys: Vec<String> = found
+        .into_iter()
+        .filter(|l| !of_packed_run(&l.key))
+        .map(|l| root.key(&format!("{name}/{}", l.key)))
+        .collect();
+    let count = keys.len() as u64;
+    root.store().delete_all(keys).await?;
+    Ok(count)
 }
 
 /// Files that a producer writes last go last: who reads the stream as a whole wants to see its end

@@ -13,14 +13,16 @@ use xb_pipeline::{GetPlan, Observer, PutPlan, RootDigest, sums};
 use xb_uploader::{PartData, PartSender, Store, StoreErrorKind};
 
 use crate::chain::find_base;
-use crate::claim::{CLAIM, Claim, may_be_its_own};
-use crate::classic::list_classic;
+use crate::claim::{Claim, may_be_its_own};
+use crate::classic::{list_classic, remove_classic_objects};
 use crate::error::BackupError;
 use crate::fetch::{Range, fetch_all, ranges};
 use crate::get::{envelope, open_sealed};
 use crate::manifest::{Layout, Manifest, StoredManifest, hex};
-use crate::names::{BackupName, KEYS, RunId, SUMS, claims_folder, manifest_key, run_folder};
-use crate::put::{of_packed_run, part_limits, remove_classic_objects};
+use crate::names::{
+    BackupName, CLAIM, KEYS, RunId, SUMS, claims_folder, manifest_key, of_packed_run, run_folder,
+};
+use crate::put::part_limits;
 use crate::record::{self, Proof};
 use crate::resolve::manifests;
 use crate::root::Root;

@@ -7,10 +7,10 @@ use serde::Serialize;
 
 use crate::chain::dependents_among;
 use crate::claim::{Claim, refuse_living};
+use crate::classic::remove_classic_objects;
 use crate::error::BackupError;
 use crate::manifest::{Layout, Manifest, ManifestError, StoredManifest};
-use crate::names::{BackupName, RunId, claims_folder, manifest_key, run_folder};
-use crate::put::{of_packed_run, remove_classic_objects};
+use crate::names::{BackupName, RunId, claims_folder, manifest_key, of_packed_run, run_folder};
 use crate::record;
 use crate::resolve::Known;
 use crate::root::Root;

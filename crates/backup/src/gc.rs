@@ -12,11 +12,10 @@ use jiff::Timestamp;
 use serde::Serialize;
 use xb_uploader::{Listed, StoreErrorKind, Unfinished};
 
-use crate::claim::{CLAIM, may_be_its_own};
+use crate::claim::may_be_its_own;
 use crate::error::BackupError;
 use crate::manifest::{Layout, Manifest};
-use crate::names::{BackupName, CATALOG, claims_folder};
-use crate::put::of_packed_run;
+use crate::names::{BackupName, CATALOG, CLAIM, claims_folder, of_packed_run};
 use crate::root::Root;
 
 /// The least age that may be asked for: a claim misses a few refreshes when a store has a bad hour.

@@ -4,11 +4,10 @@ use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::claim::{CLAIM, DEAD};
+use crate::claim::DEAD;
 use crate::error::BackupError;
 use crate::manifest::{Base, End, Layout, Manifest};
-use crate::names::{BackupName, CATALOG, claims_folder, manifest_key};
-use crate::put::of_packed_run;
+use crate::names::{BackupName, CATALOG, CLAIM, claims_folder, manifest_key, of_packed_run};
 use crate::record::{self, Beside, Pin, Proof};
 use crate::root::Root;
 

@@ -14,6 +14,9 @@
 
 use std::fmt;
 
+/// Name of the claim in the folder of a packed run.
+pub(crate) const CLAIM: &str = "claim";
+
 /// Name of the keys object in the folder of a packed run.
 pub(crate) const KEYS: &str = "keys";
 
@@ -143,6 +146,17 @@ pub(crate) fn parse_classic_key(key: &str) -> Option<(&str, u64)> {
         return None;
     }
     Some((path, digits.parse().ok()?))
+}
+
+/// Whether a key below a backup's folder belongs to a packed run.
+pub(crate) fn of_packed_run(key: &str) -> bool {
+    key.split_once('/').is_some_and(|(run, rest)| {
+        RunId::parse(run).is_some()
+            && (rest == CLAIM
+                || rest == KEYS
+                || rest == SUMS
+                || (rest.len() == 9 && rest.bytes().all(|b| b.is_ascii_digit())))
+    })
 }
 
 #[cfg(test)]

@@ -41,6 +41,12 @@ struct Object {
     whole: bool,
 }
 
+impl Object {
+    fn size(&self) -> u64 {
+        self.parts.values().sum()
+    }
+}
+
 impl Shared {
     fn kept(&self) -> MutexGuard<'_, BTreeMap<String, Object>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
@@ -143,7 +149,7 @@ fn answer(shared: &Shared, request: &Head, content: Vec<u8>, len: u64) -> Vec<u8
             200,
             "<InitiateMultipartUploadResult><Bucket>b</Bucket><Key>k</Key><UploadId>sink</UploadId></InitiateMultipartUploadResult>",
         ),
-        "POST" => said(200, "<DeleteResult></DeleteResult>"),
+        "POST" => said(200, &delete(&mut kept, path, &String::from_utf8_lossy(&content))),
         "GET" if field("list-type").is_some() => {
             said(200, &listing(&kept, path, &unescaped(field("prefix").unwrap_or_default())))
         }
@@ -151,7 +157,11 @@ fn answer(shared: &Shared, request: &Head, content: Vec<u8>, len: u64) -> Vec<u8
             200,
             "<ListMultipartUploadsResult><IsTruncated>false</IsTruncated></ListMultipartUploadsResult>",
         ),
-        "GET" | "HEAD" => match kept.get(path) {
+        "HEAD" => match kept.get(path) {
+            Some(object) => head(200, object.size()).into_bytes(),
+            None => head(404, 0).into_bytes(),
+        },
+        "GET" => match kept.get(path) {
             Some(object) => whole(200, &object.content),
             None => said(404, "<Error><Code>NoSuchKey</Code></Error>"),
         },
@@ -185,7 +195,7 @@ fn listing(kept: &BTreeMap<String, Object>, bucket: &str, prefix: &str) -> Strin
     for (path, object) in kept.iter().filter(|(_, object)| object.whole) {
         let key = path.strip_prefix(bucket).and_then(|key| key.strip_prefix('/'));
         let Some(key) = key.filter(|key| key.starts_with(prefix)) else { continue };
-        let size: u64 = object.parts.values().sum();
+        let size = object.size();
         text += &format!(
             "<Contents><Key>{key}</Key><Size>{size}</Size><ETag>\"0\"</ETag><LastModified>2026-01-01T00:00:00.000Z</LastModified></Contents>"
         );
@@ -193,16 +203,28 @@ fn listing(kept: &BTreeMap<String, Object>, bucket: &str, prefix: &str) -> Strin
     text + "</ListBucketResult>"
 }
 
+/// Removes what a request for many lists; a client tries again what the answer does not name.
+fn delete(kept: &mut BTreeMap<String, Object>, bucket: &str, request: &str) -> String {
+    let mut text = "<DeleteResult>".to_owned();
+    for key in request.split("<Key>").skip(1).filter_map(|rest| rest.split("</Key>").next()) {
+        kept.remove(&format!("{}/{key}", bucket.trim_end_matches('/')));
+        text += &format!("<Deleted><Key>{key}</Key></Deleted>");
+    }
+    text + "</DeleteResult>"
+}
+
 fn said(status: u16, body: &str) -> Vec<u8> {
     whole(status, body.as_bytes())
 }
 
 fn whole(status: u16, body: &[u8]) -> Vec<u8> {
-    let head = format!(
-        "HTTP/1.1 {status} said\r\ncontent-length: {}\r\netag: \"0\"\r\nlast-modified: Thu, 01 Jan 1970 00:00:00 GMT\r\n\r\n",
-        body.len()
-    );
-    [head.as_bytes(), body].concat()
+    [head(status, body.len() as u64).as_bytes(), body].concat()
+}
+
+fn head(status: u16, len: u64) -> String {
+    format!(
+        "HTTP/1.1 {status} said\r\ncontent-length: {len}\r\netag: \"0\"\r\nlast-modified: Thu, 01 Jan 1970 00:00:00 GMT\r\n\r\n"
+    )
 }
 
 #[cfg(test)]
@@ -212,5 +234,17 @@ mod tests {
     #[test]
     fn keys_are_found_however_they_are_written() {
         assert_eq!(unescaped("a%2Fb%40c%zz%4"), "a/b@c%zz%4");
+    }
+
+    #[test]
+    fn many_are_removed_by_one_request() {
+        let mut kept = BTreeMap::new();
+        for path in ["/b/x", "/b/y", "/b/z"] {
+            kept.insert(path.to_owned(), Object::default());
+        }
+        let request = "<Delete><Object><Key>x</Key></Object><Object><Key>z</Key></Object></Delete>";
+        let answer = delete(&mut kept, "/b", request);
+        assert_eq!(kept.into_keys().collect::<Vec<_>>(), ["/b/y"]);
+        assert_eq!(answer.matches("<Deleted>").count(), 2, "{answer}");
     }
 }

@@ -1,0 +1,240 @@
+//! The stream through the pipeline into the store, and the manifest at its end.
+
+use std::io::Read;
+
+use jiff::Timestamp;
+use tokio::sync::mpsc;
+use xb_encryptor::{Backend, Envelope, FreshKey, MacKey, SealContext, Sealer};
+use xb_frame::{Seal, StreamHeader, StreamId};
+use xb_pipeline::{
+    Budget, Closed, Cutting, Laid, Native, Observer, Part, Put, PutError, PutPlan, PutSettings,
+    Putting, start_carry, start_put,
+};
+use xb_uploader::{PartData, PartSender, Uploaded};
+
+use crate::error::BackupError;
+use crate::input::{Input, Kind};
+use crate::manifest::{Layout, Producer as ProducerFacts};
+use crate::md5::Md5List;
+use crate::names::{KEYS, RunId, SUMS};
+use crate::producer::Producer;
+use crate::root::Root;
+use crate::stop::Stop;
+use crate::sums;
+
+use super::manifest::find_its_base;
+use super::place::Place;
+use super::plan::classic_cutting;
+use super::{PutReport, PutRequest, end, stalled};
+
+impl Place {
+    #[allow(clippy::too_many_arguments)]
+    pub(super) async fn fill(
+        &self,
+        root: &Root,
+        request: &PutRequest,
+        plan: PutPlan,
+        input: Input<impl Read + Send + 'static>,
+        mut producer: Option<&mut Producer>,
+        observer: &Observer,
+        stop: &mut Stop,
+        started: Timestamp,
+    ) -> Result<PutReport, BackupError> {
+        let Input { kind, source } = input;
+        let lock =
+            if request.ways_in.is_empty() { None } else { Some(Lock::new(self.run, request)?) };
+        let carried = match &kind {
+            Kind::Native(envelope) => envelope.as_deref(),
+            Kind::Content(_) => None,
+        };
+        let envelope = lock.as_ref().map(|lock| lock.envelope.clone()).or(carried.cloned());
+        if let Some(envelope) = &envelope {
+            let key = root.key(&format!("{}/{KEYS}", self.folder));
+            tokio::select! {
+                put = root.store().put(&key, envelope.encode().to_vec().into()) => put?,
+                signal = stop.asked() => return Err(BackupError::Interrupted(signal)),
+                stalled = stalled(producer.as_deref_mut()) => return Err(stalled),
+            }
+        }
+        let budget = Budget::new(plan.memory);
+        let (parts, arriving) = mpsc::channel(1);
+        let sink = move |part: Part| parts.blocking_send(part).map_err(|_| Closed);
+        let (putting, mac) = match kind {
+            Kind::Native(_) => (start_carry(source, plan, &budget, observer, sink)?, None),
+            Kind::Content(content) => {
+                let (cutting, mac) = self.cutting(request, lock);
+                let settings = PutSettings { plan, cutting, content };
+                (start_put(source, settings, &budget, observer, sink)?, mac)
+            }
+        };
+        let mut md5 = request.md5.then(Md5List::new);
+        let mut sender = PartSender::new(root.store().clone(), plan.parallel);
+        let sending =
+            self.send_all(root, arriving, &mut sender, md5.as_mut(), putting, observer, stop);
+        let sent = tokio::select! {
+            sent = sending => sent,
+            stalled = stalled(producer.as_deref_mut()) => Err(stalled),
+        };
+        let (put, uploaded) = match sent {
+            Ok(sent) => sent,
+            Err(cause) => {
+                // Before anything that a dead store could hold up: it may hold locks.
+                if let Some(producer) = producer {
+                    tokio::task::block_in_place(|| end(producer, &cause));
+                }
+                sender.abort().await;
+                return Err(cause);
+            }
+        };
+        stop.or(self.put_lists(root, request, &put.laid, md5)).await?;
+        let producer = match producer {
+            None => None,
+            Some(producer) => {
+                // Its output has ended; what is left is its verdict.
+                tokio::select! {
+                    ended = producer.ended() => ended?,
+                    signal = stop.asked() => return Err(BackupError::Interrupted(signal)),
+                }
+                Some(ProducerFacts { program: producer.program().to_owned(), exit: 0 })
+            }
+        };
+        let mut manifest =
+            self.manifest(request, &put, uploaded, producer, started, envelope.as_ref());
+        stop.or(async {
+            find_its_base(root, request, &mut manifest).await?;
+            if request.layout == Layout::Classic
+                && !self.claim.still_ours(root, &request.name).await?
+            {
+                return Err(BackupError::Exists {
+                    name: request.name.to_string(),
+                    state: ": another run took over",
+                });
+            }
+            self.all_is_there(root, &manifest).await
+        })
+        .await?;
+        root.commit(&request.name, &manifest, mac.as_ref()).await?;
+        if request.layout == Layout::Classic {
+            self.give_up_claim(root).await;
+        }
+        let store = root.store();
+        let (requests, retries) = (store.traffic().requests(), store.traffic().retries());
+        let protection = store.protection();
+        Ok(PutReport { manifest, requests, retries, protection, plan })
+    }
+
+    /// Writes the lists that lie beside the objects.
+    async fn put_lists(
+        &self,
+        root: &Root,
+        request: &PutRequest,
+        laid: &Laid,
+        md5: Option<Md5List>,
+    ) -> Result<(), BackupError> {
+        if let Some(list) = md5 {
+            let key = root.key(&format!("{}.md5", request.name));
+            root.store().put(&key, list.finish().into()).await?;
+        }
+        if let Laid::Packed { packed, .. } | Laid::Carried { packed, .. } = laid
+            && !packed.sums.is_empty()
+        {
+            let key = root.key(&format!("{}/{SUMS}", self.folder));
+            root.store().put(&key, sums::encode(&packed.sums).into()).await?;
+        }
+        Ok(())
+    }
+
+    /// How the objects are laid out, and the key of the manifest of a sealed one.
+    fn cutting(&self, request: &PutRequest, lock: Option<Lock>) -> (Cutting, Option<MacKey>) {
+        if request.layout == Layout::Classic {
+            return (classic_cutting(request), None);
+        }
+        let compress = request.compress;
+        match lock {
+            Some(Lock { header, sealer, mac, .. }) => {
+                let native = Native { header, compress, sealer: Some(sealer) };
+                (Cutting::Packed(native), Some(mac))
+            }
+            None => {
+                let header = StreamHeader::new(StreamId(self.run.0));
+                (Cutting::Packed(Native { header, compress, sealer: None }), None)
+            }
+        }
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    async fn send_all(
+        &self,
+        root: &Root,
+        mut arriving: mpsc::Receiver<Part>,
+        sender: &mut PartSender,
+        mut md5: Option<&mut Md5List>,
+        putting: Putting,
+        observer: &Observer,
+        stop: &mut Stop,
+    ) -> Result<(Put, Uploaded), BackupError> {
+        let folder = root.key(&self.folder);
+        let mut counted = 0;
+        let upload = async {
+            while let Some(part) = arriving.recv().await {
+                if let Some(list) = md5.as_deref_mut() {
+                    list.part(&part);
+                }
+                let key = format!("{folder}/{}", part.object).into();
+                sender
+                    .send(PartData { key, index: part.index, payload: part.payload, end: part.end })
+                    .await?;
+                let bytes = sender.uploaded().bytes;
+                observer.add_stored(bytes - counted);
+                counted = bytes;
+            }
+            // The cutting side has ended; whether well or not, it says itself.
+            let put = tokio::task::spawn_blocking(move || putting.join())
+                .await
+                .map_err(|_| BackupError::Bug("the pipeline's end was not seen"))??;
+            let uploaded = sender.finish().await?;
+            observer.add_stored(uploaded.bytes - counted);
+            Ok::<_, BackupError>((put, uploaded))
+        };
+        let (put, uploaded) = tokio::select! {
+            done = upload => done?,
+            signal = stop.asked() => return Err(BackupError::Interrupted(signal)),
+        };
+        let (objects, bytes) = match &put.laid {
+            Laid::Packed { packed, .. } | Laid::Carried { packed, .. } => {
+                (packed.objects, packed.bytes)
+            }
+            Laid::Classic(cut) => (cut.objects, cut.bytes),
+        };
+        // Two independent counts, one on each side of the store's answers.
+        if (uploaded.objects, uploaded.bytes) != (objects, bytes) {
+            return Err(BackupError::Bug("objects acknowledged and objects cut differ"));
+        }
+        Ok((put, uploaded))
+    }
+}
+
+/// Everything that seals one run. A data key seals one stream, once: every run takes a new one.
+struct Lock {
+    header: StreamHeader,
+    sealer: Sealer,
+    envelope: Envelope,
+    mac: MacKey,
+}
+
+impl Lock {
+    fn new(run: RunId, request: &PutRequest) -> Result<Self, BackupError> {
+        let wrapped = |error: String| BackupError::Keys(error);
+        let fresh = FreshKey::generate().map_err(|error| wrapped(error.to_string()))?;
+        let commitment = fresh.key().commitment(&run.0);
+        let header =
+            StreamHeader::new(StreamId(run.0)).with_seal(Seal::Aes256GcmHkdf1Mb, commitment);
+        let envelope = Envelope::seal(fresh.key(), run.0, &request.ways_in.list())
+            .map_err(|error| wrapped(error.to_string()))?;
+        let mac = fresh.key().manifest_key(&run.0);
+        let bytes = header.encode();
+        let context = SealContext { stream_id: run.0, commitment, header: &bytes };
+        let (sealer, _key) = fresh.sealer(&context, Backend::default()).map_err(PutError::from)?;
+        Ok(Self { header, sealer, envelope, mac })
+    }
+}

@@ -1,0 +1,226 @@
+//! `put` and `backup`: a stream into the store, and the manifest when all of it is proven.
+
+mod fill;
+mod manifest;
+mod place;
+mod plan;
+
+use std::io::Read;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use xb_compressor::Algorithm;
+use xb_encryptor::WaysIn;
+use xb_pipeline::{Closed, Content, EndRule, Observer, PutError, PutPlan, Transform};
+
+use crate::error::BackupError;
+use crate::input::{Input, Kind, recognise};
+use crate::manifest::{Base, Layout, Manifest};
+use crate::names::{BackupName, RunId};
+use crate::producer::{Producer, ProducerOutput};
+use crate::root::Root;
+use crate::stop::Stop;
+
+use self::place::Place;
+pub(crate) use self::plan::{limits, part_limits};
+pub use self::plan::{plan, put_plan};
+
+/// How long clearing away after a failure may take: the store may be the cause.
+const CLEAN_UP: Duration = Duration::from_secs(60);
+
+/// What is to be put, and how.
+#[derive(Debug)]
+pub struct PutRequest {
+    /// Name of the backup.
+    pub name: BackupName,
+    /// Layout in the store.
+    pub layout: Layout,
+    /// Size of the objects in bytes (packed, and classic where it is re-cut).
+    pub chunk_size: u64,
+    /// Classic only: objects of `chunk_size`, instead of one for each chunk as the stock tool has it.
+    pub recut: bool,
+    /// Codec of the frames (packed).
+    pub compress: Algorithm,
+    /// Who can open it; with nobody named it is not sealed (packed).
+    pub ways_in: WaysIn,
+    /// What is done to the files one by one, if anything (classic).
+    pub transform: Option<Transform>,
+    /// Budget for buffers in bytes.
+    pub memory: u64,
+    /// Worker threads.
+    pub threads: usize,
+    /// Requests at a time; the budget may allow fewer.
+    pub parallel: usize,
+    /// What comes in. An xbstream may also come as a native stream, which is stored as it is
+    /// (packed).
+    pub content: Content,
+    /// Also write the stock list of MD5 sums (classic only).
+    pub md5: bool,
+    /// Program and version for the manifest.
+    pub tool: String,
+    /// What the server is called that it is taken of, for the manifest.
+    pub server: Option<String>,
+    /// The backup that this one is told to go on from.
+    pub since: Option<Since>,
+}
+
+/// Where an incremental backup goes on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Since {
+    /// The backup before it.
+    pub base: Base,
+    /// The log sequence number that it reaches.
+    pub lsn: u64,
+}
+
+/// What a successful run did.
+#[derive(Debug, Clone)]
+pub struct PutReport {
+    /// The manifest as committed.
+    pub manifest: Manifest,
+    /// Requests sent to the store, retries included; 0 for a folder.
+    pub requests: u64,
+    /// Tries that followed a failed one.
+    pub retries: u64,
+    /// What protected the objects on their way, in words.
+    pub protection: &'static str,
+    /// Sizes and numbers of things at a time.
+    pub plan: PutPlan,
+}
+
+/// Puts what `source` gives. The backup exists if and only if this returns `Ok`.
+///
+/// On any failure nothing of the run is left behind, as far as the store lets us.
+///
+/// # Errors
+/// The first cause. A stalled `source` may still be blocked in a thread of ours then.
+pub async fn put(
+    root: &Root,
+    request: &PutRequest,
+    source: impl Read + Send + 'static,
+    observer: &Observer,
+    stop: &mut Stop,
+) -> Result<PutReport, BackupError> {
+    run(root, request, source, None, observer, stop).await
+}
+
+/// Puts what `producer` writes, and demands that it exits with status 0.
+///
+/// # Errors
+/// As [`put`]; the producer has ended in any case.
+pub async fn backup(
+    root: &Root,
+    request: &PutRequest,
+    (mut producer, output): (Producer, ProducerOutput),
+    observer: &Observer,
+    stop: &mut Stop,
+) -> Result<PutReport, BackupError> {
+    let outcome = run(root, request, output, Some(&mut producer), observer, stop).await;
+    if let Err(error) = &outcome {
+        end(&mut producer, error);
+    }
+    outcome
+}
+
+/// Ends a producer after a failure.
+fn end(producer: &mut Producer, error: &BackupError) {
+    producer.end(match error {
+        BackupError::Interrupted(signal) => *signal,
+        _ => rustix::process::Signal::TERM.as_raw(),
+    });
+}
+
+async fn run(
+    root: &Root,
+    request: &PutRequest,
+    source: impl Read + Send + 'static,
+    mut producer: Option<&mut Producer>,
+    observer: &Observer,
+    stop: &mut Stop,
+) -> Result<PutReport, BackupError> {
+    let started = Timestamp::now();
+    let plan = plan(root, request)?;
+    // The producer runs already: if the store stands still, it must not wait with it.
+    let (input, place) = tokio::select! {
+        begun = begin(root, request, source) => begun?,
+        signal = stop.asked() => return Err(BackupError::Interrupted(signal)),
+        stalled = stalled(producer.as_deref_mut()) => return Err(stalled),
+    };
+    let filling =
+        place.fill(root, request, plan, input, producer.as_deref_mut(), observer, stop, started);
+    let outcome = filling.await;
+    if let Err(error) = &outcome {
+        if let Some(producer) = producer {
+            tokio::task::block_in_place(|| end(producer, error));
+        }
+        // Whatever comes of it, the cause is known already; what stays is abandoned, not a backup.
+        // But where a manifest may have been written, what it names must stay.
+        if !matches!(error, BackupError::InDoubt { .. }) {
+            let _ = tokio::time::timeout(CLEAN_UP, place.clean_up(root, request)).await;
+        }
+    }
+    outcome
+}
+
+/// Waits for the first bytes of the input, and claims a place for it. A claim that is left when this
+/// is broken off holds up nobody for long.
+async fn begin<R: Read + Send + 'static>(
+    root: &Root,
+    request: &PutRequest,
+    source: R,
+) -> Result<(Input<R>, Place), BackupError> {
+    if let Some(manifest) = root.manifest(&request.name).await? {
+        let state = if manifest.layout == Layout::Packed { "" } else { " (classic layout)" };
+        return Err(BackupError::Exists { name: request.name.to_string(), state });
+    }
+    let input = recognise_for(request, source).await?;
+    let run = RunId::random().map_err(|error| BackupError::System {
+        what: "randomness for the run",
+        source: std::io::Error::other(error),
+    })?;
+    Ok((input, Place::claim(root, request, run).await?))
+}
+
+fn demands_last_file(content: &Content) -> bool {
+    matches!(content, Content::Xbstream { rule: EndRule::LastFile(_), .. })
+}
+
+/// Reads the beginning of the input, and refuses what does not go with the request.
+async fn recognise_for<R: Read + Send + 'static>(
+    request: &PutRequest,
+    source: R,
+) -> Result<Input<R>, BackupError> {
+    let wanted = request.content.clone();
+    let reading = tokio::task::spawn_blocking(move || recognise(source, wanted));
+    let input =
+        reading.await.map_err(|_| BackupError::Bug("the input's beginning was not read"))??;
+    let untouched = request.compress == Algorithm::None && request.ways_in.is_empty();
+    match (&input.kind, request.layout) {
+        (Kind::Content(Content::Raw) | Kind::Native(_), Layout::Classic) => {
+            Err(BackupError::Input("only an xbstream can be cut the classic way".into()))
+        }
+        (Kind::Native(_), _) if !untouched => Err(BackupError::Input(
+            "the input is a native stream, which is stored as it is: compress and seal it where it is made"
+                .into(),
+        )),
+        (Kind::Native(_), _) if demands_last_file(&request.content) => Err(BackupError::Input(
+            "the input is a native stream, in which nobody looks for a last file: leave --last-file away, and let the program that makes it watch its input"
+                .into(),
+        )),
+        _ => Ok(input),
+    }
+}
+
+/// Waits until the producer, if there is one, has held up its server for too long.
+async fn stalled(producer: Option<&mut Producer>) -> BackupError {
+    match producer {
+        Some(producer) => producer.stalled().await,
+        None => std::future::pending().await,
+    }
+}
+
+impl From<Closed> for BackupError {
+    fn from(closed: Closed) -> Self {
+        Self::Put(PutError::Closed(closed))
+    }
+}
