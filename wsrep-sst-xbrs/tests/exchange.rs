@@ -138,14 +138,9 @@ fn what_is_mounted_is_found_before_anything_is_sent_unless_the_options_name_it()
         let scene = Scene::new();
         let mount = scene.data("joiner").join("mnt");
         std::fs::create_dir(&mount).unwrap();
-        let mut side = scene.joiner_with(&[], words);
-        let given: Vec<_> = side.command.get_args().map(std::ffi::OsStr::to_owned).collect();
         let script = "mount -t tmpfs none \"$0\" && exec \"$@\"";
-        let mut command = Command::new("unshare");
-        command.args(["-m", "sh", "-c", script]).arg(&mount).arg(PROGRAM).args(given);
-        command.stdout(std::process::Stdio::piped());
-        side.command = command;
-        let mut joiner = side.start();
+        let mount = ["unshare", "-m", "sh", "-c", script, mount.to_str().unwrap()];
+        let mut joiner = scene.joiner_with(&[], words).through(&mount).start();
         let ready = joiner.ready();
         let _ = scene.donor(&ready).start().wait();
         let joiner = joiner.wait();

@@ -40,7 +40,7 @@ use crate::slab::SlabPool;
 use crate::undo::{Crew, Member, Names, Plan, UndoError, may_have_holes};
 pub use report::{
     BegunFile, Durability, ExtractCause, ExtractError, ExtractLog, ExtractOptions, ExtractReport,
-    Stopped, Truncated,
+    OnFailure, Stopped, Truncated,
 };
 use settle::{Settled, Settler};
 pub(crate) use work::OpenFile;
@@ -174,12 +174,14 @@ impl Extractor {
         let (submit, results) = ordered("extract", threads, 2 * threads + 1, work);
         let settler = {
             let durable = options.durability == Durability::File;
-            let observer = options.observer.clone();
+            let (observer, on_failure) = (options.observer.clone(), options.on_failure.clone());
             let crew = options.undo.is_active().then(|| {
-                let crew = Crew::new(&options.undo, Arc::clone(&target), durable, observer.clone());
+                let (target, observer) = (Arc::clone(&target), observer.clone());
+                let crew = Crew::new(&options.undo, target, durable, observer, on_failure.clone());
                 crew.logging(log.clone())
             });
-            let settler = Settler::new(Arc::clone(&target), durable, observer, crew, log);
+            let settler =
+                Settler::new(Arc::clone(&target), durable, observer, crew, log, on_failure);
             let cancelled = Arc::clone(&cancelled);
             std::thread::Builder::new()
                 .name("extract-settle".to_owned())
@@ -233,6 +235,7 @@ impl Extractor {
                 self.slab = Some(Arc::new(self.options.observer.waiting(Wait::Workers, lease)));
             }
             if let Err(cause) = self.take(&piece) {
+                self.options.on_failure.tell(&cause);
                 self.failure = Some(cause);
             }
             self.slab = None;

@@ -73,7 +73,7 @@ pub use create::{CreateError, CreateNote, CreateOptions, CreateReport, create};
 pub use cut::{ChunkCutter, Cut, CutError};
 pub use extract::{
     BegunFile, Durability, ExtractCause, ExtractError, ExtractLog, ExtractOptions, ExtractReport,
-    Extractor, Stopped, Truncated, extract_from,
+    Extractor, OnFailure, Stopped, Truncated, extract_from,
 };
 pub use get::{GetError, unpack, unpack_watched};
 pub use globs::{GlobError, Globs};

@@ -1,11 +1,15 @@
 //! Why a transfer failed.
 
-use std::io;
-use std::path::PathBuf;
+use std::error::Error;
+use std::fmt::Display;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+
+use xb_pipeline::ExtractCause;
 
 use crate::child::ChildError;
 use crate::offer::OfferError;
-use crate::stop::Why;
+use crate::stop::{Stop, Why};
 use crate::swap::SwapError;
 use crate::transport::{BindError, TransferError};
 
@@ -84,14 +88,31 @@ pub enum SstError {
     #[error("the received stream: {0}")]
     Get(String),
     /// The files of the stream.
-    #[error("cannot write the received files: {0}")]
-    Extract(#[source] Box<xb_pipeline::ExtractError>),
+    #[error("{}", cannot_write(folder, source))]
+    Extract {
+        /// Where they are made.
+        folder: PathBuf,
+        /// What went wrong, with file and offset.
+        source: Box<xb_pipeline::ExtractError>,
+    },
     /// What came is no backup that can be used.
     #[error("the received backup cannot be used: {0}")]
     Content(String),
     /// The exchange of the data.
     #[error(transparent)]
     Swap(#[from] SwapError),
+}
+
+/// What both sides are told when the joiner's files fail.
+pub(crate) fn cannot_write(folder: &Path, cause: impl Display) -> String {
+    format!("cannot write the received files in {}: {cause}", folder.display())
+}
+
+/// Whether there was no room on a disk, somewhere down in the causes.
+fn is_full(error: &(dyn Error + 'static)) -> bool {
+    let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
+    matches!(kind, Some(ErrorKind::StorageFull | ErrorKind::QuotaExceeded))
+        || error.source().is_some_and(is_full)
 }
 
 impl SstError {
@@ -103,6 +124,16 @@ impl SstError {
         move |source| Self::Io { what, path, source }
     }
 
+    /// Why everything was asked to end, if this error only follows from that.
+    pub(crate) fn or_why(self, stop: &Stop) -> Self {
+        match (&self, stop.why()) {
+            (Self::Wire(TransferError::Cancelled) | Self::Server(_), Some(why)) => {
+                Self::Stopped(why)
+            }
+            _ => self,
+        }
+    }
+
     /// The exit status, as the stock scripts have them: servers show it as an error number.
     #[must_use]
     pub fn status(&self) -> u8 {
@@ -112,6 +143,7 @@ impl SstError {
             Self::Wire(_) | Self::Bind(_) | Self::Server(_) | Self::Get(_) => 32,
             Self::Offer(_) => 93,
             Self::Room { .. } => 28,
+            error if is_full(error) => 28,
             Self::Child(ChildError::Start { .. }) => 2,
             _ => 22,
         }
@@ -133,6 +165,13 @@ impl SstError {
                 "make room, or set keep-old=no in [sst] if this node's old data may be deleted before the new has come"
                     .into(),
             ),
+            Self::Extract { .. } if is_full(self) => Some(
+                "make room there and start the node again; with keep-old=no in [sst] its old data may be deleted before the new has come"
+                    .into(),
+            ),
+            Self::Extract { source, .. } if matches!(source.cause, ExtractCause::Target { .. }) => {
+                Some("see to that folder's file system, and start the node again".into())
+            }
             Self::Child(ChildError::Start { program, .. }) => Some(format!(
                 "install it for this server's version, or name another by backup-program in [sst] ({program})"
             )),
@@ -151,6 +190,7 @@ impl SstError {
                 "nothing is lost: repair the cause and start the node again, the exchange is finished first"
                     .into(),
             ),
+            error if is_full(error) => Some("make room there".into()),
             _ => None,
         }
     }

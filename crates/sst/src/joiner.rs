@@ -52,7 +52,8 @@ pub fn join(context: &Context) -> Result<(), SstError> {
     tidy(&context.layout, &lock);
     drop(lock);
     // From here on the data is the server's.
-    context.server.position(&outcome?).map_err(SstError::Server)
+    let position = outcome.map_err(|error| error.or_why(context.stop()))?;
+    context.server.position(&position).map_err(SstError::Server)
 }
 
 /// From the port that listens to the data in its place. Its position.
@@ -100,19 +101,18 @@ fn full(
 ) -> Result<Position, SstError> {
     let Context { talk, layout, settings, .. } = context;
     talk.info(format_args!("SST: full backup of about {} MiB from the donor", bytes >> 20));
-    let room = refuse_mounts(context).and_then(|()| make_room(context, lock, disk));
-    let deleting = match room {
+    let ready = make_ready(context, lock, disk).and_then(|deleting| {
+        context.server.total(bytes).map_err(SstError::Server)?;
+        Ok(deleting)
+    });
+    let deleting = match ready {
         Ok(deleting) => deleting,
         Err(error) => {
             offered.refuse(&error.to_string());
             return Err(error);
         }
     };
-    for folder in std::iter::once(layout.datadir.clone()).chain(layout.folders_outside()) {
-        make_folders(&folder)?;
-    }
     let new = layout.datadir.join(OURS).join(NEW);
-    context.server.total(bytes).map_err(SstError::Server)?;
     let mut clock = Clock::start(settings.time);
 
     let observer = Observer::default();
@@ -165,6 +165,21 @@ fn full(
     Ok(position)
 }
 
+/// Finds out whether the donor's data can come, and makes the folders for it.
+fn make_ready(context: &Context, lock: &Lock, disk: u64) -> Result<Option<Deleting>, SstError> {
+    refuse_mounts(context)?;
+    let deleting = make_room(context, lock, disk)?;
+    make_all_folders(&context.layout)?;
+    Ok(deleting)
+}
+
+fn make_all_folders(layout: &Layout) -> Result<(), SstError> {
+    for folder in std::iter::once(layout.datadir.clone()).chain(layout.folders_outside()) {
+        make_folders(&folder)?;
+    }
+    Ok(())
+}
+
 /// Whether an entry of the data directory is to be exchanged.
 fn goes(context: &Context, name: &OsStr, metadata: &Metadata) -> bool {
     let kind = metadata.file_type();
@@ -209,9 +224,7 @@ fn make_room(context: &Context, lock: &Lock, needed: u64) -> Result<Option<Delet
                 free >> 20,
                 needed >> 20
             ));
-            for folder in std::iter::once(layout.datadir.clone()).chain(layout.folders_outside()) {
-                make_folders(&folder)?;
-            }
+            make_all_folders(layout)?;
             exchange(context, lock, &[])?;
             Ok(Some(delete()))
         }

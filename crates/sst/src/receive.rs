@@ -1,17 +1,20 @@
 //! From the wire to files, proven whole.
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use bytes::Bytes;
 use xb_pipeline::{
-    Durability, ExtractOptions, Extractor, GetError, GetPlan, Observer, Stopped, Undo, unpack,
+    Durability, ExtractError, ExtractOptions, Extractor, GetError, GetPlan, Observer, OnFailure,
+    Undo, unpack,
 };
 use xb_reader::TargetDir;
 
 use crate::context::Context;
-use crate::error::SstError;
-use crate::transport::{Incoming, TransferError};
+use crate::error::{SstError, cannot_write};
+use crate::transport::{Incoming, Refusal, TransferError};
 
 /// Memory for frames that are being decoded, in bytes.
 const MEMORY: u64 = 64 << 20;
@@ -25,45 +28,101 @@ pub(crate) fn receive(
     new: &Path,
     observer: &Observer,
 ) -> Result<(Incoming, u64), SstError> {
-    let threads = context.settings.write_threads;
-    let target = TargetDir::open(new).map_err(|error| SstError::Get(error.to_string()))?;
-    let options = ExtractOptions {
-        threads,
-        durability: Durability::None,
-        // What the backup program has compressed by itself.
-        undo: Undo { decompress: true, threads, ..Undo::default() },
-        ..ExtractOptions::default()
+    let refusal = incoming.refusal();
+    let mut files = match Files::start(context, new, &refusal) {
+        Ok(files) => files,
+        Err(error) => {
+            incoming.refuse(&error.to_string());
+            return Err(error);
+        }
     };
-    let mut extractor =
-        Extractor::new(target, options).map_err(|error| SstError::Extract(Box::new(error)))?;
+    let threads = context.settings.write_threads;
     let plan = GetPlan { threads, depth: threads * 2, range: 1 << 20, parallel: 1, memory: MEMORY };
     let (back, given_back) = channel();
     let blocks = Blocks { incoming: Some(incoming), failure: None, back };
-    let outcome = unpack(blocks, None, &plan, observer, |bytes| extractor.feed(bytes));
+    let outcome = unpack(blocks, None, &plan, observer, |bytes| files.extractor.feed(bytes));
+    if let Err(error) = &outcome {
+        // Whoever still waits for the donor must not: that may be silent for long.
+        refusal.refuse(&SstError::Get(error.to_string()).to_string());
+    }
     let (incoming, failure) = take_back(&given_back);
-    if let Some(failure) = failure {
-        return Err(failure.into());
-    }
-    let error = match outcome {
-        Ok(_) => match extractor.finish() {
-            Ok(report) => {
-                let incoming =
-                    incoming.ok_or_else(|| SstError::Get("the connection is lost".into()))?;
-                return Ok((incoming, report.files));
+    // What this side has ended itself has another cause than the wire.
+    let wires = failure.as_ref().filter(|failure| !matches!(failure, TransferError::Cancelled));
+    Err(match (outcome, wires) {
+        (Ok(_), _) => match (files.finish(), incoming) {
+            (Ok(number), Some(incoming)) => return Ok((incoming, number)),
+            (Ok(_), None) => SstError::Get("the connection is lost".into()),
+            (Err(error), incoming) => {
+                if let Some(incoming) = incoming {
+                    incoming.refuse(&error.to_string());
+                }
+                error
             }
-            Err(error) => SstError::Extract(Box::new(error)),
         },
-        Err(GetError::Sink(Stopped)) => match extractor.finish() {
-            Err(error) => SstError::Extract(Box::new(error)),
-            Ok(_) => SstError::Get("the files stopped without a cause".into()),
-        },
-        Err(error) => SstError::Get(error.to_string()),
-    };
-    if let Some(incoming) = incoming {
-        incoming.refuse(&error.to_string());
+        (Err(_), Some(failure)) => failure.clone().into(),
+        (Err(error), None) if files.have_failed() || matches!(error, GetError::Sink(_)) => {
+            files.failure()
+        }
+        (Err(GetError::Stopped), None) => failure.unwrap_or(TransferError::Cancelled).into(),
+        (Err(error), None) => SstError::Get(error.to_string()),
+    })
+}
+
+/// The files that are being written.
+struct Files<'a> {
+    extractor: Extractor,
+    failed: Arc<AtomicBool>,
+    folder: &'a Path,
+}
+
+impl<'a> Files<'a> {
+    /// Once a file cannot be written, the donor is told at once.
+    fn start(context: &Context, folder: &'a Path, refusal: &Refusal) -> Result<Self, SstError> {
+        let threads = context.settings.write_threads;
+        let target = TargetDir::open(folder).map_err(|error| SstError::Get(error.to_string()))?;
+        let failed = Arc::new(AtomicBool::new(false));
+        let on_failure = OnFailure::new({
+            let (failed, refusal, folder) =
+                (Arc::clone(&failed), refusal.clone(), folder.to_owned());
+            move |cause| {
+                failed.store(true, Ordering::Release);
+                refusal.refuse(&cannot_write(&folder, cause));
+            }
+        });
+        let options = ExtractOptions {
+            threads,
+            durability: Durability::None,
+            // What the backup program has compressed by itself.
+            undo: Undo { decompress: true, threads, ..Undo::default() },
+            on_failure,
+            ..ExtractOptions::default()
+        };
+        let extractor =
+            Extractor::new(target, options).map_err(|source| extract(folder, source))?;
+        Ok(Self { extractor, failed, folder })
     }
-    context.stop().check()?;
-    Err(error)
+
+    fn have_failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
+    }
+
+    /// The number of files, when all that has come is written.
+    fn finish(self) -> Result<u64, SstError> {
+        let folder = self.folder;
+        let report = self.extractor.finish();
+        report.map(|report| report.files).map_err(|source| extract(folder, source))
+    }
+
+    fn failure(self) -> SstError {
+        match self.finish() {
+            Err(error) => error,
+            Ok(_) => SstError::Get("the files stopped without a cause".into()),
+        }
+    }
+}
+
+fn extract(folder: &Path, source: ExtractError) -> SstError {
+    SstError::Extract { folder: folder.to_owned(), source: Box::new(source) }
 }
 
 /// The connection, once nobody reads from it any more.

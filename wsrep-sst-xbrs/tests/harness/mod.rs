@@ -32,6 +32,7 @@ case " $* " in
     echo "$*" >"$here/backup.args"
     echo "$MYSQL_PWD $WSREP_SST_OPT_AUTH" >"$here/backup.env"
     cat "$here/stream"
+    [ ! -e "$here/more" ] || { cat /dev/zero || { echo "nobody takes it" >&2; exit 1; }; }
     [ ! -e "$here/hang" ] || { : >"$here/hangs"; exec sleep 1000; }
     [ ! -e "$here/fail" ] || { echo "the server went away" >&2; exit 1; }
     ;;
@@ -98,6 +99,31 @@ impl Scene {
             out.payload(name, 0, b"tool_name = mariadb-backup\n").end(name);
         }
         std::fs::write(self.bin().join("stream"), out.finish()).unwrap();
+    }
+
+    /// A stream whose one file is larger than what disks take in these tests, and does not compress.
+    pub(crate) fn large_stream(&self) {
+        let mut state = 1_u64;
+        let mut out = StreamWriter::new(Vec::new());
+        for number in 0..8 {
+            let mut chunk = Vec::with_capacity(1 << 20);
+            while chunk.len() < 1 << 20 {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                chunk.extend((state ^ (state >> 29)).to_le_bytes());
+            }
+            out.payload("ibdata1", number << 20, &chunk);
+        }
+        std::fs::write(self.bin().join("stream"), out.finish()).unwrap();
+    }
+
+    /// A stream that is none, long enough to be looked at.
+    pub(crate) fn garbage_stream(&self) {
+        std::fs::write(self.bin().join("stream"), vec![b'?'; 4 << 20]).unwrap();
+    }
+
+    /// Has the backup program do something else at its end.
+    pub(crate) fn backup(&self, flag: &str) {
+        std::fs::write(self.bin().join(flag), "").unwrap();
     }
 
     /// Lines for the group `[sst]` of both nodes.
@@ -187,6 +213,21 @@ impl Side {
         let mut command = Command::new(PROGRAM);
         command.env_remove("NOTIFY_SOCKET").stdin(Stdio::null()).stdout(Stdio::piped());
         Self { command, log: scene.scratch.join(format!("{name}.log")) }
+    }
+
+    /// Has `words`, a program and its arguments, start the program.
+    pub(crate) fn through(mut self, words: &[&str]) -> Self {
+        let mut command = Command::new(words[0]);
+        command.args(&words[1..]).arg(PROGRAM).args(self.command.get_args());
+        for (name, value) in self.command.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        self.command = command;
+        self
     }
 
     pub(crate) fn start(mut self) -> Started {

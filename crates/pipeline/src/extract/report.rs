@@ -1,6 +1,8 @@
 //! How to extract, and what may come of it.
 
+use std::fmt;
 use std::io;
+use std::sync::Arc;
 
 use xb_reader::{DecodeError, Dialect, Limits, OrderError, RelPath, TargetError, Unfinished};
 
@@ -38,6 +40,8 @@ pub struct ExtractOptions {
     pub undo: Undo,
     /// Counts bytes of the stream and files that have their names.
     pub observer: Observer,
+    /// Told of a failure when it is found, which may be long before more input comes.
+    pub on_failure: OnFailure,
 }
 
 impl Default for ExtractOptions {
@@ -50,7 +54,35 @@ impl Default for ExtractOptions {
             durability: Durability::default(),
             undo: Undo::default(),
             observer: Observer::default(),
+            on_failure: OnFailure::default(),
         }
+    }
+}
+
+/// Who is told that extraction has failed, so that nobody waits for input that is of no use any more.
+/// It is called by a thread of the extractor, at least once, and must not wait for that; which failure
+/// was the first, [`Extractor::finish`](crate::Extractor::finish) tells.
+#[derive(Clone, Default)]
+pub struct OnFailure(Option<Arc<Tell>>);
+
+type Tell = dyn Fn(&ExtractCause) + Send + Sync;
+
+impl OnFailure {
+    /// Tells `tell`.
+    pub fn new(tell: impl Fn(&ExtractCause) + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(tell)))
+    }
+
+    pub(crate) fn tell(&self, cause: &ExtractCause) {
+        if let Some(tell) = &self.0 {
+            tell(cause);
+        }
+    }
+}
+
+impl fmt::Debug for OnFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "OnFailure" } else { "OnFailure(nobody)" })
     }
 }
 

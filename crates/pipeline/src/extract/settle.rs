@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use xb_reader::{ChunkHead, ChunkKind, PayloadCheck, PieceCheck, TargetDir};
 
 use super::work::{OpenFile, Outcome, Step, at};
-use super::{ExtractCause, ExtractLog};
+use super::{ExtractCause, ExtractLog, OnFailure};
 use crate::observe::Observer;
 use crate::pool::Results;
 use crate::undo::Crew;
@@ -33,6 +33,7 @@ pub(super) struct Settler {
     /// Undoes the layers of files that have any.
     crew: Option<Crew>,
     log: Option<Arc<dyn ExtractLog>>,
+    on_failure: OnFailure,
 }
 
 impl Settler {
@@ -42,8 +43,10 @@ impl Settler {
         observer: Observer,
         crew: Option<Crew>,
         log: Option<Arc<dyn ExtractLog>>,
+        on_failure: OnFailure,
     ) -> Self {
-        Self { target, durable, observer, current: None, files: 0, removed: 0, crew, log }
+        let (files, removed) = (0, 0);
+        Self { target, durable, observer, current: None, files, removed, crew, log, on_failure }
     }
 
     /// Settles until the feeder is done. After a failure it only takes, so that nobody waits for
@@ -63,8 +66,10 @@ impl Settler {
                 Err(died) => Err(died.into()),
             };
             if let Err(cause) = settled {
-                failure = Some(cause);
+                // First, so that who sees the stop knows that the cause was told.
+                self.on_failure.tell(&cause);
                 cancelled.store(true, Ordering::Release);
+                failure = Some(cause);
             }
         }
         let joined = results.join().map_err(ExtractCause::from);

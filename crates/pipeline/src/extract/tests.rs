@@ -422,3 +422,26 @@ proptest! {
         prop_assert!(!dir.path().join(".xb-partial").exists());
     }
 }
+
+#[test]
+fn a_failure_is_told_while_no_more_input_comes() {
+    for threads in [1, 3] {
+        let dir = TempDir::new().unwrap();
+        fs::write(dir.path().join("taken"), "by another").unwrap();
+        let (tell, told) = std::sync::mpsc::channel();
+        let on_failure = OnFailure::new(move |cause| {
+            let _ = tell.send(cause.to_string());
+        });
+        let options = ExtractOptions { on_failure, ..options(threads) };
+        let mut extractor = Extractor::new(TargetDir::open(dir.path()).unwrap(), options).unwrap();
+        let bytes = stream(|writer| {
+            writer.payload("taken", 0, b"new")?;
+            writer.end("taken")
+        });
+        // It may be found before all is fed.
+        let _ = extractor.feed(bytes.into());
+        let cause = told.recv_timeout(std::time::Duration::from_secs(60)).unwrap();
+        assert!(cause.contains("taken: exists already"), "{cause}");
+        assert_eq!(extractor.finish().unwrap_err().to_string(), cause);
+    }
+}

@@ -15,7 +15,7 @@ use super::chain::{Chain, Flow, Want};
 use super::holes::{may_have_holes, write_with_holes};
 use super::{Decrypt, Layer, Plan, Undo, UndoError};
 use crate::budget::{Budget, Permit};
-use crate::extract::{ExtractCause, ExtractLog, OpenFile};
+use crate::extract::{ExtractCause, ExtractLog, OnFailure, OpenFile};
 use crate::observe::Observer;
 use crate::pool::WorkerDied;
 
@@ -92,6 +92,7 @@ struct Shared {
     changed: Condvar,
     failed: AtomicBool,
     log: OnceLock<Arc<dyn ExtractLog>>,
+    on_failure: OnFailure,
 }
 
 #[derive(Default)]
@@ -118,6 +119,7 @@ impl Crew {
         target: Arc<TargetDir>,
         durable: bool,
         observer: Observer,
+        on_failure: OnFailure,
     ) -> Self {
         let shares = undo.shares();
         let shared = Arc::new(Shared {
@@ -135,6 +137,7 @@ impl Crew {
             changed: Condvar::new(),
             failed: AtomicBool::new(false),
             log: OnceLock::new(),
+            on_failure,
         });
         let (jobs, queue) = unbounded::<Arc<OpenFile>>();
         let threads = (0..undo.threads.max(1))
@@ -234,6 +237,7 @@ impl Shared {
     }
 
     fn fail(&self, cause: ExtractCause) {
+        self.on_failure.tell(&cause);
         let mut status = self.status();
         if !self.failed.swap(true, Ordering::AcqRel) {
             status.failure = Some(cause);

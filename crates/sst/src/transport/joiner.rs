@@ -287,6 +287,25 @@ impl Incoming {
     pub fn refuse(self, reason: &str) {
         self.core.shared.refuse(reason);
     }
+
+    /// A way to do so from elsewhere, while somebody waits for the donor.
+    pub fn refusal(&self) -> Refusal {
+        Refusal(Arc::downgrade(&self.core.shared))
+    }
+}
+
+/// Ends a transfer of which the joiner wants no more. Clones end the same.
+#[derive(Debug, Clone)]
+pub struct Refusal(Weak<Shared>);
+
+impl Refusal {
+    /// Ends the transfer, if it is not over; the reason reaches the donor, and
+    /// [`Incoming::next_block`] gives [`TransferError::Cancelled`].
+    pub fn refuse(&self, reason: &str) {
+        if let Some(shared) = self.0.upgrade() {
+            shared.refuse(reason);
+        }
+    }
 }
 
 impl Read for Incoming {

@@ -51,7 +51,7 @@ pub use counters::{Counters, Snapshot};
 pub use donor::{Donor, Outgoing, connect};
 pub use error::{BindError, SecurityError, TransferError};
 pub use event::{Event, Observer};
-pub use joiner::{Incoming, Joiner, Listener, Offered, Receipt};
+pub use joiner::{Incoming, Joiner, Listener, Offered, Receipt, Refusal};
 pub use limits::{Limits, MAX_OFFER, MAX_REASON};
 pub use secret::{Fingerprint, Secret};
 pub use security::{Certificates, Security, TlsMode};

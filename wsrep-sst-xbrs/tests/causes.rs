@@ -1,0 +1,57 @@
+//! What goes wrong first is what both sides say, and say at once.
+#![allow(clippy::unwrap_used)] // test support: a panic with its cause is how a test fails
+
+mod harness;
+
+use std::process::Command;
+
+use harness::{Ended, Scene};
+
+/// Both sides, the joiner started by way of `words`; neither may come to a good end.
+fn fails(scene: &Scene, words: &[&str]) -> (Ended, Ended) {
+    let mut joiner = scene.joiner().through(words).start();
+    let ready = joiner.ready();
+    let donor = scene.donor(&ready).start().wait();
+    let joiner = joiner.wait();
+    for side in [&joiner, &donor] {
+        assert!(!side.status.success() && side.lines.is_empty(), "{side:?}");
+    }
+    (joiner, donor)
+}
+
+/// The donor's backup stands still for longer than this test may take, and the joiner cannot write.
+fn a_disk_that_fails(words: &[&str], expected: &str, hint: &str, status: i32) {
+    let scene = Scene::new();
+    scene.large_stream();
+    scene.backup("hang");
+    scene.options("space-check=no");
+    let (joiner, donor) = fails(&scene, words);
+    let folder = scene.data("joiner").join(".xb/new");
+    let cause = format!("cannot write the received files in {}: ibdata1: ", folder.display());
+    assert!(joiner.log.contains(&format!("joiner: {cause}")), "{}", joiner.log);
+    assert!(joiner.log.contains(expected) && joiner.log.contains(hint), "{}", joiner.log);
+    assert_eq!(joiner.status.code(), Some(status), "{}", joiner.log);
+    assert!(donor.log.contains(&format!("the joiner has refused: {cause}")), "{}", donor.log);
+    assert!(donor.log.contains(expected), "{}", donor.log);
+    assert_eq!(donor.status.code(), Some(32), "{}", donor.log);
+}
+
+#[test]
+fn a_joiner_that_cannot_write_says_so_while_the_donor_is_silent() {
+    let limit = ["bash", "-c", "trap '' XFSZ; ulimit -f 1024; exec \"$@\"", "sh"];
+    a_disk_that_fails(&limit, "File too large", "see to that folder's file system", 22);
+}
+
+#[test]
+fn a_full_disk_is_told_while_the_donor_is_silent() {
+    let may = Command::new("unshare").args(["-m", "true"]).output();
+    if !may.is_ok_and(|ran| ran.status.success()) {
+        eprintln!("skipped: this user cannot mount");
+        return;
+    }
+    // The words after `--datadir` say where.
+    let script = "for word; do [ \"$before\" != --datadir ] || \
+        mount -t tmpfs -o size=3m none \"$word\" || exit 77; before=$word; done; exec \"$@\"";
+    let full = ["unshare", "-m", "bash", "-c", script, "sh"];
+    a_disk_that_fails(&full, "No space left on device", "make room there", 28);
+}
