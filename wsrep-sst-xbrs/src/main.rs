@@ -12,8 +12,7 @@ use std::time::Duration;
 
 use xb_cli::Places;
 use xb_sst::{
-    Args, Context, Family, Launcher, Layout, Login, OptionFiles, Role, Server, Settings, SstError,
-    Stop, Talk, Why,
+    Args, Context, Family, Launcher, Layout, Login, OptionFiles, Role, Server, Settings, Stop, Talk,
 };
 
 /// How long everybody may take to end once that was asked for.
@@ -67,23 +66,12 @@ fn serve(words: &[OsString]) -> u8 {
             0
         }
         Err(error) => {
-            report(&error, &stop, &talk, role);
-            match stop.why() {
-                Some(why) if why != Why::Elsewhere => SstError::Stopped(why).status(),
-                _ => error.status(),
+            talk.error(format_args!("{}: {error}", role.word()));
+            if let Some(hint) = error.hint() {
+                talk.info(format_args!("hint: {hint}"));
             }
+            error.status()
         }
-    }
-}
-
-fn report(error: &SstError, stop: &Stop, talk: &Talk, role: Role) {
-    match stop.why() {
-        // What breaks when everything is told to end is no cause.
-        Some(why) if why != Why::Elsewhere => talk.error(format_args!("{}: {why}", role.word())),
-        _ => talk.error(format_args!("{}: {error}", role.word())),
-    }
-    if let Some(hint) = error.hint() {
-        talk.info(format_args!("hint: {hint}"));
     }
 }
 

@@ -37,6 +37,23 @@ fn a_disk_that_fails(words: &[&str], expected: &str, hint: &str, status: i32) {
 }
 
 #[test]
+fn what_is_wrong_with_the_stream_is_no_fault_of_the_backups_last_words() {
+    // It goes on, and fails because nobody takes it any more; or it is silent.
+    for then in ["more", "hang"] {
+        let scene = Scene::new();
+        scene.garbage_stream();
+        scene.backup(then);
+        let (joiner, donor) = fails(&scene, &["env"]);
+        assert!(donor.log.contains("donor: the backup's stream: "), "{}", donor.log);
+        let told = "the donor has given up: the backup's stream: ";
+        assert!(joiner.log.contains(told), "{}", joiner.log);
+        for log in [&donor.log, &joiner.log] {
+            assert!(!log.contains("nobody takes it") && !log.contains("exit status"), "{log}");
+        }
+    }
+}
+
+#[test]
 fn a_joiner_that_cannot_write_says_so_while_the_donor_is_silent() {
     let limit = ["bash", "-c", "trap '' XFSZ; ulimit -f 1024; exec \"$@\"", "sh"];
     a_disk_that_fails(&limit, "File too large", "see to that folder's file system", 22);

@@ -214,6 +214,8 @@ fn signals_and_the_servers_end_leave_nothing_behind() {
     assert_eq!(process_name(backup[0]), None, "the backup has ended");
     let joiner = joiner.wait();
     assert!(!joiner.status.success() && joiner.lines.is_empty(), "{joiner:?}");
+    let told = "the donor has given up: interrupted by signal 15";
+    assert!(joiner.log.contains(told), "{}", joiner.log);
     assert_untouched(&scene);
 }
 
@@ -227,8 +229,9 @@ fn a_backup_from_which_nothing_comes_any_more_is_given_up() {
         assert!(!side.status.success() && side.lines.is_empty(), "{side:?}");
     }
     // Who notices first tells the other.
-    let noticed = |log: &str| log.contains("nothing has come for 1 s (sst-idle-timeout)");
-    assert!(noticed(&joiner.log) || noticed(&donor.log), "{}{}", joiner.log, donor.log);
+    for log in [&joiner.log, &donor.log] {
+        assert!(log.contains("nothing has come for 1 s (sst-idle-timeout)"), "{log}");
+    }
     assert_untouched(&scene);
 }
 
@@ -253,15 +256,10 @@ fn a_killed_donor_takes_its_backup_along() {
 #[test]
 fn descriptors_that_leak_are_closed_and_one_joiner_works_at_a_time() {
     let scene = Scene::new();
-    let mut side = scene.joiner();
     // As a server leaves them, in numbers of one and of two digits.
     let leak = scene.scratch.join("leaked");
     let script = format!("exec 7>{0} 23>{0}; exec \"$@\"", leak.display());
-    let words: Vec<_> = side.command.get_args().map(std::ffi::OsStr::to_owned).collect();
-    let mut command = Command::new("bash");
-    command.args(["-c", &script, "sh", PROGRAM]).args(words).stdout(std::process::Stdio::piped());
-    side.command = command;
-    let mut first = side.start();
+    let mut first = scene.joiner().through(&["bash", "-c", &script, "sh"]).start();
     let _ = first.ready();
     let open = std::fs::read_dir(format!("/proc/{}/fd", first.child.id())).unwrap();
     let leaked =

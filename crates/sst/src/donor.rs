@@ -1,18 +1,20 @@
 //! The donor: a backup of its server onto the wire.
 
 use std::ffi::{OsStr, OsString};
+use std::io::{self, ErrorKind, Read};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use xb_frame::{StreamHeader, StreamId};
 use xb_pipeline::{
-    Budget, Closed, Content, Cutting, EndRule, Native, Observer, Part, PartLimits, PutPlan,
-    PutSettings, Wait, start_put,
+    Budget, Closed, Content, Cutting, EndRule, Native, Observer, Part, PartLimits, PutError,
+    PutPlan, PutSettings, Wait, start_put,
 };
 use xb_reader::Dialect;
 
 use crate::args::Family;
-use crate::child::Run;
+use crate::child::{ChildError, Run};
 use crate::context::Context;
 use crate::error::SstError;
 use crate::estimate::estimate;
@@ -34,7 +36,8 @@ const BLOCK: u64 = 1 << 20;
 /// # Errors
 /// The first cause. Nothing was said to the server then, which takes that for a failure.
 pub fn donate(context: &Context) -> Result<(), SstError> {
-    if context.args.bypass { bypass(context) } else { full(context) }
+    let outcome = if context.args.bypass { bypass(context) } else { full(context) };
+    outcome.map_err(|error| error.or_why(context.stop()))
 }
 
 /// The joiner needs no snapshot: tell it, and where it will be.
@@ -87,6 +90,7 @@ fn full(context: &Context) -> Result<(), SstError> {
     let files = match back_up(context, &observer, &sink) {
         Ok(files) => files,
         Err(error) => {
+            let error = sink.cause(error);
             sink.abort(&error);
             return Err(error);
         }
@@ -132,15 +136,54 @@ fn back_up(context: &Context, observer: &Observer, sink: &Sink) -> Result<u64, S
     let content = Content::Xbstream { rule: EndRule::KnownProducer, dialect: Dialect::Auto };
     let put = PutSettings { plan, cutting: Cutting::Packed(native), content };
     let (backup, output) = run.stream(&context.launcher, &settings.locks)?;
+    let (output, has_ended) = Output::new(output);
     let taking = sink.clone();
     let outcome =
         start_put(output, put, &Budget::new(MEMORY), observer, move |part| taking.take(part))
             .and_then(xb_pipeline::Putting::join);
-    // The wire's failure is the cause of what follows from it; then the backup's is.
+    // The wire's failure is the cause of what follows from it.
     sink.check()?;
-    backup.ended()?;
-    let put = outcome.map_err(|error| SstError::Put(Box::new(error)))?;
-    Ok(put.scanned.files)
+    match outcome {
+        // The backup was still at it: that nobody takes its output any more is no cause.
+        Err(error) if !has_ended.load(Ordering::Acquire) && !is_stall(&error) => {
+            context.stop().check()?;
+            drop(backup);
+            Err(SstError::Put(Box::new(error)))
+        }
+        outcome => {
+            backup.ended()?;
+            let put = outcome.map_err(|error| SstError::Put(Box::new(error)))?;
+            Ok(put.scanned.files)
+        }
+    }
+}
+
+/// Whether the backup has held up its server for too long, so that it is being ended.
+fn is_stall(error: &PutError) -> bool {
+    matches!(error, PutError::Read { source, .. } if source.kind() == ErrorKind::TimedOut)
+}
+
+/// The backup's output, and whether its end was read.
+struct Output<R> {
+    inner: R,
+    has_ended: Arc<AtomicBool>,
+}
+
+impl<R> Output<R> {
+    fn new(inner: R) -> (Self, Arc<AtomicBool>) {
+        let has_ended = Arc::new(AtomicBool::new(false));
+        (Self { inner, has_ended: Arc::clone(&has_ended) }, has_ended)
+    }
+}
+
+impl<R: Read> Read for Output<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let len = self.inner.read(buffer)?;
+        if len == 0 && !buffer.is_empty() {
+            self.has_ended.store(true, Ordering::Release);
+        }
+        Ok(len)
+    }
 }
 
 fn random() -> Result<[u8; 16], SstError> {
@@ -194,6 +237,18 @@ impl Sink {
     fn finish(&self) -> Result<(), TransferError> {
         let outgoing = self.outgoing().take();
         outgoing.map_or(Ok(()), Outgoing::finish)
+    }
+
+    /// The first cause of an error, which may only say that another part has failed.
+    fn cause(&self, error: SstError) -> SstError {
+        match (&error, self.check()) {
+            (
+                SstError::Stopped(Why::Elsewhere)
+                | SstError::Child(ChildError::Stopped(Why::Elsewhere)),
+                Err(cause),
+            ) => cause.into(),
+            _ => error,
+        }
     }
 
     /// Tells the joiner why nothing more comes.

@@ -23,8 +23,13 @@ const REFUSED: Duration = Duration::from_secs(10);
 /// A switch that goes with the wish to end.
 fn cancel(stop: &Stop) -> (Cancel, Hooked) {
     let cancel = Cancel::new();
-    let switch = cancel.clone();
-    (cancel, stop.on_stop(move || switch.cancel()))
+    let (switch, asked) = (cancel.clone(), stop.clone());
+    let hooked = stop.on_stop(move || match asked.why() {
+        // The peer is told, too.
+        Some(why) => switch.cancel_because(&why.to_string()),
+        None => switch.cancel(),
+    });
+    (cancel, hooked)
 }
 
 fn limits(settings: &Settings) -> Limits {

@@ -2,7 +2,10 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+
+use super::TransferError;
+use super::message::{Stop, StopCode};
 
 /// Something that waits and must look again when it is cancelled.
 pub(crate) trait Wakes: Send + Sync {
@@ -17,6 +20,7 @@ pub struct Cancel(Arc<Inner>);
 #[derive(Default)]
 struct Inner {
     on: AtomicBool,
+    why: OnceLock<String>,
     waiting: Mutex<Vec<Weak<dyn Wakes>>>,
 }
 
@@ -24,6 +28,19 @@ impl Cancel {
     /// A switch that is off.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// As [`Cancel::cancel`]; peers are told `why`. The first reason counts.
+    pub fn cancel_because(&self, why: &str) {
+        let _ = self.0.why.set(why.to_owned());
+        self.cancel();
+    }
+
+    /// The last words to a peer.
+    pub(crate) fn last_words(&self) -> Stop {
+        let why = self.0.why.get().cloned();
+        let reason = why.unwrap_or_else(|| TransferError::Cancelled.to_string());
+        Stop { code: StopCode::Aborted, reason }
     }
 
     /// Switches it on, for good.

@@ -57,7 +57,10 @@ impl Shared {
         match &state.over {
             Some(Over::Failed { error, .. }) => Err(error.clone()),
             Some(Over::Confirmed) => Err(TransferError::Ended),
-            None if self.cancel.is_cancelled() => Err(self.fail(state, TransferError::Cancelled)),
+            None if self.cancel.is_cancelled() => {
+                let tell = Some(self.cancel.last_words());
+                Err(self.end(state, TransferError::Cancelled, tell))
+            }
             None => Ok(()),
         }
     }

@@ -263,7 +263,10 @@ impl Shared {
     }
 
     fn last_words(&self) -> Option<Message> {
-        match &self.state().over {
+        let mut state = self.state();
+        // A cancel that nobody has noticed yet is noticed here.
+        let _ = self.check(&mut state);
+        match &state.over {
             Some(Over::Confirmed) => Some(Message::Bye),
             Some(Over::Failed { tell, .. }) => tell.clone().map(Message::Stop),
             None => None,
