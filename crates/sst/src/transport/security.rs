@@ -30,7 +30,8 @@ pub struct Certificates {
     pub certificate: PathBuf,
     /// PEM, not encrypted; may be the same file: `tkey`, `ssl-key`.
     pub key: PathBuf,
-    /// PEM, one or more: `tca`, `ssl-ca`.
+    /// PEM, one or more: `tca`, `ssl-ca`. One that is no authority's (CA:FALSE) signs nobody: it
+    /// stands for the node that has it, and for nothing else.
     pub authority: Option<PathBuf>,
     /// `ssl-mode`.
     pub mode: TlsMode,

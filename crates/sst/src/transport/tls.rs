@@ -265,6 +265,9 @@ impl Words {
                     Some(super::verify::Doubt::Fingerprint) => {
                         ": the peer that answered is not the joiner that asked; compare `openssl x509 -noout -fingerprint -sha256 -in CERT.pem`".to_owned()
                     }
+                    Some(super::verify::Doubt::SignedByNone) => format!(
+                        ": {authority} must hold the authority's own, with basicConstraints CA:TRUE; see `openssl x509 -noout -ext basicConstraints -in {authority}`"
+                    ),
                     Some(super::verify::Doubt::IsAuthority) => format!(
                         ": add it to {authority} on both nodes, or issue one with `-addext basicConstraints=CA:FALSE`"
                     ),

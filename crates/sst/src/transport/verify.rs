@@ -24,6 +24,8 @@ pub(crate) enum Doubt {
     Fingerprint,
     #[error("its certificate is one of an authority, and is not itself in the authority file")]
     IsAuthority,
+    #[error("its certificate was signed with one that is no authority's")]
+    SignedByNone,
     #[error("its certificate cannot be used: {0}")]
     Other(webpki::Error),
 }
@@ -37,6 +39,8 @@ impl Doubt {
 /// The authorities of one side.
 #[derive(Debug)]
 pub(crate) struct Trust {
+    /// All that the file holds. Who shows one of these is believed; one that is no authority's counts
+    /// for nothing but itself.
     certificates: Vec<CertificateDer<'static>>,
     anchors: Vec<TrustAnchor<'static>>,
     algorithms: WebPkiSupportedAlgorithms,
@@ -53,8 +57,11 @@ impl ExtendedKeyUsageValidator for AnyUsage {
 
 impl Trust {
     pub(crate) fn new(certificates: Vec<CertificateDer<'static>>, crypto: &CryptoProvider) -> Self {
-        // One that is no authority still counts as itself.
-        let anchors = certificates.iter().filter_map(|certificate| {
+        // The library makes an anchor of everything.
+        let authorities = certificates.iter().filter(|certificate| {
+            Fields::read(certificate).is_some_and(|fields| fields.is_authority())
+        });
+        let anchors = authorities.filter_map(|certificate| {
             webpki::anchor_from_trusted_cert(certificate).ok().map(|anchor| anchor.to_owned())
         });
         let anchors = anchors.collect();
@@ -71,18 +78,30 @@ impl Trust {
         if self.certificates.iter().any(|known| known.as_ref() == leaf.as_ref()) {
             return in_time(&fields(leaf)?, now);
         }
-        match EndEntityCert::try_from(leaf) {
+        let checked = match EndEntityCert::try_from(leaf) {
             Ok(parsed) => {
                 let all = self.algorithms.all;
                 let anchors = &self.anchors;
-                parsed
-                    .verify_for_usage(all, anchors, between, now, AnyUsage, None, None)
-                    .map_err(translate)?;
-                Ok(())
+                let verified =
+                    parsed.verify_for_usage(all, anchors, between, now, AnyUsage, None, None);
+                verified.map(drop).map_err(translate)
             }
             Err(webpki::Error::UnsupportedCertVersion) => self.check_version_1(leaf, now),
             Err(error) => Err(translate(error)),
+        };
+        match checked {
+            Err(CertificateError::UnknownIssuer) if self.has_subject(fields(leaf)?.issuer) => {
+                Err(Doubt::SignedByNone.into_error())
+            }
+            checked => checked,
         }
+    }
+
+    /// Whether the file has a certificate of that name, though not an authority's.
+    fn has_subject(&self, name: &[u8]) -> bool {
+        self.certificates
+            .iter()
+            .any(|known| Fields::read(known).is_some_and(|fields| fields.subject == name))
     }
 
     /// A certificate of version 1 has no extensions: its dates and its signature are all.

@@ -1,20 +1,31 @@
 //! The few fields of a certificate (RFC 5280, section 4.1) that the checking library does not hand
 //! out: for certificates of version 1, which it does not take at all, though `openssl x509 -req`
-//! makes them unless told otherwise, and for the common name.
+//! makes them unless told otherwise, for the common name, and for what makes an authority.
 
 use rustls::pki_types::{CertificateDer, SubjectPublicKeyInfoDer, UnixTime};
 use std::time::Duration;
 
+const BOOLEAN: u8 = 0x01;
 const INTEGER: u8 = 0x02;
 const BIT_STRING: u8 = 0x03;
+const OCTET_STRING: u8 = 0x04;
 const OID: u8 = 0x06;
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
 const SEQUENCE: u8 = 0x30;
 const SET: u8 = 0x31;
 const VERSION_TAG: u8 = 0xa0;
+/// issuerUniqueID and subjectUniqueID.
+const UNIQUE_IDS: [u8; 2] = [0x81, 0x82];
+const EXTENSIONS_TAG: u8 = 0xa3;
 /// id-at-commonName, 2.5.4.3.
 const COMMON_NAME: &[u8] = &[0x55, 4, 3];
+/// id-ce-keyUsage, 2.5.29.15.
+const KEY_USAGE: &[u8] = &[0x55, 29, 15];
+/// id-ce-basicConstraints, 2.5.29.19.
+const BASIC_CONSTRAINTS: &[u8] = &[0x55, 29, 19];
+/// keyCertSign in the first byte of a key usage.
+const CERT_SIGN: u8 = 0x04;
 
 /// Slices of one certificate.
 #[derive(Debug, Clone, Copy)]
@@ -33,6 +44,9 @@ pub(crate) struct Fields<'a> {
     pub(crate) public_key: &'a [u8],
     pub(crate) not_before: UnixTime,
     pub(crate) not_after: UnixTime,
+    is_version_1: bool,
+    /// What comes after the public key.
+    rest: &'a [u8],
 }
 
 impl<'a> Fields<'a> {
@@ -47,8 +61,9 @@ impl<'a> Fields<'a> {
         body.end()?;
 
         let mut inside = Der(inside);
+        let mut is_version_1 = true;
         if inside.peek() == Some(VERSION_TAG) {
-            inside.take(VERSION_TAG)?;
+            is_version_1 = Der(inside.take(VERSION_TAG)?).take(INTEGER)? == [0];
         }
         inside.take(INTEGER)?;
         if inside.take(SEQUENCE)? != algorithm {
@@ -69,11 +84,61 @@ impl<'a> Fields<'a> {
             public_key,
             not_before,
             not_after,
+            is_version_1,
+            rest: inside.0,
         })
     }
 
     pub(crate) fn public_key(&self) -> SubjectPublicKeyInfoDer<'a> {
         SubjectPublicKeyInfoDer::from(self.public_key)
+    }
+
+    /// Whether it may sign others, as `openssl verify` sees it: its basic constraints say so, and its
+    /// key usage does not say otherwise (RFC 5280, 4.2.1.3 and 4.2.1.9). Of those without constraints,
+    /// only one whose usage says so, or one of version 1 that has signed itself.
+    pub(crate) fn is_authority(&self) -> bool {
+        match self.signs_others() {
+            Some((_, Some(false))) | None => false,
+            Some((Some(constraints), _)) => constraints,
+            Some((None, Some(true))) => true,
+            Some((None, None)) => self.is_version_1 && self.issuer == self.subject,
+        }
+    }
+
+    /// What basic constraints and key usage say, where they are there; `None` when damaged.
+    fn signs_others(&self) -> Option<(Option<bool>, Option<bool>)> {
+        let mut rest = Der(self.rest);
+        for tag in UNIQUE_IDS {
+            if rest.peek() == Some(tag) {
+                rest.take(tag)?;
+            }
+        }
+        let (mut constraints, mut usage) = (None, None);
+        if rest.peek().is_none() {
+            return Some((constraints, usage));
+        }
+        let mut extensions = Der(Der(rest.take(EXTENSIONS_TAG)?).take(SEQUENCE)?);
+        while !extensions.0.is_empty() {
+            let mut extension = Der(extensions.take(SEQUENCE)?);
+            let oid = extension.take(OID)?;
+            if extension.peek() == Some(BOOLEAN) {
+                extension.take(BOOLEAN)?;
+            }
+            let mut value = Der(extension.take(OCTET_STRING)?);
+            match oid {
+                BASIC_CONSTRAINTS => {
+                    let mut fields = Der(value.take(SEQUENCE)?);
+                    let is_ca = fields.peek() == Some(BOOLEAN) && fields.take(BOOLEAN)? != [0];
+                    constraints = Some(is_ca);
+                }
+                KEY_USAGE => {
+                    let first = value.take(BIT_STRING)?.get(1).copied().unwrap_or(0);
+                    usage = Some(first & CERT_SIGN != 0);
+                }
+                _ => {}
+            }
+        }
+        Some((constraints, usage))
     }
 
     /// The last common name of the subject, which is the most specific.
@@ -239,6 +304,30 @@ mod tests {
     }
 
     #[test]
+    fn an_authority_says_so_or_is_old_and_signs_itself() {
+        use rcgen::{BasicConstraints, IsCa, KeyUsagePurpose};
+        let is = |is_ca: IsCa, usages: &[KeyUsagePurpose]| {
+            let mut params = rcgen::CertificateParams::new(vec![]).unwrap();
+            (params.is_ca, params.key_usages) = (is_ca, usages.to_vec());
+            let key = rcgen::KeyPair::generate().unwrap();
+            Fields::read(params.self_signed(&key).unwrap().der()).unwrap().is_authority()
+        };
+        let (ca, sign) = (IsCa::Ca(BasicConstraints::Unconstrained), KeyUsagePurpose::KeyCertSign);
+        let other = KeyUsagePurpose::DigitalSignature;
+        assert!(is(ca.clone(), &[]) && is(ca.clone(), &[sign, other]));
+        assert!(is(IsCa::Ca(BasicConstraints::Constrained(0)), &[]));
+        assert!(!is(ca, &[other]), "its key may not sign certificates");
+        assert!(!is(IsCa::ExplicitNoCa, &[]) && !is(IsCa::ExplicitNoCa, &[sign]));
+        assert!(!is(IsCa::NoCa, &[]) && is(IsCa::NoCa, &[sign]));
+        let certificate = sample();
+        let fields = Fields::read(&certificate).unwrap();
+        assert!(!Fields { rest: &[], ..fields }.is_authority());
+        let old = Fields { rest: &[], is_version_1: true, ..fields };
+        assert!(old.is_authority() && !Fields { subject: b"another", ..old }.is_authority());
+        assert!(!Fields { rest: &[0xa3, 0x80], ..old }.is_authority(), "damaged");
+    }
+
+    #[test]
     fn days() {
         assert_eq!(days_since_1970(1970, 1, 1), Some(0));
         assert_eq!(days_since_1970(2000, 3, 1), Some(11_017));
@@ -257,6 +346,7 @@ mod tests {
                 let certificate = CertificateDer::from(bytes);
                 if let Some(fields) = Fields::read(&certificate) {
                     fields.common_name();
+                    fields.is_authority();
                 }
             }
         }

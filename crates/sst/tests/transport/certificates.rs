@@ -132,6 +132,29 @@ fn one_that_is_in_the_authoritys_file_passes() {
 }
 
 #[test]
+fn a_nodes_certificate_in_the_authoritys_file_signs_nobody() {
+    let keys = Keys::new();
+    keys.authority("ca");
+    // Of both kinds: of version 3, and as manuals make them.
+    for (leaf, extensions) in [("new", "basicConstraints=CA:FALSE\n"), ("old", "")] {
+        keys.signed(leaf, leaf, "ca", extensions);
+        let itself = || keys.security(leaf, Some(leaf), TlsMode::VerifyCa);
+        good(HERE, itself(), itself());
+        // Whoever has that node's key makes himself certificates.
+        for (made, extensions) in [("made3", "basicConstraints=CA:FALSE\n"), ("made1", "")] {
+            let made = format!("{made}{leaf}");
+            keys.signed(&made, "x", leaf, extensions);
+            let stranger = keys.security(&made, None, TlsMode::Required);
+            let (_, log) = bad(HERE, itself(), stranger.clone());
+            assert!(log.contains("signed with one that is no authority's"), "{log}");
+            assert!(log.contains("-ext basicConstraints"), "{log}");
+            let (error, _) = bad(HERE, stranger, itself());
+            assert!(error.contains("signed with one that is no authority's"), "{error}");
+        }
+    }
+}
+
+#[test]
 fn an_identity_is_a_name_of_the_host() {
     let keys = Keys::new();
     keys.authority("ca")
