@@ -3,6 +3,7 @@
 mod calls;
 mod door;
 mod serve;
+mod strangers;
 
 use std::io::{self, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -13,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes};
 
+use self::strangers::Strangers;
 use super::limits::{MAX_CONNECTIONS, bounded};
 use super::message::{Stop, StopCode};
 use super::pool::Pool;
@@ -105,7 +107,8 @@ impl Listener {
             links: Vec::new(),
             next_link: 0,
             seen: [false; MAX_CONNECTIONS as usize],
-            strangers: 0,
+            strangers: Strangers::default(),
+            inside: 0,
             woken_at: (0, 0),
             alone_since: Instant::now(),
             last_cause: "the donor has not come back".to_owned(),
@@ -390,7 +393,9 @@ struct State {
     /// Connections that were there once.
     seen: [bool; MAX_CONNECTIONS as usize],
     /// Connections that have not shown yet who they are.
-    strangers: usize,
+    strangers: Strangers,
+    /// Threads of connections.
+    inside: usize,
     /// The credit at which connections were last woken to tell of it.
     woken_at: (u64, u64),
     /// Since when there is no connection.
@@ -402,6 +407,12 @@ struct State {
 impl State {
     fn wake_links(&self) {
         self.links.iter().for_each(|link| link.wake.wake());
+    }
+
+    /// When all is over.
+    fn wake_everybody(&self) {
+        self.wake_links();
+        self.strangers.wake();
     }
 }
 

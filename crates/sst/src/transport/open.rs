@@ -253,11 +253,12 @@ pub(crate) enum Stranger {
     Cancelled,
 }
 
-/// The joiner's half: listens first.
+/// The joiner's half: listens first. `spoke` is called when the donor's line was right.
 pub(crate) fn receive(
     socket: TcpStream,
     tls: Option<&JoinerTls>,
     waiting: Waiting<'_>,
+    spoke: impl FnOnce(),
 ) -> Result<Opened<Introduced>, Stranger> {
     let limits = waiting.limits;
     let until = Instant::now() + limits.handshake;
@@ -312,6 +313,7 @@ pub(crate) fn receive(
         }
         Say::No(_) => return Err(Stranger::Odd("it said no".to_owned())),
     };
+    spoke();
     let nonce = nonce().map_err(|error| Stranger::Odd(error.error.to_string()))?;
     let line = Banner {
         min_version: VERSIONS.0,

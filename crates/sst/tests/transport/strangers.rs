@@ -93,3 +93,31 @@ fn a_closed_port_is_named_with_the_way_to_open_it() {
         )
     );
 }
+
+#[test]
+fn nobody_keeps_the_donor_out_by_silence() {
+    let told = Told::default();
+    let mut joiner = joiner(Security::OneTime);
+    joiner.observer = told.observer();
+    // They may stay for longer than this test takes.
+    joiner.limits.handshake = LONG;
+    let (listener, announcement) = listen(joiner);
+    let line = format!("XBRS-WIRE 1-1 tls {}\n", "00".repeat(16));
+    let mut strangers = Vec::new();
+    for words in [b"", line.as_bytes()] {
+        for _ in 0..50 {
+            let mut socket = TcpStream::connect(listener.local_addr()).unwrap();
+            socket.write_all(words).unwrap();
+            strangers.push(socket);
+        }
+    }
+    told.wait_for("it did not say who it is, and others came", 100 - 32);
+    let stream = noise(100_000);
+    std::thread::scope(|scope| {
+        let sent = scope.spawn(|| {
+            send(connect(&announcement, b"", donor(Security::OneTime)).unwrap(), &stream, 50_000)
+        });
+        receive(listener.accept(LONG).unwrap().accept(b"").unwrap(), &stream).unwrap();
+        sent.join().unwrap().unwrap();
+    });
+}

@@ -17,7 +17,7 @@ impl Wakes for Shared {
     fn wake_all(&self) {
         let state = self.state();
         self.changed.notify_all();
-        state.wake_links();
+        state.wake_everybody();
         self.door.wake();
     }
 }
@@ -86,7 +86,7 @@ impl Shared {
     pub(super) fn set_over(&self, state: &mut State, over: Over) {
         state.over = Some(over);
         self.changed.notify_all();
-        state.wake_links();
+        state.wake_everybody();
         self.door.wake();
     }
 

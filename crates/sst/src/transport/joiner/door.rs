@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use super::super::limits::{MAX_CONNECTIONS, MAX_STRANGERS};
+use super::super::limits::{MAX_CONNECTIONS, MAX_INSIDE};
 use super::super::link::Link;
 use super::super::message::{Message, Stop, StopCode, Welcome};
 use super::super::open::{self, Introduced, Opened, Stranger, Waiting};
 use super::super::proof::{Side, Transfer};
 use super::super::wake::{self, Wake, Want};
 use super::super::{Event, TransferError};
+use super::strangers::Seat;
 use super::{Current, Fuse, LinkEntry, Over, Shared, State};
 
 /// So many refused connections have a line in the log.
@@ -29,16 +30,14 @@ impl Shared {
                 }
                 self.too_long_alone(&mut state)
             };
-            let crowded = self.state().strangers >= MAX_STRANGERS;
-            // While too many strangers stand here, others wait outside.
-            let socket = (!crowded).then(|| (self.listener.as_fd(), Want::Read));
+            let has_room = || self.state().inside < MAX_INSIDE;
+            let socket = has_room().then(|| (self.listener.as_fd(), Want::Read));
             if wake::wait(socket, &self.door, until).is_err() {
                 break;
             }
-            if crowded {
-                continue;
-            }
-            while let Ok((socket, peer)) = self.listener.accept() {
+            while has_room()
+                && let Ok((socket, peer)) = self.listener.accept()
+            {
                 self.let_in(socket, peer);
             }
         }
@@ -73,31 +72,39 @@ impl Shared {
     }
 
     fn let_in(self: &Arc<Self>, socket: TcpStream, peer: SocketAddr) {
+        // Without a descriptor or a thread the socket is closed; the donor tries again.
+        let Ok(seat) = Wake::new().map(Seat::new).map(Arc::new) else { return };
         let mut state = self.state();
         state.guests.retain(|guest| !guest.is_finished());
-        state.strangers += 1;
-        let shared = Arc::clone(self);
+        state.strangers.sit_down(Arc::clone(&seat));
+        state.inside += 1;
+        let guest = Guest { shared: Arc::clone(self), seat };
         let thread = std::thread::Builder::new().name("wire-in".to_owned());
         let welcome = move || {
-            let fuse = Fuse(&shared);
-            shared.welcome(socket, peer);
+            let fuse = Fuse(&guest.shared);
+            guest.shared.welcome(socket, peer, &guest.seat);
             drop(fuse);
         };
-        match thread.spawn(welcome) {
-            Ok(guest) => state.guests.push(guest),
-            // Without a thread the socket is closed; the donor tries again.
-            Err(_) => state.strangers -= 1,
+        // Who is not spawned is dropped, which takes the lock.
+        drop(state);
+        if let Ok(guest) = thread.spawn(welcome) {
+            self.state().guests.push(guest);
         }
     }
 
-    fn welcome(&self, socket: TcpStream, peer: SocketAddr) {
-        let seat = Seat(self);
-        let Ok(wake) = Wake::new().map(Arc::new) else { return };
-        let cancelled = || self.is_over();
-        let waiting = Waiting { wake: &wake, cancelled: &cancelled, limits: &self.limits };
-        let opened = match open::receive(socket, self.tls.as_ref(), waiting) {
+    fn welcome(&self, socket: TcpStream, peer: SocketAddr, seat: &Arc<Seat>) {
+        let cancelled = || self.is_over() || seat.is_sent_away();
+        let wake = &seat.wake;
+        let waiting = Waiting { wake, cancelled: &cancelled, limits: &self.limits };
+        let opened = match open::receive(socket, self.tls.as_ref(), waiting, || seat.spoke()) {
             Ok(opened) => opened,
-            Err(Stranger::Cancelled) => return,
+            Err(Stranger::Cancelled) => {
+                if seat.is_sent_away() && !self.is_over() {
+                    let what = "it did not say who it is, and others came";
+                    self.tell_of_stranger(peer, what.to_owned());
+                }
+                return;
+            }
             Err(Stranger::Odd(what)) => {
                 self.tell_of_stranger(peer, what);
                 return;
@@ -105,14 +112,14 @@ impl Shared {
         };
         let Opened { mut link, inbound, what: introduced, .. } = opened;
         let connection = introduced.hello.connection;
-        match self.admit(&introduced, &link, peer, &wake) {
+        match self.admit(&introduced, &link, peer, wake) {
             Ok((id, welcome, again)) => {
-                drop(seat);
+                self.state().strangers.stand_up(seat);
                 drop(introduced);
                 self.observer.tell(&Event::Connected { connection, peer, again });
                 let queued = link.queue(Message::Welcome(welcome).write().into());
                 let why = match queued {
-                    Ok(()) => self.serve(link, inbound, peer, &wake),
+                    Ok(()) => self.serve(link, inbound, peer, wake),
                     Err(error) => Some(error.to_string()),
                 };
                 self.leave(id, connection, why);
@@ -121,7 +128,7 @@ impl Shared {
             Err(Some(stop)) => {
                 let what = stop.reason.clone();
                 if link.queue(Message::Stop(stop).write().into()).is_ok() {
-                    link.close(&wake, Instant::now() + self.limits.farewell);
+                    link.close(wake, Instant::now() + self.limits.farewell);
                 }
                 self.tell_of_stranger(peer, what);
             }
@@ -258,12 +265,18 @@ impl Shared {
     }
 }
 
-/// A place among the strangers.
-struct Seat<'a>(&'a Shared);
+/// Somebody whom the door has let in; gone when dropped.
+struct Guest {
+    shared: Arc<Shared>,
+    seat: Arc<Seat>,
+}
 
-impl Drop for Seat<'_> {
+impl Drop for Guest {
     fn drop(&mut self) {
-        self.0.state().strangers -= 1;
-        self.0.door.wake();
+        let mut state = self.shared.state();
+        state.strangers.stand_up(&self.seat);
+        state.inside -= 1;
+        drop(state);
+        self.shared.door.wake();
     }
 }
