@@ -324,8 +324,10 @@ pub(crate) fn receive(
     if let Some(tls) = tls {
         link.start_tls(tls.connection().map_err(|error| explain(error.into()))?);
         if let Err(error) = link.handshake(waiting.wake, until, waiting.cancelled) {
-            // So that the peer reads what TLS has told it.
-            link.close(waiting.wake, Instant::now() + limits.farewell);
+            if !matches!(error, LinkError::Cancelled) {
+                // So that the peer reads what TLS has told it.
+                link.close(waiting.wake, Instant::now() + limits.farewell);
+            }
             return Err(explain(error));
         }
     }

@@ -23,7 +23,8 @@ struct Own {
     fin_sent: bool,
     /// A block that may go at this moment.
     held: Option<(Instant, Outbound)>,
-    pongs: Vec<u64>,
+    /// The token of the last ping that is not answered: a peer that takes no answers gets but one.
+    pong: Option<u64>,
 }
 
 enum Job {
@@ -166,7 +167,7 @@ impl Shared {
                 let error = open::stopped(stop, "joiner", peer);
                 return Err(self.end(&mut state, error, None));
             }
-            Message::Ping(token) => own.pongs.push(token),
+            Message::Ping(token) => own.pong = Some(token),
             Message::Pong(token) => {
                 let sent = Duration::from_nanos(token);
                 if let Some(took) = (now - self.begun).checked_sub(sent) {
@@ -197,7 +198,7 @@ impl Shared {
         } else {
             state.last_progress = now;
         }
-        if let Some(token) = own.pongs.pop() {
+        if let Some(token) = own.pong.take() {
             return Job::Message(Message::Pong(token));
         }
         let ping_at = last_out + self.limits.heartbeat;

@@ -24,7 +24,8 @@ struct Own {
     unacknowledged: usize,
     /// The credit that was told here.
     told: (u64, u64),
-    pongs: Vec<u64>,
+    /// The token of the last ping that is not answered: a peer that takes no answers gets but one.
+    pong: Option<u64>,
 }
 
 enum Job {
@@ -188,7 +189,7 @@ impl Shared {
                 self.end(&mut state, error, None);
                 return Ok(true);
             }
-            Message::Ping(token) => own.pongs.push(token),
+            Message::Ping(token) => own.pong = Some(token),
             Message::Pong(_) => {}
             other => return Err(ProtocolError::Unexpected { what: other.name() }),
         }
@@ -205,7 +206,7 @@ impl Shared {
                 _ => Job::Close(None),
             };
         }
-        if let Some(token) = own.pongs.pop() {
+        if let Some(token) = own.pong.take() {
             return Job::Message(Message::Pong(token));
         }
         if let (Some(answer), false) = (&state.answer, own.answer_sent) {
