@@ -102,7 +102,10 @@ impl OptionFiles {
     }
 }
 
+/// Servers compare the names of groups without case.
 fn scope(group: &str, suffix: Option<&str>) -> Option<Scope> {
+    let group = group.to_ascii_lowercase();
+    let suffix = suffix.map(str::to_ascii_lowercase);
     let of = |group: &str| {
         if group == "sst" {
             return Some(Scope::Sst);
@@ -117,8 +120,8 @@ fn scope(group: &str, suffix: Option<&str>) -> Option<Scope> {
         let name = versioned.map_or(group, |(name, _)| name);
         SERVER.contains(&name).then_some(Scope::Server)
     };
-    let suffix = suffix.filter(|suffix| !suffix.is_empty());
-    of(group).or_else(|| of(group.strip_suffix(suffix?)?))
+    let suffix = suffix.as_deref().filter(|suffix| !suffix.is_empty());
+    of(&group).or_else(|| of(group.strip_suffix(suffix?)?))
 }
 
 #[cfg(test)]
@@ -151,6 +154,15 @@ mod tests {
         assert_eq!(files.server("innodb-undo-directory"), Some("u".as_ref()));
         assert!(files.has("cpat") && !files.has("backup-threads"));
         assert_eq!(files.sst("backup-threads"), None);
+    }
+
+    #[test]
+    fn the_case_of_a_groups_name_does_not_count() {
+        let options = [("SST", "a", "1"), ("MariaDB-10.11", "b", "2"), ("Sst@X", "c", "3")];
+        let files = files(&options, Some("@x"));
+        assert_eq!(files.sst("a"), Some("1".as_ref()));
+        assert_eq!(files.server("b"), Some("2".as_ref()));
+        assert_eq!(files.sst("c"), Some("3".as_ref()));
     }
 
     #[test]
