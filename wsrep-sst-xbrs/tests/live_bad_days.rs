@@ -135,18 +135,3 @@ fn whoever_dies_in_the_middle_the_other_goes_on_and_nothing_is_lost() {
     assert!(log.contains("the donor has given up: slow-backup was killed by signal 9"), "{log}");
     scene.recovered();
 }
-
-#[test]
-fn two_joiners_come_one_after_the_other_from_one_donor() {
-    let program = Path::new(env!("CARGO_BIN_EXE_wsrep_sst_xbrs-rs"));
-    let script = workspace().join("scripts/wsrep_sst_xbrs");
-    let mut cluster = Cluster::new(3, &[program, &script]);
-    cluster.bootstrap();
-    cluster.start(2);
-    cluster.start(3);
-    cluster.wait_synced(2);
-    cluster.wait_synced(3);
-    let sums = cluster.checksums(1);
-    assert_eq!(cluster.checksums(2), sums);
-    assert_eq!(cluster.checksums(3), sums);
-}

@@ -82,3 +82,43 @@ fn a_short_absence_costs_write_sets_and_a_long_one_keeps_the_old_data() {
     assert!(!datadir.join(".xb").exists());
     assert_eq!(cluster.checksums(2), cluster.checksums(1));
 }
+
+#[test]
+fn three_nodes_agree_whoever_joined_from_whom_and_when() {
+    let mut cluster = cluster(3);
+    cluster.bootstrap();
+    cluster.start_writing();
+    let rows = "SELECT COUNT(*) FROM live.w";
+    let before: u64 = cluster.sql(1, rows).trim().parse().unwrap();
+
+    // Together: the one waits until the donor is free again.
+    cluster.start(2);
+    cluster.start(3);
+    cluster.wait_synced(2);
+    cluster.wait_synced(3);
+    let after: u64 = cluster.sql(1, rows).trim().parse().unwrap();
+    assert!(after > before, "nobody could write on the donor: {before} rows, {after} rows");
+
+    // One after the other, the second from a node that has joined itself.
+    cluster.configure(3, "", "wsrep-sst-donor=node2");
+    cluster.wipe(3);
+    cluster.start(3);
+    cluster.wait_synced(3);
+    assert!(cluster.log(2).contains("xbrs SST completed on donor"), "{}", cluster.log(2));
+    cluster.wipe(2);
+    cluster.start(2);
+    cluster.wait_synced(2);
+
+    let rows = cluster.stop_writing();
+    for node in 1..=3 {
+        let size = cluster.sql(node, "SHOW STATUS LIKE 'wsrep_cluster_size'");
+        assert_eq!(size.trim(), "wsrep_cluster_size\t3");
+        cluster.sql(node, &format!("INSERT INTO shop.orders VALUES (-{node}, 'of a node', 'new')"));
+    }
+    let sums = cluster.checksums(1);
+    for node in 2..=3 {
+        assert_eq!(cluster.sql(node, "SET wsrep_sync_wait=1; SELECT COUNT(*) FROM live.w"), rows);
+        assert_eq!(cluster.checksums(node), sums, "node {node}");
+        assert_eq!(cluster.state(node), Some(4));
+    }
+}

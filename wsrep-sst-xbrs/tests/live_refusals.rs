@@ -1,0 +1,251 @@
+//! A real cluster in which a transfer must not come about: the joiner keeps what it has, the donor
+//! serves, both say why, and when the cause is gone the node joins.
+#![allow(clippy::unwrap_used)] // test support: a panic with its cause is how a test fails
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use xb_testkit::command::Cmd;
+use xb_testkit::daemon::Scratch;
+use xb_testkit::galera::Cluster;
+use xb_testkit::tools::find;
+
+/// What the server starts; on request it passes on another secret than it was given.
+const SCRIPT: &str = r#"#!/bin/sh
+here=${0%/*}
+if [ -e "$here/wrong-secret" ] && [ -n "$WSREP_SST_OPT_REMOTE_AUTH" ]; then
+    secret=$(printf %s "${WSREP_SST_OPT_REMOTE_AUTH#*:}" | tr 0-9a-fA-F 1-9a-fA-F0)
+    export WSREP_SST_OPT_REMOTE_AUTH="${WSREP_SST_OPT_REMOTE_AUTH%%:*}:$secret"
+fi
+exec "$here/wsrep_sst_xbrs-rs" "$@"
+"#;
+
+struct Scene {
+    cluster: Cluster,
+    _bin: Scratch,
+}
+
+impl Scene {
+    /// Node 1 runs.
+    fn new() -> Self {
+        let bin = Scratch::new();
+        let script = bin.join("wsrep_sst_xbrs");
+        std::fs::write(&script, SCRIPT).unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(&script, mode).unwrap();
+        let program = Path::new(env!("CARGO_BIN_EXE_wsrep_sst_xbrs-rs"));
+        let mut cluster = Cluster::new(2, &[program, &script]);
+        cluster.bootstrap();
+        Self { cluster, _bin: bin }
+    }
+
+    /// A node that needs a snapshot. What the donor and the joiner say until the joiner has ended.
+    fn refused(&mut self) -> (String, String) {
+        let cluster = &mut self.cluster;
+        cluster.kill(2);
+        let data = cluster.datadir(2);
+        let _ = std::fs::remove_file(data.join("grastate.dat"));
+        let said = cluster.log(1).len();
+        cluster.start(2);
+        cluster.wait_ended(2);
+        cluster.wait_synced(1);
+        for entry in ["mysql", "ibdata1", "shop/orders.ibd", "shop/mark.txt"] {
+            assert!(data.join(entry).exists(), "{entry} is gone:\n{}", cluster.log(2));
+        }
+        for entry in [".xb", "sst_in_progress"] {
+            assert!(!data.join(entry).exists(), "{entry} is left:\n{}", cluster.log(2));
+        }
+        (cluster.log(1).split_off(said), cluster.log(2))
+    }
+
+    fn joins(&mut self) {
+        let cluster = &mut self.cluster;
+        cluster.kill(2);
+        let data = cluster.datadir(2);
+        let _ = std::fs::remove_file(data.join("grastate.dat"));
+        cluster.start(2);
+        cluster.wait_synced(2);
+        assert!(cluster.log(2).contains("SST: full backup"), "{}", cluster.log(2));
+        assert_eq!(cluster.checksums(2), cluster.checksums(1));
+        cluster.wait_synced(1);
+        let _ = std::fs::remove_dir_all(data.join(".xb"));
+        std::fs::write(data.join("shop/mark.txt"), "this node's").unwrap();
+    }
+}
+
+/// A folder for keys and certificates.
+struct Keys(PathBuf);
+
+impl Keys {
+    fn openssl(&self, words: &str) {
+        let _ = Cmd::new(find("openssl")).args(words.split(' ')).cwd(&self.0).run().expect(0);
+    }
+
+    fn authority(&self, name: &str) {
+        self.openssl(&format!(
+            "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN={name} -keyout {name}.key -out {name}.pem"
+        ));
+    }
+
+    /// `NAME.pem` and `NAME.key`, for a node with this address.
+    fn signed(&self, name: &str, address: &str, authority: &str) {
+        self.openssl(&format!(
+            "req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN={name} -keyout {name}.key -out {name}.csr"
+        ));
+        std::fs::write(self.0.join("names"), format!("subjectAltName=IP:{address}\n")).unwrap();
+        self.openssl(&format!(
+            "x509 -req -in {name}.csr -CA {authority}.pem -CAkey {authority}.key -set_serial 7 -days 2 -extfile names -out {name}.pem"
+        ));
+    }
+
+    /// As the stock method's manual has it.
+    fn encrypt_4(&self, name: &str, authority: &str) -> String {
+        let keys = self.0.display();
+        format!(
+            "encrypt=4\ntca={keys}/{authority}.pem\ntcert={keys}/{name}.pem\ntkey={keys}/{name}.key"
+        )
+    }
+}
+
+#[test]
+fn wrong_certificates_and_a_wrong_secret_end_at_once_and_cost_nothing() {
+    let mut scene = Scene::new();
+    let folder = scene.cluster.scratch().join("keys");
+    std::fs::create_dir(&folder).unwrap();
+    let keys = Keys(folder);
+    for name in ["ca", "other"] {
+        keys.authority(name);
+    }
+    for (name, node, authority) in
+        [("one", 1, "ca"), ("two", 2, "ca"), ("theirs-1", 1, "other"), ("theirs-2", 2, "other")]
+    {
+        keys.signed(name, &scene.cluster.address(node), authority);
+    }
+    let set = |scene: &Scene, donor: &str, joiner: &str| {
+        scene.cluster.configure(1, donor, "");
+        scene.cluster.configure(2, joiner, "");
+    };
+
+    let (one, two) = (keys.encrypt_4("one", "ca"), keys.encrypt_4("two", "ca"));
+    set(&scene, &one, &two);
+    scene.joins();
+    for node in 1..=2 {
+        let log = scene.cluster.log(node);
+        assert!(log.contains("the peer's must come from the authority"), "{log}");
+    }
+
+    // Another authority on the joiner's side.
+    set(&scene, &one, &keys.encrypt_4("theirs-2", "other"));
+    let (donor, joiner) = scene.refused();
+    assert!(
+        donor.contains("the joiner's certificate was not signed by an authority in"),
+        "{donor}"
+    );
+    assert!(donor.contains("check with `openssl verify -CAfile"), "{donor}");
+    assert!(joiner.contains("does not know the authority that signed"), "{joiner}");
+
+    // A donor that does not notice.
+    let of = keys.0.display();
+    let blind = format!("encrypt=3\ntcert={of}/theirs-1.pem\ntkey={of}/theirs-1.key");
+    set(&scene, &blind, &two);
+    let (donor, joiner) = scene.refused();
+    assert!(donor.contains("does not know the authority that signed this node's"), "{donor}");
+    assert!(joiner.contains("the donor's certificate was not signed by"), "{joiner}");
+
+    // One that would be refused by the other side is found out where it lies.
+    set(&scene, &one, &keys.encrypt_4("theirs-2", "ca"));
+    let (_, joiner) = scene.refused();
+    assert!(joiner.contains("this node's own certificate"), "{joiner}");
+
+    // No certificates, and a secret that is not the one that was made.
+    set(&scene, "", "");
+    let wrong = scene.cluster.scratch().join("bin/wrong-secret");
+    std::fs::write(&wrong, "").unwrap();
+    let (donor, joiner) = scene.refused();
+    assert!(donor.contains("one-time secret"), "{donor}");
+    assert!(joiner.contains("one-time secret"), "{joiner}");
+    std::fs::remove_file(&wrong).unwrap();
+    scene.joins();
+
+    // The addresses are in the certificates.
+    let identity = |of: &str| of.to_owned() + "\nssl-mode=VERIFY_IDENTITY";
+    set(&scene, &identity(&one), &identity(&two));
+    scene.joins();
+    assert!(scene.cluster.log(1).contains("and name its host"), "{}", scene.cluster.log(1));
+}
+
+/// A small disk; taken away when dropped, and when the test is killed.
+struct Disk {
+    at: PathBuf,
+    janitor: Child,
+}
+
+impl Disk {
+    /// `None` where this user cannot mount.
+    fn mount(at: &Path, mib: u64) -> Option<Self> {
+        let mount = |options: &str| {
+            let mut command = Command::new("mount");
+            command.args(["-t", "tmpfs", "-o", options, "none"]).arg(at).stderr(Stdio::null());
+            command.status().is_ok_and(|status| status.success())
+        };
+        if !mount(&format!("size={mib}m,mode=755")) {
+            return None;
+        }
+        let janitor = Command::new("sh")
+            .args(["-c", r#"read -r _; umount -l "$1""#, "janitor"])
+            .arg(at)
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        Some(Self { at: at.to_owned(), janitor })
+    }
+
+    fn resize(&self, bytes: u64) {
+        let options = format!("remount,size={}k", bytes >> 10);
+        let _ = Cmd::new("mount").args(["-o", &options]).arg(&self.at).run().expect(0);
+    }
+
+    fn used(&self) -> u64 {
+        let stat = rustix::fs::statvfs(&self.at).unwrap();
+        (stat.f_blocks - stat.f_bfree) * stat.f_frsize
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        drop(self.janitor.stdin.take());
+        let _ = self.janitor.wait();
+    }
+}
+
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn a_full_disk_ends_the_join_and_with_room_it_works() {
+    let mut scene = Scene::new();
+    let Some(disk) = Disk::mount(&scene.cluster.datadir(2), 600) else {
+        eprintln!("skipped: this user cannot mount");
+        return;
+    };
+    scene.joins();
+    scene.cluster.kill(2);
+
+    // Seen beforehand.
+    disk.resize(disk.used() + 12 * MIB);
+    let (donor, joiner) = scene.refused();
+    assert!(joiner.contains("the donor's data needs about"), "{joiner}");
+    assert!(joiner.contains("hint: make room"), "{joiner}");
+    assert!(donor.contains("the joiner has refused: the donor's data needs about"), "{donor}");
+
+    // And not.
+    scene.cluster.configure(2, "space-check=no", "");
+    let (donor, joiner) = scene.refused();
+    assert!(joiner.contains("No space left on device"), "{joiner}");
+    assert!(joiner.contains("hint: make room"), "{joiner}");
+    let why = "the joiner has refused: cannot write the received files";
+    assert!(donor.contains(why) && donor.contains("No space left on device"), "{donor}");
+
+    disk.resize(600 * MIB);
+    scene.cluster.configure(2, "", "");
+    scene.joins();
+}
