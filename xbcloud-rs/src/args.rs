@@ -8,7 +8,9 @@ use xb_cli::{Secret, Size};
 use xb_keyring::{IdentityOptions, KeyOptions, NewKeyOptions, RecipientOptions};
 use xb_uploader::Provider;
 
-use crate::catalogue_args::{CopyArgs, PinArgs, PruneArgs, ShowArgs, UnpinArgs, VerifyArgs};
+use crate::catalogue_args::{
+    CopyArgs, PinArgs, PruneArgs, RetainOptions, ShowArgs, UnpinArgs, VerifyArgs,
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -85,6 +87,8 @@ pub(crate) struct PutArgs {
     /// file:///DIR/NAME, s3:// gs:// or azure://BUCKET/PREFIX/NAME, or NAME with --storage
     pub(crate) name: String,
     #[command(flatten)]
+    pub(crate) retain: RetainOptions,
+    #[command(flatten)]
     pub(crate) put: PutOptions,
     #[command(flatten)]
     pub(crate) keys: KeyOptions,
@@ -116,6 +120,8 @@ pub(crate) struct BackupArgs {
     /// The producer and its arguments, started without a shell
     #[arg(last = true, required = true, value_name = "PRODUCER")]
     pub(crate) producer: Vec<OsString>,
+    #[command(flatten)]
+    pub(crate) retain: RetainOptions,
     #[command(flatten)]
     pub(crate) put: PutOptions,
     #[command(flatten)]

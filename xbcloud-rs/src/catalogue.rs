@@ -94,10 +94,15 @@ impl Context {
     pub(crate) fn pin(&self, args: &PinArgs) -> Result<(), Failure> {
         let (root, name) = backup_place(&args.name, &args.common, false)?;
         let reason = args.reason.clone();
+        let (lock, parallel) = (args.retain.lock()?, parallel(&args.common.run));
         let (_, _) =
             self.with_progress("pin", &args.common.run, None, |_, mut stop| async move {
+                if let Some(lock) = &lock {
+                    stop.or(xb_backup::lock(&root, &name, lock, parallel)).await?;
+                }
                 stop.or(xb_backup::pin(&root, &name, reason.as_deref())).await
             })?;
+        report::locked(&self.log, lock.as_ref());
         self.log.info("pinned: prune and delete leave it alone until it is unpinned");
         Ok(())
     }
@@ -150,18 +155,20 @@ impl Context {
     pub(crate) fn copy(&self, args: &CopyArgs) -> Result<(), Failure> {
         let (from, name) = self.which(&args.source, &args.common)?;
         let keys = crate::keys::keys(false, &args.identities, &args.keys, &self.log)?;
-        let place =
-            copy_place(&args.source.name, &args.to, &name, &args.common.store, &args.common.run)?;
+        let stores = (&args.common.store, &args.destination);
+        let place = copy_place((&args.source.name, &args.to), &name, stores, &args.common.run)?;
         if place.same {
             return Err(Failure::usage("the backup is there already: both places are the same"));
         }
+        let lock = args.retain.lock()?;
         let request = CopyRequest {
             name,
             to: place.name,
             unverified: args.unverified,
             alone: args.alone,
             keys,
-            within_store: place.within_store,
+            within_store: place.within_store.then_some(xb_uploader::Store::MAX_COPY),
+            lock,
             memory: memory(&args.common.run),
             threads: threads(&args.common.run),
             parallel: parallel(&args.common.run),
@@ -177,6 +184,7 @@ impl Context {
             },
         )?;
         report::copied(&self.log, &done, &end);
+        report::locked(&self.log, lock.as_ref());
         Ok(())
     }
 }

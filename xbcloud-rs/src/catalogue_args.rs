@@ -3,9 +3,12 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use xb_cli::Failure;
 use xb_keyring::{IdentityOptions, KeyOptions};
+use xb_uploader::{Lock, LockMode};
 
 use crate::args::{CommonOptions, OpeningOptions, Source};
+use crate::destination::Destination;
 
 #[derive(Debug, Args)]
 pub(crate) struct VerifyArgs {
@@ -89,7 +92,43 @@ pub(crate) struct PinArgs {
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: Option<String>,
     #[command(flatten)]
+    pub(crate) retain: RetainOptions,
+    #[command(flatten)]
     pub(crate) common: CommonOptions,
+}
+
+/// A lock in the store itself.
+#[derive(Debug, Args)]
+pub(crate) struct RetainOptions {
+    /// Lock its objects against removal for so long, as 12h, 30d or 8w (S3, in a bucket that can)
+    #[arg(long, value_name = "AGE", value_parser = age)]
+    pub(crate) retain: Option<std::time::Duration>,
+    /// Who may take the lock away: governance, who has a right for that; compliance, nobody [default:
+    /// governance]
+    #[arg(long, value_enum, value_name = "MODE", requires = "retain", hide_possible_values = true)]
+    #[arg(hide_short_help = true)]
+    pub(crate) retain_mode: Option<RetainMode>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RetainMode {
+    Governance,
+    Compliance,
+}
+
+impl RetainOptions {
+    /// What was asked for, from now on.
+    pub(crate) fn lock(&self) -> Result<Option<Lock>, Failure> {
+        let Some(age) = self.retain else { return Ok(None) };
+        let mode = match self.retain_mode {
+            Some(RetainMode::Compliance) => LockMode::Compliance,
+            Some(RetainMode::Governance) | None => LockMode::Governance,
+        };
+        let until = xb_backup::Timestamp::now()
+            .checked_add(age)
+            .map_err(|_| Failure::usage("--retain reaches beyond all dates"))?;
+        Ok(Some(Lock { mode, until }))
+    }
 }
 
 #[derive(Debug, Args)]
@@ -137,9 +176,12 @@ pub(crate) struct PruneArgs {
 }
 
 const COPY_EXAMPLES: &str = "\
+Store options hold for both places; with to- before its name an option holds for the new place alone, as
+--to-s3-endpoint. Who names a key, token or profile of the new place takes none of the other's.
+
 Examples:
   xbcloud-rs verify s3://staging/shop/monday
-  xbcloud-rs copy s3://staging/shop/monday s3://vault/shop/monday
+  xbcloud-rs copy s3://staging/shop/monday s3://vault/shop/ --to-aws-profile=vault --retain=35d
   xbcloud-rs copy file:///backup/monday gs://vault/shop/ --google-storage-class=NEARLINE";
 
 #[derive(Debug, Args)]
@@ -156,9 +198,13 @@ pub(crate) struct CopyArgs {
     #[arg(long)]
     pub(crate) alone: bool,
     #[command(flatten)]
+    pub(crate) retain: RetainOptions,
+    #[command(flatten)]
     pub(crate) identities: IdentityOptions,
     #[command(flatten)]
     pub(crate) keys: KeyOptions,
+    #[command(flatten)]
+    pub(crate) destination: Destination,
     #[command(flatten)]
     pub(crate) common: CommonOptions,
 }

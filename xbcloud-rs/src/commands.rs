@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use xb_backup::{
-    BackupName, GetRequest, Keys, Layout, LockGuard, Manifest, Output, OwnRuns, Owner,
+    BackupError, BackupName, GetRequest, Keys, Layout, LockGuard, Manifest, Output, OwnRuns, Owner,
     PrepareOptions, Producer, PutRequest, Ready, Resolved, RestoreOptions, RewrapRequest, Root,
     Selection, Stop, Talk, Wanted, WaysIn, stopper,
 };
@@ -20,7 +20,7 @@ use xb_compressor::{Algorithm, AlgorithmError};
 use xb_keyring::{IdentityOptions, KeyOptions};
 use xb_pipeline::{Content, Durability, EndRule, GetPlan, LastFile, Observer, Transform, Wait};
 use xb_reader::Dialect;
-use xb_uploader::Traffic;
+use xb_uploader::{Lock, Traffic};
 
 use crate::args::{
     BackupArgs, Command, CommonOptions, DeleteArgs, DialectArg, GcArgs, GetArgs, LayoutArg, Line,
@@ -78,6 +78,7 @@ impl Context {
         )?;
         let (root, name) = backup_place(&args.name, &args.common, true)?;
         let request = self.put_request(name, &args.put, &args.keys, &args.common.run)?;
+        let lock = args.retain.lock()?;
         let source = enlarged(&std::io::stdin()).stage("read")?;
         let traffic = root.store().traffic().clone();
         let (report, end) = self.with_progress(
@@ -85,10 +86,14 @@ impl Context {
             &args.common.run,
             Some(traffic),
             |observer, mut stop| async move {
-                xb_backup::put(&root, &request, source, &observer, &mut stop).await
+                can_lock(&root, lock.as_ref(), &mut stop).await?;
+                let report = xb_backup::put(&root, &request, source, &observer, &mut stop).await?;
+                lock_all(&root, &request, lock.as_ref(), &mut stop).await?;
+                Ok(report)
             },
         )?;
         report::put_done(&self.log, &report, &end, self.stock);
+        report::locked(&self.log, lock.as_ref());
         Ok(())
     }
 
@@ -99,6 +104,7 @@ impl Context {
         let guard = lock_guard(args);
         // Refused before the producer locks anything.
         xb_backup::plan(&root, &request).map_err(report::failure)?;
+        let lock = args.retain.lock()?;
         let since = self.goes_on_from(args)?;
         let own = own_runs(args.state_dir.as_deref());
         let traffic = root.store().traffic().clone();
@@ -107,6 +113,7 @@ impl Context {
             &args.common.run,
             Some(traffic),
             |observer, mut stop| async move {
+                can_lock(&root, lock.as_ref(), &mut stop).await?;
                 let log = self.log.clone();
                 let talk = move |line: &[u8]| log.pass_on(&String::from_utf8_lossy(line));
                 let mut producer = args.producer.clone();
@@ -134,10 +141,12 @@ impl Context {
                 {
                     self.log.verbose(format!("this run is not noted on this host: {error}"));
                 }
+                lock_all(&root, &request, lock.as_ref(), &mut stop).await?;
                 Ok(report)
             },
         )?;
         report::put_done(&self.log, &report, &end, self.stock);
+        report::locked(&self.log, lock.as_ref());
         Ok(())
     }
 
@@ -509,6 +518,30 @@ impl Context {
         // A thread of ours may still wait for a stalled producer: the process's end ends it.
         runtime.shutdown_background();
         Ok((outcome.map_err(report::failure)?, end))
+    }
+}
+
+/// Refuses before anything is stored what could not be locked after it.
+async fn can_lock(root: &Root, lock: Option<&Lock>, stop: &mut Stop) -> Result<(), BackupError> {
+    match lock {
+        Some(_) => stop.or(async { Ok(root.store().can_lock().await?) }).await,
+        None => Ok(()),
+    }
+}
+
+/// Locks what was put, if that was asked for.
+async fn lock_all(
+    root: &Root,
+    request: &PutRequest,
+    lock: Option<&Lock>,
+    stop: &mut Stop,
+) -> Result<(), BackupError> {
+    match lock {
+        Some(lock) => {
+            let locking = xb_backup::lock(root, &request.name, lock, request.parallel);
+            stop.or(locking).await.map(drop)
+        }
+        None => Ok(()),
     }
 }
 

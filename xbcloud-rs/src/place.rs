@@ -7,6 +7,7 @@ use xb_cli::{Failure, env_first};
 use xb_uploader::{Location, Place, Policy};
 
 use crate::args::{CommonOptions, RunOptions, StoreOptions};
+use crate::destination::Destination;
 use crate::settings::settings;
 
 /// ROOT and NAME of a backup.
@@ -60,25 +61,25 @@ pub(crate) struct CopyPlace {
     pub(crate) within_store: bool,
 }
 
-/// Where the copy of the backup `name` at `from` goes. Options hold for both places.
+/// Where the copy of the backup `name` goes, whose place is the first of `places`.
 pub(crate) fn copy_place(
-    from: &str,
-    to: &str,
+    (from, to): (&str, &str),
     name: &BackupName,
-    store: &StoreOptions,
+    (source, destination): (&StoreOptions, &Destination),
     run: &RunOptions,
 ) -> Result<CopyPlace, Failure> {
     let named = if to.ends_with('/') { format!("{to}{name}") } else { to.to_owned() };
-    let (source, _) = split(from, store)?;
-    let (target, last) = split(&named, store)?;
+    let (source, _) = split(from, source)?;
+    let (target, last) = split(&named, &destination.store)?;
     let to_name = BackupName::new(&last).map_err(|error| {
         Failure::usage(error.to_string())
             .hint("the last component of the URL is the copy's name; a slash at its end keeps it")
     })?;
     Ok(CopyPlace {
-        root: open(&target, store, run, true)?,
-        same: source == target && to_name == *name,
-        within_store: source.place == target.place,
+        root: open(&target, &destination.store, run, true)?,
+        same: !destination.differs && source == target && to_name == *name,
+        // Of another store, or with other keys, the same bucket may be another one.
+        within_store: !destination.differs && source.place == target.place,
         name: to_name,
     })
 }

@@ -8,6 +8,7 @@ use xb_backup::{
     ReadyReport, State, WentOn,
 };
 use xb_cli::{Failure, Log, ProgressEnd, format_duration, format_rate, format_size};
+use xb_uploader::Lock;
 
 /// A library's error as the one error of this run.
 pub(crate) fn failure(error: BackupError) -> Failure {
@@ -151,7 +152,7 @@ pub(crate) fn copied(log: &Log, report: &CopyReport, end: &ProgressEnd) {
     let manifest = &report.manifest;
     log.event("done", &serde_json::json!({
         "name": manifest.name, "stored_bytes": manifest.stored_bytes, "objects": manifest.objects, "by_store": report.by_store,
-        "kept": report.kept, "was_there": report.was_there, "requests": report.requests, "retries": report.retries,
+        "kept": report.kept, "was_there": report.was_there, "locked": report.locked, "requests": report.requests, "retries": report.retries,
         "seconds": end.elapsed.as_secs_f64(), "peak_memory": peak_memory(),
     }));
     if report.was_there {
@@ -172,6 +173,14 @@ pub(crate) fn copied(log: &Log, report: &CopyReport, end: &ProgressEnd) {
         pace(manifest.stored_bytes, end),
         extras(report.requests, report.retries),
     ));
+}
+
+/// Until when it is locked, where it is.
+pub(crate) fn locked(log: &Log, lock: Option<&Lock>) {
+    if let Some(Lock { mode, until }) = lock {
+        let until = until.strftime("%Y-%m-%d %H:%M:%S");
+        log.info(format!("locked until {until} UTC, mode {mode}"));
+    }
 }
 
 /// Prints a listing on stdout.

@@ -24,12 +24,13 @@ pub(crate) fn settings(store: &StoreOptions, run: &RunOptions) -> Result<StoreSe
     })
 }
 
+/// What an option says, or the environment; an empty one means neither.
 fn given(option: &Option<String>, names: &[&str]) -> Option<String> {
-    option.clone().or_else(|| env_first(names))
+    option.clone().or_else(|| env_first(names)).filter(|text| !text.is_empty())
 }
 
 fn secret(option: &Option<Secret>, names: &[&str]) -> Option<String> {
-    option.as_ref().map(|s| s.expose().to_owned()).or_else(|| env_first(names))
+    given(&option.as_ref().map(|secret| secret.expose().to_owned()), names)
 }
 
 fn env_path(name: &str) -> Option<PathBuf> {

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 use xb_encryptor::Keys;
 use xb_pipeline::{GetPlan, Observer, PutPlan, RootDigest, sums};
-use xb_uploader::{PartData, PartSender, Store, StoreErrorKind};
+use xb_uploader::{Lock, PartData, PartSender, Store, StoreErrorKind};
 
 use crate::chain::find_base;
 use crate::claim::{Claim, may_be_its_own};
@@ -18,6 +18,7 @@ use crate::classic::{list_classic, remove_classic_objects};
 use crate::error::BackupError;
 use crate::fetch::{Range, fetch_all, ranges};
 use crate::get::{envelope, open_sealed};
+use crate::lock::{lock_manifest, lock_objects};
 use crate::manifest::{Layout, Manifest, StoredManifest, hex};
 use crate::names::{
     BackupName, CLAIM, KEYS, RunId, SUMS, claims_folder, manifest_key, of_packed_run, run_folder,
@@ -43,8 +44,11 @@ pub struct CopyRequest {
     /// What a sealed backup opens with. Needed only for a copy of another name; where there is one, only
     /// a record of a verification that had the key counts.
     pub keys: Keys,
-    /// Both places are in one bucket: let the store copy, as far as it can.
-    pub within_store: bool,
+    /// Both places are in one bucket: let the store copy objects of at most so many bytes, as far as it
+    /// can.
+    pub within_store: Option<u64>,
+    /// Lock what is copied, its manifest last.
+    pub lock: Option<Lock>,
     /// Budget for buffers in bytes.
     pub memory: u64,
     /// Worker threads.
@@ -65,13 +69,15 @@ pub struct CopyReport {
     pub kept: u64,
     /// The copy was complete before.
     pub was_there: bool,
+    /// Objects that were locked, with the small ones and the manifest.
+    pub locked: u64,
     /// Requests sent to both stores, retries included; 0 for folders.
     pub requests: u64,
     /// Tries that followed a failed one.
     pub retries: u64,
 }
 
-/// Copies a backup. The copy exists if and only if this returns `Ok`.
+/// Copies a backup. The copy exists if and only if this returns `Ok`, or [`BackupError::Unlocked`].
 ///
 /// # Errors
 /// [`BackupError::Unverified`] unless that is allowed; [`BackupError::Exists`] when another backup
@@ -89,11 +95,21 @@ pub async fn copy(
         by_store: 0,
         kept: 0,
         was_there: false,
+        locked: 0,
         requests: 0,
         retries: 0,
     };
+    if request.lock.is_some() {
+        stop.or(async { Ok(to.store().can_lock().await?) }).await?;
+    }
     match to.stored_manifest(&request.to).await? {
-        Some(there) if there.digest() == source.digest => report.was_there = true,
+        Some(there) if there.digest() == source.digest => {
+            report.was_there = true;
+            if let Some(lock) = &request.lock {
+                let locking = crate::lock::lock(to, &request.to, lock, request.parallel);
+                report.locked = stop.or(locking).await?;
+            }
+        }
         Some(_) => return Err(BackupError::Exists { name: request.to.to_string(), state: "" }),
         None => {
             stop.or(base_is_there(to, &source.manifest, request)).await?;
@@ -296,10 +312,12 @@ impl Copying<'_> {
             }
         }
         // Without the sums all have to pass us, so that the root digest says that they are in order.
-        let by_store =
-            request.within_store && from.store().copies() && (known.is_some() || !packed);
+        let by_store = request
+            .within_store
+            .filter(|_| from.store().copies() && (known.is_some() || !packed))
+            .map(|most| most.min(Store::MAX_COPY));
         let (small, large): (Vec<Object>, Vec<Object>) =
-            missing.into_iter().partition(|(_, size)| by_store && *size <= Store::MAX_COPY);
+            missing.into_iter().partition(|(_, size)| by_store.is_some_and(|most| *size <= most));
         report.by_store = small.len() as u64;
         self.have_copied(&folders, small, stop).await?;
         let check = match known {
@@ -308,6 +326,10 @@ impl Copying<'_> {
         };
         self.read_and_put(&folders, large, check, stop).await?;
         stop.or(self.all_is_there(&folders.1)).await?;
+        if let Some(lock) = &request.lock {
+            let locking = lock_objects(to, &folders.1, packed, lock, request.parallel);
+            report.locked = stop.or(locking).await?;
+        }
         if !packed && !claim.still_ours(to, name).await? {
             return Err(BackupError::Exists {
                 name: name.to_string(),
@@ -323,6 +345,10 @@ impl Copying<'_> {
         drop(claim);
         if !packed {
             let _ = to.remove_below(&claims_folder(name)).await;
+        }
+        if let Some(lock) = &request.lock {
+            lock_manifest(to, name, lock).await?;
+            report.locked += 1;
         }
         Ok(())
     }

@@ -125,6 +125,14 @@ pub enum BackupError {
         /// What the store said last.
         source: StoreError,
     },
+    /// It is there, and not as well kept as was asked for.
+    #[error("{name} is complete, but not all of it could be locked: {source}")]
+    Unlocked {
+        /// The name.
+        name: String,
+        /// What the store said.
+        source: Box<StoreError>,
+    },
     /// The data objects are not what the manifest says, or not a stream.
     #[error("backup {name} is damaged: {what}")]
     Damaged {
@@ -235,7 +243,7 @@ impl BackupError {
     #[must_use]
     pub fn stage(&self) -> &'static str {
         match self {
-            Self::Store(_) | Self::InDoubt { .. } => "store",
+            Self::Store(_) | Self::InDoubt { .. } | Self::Unlocked { .. } => "store",
             Self::Put(PutError::Read { .. }) | Self::Input(_) => "read",
             Self::Put(_) => "stream",
             Self::Plan(_) | Self::Name(_) | Self::Selection(_) => "settings",
@@ -267,6 +275,7 @@ impl BackupError {
     pub fn hint(&self) -> Option<&str> {
         match self {
             Self::Store(error) => error.hint(),
+            Self::Unlocked { source, .. } => source.hint(),
             Self::Put(PutError::Stream(StreamError::NotWhole(_))) => Some(
                 "nothing was kept as a backup; look at the producer's own messages. For a stream of another program name its last file with --last-file=GLOB, or take the risk with --unsafe-any-end",
             ),

@@ -28,6 +28,7 @@ mod index;
 mod input;
 mod journal;
 mod list;
+mod lock;
 mod manifest;
 mod md5;
 mod names;
@@ -64,6 +65,7 @@ pub use get::{GetReport, GetRequest, Output, StreamSink, get};
 pub use jiff::Timestamp;
 pub use journal::is_unfinished;
 pub use list::{BackupKind, Listing, State, describe, list};
+pub use lock::lock;
 pub use manifest::{
     Base, ClassicFacts, End, FORMAT, Layout, Manifest, ManifestError, MemberFacts, PackedFacts,
     Sealed,

@@ -8,10 +8,12 @@
 //! twice.
 
 mod aws_profile;
+mod direct;
 mod encode;
 mod error;
 mod http;
 mod location;
+mod lock;
 mod open;
 mod parts;
 mod policy;
@@ -27,6 +29,7 @@ pub use encode::base64;
 pub use error::{StoreError, StoreErrorKind};
 pub use http::Traffic;
 pub use location::{Location, LocationError, Place};
+pub use lock::{Lock, LockMode};
 pub use open::open;
 pub use parts::{PartData, PartSender, Uploaded};
 pub use policy::Policy;

@@ -13,6 +13,7 @@ use object_store::local::LocalFileSystem;
 use object_store::{Attribute, AttributeValue, Attributes, ClientOptions, RetryConfig};
 
 use crate::aws_profile::{self, ProfileKeys};
+use crate::direct::Direct;
 use crate::error::{StoreError, StoreErrorKind, root_message};
 use crate::http::{Connector, Traffic};
 use crate::location::{Location, Place};
@@ -24,7 +25,6 @@ use crate::settings::{
     HttpSettings, S3Settings, StoreSettings,
 };
 use crate::store::{Nature, Store};
-use crate::unfinished::Lister;
 use crate::watch::Limits;
 
 /// Why settings cannot work.
@@ -94,7 +94,7 @@ fn local(
         refreshable: false,
         attributes: Attributes::default(),
         attributes_of_parts: false,
-        lister: Lister::Folder(folder.clone().into()),
+        direct: Direct::Folder(folder.clone().into()),
         rate: settings.http.limit_rate.map(|rate| Arc::new(RateLimit::new(rate))),
         // Two names for one file are no copy.
         copies: false,
@@ -219,7 +219,7 @@ impl Opening {
             builder = builder.with_token(token);
         }
         let store = Arc::new(builder.build()?);
-        let lister = Lister::S3 {
+        let direct = Direct::S3 {
             client: self.connector.connect(&self.options(plain))?,
             credentials: Arc::clone(store.credentials()),
             region,
@@ -239,7 +239,7 @@ impl Opening {
             refreshable,
             attributes: storage_class(s3.storage_class),
             attributes_of_parts: true,
-            lister,
+            direct,
             rate: None,
             copies,
         };
@@ -272,7 +272,7 @@ impl Opening {
         let store =
             builder.with_base_url(&base).with_client_options(self.options(plain)).build()?;
         let store = Arc::new(store);
-        let lister = Lister::Google {
+        let direct = Direct::Google {
             client: self.connector.connect(&self.options(plain))?,
             credentials: Arc::clone(store.credentials()),
             bucket: format!("{base}/{bucket}"),
@@ -284,7 +284,7 @@ impl Opening {
             refreshable: true,
             attributes: storage_class(google.storage_class.clone()),
             attributes_of_parts: true,
-            lister,
+            direct,
             rate: None,
             copies: google.storage_class.is_none(),
         };
@@ -343,7 +343,7 @@ impl Opening {
             attributes: storage_class(azure.tier.clone()),
             // The client sends none with a list of blocks: such a blob gets the account's own tier.
             attributes_of_parts: false,
-            lister: Lister::Nothing,
+            direct: Direct::Nothing,
             rate: None,
             // Its copies may still be going on when the answer comes.
             copies: false,

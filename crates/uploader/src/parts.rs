@@ -138,7 +138,7 @@ impl PartSender {
         if part.index == 0 && part.end {
             let (store, key) = (self.store.clone(), part.key);
             self.running.spawn(async move {
-                store.put(&key, PutPayload::from_iter(part.payload)).await?;
+                store.put_data(&key, PutPayload::from_iter(part.payload)).await?;
                 Ok(Done::Object { bytes })
             });
             return Ok(());

@@ -15,13 +15,14 @@ use object_store::{
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::direct::Direct;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::http::{ANSWER, Answer, Traffic};
 use crate::policy::Policy;
 use crate::provider::StoreLimits;
 use crate::rate::RateLimit;
 use crate::retry::{Circumstances, judge};
-use crate::unfinished::{Lister, Unfinished};
+use crate::unfinished::Unfinished;
 
 /// An object as a listing shows it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -56,11 +57,11 @@ pub(crate) struct Nature {
     pub(crate) conditions: bool,
     /// Whether another try may find fresh credentials.
     pub(crate) refreshable: bool,
-    /// Storage class and the like.
+    /// Storage class of data objects. What is read again soon stays in the bucket's own.
     pub(crate) attributes: Attributes,
     /// Whether uploads in parts take them too.
     pub(crate) attributes_of_parts: bool,
-    pub(crate) lister: Lister,
+    pub(crate) direct: Direct,
     /// The rate, where no HTTP client keeps to it.
     pub(crate) rate: Option<Arc<RateLimit>>,
     /// Whether it copies objects by itself, with all that a put would give them.
@@ -129,14 +130,30 @@ impl Store {
 
     /// Writes an object, replacing what is there. Safe to repeat.
     ///
+    /// It gets the bucket's own storage class, whatever class was asked for: that is for data objects,
+    /// which a [`crate::PartSender`] sends.
+    ///
     /// # Errors
     /// [`StoreError`] after all retries.
     pub async fn put(&self, key: &str, payload: PutPayload) -> Result<(), StoreError> {
+        self.put_with(key, payload, PutOptions::default).await
+    }
+
+    /// As [`Store::put`], for a data object.
+    pub(crate) async fn put_data(&self, key: &str, payload: PutPayload) -> Result<(), StoreError> {
+        self.put_with(key, payload, || PutOptions::from(self.nature.attributes.clone())).await
+    }
+
+    async fn put_with(
+        &self,
+        key: &str,
+        payload: PutPayload,
+        options: impl Fn() -> PutOptions,
+    ) -> Result<(), StoreError> {
         let path = path_of("put", key)?;
         self.retrying("put", key, || async {
             self.keep_to_rate(payload.content_length()).await;
-            let options = PutOptions::from(self.nature.attributes.clone());
-            self.objects.put_opts(&path, payload.clone(), options).await.map(drop)
+            self.objects.put_opts(&path, payload.clone(), options()).await.map(drop)
         })
         .await
     }
@@ -167,9 +184,7 @@ impl Store {
             };
             let outcome = self
                 .retrying("create", key, || async {
-                    let attributes = self.nature.attributes.clone();
-                    let options =
-                        PutOptions { mode: mode.clone(), attributes, ..PutOptions::default() };
+                    let options = PutOptions::from(mode.clone());
                     self.objects.put_opts(&path, content.clone().into(), options).await.map(drop)
                 })
                 .await;
@@ -368,7 +383,7 @@ impl Store {
         loop {
             let (page, next) = self
                 .retrying("list uploads", prefix, || {
-                    self.nature.lister.page(prefix, after.as_ref())
+                    self.nature.direct.page(prefix, after.as_ref())
                 })
                 .await?;
             found.extend(page);
@@ -388,8 +403,8 @@ impl Store {
     /// After all retries.
     pub async fn abort(&self, upload: &Unfinished) -> Result<(), StoreError> {
         let path = path_of("abort", &upload.key)?;
-        let outcome = match (&self.multipart, &self.nature.lister) {
-            (_, Lister::Folder(root)) => {
+        let outcome = match (&self.multipart, &self.nature.direct) {
+            (_, Direct::Folder(root)) => {
                 let file = root.join(format!("{}#{}", upload.key, upload.id));
                 match std::fs::remove_file(file) {
                     Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -455,7 +470,7 @@ impl Store {
 
     /// Runs `attempt` until it succeeds, fails for good, or patience is at its end. All our
     /// operations may be repeated: data keys are ours alone, and [`Store::create`] reads back.
-    async fn retrying<T, F, Fut>(
+    pub(crate) async fn retrying<T, F, Fut>(
         &self,
         operation: &'static str,
         key: &str,

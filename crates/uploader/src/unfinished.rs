@@ -4,14 +4,11 @@
 //! interface has the same call with its own authorization. Azure needs none: blocks that were never
 //! committed vanish by themselves after seven days.
 
-use std::path::PathBuf;
-
+use bytes::Bytes;
 use http::Method;
-use object_store::aws::{AwsAuthorizer, AwsCredentialProvider};
-use object_store::client::{HttpClient, HttpRequest, HttpRequestBody};
-use object_store::gcp::GcpCredentialProvider;
 use serde::Deserialize;
 
+use crate::direct::{Direct, failed};
 use crate::encode::percent;
 
 /// An upload in parts, or a local file's staging, that was begun and never ended.
@@ -23,25 +20,6 @@ pub struct Unfinished {
     pub id: String,
     /// When it was begun (for a folder: last written), seconds since 1970.
     pub started: i64,
-}
-
-/// Who is asked.
-#[derive(Debug, Clone)]
-pub(crate) enum Lister {
-    S3 {
-        client: HttpClient,
-        credentials: AwsCredentialProvider,
-        region: String,
-        bucket: String,
-    },
-    Google {
-        client: HttpClient,
-        credentials: GcpCredentialProvider,
-        bucket: String,
-    },
-    Folder(PathBuf),
-    /// Nothing is ever left.
-    Nothing,
 }
 
 #[derive(Debug, Deserialize)]
@@ -66,35 +44,22 @@ struct Upload {
 /// Where the next page begins: key and id.
 pub(crate) type Marker = (String, String);
 
-fn failed(error: impl std::error::Error + Send + Sync + 'static) -> object_store::Error {
-    object_store::Error::Generic { store: "unfinished uploads", source: Box::new(error) }
-}
-
-#[derive(Debug, thiserror::Error)]
-#[error("status {status}: {body}")]
-struct Refused {
-    status: u16,
-    body: String,
-}
-
-impl Lister {
+impl Direct {
     /// One page of those whose keys begin with `prefix`, and where the next one begins.
     pub(crate) async fn page(
         &self,
         prefix: &str,
         after: Option<&Marker>,
     ) -> object_store::Result<(Vec<Unfinished>, Option<Marker>)> {
-        let (client, bucket) = match self {
-            Self::S3 { client, bucket, .. } | Self::Google { client, bucket, .. } => {
-                (client, bucket)
-            }
+        match self {
+            Self::S3 { .. } | Self::Google { .. } => {}
             Self::Folder(root) => {
                 let (root, prefix) = (root.clone(), prefix.to_owned());
                 let found = tokio::task::spawn_blocking(move || staged(&root, &prefix)).await;
                 return Ok((found.map_err(failed)?.map_err(failed)?, None));
             }
             Self::Nothing => return Ok((Vec::new(), None)),
-        };
+        }
         let prefix = percent(prefix);
         let query = match after {
             None => format!("prefix={prefix}&uploads="),
@@ -104,47 +69,13 @@ impl Lister {
                 percent(id)
             ),
         };
-        let mut request = HttpRequest::new(HttpRequestBody::empty());
-        *request.method_mut() = Method::GET;
-        *request.uri_mut() = format!("{bucket}?{query}").parse().map_err(failed)?;
-        self.authorize(&mut request).await?;
-        let response = client.execute(request).await.map_err(failed)?;
-        let status = response.status();
-        let body = response.into_body().bytes().await.map_err(failed)?;
-        if !status.is_success() {
-            let body = String::from_utf8_lossy(&body).into_owned();
-            let source = Box::new(Refused { status: status.as_u16(), body });
-            let path = bucket.clone();
-            return Err(match status.as_u16() {
-                404 => object_store::Error::NotFound { path, source },
-                401 | 403 => object_store::Error::PermissionDenied { path, source },
-                _ => object_store::Error::Generic { store: "unfinished uploads", source },
-            });
-        }
+        let body = self.call(Method::GET, &format!("?{query}"), Bytes::new()).await?;
         let page: Page = quick_xml::de::from_reader(&body[..]).map_err(failed)?;
         let next = match (page.is_truncated, page.next_key_marker, page.next_upload_id_marker) {
             (true, Some(key), id) => Some((key, id.unwrap_or_default())),
             _ => None,
         };
         Ok((page.upload.into_iter().map(unfinished).collect(), next))
-    }
-
-    async fn authorize(&self, request: &mut HttpRequest) -> object_store::Result<()> {
-        match self {
-            Self::S3 { credentials, region, .. } => {
-                let credential = credentials.get_credential().await?;
-                AwsAuthorizer::new(&credential, "s3", region).try_authorize(request, None)
-            }
-            Self::Google { credentials, .. } => {
-                let bearer = &credentials.get_credential().await?.bearer;
-                if !bearer.is_empty() {
-                    let value = format!("Bearer {bearer}").parse().map_err(failed)?;
-                    request.headers_mut().insert(http::header::AUTHORIZATION, value);
-                }
-                Ok(())
-            }
-            Self::Folder(_) | Self::Nothing => Ok(()),
-        }
     }
 }
 

@@ -13,18 +13,21 @@ use crate::http::{Head, read_body};
 pub const ACCESS_KEY: &str = "testkey";
 /// Another one, with the same rights.
 pub const OTHER_KEY: &str = "otherkey";
-/// The secret of both.
+/// One that may only read.
+pub const READ_KEY: &str = "readkey";
+/// The secret of all of them.
 pub const SECRET_KEY: &str = "testsecret123";
 /// The region that requests are signed for.
 pub const REGION: &str = "us-east-1";
 
 /// One signed request on a connection of its own. `target` is an encoded path;
-/// `query` holds plain pairs in the order of their names.
+/// `query` holds plain pairs in the order of their names, `further` headers that
+/// sort between `host` and `x-amz-content-sha256`.
 pub(super) fn request(
     address: &str,
-    method: &str,
-    target: &str,
+    (method, target): (&str, &str),
     query: &[(&str, &str)],
+    further: &[(&str, &str)],
     body: &[u8],
 ) -> io::Result<(u16, Vec<u8>)> {
     let time = sign::now();
@@ -32,7 +35,9 @@ pub(super) fn request(
     let query: Vec<String> =
         query.iter().map(|(k, v)| format!("{}={}", encode(k, false), encode(v, false))).collect();
     let query = query.join("&");
-    let headers = [("host", address), ("x-amz-content-sha256", &body_hash), ("x-amz-date", &time)];
+    let mut headers = vec![("host", address)];
+    headers.extend(further);
+    headers.extend([("x-amz-content-sha256", &*body_hash), ("x-amz-date", &*time)]);
     let signed = authorization(
         &Request { method, path: target, query: &query, headers: &headers, body_hash: &body_hash },
         (ACCESS_KEY, SECRET_KEY),
@@ -65,10 +70,12 @@ pub struct Bucket {
 }
 
 impl Bucket {
-    /// Makes a new bucket.
-    pub(super) fn create(address: &str, name: &str) -> io::Result<Self> {
+    /// Makes a new bucket; `locks`: one whose objects can be locked.
+    pub(super) fn create(address: &str, name: &str, locks: bool) -> io::Result<Self> {
         let bucket = Self { address: address.to_owned(), name: name.to_owned() };
-        let (status, body) = request(address, "PUT", &format!("/{name}"), &[], b"")?;
+        let further = [("x-amz-bucket-object-lock-enabled", "true")];
+        let further = if locks { &further[..] } else { &[] };
+        let (status, body) = request(address, ("PUT", &format!("/{name}")), &[], further, b"")?;
         if status == 200 {
             return Ok(bucket);
         }
@@ -111,23 +118,33 @@ impl Bucket {
     /// When the store does not answer as it should; so do the others.
     #[must_use]
     pub fn list(&self, prefix: &str) -> Vec<(String, u64)> {
-        let mut found = Vec::new();
+        let size = |entry: &str| element(entry, "Size").parse().expect("size");
+        self.entries(prefix).iter().map(|entry| (element(entry, "Key"), size(entry))).collect()
+    }
+
+    /// The keys below `prefix` with their storage classes, in byte order.
+    #[must_use]
+    pub fn classes(&self, prefix: &str) -> Vec<(String, String)> {
+        let class = |entry: &str| element(entry, "StorageClass");
+        self.entries(prefix).iter().map(|entry| (element(entry, "Key"), class(entry))).collect()
+    }
+
+    /// What a listing says of each key below `prefix`, in byte order of the keys.
+    fn entries(&self, prefix: &str) -> Vec<String> {
+        let mut found: Vec<String> = Vec::new();
         let mut after = String::new();
         loop {
             let query = [("list-type", "2"), ("prefix", prefix), ("start-after", &after)];
             let text = self.expect(200, "GET", "", &query, b"");
             let text = String::from_utf8_lossy(&text).into_owned();
-            for entry in text.split("<Contents>").skip(1) {
-                let size = element(entry, "Size").parse().expect("size");
-                found.push((element(entry, "Key"), size));
-            }
+            found.extend(text.split("<Contents>").skip(1).map(str::to_owned));
             if element(&text, "IsTruncated") != "true" {
                 break;
             }
             // SeaweedFS does not list in byte order: go on from the last one listed.
-            after = found.last().expect("a truncated listing has keys").0.clone();
+            after = element(found.last().expect("a truncated listing has keys"), "Key");
         }
-        found.sort();
+        found.sort_by_key(|entry| element(entry, "Key"));
         found
     }
 
@@ -140,6 +157,14 @@ impl Bucket {
             404 => None,
             other => panic!("GET {key}: {other} {}", String::from_utf8_lossy(&body)),
         }
+    }
+
+    /// How an object is locked, and until when.
+    #[must_use]
+    pub fn lock_of(&self, key: &str) -> Option<(String, String)> {
+        let (status, body) = self.call("GET", key, &[("retention", "")], b"");
+        let text = String::from_utf8_lossy(&body).into_owned();
+        (status == 200).then(|| (element(&text, "Mode"), element(&text, "RetainUntilDate")))
     }
 
     /// Stores an object.
@@ -169,7 +194,7 @@ impl Bucket {
     fn call(&self, method: &str, key: &str, query: &[(&str, &str)], body: &[u8]) -> (u16, Vec<u8>) {
         let slash = if key.is_empty() { "" } else { "/" };
         let target = format!("/{}{slash}{}", self.name, encode(key, true));
-        request(&self.address, method, &target, query, body)
+        request(&self.address, (method, &target), query, &[], body)
             .unwrap_or_else(|e| panic!("{method} {target}: {e}"))
     }
 }

@@ -15,7 +15,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-pub use client::{ACCESS_KEY, Bucket, OTHER_KEY, REGION, SECRET_KEY, options_for};
+pub use client::{ACCESS_KEY, Bucket, OTHER_KEY, READ_KEY, REGION, SECRET_KEY, options_for};
 
 use crate::daemon::{Daemon, Scratch};
 use crate::tools;
@@ -49,19 +49,29 @@ pub fn open_bucket() -> Bucket {
     new_bucket("open")
 }
 
+/// The same, but one whose objects can be locked.
+///
+/// # Panics
+/// As [`bucket`].
+#[must_use]
+pub fn locking_bucket() -> Bucket {
+    new_bucket("locking")
+}
+
 fn new_bucket(kind: &str) -> Bucket {
     static SERVER: OnceLock<Server> = OnceLock::new();
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let server = SERVER.get_or_init(start);
     let name = format!("{kind}-{}", COUNT.fetch_add(1, Ordering::Relaxed));
-    Bucket::create(&server.address, &name).unwrap_or_else(|e| panic!("bucket {name}: {e}"))
+    let locks = kind == "locking";
+    Bucket::create(&server.address, &name, locks).unwrap_or_else(|e| panic!("bucket {name}: {e}"))
 }
 
 fn start() -> Server {
     let scratch = Scratch::new();
     let config = scratch.join("s3.json");
     let identity = format!(
-        r#"{{"identities":[{{"name":"test","credentials":[{{"accessKey":"{ACCESS_KEY}","secretKey":"{SECRET_KEY}"}}],"actions":["Admin","Read","Write","List","Tagging"]}},{{"name":"other","credentials":[{{"accessKey":"{OTHER_KEY}","secretKey":"{SECRET_KEY}"}}],"actions":["Admin","Read","Write","List","Tagging"]}},{{"name":"anonymous","actions":["Read:open-*","Write:open-*","List:open-*"]}}]}}"#
+        r#"{{"identities":[{{"name":"test","credentials":[{{"accessKey":"{ACCESS_KEY}","secretKey":"{SECRET_KEY}"}}],"actions":["Admin","Read","Write","List","Tagging"]}},{{"name":"other","credentials":[{{"accessKey":"{OTHER_KEY}","secretKey":"{SECRET_KEY}"}}],"actions":["Admin","Read","Write","List","Tagging"]}},{{"name":"reader","credentials":[{{"accessKey":"{READ_KEY}","secretKey":"{SECRET_KEY}"}}],"actions":["Read","List"]}},{{"name":"anonymous","actions":["Read:open-*","Write:open-*","List:open-*"]}}]}}"#
     );
     fs::write(&config, identity).expect("s3.json");
     let ports = free_ports::<8>();
@@ -93,7 +103,9 @@ fn start() -> Server {
     ];
     let daemon = Daemon::start(&tools::find("weed"), &args, &scratch.join("log"));
     // Its port is open seconds before it can make a bucket.
-    daemon.wait_ready("weed server", START_LIMIT, || Bucket::create(&address, "ready").is_ok());
+    daemon.wait_ready("weed server", START_LIMIT, || {
+        Bucket::create(&address, "ready", false).is_ok()
+    });
     Server { address, _daemon: daemon, _scratch: scratch }
 }
 

@@ -1,0 +1,208 @@
+//! Copies between places that are entered in different ways.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
+
+mod live_support;
+
+use live_support::*;
+use xb_testkit::command::Cmd;
+use xb_testkit::fault::Proxy;
+use xb_testkit::s3::{self, Bucket, OTHER_KEY, READ_KEY, SECRET_KEY};
+use xb_testkit::store::Store;
+use xb_testkit::stream::small_backup;
+
+const MIB: usize = 1 << 20;
+
+/// `xbcloud-rs copy OPTIONS FROM TO`.
+fn copy(options: &[String], from: &str, to: &str) -> Cmd {
+    Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+        .args(["copy", "--quiet", "--unverified"])
+        .args(options)
+        .args([from, to])
+}
+
+/// Options that lead to a server with this key; `to` is empty, or `to-` for the destination.
+fn options(to: &str, endpoint: &str, key: &str) -> Vec<String> {
+    vec![
+        format!("--{to}s3-endpoint={endpoint}"),
+        format!("--{to}s3-access-key={key}"),
+        format!("--{to}s3-secret-key={SECRET_KEY}"),
+        format!("--{to}s3-bucket-lookup=path"),
+    ]
+}
+
+fn in_bucket(store: &Store) -> &Bucket {
+    let Store::Bucket(bucket) = store else { unreachable!() };
+    bucket
+}
+
+#[test]
+fn each_place_is_entered_with_its_own_keys_at_its_own_address() {
+    let (from, to) = (Store::bucket(), Store::bucket());
+    let stream = small_backup(5, 3 * MIB);
+    let _ = put_bytes(&from, "name", &["--chunk-size=1M"], &stream);
+    // Two addresses of one server: who knocks at which can be told.
+    let proxies = [&from, &to].map(|store| Proxy::start(in_bucket(store).address(), Vec::new()));
+    let source = options("", &proxies[0].endpoint(), READ_KEY);
+    let target = options("to-", &proxies[1].endpoint(), OTHER_KEY);
+    // The source's key may write nowhere.
+    let refused = copy(&source, &from.url("name"), &to.url("name")).run().expect(1);
+    assert!(refused.stderr_text().contains("AccessDenied"), "{refused:?}");
+    let requests = proxies[0].seen().len();
+    let both = [source.clone(), target].concat();
+    let _ = copy(&both, &from.url("name"), &to.url("name")).run().expect(0);
+    assert_eq!(get_bytes(&to, "name"), stream);
+    assert_eq!(proxies[0].seen()[requests..].iter().filter(|seen| seen.method != "GET").count(), 0);
+    assert!(proxies[0].seen().len() > requests && proxies[1].count("PUT", "/00000000") > 2);
+    assert_eq!(proxies[1].count("", &format!("/{}/", in_bucket(&from).name())), 0);
+}
+
+#[test]
+fn the_same_bucket_with_other_keys_is_read_and_put() {
+    let store = Store::bucket();
+    let stream = small_backup(6, 2 * MIB);
+    let _ = put_bytes(&store, "name", &["--chunk-size=1M"], &stream);
+    let proxy = Proxy::start(in_bucket(&store).address(), Vec::new());
+    let source = options("", &proxy.endpoint(), READ_KEY);
+    let by = |to: Vec<String>, name: &str| {
+        let given = [source.clone(), to].concat();
+        copy(&given, &store.url("name"), &store.url(name)).run()
+    };
+    let target = options("to-", &proxy.endpoint(), OTHER_KEY);
+    let _ = by(target, "copied").expect(0);
+    assert_eq!(get_bytes(&store, "copied"), stream);
+    // By hand: that key could not have written, and where it reads the store did not copy.
+    assert!(proxy.count("GET", "/00000000") > 1);
+    let _ = by(Vec::new(), "denied").expect(1);
+}
+
+#[test]
+fn from_a_folder_to_a_bucket_by_an_option_file() {
+    let (from, to) = (Store::folder(), Store::bucket());
+    let stream = small_backup(7, MIB);
+    let _ = put_bytes(&from, "name", &[], &stream);
+    let scratch = xb_testkit::daemon::Scratch::new();
+    let file = scratch.join("vault.cnf");
+    let lines: Vec<String> = options("to-", &in_bucket(&to).endpoint(), OTHER_KEY)
+        .iter()
+        .map(|option| option.trim_start_matches("--").to_owned())
+        .collect();
+    std::fs::write(&file, format!("[xbcloud]\n{}\n", lines.join("\n"))).unwrap();
+    let ran = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+        .arg(format!("--defaults-file={}", file.display()))
+        .args(["copy", "--quiet", "--unverified", &from.url("name"), &to.url("")])
+        // Not the destination's.
+        .env("AWS_SESSION_TOKEN", "of-somebody-else")
+        .env("AWS_ACCESS_KEY_ID", "of-somebody-else")
+        .run();
+    let _ = ran.expect(0);
+    assert_eq!(get_bytes(&to, "name"), stream);
+}
+
+/// Locked are data, small objects and the manifest; what changes is not.
+fn assert_locked(store: &Store, name: &str, mode: &str) {
+    let bucket = in_bucket(store);
+    let mut locked = 0;
+    for (key, _) in bucket.list("backups/nightly/") {
+        let wanted = !key.ends_with("/claim") && !key.contains("@pins/") && key.contains(name);
+        match bucket.lock_of(&key) {
+            Some((found, until)) => {
+                assert!(wanted && found == mode, "{key}: {found}");
+                assert!(
+                    until.parse::<xb_backup::Timestamp>().unwrap() > xb_backup::Timestamp::now(),
+                    "{key}: {until}"
+                );
+                locked += 1;
+            }
+            None => assert!(!wanted, "{key} is not locked"),
+        }
+    }
+    assert!(locked > 2, "{locked} objects are locked");
+}
+
+fn locking() -> Store {
+    Store::Bucket(s3::locking_bucket())
+}
+
+#[test]
+fn a_copy_is_locked_manifest_and_all() {
+    let from = Store::folder();
+    let stream = small_backup(8, 2 * MIB);
+    let _ = put_bytes(&from, "packed", &["--chunk-size=512K"], &stream);
+    let _ = put_bytes(&from, "classic", &["--layout=classic"], &stream);
+    for (name, more) in [
+        ("packed", &["--retain=1d"][..]),
+        ("classic", &["--retain=1d", "--retain-mode=compliance"]),
+    ] {
+        let to = locking();
+        let more = more.iter().map(|option| (*option).to_owned());
+        let given: Vec<String> = to.options().into_iter().chain(more).collect();
+        let _ = copy(&given, &from.url(name), &to.url(name)).run().expect(0);
+        let mode = if name == "packed" { "GOVERNANCE" } else { "COMPLIANCE" };
+        assert_locked(&to, name, mode);
+        assert_eq!(get_bytes(&to, name).len(), stream.len());
+        // Once more, for longer: nothing is copied, all of it is locked.
+        let longer: Vec<String> =
+            given.iter().map(|option| option.replace("--retain=1d", "--retain=2d")).collect();
+        let before =
+            in_bucket(&to).lock_of(&format!("backups/nightly/.xb-catalog/{name}")).unwrap();
+        let _ = copy(&longer, &from.url(name), &to.url(name)).run().expect(0);
+        let after = in_bucket(&to).lock_of(&format!("backups/nightly/.xb-catalog/{name}")).unwrap();
+        assert!(after.1 > before.1, "{before:?} {after:?}");
+    }
+}
+
+#[test]
+fn where_nothing_can_be_locked_nothing_is_stored() {
+    let stream = small_backup(9, MIB);
+    for store in [Store::folder(), Store::bucket()] {
+        let put = xbcloud(&store, "put", "name", &["--retain=1d"]).stdin_bytes(stream.clone());
+        let refused = put.run().expect(1);
+        assert!(refused.stderr_text().contains("lock"), "{refused:?}");
+        let _ = put_bytes(&store, "name", &[], &stream);
+        let given: Vec<String> =
+            store.options().into_iter().chain(["--retain=1d".to_owned()]).collect();
+        let refused = copy(&given, &store.url("name"), &store.url("other")).run().expect(1);
+        assert!(refused.stderr_text().contains("lock"), "{refused:?}");
+        assert!(store.list("other/").is_empty() && !has_manifest(&store, "other"));
+        let refused = xbcloud(&store, "pin", "name", &["--retain=1d"]).run().expect(1);
+        assert!(refused.stderr_text().contains("could be locked"), "{refused:?}");
+        assert!(store.list(".xb-catalog/@pins").is_empty());
+        // It is complete all the same.
+        assert_eq!(get_bytes(&store, "name"), stream);
+    }
+}
+
+#[test]
+fn put_and_pin_lock_too() {
+    let store = locking();
+    let stream = small_backup(10, 2 * MIB);
+    let _ = put_bytes(&store, "put", &["--chunk-size=512K", "--retain=12h"], &stream);
+    assert_locked(&store, "put", "GOVERNANCE");
+    let store = locking();
+    let _ = put_bytes(&store, "pinned", &["--layout=classic"], &stream);
+    let _ = xbcloud(&store, "pin", "pinned", &["--retain=12h"]).run().expect(0);
+    assert_locked(&store, "pinned", "GOVERNANCE");
+}
+
+/// Only data objects: claims are rewritten every few minutes, and manifests are read at once.
+#[test]
+fn a_storage_class_is_for_data_objects() {
+    let (from, to) = (Store::folder(), Store::bucket());
+    let stream = small_backup(11, 7 * MIB);
+    // In one piece, and in parts.
+    for (name, chunk) in [("small", "--chunk-size=1M"), ("parts", "--chunk-size=8M")] {
+        let _ = put_bytes(&from, name, &[chunk], &stream);
+        let mut given = options("to-", &in_bucket(&to).endpoint(), OTHER_KEY);
+        given.extend(
+            ["--to-s3-storage-class=STANDARD_IA", "--memory=16M", "--threads=1"].map(str::to_owned),
+        );
+        let _ = copy(&given, &from.url(name), &to.url(name)).run().expect(0);
+        assert_eq!(get_bytes(&to, name), stream);
+    }
+    let classes = in_bucket(&to).classes("backups/nightly/");
+    for (key, class) in &classes {
+        let is_data = key.rsplit('/').next().unwrap().bytes().all(|b| b.is_ascii_digit());
+        assert_eq!(class == "STANDARD_IA", is_data, "{key}: {class}");
+    }
+    assert!(classes.iter().filter(|(_, class)| class == "STANDARD_IA").count() > 7, "{classes:?}");
+}
