@@ -4,11 +4,15 @@
 mod live_support;
 
 use live_support::*;
+use xb_backup::{BackupName, CopyRequest, Keys, Root, stopper};
+use xb_pipeline::Observer;
 use xb_testkit::command::Cmd;
 use xb_testkit::fault::Proxy;
 use xb_testkit::s3::{self, Bucket, OTHER_KEY, READ_KEY, SECRET_KEY};
 use xb_testkit::store::Store;
 use xb_testkit::stream::small_backup;
+
+use xb_uploader::{BucketLookup, Location, Policy, S3Settings, StoreSettings};
 
 const MIB: usize = 1 << 20;
 
@@ -117,6 +121,63 @@ fn assert_locked(store: &Store, name: &str, mode: &str) {
         }
     }
     assert!(locked > 2, "{locked} objects are locked");
+}
+
+/// The library's view of a bucket's ROOT.
+fn root_of(store: &Store) -> Root {
+    let location = Location::parse(&store.root_url()).unwrap().unwrap();
+    let s3 = S3Settings {
+        endpoint: Some(in_bucket(store).endpoint()),
+        access_key: Some(s3::ACCESS_KEY.into()),
+        secret_key: Some(SECRET_KEY.into()),
+        lookup: BucketLookup::Path,
+        ..S3Settings::default()
+    };
+    let settings = StoreSettings { s3, ..StoreSettings::default() };
+    Root::open(&location, &settings, Policy::default(), false).unwrap()
+}
+
+/// With a limit of its own instead of the store's 5 GiB.
+#[test]
+fn what_is_too_large_for_the_store_to_copy_is_read_and_put() {
+    let store = Store::bucket();
+    let stream = small_backup(12, 3 * MIB + 1000);
+    let _ = put_bytes(&store, "packed", &["--chunk-size=1M"], &stream);
+    let _ = put_bytes(&store, "classic", &["--layout=classic"], &stream);
+    for name in ["packed", "classic"] {
+        let sizes: Vec<u64> = data_objects(&store, name)
+            .iter()
+            .filter(|(key, _)| !key.ends_with("/sums"))
+            .map(|(_, size)| *size)
+            .collect();
+        let largest = *sizes.iter().max().unwrap();
+        for (called, most) in
+            [("all", u64::MAX), ("at", largest), ("below", largest - 1), ("none", 0)]
+        {
+            let to = format!("{name}-{called}");
+            let request = CopyRequest {
+                name: BackupName::new(name).unwrap(),
+                to: BackupName::new(&to).unwrap(),
+                unverified: true,
+                alone: false,
+                keys: Keys::default(),
+                within_store: Some(most),
+                lock: None,
+                memory: 64 << 20,
+                threads: 2,
+                parallel: 4,
+            };
+            let runtime = tokio::runtime::Runtime::new().unwrap();
+            let (from, target) = runtime.block_on(async { (root_of(&store), root_of(&store)) });
+            let (_stopper, mut stop) = stopper();
+            let observer = Observer::default();
+            let copying = xb_backup::copy(&from, &target, &request, &observer, &mut stop);
+            let report = runtime.block_on(copying).unwrap();
+            let fits = sizes.iter().filter(|size| **size <= most).count();
+            assert_eq!(report.by_store, fits as u64, "{to}");
+            assert_eq!(get_bytes(&store, &to), get_bytes(&store, name), "{to}");
+        }
+    }
 }
 
 fn locking() -> Store {
