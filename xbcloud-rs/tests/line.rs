@@ -114,6 +114,34 @@ fn a_dry_run_of_delete_shows_what_would_go_and_removes_nothing() {
     }
 }
 
+/// `latest` and a day stand for a name wherever a backup is read.
+#[test]
+fn verify_and_show_find_the_backup_that_is_meant() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["first", "second"] {
+        let _ = run(&["put", &url(folder.path(), name)], &small_backup(1, 5000)).expect(0);
+    }
+    for wanted in ["latest", "@9998-12-31", "@9998-12-31T23:59Z"] {
+        let place = url(folder.path(), wanted);
+        let shown = run(&["show", "--json", &place], b"").expect(0);
+        let shown: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
+        assert_eq!(shown["name"], "second", "{wanted}");
+        let found = run(&["verify", "--json", "--level=decrypt", &place], b"").expect(0);
+        let found: serde_json::Value = serde_json::from_slice(&found.stdout).unwrap();
+        assert_eq!((&found["name"], &found["reached"]), (&"second".into(), &"decrypt".into()));
+    }
+    // The result was written down beside that one.
+    let listed = run(&["list", "--json", &format!("file://{}", folder.path().display())], b"");
+    let listed: serde_json::Value = serde_json::from_slice(&listed.expect(0).stdout).unwrap();
+    let verified = listed.as_array().unwrap().iter().map(|l| l["verified"]["level"].as_str());
+    assert_eq!(verified.collect::<Vec<_>>(), [None, Some("decrypt")]);
+    for command in ["show", "verify"] {
+        let ran = run(&[command, &url(folder.path(), "@2001-01-01")], b"").expect(1);
+        assert!(ran.stderr_text().contains("no complete backup"), "{}", ran.stderr_text());
+        let _ = run(&[command, &url(folder.path(), "@someday")], b"").expect(2);
+    }
+}
+
 #[test]
 fn stock_ways_of_writing_options_are_understood() {
     let folder = tempfile::tempdir().unwrap();
