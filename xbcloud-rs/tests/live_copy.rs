@@ -6,8 +6,8 @@ mod live_support;
 use live_support::*;
 use xb_backup::{BackupName, CopyRequest, Keys, Root, stopper};
 use xb_pipeline::Observer;
-use xb_testkit::command::Cmd;
-use xb_testkit::fault::Proxy;
+use xb_testkit::command::{Cmd, Ran};
+use xb_testkit::fault::{Action, Proxy, Rule};
 use xb_testkit::s3::{self, Bucket, OTHER_KEY, READ_KEY, SECRET_KEY};
 use xb_testkit::store::Store;
 use xb_testkit::stream::small_backup;
@@ -266,4 +266,85 @@ fn a_storage_class_is_for_data_objects() {
         assert_eq!(class == "STANDARD_IA", is_data, "{key}: {class}");
     }
     assert!(classes.iter().filter(|(_, class)| class == "STANDARD_IA").count() > 7, "{classes:?}");
+}
+
+/// A copy whose way to `side` stands still at a request, until `then` has been done.
+fn copy_meanwhile(
+    (from, to): (&Store, &Store),
+    side: &Store,
+    at: Rule,
+    then: impl FnOnce(),
+) -> Ran {
+    let proxy = Proxy::start(in_bucket(side).address(), vec![at.times(1)]);
+    let endpoint = |store: &Store| match std::ptr::eq(store, side) {
+        true => proxy.endpoint(),
+        false => in_bucket(store).endpoint(),
+    };
+    let mut given = options("", &endpoint(from), s3::ACCESS_KEY);
+    given.extend(options("to-", &endpoint(to), OTHER_KEY));
+    given.extend(["--parallel=1", "--memory=16M", "--max-backoff=50"].map(str::to_owned));
+    let mut running = copy(&given, &from.url("name"), &to.url("name")).spawn();
+    running.until("stands still", || proxy.seen().iter().any(|seen| seen.action.is_some()));
+    then();
+    proxy.release();
+    running.wait()
+}
+
+#[test]
+fn a_classic_backup_that_changes_while_it_is_copied_is_not_taken_for_whole() {
+    let put = |store: &Store, seed| {
+        put_bytes(store, "name", &["--layout=classic"], &small_backup(seed, 2 * MIB))
+    };
+    let replaced = |store: &Store, seed| {
+        let _ = xbcloud(store, "delete", "name", &[]).run().expect(0);
+        let _ = put(store, seed);
+    };
+    type Change<'a> = &'a dyn Fn(&Store);
+    let changes: [(&str, Change<'_>, &str); 3] = [
+        ("removed", &|s| drop(xbcloud(s, "delete", "name", &[]).run().expect(0)), "damaged"),
+        // With objects of the same names and sizes, which only another manifest tells apart.
+        ("replaced by its like", &|s| replaced(s, 21), "removed or replaced"),
+        (
+            "an object of another length",
+            &|s| {
+                let (key, _) = s.list("name/").last().unwrap().clone();
+                s.put(&key, b"other");
+            },
+            "damaged",
+        ),
+    ];
+    for (what, change, says) in changes {
+        let (from, to) = (Store::bucket(), Store::bucket());
+        let _ = put(&from, 21);
+        let first = from.list("name/")[0].0.clone();
+        let rule = Rule::new("GET", &first, Action::Stall);
+        let ran = copy_meanwhile((&from, &to), &from, rule, || change(&from)).expect(1);
+        assert!(ran.stderr_text().contains(says), "{what}: {ran:?}");
+        assert_not_a_backup(&to, "name");
+        // What is left is the next one's, or in nobody's way.
+        if has_manifest(&from, "name") && what != "an object of another length" {
+            let given = [from.options(), options("to-", &in_bucket(&to).endpoint(), OTHER_KEY)];
+            let _ = copy(&given.concat(), &from.url("name"), &to.url("name")).run().expect(0);
+            assert_eq!(get_bytes(&to, "name"), get_bytes(&from, "name"));
+        }
+    }
+}
+
+/// Somebody took the run at the new place for a dead one, and began to remove it before the commit.
+#[test]
+fn what_is_missing_after_the_commit_takes_the_manifest_back() {
+    let (from, to) = (Store::bucket(), Store::bucket());
+    let _ = put_bytes(&from, "name", &["--chunk-size=512K"], &small_backup(22, 2 * MIB));
+    // Everything was listed by then.
+    let rule = Rule::new("PUT", "/.xb-catalog/name", Action::Stall);
+    let ran = copy_meanwhile((&from, &to), &to, rule, || {
+        let (run, number, _) = packed_objects(&to, "name")[1].clone();
+        to.delete(&format!("name/{run}/{number:09}"));
+    });
+    assert!(ran.expect(1).stderr_text().contains("were to be copied"));
+    assert_not_a_backup(&to, "name");
+    // The next one goes on, and brings what is missing.
+    let given = [from.options(), options("to-", &in_bucket(&to).endpoint(), OTHER_KEY)].concat();
+    let _ = copy(&given, &from.url("name"), &to.url("name")).run().expect(0);
+    assert_eq!(get_bytes(&to, "name"), get_bytes(&from, "name"));
 }

@@ -130,6 +130,8 @@ pub async fn copy(
 /// The backup that is copied.
 struct Source {
     manifest: Manifest,
+    /// Of its manifest as it stood.
+    original: String,
     run: RunId,
     /// As it will stand at the new place.
     copied: Manifest,
@@ -151,7 +153,7 @@ impl Source {
             };
             return Err(BackupError::NotThere { name: name.to_string(), state });
         };
-        let manifest = stored.manifest.clone();
+        let (manifest, original) = (stored.manifest.clone(), stored.digest());
         let Some(run) = manifest.run_id() else {
             return Err(BackupError::Bug("a manifest that was checked has no run"));
         };
@@ -171,7 +173,8 @@ impl Source {
         let same_name = *name == request.to;
         if same_name {
             let (bytes, digest) = raw(from, name, &stored).await?;
-            return Ok(Self { copied: manifest.clone(), manifest, run, bytes, digest, same_name });
+            let copied = manifest.clone();
+            return Ok(Self { manifest, original, run, copied, bytes, digest, same_name });
         }
         if manifest.is_sealed() && !manifest.is_carried() && mac.is_none() {
             return Err(BackupError::Keys(format!(
@@ -185,7 +188,8 @@ impl Source {
         let digest = Manifest::decode(&encoded)
             .map_err(|source| BackupError::Manifest { key: manifest_key(&request.to), source })?
             .digest();
-        Ok(Self { manifest, run, copied, bytes: encoded.into(), digest, same_name })
+        let bytes = encoded.into();
+        Ok(Self { manifest, original, run, copied, bytes, digest, same_name })
     }
 }
 
@@ -326,6 +330,9 @@ impl Copying<'_> {
         };
         self.read_and_put(&folders, large, check, stop).await?;
         stop.or(self.all_is_there(&folders.1)).await?;
+        if !packed {
+            stop.or(self.source_stands()).await?;
+        }
         if let Some(lock) = &request.lock {
             let locking = lock_objects(to, &folders.1, packed, lock, request.parallel);
             report.locked = stop.or(locking).await?;
@@ -416,6 +423,19 @@ impl Copying<'_> {
             .filter(|listed| self.source.manifest.packed.is_some() || !of_packed_run(&listed.key))
             .map(|listed| (listed.key, listed.size))
             .collect())
+    }
+
+    /// The objects of a classic backup have no RUN in their keys: those of the next backup of that name
+    /// would stand in their place. What removes one takes its manifest first.
+    async fn source_stands(&self) -> Result<(), BackupError> {
+        let name = &self.request.name;
+        match self.from.stored_manifest(name).await? {
+            Some(stored) if stored.digest() == self.source.original => Ok(()),
+            _ => Err(BackupError::Damaged {
+                name: name.to_string(),
+                what: "it was removed or replaced while it was copied".to_owned(),
+            }),
+        }
     }
 
     async fn all_is_there(&self, folder: &str) -> Result<(), BackupError> {

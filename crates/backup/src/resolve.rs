@@ -318,6 +318,46 @@ mod tests {
         assert_eq!(at(Timestamp::from_second(-9000).unwrap()), "old");
     }
 
+    /// Removing many backups would else read all manifests once for each.
+    #[tokio::test]
+    async fn manifests_are_read_again_only_where_a_listing_shows_another() {
+        use xb_uploader::{Location, Place, Policy, StoreSettings};
+
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().to_str().unwrap().trim_start_matches('/').to_owned();
+        let location = Location { place: Place::Local, path };
+        let root =
+            Root::open(&location, &StoreSettings::default(), Policy::default(), true).unwrap();
+        let put = async |name: &str, files: u64| {
+            let name = BackupName::new(name).unwrap();
+            let mut manifest = crate::manifest::sample();
+            (manifest.name, manifest.files) = (name.to_string(), files);
+            root.commit(&name, &manifest, None).await.unwrap();
+        };
+        let file = |name: &str| folder.path().join(CATALOG).join(name);
+        for name in ["a", "b", "c"] {
+            put(name, 1).await;
+        }
+        let mut known = Known::default();
+        known.refresh(&root).await.unwrap();
+        assert_eq!(known.iter().count(), 3);
+        // Read again, it would not be sound.
+        let facts = std::fs::metadata(file("a")).unwrap();
+        std::fs::write(file("a"), vec![b'x'; usize::try_from(facts.len()).unwrap()]).unwrap();
+        let written = std::fs::File::options().append(true).open(file("a")).unwrap();
+        written.set_modified(facts.modified().unwrap()).unwrap();
+        std::fs::remove_file(file("b")).unwrap();
+        std::fs::remove_file(file("c")).unwrap();
+        put("c", 1000).await;
+        put("d", 1).await;
+        known.refresh(&root).await.unwrap();
+        let found: Vec<_> = known.iter().map(|(name, m)| (name.as_str(), m.files)).collect();
+        assert_eq!(found, [("a", 1), ("c", 1000), ("d", 1)]);
+        std::fs::write(file("a"), b"shorter").unwrap();
+        known.refresh(&root).await.unwrap();
+        assert_eq!(known.iter().count(), 2);
+    }
+
     proptest! {
         #[test]
         fn any_text_is_read_or_refused(text in ".{0,40}", day in 0_u8..40) {

@@ -490,6 +490,93 @@ fn an_incremental_one_is_copied_to_where_its_base_stands() {
     copy(&from, &to, "inc", "inc", unverified).unwrap();
 }
 
+/// Where the manifest names no base, it is found by log positions, of the same server.
+#[test]
+fn the_base_of_a_copy_is_not_another_servers() {
+    let from = Store::new();
+    let lsn = |store: &Store, of: &str, from: u64, to: u64, server: Option<&str>| {
+        rewrite(store, of, |manifest| {
+            manifest["source"]["from_lsn"] = from.into();
+            manifest["source"]["to_lsn"] = to.into();
+            if let Some(server) = server {
+                manifest["server"] = server.into();
+            }
+        });
+    };
+    from.put("inc", Layout::Packed, 300, stream_reader()).unwrap();
+    lsn(&from, "inc", 10, 20, Some("a"));
+    for (server, to_lsn, fits) in
+        [(Some("b"), 10, false), (Some("a"), 9, false), (Some("a"), 10, true), (None, 10, true)]
+    {
+        let to = Store::new();
+        to.put("full", Layout::Packed, 300, stream_reader()).unwrap();
+        lsn(&to, "full", 0, to_lsn, server);
+        // It had ended before the other began.
+        let begun = line(&from, "inc").started.unwrap().to_string();
+        rewrite(&to, "full", |manifest| {
+            manifest["started"] = begun.clone().into();
+            manifest["finished"] = begun.into();
+        });
+        match copy(&from, &to, "inc", "inc", unverified) {
+            Ok(_) => assert!(fits, "{server:?} {to_lsn}"),
+            Err(BackupError::Chain { .. }) => assert!(!fits, "{server:?} {to_lsn}"),
+            Err(other) => panic!("{other}"),
+        }
+    }
+}
+
+/// The same run is not yet the same backup.
+#[test]
+fn an_existing_copy_is_believed_only_if_its_whole_manifest_is_the_same() {
+    for layout in [Layout::Packed, Layout::Classic] {
+        let (from, to) = (Store::new(), Store::new());
+        from.put("n", layout, 300, stream_reader()).unwrap();
+        copy(&from, &to, "n", "n", unverified).unwrap();
+        assert!(copy(&from, &to, "n", "n", unverified).unwrap().was_there);
+        let before = std::fs::read(manifest_of(&to, "n")).unwrap();
+        rewrite(&to, "n", |manifest| manifest["stream_bytes"] = 7.into());
+        let other = std::fs::read(manifest_of(&to, "n")).unwrap();
+        let refused = copy(&from, &to, "n", "n", unverified);
+        assert!(matches!(refused, Err(BackupError::Exists { .. })), "{refused:?}");
+        assert_eq!(std::fs::read(manifest_of(&to, "n")).unwrap(), other, "it is left alone");
+        // Half of one is no copy either, and nothing to write over.
+        std::fs::write(manifest_of(&to, "n"), &before[..before.len() / 2]).unwrap();
+        let refused = copy(&from, &to, "n", "n", unverified);
+        assert!(matches!(refused, Err(BackupError::Manifest { .. })), "{refused:?}");
+        std::fs::write(manifest_of(&to, "n"), before).unwrap();
+        assert!(copy(&from, &to, "n", "n", unverified).unwrap().was_there);
+    }
+}
+
+/// What it has read once it does not read again, and yet it sees what has come since.
+#[test]
+fn prune_sees_what_comes_while_it_removes() {
+    let store = Store::new();
+    for of in ["b0", "b1", "b2", "b3", "late"] {
+        store.put(of, Layout::Packed, 300, stream_reader()).unwrap();
+    }
+    let late = manifest_of(&store, "late");
+    let hidden = store.folder.path().join("late");
+    let run = line(&store, "b0").run.unwrap();
+    rewrite(&store, "late", |manifest| {
+        manifest["base"] = serde_json::json!({ "name": "b0", "run": run });
+    });
+    std::fs::rename(&late, &hidden).unwrap();
+    let verdicts = plan(&store, Keep { last: 1, ..Keep::default() });
+    let going: Vec<&str> = verdicts.iter().filter(|v| v.goes()).map(|v| v.name.as_str()).collect();
+    assert_eq!(going, ["b2", "b1", "b0"]);
+    let mut told = Vec::new();
+    let gone = block_on(xb_backup::prune(&store.root, &verdicts, |name| {
+        if told.is_empty() {
+            std::fs::rename(&hidden, &late).unwrap();
+        }
+        told.push(name.to_owned());
+    }));
+    assert_eq!(gone.unwrap(), ["b2", "b1"]);
+    assert_eq!(told, ["b2", "b1"]);
+    assert_eq!(store.state("b0"), Some(State::Complete));
+}
+
 #[test]
 fn an_incremental_one_does_not_become_a_backup_when_its_base_is_gone() {
     let store = Store::new();
