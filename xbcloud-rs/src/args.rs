@@ -242,6 +242,9 @@ pub(crate) struct ListArgs {
     /// Also kind and base, positions, who can open it, how far it is verified, pins
     #[arg(short, long)]
     pub(crate) long: bool,
+    /// Read all from the store, nothing of what earlier listings keep in ~/.cache/xbcloud-rs
+    #[arg(long, hide_short_help = true)]
+    pub(crate) no_cache: bool,
     #[command(flatten)]
     pub(crate) common: CommonOptions,
 }

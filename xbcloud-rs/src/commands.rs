@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use xb_backup::{
-    BackupError, BackupName, GetRequest, Keys, Layout, LockGuard, Manifest, Output, OwnRuns, Owner,
-    PrepareOptions, Producer, PutRequest, Ready, Resolved, RestoreOptions, RewrapRequest, Root,
-    Selection, Stop, Talk, Wanted, WaysIn, stopper,
+    BackupError, BackupName, GetRequest, Keys, Layout, ListCache, LockGuard, Manifest, Output,
+    OwnRuns, Owner, PrepareOptions, Producer, PutRequest, Ready, Resolved, RestoreOptions,
+    RewrapRequest, Root, Selection, Stop, Talk, Wanted, WaysIn, stopper,
 };
 use xb_cli::{
     Failure, Level, Log, LogOptions, OrFail as _, Program, Progress, ProgressOptions, Signals,
@@ -27,7 +27,7 @@ use crate::args::{
     ListArgs, PlanArgs, PutArgs, PutOptions, RestoreArgs, RewrapArgs, RunOptions, Source, Sync,
 };
 use crate::limits::{default_memory, default_threads};
-use crate::place::{backup_place, root_place, wanted_place};
+use crate::place::{backup_place, remote_place, root_place, wanted_place};
 use crate::report;
 
 /// Objects are this large when nobody says.
@@ -249,9 +249,13 @@ impl Context {
 
     fn list(&self, args: &ListArgs) -> Result<(), Failure> {
         let root = root_place(args.root.as_deref(), &args.common)?;
+        let cache = match args.no_cache {
+            false => list_cache(args)?,
+            true => None,
+        };
         let (listings, _) =
             self.with_progress("list", &args.common.run, None, |_, mut stop| async move {
-                stop.or(xb_backup::list(&root)).await
+                stop.or(xb_backup::list_with(&root, cache.as_ref())).await
             })?;
         report::listing(&listings, args.long, args.common.run.json).stage("output")?;
         crate::catalogue::proven(&self.log, &listings);
@@ -579,6 +583,17 @@ fn own_runs(dir: Option<&Path>) -> Option<OwnRuns> {
         }
     };
     dir.map(Path::to_owned).or_else(usual).map(OwnRuns::new)
+}
+
+/// Where listings of this place keep what they have read.
+fn list_cache(args: &ListArgs) -> Result<Option<ListCache>, Failure> {
+    let Some(place) = remote_place(args.root.as_deref(), &args.common)? else {
+        return Ok(None);
+    };
+    let cache = env_first(&["XDG_CACHE_HOME"]).map(PathBuf::from);
+    let home = || Some(PathBuf::from(env_first(&["HOME"])?).join(".cache"));
+    let folder = cache.or_else(home).filter(|folder| folder.is_absolute());
+    Ok(folder.and_then(|folder| ListCache::open(&folder.join("xbcloud-rs/list"), &place)))
 }
 
 /// What this host is called.

@@ -92,6 +92,20 @@ pub(crate) fn root_place(
     open(&locate(root.unwrap_or_default(), store)?, store, run, false)
 }
 
+/// What tells ROOT from all others, if it is not a folder.
+pub(crate) fn remote_place(
+    root: Option<&str>,
+    CommonOptions { run, store }: &CommonOptions,
+) -> Result<Option<String>, Failure> {
+    let location = locate(root.unwrap_or_default(), store)?;
+    let settings = settings(store, run)?;
+    Ok((location.place != Place::Local).then(|| {
+        let Location { place, path } = location;
+        let endpoints = (settings.s3.endpoint, settings.google.endpoint, settings.azure.endpoint);
+        format!("{place:?} {path:?} {endpoints:?} {:?}", settings.azure.account)
+    }))
+}
+
 fn locate(text: &str, store: &StoreOptions) -> Result<Location, Failure> {
     if let Some(parsed) = Location::parse(text) {
         return parsed.map_err(|error| Failure::usage(error.to_string()));

@@ -11,6 +11,8 @@ use serde_json::Value;
 use xb_testkit::command::Cmd;
 use xb_testkit::daemon::Scratch;
 use xb_testkit::data::Noise;
+use xb_testkit::fault::Proxy;
+use xb_testkit::s3::options_for;
 use xb_testkit::store::Store;
 use xb_testkit::stream::small_backup;
 
@@ -211,4 +213,56 @@ fn staged_verified_promoted_and_pinned() {
         assert!(store.list(".xb-catalog/@verified/final").is_empty());
         assert!(store.list("final/").is_empty());
     }
+}
+
+/// A second listing asks for names only; what has come or changed is read.
+#[test]
+fn a_listing_reads_a_manifest_once() {
+    let store = Store::bucket();
+    let Store::Bucket(bucket) = &store else { unreachable!() };
+    let stream = small_backup(3, 1 << 20);
+    for n in 0..4 {
+        let _ = put_bytes(&store, &format!("n{n}"), &[], &stream);
+    }
+    let cache = Scratch::new();
+    let proxy = Proxy::start(bucket.address(), Vec::new());
+    let list = |more: &[&str]| -> (Vec<Value>, usize) {
+        let before = proxy.count("GET", "/.xb-catalog/");
+        let ran = run(&["list", "--long", "--json"], more)
+            .args(options_for(&proxy.endpoint()))
+            .arg(store.root_url())
+            .env("XDG_CACHE_HOME", cache.join("cache"))
+            .run()
+            .expect(0);
+        let mut lines: Vec<Value> = serde_json::from_slice(&ran.stdout).unwrap();
+        // What passes while one looks.
+        for line in &mut lines {
+            line["age_seconds"] = Value::Null;
+            line["verified_age_seconds"] = Value::Null;
+        }
+        (lines, proxy.count("GET", "/.xb-catalog/") - before)
+    };
+    let (first, asked) = list(&[]);
+    assert_eq!((first.len(), asked), (4, 4));
+    assert_eq!(list(&[]), (first.clone(), 0));
+    assert_eq!(list(&["--no-cache"]), (first.clone(), 4));
+    // A record, and another backup of the same name.
+    let _ = xbcloud(&store, "verify", "n0", &["--level=list"]).run().expect(0);
+    let _ = xbcloud(&store, "delete", "n1", &[]).run().expect(0);
+    let _ = put_bytes(&store, "n1", &[], &stream);
+    let (second, asked) = list(&[]);
+    assert!(second[0]["verified"]["level"] == "list" && second[1]["run"] != first[1]["run"]);
+    assert_eq!(asked, 2, "the record and the new manifest");
+    assert_eq!(list(&[]), (second.clone(), 0));
+    // Whatever becomes of the cache, the listing is right.
+    let mut todo = vec![cache.join("cache")];
+    while let Some(path) = todo.pop() {
+        match std::fs::read_dir(&path) {
+            Ok(entries) => todo.extend(entries.flatten().map(|entry| entry.path())),
+            Err(_) => std::fs::write(path, b"not what it was").unwrap(),
+        }
+    }
+    assert_eq!(list(&[]).0, second);
+    let _ = xbcloud(&store, "delete", "n2", &[]).run().expect(0);
+    assert_eq!(list(&[]).0.len(), 3);
 }

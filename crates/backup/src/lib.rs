@@ -10,6 +10,7 @@
 //! [`Observer`](xb_pipeline::Observer) counts for progress displays. Errors are [`BackupError`]:
 //! the first cause, with its stage and a hint.
 mod attested;
+mod cache;
 mod chain;
 mod child;
 mod choose;
@@ -50,6 +51,7 @@ mod stop;
 mod sums;
 mod verify;
 
+pub use cache::ListCache;
 pub use chain::{Link, chain, dependents};
 pub use child::Talk;
 pub use choose::Chosen;
@@ -64,7 +66,7 @@ pub use get::{GetReport, GetRequest, Output, StreamSink, get};
 /// Time as manifests and records have it.
 pub use jiff::Timestamp;
 pub use journal::is_unfinished;
-pub use list::{BackupKind, Listing, State, describe, list};
+pub use list::{BackupKind, Listing, State, describe, list, list_with};
 pub use lock::lock;
 pub use manifest::{
     Base, ClassicFacts, End, FORMAT, Layout, Manifest, ManifestError, MemberFacts, PackedFacts,

@@ -4,6 +4,7 @@ use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use jiff::Timestamp;
 use serde::Serialize;
 
+use crate::cache::{Cached, ListCache};
 use crate::claim::DEAD;
 use crate::error::BackupError;
 use crate::manifest::{Base, End, Layout, Manifest};
@@ -107,7 +108,23 @@ impl Listing {
 /// # Errors
 /// [`BackupError::Store`] when ROOT cannot be listed. A damaged manifest is a line, not an error.
 pub async fn list(root: &Root) -> Result<Vec<Listing>, BackupError> {
+    list_with(root, None).await
+}
+
+/// As [`list`], for people: manifests and records that were read before and are still the same are
+/// taken from this machine. Nothing must be decided by it.
+///
+/// # Errors
+/// As [`list`].
+pub async fn list_with(
+    root: &Root,
+    cache: Option<&ListCache>,
+) -> Result<Vec<Listing>, BackupError> {
     let manifests = root.list_below(CATALOG).await?;
+    let root = match cache {
+        Some(cache) => &root.with_cache(Cached::new(cache, &manifests)),
+        None => root,
+    };
     let beside = Beside::of(manifests.iter().map(|listed| listed.key.as_str()));
     let beside = &beside;
     // Claims lie one folder down.

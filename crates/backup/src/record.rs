@@ -180,7 +180,7 @@ pub(crate) fn keys(name: &BackupName) -> [String; 3] {
 
 /// A small object, or `None` when there is none.
 async fn small(root: &Root, key: &str) -> Result<Option<bytes::Bytes>, BackupError> {
-    match root.store().get(&root.key(key)).await {
+    match root.small(key).await {
         Ok(bytes) => Ok(Some(bytes).filter(|bytes| bytes.len() <= MAX_LEN)),
         Err(error) if error.kind == StoreErrorKind::NotFound => Ok(None),
         Err(error) => Err(error.into()),
@@ -261,7 +261,7 @@ pub(crate) async fn pinned(
     name: &BackupName,
     manifest: Option<&str>,
 ) -> Result<Option<Pin>, BackupError> {
-    let bytes = match root.store().get(&root.key(&pin_key(name))).await {
+    let bytes = match root.small(&pin_key(name)).await {
         Ok(bytes) => bytes,
         Err(error) if error.kind == StoreErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error.into()),

@@ -1,19 +1,22 @@
 //! ROOT: the place where backups and their catalogue live.
 
 use bytes::Bytes;
-use xb_uploader::{Listed, Location, Policy, Store, StoreErrorKind, StoreSettings};
+use xb_uploader::{Listed, Location, Policy, Store, StoreError, StoreErrorKind, StoreSettings};
 
+use crate::cache::Cached;
 use crate::error::BackupError;
 use xb_encryptor::MacKey;
 
 use crate::manifest::{Manifest, ManifestError, StoredManifest};
-use crate::names::{BackupName, manifest_key};
+use crate::names::{BackupName, CATALOG, manifest_key};
 
 /// A store and the prefix in it below which everything of ours lies. Clones are cheap.
 #[derive(Debug, Clone)]
 pub struct Root {
     store: Store,
     prefix: String,
+    /// What a listing may take from this machine instead of the store.
+    cached: Option<Cached>,
 }
 
 impl Root {
@@ -28,7 +31,32 @@ impl Root {
         create: bool,
     ) -> Result<Self, BackupError> {
         let (store, prefix) = xb_uploader::open(location, settings, policy, create)?;
-        Ok(Self { store, prefix })
+        Ok(Self { store, prefix, cached: None })
+    }
+
+    /// The same ROOT for a listing of its catalogue, of which some was read before.
+    pub(crate) fn with_cache(&self, cached: Cached) -> Self {
+        Self { cached: Some(cached), ..self.clone() }
+    }
+
+    /// A small object of the catalogue, by its key below ROOT.
+    pub(crate) async fn small(&self, below: &str) -> Result<Bytes, StoreError> {
+        let in_catalog = below.strip_prefix(CATALOG).and_then(|rest| rest.strip_prefix('/'));
+        let cached = self.cached.as_ref().zip(in_catalog);
+        if let Some((cached, key)) = cached {
+            if !cached.lists(key) {
+                let message = "the listing has not shown it";
+                return Err(StoreError::new("get", below, StoreErrorKind::NotFound, message));
+            }
+            if let Some(bytes) = cached.get(key) {
+                return Ok(bytes);
+            }
+        }
+        let bytes = self.store.get(&self.key(below)).await?;
+        if let Some((cached, key)) = cached {
+            cached.put(key, &bytes);
+        }
+        Ok(bytes)
     }
 
     /// The store itself.
@@ -88,7 +116,7 @@ impl Root {
         name: &BackupName,
     ) -> Result<Option<StoredManifest>, BackupError> {
         let key = self.key(&manifest_key(name));
-        let bytes = match self.store.get(&key).await {
+        let bytes = match self.small(&manifest_key(name)).await {
             Ok(bytes) => bytes,
             Err(error) if error.kind == StoreErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error.into()),

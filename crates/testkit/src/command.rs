@@ -173,7 +173,8 @@ impl Cmd {
                 command.env_remove(name);
             }
         }
-        command.env("LC_ALL", "C").envs(self.envs);
+        // No place for a cache: nothing of one test is for another, or stays on the machine.
+        command.env("LC_ALL", "C").env("XDG_CACHE_HOME", "none").envs(self.envs);
         if let Some(dir) = &self.cwd {
             command.current_dir(dir);
         }

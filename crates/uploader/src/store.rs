@@ -33,6 +33,8 @@ pub struct Listed {
     pub size: u64,
     /// When it was last written, seconds since 1970.
     pub modified: i64,
+    /// The store's own mark of these bytes (`ETag`), where it gives one.
+    pub tag: Option<String>,
 }
 
 /// A store and how we treat it. Clones are cheap and share client and counters.
@@ -540,6 +542,7 @@ fn listed(meta: object_store::ObjectMeta) -> Listed {
         key: meta.location.to_string(),
         size: meta.size,
         modified: meta.last_modified.timestamp(),
+        tag: meta.e_tag,
     }
 }
 
