@@ -314,7 +314,7 @@ mod tests {
         };
         let (ca, sign) = (IsCa::Ca(BasicConstraints::Unconstrained), KeyUsagePurpose::KeyCertSign);
         let other = KeyUsagePurpose::DigitalSignature;
-        assert!(is(ca.clone(), &[]) && is(ca.clone(), &[sign, other]));
+        assert!(is(ca, &[]) && is(ca, &[sign, other]));
         assert!(is(IsCa::Ca(BasicConstraints::Constrained(0)), &[]));
         assert!(!is(ca, &[other]), "its key may not sign certificates");
         assert!(!is(IsCa::ExplicitNoCa, &[]) && !is(IsCa::ExplicitNoCa, &[sign]));
