@@ -19,9 +19,12 @@ use xb_sst::{
 const GRACE: Duration = Duration::from_secs(20);
 
 fn main() -> ExitCode {
-    if let Some(error) = xb_sst::become_child(std::env::args_os().skip(1)) {
-        eprintln!("{error}");
-        return ExitCode::from(u8::try_from(xb_sst::NOT_STARTED).unwrap_or(u8::MAX));
+    if let Some(helped) = xb_sst::help(std::env::args_os().skip(1)) {
+        let status = helped.unwrap_or_else(|error| {
+            eprintln!("{error}");
+            xb_sst::NOT_STARTED
+        });
+        return ExitCode::from(status);
     }
     // Before anything is opened, and before there are threads.
     hygiene::close_what_leaked();

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use harness::{PROGRAM, STATE, Scene, tree};
 use rustix::process::Signal;
-use xb_testkit::daemon::{children, process_name};
+use xb_testkit::daemon::{children, kill_9, process_name};
 
 /// What the joiner's folder holds after a transfer, apart from the old data.
 fn assert_new(scene: &Scene) {
@@ -251,6 +251,37 @@ fn a_killed_donor_takes_its_backup_along() {
     let joiner = joiner.wait();
     assert!(!joiner.status.success() && joiner.lines.is_empty(), "{joiner:?}");
     assert_untouched(&scene);
+}
+
+#[test]
+fn what_a_backup_has_started_goes_with_it() {
+    // Whoever is killed: this program, the backup, or the guardian between them.
+    for killed in ["program", "parent", "guardian"] {
+        let scene = Scene::new();
+        scene.backup("family");
+        let mut joiner = scene.joiner().start();
+        let ready = joiner.ready();
+        let mut donor = scene.donor(&ready).start();
+        donor.wait_for("hanging backup", || scene.bin().join("hangs").exists());
+        let pid = |name: &str| -> u32 {
+            std::fs::read_to_string(scene.bin().join(name)).unwrap().trim().parse().unwrap()
+        };
+        match killed {
+            "program" => donor.child.kill().unwrap(),
+            "parent" => kill_9(pid("parent")),
+            _ => kill_9(children(donor.child.id())[0]),
+        }
+        for name in ["parent", "child"] {
+            donor.wait_for("end of all", || process_name(pid(name)).is_none());
+        }
+        if killed != "program" {
+            let donor = donor.wait();
+            assert!(donor.log.contains("backup was killed by signal 9"), "{}", donor.log);
+        }
+        joiner.signal(Signal::TERM);
+        assert!(!joiner.wait().status.success());
+        assert_untouched(&scene);
+    }
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Programs that we start: in a process group of their own, dead when we die, and never left behind.
+//! Programs that we start: in a process group of their own, dead when we die, and never left behind;
+//! nor is what they start themselves.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -9,18 +10,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::process::{
-    Pid, Signal, WaitId, WaitIdOptions, getppid, kill_process_group,
-    set_parent_process_death_signal, waitid,
-};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use xb_producer::{GuardedOutput, LockGuard, Messages, guard, how_it_ended};
 
+use crate::guardian::{self, NOT_STARTED};
 use crate::stop::{Hooked, Stop, Why};
 
-/// In front of our process id, as the first argument of this program when it is to become another.
-const MARK: &str = "--as-child-of=";
-/// Exit status that says that a program could not be started, as shells have it.
-pub const NOT_STARTED: i32 = 127;
 /// Lines of its messages that are kept for when it fails.
 const LAST_LINES: usize = 20;
 /// Most bytes of a message that are kept in one piece.
@@ -61,11 +56,11 @@ pub struct Launcher {
 }
 
 impl Launcher {
-    /// Programs are started by way of this very program, which must call [`become_child`] first
-    /// thing. Without that the system does not end them when we are killed.
+    /// Programs are started by way of this very program, which must call [`help`](crate::help) first
+    /// thing. Without that nobody ends them when we are killed.
     #[must_use]
     pub fn through_self(stop: Stop) -> Self {
-        Self { helper: Some("/proc/self/exe".into()), stop }
+        Self { helper: Some(guardian::SELF.into()), stop }
     }
 
     /// Programs are started directly.
@@ -82,29 +77,14 @@ impl Launcher {
 
     fn command(&self, program: &OsStr) -> Command {
         match &self.helper {
-            None => Command::new(program),
-            Some(helper) => {
-                let mut command = Command::new(helper);
-                command.arg(format!("{MARK}{}", std::process::id())).arg(program);
+            None => {
+                let mut command = Command::new(program);
+                command.stdin(Stdio::null());
                 command
             }
+            Some(helper) => guardian::command(helper, program),
         }
     }
-}
-
-/// If this process was started to become another program, becomes it and does not return, except
-/// with the reason why that is not possible; the process should end with [`NOT_STARTED`] then.
-pub fn become_child(mut args: impl Iterator<Item = OsString>) -> Option<io::Error> {
-    let parent: i32 = args.next()?.to_str()?.strip_prefix(MARK)?.parse().ok()?;
-    let Some(program) = args.next() else { return Some(io::ErrorKind::InvalidInput.into()) };
-    if let Err(error) = set_parent_process_death_signal(Some(Signal::KILL)) {
-        return Some(error.into());
-    }
-    // It may have died before that was said.
-    if getppid().map(Pid::as_raw_nonzero).map(i32::from) != Some(parent) {
-        return Some(io::Error::other("the program that wanted it is gone"));
-    }
-    Some(Command::new(program).args(args).exec())
 }
 
 /// What to run.
@@ -126,8 +106,7 @@ impl Run<'_> {
         name.to_string_lossy().into_owned()
     }
 
-    /// Starts it. Must be called in a thread that outlives the program: the system takes the thread
-    /// that started it for its parent.
+    /// Starts it.
     fn start(&self, launcher: &Launcher, stdout: Stdio) -> Result<Running, ChildError> {
         launcher.stop.check()?;
         let failed = |source| ChildError::Start {
@@ -141,7 +120,6 @@ impl Run<'_> {
             .env_remove("WSREP_SST_OPT_AUTH")
             .env_remove("WSREP_SST_OPT_REMOTE_AUTH")
             .envs(self.env.iter().map(|(name, value)| (*name, value)))
-            .stdin(Stdio::null())
             .stdout(stdout)
             .stderr(Stdio::piped())
             .process_group(0);
@@ -285,7 +263,7 @@ impl Running {
         self.stop.check()?;
         match status {
             Ok(status) if status.success() => Ok(()),
-            Ok(status) if status.code() == Some(NOT_STARTED) => Err(ChildError::Start {
+            Ok(status) if status.code() == Some(NOT_STARTED.into()) => Err(ChildError::Start {
                 program: self.name.clone(),
                 source: io::Error::other(self.words.get().join(" / ")),
             }),
@@ -302,6 +280,8 @@ impl Running {
         // First without taking its number away, so that nobody signals another with it.
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         while let Err(rustix::io::Errno::INTR) = waitid(WaitId::Pid(self.pid), options) {}
+        // What it has started and left behind.
+        signal(&self.alive, self.pid, Signal::KILL);
         *self.alive.lock().unwrap_or_else(PoisonError::into_inner) = false;
         self.child.wait()
     }

@@ -32,6 +32,13 @@ case " $* " in
     echo "$*" >"$here/backup.args"
     echo "$MYSQL_PWD $WSREP_SST_OPT_AUTH" >"$here/backup.env"
     cat "$here/stream"
+    [ ! -e "$here/family" ] || {
+        echo $$ >"$here/parent"
+        sleep 1000 >&- 2>&- &
+        echo $! >"$here/child"
+        : >"$here/hangs"
+        wait
+    }
     [ ! -e "$here/more" ] || { cat /dev/zero || { echo "nobody takes it" >&2; exit 1; }; }
     [ ! -e "$here/hang" ] || { : >"$here/hangs"; exec sleep 1000; }
     [ ! -e "$here/fail" ] || { echo "the server went away" >&2; exit 1; }
