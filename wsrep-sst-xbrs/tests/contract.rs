@@ -254,6 +254,35 @@ fn a_killed_donor_takes_its_backup_along() {
 }
 
 #[test]
+fn a_gcache_that_is_too_short_for_the_transfer_is_warned_of() {
+    let scene = Scene::new();
+    scene.large_stream();
+    scene.backup("hang");
+    scene.options("progress-interval=1");
+    // Much more than comes, so that it will take long.
+    let much = std::fs::File::create(scene.data("donor").join("much.ibd")).unwrap();
+    much.set_len(1 << 30).unwrap();
+    // A server that drops write sets as fast as it writes them.
+    let client = r#"#!/bin/sh
+here=${0%/*}
+echo >>"$here/asked"
+n=$(wc -l <"$here/asked")
+echo "wsrep_last_committed	$((n * 1000000))"
+echo "wsrep_local_cached_downto	$((n * 1000000 - 1))"
+"#;
+    scene.program("mariadb", client);
+    let mut joiner = scene.joiner().start();
+    let ready = joiner.ready();
+    let mut donor = scene.donor(&ready);
+    let path = format!("{}:{}", scene.bin().display(), std::env::var("PATH").unwrap());
+    donor.command.env("PATH", path);
+    let donor = donor.start();
+    donor.wait_for("warning", || donor.log().contains("gcache reaches back 0 s"));
+    donor.signal(Signal::TERM);
+    assert!(!donor.wait().status.success() && !joiner.wait().status.success());
+}
+
+#[test]
 fn what_a_backup_has_started_goes_with_it() {
     // Whoever is killed: this program, the backup, or the guardian between them.
     for killed in ["program", "parent", "guardian"] {

@@ -22,9 +22,8 @@ pub(crate) struct Gcache {
     args: Vec<OsString>,
     password: Vec<(&'static str, OsString)>,
     /// A question that is not answered yet.
-    asked: Option<Receiver<Option<Reach>>>,
-    begin: Instant,
-    first: Option<Reach>,
+    asked: Option<Receiver<Option<(Reach, Instant)>>>,
+    first: Option<(Reach, Instant)>,
     over: bool,
 }
 
@@ -57,27 +56,43 @@ impl Gcache {
             args: words,
             password: crate::donor::password(context),
             asked: None,
-            begin: Instant::now(),
             first: None,
             over: false,
         }
     }
 
-    /// A warning, once, if `left` is longer than the write sets reach back. Without a client or an
-    /// answer nothing is said.
-    pub(crate) fn warning(&mut self, left: Option<Duration>) -> Option<String> {
-        if self.over {
-            return None;
+    /// Asks, for the next [`Gcache::warning`] to use, unless a question is still open. A server may take the question and never answer it, and
+    /// whoever tells of progress must not wait for that: it is asked in a thread of its own, whose end
+    /// ends the client, too.
+    pub(crate) fn ask(&mut self) {
+        if self.over || self.asked.is_some() {
+            return;
         }
-        let now = match self.answer()? {
-            Some(now) => now,
-            None => {
-                self.over = true;
-                return None;
-            }
+        let (tell, asked) = channel();
+        let (launcher, client) = (self.launcher.clone(), self.client.clone());
+        let (args, env) = (self.args.clone(), self.password.clone());
+        let asking = move || {
+            let run = Run { program: &client, args, env, log: None };
+            let answer = run.output(&launcher, MAX).ok().and_then(|answer| parse(&answer));
+            // Nobody wants to know any more when the transfer has ended.
+            let _ = tell.send(answer.map(|reach| (reach, Instant::now())));
         };
-        let first = *self.first.get_or_insert(now);
-        let reach = reach(first, now, self.begin.elapsed())?;
+        let thread = std::thread::Builder::new().name("gcache".into()).spawn(asking);
+        self.asked = thread.is_ok().then_some(asked);
+    }
+
+    /// A warning, once, if an answer has come and `left` is longer than the write sets reach back.
+    /// Without a client nothing is said.
+    pub(crate) fn warning(&mut self, left: Option<Duration>) -> Option<String> {
+        let answer = match self.asked.as_ref()?.try_recv() {
+            Err(TryRecvError::Empty) => return None,
+            answer => answer.ok().flatten(),
+        };
+        self.asked = None;
+        self.over = answer.is_none();
+        let (now, at) = answer?;
+        let (first, begin) = *self.first.get_or_insert((now, at));
+        let reach = reach(first, now, at.duration_since(begin))?;
         if left? <= reach {
             return None;
         }
@@ -87,34 +102,6 @@ impl Gcache {
             reach.as_secs(),
             left?.as_secs()
         ))
-    }
-
-    /// `None` as long as there is no answer. A server may take the question and never answer it, and
-    /// whoever tells of progress must not wait for that: it is asked in a thread of its own, whose end
-    /// ends the client, too.
-    fn answer(&mut self) -> Option<Option<Reach>> {
-        let Some(asked) = self.asked.take() else {
-            let (tell, asked) = channel();
-            let (launcher, client) = (self.launcher.clone(), self.client.clone());
-            let (args, env) = (self.args.clone(), self.password.clone());
-            let asking = move || {
-                let run = Run { program: &client, args, env, log: None };
-                let answer = run.output(&launcher, MAX).ok().and_then(|answer| parse(&answer));
-                // Nobody wants to know any more when the transfer has ended.
-                let _ = tell.send(answer);
-            };
-            let thread = std::thread::Builder::new().name("gcache".into()).spawn(asking);
-            self.asked = thread.is_ok().then_some(asked);
-            return None;
-        };
-        match asked.try_recv() {
-            Ok(answer) => Some(answer),
-            Err(TryRecvError::Disconnected) => Some(None),
-            Err(TryRecvError::Empty) => {
-                self.asked = Some(asked);
-                None
-            }
-        }
     }
 }
 

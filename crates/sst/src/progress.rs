@@ -124,10 +124,17 @@ impl Telling {
         if elapsed >= self.next {
             self.next = elapsed + self.every;
             self.talk.info(format_args!("{}: {text}", self.role.word()));
-            let left = self.left(elapsed);
-            if let Some(warning) = self.gcache.as_mut().and_then(|gcache| gcache.warning(left)) {
-                self.talk.warn(warning);
-            }
+            self.ask();
+        }
+        let left = self.left(elapsed);
+        if let Some(warning) = self.gcache.as_mut().and_then(|gcache| gcache.warning(left)) {
+            self.talk.warn(warning);
+        }
+    }
+
+    fn ask(&mut self) {
+        if let Some(gcache) = &mut self.gcache {
+            gcache.ask();
         }
     }
 

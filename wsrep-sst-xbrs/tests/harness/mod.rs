@@ -64,14 +64,23 @@ impl Scene {
                 std::fs::write(path, content).unwrap();
             }
         }
-        let bin = scene.scratch.dir("bin");
-        std::fs::write(bin.join("backup"), BACKUP).unwrap();
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-        std::fs::set_permissions(bin.join("backup"), mode).unwrap();
+        let _ = scene.scratch.dir("bin");
+        scene.program("backup", BACKUP);
         scene.version("10.11.19-MariaDB");
         scene.stream(&["xtrabackup_info"]);
         scene.options("");
         scene
+    }
+
+    /// A program in the scene's own folder.
+    pub(crate) fn program(&self, name: &str, script: &str) {
+        let text = self.bin().join(format!("{name}.text"));
+        std::fs::write(&text, script).unwrap();
+        // By a process of its own: what this one has open for writing may for a moment be open in a
+        // child of another test, too, and then the system refuses to run it.
+        let mut install = Command::new("install");
+        let done = install.args(["-m", "755"]).arg(text).arg(self.bin().join(name)).status();
+        assert!(done.unwrap().success());
     }
 
     /// The version that the backup program says it has.
