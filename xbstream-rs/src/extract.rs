@@ -8,8 +8,8 @@ use xb_cli::{
     format_size, interrupted,
 };
 use xb_pipeline::{
-    Decrypt, EndRule, EndWatch, ExtractOptions, ExtractReport, Extractor, Observer, SLAB, SlabPool,
-    logical_name,
+    Decrypt, EndRule, EndWatch, ExtractOptions, ExtractReport, Extractor, Observer, OnFailure,
+    SLAB, SlabPool, logical_name,
 };
 use xb_reader::{Limits, RelPath, TargetDir};
 
@@ -31,6 +31,7 @@ pub(crate) fn run(line: &Line, stock: bool, log: &Log) -> Result<(), Failure> {
         durability: line.sync.into(),
         undo,
         observer: observer.clone(),
+        on_failure: OnFailure::default(),
     };
     // From here on a signal ends the run by way of this function, so that nothing stays behind.
     let _signals = Signals::catch(|_| ()).stage("start")?;
