@@ -116,9 +116,10 @@ fn silence_is_noticed_on_both_sides_and_survived() {
     let mut donor = donor(Security::OneTime);
     for limits in [&mut joiner.limits, &mut donor.limits] {
         limits.heartbeat = Duration::from_millis(50);
-        limits.stall = Duration::from_millis(400);
+        // Longer than a busy machine lets a thread wait.
+        limits.stall = Duration::from_secs(2);
     }
-    donor.limits.handshake = Duration::from_millis(400);
+    donor.limits.handshake = Duration::from_secs(2);
     donor.limits.connections = NonZeroU8::new(2);
     joiner.observer = told_joiner.observer();
     donor.observer = told_donor.observer();
@@ -151,9 +152,9 @@ fn silence_for_good_ends_both_sides() {
     let (mut joiner, mut donor) = (joiner(Security::OneTime), donor(Security::OneTime));
     for limits in [&mut joiner.limits, &mut donor.limits] {
         limits.heartbeat = Duration::from_millis(50);
-        limits.stall = Duration::from_millis(400);
-        limits.handshake = Duration::from_millis(800);
-        limits.resume = Duration::from_millis(2500);
+        limits.stall = Duration::from_secs(1);
+        limits.handshake = Duration::from_secs(1);
+        limits.resume = Duration::from_secs(4);
         limits.farewell = Duration::from_millis(100);
     }
     let told = Told::default();
