@@ -122,6 +122,10 @@ impl Reader<'_> {
             ("sst-syslog", "messages go to the error log"),
             ("rebuild", "indexes are left as they are"),
             ("compress-chunk-size", "frames have a size of their own"),
+            ("auto-upgrade", "the server is not started in between, and upgrades by itself"),
+            ("force-upgrade", "the server is not started in between, and upgrades by itself"),
+            ("xbstream-opts", "there is no xbstream"),
+            ("xtrabackup-plugin-dir", "name it in inno-backup-opts and inno-apply-opts"),
         ] {
             if self.files.has(name) {
                 remarks

@@ -69,11 +69,16 @@ fn stock_options_are_mapped() {
 
 #[test]
 fn what_has_no_effect_or_no_meaning_is_named() {
-    let settings =
-        read(&[("sockopt", ",x"), ("compres", "lz4"), ("progress", "/fifo"), ("loose-time", "1")]);
+    let settings = read(&[
+        ("sockopt", ",x"),
+        ("compres", "lz4"),
+        ("progress", "/fifo"),
+        ("loose-time", "1"),
+        ("force-upgrade", "on"),
+    ]);
     let remarks = settings.unwrap().remarks;
-    assert_eq!(remarks.len(), 3, "{remarks:?}");
-    for name in ["sockopt", "compres ", "progress"] {
+    assert_eq!(remarks.len(), 4, "{remarks:?}");
+    for name in ["sockopt", "compres ", "progress", "force-upgrade"] {
         assert!(remarks.iter().any(|remark| remark.contains(name)), "{name}: {remarks:?}");
     }
 }

@@ -6,7 +6,7 @@ mod pending;
 mod run;
 
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::sync::{Arc, Condvar, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,7 @@ use bytes::Bytes;
 use self::pending::Pending;
 use super::limits::{MAX_CONNECTIONS, MIN_BLOCK};
 use super::message::Stop;
+use super::monitor::Monitor;
 use super::proof::Transfer;
 use super::rate::Rate;
 use super::sending::Sending;
@@ -84,8 +85,7 @@ pub fn connect(
         no_credit: None,
     };
     let shared = Arc::new(Shared {
-        state: Mutex::new(state),
-        changed: Condvar::new(),
+        books: Monitor::new(state),
         counters: Arc::new(Counters::default()),
         transfer: Transfer::new().map_err(SecurityError::from)?,
         secret: announcement.secret().cloned(),
@@ -171,7 +171,7 @@ impl Outgoing {
     /// # Errors
     /// The first cause.
     pub fn check(&self) -> Result<(), TransferError> {
-        self.shared.check(&mut self.shared.state())
+        self.shared.check(&mut self.shared.books.lock())
     }
 
     /// Ends the stream and waits until the joiner has confirmed that it received, verified and kept
@@ -197,7 +197,7 @@ impl Outgoing {
 
     fn spawn(&mut self, connection: u16) -> Result<(), TransferError> {
         let wake = Arc::new(Wake::new()?);
-        self.shared.state().workers.push(Worker {
+        self.shared.books.lock().workers.push(Worker {
             wake: Arc::clone(&wake),
             idle: false,
             live: true,
@@ -215,7 +215,7 @@ impl Outgoing {
 
     fn await_answer(&mut self) -> Result<(), TransferError> {
         let limit = self.shared.limits.answer;
-        let mut state = self.shared.state();
+        let mut state = self.shared.books.lock();
         loop {
             self.shared.check(&mut state)?;
             if let Some(answer) = &state.answer {
@@ -232,7 +232,7 @@ impl Outgoing {
                     .shared
                     .fail(&mut state, TransferError::NoAnswer { waited: limit }));
             }
-            state = self.shared.wait(state, Some(left));
+            state = self.shared.books.wait(state, Some(left));
         }
     }
 
@@ -245,7 +245,7 @@ impl Outgoing {
                 std::thread::available_parallelism().map_or(1, Into::into),
             ),
         };
-        let most = self.shared.state().most_connections;
+        let most = self.shared.books.lock().most_connections;
         let connections = connections.min(MAX_CONNECTIONS).min(most).max(1);
         self.shared.observer.tell(&Event::Chosen { connections, round_trip });
         for connection in 1..connections {
@@ -275,7 +275,7 @@ struct Fuse<'a>(&'a Shared);
 impl Drop for Fuse<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.fail(&mut self.0.state(), TransferError::Panicked);
+            self.0.fail(&mut self.0.books.lock(), TransferError::Panicked);
         }
     }
 }
@@ -335,8 +335,7 @@ struct State {
 }
 
 struct Shared {
-    state: Mutex<State>,
-    changed: Condvar,
+    books: Monitor<State>,
     counters: Arc<Counters>,
     transfer: Transfer,
     secret: Option<Secret>,

@@ -8,7 +8,7 @@ mod strangers;
 use std::io::{self, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::sync::atomic::AtomicU32;
-use std::sync::{Arc, Condvar, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -17,6 +17,7 @@ use bytes::{Buf, Bytes};
 use self::strangers::Strangers;
 use super::limits::{MAX_CONNECTIONS, bounded};
 use super::message::{Stop, StopCode};
+use super::monitor::Monitor;
 use super::pool::Pool;
 use super::proof::Transfer;
 use super::receiving::Receiving;
@@ -115,8 +116,7 @@ impl Listener {
             guests: Vec::new(),
         };
         let shared = Arc::new(Shared {
-            state: Mutex::new(state),
-            changed: Condvar::new(),
+            books: Monitor::new(state),
             counters: Arc::new(Counters::default()),
             pool: Pool::new(block, window / block + usize::from(MAX_CONNECTIONS)),
             door: Wake::new()?,
@@ -167,7 +167,7 @@ impl Listener {
         let shared = &self.core.shared;
         let limit = bounded(limit);
         let until = Instant::now() + limit;
-        let mut state = shared.state();
+        let mut state = shared.books.lock();
         loop {
             shared.check(&mut state)?;
             if let Some(current) = &state.transfer {
@@ -180,7 +180,7 @@ impl Listener {
                 let error = TransferError::NoDonor { waited: limit };
                 return Err(shared.fail(&mut state, error));
             }
-            state = shared.wait(state, Some(left));
+            state = shared.books.wait(state, Some(left));
         }
     }
 }
@@ -218,7 +218,7 @@ impl Offered {
             });
         }
         let shared = &self.core.shared;
-        let mut state = shared.state();
+        let mut state = shared.books.lock();
         shared.check(&mut state)?;
         state.answer = Some(answer.to_vec());
         state.wake_links();
@@ -273,7 +273,7 @@ impl Incoming {
     /// # Errors
     /// The first cause.
     pub fn check(&self) -> Result<(), TransferError> {
-        self.core.shared.check(&mut self.core.shared.state())
+        self.core.shared.check(&mut self.core.shared.books.lock())
     }
 
     /// Tells the donor that everything was received, verified and kept, so that its
@@ -334,7 +334,7 @@ struct Fuse<'a>(&'a Shared);
 impl Drop for Fuse<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.fail(&mut self.0.state(), TransferError::Panicked);
+            self.0.fail(&mut self.0.books.lock(), TransferError::Panicked);
         }
     }
 }
@@ -349,7 +349,7 @@ struct Core {
 impl Drop for Core {
     fn drop(&mut self) {
         {
-            let mut state = self.shared.state();
+            let mut state = self.shared.books.lock();
             if state.over.is_none() {
                 let reason = "the joiner has ended the transfer".to_owned();
                 let stop = Stop { code: StopCode::Aborted, reason };
@@ -417,8 +417,7 @@ impl State {
 }
 
 struct Shared {
-    state: Mutex<State>,
-    changed: Condvar,
+    books: Monitor<State>,
     counters: Arc<Counters>,
     pool: Pool,
     door: Wake,

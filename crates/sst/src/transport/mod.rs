@@ -29,6 +29,7 @@ mod joiner;
 mod limits;
 mod link;
 mod message;
+mod monitor;
 mod open;
 mod pool;
 mod proof;

@@ -1,7 +1,6 @@
 //! What the calls of [`Outgoing`](super::Outgoing) do to the shared state.
 
-use std::sync::{MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 
@@ -13,8 +12,8 @@ use super::{Over, Shared, State};
 
 impl Wakes for Shared {
     fn wake_all(&self) {
-        let state = self.state();
-        self.changed.notify_all();
+        let state = self.books.lock();
+        self.books.notify();
         state.workers.iter().for_each(|worker| worker.wake.wake());
     }
 }
@@ -35,24 +34,6 @@ impl State {
 
 /// The calls of [`Outgoing`].
 impl Shared {
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn wait<'a>(
-        &self,
-        state: MutexGuard<'a, State>,
-        limit: Option<Duration>,
-    ) -> MutexGuard<'a, State> {
-        match limit {
-            Some(limit) => {
-                let result = self.changed.wait_timeout(state, limit);
-                result.unwrap_or_else(PoisonError::into_inner).0
-            }
-            None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
-        }
-    }
-
     pub(super) fn check(&self, state: &mut State) -> Result<(), TransferError> {
         match &state.over {
             Some(Over::Failed { error, .. }) => Err(error.clone()),
@@ -66,7 +47,7 @@ impl Shared {
     }
 
     pub(super) fn is_over(&self) -> bool {
-        self.cancel.is_cancelled() || self.state().over.is_some()
+        self.cancel.is_cancelled() || self.books.lock().over.is_some()
     }
 
     /// Ends the transfer with its first cause, which is given back.
@@ -92,14 +73,14 @@ impl Shared {
             None => {}
         }
         state.over = Some(Over::Failed { error: error.clone(), tell });
-        self.changed.notify_all();
+        self.books.notify();
         state.workers.iter().for_each(|worker| worker.wake.wake());
         error
     }
 
     /// Tells the observer of a failure, once, and without the lock: it may call back.
     pub(super) fn tell_failure(&self) {
-        let mut state = self.state();
+        let mut state = self.books.lock();
         let Some(Over::Failed { error, .. }) = &state.over else { return };
         let why = error.to_string();
         let told = std::mem::replace(&mut state.failure_told, true);
@@ -111,7 +92,7 @@ impl Shared {
 
     pub(super) fn abort(&self, reason: &str) {
         let stop = Stop { code: StopCode::Aborted, reason: reason.to_owned() };
-        let mut state = self.state();
+        let mut state = self.books.lock();
         if state.over.is_none() {
             self.end(&mut state, TransferError::Cancelled, Some(stop));
         }
@@ -121,7 +102,7 @@ impl Shared {
         let len: usize = payload.iter().map(Bytes::len).sum();
         // A block is at most 1 MiB.
         let wire_len = u32::try_from(len).unwrap_or(u32::MAX);
-        let mut state = self.state();
+        let mut state = self.books.lock();
         let mut since = None;
         loop {
             self.check(&mut state)?;
@@ -129,7 +110,7 @@ impl Shared {
                 break;
             }
             since.get_or_insert_with(Instant::now);
-            state = self.wait(state, None);
+            state = self.books.wait(state, None);
         }
         if let Some(since) = since {
             add_time(&self.counters.network, since.elapsed());
@@ -144,7 +125,7 @@ impl Shared {
 
     pub(super) fn finish(&self) -> Result<(), TransferError> {
         let since = Instant::now();
-        let mut state = self.state();
+        let mut state = self.books.lock();
         state.end = Some(state.sending.totals());
         state.no_work = None;
         state.wake_idle(usize::MAX);
@@ -154,7 +135,7 @@ impl Shared {
                 return Ok(());
             }
             self.check(&mut state)?;
-            state = self.wait(state, None);
+            state = self.books.wait(state, None);
         }
     }
 }

@@ -32,7 +32,7 @@ impl Shared {
         loop {
             if self.is_over() {
                 // Where nobody has noticed yet, a cancel is noticed here.
-                let _ = self.check(&mut self.state());
+                let _ = self.check(&mut self.books.lock());
                 break;
             }
             match self.open(connection, wake) {
@@ -40,7 +40,7 @@ impl Shared {
                     let id = match self.begin(&opened, connection, before) {
                         Ok(id) => id,
                         Err(error) => {
-                            self.fail(&mut self.state(), error);
+                            self.fail(&mut self.books.lock(), error);
                             break;
                         }
                     };
@@ -53,7 +53,7 @@ impl Shared {
                         Ended::Lost(_) if self.is_over() => {}
                         Ended::Lost(why) => {
                             pause = PAUSE.0;
-                            self.state().last_cause.clone_from(&why);
+                            self.books.lock().last_cause.clone_from(&why);
                             self.observer.tell(&Event::Lost { connection, why });
                         }
                     }
@@ -73,7 +73,7 @@ impl Shared {
             }
         }
         {
-            let mut state = self.state();
+            let mut state = self.books.lock();
             if let Some(worker) = state.workers.get_mut(index) {
                 (worker.live, worker.idle) = (false, false);
             }
@@ -84,7 +84,7 @@ impl Shared {
     fn open(&self, connection: u16, wake: &Wake) -> Result<Opened<Welcome>, OpenError> {
         let cancelled = || self.is_over();
         let waiting = Waiting { wake, cancelled: &cancelled, limits: &self.limits };
-        let first = connection == 0 && self.state().first_welcome.is_none();
+        let first = connection == 0 && self.books.lock().first_welcome.is_none();
         let limit = if first { self.limits.connect } else { self.limits.connect.min(TRY) };
         let mut last = None;
         for target in &self.targets {
@@ -127,7 +127,7 @@ impl Shared {
 
     /// Whether to stop trying; the transfer may have failed with it.
     fn give_up(&self, connection: u16, failed: OpenError) -> bool {
-        let mut state = self.state();
+        let mut state = self.books.lock();
         if state.over.is_some() || self.cancel.is_cancelled() {
             return false;
         }
@@ -183,7 +183,7 @@ impl Shared {
         before: Option<u64>,
     ) -> Result<u64, TransferError> {
         let (peer, welcome) = (opened.link.peer(), &opened.what);
-        let mut state = self.state();
+        let mut state = self.books.lock();
         let id = state.next_link;
         state.next_link += 1;
         let (freed, _) = state
@@ -207,14 +207,14 @@ impl Shared {
         self.round_trip(opened.round_trip);
         self.counters.connections.store(u32::try_from(state.up).unwrap_or(u32::MAX), Relaxed);
         state.wake_idle(usize::MAX);
-        self.changed.notify_all();
+        self.books.notify();
         drop(state);
         self.observer.tell(&Event::Connected { connection, peer, again: before.is_some() });
         Ok(id)
     }
 
     fn connection_ended(&self, id: u64, index: usize) {
-        let mut state = self.state();
+        let mut state = self.books.lock();
         state.sending.lost(id);
         state.in_doubt.push((id, Instant::now() + self.limits.doubt));
         state.up -= 1;

@@ -110,7 +110,7 @@ impl Shared {
                 Err(InboundError::Io(error)) => return Err(in_words(&error)),
                 Err(InboundError::Protocol(error)) if link.is_tls() => {
                     let what = error.to_string();
-                    self.fail(&mut self.state(), TransferError::Protocol { peer, what });
+                    self.fail(&mut self.books.lock(), TransferError::Protocol { peer, what });
                     return Ok(());
                 }
                 // Without TLS it may be a broken wire.
@@ -125,7 +125,7 @@ impl Shared {
         peer: SocketAddr,
         own: &mut Own,
     ) -> Result<(), TransferError> {
-        let mut state = self.state();
+        let mut state = self.books.lock();
         let now = Instant::now();
         match message {
             Message::Ack(ack) => {
@@ -139,7 +139,7 @@ impl Shared {
                 if freed > 0 {
                     add(&self.counters.acknowledged, freed);
                     state.last_progress = now;
-                    self.changed.notify_all();
+                    self.books.notify();
                 }
                 if more {
                     if let Some(since) = state.no_credit.take() {
@@ -152,7 +152,7 @@ impl Shared {
             }
             Message::Answer(answer) => {
                 state.answer.get_or_insert(answer);
-                self.changed.notify_all();
+                self.books.notify();
             }
             Message::Confirm if state.end.is_some() => {
                 if state.over.is_none() {
@@ -160,7 +160,7 @@ impl Shared {
                     add(&self.counters.acknowledged, freed);
                     state.over = Some(Over::Confirmed);
                 }
-                self.changed.notify_all();
+                self.books.notify();
                 state.workers.iter().for_each(|worker| worker.wake.wake());
             }
             Message::Stop(stop) => {
@@ -184,7 +184,7 @@ impl Shared {
 
     /// What a connection with nothing left to write does next.
     fn next_job(&self, index: usize, id: u64, own: &mut Own, last_out: Instant) -> Job {
-        let mut state = self.state();
+        let mut state = self.books.lock();
         let now = Instant::now();
         if self.check(&mut state).is_err() {
             drop(state);
@@ -264,7 +264,7 @@ impl Shared {
     }
 
     fn last_words(&self) -> Option<Message> {
-        let mut state = self.state();
+        let mut state = self.books.lock();
         // A cancel that nobody has noticed yet is noticed here.
         let _ = self.check(&mut state);
         match &state.over {

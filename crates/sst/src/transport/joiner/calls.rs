@@ -2,8 +2,7 @@
 //! [`Incoming`](super::Incoming) do to the shared state.
 
 use std::net::SocketAddr;
-use std::sync::{MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 
@@ -15,8 +14,8 @@ use super::{Over, Receipt, Shared, State};
 
 impl Wakes for Shared {
     fn wake_all(&self) {
-        let state = self.state();
-        self.changed.notify_all();
+        let state = self.books.lock();
+        self.books.notify();
         state.wake_everybody();
         self.door.wake();
     }
@@ -24,24 +23,6 @@ impl Wakes for Shared {
 
 /// The calls of [`Listener`], [`Offered`] and [`Incoming`].
 impl Shared {
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn wait<'a>(
-        &self,
-        state: MutexGuard<'a, State>,
-        limit: Option<Duration>,
-    ) -> MutexGuard<'a, State> {
-        match limit {
-            Some(limit) => {
-                let result = self.changed.wait_timeout(state, limit);
-                result.unwrap_or_else(PoisonError::into_inner).0
-            }
-            None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
-        }
-    }
-
     pub(super) fn check(&self, state: &mut State) -> Result<(), TransferError> {
         match &state.over {
             Some(Over::Failed { error, .. }) => Err(error.clone()),
@@ -55,7 +36,7 @@ impl Shared {
     }
 
     pub(super) fn is_over(&self) -> bool {
-        self.cancel.is_cancelled() || self.state().over.is_some()
+        self.cancel.is_cancelled() || self.books.lock().over.is_some()
     }
 
     pub(super) fn fail(&self, state: &mut State, error: TransferError) -> TransferError {
@@ -85,18 +66,18 @@ impl Shared {
 
     pub(super) fn set_over(&self, state: &mut State, over: Over) {
         state.over = Some(over);
-        self.changed.notify_all();
+        self.books.notify();
         state.wake_everybody();
         self.door.wake();
     }
 
     pub(super) fn refuse(&self, reason: &str) {
         let stop = Stop { code: StopCode::Refused, reason: reason.to_owned() };
-        self.end(&mut self.state(), TransferError::Cancelled, Some(stop));
+        self.end(&mut self.books.lock(), TransferError::Cancelled, Some(stop));
     }
 
     pub(super) fn next_block(&self) -> Result<Option<Bytes>, TransferError> {
-        let mut state = self.state();
+        let mut state = self.books.lock();
         let mut since = None;
         loop {
             self.check(&mut state)?;
@@ -121,7 +102,7 @@ impl Shared {
                 return Ok(block);
             }
             since.get_or_insert_with(Instant::now);
-            state = self.wait(state, None);
+            state = self.books.wait(state, None);
         }
     }
 
@@ -148,7 +129,7 @@ impl Shared {
     }
 
     pub(super) fn confirm(&self) -> Result<Receipt, TransferError> {
-        let mut state = self.state();
+        let mut state = self.books.lock();
         self.check(&mut state)?;
         match state.receiving.is_whole() {
             Ok(true) => {}
@@ -175,7 +156,7 @@ impl Shared {
                 }
                 left = Some(time);
             }
-            state = self.wait(state, left);
+            state = self.books.wait(state, left);
         }
     }
 }

@@ -24,13 +24,13 @@ impl Shared {
     pub(super) fn keep_door(self: &Arc<Self>) {
         loop {
             let until = {
-                let mut state = self.state();
+                let mut state = self.books.lock();
                 if self.check(&mut state).is_err() {
                     break;
                 }
                 self.too_long_alone(&mut state)
             };
-            let has_room = || self.state().inside < MAX_INSIDE;
+            let has_room = || self.books.lock().inside < MAX_INSIDE;
             let socket = has_room().then(|| (self.listener.as_fd(), Want::Read));
             if wake::wait(socket, &self.door, until).is_err() {
                 break;
@@ -42,7 +42,7 @@ impl Shared {
             }
         }
         self.tell_failure();
-        let guests = std::mem::take(&mut self.state().guests);
+        let guests = std::mem::take(&mut self.books.lock().guests);
         for guest in guests {
             let _ = guest.join();
         }
@@ -50,7 +50,7 @@ impl Shared {
 
     /// Without the lock: it may call back.
     fn tell_failure(&self) {
-        let state = self.state();
+        let state = self.books.lock();
         if let (Some(Over::Failed { error, .. }), Some(_)) = (&state.over, &state.transfer) {
             let why = error.to_string();
             drop(state);
@@ -74,7 +74,7 @@ impl Shared {
     fn let_in(self: &Arc<Self>, socket: TcpStream, peer: SocketAddr) {
         // Without a descriptor or a thread the socket is closed; the donor tries again.
         let Ok(seat) = Wake::new().map(Seat::new).map(Arc::new) else { return };
-        let mut state = self.state();
+        let mut state = self.books.lock();
         state.guests.retain(|guest| !guest.is_finished());
         state.strangers.sit_down(Arc::clone(&seat));
         state.inside += 1;
@@ -88,7 +88,7 @@ impl Shared {
         // Who is not spawned is dropped, which takes the lock.
         drop(state);
         if let Ok(guest) = thread.spawn(welcome) {
-            self.state().guests.push(guest);
+            self.books.lock().guests.push(guest);
         }
     }
 
@@ -114,7 +114,7 @@ impl Shared {
         let connection = introduced.hello.connection;
         match self.admit(&introduced, &link, peer, wake) {
             Ok((id, welcome, again)) => {
-                self.state().strangers.stand_up(seat);
+                self.books.lock().strangers.stand_up(seat);
                 drop(introduced);
                 self.observer.tell(&Event::Connected { connection, peer, again });
                 let queued = link.queue(Message::Welcome(welcome).write().into());
@@ -165,7 +165,7 @@ impl Shared {
         let wrong = "the donor does not know the one-time secret of this joiner";
         let socket = link.socket().try_clone().map_err(|_| None)?;
 
-        let mut state = self.state();
+        let mut state = self.books.lock();
         if let Some(Over::Failed { tell: Some(stop), .. }) = &state.over {
             return Err(Some(stop.clone()));
         }
@@ -199,7 +199,7 @@ impl Shared {
                 return no(StopCode::Proof, wrong);
             }
             state.transfer = Some(Current { transfer: first, offer: hello.offer.clone(), peer });
-            self.changed.notify_all();
+            self.books.notify();
         }
 
         // The one before it is read to its end, so that what it brought is not sent again.
@@ -219,7 +219,7 @@ impl Shared {
                 // Without a word the donor tries again.
                 return Err(None);
             }
-            state = self.wait(state, Some(left));
+            state = self.books.wait(state, Some(left));
         }
         let id = state.next_link;
         state.next_link += 1;
@@ -246,7 +246,7 @@ impl Shared {
 
     /// A connection has ended.
     fn leave(&self, id: u64, connection: u16, why: Option<String>) {
-        let mut state = self.state();
+        let mut state = self.books.lock();
         state.links.retain(|entry| entry.id != id);
         self.count(&state);
         if state.links.is_empty() {
@@ -255,7 +255,7 @@ impl Shared {
         if let Some(why) = &why {
             state.last_cause.clone_from(why);
         }
-        self.changed.notify_all();
+        self.books.notify();
         self.door.wake();
         let over = state.over.is_some();
         drop(state);
@@ -273,7 +273,7 @@ struct Guest {
 
 impl Drop for Guest {
     fn drop(&mut self) {
-        let mut state = self.shared.state();
+        let mut state = self.shared.books.lock();
         state.strangers.stand_up(&self.seat);
         state.inside -= 1;
         drop(state);

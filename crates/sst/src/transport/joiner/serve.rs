@@ -118,7 +118,7 @@ impl Shared {
     ) -> Option<Reading> {
         let plain = !link.is_tls();
         while own.unacknowledged < ACK_EVERY {
-            let place = |head: &_| self.state().receiving.place(head);
+            let place = |head: &_| self.books.lock().receiving.place(head);
             let violation = match inbound.next(link, &self.pool, place) {
                 Ok(None) => return Some(Reading::Dry),
                 Ok(Some(Item::Block(head, payload))) => {
@@ -127,12 +127,12 @@ impl Shared {
                     }
                     let len = payload.len();
                     own.unacknowledged += len;
-                    let mut state = self.state();
+                    let mut state = self.books.lock();
                     match state.receiving.insert(&head, payload) {
                         Ok(new) => {
                             let counters = &self.counters;
                             add(if new { &counters.received } else { &counters.duplicate }, len);
-                            self.changed.notify_all();
+                            self.books.notify();
                             None
                         }
                         Err(error) => Some(error),
@@ -157,7 +157,7 @@ impl Shared {
             };
             if let Some(error) = violation {
                 let what = error.to_string();
-                self.fail(&mut self.state(), TransferError::Protocol { peer, what });
+                self.fail(&mut self.books.lock(), TransferError::Protocol { peer, what });
                 // The next job is to say so.
                 return Some(Reading::Dry);
             }
@@ -172,11 +172,11 @@ impl Shared {
         peer: SocketAddr,
         own: &mut Own,
     ) -> Result<bool, ProtocolError> {
-        let mut state = self.state();
+        let mut state = self.books.lock();
         match message {
             Message::Fin { blocks, bytes } => {
                 state.receiving.end_at(blocks, bytes)?;
-                self.changed.notify_all();
+                self.books.notify();
             }
             Message::Bye if state.confirm => {
                 if state.over.is_none() {
@@ -197,7 +197,7 @@ impl Shared {
     }
 
     fn next_job(&self, own: &mut Own, dry: bool, last_out: Instant) -> Job {
-        let mut state = self.state();
+        let mut state = self.books.lock();
         if self.check(&mut state).is_err() {
             return match &state.over {
                 Some(Over::Failed { tell: Some(stop), .. }) => {
