@@ -98,6 +98,9 @@ fn three_nodes_agree_whoever_joined_from_whom_and_when() {
     cluster.wait_synced(3);
     let after: u64 = cluster.sql(1, rows).trim().parse().unwrap();
     assert!(after > before, "nobody could write on the donor: {before} rows, {after} rows");
+    // Replication was not paused for the backup's locks, and the setting for that is undone.
+    assert!(!cluster.log(1).contains("Provider paused"), "{}", cluster.log(1));
+    assert_eq!(cluster.sql(1, "SELECT @@wsrep_sst_method").trim(), "xbrs");
 
     // One after the other, the second from a node that has joined itself.
     cluster.configure(3, "", "wsrep-sst-donor=node2");

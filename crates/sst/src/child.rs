@@ -75,6 +75,11 @@ impl Launcher {
         &self.stop
     }
 
+    /// The same for children that obey another wish.
+    pub(crate) fn obeying(&self, stop: Stop) -> Self {
+        Self { helper: self.helper.clone(), stop }
+    }
+
     fn command(&self, program: &OsStr) -> Command {
         match &self.helper {
             None => {

@@ -22,6 +22,7 @@ use crate::offer::{FORMAT, Offer, What, family_name};
 use crate::progress::Progress;
 use crate::stop::{Hooked, Stop, Why};
 use crate::transport::{Outgoing, TransferError};
+use crate::unpaused::Unpaused;
 use crate::version;
 use crate::wire;
 use crate::work_folder::WorkFolder;
@@ -135,6 +136,8 @@ fn back_up(context: &Context, observer: &Observer, sink: &Sink) -> Result<u64, S
     };
     let content = Content::Xbstream { rule: EndRule::KnownProducer, dialect: Dialect::Auto };
     let put = PutSettings { plan, cutting: Cutting::Packed(native), content };
+    // Until the backup has ended.
+    let _unpaused = Unpaused::set(context);
     let (backup, output) = run.stream(&context.launcher, &settings.locks)?;
     let (output, has_ended) = Output::new(output);
     let taking = sink.clone();
@@ -303,12 +306,14 @@ fn backup_args(context: &Context, work: &Path) -> Vec<OsString> {
     words
 }
 
-/// What of the server's own command line a backup program must know: where the files are.
+/// What of the server's own command line a backup program must know: where the files are. How a
+/// damaged server is to start is none of its business: it would refuse that word.
 pub(crate) fn server_words(args: &crate::args::Args) -> Vec<OsString> {
     let about_files = |name: &str| {
         ["innodb-", "aria-", "log-bin", "log-basename", "plugin-"]
             .iter()
             .any(|p| name.starts_with(p))
+            && name != "innodb-force-recovery"
     };
     let options = args.server.iter().filter(|(name, _)| about_files(name));
     options

@@ -1,26 +1,18 @@
 //! How far back the donor's write sets reach, asked from its server now and then: a node that needs
 //! older ones than that needs a snapshot instead.
 
-use std::ffi::OsString;
-use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
-use crate::args::Family;
-use crate::child::{Launcher, Run};
 use crate::context::Context;
+use crate::sql::Sql;
 
-/// Longest answer that is read, in bytes.
-const MAX: u64 = 4096;
 const QUESTION: &str = "SHOW GLOBAL STATUS WHERE Variable_name IN ('wsrep_local_cached_downto', 'wsrep_last_committed')";
 
 /// Asks and compares.
 #[derive(Debug)]
 pub(crate) struct Gcache {
-    launcher: Launcher,
-    client: PathBuf,
-    args: Vec<OsString>,
-    password: Vec<(&'static str, OsString)>,
+    sql: Sql,
     /// A question that is not answered yet.
     asked: Option<Receiver<Option<(Reach, Instant)>>>,
     first: Option<(Reach, Instant)>,
@@ -36,25 +28,8 @@ struct Reach {
 
 impl Gcache {
     pub(crate) fn new(context: &Context) -> Self {
-        let Context { args, settings, .. } = context;
-        let client = match args.family {
-            Family::MariaDb => "mariadb",
-            Family::Percona => "mysql",
-        };
-        let mut words = args.defaults.words();
-        words.extend(["--batch", "--skip-column-names", "--connect-timeout=2"].map(OsString::from));
-        if let Some(login) = &settings.login {
-            words.push(format!("--user={}", login.user).into());
-        }
-        if let Some(socket) = &args.socket {
-            words.extend(["--socket".into(), socket.clone().into_os_string()]);
-        }
-        words.extend(["--execute", QUESTION].map(OsString::from));
         Self {
-            launcher: context.launcher.clone(),
-            client: client.into(),
-            args: words,
-            password: crate::donor::password(context),
+            sql: Sql::new(context),
             asked: None,
             first: None,
             over: false,
@@ -69,11 +44,9 @@ impl Gcache {
             return;
         }
         let (tell, asked) = channel();
-        let (launcher, client) = (self.launcher.clone(), self.client.clone());
-        let (args, env) = (self.args.clone(), self.password.clone());
+        let sql = self.sql.clone();
         let asking = move || {
-            let run = Run { program: &client, args, env, log: None };
-            let answer = run.output(&launcher, MAX).ok().and_then(|answer| parse(&answer));
+            let answer = sql.ask(QUESTION).and_then(|answer| parse(&answer));
             // Nobody wants to know any more when the transfer has ended.
             let _ = tell.send(answer.map(|reach| (reach, Instant::now())));
         };

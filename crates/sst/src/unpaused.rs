@@ -1,0 +1,80 @@
+//! A donor whose server goes on while the backup holds its locks.
+//!
+//! From the moment in which a backup locks out changes of tables until its end, MariaDB takes the
+//! node out of replication: whoever commits there waits. Not so (since 10.6.18, 10.11.8, 11.4;
+//! MDEV-33211) on a donor that has the stock method. What counts is the donor's own setting, and not
+//! which method runs; so it is set for that time.
+
+use std::time::Duration;
+
+use crate::args::Family;
+use crate::context::Context;
+use crate::sql::Sql;
+
+/// The method for which the server goes on.
+const STOCK: &str = "mariabackup";
+
+/// How long the server may take to answer.
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// As long as it is there, the server takes its method for the stock one.
+#[derive(Debug)]
+pub(crate) struct Unpaused {
+    sql: Sql,
+    method: Option<String>,
+}
+
+impl Unpaused {
+    pub(crate) fn set(context: &Context) -> Self {
+        let mut this = Self { sql: Sql::new(context), method: None };
+        if context.args.family != Family::MariaDb {
+            return this;
+        }
+        let Some(method) = this.sql.ask_within(LIMIT, "SELECT @@GLOBAL.wsrep_sst_method") else {
+            return this;
+        };
+        let Some(method) = name(&method).filter(|name| *name != STOCK) else { return this };
+        if this.sql.ask_within(LIMIT, &set_to(STOCK)).is_some() {
+            this.method = Some(method.to_owned());
+        } else {
+            context.talk.info(format_args!(
+                "who commits on this node waits while the backup holds its locks: its wsrep_sst_method cannot be set to {STOCK} for that time (the login needs SUPER)"
+            ));
+        }
+        this
+    }
+}
+
+impl Drop for Unpaused {
+    fn drop(&mut self) {
+        if let Some(method) = &self.method {
+            // Without it, the next donor's work goes as well, and a restart reads the option file.
+            let _ = self.sql.ask_within(LIMIT, &set_to(method));
+        }
+    }
+}
+
+fn set_to(method: &str) -> String {
+    format!("SET GLOBAL wsrep_sst_method = '{method}'")
+}
+
+/// A method's name, which may stand between quotes.
+fn name(answer: &[u8]) -> Option<&str> {
+    let name = std::str::from_utf8(answer).ok()?.trim();
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
+    (!name.is_empty() && name.bytes().all(plain)).then_some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_name_is_a_name() {
+        assert_eq!(name(b"xbrs\n"), Some("xbrs"));
+        assert_eq!(name(b"xtrabackup-v2"), Some("xtrabackup-v2"));
+        for bad in [&b"'; DROP TABLE t"[..], b"", b"\n", b"a b", b"\xff"] {
+            assert_eq!(name(bad), None);
+        }
+    }
+}
