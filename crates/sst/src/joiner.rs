@@ -308,6 +308,9 @@ fn prepare(context: &Context, new: &Path) -> Result<(), SstError> {
         words.push(option("--use-memory=", memory));
     }
     words.extend(settings.apply_opts.iter().cloned());
+    if args.family == Family::MariaDb {
+        words.extend(key_words(args));
+    }
     let server = server_words(args);
     if args.family == Family::MariaDb && !server.is_empty() {
         words.push("--mysqld-args".into());
@@ -317,6 +320,20 @@ fn prepare(context: &Context, new: &Path) -> Result<(), SstError> {
     Run { program: &settings.program, args: words, env: Vec::new(), log: Some(log) }
         .to_end(&context.launcher)?;
     Ok(())
+}
+
+/// Where the server was told on its command line to find the keys of encrypted tables. Plugins do not
+/// see what comes after `--mysqld-args`, and the program itself takes these words only with `loose-`.
+fn key_words(args: &crate::args::Args) -> impl Iterator<Item = OsString> {
+    let of_keys = args.server.iter().filter(|(name, _)| name.contains("key-management"));
+    of_keys.map(|(name, value)| {
+        let mut word = OsString::from(format!("--loose-{name}"));
+        if let Some(value) = value {
+            word.push("=");
+            word.push(value);
+        }
+        word
+    })
 }
 
 /// Exchanges the data; in `remote` folders, the files that are new there.
@@ -411,6 +428,15 @@ pub fn has_old(datadir: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_servers_own_words_about_keys_reach_the_plugins() {
+        let line = "--role joiner --address h --datadir /d/ --mysqld-args --wsrep-on --loose-file_key_management_filename=/k --file-key-management";
+        let line: Vec<_> = line.split(' ').map(OsString::from).collect();
+        let words: Vec<_> = key_words(&crate::args::Args::parse(&line).unwrap()).collect();
+        let expected = ["--loose-file-key-management-filename=/k", "--loose-file-key-management"];
+        assert_eq!(words, expected);
+    }
 
     #[test]
     fn old_data_goes_first_only_where_it_must_and_may() {
