@@ -28,12 +28,7 @@ struct Reach {
 
 impl Gcache {
     pub(crate) fn new(context: &Context) -> Self {
-        Self {
-            sql: Sql::new(context),
-            asked: None,
-            first: None,
-            over: false,
-        }
+        Self { sql: Sql::new(context), asked: None, first: None, over: false }
     }
 
     /// Asks, for the next [`Gcache::warning`] to use, unless a question is still open. A server may take the question and never answer it, and
