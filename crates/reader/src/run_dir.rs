@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, Dir, FlockOperation, Mode};
+use rustix::fs::{AtFlags, Dir, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::target::{DIR_MODE, STEP, make_dir};
@@ -56,7 +56,8 @@ impl RunDir {
         // What another user has put there root must not believe.
         if rustix::process::geteuid().is_root() {
             for folder in [&holder, &dir] {
-                if rustix::fs::fstat(folder)?.st_uid != 0 {
+                let owner = rustix::fs::fstat(folder)?.st_uid;
+                if owner != 0 && owner != owner_of_ours(&holder)? {
                     return Err(Errno::PERM);
                 }
             }
@@ -73,6 +74,20 @@ impl RunDir {
     pub(crate) fn entries(&self) -> Vec<Vec<u8>> {
         names(&self.dir)
     }
+}
+
+/// Who owns what we make here. Some file systems make root somebody else (NFS with `root_squash`). Who
+/// that is there can change whatever we make as well: to refuse his folders would protect from nothing.
+///
+/// Told by a file that is opened as it is made: nobody can put another one in its place.
+fn owner_of_ours(folder: &OwnedFd) -> rustix::io::Result<u32> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let name = format!("owner-{}", rustix::process::getpid().as_raw_nonzero());
+    // Left by a killed process of this number, or another name space's.
+    let _ = rustix::fs::unlinkat(folder, &name, AtFlags::empty());
+    let file = rustix::fs::openat(folder, &name, flags, Mode::RUSR)?;
+    let _ = rustix::fs::unlinkat(folder, &name, AtFlags::empty());
+    Ok(rustix::fs::fstat(&file)?.st_uid)
 }
 
 impl Drop for RunDir {
@@ -195,6 +210,44 @@ mod tests {
             std::os::unix::fs::chown(&kept, Some(0), None).unwrap();
         }
         assert!(keep().is_ok());
+    }
+
+    /// As on NFS with `root_squash`: who is root here is another user to the file system.
+    #[test]
+    fn root_goes_on_where_it_is_somebody_else() {
+        use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
+        const NOBODY: u32 = 65534;
+        let dir = tempfile::tempdir().unwrap();
+        if chown(dir.path(), Some(NOBODY), None).is_err() {
+            // Only root can be made another.
+            return;
+        }
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        let kept = dir.path().join(PARTIAL_DIR).join(KEPT);
+        // A thread's own affair.
+        let squashed = || {
+            std::thread::scope(|scope| {
+                let keep = || {
+                    nix::unistd::setfsuid(NOBODY.into());
+                    assert!(rustix::process::geteuid().is_root());
+                    RunDir::keep(Arc::new(File::open(dir.path()).unwrap().into()))
+                };
+                scope.spawn(keep).join().unwrap()
+            })
+        };
+        let first = squashed().unwrap();
+        assert_eq!(fs::metadata(&kept).unwrap().uid(), NOBODY);
+        fs::write(kept.join("0"), "half a file").unwrap();
+        drop(first);
+        assert_eq!(squashed().unwrap().entries(), [b"0"]);
+        // Somebody third's is refused, there as elsewhere; and to a root that is root, nobody's too.
+        chown(&kept, Some(12345), None).unwrap();
+        assert_eq!(squashed().unwrap_err(), Errno::PERM);
+        chown(&kept, Some(NOBODY), None).unwrap();
+        let root = RunDir::keep(Arc::new(File::open(dir.path()).unwrap().into()));
+        assert_eq!(root.unwrap_err(), Errno::PERM);
+        let left: Vec<_> = fs::read_dir(kept.parent().unwrap()).unwrap().flatten().collect();
+        assert_eq!(left.len(), 1, "{left:?}");
     }
 
     #[test]
