@@ -83,50 +83,113 @@ fn put(endpoint: &str, place: &str, bytes: u64, table: Vec<u8>, options: &[&str]
         .expect(0)
 }
 
+const LAYOUTS: [(&str, &[&str]); 4] = [
+    ("packed", &[]),
+    ("packed, zstd and seal", &["--compress=zstd:1", SEAL]),
+    ("classic", &["--layout=classic"]),
+    (
+        "classic, zstd and AES256",
+        &["--layout=classic", "--compress=zstd", "--encrypt=AES256", SEAL],
+    ),
+];
+/// Stands for the option that names the key's file.
+const SEAL: &str = "KEY";
+
+/// Where the key is, and what asks for it.
+struct Key {
+    dir: tempfile::TempDir,
+    option: String,
+}
+
+impl Key {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("key");
+        std::fs::write(&path, [7; 32]).expect("a key");
+        let option = format!("--encrypt-key-file={}", path.display());
+        Self { dir, option }
+    }
+
+    fn named<'a>(&'a self, options: &[&'a str]) -> Vec<&'a str> {
+        options.iter().map(|option| if *option == SEAL { &*self.option } else { option }).collect()
+    }
+}
+
 fn memory() {
-    let dir = tempfile::tempdir().expect("a folder");
-    let key = dir.path().join("key");
-    std::fs::write(&key, [7; 32]).expect("a key");
-    let key = format!("--encrypt-key-file={}", key.display());
-    let layouts: [(&str, &[&str]); 4] = [
-        ("packed", &[]),
-        ("packed, zstd and seal", &["--compress=zstd:1", &key]),
-        ("classic", &["--layout=classic"]),
-        (
-            "classic, zstd and AES256",
-            &["--layout=classic", "--compress=zstd", "--encrypt=AES256", &key],
-        ),
-    ];
+    println!("peak memory, MiB; 16 files side by side; allowed: --memory and {} MiB", BESIDE / MIB);
+    let widths = ["what", "layout", "store", "chunk", "--memory", "peak", "s"];
+    let [what, layout, store, chunk, budget, peak, s] = widths;
+    println!("{what:8} {layout:26} {store:6} {chunk:>6} {budget:>8} {peak:>6} {s:>6}");
+    memory_up();
+    memory_down();
+}
+
+fn row(what: &str, layout: &str, store: &str, chunk: &str, budget: u64, ran: &Ran) {
+    let verdict = if ran.peak_rss <= budget * MIB + BESIDE { "" } else { "  TOO MUCH" };
+    println!(
+        "{what:8} {layout:26} {store:6} {chunk:>6} {budget:>8} {:>6} {:>6.1}{verdict}",
+        ran.peak_rss / MIB,
+        ran.wall.as_secs_f64()
+    );
+}
+
+/// Into a store that takes everything, at once or 0.4 s late.
+fn memory_up() {
+    let key = Key::new();
     let sinks =
         [("quick", Sink::start(Duration::ZERO)), ("slow", Sink::start(Duration::from_millis(400)))];
-    println!(
-        "peak memory of put, MiB; 16 files side by side; allowed: --memory and {} MiB",
-        BESIDE / MIB
-    );
-    println!(
-        "{:26} {:6} {:>6} {:>8} {:>6} {:>6}",
-        "layout", "store", "chunk", "--memory", "peak", "s"
-    );
-    for (what, layout) in layouts {
+    for (what, layout) in LAYOUTS {
         for (chunk, budget) in [("10M", 128), ("10M", 512), ("200M", 512), ("1G", 512), ("5G", 512)]
         {
             for (store, sink) in &sinks {
                 let (memory, size) =
                     (format!("--memory={budget}M"), format!("--chunk-size={chunk}"));
-                let mut options = vec![&*memory];
-                options.extend(layout);
-                options.push(&size);
+                let mut options = vec![&*memory, &*size];
+                options.extend(key.named(layout));
                 let bytes = if chunk == "5G" { 6 * GIB } else { 2 * GIB };
                 let place = format!("s3://b/{}-{chunk}-{budget}", what.replace([' ', ','], ""));
                 let ran = put(&sink.endpoint(), &place, bytes, data::pages(7, 4 * CHUNK), &options);
-                let peak = ran.peak_rss;
-                let verdict = if peak <= budget * MIB + BESIDE { "" } else { "  TOO MUCH" };
-                println!(
-                    "{what:26} {store:6} {chunk:>6} {budget:>8} {:>6} {:>6.1}{verdict}",
-                    peak / MIB,
-                    ran.wall.as_secs_f64()
-                );
+                row("put", what, store, chunk, budget, &ran);
             }
+        }
+    }
+}
+
+/// 1 GiB out of a folder, as a stream and into files.
+fn memory_down() {
+    let key = Key::new();
+    let place = format!("file://{}/store/b", key.dir.path().display());
+    let target = key.dir.path().join("files");
+    for (what, layout) in LAYOUTS {
+        for chunk in ["10M", "200M", "1G"] {
+            let size = format!("--chunk-size={chunk}");
+            let run = |command: &str, more: &[&str]| {
+                Cmd::new(program())
+                    .args([command, "--quiet"])
+                    .args(more)
+                    .arg(&place)
+                    .limit(Duration::from_secs(600))
+            };
+            let mut options = vec![&*size];
+            options.extend(key.named(layout));
+            let _ = run("put", &options)
+                .stdin_feed(stream(GIB, data::pages(7, 4 * CHUNK)))
+                .run()
+                .expect(0);
+            let opening = key.named(if layout.contains(&SEAL) { &[SEAL] } else { &[] });
+            for budget in [64, 512] {
+                let memory = format!("--memory={budget}M");
+                let mut options = vec![&*memory];
+                options.extend(&opening);
+                let ran = run("get", &options).stdout_into(std::io::sink()).run().expect(0);
+                row("get", what, "folder", chunk, budget, &ran);
+                let into = format!("--target-dir={}", target.display());
+                options.push(&into);
+                let ran = run("restore", &options).run().expect(0);
+                row("restore", what, "folder", chunk, budget, &ran);
+                std::fs::remove_dir_all(&target).expect("the files removed");
+            }
+            let _ = run("delete", &[]).run().expect(0);
         }
     }
 }
