@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use tokio::sync::mpsc;
 use xb_encryptor::Keys;
-use xb_pipeline::{GetPlan, Observer, PutPlan, RootDigest, sums};
+use xb_pipeline::{GetPlan, Observer, PutPlan, RootDigest};
 use xb_uploader::{Lock, PartData, PartSender, Store, StoreErrorKind};
 
 use crate::chain::find_base;
@@ -28,6 +28,7 @@ use crate::record::{self, Proof};
 use crate::resolve::manifests;
 use crate::root::Root;
 use crate::stop::Stop;
+use crate::sums::Summing;
 use crate::verify::Level;
 
 /// What is to be copied, and how.
@@ -614,9 +615,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Whether objects that pass in ranges are those that were stored.
 enum Check {
     /// Each by its own sum: those to come, the next one last.
-    Each { expected: Vec<(String, u64)>, wrong: Vec<String>, crc: u64 },
+    Each { expected: Vec<(String, u64)>, wrong: Vec<String>, summing: Summing },
     /// All together, by the root digest.
-    Whole { root: RootDigest, len: u64, crc: u64 },
+    Whole { root: RootDigest, summing: Summing },
     /// There is nothing to compare with.
     Nothing,
 }
@@ -625,36 +626,31 @@ impl Check {
     fn each(known: &[u64], objects: &[Object]) -> Self {
         let sum = |key: &String| known.get(key.parse::<usize>().ok()?).copied();
         let expected = objects.iter().rev().filter_map(|(key, _)| Some((key.clone(), sum(key)?)));
-        Self::Each { expected: expected.collect(), wrong: Vec::new(), crc: 0 }
+        let summing = Summing::default();
+        Self::Each { expected: expected.collect(), wrong: Vec::new(), summing }
     }
 
     /// `all`: no object is left out.
     fn whole(all: bool) -> Self {
         match all {
-            true => Self::Whole { root: RootDigest::default(), len: 0, crc: 0 },
+            true => Self::Whole { root: RootDigest::default(), summing: Summing::default() },
             false => Self::Nothing,
         }
     }
 
     fn range(&mut self, range: &Range, sum: u64) {
         match self {
-            Self::Each { expected, wrong, crc } => {
-                *crc = sums::crc64_combine(*crc, sum, range.len);
-                if range.end {
-                    if let Some((key, expected)) = expected.pop()
-                        && expected != *crc
-                    {
-                        wrong.push(key);
-                    }
-                    *crc = 0;
+            Self::Each { expected, wrong, summing } => {
+                if let Some((_, crc)) = summing.range(range, sum)
+                    && let Some((key, expected)) = expected.pop()
+                    && expected != crc
+                {
+                    wrong.push(key);
                 }
             }
-            Self::Whole { root, len, crc } => {
-                *crc = sums::crc64_combine(*crc, sum, range.len);
-                *len += range.len;
-                if range.end {
-                    root.object(*len, *crc);
-                    (*len, *crc) = (0, 0);
+            Self::Whole { root, summing } => {
+                if let Some((len, crc)) = summing.range(range, sum) {
+                    root.object(len, crc);
                 }
             }
             Self::Nothing => {}

@@ -2,10 +2,11 @@
 //! which says that something is damaged; this list says what.
 
 use bytes::Bytes;
-use xb_pipeline::RootDigest;
+use xb_pipeline::{RootDigest, sums as crc};
 use xb_uploader::StoreErrorKind;
 
 use crate::error::BackupError;
+use crate::fetch::Range;
 use crate::manifest::{Manifest, PackedFacts, hex};
 use crate::names::{BackupName, RunId, SUMS, run_folder};
 use crate::root::Root;
@@ -54,4 +55,23 @@ pub(crate) async fn read(
         return Ok(Ok(sums));
     }
     Ok(Err(format!("{key}: it does not fit the manifest's root digest: it is damaged")))
+}
+
+/// Puts the sums of ranges, which come in order, together to those of objects.
+#[derive(Debug, Default)]
+pub(crate) struct Summing {
+    len: u64,
+    crc: u64,
+}
+
+impl Summing {
+    /// Takes the CRC-64/NVME of a range; gives length and sum of the object that it ends.
+    pub(crate) fn range(&mut self, range: &Range, sum: u64) -> Option<(u64, u64)> {
+        self.crc = crc::crc64_combine(self.crc, sum, range.len);
+        self.len += range.len;
+        range.end.then(|| {
+            let Self { len, crc } = std::mem::take(self);
+            (len, crc)
+        })
+    }
 }

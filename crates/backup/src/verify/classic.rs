@@ -3,7 +3,6 @@
 use bytes::Bytes;
 use xb_pipeline::{InspectError, Inspector, RelayError, relay};
 use xb_reader::ChunkHead;
-use xb_uploader::StoreErrorKind;
 
 use super::{Level, Problem, Run};
 use crate::classic::ClassicFiles;
@@ -102,12 +101,7 @@ impl Run<'_> {
                 };
                 self.chunk_fault(level, files, &error);
             }
-            (Err(error), _)
-                if matches!(error.kind, StoreErrorKind::NotFound | StoreErrorKind::Damaged) =>
-            {
-                self.found(Level::Checksum, Some(error.key.clone()), error.to_string());
-            }
-            (Err(error), _) => return Err(error.into()),
+            (Err(error), _) => self.lost(Level::Checksum, error)?,
             (Ok(()), Err(_)) => return Err(BackupError::Bug("the ranges stopped without a cause")),
             (Ok(()), Ok(_)) => match inspector.finish() {
                 Ok(found) => {

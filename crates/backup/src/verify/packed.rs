@@ -6,7 +6,7 @@ use bytes::Bytes;
 use xb_frame::STREAM_HEADER_LEN;
 use xb_pipeline::{
     GetError, IndexProof, IndexWatch, InspectError, Inspected, Inspector, PagesFound, RootDigest,
-    object_key, sums as crc, unpack_watched,
+    object_key, unpack_watched,
 };
 use xb_reader::MAGIC;
 use xb_uploader::StoreErrorKind;
@@ -20,7 +20,7 @@ use crate::index::PackedBody;
 use crate::manifest::{End, hex};
 use crate::names::run_folder;
 use crate::stop::Stop;
-use crate::sums;
+use crate::sums::{self, Summing};
 
 /// Damaged objects for which the files in them are looked up.
 const MAX_NAMED: usize = 100;
@@ -192,7 +192,11 @@ impl Run<'_> {
     }
 
     /// An object that was listed cannot be read.
-    fn lost(&mut self, level: Level, error: xb_uploader::StoreError) -> Result<(), BackupError> {
+    pub(super) fn lost(
+        &mut self,
+        level: Level,
+        error: xb_uploader::StoreError,
+    ) -> Result<(), BackupError> {
         match error.kind {
             StoreErrorKind::NotFound | StoreErrorKind::Damaged => {
                 self.found(level, Some(error.key.clone()), error.to_string());
@@ -341,14 +345,13 @@ impl Packed {
     }
 }
 
-/// Puts the sums of ranges together to those of objects, and compares them one by one.
+/// Compares the sums of objects one by one.
 struct SumCheck {
     /// Number and sum of the objects to come, the next one last.
     expected: Vec<(u64, u64)>,
     root: RootDigest,
     wrong: Vec<(u64, u64, u64)>,
-    len: u64,
-    crc: u64,
+    summing: Summing,
 }
 
 impl SumCheck {
@@ -357,20 +360,17 @@ impl SumCheck {
         let mut expected: Vec<(u64, u64)> =
             known.filter(|(number, _)| !absent.contains(number)).collect();
         expected.reverse();
-        Self { expected, root: RootDigest::default(), wrong: Vec::new(), len: 0, crc: 0 }
+        let (root, summing) = (RootDigest::default(), Summing::default());
+        Self { expected, root, wrong: Vec::new(), summing }
     }
 
     fn range(&mut self, range: &Range, sum: u64) {
-        self.crc = crc::crc64_combine(self.crc, sum, range.len);
-        self.len += range.len;
-        if range.end {
-            self.root.object(self.len, self.crc);
-            if let Some((number, expected)) = self.expected.pop()
-                && expected != self.crc
-            {
-                self.wrong.push((number, self.crc, expected));
-            }
-            (self.len, self.crc) = (0, 0);
+        let Some((len, crc)) = self.summing.range(range, sum) else { return };
+        self.root.object(len, crc);
+        if let Some((number, expected)) = self.expected.pop()
+            && expected != crc
+        {
+            self.wrong.push((number, crc, expected));
         }
     }
 }

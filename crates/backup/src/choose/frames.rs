@@ -1,0 +1,75 @@
+//! From parts of the source to the frames that hold them.
+
+use std::ops::Range;
+
+use super::{Pick, Refused};
+
+/// Frames between two wanted ones that are fetched as well, in bytes: a request costs more.
+const GAP: u64 = 128 << 10;
+
+/// Finds the frames that hold the picked parts of the source.
+pub(super) struct FrameFinder<'a> {
+    wanted: std::iter::Peekable<Box<dyn Iterator<Item = Range<u64>> + Send + 'a>>,
+    /// Up to here the first of what is wanted has been found.
+    found: u64,
+    runs: Vec<Range<u64>>,
+}
+
+impl<'a> FrameFinder<'a> {
+    pub(super) fn new(picks: &'a [Pick]) -> Self {
+        let sources = picks.iter().filter_map(|pick| match pick {
+            Pick::Source(range) => Some(range.clone()),
+            Pick::Text(_) => None,
+        });
+        let wanted: Box<dyn Iterator<Item = _> + Send> = Box::new(sources);
+        Self { wanted: wanted.peekable(), found: 0, runs: Vec::new() }
+    }
+
+    /// Takes the runs of source 0 in order.
+    pub(super) fn take(&mut self, run: &xb_frame::index::FrameRun<'_>) {
+        let plain = run.plain_range();
+        if run.source() != 0 || self.wanted.peek().is_none_or(|first| first.start >= plain.end) {
+            return;
+        }
+        for frame in run.frames() {
+            let (start, end) =
+                (frame.plain_offset, frame.plain_offset + u64::from(frame.plain_len));
+            let mut needed = false;
+            while let Some(first) = self.wanted.peek() {
+                let from = self.found.max(first.start);
+                // A gap in the frames: it is never found, which `finish` sees.
+                if end <= from || from < start {
+                    break;
+                }
+                needed = true;
+                self.found = end.min(first.end);
+                if self.found < first.end {
+                    break;
+                }
+                self.wanted.next();
+            }
+            if needed {
+                let header = xb_frame::FRAME_HEADER_LEN as u64;
+                let body_end = frame.position + header + u64::from(frame.stored_len);
+                match self.runs.last_mut() {
+                    Some(last)
+                        if last.end <= frame.position && frame.position - last.end <= GAP =>
+                    {
+                        last.end = body_end;
+                    }
+                    _ => self.runs.push(frame.position..body_end),
+                }
+            }
+        }
+    }
+
+    pub(super) fn finish(mut self) -> Result<Vec<Range<u64>>, Refused> {
+        if self.wanted.next().is_some() {
+            return Err(Refused::Index("no frame holds some part of a file"));
+        }
+        match self.runs.is_sorted_by(|a, b| a.end <= b.start) {
+            true => Ok(self.runs),
+            false => Err(Refused::Index("its frames are not in order")),
+        }
+    }
+}
