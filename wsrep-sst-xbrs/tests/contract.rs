@@ -282,10 +282,15 @@ echo "wsrep_local_cached_downto	$((n * 1000000 - 1))"
     assert!(!donor.wait().status.success() && !joiner.wait().status.success());
 }
 
+fn signal(pid: u32, signal: Signal) {
+    let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    rustix::process::kill_process(pid, signal).unwrap();
+}
+
 #[test]
 fn what_a_backup_has_started_goes_with_it() {
     // Whoever is killed: this program, the backup, or the guardian between them.
-    for killed in ["program", "parent", "guardian"] {
+    for killed in ["program", "parent", "guardian", "crash", "pipe"] {
         let scene = Scene::new();
         scene.backup("family");
         let mut joiner = scene.joiner().start();
@@ -298,6 +303,8 @@ fn what_a_backup_has_started_goes_with_it() {
         match killed {
             "program" => donor.child.kill().unwrap(),
             "parent" => kill_9(pid("parent")),
+            "crash" => signal(pid("parent"), Signal::SEGV),
+            "pipe" => signal(pid("parent"), Signal::PIPE),
             _ => kill_9(children(donor.child.id())[0]),
         }
         for name in ["parent", "child"] {
@@ -305,7 +312,13 @@ fn what_a_backup_has_started_goes_with_it() {
         }
         if killed != "program" {
             let donor = donor.wait();
-            assert!(donor.log.contains("backup was killed by signal 9"), "{}", donor.log);
+            let signal = match killed {
+                "crash" => 11,
+                "pipe" => 13,
+                _ => 9,
+            };
+            let said = format!("backup was killed by signal {signal}");
+            assert!(donor.log.contains(&said), "{killed}: {}", donor.log);
         }
         joiner.signal(Signal::TERM);
         assert!(!joiner.wait().status.success());

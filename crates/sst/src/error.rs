@@ -172,6 +172,7 @@ impl SstError {
             Self::Extract { source, .. } if matches!(source.cause, ExtractCause::Target { .. }) => {
                 Some("see to that folder's file system, and start the node again".into())
             }
+            error if is_full(error) => Some("make room there".into()),
             Self::Child(ChildError::Start { program, .. }) => Some(format!(
                 "install it for this server's version, or name another by backup-program in [sst] ({program})"
             )),
@@ -190,7 +191,6 @@ impl SstError {
                 "nothing is lost: repair the cause and start the node again, the exchange is finished first"
                     .into(),
             ),
-            error if is_full(error) => Some("make room there".into()),
             _ => None,
         }
     }

@@ -8,7 +8,7 @@ use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 
-use nix::sys::signal::{SigSet, Signal as Raised, raise};
+use nix::sys::signal::{SigSet, Signal as Raised};
 use rustix::process::{
     Pid, Signal, getpgrp, getpid, getppid, kill_process, kill_process_group,
     set_parent_process_death_signal,
@@ -81,9 +81,10 @@ fn end_as(status: ExitStatus) -> u8 {
     // What there is to be seen, the program has left.
     let none = rustix::process::Rlimit { current: Some(0), maximum: Some(0) };
     let _ = rustix::process::setrlimit(rustix::process::Resource::Core, none);
+    // Raising it would not do: some signals are ignored or handled here, whatever the program did.
     if let Ok(signal) = Raised::try_from(number) {
         let _ = SigSet::from(signal).thread_unblock();
-        let _ = raise(signal);
+        let _ = signal_hook::low_level::emulate_default_handler(number);
     }
     u8::MAX
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use crate::args::Family;
 use crate::context::Context;
 use crate::sql::Sql;
+use crate::talk::Talk;
 
 /// The method for which the server goes on.
 const STOCK: &str = "mariabackup";
@@ -21,24 +22,32 @@ const LIMIT: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) struct Unpaused {
     sql: Sql,
+    talk: Talk,
     method: Option<String>,
+    /// The server has said that it is set.
+    certain: bool,
 }
 
 impl Unpaused {
     pub(crate) fn set(context: &Context) -> Self {
-        let mut this = Self { sql: Sql::new(context), method: None };
+        let (sql, talk) = (Sql::new(context), context.talk.clone());
+        let mut this = Self { sql, talk, method: None, certain: false };
         if context.args.family != Family::MariaDb {
             return this;
         }
         let Some(method) = this.sql.ask_within(LIMIT, "SELECT @@GLOBAL.wsrep_sst_method") else {
+            this.talk.info(format_args!(
+                "whether who commits on this node waits while the backup holds its locks is not known: the server does not say what its wsrep_sst_method is"
+            ));
             return this;
         };
         let Some(method) = name(&method).filter(|name| *name != STOCK) else { return this };
-        if this.sql.ask_within(LIMIT, &set_to(STOCK)).is_some() {
-            this.method = Some(method.to_owned());
-        } else {
-            context.talk.info(format_args!(
-                "who commits on this node waits while the backup holds its locks: its wsrep_sst_method cannot be set to {STOCK} for that time (the login needs SUPER)"
+        // A server that does not answer in time may do it all the same.
+        this.method = Some(method.to_owned());
+        this.certain = this.sql.ask_within(LIMIT, &set_to(STOCK)).is_some();
+        if !this.certain {
+            this.talk.info(format_args!(
+                "who commits on this node waits while the backup holds its locks: its wsrep_sst_method was not set to {STOCK} for that time (does the login have SUPER?)"
             ));
         }
         this
@@ -48,8 +57,13 @@ impl Unpaused {
 impl Drop for Unpaused {
     fn drop(&mut self) {
         if let Some(method) = &self.method {
-            // Without it, the next donor's work goes as well, and a restart reads the option file.
-            let _ = self.sql.ask_within(LIMIT, &set_to(method));
+            let restored = self.sql.ask_within(LIMIT, &set_to(method)).is_some();
+            // The next donor's work goes as well with it, and a restart reads the option file.
+            if self.certain && !restored {
+                self.talk.info(format_args!(
+                    "this server's wsrep_sst_method stays {STOCK} until SET GLOBAL wsrep_sst_method = '{method}', or a restart"
+                ));
+            }
         }
     }
 }
