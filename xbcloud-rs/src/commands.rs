@@ -88,7 +88,7 @@ impl Context {
             |observer, mut stop| async move {
                 can_lock(&root, lock.as_ref(), &mut stop).await?;
                 let report = xb_backup::put(&root, &request, source, &observer, &mut stop).await?;
-                lock_all(&root, &request, lock.as_ref(), &mut stop).await?;
+                lock_all(&root, &request, lock.as_ref(), &mut stop, &self.log).await?;
                 Ok(report)
             },
         )?;
@@ -141,7 +141,7 @@ impl Context {
                 {
                     self.log.verbose(format!("this run is not noted on this host: {error}"));
                 }
-                lock_all(&root, &request, lock.as_ref(), &mut stop).await?;
+                lock_all(&root, &request, lock.as_ref(), &mut stop, &self.log).await?;
                 Ok(report)
             },
         )?;
@@ -539,14 +539,19 @@ async fn lock_all(
     request: &PutRequest,
     lock: Option<&Lock>,
     stop: &mut Stop,
+    log: &Log,
 ) -> Result<(), BackupError> {
-    match lock {
-        Some(lock) => {
-            let locking = xb_backup::lock(root, &request.name, lock, request.parallel);
-            stop.or(locking).await.map(drop)
-        }
-        None => Ok(()),
+    let Some(lock) = lock else { return Ok(()) };
+    let locking = xb_backup::lock(root, &request.name, lock, request.parallel);
+    let locked = stop.or(locking).await;
+    if locked.is_err() {
+        // Whatever the error is: it is not the backup that has failed.
+        log.warn(format!(
+            "{} is complete; what of it is not locked, `pin --retain` locks",
+            request.name
+        ));
     }
+    locked.map(drop)
 }
 
 /// What is to be done after the files are there.

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 
 use clap::error::Error;
 use clap::parser::ValueSource;
-use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, value_parser};
 use xb_cli::Secret;
 
 use crate::args::StoreOptions;
@@ -18,6 +18,14 @@ const TOGETHER: [&[&str]; 4] = [
     &["s3-sse", "s3-sse-customer-key-file"],
 ];
 
+/// Another of these is another party: what lets one in at the source, and what was let pass there, is not
+/// for it.
+const PARTY: [&str; 5] =
+    ["storage", "s3-endpoint", "google-endpoint", "azure-endpoint", "azure-storage-account"];
+
+/// What belongs to the source's party, beside keys and encryption.
+const TRUST: [&str; 2] = ["header", "insecure"];
+
 /// The store options of the destination: its own where they are given, else those of the source.
 ///
 /// As a field it stands before the source's, which are taken out of the matches when they are read.
@@ -26,6 +34,8 @@ pub(crate) struct Destination {
     pub(crate) store: Box<StoreOptions>,
     /// Any of its own is given.
     pub(crate) differs: bool,
+    /// It is another party's store.
+    pub(crate) elsewhere: bool,
 }
 
 /// Of the source, as clap knows them.
@@ -34,8 +44,19 @@ fn store_options() -> Vec<Arg> {
     command.get_arguments().filter(|arg| arg.get_long().is_some()).cloned().collect()
 }
 
+fn is_secret(arg: &Arg) -> bool {
+    arg.get_value_parser().type_id() == TypeId::of::<Secret>()
+}
+
 fn own_id(arg: &Arg) -> String {
     format!("to_{}", arg.get_id())
+}
+
+/// Whether an empty value means more than nothing: it keeps away what the environment says.
+fn keeps_empty(arg: &Arg) -> bool {
+    let text = arg.get_value_parser().type_id() == TypeId::of::<String>();
+    let list = matches!(arg.get_action(), ArgAction::Append);
+    !list && (is_secret(arg) || (text && arg.get_id() != "s3_sse"))
 }
 
 /// Whether one of `own` stands in the place of the source's `long`.
@@ -47,12 +68,16 @@ fn replaced(long: &str, own: &[&str]) -> bool {
 impl Args for Destination {
     fn augment_args(command: Command) -> Command {
         let own = store_options().into_iter().map(|arg| {
-            Arg::new(own_id(&arg))
+            let own = Arg::new(own_id(&arg))
                 .long(format!("to-{}", arg.get_long().unwrap_or_default()))
                 .action(arg.get_action().clone())
-                .value_parser(arg.get_value_parser().clone())
-                .ignore_case(arg.is_ignore_case_set())
-                .hide(true)
+                .hide(true);
+            // Values are looked at below; but a secret must be known as one.
+            match is_secret(&arg) {
+                true => own.value_parser(arg.get_value_parser().clone()),
+                false if matches!(arg.get_action(), ArgAction::SetTrue) => own,
+                false => own.value_parser(value_parser!(OsString)),
+            }
         });
         command.args(own)
     }
@@ -71,6 +96,10 @@ impl FromArgMatches for Destination {
             .filter(|arg| given(&own_id(arg)))
             .filter_map(|arg| arg.get_long())
             .collect();
+        let elsewhere = own.iter().any(|long| PARTY.contains(long));
+        let of_source = |long: &str| {
+            elsewhere && (TRUST.contains(&long) || TOGETHER.iter().any(|set| set.contains(&long)))
+        };
         let mut words: Vec<OsString> = Vec::new();
         for arg in &options {
             let long = arg.get_long().unwrap_or_default();
@@ -78,30 +107,47 @@ impl FromArgMatches for Destination {
                 (true, _) => own_id(arg),
                 (false, true) => {
                     // An empty secret keeps that of the environment away.
-                    if arg.get_value_parser().type_id() == TypeId::of::<Secret>() {
-                        words.push(format!("--{long}=").into());
+                    if is_secret(arg) {
+                        words.push(format!("--to-{long}=").into());
                     }
                     continue;
                 }
+                (false, false) if of_source(long) => continue,
                 (false, false) if given(arg.get_id().as_str()) => arg.get_id().to_string(),
                 (false, false) => continue,
             };
             match arg.get_action() {
                 ArgAction::SetTrue if matches.get_flag(&id) => {
-                    words.push(format!("--{long}").into())
+                    words.push(format!("--to-{long}").into())
                 }
                 ArgAction::SetTrue => {}
-                _ => words.extend(matches.get_raw(&id).into_iter().flatten().map(|value| {
-                    let mut word = OsString::from(format!("--{long}="));
-                    word.push(value);
-                    word
-                })),
+                // An empty value takes the option away; of a secret it says that there is none.
+                _ => words.extend(
+                    matches
+                        .get_raw(&id)
+                        .into_iter()
+                        .flatten()
+                        .filter(|value| !value.is_empty() || keeps_empty(arg))
+                        .map(|value| {
+                            let mut word = OsString::from(format!("--to-{long}="));
+                            word.push(value);
+                            word
+                        }),
+                ),
             }
         }
+        // Under the names of the destination's, which errors then have.
         let command = Command::new("copy").no_binary_name(true);
-        let matches = StoreOptions::augment_args(command).try_get_matches_from(words)?;
+        let command = StoreOptions::augment_args(command).mut_args(|arg| {
+            let long = arg.get_long().map(|long| format!("to-{long}"));
+            match long {
+                Some(long) => arg.long(long),
+                None => arg,
+            }
+        });
+        let matches = command.try_get_matches_from(words)?;
         let store = Box::new(StoreOptions::from_arg_matches(&matches)?);
-        Ok(Self { store, differs: !own.is_empty() })
+        Ok(Self { store, differs: !own.is_empty(), elsewhere })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
@@ -188,8 +234,60 @@ mod tests {
         assert!(to.s3.s3_sse_customer_key_file.is_none());
         let headers: Vec<&str> = to.connection.header.iter().map(Secret::expose).collect();
         assert_eq!(headers, ["c: d", "e: f"]);
+        assert!(line.to.elsewhere);
         let line = parse(&["--s3-access-key=k", "--s3-secret-key=s", "--to-aws-profile=vault"]);
+        assert!(!line.to.elsewhere);
         assert_eq!(secret(&line.to.store.s3.s3_access_key), Some(""));
         assert_eq!(line.to.store.s3.aws_profile.as_deref(), Some("vault"));
+    }
+
+    #[test]
+    fn another_party_gets_nothing_that_was_for_the_source() {
+        let line = parse(&[
+            "--s3-region=r",
+            "--s3-access-key=k",
+            "--s3-secret-key=s",
+            "--s3-session-token=t",
+            "--s3-sse-customer-key-file=/key",
+            "--header=a: b",
+            "--insecure",
+            "--to-s3-endpoint=http://b",
+        ]);
+        let to = &line.to.store;
+        assert!(line.to.elsewhere && to.s3.s3_region.is_some());
+        assert!(to.s3.s3_access_key.is_none() && to.s3.s3_session_token.is_none());
+        assert!(to.s3.s3_sse_customer_key_file.is_none());
+        assert!(to.connection.header.is_empty() && !to.connection.insecure);
+    }
+
+    #[test]
+    fn an_empty_value_takes_an_option_away() {
+        let line = parse(&[
+            "--s3-sse=AES256",
+            "--s3-endpoint=http://a",
+            "--s3-provider=minio",
+            "--google-credentials-file=/g",
+            "--google-storage-class=NEARLINE",
+            "--cacert=/ca",
+            "--header=a: b",
+            "--to-s3-sse=",
+            "--to-s3-endpoint=",
+            "--to-s3-provider=",
+            "--to-google-credentials-file=",
+            "--to-google-storage-class=",
+            "--to-cacert=",
+            "--to-header=",
+        ]);
+        let to = &line.to.store;
+        assert!(to.s3.s3_sse.is_none() && to.s3.s3_provider.is_none());
+        assert_eq!(to.s3.s3_endpoint.as_deref(), Some(""), "nor the environment's");
+        assert!(to.google.google_credentials_file.is_none() && to.connection.cacert.is_none());
+        assert!(to.connection.header.is_empty());
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_as_it_was_written() {
+        let error = Line::try_parse_from(["x", "--to-s3-checksum=crc4711"]).err().expect("refused");
+        assert!(error.to_string().contains("--to-s3-checksum"), "{error}");
     }
 }

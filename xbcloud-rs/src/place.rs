@@ -77,7 +77,7 @@ pub(crate) fn copy_place(
     })?;
     Ok(CopyPlace {
         root: open(&target, &destination.store, run, true)?,
-        same: !destination.differs && source == target && to_name == *name,
+        same: !destination.elsewhere && source == target && to_name == *name,
         // Of another store, or with other keys, the same bucket may be another one.
         within_store: !destination.differs && source.place == target.place,
         name: to_name,

@@ -195,19 +195,23 @@ fn google(options: &GoogleOptions) -> GoogleSettings {
         secret_key: keys.1,
         session_token: secret(&options.google_session_token, &["SESSION_TOKEN"]),
         credentials_file,
-        storage_class: options.google_storage_class.clone(),
+        storage_class: given(&options.google_storage_class, &[]),
     }
 }
 
 fn azure(options: &AzureOptions) -> AzureSettings {
+    // Who names a key or signature means it more than an application that lies in the environment.
+    let named = |option: &Option<Secret>| option.as_ref().is_some_and(|s| !s.expose().is_empty());
+    let named = named(&options.azure_access_key) || named(&options.azure_sas_token);
+    let of_application = |name: &str| if named { None } else { env_first(&[name]) };
     AzureSettings {
         account: given(&options.azure_storage_account, &["AZURE_STORAGE_ACCOUNT"]),
         access_key: secret(&options.azure_access_key, &["AZURE_ACCESS_KEY"]),
         sas: secret(&options.azure_sas_token, &["AZURE_STORAGE_SAS_TOKEN"]),
-        tenant_id: env_first(&["AZURE_TENANT_ID"]),
-        client_id: env_first(&["AZURE_CLIENT_ID"]),
-        client_secret: env_first(&["AZURE_CLIENT_SECRET"]),
-        federated_token_file: env_path("AZURE_FEDERATED_TOKEN_FILE"),
+        tenant_id: of_application("AZURE_TENANT_ID"),
+        client_id: of_application("AZURE_CLIENT_ID"),
+        client_secret: of_application("AZURE_CLIENT_SECRET"),
+        federated_token_file: of_application("AZURE_FEDERATED_TOKEN_FILE").map(PathBuf::from),
         endpoint: given(&options.azure_endpoint, &["AZURE_ENDPOINT"]),
         tier: given(&options.azure_tier_class, &["AZURE_STORAGE_CLASS"]),
         development: options.azure_development_storage,

@@ -334,17 +334,17 @@ impl Copying<'_> {
         if !packed {
             stop.or(self.source_stands()).await?;
         }
-        if let Some(lock) = &request.lock {
-            let locking = lock_objects(to, &folders.1, packed, lock, request.parallel);
-            report.locked = stop.or(locking).await?;
-        }
         if !packed && !claim.still_ours(to, name).await? {
             return Err(BackupError::Exists {
                 name: name.to_string(),
                 state: ": another run took over",
             });
         }
-        stop.or(to.commit_bytes(name, source.bytes.clone())).await?;
+        if let Some(signal) = stop.signal() {
+            return Err(BackupError::Interrupted(signal));
+        }
+        // Not to be broken off: nobody would know whether it stands.
+        to.commit_bytes(name, source.bytes.clone()).await?;
         // Somebody who took the run for a dead one may have begun to remove it before our claim.
         if packed && let Err(error) = self.all_is_there(&folders.1).await {
             to.store().delete(&to.key(&manifest_key(name))).await?;
@@ -355,6 +355,8 @@ impl Copying<'_> {
             let _ = to.remove_below(&claims_folder(name)).await;
         }
         if let Some(lock) = &request.lock {
+            let locking = lock_objects(to, name, &folders.1, packed, lock, request.parallel);
+            report.locked = stop.or(locking).await?;
             lock_manifest(to, name, lock).await?;
             report.locked += 1;
         }

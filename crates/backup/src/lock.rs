@@ -6,6 +6,7 @@ use xb_uploader::{Lock, StoreError};
 use crate::error::BackupError;
 use crate::manifest::Layout;
 use crate::names::{BackupName, CLAIM, manifest_key, of_packed_run, run_folder};
+use crate::put::all_is_there;
 use crate::root::Root;
 
 /// Locks all objects of a complete backup, its manifest last, with `parallel` requests at a time. Gives
@@ -26,12 +27,8 @@ pub async fn lock(
         Some(run) if packed => run_folder(name, run),
         _ => name.to_string(),
     };
-    let locked = match lock_objects(root, &folder, packed, lock, parallel).await {
-        Err(BackupError::Store(source)) => {
-            return Err(unlocked(name, source));
-        }
-        other => other?,
-    };
+    all_is_there(root, &folder, &manifest).await?;
+    let locked = lock_objects(root, name, &folder, packed, lock, parallel).await?;
     lock_manifest(root, name, lock).await?;
     Ok(locked + 1)
 }
@@ -50,9 +47,10 @@ fn unlocked(name: &BackupName, source: StoreError) -> BackupError {
     BackupError::Unlocked { name: name.to_string(), source: Box::new(source) }
 }
 
-/// Locks what lies in the folder of a backup, keys and sums too.
+/// Locks what lies in the folder of a complete backup, keys and sums too.
 pub(crate) async fn lock_objects(
     root: &Root,
+    name: &BackupName,
     folder: &str,
     packed: bool,
     lock: &Lock,
@@ -66,6 +64,7 @@ pub(crate) async fn lock_objects(
         })
         .buffer_unordered(parallel.max(1))
         .try_collect::<()>()
-        .await?;
+        .await
+        .map_err(|source| unlocked(name, source))?;
     Ok(objects.len() as u64)
 }

@@ -56,11 +56,26 @@ impl Lock {
 const NO_LOCKS: &str = "objects in this bucket cannot be locked";
 const HINT: &str = "S3's object lock is switched on for a bucket, mostly when it is made; a retention policy of the bucket itself needs no option";
 
+/// Whether the answer to "GetObjectLockConfiguration" is one, and says yes. A store that does not know
+/// the question answers with something else, such as a listing; to such a one a lock is no lock, but the
+/// new content of the object.
+fn says_enabled(answer: &[u8]) -> bool {
+    let answer = String::from_utf8_lossy(answer);
+    let inside = |name: &str| {
+        let (_, rest) = answer.split_once(&format!("<{name}"))?;
+        rest.split_once('>')?.1.split_once(&format!("</{name}>")).map(|(inside, _)| inside)
+    };
+    inside("ObjectLockConfiguration").is_some()
+        && inside("ObjectLockEnabled").is_some_and(|said| said.trim() == "Enabled")
+}
+
 impl Store {
-    /// Finds out whether objects can be locked here, as far as that may be asked.
+    /// Finds out whether objects can be locked here. To be asked before [`Store::lock`], always: a store
+    /// that knows no locks may take one for the content of an object.
     ///
     /// # Errors
-    /// [`StoreErrorKind::Rejected`] when they cannot.
+    /// [`StoreErrorKind::Rejected`] when they cannot, [`StoreErrorKind::Denied`] when that may not be asked;
+    /// others after all retries.
     pub async fn can_lock(&self) -> Result<(), StoreError> {
         let no = |message: &str| {
             let error = StoreError::new("lock", "", StoreErrorKind::Rejected, message);
@@ -74,10 +89,13 @@ impl Store {
             .retrying("lock", "", || direct.call(Method::GET, "?object-lock=", Bytes::new()))
             .await;
         match asked {
+            Ok(answer) if says_enabled(&answer) => Ok(()),
+            Ok(_) => no(NO_LOCKS),
             Err(error) if error.kind == StoreErrorKind::NotFound => no(NO_LOCKS),
-            Err(error) if error.kind == StoreErrorKind::Unavailable => Err(error),
-            // Who may not ask, or asks a store that does not say, finds out with the first object.
-            _ => Ok(()),
+            Err(error) if error.kind == StoreErrorKind::Denied => Err(error.with_hint(Some(
+                "the keys need the right s3:GetBucketObjectLockConfiguration".into(),
+            ))),
+            Err(error) => Err(error),
         }
     }
 
@@ -103,6 +121,24 @@ impl Store {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_a_plain_yes_is_one() {
+        let yes = r#"<?xml version="1.0"?><ObjectLockConfiguration xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><ObjectLockEnabled>Enabled</ObjectLockEnabled></ObjectLockConfiguration>"#;
+        assert!(says_enabled(yes.as_bytes()));
+        let listing =
+            "<ListBucketResult><Contents><Key>Enabled</Key></Contents></ListBucketResult>";
+        let bare = "<ObjectLockConfiguration></ObjectLockConfiguration>";
+        for no in [
+            "",
+            listing,
+            bare,
+            &yes.replace(">Enabled<", ">Disabled<"),
+            "<ObjectLockEnabled>Enabled",
+        ] {
+            assert!(!says_enabled(no.as_bytes()), "{no}");
+        }
+    }
 
     #[test]
     fn a_lock_is_written_as_s3_reads_it() {

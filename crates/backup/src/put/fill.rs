@@ -23,7 +23,7 @@ use crate::stop::Stop;
 use crate::sums;
 
 use super::manifest::find_its_base;
-use super::place::Place;
+use super::place::{Place, all_is_there};
 use super::plan::classic_cutting;
 use super::{PutReport, PutRequest, end, stalled};
 
@@ -110,7 +110,7 @@ impl Place {
                     state: ": another run took over",
                 });
             }
-            self.all_is_there(root, &manifest).await
+            all_is_there(root, &self.folder, &manifest).await
         })
         .await?;
         root.commit(&request.name, &manifest, mac.as_ref()).await?;

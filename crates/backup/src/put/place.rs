@@ -73,30 +73,6 @@ impl Place {
         let _ = tokio::time::timeout(CLEAN_UP, root.store().delete(self.claim.key())).await;
     }
 
-    /// A run that stood still for long may have been taken for dead, and its objects removed.
-    pub(super) async fn all_is_there(
-        &self,
-        root: &Root,
-        manifest: &Manifest,
-    ) -> Result<(), BackupError> {
-        let mut listed = root.list_below(&self.folder).await?;
-        listed.retain(|object| match manifest.layout {
-            Layout::Packed => object.key.len() == 9,
-            Layout::Classic => !of_packed_run(&object.key),
-        });
-        let bytes: u64 = listed.iter().map(|object| object.size).sum();
-        if (listed.len() as u64, bytes) == (manifest.objects, manifest.stored_bytes) {
-            return Ok(());
-        }
-        let what = format!(
-            "{} objects with {} bytes were stored, {} with {bytes} are there: somebody has removed or replaced some",
-            manifest.objects,
-            manifest.stored_bytes,
-            listed.len()
-        );
-        Err(BackupError::Damaged { name: manifest.name.clone(), what })
-    }
-
     /// Removes what the failed run has written.
     pub(super) async fn clean_up(
         &self,
@@ -119,6 +95,31 @@ impl Place {
         }
         Ok(())
     }
+}
+
+/// Compares the objects in a run's folder with its manifest: a run that stood still for long may have been
+/// taken for dead, and its objects removed.
+pub(crate) async fn all_is_there(
+    root: &Root,
+    folder: &str,
+    manifest: &Manifest,
+) -> Result<(), BackupError> {
+    let mut listed = root.list_below(folder).await?;
+    listed.retain(|object| match manifest.layout {
+        Layout::Packed => object.key.len() == 9,
+        Layout::Classic => !of_packed_run(&object.key),
+    });
+    let bytes: u64 = listed.iter().map(|object| object.size).sum();
+    if (listed.len() as u64, bytes) == (manifest.objects, manifest.stored_bytes) {
+        return Ok(());
+    }
+    let what = format!(
+        "{} objects with {} bytes were stored, {} with {bytes} are there: somebody has removed or replaced some",
+        manifest.objects,
+        manifest.stored_bytes,
+        listed.len()
+    );
+    Err(BackupError::Damaged { name: manifest.name.clone(), what })
 }
 
 async fn stock_objects(root: &Root, name: &BackupName) -> Result<bool, BackupError> {
