@@ -32,7 +32,7 @@ fn decode(dialect: Dialect, pieces: &mut dyn Iterator<Item = &[u8]>) -> (u64, Re
         }
         Ok(())
     };
-    let mut run = || -> Result<(), String> {
+    let run = || -> Result<(), String> {
         for mut piece in pieces {
             while let Some(event) = decoder.next(&mut piece).map_err(|error| error.to_string())? {
                 take(event)?;
