@@ -10,21 +10,24 @@ use xb_cli::Secret;
 
 use crate::args::StoreOptions;
 
-/// Options that say one thing together: who names one of them means none of the source's others.
-const TOGETHER: [&[&str]; 4] = [
+/// What lets one in, where options say one thing together: who names one of them means none of the
+/// source's others.
+const ENTRY: [&[&str]; 3] = [
     &["s3-access-key", "s3-secret-key", "s3-session-token", "aws-profile"],
     &["google-access-key", "google-secret-key", "google-session-token", "google-credentials-file"],
     &["azure-access-key", "azure-sas-token"],
-    &["s3-sse", "s3-sse-customer-key-file"],
 ];
+
+/// Of these, too, one replaces the other.
+const ENCRYPTION: &[&str] = &["s3-sse", "s3-sse-customer-key-file"];
 
 /// Another of these is another party: what lets one in at the source, and what was let pass there, is not
 /// for it.
 const PARTY: [&str; 5] =
     ["storage", "s3-endpoint", "google-endpoint", "azure-endpoint", "azure-storage-account"];
 
-/// What belongs to the source's party, beside keys and encryption.
-const TRUST: [&str; 2] = ["header", "insecure"];
+/// What belongs to the source's party, beside what lets one in.
+const TRUST: [&str; 3] = ["header", "insecure", "s3-sse-customer-key-file"];
 
 /// The store options of the destination: its own where they are given, else those of the source.
 ///
@@ -61,7 +64,7 @@ fn keeps_empty(arg: &Arg) -> bool {
 
 /// Whether one of `own` stands in the place of the source's `long`.
 fn replaced(long: &str, own: &[&str]) -> bool {
-    let mut sets = TOGETHER.iter().filter(|set| set.contains(&long));
+    let mut sets = ENTRY.iter().chain([&ENCRYPTION]).filter(|set| set.contains(&long));
     sets.any(|set| set.iter().any(|other| own.contains(other)))
 }
 
@@ -98,7 +101,8 @@ impl FromArgMatches for Destination {
             .collect();
         let elsewhere = own.iter().any(|long| PARTY.contains(long));
         let of_source = |long: &str| {
-            elsewhere && (TRUST.contains(&long) || TOGETHER.iter().any(|set| set.contains(&long)))
+            // That the store is to encrypt holds there too.
+            elsewhere && (TRUST.contains(&long) || ENTRY.iter().any(|set| set.contains(&long)))
         };
         let mut words: Vec<OsString> = Vec::new();
         for arg in &options {
@@ -258,6 +262,8 @@ mod tests {
         assert!(to.s3.s3_access_key.is_none() && to.s3.s3_session_token.is_none());
         assert!(to.s3.s3_sse_customer_key_file.is_none());
         assert!(to.connection.header.is_empty() && !to.connection.insecure);
+        let line = parse(&["--s3-sse=aws:kms", "--to-s3-endpoint=http://b"]);
+        assert_eq!(line.to.store.s3.s3_sse.as_deref(), Some("aws:kms"), "not left away in silence");
     }
 
     #[test]
