@@ -21,8 +21,7 @@ impl Context {
     pub(crate) fn verify(&self, args: &VerifyArgs) -> Result<(), Failure> {
         let level = args.level.level();
         let (root, name) = self.which(&args.source, &args.common)?;
-        let keys =
-            crate::keys::keys(true, &args.opening.identities, &args.opening.keys, &self.log)?;
+        let keys = crate::keys::opening(true, &args.opening, &self.log)?;
         let request = VerifyRequest {
             name,
             level,
@@ -76,12 +75,7 @@ impl Context {
         let request = ShowRequest {
             name,
             accept_unvouched: args.opening.accept_unvouched,
-            keys: crate::keys::keys(
-                false,
-                &args.opening.identities,
-                &args.opening.keys,
-                &self.log,
-            )?,
+            keys: crate::keys::opening(false, &args.opening, &self.log)?,
             memory: memory(&args.common.run),
         };
         let (shown, _) =

@@ -174,8 +174,7 @@ impl Context {
             "send it somewhere: xbcloud-rs get ... | mbstream -x -C DIR",
         )?;
         let (root, name) = self.which(&args.source, &args.common)?;
-        let keys =
-            crate::keys::keys(false, &args.opening.identities, &args.opening.keys, &self.log)?;
+        let keys = crate::keys::opening(false, &args.opening, &self.log)?;
         let request = get_request(name, keys, &args.common.run);
         let request = GetRequest {
             files: selection(&args.files, &args.globs)?,
@@ -204,8 +203,7 @@ impl Context {
 
     fn restore(&self, args: &RestoreArgs) -> Result<(), Failure> {
         let (root, name) = self.which(&args.source, &args.common)?;
-        let keys =
-            crate::keys::keys(true, &args.opening.identities, &args.opening.keys, &self.log)?;
+        let keys = crate::keys::opening(true, &args.opening, &self.log)?;
         let ready = ready(args)?;
         let request = get_request(name, keys, &args.common.run);
         let request = GetRequest {
@@ -299,12 +297,7 @@ impl Context {
         let request = RewrapRequest {
             name,
             accept_unvouched: args.opening.accept_unvouched,
-            keys: crate::keys::keys(
-                false,
-                &args.opening.identities,
-                &args.opening.keys,
-                &self.log,
-            )?,
+            keys: crate::keys::opening(false, &args.opening, &self.log)?,
             add,
             remove: match (args.new.keep, &args.remove[..]) {
                 (true, _) => Some(Vec::new()),

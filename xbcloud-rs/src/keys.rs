@@ -9,7 +9,7 @@ use xb_encryptor::xbcrypt::{Algorithm, AlgorithmError, ChunkSize, Cipher};
 use xb_keyring::{IdentityOptions, KeyOptions, sealing};
 use xb_pipeline::FileCipher;
 
-use crate::args::PutOptions;
+use crate::args::{OpeningOptions, PutOptions};
 
 /// Who shall be able to open a new backup. Nobody named: it is not sealed.
 pub(crate) fn ways_in(put: &PutOptions, keys: &KeyOptions, log: &Log) -> Result<WaysIn, Failure> {
@@ -103,6 +103,15 @@ pub(crate) fn keys(
         keys.key = keys.key.take().map(sealing).transpose()?;
     }
     Ok(keys)
+}
+
+/// The same for a backup that is read.
+pub(crate) fn opening(
+    for_files: bool,
+    options: &OpeningOptions,
+    log: &Log,
+) -> Result<Keys, Failure> {
+    keys(for_files, &options.identities, &options.keys, log)
 }
 
 fn refused(option: &str, error: &dyn std::fmt::Display) -> Failure {

@@ -18,7 +18,7 @@ use crate::classic::{list_classic, remove_classic_objects};
 use crate::error::BackupError;
 use crate::fetch::{Range, fetch_all, ranges};
 use crate::get::{envelope, open_sealed};
-use crate::lock::{lock_manifest, lock_objects};
+use crate::lock::lock_complete;
 use crate::manifest::{Layout, Manifest, StoredManifest, hex};
 use crate::names::{
     BackupName, CLAIM, KEYS, RunId, SUMS, claims_folder, manifest_key, of_packed_run, run_folder,
@@ -355,10 +355,8 @@ impl Copying<'_> {
             let _ = to.remove_below(&claims_folder(name)).await;
         }
         if let Some(lock) = &request.lock {
-            let locking = lock_objects(to, name, &folders.1, packed, lock, request.parallel);
+            let locking = lock_complete(to, name, &source.manifest, lock, request.parallel);
             report.locked = stop.or(locking).await?;
-            lock_manifest(to, name, lock).await?;
-            report.locked += 1;
         }
         Ok(())
     }

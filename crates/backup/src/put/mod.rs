@@ -22,7 +22,7 @@ use crate::root::Root;
 use crate::stop::Stop;
 
 use self::place::Place;
-pub(crate) use self::place::all_is_there;
+pub(crate) use self::place::all_are_there;
 pub(crate) use self::plan::{limits, part_limits};
 pub use self::plan::{plan, put_plan};
 

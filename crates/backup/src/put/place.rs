@@ -1,5 +1,7 @@
 //! Where the objects of a run go: claimed before, compared with what was sent after, and cleared after a failure.
 
+use xb_uploader::Listed;
+
 use crate::claim::{Claim, may_be_its_own};
 use crate::classic::remove_classic_objects;
 use crate::error::BackupError;
@@ -99,25 +101,30 @@ impl Place {
 
 /// Compares the objects in a run's folder with its manifest: a run that stood still for long may have been
 /// taken for dead, and its objects removed.
-pub(crate) async fn all_is_there(
+pub(super) async fn all_is_there(
     root: &Root,
     folder: &str,
     manifest: &Manifest,
 ) -> Result<(), BackupError> {
-    let mut listed = root.list_below(folder).await?;
-    listed.retain(|object| match manifest.layout {
+    all_are_there(manifest, &root.list_below(folder).await?)
+}
+
+/// The same for a listing of the folder.
+pub(crate) fn all_are_there(manifest: &Manifest, listed: &[Listed]) -> Result<(), BackupError> {
+    let of_it = |object: &&Listed| match manifest.layout {
         Layout::Packed => object.key.len() == 9,
         Layout::Classic => !of_packed_run(&object.key),
-    });
-    let bytes: u64 = listed.iter().map(|object| object.size).sum();
-    if (listed.len() as u64, bytes) == (manifest.objects, manifest.stored_bytes) {
+    };
+    let (objects, bytes) = listed
+        .iter()
+        .filter(of_it)
+        .fold((0, 0), |(objects, bytes), object| (objects + 1, bytes + object.size));
+    if (objects, bytes) == (manifest.objects, manifest.stored_bytes) {
         return Ok(());
     }
     let what = format!(
-        "{} objects with {} bytes were stored, {} with {bytes} are there: somebody has removed or replaced some",
-        manifest.objects,
-        manifest.stored_bytes,
-        listed.len()
+        "{} objects with {} bytes were stored, {objects} with {bytes} are there: somebody has removed or replaced some",
+        manifest.objects, manifest.stored_bytes
     );
     Err(BackupError::Damaged { name: manifest.name.clone(), what })
 }
