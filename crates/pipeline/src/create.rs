@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::OFlags;
 use xb_reader::{ChunkWriter, PathError, Printable, RelPath};
 
-use crate::observe::{Observer, Wait};
+use crate::flow::observer::{Observer, Wait};
 
 /// Payload of every chunk but a file's last: 10 MiB, as `xbstream -c` and `mbstream -c` cut.
 const CHUNK: usize = 10 << 20;

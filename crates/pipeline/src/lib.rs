@@ -38,59 +38,43 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod body;
-mod budget;
-mod carry;
+mod classic;
 mod create;
-mod cut;
 mod extract;
 pub mod filter;
-mod gather;
-mod get;
-mod globs;
+mod flow;
 mod inspect;
-mod member;
-mod observe;
-mod open;
 mod pack;
-mod pick;
-mod plan;
-mod pool;
-mod put;
-mod recut;
-mod relay;
 mod scan;
-mod slab;
 mod spool;
-pub mod sums;
-mod undo;
-mod walk;
-mod whole;
+mod unpack;
 
-pub use budget::{Budget, Permit};
-pub use carry::start_carry;
+pub use classic::one_object_per_chunk::{ChunkCutter, Cut, CutError};
+pub use classic::transform::{FileCipher, MemberError, Transform};
 pub use create::{CreateError, CreateNote, CreateOptions, CreateReport, create};
-pub use cut::{ChunkCutter, Cut, CutError};
-pub use extract::{
+pub use extract::decode::{Decrypt, Undo, UndoError};
+pub use extract::extractor::{Extractor, extract_from};
+pub use extract::report::{
     BegunFile, Durability, ExtractCause, ExtractError, ExtractLog, ExtractOptions, ExtractReport,
-    Extractor, OnFailure, Stopped, Truncated, extract_from,
+    OnFailure, Stopped, Truncated,
 };
-pub use get::{GetError, unpack, unpack_watched};
-pub use globs::{GlobError, Globs};
+pub use flow::budget::{Budget, Permit};
+pub use flow::checksum as sums;
+pub use flow::globs::{GlobError, Globs};
+pub use flow::observer::{Observer, Snapshot, Wait};
+pub use flow::ordered_pool::{Closed, Results, Submit, WorkerDied, ordered, ordered_by};
+pub use flow::plan::{GetPlan, PartLimits, PlanError, PutPlan, SLAB};
+pub use flow::slab::{Slab, SlabPool};
 pub use inspect::{
     BadPageOf, Disagreement, IndexProof, IndexWatch, InspectError, InspectOptions, Inspected,
     Inspector, MAX_BAD_PAGES, PagesFound,
 };
-pub use member::{FileCipher, MemberError, Transform};
-pub use observe::{Observer, Snapshot, Wait};
-pub use pack::{MAX_SUMS, Packed, Packer, Part, PartSink, RootDigest, object_key};
-pub use pick::{Body, BodyError, FRONT_LEN, unpack_parts};
-pub use plan::{GetPlan, PartLimits, PlanError, PutPlan, SLAB};
-pub use pool::{Closed, Results, Submit, WorkerDied, ordered, ordered_by};
-pub use put::{Content, Cutting, Laid, Native, Put, PutError, PutSettings, Putting, start_put};
-pub use relay::{RelayError, relay};
-pub use scan::{Scanned, StreamError};
-pub use slab::{Slab, SlabPool};
+pub use pack::native_input::start_carry;
+pub use pack::packer::{MAX_SUMS, Packed, Packer, Part, PartSink, RootDigest, object_key};
+pub use pack::{Content, Cutting, Laid, Native, Put, PutError, PutSettings, Putting, start_put};
+pub use scan::end_rule::{EndProof, EndRule, EndWatch, LastFile, NotWhole, logical_name};
+pub use scan::passthrough::{RelayError, relay};
+pub use scan::scanner::{Scanned, StreamError};
 pub use spool::{LockSwitch, SpoolReader, SpoolSettings, spooled};
-pub use undo::{Decrypt, Undo, UndoError};
-pub use whole::{EndProof, EndRule, EndWatch, LastFile, NotWhole, logical_name};
+pub use unpack::parts::{Body, BodyError, FRONT_LEN, unpack_parts};
+pub use unpack::{GetError, unpack, unpack_watched};

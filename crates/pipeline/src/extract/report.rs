@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use xb_reader::{DecodeError, Dialect, Limits, OrderError, RelPath, TargetError, Unfinished};
 
-use crate::observe::Observer;
-use crate::pool::WorkerDied;
-use crate::undo::{Undo, UndoError};
+use crate::extract::decode::{Undo, UndoError};
+use crate::flow::observer::Observer;
+use crate::flow::ordered_pool::WorkerDied;
 
 /// When extracted files are made durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use xb_reader::{ChunkHead, ChunkKind, PayloadCheck, PieceCheck, TargetDir};
 
+use super::report::{ExtractCause, ExtractLog, OnFailure};
 use super::work::{OpenFile, Outcome, Step, at};
-use super::{ExtractCause, ExtractLog, OnFailure};
-use crate::observe::Observer;
-use crate::pool::Results;
-use crate::undo::Crew;
+use crate::extract::decode::Crew;
+use crate::flow::observer::Observer;
+use crate::flow::ordered_pool::Results;
 
 /// How it ended.
 pub(super) struct Settled {

@@ -1,13 +1,18 @@
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::{self, Read};
 use std::path::Path;
+use std::sync::Arc;
 
+use bytes::Bytes;
 use proptest::prelude::*;
 use tempfile::TempDir;
-use xb_reader::{ChunkWriter, DecodeError, FLAG_REWRITE, MapEntry, TargetError};
+use xb_reader::{ChunkWriter, DecodeError, FLAG_REWRITE, MapEntry, TargetDir, TargetError};
 
-use super::*;
-use crate::observe::Observer;
+use crate::{
+    Durability, ExtractCause, ExtractError, ExtractOptions, ExtractReport, Extractor, Observer,
+    OnFailure, extract_from,
+};
 
 type Writer = ChunkWriter<Vec<u8>>;
 

@@ -8,9 +8,9 @@ use bytes::Bytes;
 use crossbeam_channel::Sender;
 use xb_reader::{ChunkHead, PartialFile, PieceCheck, Placement, RelPath, TargetDir, TargetError};
 
-use super::ExtractCause;
-use crate::budget::Permit;
-use crate::undo::{Member, write_with_holes};
+use super::report::ExtractCause;
+use crate::extract::decode::{Member, write_with_holes};
+use crate::flow::budget::Permit;
 
 /// Something to do, in the order of the stream. `position` is always the stream offset of the
 /// chunk that asks for it.

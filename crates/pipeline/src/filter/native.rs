@@ -15,15 +15,15 @@ use xb_frame::{FrameError, STREAM_HEADER_LEN, Seal, StreamHeader, StreamId, Summ
 use xb_reader::Dialect;
 
 use super::MAGIC_LEN;
-use crate::budget::Budget;
-use crate::get::{GetError, unpack};
-use crate::observe::Observer;
-use crate::pack::Part;
-use crate::plan::{GetPlan, PartLimits, PlanError, PutPlan, SLAB};
-use crate::pool::Closed;
-use crate::put::{Content, Cutting, Laid, Native, PutError, PutSettings, fill, start_put};
-use crate::slab::SlabPool;
-use crate::whole::EndRule;
+use crate::flow::budget::Budget;
+use crate::flow::observer::Observer;
+use crate::flow::ordered_pool::Closed;
+use crate::flow::plan::{GetPlan, PartLimits, PlanError, PutPlan, SLAB};
+use crate::flow::slab::SlabPool;
+use crate::pack::packer::Part;
+use crate::pack::{Content, Cutting, Laid, Native, PutError, PutSettings, fill, start_put};
+use crate::scan::end_rule::EndRule;
+use crate::unpack::{GetError, unpack};
 
 /// Room for four parts of a slab, each with a slab at its ends.
 const FOR_PARTS: u64 = 8 * SLAB as u64;

@@ -12,10 +12,10 @@ use xb_encryptor::xbcrypt::{
     sealed_len,
 };
 
-use crate::budget::{Budget, Permit};
-use crate::observe::Observer;
-use crate::plan::SLAB;
-use crate::pool::{Closed, Results, Submit, WorkerDied, ordered};
+use crate::flow::budget::{Budget, Permit};
+use crate::flow::observer::Observer;
+use crate::flow::ordered_pool::{Closed, Results, Submit, WorkerDied, ordered};
+use crate::flow::plan::SLAB;
 
 /// Bytes in a batch of small chunks; a larger chunk is a batch of its own.
 const BATCH: usize = SLAB;

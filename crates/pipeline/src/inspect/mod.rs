@@ -3,8 +3,8 @@
 //!
 //! Nothing is kept but what is open: a file costs what its decoders hold.
 
-mod agree;
-mod member;
+mod index_check;
+mod layer_state;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,13 +14,15 @@ use xb_encryptor::xbcrypt::Cipher;
 use xb_pages::{BadPage, PageCounts};
 use xb_reader::{ChunkHead, ChunkKind, DecodeError, Dialect, OrderError, Placement, RelPath};
 
-use agree::Records;
-pub use agree::{Disagreement, IndexProof, IndexWatch};
-use member::{Content, Desk, Look};
+use index_check::Records;
+pub use index_check::{Disagreement, IndexProof, IndexWatch};
+use layer_state::{Content, Desk, Look};
 
-use crate::scan::{ChunkCheck, Scanned, Scanner, Step, StreamError, chunk_record, sum_pieces};
-use crate::undo::UndoError;
-use crate::whole::EndRule;
+use crate::extract::decode::UndoError;
+use crate::scan::end_rule::EndRule;
+use crate::scan::scanner::{
+    ChunkCheck, Scanned, Scanner, Step, StreamError, chunk_record, sum_pieces,
+};
 
 /// The most bad pages that are told one by one.
 pub const MAX_BAD_PAGES: usize = 1000;

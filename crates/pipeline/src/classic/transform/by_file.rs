@@ -1,0 +1,237 @@
+//! Sorting the pieces of a stream by file.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use xb_compressor::PIECE_PLAIN;
+use xb_reader::{ChunkHead, RelPath};
+
+use super::chunks::assemble;
+use super::worker::{Job, Maker};
+use super::{BLOCK, File, MemberError, Shares, Transform};
+use crate::classic::one_object_per_chunk::{Cut, FileCutter};
+use crate::extract::decode::{Names, Plan};
+use crate::flow::budget::{Budget, Permit};
+use crate::flow::observer::{Observer, Wait};
+use crate::flow::ordered_pool::{Closed, Submit, WorkerDied, ordered_by};
+use crate::flow::slab::{Slab, SlabPool};
+use crate::pack::PutError;
+use crate::scan::chunk_cursor::Walk;
+
+static ZEROS: [u8; BLOCK] = [0; BLOCK];
+
+/// The way from the plain chunks of a stream to the stored ones. Takes the steps of the stream in
+/// order.
+pub(crate) struct Making {
+    transform: Transform,
+    names: Names,
+    open: HashMap<RelPath, Open>,
+    current: Option<Walk>,
+    budget: Budget,
+    observer: Observer,
+    pool: SlabPool,
+    /// Beside the blocks of a piece, for what the transform may add.
+    spare: u64,
+    /// Bytes leased for what is gathered, and the most that may be.
+    gathered: u64,
+    limit: u64,
+    submit: Option<Submit<Job, super::worker::Made>>,
+    assembler: Option<JoinHandle<Result<Cut, PutError>>>,
+}
+
+/// A file that has begun and not ended.
+struct Open {
+    file: Arc<File>,
+    blocks: Vec<Slab>,
+    len: usize,
+    permit: Permit,
+    /// Whether a piece of it was handed on.
+    begun: bool,
+}
+
+impl Making {
+    pub(crate) fn start(
+        transform: &Transform,
+        shares: Shares,
+        observer: Observer,
+        cutter: impl FileCutter + Send + 'static,
+    ) -> Result<Self, PutError> {
+        let surplus = transform.worst_len()?.saturating_sub(PIECE_PLAIN);
+        let limit = shares.files / 4;
+        let keep = usize::try_from(shares.files / BLOCK as u64).unwrap_or(usize::MAX);
+        let pool = SlabPool::new(BLOCK, keep);
+        let (submit, results) = ordered_by("member", shares.threads, 2 * shares.threads, || {
+            // A codec without memory fails at its first job, in order like every failure.
+            let mut maker = Maker::new(transform, pool.clone());
+            move |job| match &mut maker {
+                Ok(maker) => maker.make(job),
+                Err(error) => Err(error.clone().into()),
+            }
+        });
+        let assembler = std::thread::Builder::new()
+            .name("chunks".into())
+            .spawn(move || assemble(results, cutter))
+            .map_err(PutError::Thread)?;
+        Ok(Self {
+            transform: transform.clone(),
+            names: Names::default(),
+            open: HashMap::new(),
+            current: None,
+            budget: Budget::new(shares.files),
+            observer,
+            pool,
+            // And the rest of a block at the end.
+            spare: (surplus + BLOCK) as u64,
+            gathered: 0,
+            limit,
+            submit: Some(submit),
+            assembler: Some(assembler),
+        })
+    }
+
+    /// A chunk begins.
+    pub(crate) fn head(&mut self, head: &ChunkHead) -> Result<(), PutError> {
+        self.current = Walk::new(head)?;
+        match self.current {
+            Some(_) => self.file(&head.path),
+            None => self.end(&head.path),
+        }
+    }
+
+    /// The next piece of its payload.
+    pub(crate) fn piece(&mut self, mut bytes: &[u8]) -> Result<(), PutError> {
+        let Some(mut current) = self.current.take() else { return Ok(()) };
+        while let Some((hole, len)) = current.take(bytes.len() as u64) {
+            self.zeros(&current.path, hole)?;
+            // No more than asked for, so it fits.
+            let (now, later) = bytes.split_at(usize::try_from(len).unwrap_or(bytes.len()));
+            self.push(&current.path, now)?;
+            bytes = later;
+        }
+        self.current = Some(current);
+        Ok(())
+    }
+
+    /// The chunk is complete.
+    pub(crate) fn chunk_end(&mut self) -> Result<(), PutError> {
+        match self.current.take() {
+            Some(current) => self.zeros(&current.path, current.rest()),
+            None => Ok(()),
+        }
+    }
+
+    /// The stream is over, and was whole.
+    pub(crate) fn finish(mut self) -> Result<Cut, PutError> {
+        drop(self.submit.take());
+        self.join()
+    }
+
+    /// Why the side of the workers has stopped.
+    pub(crate) fn cause(mut self) -> PutError {
+        drop(self.submit.take());
+        self.join().err().unwrap_or(PutError::Closed(Closed))
+    }
+
+    fn join(&mut self) -> Result<Cut, PutError> {
+        let joined = self.assembler.take().map(JoinHandle::join);
+        joined.and_then(Result::ok).unwrap_or(Err(WorkerDied.into()))
+    }
+
+    fn end(&mut self, path: &RelPath) -> Result<(), PutError> {
+        self.file(path)?;
+        let Some(mut open) = self.open.remove(path) else { return Ok(()) };
+        // An empty file gets a frame, too: not every reader takes a file without any.
+        if open.len > 0 || (open.file.compress && !open.begun) {
+            self.hand_on(&mut open)?;
+        }
+        self.send(Job::End(open.file))
+    }
+
+    /// Makes the file known, if it is not.
+    fn file(&mut self, path: &RelPath) -> Result<(), PutError> {
+        if self.open.contains_key(path) {
+            return Ok(());
+        }
+        let plan = Plan::of_all(path).and_then(|plan| self.names.claim(&plan).map(|()| plan));
+        let plan = plan.map_err(|source| MemberError::Name { path: path.clone(), source })?;
+        let file = Arc::new(File::new(path, &plan, &self.transform)?);
+        let open =
+            Open { file, blocks: Vec::new(), len: 0, permit: Permit::default(), begun: false };
+        self.open.insert(path.clone(), open);
+        Ok(())
+    }
+
+    /// A hole: no compressor or encryptor of the stock tools keeps them either.
+    fn zeros(&mut self, path: &RelPath, mut left: u64) -> Result<(), PutError> {
+        while left > 0 {
+            let len = usize::try_from(left).unwrap_or(usize::MAX).min(BLOCK);
+            self.push(path, &ZEROS[..len])?;
+            left -= len as u64;
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, path: &RelPath, mut bytes: &[u8]) -> Result<(), PutError> {
+        while !bytes.is_empty() {
+            let full = |open: &Open| open.blocks.last().is_none_or(Slab::is_full);
+            if self.open.get(path).is_some_and(full) {
+                self.block(path)?;
+            }
+            let Some(open) = self.open.get_mut(path) else { return Ok(()) };
+            let Some(block) = open.blocks.last_mut() else { continue };
+            let before = bytes.len();
+            block.fill_from(&mut bytes);
+            open.len += before - bytes.len();
+            if open.len == PIECE_PLAIN {
+                self.hand_on_of(path)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// One more block for the file.
+    fn block(&mut self, path: &RelPath) -> Result<(), PutError> {
+        let fresh = self.open.get(path).is_some_and(|open| open.blocks.is_empty());
+        let wanted = BLOCK as u64 + if fresh { self.spare } else { 0 };
+        while self.gathered + wanted > self.limit {
+            let fullest = self.open.iter().filter(|(_, open)| open.len > 0);
+            let fullest = fullest.max_by_key(|(_, open)| open.len).map(|(path, _)| path.clone());
+            let Some(fullest) = fullest else { break };
+            self.hand_on_of(&fullest)?;
+            if fullest == *path {
+                // It begins anew, with the spare that belongs to it.
+                return self.block(path);
+            }
+        }
+        // Comes in any case: what is not held by open files needs nothing to go on.
+        let permit = self.observer.waiting(Wait::Sink, || self.budget.lease(wanted));
+        self.gathered += permit.bytes();
+        if let Some(open) = self.open.get_mut(path) {
+            open.permit.merge(permit);
+            open.blocks.push(self.pool.take(None));
+        }
+        Ok(())
+    }
+
+    fn hand_on_of(&mut self, path: &RelPath) -> Result<(), PutError> {
+        let Some((path, mut open)) = self.open.remove_entry(path) else { return Ok(()) };
+        self.hand_on(&mut open)?;
+        self.open.insert(path, open);
+        Ok(())
+    }
+
+    /// Gives what is gathered to the workers.
+    fn hand_on(&mut self, open: &mut Open) -> Result<(), PutError> {
+        open.len = 0;
+        open.begun = true;
+        let (blocks, permit) = (std::mem::take(&mut open.blocks), std::mem::take(&mut open.permit));
+        self.gathered -= permit.bytes();
+        self.send(Job::Piece { file: Arc::clone(&open.file), blocks, permit })
+    }
+
+    fn send(&self, job: Job) -> Result<(), PutError> {
+        let submit = self.submit.as_ref().ok_or(Closed)?;
+        Ok(self.observer.waiting(Wait::Workers, || submit.send(job))?)
+    }
+}

@@ -1,0 +1,143 @@
+//! What a worker does to a piece of a file: compress it, encrypt it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use xb_compressor::{CodecError, PIECE_PLAIN, PieceEncoder};
+use xb_encryptor::xbcrypt::{XbcryptError, new_iv, seal_chunk, sealed_len};
+
+use super::{BLOCK, File, FileCipher, Transform};
+use crate::flow::budget::Permit;
+use crate::flow::slab::{Slab, SlabPool};
+use crate::pack::PutError;
+
+/// Something to do for one file, in its order.
+pub(super) enum Job {
+    /// Plain bytes, and a lease that is enough for whatever comes of them.
+    Piece { file: Arc<File>, blocks: Vec<Slab>, permit: Permit },
+    /// The file is complete.
+    End(Arc<File>),
+}
+
+/// What came of a job.
+pub(super) type Made = Result<Outcome, PutError>;
+
+/// Stored bytes of a file, the next or none.
+pub(super) struct Outcome {
+    pub(super) file: Arc<File>,
+    pub(super) blocks: Vec<Bytes>,
+    pub(super) end: bool,
+}
+
+pub(super) struct Maker {
+    encoder: Option<PieceEncoder>,
+    cipher: Option<FileCipher>,
+    pool: SlabPool,
+    /// Plain bytes, then what came of them.
+    plain: Vec<u8>,
+    packed: Vec<u8>,
+    sealed: Vec<u8>,
+}
+
+impl Maker {
+    pub(super) fn new(transform: &Transform, pool: SlabPool) -> Result<Self, CodecError> {
+        let encoder = transform.compress.map(PieceEncoder::new).transpose()?;
+        let packed = encoder.as_ref().map_or(0, |encoder| encoder.max_encoded_len(PIECE_PLAIN));
+        Ok(Self {
+            encoder,
+            cipher: transform.encrypt.clone(),
+            pool,
+            plain: Vec::with_capacity(PIECE_PLAIN),
+            packed: vec![0; packed],
+            sealed: Vec::new(),
+        })
+    }
+
+    pub(super) fn make(&mut self, job: Job) -> Made {
+        match job {
+            Job::End(file) => Ok(Outcome { file, blocks: Vec::new(), end: true }),
+            Job::Piece { file, blocks, permit } => {
+                let blocks = self.piece(&file, blocks, permit)?;
+                Ok(Outcome { file, blocks, end: false })
+            }
+        }
+    }
+
+    fn piece(
+        &mut self,
+        file: &File,
+        blocks: Vec<Slab>,
+        permit: Permit,
+    ) -> Result<Vec<Bytes>, PutError> {
+        self.plain.clear();
+        for block in blocks {
+            // Back to the pool at once: the output takes them up again.
+            self.plain.extend_from_slice(&block);
+        }
+        let mut out = Out { pool: &self.pool, permit, slab: None, blocks: Vec::new() };
+        let bytes = match &mut self.encoder {
+            Some(encoder) if file.compress => {
+                let len = encoder.encode(&self.plain, &mut self.packed)?;
+                self.packed.get(..len).unwrap_or_default()
+            }
+            _ => &self.plain,
+        };
+        match &self.cipher {
+            Some(FileCipher { cipher, chunk }) if file.encrypt => {
+                for piece in bytes.chunks(chunk.get()) {
+                    self.sealed.resize(sealed_len(cipher, piece.len()), 0);
+                    let iv = new_iv().map_err(XbcryptError::from)?;
+                    seal_chunk(cipher, &iv, piece, &mut self.sealed)?;
+                    out.write(&self.sealed);
+                }
+            }
+            _ => out.write(bytes),
+        }
+        Ok(out.finish())
+    }
+}
+
+/// Puts bytes into blocks that share out one lease.
+struct Out<'a> {
+    pool: &'a SlabPool,
+    permit: Permit,
+    slab: Option<Slab>,
+    blocks: Vec<Bytes>,
+}
+
+impl Out<'_> {
+    fn write(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let slab = self.slab.get_or_insert_with(|| {
+                let rest = self.permit.split_off(BLOCK as u64);
+                self.pool.take(Some(std::mem::replace(&mut self.permit, rest)))
+            });
+            slab.fill_from(&mut bytes);
+            if slab.is_full() {
+                self.blocks.extend(self.slab.take().map(Slab::freeze));
+            }
+        }
+    }
+
+    /// The last block only holds what is in it: most files are small.
+    fn finish(mut self) -> Vec<Bytes> {
+        if let Some(mut slab) = self.slab.take() {
+            let mut permit = slab.take_permit().unwrap_or_default();
+            permit.shrink_to(slab.len() as u64);
+            let tail = Tail { bytes: slab.to_vec(), _permit: permit };
+            self.blocks.push(Bytes::from_owner(tail));
+        }
+        self.blocks
+    }
+}
+
+struct Tail {
+    bytes: Vec<u8>,
+    _permit: Permit,
+}
+
+impl AsRef<[u8]> for Tail {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}

@@ -1,0 +1,455 @@
+//! The threads that undo files side by side, and the files they work on.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::JoinHandle;
+
+use bytes::Bytes;
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use xb_encryptor::xbcrypt::Cipher;
+use xb_reader::{PartialFile, RelPath, TargetDir, TargetError};
+
+use super::codec_chain::{Chain, Flow, Want};
+use super::sparse_write::{may_have_holes, write_with_holes};
+use super::{Decrypt, Layer, Plan, Undo, UndoError};
+use crate::extract::report::{ExtractCause, ExtractLog, OnFailure};
+use crate::extract::work::OpenFile;
+use crate::flow::budget::{Budget, Permit};
+use crate::flow::observer::Observer;
+use crate::flow::ordered_pool::WorkerDied;
+
+/// Plain bytes that come out before they are written, and pieces in which a parked file is read.
+const BUFFER: usize = 256 << 10;
+
+/// A file with layers: what has come for it and is not yet undone.
+pub(crate) struct Member {
+    /// Its name in the stream.
+    stored: RelPath,
+    layers: Vec<Layer>,
+    queue: Mutex<Queue>,
+    work: Mutex<Option<Work>>,
+}
+
+#[derive(Default)]
+struct Queue {
+    items: VecDeque<Item>,
+    /// Whether some thread has it, or will.
+    scheduled: bool,
+}
+
+enum Item {
+    Piece { bytes: Bytes, position: u64, _flight: Option<Arc<Permit>> },
+    End { name: RelPath, position: u64 },
+    Discard,
+}
+
+/// Where a file stands.
+struct Work {
+    chain: Chain,
+    /// For what the chain holds.
+    permit: Permit,
+    /// Plain bytes so far.
+    plain: u64,
+    parked: Option<Parked>,
+    may_have_holes: bool,
+}
+
+/// Stored bytes that wait on disk.
+struct Parked {
+    spool: PartialFile,
+    len: u64,
+}
+
+impl Member {
+    pub(crate) fn new(stored: RelPath, plan: &Plan) -> Self {
+        let (queue, work) = (Mutex::default(), Mutex::new(None));
+        Self { stored, layers: plan.layers.clone(), queue, work }
+    }
+
+    fn is_encrypted(&self) -> bool {
+        self.layers.contains(&Layer::Xbcrypt)
+    }
+}
+
+/// The threads.
+pub(crate) struct Crew {
+    shared: Arc<Shared>,
+    jobs: Option<Sender<Arc<OpenFile>>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+struct Shared {
+    target: Arc<TargetDir>,
+    cipher: Option<Arc<Cipher>>,
+    durable: bool,
+    observer: Observer,
+    states: Budget,
+    seat: Mutex<()>,
+    /// Most that one file may hold.
+    seat_bytes: u64,
+    status: Mutex<Status>,
+    changed: Condvar,
+    failed: AtomicBool,
+    log: OnceLock<Arc<dyn ExtractLog>>,
+    on_failure: OnFailure,
+}
+
+#[derive(Default)]
+struct Status {
+    /// Files whose end has come and that have no name yet.
+    pending: usize,
+    done: Done,
+    failure: Option<ExtractCause>,
+}
+
+/// What has become of the files.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Done {
+    /// Files that have their names.
+    pub(crate) files: u64,
+    /// How many of them were encrypted.
+    pub(crate) decrypted: u64,
+}
+
+impl Crew {
+    /// Starts the threads. A thread that the system refuses is done without.
+    pub(crate) fn new(
+        undo: &Undo,
+        target: Arc<TargetDir>,
+        durable: bool,
+        observer: Observer,
+        on_failure: OnFailure,
+    ) -> Self {
+        let shares = undo.shares();
+        let shared = Arc::new(Shared {
+            target,
+            cipher: match &undo.decrypt {
+                Decrypt::With(cipher) => Some(Arc::clone(cipher)),
+                Decrypt::Leave | Decrypt::Refuse => None,
+            },
+            durable,
+            observer,
+            states: Budget::new(shares.states),
+            seat: Mutex::new(()),
+            seat_bytes: shares.seat,
+            status: Mutex::default(),
+            changed: Condvar::new(),
+            failed: AtomicBool::new(false),
+            log: OnceLock::new(),
+            on_failure,
+        });
+        let (jobs, queue) = unbounded::<Arc<OpenFile>>();
+        let threads = (0..undo.threads.max(1))
+            .filter_map(|number| {
+                let (shared, queue) = (Arc::clone(&shared), queue.clone());
+                std::thread::Builder::new()
+                    .name(format!("undo-{number}"))
+                    .spawn(move || shared.work_off(&queue))
+                    .ok()
+            })
+            .collect();
+        Self { shared, jobs: Some(jobs), threads }
+    }
+
+    /// Tells `log` of every file that is whole.
+    pub(crate) fn logging(self, log: Option<Arc<dyn ExtractLog>>) -> Self {
+        if let Some(log) = log {
+            let _ = self.shared.log.set(log);
+        }
+        self
+    }
+
+    /// Hands over a piece of the file, in order.
+    pub(crate) fn piece(
+        &self,
+        file: &Arc<OpenFile>,
+        bytes: Bytes,
+        position: u64,
+        flight: Option<Arc<Permit>>,
+    ) {
+        self.push(file, Item::Piece { bytes, position, _flight: flight });
+    }
+
+    /// The file is complete and is to be called `name`.
+    pub(crate) fn end(&self, file: &Arc<OpenFile>, name: RelPath, position: u64) {
+        self.shared.status().pending += 1;
+        self.push(file, Item::End { name, position });
+    }
+
+    /// The file is not wanted.
+    pub(crate) fn discard(&self, file: &Arc<OpenFile>) {
+        self.push(file, Item::Discard);
+    }
+
+    fn push(&self, file: &Arc<OpenFile>, item: Item) {
+        let Some(member) = &file.member else { return };
+        let mut queue = lock(&member.queue);
+        queue.items.push_back(item);
+        if queue.scheduled {
+            return;
+        }
+        queue.scheduled = true;
+        let sent = self.jobs.as_ref().map(|jobs| jobs.send(Arc::clone(file)));
+        if self.threads.is_empty() || !matches!(sent, Some(Ok(()))) {
+            self.shared.fail(WorkerDied.into());
+        }
+    }
+
+    /// The first failure so far.
+    pub(crate) fn check(&self) -> Result<(), ExtractCause> {
+        if !self.shared.failed.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        // Taken once; who asks again is told the little that is certain.
+        Err(self.shared.status().failure.take().unwrap_or(WorkerDied.into()))
+    }
+
+    /// Waits until all files whose end was handed over have their names.
+    pub(crate) fn drain(&self) -> Result<(), ExtractCause> {
+        let mut status = self.shared.status();
+        while status.pending > 0 && !self.shared.failed.load(Ordering::Acquire) {
+            status = self.shared.changed.wait(status).unwrap_or_else(PoisonError::into_inner);
+        }
+        drop(status);
+        self.check()
+    }
+
+    /// Gives up what is not done.
+    pub(crate) fn cancel(&self) {
+        self.shared.failed.store(true, Ordering::Release);
+    }
+
+    /// Ends the threads and waits for them.
+    pub(crate) fn join(mut self) -> Result<Done, WorkerDied> {
+        drop(self.jobs.take());
+        let mut outcome = Ok(());
+        for thread in self.threads.drain(..) {
+            outcome = outcome.and(thread.join().map_err(|_| WorkerDied));
+        }
+        outcome.map(|()| self.shared.status().done)
+    }
+}
+
+impl Shared {
+    fn status(&self) -> MutexGuard<'_, Status> {
+        lock(&self.status)
+    }
+
+    fn fail(&self, cause: ExtractCause) {
+        self.on_failure.tell(&cause);
+        let mut status = self.status();
+        if !self.failed.swap(true, Ordering::AcqRel) {
+            status.failure = Some(cause);
+        }
+        self.changed.notify_all();
+    }
+
+    /// The work of one thread.
+    fn work_off(&self, queue: &Receiver<Arc<OpenFile>>) {
+        let mut buffer = vec![0; BUFFER];
+        for file in queue {
+            let Some(member) = &file.member else { continue };
+            loop {
+                let next = {
+                    let mut queue = lock(&member.queue);
+                    let next = queue.items.pop_front();
+                    queue.scheduled = next.is_some();
+                    next
+                };
+                let Some(item) = next else { break };
+                if self.failed.load(Ordering::Acquire) {
+                    continue;
+                }
+                let mut job = Job { shared: self, file: &file, member, buffer: &mut buffer };
+                // The thread lives on and takes what is queued, now and later: that holds memory
+                // for which the feeder waits.
+                let taken = catch_unwind(AssertUnwindSafe(|| job.take(item)));
+                if let Err(cause) = taken.unwrap_or_else(|_panic| Err(WorkerDied.into())) {
+                    self.fail(cause);
+                }
+            }
+        }
+    }
+}
+
+/// One file in the hands of one thread.
+struct Job<'a> {
+    shared: &'a Shared,
+    file: &'a OpenFile,
+    member: &'a Member,
+    buffer: &'a mut [u8],
+}
+
+/// What goes wrong inside, before it is said with which file and where.
+enum Fault {
+    Undo(UndoError),
+    Target(TargetError),
+}
+
+impl From<UndoError> for Fault {
+    fn from(error: UndoError) -> Self {
+        Self::Undo(error)
+    }
+}
+
+impl From<TargetError> for Fault {
+    fn from(error: TargetError) -> Self {
+        Self::Target(error)
+    }
+}
+
+impl Job<'_> {
+    fn take(&mut self, item: Item) -> Result<(), ExtractCause> {
+        let mut held = lock(&self.member.work);
+        #[cfg(test)]
+        assert!(!self.member.stored.as_bytes().starts_with(b"panic"), "wanted by the test");
+        let (position, result) = match item {
+            Item::Piece { bytes, position, .. } => {
+                (position, self.begin(&mut held).and_then(|work| self.piece(work, &bytes)))
+            }
+            Item::End { name, position } => {
+                let result = match held.take() {
+                    Some(work) => self.end(work, &name),
+                    None => self.new_work().map_err(Fault::from).and_then(|w| self.end(w, &name)),
+                };
+                (position, result)
+            }
+            Item::Discard => {
+                if let Some(parked) = held.take().and_then(|work| work.parked) {
+                    parked.spool.discard();
+                }
+                if let Some(file) = self.file.take() {
+                    file.discard();
+                }
+                return Ok(());
+            }
+        };
+        result.map_err(|fault| match fault {
+            Fault::Undo(source) => {
+                ExtractCause::Undo { path: self.member.stored.clone(), position, source }
+            }
+            Fault::Target(source) => ExtractCause::Target { position, source },
+        })
+    }
+
+    fn new_work(&self) -> Result<Work, UndoError> {
+        let chain = Chain::new(&self.member.layers, self.shared.cipher.as_ref())?;
+        Ok(Work {
+            chain,
+            permit: Permit::default(),
+            plain: 0,
+            parked: None,
+            may_have_holes: may_have_holes(self.file.path()),
+        })
+    }
+
+    fn begin<'w>(&self, held: &'w mut Option<Work>) -> Result<&'w mut Work, Fault> {
+        match held {
+            Some(work) => Ok(work),
+            none => Ok(none.insert(self.new_work()?)),
+        }
+    }
+
+    fn piece(&mut self, work: &mut Work, mut bytes: &[u8]) -> Result<(), Fault> {
+        while work.parked.is_none() {
+            let Some(want) = self.run(work, &mut bytes)? else { return Ok(()) };
+            if !self.grant(work, want)? {
+                let spool = self.shared.target.begin(self.file.path())?;
+                work.parked = Some(Parked { spool, len: 0 });
+            }
+        }
+        if let Some(parked) = &mut work.parked {
+            parked.spool.write_at(parked.len, bytes)?;
+            parked.len += bytes.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Runs the chain until it wants memory, or has nothing more to do.
+    fn run(&mut self, work: &mut Work, input: &mut &[u8]) -> Result<Option<Want>, Fault> {
+        loop {
+            let (len, flow) = work.chain.run(input, self.buffer)?;
+            let plain = &self.buffer[..len];
+            self.file.with(&self.shared.target, |file| match work.may_have_holes {
+                true => write_with_holes(file, work.plain, plain),
+                false if plain.is_empty() => Ok(()),
+                false => file.write_at(work.plain, plain),
+            })?;
+            work.plain += len as u64;
+            match flow {
+                Flow::Full => {}
+                Flow::Hungry => return Ok(None),
+                Flow::Wants(want) => return Ok(Some(want)),
+            }
+        }
+    }
+
+    /// Leases what the chain wants, if it is there now.
+    fn grant(&self, work: &mut Work, want: Want) -> Result<bool, UndoError> {
+        let more = self.cost(work, want)?;
+        // A lease is cut to the whole budget, which would not do here.
+        let lease = (more <= self.shared.states.total())
+            .then(|| self.shared.states.try_lease(more))
+            .flatten();
+        let Some(permit) = lease else { return Ok(false) };
+        work.permit.merge(permit);
+        work.chain.grant(want);
+        Ok(true)
+    }
+
+    /// How many bytes more it takes; an error when one file may not hold so much.
+    fn cost(&self, work: &Work, want: Want) -> Result<u64, UndoError> {
+        let (needed, more) = work.chain.cost(want);
+        let allowed = self.shared.seat_bytes;
+        if needed > allowed { Err(UndoError::Memory { needed, allowed }) } else { Ok(more) }
+    }
+
+    /// The last of the file has come: what is parked is undone, and the file gets its name.
+    fn end(&mut self, mut work: Work, name: &RelPath) -> Result<(), Fault> {
+        if let Some(parked) = work.parked.take() {
+            let _seat = lock(&self.shared.seat);
+            self.run_seated(&mut work, &mut &[][..])?;
+            let mut piece = vec![0; BUFFER];
+            let mut at = 0;
+            while at < parked.len {
+                let len = usize::try_from(parked.len - at).unwrap_or(BUFFER).min(BUFFER);
+                let piece = &mut piece[..len];
+                parked.spool.read_at(at, piece)?;
+                self.run_seated(&mut work, &mut &*piece)?;
+                at += len as u64;
+            }
+            parked.spool.discard();
+        }
+        // What has come is undone; the chain is hungry.
+        work.chain.finish()?;
+        self.file.with(&self.shared.target, |_| Ok(()))?;
+        if let Some(file) = self.file.take() {
+            if let Some(log) = self.shared.log.get() {
+                log.whole(&self.member.stored, file.number(), name, work.plain);
+            }
+            file.commit(&self.shared.target, name, work.plain, self.shared.durable)?;
+        }
+        let mut status = self.shared.status();
+        status.pending -= 1;
+        status.done.files += 1;
+        status.done.decrypted += u64::from(self.member.is_encrypted());
+        self.shared.observer.add_files(1);
+        self.shared.changed.notify_all();
+        Ok(())
+    }
+
+    /// Runs the chain with all the memory it wants: whoever has the seat may.
+    fn run_seated(&mut self, work: &mut Work, input: &mut &[u8]) -> Result<(), Fault> {
+        while let Some(want) = self.run(work, input)? {
+            self.cost(work, want)?;
+            work.chain.grant(want);
+        }
+        Ok(())
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,566 @@
+//! A stream into files, in parallel.
+//!
+//! ```text
+//! feed ──► decoder, file table ──► batches ──► workers ──────────► settler
+//! caller's thread: finds heads,    of steps    sum up pieces,      in order: compares sums,
+//! keeps the order of chunks                    write them at       gives whole files their
+//!                                              their offsets       names, renames, removes
+//! ```
+//!
+//! One batch holds what one slab of the stream says. Workers may overtake each other, also within
+//! one file, because every piece knows its offset; only pieces that overlap others (behind a
+//! seek) are written by the settler. The settler sees the steps in the order of the stream, so
+//! its first error is the first in the stream.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::fmt;
+use std::io::{self, Read};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use bytes::Bytes;
+use crossbeam_channel::bounded;
+use xb_reader::{
+    Change, ChunkHead, ChunkKind, Decoder, Event, FileId, FileTable, Placement, RelPath, TargetDir,
+};
+
+use super::report::{
+    BegunFile, Durability, ExtractCause, ExtractError, ExtractLog, ExtractOptions, ExtractReport,
+    Stopped, Truncated,
+};
+use super::settle::{Settled, Settler};
+use super::work::{self, OpenFile, Outcome, Piece, Step};
+use crate::extract::decode::{Crew, Member, Names, Plan, UndoError, may_have_holes};
+use crate::flow::budget::{Budget, Permit};
+use crate::flow::observer::Wait;
+use crate::flow::ordered_pool::{Submit, WorkerDied, ordered};
+use crate::flow::plan::SLAB;
+use crate::flow::slab::SlabPool;
+
+/// Called with each file's name when its first chunk has come.
+type OnFile = Box<dyn FnMut(&RelPath) + Send>;
+
+/// Extracts a stream that is fed to it piece by piece.
+///
+/// It ends with [`Extractor::finish`]. Dropped instead, it stops where it is: files that are whole
+/// keep their names, unfinished ones are removed.
+///
+/// ```
+/// use xb_pipeline::{ExtractOptions, Extractor};
+/// use xb_reader::{ChunkWriter, TargetDir};
+///
+/// let mut writer = ChunkWriter::new(Vec::new());
+/// writer.payload("shop/orders.ibd", 0, b"some pages")?;
+/// writer.end("shop/orders.ibd")?;
+/// let stream = writer.finish()?;
+///
+/// let dir = tempfile::tempdir()?;
+/// let mut extractor = Extractor::new(TargetDir::open(dir.path())?, ExtractOptions::default())?;
+/// for piece in stream.chunks(7) {
+///     // An error here only says that there is one: `finish` has it.
+///     if extractor.feed(piece.to_vec().into()).is_err() {
+///         break;
+///     }
+/// }
+/// let report = extractor.finish()?;
+/// assert_eq!(report.files, 1);
+/// assert_eq!(std::fs::read(dir.path().join("shop/orders.ibd"))?, b"some pages");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Extractor {
+    decoder: Decoder,
+    files: FileTable,
+    open: HashMap<FileId, Arc<OpenFile>>,
+    current: Option<Current>,
+    batch: Vec<Step>,
+    on_file: Option<OnFile>,
+    options: ExtractOptions,
+    /// The names that files get, where something is undone.
+    names: Names,
+    /// Bounds what waits to be undone; the permit is for the slab at hand.
+    flight: Budget,
+    slab: Option<Arc<Permit>>,
+    target: Arc<TargetDir>,
+    /// Gone once the last batch has been sent.
+    submit: Option<Submit<Vec<Step>, Vec<Outcome>>>,
+    settler: Option<JoinHandle<Settled>>,
+    /// Set by the settler at its first error: what is still on its way is not wanted.
+    cancelled: Arc<AtomicBool>,
+    failure: Option<ExtractCause>,
+}
+
+/// The chunk whose payload is arriving.
+struct Current {
+    file: Arc<OpenFile>,
+    place: Placement,
+    position: u64,
+}
+
+impl Extractor {
+    /// Starts the threads. Nothing is read and no file made yet.
+    ///
+    /// # Errors
+    /// [`ExtractCause::Thread`].
+    pub fn new(target: TargetDir, options: ExtractOptions) -> Result<Self, ExtractError> {
+        Self::start(target, options, None)
+    }
+
+    /// As [`Extractor::new`], for a run that can be gone on with: `log` learns what is proven, and
+    /// `begun` are the files that an earlier run has come to. Chunks of these come from where each of
+    /// them stands; files that are whole do not come at all.
+    ///
+    /// # Errors
+    /// As [`Extractor::new`]; also when one of the files cannot be gone on with.
+    pub fn resumable(
+        target: TargetDir,
+        options: ExtractOptions,
+        log: Arc<dyn ExtractLog>,
+        begun: Option<Vec<BegunFile>>,
+    ) -> Result<Self, ExtractError> {
+        let mut extractor = Self::start(target, options, Some(log))?;
+        let Some(begun) = begun else { return Ok(extractor) };
+        extractor.files.went_before();
+        for file in begun {
+            let BegunFile { path, number, upto } = file;
+            let went_on = extractor.plan(&path, 0).and_then(|plan| {
+                let failed = cannot_undo(&path, 0);
+                if !plan.layers.is_empty() {
+                    return Err(failed(UndoError::OutOfOrder));
+                }
+                let holes = extractor.options.undo.is_active() && may_have_holes(&plan.name);
+                if extractor.options.undo.is_active() {
+                    extractor.names.claim(&plan).map_err(failed)?;
+                }
+                let partial = extractor.target.go_on(&plan.name, number);
+                let partial =
+                    partial.map_err(|source| ExtractCause::Target { position: 0, source })?;
+                Ok(OpenFile::begun(plan.name, holes, partial))
+            });
+            let opened = match went_on {
+                Ok(opened) => opened,
+                Err(cause) => {
+                    let report = ExtractReport::default();
+                    return Err(ExtractError { cause, report });
+                }
+            };
+            let id = extractor.files.begun_before(&path, upto);
+            extractor.open.insert(id, Arc::new(opened));
+        }
+        Ok(extractor)
+    }
+
+    fn start(
+        target: TargetDir,
+        options: ExtractOptions,
+        log: Option<Arc<dyn ExtractLog>>,
+    ) -> Result<Self, ExtractError> {
+        let threads = options.threads.max(1);
+        let target = Arc::new(target);
+        let cancelled = Arc::new(AtomicBool::new(false));
+        let work = {
+            let (target, cancelled) = (Arc::clone(&target), Arc::clone(&cancelled));
+            move |batch| work::run(batch, &target, &cancelled)
+        };
+        // One batch being built, one under work for each thread, and as many waiting to be settled.
+        let (submit, results) = ordered("extract", threads, 2 * threads + 1, work);
+        let settler = {
+            let durable = options.durability == Durability::File;
+            let (observer, on_failure) = (options.observer.clone(), options.on_failure.clone());
+            let crew = options.undo.is_active().then(|| {
+                let (target, observer) = (Arc::clone(&target), observer.clone());
+                let crew = Crew::new(&options.undo, target, durable, observer, on_failure.clone());
+                crew.logging(log.clone())
+            });
+            let settler =
+                Settler::new(Arc::clone(&target), durable, observer, crew, log, on_failure);
+            let cancelled = Arc::clone(&cancelled);
+            std::thread::Builder::new()
+                .name("extract-settle".to_owned())
+                .spawn(move || settler.run(results, &cancelled))
+        };
+        let settler = settler.map_err(|error| ExtractError {
+            cause: ExtractCause::Thread(error),
+            report: ExtractReport::default(),
+        })?;
+        Ok(Self {
+            decoder: Decoder::new(options.dialect, options.limits),
+            files: FileTable::new(),
+            open: HashMap::new(),
+            current: None,
+            batch: Vec::new(),
+            on_file: None,
+            names: Names::default(),
+            flight: Budget::new(options.undo.flight()),
+            slab: None,
+            options,
+            target,
+            submit: Some(submit),
+            settler: Some(settler),
+            cancelled,
+            failure: None,
+        })
+    }
+
+    /// Calls `on_file` with the name of each file when its first chunk has come.
+    #[must_use]
+    pub fn on_file(mut self, on_file: impl FnMut(&RelPath) + Send + 'static) -> Self {
+        self.on_file = Some(Box::new(on_file));
+        self
+    }
+
+    /// Takes the next piece of the stream, of any length. Waits while the workers have enough to
+    /// do. The bytes are shared, not copied.
+    ///
+    /// # Errors
+    /// [`Stopped`]: feeding on is of no use; ask [`Extractor::finish`] why.
+    pub fn feed(&mut self, mut bytes: Bytes) -> Result<(), Stopped> {
+        while !bytes.is_empty() {
+            if self.is_stopped() {
+                return Err(Stopped);
+            }
+            let piece = bytes.split_to(SLAB.min(bytes.len()));
+            self.options.observer.add_bytes(piece.len() as u64);
+            if self.options.undo.is_active() {
+                // It holds this slab, whatever becomes of the pieces: each keeps a share.
+                let lease = || self.flight.lease(SLAB as u64);
+                self.slab = Some(Arc::new(self.options.observer.waiting(Wait::Workers, lease)));
+            }
+            if let Err(cause) = self.take(&piece) {
+                self.options.on_failure.tell(&cause);
+                self.failure = Some(cause);
+            }
+            self.slab = None;
+            self.send_batch()?;
+        }
+        Ok(())
+    }
+
+    /// Whether an error was found, so that there is no use in waiting for more input.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.failure.is_some() || self.cancelled.load(Ordering::Acquire)
+    }
+
+    /// Says that the stream is over; waits until everything is written, settled and, as the
+    /// options say, durable.
+    ///
+    /// # Errors
+    /// The first thing that was wrong, in the order of the stream. Whole files stay.
+    pub fn finish(mut self) -> Result<ExtractReport, ExtractError> {
+        if self.failure.is_none() {
+            self.failure = self.take_end().err();
+        }
+        self.conclude()
+    }
+
+    /// Says that there is no more input because it cannot be read. What came before is settled.
+    ///
+    /// Gives the error to report: that of `source`, or of something before it in the stream.
+    #[must_use]
+    pub fn read_failed(mut self, source: io::Error) -> ExtractError {
+        let position = self.decoder.position();
+        self.failure.get_or_insert(ExtractCause::Read { position, source });
+        let (report, failure) = self.settle();
+        let cause = failure.unwrap_or(ExtractCause::Worker(WorkerDied));
+        ExtractError { cause, report }
+    }
+
+    fn conclude(&mut self) -> Result<ExtractReport, ExtractError> {
+        let (mut report, failure) = self.settle();
+        match failure {
+            Some(cause) if self.options.allow_truncated && cause.is_cut() => {
+                let mut dropped: Vec<_> =
+                    self.files.open_files().map(|(path, offset)| (path.clone(), offset)).collect();
+                dropped.sort();
+                report.truncated = Some(Box::new(Truncated { cause, dropped }));
+            }
+            Some(cause) => return Err(ExtractError { cause, report }),
+            None => {}
+        }
+        if self.options.durability != Durability::None
+            && let Err(error) = self.target.sync()
+        {
+            return Err(ExtractError { cause: ExtractCause::Sync(error), report });
+        }
+        Ok(report)
+    }
+
+    /// Waits until all that came is settled, and removes what is not whole. The first failure.
+    fn settle(&mut self) -> (ExtractReport, Option<ExtractCause>) {
+        // Stopped means that the settler has a failure, and that is earlier than any here.
+        let _ = self.send_batch();
+        let settled = self.join();
+        self.current = None;
+        self.open.clear();
+        let report = ExtractReport {
+            files: settled.files,
+            decrypted: settled.decrypted,
+            bytes: self.decoder.position(),
+            truncated: None,
+        };
+        (report, settled.failure.or_else(|| self.failure.take()))
+    }
+
+    /// Ends the threads and waits for them. What has been sent is still settled, unless cancelled.
+    fn join(&mut self) -> Settled {
+        drop(self.submit.take());
+        let settled = self.settler.take().map(JoinHandle::join);
+        settled.and_then(Result::ok).unwrap_or(Settled {
+            files: 0,
+            decrypted: 0,
+            failure: Some(WorkerDied.into()),
+        })
+    }
+
+    /// Finds what a piece of the stream says, and notes it in the batch.
+    fn take(&mut self, bytes: &Bytes) -> Result<(), ExtractCause> {
+        let mut input = &bytes[..];
+        while let Some(event) = self.decoder.next(&mut input)? {
+            match event {
+                Event::Head(head) => self.take_head(head)?,
+                Event::Data(piece) => self.take_piece(bytes.slice_ref(piece)),
+                Event::ChunkEnd => self.take_chunk_end(),
+            }
+        }
+        Ok(())
+    }
+
+    fn take_end(&mut self) -> Result<(), ExtractCause> {
+        while let Some(event) = self.decoder.finish()? {
+            match event {
+                Event::Head(head) => self.take_head(head)?,
+                Event::Data(piece) => self.take_piece(Bytes::from_static(piece)),
+                Event::ChunkEnd => self.take_chunk_end(),
+            }
+        }
+        Ok(self.files.finish()?)
+    }
+
+    fn take_piece(&mut self, bytes: Bytes) {
+        // Pieces of ignored chunks belong to no file.
+        let Some(current) = &mut self.current else { return };
+        let place = current.place.clone();
+        current.place.skip(bytes.len() as u64);
+        let (file, position) = (Arc::clone(&current.file), current.position);
+        self.batch.push(Step::Piece(Piece {
+            serial: file.is_serial(),
+            file,
+            place,
+            bytes,
+            position,
+            flight: self.slab.clone(),
+        }));
+    }
+
+    fn take_chunk_end(&mut self) {
+        if self.current.take().is_some() {
+            self.batch.push(Step::ChunkEnd);
+        }
+    }
+
+    fn take_head(&mut self, head: ChunkHead) -> Result<(), ExtractCause> {
+        let change = self.files.apply(&head)?;
+        let (position, path) = (head.position, head.path.clone());
+        match change {
+            Change::Opened { id, replaces } => {
+                if replaces.is_some() {
+                    let path = self.plan(&path, position)?.name;
+                    self.batch.push(Step::Remove { path, position });
+                    self.barrier();
+                }
+                let file = self.begin(path, position)?;
+                self.open.insert(id, Arc::clone(&file));
+                self.go_on(file, head)?;
+            }
+            Change::Continued { id } => {
+                if let Some(file) = self.open.get(&id) {
+                    self.go_on(Arc::clone(file), head)?;
+                }
+            }
+            Change::Ended { id, size, only_chunk } => {
+                let file = match self.open.remove(&id) {
+                    Some(file) => file,
+                    None => {
+                        debug_assert!(only_chunk, "an open file is known");
+                        self.begin(path.clone(), position)?
+                    }
+                };
+                let name = self.plan(&path, position)?.name;
+                self.batch.push(Step::Commit { file, path, name, size, position });
+            }
+            Change::Renamed { open, .. } => {
+                if let ChunkKind::Rename { to } = head.kind {
+                    let (path, to) = self.rename(&path, &to, position)?;
+                    self.batch.push(if open {
+                        // The name is given at the end: for now it only has to be free.
+                        Step::CheckAbsent { path: to, position }
+                    } else {
+                        Step::Rename { path, to, position }
+                    });
+                    self.barrier();
+                }
+            }
+            Change::Removed { id: Some(id), open: true } => {
+                let plan = self.plan(&path, position)?;
+                self.names.release(&plan);
+                if let Some(file) = self.open.remove(&id) {
+                    self.batch.push(Step::Discard { file });
+                }
+            }
+            Change::Removed { id: Some(_), open: false } => {
+                let plan = self.plan(&path, position)?;
+                self.names.release(&plan);
+                let path = plan.name;
+                self.batch.push(Step::Remove { path, position });
+                self.barrier();
+            }
+            // Nothing to remove; but a file that is not of this stream must not be passed off as
+            // removed.
+            Change::Removed { id: None, .. } => {
+                let path = self.plan(&path, position)?.name;
+                self.batch.push(Step::CheckAbsent { path, position });
+            }
+            Change::Ignored => {}
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, path: RelPath, position: u64) -> Result<Arc<OpenFile>, ExtractCause> {
+        if let Some(on_file) = &mut self.on_file {
+            on_file(&path);
+        }
+        let plan = self.plan(&path, position)?;
+        let mut holes = false;
+        if self.options.undo.is_active() {
+            self.names.claim(&plan).map_err(cannot_undo(&path, position))?;
+            holes = may_have_holes(&plan.name);
+        }
+        let member = (!plan.layers.is_empty()).then(|| Member::new(path, &plan));
+        let file = Arc::new(OpenFile::new(plan.name, holes, member));
+        self.batch.push(Step::Begin { file: Arc::clone(&file), position });
+        Ok(file)
+    }
+
+    /// What becomes of the file of this name.
+    fn plan(&self, path: &RelPath, position: u64) -> Result<Plan, ExtractCause> {
+        Plan::new(path, &self.options.undo).map_err(cannot_undo(path, position))
+    }
+
+    /// The names without suffixes of a file that is renamed.
+    fn rename(
+        &mut self,
+        path: &RelPath,
+        to: &RelPath,
+        position: u64,
+    ) -> Result<(RelPath, RelPath), ExtractCause> {
+        let (old, new) = (self.plan(path, position)?, self.plan(to, position)?);
+        let failed = cannot_undo(path, position);
+        if old.layers != new.layers {
+            return Err(failed(UndoError::Renamed { to: to.clone() }));
+        }
+        if self.options.undo.is_active() {
+            self.names.release(&old);
+            self.names.claim(&new).map_err(failed)?;
+        }
+        Ok((old.name, new.name))
+    }
+
+    /// A chunk with content for `file`, or a seek in it.
+    fn go_on(&mut self, file: Arc<OpenFile>, head: ChunkHead) -> Result<(), ExtractCause> {
+        if file.member.is_some() && !matches!(head.kind, ChunkKind::Payload { .. }) {
+            return Err(cannot_undo(&head.path, head.position)(UndoError::OutOfOrder));
+        }
+        if matches!(head.kind, ChunkKind::Seek { .. }) {
+            file.make_serial();
+            return Ok(());
+        }
+        self.batch.push(Step::Head(Box::new(head.clone()), Arc::clone(&file)));
+        self.current = Some(Current { file, place: head.placement(), position: head.position });
+        Ok(())
+    }
+
+    /// Waits until the settler has done everything so far. Needed where names change, because
+    /// workers look up whether a name is free.
+    fn barrier(&mut self) {
+        let (reached, wait) = bounded::<Infallible>(0);
+        self.batch.push(Step::Barrier { _reached: reached });
+        if self.send_batch().is_ok() {
+            // Nothing is ever sent: the settler drops its end, in order or because it has
+            // stopped. In the second case the next batch is not sent any more.
+            let _ = wait.recv();
+        }
+    }
+
+    fn send_batch(&mut self) -> Result<(), Stopped> {
+        let batch = std::mem::take(&mut self.batch);
+        if self.cancelled.load(Ordering::Acquire) {
+            return Err(Stopped);
+        }
+        if batch.is_empty() {
+            return Ok(());
+        }
+        let Some(submit) = &self.submit else { return Err(Stopped) };
+        self.options.observer.waiting(Wait::Workers, || submit.send(batch)).map_err(|_| Stopped)
+    }
+}
+
+/// Adds the file and the chunk's position to why it cannot be undone.
+fn cannot_undo(path: &RelPath, position: u64) -> impl Fn(UndoError) -> ExtractCause {
+    let path = path.clone();
+    move |source| ExtractCause::Undo { path: path.clone(), position, source }
+}
+
+/// Extracts all that `input` gives. It needs no buffering of its own.
+///
+/// # Errors
+/// As [`Extractor::finish`]; also when `input` cannot be read.
+pub fn extract_from(
+    mut input: impl Read,
+    target: TargetDir,
+    options: ExtractOptions,
+) -> Result<ExtractReport, ExtractError> {
+    let observer = options.observer.clone();
+    let slabs = SlabPool::new(SLAB, 2 * options.threads.max(1) + 3);
+    let mut extractor = Extractor::new(target, options)?;
+    let mut over = false;
+    while !over && !extractor.is_stopped() {
+        let mut slab = slabs.take(None);
+        while !over && !slab.is_full() {
+            match observer.waiting(Wait::Source, || input.read(slab.room())) {
+                Ok(0) => over = true,
+                Ok(len) => slab.advance(len),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    // The error of what came before, if there is one, is the first.
+                    let _ = extractor.feed(slab.freeze());
+                    return Err(extractor.read_failed(error));
+                }
+            }
+        }
+        // Stopped is seen by the loop, and told by `finish`.
+        let _ = extractor.feed(slab.freeze());
+    }
+    extractor.finish()
+}
+
+impl Drop for Extractor {
+    fn drop(&mut self) {
+        if self.submit.is_some() {
+            self.cancelled.store(true, Ordering::Release);
+            // All threads must be through with the files before these are removed.
+            self.join();
+        }
+    }
+}
+
+impl fmt::Debug for Extractor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Extractor")
+            .field("options", &self.options)
+            .field("position", &self.decoder.position())
+            .field("failure", &self.failure)
+            .finish_non_exhaustive()
+    }
+}

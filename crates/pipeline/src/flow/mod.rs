@@ -1,0 +1,10 @@
+//! What every stage is built on: memory leases, pooled buffers, ordered workers, sizes derived from the
+//! budget, checksums and counters.
+
+pub(crate) mod budget;
+pub mod checksum;
+pub(crate) mod globs;
+pub(crate) mod observer;
+pub(crate) mod ordered_pool;
+pub(crate) mod plan;
+pub(crate) mod slab;

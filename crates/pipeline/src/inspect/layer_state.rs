@@ -1,0 +1,207 @@
+//! One file on its way through: layers off, pages looked at.
+
+use xb_pages::{BadPage, PageChecker, PageCounts};
+use xb_reader::RelPath;
+
+use super::InspectOptions;
+use crate::extract::decode::{Chain, Decrypt, Flow, Layer, Plan, Undo, UndoError, Want};
+use crate::flow::budget::{Budget, Permit};
+use crate::scan::end_rule::logical_name;
+
+/// Plain bytes that come out of the layers at a time.
+const BUFFER: usize = 256 << 10;
+
+/// What incremental backups call the pages of a file that have changed.
+const DELTA: &[u8] = b".delta";
+
+/// An open file.
+#[derive(Debug, Default)]
+pub(super) struct Look {
+    chain: Option<Layers>,
+    pages: Pages,
+    /// Encrypted, and there is no key.
+    unopened: bool,
+    /// Where the next byte belongs, as the stream has it.
+    next: u64,
+}
+
+struct Layers {
+    chain: Chain,
+    permit: Permit,
+}
+
+/// What all files work with.
+#[derive(Debug)]
+pub(super) struct Desk {
+    budget: Budget,
+    buffer: Vec<u8>,
+}
+
+impl Desk {
+    pub(super) fn new(memory: u64) -> Self {
+        Self { budget: Budget::new(memory), buffer: vec![0; BUFFER] }
+    }
+}
+
+impl std::fmt::Debug for Layers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Layers").finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug, Default)]
+enum Pages {
+    /// No tablespace, or nobody asked.
+    #[default]
+    None,
+    PassedOver,
+    Checked(PageChecker),
+}
+
+/// What a file turned out to be.
+pub(super) enum Content {
+    Other,
+    PassedOver,
+    Pages(PageCounts),
+}
+
+impl Look {
+    pub(super) fn new(path: &RelPath, options: &InspectOptions) -> Result<Self, UndoError> {
+        let decrypt = options.cipher.clone().map_or(Decrypt::Leave, Decrypt::With);
+        let undo = Undo { decompress: options.undo, decrypt, ..Undo::default() };
+        let undo = if options.undo { undo } else { Undo { decrypt: Decrypt::Leave, ..undo } };
+        let plan = Plan::new(path, &undo)?;
+        let chain = match plan.layers.is_empty() {
+            true => None,
+            false => Some(Layers {
+                chain: Chain::new(&plan.layers, options.cipher.as_ref())?,
+                permit: Permit::default(),
+            }),
+        };
+        let all = Plan::of_all(path)?;
+        let bare = plan.layers == all.layers;
+        let name = logical_name(path.as_bytes());
+        // Of an incremental backup: some of the pages, in a wrapping that we do not know.
+        let (name, delta) = name.strip_suffix(DELTA).map_or((name, false), |name| (name, true));
+        let checker = options.pages.then(|| PageChecker::of_name(name)).flatten();
+        let pages = match (checker, bare && !delta) {
+            (None, _) => Pages::None,
+            (Some(_), false) => Pages::PassedOver,
+            (Some(checker), true) => Pages::Checked(checker),
+        };
+        let unopened = options.undo && !bare && all.layers.contains(&Layer::Xbcrypt);
+        Ok(Self { chain, pages, unopened, next: 0 })
+    }
+
+    /// Its bytes cannot be checked in order.
+    pub(super) fn pass_over(&mut self) {
+        if let Pages::Checked(_) = self.pages {
+            self.pages = Pages::PassedOver;
+        }
+    }
+
+    pub(super) fn is_unopened(&self) -> bool {
+        self.unopened
+    }
+
+    pub(super) fn is_undone(&self) -> bool {
+        self.chain.is_some()
+    }
+
+    /// Bytes that its page checker holds.
+    pub(super) fn held(&self) -> u64 {
+        match &self.pages {
+            Pages::Checked(checker) => checker.held() as u64,
+            _ => 0,
+        }
+    }
+
+    /// Bytes of the stream that belong to `offset` of the file.
+    pub(super) fn take(
+        &mut self,
+        offset: u64,
+        bytes: &[u8],
+        desk: &mut Desk,
+        bad: &mut impl FnMut(BadPage),
+    ) -> Result<(), UndoError> {
+        if offset != self.next && self.chain.is_some() {
+            return Err(UndoError::OutOfOrder);
+        }
+        self.hole_up_to(offset, bad);
+        self.next = offset + bytes.len() as u64;
+        match &mut self.chain {
+            Some(layers) => layers.run(bytes, desk, &mut self.pages, bad),
+            None => {
+                self.pages.feed(bytes, bad);
+                Ok(())
+            }
+        }
+    }
+
+    /// What is missing up to `offset` is zeros.
+    pub(super) fn hole_up_to(&mut self, offset: u64, bad: &mut impl FnMut(BadPage)) {
+        if let (Pages::Checked(checker), None) = (&mut self.pages, &self.chain)
+            && let Some(hole) = offset.checked_sub(self.next)
+        {
+            checker.feed_zeros(hole, bad);
+            self.next = offset;
+        }
+    }
+
+    /// The file has ended: every layer must have, too.
+    pub(super) fn finish(
+        mut self,
+        desk: &mut Desk,
+        bad: &mut impl FnMut(BadPage),
+    ) -> Result<Content, UndoError> {
+        if let Some(mut layers) = self.chain.take() {
+            layers.run(&[], desk, &mut self.pages, bad)?;
+            layers.chain.finish()?;
+        }
+        Ok(match self.pages {
+            Pages::None => Content::Other,
+            Pages::PassedOver => Content::PassedOver,
+            Pages::Checked(checker) => Content::Pages(checker.finish(bad)),
+        })
+    }
+}
+
+impl Pages {
+    fn feed(&mut self, bytes: &[u8], bad: &mut impl FnMut(BadPage)) {
+        if let Self::Checked(checker) = self {
+            checker.feed(bytes, bad);
+        }
+    }
+}
+
+impl Layers {
+    fn run(
+        &mut self,
+        mut input: &[u8],
+        desk: &mut Desk,
+        pages: &mut Pages,
+        bad: &mut impl FnMut(BadPage),
+    ) -> Result<(), UndoError> {
+        loop {
+            let (len, flow) = self.chain.run(&mut input, &mut desk.buffer)?;
+            pages.feed(desk.buffer.get(..len).unwrap_or_default(), bad);
+            match flow {
+                Flow::Full => {}
+                Flow::Hungry => return Ok(()),
+                Flow::Wants(want) => self.grant(want, &desk.budget)?,
+            }
+        }
+    }
+
+    /// There is no disk to park a file on, as a restore does: what is not there is missing.
+    fn grant(&mut self, want: Want, budget: &Budget) -> Result<(), UndoError> {
+        let (needed, more) = self.chain.cost(want);
+        let allowed = budget.total();
+        // A lease is cut to the whole budget, which would not do here.
+        let lease = (more <= allowed).then(|| budget.try_lease(more)).flatten();
+        let Some(permit) = lease else { return Err(UndoError::Memory { needed, allowed }) };
+        self.permit.merge(permit);
+        self.chain.grant(want);
+        Ok(())
+    }
+}

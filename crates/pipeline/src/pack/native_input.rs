@@ -1,0 +1,177 @@
+//! A native stream that comes in as one, up as it is: nothing but the packer touches it.
+//!
+//! Without a seal every checksum in it is checked. With one, only its own ends can be: that header
+//! and trailer belong together and fit the length. The key, which may be elsewhere, proves the rest.
+
+use std::io::Read;
+
+use xb_frame::{
+    Event, FrameError, Kind, Limits, Part as Where, Place, STREAM_HEADER_LEN, StreamHeader,
+    StreamReader, TRAILER_LEN, Trailer,
+};
+
+use crate::flow::budget::Budget;
+use crate::flow::checksum;
+use crate::flow::observer::{Observer, Wait};
+use crate::flow::plan::{PutPlan, SLAB};
+use crate::flow::slab::SlabPool;
+use crate::pack::packer::{Packer, PartSink};
+use crate::pack::{Laid, Put, PutError, Putting, fill};
+use crate::scan::end_rule::EndProof;
+use crate::scan::scanner::Scanned;
+
+/// Starts to read a native stream from `source` and to hand parts of equal objects to `sink`, in a
+/// thread of its own. The result says [`Laid::Carried`].
+///
+/// # Errors
+/// When the system has no thread for us.
+pub fn start_carry<R, S>(
+    source: R,
+    plan: PutPlan,
+    budget: &Budget,
+    observer: &Observer,
+    sink: S,
+) -> Result<Putting, PutError>
+where
+    R: Read + Send + 'static,
+    S: PartSink + Send + 'static,
+{
+    let (budget, observer) = (budget.clone(), observer.clone());
+    let packer = std::thread::Builder::new()
+        .name("carry".into())
+        .spawn(move || carry(source, &plan, &budget, &observer, sink))
+        .map_err(PutError::Thread)?;
+    Ok(Putting { reader: None, packer })
+}
+
+fn carry(
+    mut source: impl Read,
+    plan: &PutPlan,
+    budget: &Budget,
+    observer: &Observer,
+    mut sink: impl PartSink,
+) -> Result<Put, PutError> {
+    let keep = usize::try_from(plan.memory / SLAB as u64).unwrap_or(usize::MAX);
+    let pool = SlabPool::new(SLAB, keep);
+    let mut packer = Packer::new(plan.chunk, plan.part);
+    let mut ends = Ends::default();
+    let mut proof = None;
+    loop {
+        let permit = observer.waiting(Wait::Sink, || budget.lease(SLAB as u64));
+        let mut slab = pool.take(Some(permit));
+        observer
+            .waiting(Wait::Source, || fill(&mut source, &mut slab))
+            .map_err(|source| PutError::Read { position: ends.len + slab.len() as u64, source })?;
+        if slab.is_empty() {
+            break;
+        }
+        ends.add(&slab);
+        let proof = match &mut proof {
+            Some(proof) => proof,
+            // A slab holds the header unless the stream is shorter, which the end says.
+            None => proof.insert(Proof::of(&slab)?),
+        };
+        proof.check(&slab)?;
+        observer.add_bytes(slab.len() as u64);
+        let crc = checksum::crc64(&slab);
+        packer.push(slab.freeze(), Some(crc), &mut sink)?;
+    }
+    let Some(Proof { header, reader }) = proof else { return Err(cut(Where::StreamHeader, 0)) };
+    let trailer = match reader {
+        Some(reader) => Trailer::of(&reader.finish()?),
+        None => ends.trailer(&header)?,
+    };
+    let packed = packer.finish(&mut sink)?;
+    let scanned = Scanned::unread(packed.bytes, EndProof::Trailer);
+    Ok(Put { scanned, laid: Laid::Carried { header, trailer, packed } })
+}
+
+fn cut(part: Where, position: u64) -> PutError {
+    FrameError::Truncated { place: Place { part, position } }.into()
+}
+
+/// What can be proven of the stream.
+struct Proof {
+    header: StreamHeader,
+    /// Reads all of it, where it is not sealed.
+    reader: Option<Frames>,
+}
+
+impl Proof {
+    fn of(start: &[u8]) -> Result<Self, PutError> {
+        let Some(header) = start.first_chunk::<STREAM_HEADER_LEN>() else {
+            return Err(cut(Where::StreamHeader, 0));
+        };
+        let header = StreamHeader::parse(header)?;
+        let reader = (!header.is_sealed()).then(Frames::default);
+        Ok(Self { header, reader })
+    }
+
+    fn check(&mut self, bytes: &[u8]) -> Result<(), FrameError> {
+        self.reader.as_mut().map_or(Ok(()), |reader| reader.check(bytes))
+    }
+}
+
+/// Checks every frame of a stream without a seal.
+struct Frames {
+    reader: StreamReader,
+    sum: u32,
+}
+
+impl Default for Frames {
+    fn default() -> Self {
+        // As large as a reader of ours takes them: what is stored must come back.
+        let most = u32::try_from(SLAB).unwrap_or(u32::MAX);
+        Self { reader: StreamReader::new(Limits::default().with_max_plain(most)), sum: 0 }
+    }
+}
+
+impl Frames {
+    fn check(&mut self, mut bytes: &[u8]) -> Result<(), FrameError> {
+        while let Some(event) = self.reader.next(&mut bytes)? {
+            match event {
+                Event::Frame(_) => self.sum = 0,
+                Event::Payload(piece) => {
+                    let sum = checksum::crc32c(piece);
+                    self.sum = checksum::crc32c_combine(self.sum, sum, piece.len() as u64);
+                }
+                Event::FrameEnd(header) if header.kind == Kind::Data => {
+                    header.check_payload_crc(self.sum)?;
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(&self) -> Result<xb_frame::Summary, FrameError> {
+        self.reader.finish()
+    }
+}
+
+/// Length and last bytes of what has passed.
+#[derive(Default)]
+struct Ends {
+    len: u64,
+    tail: Vec<u8>,
+}
+
+impl Ends {
+    fn add(&mut self, bytes: &[u8]) {
+        self.len += bytes.len() as u64;
+        let last = &bytes[bytes.len().saturating_sub(TRAILER_LEN)..];
+        self.tail.extend_from_slice(last);
+        let old = self.tail.len().saturating_sub(TRAILER_LEN);
+        self.tail.drain(..old);
+    }
+
+    fn trailer(&self, header: &StreamHeader) -> Result<Trailer, PutError> {
+        let Some(bytes) = self.tail.first_chunk::<TRAILER_LEN>() else {
+            return Err(cut(Where::Trailer, self.len));
+        };
+        // What stands there is no trailer: the stream was cut, or something follows it.
+        let trailer = Trailer::parse(bytes).map_err(|_| cut(Where::Trailer, self.len))?;
+        trailer.check(header, self.len)?;
+        Ok(trailer)
+    }
+}

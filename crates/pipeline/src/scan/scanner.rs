@@ -1,0 +1,286 @@
+//! Finds the chunks in a stream as it passes, and keeps the books: order of chunks, files, what
+//! the index has to say, and what has to be checked by whom.
+//!
+//! The scanner looks at heads only. Payload is not touched: it notes which pieces of each slab
+//! belong to which chunk, and the workers sum them up.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use xb_frame::index::ChunkRecord;
+use xb_reader::{
+    Change, ChunkHead, ChunkKind, DecodeError, Decoder, Dialect, Event, FileTable, Limits,
+    OrderError, PieceCheck, RelPath, Unfinished,
+};
+
+use crate::scan::end_rule::{EndProof, EndRule, EndWatch, NotWhole};
+
+/// A stream from outside that is damaged or not whole.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum StreamError {
+    /// Bytes that are not an xbstream, or a checksum that does not fit.
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
+    /// Chunks that do not follow one another.
+    #[error(transparent)]
+    Order(#[from] OrderError),
+    /// The input ended inside a file, or there was none.
+    #[error(transparent)]
+    Unfinished(#[from] Unfinished),
+    /// All files are complete, but the last one is not there.
+    #[error(transparent)]
+    NotWhole(#[from] NotWhole),
+}
+
+/// A record for the index, with its own copy of the name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Entry {
+    File { file: u64, path: RelPath },
+    Chunk(ChunkRecord),
+    End { file: u64, size: u64 },
+    Rename { file: u64, path: RelPath },
+    Remove { file: u64 },
+}
+
+/// Something to do with the bytes of one slab, in order.
+#[derive(Debug, Clone)]
+pub(crate) enum Step {
+    /// A chunk begins; its head has been read to the end.
+    Head(Box<ChunkHead>),
+    /// These bytes of the slab are the next piece of the chunk's payload.
+    Piece(Range<usize>),
+    /// The chunk is complete.
+    End,
+}
+
+/// What one slab of the stream contains.
+#[derive(Debug, Default)]
+pub(crate) struct Notes {
+    pub(crate) steps: Vec<Step>,
+    pub(crate) entries: Vec<Entry>,
+}
+
+/// What a whole stream turned out to be.
+#[derive(Debug, Clone)]
+pub struct Scanned {
+    /// Length of the stream in bytes.
+    pub bytes: u64,
+    /// Files that are complete.
+    pub files: u64,
+    /// How it is known to be whole.
+    pub proof: EndProof,
+    /// Content of the small files that describe the backup, where they came in the clear.
+    pub described: BTreeMap<String, Vec<u8>>,
+}
+
+impl Scanned {
+    /// A stream that was not looked into.
+    pub(crate) fn unread(bytes: u64, proof: EndProof) -> Self {
+        Self { bytes, files: 0, proof, described: BTreeMap::new() }
+    }
+}
+
+/// Files whose content is kept for the manifest.
+const DESCRIBING: [&str; 4] = ["info", "checkpoints", "binlog_info", "galera_info"];
+/// Longest content kept of one of them, in bytes.
+const MAX_DESCRIBING: usize = 64 << 10;
+
+fn describes(path: &RelPath) -> Option<String> {
+    let name = std::str::from_utf8(path.as_bytes()).ok()?;
+    let rest = name.strip_prefix("xtrabackup_").or_else(|| name.strip_prefix("mariadb_backup_"))?;
+    DESCRIBING.contains(&rest).then(|| name.to_owned())
+}
+
+/// Reads an xbstream as it passes in slabs.
+#[derive(Debug)]
+pub(crate) struct Scanner {
+    decoder: Decoder,
+    files: FileTable,
+    watch: EndWatch,
+    described: BTreeMap<String, Vec<u8>>,
+    /// The describing file that the current chunk belongs to.
+    keeping: Option<String>,
+}
+
+impl Scanner {
+    pub(crate) fn new(dialect: Dialect, rule: EndRule) -> Self {
+        Self {
+            decoder: Decoder::new(dialect, Limits::default()),
+            files: FileTable::new(),
+            watch: EndWatch::new(rule),
+            described: BTreeMap::new(),
+            keeping: None,
+        }
+    }
+
+    /// There was an earlier part of the stream, in which these files came so far.
+    pub(crate) fn go_on(&mut self, begun: &[(RelPath, u64)]) {
+        self.files.went_before();
+        for (path, next) in begun {
+            let _ = self.files.begun_before(path, *next);
+        }
+    }
+
+    /// Takes the next slab of the stream.
+    pub(crate) fn scan(&mut self, slab: &[u8]) -> Result<Notes, StreamError> {
+        let mut notes = Notes::default();
+        let mut input = slab;
+        while let Some(event) = self.decoder.next(&mut input)? {
+            match event {
+                Event::Head(head) => self.head(head, &mut notes)?,
+                Event::Data(piece) => {
+                    if let Some(content) =
+                        self.keeping.as_ref().and_then(|name| self.described.get_mut(name))
+                    {
+                        let room = MAX_DESCRIBING - content.len();
+                        content.extend_from_slice(&piece[..piece.len().min(room)]);
+                    }
+                    let end = slab.len() - input.len();
+                    notes.steps.push(Step::Piece(end - piece.len()..end));
+                }
+                Event::ChunkEnd => notes.steps.push(Step::End),
+            }
+        }
+        Ok(notes)
+    }
+
+    /// The input is over: what is left of it, and the verdict on the whole.
+    pub(crate) fn finish(mut self) -> Result<(Notes, Scanned), StreamError> {
+        let mut notes = Notes::default();
+        while let Some(event) = self.decoder.finish()? {
+            match event {
+                Event::Head(head) => self.head(head, &mut notes)?,
+                Event::Data(_) => {}
+                Event::ChunkEnd => notes.steps.push(Step::End),
+            }
+        }
+        self.files.finish()?;
+        let info = ["xtrabackup_info", "mariadb_backup_info"]
+            .iter()
+            .find_map(|name| self.described.get(*name));
+        let proof = self.watch.verdict(info.and_then(|bytes| std::str::from_utf8(bytes).ok()))?;
+        let scanned = Scanned {
+            bytes: self.decoder.position(),
+            files: self.files.finished(),
+            proof,
+            described: self.described,
+        };
+        Ok((notes, scanned))
+    }
+
+    fn head(&mut self, head: ChunkHead, notes: &mut Notes) -> Result<(), StreamError> {
+        let change = self.files.apply(&head)?;
+        self.keeping = None;
+        match change {
+            Change::Opened { id, .. } => {
+                notes.entries.push(Entry::File { file: id.0, path: head.path.clone() });
+                self.keeping = describes(&head.path).inspect(|name| {
+                    self.described.insert(name.clone(), Vec::new());
+                });
+                notes.entries.extend(chunk_record(id.0, &head).map(Entry::Chunk));
+            }
+            Change::Continued { id } => {
+                self.keeping = describes(&head.path);
+                notes.entries.extend(chunk_record(id.0, &head).map(Entry::Chunk));
+            }
+            Change::Ended { id, size, only_chunk } => {
+                if only_chunk {
+                    notes.entries.push(Entry::File { file: id.0, path: head.path.clone() });
+                }
+                notes.entries.push(Entry::End { file: id.0, size });
+                self.watch.ended(head.path.as_bytes());
+            }
+            Change::Renamed { id, .. } => {
+                if let ChunkKind::Rename { to } = &head.kind {
+                    notes.entries.push(Entry::Rename { file: id.0, path: to.clone() });
+                }
+            }
+            Change::Removed { id: Some(id), .. } => {
+                notes.entries.push(Entry::Remove { file: id.0 })
+            }
+            Change::Removed { id: None, .. } | Change::Ignored => {}
+        }
+        notes.steps.push(Step::Head(Box::new(head)));
+        Ok(())
+    }
+}
+
+pub(crate) fn chunk_record(file: u64, head: &ChunkHead) -> Option<ChunkRecord> {
+    let (kind, offset, holes) = match &head.kind {
+        ChunkKind::Payload { offset, .. } => (b'P', *offset, 0),
+        ChunkKind::Sparse { offset, map, .. } => {
+            (b'S', *offset, map.iter().map(|e| u64::from(e.skip)).sum())
+        }
+        _ => return None,
+    };
+    Some(ChunkRecord {
+        file,
+        kind,
+        position: head.position,
+        head_len: head.head_len,
+        payload_len: head.payload_len(),
+        offset,
+        logical_len: head.payload_len() + holes,
+    })
+}
+
+/// Sums of the pieces in a slab, in order; the work of a worker.
+pub(crate) fn sum_pieces(slab: &[u8], steps: &[Step]) -> Vec<PieceCheck> {
+    steps
+        .iter()
+        .filter_map(|step| match step {
+            Step::Piece(range) => Some(PieceCheck::of(slab.get(range.clone()).unwrap_or_default())),
+            _ => None,
+        })
+        .collect()
+}
+
+/// Puts the sums of pieces together to those of chunks and compares, in stream order.
+#[derive(Debug, Default)]
+pub(crate) struct ChunkCheck {
+    current: Option<(Box<ChunkHead>, xb_reader::PayloadCheck)>,
+}
+
+impl ChunkCheck {
+    /// Takes the steps of the next slab with the sums of its pieces; `on_head` sees each head.
+    pub(crate) fn steps(
+        &mut self,
+        steps: Vec<Step>,
+        sums: &[PieceCheck],
+        mut on_head: impl FnMut(&ChunkHead),
+    ) -> Result<(), DecodeError> {
+        let mut sums = sums.iter();
+        steps.into_iter().try_for_each(|step| {
+            if let Step::Head(head) = &step {
+                on_head(head);
+            }
+            self.step(step, &mut sums)
+        })
+    }
+
+    /// Takes one step; `sums` gives the sum of the piece, where it is one.
+    pub(crate) fn step<'s>(
+        &mut self,
+        step: Step,
+        sums: &mut impl Iterator<Item = &'s PieceCheck>,
+    ) -> Result<(), DecodeError> {
+        match step {
+            Step::Head(head) => {
+                let check = xb_reader::PayloadCheck::new(&head);
+                self.current = Some((head, check));
+            }
+            Step::Piece(_) => {
+                if let (Some((_, check)), Some(sum)) = (&mut self.current, sums.next()) {
+                    check.append(sum);
+                }
+            }
+            Step::End => {
+                if let Some((head, check)) = self.current.take() {
+                    check.finish(&head)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

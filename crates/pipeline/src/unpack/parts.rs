@@ -1,0 +1,438 @@
+//! The way down for chosen parts of a native stream: body ranges → segments opened → frames →
+//! decoded in parallel → plain bytes with their places, in order.
+//!
+//! Whoever knows from the index where frames lie asks a [`Body`] which bytes of the stored stream to
+//! fetch for them, and gives what came back.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use bytes::{Bytes, BytesMut};
+use xb_compressor::BlockDecoder;
+use xb_encryptor::{
+    Backend, DataKey, Opener, SEAL_HEAD_LEN, SealContext, SealError, SegmentLayout,
+};
+use xb_frame::{
+    FRAME_HEADER_LEN, FrameError, FrameHeader, Kind, Part, Place, STREAM_HEADER_LEN, StreamHeader,
+    TRAILER_LEN,
+};
+
+use crate::flow::observer::{Observer, Wait};
+use crate::flow::ordered_pool::{Submit, WorkerDied, ordered, ordered_by};
+use crate::flow::plan::{GetPlan, SLAB};
+use crate::flow::slab::SlabPool;
+use crate::unpack::{Decoder, Frame, GetError, Stop, Undecoded};
+
+/// Bytes at the front of a stored stream that [`Body::open`] wants.
+pub const FRONT_LEN: usize = STREAM_HEADER_LEN + SEAL_HEAD_LEN;
+
+/// The body of a stored stream of which any part can be read.
+#[derive(Debug, Clone)]
+pub struct Body {
+    header: StreamHeader,
+    opener: Option<Arc<Opener>>,
+    /// Without the seal.
+    len: u64,
+}
+
+/// A stored stream that cannot be read in parts.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BodyError {
+    /// Its header is damaged, or a frame is not where it should be.
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+    /// The key is another one, or the bytes were changed.
+    #[error(transparent)]
+    Seal(#[from] SealError),
+    /// It is sealed and there is no key, or the other way round.
+    #[error("{}", if *.sealed { "it is sealed, and there is no key" } else { "it is not sealed, and there is a key" })]
+    Key {
+        /// Whether it is sealed.
+        sealed: bool,
+    },
+    /// No stream has this length.
+    #[error("no stream is {len} bytes long")]
+    Length {
+        /// The length in bytes.
+        len: u64,
+    },
+}
+
+impl Body {
+    /// Reads the front of a stream that is `stream_len` bytes long as it is stored. `front` has
+    /// [`FRONT_LEN`] bytes, or fewer where the stream has.
+    ///
+    /// # Errors
+    /// [`BodyError`].
+    pub fn open(front: &[u8], stream_len: u64, key: Option<&DataKey>) -> Result<Self, BodyError> {
+        let cut = || FrameError::Truncated { place: at(Part::StreamHeader, 0) };
+        let Some((start, rest)) = front.split_at_checked(STREAM_HEADER_LEN) else {
+            return Err(cut().into());
+        };
+        let header = StreamHeader::parse(start)?;
+        let bad_len = || BodyError::Length { len: stream_len };
+        let stored =
+            stream_len.checked_sub((STREAM_HEADER_LEN + TRAILER_LEN) as u64).ok_or_else(bad_len)?;
+        let (opener, len) = match (header.key_commitment(), key) {
+            (None, None) => (None, stored),
+            (Some(commitment), Some(key)) => {
+                let head = rest.first_chunk().ok_or_else(cut)?;
+                let context = SealContext {
+                    stream_id: header.id().0,
+                    commitment: *commitment,
+                    header: start,
+                };
+                let opener = Opener::new(key, &context, head, Backend::default())?;
+                (Some(Arc::new(opener)), LAYOUT.plain_len(stored).ok_or_else(bad_len)?)
+            }
+            (commitment, _) => return Err(BodyError::Key { sealed: commitment.is_some() }),
+        };
+        Ok(Self { header, opener, len })
+    }
+
+    /// The stream's header.
+    #[must_use]
+    pub fn header(&self) -> &StreamHeader {
+        &self.header
+    }
+
+    /// Length of the body in bytes, without the seal.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether there is nothing in it, which no sound stream has: an end frame is always there.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Where in the stored stream the bytes lie that are needed for these body ranges, in order and
+    /// without overlap. `runs` are in order and do not overlap, none is empty, all lie in the body.
+    #[must_use]
+    pub fn stored(&self, runs: &[Range<u64>]) -> Vec<Range<u64>> {
+        self.spans(runs).into_iter().map(|span| span.stored).collect()
+    }
+
+    /// The bytes of one body range out of what [`Body::stored`] has named for it.
+    ///
+    /// # Errors
+    /// [`SealError`] when the seal does not hold; [`FrameError::Truncated`] when too little came.
+    pub fn plain(&self, run: &Range<u64>, stored: &[u8]) -> Result<Bytes, BodyError> {
+        let cut = || BodyError::Frame(FrameError::Truncated { place: at(Part::Index, run.start) });
+        let Some(span) = self.spans(std::slice::from_ref(run)).pop() else { return Err(cut()) };
+        let mut plain = BytesMut::new();
+        match &self.opener {
+            None => plain.extend_from_slice(stored),
+            Some(opener) => {
+                let mut rest = stored;
+                for segment in self.segments(&span) {
+                    let (now, later) = rest.split_at_checked(segment.len).ok_or_else(cut)?;
+                    rest = later;
+                    let mut segment_bytes = now.to_vec();
+                    let len =
+                        opener.open_segment(segment.index, segment.last, &mut segment_bytes)?;
+                    plain.extend_from_slice(segment_bytes.get(..len).ok_or_else(cut)?);
+                }
+            }
+        }
+        let from = usize::try_from(run.start - span.body.start).map_err(|_| cut())?;
+        let len = usize::try_from(run.end - run.start).map_err(|_| cut())?;
+        let plain = plain.freeze();
+        match from.checked_add(len) {
+            Some(end) if end <= plain.len() => Ok(plain.slice(from..end)),
+            _ => Err(cut()),
+        }
+    }
+
+    fn spans(&self, runs: &[Range<u64>]) -> Vec<Span> {
+        let mut spans: Vec<Span> = Vec::new();
+        let front = STREAM_HEADER_LEN as u64;
+        for run in runs.iter().filter(|run| !run.is_empty()) {
+            if self.opener.is_none() {
+                let stored = run.start + front..run.end + front;
+                match spans.last_mut() {
+                    Some(last) if last.body.end == run.start => {
+                        last.body.end = run.end;
+                        last.stored.end = stored.end;
+                    }
+                    _ => spans.push(Span { body: run.clone(), stored }),
+                }
+                continue;
+            }
+            let (first, last) = (LAYOUT.locate(run.start).index, LAYOUT.locate(run.end - 1).index);
+            let (head, tail) =
+                (LAYOUT.plain_range(first, self.len).start, LAYOUT.plain_range(last, self.len).end);
+            let end = LAYOUT.sealed_range(last, self.len).end + front;
+            match spans.last_mut() {
+                Some(span) if span.body.end >= head => {
+                    span.body.end = span.body.end.max(tail);
+                    span.stored.end = span.stored.end.max(end);
+                }
+                _ => {
+                    let start = LAYOUT.sealed_range(first, self.len).start + front;
+                    spans.push(Span { body: head..tail, stored: start..end });
+                }
+            }
+        }
+        spans
+    }
+
+    /// The segments of a span.
+    fn segments(&self, span: &Span) -> impl Iterator<Item = Segment> + use<> {
+        let (start, end, len) = (span.body.start, span.body.end, self.len);
+        let mut index = LAYOUT.locate(start).index;
+        std::iter::from_fn(move || {
+            let plain = LAYOUT.plain_range(index, len);
+            if plain.is_empty() || plain.start >= end {
+                return None;
+            }
+            let sealed = LAYOUT.sealed_range(index, len);
+            let segment = Segment {
+                index,
+                last: plain.end == len,
+                start: plain.start,
+                len: usize::try_from(sealed.end - sealed.start).unwrap_or(usize::MAX),
+            };
+            index += 1;
+            Some(segment)
+        })
+    }
+}
+
+const LAYOUT: SegmentLayout = SegmentLayout::NATIVE;
+
+/// A piece of the body that is fetched in one go.
+#[derive(Debug, Clone)]
+struct Span {
+    body: Range<u64>,
+    stored: Range<u64>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Segment {
+    index: u64,
+    last: bool,
+    /// Body position of its first byte.
+    start: u64,
+    /// Sealed, tag included.
+    len: usize,
+}
+
+fn at(part: Part, position: u64) -> Place {
+    Place { part, position }
+}
+
+/// Bytes of the body and where they begin.
+type Positioned = (u64, Bytes);
+
+/// A piece of the stored stream for a worker.
+enum Job {
+    Plain(Positioned),
+    Segment { opener: Arc<Opener>, segment: Segment, bytes: Vec<Bytes>, pool: SlabPool },
+}
+
+fn open(job: Job) -> Result<Positioned, SealError> {
+    match job {
+        Job::Plain(piece) => Ok(piece),
+        Job::Segment { opener, segment, bytes, pool } => {
+            let mut slab = pool.take(None);
+            bytes.iter().for_each(|piece| slab.fill_from(&mut &piece[..]));
+            let plain = opener.open_segment(segment.index, segment.last, &mut slab)?;
+            slab.truncate(plain);
+            Ok((segment.start, slab.freeze()))
+        }
+    }
+}
+
+/// Takes what [`Body::stored`] has named for `runs`, in order and cut anyhow, and gives the plain
+/// bytes of all data frames in these runs to `sink`, with their place in the source, in order. Each
+/// run begins with a frame and ends with one.
+///
+/// An item of `ranges` that is `None` says that the source has failed. Only frames of source 0 are
+/// given. Every byte given to `sink` has passed its checksum or seal; only `Ok` says that it was all
+/// that was asked for.
+///
+/// # Errors
+/// [`GetError`], the first cause.
+pub fn unpack_parts<I, S, E>(
+    ranges: I,
+    body: &Body,
+    runs: Vec<Range<u64>>,
+    plan: &GetPlan,
+    observer: &Observer,
+    mut sink: S,
+) -> Result<(), GetError<E>>
+where
+    I: Iterator<Item = Option<Bytes>> + Send + 'static,
+    S: FnMut(u64, Bytes) -> Result<(), E>,
+{
+    let pool = SlabPool::new(SLAB, plan.depth + 2);
+    let (submit, mut results) = ordered_by("frame", plan.threads, plan.depth, || {
+        let mut decoder =
+            Decoder { blocks: BlockDecoder::new(), scratch: Vec::new(), pool: pool.clone() };
+        move |frame: Frame| (frame.header.plain_offset, decoder.decode(frame))
+    });
+    let counting = observer.clone();
+    let counted = ranges
+        .inspect(move |range| counting.add_stored(range.as_ref().map_or(0, |r| r.len() as u64)));
+    let (to_open, mut opened) = ordered("open", plan.threads, plan.depth, open);
+    let spans = body.spans(&runs);
+    let splitting = body.clone();
+    let splitter: JoinHandle<Result<(), Stop>> = std::thread::Builder::new()
+        .name("segments".into())
+        .spawn(move || split(counted, &splitting, &spans, &to_open))
+        .map_err(GetError::Thread)?;
+    let (header, observing) = (body.header.clone(), observer.clone());
+    let finder: JoinHandle<Result<(), Stop>> = std::thread::Builder::new()
+        .name("frames".into())
+        .spawn(move || {
+            let pieces = std::iter::from_fn(|| opened.recv());
+            let found = find(pieces, &header, &runs, &submit, &observing);
+            drop(opened);
+            // Too little came when the splitter has stopped: then it has the cause.
+            let split = splitter.join().unwrap_or(Err(Stop::Worker(WorkerDied)));
+            match (found, split) {
+                (Err(Stop::Source), Err(cause)) => Err(cause),
+                (found, _) => found,
+            }
+        })
+        .map_err(GetError::Thread)?;
+    let mut outcome = Ok(());
+    while let Some(result) = results.recv() {
+        outcome = match result {
+            Err(died) => Err(GetError::Worker(died)),
+            Ok((_, Err(Undecoded::Frame(error)))) => Err(GetError::Frame(error)),
+            Ok((_, Err(Undecoded::Codec(place, source)))) => Err(GetError::Codec { place, source }),
+            Ok((mut offset, Ok(pieces))) => pieces.into_iter().try_for_each(|piece| {
+                let len = piece.len() as u64;
+                let taken = sink(offset, piece).map_err(GetError::Sink);
+                offset += len;
+                taken
+            }),
+        };
+        if outcome.is_err() {
+            break;
+        }
+    }
+    drop(results);
+    outcome?;
+    Ok(finder.join().unwrap_or(Err(Stop::Worker(WorkerDied)))?)
+}
+
+/// Cuts what arrives into segments for the workers.
+fn split(
+    mut ranges: impl Iterator<Item = Option<Bytes>>,
+    body: &Body,
+    spans: &[Span],
+    submit: &Submit<Job, Result<Positioned, SealError>>,
+) -> Result<(), Stop> {
+    let mut held = Bytes::new();
+    // Gives at most `most` of the bytes that come next.
+    let mut take = |most: usize| -> Result<Bytes, Stop> {
+        while held.is_empty() {
+            held = ranges.next().flatten().ok_or(Stop::Source)?;
+        }
+        Ok(held.split_to(most.min(held.len())))
+    };
+    let pool = SlabPool::new(SLAB, 64);
+    for span in spans {
+        match &body.opener {
+            None => {
+                let mut position = span.body.start;
+                while position < span.body.end {
+                    let left = usize::try_from(span.body.end - position).unwrap_or(usize::MAX);
+                    let piece = take(left)?;
+                    let begin = position;
+                    position += piece.len() as u64;
+                    submit.send(Job::Plain((begin, piece)))?;
+                }
+            }
+            Some(opener) => {
+                for segment in body.segments(span) {
+                    let (mut bytes, mut left) = (Vec::new(), segment.len);
+                    while left > 0 {
+                        let piece = take(left)?;
+                        left -= piece.len();
+                        bytes.push(piece);
+                    }
+                    let (opener, pool) = (Arc::clone(opener), pool.clone());
+                    submit.send(Job::Segment { opener, segment, bytes, pool })?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Finds the frames of the runs, and hands those with data to the workers.
+fn find(
+    mut pieces: impl Iterator<Item = Result<Result<Positioned, SealError>, WorkerDied>>,
+    stream: &StreamHeader,
+    runs: &[Range<u64>],
+    submit: &Submit<Frame, (u64, Result<Vec<Bytes>, Undecoded>)>,
+    observer: &Observer,
+) -> Result<(), Stop> {
+    // The piece at hand and where it begins; what lies before a run is passed over.
+    let mut held: Positioned = (0, Bytes::new());
+    let mut take = |position: u64, most: usize| -> Result<Bytes, Stop> {
+        loop {
+            let end = held.0 + held.1.len() as u64;
+            if held.0 <= position && position < end {
+                let skip = usize::try_from(position - held.0).unwrap_or(usize::MAX);
+                let _ = held.1.split_to(skip.min(held.1.len()));
+                let piece = held.1.split_to(most.min(held.1.len()));
+                held.0 = position + piece.len() as u64;
+                return Ok(piece);
+            }
+            held = match observer.waiting(Wait::Source, || pieces.next()) {
+                Some(Ok(Ok(piece))) => piece,
+                Some(Ok(Err(error))) => return Err(Stop::Seal(error)),
+                Some(Err(died)) => return Err(Stop::Worker(died)),
+                None => return Err(Stop::Source),
+            };
+        }
+    };
+    let most = u32::try_from(SLAB).unwrap_or(u32::MAX);
+    if stream.max_plain() > most {
+        return Err(Stop::Frame(FrameError::Range {
+            place: at(Part::StreamHeader, 0),
+            field: "most plain bytes in a frame",
+            min: 1,
+            max: most.into(),
+            got: stream.max_plain().into(),
+        }));
+    }
+    for run in runs {
+        let mut position = run.start;
+        while position < run.end {
+            let mut head = [0; FRAME_HEADER_LEN];
+            let mut filled = 0;
+            while filled < head.len() {
+                let piece = take(position + filled as u64, head.len() - filled)?;
+                head[filled..filled + piece.len()].copy_from_slice(&piece);
+                filled += piece.len();
+            }
+            let header = FrameHeader::parse(&head, stream, position)?;
+            let end = position + header.frame_len();
+            if end > run.end {
+                return Err(Stop::Frame(FrameError::Truncated { place: header.place() }));
+            }
+            position += FRAME_HEADER_LEN as u64;
+            let mut payload = Vec::new();
+            while position < end {
+                let left = usize::try_from(end - position).unwrap_or(usize::MAX);
+                let piece = take(position, left)?;
+                position += piece.len() as u64;
+                payload.push(piece);
+            }
+            if header.kind == Kind::Data && header.source == 0 {
+                observer.waiting(Wait::Sink, || submit.send(Frame { header, payload }))?;
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,189 @@
+//! The seal on the way down: ranges in, the stream without its seal out, in order.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use xb_encryptor::{Backend, DataKey, Opener, SEAL_HEAD_LEN, SealContext, SealError};
+use xb_frame::{FrameError, STREAM_HEADER_LEN, StreamHeader, TRAILER_LEN};
+
+use crate::flow::ordered_pool::{Results, Submit, ordered};
+use crate::flow::plan::{GetPlan, SLAB};
+use crate::flow::slab::{Slab, SlabPool};
+use crate::unpack::{Stop, not_sealed};
+
+/// A piece of the stream for a worker.
+enum Job {
+    /// Bytes outside the sealed body.
+    Plain(Bytes),
+    Segment {
+        opener: Arc<Opener>,
+        index: u64,
+        last: bool,
+        slab: Slab,
+    },
+}
+
+/// The stream as it was before it was sealed.
+pub(crate) struct Opened {
+    results: Results<Result<Bytes, SealError>>,
+    feeder: Option<std::thread::JoinHandle<Result<(), Stop>>>,
+}
+
+impl Opened {
+    /// Opens the seal of the stream that `ranges` bring, side by side.
+    pub(crate) fn start<I>(ranges: I, key: Arc<DataKey>, plan: &GetPlan) -> std::io::Result<Self>
+    where
+        I: Iterator<Item = Option<Bytes>> + Send + 'static,
+    {
+        let (submit, results) = ordered("open", plan.threads, plan.depth, open);
+        let feeder = std::thread::Builder::new()
+            .name("segments".into())
+            .spawn(move || Splitter::new(key).feed(ranges, &submit))?;
+        Ok(Self { results, feeder: Some(feeder) })
+    }
+}
+
+impl Iterator for Opened {
+    type Item = Result<Bytes, Stop>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match self.results.recv() {
+            Some(Ok(Ok(bytes))) => Some(Ok(bytes)),
+            Some(Ok(Err(error))) => Some(Err(Stop::Seal(error))),
+            Some(Err(died)) => Some(Err(Stop::Worker(died))),
+            None => match self.feeder.take()?.join() {
+                Ok(Ok(())) => None,
+                Ok(Err(stop)) => Some(Err(stop)),
+                Err(_) => Some(Err(Stop::Worker(crate::flow::ordered_pool::WorkerDied))),
+            },
+        }
+    }
+}
+
+/// The work of a worker.
+fn open(job: Job) -> Result<Bytes, SealError> {
+    match job {
+        Job::Plain(bytes) => Ok(bytes),
+        Job::Segment { opener, index, last, mut slab } => {
+            let plain = opener.open_segment(index, last, &mut slab)?;
+            slab.truncate(plain);
+            Ok(slab.freeze())
+        }
+    }
+}
+
+/// Finds the segments. Where the stream ends is not known before it does: so as many bytes as the
+/// trailer has are always held back, and a segment until more than them has come.
+struct Splitter {
+    key: Arc<DataKey>,
+    pool: SlabPool,
+    /// What has come and is not given on: a segment grows where it is opened later.
+    held: Slab,
+    opener: Option<Arc<Opener>>,
+    index: u64,
+}
+
+impl Splitter {
+    fn new(key: Arc<DataKey>) -> Self {
+        let pool = SlabPool::new(SLAB + TRAILER_LEN, 64);
+        Self { key, held: pool.take(None), pool, opener: None, index: 0 }
+    }
+
+    fn feed(
+        mut self,
+        ranges: impl Iterator<Item = Option<Bytes>>,
+        submit: &Submit<Job, Result<Bytes, SealError>>,
+    ) -> Result<(), Stop> {
+        for range in ranges {
+            let Some(range) = range else { return Err(Stop::Source) };
+            let mut input = &range[..];
+            while !input.is_empty() {
+                let room = self.wanted() - self.held.len();
+                let (mut now, later) = input.split_at(room.min(input.len()));
+                self.held.fill_from(&mut now);
+                input = later;
+                // One byte more than these shows that neither end is reached.
+                if self.held.len() == self.wanted() && !input.is_empty() {
+                    self.full(submit)?;
+                }
+            }
+        }
+        self.end(submit)
+    }
+
+    /// Bytes to hold before something can be given on.
+    fn wanted(&self) -> usize {
+        match &self.opener {
+            None => STREAM_HEADER_LEN + SEAL_HEAD_LEN,
+            Some(_) => self.segment_len() + TRAILER_LEN,
+        }
+    }
+
+    /// Length of the segment at hand when it is full, tag included.
+    fn segment_len(&self) -> usize {
+        if self.index == 0 { SLAB - SEAL_HEAD_LEN } else { SLAB }
+    }
+
+    /// As much has come as was wanted, and more follows.
+    fn full(&mut self, submit: &Submit<Job, Result<Bytes, SealError>>) -> Result<(), Stop> {
+        if self.opener.is_none() {
+            return self.begin(submit);
+        }
+        let len = self.segment_len();
+        self.segment(len, false, submit)
+    }
+
+    fn begin(&mut self, submit: &Submit<Job, Result<Bytes, SealError>>) -> Result<(), Stop> {
+        let truncated = || FrameError::Truncated {
+            place: xb_frame::Place { part: xb_frame::Part::StreamHeader, position: 0 },
+        };
+        let Some((header, head)) = self.held.split_at_checked(STREAM_HEADER_LEN) else {
+            return Err(Stop::Frame(truncated()));
+        };
+        let stream = StreamHeader::parse(header)?;
+        let Some(commitment) = stream.key_commitment() else { return Err(not_sealed()) };
+        let Ok(head) = head.try_into() else { return Err(Stop::Frame(truncated())) };
+        let context = SealContext { stream_id: stream.id().0, commitment: *commitment, header };
+        let opener =
+            Opener::new(&self.key, &context, head, Backend::default()).map_err(Stop::Seal)?;
+        submit.send(Job::Plain(Bytes::copy_from_slice(header)))?;
+        self.opener = Some(Arc::new(opener));
+        self.held.truncate(0);
+        Ok(())
+    }
+
+    fn segment(
+        &mut self,
+        len: usize,
+        last: bool,
+        submit: &Submit<Job, Result<Bytes, SealError>>,
+    ) -> Result<(), Stop> {
+        let Some(opener) = &self.opener else { return Ok(()) };
+        let mut next = self.pool.take(None);
+        next.fill_from(&mut &self.held[len..]);
+        let mut slab = std::mem::replace(&mut self.held, next);
+        slab.truncate(len);
+        submit.send(Job::Segment { opener: Arc::clone(opener), index: self.index, last, slab })?;
+        self.index += 1;
+        Ok(())
+    }
+
+    /// The input is over: what is held is the last segment and the trailer.
+    fn end(mut self, submit: &Submit<Job, Result<Bytes, SealError>>) -> Result<(), Stop> {
+        if self.opener.is_none() {
+            if self.held.len() < STREAM_HEADER_LEN + SEAL_HEAD_LEN {
+                // The reader of frames says how far it got.
+                submit.send(Job::Plain(self.held.freeze()))?;
+                return Ok(());
+            }
+            self.begin(submit)?;
+        }
+        // Too short for a trailer: there is none, and the last segment cannot be told.
+        let last = self.held.len().saturating_sub(TRAILER_LEN);
+        if last > 0 {
+            self.segment(last, true, submit)?;
+        }
+        submit.send(Job::Plain(self.held.freeze()))?;
+        Ok(())
+    }
+}
