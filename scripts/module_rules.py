@@ -1,0 +1,349 @@
+#!/usr/bin/env python3
+"""Rules about the source files of our crates:
+
+- the files of a crate do not import each other in a circle. An arrow goes from a file to the file
+  that defines what it uses; a name that a parent module re-exports counts as defined where it is,
+  so a re-export by itself is no arrow. Test modules are not looked at;
+- a folder holds at most a dozen files, besides the file of the module itself;
+- a file has at most 500 lines, or a comment `// Long because ...` in its first ten lines;
+- a function has at most 80 lines, or a comment `// Long because ...` right above it or its attributes.
+
+Problems of the crates in STRICT fail; those of the others are counted, and listed with `--all`.
+`module_rules.py CRATE...` lists those of the named crates only, `--arrows` their arrows, too.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# Crates that keep the rules. Add one when it is done; none may go.
+STRICT = set()
+
+MAX_LINES = 500
+MAX_FUNCTION = 80
+MAX_FILES = 12
+REASON = re.compile(r"//[/!]? *Long because \w")
+
+# Comments and literals, in one pass: what one of them contains is none of the others.
+TOKEN = re.compile(
+    r"""
+    //[^\n]*
+    | /\*.*?\*/
+    | \bb?r(?P<hashes>\#*)".*?"(?P=hashes)
+    | b?c?"(?:\\.|[^"\\])*"
+    | b?'(?:\\(?:x[0-9a-fA-F]{2}|u\{[^}]*\}|.)|[^'\\\n])'
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+USE = re.compile(r"\b(?P<public>pub(?:\([^)]*\))?\s+)?use\s+(?P<tree>[^;]+);")
+MODULE = re.compile(r"\bmod\s+(\w+)\s*;")
+TEST_ITEM = re.compile(r"#\[cfg\((?:test|all\(test\b[^]]*)\)\]")
+PATH = re.compile(r"(?<![\w:.])(?:\w+::)+\w+")
+FUNCTION = re.compile(r"\bfn\s+(\w+)")
+
+
+def main(args):
+    listed = {arg for arg in args if not arg.startswith("-")}
+    failed, count, crates = 0, 0, {}
+    for manifest in sorted([*ROOT.glob("crates/*/Cargo.toml"), *ROOT.glob("*/Cargo.toml")]):
+        folder = manifest.parent
+        if (folder / "src").is_dir() and folder.name not in ("fuzz", "benches"):
+            crates[folder.name] = folder
+    for name in sorted(STRICT - set(crates)):
+        print(f"    {name} is in STRICT of scripts/module_rules.py and no crate of ours")
+        failed += 1
+    for name, folder in crates.items():
+        if listed and name not in listed:
+            continue
+        crate = Crate(folder)
+        problems = crate.problems()
+        if name in STRICT or name in listed or "--all" in args:
+            for problem in problems:
+                print(f"    {problem}")
+        if name in STRICT:
+            failed += len(problems)
+        else:
+            count += len(problems)
+        if "--arrows" in args:
+            for source, target in sorted(crate.arrows):
+                names = ", ".join(sorted(crate.arrows[source, target]))
+                print(f"    {crate.shown(source)} -> {crate.shown(target)}: {names}")
+    if not listed and count:
+        print(f"    {count} more in crates that are not in STRICT yet: scripts/module_rules.py --all")
+    return 1 if failed else 0
+
+
+class Crate:
+    """The files of one crate, and what they use of each other."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.modules = {}
+        self.arrows = {}
+        for root in ("lib.rs", "main.rs"):
+            path = folder / "src" / root
+            if path.is_file() and () not in self.modules:
+                self.load(path, ())
+        for module in list(self.modules.values()):
+            self.connect(module)
+
+    def load(self, path, names):
+        module = self.modules[names] = Module(path, names)
+        inside = path.parent if path.name in ("lib.rs", "main.rs", "mod.rs") else path.with_suffix("")
+        for child in module.children:
+            for candidate in (inside / f"{child}.rs", inside / child / "mod.rs"):
+                if candidate.is_file():
+                    self.load(candidate, (*names, child))
+
+    def connect(self, module):
+        """Notes the arrows that go out from one module."""
+        for name, path in module.imports.items():
+            self.arrow(module, path, name)
+        for path in module.globs:
+            self.arrow(module, path, "*")
+        for name, path in module.exports.items():
+            if re.search(rf"\b{name}\b", module.body):
+                self.arrow(module, path, name)
+        for path in set(PATH.findall(module.body)):
+            names = path.split("::")
+            first = names[0]
+            if first in ("crate", "self", "super") or first in module.children:
+                self.arrow(module, module.absolute(names), names[-1])
+            elif (base := module.imports.get(first) or module.exports.get(first)) is not None:
+                if base in self.modules:
+                    self.arrow(module, base + tuple(names[1:]), names[-1])
+
+    def arrow(self, module, path, name):
+        target = self.resolve(path, set())
+        if target is not None and target is not module:
+            self.arrows.setdefault((module.names, target.names), set()).add(name)
+
+    def resolve(self, path, seen):
+        """The module that defines what `path` names; None for a module as such and for what is
+        not ours."""
+        if path is None or path in seen:
+            return None
+        seen = seen | {path}
+        here = ()
+        for at, name in enumerate(path):
+            rest = path[at + 1:]
+            if here + (name,) in self.modules:
+                here += (name,)
+                continue
+            module = self.modules.get(here)
+            if module is None:
+                return None
+            base = module.exports.get(name) or module.imports.get(name)
+            if base is not None:
+                return self.resolve(base + rest, seen)
+            for base in module.globs:
+                found = self.resolve(base + path[at:], seen)
+                if found is not None and re.search(rf"\b{name}\b", found.body):
+                    return found
+            return module
+        return None
+
+    def problems(self):
+        found = []
+        for circle in circles(self.modules, self.arrows):
+            steps = " -> ".join(self.shown(names) for names in [*circle, circle[0]])
+            found.append(f"circle: {steps}")
+        folders = {}
+        for module in self.modules.values():
+            where = module.path.relative_to(ROOT)
+            if module.path.name not in ("lib.rs", "main.rs", "mod.rs"):
+                folders.setdefault(where.parent, []).append(where)
+            if module.is_test:
+                continue
+            lines = module.text.count("\n")
+            if lines > MAX_LINES and not has_reason(module.text.splitlines()[:10]):
+                found.append(f"{where}: {lines} lines, at most {MAX_LINES}")
+            for name, line, length in module.functions():
+                if length > MAX_FUNCTION:
+                    found.append(f"{where}:{line}: fn {name} has {length} lines, at most {MAX_FUNCTION}")
+        for folder, files in folders.items():
+            if len(files) > MAX_FILES:
+                found.append(f"{folder}: {len(files)} files, at most {MAX_FILES}")
+        return found
+
+    def shown(self, names):
+        return str(self.modules[names].path.relative_to(self.folder.parent))
+
+
+class Module:
+    """One file: its child modules, what it imports, exports and uses."""
+
+    def __init__(self, path, names):
+        self.path, self.names = path, names
+        self.text = path.read_text()
+        self.is_test = "tests" in names or "tests.rs" in path.name
+        # Line numbers stay; test items go.
+        self.code = without_tests(blank(self.text))
+        self.children = set(MODULE.findall(self.code))
+        self.imports, self.exports, self.globs = {}, {}, []
+        for use in USE.finditer(self.code):
+            for tokens, name in flatten(use["tree"]):
+                target = self.absolute(tokens)
+                if target is None:
+                    continue
+                if name == "*":
+                    self.globs.append(target)
+                elif use["public"]:
+                    self.exports[name] = target
+                else:
+                    self.imports[name] = target
+        self.body = MODULE.sub("", USE.sub("", self.code))
+
+    def absolute(self, tokens):
+        """A path from the root of the crate; None for another crate's."""
+        names, tokens = self.names, list(tokens)
+        if tokens[0] == "crate":
+            names, tokens = (), tokens[1:]
+        elif tokens[0] in ("self", "super"):
+            while tokens and tokens[0] in ("self", "super"):
+                if tokens.pop(0) == "super":
+                    names = names[:-1]
+        elif tokens[0] not in self.children:
+            return None
+        return names + tuple(tokens)
+
+    def functions(self):
+        """Name, first line and number of lines of each function."""
+        lines = self.text.splitlines()
+        for match in FUNCTION.finditer(self.code):
+            end = body_end(self.code, match.end())
+            if end is None:
+                continue
+            first = self.code.count("\n", 0, match.start()) + 1
+            length = self.code.count("\n", match.start(), end) + 1
+            above = first - 2
+            while above >= 0 and lines[above].lstrip().startswith(("#[", "///")):
+                above -= 1
+            if not has_reason(lines[max(above, 0):first]):
+                yield match[1], first, length
+
+
+def blank(text):
+    """The text without what comments and literals say; lines and lengths stay."""
+    return TOKEN.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
+
+
+def without_tests(code):
+    """The code without items for tests only."""
+    while match := TEST_ITEM.search(code):
+        end = item_end(code, match.end())
+        code = code[:match.start()] + re.sub(r"[^\n]", " ", code[match.start():end]) + code[end:]
+    return code
+
+
+def item_end(code, start):
+    """Where the item that begins at `start` ends: behind its `;` or its braces."""
+    depth = 0
+    for at in range(start, len(code)):
+        if code[at] in "([":
+            depth += 1
+        elif code[at] in ")]":
+            depth -= 1
+        elif depth == 0 and code[at] in ";,":
+            return at + 1
+        elif depth == 0 and code[at] == "{":
+            return braces_end(code, at)
+    return len(code)
+
+
+def body_end(code, start):
+    """Where the body of the function whose name ends at `start` ends; None if it has none."""
+    depth = 0
+    for at in range(start, len(code)):
+        if code[at] in "([":
+            depth += 1
+        elif code[at] in ")]":
+            depth -= 1
+        elif depth == 0 and code[at] == ";":
+            return None
+        elif depth == 0 and code[at] == "{":
+            return braces_end(code, at)
+    return None
+
+
+def braces_end(code, start):
+    depth = 0
+    for match in re.compile(r"[{}]").finditer(code, start):
+        depth += 1 if match[0] == "{" else -1
+        if depth == 0:
+            return match.end()
+    return len(code)
+
+
+def flatten(tree):
+    """The paths of a use tree, each as its tokens and the name it gets here."""
+    tree = tree.strip()
+    brace = tree.find("{")
+    if brace < 0:
+        path, _, alias = (part.strip() for part in re.sub(r"\s+as\s+", " as ", tree).partition(" as "))
+        tokens = [token.strip() for token in path.split("::") if token.strip()]
+        if tokens and tokens[-1] == "self":
+            tokens.pop()
+        if tokens and tokens[-1] == "*":
+            yield tokens[:-1] or ["self"], "*"
+        elif tokens:
+            yield tokens, alias or tokens[-1]
+        return
+    front, inside = tree[:brace], tree[brace + 1:tree.rindex("}")]
+    depth, piece = 0, ""
+    for char in inside + ",":
+        if char == "," and depth == 0:
+            if piece.strip():
+                yield from flatten(front + piece.strip())
+            piece = ""
+            continue
+        depth += (char == "{") - (char == "}")
+        piece += char
+
+
+def has_reason(lines):
+    return any(REASON.search(line) for line in lines)
+
+
+def circles(modules, arrows):
+    """For each group of files that reach each other: one shortest circle through it."""
+    after = {names: set() for names in modules}
+    for source, target in arrows:
+        after[source].add(target)
+    reach = {names: reachable(after, names) for names in modules}
+    seen = set()
+    for names in sorted(modules):
+        if names in seen or names not in reach[names]:
+            continue
+        group = {other for other in reach[names] if names in reach[other]}
+        seen |= group
+        yield min((shortest(after, start) for start in sorted(group)), key=len)
+
+
+def reachable(after, start):
+    found, todo = set(), list(after[start])
+    while todo:
+        names = todo.pop()
+        if names not in found:
+            found.add(names)
+            todo += after[names]
+    return found
+
+
+def shortest(after, start):
+    """The shortest way from `start` back to it."""
+    ways, seen = [[start]], set()
+    for way in ways:
+        for names in sorted(after[way[-1]]):
+            if names == start:
+                return way
+            if names not in seen:
+                seen.add(names)
+                ways.append([*way, names])
+    return [start]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
