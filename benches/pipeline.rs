@@ -11,8 +11,9 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use std::hint::black_box;
 use xb_frame::{StreamHeader, StreamId};
 use xb_pipeline::{
-    Budget, Content, Cutting, Durability, EndRule, ExtractOptions, Extractor, GetPlan, Native,
-    Observer, Part, PartLimits, PutPlan, PutSettings, start_put, sums, unpack,
+    Budget, Content, Durability, EndRule, ExtractOptions, Extractor, GetPlan, NativeStream,
+    ObjectLayout, ObjectSize, Observer, PackPlan, PackSettings, PackSizing, Part, PartLimits,
+    XbstreamInput, start_pack, sums, unpack,
 };
 use xb_reader::{ChunkWriter, Dialect, TargetDir};
 
@@ -41,18 +42,28 @@ fn stream() -> Bytes {
 }
 
 fn up(stream: Bytes, threads: usize, mut keep: impl FnMut(Part) + Send + 'static) {
-    let plan = PutPlan::new(MEMORY, 32 << 20, threads, 4, LIMITS).expect("it fits");
+    let plan = PackPlan::new(PackSizing {
+        memory: MEMORY,
+        object_size: ObjectSize::new(32 << 20),
+        threads,
+        parallel: 4,
+        limits: LIMITS,
+    })
+    .expect("it fits");
     let header = StreamHeader::new(StreamId([1; 16]));
-    let settings = PutSettings {
+    let input = XbstreamInput { rule: EndRule::KnownProducer, dialect: Dialect::Auto };
+    let settings = PackSettings {
         plan,
-        cutting: Cutting::Packed(Native::plain(header)),
-        content: Content::Xbstream { rule: EndRule::KnownProducer, dialect: Dialect::Auto },
+        layout: ObjectLayout::Packed {
+            content: Content::Xbstream(input),
+            stream: NativeStream::plain(header),
+        },
     };
     let sink = move |part| {
         keep(part);
         Ok(())
     };
-    let run = start_put(
+    let run = start_pack(
         std::io::Cursor::new(stream),
         settings,
         &Budget::new(MEMORY),

@@ -21,8 +21,8 @@ use xb_compressor::{Algorithm, BlockEncoder};
 use xb_encryptor::{Backend, FreshKey, SealContext, Sealer};
 use xb_frame::{Seal, StreamHeader, StreamId};
 use xb_pipeline::{
-    Budget, Content, Cutting, EndRule, Native, Observer, Part, PartLimits, PutPlan, PutSettings,
-    SLAB, start_put,
+    Budget, Content, EndRule, NativeStream, ObjectLayout, ObjectSize, Observer, PackPlan,
+    PackSettings, PackSizing, Part, PartLimits, SLAB, XbstreamInput, start_pack,
 };
 use xb_reader::{ChunkWriter, Dialect};
 use xb_testkit::data;
@@ -115,28 +115,35 @@ fn alone(stream: &Bytes, algorithm: Algorithm) {
     }
 }
 
-fn sealed(algorithm: Algorithm) -> Native {
+fn sealed(algorithm: Algorithm) -> NativeStream {
     let (header, sealer) = sealer();
-    Native { header, compress: algorithm, sealer: Some(sealer) }
+    NativeStream { header, compress: algorithm, sealer: Some(sealer) }
 }
 
-fn plain() -> Native {
-    Native::plain(StreamHeader::new(StreamId([1; 16])))
+fn plain() -> NativeStream {
+    NativeStream::plain(StreamHeader::new(StreamId([1; 16])))
 }
 
-fn pipeline(stream: &Bytes, native: Native, threads: usize) {
-    let plan = PutPlan::new(MEMORY, 64 << 20, threads, 4, LIMITS).expect("it fits");
-    let settings = PutSettings {
+fn pipeline(stream: &Bytes, native: NativeStream, threads: usize) {
+    let plan = PackPlan::new(PackSizing {
+        memory: MEMORY,
+        object_size: ObjectSize::new(64 << 20),
+        threads,
+        parallel: 4,
+        limits: LIMITS,
+    })
+    .expect("it fits");
+    let input = XbstreamInput { rule: EndRule::KnownProducer, dialect: Dialect::Auto };
+    let settings = PackSettings {
         plan,
-        cutting: Cutting::Packed(native),
-        content: Content::Xbstream { rule: EndRule::KnownProducer, dialect: Dialect::Auto },
+        layout: ObjectLayout::Packed { content: Content::Xbstream(input), stream: native },
     };
     let source = std::io::Cursor::new(stream.clone());
     let sink = |part: Part| {
         black_box(part);
         Ok(())
     };
-    let run = start_put(source, settings, &Budget::new(MEMORY), &Observer::default(), sink);
+    let run = start_pack(source, settings, &Budget::new(MEMORY), &Observer::default(), sink);
     run.expect("it starts").join().expect("a whole stream");
 }
 

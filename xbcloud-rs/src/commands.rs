@@ -18,7 +18,9 @@ use xb_cli::{
 };
 use xb_compressor::{Algorithm, AlgorithmError};
 use xb_keyring::{IdentityOptions, KeyOptions};
-use xb_pipeline::{Content, Durability, EndRule, GetPlan, LastFile, Observer, Transform, Wait};
+use xb_pipeline::{
+    Content, Durability, EndRule, GetPlan, LastFile, Observer, Transform, Wait, XbstreamInput,
+};
 use xb_reader::Dialect;
 use xb_uploader::{Lock, Traffic};
 
@@ -628,7 +630,7 @@ fn xbstream(put: &PutOptions) -> Result<Content, Failure> {
         DialectArg::Percona => Dialect::Percona,
         DialectArg::Mariadb => Dialect::MariaDb,
     };
-    Ok(Content::Xbstream { rule, dialect })
+    Ok(Content::Xbstream(XbstreamInput { rule, dialect }))
 }
 
 pub(crate) fn threads(run: &RunOptions) -> usize {

@@ -88,7 +88,7 @@ pub(crate) fn file_cipher(
     if chunk.was_raised() {
         log.warn(format_args!("--encrypt-chunk-size is raised to {}", ChunkSize::MIN));
     }
-    Ok(Some(FileCipher { cipher: Arc::new(cipher), chunk }))
+    Ok(Some(FileCipher { cipher: Arc::new(cipher), chunk_size: chunk }))
 }
 
 /// What there is to open a backup with. `for_files`: the key may be one for single files.

@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use tokio::sync::mpsc;
 use xb_encryptor::Keys;
-use xb_pipeline::{GetPlan, Observer, PutPlan, RootDigest};
+use xb_pipeline::{GetPlan, ObjectSize, Observer, PackPlan, PackSizing, RootDigest};
 use xb_uploader::{Lock, PartData, PartSender, Store, StoreErrorKind};
 
 use crate::chain::find_base;
@@ -457,11 +457,17 @@ impl Copying<'_> {
     fn plan(&self, largest: u64) -> Result<GetPlan, BackupError> {
         let CopyRequest { memory, threads, parallel, .. } = *self.request;
         let limits = part_limits(self.to.store().limits());
-        let put = PutPlan::new(memory, largest, threads, parallel, limits)?;
+        let put = PackPlan::new(PackSizing {
+            memory,
+            object_size: ObjectSize::new(largest),
+            threads,
+            parallel,
+            limits,
+        })?;
         Ok(GetPlan {
             threads: put.threads,
             depth: put.depth,
-            range: put.part,
+            range: put.part_size,
             parallel: put.parallel,
             memory: put.memory,
         })

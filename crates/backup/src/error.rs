@@ -1,6 +1,6 @@
 //! The one error of a command: its first cause, with stage, place and what to do next.
 
-use xb_pipeline::{PlanError, PutError, StreamError};
+use xb_pipeline::{PackError, PlanError, StreamError};
 use xb_reader::DecodeError;
 use xb_uploader::StoreError;
 
@@ -16,7 +16,7 @@ pub enum BackupError {
     Store(#[from] StoreError),
     /// The way up failed.
     #[error(transparent)]
-    Put(#[from] PutError),
+    Put(#[from] PackError),
     /// Settings that cannot work.
     #[error(transparent)]
     Plan(#[from] PlanError),
@@ -244,7 +244,7 @@ impl BackupError {
     pub fn stage(&self) -> &'static str {
         match self {
             Self::Store(_) | Self::InDoubt { .. } | Self::Unlocked { .. } => "store",
-            Self::Put(PutError::Read { .. }) | Self::Input(_) => "read",
+            Self::Put(PackError::Read { .. }) | Self::Input(_) => "read",
             Self::Put(_) => "stream",
             Self::Plan(_) | Self::Name(_) | Self::Selection(_) => "settings",
             Self::Manifest { .. }
@@ -276,16 +276,16 @@ impl BackupError {
         match self {
             Self::Store(error) => error.hint(),
             Self::Unlocked { source, .. } => source.hint(),
-            Self::Put(PutError::Stream(StreamError::NotWhole(_))) => Some(
+            Self::Put(PackError::Stream(StreamError::NotWhole(_))) => Some(
                 "nothing was kept as a backup; look at the producer's own messages. For a stream of another program name its last file with --last-file=GLOB, or take the risk with --unsafe-any-end",
             ),
-            Self::Put(PutError::Stream(StreamError::Unfinished(_))) => Some(
+            Self::Put(PackError::Stream(StreamError::Unfinished(_))) => Some(
                 "nothing was kept as a backup; the producer stopped early: look at its own messages",
             ),
-            Self::Put(PutError::Stream(StreamError::Decode(DecodeError::Magic { .. }))) => Some(
+            Self::Put(PackError::Stream(StreamError::Decode(DecodeError::Magic { .. }))) => Some(
                 "the input must be an xbstream: mariadb-backup and xtrabackup write one with --stream=xbstream, and only that may go to stdout",
             ),
-            Self::Put(PutError::Stream(_)) => Some("nothing was kept as a backup; take a new one"),
+            Self::Put(PackError::Stream(_)) => Some("nothing was kept as a backup; take a new one"),
             Self::Input(_) => Some(
                 "mariadb-backup and xtrabackup write an xbstream with --stream=xbstream, and only that may go to stdout; --raw stores any other bytes as they are",
             ),

@@ -1,10 +1,10 @@
 //! `plan`: what a backup of some size will be in the store, and what requests it costs.
 
 use serde::Serialize;
-use xb_pipeline::{Cutting, GetPlan, MAX_SUMS, PlanError, PutPlan};
+use xb_pipeline::{GetPlan, MAX_SUMS, PackPlan, PackSizing, PlanError};
 
 use crate::manifest::Layout;
-use crate::put::limits;
+use crate::put::{FIXED_SIZE, limits};
 
 /// Payload of a chunk as the stock producers write it, in bytes; a classic object holds one where
 /// nobody asks for a size.
@@ -39,7 +39,7 @@ pub struct EstimateRequest {
     /// Whether it is sealed.
     pub sealed: bool,
     /// How a run up would be laid out.
-    pub put: PutPlan,
+    pub put: PackPlan,
     /// How a run down would be laid out.
     pub get: GetPlan,
 }
@@ -79,19 +79,20 @@ pub fn estimate(request: &EstimateRequest) -> Estimate {
     // Full objects, and others of some size.
     let (full, others, other) = match (layout, recut) {
         (Layout::Packed, _) => {
-            let rest = stored % put.chunk;
-            (stored / put.chunk, u64::from(rest > 0), rest)
+            let rest = stored % put.object_size.get();
+            (stored / put.object_size.get(), u64::from(rest > 0), rest)
         }
         (Layout::Classic, true) => {
             let each = stored / files;
-            (files * (each / put.chunk), files, (each % put.chunk).max(1))
+            (files * (each / put.object_size.get()), files, (each % put.object_size.get()).max(1))
         }
         // All alike, near enough.
         (Layout::Classic, false) => (stock_objects, 0, 0),
     };
-    let object_bytes = if *layout == Layout::Packed || *recut { put.chunk } else { STOCK_CHUNK };
+    let object_bytes =
+        if *layout == Layout::Packed || *recut { put.object_size.get() } else { STOCK_CHUNK };
     let objects = full + others;
-    let per_object = |bytes: u64| match bytes.div_ceil(put.part) {
+    let per_object = |bytes: u64| match bytes.div_ceil(put.part_size) {
         0 | 1 => 1,
         // One to begin and one to complete.
         parts => parts + 2,
@@ -107,7 +108,7 @@ pub fn estimate(request: &EstimateRequest) -> Estimate {
         stored,
         objects,
         object_bytes,
-        parts: object_bytes.div_ceil(put.part).max(1),
+        parts: object_bytes.div_ceil(put.part_size).max(1),
         backup_requests: AROUND_PUT
             + keys
             + sums
@@ -122,10 +123,16 @@ pub fn estimate(request: &EstimateRequest) -> Estimate {
 }
 
 /// The least budget that a plan with these threads and this chunk size can be made with.
-fn least_memory(plan: &PutPlan, recut: bool) -> u64 {
+fn least_memory(plan: &PackPlan, recut: bool) -> u64 {
     let needs = |memory| {
-        let plan = PutPlan::new(memory, plan.chunk, plan.threads, 1, limits())?;
-        if recut { Cutting::Recut(None).check(&plan) } else { Ok(()) }
+        let plan = PackPlan::new(PackSizing {
+            memory,
+            object_size: plan.object_size,
+            threads: plan.threads,
+            parallel: 1,
+            limits: limits(),
+        })?;
+        if recut { FIXED_SIZE.check(&plan) } else { Ok(()) }
     };
     let mut least = 1;
     while let Err(PlanError::Memory { needed, .. } | PlanError::Part { needed, .. }) = needs(least)
@@ -142,6 +149,7 @@ fn least_memory(plan: &PutPlan, recut: bool) -> u64 {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use xb_pipeline::ObjectSize;
 
     const MIB: u64 = 1 << 20;
     const TIB: u64 = 1 << 40;
@@ -153,7 +161,14 @@ mod tests {
             recut: false,
             files: 1000,
             sealed: false,
-            put: PutPlan::new(512 * MIB, chunk, 2, 8, limits()).unwrap(),
+            put: PackPlan::new(PackSizing {
+                memory: 512 * MIB,
+                object_size: ObjectSize::new(chunk),
+                threads: 2,
+                parallel: 8,
+                limits: limits(),
+            })
+            .unwrap(),
             get: GetPlan::new(512 * MIB, 2, 8).unwrap(),
         }
     }
@@ -181,7 +196,7 @@ mod tests {
     proptest! {
         #[test]
         fn every_byte_has_its_object(stored in 0_u64..(64 << 40), chunk in 1_u64..(8 << 30)) {
-            let plan = PutPlan::new(1 << 30, chunk, 2, 8, limits());
+            let plan = PackPlan::new(PackSizing { memory: 1 << 30, object_size: ObjectSize::new(chunk), threads: 2, parallel: 8, limits: limits() });
             if let Ok(put) = plan {
                 let request = EstimateRequest { put, ..request(stored, MIB, Layout::Packed) };
                 let numbers = estimate(&request);

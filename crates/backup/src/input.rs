@@ -108,11 +108,11 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use xb_frame::StreamId;
-    use xb_pipeline::EndRule;
+    use xb_pipeline::{EndRule, XbstreamInput};
     use xb_reader::Dialect;
 
     fn xbstream() -> Content {
-        Content::Xbstream { rule: EndRule::AnyEnd, dialect: Dialect::Auto }
+        Content::Xbstream(XbstreamInput { rule: EndRule::AnyEnd, dialect: Dialect::Auto })
     }
 
     #[test]

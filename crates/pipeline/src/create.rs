@@ -27,7 +27,7 @@ pub struct CreateOptions {
     pub observer: Observer,
 }
 
-/// Something that happened along the way, to be told to the user.
+/// An event to report to the user.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum CreateNote<'a> {
@@ -207,7 +207,7 @@ impl<W: Write> Creator<'_, W> {
     /// look whole.
     fn leave_unfinished(mut self, planned: &Planned<'_>, error: &CreateError) {
         let begun = match error {
-            // Nobody reads any more, or nothing can be written.
+            // The reader is gone, or nothing can be written.
             CreateError::Write(_) => return,
             CreateError::Read { offset, .. } => *offset > 0,
             _ => false,

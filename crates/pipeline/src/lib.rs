@@ -1,20 +1,26 @@
-//! The store-free half of the product: streams in, parts of objects out, and back.
+//! Streams into objects and back, in threads, within a budget of memory, without a store.
 //!
-//! - Up: [`start_put`] reads an xbstream, checks every chunk of it, makes a native stream of it (or
+//! - Up: [`start_pack`] reads an xbstream, checks every chunk of it, makes a native stream of it (or
 //!   keeps its chunks, the classic way) and hands [`Part`]s of exactly sized objects to a
-//!   [`PartSink`]; a [`Transform`] compresses and encrypts file by file. Only a stream that is whole by its [`EndRule`] gives a result.
+//!   [`PartSink`]. A [`Transform`] compresses and encrypts file by file. Only a stream that is
+//!   complete by its [`EndRule`] gives a result.
 //! - Down: [`unpack`] takes ranges of a native stream and gives its plain bytes, [`relay`] checks
-//!   a plain xbstream as it passes, an [`Extractor`] makes files of one, and [`Undo`]es on the way
-//!   what was done to each of them. An [`Inspector`] looks into one and throws it away.
-//! - Beside: [`filter`] makes encrypted files of any bytes, and takes them apart.
-//! - Beneath: a [`Budget`] in bytes whose [`Permit`]s travel in [`Slab`]s, [`PutPlan`] and
-//!   [`GetPlan`] that derive all sizes from it, and [`ordered`] workers.
+//!   a plain xbstream as it passes, an [`Extractor`] makes files of one, and decrypts and
+//!   decompresses them on the way ([`Undo`]). An [`Inspector`] checks one and keeps nothing.
+//! - [`filter`] makes encrypted files of any bytes, and reads them back.
+//! - A [`Budget`] counts the bytes that are held, its [`Permit`]s travel in [`Slab`]s, [`PackPlan`]
+//!   and [`GetPlan`] derive all sizes from it, and [`ordered`] workers do the work.
 //!
-//! All of it runs in plain threads. Whoever stops first has the cause; the others say [`Closed`].
-//! [`Observer`] counts for progress displays.
+//! All of it runs in plain threads. The stage that stops first has the cause; the others report
+//! [`Closed`]. An [`Observer`] counts for progress displays.
+//!
+//! # Up
 //!
 //! ```
-//! use xb_pipeline::{Budget, Content, Cutting, EndRule, Native, Observer, Part, PartLimits, PutPlan, PutSettings, start_put};
+//! use xb_pipeline::{
+//!     Budget, Content, EndRule, NativeStream, ObjectLayout, ObjectSize, Observer, PackPlan,
+//!     PackSettings, PackSizing, Part, PartLimits, XbstreamInput, start_pack,
+//! };
 //! use xb_reader::{ChunkWriter, Dialect};
 //!
 //! let mut writer = ChunkWriter::new(Vec::new());
@@ -24,17 +30,47 @@
 //! let stream = std::io::Cursor::new(writer.finish()?);
 //!
 //! let limits = PartLimits { min: 1, max: u64::MAX, count: 10_000, equal: false };
-//! let plan = PutPlan::new(64 << 20, 1000, 2, 4, limits)?; // objects of 1000 bytes
+//! let object_size = ObjectSize::new(1000);
+//! let plan =
+//!     PackPlan::new(PackSizing { memory: 64 << 20, object_size, threads: 2, parallel: 4, limits })?;
 //! let header = xb_frame::StreamHeader::new(xb_frame::StreamId([1; 16])); // take random bytes
-//! let content = Content::Xbstream { rule: EndRule::KnownProducer, dialect: Dialect::Auto };
-//! let settings = PutSettings { plan, cutting: Cutting::Packed(Native::plain(header)), content };
+//! let input = XbstreamInput { rule: EndRule::KnownProducer, dialect: Dialect::Auto };
+//! let (content, stream_out) = (Content::Xbstream(input), NativeStream::plain(header));
+//! let layout = ObjectLayout::Packed { content, stream: stream_out };
+//! let settings = PackSettings { plan, layout };
 //! let print = |part: Part| {
 //!     let len: usize = part.payload.iter().map(|bytes| bytes.len()).sum();
 //!     println!("object {}: {len} bytes", part.object);
 //!     Ok(())
 //! };
-//! let done = start_put(stream, settings, &Budget::new(plan.memory), &Observer::default(), print)?.join()?;
-//! assert_eq!(done.scanned.files, 2);
+//! let budget = Budget::new(plan.memory);
+//! let packed = start_pack(stream, settings, &budget, &Observer::default(), print)?.join()?;
+//! assert_eq!(packed.scanned.files, 2);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Down
+//!
+//! ```
+//! use xb_pipeline::{ExtractOptions, Extractor};
+//! use xb_reader::{ChunkWriter, TargetDir};
+//!
+//! let mut writer = ChunkWriter::new(Vec::new());
+//! writer.payload("shop/orders.ibd", 0, b"some pages")?;
+//! writer.end("shop/orders.ibd")?;
+//! let stream = writer.finish()?;
+//!
+//! let dir = tempfile::tempdir()?;
+//! let mut extractor = Extractor::new(TargetDir::open(dir.path())?, ExtractOptions::default())?;
+//! for piece in stream.chunks(7) {
+//!     // An error here only says that there is one: `finish` has it.
+//!     if extractor.feed(piece.to_vec().into()).is_err() {
+//!         break;
+//!     }
+//! }
+//! let report = extractor.finish()?;
+//! assert_eq!(report.files, 1);
+//! assert_eq!(std::fs::read(dir.path().join("shop/orders.ibd"))?, b"some pages");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
@@ -49,11 +85,13 @@ mod scan;
 mod spool;
 mod unpack;
 
-pub use classic::one_object_per_chunk::{ChunkCutter, Cut, CutError};
-pub use classic::transform::{FileCipher, MemberError, Transform};
+pub use classic::object::Cut;
+pub use classic::one_object_per_chunk::ChunkCutter;
+pub use classic::transform::{FileCipher, Transform};
 pub use create::{CreateError, CreateNote, CreateOptions, CreateReport, create};
 pub use extract::decode::{Decrypt, Undo, UndoError};
-pub use extract::extractor::{Extractor, extract_from};
+pub use extract::extractor::Extractor;
+pub use extract::from_reader::extract_from;
 pub use extract::report::{
     BegunFile, Durability, ExtractCause, ExtractError, ExtractLog, ExtractOptions, ExtractReport,
     OnFailure, Stopped, Truncated,
@@ -63,18 +101,24 @@ pub use flow::checksum as sums;
 pub use flow::globs::{GlobError, Globs};
 pub use flow::observer::{Observer, Snapshot, Wait};
 pub use flow::ordered_pool::{Closed, Results, Submit, WorkerDied, ordered, ordered_by};
-pub use flow::plan::{GetPlan, PartLimits, PlanError, PutPlan, SLAB};
+pub use flow::plan::{GetPlan, ObjectSize, PackPlan, PackSizing, PartLimits, PlanError, SLAB};
 pub use flow::slab::{Slab, SlabPool};
 pub use inspect::{
     BadPageOf, Disagreement, IndexProof, IndexWatch, InspectError, InspectOptions, Inspected,
     Inspector, MAX_BAD_PAGES, PagesFound,
 };
-pub use pack::native_input::start_carry;
+pub use pack::error::{CutError, MemberError, PackError};
+pub use pack::layout::{
+    ClassicLayout, ClassicObjects, Content, NativeStream, ObjectLayout, XbstreamInput,
+};
+pub use pack::native_input::start_pack_native;
 pub use pack::packer::{MAX_SUMS, Packed, Packer, Part, PartSink, RootDigest, object_key};
-pub use pack::{Content, Cutting, Laid, Native, Put, PutError, PutSettings, Putting, start_put};
+pub use pack::result::{PackHandle, PackOutput, PackResult};
+pub use pack::{PackSettings, start_pack};
 pub use scan::end_rule::{EndProof, EndRule, EndWatch, LastFile, NotWhole, logical_name};
 pub use scan::passthrough::{RelayError, relay};
 pub use scan::scanner::{Scanned, StreamError};
 pub use spool::{LockSwitch, SpoolReader, SpoolSettings, spooled};
+pub use unpack::error::GetError;
 pub use unpack::parts::{Body, BodyError, FRONT_LEN, unpack_parts};
-pub use unpack::{GetError, unpack, unpack_watched};
+pub use unpack::{unpack, unpack_watched};

@@ -7,7 +7,7 @@ mod common;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use common::{CODECS, LIMITS, native, put};
+use common::{CODECS, LIMITS, native, pack_plan, put};
 use crc_fast::{CrcAlgorithm, checksum};
 use proptest::prelude::*;
 use xb_compressor::{MemberCodec, PieceEncoder, ZstdLevel};
@@ -15,7 +15,7 @@ use xb_encryptor::xbcrypt::{Algorithm, ChunkSize, Cipher, Encrypter};
 use xb_encryptor::{Backend, KeyBytes};
 use xb_pipeline::{
     EndRule, GetPlan, IndexWatch, InspectError, InspectOptions, Inspected, Inspector, Observer,
-    PutPlan, unpack_watched,
+    unpack_watched,
 };
 use xb_reader::ChunkWriter;
 
@@ -220,7 +220,7 @@ fn an_index_agrees_with_its_own_stream_only() {
         streams.each_ref().map(|stream| inspect(stream, 1 << 20, options(false)).unwrap().records);
     for codec in CODECS {
         for sealed in [false, true] {
-            let plan = PutPlan::new(64 << 20, 100_000, 2, 4, LIMITS).unwrap();
+            let plan = pack_plan(64 << 20, 100_000, 2, 4, LIMITS).unwrap();
             let (cutting, key) = native(codec, sealed);
             let rule = EndRule::KnownProducer;
             let (objects, result) = put(streams[0].clone(), 65_536, plan, cutting, rule);

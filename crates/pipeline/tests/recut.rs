@@ -7,12 +7,13 @@ use std::collections::BTreeMap;
 use std::io::Cursor;
 use std::sync::mpsc::sync_channel;
 
-use common::{LIMITS, all_comes_back};
+use common::{LIMITS, all_comes_back, pack_plan};
 use proptest::prelude::*;
 use xb_compressor::{MemberCodec, ZstdLevel};
 use xb_pipeline::{
-    Budget, Content, Cut, Cutting, EndRule, Laid, Observer, Part, PartLimits, PlanError, PutError,
-    PutPlan, PutSettings, Transform, start_put,
+    Budget, ClassicLayout, ClassicObjects, Cut, EndRule, ObjectLayout, Observer, PackError,
+    PackOutput, PackPlan, PackSettings, Part, PartLimits, PlanError, Transform, XbstreamInput,
+    start_pack,
 };
 use xb_reader::{ChunkWriter, Dialect, MapEntry};
 use xb_testkit::command::Cmd;
@@ -28,10 +29,10 @@ type Objects = BTreeMap<String, Vec<u8>>;
 /// until more come.
 fn put(
     stream: Vec<u8>,
-    plan: PutPlan,
+    plan: PackPlan,
     transform: Option<Transform>,
     slow: usize,
-) -> Result<(Objects, Cut), PutError> {
+) -> Result<(Objects, Cut), PackError> {
     let (parts, arriving) = sync_channel::<Part>(1);
     let store = std::thread::spawn(move || {
         let (mut objects, mut held) = (Objects::new(), Vec::new());
@@ -49,15 +50,16 @@ fn put(
         }
         objects
     });
-    let content = Content::Xbstream { rule: EndRule::AnyEnd, dialect: Dialect::Percona };
-    let settings = PutSettings { plan, cutting: Cutting::Recut(transform), content };
+    let input = XbstreamInput { rule: EndRule::AnyEnd, dialect: Dialect::Percona };
+    let files = ClassicLayout { objects: ClassicObjects::FixedSize, transform };
+    let settings = PackSettings { plan, layout: ObjectLayout::Classic { input, files } };
     let budget = Budget::new(plan.memory);
     let sink = move |part: Part| parts.send(part).map_err(|_| xb_pipeline::Closed);
     let source = Cursor::new(stream);
-    let done = start_put(source, settings, &budget, &Observer::default(), sink)?.join();
+    let done = start_pack(source, settings, &budget, &Observer::default(), sink)?.join();
     let objects = store.join().unwrap();
     all_comes_back(&budget);
-    let Laid::Classic(cut) = done?.laid else { panic!("classic was asked for") };
+    let PackOutput::Classic(cut) = done?.output else { panic!("classic was asked for") };
     let bytes: usize = objects.values().map(Vec::len).sum();
     assert_eq!((cut.objects, cut.bytes), (objects.len() as u64, bytes as u64));
     Ok((objects, cut))
@@ -123,7 +125,7 @@ fn sixteen_mixed_files_have_exact_objects_where_their_parts_fit() {
     let stream = mixed(&files, 10 * MIB);
     let limits = PartLimits { min: 5 << 20, max: 5 << 30, count: 10_000, equal: false };
     for (chunk, memory) in [(6, 160), (10, 160)] {
-        let plan = PutPlan::new(memory << 20, chunk << 20, 2, 4, limits).unwrap();
+        let plan = pack_plan(memory << 20, chunk << 20, 2, 4, limits).unwrap();
         let (objects, cut) = put(stream.clone(), plan, None, 1).unwrap();
         assert_eq!(cut.short, 0, "objects of {chunk} MiB");
         for (name, _) in &files {
@@ -144,11 +146,13 @@ fn however_many_files_are_open_it_goes_on() {
         (60, 1_300_000, 600_000, 8 << 20),
     ] {
         let files = many(count, len);
-        let plan = PutPlan::new(9 << 20, chunk, 1, 2, LIMITS).unwrap();
-        let plan = match Cutting::Recut(None).check(&plan) {
+        let plan = pack_plan(9 << 20, chunk, 1, 2, LIMITS).unwrap();
+        let plan = match (ClassicLayout { objects: ClassicObjects::FixedSize, transform: None })
+            .check(&plan)
+        {
             Ok(()) => plan,
             Err(PlanError::Memory { needed, .. }) => {
-                PutPlan::new(needed, chunk, 1, 2, LIMITS).unwrap()
+                pack_plan(needed, chunk, 1, 2, LIMITS).unwrap()
             }
             Err(error) => panic!("{error}"),
         };
@@ -162,14 +166,14 @@ fn however_many_files_are_open_it_goes_on() {
 fn a_failed_run_gives_everything_back() {
     let files = many(40, 300_000);
     let mut stream = mixed(&files, 20_000);
-    let plan = PutPlan::new(16 << 20, 100_000, 2, 2, LIMITS).unwrap();
+    let plan = pack_plan(16 << 20, 100_000, 2, 2, LIMITS).unwrap();
     // A flipped bit of a payload, a cut, an end that never comes.
     let last = stream.len() - 1;
     stream[last / 2] ^= 1;
-    assert!(matches!(put(stream.clone(), plan, None, 0), Err(PutError::Stream(_))));
+    assert!(matches!(put(stream.clone(), plan, None, 0), Err(PackError::Stream(_))));
     stream[last / 2] ^= 1;
     stream.truncate(last / 3);
-    assert!(matches!(put(stream, plan, None, 0), Err(PutError::Stream(_))));
+    assert!(matches!(put(stream, plan, None, 0), Err(PackError::Stream(_))));
 }
 
 #[test]
@@ -179,11 +183,11 @@ fn the_dialect_of_one_fork_is_refused_and_objects_have_a_least_size() {
     writer.end("x").unwrap();
     writer.rename("x", "y").unwrap();
     let stream = writer.finish().unwrap();
-    let plan = |chunk| PutPlan::new(16 << 20, chunk, 1, 2, LIMITS).unwrap();
+    let plan = |chunk| pack_plan(16 << 20, chunk, 1, 2, LIMITS).unwrap();
     let error = put(stream, plan(5000), None, 0).unwrap_err().to_string();
     assert!(error.contains("classic layout cannot hold"), "{error}");
     let error = put(mixed(&many(1, 9), 9), plan(4095), None, 0).unwrap_err();
-    assert!(matches!(error, PutError::Plan(PlanError::Object { least: 4096, .. })), "{error}");
+    assert!(matches!(error, PackError::Plan(PlanError::Object { least: 4096, .. })), "{error}");
 }
 
 #[test]
@@ -198,7 +202,7 @@ fn holes_become_zeros() {
     writer.sparse("t.ibd", 5, &map, b"abcde").unwrap();
     writer.payload("t.ibd", 5 + 5_000_000 + 70_000 + 9 + 5, b"end").unwrap();
     writer.end("t.ibd").unwrap();
-    let plan = PutPlan::new(16 << 20, 1_000_000, 1, 2, LIMITS).unwrap();
+    let plan = pack_plan(16 << 20, 1_000_000, 1, 2, LIMITS).unwrap();
     let (objects, cut) = put(writer.finish().unwrap(), plan, None, 0).unwrap();
     let mut want = b"front".to_vec();
     want.resize(5 + 5_000_000, 0);
@@ -217,7 +221,7 @@ fn the_stock_reader_takes_the_objects() {
     files.push(("empty".into(), Vec::new()));
     files.push(("big".into(), data::noise(7, 25 * MIB)));
     for (chunk, memory) in [(24 << 20, 256), (700_000, 32)] {
-        let plan = PutPlan::new(memory << 20, chunk, 2, 4, LIMITS).unwrap();
+        let plan = pack_plan(memory << 20, chunk, 2, 4, LIMITS).unwrap();
         let (objects, cut) = put(mixed(&files, MIB + 7), plan, None, 0).unwrap();
         assert_eq!(cut.short, 0);
         let dir = tempfile::tempdir().unwrap();
@@ -237,7 +241,7 @@ fn files_that_are_compressed_on_the_way_have_exact_objects_too() {
     let files: Vec<_> = (0..6).map(|n| (format!("t{n}"), data::mixed(n as u64, 5 * MIB))).collect();
     let stream = mixed(&files, 500_000);
     for codec in [codec(MemberCodec::Lz4), codec(MemberCodec::Zstd(ZstdLevel::DEFAULT))] {
-        let plan = PutPlan::new(96 << 20, 400_000, 2, 4, LIMITS).unwrap();
+        let plan = pack_plan(96 << 20, 400_000, 2, 4, LIMITS).unwrap();
         let (objects, cut) = put(stream.clone(), plan, Some(codec.clone()), 1).unwrap();
         assert_eq!(cut.short, 0);
         let suffix = codec.compress.unwrap().member().suffix();
@@ -274,7 +278,7 @@ proptest! {
     ) {
         let files: Vec<_> =
             lens.iter().enumerate().map(|(n, len)| (format!("f{n}"), content(n, *len))).collect();
-        let plan = PutPlan::new(memory << 20, chunk, 2, 2, LIMITS).unwrap();
+        let plan = pack_plan(memory << 20, chunk, 2, 2, LIMITS).unwrap();
         let (objects, cut) = put(mixed(&files, piece), plan, None, 0).unwrap();
         prop_assert_eq!(cut.short, 0, "all files fit as a whole");
         for (name, _) in &files {

@@ -6,11 +6,9 @@ mod common;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use common::{CODECS, LIMITS, Steps, native, open, put, stream};
-use xb_pipeline::{
-    Budget, Content, EndRule, Observer, Part, PutPlan, PutSettings, SLAB, start_put,
-};
-use xb_reader::{ChunkWriter, Dialect};
+use common::{CODECS, LIMITS, Steps, native, open, pack_plan, put, stream};
+use xb_pipeline::{Budget, EndRule, Observer, PackSettings, Part, SLAB, start_pack};
+use xb_reader::ChunkWriter;
 use xb_testkit::data;
 
 const MIB: usize = 1 << 20;
@@ -43,13 +41,11 @@ fn objects_have_the_size_asked_for_with_every_codec_and_the_seal() {
                 *sizes.last_mut().unwrap() += part.payload.iter().map(Bytes::len).sum::<usize>();
                 Ok(())
             };
-            let plan = PutPlan::new(64 << 20, chunk as u64, 2, 2, LIMITS).unwrap();
-            let content =
-                Content::Xbstream { rule: EndRule::KnownProducer, dialect: Dialect::Auto };
-            let settings = PutSettings { plan, cutting: native(codec, sealed).0, content };
+            let plan = pack_plan(64 << 20, chunk as u64, 2, 2, LIMITS).unwrap();
+            let settings = PackSettings { plan, layout: native(codec, sealed).0 };
             let source = Steps(input.clone(), usize::MAX);
             let budget = Budget::new(plan.memory);
-            start_put(source, settings, &budget, &Observer::default(), sink)
+            start_pack(source, settings, &budget, &Observer::default(), sink)
                 .unwrap()
                 .join()
                 .unwrap();
@@ -75,7 +71,7 @@ fn no_size_of_reads_or_ranges_changes_what_comes_back() {
         for (input, step) in
             odd.map(|step| (&small, step)).into_iter().chain(border.map(|step| (&large, step)))
         {
-            let plan = PutPlan::new(64 << 20, 1 << 20, 2, 2, LIMITS).unwrap();
+            let plan = pack_plan(64 << 20, 1 << 20, 2, 2, LIMITS).unwrap();
             let (cutting, key) = native(codec, sealed);
             let (objects, result) = put(input.clone(), step, plan, cutting, EndRule::KnownProducer);
             result.unwrap();

@@ -4,11 +4,12 @@
 mod common;
 
 use bytes::Bytes;
-use common::{CODECS, LIMITS, get, native, native_key, open, packed, put, stream};
-use proptest::prelude::*;
-use xb_pipeline::{
-    Cutting, EndRule, GetPlan, Laid, Observer, PutError, PutPlan, StreamError, unpack,
+use common::{
+    CODECS, LIMITS, get, native, native_key, one_object_per_chunk, open, pack_plan, packed, put,
+    stream,
 };
+use proptest::prelude::*;
+use xb_pipeline::{EndRule, GetPlan, Observer, PackError, PackOutput, StreamError, unpack};
 
 #[test]
 fn comes_back_bit_for_bit_in_objects_of_the_size_asked_for() {
@@ -16,13 +17,15 @@ fn comes_back_bit_for_bit_in_objects_of_the_size_asked_for() {
         &[("a.ibd", 3_000_000), ("empty", 0), ("b/c.frm", 12_345), ("xtrabackup_info", 100)],
         700_000,
     );
-    let plan = PutPlan::new(64 << 20, 1_000_000, 2, 4, LIMITS).unwrap();
+    let plan = pack_plan(64 << 20, 1_000_000, 2, 4, LIMITS).unwrap();
     let (objects, result) = put(input.clone(), 65_536, plan, packed(), EndRule::KnownProducer);
     let result = result.unwrap();
     assert_eq!((result.scanned.files, result.scanned.bytes), (4, input.len() as u64));
     let sizes: Vec<usize> = objects.values().map(Vec::len).collect();
     assert!(sizes[..sizes.len() - 1].iter().all(|size| *size == 1_000_000), "{sizes:?}");
-    let Laid::Packed { summary, packed } = result.laid else { panic!("packed was asked for") };
+    let PackOutput::Packed { summary, packed } = result.output else {
+        panic!("packed was asked for")
+    };
     assert_eq!((packed.objects, packed.bytes), (objects.len() as u64, summary.stream_len));
     let native: Bytes = objects.into_values().collect::<Vec<_>>().concat().into();
     for range in [977, 1 << 20, usize::MAX / 2] {
@@ -39,11 +42,13 @@ fn every_codec_and_the_seal_leave_the_size_alone() {
     for codec in CODECS {
         for sealed in [false, true] {
             let what = format!("{codec}, sealed: {sealed}");
-            let plan = PutPlan::new(64 << 20, 100_000, 2, 4, LIMITS).unwrap();
+            let plan = pack_plan(64 << 20, 100_000, 2, 4, LIMITS).unwrap();
             let (cutting, key) = native(codec, sealed);
             let (objects, result) =
                 put(input.clone(), 65_536, plan, cutting, EndRule::KnownProducer);
-            let Laid::Packed { summary, packed } = result.unwrap().laid else { panic!("packed") };
+            let PackOutput::Packed { summary, packed } = result.unwrap().output else {
+                panic!("packed")
+            };
             let sizes: Vec<usize> = objects.values().map(Vec::len).collect();
             assert!(
                 sizes[..sizes.len() - 1].iter().all(|size| *size == 100_000),
@@ -69,7 +74,7 @@ fn every_codec_and_the_seal_leave_the_size_alone() {
 #[test]
 fn every_cut_and_every_flipped_bit_of_a_sealed_stream_is_noticed() {
     let input = stream(&[("a", 300), ("xtrabackup_info", 10)], 200);
-    let plan = PutPlan::new(64 << 20, 1 << 20, 1, 1, LIMITS).unwrap();
+    let plan = pack_plan(64 << 20, 1 << 20, 1, 1, LIMITS).unwrap();
     let (cutting, key) = native("zstd:1", true);
     let (objects, _) = put(input.clone(), 4096, plan, cutting, EndRule::KnownProducer);
     let native = objects.into_values().next().unwrap();
@@ -87,7 +92,7 @@ fn every_cut_and_every_flipped_bit_of_a_sealed_stream_is_noticed() {
 #[test]
 fn segments_out_of_place_are_noticed_and_nothing_false_comes_out() {
     let input = stream(&[("a", 4_000_000), ("xtrabackup_info", 10)], 700_000);
-    let plan = PutPlan::new(64 << 20, 1 << 30, 2, 4, LIMITS).unwrap();
+    let plan = pack_plan(64 << 20, 1 << 30, 2, 4, LIMITS).unwrap();
     let (cutting, key) = native("none", true);
     let (objects, _) = put(input.clone(), 65_536, plan, cutting, EndRule::KnownProducer);
     let native = objects.into_values().next().unwrap();
@@ -123,11 +128,13 @@ fn segments_out_of_place_are_noticed_and_nothing_false_comes_out() {
 fn classic_objects_are_the_chunks_of_the_stream() {
     let input = stream(&[("a/t.ibd", 2_500_000), ("empty", 0), ("xtrabackup_info", 10)], 1_000_000);
     for part in [100_000, 64 << 20] {
-        let mut plan = PutPlan::new(64 << 20, 1_000_000, 2, 4, LIMITS).unwrap();
-        plan.part = part;
+        let mut plan = pack_plan(64 << 20, 1_000_000, 2, 4, LIMITS).unwrap();
+        plan.part_size = part;
         let (objects, result) =
-            put(input.clone(), 4096, plan, Cutting::Classic, EndRule::KnownProducer);
-        let Laid::Classic(cut) = result.unwrap().laid else { panic!("classic was asked for") };
+            put(input.clone(), 4096, plan, one_object_per_chunk(), EndRule::KnownProducer);
+        let PackOutput::Classic(cut) = result.unwrap().output else {
+            panic!("classic was asked for")
+        };
         assert_eq!((cut.objects, cut.bytes), (7, input.len() as u64));
         let keys: Vec<&str> = objects.keys().map(String::as_str).collect();
         let names = [("a/t.ibd", 4), ("empty", 1), ("xtrabackup_info", 2)];
@@ -143,10 +150,10 @@ fn classic_objects_are_the_chunks_of_the_stream() {
 #[test]
 fn a_stream_cut_at_any_byte_gives_no_result() {
     let input = stream(&[("a", 50), ("xtrabackup_info", 10)], 20);
-    let plan = PutPlan::new(64 << 20, 64, 1, 1, LIMITS).unwrap();
+    let plan = pack_plan(64 << 20, 64, 1, 1, LIMITS).unwrap();
     for cut in 0..input.len() {
         let (_, result) = put(input[..cut].to_vec(), 4096, plan, packed(), EndRule::KnownProducer);
-        assert!(matches!(result, Err(PutError::Stream(_))), "cut at {cut}: {result:?}");
+        assert!(matches!(result, Err(PackError::Stream(_))), "cut at {cut}: {result:?}");
     }
     assert!(put(input, 4096, plan, packed(), EndRule::KnownProducer).1.is_ok());
 }
@@ -155,10 +162,10 @@ fn a_stream_cut_at_any_byte_gives_no_result() {
 fn a_wrong_checksum_names_file_and_offset() {
     let mut input = stream(&[("a", 3_000_000), ("xtrabackup_info", 10)], 1_000_000);
     input[1_500_000] ^= 1;
-    let plan = PutPlan::new(64 << 20, 1 << 20, 2, 4, LIMITS).unwrap();
-    for cutting in [packed(), Cutting::Classic] {
+    let plan = pack_plan(64 << 20, 1 << 20, 2, 4, LIMITS).unwrap();
+    for cutting in [packed(), one_object_per_chunk()] {
         let (_, result) = put(input.clone(), 65_536, plan, cutting, EndRule::KnownProducer);
-        let Err(PutError::Stream(StreamError::Decode(error))) = result else {
+        let Err(PackError::Stream(StreamError::Decode(error))) = result else {
             panic!("{result:?}")
         };
         let text = error.to_string();
@@ -169,7 +176,7 @@ fn a_wrong_checksum_names_file_and_offset() {
 #[test]
 fn every_cut_and_every_flipped_bit_of_the_objects_is_noticed() {
     let input = stream(&[("a", 300), ("xtrabackup_info", 10)], 200);
-    let plan = PutPlan::new(64 << 20, 1 << 20, 1, 1, LIMITS).unwrap();
+    let plan = pack_plan(64 << 20, 1 << 20, 1, 1, LIMITS).unwrap();
     let (objects, _) = put(input.clone(), 4096, plan, packed(), EndRule::KnownProducer);
     let native = objects.into_values().next().unwrap();
     for at in 0..native.len() {
@@ -186,15 +193,15 @@ proptest! {
     #[test]
     fn any_sizes_up_and_down(len in 0_usize..400_000, chunk in 1000_usize..300_000, object in 1_u64..500_000, part in 1_u64..500_000, step in 1_usize..100_000, range in 1_usize..300_000, codec in 0..CODECS.len(), sealed: bool) {
         let input = stream(&[("t", len), ("xtrabackup_info", 5)], chunk);
-        let mut plan = PutPlan::new(64 << 20, object.max(1000), 2, 3, LIMITS).unwrap();
-        plan.part = part.max(500);
+        let mut plan = pack_plan(64 << 20, object.max(1000), 2, 3, LIMITS).unwrap();
+        plan.part_size = part.max(500);
         let (cutting, key) = native(CODECS[codec], sealed);
         let (objects, result) = put(input.clone(), step.max(100), plan, cutting, EndRule::KnownProducer);
         result.unwrap();
         let mut by_number: Vec<_> = objects.into_iter().map(|(k, v)| (k.parse::<u64>().unwrap(), v)).collect();
         by_number.sort();
         let (last, full) = by_number.split_last().unwrap();
-        prop_assert!(full.iter().all(|(_, o)| o.len() as u64 == plan.chunk) && last.1.len() as u64 <= plan.chunk);
+        prop_assert!(full.iter().all(|(_, o)| o.len() as u64 == plan.object_size.get()) && last.1.len() as u64 <= plan.object_size.get());
         let native: Bytes = by_number.into_iter().map(|(_, o)| o).collect::<Vec<_>>().concat().into();
         prop_assert!(open(native, range.max(500), key).unwrap() == input);
     }

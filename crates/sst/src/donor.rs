@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use xb_frame::{StreamHeader, StreamId};
 use xb_pipeline::{
-    Budget, Closed, Content, Cutting, EndRule, Native, Observer, Part, PartLimits, PutError,
-    PutPlan, PutSettings, Wait, start_put,
+    Budget, Closed, Content, EndRule, NativeStream, ObjectLayout, ObjectSize, Observer, PackError,
+    PackPlan, PackSettings, Part, PartLimits, Wait, XbstreamInput, start_pack,
 };
 use xb_reader::Dialect;
 
@@ -119,31 +119,32 @@ fn back_up(context: &Context, observer: &Observer, sink: &Sink) -> Result<u64, S
         log: Some(context.layout.datadir.join("xbrs.backup.log")),
     };
     let threads = settings.compress_threads;
-    let plan = PutPlan {
+    let plan = PackPlan {
         threads,
         depth: threads * 2,
-        chunk: u64::MAX,
-        part: BLOCK,
+        object_size: ObjectSize::new(u64::MAX),
+        part_size: BLOCK,
         parallel: 1,
         memory: MEMORY,
         // No store, no limits: all blocks are alike.
         limits: PartLimits { min: 1, max: BLOCK, count: u64::MAX, equal: true },
     };
-    let native = Native {
+    let stream = NativeStream {
         header: StreamHeader::new(StreamId(random()?)),
         compress: settings.compress,
         sealer: None,
     };
-    let content = Content::Xbstream { rule: EndRule::KnownProducer, dialect: Dialect::Auto };
-    let put = PutSettings { plan, cutting: Cutting::Packed(native), content };
+    let content =
+        Content::Xbstream(XbstreamInput { rule: EndRule::KnownProducer, dialect: Dialect::Auto });
+    let put = PackSettings { plan, layout: ObjectLayout::Packed { content, stream } };
     // Until the backup has ended.
     let _unpaused = Unpaused::set(context);
     let (backup, output) = run.stream(&context.launcher, &settings.locks)?;
     let (output, has_ended) = Output::new(output);
     let taking = sink.clone();
     let outcome =
-        start_put(output, put, &Budget::new(MEMORY), observer, move |part| taking.take(part))
-            .and_then(xb_pipeline::Putting::join);
+        start_pack(output, put, &Budget::new(MEMORY), observer, move |part| taking.take(part))
+            .and_then(xb_pipeline::PackHandle::join);
     // The wire's failure is the cause of what follows from it.
     sink.check()?;
     match outcome {
@@ -162,8 +163,8 @@ fn back_up(context: &Context, observer: &Observer, sink: &Sink) -> Result<u64, S
 }
 
 /// Whether the backup has held up its server for too long, so that it is being ended.
-fn is_stall(error: &PutError) -> bool {
-    matches!(error, PutError::Read { source, .. } if source.kind() == ErrorKind::TimedOut)
+fn is_stall(error: &PackError) -> bool {
+    matches!(error, PackError::Read { source, .. } if source.kind() == ErrorKind::TimedOut)
 }
 
 /// The backup's output, and whether its end was read.

@@ -83,7 +83,7 @@ pub enum SstError {
     Child(#[from] ChildError),
     /// The stream on its way up.
     #[error("the backup's stream: {0}")]
-    Put(#[source] Box<xb_pipeline::PutError>),
+    Put(#[source] Box<xb_pipeline::PackError>),
     /// The stream on its way down.
     #[error("the received stream: {0}")]
     Get(String),

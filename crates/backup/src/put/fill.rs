@@ -7,8 +7,8 @@ use tokio::sync::mpsc;
 use xb_encryptor::{Backend, Envelope, FreshKey, MacKey, SealContext, Sealer};
 use xb_frame::{Seal, StreamHeader, StreamId};
 use xb_pipeline::{
-    Budget, Closed, Cutting, Laid, Native, Observer, Part, Put, PutError, PutPlan, PutSettings,
-    Putting, start_carry, start_put,
+    Budget, Closed, Content, NativeStream, ObjectLayout, Observer, PackError, PackHandle,
+    PackOutput, PackPlan, PackResult, PackSettings, Part, start_pack, start_pack_native,
 };
 use xb_uploader::{PartData, PartSender, Uploaded};
 
@@ -24,7 +24,7 @@ use crate::sums;
 
 use super::manifest::find_its_base;
 use super::place::{Place, all_is_there};
-use super::plan::classic_cutting;
+use super::plan::classic_layout;
 use super::{PutReport, PutRequest, end, stalled};
 
 impl Place {
@@ -33,7 +33,7 @@ impl Place {
         &self,
         root: &Root,
         request: &PutRequest,
-        plan: PutPlan,
+        plan: PackPlan,
         input: Input<impl Read + Send + 'static>,
         mut producer: Option<&mut Producer>,
         observer: &Observer,
@@ -60,11 +60,11 @@ impl Place {
         let (parts, arriving) = mpsc::channel(1);
         let sink = move |part: Part| parts.blocking_send(part).map_err(|_| Closed);
         let (putting, mac) = match kind {
-            Kind::Native(_) => (start_carry(source, plan, &budget, observer, sink)?, None),
+            Kind::Native(_) => (start_pack_native(source, plan, &budget, observer, sink)?, None),
             Kind::Content(content) => {
-                let (cutting, mac) = self.cutting(request, lock);
-                let settings = PutSettings { plan, cutting, content };
-                (start_put(source, settings, &budget, observer, sink)?, mac)
+                let (layout, mac) = self.layout(request, content, lock)?;
+                let settings = PackSettings { plan, layout };
+                (start_pack(source, settings, &budget, observer, sink)?, mac)
             }
         };
         let mut md5 = request.md5.then(Md5List::new);
@@ -86,7 +86,7 @@ impl Place {
                 return Err(cause);
             }
         };
-        stop.or(self.put_lists(root, request, &put.laid, md5)).await?;
+        stop.or(self.put_lists(root, request, &put.output, md5)).await?;
         let producer = match producer {
             None => None,
             Some(producer) => {
@@ -128,14 +128,14 @@ impl Place {
         &self,
         root: &Root,
         request: &PutRequest,
-        laid: &Laid,
+        output: &PackOutput,
         md5: Option<Md5List>,
     ) -> Result<(), BackupError> {
         if let Some(list) = md5 {
             let key = root.key(&format!("{}.md5", request.name));
             root.store().put(&key, list.finish().into()).await?;
         }
-        if let Laid::Packed { packed, .. } | Laid::Carried { packed, .. } = laid
+        if let PackOutput::Packed { packed, .. } | PackOutput::Native { packed, .. } = output
             && !packed.sums.is_empty()
         {
             let key = root.key(&format!("{}/{SUMS}", self.folder));
@@ -145,21 +145,33 @@ impl Place {
     }
 
     /// How the objects are laid out, and the key of the manifest of a sealed one.
-    fn cutting(&self, request: &PutRequest, lock: Option<Lock>) -> (Cutting, Option<MacKey>) {
-        if request.layout == Layout::Classic {
-            return (classic_cutting(request), None);
-        }
+    fn layout(
+        &self,
+        request: &PutRequest,
+        content: Content,
+        lock: Option<Lock>,
+    ) -> Result<(ObjectLayout, Option<MacKey>), BackupError> {
+        let content = match (request.layout, content) {
+            (Layout::Packed, content) => content,
+            (Layout::Classic, Content::Xbstream(input)) => {
+                let files = classic_layout(request);
+                return Ok((ObjectLayout::Classic { input, files }, None));
+            }
+            (Layout::Classic, Content::Raw) => {
+                return Err(BackupError::Bug("the classic layout holds files only"));
+            }
+        };
         let compress = request.compress;
-        match lock {
+        let (stream, mac) = match lock {
             Some(Lock { header, sealer, mac, .. }) => {
-                let native = Native { header, compress, sealer: Some(sealer) };
-                (Cutting::Packed(native), Some(mac))
+                (NativeStream { header, compress, sealer: Some(sealer) }, Some(mac))
             }
             None => {
                 let header = StreamHeader::new(StreamId(self.run.0));
-                (Cutting::Packed(Native { header, compress, sealer: None }), None)
+                (NativeStream { header, compress, sealer: None }, None)
             }
-        }
+        };
+        Ok((ObjectLayout::Packed { content, stream }, mac))
     }
 
     #[allow(clippy::too_many_arguments)]
@@ -169,10 +181,10 @@ impl Place {
         mut arriving: mpsc::Receiver<Part>,
         sender: &mut PartSender,
         mut md5: Option<&mut Md5List>,
-        putting: Putting,
+        putting: PackHandle,
         observer: &Observer,
         stop: &mut Stop,
-    ) -> Result<(Put, Uploaded), BackupError> {
+    ) -> Result<(PackResult, Uploaded), BackupError> {
         let folder = root.key(&self.folder);
         let mut counted = 0;
         let upload = async {
@@ -200,11 +212,11 @@ impl Place {
             done = upload => done?,
             signal = stop.asked() => return Err(BackupError::Interrupted(signal)),
         };
-        let (objects, bytes) = match &put.laid {
-            Laid::Packed { packed, .. } | Laid::Carried { packed, .. } => {
+        let (objects, bytes) = match &put.output {
+            PackOutput::Packed { packed, .. } | PackOutput::Native { packed, .. } => {
                 (packed.objects, packed.bytes)
             }
-            Laid::Classic(cut) => (cut.objects, cut.bytes),
+            PackOutput::Classic(cut) => (cut.objects, cut.bytes),
         };
         // Two independent counts, one on each side of the store's answers.
         if (uploaded.objects, uploaded.bytes) != (objects, bytes) {
@@ -234,7 +246,7 @@ impl Lock {
         let mac = fresh.key().manifest_key(&run.0);
         let bytes = header.encode();
         let context = SealContext { stream_id: run.0, commitment, header: &bytes };
-        let (sealer, _key) = fresh.sealer(&context, Backend::default()).map_err(PutError::from)?;
+        let (sealer, _key) = fresh.sealer(&context, Backend::default()).map_err(PackError::from)?;
         Ok(Self { header, sealer, envelope, mac })
     }
 }

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use xb_compressor::Algorithm;
 use xb_encryptor::Envelope;
-use xb_pipeline::{EndProof, Laid, Put};
+use xb_pipeline::{EndProof, PackOutput, PackResult};
 use xb_uploader::Uploaded;
 
 use crate::chain::find_base;
@@ -24,24 +24,24 @@ impl Place {
     pub(super) fn manifest(
         &self,
         request: &PutRequest,
-        put: &Put,
+        put: &PackResult,
         uploaded: Uploaded,
         producer: Option<ProducerFacts>,
         started: Timestamp,
         envelope: Option<&Envelope>,
     ) -> Manifest {
-        let (packed, last_index, stream, codecs) = match &put.laid {
-            Laid::Classic(_) => (None, None, None, Vec::new()),
-            Laid::Packed { summary, packed } => {
+        let (packed, last_index, stream, codecs) = match &put.output {
+            PackOutput::Classic(_) => (None, None, None, Vec::new()),
+            PackOutput::Packed { summary, packed } => {
                 let codecs = vec![request.compress.to_string()];
                 (Some(packed), summary.end.last_index, None, codecs)
             }
-            Laid::Carried { header, trailer, packed } => {
+            PackOutput::Native { header, trailer, packed } => {
                 (Some(packed), trailer.last_index, Some(hex(&header.id().0)), Vec::new())
             }
         };
-        let classic = match &put.laid {
-            Laid::Classic(cut) if request.recut => {
+        let classic = match &put.output {
+            PackOutput::Classic(cut) if request.recut => {
                 Some(ClassicFacts { chunk_size: request.chunk_size, short_objects: cut.short })
             }
             _ => None,

@@ -11,7 +11,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use xb_compressor::Algorithm;
 use xb_encryptor::WaysIn;
-use xb_pipeline::{Closed, Content, EndRule, Observer, PutError, PutPlan, Transform};
+use xb_pipeline::{Closed, Content, EndRule, Observer, PackError, PackPlan, Transform};
 
 use crate::error::BackupError;
 use crate::input::{Input, Kind, recognise};
@@ -23,7 +23,7 @@ use crate::stop::Stop;
 
 use self::place::Place;
 pub(crate) use self::place::all_are_there;
-pub(crate) use self::plan::{limits, part_limits};
+pub(crate) use self::plan::{FIXED_SIZE, limits, part_limits};
 pub use self::plan::{plan, put_plan};
 
 /// How long clearing away after a failure may take: the store may be the cause.
@@ -86,7 +86,7 @@ pub struct PutReport {
     /// What protected the objects on their way, in words.
     pub protection: &'static str,
     /// Sizes and numbers of things at a time.
-    pub plan: PutPlan,
+    pub plan: PackPlan,
 }
 
 /// Puts what `source` gives. The backup exists if and only if this returns `Ok`.
@@ -183,7 +183,7 @@ async fn begin<R: Read + Send + 'static>(
 }
 
 fn demands_last_file(content: &Content) -> bool {
-    matches!(content, Content::Xbstream { rule: EndRule::LastFile(_), .. })
+    matches!(content, Content::Xbstream(input) if matches!(input.rule, EndRule::LastFile(_)))
 }
 
 /// Reads the beginning of the input, and refuses what does not go with the request.
@@ -222,6 +222,6 @@ async fn stalled(producer: Option<&mut Producer>) -> BackupError {
 
 impl From<Closed> for BackupError {
     fn from(closed: Closed) -> Self {
-        Self::Put(PutError::Closed(closed))
+        Self::Put(PackError::Closed(closed))
     }
 }

@@ -1,6 +1,6 @@
 //! Sizes and numbers of things at a time for a request.
 
-use xb_pipeline::{Cutting, PartLimits, PutPlan};
+use xb_pipeline::{ClassicLayout, ClassicObjects, ObjectSize, PackPlan, PackSizing, PartLimits};
 use xb_uploader::StoreLimits;
 
 use crate::error::BackupError;
@@ -13,12 +13,18 @@ use super::PutRequest;
 ///
 /// # Errors
 /// [`BackupError::Plan`] when the settings cannot work.
-pub fn plan(root: &Root, request: &PutRequest) -> Result<PutPlan, BackupError> {
+pub fn plan(root: &Root, request: &PutRequest) -> Result<PackPlan, BackupError> {
     let limits = part_limits(root.store().limits());
     let PutRequest { memory, chunk_size, threads, parallel, .. } = *request;
-    let mut plan = PutPlan::new(memory, chunk_size, threads, parallel, limits)?;
+    let mut plan = PackPlan::new(PackSizing {
+        memory,
+        object_size: ObjectSize::new(chunk_size),
+        threads,
+        parallel,
+        limits,
+    })?;
     if request.layout == Layout::Classic {
-        classic_cutting(request).check(&plan)?;
+        classic_layout(request).check(&plan)?;
         if request.recut {
             // Parts are smaller where many files are open; their leases bound the requests.
             plan.parallel = parallel.max(1);
@@ -42,10 +48,16 @@ pub fn put_plan(
     threads: usize,
     parallel: usize,
     recut: bool,
-) -> Result<PutPlan, BackupError> {
-    let plan = PutPlan::new(memory, chunk_size, threads, parallel, limits())?;
+) -> Result<PackPlan, BackupError> {
+    let plan = PackPlan::new(PackSizing {
+        memory,
+        object_size: ObjectSize::new(chunk_size),
+        threads,
+        parallel,
+        limits: limits(),
+    })?;
     if recut {
-        Cutting::Recut(None).check(&plan)?;
+        FIXED_SIZE.check(&plan)?;
     }
     Ok(plan)
 }
@@ -64,10 +76,12 @@ pub(crate) fn part_limits(store: StoreLimits) -> PartLimits {
     }
 }
 
-pub(super) fn classic_cutting(request: &PutRequest) -> Cutting {
-    match (request.transform.clone(), request.recut) {
-        (transform, true) => Cutting::Recut(transform),
-        (Some(transform), false) => Cutting::Members(transform),
-        (None, false) => Cutting::Classic,
-    }
+/// Classic objects of one size, of files that stay as they are.
+pub(crate) const FIXED_SIZE: ClassicLayout =
+    ClassicLayout { objects: ClassicObjects::FixedSize, transform: None };
+
+pub(super) fn classic_layout(request: &PutRequest) -> ClassicLayout {
+    let objects =
+        if request.recut { ClassicObjects::FixedSize } else { ClassicObjects::OnePerChunk };
+    ClassicLayout { objects, transform: request.transform.clone() }
 }

@@ -12,7 +12,7 @@ use xb_backup::{
 };
 use xb_compressor::Algorithm;
 use xb_encryptor::KeyBytes;
-use xb_pipeline::{Content, Durability, EndRule, Observer, extract_from};
+use xb_pipeline::{Content, Durability, EndRule, Observer, XbstreamInput, extract_from};
 use xb_reader::{ChunkWriter, Dialect, TargetDir};
 use xb_uploader::{Location, Place, Policy, StoreSettings};
 
@@ -112,7 +112,7 @@ pub(crate) fn put_request(name: &str, layout: Layout, chunk_size: u64) -> PutReq
 }
 
 pub(crate) fn xbstream() -> Content {
-    Content::Xbstream { rule: EndRule::KnownProducer, dialect: Dialect::Auto }
+    Content::Xbstream(XbstreamInput { rule: EndRule::KnownProducer, dialect: Dialect::Auto })
 }
 
 pub(crate) fn request(name: &str) -> GetRequest {

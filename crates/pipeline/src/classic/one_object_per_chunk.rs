@@ -1,4 +1,4 @@
-//! The classic cut: one object for each chunk of each file, as the stock tool has it.
+//! One object for each chunk of each file, as the stock tools store them.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -6,80 +6,47 @@ use std::sync::Arc;
 use bytes::Bytes;
 use xb_reader::{ChunkHead, ChunkKind, RelPath};
 
-use crate::flow::budget::PAGE;
+use crate::classic::object::{Cut, object_key_of};
 use crate::flow::ordered_pool::Closed;
-use crate::pack::PutError;
+use crate::pack::chunk_sink::ChunkSink;
+use crate::pack::encode::SlabContent;
+use crate::pack::error::{CutError, PackError};
 use crate::pack::packer::{Part, PartSink};
+use crate::pack::result::PackOutput;
+use crate::scan::scanner::Entry;
 
-/// Most payload of a chunk that we make, in bytes: what the stock tools write, and what every
-/// reader holds in memory.
-pub(crate) const MAX_CHUNK: u64 = 10 << 20;
-
-/// Makes objects of the stored bytes of files, which come file by file, mixed.
-pub(crate) trait FileCutter {
-    /// Takes the next bytes of a file, which hold a lease of their own length.
-    fn add(&mut self, path: &RelPath, block: Bytes) -> Result<(), PutError>;
-
-    /// The file is complete.
-    fn end(&mut self, path: &RelPath) -> Result<(), PutError>;
-
-    /// What was cut, once all files are complete.
-    fn finish(self) -> Cut;
+/// Cuts a stream as it came in.
+pub(crate) struct StreamCutter<S> {
+    cutter: ChunkCutter,
+    sink: S,
 }
 
-/// What bytes hold of a budget: leases are counted in pages.
-pub(crate) fn held(len: u64) -> u64 {
-    len.next_multiple_of(PAGE)
-}
-
-/// What a chunk cannot say: a file beyond the largest offset.
-pub(crate) fn no_reader_takes(source: std::io::Error) -> PutError {
-    PutError::Read { position: 0, source }
-}
-
-/// Key of a file's object, below the place of the run.
-pub(crate) fn object_of(path: &RelPath, number: u64) -> Result<Arc<str>, CutError> {
-    match std::str::from_utf8(path.as_bytes()) {
-        Ok(path) => Ok(format!("{path}.{number:020}").into()),
-        Err(_) => Err(CutError::NotText { path: path.clone() }),
+impl<S: PartSink> StreamCutter<S> {
+    /// A cutter whose parts have at most `part` bytes.
+    pub(crate) fn new(part: u64, sink: S) -> Self {
+        Self { cutter: ChunkCutter::new(part), sink }
     }
 }
 
-/// A chunk that the classic layout has no key for.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum CutError {
-    /// The next stage has stopped.
-    #[error(transparent)]
-    Closed(#[from] Closed),
-    /// An object's key must be text.
-    #[error("{path}: the name is not UTF-8, so no object can have it: use the packed layout")]
-    NotText {
-        /// The file.
-        path: RelPath,
-    },
-    /// Stock readers know payload, sparse and end chunks only.
-    #[error(
-        "{path}: chunk at stream offset {position} renames, removes, seeks in or replaces a file, which the classic layout cannot hold: use the packed layout"
-    )]
-    Dialect {
-        /// The file.
-        path: RelPath,
-        /// Offset of the chunk in the stream.
-        position: u64,
-    },
-}
+impl<S: PartSink> ChunkSink for StreamCutter<S> {
+    fn head(&mut self, head: &ChunkHead) -> Result<(), PackError> {
+        Ok(self.cutter.head(head)?)
+    }
 
-/// What was cut.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Cut {
-    /// Number of objects.
-    pub objects: u64,
-    /// Bytes in all of them.
-    pub bytes: u64,
-    /// How many of them are shorter than asked for and not the last of their file, because memory
-    /// was short.
-    pub short: u64,
+    fn slab_end(&mut self, content: SlabContent, _entries: &[Entry]) -> Result<(), PackError> {
+        match content {
+            SlabContent::Plain(bytes) => Ok(self.cutter.push(bytes, &mut self.sink)?),
+            SlabContent::Frame(_) => Ok(()),
+        }
+    }
+
+    fn finish(self) -> Result<PackOutput, PackError> {
+        Ok(PackOutput::Classic(self.cutter.finish()))
+    }
+
+    fn cause(self) -> PackError {
+        PackError::Closed(Closed)
+    }
 }
 
 #[derive(Debug)]
@@ -138,7 +105,7 @@ impl ChunkCutter {
                 *next - 1
             }
         };
-        let key = object_of(&head.path, number)?;
+        let key = object_key_of(&head.path, number)?;
         self.heads.push_back((key, head.head_len + head.payload_len()));
         Ok(())
     }

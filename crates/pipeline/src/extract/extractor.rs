@@ -1,21 +1,9 @@
-//! A stream into files, in parallel.
-//!
-//! ```text
-//! feed ──► decoder, file table ──► batches ──► workers ──────────► settler
-//! caller's thread: finds heads,    of steps    sum up pieces,      in order: compares sums,
-//! keeps the order of chunks                    write them at       gives whole files their
-//!                                              their offsets       names, renames, removes
-//! ```
-//!
-//! One batch holds what one slab of the stream says. Workers may overtake each other, also within
-//! one file, because every piece knows its offset; only pieces that overlap others (behind a
-//! seek) are written by the settler. The settler sees the steps in the order of the stream, so
-//! its first error is the first in the stream.
+//! The front of extraction: heads, files and their names.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::fmt;
-use std::io::{self, Read};
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -28,7 +16,7 @@ use xb_reader::{
 
 use super::report::{
     BegunFile, Durability, ExtractCause, ExtractError, ExtractLog, ExtractOptions, ExtractReport,
-    Stopped, Truncated,
+    Stopped, Truncated, cannot_undo,
 };
 use super::settle::{Settled, Settler};
 use super::work::{self, OpenFile, Outcome, Piece, Step};
@@ -37,7 +25,6 @@ use crate::flow::budget::{Budget, Permit};
 use crate::flow::observer::Wait;
 use crate::flow::ordered_pool::{Submit, WorkerDied, ordered};
 use crate::flow::plan::SLAB;
-use crate::flow::slab::SlabPool;
 
 /// Called with each file's name when its first chunk has come.
 type OnFile = Box<dyn FnMut(&RelPath) + Send>;
@@ -46,29 +33,6 @@ type OnFile = Box<dyn FnMut(&RelPath) + Send>;
 ///
 /// It ends with [`Extractor::finish`]. Dropped instead, it stops where it is: files that are whole
 /// keep their names, unfinished ones are removed.
-///
-/// ```
-/// use xb_pipeline::{ExtractOptions, Extractor};
-/// use xb_reader::{ChunkWriter, TargetDir};
-///
-/// let mut writer = ChunkWriter::new(Vec::new());
-/// writer.payload("shop/orders.ibd", 0, b"some pages")?;
-/// writer.end("shop/orders.ibd")?;
-/// let stream = writer.finish()?;
-///
-/// let dir = tempfile::tempdir()?;
-/// let mut extractor = Extractor::new(TargetDir::open(dir.path())?, ExtractOptions::default())?;
-/// for piece in stream.chunks(7) {
-///     // An error here only says that there is one: `finish` has it.
-///     if extractor.feed(piece.to_vec().into()).is_err() {
-///         break;
-///     }
-/// }
-/// let report = extractor.finish()?;
-/// assert_eq!(report.files, 1);
-/// assert_eq!(std::fs::read(dir.path().join("shop/orders.ibd"))?, b"some pages");
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 pub struct Extractor {
     decoder: Decoder,
     files: FileTable,
@@ -504,45 +468,6 @@ impl Extractor {
         let Some(submit) = &self.submit else { return Err(Stopped) };
         self.options.observer.waiting(Wait::Workers, || submit.send(batch)).map_err(|_| Stopped)
     }
-}
-
-/// Adds the file and the chunk's position to why it cannot be undone.
-fn cannot_undo(path: &RelPath, position: u64) -> impl Fn(UndoError) -> ExtractCause {
-    let path = path.clone();
-    move |source| ExtractCause::Undo { path: path.clone(), position, source }
-}
-
-/// Extracts all that `input` gives. It needs no buffering of its own.
-///
-/// # Errors
-/// As [`Extractor::finish`]; also when `input` cannot be read.
-pub fn extract_from(
-    mut input: impl Read,
-    target: TargetDir,
-    options: ExtractOptions,
-) -> Result<ExtractReport, ExtractError> {
-    let observer = options.observer.clone();
-    let slabs = SlabPool::new(SLAB, 2 * options.threads.max(1) + 3);
-    let mut extractor = Extractor::new(target, options)?;
-    let mut over = false;
-    while !over && !extractor.is_stopped() {
-        let mut slab = slabs.take(None);
-        while !over && !slab.is_full() {
-            match observer.waiting(Wait::Source, || input.read(slab.room())) {
-                Ok(0) => over = true,
-                Ok(len) => slab.advance(len),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => {
-                    // The error of what came before, if there is one, is the first.
-                    let _ = extractor.feed(slab.freeze());
-                    return Err(extractor.read_failed(error));
-                }
-            }
-        }
-        // Stopped is seen by the loop, and told by `finish`.
-        let _ = extractor.feed(slab.freeze());
-    }
-    extractor.finish()
 }
 
 impl Drop for Extractor {

@@ -1,7 +1,20 @@
-//! A plain xbstream into files.
+//! A plain xbstream into files, in parallel.
+//!
+//! ```text
+//! feed ──► decoder, file table ──► batches ──► workers ──────────► settler
+//! caller's thread: finds heads,    of steps    sum up pieces,      in order: compares sums,
+//! keeps the order of chunks                    write them at       gives whole files their
+//!                                              their offsets       names, renames, removes
+//! ```
+//!
+//! One batch holds what one slab of the stream says. Workers may overtake each other, also within
+//! one file, because every piece knows its offset; only pieces that overlap others (behind a
+//! seek) are written by the settler. The settler sees the steps in the order of the stream, so
+//! its first error is the first in the stream.
 
 pub(crate) mod decode;
 pub(crate) mod extractor;
+pub(crate) mod from_reader;
 pub(crate) mod report;
 mod settle;
 #[cfg(test)]

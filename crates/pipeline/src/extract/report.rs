@@ -215,6 +215,12 @@ impl ExtractCause {
     }
 }
 
+/// Adds the file and the chunk's position to why it cannot be undone.
+pub(super) fn cannot_undo(path: &RelPath, position: u64) -> impl Fn(UndoError) -> ExtractCause {
+    let path = path.clone();
+    move |source| ExtractCause::Undo { path: path.clone(), position, source }
+}
+
 /// The extractor has stopped: an error was found. [`Extractor::finish`](crate::Extractor::finish) tells which.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("extraction has stopped")]

@@ -1,4 +1,4 @@
-//! What can be said of an encrypted file without its key.
+//! What an encrypted file shows without its key.
 
 use std::io::{self, Read, Seek, SeekFrom};
 
@@ -24,17 +24,17 @@ pub enum Facts {
     Xbcrypt(XbcryptFacts),
 }
 
-/// What stands in front of a native file.
+/// The keys block at the front of a native file.
 #[derive(Debug)]
 pub struct KeysFacts {
     /// Length of the block in bytes.
     pub block_len: u64,
-    /// Who can open it.
+    /// The key slots.
     pub envelope: Envelope,
 }
 
 impl KeysFacts {
-    /// Who can open it.
+    /// The key slots.
     pub fn slots(&self) -> impl Iterator<Item = SlotInfo> {
         self.envelope.slots()
     }
@@ -47,17 +47,17 @@ pub struct NativeFacts {
     pub keys: Option<KeysFacts>,
     /// The header of the stream.
     pub header: StreamHeader,
-    /// Codec of the first frame; beneath a seal nobody can tell.
+    /// Codec of the first frame; unknown in a sealed stream.
     pub codec: Option<Codec>,
     /// Length of the file in bytes.
     pub file_len: u64,
-    /// The trailer, where it stands at the end and fits header and length; else the file is not whole.
+    /// The trailer, where it stands at the end and fits header and length; else the file is incomplete.
     /// Beneath a seal it is not authenticated.
     pub trailer: Result<Trailer, FrameError>,
 }
 
 impl NativeFacts {
-    /// Length of what stands before the stream, in bytes.
+    /// Bytes before the stream.
     #[must_use]
     pub fn stream_start(&self) -> u64 {
         self.keys.as_ref().map_or(0, |keys| keys.block_len)
@@ -81,7 +81,7 @@ pub struct XbcryptFacts {
     pub damage: Option<XbcryptError>,
 }
 
-/// Why nothing can be said of a file.
+/// Why a file cannot be described.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FactsError {

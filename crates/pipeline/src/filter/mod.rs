@@ -20,7 +20,7 @@ pub use xbcrypt::{
     XbcryptFilterError, XbcryptRead, XbcryptWrite, xbcrypt_decrypt, xbcrypt_encrypt,
 };
 
-/// Length of all magics that are told apart here.
+/// Length of the magic of each kind, in bytes.
 const MAGIC_LEN: usize = 8;
 
 /// What a file is by its first bytes.

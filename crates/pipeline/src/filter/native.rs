@@ -18,24 +18,28 @@ use super::MAGIC_LEN;
 use crate::flow::budget::Budget;
 use crate::flow::observer::Observer;
 use crate::flow::ordered_pool::Closed;
-use crate::flow::plan::{GetPlan, PartLimits, PlanError, PutPlan, SLAB};
+use crate::flow::plan::{GetPlan, ObjectSize, PackPlan, PackSizing, PartLimits, PlanError, SLAB};
 use crate::flow::slab::SlabPool;
+use crate::pack::error::PackError;
+use crate::pack::layout::{Content, NativeStream, ObjectLayout, XbstreamInput};
 use crate::pack::packer::Part;
-use crate::pack::{Content, Cutting, Laid, Native, PutError, PutSettings, fill, start_put};
+use crate::pack::result::PackOutput;
+use crate::pack::{PackSettings, start_pack};
 use crate::scan::end_rule::EndRule;
-use crate::unpack::{GetError, unpack};
+use crate::unpack::error::GetError;
+use crate::unpack::unpack;
 
 /// Room for four parts of a slab, each with a slab at its ends.
 const FOR_PARTS: u64 = 8 * SLAB as u64;
 /// A file is one object: the largest that there is.
-const ONE_OBJECT: u64 = 1 << 62;
+const ONE_OBJECT: ObjectSize = ObjectSize::new(1 << 62);
 /// Ranges that may lie between the reader and the workers.
 const RANGES: usize = 4;
 
 /// How [`seal_file`] is to work.
 #[derive(Debug)]
 pub struct SealFile<'a> {
-    /// Who can open the file; one at least.
+    /// The key slots of the file, at least one.
     pub ways_in: &'a WaysIn,
     /// Codec of the frames.
     pub compress: Algorithm,
@@ -50,7 +54,7 @@ pub struct SealFile<'a> {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SealFileError {
-    /// Nobody could open it, or a way in does not work.
+    /// There is no key slot, or a key slot cannot be made.
     #[error(transparent)]
     Wrap(#[from] WrapError),
     /// The keys do not go into a block.
@@ -65,9 +69,9 @@ pub enum SealFileError {
     /// The number of threads is out of reason.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// The way up failed; [`PutError::Read`] has what the source said.
+    /// The way up failed; [`PackError::Read`] is an error of the source.
     #[error(transparent)]
-    Put(#[from] PutError),
+    Pack(#[from] PackError),
     /// The output was not taken.
     #[error("cannot write: {0}")]
     Write(#[source] io::Error),
@@ -99,23 +103,23 @@ where
     let (sealer, _) = fresh.sealer(&context, Backend::default())?;
 
     let plan = put_plan(settings.threads)?;
-    let native = Native { header, compress: settings.compress, sealer: Some(sealer) };
+    let stream = NativeStream { header, compress: settings.compress, sealer: Some(sealer) };
     let mut start = Vec::new();
     source
         .by_ref()
         .take(MAGIC_LEN as u64)
         .read_to_end(&mut start)
-        .map_err(|source| PutError::Read { position: start.len() as u64, source })?;
+        .map_err(|source| PackError::Read { position: start.len() as u64, source })?;
     let content = if start == xb_reader::MAGIC && !settings.raw {
-        Content::Xbstream { rule: EndRule::AnyEnd, dialect: Dialect::Auto }
+        Content::Xbstream(XbstreamInput { rule: EndRule::AnyEnd, dialect: Dialect::Auto })
     } else {
         Content::Raw
     };
     let source = Cursor::new(start).chain(source);
-    let put = PutSettings { plan, cutting: Cutting::Packed(native), content };
+    let put = PackSettings { plan, layout: ObjectLayout::Packed { content, stream } };
     let (parts, arriving) = bounded(1);
     let sink = move |part: Part| parts.send(part.payload).map_err(|_| Closed);
-    let putting = start_put(source, put, &Budget::new(plan.memory), observer, sink)?;
+    let putting = start_pack(source, put, &Budget::new(plan.memory), observer, sink)?;
     let mut write = |bytes: &[u8]| {
         observer.add_stored(bytes.len() as u64);
         out.write_all(bytes).map_err(SealFileError::Write)
@@ -124,18 +128,18 @@ where
     for part in arriving {
         part.iter().try_for_each(|bytes| write(bytes))?;
     }
-    match putting.join()?.laid {
-        Laid::Packed { summary, .. } => Ok(summary),
+    match putting.join()?.output {
+        PackOutput::Packed { summary, .. } => Ok(summary),
         // Only this was asked for.
-        _ => Err(PutError::Closed(Closed).into()),
+        _ => Err(PackError::Closed(Closed).into()),
     }
 }
 
-fn put_plan(threads: usize) -> Result<PutPlan, PlanError> {
+fn put_plan(threads: usize) -> Result<PackPlan, PlanError> {
     let slabs = (threads.max(1) as u64).saturating_mul(3).saturating_add(1);
     let memory = slabs.saturating_mul(SLAB as u64).saturating_add(FOR_PARTS);
     let limits = PartLimits { min: 1, max: SLAB as u64, count: u64::MAX, equal: false };
-    PutPlan::new(memory, ONE_OBJECT, threads, 1, limits)
+    PackPlan::new(PackSizing { memory, object_size: ONE_OBJECT, threads, parallel: 1, limits })
 }
 
 /// How [`open_file`] is to work.
@@ -156,7 +160,7 @@ pub enum OpenFileError {
     Read {
         /// Offset in the input.
         position: u64,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
     /// It begins neither with a keys block nor with a stream header.
@@ -177,7 +181,7 @@ pub enum OpenFileError {
     /// It is sealed, and there is nothing to try.
     #[error("no key is given; the file opens with: {}", kept_for.join(", "))]
     NoKey {
-        /// Who can open it.
+        /// The key slots of the file.
         kept_for: Vec<String>,
     },
     /// None of the keys opens it.
@@ -263,7 +267,8 @@ where
 
 fn get_plan(threads: usize) -> Result<GetPlan, PlanError> {
     let slabs = (threads.max(1) as u64).saturating_mul(3).saturating_add(1 + RANGES as u64);
-    GetPlan::new(slabs.saturating_mul(SLAB as u64), threads, 1)
+    let memory = slabs.saturating_mul(SLAB as u64);
+    GetPlan::new(memory, threads, 1)
 }
 
 fn unlock(envelope: &Envelope, keys: &Keys, max_memory: u64) -> Result<DataKey, OpenFileError> {
@@ -281,7 +286,7 @@ fn parse(header: &[u8]) -> Result<StreamHeader, OpenFileError> {
         .map_err(|error: FrameError| OpenFileError::Stream(GetError::Frame(error)))
 }
 
-/// What stands before the first frame, read piece by piece.
+/// Reads the bytes before the first frame piece by piece.
 struct Front<'a, R> {
     source: &'a mut R,
     position: u64,
@@ -327,7 +332,7 @@ impl<R: Read> Iterator for Ranges<R> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let mut slab = self.pool.take(None);
-        if let Err(error) = fill(&mut self.source, &mut slab) {
+        if let Err(error) = slab.read_from(&mut self.source) {
             let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
             *failed = Some((self.position + slab.len() as u64, error));
             return Some(None);

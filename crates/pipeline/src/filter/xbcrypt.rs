@@ -34,7 +34,7 @@ pub enum XbcryptFilterError {
     Read {
         /// Offset in the input.
         position: u64,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
     /// The file is damaged or cut, or the key is wrong.

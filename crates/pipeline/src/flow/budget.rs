@@ -56,12 +56,12 @@ impl Budget {
         let pages = self.pages_for(bytes);
         match Arc::clone(&self.pages).acquire_many_owned(pages).await {
             Ok(permit) => Permit { permit: Some(permit) },
-            // Only a closed semaphore refuses, and nobody can close this one.
+            // Only a closed semaphore refuses, and this one is never closed.
             Err(_closed) => Permit { permit: None },
         }
     }
 
-    /// Leases `bytes` if they are there now and nobody waits before us.
+    /// Leases `bytes` if they are free now and no earlier lease waits.
     #[must_use]
     pub fn try_lease(&self, bytes: u64) -> Option<Permit> {
         let permit = Arc::clone(&self.pages).try_acquire_many_owned(self.pages_for(bytes)).ok()?;
@@ -73,14 +73,14 @@ impl Budget {
     }
 }
 
-/// The right to hold some bytes of a [`Budget`]; given back on drop. The default is for none.
+/// The right to hold some bytes of a [`Budget`], returned on drop. The default covers none.
 #[derive(Debug, Default)]
 pub struct Permit {
     permit: Option<OwnedSemaphorePermit>,
 }
 
 impl Permit {
-    /// Bytes this permit stands for.
+    /// The bytes this permit covers.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.permit.as_ref().map_or(0, |p| p.num_permits() as u64 * PAGE)
@@ -101,7 +101,7 @@ impl Permit {
         Self { permit: rest }
     }
 
-    /// Takes over what `other`, of the same budget, stands for.
+    /// Takes over the bytes of `other`, a permit of the same budget.
     pub fn merge(&mut self, other: Self) {
         match (&mut self.permit, other.permit) {
             (Some(own), Some(more)) => own.merge(more),

@@ -7,9 +7,9 @@ use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
-/// The other side of the pool is gone: nobody will take results any more.
+/// The other side of the pool is gone: results are not taken any more.
 ///
-/// This is a consequence, never a cause: whoever dropped the other side has the reason.
+/// This is a consequence, never a cause: the stage that dropped the other side has the cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the next stage has stopped")]
 pub struct Closed;
@@ -119,7 +119,7 @@ where
                 .name(format!("{name}-{number}"))
                 .spawn(move || {
                     for Job { job, result } in queue {
-                        // Nobody waits for the result after a cancel: that is no error here.
+                        // After a cancel the result is not collected: that is no error here.
                         let _ = result.send(work(job));
                     }
                 })

@@ -1,4 +1,4 @@
-//! From a memory budget and a chunk size to part sizes and numbers of things at a time, never the
+//! From a memory budget and an object size to part sizes and numbers of things at a time, never the
 //! other way round.
 
 /// Frames of the reader's slab size; see `xb_frame::DEFAULT_FRAME_PLAIN`.
@@ -23,20 +23,22 @@ pub enum PlanError {
         needed: u64,
     },
     /// Objects of this size are too small for what has to be in each.
-    #[error("objects of {chunk} bytes are too small for the classic layout: at least {least}")]
+    #[error(
+        "objects of {object_size} bytes are too small for the classic layout: at least {least}"
+    )]
     Object {
         /// Object size asked for, in bytes.
-        chunk: u64,
+        object_size: u64,
         /// The least that works, in bytes.
         least: u64,
     },
     /// Objects of this size need parts that the budget cannot hold.
     #[error(
-        "objects of {chunk} bytes need parts of at least {part} bytes, two of them at a time: at least {needed} bytes of memory, {memory} are allowed"
+        "objects of {object_size} bytes need parts of at least {part} bytes, two of them at a time: at least {needed} bytes of memory, {memory} are allowed"
     )]
     Part {
         /// Object size asked for, in bytes.
-        chunk: u64,
+        object_size: u64,
         /// Smallest part size that keeps to the store's limits, in bytes.
         part: u64,
         /// The least memory that works, in bytes.
@@ -59,28 +61,63 @@ pub struct PartLimits {
     pub equal: bool,
 }
 
+/// Size of the objects in the store, in bytes, at least 1: what the user sets.
+///
+/// An object has nothing to do with the chunks of the xbstream in it, nor with those of an xbcrypt
+/// file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ObjectSize(u64);
+
+impl ObjectSize {
+    /// So many bytes, or 1.
+    #[must_use]
+    pub const fn new(bytes: u64) -> Self {
+        Self(if bytes == 0 { 1 } else { bytes })
+    }
+
+    /// The size in bytes.
+    #[must_use]
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+}
+
+/// What a [`PackPlan`] is made from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PackSizing {
+    /// The whole budget in bytes.
+    pub memory: u64,
+    /// Size of the objects.
+    pub object_size: ObjectSize,
+    /// Worker threads.
+    pub threads: usize,
+    /// Requests at a time; the budget limits them in any case.
+    pub parallel: usize,
+    /// Limits of the store.
+    pub limits: PartLimits,
+}
+
 /// How a run up is laid out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PutPlan {
+pub struct PackPlan {
     /// Worker threads.
     pub threads: usize,
     /// Frames waiting for a worker, in work, or waiting for their turn.
     pub depth: usize,
-    /// Size of the objects in bytes.
-    pub chunk: u64,
-    /// Size of equal parts in bytes; the chunk size itself where one put does.
-    pub part: u64,
+    /// Size of the objects.
+    pub object_size: ObjectSize,
+    /// Size of equal parts in bytes; the object size itself where one put does.
+    pub part_size: u64,
     /// Parts on their way at one time.
     pub parallel: usize,
     /// The whole budget in bytes.
     pub memory: u64,
-    /// What the store takes.
+    /// Limits of the store.
     pub limits: PartLimits,
 }
 
-impl PutPlan {
-    /// Lays out a run for objects of `chunk` bytes within `memory` bytes. `parallel` limits the
-    /// requests at a time further; the budget limits them in any case.
+impl PackPlan {
+    /// Lays out a run.
     ///
     /// The budget holds the frames in work, and beside them at least two parts: one that fills
     /// while the other is on its way. Parts are billed, so an object of which the budget holds two
@@ -88,43 +125,43 @@ impl PutPlan {
     ///
     /// # Errors
     /// [`PlanError`] with the numbers when that does not fit.
-    pub fn new(
-        memory: u64,
-        chunk: u64,
-        threads: usize,
-        parallel: usize,
-        limits: PartLimits,
-    ) -> Result<Self, PlanError> {
-        let threads = threads.max(1);
-        let chunk = chunk.max(1);
+    pub fn new(sizing: PackSizing) -> Result<Self, PlanError> {
+        let PackSizing { memory, object_size, parallel, limits, .. } = sizing;
+        let threads = sizing.threads.max(1);
+        let object = object_size.get();
         let depth = threads * 2;
         // Slabs with the workers and one being read, and a scratch for each codec.
         let in_work = (depth as u64 + threads as u64 + 1) * FRAME_LEASE;
-        let needed = in_work + 2 * (limits.min.min(chunk) + FRAME_LEASE);
+        let needed = in_work + 2 * (limits.min.min(object) + FRAME_LEASE);
         if memory < needed {
             return Err(PlanError::Memory { memory, threads, needed });
         }
         let for_parts = memory - in_work;
         let of_budget = |share: u64| (for_parts / share).saturating_sub(FRAME_LEASE);
-        let part = if chunk <= of_budget(2).max(limits.min).min(limits.max) {
-            chunk
+        let part = if object <= of_budget(2).max(limits.min).min(limits.max) {
+            object
         } else {
             // Two would leave the line idle too often, and four cost no more requests to speak of.
             let largest = of_budget(4).max(limits.min).min(limits.max);
-            let parts = chunk.div_ceil(largest);
-            chunk.div_ceil(parts.min(limits.count)).max(limits.min)
+            let parts = object.div_ceil(largest);
+            object.div_ceil(parts.min(limits.count)).max(limits.min)
         };
         // A part holds on to whole slabs at both of its ends.
         let held = part + FRAME_LEASE;
         if part > limits.max || for_parts < 2 * held {
-            return Err(PlanError::Part { chunk, part, needed: in_work + 2 * held, memory });
+            return Err(PlanError::Part {
+                object_size: object,
+                part,
+                needed: in_work + 2 * held,
+                memory,
+            });
         }
         let fit = usize::try_from(for_parts / held).unwrap_or(usize::MAX);
         Ok(Self {
             threads,
             depth,
-            chunk,
-            part,
+            object_size,
+            part_size: part,
             parallel: parallel.clamp(1, fit.max(2) - 1),
             memory,
             limits,
@@ -149,7 +186,7 @@ pub struct GetPlan {
 
 /// Largest range: more makes a request no cheaper and the first byte later.
 const MAX_RANGE: u64 = 16 << 20;
-/// Smallest range worth a request.
+/// Smallest range of one request.
 const MIN_RANGE: u64 = 1 << 20;
 
 impl GetPlan {
@@ -190,30 +227,41 @@ mod tests {
     const S3: PartLimits = PartLimits { min: 5 << 20, max: 5 << 30, count: 10_000, equal: false };
     const MIB: u64 = 1 << 20;
 
+    fn pack(
+        memory: u64,
+        object: u64,
+        threads: usize,
+        parallel: usize,
+        limits: PartLimits,
+    ) -> Result<PackPlan, PlanError> {
+        let object_size = ObjectSize::new(object);
+        PackPlan::new(PackSizing { memory, object_size, threads, parallel, limits })
+    }
+
     #[test]
     fn small_chunks_are_one_put_and_large_ones_equal_parts() {
-        let plan = |chunk| PutPlan::new(512 * MIB, chunk, 2, 8, S3).unwrap();
-        assert_eq!(plan(MIB).part, MIB);
-        assert_eq!(plan(64 * MIB).part, 64 * MIB);
+        let plan = |chunk| pack(512 * MIB, chunk, 2, 8, S3).unwrap();
+        assert_eq!(plan(MIB).part_size, MIB);
+        assert_eq!(plan(64 * MIB).part_size, 64 * MIB);
         // One on its way while the next one fills.
         let twice = plan(200 * MIB);
-        assert_eq!((twice.part, twice.parallel), (200 * MIB, 1));
-        assert!(plan(256 * MIB).part < 128 * MIB);
+        assert_eq!((twice.part_size, twice.parallel), (200 * MIB, 1));
+        assert!(plan(256 * MIB).part_size < 128 * MIB);
         let large = plan(1 << 30);
-        assert!(large.part < 128 * MIB && large.part * 2 < 512 * MIB);
+        assert!(large.part_size < 128 * MIB && large.part_size * 2 < 512 * MIB);
         // Equal: the last one is not a sliver.
-        assert!((1 << 30) - large.part * ((1 << 30) / large.part) < large.part);
+        assert!((1 << 30) - large.part_size * ((1 << 30) / large.part_size) < large.part_size);
     }
 
     #[test]
     fn what_cannot_work_is_refused_with_numbers() {
-        let error = PutPlan::new(8 * MIB, 64 * MIB, 2, 4, S3).unwrap_err();
+        let error = pack(8 * MIB, 64 * MIB, 2, 4, S3).unwrap_err();
         let PlanError::Memory { needed, .. } = error else { panic!("{error:?}") };
-        assert!(PutPlan::new(needed, 64 * MIB, 2, 4, S3).is_ok(), "the number given must do");
+        assert!(pack(needed, 64 * MIB, 2, 4, S3).is_ok(), "the number given must do");
         let few = PartLimits { count: 4, ..S3 };
-        let error = PutPlan::new(512 * MIB, 4 << 30, 2, 4, few).unwrap_err();
+        let error = pack(512 * MIB, 4 << 30, 2, 4, few).unwrap_err();
         let PlanError::Part { needed, .. } = error else { panic!("{error:?}") };
-        assert!(PutPlan::new(needed, 4 << 30, 2, 4, few).is_ok(), "the number given must do");
+        assert!(pack(needed, 4 << 30, 2, 4, few).is_ok(), "the number given must do");
     }
 
     proptest! {
@@ -221,16 +269,16 @@ mod tests {
         fn plans_keep_to_the_budget_and_the_limits(
             memory in 1_u64..(4 << 30), chunk in 1_u64..(64 << 30), threads in 1_usize..64, parallel in 1_usize..64,
         ) {
-            if let Ok(plan) = PutPlan::new(memory, chunk, threads, parallel, S3) {
+            if let Ok(plan) = pack(memory, chunk, threads, parallel, S3) {
                 let in_work = (plan.depth as u64 + 1) * FRAME_LEASE;
                 // One part fills, `parallel` are on their way, all frames are in work: it fits.
-                let held = plan.part + FRAME_LEASE;
+                let held = plan.part_size + FRAME_LEASE;
                 prop_assert!(in_work + held * (plan.parallel as u64 + 1) <= memory);
-                prop_assert!(plan.part == chunk || plan.part >= S3.min);
-                prop_assert!(chunk.div_ceil(plan.part) <= S3.count);
+                prop_assert!(plan.part_size == chunk || plan.part_size >= S3.min);
+                prop_assert!(chunk.div_ceil(plan.part_size) <= S3.count);
                 // Every object of which two fit is a single put.
                 let fits = in_work + (plan.threads as u64) * FRAME_LEASE + 2 * (chunk + FRAME_LEASE) <= memory;
-                prop_assert!(!fits || chunk > S3.max || plan.part == chunk);
+                prop_assert!(!fits || chunk > S3.max || plan.part_size == chunk);
             }
             if let Ok(plan) = GetPlan::new(memory, threads, parallel) {
                 prop_assert!(plan.range * 3 <= plan.memory || plan.parallel == 1);

@@ -4,6 +4,7 @@
 //! Fixed buffers are reused instead of being given back to the allocator: fresh megabyte buffers
 //! freed by other threads make a process grow to several times what is alive.
 
+use std::io::Read;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -29,6 +30,12 @@ impl SlabPool {
     #[must_use]
     pub fn new(size: usize, keep: usize) -> Self {
         Self { inner: Arc::new(Inner { size, keep, free: Mutex::new(Vec::new()) }) }
+    }
+
+    /// A pool of buffers of `size` bytes that keeps as many unused ones as `memory` bytes hold.
+    #[must_use]
+    pub fn for_memory(size: usize, memory: u64) -> Self {
+        Self::new(size, usize::try_from(memory / size as u64).unwrap_or(usize::MAX))
     }
 
     /// Size of every buffer, in bytes.
@@ -85,6 +92,22 @@ impl Slab {
         *input = later;
     }
 
+    /// Reads until the slab is full or the input is over.
+    ///
+    /// # Errors
+    /// Those of the input, other than an interrupted call.
+    pub fn read_from(&mut self, source: &mut impl Read) -> std::io::Result<()> {
+        while !self.is_full() {
+            match source.read(self.room()) {
+                Ok(0) => break,
+                Ok(n) => self.advance(n),
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
     /// Forgets what is filled behind the first `len` bytes.
     pub fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
@@ -137,7 +160,7 @@ impl Drop for Slab {
         if free.len() < self.pool.keep {
             free.push(buffer);
         }
-        // The permit goes back after the buffer: whoever it admits finds the buffer in the pool.
+        // The permit goes back after the buffer: the stage it admits finds the buffer in the pool.
     }
 }
 

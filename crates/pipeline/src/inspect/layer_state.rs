@@ -3,7 +3,7 @@
 use xb_pages::{BadPage, PageChecker, PageCounts};
 use xb_reader::RelPath;
 
-use super::InspectOptions;
+use super::options::InspectOptions;
 use crate::extract::decode::{Chain, Decrypt, Flow, Layer, Plan, Undo, UndoError, Want};
 use crate::flow::budget::{Budget, Permit};
 use crate::scan::end_rule::logical_name;

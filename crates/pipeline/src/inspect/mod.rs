@@ -5,42 +5,27 @@
 
 mod index_check;
 mod layer_state;
+pub(crate) mod options;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use xb_encryptor::xbcrypt::Cipher;
 use xb_pages::{BadPage, PageCounts};
 use xb_reader::{ChunkHead, ChunkKind, DecodeError, Dialect, OrderError, Placement, RelPath};
 
 use index_check::Records;
 pub use index_check::{Disagreement, IndexProof, IndexWatch};
 use layer_state::{Content, Desk, Look};
+pub use options::InspectOptions;
 
 use crate::extract::decode::UndoError;
-use crate::scan::end_rule::EndRule;
 use crate::scan::scanner::{
     ChunkCheck, Scanned, Scanner, Step, StreamError, chunk_record, sum_pieces,
 };
 
 /// The most bad pages that are told one by one.
 pub const MAX_BAD_PAGES: usize = 1000;
-
-/// What is looked into.
-#[derive(Debug, Clone)]
-pub struct InspectOptions {
-    /// When the stream counts as whole.
-    pub rule: EndRule,
-    /// Decompress and decrypt single files, as the suffixes of their names tell.
-    pub undo: bool,
-    /// For encrypted files. Without it they are left as they are, and counted.
-    pub cipher: Option<Arc<Cipher>>,
-    /// Check the pages of tablespaces.
-    pub pages: bool,
-    /// Ceiling in bytes for what the decoders of open files hold.
-    pub memory: u64,
-}
 
 /// A page that does not fit, and where it is.
 #[derive(Debug, Clone, PartialEq, Eq)]

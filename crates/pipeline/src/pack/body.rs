@@ -1,4 +1,5 @@
-//! From frames to the packer: as they are, or side by side in segments that are sealed.
+//! The body of a native stream on its way to the packer: frames as they are, or in segments that are
+//! sealed.
 
 use std::thread::JoinHandle;
 
@@ -7,170 +8,171 @@ use xb_encryptor::{SealError, Sealer, SegmentToSeal, TAG_LEN};
 use xb_frame::{FRAME_HEADER_LEN, StreamHeader, Tail};
 
 use crate::flow::checksum;
-use crate::flow::ordered_pool::{Closed, Results, Submit, WorkerDied, ordered};
-use crate::flow::plan::{PutPlan, SLAB};
+use crate::flow::ordered_pool::{Closed, Results, Submit, WorkerDied};
+use crate::flow::plan::SLAB;
 use crate::flow::slab::{Slab, SlabPool};
-use crate::pack::PutError;
-use crate::pack::coalesce::Gather;
+use crate::pack::coalesce::Coalescer;
+use crate::pack::error::PackError;
 use crate::pack::packer::{Packed, Packer, PartSink};
 
 /// Takes the bytes of one stream in order.
 #[derive(Debug)]
 pub(crate) enum Body<S> {
-    /// Frames that no codec touched go on in the slab they were read into.
+    /// Frames without a codec stay in the slab they were read into.
     Direct { packer: Packer, sink: S },
-    /// The body is copied together into segments; workers seal them and sum them up.
-    Dense(Dense),
+    /// Frames are copied into segments, which workers seal and sum up.
+    Segmented(Segments),
 }
 
 #[derive(Debug)]
-pub(crate) struct Dense {
-    gather: Gather,
+pub(crate) struct Segments {
+    coalescer: Coalescer,
     sealer: Option<Sealer>,
-    segments: Submit<Segment, Result<Segmented, SealError>>,
-    cutter: JoinHandle<Result<Packed, PutError>>,
+    segments: ToSeal,
+    cutter: JoinHandle<Result<Packed, PackError>>,
 }
 
+/// The way to the workers that seal.
+pub(crate) type ToSeal = Submit<Segment, Result<SealedSegment, SealError>>;
+
+/// A job for one of them.
 #[derive(Debug)]
-enum Segment {
+pub(crate) enum Segment {
     /// Bytes outside the body.
     Plain(Bytes),
     /// A piece of the body.
     Body(Slab, Option<SegmentToSeal>),
 }
 
+/// A segment as it is stored.
 #[derive(Debug)]
-struct Segmented {
+pub(crate) struct SealedSegment {
     bytes: Bytes,
     crc64: u64,
 }
 
-impl<S: PartSink + Send + 'static> Body<S> {
+impl<S: PartSink> Body<S> {
     /// Bytes go to the packer as they come.
-    pub(crate) fn direct(plan: &PutPlan, sink: S) -> Self {
-        Self::Direct { packer: Packer::new(plan.chunk, plan.part), sink }
+    pub(crate) fn direct(packer: Packer, sink: S) -> Self {
+        Self::Direct { packer, sink }
     }
 
-    /// Bytes go into segments, which `sealer` seals where there is one.
-    pub(crate) fn dense(
-        plan: &PutPlan,
-        sealer: Option<Sealer>,
+    /// Bytes go into segments, which `sealer` seals where there is one; `cutter` takes them to the
+    /// packer.
+    pub(crate) fn segmented(
         pool: SlabPool,
-        mut sink: S,
-    ) -> std::io::Result<Self> {
-        let (segments, sealed) = ordered("seal", plan.threads, plan.depth, seal);
-        let mut packer = Packer::new(plan.chunk, plan.part);
-        let cutter = std::thread::Builder::new().name("cut".into()).spawn(move || {
-            cut(sealed, &mut packer, &mut sink)?;
-            Ok(packer.finish(&mut sink)?)
-        })?;
+        sealer: Option<Sealer>,
+        segments: ToSeal,
+        cutter: JoinHandle<Result<Packed, PackError>>,
+    ) -> Self {
         let (first, then) = match &sealer {
             Some(sealer) => (sealer.capacity(), SLAB - TAG_LEN),
             None => (SLAB, SLAB),
         };
-        Ok(Self::Dense(Dense { gather: Gather::new(pool, first, then), sealer, segments, cutter }))
+        let coalescer = Coalescer::new(pool, first, then);
+        Self::Segmented(Segments { coalescer, sealer, segments, cutter })
     }
 
-    /// The stream's header, which stands before the body.
-    pub(crate) fn header(&mut self, header: &StreamHeader) -> Result<(), PutError> {
+    /// Writes the stream's header.
+    pub(crate) fn header(&mut self, header: &StreamHeader) -> Result<(), PackError> {
         let header = Bytes::copy_from_slice(&header.encode());
         match self {
             Self::Direct { packer, sink } => packer.push(header, None, sink)?,
-            Self::Dense(dense) => {
-                dense.segments.send(Segment::Plain(header))?;
-                if let Some(sealer) = &dense.sealer {
-                    dense.segments.send(Segment::Plain(Bytes::copy_from_slice(&sealer.head())))?;
+            Self::Segmented(body) => {
+                body.segments.send(Segment::Plain(header))?;
+                if let Some(sealer) = &body.sealer {
+                    body.segments.send(Segment::Plain(Bytes::copy_from_slice(&sealer.head())))?;
                 }
             }
         }
         Ok(())
     }
 
-    /// A data frame.
-    pub(crate) fn frame(
+    /// Writes a data frame.
+    pub(crate) fn data_frame(
         &mut self,
         header: &[u8; FRAME_HEADER_LEN],
         mut payload: Slab,
         crc64: u64,
-    ) -> Result<(), PutError> {
+    ) -> Result<(), PackError> {
         match self {
             Self::Direct { packer, sink } => {
                 packer.push(Bytes::copy_from_slice(header), None, sink)?;
                 packer.push(payload.freeze(), Some(crc64), sink)?;
             }
-            Self::Dense(dense) => {
-                dense.push(header, None)?;
+            Self::Segmented(body) => {
+                body.push(header, None)?;
                 let permit = payload.take_permit();
-                dense.push(&payload, permit)?;
+                body.push(&payload, permit)?;
             }
         }
         Ok(())
     }
 
-    /// A frame of ours, whole.
-    pub(crate) fn own(&mut self, frame: Vec<u8>) -> Result<(), PutError> {
+    /// Writes an index frame, header and payload.
+    pub(crate) fn index_frame(&mut self, frame: Vec<u8>) -> Result<(), PackError> {
         match self {
             Self::Direct { packer, sink } => Ok(packer.push(frame.into(), None, sink)?),
-            Self::Dense(dense) => dense.push(&frame, None),
+            Self::Segmented(body) => body.push(&frame, None),
         }
     }
 
-    /// The end of the body and what follows it.
-    pub(crate) fn finish(self, tail: Tail) -> Result<Packed, PutError> {
+    /// Writes the end of the body and the trailer.
+    pub(crate) fn finish(self, tail: Tail) -> Result<Packed, PackError> {
         match self {
             Self::Direct { mut packer, mut sink } => {
                 packer.push(Bytes::from(tail.bytes), None, &mut sink)?;
                 Ok(packer.finish(&mut sink)?)
             }
-            Self::Dense(mut dense) => {
-                dense.push(tail.body(), None)?;
-                let Dense { gather, mut sealer, segments, cutter } = dense;
+            Self::Segmented(mut body) => {
+                body.push(tail.body(), None)?;
+                let Segments { coalescer, mut sealer, segments, cutter } = body;
                 // The end frame is never empty, so there is a last segment.
-                if let Some(slab) = gather.finish() {
+                if let Some(slab) = coalescer.finish() {
                     segments.send(segment(slab, &mut sealer, true)?)?;
                 }
                 segments.send(Segment::Plain(Bytes::copy_from_slice(tail.trailer())))?;
                 drop(segments);
-                cutter.join().unwrap_or(Err(PutError::Worker(WorkerDied)))
+                cutter.join().unwrap_or(Err(PackError::Worker(WorkerDied)))
             }
         }
     }
 
-    /// Why a call answered [`PutError::Closed`], when the cause lies here and not behind.
-    pub(crate) fn cause(self) -> PutError {
+    /// The cause of a [`PackError::Closed`] of this body.
+    pub(crate) fn cause(self) -> PackError {
         match self {
-            Self::Direct { .. } => PutError::Closed(Closed),
-            Self::Dense(Dense { segments, cutter, .. }) => {
+            Self::Direct { .. } => PackError::Closed(Closed),
+            Self::Segmented(Segments { segments, cutter, .. }) => {
                 drop(segments);
                 match cutter.join() {
-                    Ok(Ok(_)) => PutError::Closed(Closed),
+                    Ok(Ok(_)) => PackError::Closed(Closed),
                     Ok(Err(cause)) => cause,
-                    Err(_) => PutError::Worker(WorkerDied),
+                    Err(_) => PackError::Worker(WorkerDied),
                 }
             }
         }
     }
 }
 
-impl Dense {
+impl Segments {
     fn push(
         &mut self,
         bytes: &[u8],
         permit: Option<crate::flow::budget::Permit>,
-    ) -> Result<(), PutError> {
-        let Self { gather, sealer, segments, .. } = self;
-        gather.push(bytes, permit, |slab| Ok(segments.send(segment(slab, sealer, false)?)?))
+    ) -> Result<(), PackError> {
+        let Self { coalescer, sealer, segments, .. } = self;
+        coalescer.push(bytes, permit, |slab| Ok(segments.send(segment(slab, sealer, false)?)?))
     }
 }
 
 /// Takes the next segment's number: numbers are given in order, sealing is done in any.
-fn segment(slab: Slab, sealer: &mut Option<Sealer>, last: bool) -> Result<Segment, PutError> {
+fn segment(slab: Slab, sealer: &mut Option<Sealer>, last: bool) -> Result<Segment, PackError> {
     let right = sealer.as_mut().map(|sealer| sealer.next_segment(last)).transpose()?;
     Ok(Segment::Body(slab, right))
 }
 
-/// The work of a worker.
-fn seal(segment: Segment) -> Result<Segmented, SealError> {
+/// Seals one segment and sums it up.
+pub(crate) fn seal(segment: Segment) -> Result<SealedSegment, SealError> {
     let bytes = match segment {
         Segment::Plain(bytes) => bytes,
         Segment::Body(slab, None) => slab.freeze(),
@@ -180,17 +182,18 @@ fn seal(segment: Segment) -> Result<Segmented, SealError> {
             slab.freeze()
         }
     };
-    Ok(Segmented { crc64: checksum::crc64(&bytes), bytes })
+    Ok(SealedSegment { crc64: checksum::crc64(&bytes), bytes })
 }
 
-fn cut(
-    mut sealed: Results<Result<Segmented, SealError>>,
-    packer: &mut Packer,
-    sink: &mut impl PartSink,
-) -> Result<(), PutError> {
-    while let Some(segmented) = sealed.recv() {
-        let Segmented { bytes, crc64 } = segmented??;
-        packer.push(bytes, Some(crc64), sink)?;
+/// Cuts the sealed segments to objects.
+pub(crate) fn cut(
+    mut sealed: Results<Result<SealedSegment, SealError>>,
+    mut packer: Packer,
+    mut sink: impl PartSink,
+) -> Result<Packed, PackError> {
+    while let Some(segment) = sealed.recv() {
+        let SealedSegment { bytes, crc64 } = segment??;
+        packer.push(bytes, Some(crc64), &mut sink)?;
     }
-    Ok(())
+    Ok(packer.finish(&mut sink)?)
 }

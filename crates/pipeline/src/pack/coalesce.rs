@@ -8,7 +8,7 @@ use crate::flow::slab::{Slab, SlabPool};
 
 /// Fills slabs to a given length, one after the other.
 #[derive(Debug)]
-pub(crate) struct Gather {
+pub(crate) struct Coalescer {
     pool: SlabPool,
     /// Length of the first slab and of all others in bytes.
     lengths: (usize, usize),
@@ -16,7 +16,7 @@ pub(crate) struct Gather {
     begun: u64,
 }
 
-impl Gather {
+impl Coalescer {
     /// Slabs of `pool`, the first filled to `first` bytes, the others to `then`; both at most the
     /// size of a slab.
     pub(crate) fn new(pool: SlabPool, first: usize, then: usize) -> Self {
@@ -77,17 +77,17 @@ mod tests {
             pieces in proptest::collection::vec(0_usize..20_000, 0..20), first in 1_usize..9000, then in 1_usize..9000,
         ) {
             let budget = Budget::new(1 << 30);
-            let mut gather = Gather::new(SlabPool::new(8192, 4), first, then);
+            let mut coalescer = Coalescer::new(SlabPool::new(8192, 4), first, then);
             let (mut input, mut slabs) = (Vec::new(), Vec::new());
             for (n, len) in pieces.iter().enumerate() {
                 let piece = vec![u8::try_from(n).unwrap(); *len];
                 input.extend_from_slice(&piece);
                 // A frame's lease is larger than what the codec left of it.
-                gather.push(&piece, Some(budget.lease(1 << 16)), |slab| { slabs.push(slab); Ok::<_, ()>(()) }).unwrap();
+                coalescer.push(&piece, Some(budget.lease(1 << 16)), |slab| { slabs.push(slab); Ok::<_, ()>(()) }).unwrap();
                 let held: u64 = slabs.iter().map(|s: &Slab| s.len().next_multiple_of(4096) as u64 + 4096).sum::<u64>() + 8192;
                 prop_assert!(budget.in_use() <= held, "{} of {held}", budget.in_use());
             }
-            slabs.extend(gather.finish());
+            slabs.extend(coalescer.finish());
             let bytes: Vec<u8> = slabs.iter().flat_map(|s| s.to_vec()).collect();
             prop_assert!(bytes == input);
             for (n, slab) in slabs.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! A native stream that comes in as one, up as it is: nothing but the packer touches it.
+//! A native stream as input: it is cut into objects and not changed.
 //!
 //! Without a seal every checksum in it is checked. With one, only its own ends can be: that header
 //! and trailer belong together and fit the length. The key, which may be elsewhere, proves the rest.
@@ -13,55 +13,55 @@ use xb_frame::{
 use crate::flow::budget::Budget;
 use crate::flow::checksum;
 use crate::flow::observer::{Observer, Wait};
-use crate::flow::plan::{PutPlan, SLAB};
+use crate::flow::plan::{PackPlan, SLAB};
 use crate::flow::slab::SlabPool;
+use crate::pack::error::PackError;
 use crate::pack::packer::{Packer, PartSink};
-use crate::pack::{Laid, Put, PutError, Putting, fill};
+use crate::pack::result::{PackHandle, PackOutput, PackResult};
 use crate::scan::end_rule::EndProof;
 use crate::scan::scanner::Scanned;
 
 /// Starts to read a native stream from `source` and to hand parts of equal objects to `sink`, in a
-/// thread of its own. The result says [`Laid::Carried`].
+/// thread of its own. The result says [`PackOutput::Native`].
 ///
 /// # Errors
 /// When the system has no thread for us.
-pub fn start_carry<R, S>(
+pub fn start_pack_native<R, S>(
     source: R,
-    plan: PutPlan,
+    plan: PackPlan,
     budget: &Budget,
     observer: &Observer,
     sink: S,
-) -> Result<Putting, PutError>
+) -> Result<PackHandle, PackError>
 where
     R: Read + Send + 'static,
     S: PartSink + Send + 'static,
 {
     let (budget, observer) = (budget.clone(), observer.clone());
     let packer = std::thread::Builder::new()
-        .name("carry".into())
-        .spawn(move || carry(source, &plan, &budget, &observer, sink))
-        .map_err(PutError::Thread)?;
-    Ok(Putting { reader: None, packer })
+        .name("pack".into())
+        .spawn(move || pack_native(source, &plan, &budget, &observer, sink))
+        .map_err(PackError::Thread)?;
+    Ok(PackHandle { reader: None, packer })
 }
 
-fn carry(
+fn pack_native(
     mut source: impl Read,
-    plan: &PutPlan,
+    plan: &PackPlan,
     budget: &Budget,
     observer: &Observer,
     mut sink: impl PartSink,
-) -> Result<Put, PutError> {
-    let keep = usize::try_from(plan.memory / SLAB as u64).unwrap_or(usize::MAX);
-    let pool = SlabPool::new(SLAB, keep);
-    let mut packer = Packer::new(plan.chunk, plan.part);
-    let mut ends = Ends::default();
+) -> Result<PackResult, PackError> {
+    let pool = SlabPool::for_memory(SLAB, plan.memory);
+    let mut packer = Packer::new(plan.object_size, plan.part_size);
+    let mut ends = TrailerWindow::default();
     let mut proof = None;
     loop {
         let permit = observer.waiting(Wait::Sink, || budget.lease(SLAB as u64));
         let mut slab = pool.take(Some(permit));
         observer
-            .waiting(Wait::Source, || fill(&mut source, &mut slab))
-            .map_err(|source| PutError::Read { position: ends.len + slab.len() as u64, source })?;
+            .waiting(Wait::Source, || slab.read_from(&mut source))
+            .map_err(|source| PackError::Read { position: ends.len + slab.len() as u64, source })?;
         if slab.is_empty() {
             break;
         }
@@ -69,41 +69,43 @@ fn carry(
         let proof = match &mut proof {
             Some(proof) => proof,
             // A slab holds the header unless the stream is shorter, which the end says.
-            None => proof.insert(Proof::of(&slab)?),
+            None => proof.insert(StreamProof::of(&slab)?),
         };
         proof.check(&slab)?;
         observer.add_bytes(slab.len() as u64);
         let crc = checksum::crc64(&slab);
         packer.push(slab.freeze(), Some(crc), &mut sink)?;
     }
-    let Some(Proof { header, reader }) = proof else { return Err(cut(Where::StreamHeader, 0)) };
+    let Some(StreamProof { header, reader }) = proof else {
+        return Err(cut(Where::StreamHeader, 0));
+    };
     let trailer = match reader {
         Some(reader) => Trailer::of(&reader.finish()?),
         None => ends.trailer(&header)?,
     };
     let packed = packer.finish(&mut sink)?;
     let scanned = Scanned::unread(packed.bytes, EndProof::Trailer);
-    Ok(Put { scanned, laid: Laid::Carried { header, trailer, packed } })
+    Ok(PackResult { scanned, output: PackOutput::Native { header, trailer, packed } })
 }
 
-fn cut(part: Where, position: u64) -> PutError {
+fn cut(part: Where, position: u64) -> PackError {
     FrameError::Truncated { place: Place { part, position } }.into()
 }
 
 /// What can be proven of the stream.
-struct Proof {
+struct StreamProof {
     header: StreamHeader,
     /// Reads all of it, where it is not sealed.
-    reader: Option<Frames>,
+    reader: Option<FrameChecker>,
 }
 
-impl Proof {
-    fn of(start: &[u8]) -> Result<Self, PutError> {
+impl StreamProof {
+    fn of(start: &[u8]) -> Result<Self, PackError> {
         let Some(header) = start.first_chunk::<STREAM_HEADER_LEN>() else {
             return Err(cut(Where::StreamHeader, 0));
         };
         let header = StreamHeader::parse(header)?;
-        let reader = (!header.is_sealed()).then(Frames::default);
+        let reader = (!header.is_sealed()).then(FrameChecker::default);
         Ok(Self { header, reader })
     }
 
@@ -113,12 +115,12 @@ impl Proof {
 }
 
 /// Checks every frame of a stream without a seal.
-struct Frames {
+struct FrameChecker {
     reader: StreamReader,
     sum: u32,
 }
 
-impl Default for Frames {
+impl Default for FrameChecker {
     fn default() -> Self {
         // As large as a reader of ours takes them: what is stored must come back.
         let most = u32::try_from(SLAB).unwrap_or(u32::MAX);
@@ -126,7 +128,7 @@ impl Default for Frames {
     }
 }
 
-impl Frames {
+impl FrameChecker {
     fn check(&mut self, mut bytes: &[u8]) -> Result<(), FrameError> {
         while let Some(event) = self.reader.next(&mut bytes)? {
             match event {
@@ -151,12 +153,12 @@ impl Frames {
 
 /// Length and last bytes of what has passed.
 #[derive(Default)]
-struct Ends {
+struct TrailerWindow {
     len: u64,
     tail: Vec<u8>,
 }
 
-impl Ends {
+impl TrailerWindow {
     fn add(&mut self, bytes: &[u8]) {
         self.len += bytes.len() as u64;
         let last = &bytes[bytes.len().saturating_sub(TRAILER_LEN)..];
@@ -165,11 +167,11 @@ impl Ends {
         self.tail.drain(..old);
     }
 
-    fn trailer(&self, header: &StreamHeader) -> Result<Trailer, PutError> {
+    fn trailer(&self, header: &StreamHeader) -> Result<Trailer, PackError> {
         let Some(bytes) = self.tail.first_chunk::<TRAILER_LEN>() else {
             return Err(cut(Where::Trailer, self.len));
         };
-        // What stands there is no trailer: the stream was cut, or something follows it.
+        // The last bytes are no trailer: the stream was cut, or other bytes follow it.
         let trailer = Trailer::parse(bytes).map_err(|_| cut(Where::Trailer, self.len))?;
         trailer.check(header, self.len)?;
         Ok(trailer)

@@ -1,6 +1,6 @@
-//! The packer: the only place that cuts a native stream to objects.
+//! The packer: the only place that cuts a native stream into objects.
 //!
-//! Whatever stands before it (frames, codecs, seal) has no say in the size of an object.
+//! The stages before it (frames, codecs, seal) do not influence the size of an object.
 
 use std::sync::Arc;
 
@@ -9,6 +9,7 @@ use sha2::{Digest, Sha256};
 
 use crate::flow::checksum;
 use crate::flow::ordered_pool::Closed;
+use crate::flow::plan::ObjectSize;
 
 /// A piece of an object, ready to go to a store. The parts of an object come in order.
 #[derive(Debug)]
@@ -23,7 +24,7 @@ pub struct Part {
     pub end: bool,
 }
 
-/// Where finished parts go. Waits while the next stage has no room.
+/// Takes finished parts. It waits while the next stage has no room.
 pub trait PartSink {
     /// Takes one part.
     ///
@@ -79,12 +80,12 @@ pub fn object_key(number: u64) -> String {
     format!("{number:09}")
 }
 
-/// Cuts a byte stream into objects of exactly `chunk` bytes (the last may be shorter), each in
-/// equal parts of `part` bytes (an object's last may be shorter).
+/// Cuts a byte stream into objects of exactly `object_size` bytes (the last may be shorter), each in
+/// equal parts of `part_size` bytes (an object's last may be shorter).
 #[derive(Debug)]
 pub struct Packer {
-    chunk: u64,
-    part: u64,
+    object_size: u64,
+    part_size: u64,
     object: u64,
     key: Arc<str>,
     object_len: u64,
@@ -98,13 +99,13 @@ pub struct Packer {
 }
 
 impl Packer {
-    /// A packer for objects of `chunk` bytes in parts of `part` bytes, both at least 1. A part as
+    /// A packer for objects of `object_size` in parts of `part_size` bytes, at least 1. A part as
     /// large as the object or larger means one part an object.
     #[must_use]
-    pub fn new(chunk: u64, part: u64) -> Self {
+    pub fn new(object_size: ObjectSize, part_size: u64) -> Self {
         Self {
-            chunk: chunk.max(1),
-            part: part.max(1),
+            object_size: object_size.get(),
+            part_size: part_size.max(1),
             object: 0,
             key: object_key(0).into(),
             object_len: 0,
@@ -130,10 +131,10 @@ impl Packer {
     ) -> Result<(), Closed> {
         while !bytes.is_empty() {
             // A full part waits until it is known whether the object ends with it.
-            if self.part_len == self.part {
+            if self.part_len == self.part_size {
                 self.emit(false, sink)?;
             }
-            let room = (self.chunk - self.object_len).min(self.part - self.part_len);
+            let room = (self.object_size - self.object_len).min(self.part_size - self.part_len);
             let take = usize::try_from(room).unwrap_or(usize::MAX).min(bytes.len());
             let piece = bytes.split_to(take);
             let crc = match crc64.take() {
@@ -146,7 +147,7 @@ impl Packer {
             self.part_len += len;
             self.bytes += len;
             self.payload.push(piece);
-            if self.object_len == self.chunk {
+            if self.object_len == self.object_size {
                 self.emit(true, sink)?;
             }
         }
@@ -210,7 +211,7 @@ mod tests {
             ended = p.end;
             Ok(())
         };
-        let mut packer = Packer::new(chunk, part);
+        let mut packer = Packer::new(ObjectSize::new(chunk), part);
         let mut rest = Bytes::copy_from_slice(input);
         for &len in pieces.iter().cycle() {
             if rest.is_empty() {
@@ -257,7 +258,7 @@ mod tests {
 
     #[test]
     fn a_stopped_sink_stops_the_packer() {
-        let mut packer = Packer::new(4, 4);
+        let mut packer = Packer::new(ObjectSize::new(4), 4);
         let mut sink = |_| Err(Closed);
         assert_eq!(packer.push(Bytes::from_static(b"abcde"), None, &mut sink), Err(Closed));
     }

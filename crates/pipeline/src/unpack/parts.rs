@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use bytes::{Bytes, BytesMut};
-use xb_compressor::BlockDecoder;
 use xb_encryptor::{
     Backend, DataKey, Opener, SEAL_HEAD_LEN, SealContext, SealError, SegmentLayout,
 };
@@ -22,9 +21,10 @@ use crate::flow::observer::{Observer, Wait};
 use crate::flow::ordered_pool::{Submit, WorkerDied, ordered, ordered_by};
 use crate::flow::plan::{GetPlan, SLAB};
 use crate::flow::slab::SlabPool;
-use crate::unpack::{Decoder, Frame, GetError, Stop, Undecoded};
+use crate::unpack::error::{GetError, Stop};
+use crate::unpack::frame_decoder::{Frame, FrameDecoder, Undecoded};
 
-/// Bytes at the front of a stored stream that [`Body::open`] wants.
+/// Length in bytes of the front of a stored stream that [`Body::open`] takes.
 pub const FRONT_LEN: usize = STREAM_HEADER_LEN + SEAL_HEAD_LEN;
 
 /// The body of a stored stream of which any part can be read.
@@ -272,8 +272,7 @@ where
 {
     let pool = SlabPool::new(SLAB, plan.depth + 2);
     let (submit, mut results) = ordered_by("frame", plan.threads, plan.depth, || {
-        let mut decoder =
-            Decoder { blocks: BlockDecoder::new(), scratch: Vec::new(), pool: pool.clone() };
+        let mut decoder = FrameDecoder::new(pool.clone());
         move |frame: Frame| (frame.header.plain_offset, decoder.decode(frame))
     });
     let counting = observer.clone();
@@ -305,8 +304,7 @@ where
     while let Some(result) = results.recv() {
         outcome = match result {
             Err(died) => Err(GetError::Worker(died)),
-            Ok((_, Err(Undecoded::Frame(error)))) => Err(GetError::Frame(error)),
-            Ok((_, Err(Undecoded::Codec(place, source)))) => Err(GetError::Codec { place, source }),
+            Ok((_, Err(undecoded))) => Err(undecoded.into()),
             Ok((mut offset, Ok(pieces))) => pieces.into_iter().try_for_each(|piece| {
                 let len = piece.len() as u64;
                 let taken = sink(offset, piece).map_err(GetError::Sink);

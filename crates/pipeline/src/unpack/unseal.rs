@@ -9,7 +9,7 @@ use xb_frame::{FrameError, STREAM_HEADER_LEN, StreamHeader, TRAILER_LEN};
 use crate::flow::ordered_pool::{Results, Submit, ordered};
 use crate::flow::plan::{GetPlan, SLAB};
 use crate::flow::slab::{Slab, SlabPool};
-use crate::unpack::{Stop, not_sealed};
+use crate::unpack::error::{Stop, not_sealed};
 
 /// A piece of the stream for a worker.
 enum Job {
@@ -24,12 +24,12 @@ enum Job {
 }
 
 /// The stream as it was before it was sealed.
-pub(crate) struct Opened {
+pub(crate) struct Unsealed {
     results: Results<Result<Bytes, SealError>>,
     feeder: Option<std::thread::JoinHandle<Result<(), Stop>>>,
 }
 
-impl Opened {
+impl Unsealed {
     /// Opens the seal of the stream that `ranges` bring, side by side.
     pub(crate) fn start<I>(ranges: I, key: Arc<DataKey>, plan: &GetPlan) -> std::io::Result<Self>
     where
@@ -43,7 +43,7 @@ impl Opened {
     }
 }
 
-impl Iterator for Opened {
+impl Iterator for Unsealed {
     type Item = Result<Bytes, Stop>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -178,7 +178,7 @@ impl Splitter {
             }
             self.begin(submit)?;
         }
-        // Too short for a trailer: there is none, and the last segment cannot be told.
+        // Too short for a trailer: there is none, and the last segment is unknown.
         let last = self.held.len().saturating_sub(TRAILER_LEN);
         if last > 0 {
             self.segment(last, true, submit)?;

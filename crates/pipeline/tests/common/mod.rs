@@ -9,13 +9,25 @@ use bytes::Bytes;
 use xb_encryptor::{Backend, DataKey, FreshKey, SealContext};
 use xb_frame::{Seal, StreamHeader, StreamId};
 use xb_pipeline::{
-    Budget, Content, Cutting, EndRule, GetPlan, Native, Observer, Part, PartLimits, Put, PutError,
-    PutPlan, PutSettings, start_put, unpack,
+    Budget, ClassicLayout, ClassicObjects, Content, EndRule, GetPlan, NativeStream, ObjectLayout,
+    ObjectSize, Observer, PackError, PackPlan, PackResult, PackSettings, PackSizing, Part,
+    PartLimits, PlanError, XbstreamInput, start_pack, unpack,
 };
 use xb_reader::{ChunkWriter, Dialect};
 
 pub(crate) const LIMITS: PartLimits =
     PartLimits { min: 1, max: u64::MAX, count: u64::MAX, equal: false };
+
+pub(crate) fn pack_plan(
+    memory: u64,
+    object_size: u64,
+    threads: usize,
+    parallel: usize,
+    limits: PartLimits,
+) -> Result<PackPlan, PlanError> {
+    let object_size = ObjectSize::new(object_size);
+    PackPlan::new(PackSizing { memory, object_size, threads, parallel, limits })
+}
 
 pub(crate) type Objects = BTreeMap<String, Vec<u8>>;
 
@@ -46,10 +58,10 @@ pub(crate) fn stream(files: &[(&str, usize)], chunk: usize) -> Vec<u8> {
 pub(crate) fn put(
     input: Vec<u8>,
     step: usize,
-    plan: PutPlan,
-    cutting: Cutting,
+    plan: PackPlan,
+    layout: ObjectLayout,
     rule: EndRule,
-) -> (Objects, Result<Put, PutError>) {
+) -> (Objects, Result<PackResult, PackError>) {
     let objects = Arc::new(Mutex::new(Objects::new()));
     let collected = Arc::clone(&objects);
     let budget = Budget::new(plan.memory);
@@ -62,10 +74,9 @@ pub(crate) fn put(
             .extend(part.payload.concat());
         Ok(())
     };
-    let settings =
-        PutSettings { plan, cutting, content: Content::Xbstream { rule, dialect: Dialect::Auto } };
+    let settings = PackSettings { plan, layout: with_rule(layout, rule) };
     let putting =
-        start_put(Steps(input.into(), step), settings, &budget, &Observer::default(), sink)
+        start_pack(Steps(input.into(), step), settings, &budget, &Observer::default(), sink)
             .unwrap();
     let result = putting.join();
     all_comes_back(&budget);
@@ -81,16 +92,39 @@ pub(crate) fn all_comes_back(budget: &Budget) {
     assert_eq!(all, Ok(true), "every lease comes back");
 }
 
-pub(crate) fn packed() -> Cutting {
-    Cutting::Packed(Native::plain(StreamHeader::new(StreamId([9; 16]))))
+/// How an xbstream is read until [`with_rule`] says otherwise.
+pub(crate) fn input() -> XbstreamInput {
+    XbstreamInput { rule: EndRule::KnownProducer, dialect: Dialect::Auto }
+}
+
+fn with_rule(mut layout: ObjectLayout, rule: EndRule) -> ObjectLayout {
+    match &mut layout {
+        ObjectLayout::Packed { content: Content::Xbstream(input), .. }
+        | ObjectLayout::Classic { input, .. } => input.rule = rule,
+        ObjectLayout::Packed { content: Content::Raw, .. } => {}
+    }
+    layout
+}
+
+fn packed_as(stream: NativeStream) -> ObjectLayout {
+    ObjectLayout::Packed { content: Content::Xbstream(input()), stream }
+}
+
+pub(crate) fn packed() -> ObjectLayout {
+    packed_as(NativeStream::plain(StreamHeader::new(StreamId([9; 16]))))
+}
+
+pub(crate) fn one_object_per_chunk() -> ObjectLayout {
+    let files = ClassicLayout { objects: ClassicObjects::OnePerChunk, transform: None };
+    ObjectLayout::Classic { input: input(), files }
 }
 
 /// A native stream with this codec, sealed or not, and the key if it is.
-pub(crate) fn native(compress: &str, sealed: bool) -> (Cutting, Option<Arc<DataKey>>) {
+pub(crate) fn native(compress: &str, sealed: bool) -> (ObjectLayout, Option<Arc<DataKey>>) {
     let compress = compress.parse().unwrap();
     let header = StreamHeader::new(StreamId([9; 16]));
     if !sealed {
-        return (Cutting::Packed(Native { header, compress, sealer: None }), None);
+        return (packed_as(NativeStream { header, compress, sealer: None }), None);
     }
     let fresh = FreshKey::generate().unwrap();
     let commitment = fresh.key().commitment(&[9; 16]);
@@ -98,8 +132,8 @@ pub(crate) fn native(compress: &str, sealed: bool) -> (Cutting, Option<Arc<DataK
     let bytes = header.encode();
     let context = SealContext { stream_id: [9; 16], commitment, header: &bytes };
     let (sealer, key) = fresh.sealer(&context, Backend::default()).unwrap();
-    let native = Native { header, compress, sealer: Some(sealer) };
-    (Cutting::Packed(native), Some(Arc::new(key)))
+    let stream = NativeStream { header, compress, sealer: Some(sealer) };
+    (packed_as(stream), Some(Arc::new(key)))
 }
 
 /// The key of another stream with the same id.

@@ -2,8 +2,8 @@
 
 use xb_reader::RelPath;
 
-use crate::classic::one_object_per_chunk::MAX_CHUNK;
-use crate::flow::plan::PutPlan;
+use crate::classic::object::MAX_XBSTREAM_CHUNK;
+use crate::flow::plan::PackPlan;
 
 /// Bytes of a payload chunk around its path and payload, and of an end chunk around its path.
 const PAYLOAD_HEAD: u64 = 34;
@@ -42,18 +42,18 @@ pub(super) struct Fill {
 impl Fill {
     /// `payload` bytes in as few chunks as can be.
     pub(super) fn all(payload: u64) -> Self {
-        Self { payload, chunks: payload.div_ceil(MAX_CHUNK) }
+        Self { payload, chunks: payload.div_ceil(MAX_XBSTREAM_CHUNK) }
     }
 
     /// As few chunks as can be that take exactly `room` bytes with their heads; `room` is at least
     /// [`MIN_OBJECT`].
     pub(super) fn exactly(room: u64, heads: Heads) -> Self {
-        Self::of(room, heads, room.div_ceil(heads.payload + MAX_CHUNK))
+        Self::of(room, heads, room.div_ceil(heads.payload + MAX_XBSTREAM_CHUNK))
     }
 
     /// As [`Fill::exactly`], and one chunk more.
     pub(super) fn exactly_with_one_more(room: u64, heads: Heads) -> Self {
-        Self::of(room, heads, room.div_ceil(heads.payload + MAX_CHUNK) + 1)
+        Self::of(room, heads, room.div_ceil(heads.payload + MAX_XBSTREAM_CHUNK) + 1)
     }
 
     fn of(room: u64, heads: Heads, chunks: u64) -> Self {
@@ -86,9 +86,9 @@ pub(crate) struct Sizes {
 }
 
 impl Sizes {
-    /// Sizes for objects of the plan's chunk size, where open files may hold `limit` bytes.
-    pub(crate) fn new(plan: &PutPlan, limit: u64) -> Self {
-        let (object, limits) = (plan.chunk, plan.limits);
+    /// Sizes for objects of the plan's object size, where open files may hold `limit` bytes.
+    pub(crate) fn new(plan: &PackPlan, limit: u64) -> Self {
+        let (object, limits) = (plan.object_size.get(), plan.limits);
         let least = MIN_PART.max(limits.min).max(object.div_ceil(limits.count.max(1)));
         // With less than that in the parts that follow, these would be slivers.
         let rest = if limits.equal { least } else { MIN_OBJECT };
@@ -100,7 +100,7 @@ impl Sizes {
             let parts = object / (limit / FILES).clamp(least, object);
             return Self { object, part: object.div_ceil(parts), least: object };
         }
-        Self { object, part: plan.part.max(least), least }
+        Self { object, part: plan.part_size.max(least), least }
     }
 
     /// The least that open files must be allowed to hold.

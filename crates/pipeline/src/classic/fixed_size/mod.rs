@@ -19,9 +19,9 @@
 //! Holes of sparse chunks become zeros, as in every transform: both forks' readers take these, while
 //! to MariaDB's the letter of a sparse chunk means something else. The zeros cost no memory.
 //!
-//! # Memory, and why nobody waits for ever
+//! # Memory, and why there is no deadlock
 //!
-//! What open files hold idle is bounded (three quarters of the budget at most, [`Share`]). Where it
+//! What open files hold idle is bounded (three quarters of the budget at most, [`idle_limit`]). Where it
 //! would become more, the file that holds most sends what it has: as a part, if it is enough for one;
 //! else its object ends there, shorter than asked for, which is counted. So at least a quarter of the
 //! budget is free or on its way to the store, needs nothing to go on, and comes back. Whoever leases
@@ -40,11 +40,11 @@ use bytes::Bytes;
 use xb_reader::{ChunkWriter, PieceCheck, RelPath};
 
 pub(crate) use chunk_plan::{MIN_OBJECT, Sizes};
-pub(crate) use untransformed::{Plain, Share};
+pub(crate) use untransformed::{Untransformed, idle_limit};
 
-use crate::classic::one_object_per_chunk::{Cut, FileCutter, held, no_reader_takes, object_of};
+use crate::classic::object::{Cut, FileCutter, object_key_of, oversized_chunk, page_rounded};
 use crate::flow::budget::Budget;
-use crate::pack::PutError;
+use crate::pack::error::PackError;
 use crate::pack::packer::{Part, PartSink};
 use chunk_plan::{Fill, Heads};
 use queue::Queue;
@@ -54,7 +54,7 @@ static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 /// Cuts the bytes of files into objects of one size.
 #[derive(Debug)]
-pub(crate) struct Recutter<S> {
+pub(crate) struct FixedSizeCutter<S> {
     sizes: Sizes,
     sink: S,
     files: HashMap<RelPath, File>,
@@ -92,7 +92,7 @@ impl File {
     }
 }
 
-impl<S: PartSink> Recutter<S> {
+impl<S: PartSink> FixedSizeCutter<S> {
     /// A cutter under which open files hold at most `limit` bytes.
     pub(crate) fn new(sizes: Sizes, limit: u64, sink: S) -> Self {
         Self { sizes, sink, files: HashMap::new(), idle: 0, limit, cut: Cut::default() }
@@ -106,14 +106,14 @@ impl<S: PartSink> Recutter<S> {
         bytes: Bytes,
         sum: Option<PieceCheck>,
         held: u64,
-    ) -> Result<(), PutError> {
+    ) -> Result<(), PackError> {
         self.with_queue(path, |queue| queue.push(bytes, sum, held));
         self.send_full(path)?;
-        self.relieve(0)
+        self.evict_largest(0)
     }
 
-    /// As [`Recutter::push`], for bytes whose memory is wanted back: leases for a copy of them.
-    fn copy(&mut self, path: &RelPath, mut bytes: &[u8], budget: &Budget) -> Result<(), PutError> {
+    /// As [`FixedSizeCutter::push`], for bytes whose memory is wanted back: leases for a copy of them.
+    fn copy(&mut self, path: &RelPath, mut bytes: &[u8], budget: &Budget) -> Result<(), PackError> {
         while !bytes.is_empty() {
             match self.with_queue(path, |queue| queue.copy_room()) {
                 Ok(room) => {
@@ -124,7 +124,7 @@ impl<S: PartSink> Recutter<S> {
                     self.send_full(path)?;
                 }
                 Err(wanted) => {
-                    self.relieve(wanted)?;
+                    self.evict_largest(wanted)?;
                     let permit = budget.lease(wanted);
                     self.with_queue(path, |queue| queue.grow(permit));
                 }
@@ -134,7 +134,7 @@ impl<S: PartSink> Recutter<S> {
     }
 
     /// A hole of `left` bytes.
-    fn zeros(&mut self, path: &RelPath, mut left: u64) -> Result<(), PutError> {
+    fn zeros(&mut self, path: &RelPath, mut left: u64) -> Result<(), PackError> {
         while left > 0 {
             let len = usize::try_from(left).unwrap_or(usize::MAX).min(ZEROS.len());
             self.push(path, Bytes::from_static(&ZEROS[..len]), None, 0)?;
@@ -158,7 +158,7 @@ impl<S: PartSink> Recutter<S> {
     }
 
     /// Sends every part of the file that is full.
-    fn send_full(&mut self, path: &RelPath) -> Result<(), PutError> {
+    fn send_full(&mut self, path: &RelPath) -> Result<(), PackError> {
         loop {
             let Some(file) = self.files.get(path) else { return Ok(()) };
             let room = self.sizes.room(file.sent);
@@ -172,7 +172,7 @@ impl<S: PartSink> Recutter<S> {
     }
 
     /// Makes room for `more` bytes in what open files may hold.
-    fn relieve(&mut self, more: u64) -> Result<(), PutError> {
+    fn evict_largest(&mut self, more: u64) -> Result<(), PackError> {
         while self.idle + more > self.limit {
             let fullest = self.files.iter().filter(|(_, file)| file.queue.held() > 0);
             let fullest = fullest.max_by_key(|(_, file)| file.queue.held());
@@ -195,36 +195,36 @@ impl<S: PartSink> Recutter<S> {
     }
 
     /// Sends chunks made of the front of the file's queue as the next part of its object.
-    fn send(&mut self, path: &RelPath, fill: Fill, end: End) -> Result<(), PutError> {
+    fn send(&mut self, path: &RelPath, fill: Fill, end: End) -> Result<(), PackError> {
         let Some(file) = self.files.get_mut(path) else { return Ok(()) };
         let before = file.queue.held();
         let mut payload = Vec::new();
         let mut len = 0;
         let mut head = |payload: &mut Vec<Bytes>, writer: ChunkWriter<Vec<u8>>| {
-            let head = writer.finish().map_err(no_reader_takes)?;
+            let head = writer.finish().map_err(oversized_chunk)?;
             len += head.len() as u64;
             payload.push(head.into());
-            Ok::<_, PutError>(())
+            Ok::<_, PackError>(())
         };
         for chunk in fill.chunks() {
             let taken = file.queue.take(chunk);
             let mut writer = ChunkWriter::new(Vec::new());
             let crc = taken.sum.crc32();
-            writer.payload_head(path, file.offset, chunk, crc).map_err(no_reader_takes)?;
+            writer.payload_head(path, file.offset, chunk, crc).map_err(oversized_chunk)?;
             head(&mut payload, writer)?;
             payload.extend(taken.bytes);
             file.offset += chunk;
         }
         if end == End::File {
             let mut writer = ChunkWriter::new(Vec::new());
-            writer.end(path).map_err(no_reader_takes)?;
+            writer.end(path).map_err(oversized_chunk)?;
             head(&mut payload, writer)?;
         }
         len += fill.payload;
         self.idle = self.idle - before + file.queue.held();
         let object = match file.key.take() {
             Some(key) => key,
-            None => object_of(path, file.number)?,
+            None => object_key_of(path, file.number)?,
         };
         let (index, ended) = (file.parts, end != End::No);
         if ended {
@@ -254,13 +254,13 @@ impl End {
     }
 }
 
-impl<S: PartSink> FileCutter for Recutter<S> {
-    fn add(&mut self, path: &RelPath, block: Bytes) -> Result<(), PutError> {
-        let held = held(block.len() as u64);
+impl<S: PartSink> FileCutter for FixedSizeCutter<S> {
+    fn add(&mut self, path: &RelPath, block: Bytes) -> Result<(), PackError> {
+        let held = page_rounded(block.len() as u64);
         self.push(path, block, None, held)
     }
 
-    fn end(&mut self, path: &RelPath) -> Result<(), PutError> {
+    fn end(&mut self, path: &RelPath) -> Result<(), PackError> {
         self.with_queue(path, |_| ());
         while let Some(file) = self.files.get(path) {
             let (heads, sent, all) = (file.heads, file.sent, Fill::all(file.queue.len()));

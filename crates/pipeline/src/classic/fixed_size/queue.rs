@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use xb_reader::PieceCheck;
 
-use crate::classic::one_object_per_chunk::held;
+use crate::classic::object::page_rounded;
 use crate::flow::budget::{PAGE, Permit};
 
 /// What is copied is kept in blocks of at most this many bytes.
@@ -71,7 +71,7 @@ impl Queue {
         let (len, capacity) = (self.tail.bytes.len() as u64, self.tail.permit.bytes());
         match capacity - len.min(capacity) {
             // As large as what there is: so at least half of it is used.
-            0 if capacity < BLOCK => Err(held(self.len).clamp(PAGE, BLOCK - capacity)),
+            0 if capacity < BLOCK => Err(page_rounded(self.len).clamp(PAGE, BLOCK - capacity)),
             0 => Err(BLOCK),
             room => Ok(room),
         }
@@ -101,7 +101,7 @@ impl Queue {
         }
         let mut tail = std::mem::take(&mut self.tail);
         self.held -= tail.permit.bytes();
-        // What a small file leaves of its last block is worth a copy.
+        // A block that is less than half full is copied to one of its own size.
         if tail.bytes.capacity() - tail.bytes.len() >= tail.bytes.len() {
             tail.bytes.shrink_to_fit();
             tail.permit.shrink_to(tail.bytes.len() as u64);

@@ -8,8 +8,13 @@ use xb_reader::{ChunkKind, ChunkReader, Dialect, Item, Limits};
 use xb_testkit::stream::scan;
 
 use super::*;
-use crate::classic::one_object_per_chunk::MAX_CHUNK;
-use crate::flow::plan::{PartLimits, PutPlan};
+use crate::classic::object::MAX_XBSTREAM_CHUNK;
+use crate::flow::plan::{ObjectSize, PackPlan, PackSizing, PartLimits, PlanError};
+
+fn plan(memory: u64, object: u64, limits: PartLimits) -> Result<PackPlan, PlanError> {
+    let object_size = ObjectSize::new(object);
+    PackPlan::new(PackSizing { memory, object_size, threads: 2, parallel: 4, limits })
+}
 
 /// Lengths of the parts of an object, and its bytes.
 type Object = (Vec<u64>, Vec<u8>);
@@ -44,7 +49,7 @@ fn cut(
         part.payload.iter().for_each(|b| bytes.extend_from_slice(b));
         Ok(())
     };
-    let mut cutter = Recutter::new(sizes, limit, sink);
+    let mut cutter = FixedSizeCutter::new(sizes, limit, sink);
     let budget = Budget::new(u64::MAX / 2);
     let files: Vec<_> =
         lens.iter().enumerate().map(|(n, len)| (name(n), content(n, *len))).collect();
@@ -87,7 +92,9 @@ fn files_of(stream: &[u8]) -> BTreeMap<RelPath, Vec<u8>> {
             Item::Chunk(head, _) => {
                 current = Some(head.path.clone());
                 match head.kind {
-                    ChunkKind::Payload { len, .. } => assert!((1..=MAX_CHUNK).contains(&len)),
+                    ChunkKind::Payload { len, .. } => {
+                        assert!((1..=MAX_XBSTREAM_CHUNK).contains(&len))
+                    }
                     ChunkKind::End => {
                         let bytes = open.remove(&head.path).unwrap_or_default();
                         assert!(files.insert(head.path, bytes).is_none());
@@ -194,7 +201,7 @@ proptest! {
         for fill in [Fill::exactly(room, heads), Fill::exactly_with_one_more(room, heads)] {
             prop_assert_eq!(fill.total(heads), room);
             prop_assert_eq!(fill.chunks().sum::<u64>(), fill.payload);
-            prop_assert!(fill.chunks().all(|len| (1..=MAX_CHUNK).contains(&len)));
+            prop_assert!(fill.chunks().all(|len| (1..=MAX_XBSTREAM_CHUNK).contains(&len)));
         }
         // What goes early, all of it, is exact in the same chunks.
         let all = Fill::all(room);
@@ -206,11 +213,11 @@ proptest! {
         object in MIN_OBJECT..(20 << 30), memory in (16_u64 << 20)..(2 << 30), count in prop_oneof![Just(1000), Just(10_000)], equal: bool,
     ) {
         let limits = PartLimits { min: 5 << 20, max: 5 << 30, count, equal };
-        if let Ok(plan) = PutPlan::new(memory, object, 2, 4, limits)
-            && let Ok(share) = Share::of(&plan)
+        if let Ok(plan) = plan(memory, object, limits)
+            && let Ok(idle) = idle_limit(&plan)
         {
-            let sizes = Sizes::new(&plan, share.idle);
-            prop_assert!(sizes.part <= object && sizes.needed() <= share.idle);
+            let sizes = Sizes::new(&plan, idle);
+            prop_assert!(sizes.part <= object && sizes.needed() <= idle);
             prop_assert!(sizes.part == object || sizes.part >= limits.min);
             prop_assert!(sizes.least == object || sizes.least >= limits.min);
             let smallest = sizes.part.min(sizes.least);
@@ -228,10 +235,10 @@ fn too_little_memory_is_refused_with_a_number_that_does() {
         let limits = PartLimits { min: 5 << 20, max: 5 << 30, count: 10_000, equal };
         let mut memory = 1;
         let plan = loop {
-            let plan = PutPlan::new(memory, object, 2, 4, limits);
-            match plan.clone().and_then(|plan| Share::of(&plan).map(drop)) {
+            let plan = plan(memory, object, limits);
+            match plan.clone().and_then(|plan| idle_limit(&plan).map(drop)) {
                 Ok(()) => break plan.unwrap(),
-                Err(crate::PlanError::Memory { needed, .. }) => {
+                Err(PlanError::Memory { needed, .. }) => {
                     assert!(needed > memory, "{needed} are more than {memory}");
                     memory = needed;
                 }

@@ -3,77 +3,71 @@
 use bytes::Bytes;
 use xb_reader::{ChunkHead, PieceCheck};
 
-use super::{MIN_OBJECT, Recutter, Sizes};
-use crate::classic::one_object_per_chunk::{Cut, FileCutter};
+use super::{FixedSizeCutter, MIN_OBJECT, Sizes};
+use crate::classic::chunk_cursor::ChunkCursor;
+use crate::classic::object::FileCutter;
 use crate::flow::budget::Budget;
-use crate::flow::plan::{PlanError, PutPlan, SLAB};
-use crate::pack::PutError;
+use crate::flow::ordered_pool::Closed;
+use crate::flow::plan::{PackPlan, PlanError, SLAB};
+use crate::pack::chunk_sink::ChunkSink;
+use crate::pack::error::PackError;
 use crate::pack::packer::PartSink;
-use crate::scan::chunk_cursor::Walk;
+use crate::pack::result::PackOutput;
 
 /// From this length on a piece stays in its slab, which it pays for as a whole. A shorter one is
 /// copied: else files with a few bytes each would soon hold all slabs.
 const KEEP: usize = SLAB / 2;
 
-/// How a run's memory is divided, in bytes.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Share {
-    /// The most that open files may hold idle.
-    pub(crate) idle: u64,
-}
-
-impl Share {
-    /// Divides `plan.memory`.
-    ///
-    /// # Errors
-    /// [`PlanError`] when it is too little, or objects of the plan's size are too small.
-    pub(crate) fn of(plan: &PutPlan) -> Result<Self, PlanError> {
-        let (chunk, memory, threads) = (plan.chunk, plan.memory, plan.threads);
-        if chunk < MIN_OBJECT {
-            return Err(PlanError::Object { chunk, least: MIN_OBJECT });
-        }
-        // With the workers, one being read, one being taken apart.
-        let in_work = (plan.depth + threads + 2) as u64 * SLAB as u64;
-        let free = memory.saturating_sub(in_work);
-        // What is always on its way, or free: two slabs at the least.
-        let idle = free - (free / 4).max(2 * SLAB as u64).min(free);
-        // A block may hold more than its part.
-        let needed = Sizes::new(plan, idle).needed() + SLAB as u64;
-        if idle < needed {
-            let needed = in_work + (needed.div_ceil(3) * 4).max(needed + 2 * SLAB as u64);
-            return Err(PlanError::Memory { memory, threads, needed });
-        }
-        Ok(Self { idle })
+/// The most that open files may hold idle, out of the plan's memory, in bytes.
+///
+/// # Errors
+/// [`PlanError`] when that is too little, or objects of the plan's size are too small.
+pub(crate) fn idle_limit(plan: &PackPlan) -> Result<u64, PlanError> {
+    let (object_size, memory, threads) = (plan.object_size.get(), plan.memory, plan.threads);
+    if object_size < MIN_OBJECT {
+        return Err(PlanError::Object { object_size, least: MIN_OBJECT });
     }
+    // With the workers, one being read, one being taken apart.
+    let in_work = (plan.depth + threads + 2) as u64 * SLAB as u64;
+    let free = memory.saturating_sub(in_work);
+    // What is always on its way, or free: two slabs at the least.
+    let idle = free - (free / 4).max(2 * SLAB as u64).min(free);
+    // A block may hold more than its part.
+    let needed = Sizes::new(plan, idle).needed() + SLAB as u64;
+    if idle < needed {
+        let needed = in_work + (needed.div_ceil(3) * 4).max(needed + 2 * SLAB as u64);
+        return Err(PlanError::Memory { memory, threads, needed });
+    }
+    Ok(idle)
 }
 
-/// Re-cuts a stream whose files stay as they are.
+/// Cuts a stream whose files stay as they are.
 #[derive(Debug)]
-pub(crate) struct Plain<S> {
-    cutter: Recutter<S>,
+pub(crate) struct Untransformed<S> {
+    cutter: FixedSizeCutter<S>,
     budget: Budget,
-    current: Option<Walk>,
+    current: Option<ChunkCursor>,
 }
 
-impl<S: PartSink> Plain<S> {
+impl<S: PartSink> Untransformed<S> {
     /// `budget` is that of the slabs.
-    pub(crate) fn new(plan: &PutPlan, budget: Budget, sink: S) -> Result<Self, PlanError> {
-        let Share { idle } = Share::of(plan)?;
-        let cutter = Recutter::new(Sizes::new(plan, idle), idle, sink);
+    pub(crate) fn new(plan: &PackPlan, budget: Budget, sink: S) -> Result<Self, PlanError> {
+        let idle = idle_limit(plan)?;
+        let cutter = FixedSizeCutter::new(Sizes::new(plan, idle), idle, sink);
         Ok(Self { cutter, budget, current: None })
     }
+}
 
-    /// A chunk begins.
-    pub(crate) fn head(&mut self, head: &ChunkHead) -> Result<(), PutError> {
-        self.current = Walk::new(head)?;
+impl<S: PartSink> ChunkSink for Untransformed<S> {
+    fn head(&mut self, head: &ChunkHead) -> Result<(), PackError> {
+        self.current = ChunkCursor::new(head)?;
         match self.current {
             Some(_) => Ok(()),
             None => self.cutter.end(&head.path),
         }
     }
 
-    /// The next piece of its payload, a slice of a slab, and its sum.
-    pub(crate) fn piece(&mut self, mut bytes: Bytes, sum: PieceCheck) -> Result<(), PutError> {
+    fn piece(&mut self, mut bytes: Bytes, sum: PieceCheck) -> Result<(), PackError> {
         let Some(current) = &mut self.current else { return Ok(()) };
         let whole = bytes.len();
         while let Some((hole, len)) = current.take(bytes.len() as u64) {
@@ -90,16 +84,18 @@ impl<S: PartSink> Plain<S> {
         Ok(())
     }
 
-    /// The chunk is complete.
-    pub(crate) fn chunk_end(&mut self) -> Result<(), PutError> {
+    fn chunk_end(&mut self) -> Result<(), PackError> {
         match self.current.take() {
             Some(current) => self.cutter.zeros(&current.path, current.rest()),
             None => Ok(()),
         }
     }
 
-    /// The stream is over, and was whole.
-    pub(crate) fn finish(self) -> Cut {
-        self.cutter.finish()
+    fn finish(self) -> Result<PackOutput, PackError> {
+        Ok(PackOutput::Classic(self.cutter.finish()))
+    }
+
+    fn cause(self) -> PackError {
+        PackError::Closed(Closed)
     }
 }

@@ -4,30 +4,32 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use bytes::Bytes;
 use xb_compressor::PIECE_PLAIN;
-use xb_reader::{ChunkHead, RelPath};
+use xb_reader::{ChunkHead, PieceCheck, RelPath};
 
 use super::chunks::assemble;
-use super::worker::{Job, Maker};
-use super::{BLOCK, File, MemberError, Shares, Transform};
-use crate::classic::one_object_per_chunk::{Cut, FileCutter};
+use super::worker::{Job, TransformWorker};
+use super::{BLOCK, File, MemorySplit, Transform};
+use crate::classic::chunk_cursor::ChunkCursor;
+use crate::classic::object::{Cut, FileCutter};
 use crate::extract::decode::{Names, Plan};
 use crate::flow::budget::{Budget, Permit};
 use crate::flow::observer::{Observer, Wait};
 use crate::flow::ordered_pool::{Closed, Submit, WorkerDied, ordered_by};
 use crate::flow::slab::{Slab, SlabPool};
-use crate::pack::PutError;
-use crate::scan::chunk_cursor::Walk;
+use crate::pack::chunk_sink::ChunkSink;
+use crate::pack::error::{MemberError, PackError};
+use crate::pack::result::PackOutput;
 
 static ZEROS: [u8; BLOCK] = [0; BLOCK];
 
-/// The way from the plain chunks of a stream to the stored ones. Takes the steps of the stream in
-/// order.
-pub(crate) struct Making {
+/// Sorts the pieces of a stream by file, gives them to the workers, and cuts what these made.
+pub(crate) struct TransformStage {
     transform: Transform,
     names: Names,
     open: HashMap<RelPath, Open>,
-    current: Option<Walk>,
+    current: Option<ChunkCursor>,
     budget: Budget,
     observer: Observer,
     pool: SlabPool,
@@ -36,8 +38,8 @@ pub(crate) struct Making {
     /// Bytes leased for what is gathered, and the most that may be.
     gathered: u64,
     limit: u64,
-    submit: Option<Submit<Job, super::worker::Made>>,
-    assembler: Option<JoinHandle<Result<Cut, PutError>>>,
+    submit: Option<Submit<Job, super::worker::TransformOutput>>,
+    assembler: Option<JoinHandle<Result<Cut, PackError>>>,
 }
 
 /// A file that has begun and not ended.
@@ -50,36 +52,36 @@ struct Open {
     begun: bool,
 }
 
-impl Making {
+impl TransformStage {
     pub(crate) fn start(
         transform: &Transform,
-        shares: Shares,
-        observer: Observer,
+        memory: MemorySplit,
+        observer: &Observer,
         cutter: impl FileCutter + Send + 'static,
-    ) -> Result<Self, PutError> {
+    ) -> Result<Self, PackError> {
         let surplus = transform.worst_len()?.saturating_sub(PIECE_PLAIN);
-        let limit = shares.files / 4;
-        let keep = usize::try_from(shares.files / BLOCK as u64).unwrap_or(usize::MAX);
+        let limit = memory.files / 4;
+        let keep = usize::try_from(memory.files / BLOCK as u64).unwrap_or(usize::MAX);
         let pool = SlabPool::new(BLOCK, keep);
-        let (submit, results) = ordered_by("member", shares.threads, 2 * shares.threads, || {
+        let (submit, results) = ordered_by("member", memory.threads, 2 * memory.threads, || {
             // A codec without memory fails at its first job, in order like every failure.
-            let mut maker = Maker::new(transform, pool.clone());
-            move |job| match &mut maker {
-                Ok(maker) => maker.make(job),
+            let mut worker = TransformWorker::new(transform, pool.clone());
+            move |job| match &mut worker {
+                Ok(worker) => worker.transform(job),
                 Err(error) => Err(error.clone().into()),
             }
         });
         let assembler = std::thread::Builder::new()
             .name("chunks".into())
             .spawn(move || assemble(results, cutter))
-            .map_err(PutError::Thread)?;
+            .map_err(PackError::Thread)?;
         Ok(Self {
             transform: transform.clone(),
             names: Names::default(),
             open: HashMap::new(),
             current: None,
-            budget: Budget::new(shares.files),
-            observer,
+            budget: Budget::new(memory.files),
+            observer: observer.clone(),
             pool,
             // And the rest of a block at the end.
             spare: (surplus + BLOCK) as u64,
@@ -90,66 +92,23 @@ impl Making {
         })
     }
 
-    /// A chunk begins.
-    pub(crate) fn head(&mut self, head: &ChunkHead) -> Result<(), PutError> {
-        self.current = Walk::new(head)?;
-        match self.current {
-            Some(_) => self.file(&head.path),
-            None => self.end(&head.path),
-        }
-    }
-
-    /// The next piece of its payload.
-    pub(crate) fn piece(&mut self, mut bytes: &[u8]) -> Result<(), PutError> {
-        let Some(mut current) = self.current.take() else { return Ok(()) };
-        while let Some((hole, len)) = current.take(bytes.len() as u64) {
-            self.zeros(&current.path, hole)?;
-            // No more than asked for, so it fits.
-            let (now, later) = bytes.split_at(usize::try_from(len).unwrap_or(bytes.len()));
-            self.push(&current.path, now)?;
-            bytes = later;
-        }
-        self.current = Some(current);
-        Ok(())
-    }
-
-    /// The chunk is complete.
-    pub(crate) fn chunk_end(&mut self) -> Result<(), PutError> {
-        match self.current.take() {
-            Some(current) => self.zeros(&current.path, current.rest()),
-            None => Ok(()),
-        }
-    }
-
-    /// The stream is over, and was whole.
-    pub(crate) fn finish(mut self) -> Result<Cut, PutError> {
-        drop(self.submit.take());
-        self.join()
-    }
-
-    /// Why the side of the workers has stopped.
-    pub(crate) fn cause(mut self) -> PutError {
-        drop(self.submit.take());
-        self.join().err().unwrap_or(PutError::Closed(Closed))
-    }
-
-    fn join(&mut self) -> Result<Cut, PutError> {
+    fn join(&mut self) -> Result<Cut, PackError> {
         let joined = self.assembler.take().map(JoinHandle::join);
         joined.and_then(Result::ok).unwrap_or(Err(WorkerDied.into()))
     }
 
-    fn end(&mut self, path: &RelPath) -> Result<(), PutError> {
+    fn end(&mut self, path: &RelPath) -> Result<(), PackError> {
         self.file(path)?;
         let Some(mut open) = self.open.remove(path) else { return Ok(()) };
         // An empty file gets a frame, too: not every reader takes a file without any.
         if open.len > 0 || (open.file.compress && !open.begun) {
-            self.hand_on(&mut open)?;
+            self.submit_blocks(&mut open)?;
         }
         self.send(Job::End(open.file))
     }
 
     /// Makes the file known, if it is not.
-    fn file(&mut self, path: &RelPath) -> Result<(), PutError> {
+    fn file(&mut self, path: &RelPath) -> Result<(), PackError> {
         if self.open.contains_key(path) {
             return Ok(());
         }
@@ -163,7 +122,7 @@ impl Making {
     }
 
     /// A hole: no compressor or encryptor of the stock tools keeps them either.
-    fn zeros(&mut self, path: &RelPath, mut left: u64) -> Result<(), PutError> {
+    fn zeros(&mut self, path: &RelPath, mut left: u64) -> Result<(), PackError> {
         while left > 0 {
             let len = usize::try_from(left).unwrap_or(usize::MAX).min(BLOCK);
             self.push(path, &ZEROS[..len])?;
@@ -172,7 +131,7 @@ impl Making {
         Ok(())
     }
 
-    fn push(&mut self, path: &RelPath, mut bytes: &[u8]) -> Result<(), PutError> {
+    fn push(&mut self, path: &RelPath, mut bytes: &[u8]) -> Result<(), PackError> {
         while !bytes.is_empty() {
             let full = |open: &Open| open.blocks.last().is_none_or(Slab::is_full);
             if self.open.get(path).is_some_and(full) {
@@ -184,27 +143,27 @@ impl Making {
             block.fill_from(&mut bytes);
             open.len += before - bytes.len();
             if open.len == PIECE_PLAIN {
-                self.hand_on_of(path)?;
+                self.submit_blocks_of(path)?;
             }
         }
         Ok(())
     }
 
     /// One more block for the file.
-    fn block(&mut self, path: &RelPath) -> Result<(), PutError> {
+    fn block(&mut self, path: &RelPath) -> Result<(), PackError> {
         let fresh = self.open.get(path).is_some_and(|open| open.blocks.is_empty());
         let wanted = BLOCK as u64 + if fresh { self.spare } else { 0 };
         while self.gathered + wanted > self.limit {
             let fullest = self.open.iter().filter(|(_, open)| open.len > 0);
             let fullest = fullest.max_by_key(|(_, open)| open.len).map(|(path, _)| path.clone());
             let Some(fullest) = fullest else { break };
-            self.hand_on_of(&fullest)?;
+            self.submit_blocks_of(&fullest)?;
             if fullest == *path {
                 // It begins anew, with the spare that belongs to it.
                 return self.block(path);
             }
         }
-        // Comes in any case: what is not held by open files needs nothing to go on.
+        // The lease always comes: bytes that open files do not hold are on their way to the store.
         let permit = self.observer.waiting(Wait::Sink, || self.budget.lease(wanted));
         self.gathered += permit.bytes();
         if let Some(open) = self.open.get_mut(path) {
@@ -214,15 +173,15 @@ impl Making {
         Ok(())
     }
 
-    fn hand_on_of(&mut self, path: &RelPath) -> Result<(), PutError> {
+    fn submit_blocks_of(&mut self, path: &RelPath) -> Result<(), PackError> {
         let Some((path, mut open)) = self.open.remove_entry(path) else { return Ok(()) };
-        self.hand_on(&mut open)?;
+        self.submit_blocks(&mut open)?;
         self.open.insert(path, open);
         Ok(())
     }
 
     /// Gives what is gathered to the workers.
-    fn hand_on(&mut self, open: &mut Open) -> Result<(), PutError> {
+    fn submit_blocks(&mut self, open: &mut Open) -> Result<(), PackError> {
         open.len = 0;
         open.begun = true;
         let (blocks, permit) = (std::mem::take(&mut open.blocks), std::mem::take(&mut open.permit));
@@ -230,8 +189,49 @@ impl Making {
         self.send(Job::Piece { file: Arc::clone(&open.file), blocks, permit })
     }
 
-    fn send(&self, job: Job) -> Result<(), PutError> {
+    fn send(&self, job: Job) -> Result<(), PackError> {
         let submit = self.submit.as_ref().ok_or(Closed)?;
         Ok(self.observer.waiting(Wait::Workers, || submit.send(job))?)
+    }
+}
+
+impl ChunkSink for TransformStage {
+    fn head(&mut self, head: &ChunkHead) -> Result<(), PackError> {
+        self.current = ChunkCursor::new(head)?;
+        match self.current {
+            Some(_) => self.file(&head.path),
+            None => self.end(&head.path),
+        }
+    }
+
+    fn piece(&mut self, piece: Bytes, _sum: PieceCheck) -> Result<(), PackError> {
+        let mut bytes = &piece[..];
+        let Some(mut current) = self.current.take() else { return Ok(()) };
+        while let Some((hole, len)) = current.take(bytes.len() as u64) {
+            self.zeros(&current.path, hole)?;
+            // No more than asked for, so it fits.
+            let (now, later) = bytes.split_at(usize::try_from(len).unwrap_or(bytes.len()));
+            self.push(&current.path, now)?;
+            bytes = later;
+        }
+        self.current = Some(current);
+        Ok(())
+    }
+
+    fn chunk_end(&mut self) -> Result<(), PackError> {
+        match self.current.take() {
+            Some(current) => self.zeros(&current.path, current.rest()),
+            None => Ok(()),
+        }
+    }
+
+    fn finish(mut self) -> Result<PackOutput, PackError> {
+        drop(self.submit.take());
+        Ok(PackOutput::Classic(self.join()?))
+    }
+
+    fn cause(mut self) -> PackError {
+        drop(self.submit.take());
+        self.join().err().unwrap_or(PackError::Closed(Closed))
     }
 }

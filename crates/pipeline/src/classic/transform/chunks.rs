@@ -5,12 +5,11 @@ use std::collections::HashMap;
 use bytes::Bytes;
 use xb_reader::{ChunkHead, ChunkKind, ChunkWriter, PieceCheck, RelPath};
 
-use super::worker::Made;
-use crate::classic::one_object_per_chunk::{
-    ChunkCutter, Cut, FileCutter, MAX_CHUNK, held, no_reader_takes,
-};
+use super::worker::TransformOutput;
+use crate::classic::object::{Cut, FileCutter, MAX_XBSTREAM_CHUNK, oversized_chunk, page_rounded};
+use crate::classic::one_object_per_chunk::ChunkCutter;
 use crate::flow::ordered_pool::Results;
-use crate::pack::PutError;
+use crate::pack::error::PackError;
 use crate::pack::packer::PartSink;
 
 /// What a file waits to send.
@@ -24,18 +23,18 @@ struct Waiting {
     offset: u64,
 }
 
-/// Takes what the workers made, in order, until they end.
+/// Takes what the workers transformed, in order, until they end.
 pub(super) fn assemble(
-    mut results: Results<Made>,
+    mut results: Results<TransformOutput>,
     mut cutter: impl FileCutter,
-) -> Result<Cut, PutError> {
-    while let Some(made) = results.recv() {
-        let made = made??;
-        for block in made.blocks {
-            cutter.add(&made.file.path, block)?;
+) -> Result<Cut, PackError> {
+    while let Some(transformed) = results.recv() {
+        let transformed = transformed??;
+        for block in transformed.blocks {
+            cutter.add(&transformed.file.path, block)?;
         }
-        if made.end {
-            cutter.end(&made.file.path)?;
+        if transformed.end {
+            cutter.end(&transformed.file.path)?;
         }
     }
     results.join()?;
@@ -43,7 +42,7 @@ pub(super) fn assemble(
 }
 
 /// Puts chunks together as the stock tools do, and cuts them to objects as they do.
-pub(super) struct Assembler<S> {
+pub(crate) struct ChunkAssembler<S> {
     cutter: ChunkCutter,
     sink: S,
     /// In the stored stream.
@@ -54,17 +53,17 @@ pub(super) struct Assembler<S> {
     limit: u64,
 }
 
-impl<S: PartSink> Assembler<S> {
-    pub(super) fn new(part: u64, limit: u64, sink: S) -> Self {
+impl<S: PartSink> ChunkAssembler<S> {
+    pub(crate) fn new(part: u64, limit: u64, sink: S) -> Self {
         let cutter = ChunkCutter::new(part);
         Self { cutter, sink, position: 0, files: HashMap::new(), waiting: 0, limit }
     }
 }
 
-impl<S: PartSink> FileCutter for Assembler<S> {
-    fn add(&mut self, path: &RelPath, block: Bytes) -> Result<(), PutError> {
+impl<S: PartSink> FileCutter for ChunkAssembler<S> {
+    fn add(&mut self, path: &RelPath, block: Bytes) -> Result<(), PackError> {
         let len = block.len() as u64;
-        if self.files.get(path).is_some_and(|file| file.len + len > MAX_CHUNK) {
+        if self.files.get(path).is_some_and(|file| file.len + len > MAX_XBSTREAM_CHUNK) {
             self.flush(path)?;
         }
         // Not by `entry`: the name is copied once a file, not once a block.
@@ -74,18 +73,18 @@ impl<S: PartSink> FileCutter for Assembler<S> {
         if let Some(file) = self.files.get_mut(path) {
             file.blocks.push(block);
             file.len += len;
-            file.held += held(len);
-            self.waiting += held(len);
+            file.held += page_rounded(len);
+            self.waiting += page_rounded(len);
         }
         while self.waiting > self.limit && self.flush_fullest()? {}
         Ok(())
     }
 
-    fn end(&mut self, path: &RelPath) -> Result<(), PutError> {
+    fn end(&mut self, path: &RelPath) -> Result<(), PackError> {
         self.flush(path)?;
         self.files.remove(path);
         let mut writer = ChunkWriter::new(Vec::new());
-        writer.end(path).map_err(no_reader_takes)?;
+        writer.end(path).map_err(oversized_chunk)?;
         self.chunk(path, ChunkKind::End, writer, Vec::new())
     }
 
@@ -94,9 +93,9 @@ impl<S: PartSink> FileCutter for Assembler<S> {
     }
 }
 
-impl<S: PartSink> Assembler<S> {
+impl<S: PartSink> ChunkAssembler<S> {
     /// False when nothing waits.
-    fn flush_fullest(&mut self) -> Result<bool, PutError> {
+    fn flush_fullest(&mut self) -> Result<bool, PackError> {
         let fullest = self.files.iter().filter(|(_, file)| file.len > 0);
         let fullest = fullest.max_by_key(|(_, file)| file.len).map(|(path, _)| path.clone());
         match fullest {
@@ -106,7 +105,7 @@ impl<S: PartSink> Assembler<S> {
     }
 
     /// Makes a chunk of what waits for the file.
-    fn flush(&mut self, path: &RelPath) -> Result<(), PutError> {
+    fn flush(&mut self, path: &RelPath) -> Result<(), PackError> {
         let Some(file) = self.files.get_mut(path).filter(|file| file.len > 0) else {
             return Ok(());
         };
@@ -117,7 +116,7 @@ impl<S: PartSink> Assembler<S> {
         blocks.iter().for_each(|block| sum.update(block));
         let crc = sum.crc32();
         let mut writer = ChunkWriter::new(Vec::new());
-        writer.payload_head(path, offset, len, crc).map_err(no_reader_takes)?;
+        writer.payload_head(path, offset, len, crc).map_err(oversized_chunk)?;
         self.chunk(path, ChunkKind::Payload { offset, len, crc }, writer, blocks)
     }
 
@@ -127,8 +126,8 @@ impl<S: PartSink> Assembler<S> {
         kind: ChunkKind,
         writer: ChunkWriter<Vec<u8>>,
         blocks: Vec<Bytes>,
-    ) -> Result<(), PutError> {
-        let bytes = writer.finish().map_err(no_reader_takes)?;
+    ) -> Result<(), PackError> {
+        let bytes = writer.finish().map_err(oversized_chunk)?;
         let (path, position, head_len) = (path.clone(), self.position, bytes.len() as u64);
         let head = ChunkHead { position, head_len, flags: 0, path, kind };
         self.position = head.end();

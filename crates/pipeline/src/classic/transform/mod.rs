@@ -9,7 +9,7 @@
 //! Every piece becomes a whole frame and whole xbcrypt chunks, so that workers need nothing of each
 //! other. Readers of these formats take frames and chunks of any size.
 //!
-//! # Memory, and why nobody waits for ever
+//! # Memory, and why there is no deadlock
 //!
 //! Of the run's memory the reader's slabs and the workers' buffers are set apart. The rest is one
 //! budget, and only the gathering thread leases from it: for each piece what will hold its bytes,
@@ -20,7 +20,7 @@
 //! objects are to be of one size ([`fixed_size`](crate::classic::fixed_size)). The first is at most a quarter of the
 //! budget, the second as well, or half: where it would become more, the fullest file goes on early,
 //! with a short frame or a short chunk. So at least a quarter of the budget is always with workers or
-//! on its way to the store, needs nothing to go on, and comes back, however many files are open.
+//! on its way to the store, needs no further lease, and comes back, however many files are open.
 
 mod by_file;
 mod chunks;
@@ -33,17 +33,15 @@ use std::sync::Arc;
 
 use xb_compressor::{MemberCodec, PIECE_PLAIN, PieceEncoder};
 use xb_encryptor::xbcrypt::{ChunkSize, Cipher, sealed_len};
-use xb_reader::{PathError, RelPath};
+use xb_reader::RelPath;
 
-pub(crate) use by_file::Making;
-use chunks::Assembler;
+pub(crate) use by_file::TransformStage;
+pub(crate) use chunks::ChunkAssembler;
 
-use crate::classic::fixed_size::{MIN_OBJECT, Recutter, Sizes};
-use crate::classic::one_object_per_chunk::FileCutter;
-use crate::extract::decode::{Layer, Plan, UndoError};
-use crate::flow::plan::{PlanError, PutPlan, SLAB};
-use crate::pack::PutError;
-use crate::pack::packer::PartSink;
+use crate::classic::fixed_size::{MIN_OBJECT, Sizes};
+use crate::extract::decode::{Layer, Plan};
+use crate::flow::plan::{PackPlan, PlanError, SLAB};
+use crate::pack::error::{MemberError, PackError};
 
 /// Pieces and chunks are kept in blocks of this many bytes.
 const BLOCK: usize = 64 << 10;
@@ -72,69 +70,33 @@ pub struct FileCipher {
     /// The cipher with its key.
     pub cipher: Arc<Cipher>,
     /// Plain bytes in an xbcrypt chunk. A chunk never reaches over a piece of 4 MiB.
-    pub chunk: ChunkSize,
+    pub chunk_size: ChunkSize,
 }
 
 impl fmt::Debug for FileCipher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FileCipher").field("chunk", &self.chunk).finish_non_exhaustive()
+        f.debug_struct("FileCipher").field("chunk_size", &self.chunk_size).finish_non_exhaustive()
     }
 }
 
-/// Why a file cannot be transformed.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum MemberError {
-    /// Its name does not go with that of another file, or with any.
-    #[error("{path}: {source}")]
-    Name {
-        /// Its name in the stream.
-        path: RelPath,
-        /// What is wrong.
-        source: UndoError,
-    },
-    /// With its suffixes the name is too long.
-    #[error("{path}: its name with suffixes: {source}")]
-    TooLong {
-        /// Its name in the stream.
-        path: RelPath,
-        /// What is wrong.
-        source: PathError,
-    },
-}
-
 /// How a run's memory is divided, in bytes.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Shares {
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct MemorySplit {
     /// For the reader's slabs.
     pub(crate) slabs: u64,
     /// Worker threads.
     threads: usize,
     /// For all that is gathered, made and on its way.
     files: u64,
-}
-
-impl Shares {
-    /// Cuts as the stock tool does.
-    pub(crate) fn stock_cutter<S: PartSink>(
-        self,
-        plan: &PutPlan,
-        sink: S,
-    ) -> impl FileCutter + use<S> {
-        Assembler::new(plan.part, self.files / 4, sink)
-    }
-
-    /// Cuts objects of one size.
-    pub(crate) fn recutter<S: PartSink>(self, plan: &PutPlan, sink: S) -> impl FileCutter + use<S> {
-        let idle = self.files / 2;
-        Recutter::new(Sizes::new(plan, idle), idle, sink)
-    }
+    /// Of that, the most that open files may hold where they are cut to objects.
+    pub(crate) idle: u64,
 }
 
 /// The least budget for files where objects are to be of one size: half of it holds a part.
-fn least_to_recut(plan: &PutPlan) -> Result<u64, PlanError> {
-    if plan.chunk < MIN_OBJECT {
-        return Err(PlanError::Object { chunk: plan.chunk, least: MIN_OBJECT });
+fn least_for_fixed_size(plan: &PackPlan) -> Result<u64, PlanError> {
+    let object_size = plan.object_size.get();
+    if object_size < MIN_OBJECT {
+        return Err(PlanError::Object { object_size, least: MIN_OBJECT });
     }
     // On a store that wants equal parts these depend on the budget, and are smallest here.
     let part = Sizes::new(plan, 0).needed();
@@ -142,15 +104,19 @@ fn least_to_recut(plan: &PutPlan) -> Result<u64, PlanError> {
 }
 
 impl Transform {
-    /// Divides the plan's memory; `recut` says that objects are to be of one size.
+    /// Divides the plan's memory; `fixed_size` says that objects are to be of one size.
     ///
     /// # Errors
     /// [`PlanError`] when it is too little, with the number that is enough.
-    pub(crate) fn shares(&self, plan: &PutPlan, recut: bool) -> Result<Shares, PlanError> {
+    pub(crate) fn memory_split(
+        &self,
+        plan: &PackPlan,
+        fixed_size: bool,
+    ) -> Result<MemorySplit, PlanError> {
         // With the workers, one being read, one being taken apart.
         let slabs = (plan.depth + plan.threads + 2) as u64 * SLAB as u64;
         let worker = 3 * PIECE_PLAIN as u64;
-        let least = if recut { least_to_recut(plan)? } else { LEAST };
+        let least = if fixed_size { least_for_fixed_size(plan)? } else { LEAST };
         let needed = slabs + worker + least;
         if plan.memory < needed {
             let (memory, threads) = (plan.memory, plan.threads);
@@ -160,19 +126,20 @@ impl Transform {
         let fit = (plan.memory - slabs - least) / 2 / worker;
         let threads = self.threads.clamp(1, usize::try_from(fit).unwrap_or(usize::MAX).max(1));
         let files = plan.memory - slabs - threads as u64 * worker;
-        Ok(Shares { slabs, threads, files })
+        let idle = if fixed_size { files / 2 } else { files / 4 };
+        Ok(MemorySplit { slabs, threads, files, idle })
     }
 
     /// Most bytes that come of a piece.
-    fn worst_len(&self) -> Result<usize, PutError> {
+    fn worst_len(&self) -> Result<usize, PackError> {
         let packed = match self.compress {
             Some(codec) => PieceEncoder::new(codec)?.max_encoded_len(PIECE_PLAIN),
             None => PIECE_PLAIN,
         };
         Ok(match &self.encrypt {
             None => packed,
-            Some(FileCipher { cipher, chunk }) => {
-                let chunks = packed.div_ceil(chunk.get());
+            Some(FileCipher { cipher, chunk_size }) => {
+                let chunks = packed.div_ceil(chunk_size.get());
                 packed.saturating_add(chunks.saturating_mul(sealed_len(cipher, 0)))
             }
         })

@@ -15,9 +15,20 @@ use xb_reader::{ChunkKind, ChunkReader, ChunkWriter, Dialect, Item, Limits, MapE
 
 use super::*;
 use crate::{
-    Budget, Content, Cutting, Decrypt, Durability, EndRule, ExtractOptions, Observer, Part,
-    PartLimits, Put, PutSettings, Undo, extract_from, start_put,
+    Budget, ClassicLayout, ClassicObjects, Decrypt, Durability, EndRule, ExtractOptions,
+    ObjectLayout, ObjectSize, Observer, PackResult, PackSettings, PackSizing, Part, PartLimits,
+    Undo, XbstreamInput, extract_from, start_pack,
 };
+
+/// One object a chunk.
+fn files(transform: Transform) -> ClassicLayout {
+    ClassicLayout { objects: ClassicObjects::OnePerChunk, transform: Some(transform) }
+}
+
+fn layout(transform: Transform) -> ObjectLayout {
+    let input = XbstreamInput { rule: EndRule::AnyEnd, dialect: Dialect::Auto };
+    ObjectLayout::Classic { input, files: files(transform) }
+}
 
 type Files = BTreeMap<String, Vec<u8>>;
 
@@ -27,8 +38,8 @@ fn cipher() -> Arc<Cipher> {
 }
 
 fn transform(compress: Option<MemberCodec>, chunk: Option<u64>) -> Transform {
-    let encrypt =
-        chunk.map(|size| FileCipher { cipher: cipher(), chunk: ChunkSize::new(size).unwrap() });
+    let encrypt = chunk
+        .map(|size| FileCipher { cipher: cipher(), chunk_size: ChunkSize::new(size).unwrap() });
     Transform { compress, encrypt, threads: 3 }
 }
 
@@ -59,11 +70,17 @@ fn put(
     stream: Vec<u8>,
     transform: Transform,
     memory: u64,
-) -> (BTreeMap<String, Vec<u8>>, Result<Put, PutError>) {
+) -> (BTreeMap<String, Vec<u8>>, Result<PackResult, PackError>) {
     let limits = PartLimits { min: 1 << 20, max: u64::MAX, count: 10_000, equal: false };
-    let plan = PutPlan::new(memory, 10 << 20, 2, 4, limits).unwrap();
-    let content = Content::Xbstream { rule: EndRule::AnyEnd, dialect: Dialect::Auto };
-    let settings = PutSettings { plan, cutting: Cutting::Members(transform), content };
+    let plan = PackPlan::new(PackSizing {
+        memory,
+        object_size: ObjectSize::new(10 << 20),
+        threads: 2,
+        parallel: 4,
+        limits,
+    })
+    .unwrap();
+    let settings = PackSettings { plan, layout: layout(transform) };
     let objects = Arc::new(Mutex::new(BTreeMap::<String, Vec<u8>>::new()));
     let taken = Arc::clone(&objects);
     let sink = move |part: Part| {
@@ -74,7 +91,7 @@ fn put(
     };
     let source = Cursor::new(stream);
     let putting =
-        start_put(source, settings, &Budget::new(memory), &Observer::default(), sink).unwrap();
+        start_pack(source, settings, &Budget::new(memory), &Observer::default(), sink).unwrap();
     let result = putting.join();
     let objects = std::mem::take(&mut *objects.lock().unwrap_or_else(PoisonError::into_inner));
     (objects, result)
@@ -262,35 +279,55 @@ fn what_does_not_go_is_refused() {
     let mut stream = mixed(&[("x", content(1, 5000))], 1000);
     stream[100] ^= 1;
     let error = put(stream, transform(zstd(), None), 64 << 20).1.unwrap_err();
-    assert!(matches!(error, PutError::Stream(_)), "{error}");
+    assert!(matches!(error, PackError::Stream(_)), "{error}");
 }
 
 #[test]
 fn too_little_memory_is_refused_with_a_number_that_does() {
     let limits = PartLimits { min: 1 << 20, max: u64::MAX, count: 10_000, equal: false };
-    let plan = PutPlan::new(30 << 20, 10 << 20, 2, 4, limits).unwrap();
+    let plan = PackPlan::new(PackSizing {
+        memory: 30 << 20,
+        object_size: ObjectSize::new(10 << 20),
+        threads: 2,
+        parallel: 4,
+        limits,
+    })
+    .unwrap();
     let transform = transform(zstd(), Some(65_536));
-    let Err(PlanError::Memory { needed, .. }) = Cutting::Members(transform.clone()).check(&plan)
-    else {
+    let Err(PlanError::Memory { needed, .. }) = files(transform.clone()).check(&plan) else {
         panic!()
     };
-    Cutting::Members(transform)
-        .check(&PutPlan::new(needed, 10 << 20, 2, 4, limits).unwrap())
+    files(transform)
+        .check(
+            &PackPlan::new(PackSizing {
+                memory: needed,
+                object_size: ObjectSize::new(10 << 20),
+                threads: 2,
+                parallel: 4,
+                limits,
+            })
+            .unwrap(),
+        )
         .unwrap();
 }
 
 #[test]
 fn a_sink_that_stops_stops_all() {
     let limits = PartLimits { min: 1 << 20, max: u64::MAX, count: 10_000, equal: false };
-    let plan = PutPlan::new(40 << 20, 10 << 20, 2, 4, limits).unwrap();
-    let content_ = Content::Xbstream { rule: EndRule::AnyEnd, dialect: Dialect::Auto };
-    let cutting = Cutting::Members(transform(None, Some(65_536)));
-    let settings = PutSettings { plan, cutting, content: content_ };
+    let plan = PackPlan::new(PackSizing {
+        memory: 40 << 20,
+        object_size: ObjectSize::new(10 << 20),
+        threads: 2,
+        parallel: 4,
+        limits,
+    })
+    .unwrap();
+    let settings = PackSettings { plan, layout: layout(transform(None, Some(65_536))) };
     let source = Cursor::new(mixed(&[("x", content(1, 50 << 20))], 1 << 20));
     let sink = |_: Part| Err(crate::Closed);
     let budget = Budget::new(plan.memory);
-    let putting = start_put(source, settings, &budget, &Observer::default(), sink).unwrap();
-    assert!(matches!(putting.join(), Err(PutError::Closed(_))));
+    let putting = start_pack(source, settings, &budget, &Observer::default(), sink).unwrap();
+    assert!(matches!(putting.join(), Err(PackError::Closed(_))));
 }
 
 proptest! {
@@ -313,7 +350,7 @@ proptest! {
         let put = result.unwrap();
         prop_assert_eq!(put.scanned.files, files.len() as u64);
         let stream = joined(&objects);
-        let crate::Laid::Classic(cut) = put.laid else { panic!("classic was asked for") };
+        let crate::PackOutput::Classic(cut) = put.output else { panic!("classic was asked for") };
         prop_assert_eq!((cut.objects, cut.bytes), (objects.len() as u64, stream.len() as u64));
         prop_assert!(chunks(&stream).iter().all(|(_, len)| len.is_none_or(|len| (1..=10 << 20).contains(&len))));
         let back = restore(&stream);

@@ -9,7 +9,7 @@ use xb_encryptor::xbcrypt::{XbcryptError, new_iv, seal_chunk, sealed_len};
 use super::{BLOCK, File, FileCipher, Transform};
 use crate::flow::budget::Permit;
 use crate::flow::slab::{Slab, SlabPool};
-use crate::pack::PutError;
+use crate::pack::error::PackError;
 
 /// Something to do for one file, in its order.
 pub(super) enum Job {
@@ -20,16 +20,16 @@ pub(super) enum Job {
 }
 
 /// What came of a job.
-pub(super) type Made = Result<Outcome, PutError>;
+pub(super) type TransformOutput = Result<Transformed, PackError>;
 
 /// Stored bytes of a file, the next or none.
-pub(super) struct Outcome {
+pub(super) struct Transformed {
     pub(super) file: Arc<File>,
     pub(super) blocks: Vec<Bytes>,
     pub(super) end: bool,
 }
 
-pub(super) struct Maker {
+pub(super) struct TransformWorker {
     encoder: Option<PieceEncoder>,
     cipher: Option<FileCipher>,
     pool: SlabPool,
@@ -39,7 +39,7 @@ pub(super) struct Maker {
     sealed: Vec<u8>,
 }
 
-impl Maker {
+impl TransformWorker {
     pub(super) fn new(transform: &Transform, pool: SlabPool) -> Result<Self, CodecError> {
         let encoder = transform.compress.map(PieceEncoder::new).transpose()?;
         let packed = encoder.as_ref().map_or(0, |encoder| encoder.max_encoded_len(PIECE_PLAIN));
@@ -53,12 +53,12 @@ impl Maker {
         })
     }
 
-    pub(super) fn make(&mut self, job: Job) -> Made {
+    pub(super) fn transform(&mut self, job: Job) -> TransformOutput {
         match job {
-            Job::End(file) => Ok(Outcome { file, blocks: Vec::new(), end: true }),
+            Job::End(file) => Ok(Transformed { file, blocks: Vec::new(), end: true }),
             Job::Piece { file, blocks, permit } => {
                 let blocks = self.piece(&file, blocks, permit)?;
-                Ok(Outcome { file, blocks, end: false })
+                Ok(Transformed { file, blocks, end: false })
             }
         }
     }
@@ -68,7 +68,7 @@ impl Maker {
         file: &File,
         blocks: Vec<Slab>,
         permit: Permit,
-    ) -> Result<Vec<Bytes>, PutError> {
+    ) -> Result<Vec<Bytes>, PackError> {
         self.plain.clear();
         for block in blocks {
             // Back to the pool at once: the output takes them up again.
@@ -83,8 +83,8 @@ impl Maker {
             _ => &self.plain,
         };
         match &self.cipher {
-            Some(FileCipher { cipher, chunk }) if file.encrypt => {
-                for piece in bytes.chunks(chunk.get()) {
+            Some(FileCipher { cipher, chunk_size }) if file.encrypt => {
+                for piece in bytes.chunks(chunk_size.get()) {
                     self.sealed.resize(sealed_len(cipher, piece.len()), 0);
                     let iv = new_iv().map_err(XbcryptError::from)?;
                     seal_chunk(cipher, &iv, piece, &mut self.sealed)?;

@@ -25,6 +25,7 @@
 //! wait in the order of their ends, on disk.
 
 mod codec_chain;
+mod file_queue;
 mod sparse_write;
 mod suffixes;
 #[cfg(test)]
@@ -39,9 +40,10 @@ use xb_encryptor::xbcrypt::{Cipher, XbcryptError};
 use xb_reader::{PathError, RelPath};
 
 pub(crate) use codec_chain::{Chain, Flow, Want};
+pub(crate) use file_queue::Member;
 pub(crate) use sparse_write::{may_have_holes, write_with_holes};
 pub(crate) use suffixes::{Layer, Names, Plan};
-pub(crate) use workers::{Crew, Member};
+pub(crate) use workers::Crew;
 
 use crate::flow::plan::SLAB;
 

@@ -1,6 +1,5 @@
 //! The threads that undo files side by side, and the files they work on.
 
-use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -9,11 +8,12 @@ use std::thread::JoinHandle;
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use xb_encryptor::xbcrypt::Cipher;
-use xb_reader::{PartialFile, RelPath, TargetDir, TargetError};
+use xb_reader::{RelPath, TargetDir, TargetError};
 
 use super::codec_chain::{Chain, Flow, Want};
+use super::file_queue::{Item, Member, Parked, Work};
 use super::sparse_write::{may_have_holes, write_with_holes};
-use super::{Decrypt, Layer, Plan, Undo, UndoError};
+use super::{Decrypt, Undo, UndoError};
 use crate::extract::report::{ExtractCause, ExtractLog, OnFailure};
 use crate::extract::work::OpenFile;
 use crate::flow::budget::{Budget, Permit};
@@ -22,56 +22,6 @@ use crate::flow::ordered_pool::WorkerDied;
 
 /// Plain bytes that come out before they are written, and pieces in which a parked file is read.
 const BUFFER: usize = 256 << 10;
-
-/// A file with layers: what has come for it and is not yet undone.
-pub(crate) struct Member {
-    /// Its name in the stream.
-    stored: RelPath,
-    layers: Vec<Layer>,
-    queue: Mutex<Queue>,
-    work: Mutex<Option<Work>>,
-}
-
-#[derive(Default)]
-struct Queue {
-    items: VecDeque<Item>,
-    /// Whether some thread has it, or will.
-    scheduled: bool,
-}
-
-enum Item {
-    Piece { bytes: Bytes, position: u64, _flight: Option<Arc<Permit>> },
-    End { name: RelPath, position: u64 },
-    Discard,
-}
-
-/// Where a file stands.
-struct Work {
-    chain: Chain,
-    /// For what the chain holds.
-    permit: Permit,
-    /// Plain bytes so far.
-    plain: u64,
-    parked: Option<Parked>,
-    may_have_holes: bool,
-}
-
-/// Stored bytes that wait on disk.
-struct Parked {
-    spool: PartialFile,
-    len: u64,
-}
-
-impl Member {
-    pub(crate) fn new(stored: RelPath, plan: &Plan) -> Self {
-        let (queue, work) = (Mutex::default(), Mutex::new(None));
-        Self { stored, layers: plan.layers.clone(), queue, work }
-    }
-
-    fn is_encrypted(&self) -> bool {
-        self.layers.contains(&Layer::Xbcrypt)
-    }
-}
 
 /// The threads.
 pub(crate) struct Crew {

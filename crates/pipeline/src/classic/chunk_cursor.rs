@@ -1,12 +1,12 @@
-//! A chunk as a walk over its file: the bytes it has, and the holes between them.
+//! The place of a chunk in its file: the bytes it has, and the holes between them.
 
 use xb_reader::{ChunkHead, ChunkKind, Placement, RelPath};
 
-use crate::classic::one_object_per_chunk::CutError;
+use crate::pack::error::CutError;
 
 /// The chunk at hand, while its payload comes in pieces.
 #[derive(Debug)]
-pub(crate) struct Walk {
+pub(crate) struct ChunkCursor {
     pub(crate) path: RelPath,
     place: Placement,
     /// File offset that was reached, holes counted.
@@ -15,20 +15,20 @@ pub(crate) struct Walk {
     end: u64,
 }
 
-impl Walk {
-    /// The walk over a payload or sparse chunk; `None` for an end chunk.
+impl ChunkCursor {
+    /// A cursor at the start of a payload or sparse chunk; `None` for an end chunk.
     ///
     /// # Errors
     /// [`CutError::Dialect`] for a chunk of any other kind, and for one that replaces a file.
     pub(crate) fn new(head: &ChunkHead) -> Result<Option<Self>, CutError> {
         let (offset, len, holes) = match &head.kind {
-            _ if head.is_rewrite() => return Err(refused(head)),
+            _ if head.is_rewrite() => return Err(not_classic(head)),
             ChunkKind::Payload { offset, len, .. } => (*offset, *len, 0),
             ChunkKind::Sparse { offset, len, map, .. } => {
                 (*offset, *len, map.iter().map(|entry| u64::from(entry.skip)).sum())
             }
             ChunkKind::End => return Ok(None),
-            _ => return Err(refused(head)),
+            _ => return Err(not_classic(head)),
         };
         let end = offset.saturating_add(len).saturating_add(holes);
         Ok(Some(Self { path: head.path.clone(), place: head.placement(), at: offset, end }))
@@ -49,6 +49,6 @@ impl Walk {
     }
 }
 
-fn refused(head: &ChunkHead) -> CutError {
+fn not_classic(head: &ChunkHead) -> CutError {
     CutError::Dialect { path: head.path.clone(), position: head.position }
 }

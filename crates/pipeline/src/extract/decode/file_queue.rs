@@ -1,0 +1,61 @@
+//! A file with layers, between the stream and the threads that decode it.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use xb_reader::{PartialFile, RelPath};
+
+use super::codec_chain::Chain;
+use super::suffixes::{Layer, Plan};
+use crate::flow::budget::Permit;
+
+/// A file with layers: what has come for it and is not yet undone.
+pub(crate) struct Member {
+    /// Its name in the stream.
+    pub(super) stored: RelPath,
+    pub(super) layers: Vec<Layer>,
+    pub(super) queue: Mutex<Queue>,
+    pub(super) work: Mutex<Option<Work>>,
+}
+
+#[derive(Default)]
+pub(super) struct Queue {
+    pub(super) items: VecDeque<Item>,
+    /// Whether some thread has it, or will.
+    pub(super) scheduled: bool,
+}
+
+pub(super) enum Item {
+    Piece { bytes: Bytes, position: u64, _flight: Option<Arc<Permit>> },
+    End { name: RelPath, position: u64 },
+    Discard,
+}
+
+/// Where a file stands.
+pub(super) struct Work {
+    pub(super) chain: Chain,
+    /// For what the chain holds.
+    pub(super) permit: Permit,
+    /// Plain bytes so far.
+    pub(super) plain: u64,
+    pub(super) parked: Option<Parked>,
+    pub(super) may_have_holes: bool,
+}
+
+/// Stored bytes that wait on disk.
+pub(super) struct Parked {
+    pub(super) spool: PartialFile,
+    pub(super) len: u64,
+}
+
+impl Member {
+    pub(crate) fn new(stored: RelPath, plan: &Plan) -> Self {
+        let (queue, work) = (Mutex::default(), Mutex::new(None));
+        Self { stored, layers: plan.layers.clone(), queue, work }
+    }
+
+    pub(super) fn is_encrypted(&self) -> bool {
+        self.layers.contains(&Layer::Xbcrypt)
+    }
+}

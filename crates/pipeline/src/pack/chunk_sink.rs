@@ -1,0 +1,88 @@
+//! The loop over a stream on its way up, the same for every layout.
+
+use bytes::Bytes;
+use xb_reader::{ChunkHead, PieceCheck};
+
+use crate::flow::ordered_pool::{Closed, Results};
+use crate::pack::encode::{Encoded, SlabContent};
+use crate::pack::error::PackError;
+use crate::pack::result::{PackOutput, PackResult};
+use crate::scan::scanner::{ChunkCheck, Entry, Scanned, Step, StreamError};
+
+/// A layout of objects. It takes the chunks of a stream, or its slabs, in order.
+pub(crate) trait ChunkSink {
+    /// Before all others.
+    fn begin(&mut self) -> Result<(), PackError> {
+        Ok(())
+    }
+
+    /// A chunk begins.
+    fn head(&mut self, _head: &ChunkHead) -> Result<(), PackError> {
+        Ok(())
+    }
+
+    /// The next piece of the chunk's payload, a slice of the slab, with its checksum.
+    fn piece(&mut self, _bytes: Bytes, _sum: PieceCheck) -> Result<(), PackError> {
+        Ok(())
+    }
+
+    /// The chunk is complete. Its checksum is compared right after this.
+    fn chunk_end(&mut self) -> Result<(), PackError> {
+        Ok(())
+    }
+
+    /// The slab that all this was found in, and what the index has to say about it.
+    fn slab_end(&mut self, _content: SlabContent, _entries: &[Entry]) -> Result<(), PackError> {
+        Ok(())
+    }
+
+    /// The stream is over and complete.
+    fn finish(self) -> Result<PackOutput, PackError>;
+
+    /// Why a call has failed with [`PackError::Closed`]: a stage behind this one may have the cause.
+    fn cause(self) -> PackError;
+}
+
+/// Gives all slabs to `sink` and compares the checksum of each chunk, in the order of the stream.
+pub(crate) fn drive(
+    encoded: Results<Encoded>,
+    mut sink: impl ChunkSink,
+) -> Result<PackResult, PackError> {
+    match take_all(encoded, &mut sink) {
+        Ok(scanned) => Ok(PackResult { scanned, output: sink.finish()? }),
+        // Closed is a consequence.
+        Err(PackError::Closed(_)) => Err(sink.cause()),
+        Err(cause) => Err(cause),
+    }
+}
+
+fn take_all(
+    mut encoded: Results<Encoded>,
+    sink: &mut impl ChunkSink,
+) -> Result<Scanned, PackError> {
+    let mut check = ChunkCheck::default();
+    sink.begin()?;
+    while let Some(slab) = encoded.recv() {
+        let slab = slab??;
+        let mut sums = slab.sums.iter();
+        for step in slab.notes.steps {
+            match &step {
+                Step::Head(head) => sink.head(head)?,
+                Step::Piece(range) => {
+                    // There is one for each piece.
+                    if let Some(sum) = sums.as_slice().first() {
+                        sink.piece(slab.content.piece(range), *sum)?;
+                    }
+                }
+                Step::End => sink.chunk_end()?,
+            }
+            check.step(step, &mut sums).map_err(StreamError::from)?;
+        }
+        sink.slab_end(slab.content, &slab.notes.entries)?;
+        if let Some(scanned) = slab.end {
+            return Ok(*scanned);
+        }
+    }
+    // The reader stopped before the end and has the cause.
+    Err(PackError::Closed(Closed))
+}

@@ -1,0 +1,94 @@
+//! The front of the way up: the source into slabs, each with the chunks that the scanner found in it.
+
+use std::io::Read;
+
+use crate::flow::budget::Budget;
+use crate::flow::observer::{Observer, Wait};
+use crate::flow::ordered_pool::Submit;
+use crate::flow::plan::SLAB;
+use crate::flow::slab::SlabPool;
+use crate::pack::encode::{Encoded, ScannedSlab};
+use crate::pack::error::PackError;
+use crate::pack::layout::{Content, XbstreamInput};
+use crate::scan::end_rule::EndProof;
+use crate::scan::scanner::{Entry, Notes, Scanned, Scanner, StreamError};
+
+/// Looks for chunks in what passes, where the source is an xbstream.
+pub(crate) enum InputScanner {
+    Xbstream(Box<Scanner>),
+    Raw { bytes: u64 },
+}
+
+impl InputScanner {
+    pub(crate) fn new(content: Content) -> Self {
+        match content {
+            Content::Xbstream(XbstreamInput { rule, dialect }) => {
+                Self::Xbstream(Box::new(Scanner::new(dialect, rule)))
+            }
+            Content::Raw => Self::Raw { bytes: 0 },
+        }
+    }
+
+    fn scan(&mut self, slab: &[u8]) -> Result<Notes, StreamError> {
+        match self {
+            Self::Xbstream(scanner) => scanner.scan(slab),
+            Self::Raw { bytes } => {
+                *bytes += slab.len() as u64;
+                Ok(Notes::default())
+            }
+        }
+    }
+
+    fn finish(self) -> Result<(Notes, Scanned), StreamError> {
+        match self {
+            Self::Xbstream(scanner) => scanner.finish(),
+            Self::Raw { bytes } => {
+                Ok((Notes::default(), Scanned::unread(bytes, EndProof::InputEnd)))
+            }
+        }
+    }
+}
+
+/// Reads the source to its end.
+pub(crate) struct SlabReader<R> {
+    pub(crate) source: R,
+    pub(crate) pool: SlabPool,
+    /// Pays for the slabs.
+    pub(crate) budget: Budget,
+    /// What gives back leases of that budget.
+    pub(crate) lease_waits_for: Wait,
+    pub(crate) watching: Observer,
+}
+
+impl<R: Read> SlabReader<R> {
+    /// Gives every slab to the workers. The end follows only after a complete stream: without it
+    /// nothing behind the workers gives a result.
+    pub(crate) fn read_all(
+        mut self,
+        mut scanner: InputScanner,
+        submit: &Submit<ScannedSlab, Encoded>,
+    ) -> Result<(), PackError> {
+        let mut position = 0;
+        loop {
+            let lease = || self.budget.lease(SLAB as u64);
+            let permit = self.watching.waiting(self.lease_waits_for, lease);
+            let mut slab = self.pool.take(Some(permit));
+            self.watching.waiting(Wait::Source, || slab.read_from(&mut self.source)).map_err(
+                |source| PackError::Read { position: position + slab.len() as u64, source },
+            )?;
+            if slab.is_empty() {
+                break;
+            }
+            position += slab.len() as u64;
+            let notes = scanner.scan(&slab)?;
+            self.watching.add_bytes(slab.len() as u64);
+            let ends = notes.entries.iter().filter(|entry| matches!(entry, Entry::End { .. }));
+            self.watching.add_files(ends.count() as u64);
+            let scanned = ScannedSlab { slab: Some(slab), notes, end: None };
+            self.watching.waiting(Wait::Workers, || submit.send(scanned))?;
+        }
+        let (notes, scanned) = scanner.finish()?;
+        submit.send(ScannedSlab { slab: None, notes, end: Some(Box::new(scanned)) })?;
+        Ok(())
+    }
+}

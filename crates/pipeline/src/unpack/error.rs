@@ -1,0 +1,107 @@
+//! Why unpacking fails.
+
+use xb_compressor::CodecError;
+use xb_encryptor::SealError;
+use xb_frame::{FrameError, Part, Place};
+
+use crate::flow::ordered_pool::{Closed, WorkerDied};
+use crate::unpack::frame_decoder::Undecoded;
+
+/// Why unpacking failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum GetError<E> {
+    /// The native stream is damaged or cut.
+    #[error(transparent)]
+    Frame(FrameError),
+    /// The seal does not hold: another key, or bytes that were changed.
+    #[error(transparent)]
+    Seal(SealError),
+    /// A frame does not decode to what its header says.
+    #[error("{place}: {source}")]
+    Codec {
+        /// The frame.
+        place: Place,
+        /// What the codec says.
+        source: CodecError,
+    },
+    /// A thread of the pipeline died.
+    #[error(transparent)]
+    Worker(#[from] WorkerDied),
+    /// The plain bytes were not taken.
+    #[error(transparent)]
+    Sink(E),
+    /// The source of the ranges stopped; it has the cause.
+    #[error("the ranges stopped coming")]
+    Stopped,
+    /// The system refuses a thread.
+    #[error("cannot start a thread: {0}")]
+    Thread(std::io::Error),
+}
+
+impl<E> GetError<E> {
+    /// Where in the stream the damage lies, counted from the first byte of its body without the
+    /// seal, where that can be told.
+    #[must_use]
+    pub fn place(&self) -> Option<Place> {
+        match self {
+            Self::Frame(error) => error.place(),
+            Self::Codec { place, .. } => Some(*place),
+            _ => None,
+        }
+    }
+}
+
+/// Why no more frames were found.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    /// The next stage has stopped.
+    Closed,
+    /// The source of the ranges has stopped.
+    Source,
+    Frame(FrameError),
+    Seal(SealError),
+    Worker(WorkerDied),
+}
+
+/// Error of a stream without a seal where a key is given: its bytes are not authenticated.
+pub(crate) fn not_sealed() -> Stop {
+    Stop::Frame(FrameError::Mismatch {
+        place: Place { part: Part::StreamHeader, position: 0 },
+        field: "seal",
+        expected: 1,
+        got: 0,
+    })
+}
+
+impl From<Closed> for Stop {
+    fn from(_: Closed) -> Self {
+        Self::Closed
+    }
+}
+
+impl From<FrameError> for Stop {
+    fn from(error: FrameError) -> Self {
+        Self::Frame(error)
+    }
+}
+
+impl<E> From<Stop> for GetError<E> {
+    fn from(stop: Stop) -> Self {
+        match stop {
+            Stop::Closed | Stop::Source => Self::Stopped,
+            Stop::Frame(error) => Self::Frame(error),
+            Stop::Seal(error) => Self::Seal(error),
+            Stop::Worker(died) => Self::Worker(died),
+        }
+    }
+}
+
+impl<E> From<Undecoded> for GetError<E> {
+    fn from(undecoded: Undecoded) -> Self {
+        match undecoded {
+            Undecoded::Frame(error) => Self::Frame(error),
+            Undecoded::Codec(place, source) => Self::Codec { place, source },
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Checking and decoding one frame.
+
+use bytes::Bytes;
+use xb_compressor::{BlockCodec, BlockDecoder, CodecError};
+use xb_frame::{Codec, FrameError, FrameHeader, Place};
+
+use crate::flow::checksum;
+use crate::flow::slab::SlabPool;
+
+/// A frame as it lies in the ranges: a job for a worker.
+pub(crate) struct Frame {
+    pub(crate) header: FrameHeader,
+    pub(crate) payload: Vec<Bytes>,
+}
+
+/// Why a frame gave no plain bytes.
+pub(crate) enum Undecoded {
+    Frame(FrameError),
+    Codec(Place, CodecError),
+}
+
+/// What a worker has of its own.
+pub(crate) struct FrameDecoder {
+    blocks: BlockDecoder,
+    /// The payload in one piece, where it lies in several.
+    scratch: Vec<u8>,
+    pool: SlabPool,
+}
+
+impl FrameDecoder {
+    /// A decoder that puts what it decodes into slabs of `pool`.
+    pub(crate) fn new(pool: SlabPool) -> Self {
+        Self { blocks: BlockDecoder::new(), scratch: Vec::new(), pool }
+    }
+
+    /// Checks a frame and gives its plain bytes.
+    pub(crate) fn decode(
+        &mut self,
+        Frame { header, payload }: Frame,
+    ) -> Result<Vec<Bytes>, Undecoded> {
+        if header.payload_crc32c.is_some() {
+            let sum = payload.iter().fold(0, |sum, piece| {
+                checksum::crc32c_combine(sum, checksum::crc32c(piece), piece.len() as u64)
+            });
+            header.check_payload_crc(sum).map_err(Undecoded::Frame)?;
+        }
+        let Some(codec) = block_codec(header.codec) else { return Ok(payload) };
+        let stored: &[u8] = match payload.as_slice() {
+            [whole] => whole,
+            pieces => {
+                self.scratch.clear();
+                pieces.iter().for_each(|piece| self.scratch.extend_from_slice(piece));
+                &self.scratch
+            }
+        };
+        let mut slab = self.pool.take(None);
+        let len = usize::try_from(header.plain_len).unwrap_or(usize::MAX).min(slab.room().len());
+        slab.advance(len);
+        self.blocks
+            .decode(codec, stored, &mut slab)
+            .map_err(|error| Undecoded::Codec(header.place(), error))?;
+        Ok(vec![slab.freeze()])
+    }
+}
+
+fn block_codec(codec: Codec) -> Option<BlockCodec> {
+    BlockCodec::from_number(codec.number())
+}
