@@ -19,7 +19,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 
 # Crates that keep the rules. Add one when it is done; none may go.
-STRICT = set()
+STRICT = {
+    "compressor", "encryptor", "frame", "keyring", "pages", "pipeline", "wsrep-sst-xbrs", "xbcrypt-rs",
+}
 
 MAX_LINES = 500
 MAX_FUNCTION = 80

@@ -12,7 +12,7 @@ pub enum Format {
     SnappyBlock,
     /// One zlib stream.
     ZlibStream,
-    /// One Zstandard frame that stands alone.
+    /// A single Zstandard frame.
     ZstdFrame,
     /// A `.qp` member.
     Qpress,

@@ -84,13 +84,15 @@
 mod algorithm;
 mod block;
 mod error;
-mod member;
+mod file_codec;
+mod level;
 mod zstd;
 
-pub use algorithm::{Algorithm, AlgorithmError, GzipLevel, Level, ZstdLevel};
+pub use algorithm::{Algorithm, AlgorithmError};
 pub use block::{BlockCodec, BlockDecoder, BlockEncoder, MAX_BLOCK_PLAIN};
 pub use error::{CodecError, Format, Place};
-pub use member::{
+pub use file_codec::{
     Member, MemberCodec, MemberDecoder, MemberEncoder, MemberLimits, MemberTotals, PIECE_PLAIN,
     PieceEncoder, Progress, State,
 };
+pub use level::{GzipLevel, Level, ZstdLevel};

@@ -95,7 +95,7 @@ pub(crate) struct Head {
 ///
 /// # Errors
 ///
-/// [`CodecError::Unsupported`] when the frame wants a dictionary, [`CodecError::Range`] when its
+/// [`CodecError::Unsupported`] when the frame needs a dictionary, [`CodecError::Range`] when its
 /// window is larger than `max_window`, [`CodecError::Cut`] when bytes are missing.
 pub(crate) fn parse_head(place: Place, head: &[u8], max_window: u64) -> Result<Head, CodecError> {
     let cut = CodecError::Cut { place, part: "a frame header" };
@@ -249,7 +249,7 @@ mod tests {
         assert_eq!(head(&[0x04, 0x00]), is(1024, None));
         assert_eq!(head(&[0x04, 0x51]), is((1 << 20) + (1 << 17), None));
         assert_eq!(head(&[0xc0, 0x88, 9, 0, 0, 0, 0, 0, 0, 0]), is(128 << 20, Some(9)));
-        // A dictionary number of 0 stands for none.
+        // A dictionary number of 0 means none.
         assert_eq!(head(&[0x01, 0x00, 0]), is(1024, None));
     }
 

@@ -7,9 +7,8 @@ use sha2::Sha256;
 use subtle::ConstantTimeEq;
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
+use crate::kdf;
 use crate::random::{self, NoRandom};
-use crate::seal::{SealContext, SealError, Sealer};
-use crate::{Backend, kdf};
 
 /// Length of a stream id in bytes.
 pub const STREAM_ID_LEN: usize = 16;
@@ -88,60 +87,6 @@ impl fmt::Debug for DataKey {
     }
 }
 
-/// A data key that has not sealed anything yet.
-///
-/// Only [`FreshKey::generate`] makes one, and [`FreshKey::sealer`] takes it away: a key cannot seal
-/// two streams.
-///
-/// ```compile_fail,E0382
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use xb_encryptor::{Backend, FreshKey, SealContext};
-/// # let context = SealContext { stream_id: [0; 16], commitment: [0; 32], header: &[] };
-/// let key = FreshKey::generate()?;
-/// let first = key.sealer(&context, Backend::default())?;
-/// let second = key.sealer(&context, Backend::default())?; // moved away above
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Debug)]
-pub struct FreshKey(DataKey);
-
-impl FreshKey {
-    /// A new random key.
-    ///
-    /// # Errors
-    /// [`NoRandom`]
-    pub fn generate() -> Result<Self, NoRandom> {
-        let bytes = Zeroizing::new(random::bytes()?);
-        Ok(Self(DataKey::new(&bytes)))
-    }
-
-    /// The key itself: for its commitment, its envelope, its manifest.
-    #[must_use]
-    pub fn key(&self) -> &DataKey {
-        &self.0
-    }
-
-    /// Begins to seal the one stream that this key is for.
-    ///
-    /// # Errors
-    /// [`SealError::ForeignHeader`] when the commitment in `context` is not that of this key,
-    /// [`SealError::Random`].
-    pub fn sealer(
-        self,
-        context: &SealContext<'_>,
-        backend: Backend,
-    ) -> Result<(Sealer, DataKey), SealError> {
-        let sealer = Sealer::new(&self.0, context, backend)?;
-        Ok((sealer, self.0))
-    }
-
-    #[cfg(test)]
-    pub(crate) fn from_bytes(bytes: &[u8; DataKey::LEN]) -> Self {
-        Self(DataKey::new(bytes))
-    }
-}
-
 /// A key for HMAC-SHA-256, derived from a data key.
 pub struct MacKey(Zeroizing<[u8; 32]>);
 
@@ -175,6 +120,7 @@ impl fmt::Debug for MacKey {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::FreshKey;
 
     /// Computed with Python's hmac module by the formula of RFC 5869.
     #[test]

@@ -78,6 +78,7 @@
 mod aead;
 mod command;
 mod envelope;
+mod fresh_key;
 mod hex;
 mod identity;
 mod kdf;
@@ -95,8 +96,9 @@ pub use envelope::{
     MAX_ENVELOPE, MAX_SLOTS, MAX_SLOW_SLOTS, OpenError, SlotFault, SlotInfo, SlotKind, Unlock,
     WayIn, WrapError, is_keys_block, parse_block,
 };
+pub use fresh_key::FreshKey;
 pub use identity::{Identities, IdentityError, Passphrase, Recipient, RecipientError};
-pub use key::{DataKey, FreshKey, MacKey, STREAM_ID_LEN, new_stream_id};
+pub use key::{DataKey, MacKey, STREAM_ID_LEN, new_stream_id};
 pub use key_file::{KeyBytes, KeyFile, KeyFileError, KeyLength};
 pub use random::NoRandom;
 pub use seal::{

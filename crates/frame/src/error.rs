@@ -126,7 +126,7 @@ pub enum FrameError {
         /// As found.
         got: u64,
     },
-    /// A number that stands for nothing known: kind, codec, seal, flag or record tag.
+    /// An unknown number: kind, codec, seal, flag or record tag.
     #[error("{place}: unknown {field} {got}")]
     Unknown {
         /// Where.

@@ -1,12 +1,11 @@
 //! The 32 bytes in front of every frame (`docs/format.md`, "Frames").
 
-use crate::end::{END_FIXED_LEN, MAX_END_PLAIN, MAX_SOURCES};
-use crate::index::{INDEX_HEAD_LEN, MAX_INDEX_PLAIN};
-use crate::wire::{Fields, Layout, MAX_POSITION, check_closing_crc, crc32c, same, within};
+use crate::fields::{Fields, Layout, check_closing_crc, crc32c, same, within};
+use crate::limits::{
+    END_FIXED_LEN, FRAME_HEADER_LEN, INDEX_HEAD_LEN, MAX_END_PLAIN, MAX_INDEX_PLAIN, MAX_POSITION,
+    MAX_SOURCES,
+};
 use crate::{FrameError, Part, Place, StreamHeader};
-
-/// Length of a frame header in bytes.
-pub const FRAME_HEADER_LEN: usize = 32;
 
 /// The first four bytes of every frame.
 pub const FRAME_MAGIC: [u8; 4] = *b"XBRF";
@@ -24,7 +23,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The number that stands in the frame header.
+    /// The number in the frame header.
     #[must_use]
     pub fn number(self) -> u8 {
         match self {
@@ -69,7 +68,7 @@ pub enum Codec {
 }
 
 impl Codec {
-    /// The number that stands in the frame header.
+    /// The number in the frame header.
     #[must_use]
     pub fn number(self) -> u8 {
         match self {
@@ -208,7 +207,7 @@ impl FrameHeader {
         }
     }
 
-    /// As [`FrameHeader::check_payload`], for one who has taken the payload's CRC-32C already.
+    /// As [`FrameHeader::check_payload`], for a caller that has the payload's CRC-32C.
     ///
     /// # Errors
     /// [`FrameError::Checksum`] with the frame's place.
@@ -273,5 +272,5 @@ fn seed(stream: &StreamHeader, position: u64) -> [u8; 24] {
     seed
 }
 
-/// Stands for "no such frame" where a body position is expected.
+/// Means "no such frame" where a body position is expected.
 pub(crate) const NO_POSITION: u64 = u64::MAX;

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use crate::wire::{Fields, Layout, check_closing_crc, same, within};
-use crate::{FrameError, Part, Place};
+use crate::fields::{Fields, Layout, check_closing_crc, same, within};
+use crate::{FrameError, Part, Place, StreamId};
 
 /// The first eight bytes of every native stream; its last two digits are the major version.
 pub const MAGIC: [u8; 8] = *b"XBRSTR01";
@@ -28,36 +28,18 @@ pub fn is_native(prefix: &[u8]) -> bool {
     prefix.starts_with(&MAGIC)
 }
 
-/// The id of a stream: 128 bits that the writer draws at random for each stream.
-///
-/// It enters the checksum of every frame header, so that a frame of another stream is noticed.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct StreamId(pub [u8; 16]);
-
-impl fmt::Display for StreamId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
-
-impl fmt::Debug for StreamId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "StreamId({self})")
-    }
-}
-
 /// How the body is sealed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Seal {
-    /// Not at all: the body stands in the stream as it is.
+    /// No seal: the body is in the clear.
     None,
     /// Tink's AES256-GCM-HKDF streaming format in segments of 1 MiB (`docs/format.md`, "Seal").
     Aes256GcmHkdf1Mb,
 }
 
 impl Seal {
-    /// The number that stands in the stream header.
+    /// The number in the stream header.
     #[must_use]
     pub fn number(self) -> u8 {
         match self {

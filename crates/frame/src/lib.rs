@@ -73,26 +73,29 @@
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing))]
 
-mod body;
-mod end;
+mod end_frame;
 mod error;
+mod fields;
 mod frame;
 mod header;
 pub mod index;
+mod limits;
 mod read;
+mod stream_id;
 mod trailer;
-mod wire;
 mod write;
 
-pub use end::{EndRecord, IndexPlace, MAX_END_PLAIN, MAX_SOURCES, Summary};
+pub use end_frame::{EndRecord, IndexPlace, Summary};
 pub use error::{FrameError, Part, Place};
-pub use frame::{Codec, FRAME_HEADER_LEN, FRAME_MAGIC, FrameHeader, Kind};
+pub use fields::crc32c;
+pub use frame::{Codec, FRAME_MAGIC, FrameHeader, Kind};
 pub use header::{
-    DEFAULT_FRAME_PLAIN, MAGIC, MAX_FRAME_PLAIN, STREAM_HEADER_LEN, Seal, StreamHeader, StreamId,
-    is_native,
+    DEFAULT_FRAME_PLAIN, MAGIC, MAX_FRAME_PLAIN, STREAM_HEADER_LEN, Seal, StreamHeader, is_native,
 };
 pub use index::Record;
-pub use read::{Event, Limits, StreamReader};
-pub use trailer::{TRAILER_LEN, TRAILER_MAGIC, Trailer};
-pub use wire::{MAX_POSITION, crc32c};
+pub use limits::{FRAME_HEADER_LEN, MAX_END_PLAIN, MAX_POSITION, MAX_SOURCES, TRAILER_LEN};
+pub use read::event::Event;
+pub use read::{Limits, StreamReader};
+pub use stream_id::StreamId;
+pub use trailer::{TRAILER_MAGIC, Trailer};
 pub use write::{StreamWriter, Tail};

@@ -1,17 +1,17 @@
 //! The last 64 bytes of a stream, plain also where the body is sealed
 //! (`docs/format.md`, "Trailer").
 
-use crate::end::{END_FIXED_LEN, IndexPlace, MAX_END_PLAIN, stream_len};
-use crate::wire::{Fields, Layout, check_closing_crc, same, within};
-use crate::{FRAME_HEADER_LEN, FrameError, Part, Place, StreamHeader, StreamId, Summary};
-
-/// Length of the trailer in bytes.
-pub const TRAILER_LEN: usize = 64;
+use crate::end_frame::{IndexPlace, stream_len};
+use crate::fields::{Fields, Layout, check_closing_crc, same, within};
+use crate::limits::{END_FIXED_LEN, MAX_END_PLAIN};
+use crate::{
+    FRAME_HEADER_LEN, FrameError, Part, Place, StreamHeader, StreamId, Summary, TRAILER_LEN,
+};
 
 /// The first eight bytes of the trailer.
 pub const TRAILER_MAGIC: [u8; 8] = *b"XBREND01";
 
-/// Where the parts of a stream are, for one who stands at its end or has no key.
+/// Positions of the parts of a stream, for a reader that begins at its end or has no key.
 ///
 /// Beneath a seal the trailer is not authenticated: it is a hint that [`Trailer::check`] and the
 /// end frame confirm.

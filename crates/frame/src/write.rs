@@ -1,9 +1,12 @@
 //! The writing side: it makes headers, index and tail, and knows where everything lies.
 
-use crate::end::{EndRecord, IndexPlace, MAX_SOURCES, Summary};
-use crate::frame::{FRAME_HEADER_LEN, FrameHeader, Kind};
+use crate::end_frame::{EndRecord, IndexPlace, Summary};
+use crate::fields::{crc32c, within};
+use crate::frame::{FrameHeader, Kind};
 use crate::index::{DEFAULT_INDEX_TARGET, FramePlace, IndexBuilder, MAX_INDEX_PLAIN, Record};
-use crate::wire::{MAX_POSITION, crc32c, within};
+use crate::limits::FRAME_HEADER_LEN;
+use crate::limits::MAX_POSITION;
+use crate::limits::MAX_SOURCES;
 use crate::{Codec, FrameError, StreamHeader, Trailer};
 
 /// Makes the frames of one stream, in the order in which they will stand in it.
@@ -150,7 +153,7 @@ impl StreamWriter {
             end_position,
             body_len,
             // Bounded by the limit in data_frame.
-            stream_len: crate::end::stream_len(&self.stream, body_len).unwrap_or(u64::MAX),
+            stream_len: crate::end_frame::stream_len(&self.stream, body_len).unwrap_or(u64::MAX),
         };
         bytes.extend(Trailer::of(&summary).encode());
         Tail { bytes, body_part, summary }
@@ -177,7 +180,8 @@ impl StreamWriter {
     }
 }
 
-const _: () = assert!(crate::end::END_FIXED_LEN + 8 * MAX_SOURCES as usize <= crate::MAX_END_PLAIN);
+const _: () =
+    assert!(crate::limits::END_FIXED_LEN + 8 * MAX_SOURCES as usize <= crate::MAX_END_PLAIN);
 
 /// What closes a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]

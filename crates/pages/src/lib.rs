@@ -29,11 +29,11 @@
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing))]
 
-mod check;
-mod checker;
+mod checksums;
 mod format;
-mod sums;
+mod page;
+mod tablespace;
 
-pub use check::Fault;
-pub use checker::{BadPage, PageChecker, PageCounts};
 pub use format::{Format, Kind, MAX_PAGE};
+pub use page::Fault;
+pub use tablespace::{BadPage, PageChecker, PageCounts};

@@ -1,5 +1,10 @@
 //! The push decoder: bytes in, chunks out. It does no I/O and keeps no payload.
 
+mod bytes;
+mod options;
+#[cfg(test)]
+mod tests;
+
 use std::mem;
 
 use crc_fast::{CrcAlgorithm, Digest};
@@ -8,7 +13,9 @@ use crate::chunk::{
     ChunkHead, ChunkKind, FIXED_LEN, FLAG_IGNORABLE, MAGIC, MAP_ENTRY_LEN, MAX_FILE_OFFSET,
     MapEntry, PAYLOAD_FIELDS, RENAME_FIELDS, SEEK_FIELDS, SPARSE_FIELDS, kind,
 };
-use crate::{DecodeError, Printable, RelPath, check};
+use crate::{DecodeError, Printable, RelPath, checksum};
+use bytes::{ends_text, first_line, u32_at, u64_at};
+pub use options::{Dialect, Limits};
 
 /// How much of the text that stands in place of a chunk goes into the error, in bytes.
 const QUOTE_LEN: usize = 80;
@@ -18,38 +25,6 @@ const QUOTE_BLANK_LEN: usize = 16;
 
 /// How many map entries are allocated ahead of their arrival.
 const MAP_AHEAD: u32 = 4096;
-
-/// Which of the two meanings a chunk of type `S` has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Dialect {
-    /// Look at each `S`: it is a seek if the next chunk (or the end of the input) follows its 8
-    /// bytes, else sparse. A sparse chunk that looks like a seek would announce a payload of
-    /// more than 2^62 bytes, so with any sensible [`Limits`] there is exactly one reading.
-    #[default]
-    Auto,
-    /// Percona XtraBackup 8.0 and later: `S` is sparse.
-    Percona,
-    /// MariaDB: `S` is seek.
-    MariaDb,
-}
-
-/// What a chunk may announce. Beyond these limits a chunk is an error before anything is read or
-/// allocated for it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    /// Longest payload of one chunk, in bytes. Default 16 GiB; the stock writers make 10 MiB, or
-    /// one write of the producer.
-    pub max_payload: u64,
-    /// Most entries in one sparse map, 8 bytes each. Default 1 048 576; a read of 10 MiB with
-    /// 16 KiB pages makes 640.
-    pub max_map_entries: u32,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self { max_payload: 16 << 30, max_map_entries: 1 << 20 }
-    }
-}
 
 /// What the decoder found next. Every chunk gives `Head`, then `Data` as often as its payload
 /// needs, then `ChunkEnd`.
@@ -465,7 +440,7 @@ impl Decoder {
         }
         self.check_reach(&named.path, offset, len.saturating_add(holes))?;
         let head_len = named.len + SPARSE_FIELDS + map.len() * MAP_ENTRY_LEN;
-        let map_crc = check::value(&digest);
+        let map_crc = checksum::value(&digest);
         let kind = ChunkKind::Sparse { offset, len, crc, map: map.into(), map_crc };
         Ok(self.give_head(named, head_len, kind))
     }
@@ -521,173 +496,5 @@ impl Decoder {
     fn fail(&mut self, error: DecodeError) -> DecodeError {
         self.stage = Stage::Failed(error.clone());
         error
-    }
-}
-
-/// The first piece of text, if its end has been seen. The answer does not depend on how much
-/// stands behind it, so that errors are the same however the input was cut.
-fn first_line(text: &[u8]) -> Option<&[u8]> {
-    let from = text.iter().position(|&b| !ends_text(b))?;
-    let len = text[from..].iter().position(|&b| ends_text(b))?;
-    Some(&text[from..from + len])
-}
-
-fn ends_text(byte: u8) -> bool {
-    matches!(byte, b'\n' | b'\r' | 0)
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    let mut raw = [0; 4];
-    raw.copy_from_slice(&bytes[at..at + 4]);
-    u32::from_le_bytes(raw)
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    let mut raw = [0; 8];
-    raw.copy_from_slice(&bytes[at..at + 8]);
-    u64::from_le_bytes(raw)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::ChunkWriter;
-
-    fn stream(write: impl FnOnce(&mut ChunkWriter<Vec<u8>>) -> std::io::Result<()>) -> Vec<u8> {
-        let mut writer = ChunkWriter::new(Vec::new());
-        write(&mut writer).unwrap();
-        writer.finish().unwrap()
-    }
-
-    /// The kinds of all chunks, with the limits as given.
-    fn kinds(
-        dialect: Dialect,
-        limits: Limits,
-        mut input: &[u8],
-    ) -> Result<Vec<ChunkKind>, DecodeError> {
-        let mut decoder = Decoder::new(dialect, limits);
-        let mut kinds = Vec::new();
-        while let Some(event) = decoder.next(&mut input)? {
-            if let Event::Head(head) = event {
-                kinds.push(head.kind);
-            }
-        }
-        while let Some(event) = decoder.finish()? {
-            if let Event::Head(head) = event {
-                kinds.push(head.kind);
-            }
-        }
-        Ok(kinds)
-    }
-
-    #[test]
-    fn both_meanings_of_s_are_told_apart() {
-        let map = [MapEntry { skip: 16, len: 4 }];
-        let mixed = stream(|w| {
-            w.seek("a", 0)?;
-            w.sparse("b", 0, &map, b"abcd")?;
-            w.seek("a", 5)?;
-            w.seek("a", 6)
-        });
-        let got = kinds(Dialect::Auto, Limits::default(), &mixed).unwrap();
-        assert!(matches!(got[0], ChunkKind::Seek { offset: 0 }), "{got:?}");
-        assert!(matches!(got[1], ChunkKind::Sparse { len: 4, .. }), "{got:?}");
-        assert!(matches!(got[2], ChunkKind::Seek { offset: 5 }), "{got:?}");
-        assert!(
-            matches!(got[3], ChunkKind::Seek { offset: 6 }),
-            "the last one is held back: {got:?}"
-        );
-
-        // Told which it is, the decoder does not look at what follows.
-        let seek = stream(|w| w.seek("a", 7));
-        assert_eq!(
-            kinds(Dialect::MariaDb, Limits::default(), &seek).unwrap(),
-            [ChunkKind::Seek { offset: 7 }]
-        );
-        assert!(matches!(
-            kinds(Dialect::Percona, Limits::default(), &seek),
-            Err(DecodeError::Truncated { position: 0, end: 23, .. })
-        ));
-    }
-
-    #[test]
-    fn positions_are_right_behind_a_probed_seek() {
-        let bytes = stream(|w| {
-            w.seek("a", 0)?;
-            w.payload("a", 0, b"xyz")?;
-            w.end("a")
-        });
-        let mut decoder = Decoder::new(Dialect::Auto, Limits::default());
-        let mut input = &bytes[..];
-        let mut spans = Vec::new();
-        while let Some(event) = decoder.next(&mut input).unwrap() {
-            if let Event::Head(head) = event {
-                spans.push((head.position, head.head_len, head.end()));
-            }
-        }
-        assert_eq!(spans, [(0, 23, 23), (23, 35, 61), (61, 15, 76)]);
-    }
-
-    #[test]
-    fn limits_are_limits() {
-        let limits = Limits { max_payload: 4, max_map_entries: 2 };
-        let payload = |len| stream(|w| w.payload("a", 0, &vec![0; len]));
-        assert!(kinds(Dialect::Auto, limits, &payload(4)).is_ok());
-        assert!(matches!(
-            kinds(Dialect::Auto, limits, &payload(5)),
-            Err(DecodeError::PayloadLength { len: 5, max: 4, .. })
-        ));
-        let sparse = |entries| {
-            let map = vec![MapEntry { skip: 1, len: 1 }; entries];
-            stream(|w| w.sparse("a", 0, &map, &vec![0; entries]))
-        };
-        assert!(kinds(Dialect::Auto, limits, &sparse(2)).is_ok());
-        assert!(matches!(
-            kinds(Dialect::Auto, limits, &sparse(3)),
-            Err(DecodeError::MapEntries { entries: 3, max: 2, .. })
-        ));
-    }
-
-    #[test]
-    fn nothing_reaches_beyond_the_largest_offset() {
-        let at = |offset: u64| {
-            let mut bytes = stream(|w| w.payload("a", 0, b"xy"));
-            bytes[23..31].copy_from_slice(&offset.to_le_bytes());
-            kinds(Dialect::Auto, Limits::default(), &bytes)
-        };
-        assert!(at(MAX_FILE_OFFSET - 2).is_ok());
-        for offset in [MAX_FILE_OFFSET - 1, MAX_FILE_OFFSET, MAX_FILE_OFFSET + 1, u64::MAX] {
-            assert!(matches!(at(offset), Err(DecodeError::OffsetTooLarge { .. })), "{offset}");
-        }
-    }
-
-    #[test]
-    fn an_empty_entry_stands_only_at_the_end() {
-        let map = [MapEntry { skip: 8, len: 4 }, MapEntry { skip: 8, len: 4 }];
-        let good = stream(|w| w.sparse("a", 0, &map, b"abcdefgh"));
-        let with_lens = |first: u32, second: u32| {
-            let mut bytes = good.clone();
-            bytes[43..47].copy_from_slice(&first.to_le_bytes());
-            bytes[51..55].copy_from_slice(&second.to_le_bytes());
-            kinds(Dialect::Auto, Limits::default(), &bytes)
-        };
-        assert!(with_lens(8, 0).is_ok());
-        assert!(matches!(with_lens(0, 8), Err(DecodeError::MapEmptyEntry { .. })));
-        assert!(matches!(with_lens(3, 4), Err(DecodeError::MapSum { expected: 8, got: 7, .. })));
-        assert!(matches!(with_lens(u32::MAX, u32::MAX), Err(DecodeError::MapSum { .. })));
-    }
-
-    #[test]
-    fn an_ignorable_chunk_is_passed_over() {
-        let mut bytes = stream(|w| w.payload("a", 0, b"xyz"));
-        bytes[9] = b'Q';
-        assert!(matches!(
-            kinds(Dialect::Auto, Limits::default(), &bytes),
-            Err(DecodeError::UnknownType { position: 0, type_byte: b'Q' })
-        ));
-        bytes[8] = FLAG_IGNORABLE;
-        bytes.extend(stream(|w| w.end("b")));
-        let got = kinds(Dialect::Auto, Limits::default(), &bytes).unwrap();
-        assert_eq!(got, [ChunkKind::Ignored { type_byte: b'Q', len: 3 }, ChunkKind::End]);
     }
 }

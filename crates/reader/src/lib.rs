@@ -61,18 +61,19 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod check;
+mod checksum;
 mod chunk;
 mod decode;
+mod dirs;
 mod error;
 mod files;
+mod partial_dir;
 mod path;
 mod read;
-mod run_dir;
 mod target;
 mod write;
 
-pub use check::{PayloadCheck, PieceCheck, crc32};
+pub use checksum::{PayloadCheck, PieceCheck, crc32};
 pub use chunk::{
     ChunkHead, ChunkKind, FLAG_IGNORABLE, FLAG_REWRITE, MAGIC, MAX_FILE_OFFSET, MapEntry, Placement,
 };

@@ -11,17 +11,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
-use crate::run_dir::{PARTIAL_DIR, RunDir};
+use crate::dirs::{STEP, make_dir};
+use crate::partial_dir::{PARTIAL_DIR, RunDir};
 use crate::{Printable, RelPath};
 
 /// Mode of files, cut by the umask; that of the stock tools.
 const FILE_MODE: Mode = Mode::from_raw_mode(0o640);
-/// Mode of directories, cut by the umask.
-pub(crate) const DIR_MODE: Mode = Mode::from_raw_mode(0o750);
-
-/// Flags for opening one component on the way: no symbolic link is followed.
-pub(crate) const STEP: OFlags =
-    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// Something could not be done in the target directory.
 #[derive(Debug, thiserror::Error)]
@@ -197,7 +192,7 @@ impl TargetDir {
     /// Where a kept run's unfinished files are, beneath `path`; a journal has room there, too.
     #[must_use]
     pub fn kept_folder(path: &Path) -> PathBuf {
-        path.join(PARTIAL_DIR).join(crate::run_dir::KEPT)
+        path.join(PARTIAL_DIR).join(crate::partial_dir::KEPT)
     }
 
     /// The folder of unfinished files, held open: what belongs beside them is looked up from here, and
@@ -471,13 +466,6 @@ impl Drop for PartialFile {
             // Best effort: there is nobody to tell, and it is not under a name that counts.
             let _ = rustix::fs::unlinkat(&self.run.dir, &self.name, AtFlags::empty());
         }
-    }
-}
-
-pub(crate) fn make_dir(at: &OwnedFd, name: impl rustix::path::Arg) -> rustix::io::Result<()> {
-    match rustix::fs::mkdirat(at, name, DIR_MODE) {
-        Err(Errno::EXIST) => Ok(()),
-        made => made,
     }
 }
 

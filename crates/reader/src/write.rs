@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use crate::check::{self, crc32};
+use crate::checksum::{self, crc32};
 use crate::chunk::{FIXED_LEN, MAGIC, MAP_ENTRY_LEN, MapEntry, kind};
 use crate::{MAX_FILE_OFFSET, RelPath};
 
@@ -94,7 +94,7 @@ impl<W: Write> ChunkWriter<W> {
         self.head.extend_from_slice(&entries.to_le_bytes());
         self.head.extend_from_slice(&len.to_le_bytes());
         self.head.extend_from_slice(&offset.to_le_bytes());
-        self.head.extend_from_slice(&check::sparse_crc(map, bytes).to_le_bytes());
+        self.head.extend_from_slice(&checksum::sparse_crc(map, bytes).to_le_bytes());
         self.head.reserve(map.len() * MAP_ENTRY_LEN);
         for entry in map {
             self.head.extend_from_slice(&entry.skip.to_le_bytes());

@@ -2,6 +2,7 @@
 
 mod block;
 mod error;
+mod key_material;
 mod slot;
 mod text;
 mod wrap;
@@ -12,67 +13,13 @@ pub use block::{
     BLOCK_HEAD_LEN, BLOCK_MAGIC, BLOCK_UNIT, BlockHead, MAX_BLOCK, is_keys_block, parse_block,
 };
 pub use error::{EnvelopeError, OpenError, SlotFault, WrapError};
-pub use slot::{SlotInfo, SlotKind};
+pub use key_material::{Unlock, WayIn};
+pub use slot::{MAX_SLOTS, MAX_SLOW_SLOTS, SlotInfo, SlotKind};
+pub use text::MAX_ENVELOPE;
 
-use crate::command::KeyCommand;
-use crate::identity::{Identities, Passphrase, Recipient};
 use crate::key::STREAM_ID_LEN;
-use crate::{DataKey, KeyBytes, hex};
-use slot::Slot;
-
-/// Longest envelope in bytes.
-pub const MAX_ENVELOPE: usize = 256 << 10;
-
-/// Most slots in an envelope.
-pub const MAX_SLOTS: usize = 64;
-
-/// Most passphrase slots, and most command slots: each takes its time to try.
-pub const MAX_SLOW_SLOTS: usize = 8;
-
-/// A way in that an envelope shall have.
-#[derive(Debug, Clone, Copy)]
-#[non_exhaustive]
-pub enum WayIn<'a> {
-    /// A key of 32 bytes, from a key file or `--encrypt-key`.
-    Key(&'a KeyBytes),
-    /// An age recipient: who makes the backup need not be able to open it.
-    Recipient(&'a Recipient),
-    /// A passphrase. Its derivation takes 64 MiB of memory and some tenths of a second.
-    Passphrase(&'a Passphrase),
-    /// A program that wraps the key; it is run at once.
-    Command(&'a KeyCommand),
-}
-
-/// What an envelope shall be opened with.
-#[derive(Debug, Clone, Copy)]
-#[non_exhaustive]
-pub enum Unlock<'a> {
-    /// A key of 32 bytes.
-    Key(&'a KeyBytes),
-    /// Private keys of age.
-    Identities(&'a Identities),
-    /// A passphrase.
-    Passphrase {
-        /// The passphrase.
-        passphrase: &'a Passphrase,
-        /// Memory that trying it may take, in bytes. What we write takes 64 MiB; slots made by
-        /// `age` itself may take more, and hostile ones any number.
-        max_memory: u64,
-    },
-    /// A program that unwraps the key.
-    Command(&'a KeyCommand),
-}
-
-impl Unlock<'_> {
-    fn name(&self) -> &'static str {
-        match self {
-            Unlock::Key(_) => "key file",
-            Unlock::Identities(_) => "age identity",
-            Unlock::Passphrase { .. } => "passphrase",
-            Unlock::Command(_) => "key command",
-        }
-    }
-}
+use crate::{DataKey, hex};
+use slot::{Slot, too_many_slow};
 
 /// The wrapped data key of one stream. It holds no plain key.
 #[derive(Clone)]
@@ -234,16 +181,9 @@ impl Envelope {
     /// # Errors
     /// [`EnvelopeError`]
     pub fn parse(bytes: &[u8]) -> Result<Self, EnvelopeError> {
-        text::parse(bytes)
+        let text::Parsed { stream_id, commitment, slots, text } = text::parse(bytes)?;
+        Ok(Self { stream_id, commitment, slots, text })
     }
-}
-
-/// The number of passphrase slots, or of command slots, where it is too high.
-fn too_many_slow(slots: &[Slot]) -> Option<usize> {
-    [SlotKind::Passphrase, SlotKind::Command].into_iter().find_map(|kind| {
-        let count = slots.iter().filter(|slot| slot.info(0).kind == kind).count();
-        (count > MAX_SLOW_SLOTS).then_some(count)
-    })
 }
 
 impl fmt::Debug for Envelope {

@@ -10,6 +10,12 @@ use crate::command::MAX_WRAPPED;
 use crate::key::STREAM_ID_LEN;
 use crate::{DataKey, hex};
 
+/// Most slots in an envelope.
+pub const MAX_SLOTS: usize = 64;
+
+/// Most passphrase slots, and most command slots: each takes its time to try.
+pub const MAX_SLOW_SLOTS: usize = 8;
+
 /// Longest age file in a slot, in bytes of its armor.
 const MAX_AGE: usize = 8192;
 
@@ -167,4 +173,12 @@ impl Slot {
         };
         SlotInfo { slot, kind, id: id.cloned() }
     }
+}
+
+/// The number of passphrase slots, or of command slots, where it is too high.
+pub(super) fn too_many_slow(slots: &[Slot]) -> Option<usize> {
+    [SlotKind::Passphrase, SlotKind::Command].into_iter().find_map(|kind| {
+        let count = slots.iter().filter(|slot| slot.info(0).kind == kind).count();
+        (count > MAX_SLOW_SLOTS).then_some(count)
+    })
 }

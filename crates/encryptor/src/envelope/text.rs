@@ -5,12 +5,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::slot::Slot;
-use super::{
-    Envelope, EnvelopeError, MAX_ENVELOPE, MAX_SLOTS, MAX_SLOW_SLOTS, WrapError, too_many_slow,
-};
+use super::slot::{MAX_SLOTS, MAX_SLOW_SLOTS, Slot, too_many_slow};
+use super::{EnvelopeError, WrapError};
 use crate::key::STREAM_ID_LEN;
 use crate::{DataKey, hex};
+
+/// Longest envelope in bytes.
+pub const MAX_ENVELOPE: usize = 256 << 10;
 
 const TYPE: &str = "xbrs-keys";
 const FORMAT: u32 = 1;
@@ -82,7 +83,15 @@ impl Text {
     }
 }
 
-pub(super) fn parse(bytes: &[u8]) -> Result<Envelope, EnvelopeError> {
+/// What a text says.
+pub(super) struct Parsed {
+    pub(super) stream_id: [u8; STREAM_ID_LEN],
+    pub(super) commitment: [u8; 32],
+    pub(super) slots: Vec<Slot>,
+    pub(super) text: Text,
+}
+
+pub(super) fn parse(bytes: &[u8]) -> Result<Parsed, EnvelopeError> {
     if bytes.len() > MAX_ENVELOPE {
         return Err(EnvelopeError::TooLong { len: bytes.len(), max: MAX_ENVELOPE });
     }
@@ -121,7 +130,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Envelope, EnvelopeError> {
         return Err(reason(&format!("{got} passphrases or commands, at most {max} are allowed")));
     }
     let text = Text { bytes: bytes.to_vec(), authenticated: front.len(), code };
-    Ok(Envelope { stream_id, commitment, slots, text })
+    Ok(Parsed { stream_id, commitment, slots, text })
 }
 
 /// Splits off the last line, `NAME` and 64 digits.

@@ -2,7 +2,8 @@
 
 use subtle::ConstantTimeEq;
 
-use super::head::{HASH_LEN, head_len};
+use super::head::head_len;
+use super::version::HASH_LEN;
 use super::{Cipher, Head, IV_LEN, MAX_SIZE, Place, Version, XbcryptError};
 use crate::random::{self, NoRandom};
 

@@ -2,29 +2,9 @@
 
 use std::fmt;
 
-use super::head::{MAGIC_LEN, MAX_HEAD, could_begin};
-use super::{Cipher, Head, MAX_SIZE, Parsed, Place, XbcryptError, open_chunk, parse_head};
-
-/// What a file may hold.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    /// Largest payload of one chunk in bytes; a chunk must be in memory as a whole. Default 64 MiB.
-    /// The stock tools make 64 KiB unless asked for more, and read up to 2^31 - 1.
-    pub max_chunk: u64,
-    /// Take versions 1 and 2, which cannot show that the key is wrong. Default false.
-    pub allow_unhashed: bool,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self { max_chunk: 64 << 20, allow_unhashed: false }
-    }
-}
-
-impl Limits {
-    /// Whatever the format allows.
-    pub const ALL: Limits = Limits { max_chunk: MAX_SIZE, allow_unhashed: true };
-}
+use super::head::{MAX_HEAD, could_begin};
+use super::version::MAGIC_LEN;
+use super::{Cipher, Head, Limits, Parsed, Place, XbcryptError, open_chunk, parse_head};
 
 /// What the decoder found next. Every chunk gives `Head`, then `Data` until its payload is
 /// complete, then `ChunkEnd`.

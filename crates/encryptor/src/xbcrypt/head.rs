@@ -1,19 +1,11 @@
 //! The head of a chunk.
 
-use std::fmt;
-
-use super::{Limits, Place, XbcryptError};
+use super::version::MAGIC_LEN;
+use super::{MAX_SIZE, Place, Version, XbcryptError};
 
 /// Length of the IV of an AES chunk in bytes.
 pub const IV_LEN: usize = 16;
 
-/// The largest size that a head may state: 2^31 - 1.
-pub const MAX_SIZE: u64 = i32::MAX as u64;
-
-/// Length of the SHA-256 at the end of a version 3 payload.
-pub(super) const HASH_LEN: usize = 32;
-
-pub(super) const MAGIC_LEN: usize = 8;
 const MAGIC_START: [u8; 7] = *b"XBCRYP0";
 
 /// Magic, reserved, two sizes, CRC; in versions 2 and 3 also the length of the IV.
@@ -26,53 +18,6 @@ pub(super) const MAX_HEAD: usize = LEN + IV_LEN;
 /// Length of a head as we write it.
 pub(super) fn head_len(encrypted: bool) -> usize {
     if encrypted { MAX_HEAD } else { LEN }
-}
-
-/// Version of a chunk; one file may hold several.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum Version {
-    /// No IV in the chunk; the counter starts at zero.
-    V1,
-    /// An IV that is not used; the counter starts at zero.
-    V2,
-    /// The IV is the counter's start; a SHA-256 of the plain bytes is encrypted behind them.
-    V3,
-}
-
-impl Version {
-    /// Whether the chunk has a hash inside, which shows a wrong key.
-    #[must_use]
-    pub fn has_hash(self) -> bool {
-        self == Version::V3
-    }
-
-    pub(super) fn magic(self) -> [u8; MAGIC_LEN] {
-        match self {
-            Version::V1 => *b"XBCRYP01",
-            Version::V2 => *b"XBCRYP02",
-            Version::V3 => *b"XBCRYP03",
-        }
-    }
-
-    fn of(magic: [u8; MAGIC_LEN]) -> Option<Self> {
-        [Version::V1, Version::V2, Version::V3].into_iter().find(|v| v.magic() == magic)
-    }
-
-    /// Bytes in a payload besides the plain ones.
-    pub(super) fn overhead(self) -> u64 {
-        if self.has_hash() { HASH_LEN as u64 } else { 0 }
-    }
-}
-
-impl fmt::Display for Version {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Version::V1 => "1",
-            Version::V2 => "2",
-            Version::V3 => "3",
-        })
-    }
 }
 
 /// Whether `prefix`, the first bytes of some input, begins an xbcrypt file. Give it at least eight
@@ -143,6 +88,27 @@ pub enum Parsed {
     Head(Head),
     /// Nothing wrong so far; at least this many bytes are needed to go on.
     Needs(usize),
+}
+
+/// What a file may hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Largest payload of one chunk in bytes; a chunk must be in memory as a whole. Default 64 MiB.
+    /// The stock tools make 64 KiB unless asked for more, and read up to 2^31 - 1.
+    pub max_chunk: u64,
+    /// Take versions 1 and 2, which cannot show that the key is wrong. Default false.
+    pub allow_unhashed: bool,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { max_chunk: 64 << 20, allow_unhashed: false }
+    }
+}
+
+impl Limits {
+    /// Whatever the format allows.
+    pub const ALL: Limits = Limits { max_chunk: MAX_SIZE, allow_unhashed: true };
 }
 
 /// Reads the head of the chunk that begins at the front of `bytes`. What it says is checked against

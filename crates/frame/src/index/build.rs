@@ -1,11 +1,12 @@
 //! Gathers records until there is enough for an index frame.
 
-use super::run::OpenRun;
+use super::frame_runs::OpenRun;
 use super::{
     BAD_KIND, CHUNK_KINDS, ChunkRecord, FramePlace, INDEX_HEAD_LEN, MAX_INDEX_PLAIN, MAX_PATH,
     Record, TAG_CHUNK, TAG_END, TAG_FILE, TAG_FRAMES, TAG_REMOVE, TAG_RENAME, varint,
 };
-use crate::wire::{MAX_POSITION, within};
+use crate::fields::within;
+use crate::limits::MAX_POSITION;
 use crate::{FRAME_HEADER_LEN, FrameError, MAX_SOURCES, Part, Place};
 
 /// Room for the frame's header and the payload's head, filled in when the frame is made.

@@ -5,23 +5,18 @@
 //! file's records may be spread over several index frames, in the order of the stream.
 
 mod build;
+mod frame_runs;
 mod parse;
-mod run;
 mod varint;
 
+pub use crate::limits::{INDEX_HEAD_LEN, MAX_INDEX_PLAIN};
 pub(crate) use build::IndexBuilder;
+pub use frame_runs::{FramePlace, FrameRun, MAX_RUN_FRAMES};
 pub(crate) use parse::IndexHead;
 pub use parse::{Records, parse};
-pub use run::{FramePlace, FrameRun, MAX_RUN_FRAMES};
 
-/// The longest payload of an index frame in bytes.
-pub const MAX_INDEX_PLAIN: usize = 1 << 20;
-
-/// Bytes of waiting records at which a writer makes an index frame, unless told otherwise.
+/// Bytes of waiting records at which a writer makes an index frame, by default.
 pub const DEFAULT_INDEX_TARGET: usize = 256 << 10;
-
-/// Length of the fixed head of an index frame's payload.
-pub const INDEX_HEAD_LEN: usize = 16;
 
 /// The longest path in a File or Rename record in bytes; the limit of the xbstream container.
 pub const MAX_PATH: usize = 511;

@@ -1,12 +1,13 @@
 //! Reads the records of one index frame.
 
 use super::build::ChunkBases;
-use super::run::BAD_NUMBER;
+use super::frame_runs::BAD_NUMBER;
 use super::{
     BAD_KIND, CHUNK_KINDS, ChunkRecord, FrameRun, IGNORABLE, INDEX_HEAD_LEN, MAX_INDEX_PLAIN,
     MAX_PATH, Record, TAG_CHUNK, TAG_END, TAG_FILE, TAG_FRAMES, TAG_REMOVE, TAG_RENAME, varint,
 };
-use crate::wire::{Fields, MAX_POSITION, within};
+use crate::fields::{Fields, within};
+use crate::limits::MAX_POSITION;
 use crate::{FrameError, MAX_SOURCES, Part, Place};
 
 /// The head of an index frame's payload.

@@ -1,19 +1,10 @@
 //! What the end frame says (`docs/format.md`, "End frame"), and the summary of a whole stream.
 
+use crate::fields::{Fields, same, within};
 use crate::frame::NO_POSITION;
-use crate::wire::{Fields, MAX_POSITION, same, within};
+use crate::limits::{END_FIXED_LEN, MAX_END_PLAIN, MAX_POSITION, MAX_SOURCES};
 use crate::{FRAME_HEADER_LEN, STREAM_HEADER_LEN, TRAILER_LEN};
 use crate::{FrameError, FrameHeader, Part, Place, StreamHeader, StreamId};
-
-/// The most sources that a stream may have; source numbers are below it.
-pub const MAX_SOURCES: u16 = 256;
-
-/// The longest payload of an end frame in bytes. Version 1.0 needs 48 and 8 for each source; the
-/// rest is room for later minor versions.
-pub const MAX_END_PLAIN: usize = 4096;
-
-/// Bytes of the payload before the list of sources.
-pub(crate) const END_FIXED_LEN: usize = 48;
 
 /// Where an index frame lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,11 +1,14 @@
 //! The reading side: slices in, events out (`docs/format.md`, "States of a reader").
 
-use crate::body::Body;
-use crate::end::{EndRecord, Summary};
-use crate::wire::within;
-use crate::{
-    FrameError, FrameHeader, MAX_FRAME_PLAIN, Part, Place, STREAM_HEADER_LEN, StreamHeader, Trailer,
-};
+mod body_reader;
+pub(crate) mod event;
+mod pieces;
+
+use crate::end_frame::Summary;
+use crate::fields::within;
+use crate::read::body_reader::Body;
+use crate::read::pieces::Pieces;
+use crate::{Event, FrameError, MAX_FRAME_PLAIN, Part, Place, STREAM_HEADER_LEN, StreamHeader};
 
 /// What a reader is ready for.
 #[derive(Debug, Clone)]
@@ -39,25 +42,6 @@ impl Limits {
         self.caller_opens_seal = yes;
         self
     }
-}
-
-/// What [`StreamReader::next`] has found.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Event<'a> {
-    /// The stream header; always the first event.
-    Header(StreamHeader),
-    /// A data or index frame begins. (The end frame comes as [`Event::End`] alone.)
-    Frame(FrameHeader),
-    /// The next piece of the frame's payload as stored, never empty.
-    Payload(&'a [u8]),
-    /// The frame has come to its end. A data payload must now be checked by
-    /// [`FrameHeader::check_payload`]; an index payload has been checked.
-    FrameEnd(FrameHeader),
-    /// The end frame, checked against what was counted.
-    End(EndRecord),
-    /// The trailer, checked; always the last event.
-    Trailer(Trailer),
 }
 
 /// Reads a native stream that is pushed in slices of any size.
@@ -143,29 +127,3 @@ impl StreamReader {
 }
 
 const HEADER: Place = Place { part: Part::StreamHeader, position: 0 };
-
-/// Puts together what comes in pieces and is wanted whole: headers, the end record, the trailer.
-#[derive(Debug, Default)]
-pub(crate) struct Pieces(Vec<u8>);
-
-impl Pieces {
-    /// Takes from `input` until `N` bytes are together.
-    pub(crate) fn array<const N: usize>(&mut self, input: &mut &[u8]) -> Option<[u8; N]> {
-        if self.0.is_empty()
-            && let Some((whole, rest)) = input.split_first_chunk::<N>()
-        {
-            *input = rest;
-            return Some(*whole);
-        }
-        self.bytes(N, input)?.first_chunk().copied()
-    }
-
-    /// Takes from `input` until `want` bytes are together; the caller has bounded `want`.
-    pub(crate) fn bytes(&mut self, want: usize, input: &mut &[u8]) -> Option<Vec<u8>> {
-        let most = want.saturating_sub(self.0.len()).min(input.len());
-        let (piece, rest) = input.split_at(most);
-        self.0.extend_from_slice(piece);
-        *input = rest;
-        (self.0.len() >= want).then(|| std::mem::take(&mut self.0))
-    }
-}

@@ -1,20 +1,24 @@
 //! Compressed members of stock backups: `.qp`, `.lz4`, `.zst`.
 
+mod decoder_loop;
 mod encode;
-mod gather;
+mod input_buffer;
+mod limits;
 mod lz4;
-mod lz4_head;
+mod lz4_frame;
+mod progress;
 mod qpress;
 mod quicklz;
-mod steps;
 mod zstd;
 
 use std::fmt;
 
 pub use encode::{MemberCodec, MemberEncoder, PIECE_PLAIN, PieceEncoder};
+pub use limits::MemberLimits;
+pub use progress::{Progress, State};
 
 use crate::error::{CodecError, Format, Place};
-use steps::Steps as _;
+use decoder_loop::DecoderLoop as _;
 
 /// A format of compressed members, known by the last extension of their names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -59,48 +63,6 @@ impl Member {
             Member::Zstd => Format::Zstd,
         }
     }
-}
-
-/// What a member may make its decoder allocate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MemberLimits {
-    /// The largest zstd window, in bytes; 128 MiB by default, which all levels stay below unless
-    /// long distance matching is asked for.
-    pub max_window: u64,
-    /// The most plain bytes in one qpress block; 64 MiB by default. The stock tools write 64 KiB,
-    /// or what `--compress-chunk-size` says.
-    pub max_qpress_block: u32,
-}
-
-impl Default for MemberLimits {
-    fn default() -> Self {
-        Self { max_window: 128 << 20, max_qpress_block: 64 << 20 }
-    }
-}
-
-/// What one call has done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use]
-pub struct Progress {
-    /// Bytes at the front of `out` that are now filled.
-    pub written: usize,
-    /// Why the call has come back.
-    pub state: State,
-}
-
-/// Why a call has come back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum State {
-    /// All input is taken, and all that follows from it has been given out.
-    NeedsInput,
-    /// `out` is full; there may be more to come without further input.
-    OutputFull,
-    /// The member has ended, and any more input is an error. Only formats with an end mark, which
-    /// is qpress, come to this state; the others could always go on with another frame.
-    Finished,
-    /// To go on the decoder must hold so many bytes of memory altogether: call
-    /// [`MemberDecoder::grant`] first. Only decoders made by [`MemberDecoder::metered`] ask.
-    NeedsMemory(u64),
 }
 
 /// The sizes of a member that was read or written to its end.

@@ -5,9 +5,10 @@
 
 use zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer};
 
-use super::gather::{Gather, take};
-use super::steps::Steps;
-use super::{MemberLimits, State};
+use super::decoder_loop::DecoderLoop;
+use super::input_buffer::{InputBuffer, take};
+use super::limits::MemberLimits;
+use super::progress::State;
 use crate::error::{CodecError, Format, Place};
 use crate::zstd::{HEAD_START, MAX_HEAD, damaged, head_len, parse_head};
 
@@ -29,7 +30,7 @@ pub(super) struct Decoder {
     at: u64,
     /// Bytes of the frame that were taken.
     taken: u64,
-    field: Gather,
+    field: InputBuffer,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -60,7 +61,7 @@ impl Decoder {
         context
             .set_parameter(DParameter::WindowLogMax(log))
             .map_err(|code| failed(zstd_safe::get_error_name(code)))?;
-        let (part, field) = (Part::Magic, Gather::default());
+        let (part, field) = (Part::Magic, InputBuffer::default());
         Ok(Self { context, max_window: limits.max_window, part, at: 0, taken: 0, field })
     }
 
@@ -76,7 +77,7 @@ impl Decoder {
     }
 }
 
-impl Steps for Decoder {
+impl DecoderLoop for Decoder {
     fn give(&mut self, _out: &mut [u8]) -> usize {
         // What waits, waits in libzstd.
         0

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
+use crate::checksums::{adler_of, crc32c, crc32c_of, fold};
 use crate::format::{Format, Kind, be16, be32};
-use crate::sums::{adler_of, crc32c, crc32c_of, fold};
 
 // What all pages begin with, by offset: checksum 0, page number 4, log position 16, type 24, then
 // eight bytes of several uses 26, number of the tablespace 34, content 38.

@@ -1,10 +1,10 @@
 //! The loop that all decoders of members share.
 
-use super::{Progress, State};
+use super::progress::{Progress, State};
 use crate::error::CodecError;
 
 /// A decoder that goes part by part.
-pub(super) trait Steps {
+pub(super) trait DecoderLoop {
     /// Moves plain bytes that wait for room to the front of `out`; says how many.
     fn give(&mut self, out: &mut [u8]) -> usize;
 

@@ -9,9 +9,11 @@
 //!
 //! A packet has a head of 3 or 9 bytes and is compressed without regard to the others.
 
-use super::gather::{Block, Gather, Held, take};
-use super::steps::Steps;
-use super::{MemberLimits, State, quicklz};
+use super::decoder_loop::DecoderLoop;
+use super::input_buffer::{Block, InputBuffer, OutputWindow, take};
+use super::limits::MemberLimits;
+use super::progress::State;
+use super::quicklz;
 use crate::error::{CodecError, Format, Place};
 
 const ARCHIVE: [u8; 8] = *b"qpress10";
@@ -34,10 +36,10 @@ pub(super) struct Decoder {
     plain: u64,
     /// The most plain bytes in a block, by the archive head.
     block_size: u64,
-    field: Gather,
+    field: InputBuffer,
     packet: Block,
     table: quicklz::Table,
-    held: Held,
+    held: OutputWindow,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -66,10 +68,10 @@ impl Decoder {
             at: 0,
             plain: 0,
             block_size: 0,
-            field: Gather::default(),
+            field: InputBuffer::default(),
             packet: Block::default(),
             table: quicklz::Table::default(),
-            held: Held::default(),
+            held: OutputWindow::default(),
         }
     }
 
@@ -90,7 +92,7 @@ impl Decoder {
     }
 }
 
-impl Steps for Decoder {
+impl DecoderLoop for Decoder {
     fn give(&mut self, out: &mut [u8]) -> usize {
         self.held.give(out)
     }

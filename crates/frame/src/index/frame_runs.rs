@@ -1,8 +1,9 @@
 //! Runs of data frames: the part of the index that makes a plain offset a body position.
 
 use super::varint;
+use crate::fields::same;
 use crate::frame::FrameHeader;
-use crate::wire::{MAX_POSITION, same};
+use crate::limits::MAX_POSITION;
 use crate::{FRAME_HEADER_LEN, FrameError, Kind, MAX_FRAME_PLAIN};
 
 /// The most frames in one run.

@@ -1,7 +1,7 @@
 //! All pages of one file, as its bytes come.
 
-use crate::check::{Fault, Verdict, check, is_empty, number};
 use crate::format::{Format, Kind, MAX_PAGE};
+use crate::page::{Fault, Verdict, check, is_empty, number};
 
 /// A page that is not as it should be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,17 +2,17 @@
 
 /// Collects small fields of known length.
 #[derive(Debug, Default)]
-pub(super) struct Gather {
+pub(super) struct InputBuffer {
     bytes: [u8; Self::MAX],
     len: usize,
 }
 
-impl Gather {
+impl InputBuffer {
     /// The longest field: a zstd frame header has 18 bytes.
     const MAX: usize = 32;
 
     /// Takes what is missing to `want` bytes, at most [`Self::MAX`], and gives the bytes when they
-    /// are all there. They stay until [`Gather::clear`], so that more can be asked for.
+    /// are all there. They stay until [`InputBuffer::clear`], so that more can be asked for.
     pub(super) fn fill(&mut self, input: &mut &[u8], want: usize) -> Option<&[u8]> {
         let taken = take(input, want.saturating_sub(self.len));
         if let Some(room) = self.bytes.get_mut(self.len..self.len + taken.len()) {
@@ -76,13 +76,13 @@ impl Block {
 
 /// Plain bytes that wait for room in the caller's buffer.
 #[derive(Debug, Default)]
-pub(super) struct Held {
+pub(super) struct OutputWindow {
     bytes: Vec<u8>,
     given: usize,
     len: usize,
 }
 
-impl Held {
+impl OutputWindow {
     /// A slice of this length to decode into, in place of what was held.
     pub(super) fn room(&mut self, len: usize) -> &mut [u8] {
         if self.bytes.len() < len {

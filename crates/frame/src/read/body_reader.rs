@@ -1,10 +1,11 @@
 //! The reader behind the stream header: frames, end and trailer, one state for each.
 
-use crate::end::{EndRecord, IndexPlace, Summary, stream_len};
-use crate::frame::{FRAME_HEADER_LEN, FrameHeader, Kind};
+use crate::end_frame::{EndRecord, IndexPlace, Summary, stream_len};
+use crate::fields::{Crc, same};
+use crate::frame::{FrameHeader, Kind};
 use crate::index::{INDEX_HEAD_LEN, IndexHead};
-use crate::read::Pieces;
-use crate::wire::{Crc, same};
+use crate::limits::FRAME_HEADER_LEN;
+use crate::read::pieces::Pieces;
 use crate::{
     Event, FrameError, Part, Place, STREAM_HEADER_LEN, StreamHeader, TRAILER_LEN, Trailer,
 };

@@ -8,7 +8,7 @@ pub(super) const SKIPPABLE: u32 = 0x184D_2A50;
 
 /// Set in the length of a block that is stored as it is.
 pub(super) const RAW: u32 = 1 << 31;
-/// The length that stands for the end of the blocks.
+/// The length that marks the end of the blocks.
 pub(super) const END_MARK: u32 = 0;
 
 /// FLG, the first byte of the descriptor: the version in bits 6 and 7, then one bit each.

@@ -4,10 +4,6 @@ use crc_fast::CrcAlgorithm;
 
 use crate::{FrameError, Place};
 
-/// The highest position and length in a stream: 2^63 - 1, so that a signed difference of any two
-/// is safe (`docs/format.md`, "Limits").
-pub const MAX_POSITION: u64 = i64::MAX as u64;
-
 /// CRC-32C (Castagnoli, as in RFC 3720): the checksum of headers and payloads.
 #[must_use]
 pub fn crc32c(bytes: &[u8]) -> u32 {

@@ -5,8 +5,8 @@ use std::fmt;
 use lz4_flex::block::{CompressTable, compress_into_with_table, get_maximum_output_size};
 use twox_hash::XxHash32;
 
-use super::gather::{Held, take};
-use super::lz4_head::{
+use super::input_buffer::{OutputWindow, take};
+use super::lz4_frame::{
     CONTENT_CHECKSUM, CONTENT_SIZE, END_MARK, INDEPENDENT, MAGIC, RAW, VERSION_1, block_max,
     descriptor_sum,
 };
@@ -165,7 +165,7 @@ fn lz4_frame(table: &mut CompressTable, plain: &[u8], out: &mut [u8]) -> Option<
 pub struct MemberEncoder {
     pieces: PieceEncoder,
     piece: Vec<u8>,
-    held: Held,
+    held: OutputWindow,
     totals: MemberTotals,
     failed: Option<CodecError>,
 }
@@ -180,7 +180,7 @@ impl MemberEncoder {
         Ok(Self {
             pieces: PieceEncoder::new(codec)?,
             piece: Vec::new(),
-            held: Held::default(),
+            held: OutputWindow::default(),
             totals: MemberTotals { stored: 0, plain: 0 },
             failed: None,
         })

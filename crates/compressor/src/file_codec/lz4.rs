@@ -14,12 +14,12 @@ use std::hash::Hasher;
 use twox_hash::XxHash32;
 
 use super::State;
-use super::gather::{Block, Gather, Held, take};
-use super::lz4_head::{
+use super::decoder_loop::DecoderLoop;
+use super::input_buffer::{Block, InputBuffer, OutputWindow, take};
+use super::lz4_frame::{
     BLOCK_CHECKSUM, CONTENT_CHECKSUM, CONTENT_SIZE, DICTIONARY, END_MARK, INDEPENDENT, MAGIC, RAW,
     RESERVED, SKIPPABLE, VERSION, VERSION_1, WINDOW, block_max, descriptor_sum,
 };
-use super::steps::Steps;
 use crate::block::lz4_error;
 use crate::error::{CodecError, Format, Place};
 
@@ -28,9 +28,9 @@ pub(super) struct Decoder {
     /// Where the part begins in the member.
     at: u64,
     frame: Frame,
-    field: Gather,
+    field: InputBuffer,
     block: Block,
-    held: Held,
+    held: OutputWindow,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -66,9 +66,9 @@ impl Default for Decoder {
             part: Part::Magic,
             at: 0,
             frame: Frame::new(0, 0, None, Vec::new()),
-            field: Gather::default(),
+            field: InputBuffer::default(),
             block: Block::default(),
-            held: Held::default(),
+            held: OutputWindow::default(),
         }
     }
 }
@@ -90,7 +90,7 @@ impl Decoder {
     }
 }
 
-impl Steps for Decoder {
+impl DecoderLoop for Decoder {
     fn give(&mut self, out: &mut [u8]) -> usize {
         self.held.give(out)
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, Dir, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::target::{DIR_MODE, STEP, make_dir};
+use crate::dirs::{DIR_MODE, STEP, make_dir};
 
 /// Where files grow until they are whole: beside their final places, so that the last step is a
 /// rename within one file system. Servers do not take a directory with a dot in front for a

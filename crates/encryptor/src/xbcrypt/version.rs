@@ -1,0 +1,59 @@
+//! Versions of the format, and what they have in common.
+
+use std::fmt;
+
+/// The largest size that a head may state: 2^31 - 1.
+pub const MAX_SIZE: u64 = i32::MAX as u64;
+
+/// Length of the SHA-256 at the end of a version 3 payload.
+pub(super) const HASH_LEN: usize = 32;
+
+/// Length of the magic, the last digit of which is the version.
+pub(super) const MAGIC_LEN: usize = 8;
+
+/// Version of a chunk; one file may hold several.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Version {
+    /// No IV in the chunk; the counter starts at zero.
+    V1,
+    /// An IV that is not used; the counter starts at zero.
+    V2,
+    /// The IV is the counter's start; a SHA-256 of the plain bytes is encrypted behind them.
+    V3,
+}
+
+impl Version {
+    /// Whether the chunk has a hash inside, which shows a wrong key.
+    #[must_use]
+    pub fn has_hash(self) -> bool {
+        self == Version::V3
+    }
+
+    pub(super) fn magic(self) -> [u8; MAGIC_LEN] {
+        match self {
+            Version::V1 => *b"XBCRYP01",
+            Version::V2 => *b"XBCRYP02",
+            Version::V3 => *b"XBCRYP03",
+        }
+    }
+
+    pub(super) fn of(magic: [u8; MAGIC_LEN]) -> Option<Self> {
+        [Version::V1, Version::V2, Version::V3].into_iter().find(|v| v.magic() == magic)
+    }
+
+    /// Bytes in a payload besides the plain ones.
+    pub(super) fn overhead(self) -> u64 {
+        if self.has_hash() { HASH_LEN as u64 } else { 0 }
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Version::V1 => "1",
+            Version::V2 => "2",
+            Version::V3 => "3",
+        })
+    }
+}

@@ -1,0 +1,27 @@
+//! Short parts of a stream that come in pieces.
+
+/// Puts together what comes in pieces and is wanted whole: headers, the end record, the trailer.
+#[derive(Debug, Default)]
+pub(crate) struct Pieces(Vec<u8>);
+
+impl Pieces {
+    /// Takes from `input` until `N` bytes are together.
+    pub(crate) fn array<const N: usize>(&mut self, input: &mut &[u8]) -> Option<[u8; N]> {
+        if self.0.is_empty()
+            && let Some((whole, rest)) = input.split_first_chunk::<N>()
+        {
+            *input = rest;
+            return Some(*whole);
+        }
+        self.bytes(N, input)?.first_chunk().copied()
+    }
+
+    /// Takes from `input` until `want` bytes are together; the caller has bounded `want`.
+    pub(crate) fn bytes(&mut self, want: usize, input: &mut &[u8]) -> Option<Vec<u8>> {
+        let most = want.saturating_sub(self.0.len()).min(input.len());
+        let (piece, rest) = input.split_at(most);
+        self.0.extend_from_slice(piece);
+        *input = rest;
+        (self.0.len() >= want).then(|| std::mem::take(&mut self.0))
+    }
+}

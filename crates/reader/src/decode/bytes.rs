@@ -1,0 +1,25 @@
+//! Numbers and text in bytes.
+
+/// The first piece of text, if its end has been seen. The answer does not depend on how much
+/// stands behind it, so that errors are the same however the input was cut.
+pub(super) fn first_line(text: &[u8]) -> Option<&[u8]> {
+    let from = text.iter().position(|&b| !ends_text(b))?;
+    let len = text[from..].iter().position(|&b| ends_text(b))?;
+    Some(&text[from..from + len])
+}
+
+pub(super) fn ends_text(byte: u8) -> bool {
+    matches!(byte, b'\n' | b'\r' | 0)
+}
+
+pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    let mut raw = [0; 4];
+    raw.copy_from_slice(&bytes[at..at + 4]);
+    u32::from_le_bytes(raw)
+}
+
+pub(super) fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    let mut raw = [0; 8];
+    raw.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(raw)
+}

@@ -1,0 +1,33 @@
+//! How a stream is decoded.
+
+/// Which of the two meanings a chunk of type `S` has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Dialect {
+    /// Look at each `S`: it is a seek if the next chunk (or the end of the input) follows its 8
+    /// bytes, else sparse. A sparse chunk that looks like a seek would announce a payload of
+    /// more than 2^62 bytes, so with any sensible [`Limits`] there is exactly one reading.
+    #[default]
+    Auto,
+    /// Percona XtraBackup 8.0 and later: `S` is sparse.
+    Percona,
+    /// MariaDB: `S` is seek.
+    MariaDb,
+}
+
+/// What a chunk may announce. Beyond these limits a chunk is an error before anything is read or
+/// allocated for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Longest payload of one chunk, in bytes. Default 16 GiB; the stock writers make 10 MiB, or
+    /// one write of the producer.
+    pub max_payload: u64,
+    /// Most entries in one sparse map, 8 bytes each. Default 1 048 576; a read of 10 MiB with
+    /// 16 KiB pages makes 640.
+    pub max_map_entries: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { max_payload: 16 << 30, max_map_entries: 1 << 20 }
+    }
+}
