@@ -28,7 +28,7 @@ const ENVELOPE_INFO: &[u8] = b"xbrs keys mac 1";
 /// The 32 random bytes that seal one stream, once.
 ///
 /// A `DataKey` comes out of an [`Envelope`](crate::Envelope) and can open its stream, check its
-/// manifest, and go into a new envelope. It cannot seal: only a [`FreshKey`] can. It has no `Clone`,
+/// manifest, and go into a new envelope. It cannot seal: only a [`FreshKey`](crate::FreshKey) can. It has no `Clone`,
 /// prints as `DataKey(***)`, and is wiped when dropped.
 pub struct DataKey(Box<[u8; DataKey::LEN]>);
 
