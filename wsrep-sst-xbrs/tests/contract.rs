@@ -95,58 +95,6 @@ fn write_sets_instead_of_a_snapshot_leave_the_data_alone() {
 }
 
 #[test]
-fn credentials_on_standard_input_are_used_and_not_passed_on() {
-    let scene = Scene::new();
-    let mut joiner = scene.joiner().start();
-    let ready = joiner.ready();
-    let secret = ready.split(['@', ':']).nth(1).unwrap().to_owned();
-    let donor = scene.later_donor_with(&ready, &[]).start().wait();
-    let joiner = joiner.wait();
-    assert_eq!(donor.lines, [format!("done {STATE}")], "{}", donor.log);
-    assert_eq!(joiner.lines, [format!("{STATE} 7")], "{}", joiner.log);
-    assert_new(&scene);
-    let read = |name: &str| std::fs::read_to_string(scene.bin().join(name)).unwrap();
-    assert_eq!(read("backup.env"), "passw0rd \n");
-    let args = read("backup.args");
-    assert!(args.contains("--user=sst") && !args.contains("passw0rd"), "{args}");
-    assert!(!donor.log.contains("passw0rd"), "{}", donor.log);
-    for (what, text) in
-        [("log", donor.log), ("arguments", args), ("environment", read("backup.all.env"))]
-    {
-        assert!(!text.contains(&secret), "{what}: {text}");
-    }
-
-    // Write sets instead of a snapshot.
-    let scene = Scene::new();
-    let mut joiner = scene.joiner().start();
-    let ready = joiner.ready();
-    let donor = scene.later_donor_with(&ready, &["--bypass"]).start().wait();
-    let joiner = joiner.wait();
-    assert_eq!(donor.lines, ["continue".to_owned(), format!("done {STATE}")], "{}", donor.log);
-    assert_eq!(joiner.lines, [STATE]);
-    assert_untouched(&scene);
-}
-
-#[test]
-fn a_donor_without_an_input_does_not_wait_for_credentials() {
-    let scene = Scene::new();
-    let mut joiner = scene.joiner().start();
-    let ready = joiner.ready();
-    let null = scene.donor_without_credentials(&ready, &[]);
-    let closed = scene.donor_without_credentials(&ready, &[]);
-    let closed = closed.through(&["sh", "-c", "exec \"$@\" <&-", "sh"]);
-    for side in [null, closed] {
-        let donor = side.start().wait();
-        assert!(!donor.status.success() && donor.lines.is_empty(), "{donor:?}");
-        assert!(donor.log.contains("secret"), "{}", donor.log);
-        assert!(!donor.log.contains("in time"), "{}", donor.log);
-    }
-    joiner.signal(Signal::TERM);
-    let _ = joiner.wait();
-    assert_untouched(&scene);
-}
-
-#[test]
 fn a_backup_that_fails_at_its_very_end_is_none() {
     for (flag, last, expected) in [
         ("fail", &["xtrabackup_info"][..], "the server went away"),

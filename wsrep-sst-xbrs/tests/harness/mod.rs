@@ -25,7 +25,14 @@ case " $* " in
 *" --version "*) cat "$here/version" ;;
 *" --prepare "*)
     echo "$*" >"$here/prepare.args"
-    for word in "$@"; do case $word in --target-dir=*) : >"${word#*=}/prepared.txt" ;; esac; done
+    for word in "$@"; do
+        case $word in
+        --target-dir=*)
+            : >"${word#*=}/prepared.txt"
+            cp "${word#*=}/backup-my.cnf" "$here/prepare.cnf" 2>/dev/null
+            ;;
+        esac
+    done
     echo "prepared" >&2
     ;;
 *)
@@ -95,7 +102,8 @@ impl Scene {
         let mut out = StreamWriter::new(Vec::new());
         let galera = format!("{STATE} 7\n");
         let link = self.scratch.join("fast/shop/remote.ibd").display().to_string();
-        let files: [(&str, &[u8]); 12] = [
+        let files: [(&str, &[u8]); 13] = [
+            ("backup-my.cnf", b"[mysqld]\nplugin_load=file_key_management\n"),
             ("ibdata1", &[7; 70_000]),
             ("ib_logfile0", b"new redo"),
             ("undo001", b"new undo"),
