@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use socket2::{Domain, Socket, Type};
 
+use super::relay::{Fate, How, Relay};
 use super::support::{LONG, Told, donor, joiner, listen, noise, receive, send};
 use xb_sst::transport::{Announcement, Security, TransferError, connect};
 
@@ -62,19 +63,44 @@ fn silence_is_ended_by_the_limit() {
     told.wait_for("it did not say who it is within", 1);
 }
 
-/// What a donor makes of a server that answers with `bytes` and goes away.
+/// What a donor makes of a server that answers with `bytes` and goes away, however often it comes.
 fn at_a_server(bytes: &'static [u8]) -> TransferError {
     let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let announcement = format!("127.0.0.1:{}/xbrs/plain/1", server.local_addr().unwrap().port());
+    let address = server.local_addr().unwrap();
+    let announcement = format!("127.0.0.1:{}/xbrs/plain/1", address.port());
     let announcement = Announcement::parse(&announcement, None).unwrap();
+    let mut donor = donor(Security::Plain);
+    donor.limits.connect = Duration::from_millis(200);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let (mut socket, _) = server.accept().unwrap();
-            socket.read_exact(&mut [0; 20]).unwrap();
-            socket.write_all(bytes).unwrap();
+            // A connection without a line is the last one.
+            while let Ok((mut socket, _)) = server.accept()
+                && socket.read_exact(&mut [0; 20]).is_ok()
+            {
+                // The donor may be gone already.
+                let _ = socket.write_all(bytes);
+            }
         });
-        connect(&announcement, b"", donor(Security::Plain)).unwrap_err()
+        let error = connect(&announcement, b"", donor).unwrap_err();
+        drop(TcpStream::connect(address).unwrap());
+        error
     })
+}
+
+#[test]
+fn a_first_contact_that_is_cut_off_is_tried_again() {
+    let cut = Fate { after: 1, how: How::Reset, back: false };
+    let (listener, announcement) = listen(joiner(Security::OneTime));
+    let (_relay, announcement) = Relay::before(&announcement, &[cut; 3]);
+    let stream = noise(100_000);
+    std::thread::scope(|scope| {
+        let sent = scope.spawn(|| {
+            send(connect(&announcement, b"", donor(Security::OneTime)).unwrap(), &stream, 50_000)
+        });
+        let incoming = listener.accept(LONG).unwrap().accept(b"").unwrap();
+        receive(incoming, &stream).unwrap();
+        sent.join().unwrap().unwrap();
+    });
 }
 
 #[test]
