@@ -26,7 +26,7 @@ impl Context {
             name,
             level,
             keys,
-            accept_unvouched: args.opening.accept_unvouched,
+            accept: args.unsealed.accept(&args.opening),
             memory: memory(&args.common.run),
             threads: threads(&args.common.run),
             parallel: parallel(&args.common.run),
@@ -74,8 +74,8 @@ impl Context {
         let (root, name) = self.which(&args.source, &args.common)?;
         let request = ShowRequest {
             name,
-            accept_unvouched: args.opening.accept_unvouched,
             keys: crate::keys::opening(false, &args.opening, &self.log)?,
+            accept: args.unsealed.accept(&args.opening),
             memory: memory(&args.common.run),
         };
         let (shown, _) =
@@ -148,7 +148,7 @@ impl Context {
 
     pub(crate) fn copy(&self, args: &CopyArgs) -> Result<(), Failure> {
         let (from, name) = self.which(&args.source, &args.common)?;
-        let keys = crate::keys::keys(false, &args.identities, &args.keys, &self.log)?;
+        let keys = crate::keys::opening(false, &args.opening, &self.log)?;
         let stores = (&args.common.store, &args.destination);
         let place = copy_place((&args.source.name, &args.to), &name, stores, &args.common.run)?;
         if place.same {
@@ -161,6 +161,7 @@ impl Context {
             unverified: args.unverified,
             alone: args.alone,
             keys,
+            accept: args.unsealed.accept(&args.opening),
             within_store: place.within_store.then_some(xb_uploader::Store::MAX_COPY),
             lock,
             memory: memory(&args.common.run),

@@ -28,12 +28,12 @@ pub use trial::{Trial, verify_by_restore};
 use crate::claim::is_unfinished;
 use crate::classic::list_classic;
 use crate::error::BackupError;
-use crate::get::{envelope, open_sealed};
 use crate::manifest::{End, Layout, Manifest, PackedFacts, StoredManifest};
 use crate::names::{BackupName, CATALOG, KEYS, RunId, run_folder};
 use crate::record::{self, VerifyResult};
 use crate::root::Root;
 use crate::stop::Stop;
+use crate::unlock::{Accept, Given, envelope, open_sealed};
 
 /// The least memory for what looks into files.
 const LEAST_SHARE: u64 = 16 << 20;
@@ -45,10 +45,11 @@ pub struct VerifyRequest {
     pub name: BackupName,
     /// How far. For [`Level::Restore`] call [`verify_by_restore`]; [`verify`] stops at [`Level::Pages`].
     pub level: Level,
-    /// What it is to be opened with; up to [`Level::Checksum`] it may be empty.
+    /// What it is to be opened with; up to [`Level::Checksum`] it may be empty. When there is any, the
+    /// backup must be sealed, and its manifest authenticated by it.
     pub keys: Keys,
-    /// As in [`GetRequest`](crate::GetRequest).
-    pub accept_unvouched: bool,
+    /// What is verified all the same.
+    pub accept: Accept,
     /// Budget for buffers in bytes.
     pub memory: u64,
     /// Worker threads.
@@ -57,6 +58,12 @@ pub struct VerifyRequest {
     pub parallel: usize,
     /// Write the result beside the manifest, as that of this program and version.
     pub record: Option<String>,
+}
+
+impl VerifyRequest {
+    fn given(&self) -> Given<'_> {
+        Given { keys: &self.keys, accept: self.accept, memory: self.memory }
+    }
 }
 
 /// Verifies a backup up to [`Level::Pages`].
@@ -174,8 +181,8 @@ impl Run<'_> {
             None => Authenticity::NotSealed,
             Some(_) => Authenticity::NoKey,
         };
-        if facts.sealed.is_none() && keys.any_for_seal_only() {
-            return Err(BackupError::Keys(format!("{name} is not sealed, and a key was given")));
+        if facts.sealed.is_none() {
+            self.request.given().allows_unsealed(name, Some(&manifest))?;
         }
         let mut key = None;
         if facts.sealed.is_some() {
@@ -186,9 +193,8 @@ impl Run<'_> {
                     self.note("without a key nobody knows who wrote this backup, and the last lines of manifest and keys object are not checked");
                 }
                 Ok(envelope) => {
-                    let with = (keys, self.request.accept_unvouched);
-                    let memory = self.request.memory;
-                    match open_sealed(self.root, name, &stored, &envelope, with, memory) {
+                    let given = self.request.given();
+                    match open_sealed(self.root, name, &stored, &envelope, given) {
                         Ok(opened) => {
                             self.mac = Some(opened.manifest_key(envelope.stream_id()));
                             key = Some(Arc::new(opened));
@@ -230,11 +236,9 @@ impl Run<'_> {
         manifest: Option<Manifest>,
         stop: &mut Stop,
     ) -> Result<(), BackupError> {
-        let (name, keys) = (&self.request.name, &self.request.keys);
+        let name = &self.request.name;
         self.report.layout = Some(Layout::Classic);
-        if keys.any_for_seal_only() {
-            return Err(BackupError::Keys(format!("{name} is not sealed, and a key was given")));
-        }
+        self.request.given().allows_unsealed(name, manifest.as_ref())?;
         let files = stop.or(list_classic(self.root, name)).await?;
         match &manifest {
             Some(_) => {
