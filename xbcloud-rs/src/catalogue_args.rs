@@ -144,8 +144,8 @@ pub(crate) struct UnpinArgs {
 
 const PRUNE_EXAMPLES: &str = "\
 Each rule keeps on its own; days, weeks and months are UTC, and only those with a backup count. Always
-kept are the newest, the newest verified, pinned ones, those found damaged, runs in progress, and
-whatever a kept one goes on from. All of it for each server by itself.
+kept are the newest, the newest verified, the one verified furthest, pinned ones, those found damaged,
+runs in progress, and whatever a kept one goes on from. All of it for each server by itself.
 
 Examples:
   xbcloud-rs prune s3://bucket/shop --keep-daily=7 --keep-weekly=5 --keep-monthly=12
