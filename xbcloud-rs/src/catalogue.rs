@@ -61,6 +61,14 @@ impl Context {
         if found.is_ok() {
             return Ok(());
         }
+        if found.is_undamaged() {
+            let checks = found.failed_checks.len();
+            return Err(Failure::new(format!("{}: {checks} checks of yours failed", found.name))
+                .stage("check")
+                .hint(
+                    "nothing was found wrong with the backup itself: look at what the server says",
+                ));
+        }
         let problems = found.problems.len() as u64 + found.more_problems;
         let reached = found.reached.map_or("not even the manifest holds".to_owned(), |level| {
             format!("it holds up to the level {level}")
@@ -227,6 +235,9 @@ fn verified(log: &Log, found: &VerifyReport, end: &ProgressEnd, json: bool) -> s
     let more = found.problems.len().saturating_sub(SHOWN) as u64 + found.more_problems;
     if more > 0 {
         writeln!(out, "and {more} more")?;
+    }
+    for check in &found.failed_checks {
+        writeln!(out, "{}: {check}", found.level)?;
     }
     for note in &found.notes {
         log.warn(note);

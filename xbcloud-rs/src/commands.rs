@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use xb_backup::{
-    Accept, BackupError, BackupName, GetRequest, Keys, Layout, ListCache, LockGuard, Manifest, Output,
-    OwnRuns, Owner, PrepareOptions, Producer, PutRequest, Ready, Resolved, RestoreOptions,
+    Accept, BackupError, BackupName, GetRequest, Keys, Layout, ListCache, LockGuard, Manifest,
+    Output, OwnRuns, Owner, PrepareOptions, Producer, PutRequest, Ready, Resolved, RestoreOptions,
     RewrapRequest, Root, Selection, SinceRequest, Stop, Talk, Wanted, WaysIn, stopper,
 };
 use xb_cli::{

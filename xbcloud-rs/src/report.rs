@@ -5,8 +5,7 @@ use std::io::Write as _;
 use crate::args::RestoreArgs;
 use xb_backup::{
     BackupError, CopyReport, Doomed, End, Estimate, GetReport, Leftovers, Listing, Manifest,
-    PutReport,
-    ReadyReport, State, WentOn,
+    PutReport, ReadyReport, State, WentOn,
 };
 use xb_cli::{Failure, Log, ProgressEnd, format_duration, format_rate, format_size};
 use xb_uploader::Lock;

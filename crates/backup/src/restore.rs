@@ -233,7 +233,7 @@ fn plan(request: &GetRequest, how: RestoreOptions) -> Result<(GetPlan, Undo), Ba
 }
 
 /// Refuses early what would end with a full disk.
-fn check_room(target: &Path, needed: u64) -> Result<(), String> {
+pub(crate) fn check_room(target: &Path, needed: u64) -> Result<(), String> {
     let there = target.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("/"));
     let Ok(stat) = rustix::fs::statvfs(there) else { return Ok(()) };
     let free = stat.f_bavail.saturating_mul(stat.f_frsize);

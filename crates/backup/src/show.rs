@@ -67,8 +67,7 @@ pub async fn show(root: &Root, request: &ShowRequest) -> Result<Shown, BackupErr
     let stored = root.stored_manifest(name).await;
     let mut key = None;
     if let (Ok(stored), false) = (&stored, request.keys.is_empty()) {
-        let given =
-            Given { keys: &request.keys, accept: request.accept, memory: request.memory };
+        let given = Given { keys: &request.keys, accept: request.accept, memory: request.memory };
         key = unlock(root, name, stored.as_ref(), given).await?.key;
     }
     let (content, why_not) = match stored {
