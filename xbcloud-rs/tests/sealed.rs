@@ -133,6 +133,7 @@ fn a_key_refuses_a_backup_that_is_not_sealed_in_every_command() {
             let _ =
                 run(&[&reader[..], &[&place.key(), "--accept-unsealed"]].concat(), b"").expect(0);
         }
+        std::fs::remove_dir_all(place.path("copy")).unwrap();
     }
     // Nor is a stock backup what it says, of which no manifest says anything.
     std::fs::remove_file(place.manifest("n")).unwrap();
