@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use xb_backup::Accept;
 use xb_cli::{Secret, Size};
 use xb_keyring::{IdentityOptions, KeyOptions, NewKeyOptions, RecipientOptions};
 use xb_uploader::Provider;
@@ -103,6 +104,9 @@ pub(crate) struct BackupArgs {
     /// Only what has changed since this backup below the same ROOT, or since the latest
     #[arg(long, value_name = "NAME")]
     pub(crate) incremental_from: Option<String>,
+    /// With --incremental-from and a key: go on also from a backup that is not sealed
+    #[arg(long, help_heading = "Keys")]
+    pub(crate) accept_unsealed: bool,
     /// Folder in which this host notes its own backups [default: /var/lib/xbcloud-rs, or
     /// ~/.local/state/xbcloud-rs]
     #[arg(long, value_name = "DIR", hide_short_help = true)]
@@ -145,6 +149,8 @@ pub(crate) struct GetArgs {
     #[command(flatten)]
     pub(crate) opening: OpeningOptions,
     #[command(flatten)]
+    pub(crate) unsealed: UnsealedOption,
+    #[command(flatten)]
     pub(crate) common: CommonOptions,
 }
 
@@ -171,6 +177,8 @@ pub(crate) struct RestoreArgs {
     pub(crate) sync: Sync,
     #[command(flatten)]
     pub(crate) opening: OpeningOptions,
+    #[command(flatten)]
+    pub(crate) unsealed: UnsealedOption,
     #[command(flatten)]
     pub(crate) common: CommonOptions,
 }
@@ -217,13 +225,30 @@ pub(crate) struct Source {
 // What opens a sealed backup.
 #[derive(Debug, Args)]
 pub(crate) struct OpeningOptions {
-    /// Take a sealed backup that was put as a native stream: no key vouches for its manifest
+    /// Read also a sealed backup that was put as a native stream: no key vouches for its manifest, and
+    /// its data may be that of another backup
     #[arg(long, help_heading = "Keys")]
     pub(crate) accept_unvouched: bool,
     #[command(flatten)]
     pub(crate) identities: IdentityOptions,
     #[command(flatten)]
     pub(crate) keys: KeyOptions,
+}
+
+// For a backup that is read and may not be sealed.
+#[derive(Debug, Args)]
+pub(crate) struct UnsealedOption {
+    /// With a key: read also a backup that is not sealed. Nothing shows who wrote it; the key decrypts
+    /// its .xbcrypt files
+    #[arg(long, help_heading = "Keys")]
+    pub(crate) accept_unsealed: bool,
+}
+
+impl UnsealedOption {
+    /// What is read although a key is given that does not vouch for it.
+    pub(crate) fn accept(&self, opening: &OpeningOptions) -> Accept {
+        Accept { unsealed: self.accept_unsealed, unvouched: opening.accept_unvouched }
+    }
 }
 
 // What every command takes.

@@ -26,7 +26,7 @@ impl Context {
             name,
             level,
             keys,
-            accept_unvouched: args.opening.accept_unvouched,
+            accept: args.unsealed.accept(&args.opening),
             memory: memory(&args.common.run),
             threads: threads(&args.common.run),
             parallel: parallel(&args.common.run),
@@ -61,6 +61,14 @@ impl Context {
         if found.is_ok() {
             return Ok(());
         }
+        if found.is_undamaged() {
+            let checks = found.failed_checks.len();
+            return Err(Failure::new(format!("{}: {checks} checks of yours failed", found.name))
+                .stage("check")
+                .hint(
+                    "nothing was found wrong with the backup itself: look at what the server says",
+                ));
+        }
         let problems = found.problems.len() as u64 + found.more_problems;
         let reached = found.reached.map_or("not even the manifest holds".to_owned(), |level| {
             format!("it holds up to the level {level}")
@@ -74,8 +82,8 @@ impl Context {
         let (root, name) = self.which(&args.source, &args.common)?;
         let request = ShowRequest {
             name,
-            accept_unvouched: args.opening.accept_unvouched,
             keys: crate::keys::opening(false, &args.opening, &self.log)?,
+            accept: args.unsealed.accept(&args.opening),
             memory: memory(&args.common.run),
         };
         let (shown, _) =
@@ -148,7 +156,7 @@ impl Context {
 
     pub(crate) fn copy(&self, args: &CopyArgs) -> Result<(), Failure> {
         let (from, name) = self.which(&args.source, &args.common)?;
-        let keys = crate::keys::keys(false, &args.identities, &args.keys, &self.log)?;
+        let keys = crate::keys::opening(false, &args.opening, &self.log)?;
         let stores = (&args.common.store, &args.destination);
         let place = copy_place((&args.source.name, &args.to), &name, stores, &args.common.run)?;
         if place.same {
@@ -161,6 +169,7 @@ impl Context {
             unverified: args.unverified,
             alone: args.alone,
             keys,
+            accept: args.unsealed.accept(&args.opening),
             within_store: place.within_store.then_some(xb_uploader::Store::MAX_COPY),
             lock,
             memory: memory(&args.common.run),
@@ -226,6 +235,9 @@ fn verified(log: &Log, found: &VerifyReport, end: &ProgressEnd, json: bool) -> s
     let more = found.problems.len().saturating_sub(SHOWN) as u64 + found.more_problems;
     if more > 0 {
         writeln!(out, "and {more} more")?;
+    }
+    for check in &found.failed_checks {
+        writeln!(out, "{}: {check}", found.level)?;
     }
     for note in &found.notes {
         log.warn(note);

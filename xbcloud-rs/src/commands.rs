@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use xb_backup::{
-    BackupError, BackupName, GetRequest, Keys, Layout, ListCache, LockGuard, Manifest, Output,
-    OwnRuns, Owner, PrepareOptions, Producer, PutRequest, Ready, Resolved, RestoreOptions,
-    RewrapRequest, Root, Selection, Stop, Talk, Wanted, WaysIn, stopper,
+    Accept, BackupError, BackupName, GetRequest, Keys, Layout, ListCache, LockGuard, Manifest,
+    Output, OwnRuns, Owner, PrepareOptions, Producer, PutRequest, Ready, Resolved, RestoreOptions,
+    RewrapRequest, Root, Selection, SinceRequest, Stop, Talk, Wanted, WaysIn, stopper,
 };
 use xb_cli::{
     Failure, Level, Log, LogOptions, OrFail as _, Program, Progress, ProgressOptions, Signals,
@@ -120,9 +120,16 @@ impl Context {
                 if let Some((wanted, keys)) = &since {
                     let server = request.server.as_deref();
                     let memory = request.memory;
-                    let own = own.as_ref();
-                    let since = xb_backup::since(&root, wanted, server, keys, memory, own);
-                    let (since, doubts) = stop.or(since).await?;
+                    let since = SinceRequest {
+                        wanted,
+                        server,
+                        keys,
+                        sealed: is_encrypted(&request),
+                        accept_unsealed: args.accept_unsealed,
+                        memory,
+                        own: own.as_ref(),
+                    };
+                    let (since, doubts) = stop.or(xb_backup::since(&root, &since)).await?;
                     doubts.iter().for_each(|doubt| self.log.warn(doubt));
                     self.log.info(format!(
                         "only what has changed since {}, LSN {}",
@@ -175,11 +182,12 @@ impl Context {
         )?;
         let (root, name) = self.which(&args.source, &args.common)?;
         let keys = crate::keys::opening(false, &args.opening, &self.log)?;
+        let (keyed, shown) = (!keys.is_empty(), name.to_string());
         let request = get_request(name, keys, &args.common.run);
         let request = GetRequest {
             files: selection(&args.files, &args.globs)?,
             as_stored: args.as_stored,
-            accept_unvouched: args.opening.accept_unvouched,
+            accept: args.unsealed.accept(&args.opening),
             ..request
         };
         let output = Output::new(enlarged(&std::io::stdout()).stage("output")?, "stdout");
@@ -198,17 +206,19 @@ impl Context {
             Some(_) => "the stream of these files was written",
         };
         report::get_done(&self.log, what, &report, &end);
+        report::unsealed(&self.log, keyed, &shown, &report);
         Ok(())
     }
 
     fn restore(&self, args: &RestoreArgs) -> Result<(), Failure> {
         let (root, name) = self.which(&args.source, &args.common)?;
         let keys = crate::keys::opening(true, &args.opening, &self.log)?;
+        let keyed = !keys.is_empty();
         let ready = ready(args)?;
         let request = get_request(name, keys, &args.common.run);
         let request = GetRequest {
             files: selection(&[], &args.files)?.with_what_prepare_needs(ready.prepare.is_some()),
-            accept_unvouched: args.opening.accept_unvouched,
+            accept: args.unsealed.accept(&args.opening),
             ..request
         };
         let how = RestoreOptions {
@@ -242,6 +252,9 @@ impl Context {
         }
         let (report, end) = outcome?;
         report::restore_done(&self.log, args, &report, &end);
+        for (name, restored) in &report.restored {
+            report::unsealed(&self.log, keyed, name, &restored.get);
+        }
         Ok(())
     }
 
@@ -518,6 +531,12 @@ impl Context {
     }
 }
 
+/// Whether a new backup is for the holder of some key alone.
+fn is_encrypted(request: &PutRequest) -> bool {
+    let files = request.transform.as_ref().is_some_and(|transform| transform.encrypt.is_some());
+    files || !request.ways_in.is_empty()
+}
+
 /// Refuses before anything is stored what could not be locked after it.
 async fn can_lock(root: &Root, lock: Option<&Lock>, stop: &mut Stop) -> Result<(), BackupError> {
     match lock {
@@ -656,8 +675,8 @@ fn get_request(name: BackupName, keys: Keys, run: &RunOptions) -> GetRequest {
         name,
         files: Selection::default(),
         as_stored: false,
-        accept_unvouched: false,
         keys,
+        accept: Accept::default(),
         memory: memory(run),
         threads: run.threads.unwrap_or_else(default_threads),
         parallel: run.parallel.unwrap_or(DEFAULT_PARALLEL),

@@ -4,8 +4,8 @@ use std::io::Write as _;
 
 use crate::args::RestoreArgs;
 use xb_backup::{
-    BackupError, CopyReport, Doomed, End, Estimate, GetReport, Leftovers, Listing, PutReport,
-    ReadyReport, State, WentOn,
+    BackupError, CopyReport, Doomed, End, Estimate, GetReport, Leftovers, Listing, Manifest,
+    PutReport, ReadyReport, State, WentOn,
 };
 use xb_cli::{Failure, Log, ProgressEnd, format_duration, format_rate, format_size};
 use xb_uploader::Lock;
@@ -93,6 +93,15 @@ pub(crate) fn get_done(log: &Log, what: &str, report: &GetReport, end: &Progress
         pace(report.stream_bytes, end),
         extras(report.requests, report.retries)
     ));
+}
+
+/// Tells that a key was given and has vouched for nothing. Without --accept-unsealed it was refused.
+pub(crate) fn unsealed(log: &Log, keyed: bool, name: &str, report: &GetReport) {
+    if keyed && !report.manifest.as_ref().is_some_and(Manifest::is_sealed) {
+        log.warn(format!(
+            "{name} is not sealed: the key does not show who wrote it, and whoever can write to the store could have"
+        ));
+    }
 }
 
 pub(crate) fn restore_done(log: &Log, args: &RestoreArgs, report: &ReadyReport, end: &ProgressEnd) {

@@ -161,6 +161,7 @@ fn what_is_too_large_for_the_store_to_copy_is_read_and_put() {
                 unverified: true,
                 alone: false,
                 keys: Keys::default(),
+                accept: xb_backup::Accept::default(),
                 within_store: Some(most),
                 lock: None,
                 memory: 64 << 20,

@@ -102,7 +102,7 @@ fn classic_with_every_file_transformed() {
     let key = format!("--encrypt-key-file={}", file.display());
     for codec in ["--compress=zstd:3", "--compress=lz4"] {
         let options = ["--layout=classic", codec, "--encrypt=AES256", &key];
-        round_trip_with(&Store::folder(), &options, &[&key]);
+        round_trip_with(&Store::folder(), &options, &[&key, "--accept-unsealed"]);
     }
 }
 

@@ -17,7 +17,6 @@ use crate::claim::{Claim, may_be_its_own};
 use crate::classic::{list_classic, remove_classic_objects};
 use crate::error::BackupError;
 use crate::fetch::{Range, fetch_all, ranges};
-use crate::get::{envelope, open_sealed};
 use crate::lock::lock_complete;
 use crate::manifest::{Layout, Manifest, StoredManifest, hex};
 use crate::names::{
@@ -29,6 +28,7 @@ use crate::resolve::manifests;
 use crate::root::Root;
 use crate::stop::Stop;
 use crate::sums::Summing;
+use crate::unlock::{Accept, Given, unlock};
 use crate::verify::Level;
 
 /// What is to be copied, and how.
@@ -42,9 +42,11 @@ pub struct CopyRequest {
     pub unverified: bool,
     /// Copy an incremental one even if its base does not stand at the new place.
     pub alone: bool,
-    /// What a sealed backup opens with. Needed only for a copy of another name; where there is one, only
-    /// a record of a verification that had the key counts.
+    /// What a sealed backup opens with. Needed only for a copy of another name; where there is one, the
+    /// backup must be sealed, and only a record of a verification that had the key counts.
     pub keys: Keys,
+    /// What is copied although the keys do not vouch for it.
+    pub accept: Accept,
     /// Both places are in one bucket: let the store copy objects of at most so many bytes, as far as it
     /// can.
     pub within_store: Option<u64>,
@@ -56,6 +58,12 @@ pub struct CopyRequest {
     pub threads: usize,
     /// Requests at a time; the budget may allow fewer.
     pub parallel: usize,
+}
+
+impl CopyRequest {
+    fn given(&self) -> Given<'_> {
+        Given { keys: &self.keys, accept: self.accept, memory: self.memory }
+    }
 }
 
 /// What a successful copy did.
@@ -159,13 +167,10 @@ impl Source {
             return Err(BackupError::Bug("a manifest that was checked has no run"));
         };
         let mut mac = None;
-        if manifest.is_sealed() && !request.keys.is_empty() {
-            let envelope = envelope(from, name, &manifest, run).await?;
-            let key =
-                open_sealed(from, name, &stored, &envelope, (&request.keys, true), request.memory)?;
-            mac = (!manifest.is_carried()).then(|| key.manifest_key(envelope.stream_id()));
-        } else if !request.keys.is_empty() {
-            return Err(BackupError::Keys(format!("{name} is not sealed, and a key was given")));
+        if !request.keys.is_empty() {
+            let key = unlock(from, name, Some(&stored), request.given()).await?.key;
+            let id = manifest.stream_id().filter(|_| !manifest.is_carried());
+            mac = key.zip(id).map(|(key, id)| key.manifest_key(&id));
         }
         if !request.unverified {
             let results = record::results(from, name, &stored.digest(), mac.as_ref()).await?;
@@ -215,8 +220,12 @@ async fn base_is_there(
     let Some(base) = base else {
         return refused("what it goes on from is not at the new place: copy that first".to_owned());
     };
-    match to.manifest(&BackupName::new(&base.name)?).await? {
-        Some(found) if found.run == base.run => Ok(()),
+    let name = BackupName::new(&base.name)?;
+    match to.stored_manifest(&name).await? {
+        Some(found) if found.manifest.run == base.run => match request.keys.is_empty() {
+            true => Ok(()),
+            false => unlock(to, &name, Some(&found), request.given()).await.map(drop),
+        },
         Some(_) => refused(format!(
             "it goes on from {}, and at the new place that is another backup",
             base.name

@@ -161,6 +161,16 @@ pub enum BackupError {
         /// The name.
         name: String,
     },
+    /// A key was given, and the backup is not sealed.
+    #[error(
+        "{name} is not sealed, and a key was given: nothing shows that the holder of the key wrote it{but}"
+    )]
+    Unsealed {
+        /// The name.
+        name: String,
+        /// What looks like a proof and is none; may be empty.
+        but: &'static str,
+    },
     /// Files were asked for that are not in the backup, or cannot be had on their own.
     #[error("{0}")]
     Selection(String),
@@ -257,7 +267,10 @@ impl BackupError {
             | Self::Chain { .. }
             | Self::Needed { .. }
             | Self::Running { .. } => "catalogue",
-            Self::Keys(_) | Self::FileKey { .. } | Self::Unvouched { .. } => "keys",
+            Self::Keys(_)
+            | Self::FileKey { .. }
+            | Self::Unsealed { .. }
+            | Self::Unvouched { .. } => "keys",
             Self::Damaged { .. } => "check",
             Self::NotStarted { .. } | Self::Producer { .. } | Self::LockStall { .. } => "producer",
             Self::Spool { .. } => "settings",
@@ -327,6 +340,9 @@ impl BackupError {
             Self::Unvouched { .. } => {
                 Some("if it was put so, --accept-unvouched takes it; look at what is in it")
             }
+            Self::Unsealed { .. } => Some(
+                "if it never was sealed, read it without the key, or with --accept-unsealed; if it was, somebody has replaced it: find out who can write to the store",
+            ),
             Self::Spool { .. } => Some("name another folder with --spool-dir, or `none`"),
             Self::FileKey { .. } => Some(
                 "give the key that the files were encrypted with: --encrypt-key-file, or --encrypt-key",

@@ -49,6 +49,7 @@ mod show;
 mod since;
 mod stop;
 mod sums;
+mod unlock;
 mod verify;
 
 pub use cache::ListCache;
@@ -86,8 +87,9 @@ pub use rewrap::{RewrapRequest, rewrap};
 pub use root::Root;
 pub use select::Selection;
 pub use show::{FileEntry, ShowRequest, Shown, show};
-pub use since::{OwnRuns, since};
+pub use since::{OwnRuns, SinceRequest, since};
 pub use stop::{Stop, Stopper, stopper};
+pub use unlock::Accept;
 pub use verify::{
     Authenticity, Level, LevelReport, MAX_PROBLEMS, PageReport, Problem, RestoreTest,
     ServerOptions, Trial, VerifyReport, VerifyRequest, verify, verify_by_restore,

@@ -10,11 +10,14 @@ use crate::child::Talk;
 use crate::error::BackupError;
 use crate::galera::{Donor, GaleraPosition, Ist};
 use crate::get::GetRequest;
+use crate::manifest::Manifest;
+use crate::names::BackupName;
 use crate::owner::Owner;
 use crate::prepare::{PrepareOptions, prepare};
 use crate::restore::{RestoreOptions, RestoreReport, forget, restore_and_keep};
 use crate::root::Root;
 use crate::stop::Stop;
+use crate::unlock::{Unlocked, unlock};
 
 /// Where increments lie below the target until they are applied: two levels down, where the
 /// programs that prepare do not look for tables.
@@ -76,14 +79,8 @@ pub async fn restore_ready(
             n => target.join(INCREMENTS).join(n.to_string()),
         };
         request.name = link.name.clone();
-        let report = restore_and_keep(root, &request, &folder, how, observer, stop).await?;
-        let found = report.get.manifest.as_ref();
-        if found.is_some_and(|found| link.manifest.as_deref().is_some_and(|then| then != found)) {
-            return Err(BackupError::Chain {
-                name: request.name.to_string(),
-                what: "it was replaced while its chain was restored".into(),
-            });
-        }
+        let (unlocked, place) = (Some(&link.unlocked), (folder.as_path(), how));
+        let report = restore_and_keep(root, &request, unlocked, place, observer, stop).await?;
         restored.push((request.name.to_string(), report));
         folders.push(folder);
     }
@@ -116,16 +113,31 @@ pub async fn restore_ready(
 
 /// A backup of the chain to restore.
 struct Wanted {
-    name: crate::names::BackupName,
-    manifest: Option<Box<crate::manifest::Manifest>>,
+    name: BackupName,
+    manifest: Option<Box<Manifest>>,
+    unlocked: Unlocked,
 }
 
-impl From<Link> for Wanted {
-    fn from(link: Link) -> Self {
-        Self { name: link.name, manifest: Some(Box::new(link.manifest)) }
+impl Wanted {
+    /// Decides whether a backup may be read. `then`: its manifest, as the chain was made of it.
+    async fn of(
+        root: &Root,
+        request: &GetRequest,
+        name: BackupName,
+        then: Option<&Manifest>,
+    ) -> Result<Self, BackupError> {
+        let stored = root.stored_manifest(&name).await?;
+        if stored.as_ref().map(|stored| &stored.manifest) != then {
+            let what = "it was replaced while its chain was looked up".to_owned();
+            return Err(BackupError::Chain { name: name.to_string(), what });
+        }
+        let unlocked = unlock(root, &name, stored.as_ref(), request.given()).await?;
+        Ok(Self { name, manifest: stored.map(|stored| Box::new(stored.manifest)), unlocked })
     }
 }
 
+/// The backups to restore, the full one first. Each of them may be read with the keys that were given:
+/// that is known before a file of the first one is made.
 async fn links(
     root: &Root,
     request: &GetRequest,
@@ -138,7 +150,7 @@ async fn links(
         Some(manifest) => vec![Link { name: request.name.clone(), manifest }],
         // Of stock backups nobody knows.
         None => {
-            return Ok(vec![Wanted { name: request.name.clone(), manifest: None }]);
+            return Ok(vec![Wanted::of(root, request, request.name.clone(), None).await?]);
         }
     };
     if links.len() > 1 && ready.prepare.is_none() {
@@ -147,7 +159,11 @@ async fn links(
             request.name
         )));
     }
-    Ok(links.into_iter().map(Wanted::from).collect())
+    let mut wanted = Vec::with_capacity(links.len());
+    for Link { name, manifest } in links {
+        wanted.push(Wanted::of(root, request, name, Some(&manifest)).await?);
+    }
+    Ok(wanted)
 }
 
 /// The position that the manifest knows. A backup that has none is refused before it is fetched.

@@ -55,7 +55,8 @@ impl VerifyResult {
     /// That of a report.
     #[must_use]
     pub fn of(report: &VerifyReport, tool: &str) -> Self {
-        let ok = report.is_ok();
+        // A check of the user's that failed is not the backup's fault: what held before it counts.
+        let ok = report.is_undamaged();
         Self {
             level: report.reached.filter(|_| ok).unwrap_or(report.level),
             ok,

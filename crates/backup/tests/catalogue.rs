@@ -28,7 +28,7 @@ fn verify(store: &Store, of: &str, level: Level, key: Option<[u8; 32]>) -> Verif
         name: name(of),
         level,
         keys: keys(key),
-        accept_unvouched: false,
+        accept: xb_backup::Accept::default(),
         memory: 64 << 20,
         threads: 2,
         parallel: 4,
@@ -56,6 +56,7 @@ fn copy(
         unverified: false,
         alone: false,
         keys: Keys::default(),
+        accept: xb_backup::Accept::default(),
         within_store: None,
         lock: None,
         memory: 64 << 20,
@@ -294,7 +295,7 @@ fn files_are_shown_with_their_sizes() {
     let show = |of: &str, key| {
         let request = ShowRequest {
             name: name(of),
-            accept_unvouched: false,
+            accept: xb_backup::Accept::default(),
             keys: keys(key),
             memory: 1 << 30,
         };
@@ -595,7 +596,16 @@ fn an_incremental_one_does_not_become_a_backup_when_its_base_is_gone() {
     rewrite(&store, "i1", |manifest| manifest["source"]["to_lsn"] = 20.into());
     let since = || {
         let wanted = xb_backup::Wanted::Name(name("i1"));
-        block_on(xb_backup::since(&store.root, &wanted, None, &Keys::default(), 1 << 20, None))
+        let request = xb_backup::SinceRequest {
+            wanted: &wanted,
+            server: None,
+            keys: &Keys::default(),
+            sealed: false,
+            accept_unsealed: false,
+            memory: 1 << 20,
+            own: None,
+        };
+        block_on(xb_backup::since(&store.root, &request))
     };
     assert_eq!(since().unwrap().0.lsn, 20);
     block_on(xb_backup::delete(&store.root, &name("full"))).unwrap();

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use xb_pipeline::{InspectError, Inspector, RelayError, relay};
 use xb_reader::ChunkHead;
 
-use super::{Level, Problem, Run};
+use super::{Level, Problem, Run, not_damage};
 use crate::classic::ClassicFiles;
 use crate::error::BackupError;
 use crate::fetch::{pump, ranges};
@@ -46,9 +46,7 @@ impl Run<'_> {
         }
         let request = self.request;
         if self.wants(Level::Decrypt) && files.any_encrypted() && request.keys.key.is_none() {
-            return Err(BackupError::FileKey {
-                what: format!("files of {name} are encrypted, and no key was given"),
-            });
+            return Err(self.no_file_key());
         }
         self.chunks(manifest.as_ref(), &files, stop).await
     }
@@ -95,6 +93,9 @@ impl Run<'_> {
                 self.found(Level::Checksum, object.map(|key| format!("{name}/{key}")), what);
             }
             (_, Err(RelayError::Sink(error))) => {
+                if let Some(error) = not_damage(&error) {
+                    return Err(error);
+                }
                 let level = match &error {
                     InspectError::Stream(_) => Level::Checksum,
                     _ => Level::Decrypt,
@@ -105,7 +106,7 @@ impl Run<'_> {
             (Ok(()), Err(_)) => return Err(BackupError::Bug("the ranges stopped without a cause")),
             (Ok(()), Ok(_)) => match inspector.finish() {
                 Ok(found) => {
-                    self.read(manifest, &found);
+                    self.read(manifest, &found)?;
                     self.close_chunks(files, &found.scanned);
                     return Ok(());
                 }
