@@ -12,7 +12,7 @@ use xb_pipeline::{
 
 use crate::choose::{Chosen, Parts, Picker, Proven, parts};
 use crate::claim::is_unfinished;
-use crate::classic::{ClassicFiles, list_classic};
+use crate::classic::{ClassicFiles, list_classic, list_stock};
 use crate::error::BackupError;
 use crate::fetch::{Range, pump, ranges};
 use crate::index::{Index, PackedBody};
@@ -247,7 +247,10 @@ pub(crate) async fn find(
                 )));
             }
             refuse_keys(request, members)?;
-            let mut files = list_classic(root, name).await?;
+            let mut files = match &manifest {
+                Some(_) => list_classic(root, name).await?,
+                None => list_stock(root, name).await?,
+            };
             if let Some(manifest) = &manifest {
                 files.agree_with(name, manifest)?;
             } else if files.is_empty() || is_unfinished(root, name).await? {
