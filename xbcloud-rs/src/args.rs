@@ -278,10 +278,13 @@ pub(crate) struct ListArgs {
 pub(crate) struct DeleteArgs {
     /// file:///DIR/NAME, s3:// gs:// or azure://BUCKET/PREFIX/NAME, or NAME with --storage
     pub(crate) name: String,
-    /// Also when incremental backups go on from it, which are lost then
+    /// Remove it without asking; needed where no terminal can answer
+    #[arg(long)]
+    pub(crate) yes: bool,
+    /// Also when incremental backups depend on it, which are lost then, or its manifest is damaged
     #[arg(long)]
     pub(crate) force: bool,
-    /// Only show what would go
+    /// Only show what would be removed
     #[arg(long)]
     pub(crate) dry_run: bool,
     #[command(flatten)]

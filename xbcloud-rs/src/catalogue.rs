@@ -4,8 +4,9 @@ use std::io::Write as _;
 use std::sync::Arc;
 
 use xb_backup::{
-    BackupKind, Candidate, CopyRequest, Keep, Level, Listing, PrepareOptions, Proof, ServerOptions,
-    ShowRequest, Shown, Stop, Talk, Trial, Verdict, VerifyReport, VerifyRequest, plan_prune,
+    BackupError, BackupKind, Candidate, CopyRequest, Keep, Level, Listing, PrepareOptions, Proof,
+    ServerOptions, ShowRequest, Shown, Stop, Talk, Trial, Verdict, VerifyReport, VerifyRequest,
+    plan_prune,
 };
 use xb_cli::{Failure, Log, OrFail as _, ProgressEnd, format_size};
 
@@ -143,8 +144,11 @@ impl Context {
                 let gone = match yes {
                     true => {
                         // At once: whatever comes after, these are gone.
-                        let removed = |name: &str| self.log.info(format!("removed {name}"));
-                        stop.or(xb_backup::prune(&root, &plan, removed)).await?
+                        let done = |name: &str, kept: Option<&BackupError>| match kept {
+                            None => self.log.info(format!("removed {name}")),
+                            Some(why) => self.log.warn(format!("kept {name}: {why}")),
+                        };
+                        stop.or(xb_backup::prune(&root, &plan, done)).await?
                     }
                     false => Vec::new(),
                 };
@@ -310,7 +314,7 @@ fn print_shown(shown: &Shown, json: bool) -> std::io::Result<()> {
     }
     let l = &shown.listing;
     writeln!(out, "{:12} {}", "name", l.name)?;
-    writeln!(out, "{:12} {}", "state", report::state(l.state))?;
+    writeln!(out, "{:12} {}", "state", report::state(l))?;
     if let Some(finished) = l.finished {
         writeln!(out, "{:12} {}", "finished", finished.strftime("%Y-%m-%d %H:%M:%S"))?;
     }
@@ -360,7 +364,7 @@ fn pruned(
         writeln!(out, "{:width$}  {finished}  {what:6}  {}", verdict.name, why.join(", "))?;
     }
     for line in left {
-        writeln!(out, "{:width$}  {:19}  keep    {}", line.name, "-", report::state(line.state))?;
+        writeln!(out, "{:width$}  {:19}  keep    {}", line.name, "-", report::state(line))?;
     }
     let go = plan.iter().filter(|verdict| verdict.goes()).count();
     log.info(match gone {

@@ -23,8 +23,8 @@ use xb_reader::Dialect;
 use xb_uploader::{Lock, Traffic};
 
 use crate::args::{
-    BackupArgs, Command, CommonOptions, DeleteArgs, DialectArg, GcArgs, GetArgs, LayoutArg, Line,
-    ListArgs, PlanArgs, PutArgs, PutOptions, RestoreArgs, RewrapArgs, RunOptions, Source, Sync,
+    BackupArgs, Command, CommonOptions, DialectArg, GcArgs, GetArgs, LayoutArg, Line, ListArgs,
+    PlanArgs, PutArgs, PutOptions, RestoreArgs, RewrapArgs, RunOptions, Source, Sync,
 };
 use crate::limits::{default_memory, default_threads};
 use crate::place::{backup_place, remote_place, root_place, wanted_place};
@@ -68,7 +68,7 @@ pub(crate) fn run(program: &Program) -> Result<(), Failure> {
 
 pub(crate) struct Context {
     pub(crate) log: Log,
-    stock: bool,
+    pub(crate) stock: bool,
 }
 
 impl Context {
@@ -270,32 +270,6 @@ impl Context {
             })?;
         report::listing(&listings, args.long, args.common.run.json).stage("output")?;
         crate::catalogue::proven(&self.log, &listings);
-        Ok(())
-    }
-
-    fn delete(&self, args: &DeleteArgs) -> Result<(), Failure> {
-        let (root, name) = backup_place(&args.name, &args.common, false)?;
-        if args.dry_run {
-            let (doomed, _) =
-                self.with_progress("delete", &args.common.run, None, |_, mut stop| async move {
-                    stop.or(xb_backup::doomed(&root, &name, !args.force)).await
-                })?;
-            return report::doomed(&self.log, &doomed, args.common.run.json).stage("output");
-        }
-        let (deleted, _) =
-            self.with_progress("delete", &args.common.run, None, |_, mut stop| async move {
-                match args.force {
-                    true => stop.or(xb_backup::delete(&root, &name)).await,
-                    false => stop.or(xb_backup::delete_unless_needed(&root, &name)).await,
-                }
-            })?;
-        if deleted.left > 0 {
-            self.log.warn(format!(
-                "its manifest could not be read, and is removed; {} objects stay, which `gc` removes when they are a day old",
-                deleted.left
-            ));
-        }
-        self.log.info(format!("removed, with {} objects", deleted.objects));
         Ok(())
     }
 

@@ -131,7 +131,7 @@ fn packed_gives_the_stream_back_at_every_chunk_size() {
         assert!(objects as u64 >= len / size, "{objects} objects of {option} for {len} bytes");
         assert!(objects > 1);
         assert_eq!(get_digest(&store, option), expected.result(), "--chunk-size={option}");
-        let _ = xbcloud(&store, "delete", option, &[]).run().expect(0);
+        let _ = xbcloud(&store, "delete", option, &["--yes"]).run().expect(0);
         assert_eq!(data_objects(&store, option), []);
     }
 }

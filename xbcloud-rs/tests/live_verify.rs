@@ -210,5 +210,5 @@ fn an_incremental_backup_is_tried_out_with_its_base() {
         .expect(0);
     assert!(prune.stdout_text().contains("base of inc"), "{prune:?}");
     assert!(has_manifest(&store, "full") && has_manifest(&store, "inc"));
-    let _ = xbcloud(&store, "delete", "full", &[]).run().expect(1);
+    let _ = xbcloud(&store, "delete", "full", &["--yes"]).run().expect(1);
 }

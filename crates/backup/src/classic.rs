@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 
 use xb_pipeline::logical_name;
 use xb_reader::{ChunkHead, RelPath};
+use xb_uploader::Listed;
 
 use crate::choose::{Chosen, Come, Proven};
+use crate::contents::Contents;
 use crate::error::BackupError;
 use crate::manifest::Manifest;
-use crate::names::{BackupName, classic_key, of_packed_run, parse_classic_key};
+use crate::names::{BackupName, classic_key, parse_classic_key};
 use crate::root::Root;
 use crate::select::{Matched, Selection};
 
@@ -27,29 +29,34 @@ pub(crate) async fn list_classic(
     root: &Root,
     name: &BackupName,
 ) -> Result<ClassicFiles, BackupError> {
-    let mut files = ClassicFiles::default();
-    for listed in root.list_below(name.as_str()).await? {
-        if of_packed_run(&listed.key) {
-            continue;
-        }
-        if let Some((path, number)) = parse_classic_key(&listed.key) {
-            files.files.entry(path.to_owned()).or_default().insert(number, listed.size);
-        }
-    }
-    Ok(files)
+    Ok(ClassicFiles::of(&Contents::of(root, name).await?.classic))
 }
 
-/// Removes the classic objects of `name`, and leaves packed runs alone.
+/// As [`list_classic`], for a stock backup, of which no manifest tells what belongs to it.
+///
+/// # Errors
+/// [`BackupError::Folder`] when `name` is a folder of backups.
+pub(crate) async fn list_stock(
+    root: &Root,
+    name: &BackupName,
+) -> Result<ClassicFiles, BackupError> {
+    let found = Contents::of(root, name).await?;
+    found.refuse_folder(name)?;
+    Ok(ClassicFiles::of(&found.classic))
+}
+
+/// Removes the classic objects of `name`. Packed runs and objects of other programs stay.
+///
+/// # Errors
+/// [`BackupError::Folder`] where they may be those of other backups.
 pub(crate) async fn remove_classic_objects(
     root: &Root,
     name: &BackupName,
 ) -> Result<u64, BackupError> {
-    let found = root.list_below(name.as_str()).await?;
-    let keys: Vec<String> = found
-        .into_iter()
-        .filter(|l| !of_packed_run(&l.key))
-        .map(|l| root.key(&format!("{name}/{}", l.key)))
-        .collect();
+    let found = Contents::of(root, name).await?;
+    found.refuse_folder(name)?;
+    let keys: Vec<String> =
+        found.classic.iter().map(|l| root.key(&format!("{name}/{}", l.key))).collect();
     let count = keys.len() as u64;
     root.store().delete_all(keys).await?;
     Ok(count)
@@ -66,6 +73,16 @@ fn rank(path: &str) -> u8 {
 }
 
 impl ClassicFiles {
+    fn of(listed: &[Listed]) -> Self {
+        let mut files = Self::default();
+        for listed in listed {
+            if let Some((path, number)) = parse_classic_key(&listed.key) {
+                files.files.entry(path.to_owned()).or_default().insert(number, listed.size);
+            }
+        }
+        files
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.files.is_empty()
     }

@@ -15,12 +15,14 @@ use xb_uploader::{Lock, PartData, PartSender, Store, StoreErrorKind};
 use crate::chain::find_base;
 use crate::claim::{Claim, may_be_its_own};
 use crate::classic::{list_classic, remove_classic_objects};
+use crate::contents::Contents;
 use crate::error::BackupError;
 use crate::fetch::{Range, fetch_all, ranges};
 use crate::lock::lock_complete;
 use crate::manifest::{Layout, Manifest, StoredManifest, hex};
 use crate::names::{
-    BackupName, CLAIM, KEYS, RunId, SUMS, claims_folder, manifest_key, of_packed_run, run_folder,
+    BackupName, KEYS, RunId, SUMS, claims_folder, is_data_object, manifest_key, of_classic,
+    run_folder,
 };
 use crate::put::part_limits;
 use crate::record::{self, Proof};
@@ -295,7 +297,7 @@ impl Copying<'_> {
         let packed = source.manifest.layout == Layout::Packed;
         let (folders, claim) = if packed {
             let folders = (run_folder(&request.name, source.run), run_folder(name, source.run));
-            (folders, stop.or(Claim::packed(to, name, source.run)).await?)
+            (folders, stop.or(self.claim_packed()).await?)
         } else {
             let claim = stop.or(self.claim_classic()).await?;
             ((request.name.to_string(), name.to_string()), claim)
@@ -370,6 +372,13 @@ impl Copying<'_> {
         Ok(())
     }
 
+    /// Claims the folder of the run at the new place, unless the copy would hide something there.
+    async fn claim_packed(&self) -> Result<Claim, BackupError> {
+        let (to, name) = (self.to, &self.request.to);
+        Contents::of(to, name).await?.refuse_taken(name)?;
+        Claim::packed(to, name, self.source.run).await
+    }
+
     /// A classic copy has no RUN: it begins with nothing, as a classic run does.
     async fn claim_classic(&self) -> Result<Claim, BackupError> {
         let (to, name) = (self.to, &self.request.to);
@@ -383,18 +392,24 @@ impl Copying<'_> {
                 return Err(BackupError::Exists { name: name.to_string(), state: "" });
             }
         }
-        let objects = to.list_below(name.as_str()).await?;
-        let classic = objects.iter().filter(|listed| !of_packed_run(&listed.key));
-        match (classic.map(|listed| listed.modified).max(), dead) {
-            (None, _) => Ok(claim),
+        let free = self.free_for_classic(dead).await;
+        if free.is_err() {
+            let _ = to.store().delete(claim.key()).await;
+        }
+        free.map(|()| claim)
+    }
+
+    /// Removes what a dead run has left at the new place; refuses whatever else is there.
+    async fn free_for_classic(&self, dead: Option<i64>) -> Result<(), BackupError> {
+        let (to, name) = (self.to, &self.request.to);
+        let found = Contents::of(to, name).await?;
+        let newest = found.classic.iter().map(|listed| listed.modified).max();
+        match (newest, dead) {
             (Some(newest), Some(seen)) if may_be_its_own(newest, seen) => {
-                remove_classic_objects(to, name).await?;
-                Ok(claim)
+                found.refuse_foreign(name)?;
+                remove_classic_objects(to, name).await.map(drop)
             }
-            _ => {
-                let _ = to.store().delete(claim.key()).await;
-                Err(BackupError::Exists { name: name.to_string(), state: " (stock, unproven)" })
-            }
+            _ => found.refuse_taken(name),
         }
     }
 
@@ -429,8 +444,10 @@ impl Copying<'_> {
         let listed = self.to.list_below(folder).await?;
         Ok(listed
             .into_iter()
-            .filter(|listed| !matches!(listed.key.as_str(), CLAIM | KEYS | SUMS))
-            .filter(|listed| self.source.manifest.packed.is_some() || !of_packed_run(&listed.key))
+            .filter(|listed| match self.source.manifest.layout {
+                Layout::Packed => is_data_object(&listed.key),
+                Layout::Classic => of_classic(&listed.key),
+            })
             .map(|listed| (listed.key, listed.size))
             .collect())
     }

@@ -57,6 +57,36 @@ pub enum BackupError {
         /// What is wrong with the manifest.
         source: ManifestError,
     },
+    /// It is no backup: others lie below it.
+    #[error("{name} is not a backup but a folder of {what}")]
+    Folder {
+        /// The name.
+        name: String,
+        /// How many backups, and some of their names.
+        what: String,
+    },
+    /// Objects of other programs lie below the name.
+    #[error("{name} holds {what}")]
+    Foreign {
+        /// The name.
+        name: String,
+        /// How many objects, and some of their keys.
+        what: String,
+    },
+    /// Objects in the stock layout that may be a part of a backup, or of several.
+    #[error("{name} cannot be recognised as a backup: it holds {what}")]
+    Unrecognised {
+        /// The name.
+        name: String,
+        /// Some of the keys.
+        what: String,
+    },
+    /// What a delete would remove is no longer what was shown.
+    #[error("{name} has changed since it was shown: nothing was removed")]
+    Changed {
+        /// The name.
+        name: String,
+    },
     /// It was pinned.
     #[error("{name} is pinned")]
     Pinned {
@@ -261,6 +291,10 @@ impl BackupError {
             | Self::Exists { .. }
             | Self::NotThere { .. }
             | Self::Unclear { .. }
+            | Self::Folder { .. }
+            | Self::Foreign { .. }
+            | Self::Unrecognised { .. }
+            | Self::Changed { .. }
             | Self::Pinned { .. }
             | Self::Unverified { .. }
             | Self::WhichServer { .. }
@@ -313,6 +347,14 @@ impl BackupError {
             Self::Unclear { .. } => Some(
                 "a copy of the manifest brings the backup back; --force removes the manifest, and leaves objects of the packed layout to `gc`",
             ),
+            Self::Folder { .. } => Some("name one of these backups; `list` shows them"),
+            Self::Foreign { .. } => Some(
+                "check that the place is the right one; move these objects elsewhere, then run the command again",
+            ),
+            Self::Unrecognised { .. } => Some(
+                "check that the place is the right one: it may be a folder inside a backup, or above several; remove what must go with the store's own tools",
+            ),
+            Self::Changed { .. } => Some("run the command again"),
             Self::Pinned { .. } => Some("`unpin` it first"),
             Self::Unverified { .. } => Some(
                 "`verify` it at the level checksum or further, or take it as it is with --unverified",

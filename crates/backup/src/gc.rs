@@ -13,9 +13,11 @@ use serde::Serialize;
 use xb_uploader::{Listed, StoreErrorKind, Unfinished};
 
 use crate::claim::may_be_its_own;
+use crate::contents::Contents;
 use crate::error::BackupError;
 use crate::manifest::{Layout, Manifest};
-use crate::names::{BackupName, CATALOG, CLAIM, claims_folder, of_packed_run};
+use crate::names::{BackupName, CATALOG, CLAIM, claims_folder, of_classic, of_packed_run};
+use crate::record;
 use crate::root::Root;
 
 /// The least age that may be asked for: a claim misses a few refreshes when a store has a bad hour.
@@ -138,7 +140,7 @@ impl OfName {
     /// Whether an unfinished upload of this key, counted from ROOT, was begun by a dead run of ours.
     fn may_end(&self, key: &str) -> bool {
         let Some(below) = key.strip_prefix(&self.folder) else { return false };
-        let ours = self.classic || of_packed_run(below);
+        let ours = (self.classic && of_classic(below)) || of_packed_run(below);
         ours && self.living.iter().all(|folder| !key.starts_with(folder))
     }
 }
@@ -204,6 +206,10 @@ async fn of_name(
         }
         other => other?,
     };
+    // The pin outlasts a manifest that somebody has removed; a copy of it brings the backup back.
+    if manifest.is_none() && record::pinned(root, name, None).await?.is_some() {
+        return Ok(Err((name.to_string(), "it is pinned, and its manifest is missing".to_owned())));
+    }
     let mut found =
         OfName { folder: format!("{name}/"), classic: !claims.is_empty(), ..OfName::default() };
     if claims.iter().any(|claim| claim.modified >= dead_before) {
@@ -214,10 +220,10 @@ async fn of_name(
             found.living.insert(format!("{name}/{run}/"));
         }
     }
-    let (packed, classic): (Vec<_>, Vec<_>) =
-        objects.into_iter().partition(|listed| of_packed_run(&listed.key));
+    let mut contents = Contents::sort(objects);
+    let packed = std::mem::take(&mut contents.packed);
     found.dead = dead_runs(root, name, manifest.as_ref(), packed, dead_before);
-    let classic = dead_classic(root, name, manifest.as_ref(), classic, claims, dead_before);
+    let classic = dead_classic(root, name, manifest.as_ref(), contents, claims, dead_before);
     found.dead.extend(classic);
     Ok(Ok(found))
 }
@@ -252,7 +258,7 @@ fn dead_classic(
     root: &Root,
     name: &BackupName,
     manifest: Option<&Manifest>,
-    objects: Vec<Listed>,
+    contents: Contents,
     claims: Vec<Listed>,
     dead_before: i64,
 ) -> Option<Leftover> {
@@ -261,10 +267,11 @@ fn dead_classic(
     }
     let committed = manifest.is_some_and(|manifest| manifest.layout == Layout::Classic);
     let seen = claims.iter().map(|claim| claim.modified).max().unwrap_or(0);
-    let foreign = objects.iter().any(|object| !may_be_its_own(object.modified, seen));
-    // The objects of a committed one are the backup, and what came later is somebody else's: only
-    // claims are left over then.
-    let objects = if committed || foreign { Vec::new() } else { objects };
+    let others = contents.is_folder()
+        || contents.classic.iter().any(|object| !may_be_its_own(object.modified, seen));
+    // The objects of a committed one are the backup, and what came later or is a backup below is
+    // somebody else's: only claims are left over then.
+    let objects = if committed || others { Vec::new() } else { contents.classic };
     let object = |listed: &Listed| root.key(&format!("{name}/{}", listed.key));
     let claim = |listed: &Listed| root.key(&format!("{}/{}", claims_folder(name), listed.key));
     leftover(name, None, &objects, &claims, object, claim, dead_before)

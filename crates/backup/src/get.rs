@@ -12,7 +12,7 @@ use xb_pipeline::{
 
 use crate::choose::{Chosen, Parts, Picker, Proven, parts};
 use crate::claim::is_unfinished;
-use crate::classic::{ClassicFiles, list_classic};
+use crate::classic::{ClassicFiles, list_classic, list_stock};
 use crate::error::BackupError;
 use crate::fetch::{Range, pump, ranges};
 use crate::index::{Index, PackedBody};
@@ -241,7 +241,10 @@ pub(crate) async fn find(
             }
             open(root, request, stored.as_ref(), unlocked).await?;
             let manifest = stored.map(|stored| stored.manifest);
-            let mut files = list_classic(root, name).await?;
+            let mut files = match &manifest {
+                Some(_) => list_classic(root, name).await?,
+                None => list_stock(root, name).await?,
+            };
             if let Some(manifest) = &manifest {
                 files.agree_with(name, manifest)?;
             } else if files.is_empty() || is_unfinished(root, name).await? {

@@ -16,6 +16,7 @@ mod child;
 mod choose;
 mod claim;
 mod classic;
+mod contents;
 mod copy;
 mod delete;
 mod error;
@@ -57,7 +58,9 @@ pub use chain::{Link, chain, dependents};
 pub use child::Talk;
 pub use choose::Chosen;
 pub use copy::{CopyReport, CopyRequest, copy};
-pub use delete::{Deleted, Doomed, DoomedObject, delete, delete_unless_needed, doomed};
+pub use delete::{
+    Deleted, Doomed, DoomedObject, delete, delete_shown, delete_unless_needed, doomed,
+};
 pub use error::BackupError;
 pub use estimate::{Estimate, EstimateRequest, estimate};
 pub use facts::Facts;

@@ -5,7 +5,7 @@ use xb_uploader::{Lock, StoreError};
 
 use crate::error::BackupError;
 use crate::manifest::{Layout, Manifest};
-use crate::names::{BackupName, CLAIM, manifest_key, of_packed_run, run_folder};
+use crate::names::{BackupName, CLAIM, in_packed_run, manifest_key, of_classic, run_folder};
 use crate::put::all_are_there;
 use crate::root::Root;
 
@@ -43,7 +43,10 @@ pub(crate) async fn lock_complete(
         other => other,
     })?;
     all_are_there(manifest, &objects)?;
-    objects.retain(|listed| if packed { listed.key != CLAIM } else { !of_packed_run(&listed.key) });
+    objects.retain(|listed| match packed {
+        true => in_packed_run(&listed.key) && listed.key != CLAIM,
+        false => of_classic(&listed.key),
+    });
     let folder = &folder;
     stream::iter(&objects)
         .map(|listed| async move {

@@ -148,15 +148,25 @@ pub(crate) fn parse_classic_key(key: &str) -> Option<(&str, u64)> {
     Some((path, digits.parse().ok()?))
 }
 
+/// Whether a key below a backup's folder belongs to a classic backup.
+pub(crate) fn of_classic(key: &str) -> bool {
+    parse_classic_key(key).is_some()
+}
+
 /// Whether a key below a backup's folder belongs to a packed run.
 pub(crate) fn of_packed_run(key: &str) -> bool {
-    key.split_once('/').is_some_and(|(run, rest)| {
-        RunId::parse(run).is_some()
-            && (rest == CLAIM
-                || rest == KEYS
-                || rest == SUMS
-                || (rest.len() == 9 && rest.bytes().all(|b| b.is_ascii_digit())))
-    })
+    key.split_once('/')
+        .is_some_and(|(run, object)| RunId::parse(run).is_some() && in_packed_run(object))
+}
+
+/// Whether a key below the folder of a packed run belongs to the run.
+pub(crate) fn in_packed_run(object: &str) -> bool {
+    matches!(object, CLAIM | KEYS | SUMS) || is_data_object(object)
+}
+
+/// Whether a key below the folder of a packed run is that of a data object.
+pub(crate) fn is_data_object(object: &str) -> bool {
+    object.len() == 9 && object.bytes().all(|b| b.is_ascii_digit())
 }
 
 #[cfg(test)]

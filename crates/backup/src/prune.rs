@@ -315,7 +315,8 @@ fn month(time: Timestamp) -> (i16, i8, i8) {
 /// Removes what goes, in order. Each is looked at once more before: what was pinned, replaced or
 /// removed meanwhile, or is needed now, is left alone. Gives the names of those that were removed.
 ///
-/// `removed` is told each at once: it knows what is gone, also when a later one fails.
+/// `done` gets each name at once, with why it is kept where other objects lie below it: it knows what is
+/// gone, also when a later one fails.
 ///
 /// # Errors
 /// [`BackupError::Manifest`] while there is one that only a newer version can read: nothing is removed
@@ -323,7 +324,7 @@ fn month(time: Timestamp) -> (i16, i8, i8) {
 pub async fn prune(
     root: &Root,
     plan: &[Verdict],
-    mut removed: impl FnMut(&str),
+    mut done: impl FnMut(&str, Option<&BackupError>),
 ) -> Result<Vec<String>, BackupError> {
     let mut gone = Vec::new();
     let mut known = Known::default();
@@ -335,11 +336,14 @@ pub async fn prune(
         }
         match delete_unless_needed_by(root, &name, &mut known).await {
             Ok(_) => {
-                removed(&verdict.name);
+                done(&verdict.name, None);
                 gone.push(verdict.name.clone());
             }
             // An incremental one may have come since that goes on from it.
             Err(BackupError::Pinned { .. } | BackupError::Needed { .. }) => {}
+            Err(kept @ (BackupError::Foreign { .. } | BackupError::Folder { .. })) => {
+                done(&verdict.name, Some(&kept));
+            }
             Err(error) => return Err(error),
         }
     }

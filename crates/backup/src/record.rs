@@ -305,10 +305,12 @@ pub async fn pin(root: &Root, name: &BackupName, reason: Option<&str>) -> Result
 /// Takes the pin away; gives it, if there was one.
 ///
 /// # Errors
-/// As [`pin`]; but a damaged manifest does not keep a pin from being taken away.
+/// As [`pin`]; but a pin can be taken away where the manifest is damaged or missing.
 pub async fn unpin(root: &Root, name: &BackupName) -> Result<Option<Pin>, BackupError> {
     let manifest = match digest_of(root, name).await {
         Err(BackupError::Manifest { .. }) => None,
+        // The pin of a backup whose manifest is missing holds, too.
+        Err(BackupError::NotThere { .. }) if pinned(root, name, None).await?.is_some() => None,
         digest => Some(digest?),
     };
     let was = pinned(root, name, manifest.as_deref()).await?;

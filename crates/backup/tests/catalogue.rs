@@ -273,7 +273,7 @@ fn prune_removes_what_goes_and_nothing_else() {
     assert_eq!(goes(&verdicts), ["b1", "b0"]);
     // Pinned between the plan and its execution.
     block_on(xb_backup::pin(&store.root, &name("b0"), None)).unwrap();
-    assert_eq!(block_on(xb_backup::prune(&store.root, &verdicts, |_| ())).unwrap(), ["b1"]);
+    assert_eq!(block_on(xb_backup::prune(&store.root, &verdicts, |_, _| ())).unwrap(), ["b1"]);
     let left: Vec<_> =
         block_on(xb_backup::list(&store.root)).unwrap().into_iter().map(|l| l.name).collect();
     assert_eq!(left, ["b0", "b2", "b3"]);
@@ -282,7 +282,7 @@ fn prune_removes_what_goes_and_nothing_else() {
     block_on(xb_backup::unpin(&store.root, &name("b0"))).unwrap();
     block_on(xb_backup::delete(&store.root, &name("b0"))).unwrap();
     store.put("b0", Layout::Packed, 300, stream_reader()).unwrap();
-    assert!(block_on(xb_backup::prune(&store.root, &verdicts, |_| ())).unwrap().is_empty());
+    assert!(block_on(xb_backup::prune(&store.root, &verdicts, |_, _| ())).unwrap().is_empty());
     assert_eq!(store.state("b0"), Some(State::Complete));
 }
 
@@ -355,7 +355,7 @@ fn nothing_is_removed_beside_a_manifest_of_a_newer_version() {
     };
     let verdicts = plan(&store, Keep { last: 1, ..Keep::default() });
     assert!(verdicts.iter().any(|verdict| verdict.goes()));
-    too_new(block_on(xb_backup::prune(&store.root, &verdicts, |_| ())).map(drop));
+    too_new(block_on(xb_backup::prune(&store.root, &verdicts, |_, _| ())).map(drop));
     too_new(block_on(xb_backup::delete_unless_needed(&store.root, &name("base"))).map(drop));
     too_new(block_on(xb_backup::doomed(&store.root, &name("base"), true)).map(drop));
     // Itself not even by force: its objects would stay, and nobody could find them.
@@ -395,7 +395,7 @@ fn who_prunes_is_told_what_went_before_a_failure() {
     std::fs::write(manifest_of(&store, "b0"), &bytes[1..]).unwrap();
     let mut told = Vec::new();
     let outcome =
-        block_on(xb_backup::prune(&store.root, &verdicts, |name| told.push(name.to_owned())));
+        block_on(xb_backup::prune(&store.root, &verdicts, |name, _| told.push(name.to_owned())));
     assert!(outcome.is_err());
     assert_eq!(told, ["b1"]);
 }
@@ -567,7 +567,7 @@ fn prune_sees_what_comes_while_it_removes() {
     let going: Vec<&str> = verdicts.iter().filter(|v| v.goes()).map(|v| v.name.as_str()).collect();
     assert_eq!(going, ["b2", "b1", "b0"]);
     let mut told = Vec::new();
-    let gone = block_on(xb_backup::prune(&store.root, &verdicts, |name| {
+    let gone = block_on(xb_backup::prune(&store.root, &verdicts, |name, _| {
         if told.is_empty() {
             std::fs::rename(&hidden, &late).unwrap();
         }

@@ -4,9 +4,10 @@ use xb_uploader::Listed;
 
 use crate::claim::{Claim, may_be_its_own};
 use crate::classic::remove_classic_objects;
+use crate::contents::Contents;
 use crate::error::BackupError;
 use crate::manifest::{Layout, Manifest};
-use crate::names::{BackupName, RunId, claims_folder, of_packed_run, run_folder};
+use crate::names::{RunId, claims_folder, is_data_object, of_classic, of_packed_run, run_folder};
 use crate::root::Root;
 
 use super::{CLEAN_UP, PutRequest};
@@ -31,13 +32,10 @@ impl Place {
                 let folder = run_folder(name, run);
                 let claim = Claim::packed(root, name, run).await?;
                 let place = Self { run, folder, claim };
-                // A stock backup of this name would be hidden by our manifest.
-                if stock_objects(root, name).await? {
+                // Our manifest would hide a stock backup of this name.
+                if let Err(taken) = Contents::of(root, name).await?.refuse_taken(name) {
                     let _ = place.clean_up(root, request).await;
-                    return Err(BackupError::Exists {
-                        name: name.to_string(),
-                        state: " (stock, unproven)",
-                    });
+                    return Err(taken);
                 }
                 Ok(place)
             }
@@ -112,8 +110,8 @@ pub(super) async fn all_is_there(
 /// The same for a listing of the folder.
 pub(crate) fn all_are_there(manifest: &Manifest, listed: &[Listed]) -> Result<(), BackupError> {
     let of_it = |object: &&Listed| match manifest.layout {
-        Layout::Packed => object.key.len() == 9,
-        Layout::Classic => !of_packed_run(&object.key),
+        Layout::Packed => is_data_object(&object.key),
+        Layout::Classic => of_classic(&object.key),
     };
     let (objects, bytes) = listed
         .iter()
@@ -127,8 +125,4 @@ pub(crate) fn all_are_there(manifest: &Manifest, listed: &[Listed]) -> Result<()
         manifest.objects, manifest.stored_bytes
     );
     Err(BackupError::Damaged { name: manifest.name.clone(), what })
-}
-
-async fn stock_objects(root: &Root, name: &BackupName) -> Result<bool, BackupError> {
-    Ok(root.list_below(name.as_str()).await?.iter().any(|listed| !of_packed_run(&listed.key)))
 }
