@@ -10,7 +10,7 @@ use crate::claim::{Claim, refuse_living};
 use crate::classic::remove_classic_objects;
 use crate::error::BackupError;
 use crate::manifest::{Layout, Manifest, ManifestError, StoredManifest};
-use crate::names::{BackupName, RunId, claims_folder, manifest_key, of_packed_run, run_folder};
+use crate::names::{BackupName, RunId, manifest_key, of_packed_run, run_folder, sums_folder};
 use crate::record;
 use crate::resolve::Known;
 use crate::root::Root;
@@ -64,7 +64,11 @@ pub async fn doomed(
     let packed = packed.filter(|manifest| manifest.layout == Layout::Packed);
     let mut objects = match packed.and_then(Manifest::run_id) {
         Some(run) => below(root, &run_folder(name, run), |_| true).await?,
-        None => below(root, name.as_str(), |key| !of_packed_run(key)).await?,
+        None => {
+            let mut objects = below(root, name.as_str(), |key| !of_packed_run(key)).await?;
+            objects.extend(below(root, &sums_folder(name), |_| true).await?);
+            objects
+        }
     };
     if stored.is_none() && !damaged && objects.is_empty() {
         return Err(not_there(root, name).await?);
@@ -155,9 +159,10 @@ pub async fn delete(root: &Root, name: &BackupName) -> Result<Deleted, BackupErr
     }
     // What a damaged manifest belongs to is not known: only the name is made free.
     if damaged {
+        let (claim, root) = &claim(root, name, None).await?;
         root.store().delete(&key).await?;
         forget(root, name).await?;
-        let objects = remove_classic_objects(root, name).await?;
+        let objects = classic(root, name, claim).await?;
         let left = root.list_below(name.as_str()).await?.len() as u64;
         return Ok(Deleted { objects, left });
     }
@@ -166,10 +171,12 @@ pub async fn delete(root: &Root, name: &BackupName) -> Result<Deleted, BackupErr
             (Layout::Packed, Some(run)) => {
                 root.store().delete(&key).await?;
                 forget(root, name).await?;
-                root.remove_below(&run_folder(name, run)).await?
+                let objects = root.remove_below(&run_folder(name, run)).await?;
+                root.store().delete(&root.key(&format!("{name}.md5"))).await?;
+                objects
             }
             _ => {
-                let claim = claim(root, name).await?;
+                let (claim, root) = &claim(root, name, Some(&stored)).await?;
                 root.store().delete(&key).await?;
                 forget(root, name).await?;
                 classic(root, name, claim).await?
@@ -180,12 +187,10 @@ pub async fn delete(root: &Root, name: &BackupName) -> Result<Deleted, BackupErr
             if found.iter().all(|listed| of_packed_run(&listed.key)) {
                 return Err(not_there(root, name).await?);
             }
-            let claim = claim(root, name).await?;
+            let (claim, root) = &claim(root, name, None).await?;
             classic(root, name, claim).await?
         }
     };
-    // The stock tool forgets this one.
-    root.store().delete(&root.key(&format!("{name}.md5"))).await?;
     Ok(Deleted { objects, left: 0 })
 }
 
@@ -235,17 +240,35 @@ async fn forget(root: &Root, name: &BackupName) -> Result<(), BackupError> {
     Ok(())
 }
 
-async fn claim(root: &Root, name: &BackupName) -> Result<Claim, BackupError> {
+/// Claims the name to remove what has no RUN. Gives ROOT as the holder of the claim may change it.
+///
+/// `judged`: the manifest that may be removed, by which it was decided.
+async fn claim(
+    root: &Root,
+    name: &BackupName,
+    judged: Option<&StoredManifest>,
+) -> Result<(Claim, Root), BackupError> {
     let run = RunId::random().map_err(|error| BackupError::System {
         what: "randomness for the claim",
         source: std::io::Error::other(error),
     })?;
-    Ok(Claim::classic(root, name, run).await?.0)
+    let (claim, _) = Claim::classic(root, name, run).await?;
+    // A run may have ended, or another delete, between the decision and the claim.
+    let (now, _) = stored_or_damaged(root, name).await?;
+    if now.as_ref().map(StoredManifest::digest) != judged.map(StoredManifest::digest) {
+        claim.withdraw().await;
+        let state = ": it was made or replaced while another one was to be deleted";
+        return Err(BackupError::Exists { name: name.to_string(), state });
+    }
+    let root = claim.hold(root, name).await?;
+    Ok((claim, root))
 }
 
-async fn classic(root: &Root, name: &BackupName, claim: Claim) -> Result<u64, BackupError> {
+async fn classic(root: &Root, name: &BackupName, claim: &Claim) -> Result<u64, BackupError> {
     let objects = remove_classic_objects(root, name).await?;
-    drop(claim);
-    root.remove_below(&claims_folder(name)).await?;
+    root.remove_below(&sums_folder(name)).await?;
+    // The stock tool forgets this one.
+    root.store().delete(&root.key(&format!("{name}.md5"))).await?;
+    claim.end().await;
     Ok(objects)
 }

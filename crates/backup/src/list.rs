@@ -5,10 +5,10 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::cache::{Cached, ListCache};
-use crate::claim::DEAD;
+use crate::claim::{DEAD, claims, standing};
 use crate::error::BackupError;
 use crate::manifest::{Base, End, Layout, Manifest};
-use crate::names::{BackupName, CATALOG, CLAIM, claims_folder, manifest_key, of_packed_run};
+use crate::names::{BackupName, CATALOG, CLAIM, manifest_key, of_packed_run};
 use crate::record::{self, Beside, Pin, Proof};
 use crate::root::Root;
 
@@ -275,18 +275,19 @@ fn empty(name: &str, state: State) -> Listing {
 async fn incomplete(root: &Root, folder: &str) -> Result<Option<Listing>, BackupError> {
     let Ok(name) = BackupName::new(folder) else { return Ok(None) };
     let found = root.list_below(folder).await?;
-    let claims = root.list_below(&claims_folder(&name)).await?;
+    let classic_claim = standing(root, &claims(root, &name).await?).await?;
     let bytes = found.iter().map(|l| l.size).sum();
-    let fresh = |modified: i64| Timestamp::now().as_second() - modified < DEAD;
+    let fresh = |modified: i64| root.store().now().saturating_sub(modified) < DEAD;
     let packed_claim = found
         .iter()
         .filter(|l| of_packed_run(&l.key) && l.key.ends_with(&format!("/{CLAIM}")))
         .map(|l| l.modified)
         .max();
     let classic = found.iter().any(|l| !of_packed_run(&l.key));
-    let claim = packed_claim.max(claims.iter().map(|l| l.modified).max());
+    let claim = packed_claim.max(classic_claim.seen);
     let state = match claim {
-        Some(modified) if fresh(modified) => State::Running,
+        _ if classic_claim.alive.is_some() => State::Running,
+        _ if packed_claim.is_some_and(fresh) => State::Running,
         None if classic => State::StockUnproven,
         _ if found.is_empty() => return Ok(None),
         _ => State::Abandoned,

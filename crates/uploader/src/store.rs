@@ -103,6 +103,12 @@ impl Store {
         Self { gate: Some(gate), ..self.clone() }
     }
 
+    /// The same store without a gate.
+    #[must_use]
+    pub fn ungated(&self) -> Self {
+        Self { gate: None, ..self.clone() }
+    }
+
     /// Passes the gate, where there is one.
     pub(crate) async fn pass(&self) -> Result<(), StoreError> {
         match &self.gate {
@@ -127,6 +133,12 @@ impl Store {
             ..self.policy.clone()
         };
         Self { policy, giving_up: never, ..self.clone() }
+    }
+
+    /// Whether a create-only write is refused by the store itself where something stands.
+    #[must_use]
+    pub fn has_conditions(&self) -> bool {
+        self.nature.conditions
     }
 
     /// Sizes and numbers of parts that the store takes.

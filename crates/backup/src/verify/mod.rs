@@ -26,7 +26,7 @@ pub use server::ServerOptions;
 pub use trial::{Trial, verify_by_restore};
 
 use crate::claim::is_unfinished;
-use crate::classic::list_classic;
+use crate::classic::list_with_sums;
 use crate::error::BackupError;
 use crate::get::{envelope, open_sealed};
 use crate::manifest::{End, Layout, Manifest, PackedFacts, StoredManifest};
@@ -235,7 +235,7 @@ impl Run<'_> {
         if keys.any_for_seal_only() {
             return Err(BackupError::Keys(format!("{name} is not sealed, and a key was given")));
         }
-        let files = stop.or(list_classic(self.root, name)).await?;
+        let files = stop.or(list_with_sums(self.root, name, manifest.as_ref())).await?;
         match &manifest {
             Some(_) => {
                 self.report.authenticity = Authenticity::NotSealed;
