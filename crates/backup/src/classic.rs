@@ -7,6 +7,7 @@ use xb_reader::{ChunkHead, RelPath};
 use xb_uploader::Listed;
 
 use crate::choose::{Chosen, Come, Proven};
+use crate::classic_sums::{self, Known};
 use crate::contents::Contents;
 use crate::error::BackupError;
 use crate::manifest::Manifest;
@@ -22,6 +23,8 @@ pub(crate) struct ClassicFiles {
     /// Bytes at the front of a file's objects that are not wanted any more, and the offset in the
     /// file behind them. There is such a list where a run goes on with an earlier one.
     begun: Option<BTreeMap<String, Come>>,
+    /// What is known of their checksums.
+    known: Known,
 }
 
 /// Lists the objects of `name`. Keys that no chunk can have are passed over, as stock readers do.
@@ -30,6 +33,21 @@ pub(crate) async fn list_classic(
     name: &BackupName,
 ) -> Result<ClassicFiles, BackupError> {
     Ok(ClassicFiles::of(&Contents::of(root, name).await?.classic))
+}
+
+/// As [`list_classic`], for the objects of `manifest`, with their checksums; without a manifest as
+/// [`list_stock`]. That the listing agrees with the manifest has yet to be checked.
+pub(crate) async fn list_with_sums(
+    root: &Root,
+    name: &BackupName,
+    manifest: Option<&Manifest>,
+) -> Result<ClassicFiles, BackupError> {
+    let Some(manifest) = manifest else { return list_stock(root, name).await };
+    let mut files = list_classic(root, name).await?;
+    if files.agree_with(name, manifest).is_ok() {
+        files.known = classic_sums::read(root, name, manifest, &files).await?;
+    }
+    Ok(files)
 }
 
 /// As [`list_classic`], for a stock backup, of which no manifest tells what belongs to it.
@@ -73,7 +91,8 @@ fn rank(path: &str) -> u8 {
 }
 
 impl ClassicFiles {
-    fn of(listed: &[Listed]) -> Self {
+    /// The files of a listing, whose keys count from the backup's folder.
+    pub(crate) fn of(listed: &[Listed]) -> Self {
         let mut files = Self::default();
         for listed in listed {
             if let Some((path, number)) = parse_classic_key(&listed.key) {
@@ -81,6 +100,25 @@ impl ClassicFiles {
             }
         }
         files
+    }
+
+    /// What is known of the objects' checksums.
+    pub(crate) fn known(&self) -> &Known {
+        &self.known
+    }
+
+    /// The checksum of an object, by its key below the backup's folder.
+    pub(crate) fn sum_of(&self, key: &str) -> Option<u64> {
+        let Known::Each(sums) = &self.known else { return None };
+        let (path, number) = parse_classic_key(key)?;
+        sums.get(path)?.get(usize::try_from(number).ok()?).copied()
+    }
+
+    /// Keys below the backup's folder, and sizes, by path and number.
+    pub(crate) fn by_key(&self) -> impl Iterator<Item = (String, u64)> {
+        self.files.iter().flat_map(|(path, objects)| {
+            objects.iter().map(move |(number, size)| (classic_key(path, *number), *size))
+        })
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -256,7 +294,7 @@ mod tests {
     fn files(entries: &[(&str, &[u64])]) -> ClassicFiles {
         let files =
             entries.iter().map(|(p, n)| ((*p).to_owned(), n.iter().map(|n| (*n, 10)).collect()));
-        ClassicFiles { files: files.collect(), begun: None }
+        ClassicFiles { files: files.collect(), ..ClassicFiles::default() }
     }
 
     #[test]

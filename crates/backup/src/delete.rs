@@ -10,11 +10,11 @@ use serde::Serialize;
 use xb_uploader::Listed;
 
 use crate::chain::dependents_among;
-use crate::claim::{Claim, refuse_living};
+use crate::claim::{Claim, claims, refuse_living, standing};
 use crate::contents::Contents;
 use crate::error::BackupError;
 use crate::manifest::{Layout, ManifestError, StoredManifest};
-use crate::names::{BackupName, RunId, claims_folder, manifest_key};
+use crate::names::{BackupName, RunId, manifest_key, sums_folder};
 use crate::record;
 use crate::resolve::Known;
 use crate::root::Root;
@@ -120,10 +120,18 @@ async fn plan(root: &Root, name: &BackupName) -> Result<Doomed, BackupError> {
         let key = root.key(&key);
         objects.extend(root.store().size(&key).await?.map(|size| DoomedObject { key, size }));
     }
+    if run.is_none() {
+        let folder = sums_folder(name);
+        let whole = |l: Listed| DoomedObject {
+            key: root.key(&format!("{folder}/{}", l.key)),
+            size: l.size,
+        };
+        objects.extend(root.list_below(&folder).await?.into_iter().map(whole));
+    }
     let manifest = (stored.is_some() || damaged).then(|| root.key(&manifest_key(name)));
     let how = How {
         digest: stored.as_ref().map(StoredManifest::digest),
-        claimed: run.is_none() && !damaged,
+        claimed: run.is_none(),
         left: if damaged { left } else { 0 },
         unless_needed: false,
     };
@@ -147,11 +155,15 @@ async fn refuse_others(
         contents.refuse_folder(name)?;
     }
     contents.refuse_foreign(name)?;
-    // A claim shows that a classic run, or a delete, of ours was here.
-    if stored.is_none() && !damaged && root.list_below(&claims_folder(name)).await?.is_empty() {
-        contents.refuse_unrecognised(name)?;
+    if stored.is_some() || damaged {
+        return Ok(());
     }
-    Ok(())
+    // A claim that has not ended shows that a classic run, or a delete, of ours has left the objects.
+    let claims = claims(root, name).await?;
+    match standing(root, &claims).await?.seen {
+        Some(_) => Ok(()),
+        None => contents.refuse_unrecognised(name),
+    }
 }
 
 /// Keys of what may lie beside the manifest, and of the stock list of MD5 sums, below ROOT.
@@ -233,23 +245,23 @@ async fn carry_out(
     name: &BackupName,
     doomed: &Doomed,
 ) -> Result<Deleted, BackupError> {
-    let claim = if doomed.how.claimed { Some(claim(root, name).await?) } else { None };
-    // Another run may have replaced the backup before the claim.
-    if let Err(changed) = refuse_changed(root, name, doomed).await {
-        if let Some(claim) = &claim {
-            root.store().delete(claim.key()).await?;
-        }
-        return Err(changed);
+    if !doomed.how.claimed {
+        refuse_changed(root, name, doomed).await?;
+        return remove(root, doomed).await;
     }
+    let (claim, root) = claim(root, name, doomed).await?;
+    let deleted = remove(&root, doomed).await?;
+    claim.end().await;
+    Ok(deleted)
+}
+
+/// Removes the manifest, then the objects.
+async fn remove(root: &Root, doomed: &Doomed) -> Result<Deleted, BackupError> {
     if let Some(manifest) = &doomed.manifest {
         root.store().delete(manifest).await?;
     }
     let keys = doomed.objects.iter().map(|object| object.key.clone()).collect();
     root.store().delete_all(keys).await?;
-    if let Some(claim) = claim {
-        drop(claim);
-        root.remove_below(&claims_folder(name)).await?;
-    }
     Ok(Deleted { objects: doomed.objects.len() as u64, left: doomed.how.left })
 }
 
@@ -306,10 +318,22 @@ async fn refuse_pinned(
     }
 }
 
-async fn claim(root: &Root, name: &BackupName) -> Result<Claim, BackupError> {
+/// Claims the name to remove what has no RUN. Gives ROOT as the holder of the claim may change it.
+async fn claim(
+    root: &Root,
+    name: &BackupName,
+    doomed: &Doomed,
+) -> Result<(Claim, Root), BackupError> {
     let run = RunId::random().map_err(|error| BackupError::System {
         what: "randomness for the claim",
         source: std::io::Error::other(error),
     })?;
-    Ok(Claim::classic(root, name, run).await?.0)
+    let (claim, _) = Claim::classic(root, name, run).await?;
+    // Another run, or another delete, may have ended between the plan and the claim.
+    if let Err(changed) = refuse_changed(root, name, doomed).await {
+        claim.withdraw().await;
+        return Err(changed);
+    }
+    let root = claim.hold(root, name).await?;
+    Ok((claim, root))
 }

@@ -12,7 +12,8 @@ use xb_pipeline::{
 
 use crate::choose::{Chosen, Parts, Picker, Proven, parts};
 use crate::claim::is_unfinished;
-use crate::classic::{ClassicFiles, list_classic, list_stock};
+use crate::classic::{ClassicFiles, list_with_sums};
+use crate::classic_sums::Check;
 use crate::error::BackupError;
 use crate::fetch::{Range, pump, ranges};
 use crate::index::{Index, PackedBody};
@@ -147,7 +148,7 @@ pub(crate) async fn transfer<S: StreamSink>(
             }
         }
         Objects::Classic(manifest, files, chosen) => {
-            let (bytes, sink) = run.classic(&files, sink, stop).await?;
+            let (bytes, sink) = run.classic(&files, chosen.is_none(), sink, stop).await?;
             (bytes, (files.objects(), files.bytes()), chosen, manifest, sink)
         }
     };
@@ -241,10 +242,7 @@ pub(crate) async fn find(
             }
             open(root, request, stored.as_ref(), unlocked).await?;
             let manifest = stored.map(|stored| stored.manifest);
-            let mut files = match &manifest {
-                Some(_) => list_classic(root, name).await?,
-                None => list_stock(root, name).await?,
-            };
+            let mut files = list_with_sums(root, name, manifest.as_ref()).await?;
             if let Some(manifest) = &manifest {
                 files.agree_with(name, manifest)?;
             } else if files.is_empty() || is_unfinished(root, name).await? {
@@ -329,7 +327,10 @@ impl Run<'_> {
             self.root.store(),
             &self.plan,
             ranges(objects, self.plan.range),
-            |range, crc| digest.range(range, crc),
+            |range, crc| {
+                digest.range(range, crc);
+                Ok(())
+            },
             move |arriving| {
                 (unpack(arriving, key, &plan, &observer, |bytes| sink.take(bytes)), sink)
             },
@@ -392,6 +393,7 @@ impl Run<'_> {
                     last.clone_from(&range.key);
                     objects += 1;
                 }
+                Ok(())
             },
             move |arriving| {
                 let counting = observer.clone();
@@ -452,7 +454,10 @@ impl Run<'_> {
             self.root.store(),
             &self.plan,
             ranges(objects, self.plan.range),
-            |range, crc| digest.range(range, crc),
+            |range, crc| {
+                digest.range(range, crc);
+                Ok(())
+            },
             move |arriving| {
                 let mut pieces = std::iter::once(front).chain(arriving.map_while(|piece| piece));
                 let written = pieces.try_fold(0, |written, piece| {
@@ -477,20 +482,23 @@ impl Run<'_> {
     async fn classic<S: StreamSink>(
         &self,
         files: &ClassicFiles,
+        all: bool,
         mut sink: S,
         stop: &mut Stop,
     ) -> Result<(u64, S), BackupError> {
         let name = &self.request.name;
+        let all = all && files.begun().is_none();
         let folder = self.root.key(name.as_str());
         let objects =
             files.in_order().map(|(key, from, size)| (format!("{folder}/{key}"), from, size));
         let observer = self.observer.clone();
         let (mut borders, begun) = (files.borders(), files.begun());
+        let mut sums = Check::new(files, &folder);
         let (fetched, (scanned, sink)) = pump(
             self.root.store(),
             &self.plan,
             ranges(objects, self.plan.range),
-            |_, _| {},
+            |range, sum| sums.range(range, sum),
             move |arriving| {
                 let check = |head: &_| borders.check(head);
                 (
@@ -507,7 +515,10 @@ impl Run<'_> {
             (_, Err(RelayError::Stream(error))) => damaged(error.to_string()),
             (_, Err(RelayError::Refused(what))) => damaged(what),
             (Err(error), _) => Err(missing_is_damage(error, name)),
-            (Ok(()), Ok(scanned)) => Ok((scanned.bytes, sink)),
+            (Ok(()), Ok(scanned)) => match sums.finish(all) {
+                Ok(()) => Ok((scanned.bytes, sink)),
+                Err(what) => damaged(what),
+            },
             (Ok(()), Err(_)) => Err(BackupError::Bug("the ranges stopped without a cause")),
         }
     }

@@ -9,6 +9,7 @@
 //! Every operation can be asked to [`Stop`], and then cleans up behind itself; an
 //! [`Observer`](xb_pipeline::Observer) counts for progress displays. Errors are [`BackupError`]:
 //! the first cause, with its stage and a hint.
+mod alive;
 mod attested;
 mod cache;
 mod chain;
@@ -16,6 +17,7 @@ mod child;
 mod choose;
 mod claim;
 mod classic;
+mod classic_sums;
 mod contents;
 mod copy;
 mod delete;
@@ -29,6 +31,8 @@ mod get;
 mod index;
 mod input;
 mod journal;
+mod lease;
+mod ledger;
 mod list;
 mod lock;
 mod manifest;

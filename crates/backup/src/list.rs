@@ -6,11 +6,11 @@ use serde::Serialize;
 use xb_uploader::Listed;
 
 use crate::cache::{Cached, ListCache};
-use crate::claim::DEAD;
+use crate::claim::{DEAD, claims, standing};
 use crate::contents::Contents;
 use crate::error::BackupError;
 use crate::manifest::{Base, End, Layout, Manifest};
-use crate::names::{BackupName, CATALOG, CLAIM, claims_folder, manifest_key};
+use crate::names::{BackupName, CATALOG, CLAIM, manifest_key};
 use crate::record::{self, Beside, Pin, Proof};
 use crate::root::Root;
 
@@ -284,14 +284,15 @@ fn empty(name: &str, state: State) -> Listing {
 async fn incomplete(root: &Root, folder: &str) -> Result<Option<Listing>, BackupError> {
     let Ok(name) = BackupName::new(folder) else { return Ok(None) };
     let found = Contents::of(root, &name).await?;
-    let claims = root.list_below(&claims_folder(&name)).await?;
-    let fresh = |modified: i64| Timestamp::now().as_second() - modified < DEAD;
+    let classic_claim = standing(root, &claims(root, &name).await?).await?;
+    let fresh = |modified: i64| root.store().now().saturating_sub(modified) < DEAD;
     let is_claim = |listed: &&Listed| listed.key.ends_with(&format!("/{CLAIM}"));
-    let packed_claims = found.packed.iter().filter(is_claim);
-    let claim = packed_claims.chain(&claims).map(|listed| listed.modified).max();
+    let packed_claim = found.packed.iter().filter(is_claim).map(|listed| listed.modified).max();
     let classic = !found.classic.is_empty();
+    let claim = packed_claim.max(classic_claim.seen);
     let state = match claim {
-        Some(modified) if fresh(modified) => State::Running,
+        _ if classic_claim.alive.is_some() => State::Running,
+        _ if packed_claim.is_some_and(fresh) => State::Running,
         _ if found.is_folder() => State::Folder,
         None if classic => State::StockUnproven,
         _ if classic || !found.packed.is_empty() => State::Abandoned,

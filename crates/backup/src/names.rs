@@ -8,7 +8,8 @@
 //! | `ROOT/NAME/RUN/NNNNNNNNN` | data objects of a packed backup |
 //! | `ROOT/NAME/PATH.NNNNNNNNNNNNNNNNNNNN` | data objects of a classic backup |
 //! | `ROOT/.xb-catalog/NAME` | the manifest, written last: the one commit point |
-//! | `ROOT/.xb-catalog/@claims/NAME/NNNNNN` | claim of a classic run, whose objects have no RUN |
+//! | `ROOT/.xb-catalog/@claims/NAME/NNNNNN` | claim of a classic run, whose objects have no RUN; `NNNNNN-HOLDER` where a store knows no conditions |
+//! | `ROOT/.xb-catalog/@sums/NAME/RUN` | the checksum of each data object of a classic backup |
 //!
 //! No key is a folder of another, so that folders and buckets take the same keys.
 
@@ -129,6 +130,18 @@ pub fn run_folder(name: &BackupName, run: RunId) -> String {
 #[must_use]
 pub(crate) fn claims_folder(name: &BackupName) -> String {
     format!("{CATALOG}/@claims/{name}")
+}
+
+/// Folder of the lists of object sums of classic backups of `name`, below ROOT.
+#[must_use]
+pub(crate) fn sums_folder(name: &BackupName) -> String {
+    format!("{CATALOG}/@sums/{name}")
+}
+
+/// Key of the list of object sums of a classic backup, below ROOT.
+#[must_use]
+pub(crate) fn sums_key(name: &BackupName, run: &str) -> String {
+    format!("{}/{run}", sums_folder(name))
 }
 
 /// Key of object `number` of the file `path` in a classic backup, below the backup's folder.

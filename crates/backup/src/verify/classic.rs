@@ -6,6 +6,7 @@ use xb_reader::ChunkHead;
 
 use super::{Level, Problem, Run, not_damage};
 use crate::classic::ClassicFiles;
+use crate::classic_sums::Check;
 use crate::error::BackupError;
 use crate::fetch::{pump, ranges};
 use crate::manifest::Manifest;
@@ -66,11 +67,16 @@ impl Run<'_> {
         let mut inspector = Inspector::new(options);
         let mut borders = files.borders();
         let observer = self.observer.clone();
+        let (mut sums, mut replaced) = (Check::new(files, &folder), Vec::new());
         let (fetched, (relayed, refused, inspector)) = pump(
             self.root.store(),
             &plan,
             ranges(objects, plan.range),
-            |_, _| {},
+            |range, sum| {
+                // All of them are to be named.
+                replaced.extend(sums.range(range, sum).err());
+                Ok(())
+            },
             move |arriving| {
                 let mut refused = None;
                 let check = |head: &ChunkHead| {
@@ -82,6 +88,9 @@ impl Run<'_> {
             stop,
         )
         .await?;
+        for error in replaced {
+            self.found(Level::Checksum, Some(error.key.clone()), error.to_string());
+        }
         match (fetched, relayed) {
             (_, Err(RelayError::Stream(error))) => {
                 let error = InspectError::Stream(error);
@@ -106,6 +115,9 @@ impl Run<'_> {
             (Ok(()), Err(_)) => return Err(BackupError::Bug("the ranges stopped without a cause")),
             (Ok(()), Ok(_)) => match inspector.finish() {
                 Ok(found) => {
+                    if let Err(what) = sums.finish(true) {
+                        self.found(Level::Checksum, None, what);
+                    }
                     self.read(manifest, &found)?;
                     self.close_chunks(files, &found.scanned);
                     return Ok(());

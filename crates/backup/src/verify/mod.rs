@@ -27,7 +27,7 @@ pub use server::ServerOptions;
 pub use trial::{Trial, verify_by_restore};
 
 use crate::claim::is_unfinished;
-use crate::classic::{list_classic, list_stock};
+use crate::classic::list_with_sums;
 use crate::error::BackupError;
 use crate::manifest::{End, Layout, Manifest, PackedFacts, StoredManifest};
 use crate::names::{BackupName, CATALOG, KEYS, RunId, run_folder};
@@ -279,10 +279,7 @@ impl Run<'_> {
         let name = &self.request.name;
         self.report.layout = Some(Layout::Classic);
         self.request.given().allows_unsealed(name, manifest.as_ref())?;
-        let files = match &manifest {
-            Some(_) => stop.or(list_classic(self.root, name)).await?,
-            None => stop.or(list_stock(self.root, name)).await?,
-        };
+        let files = stop.or(list_with_sums(self.root, name, manifest.as_ref())).await?;
         match &manifest {
             Some(_) => {
                 self.report.authenticity = Authenticity::NotSealed;

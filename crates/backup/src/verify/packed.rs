@@ -151,7 +151,10 @@ impl Run<'_> {
             self.root.store(),
             &plan,
             ranges(self.objects(packed, absent), plan.range),
-            |range, crc| check.range(range, crc),
+            |range, crc| {
+                check.range(range, crc);
+                Ok(())
+            },
             move |arriving| {
                 for piece in arriving.flatten() {
                     observer.add_stored(piece.len() as u64);
@@ -263,7 +266,10 @@ impl Run<'_> {
             self.root.store(),
             &plan,
             ranges(self.objects(packed, &none), plan.range),
-            |range, crc| check.range(range, crc),
+            |range, crc| {
+                check.range(range, crc);
+                Ok(())
+            },
             move |arriving| {
                 let outcome = unpack_watched(
                     arriving,
