@@ -140,6 +140,11 @@ fn a_key_refuses_a_backup_that_is_not_sealed_in_every_command() {
     let _ = std::fs::remove_dir_all(&out);
     refused(run(&["restore", &place.key(), &dir, &url], b""), "n");
     assert!(!out.exists());
+    // What is not there is not called unsealed.
+    for reader in readers(&place.url("none"), &dir, &elsewhere) {
+        let ran = run(&[&reader[..], &[&place.key()]].concat(), b"").expect(1);
+        assert!(ran.stderr_text().contains("there is no complete backup"), "{ran:?}");
+    }
 }
 
 /// A restore that was begun without the key does not go on with it.

@@ -193,7 +193,7 @@ impl Objects {
 }
 
 /// Finds out what a backup consists of, and whether it may be read with the keys that were given.
-/// Reads no data object yet. `unlocked`: what that was found of it before.
+/// Reads no data object yet. `unlocked`: what was found of it before.
 pub(crate) async fn find(
     root: &Root,
     request: &GetRequest,
@@ -240,16 +240,18 @@ pub(crate) async fn find(
                     "{name} is no packed backup: `get` gives it as it is stored in any case"
                 )));
             }
-            open(root, request, stored.as_ref(), unlocked).await?;
-            let manifest = stored.map(|stored| stored.manifest);
-            let mut files = list_with_sums(root, name, manifest.as_ref()).await?;
-            if let Some(manifest) = &manifest {
-                files.agree_with(name, manifest)?;
-            } else if files.is_empty() || is_unfinished(root, name).await? {
+            let of = stored.as_ref().map(|stored| &stored.manifest);
+            let mut files = list_with_sums(root, name, of).await?;
+            if stored.is_none() && (files.is_empty() || is_unfinished(root, name).await?) {
                 return Err(BackupError::NotThere {
                     name: name.to_string(),
                     state: crate::list::state_without_manifest(root, name).await?,
                 });
+            }
+            open(root, request, stored.as_ref(), unlocked).await?;
+            let manifest = stored.map(|stored| stored.manifest);
+            if let Some(manifest) = &manifest {
+                files.agree_with(name, manifest)?;
             }
             let chosen = match request.files.is_all() {
                 true => None,

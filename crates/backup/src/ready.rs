@@ -79,7 +79,7 @@ pub async fn restore_ready(
             n => target.join(INCREMENTS).join(n.to_string()),
         };
         request.name = link.name.clone();
-        let (unlocked, place) = (Some(&link.unlocked), (folder.as_path(), how));
+        let (unlocked, place) = (link.unlocked.as_ref(), (folder.as_path(), how));
         let report = restore_and_keep(root, &request, unlocked, place, observer, stop).await?;
         restored.push((request.name.to_string(), report));
         folders.push(folder);
@@ -115,24 +115,24 @@ pub async fn restore_ready(
 struct Wanted {
     name: BackupName,
     manifest: Option<Box<Manifest>>,
-    unlocked: Unlocked,
+    /// Of a stock backup it is decided once its objects are listed.
+    unlocked: Option<Unlocked>,
 }
 
 impl Wanted {
-    /// Decides whether a backup may be read. `then`: its manifest, as the chain was made of it.
+    /// Decides whether a backup of the chain may be read.
     async fn of(
         root: &Root,
         request: &GetRequest,
-        name: BackupName,
-        then: Option<&Manifest>,
+        Link { name, manifest }: Link,
     ) -> Result<Self, BackupError> {
         let stored = root.stored_manifest(&name).await?;
-        if stored.as_ref().map(|stored| &stored.manifest) != then {
+        let Some(stored) = stored.filter(|stored| stored.manifest == manifest) else {
             let what = "it was replaced while its chain was looked up".to_owned();
             return Err(BackupError::Chain { name: name.to_string(), what });
-        }
-        let unlocked = unlock(root, &name, stored.as_ref(), request.given()).await?;
-        Ok(Self { name, manifest: stored.map(|stored| Box::new(stored.manifest)), unlocked })
+        };
+        let unlocked = unlock(root, &name, Some(&stored), request.given()).await?;
+        Ok(Self { name, manifest: Some(Box::new(manifest)), unlocked: Some(unlocked) })
     }
 }
 
@@ -150,7 +150,8 @@ async fn links(
         Some(manifest) => vec![Link { name: request.name.clone(), manifest }],
         // Of stock backups nobody knows.
         None => {
-            return Ok(vec![Wanted::of(root, request, request.name.clone(), None).await?]);
+            let name = request.name.clone();
+            return Ok(vec![Wanted { name, manifest: None, unlocked: None }]);
         }
     };
     if links.len() > 1 && ready.prepare.is_none() {
@@ -160,8 +161,8 @@ async fn links(
         )));
     }
     let mut wanted = Vec::with_capacity(links.len());
-    for Link { name, manifest } in links {
-        wanted.push(Wanted::of(root, request, name, Some(&manifest)).await?);
+    for link in links {
+        wanted.push(Wanted::of(root, request, link).await?);
     }
     Ok(wanted)
 }

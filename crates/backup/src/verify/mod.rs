@@ -278,8 +278,10 @@ impl Run<'_> {
     ) -> Result<(), BackupError> {
         let name = &self.request.name;
         self.report.layout = Some(Layout::Classic);
-        self.request.given().allows_unsealed(name, manifest.as_ref())?;
         let files = stop.or(list_with_sums(self.root, name, manifest.as_ref())).await?;
+        if manifest.is_some() || !files.is_empty() {
+            self.request.given().allows_unsealed(name, manifest.as_ref())?;
+        }
         match &manifest {
             Some(_) => {
                 self.report.authenticity = Authenticity::NotSealed;
