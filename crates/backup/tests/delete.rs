@@ -191,8 +191,8 @@ fn a_backup_above_others_goes_without_them() {
     for layout in LAYOUTS {
         for nested in LAYOUTS {
             let store = Store::new();
-            let inner = Store { root: root_at(&below(&store, "full")), ..Store::new() };
             store.put("full", layout, 500, stream_reader()).unwrap();
+            let inner = Store { root: root_at(&below(&store, "full")), ..Store::new() };
             inner.put("inc", nested, 500, stream_reader()).unwrap();
             let kept = inner.get("inc").unwrap();
             let outcome = block_on(xb_backup::delete(&store.root, &name("full")));
