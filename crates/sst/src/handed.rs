@@ -214,7 +214,7 @@ mod tests {
     fn read(input: impl AsFd, patience: Patience) -> (Handed, String) {
         let log = Arc::new(Mutex::new(String::new()));
         let writing = Arc::clone(&log);
-        let talk = Talk::new(move |_, text| writing.lock().unwrap().push_str(&text.to_string()));
+        let talk = Talk::new(move |_, text| writing.lock().unwrap().push_str(text));
         let handed = Handed::from_lines(input, patience, &talk, &Stop::new());
         let log = log.lock().unwrap().clone();
         (handed, log)

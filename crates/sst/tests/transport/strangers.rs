@@ -1,7 +1,9 @@
 //! Peers that are something else, and donors that are not the right one.
 
+use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use socket2::{Domain, Socket, Type};
@@ -160,4 +162,45 @@ fn nobody_keeps_the_donor_out_by_silence() {
         receive(listener.accept(LONG).unwrap().accept(b"").unwrap(), &stream).unwrap();
         sent.join().unwrap().unwrap();
     });
+}
+
+#[test]
+fn a_flood_of_first_lines_does_not_keep_the_donor_out() {
+    let stream = noise(100_000);
+    for strangers in [2, 4] {
+        let told = Told::default();
+        let mut joiner = joiner(Security::OneTime);
+        joiner.observer = told.observer();
+        let (listener, announcement) = listen(joiner);
+        let to = listener.local_addr();
+        let mut donor = donor(Security::OneTime);
+        donor.limits.connect = LONG;
+        let is_over = AtomicBool::new(false);
+        let line = format!("XBRS-WIRE 1-1 tls {}\n", "00".repeat(16));
+        std::thread::scope(|scope| {
+            for _ in 0..strangers {
+                scope.spawn(|| {
+                    let mut open = VecDeque::new();
+                    while !is_over.load(Ordering::Relaxed) {
+                        let Ok(mut socket) = TcpStream::connect(to) else { continue };
+                        let _ = socket.write_all(line.as_bytes());
+                        open.push_back(socket);
+                        // More than the joiner has seats for.
+                        if open.len() > 40 {
+                            open.pop_front();
+                        }
+                    }
+                });
+            }
+            told.wait_for("it did not say who it is, and others came", 1);
+            let sent = scope.spawn(|| send(connect(&announcement, b"", donor)?, &stream, 50_000));
+            let received =
+                scope.spawn(|| receive(listener.accept(LONG)?.accept(b"")?, &stream).map(|_| ()));
+            let ended = [sent.join(), received.join()];
+            is_over.store(true, Ordering::Relaxed);
+            for end in ended {
+                end.unwrap().unwrap();
+            }
+        });
+    }
 }
