@@ -287,6 +287,9 @@ pub(crate) struct DeleteArgs {
     /// Only show what would be removed
     #[arg(long)]
     pub(crate) dry_run: bool,
+    /// Take the name from a run that looks alive, if you know that it is dead (classic)
+    #[arg(long)]
+    pub(crate) take_over: bool,
     #[command(flatten)]
     pub(crate) common: CommonOptions,
 }
@@ -387,6 +390,9 @@ pub(crate) struct PutOptions {
     /// Also store the list of MD5 sums as NAME.md5 (classic)
     #[arg(hide_short_help = true, long)]
     pub(crate) md5: bool,
+    /// Take the name from a run that looks alive, if you know that it is dead (classic)
+    #[arg(long)]
+    pub(crate) take_over: bool,
     // Last, since its heading holds for what follows.
     #[command(flatten)]
     pub(crate) recipients: RecipientOptions,

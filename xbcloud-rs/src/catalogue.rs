@@ -181,7 +181,7 @@ impl Context {
             parallel: parallel(&args.common.run),
         };
         let traffic = from.store().traffic().clone();
-        let to = place.root;
+        let to = self.taking_over(place.root, args.take_over);
         let (done, end) = self.with_progress(
             "copy",
             &args.common.run,

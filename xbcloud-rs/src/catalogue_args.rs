@@ -200,6 +200,9 @@ pub(crate) struct CopyArgs {
     /// Copy an incremental one even if what it goes on from is not at the new place
     #[arg(long)]
     pub(crate) alone: bool,
+    /// Take the new name from a run that looks alive, if you know that it is dead (classic)
+    #[arg(long)]
+    pub(crate) take_over: bool,
     #[command(flatten)]
     pub(crate) retain: RetainOptions,
     #[command(flatten)]

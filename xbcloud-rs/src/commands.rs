@@ -72,11 +72,23 @@ pub(crate) struct Context {
 }
 
 impl Context {
+    /// ROOT, where `--take-over` is given for one who takes claims over and says whose.
+    pub(crate) fn taking_over(&self, root: Root, take_over: bool) -> Root {
+        if !take_over {
+            return root;
+        }
+        let log = self.log.clone();
+        root.taking_over(move |who| {
+            log.warn(format!("the claim of another run was taken over: {who}"));
+        })
+    }
+
     fn put(&self, args: &PutArgs) -> Result<(), Failure> {
         xb_cli::refuse_terminal_input(
             "pipe a stream into it: mariadb-backup --backup --stream=xbstream | xbcloud-rs put ...",
         )?;
         let (root, name) = backup_place(&args.name, &args.common, true)?;
+        let root = self.taking_over(root, args.put.take_over);
         let request = self.put_request(name, &args.put, &args.keys, &args.common.run)?;
         let lock = args.retain.lock()?;
         let source = enlarged(&std::io::stdin()).stage("read")?;
@@ -99,6 +111,7 @@ impl Context {
 
     fn backup(&self, args: &BackupArgs) -> Result<(), Failure> {
         let (root, name) = backup_place(&args.name, &args.common, true)?;
+        let root = self.taking_over(root, args.put.take_over);
         let mut request = self.put_request(name, &args.put, &args.keys, &args.common.run)?;
         request.server = request.server.or_else(host_name);
         let guard = lock_guard(args);

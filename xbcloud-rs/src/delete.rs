@@ -22,6 +22,7 @@ impl Context {
         }
         // Connections belong to the runtime in which they were made.
         let (root, name) = backup_place(&args.name, &args.common, false)?;
+        let root = self.taking_over(root, args.take_over);
         let (deleted, _) =
             self.with_progress("delete", &args.common.run, None, |_, mut stop| async move {
                 match (shown, args.force) {
@@ -43,6 +44,7 @@ impl Context {
     /// What a delete takes away.
     fn doomed(&self, args: &DeleteArgs) -> Result<Doomed, Failure> {
         let (root, name) = backup_place(&args.name, &args.common, false)?;
+        let root = self.taking_over(root, args.take_over);
         let plan = |_, mut stop: Stop| async move {
             stop.or(xb_backup::doomed(&root, &name, !args.force)).await
         };

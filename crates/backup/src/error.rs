@@ -342,7 +342,7 @@ impl BackupError {
             Self::Plan(_) => Some("raise --memory, or lower --chunk-size or the number of threads"),
             Self::Exists { .. } => Some("take another name, or remove it first with `delete`"),
             Self::Running { .. } => Some(
-                "wait for it, or take another name; a claim that is not refreshed for an hour is free again",
+                "wait for it, or take another name; a claim that is not refreshed for an hour is free again, and --take-over takes that of a run that you know to be dead",
             ),
             Self::Unclear { .. } => Some(
                 "a copy of the manifest brings the backup back; --force removes the manifest, and leaves objects of the packed layout to `gc`",

@@ -86,6 +86,7 @@ impl Lease {
     }
 
     /// Forgets when the claim was confirmed last, as if that were long ago.
+    #[cfg(test)]
     pub(crate) fn expire(&self) {
         *self.confirmed.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
@@ -117,10 +118,21 @@ impl Lease {
     }
 
     async fn confirm_alone(&self) -> Result<(), StoreError> {
+        loop {
+            let begun = Moment::now();
+            self.write_and_look().await?;
+            *self.confirmed.lock().unwrap_or_else(PoisonError::into_inner) = Some(begun);
+            // Who has slept meanwhile may have been taken over after he looked.
+            if self.is_fresh() {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn write_and_look(&self) -> Result<(), StoreError> {
         if let Some(why) = self.lost.borrow().clone() {
             return Err(self.fenced(why));
         }
-        let begun = Moment::now();
         let note = self.note();
         // A claim that was removed, or replaced where numbers began anew, must not come back.
         match self.root.store().get(&self.key).await {
@@ -133,12 +145,13 @@ impl Lease {
         }
         self.root.store().put(&self.key, note.encode().into()).await?;
         let newest = claims(&self.root, &self.name).await?.pop();
-        if newest.as_ref().is_none_or(|newest| newest.key != self.key) {
-            let by = newest.map_or_else(String::new, |newest| format!(" with {}", newest.key));
-            return Err(self.lose(format!("another run took over{by}")));
+        match newest {
+            Some(newest) if newest.key == self.key => Ok(()),
+            newest => {
+                let by = newest.map_or_else(String::new, |newest| format!(" with {}", newest.key));
+                Err(self.lose(format!("another run took over{by}")))
+            }
         }
-        *self.confirmed.lock().unwrap_or_else(PoisonError::into_inner) = Some(begun);
-        Ok(())
     }
 
     /// Removes the claim: nothing was done under it, so it need not be seen by later ones.
