@@ -64,6 +64,7 @@
 mod check;
 mod chunk;
 mod decode;
+mod descriptors;
 mod error;
 mod files;
 mod path;
