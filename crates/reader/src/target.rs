@@ -27,6 +27,15 @@ const AGAIN: OFlags = OFlags::RDWR.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC
 pub(crate) const STEP: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
+/// What the name begins with, if such names belong to a restore at work: unfinished files, and
+/// increments that are not yet applied, which go when it ends.
+#[must_use]
+pub fn reserved(path: &RelPath) -> Option<&'static str> {
+    [PARTIAL_DIR, ".xb-incremental"]
+        .into_iter()
+        .find(|prefix| path.as_bytes().starts_with(prefix.as_bytes()))
+}
+
 /// Something could not be done in the target directory.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -39,8 +48,8 @@ pub enum TargetError {
         /// The system's answer.
         source: io::Error,
     },
-    /// The name belongs to the directory of unfinished files.
-    #[error("{path}: names that begin with .xb-partial are reserved")]
+    /// The name belongs to what a restore keeps in the target while it is at work.
+    #[error("{path}: names that begin with {} are reserved", reserved(path).unwrap_or(PARTIAL_DIR))]
     Reserved {
         /// The name in the stream.
         path: RelPath,
@@ -148,6 +157,8 @@ impl TargetError {
 /// ([`PartialFile::commit`]). Nothing that exists is overwritten. No symbolic link beneath the
 /// directory is followed, and none is made. Drop or [`TargetDir::close`] removes `.xb-partial/`
 /// if no other run uses it; what a killed run has left in there is removed by the next one.
+///
+/// While it is open, the process' soft limit of open files is raised to the hard one.
 #[derive(Debug)]
 pub struct TargetDir {
     root: Arc<OwnedFd>,
@@ -280,7 +291,7 @@ impl TargetDir {
     ///
     /// The name is taken or reserved, or leads over something that is no directory.
     pub fn check_absent(&self, path: &RelPath) -> Result<(), TargetError> {
-        if path.as_bytes().starts_with(PARTIAL_DIR.as_bytes()) {
+        if reserved(path).is_some() {
             return Err(TargetError::Reserved { path: path.clone() });
         }
         let Some(parent) = self.parent_of(path, Missing::Stop)? else { return Ok(()) };
@@ -428,11 +439,7 @@ impl PartialFile {
     /// [`TargetError::Write`]; some of the bytes may have been written.
     pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), TargetError> {
         let written = self.file().and_then(|file| file.write_all_at(bytes, offset));
-        written.map_err(|source| TargetError::Write {
-            path: self.path.clone(),
-            offset,
-            source,
-        })?;
+        written.map_err(|source| TargetError::Write { path: self.path.clone(), offset, source })?;
         self.size.fetch_max(offset.saturating_add(bytes.len() as u64), Ordering::AcqRel);
         Ok(())
     }
@@ -462,7 +469,7 @@ impl PartialFile {
         durable: bool,
     ) -> Result<(), TargetError> {
         let failed = |source: io::Error| TargetError::Commit { path: path.clone(), source };
-        if path.as_bytes().starts_with(PARTIAL_DIR.as_bytes()) {
+        if reserved(path).is_some() {
             return Err(TargetError::Reserved { path: path.clone() });
         }
         if *self.size.get_mut() != size {
@@ -642,7 +649,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let target = TargetDir::open(dir.path()).unwrap();
         put(&target, "mine", b"mine").unwrap();
-        for path in [".xb-partial", ".xb-partial/1/0", ".xb-partial-2"] {
+        for path in [".xb-partial", ".xb-partial/1/0", ".xb-partial-2", ".xb-incremental/1/x"] {
             assert!(
                 matches!(target.begin(&name(path)), Err(TargetError::Reserved { .. })),
                 "{path}"
