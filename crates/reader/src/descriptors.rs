@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
-use rustix::process::{Resource, getrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Most descriptors, however many the process may have.
 const MOST: u64 = 4096;
@@ -20,6 +20,32 @@ const MOST: u64 = 4096;
 pub(crate) struct Descriptors {
     most: usize,
     open: Mutex<Open>,
+    _raised: Option<Raised>,
+}
+
+/// The process may open as many files as it may allow itself. Afterwards it may no more than before:
+/// programs that it starts then shall have the limit that was meant for them.
+#[derive(Debug)]
+struct Raised {
+    before: Rlimit,
+}
+
+impl Raised {
+    fn now() -> Option<Self> {
+        let before = getrlimit(Resource::Nofile);
+        let limit = Rlimit { current: before.maximum, ..before.clone() };
+        if before.current == before.maximum {
+            return None;
+        }
+        // Where that is refused, what there is has to do.
+        setrlimit(Resource::Nofile, limit).ok().map(|()| Self { before })
+    }
+}
+
+impl Drop for Raised {
+    fn drop(&mut self) {
+        let _ = setrlimit(Resource::Nofile, self.before.clone());
+    }
 }
 
 #[derive(Debug, Default)]
@@ -42,12 +68,14 @@ struct Held {
 impl Descriptors {
     /// Half of what the process may open: the other half is for sockets, objects and programs.
     pub(crate) fn of_process() -> Self {
+        let raised = Raised::now();
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-        Self::new(usize::try_from((limit / 2).min(MOST)).unwrap_or(usize::MAX))
+        let most = usize::try_from((limit / 2).min(MOST)).unwrap_or(usize::MAX);
+        Self { _raised: raised, ..Self::new(most) }
     }
 
     fn new(most: usize) -> Self {
-        Self { most: most.max(1), open: Mutex::default() }
+        Self { most: most.max(1), open: Mutex::default(), _raised: None }
     }
 
     /// The descriptor in `slot`. Where there is none `open` makes one.
