@@ -47,6 +47,10 @@ pub(crate) fn run(program: &Program) -> Result<(), Failure> {
     };
     let log = program.start_log(LogOptions { level, json: options.json, ..LogOptions::default() });
     let context = Context { log, stock: program.personality().is_stock() };
+    if !matches!(line.command, Command::Restore(_)) {
+        // What goes into a local folder is a copy of all data: it is nobody else's to read.
+        rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+    }
     match line.command {
         Command::Put(args) => context.put(&args),
         Command::Backup(args) => context.backup(&args),

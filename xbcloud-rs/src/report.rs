@@ -107,7 +107,12 @@ pub(crate) fn unsealed(log: &Log, keyed: bool, name: &str, report: &GetReport) {
 pub(crate) fn restore_done(log: &Log, args: &RestoreArgs, report: &ReadyReport, end: &ProgressEnd) {
     let target = args.target_dir.display();
     for (name, restored) in &report.restored {
-        if let Some(WentOn { files, bytes: bytes @ 1.. }) = restored.went_on {
+        if let Some(WentOn { distrusted: files @ 1.., .. }) = restored.went_on {
+            log.warn(format!(
+                "{files} files of an earlier run were no longer what it had written, and were made again: look at the disk and the system's log"
+            ));
+        }
+        if let Some(WentOn { files, bytes: bytes @ 1.., .. }) = restored.went_on {
             let bytes = format_size(bytes);
             log.info(format!(
                 "{files} files, and {bytes} in all, were there already of an earlier run"

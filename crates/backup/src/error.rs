@@ -332,6 +332,9 @@ impl BackupError {
             Self::Put(PutError::Stream(StreamError::Decode(DecodeError::Magic { .. }))) => Some(
                 "the input must be an xbstream: mariadb-backup and xtrabackup write one with --stream=xbstream, and only that may go to stdout",
             ),
+            Self::Put(PutError::Stream(StreamError::Name { .. })) => Some(
+                "nothing was kept as a backup: no restore could take it. --raw stores any bytes as they are",
+            ),
             Self::Put(PutError::Stream(_)) => Some("nothing was kept as a backup; take a new one"),
             Self::Input(_) => Some(
                 "mariadb-backup and xtrabackup write an xbstream with --stream=xbstream, and only that may go to stdout; --raw stores any other bytes as they are",

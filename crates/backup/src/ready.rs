@@ -34,7 +34,8 @@ pub struct Ready {
     pub galera: bool,
     /// A node that shall still have what came after the backup: a socket's path or HOST[:PORT].
     pub donor: Option<String>,
-    /// Who shall own the files.
+    /// Who shall own the files. Without it that is the owner of a target that is there already, or
+    /// whoever restores.
     pub owner: Option<Owner>,
 }
 
@@ -64,6 +65,7 @@ pub async fn restore_ready(
     observer: &Observer,
     stop: &mut Stop,
 ) -> Result<ReadyReport, BackupError> {
+    let owner = ready.owner.or_else(|| Owner::to_keep(target));
     let links = stop.or(links(root, &request, ready)).await?;
     let mut position = stated_position(ready, &links)?;
     let mut behind = None;
@@ -105,7 +107,7 @@ pub async fn restore_ready(
     if let Some(position) = position.as_ref().filter(|_| ready.galera) {
         position.write(target)?;
     }
-    if let Some(owner) = ready.owner {
+    if let Some(owner) = owner {
         tokio::task::block_in_place(|| owner.give(target))?;
     }
     Ok(ReadyReport { restored, position, behind })

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use xb_encryptor::Backend;
@@ -51,6 +52,8 @@ pub struct WentOn {
     pub files: u64,
     /// Bytes in these, and in those that were begun.
     pub bytes: u64,
+    /// Files that were no longer what had been written, and were made again.
+    pub distrusted: u64,
 }
 
 /// Makes the files of a backup below `target`, which is made if it is not there and must be empty, or
@@ -159,7 +162,8 @@ pub(crate) async fn restore_and_keep(
         let what = format!("{files} files were restored, the manifest says {stated}");
         return Err(BackupError::Damaged { name: request.name.to_string(), what });
     }
-    let went_on = left.map(|left| WentOn { files: before, bytes: left.bytes() });
+    let went_on =
+        left.map(|left| WentOn { files: before, bytes: left.bytes(), distrusted: left.distrusted });
     Ok(RestoreReport { get: report, files, decrypted: extracted.decrypted, went_on })
 }
 
@@ -187,7 +191,15 @@ async fn what_is_left(
     let manifest = crate::list::describe(root, &request.name).await?;
     let about = About::new(&manifest, how.decompress, &request.files.text());
     let folder = TargetDir::open_kept(target).map_err(|error| failed(error.to_string()))?;
-    let Some(left) = journal::load(&folder, target, &about).map_err(failed)? else {
+    // Dropped with this future, should a signal end it.
+    let cancel = Cancel::default();
+    let (cancelled, path) = (Arc::clone(&cancel.0), target.to_owned());
+    let loading = tokio::task::spawn_blocking(move || {
+        let left = journal::load(&folder, &path, &about, &cancelled);
+        left.map(|left| (folder, left))
+    });
+    let loaded = loading.await.map_err(|_| BackupError::Bug("the journal's reader died"))?;
+    let (folder, Some(left)) = loaded.map_err(failed)? else {
         return Err(failed("the folder is not empty".into()));
     };
     for name in &left.doubtful {
@@ -199,6 +211,16 @@ async fn what_is_left(
         }
     }
     Ok(Some((folder, left)))
+}
+
+/// Ends work elsewhere when it is dropped.
+#[derive(Default)]
+struct Cancel(Arc<AtomicBool>);
+
+impl Drop for Cancel {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
 }
 
 /// Divides the memory between fetching and undoing.

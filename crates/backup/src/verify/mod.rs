@@ -481,7 +481,8 @@ fn end_rule(end: Option<&End>) -> EndRule {
         true => "xtrabackup_tablespaces*",
         false => name,
     };
-    LastFile::new(pattern).map_or(EndRule::AnyEnd, EndRule::LastFile)
+    // Anywhere: the classic layout gives the files in another order.
+    LastFile::new(pattern).map_or(EndRule::AnyEnd, EndRule::WithFile)
 }
 
 #[cfg(test)]

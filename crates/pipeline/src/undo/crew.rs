@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use xb_encryptor::xbcrypt::Cipher;
-use xb_reader::{PartialFile, RelPath, TargetDir, TargetError};
+use xb_reader::{PartialFile, PieceCheck, RelPath, TargetDir, TargetError};
 
 use super::chain::{Chain, Flow, Want};
 use super::holes::{may_have_holes, write_with_holes};
@@ -49,8 +49,10 @@ struct Work {
     chain: Chain,
     /// For what the chain holds.
     permit: Permit,
-    /// Plain bytes so far.
+    /// Plain bytes so far,
     plain: u64,
+    /// and their sum, where it is logged.
+    sum: PieceCheck,
     parked: Option<Parked>,
     may_have_holes: bool,
 }
@@ -339,6 +341,7 @@ impl Job<'_> {
             chain,
             permit: Permit::default(),
             plain: 0,
+            sum: PieceCheck::of(&[]),
             parked: None,
             may_have_holes: may_have_holes(self.file.path()),
         })
@@ -376,6 +379,9 @@ impl Job<'_> {
                 false if plain.is_empty() => Ok(()),
                 false => file.write_at(work.plain, plain),
             })?;
+            if self.shared.log.get().is_some() {
+                work.sum.update(plain);
+            }
             work.plain += len as u64;
             match flow {
                 Flow::Full => {}
@@ -426,7 +432,8 @@ impl Job<'_> {
         self.file.with(&self.shared.target, |_| Ok(()))?;
         if let Some(file) = self.file.take() {
             if let Some(log) = self.shared.log.get() {
-                log.whole(&self.member.stored, file.number(), name, work.plain);
+                let (stored, crc) = (&self.member.stored, work.sum.crc32());
+                log.whole(stored, file.number(), name, work.plain, Some(crc));
             }
             file.commit(&self.shared.target, name, work.plain, self.shared.durable)?;
         }
