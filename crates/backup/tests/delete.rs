@@ -350,6 +350,7 @@ fn a_copy_goes_nowhere_that_something_else_is() {
                 to: name("n"),
                 unverified: true,
                 alone: false,
+                accept: xb_backup::Accept::default(),
                 keys: xb_backup::Keys::default(),
                 within_store: None,
                 lock: None,
