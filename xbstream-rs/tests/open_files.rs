@@ -47,7 +47,9 @@ fn many_files_can_be_mixed() {
             stream.payload(name, at as u64, &content[at..at + 1000]);
         }
     }
-    files.keys().for_each(|name| drop(stream.end(name)));
+    for name in files.keys() {
+        stream.end(name);
+    }
     let stream = stream.finish();
     for options in [&["--sync=none"][..], &["--sync=file"], &["--sync=none", "--decompress"]] {
         let cage = Cage::new();

@@ -87,8 +87,8 @@ fn mixed(files: &[(String, Vec<u8>)], chunk: usize) -> Vec<u8> {
 const WRAPPINGS: [&str; 6] = ["", ".lz4", ".zst", ".xbcrypt", ".zst.xbcrypt", ".lz4.xbcrypt"];
 
 fn files(plain: &[u8]) -> Vec<(String, Vec<u8>)> {
-    let named = |w: &&str| (format!("d/t{}.ibd{w}", w.len()), wrapped(w, plain));
-    WRAPPINGS.iter().map(named).collect()
+    let named = |(n, w): (usize, &&str)| (format!("d/t{n}.ibd{w}"), wrapped(w, plain));
+    WRAPPINGS.iter().enumerate().map(named).collect()
 }
 
 fn options(key: bool) -> InspectOptions {
