@@ -195,7 +195,7 @@ fn memory_down() {
                 row("restore", what, "folder", chunk, budget, &ran);
                 std::fs::remove_dir_all(&target).expect("the files removed");
             }
-            let _ = run("delete", &[]).run().expect(0);
+            let _ = run("delete", &["--yes"]).run().expect(0);
         }
     }
 }
@@ -225,7 +225,7 @@ fn speed(gib: u64, more: &[String]) {
             let rate = (gib * 1024) as f64 / seconds;
             cells[column] = format!("{seconds:.1} ({rate:.0})");
             let _ = Cmd::new(program())
-                .args(["delete", "--quiet"])
+                .args(["delete", "--quiet", "--yes"])
                 .args(options_for(&bucket.endpoint()))
                 .arg(&place)
                 .run()

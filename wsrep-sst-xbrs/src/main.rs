@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use xb_cli::Places;
 use xb_sst::{
-    Args, Context, Family, Launcher, Layout, Login, OptionFiles, Role, Server, Settings, Stop, Talk,
+    Args, Context, Family, Handed, Launcher, Layout, OptionFiles, Role, Server, Settings, Stop,
+    Talk,
 };
 
 /// How long everybody may take to end once that was asked for.
@@ -91,8 +92,9 @@ fn context(args: Args, talk: &Talk, stop: &Stop) -> Result<Context, String> {
     let options = options.into_iter().map(|option| (option.group, option.key, option.value));
     let files = OptionFiles::new(options, suffix.as_deref());
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let Handed { login, remote_auth } = handed(&args, talk, stop);
     let settings =
-        Settings::read(&args, &files, login(&args), cores).map_err(|error| error.to_string())?;
+        Settings::read(&args, &files, login, cores).map_err(|error| error.to_string())?;
     settings.remarks.iter().for_each(|remark| talk.warn(remark));
     talk.info(settings.describe());
     let layout = Layout::find(&args, &files)
@@ -104,20 +106,19 @@ fn context(args: Args, talk: &Talk, stop: &Stop) -> Result<Context, String> {
         launcher: Launcher::through_self(stop.clone()),
         talk: talk.clone(),
         server,
-        remote_auth: xb_cli::env_first(&["WSREP_SST_OPT_REMOTE_AUTH"]),
+        remote_auth,
         notify_socket: std::env::var_os("NOTIFY_SOCKET"),
         program: format!("xbrs {}", env!("CARGO_PKG_VERSION")),
         args,
     })
 }
 
-/// Who logs in for the backup, as the server hands it over.
-fn login(args: &Args) -> Option<Login> {
-    match args.family {
-        Family::MariaDb => Login::parse(&xb_cli::env_first(&["WSREP_SST_OPT_AUTH"])?),
-        Family::Percona if args.role == Role::Donor && !args.bypass => {
-            Login::from_lines(std::io::stdin())
-        }
-        Family::Percona => None,
+/// The server's credentials. Only a donor gets some, and a Percona server's donor needs none when
+/// it sends no snapshot.
+fn handed(args: &Args, talk: &Talk, stop: &Stop) -> Handed {
+    match (args.role, args.family) {
+        (Role::Joiner, _) => Handed::default(),
+        (Role::Donor, Family::Percona) if args.bypass => Handed::default(),
+        (Role::Donor, _) => Handed::take(talk, stop),
     }
 }

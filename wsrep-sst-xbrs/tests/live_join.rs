@@ -84,6 +84,31 @@ fn a_short_absence_costs_write_sets_and_a_long_one_keeps_the_old_data() {
 }
 
 #[test]
+fn without_wsrep_sst_auth_a_login_is_found_and_the_joiner_can_be_dumped() {
+    let mut cluster = cluster(2);
+    for node in 1..=2 {
+        // The last value counts.
+        cluster.configure(node, "", "wsrep-sst-auth=");
+    }
+    cluster.bootstrap();
+    cluster.start(2);
+    cluster.wait_synced(2);
+    let users = "SELECT user FROM mysql.global_priv WHERE user LIKE 'wsrep.sst%'";
+    for node in 1..=2 {
+        // Later servers make a user for the transfer.
+        assert_eq!(cluster.sql(node, users), "", "node {node}");
+    }
+    assert_eq!(cluster.sql(1, "SELECT @@GLOBAL.wsrep_sst_method").trim(), "xbrs");
+    let dump = Cmd::new(find("mariadb-dump"))
+        .args(["--no-defaults", "--user=root", "--all-databases"])
+        .arg(format!("--socket={}", cluster.socket(2).display()))
+        .run()
+        .expect(0);
+    assert!(dump.stdout_text().contains("CREATE TABLE `orders`"));
+    assert_eq!(cluster.checksums(2), cluster.checksums(1));
+}
+
+#[test]
 fn three_nodes_agree_whoever_joined_from_whom_and_when() {
     let mut cluster = cluster(3);
     cluster.bootstrap();

@@ -13,9 +13,19 @@ use xb_testkit::tools::find;
 /// What the server starts; on request it passes on another secret than it was given.
 const SCRIPT: &str = r#"#!/bin/sh
 here=${0%/*}
+wrong() { printf %s "$1" | tr 0-9a-fA-F 1-9a-fA-F0; }
+lines() {
+    while IFS= read -r line; do
+        case $line in sst_remote_password=*) line=sst_remote_password=$(wrong "${line#*=}") ;; esac
+        printf '%s\n' "$line"
+    done
+}
 if [ -e "$here/wrong-secret" ] && [ -n "$WSREP_SST_OPT_REMOTE_AUTH" ]; then
-    secret=$(printf %s "${WSREP_SST_OPT_REMOTE_AUTH#*:}" | tr 0-9a-fA-F 1-9a-fA-F0)
+    secret=$(wrong "${WSREP_SST_OPT_REMOTE_AUTH#*:}")
     export WSREP_SST_OPT_REMOTE_AUTH="${WSREP_SST_OPT_REMOTE_AUTH%%:*}:$secret"
+elif [ -e "$here/wrong-secret" ] && [ "$2" = donor ]; then
+    lines | "$here/wsrep_sst_xbrs-rs" "$@"
+    exit
 fi
 exec "$here/wsrep_sst_xbrs-rs" "$@"
 "#;

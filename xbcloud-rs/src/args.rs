@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use xb_backup::Accept;
 use xb_cli::{Secret, Size};
 use xb_keyring::{IdentityOptions, KeyOptions, NewKeyOptions, RecipientOptions};
 use xb_uploader::Provider;
@@ -103,6 +104,9 @@ pub(crate) struct BackupArgs {
     /// Only what has changed since this backup below the same ROOT, or since the latest
     #[arg(long, value_name = "NAME")]
     pub(crate) incremental_from: Option<String>,
+    /// With --incremental-from and a key: go on also from a backup that is not sealed
+    #[arg(long, help_heading = "Keys")]
+    pub(crate) accept_unsealed: bool,
     /// Folder in which this host notes its own backups [default: /var/lib/xbcloud-rs, or
     /// ~/.local/state/xbcloud-rs]
     #[arg(long, value_name = "DIR", hide_short_help = true)]
@@ -145,6 +149,8 @@ pub(crate) struct GetArgs {
     #[command(flatten)]
     pub(crate) opening: OpeningOptions,
     #[command(flatten)]
+    pub(crate) unsealed: UnsealedOption,
+    #[command(flatten)]
     pub(crate) common: CommonOptions,
 }
 
@@ -171,6 +177,8 @@ pub(crate) struct RestoreArgs {
     pub(crate) sync: Sync,
     #[command(flatten)]
     pub(crate) opening: OpeningOptions,
+    #[command(flatten)]
+    pub(crate) unsealed: UnsealedOption,
     #[command(flatten)]
     pub(crate) common: CommonOptions,
 }
@@ -217,13 +225,30 @@ pub(crate) struct Source {
 // What opens a sealed backup.
 #[derive(Debug, Args)]
 pub(crate) struct OpeningOptions {
-    /// Take a sealed backup that was put as a native stream: no key vouches for its manifest
+    /// Read also a sealed backup that was put as a native stream: no key vouches for its manifest, and
+    /// its data may be that of another backup
     #[arg(long, help_heading = "Keys")]
     pub(crate) accept_unvouched: bool,
     #[command(flatten)]
     pub(crate) identities: IdentityOptions,
     #[command(flatten)]
     pub(crate) keys: KeyOptions,
+}
+
+// For a backup that is read and may not be sealed.
+#[derive(Debug, Args)]
+pub(crate) struct UnsealedOption {
+    /// With a key: read also a backup that is not sealed. Nothing shows who wrote it; the key decrypts
+    /// its .xbcrypt files
+    #[arg(long, help_heading = "Keys")]
+    pub(crate) accept_unsealed: bool,
+}
+
+impl UnsealedOption {
+    /// What is read although a key is given that does not vouch for it.
+    pub(crate) fn accept(&self, opening: &OpeningOptions) -> Accept {
+        Accept { unsealed: self.accept_unsealed, unvouched: opening.accept_unvouched }
+    }
 }
 
 // What every command takes.
@@ -253,12 +278,18 @@ pub(crate) struct ListArgs {
 pub(crate) struct DeleteArgs {
     /// file:///DIR/NAME, s3:// gs:// or azure://BUCKET/PREFIX/NAME, or NAME with --storage
     pub(crate) name: String,
-    /// Also when incremental backups go on from it, which are lost then
+    /// Remove it without asking; needed where no terminal can answer
+    #[arg(long)]
+    pub(crate) yes: bool,
+    /// Also when incremental backups depend on it, which are lost then, or its manifest is damaged
     #[arg(long)]
     pub(crate) force: bool,
-    /// Only show what would go
+    /// Only show what would be removed
     #[arg(long)]
     pub(crate) dry_run: bool,
+    /// Take the name from a run that looks alive, if you know that it is dead (classic)
+    #[arg(long)]
+    pub(crate) take_over: bool,
     #[command(flatten)]
     pub(crate) common: CommonOptions,
 }
@@ -359,6 +390,9 @@ pub(crate) struct PutOptions {
     /// Also store the list of MD5 sums as NAME.md5 (classic)
     #[arg(hide_short_help = true, long)]
     pub(crate) md5: bool,
+    /// Take the name from a run that looks alive, if you know that it is dead (classic)
+    #[arg(long)]
+    pub(crate) take_over: bool,
     // Last, since its heading holds for what follows.
     #[command(flatten)]
     pub(crate) recipients: RecipientOptions,

@@ -4,8 +4,9 @@ use std::io::Write as _;
 use std::sync::Arc;
 
 use xb_backup::{
-    BackupKind, Candidate, CopyRequest, Keep, Level, Listing, PrepareOptions, Proof, ServerOptions,
-    ShowRequest, Shown, Stop, Talk, Trial, Verdict, VerifyReport, VerifyRequest, plan_prune,
+    BackupError, BackupKind, Candidate, CopyRequest, Keep, Level, Listing, PrepareOptions, Proof,
+    ServerOptions, ShowRequest, Shown, Stop, Talk, Trial, Verdict, VerifyReport, VerifyRequest,
+    plan_prune,
 };
 use xb_cli::{Failure, Log, OrFail as _, ProgressEnd, format_size};
 
@@ -26,7 +27,7 @@ impl Context {
             name,
             level,
             keys,
-            accept_unvouched: args.opening.accept_unvouched,
+            accept: args.unsealed.accept(&args.opening),
             memory: memory(&args.common.run),
             threads: threads(&args.common.run),
             parallel: parallel(&args.common.run),
@@ -61,6 +62,14 @@ impl Context {
         if found.is_ok() {
             return Ok(());
         }
+        if found.is_undamaged() {
+            let checks = found.failed_checks.len();
+            return Err(Failure::new(format!("{}: {checks} checks of yours failed", found.name))
+                .stage("check")
+                .hint(
+                    "nothing was found wrong with the backup itself: look at what the server says",
+                ));
+        }
         let problems = found.problems.len() as u64 + found.more_problems;
         let reached = found.reached.map_or("not even the manifest holds".to_owned(), |level| {
             format!("it holds up to the level {level}")
@@ -74,8 +83,8 @@ impl Context {
         let (root, name) = self.which(&args.source, &args.common)?;
         let request = ShowRequest {
             name,
-            accept_unvouched: args.opening.accept_unvouched,
             keys: crate::keys::opening(false, &args.opening, &self.log)?,
+            accept: args.unsealed.accept(&args.opening),
             memory: memory(&args.common.run),
         };
         let (shown, _) =
@@ -135,8 +144,11 @@ impl Context {
                 let gone = match yes {
                     true => {
                         // At once: whatever comes after, these are gone.
-                        let removed = |name: &str| self.log.info(format!("removed {name}"));
-                        stop.or(xb_backup::prune(&root, &plan, removed)).await?
+                        let done = |name: &str, kept: Option<&BackupError>| match kept {
+                            None => self.log.info(format!("removed {name}")),
+                            Some(why) => self.log.warn(format!("kept {name}: {why}")),
+                        };
+                        stop.or(xb_backup::prune(&root, &plan, done)).await?
                     }
                     false => Vec::new(),
                 };
@@ -148,7 +160,7 @@ impl Context {
 
     pub(crate) fn copy(&self, args: &CopyArgs) -> Result<(), Failure> {
         let (from, name) = self.which(&args.source, &args.common)?;
-        let keys = crate::keys::keys(false, &args.identities, &args.keys, &self.log)?;
+        let keys = crate::keys::opening(false, &args.opening, &self.log)?;
         let stores = (&args.common.store, &args.destination);
         let place = copy_place((&args.source.name, &args.to), &name, stores, &args.common.run)?;
         if place.same {
@@ -161,6 +173,7 @@ impl Context {
             unverified: args.unverified,
             alone: args.alone,
             keys,
+            accept: args.unsealed.accept(&args.opening),
             within_store: place.within_store.then_some(xb_uploader::Store::MAX_COPY),
             lock,
             memory: memory(&args.common.run),
@@ -168,7 +181,7 @@ impl Context {
             parallel: parallel(&args.common.run),
         };
         let traffic = from.store().traffic().clone();
-        let to = place.root;
+        let to = self.taking_over(place.root, args.take_over);
         let (done, end) = self.with_progress(
             "copy",
             &args.common.run,
@@ -226,6 +239,9 @@ fn verified(log: &Log, found: &VerifyReport, end: &ProgressEnd, json: bool) -> s
     let more = found.problems.len().saturating_sub(SHOWN) as u64 + found.more_problems;
     if more > 0 {
         writeln!(out, "and {more} more")?;
+    }
+    for check in &found.failed_checks {
+        writeln!(out, "{}: {check}", found.level)?;
     }
     for note in &found.notes {
         log.warn(note);
@@ -298,7 +314,7 @@ fn print_shown(shown: &Shown, json: bool) -> std::io::Result<()> {
     }
     let l = &shown.listing;
     writeln!(out, "{:12} {}", "name", l.name)?;
-    writeln!(out, "{:12} {}", "state", report::state(l.state))?;
+    writeln!(out, "{:12} {}", "state", report::state(l))?;
     if let Some(finished) = l.finished {
         writeln!(out, "{:12} {}", "finished", finished.strftime("%Y-%m-%d %H:%M:%S"))?;
     }
@@ -348,7 +364,7 @@ fn pruned(
         writeln!(out, "{:width$}  {finished}  {what:6}  {}", verdict.name, why.join(", "))?;
     }
     for line in left {
-        writeln!(out, "{:width$}  {:19}  keep    {}", line.name, "-", report::state(line.state))?;
+        writeln!(out, "{:width$}  {:19}  keep    {}", line.name, "-", report::state(line))?;
     }
     let go = plan.iter().filter(|verdict| verdict.goes()).count();
     log.info(match gone {

@@ -4,10 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use xb_cli::Failure;
-use xb_keyring::{IdentityOptions, KeyOptions};
 use xb_uploader::{Lock, LockMode};
 
-use crate::args::{CommonOptions, OpeningOptions, Source};
+use crate::args::{CommonOptions, OpeningOptions, Source, UnsealedOption};
 use crate::destination::Destination;
 
 #[derive(Debug, Args)]
@@ -28,6 +27,8 @@ pub(crate) struct VerifyArgs {
     pub(crate) server: ServerOptions,
     #[command(flatten)]
     pub(crate) opening: OpeningOptions,
+    #[command(flatten)]
+    pub(crate) unsealed: UnsealedOption,
     #[command(flatten)]
     pub(crate) common: CommonOptions,
 }
@@ -80,6 +81,8 @@ pub(crate) struct ShowArgs {
     pub(crate) source: Source,
     #[command(flatten)]
     pub(crate) opening: OpeningOptions,
+    #[command(flatten)]
+    pub(crate) unsealed: UnsealedOption,
     #[command(flatten)]
     pub(crate) common: CommonOptions,
 }
@@ -141,8 +144,8 @@ pub(crate) struct UnpinArgs {
 
 const PRUNE_EXAMPLES: &str = "\
 Each rule keeps on its own; days, weeks and months are UTC, and only those with a backup count. Always
-kept are the newest, the newest verified, pinned ones, those found damaged, runs in progress, and
-whatever a kept one goes on from. All of it for each server by itself.
+kept are the newest, the newest verified, the one verified furthest, pinned ones, those found damaged,
+runs in progress, and whatever a kept one goes on from. All of it for each server by itself.
 
 Examples:
   xbcloud-rs prune s3://bucket/shop --keep-daily=7 --keep-weekly=5 --keep-monthly=12
@@ -197,12 +200,15 @@ pub(crate) struct CopyArgs {
     /// Copy an incremental one even if what it goes on from is not at the new place
     #[arg(long)]
     pub(crate) alone: bool,
+    /// Take the new name from a run that looks alive, if you know that it is dead (classic)
+    #[arg(long)]
+    pub(crate) take_over: bool,
     #[command(flatten)]
     pub(crate) retain: RetainOptions,
     #[command(flatten)]
-    pub(crate) identities: IdentityOptions,
+    pub(crate) opening: OpeningOptions,
     #[command(flatten)]
-    pub(crate) keys: KeyOptions,
+    pub(crate) unsealed: UnsealedOption,
     #[command(flatten)]
     pub(crate) destination: Destination,
     #[command(flatten)]

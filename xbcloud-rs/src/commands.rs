@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use xb_backup::{
-    BackupError, BackupName, GetRequest, Keys, Layout, ListCache, LockGuard, Manifest, Output,
-    OwnRuns, Owner, PrepareOptions, Producer, PutRequest, Ready, Resolved, RestoreOptions,
-    RewrapRequest, Root, Selection, Stop, Talk, Wanted, WaysIn, stopper,
+    Accept, BackupError, BackupName, GetRequest, Keys, Layout, ListCache, LockGuard, Manifest,
+    Output, OwnRuns, Owner, PrepareOptions, Producer, PutRequest, Ready, Resolved, RestoreOptions,
+    RewrapRequest, Root, Selection, SinceRequest, Stop, Talk, Wanted, WaysIn, stopper,
 };
 use xb_cli::{
     Failure, Level, Log, LogOptions, OrFail as _, Program, Progress, ProgressOptions, Signals,
@@ -25,8 +25,8 @@ use xb_reader::Dialect;
 use xb_uploader::{Lock, Traffic};
 
 use crate::args::{
-    BackupArgs, Command, CommonOptions, DeleteArgs, DialectArg, GcArgs, GetArgs, LayoutArg, Line,
-    ListArgs, PlanArgs, PutArgs, PutOptions, RestoreArgs, RewrapArgs, RunOptions, Source, Sync,
+    BackupArgs, Command, CommonOptions, DialectArg, GcArgs, GetArgs, LayoutArg, Line, ListArgs,
+    PlanArgs, PutArgs, PutOptions, RestoreArgs, RewrapArgs, RunOptions, Source, Sync,
 };
 use crate::limits::{default_memory, default_threads};
 use crate::place::{backup_place, remote_place, root_place, wanted_place};
@@ -49,6 +49,10 @@ pub(crate) fn run(program: &Program) -> Result<(), Failure> {
     };
     let log = program.start_log(LogOptions { level, json: options.json, ..LogOptions::default() });
     let context = Context { log, stock: program.personality().is_stock() };
+    if !matches!(line.command, Command::Restore(_)) {
+        // What goes into a local folder is a copy of all data: it is nobody else's to read.
+        rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+    }
     match line.command {
         Command::Put(args) => context.put(&args),
         Command::Backup(args) => context.backup(&args),
@@ -70,15 +74,27 @@ pub(crate) fn run(program: &Program) -> Result<(), Failure> {
 
 pub(crate) struct Context {
     pub(crate) log: Log,
-    stock: bool,
+    pub(crate) stock: bool,
 }
 
 impl Context {
+    /// ROOT, where `--take-over` is given for one who takes claims over and says whose.
+    pub(crate) fn taking_over(&self, root: Root, take_over: bool) -> Root {
+        if !take_over {
+            return root;
+        }
+        let log = self.log.clone();
+        root.taking_over(move |who| {
+            log.warn(format!("the claim of another run was taken over: {who}"));
+        })
+    }
+
     fn put(&self, args: &PutArgs) -> Result<(), Failure> {
         xb_cli::refuse_terminal_input(
             "pipe a stream into it: mariadb-backup --backup --stream=xbstream | xbcloud-rs put ...",
         )?;
         let (root, name) = backup_place(&args.name, &args.common, true)?;
+        let root = self.taking_over(root, args.put.take_over);
         let request = self.put_request(name, &args.put, &args.keys, &args.common.run)?;
         let lock = args.retain.lock()?;
         let source = enlarged(&std::io::stdin()).stage("read")?;
@@ -101,6 +117,7 @@ impl Context {
 
     fn backup(&self, args: &BackupArgs) -> Result<(), Failure> {
         let (root, name) = backup_place(&args.name, &args.common, true)?;
+        let root = self.taking_over(root, args.put.take_over);
         let mut request = self.put_request(name, &args.put, &args.keys, &args.common.run)?;
         request.server = request.server.or_else(host_name);
         let guard = lock_guard(args);
@@ -122,9 +139,16 @@ impl Context {
                 if let Some((wanted, keys)) = &since {
                     let server = request.server.as_deref();
                     let memory = request.memory;
-                    let own = own.as_ref();
-                    let since = xb_backup::since(&root, wanted, server, keys, memory, own);
-                    let (since, doubts) = stop.or(since).await?;
+                    let since = SinceRequest {
+                        wanted,
+                        server,
+                        keys,
+                        sealed: is_encrypted(&request),
+                        accept_unsealed: args.accept_unsealed,
+                        memory,
+                        own: own.as_ref(),
+                    };
+                    let (since, doubts) = stop.or(xb_backup::since(&root, &since)).await?;
                     doubts.iter().for_each(|doubt| self.log.warn(doubt));
                     self.log.info(format!(
                         "only what has changed since {}, LSN {}",
@@ -177,11 +201,12 @@ impl Context {
         )?;
         let (root, name) = self.which(&args.source, &args.common)?;
         let keys = crate::keys::opening(false, &args.opening, &self.log)?;
+        let (keyed, shown) = (!keys.is_empty(), name.to_string());
         let request = get_request(name, keys, &args.common.run);
         let request = GetRequest {
             files: selection(&args.files, &args.globs)?,
             as_stored: args.as_stored,
-            accept_unvouched: args.opening.accept_unvouched,
+            accept: args.unsealed.accept(&args.opening),
             ..request
         };
         let output = Output::new(enlarged(&std::io::stdout()).stage("output")?, "stdout");
@@ -200,17 +225,19 @@ impl Context {
             Some(_) => "the stream of these files was written",
         };
         report::get_done(&self.log, what, &report, &end);
+        report::unsealed(&self.log, keyed, &shown, &report);
         Ok(())
     }
 
     fn restore(&self, args: &RestoreArgs) -> Result<(), Failure> {
         let (root, name) = self.which(&args.source, &args.common)?;
         let keys = crate::keys::opening(true, &args.opening, &self.log)?;
+        let keyed = !keys.is_empty();
         let ready = ready(args)?;
         let request = get_request(name, keys, &args.common.run);
         let request = GetRequest {
             files: selection(&[], &args.files)?.with_what_prepare_needs(ready.prepare.is_some()),
-            accept_unvouched: args.opening.accept_unvouched,
+            accept: args.unsealed.accept(&args.opening),
             ..request
         };
         let how = RestoreOptions {
@@ -244,6 +271,9 @@ impl Context {
         }
         let (report, end) = outcome?;
         report::restore_done(&self.log, args, &report, &end);
+        for (name, restored) in &report.restored {
+            report::unsealed(&self.log, keyed, name, &restored.get);
+        }
         Ok(())
     }
 
@@ -259,32 +289,6 @@ impl Context {
             })?;
         report::listing(&listings, args.long, args.common.run.json).stage("output")?;
         crate::catalogue::proven(&self.log, &listings);
-        Ok(())
-    }
-
-    fn delete(&self, args: &DeleteArgs) -> Result<(), Failure> {
-        let (root, name) = backup_place(&args.name, &args.common, false)?;
-        if args.dry_run {
-            let (doomed, _) =
-                self.with_progress("delete", &args.common.run, None, |_, mut stop| async move {
-                    stop.or(xb_backup::doomed(&root, &name, !args.force)).await
-                })?;
-            return report::doomed(&self.log, &doomed, args.common.run.json).stage("output");
-        }
-        let (deleted, _) =
-            self.with_progress("delete", &args.common.run, None, |_, mut stop| async move {
-                match args.force {
-                    true => stop.or(xb_backup::delete(&root, &name)).await,
-                    false => stop.or(xb_backup::delete_unless_needed(&root, &name)).await,
-                }
-            })?;
-        if deleted.left > 0 {
-            self.log.warn(format!(
-                "its manifest could not be read, and is removed; {} objects stay, which `gc` removes when they are a day old",
-                deleted.left
-            ));
-        }
-        self.log.info(format!("removed, with {} objects", deleted.objects));
         Ok(())
     }
 
@@ -520,6 +524,12 @@ impl Context {
     }
 }
 
+/// Whether a new backup is for the holder of some key alone.
+fn is_encrypted(request: &PutRequest) -> bool {
+    let files = request.transform.as_ref().is_some_and(|transform| transform.encrypt.is_some());
+    files || !request.ways_in.is_empty()
+}
+
 /// Refuses before anything is stored what could not be locked after it.
 async fn can_lock(root: &Root, lock: Option<&Lock>, stop: &mut Stop) -> Result<(), BackupError> {
     match lock {
@@ -658,8 +668,8 @@ fn get_request(name: BackupName, keys: Keys, run: &RunOptions) -> GetRequest {
         name,
         files: Selection::default(),
         as_stored: false,
-        accept_unvouched: false,
         keys,
+        accept: Accept::default(),
         memory: memory(run),
         threads: run.threads.unwrap_or_else(default_threads),
         parallel: run.parallel.unwrap_or(DEFAULT_PARALLEL),

@@ -4,6 +4,7 @@ mod args;
 mod catalogue;
 mod catalogue_args;
 mod commands;
+mod delete;
 mod destination;
 mod keys;
 mod limits;

@@ -4,8 +4,8 @@ use std::io::Write as _;
 
 use crate::args::RestoreArgs;
 use xb_backup::{
-    BackupError, CopyReport, Doomed, End, Estimate, GetReport, Leftovers, Listing, PutReport,
-    ReadyReport, State, WentOn,
+    BackupError, CopyReport, Doomed, End, Estimate, GetReport, Leftovers, Listing, Manifest,
+    PutReport, ReadyReport, State, WentOn,
 };
 use xb_cli::{Failure, Log, ProgressEnd, format_duration, format_rate, format_size};
 use xb_uploader::Lock;
@@ -95,10 +95,24 @@ pub(crate) fn get_done(log: &Log, what: &str, report: &GetReport, end: &Progress
     ));
 }
 
+/// Tells that a key was given and has vouched for nothing. Without --accept-unsealed it was refused.
+pub(crate) fn unsealed(log: &Log, keyed: bool, name: &str, report: &GetReport) {
+    if keyed && !report.manifest.as_ref().is_some_and(Manifest::is_sealed) {
+        log.warn(format!(
+            "{name} is not sealed: the key does not show who wrote it, and whoever can write to the store could have"
+        ));
+    }
+}
+
 pub(crate) fn restore_done(log: &Log, args: &RestoreArgs, report: &ReadyReport, end: &ProgressEnd) {
     let target = args.target_dir.display();
     for (name, restored) in &report.restored {
-        if let Some(WentOn { files, bytes: bytes @ 1.. }) = restored.went_on {
+        if let Some(WentOn { distrusted: files @ 1.., .. }) = restored.went_on {
+            log.warn(format!(
+                "{files} files of an earlier run were no longer what it had written, and were made again: look at the disk and the system's log"
+            ));
+        }
+        if let Some(WentOn { files, bytes: bytes @ 1.., .. }) = restored.went_on {
             let bytes = format_size(bytes);
             log.info(format!(
                 "{files} files, and {bytes} in all, were there already of an earlier run"
@@ -191,9 +205,10 @@ pub(crate) fn listing(listings: &[Listing], long: bool, json: bool) -> std::io::
         return writeln!(out);
     }
     let width = listings.iter().map(|l| l.name.len()).max().unwrap_or(4).max(4);
+    let states = listings.iter().map(|l| state(l).len()).max().unwrap_or(15).max(15);
     writeln!(
         out,
-        "{:width$}  {:15}  {:20}  {:>10}  {:>8}  {:>7}  {:19}  SERVER",
+        "{:width$}  {:states$}  {:20}  {:>10}  {:>8}  {:>7}  {:19}  SERVER",
         "NAME", "STATE", "FINISHED (UTC)", "SIZE", "OBJECTS", "FILES", "VERIFIED"
     )?;
     for l in listings {
@@ -204,9 +219,9 @@ pub(crate) fn listing(listings: &[Listing], long: bool, json: bool) -> std::io::
         let size = l.stored_bytes.map_or_else(|| "-".to_owned(), format_size);
         writeln!(
             out,
-            "{:width$}  {:15}  {finished:20}  {size:>10}  {:>8}  {:>7}  {:19}  {}{}",
+            "{:width$}  {:states$}  {finished:20}  {size:>10}  {:>8}  {:>7}  {:19}  {}{}",
             l.name,
-            state(l.state),
+            state(l),
             number(l.objects),
             number(l.files),
             crate::catalogue::proof(l.verified.as_ref()),
@@ -265,13 +280,23 @@ pub(crate) fn doomed(log: &Log, doomed: &Doomed, json: bool) -> std::io::Result<
     for key in doomed.manifest.iter().chain(doomed.objects.iter().map(|object| &object.key)) {
         writeln!(out, "{key}")?;
     }
-    let bytes = doomed.objects.iter().map(|object| object.size).sum();
-    log.info(format!(
-        "would remove {} objects, {}; without --dry-run they go",
-        doomed.objects.len(),
-        format_size(bytes)
-    ));
+    log.info(format!("would remove {}; --yes removes it", going(doomed)));
     Ok(())
+}
+
+/// What a delete takes away, in a line.
+pub(crate) fn going(doomed: &Doomed) -> String {
+    let manifest = doomed.manifest.as_ref().map(|key| format!("the manifest {key} and "));
+    let objects = objects(doomed.objects.len() as u64);
+    format!("{}{objects}, {}", manifest.unwrap_or_default(), format_size(doomed.bytes()))
+}
+
+/// A number of objects.
+pub(crate) fn objects(number: u64) -> String {
+    match number {
+        1 => "1 object".to_owned(),
+        n => format!("{n} objects"),
+    }
 }
 
 /// Prints what dead runs have left on stdout.
@@ -320,12 +345,21 @@ pub(crate) fn leftovers(
     Ok(())
 }
 
-pub(crate) fn state(state: State) -> &'static str {
-    match state {
+/// The state of a name, with the number of backups in a folder of them.
+pub(crate) fn state(listing: &Listing) -> String {
+    let state = match listing.state {
         State::Complete => "complete",
         State::Damaged => "damaged",
         State::Running => "running",
         State::Abandoned => "abandoned",
         State::StockUnproven => "stock, unproven",
-    }
+        State::Foreign => "not a backup",
+        State::Folder => {
+            return match listing.backups.unwrap_or_default() {
+                1 => "folder of 1 backup".to_owned(),
+                n => format!("folder of {n} backups"),
+            };
+        }
+    };
+    state.to_owned()
 }

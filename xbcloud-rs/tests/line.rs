@@ -101,7 +101,7 @@ fn a_dry_run_of_delete_shows_what_would_go_and_removes_nothing() {
         let objects = json["objects"].as_array().unwrap().len();
         assert_eq!(objects + 1, shown.stdout_text().lines().count());
         // What goes is what was shown, and nothing else.
-        let _ = run(&["delete", &place], b"").expect(0);
+        let _ = run(&["delete", "--yes", &place], b"").expect(0);
         let after = xb_testkit::files::tree(&root);
         let gone = before.keys().map(String::as_str).filter(|key| !after.contains_key(*key));
         let shown = shown.stdout_text();

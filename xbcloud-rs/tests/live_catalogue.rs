@@ -82,7 +82,7 @@ fn a_copy_killed_at_any_moment_is_no_backup_and_the_next_one_makes_it_one() {
         args.extend(options);
         let _ = run(&args, &[&url(&from, name)]).stdin_bytes(stream.clone()).run().expect(0);
         let copy = || run(&["copy", "--unverified"], &[&url(&from, name), &url(&to, name)]);
-        let remove = || run(&["delete"], &[&url(&to, name)]).run().expect(0);
+        let remove = || run(&["delete", "--yes"], &[&url(&to, name)]).run().expect(0);
         let begin = Instant::now();
         let _ = copy().run().expect(0);
         let span = begin.elapsed();
@@ -192,7 +192,7 @@ fn staged_verified_promoted_and_pinned() {
         let _ = xbcloud(&store, "verify", "final", &["--level=decrypt"]).run().expect(0);
 
         let _ = xbcloud(&store, "pin", "final", &["--reason=audit"]).run().expect(0);
-        let refused = xbcloud(&store, "delete", "final", &[]).run().expect(1);
+        let refused = xbcloud(&store, "delete", "final", &["--yes"]).run().expect(1);
         assert!(refused.stderr_text().contains("pinned"), "{refused:?}");
         let long = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
             .args(["list", "--long", "--quiet"])
@@ -209,7 +209,7 @@ fn staged_verified_promoted_and_pinned() {
             shown["files"].as_u64().unwrap()
         );
         let _ = xbcloud(&store, "unpin", "final", &[]).run().expect(0);
-        let _ = xbcloud(&store, "delete", "final", &[]).run().expect(0);
+        let _ = xbcloud(&store, "delete", "final", &["--yes"]).run().expect(0);
         assert!(store.list(".xb-catalog/@verified/final").is_empty());
         assert!(store.list("final/").is_empty());
     }
@@ -248,7 +248,7 @@ fn a_listing_reads_a_manifest_once() {
     assert_eq!(list(&["--no-cache"]), (first.clone(), 4));
     // A record, and another backup of the same name.
     let _ = xbcloud(&store, "verify", "n0", &["--level=list"]).run().expect(0);
-    let _ = xbcloud(&store, "delete", "n1", &[]).run().expect(0);
+    let _ = xbcloud(&store, "delete", "n1", &["--yes"]).run().expect(0);
     let _ = put_bytes(&store, "n1", &[], &stream);
     let (second, asked) = list(&[]);
     assert!(second[0]["verified"]["level"] == "list" && second[1]["run"] != first[1]["run"]);
@@ -263,6 +263,6 @@ fn a_listing_reads_a_manifest_once() {
         }
     }
     assert_eq!(list(&[]).0, second);
-    let _ = xbcloud(&store, "delete", "n2", &[]).run().expect(0);
+    let _ = xbcloud(&store, "delete", "n2", &["--yes"]).run().expect(0);
     assert_eq!(list(&[]).0.len(), 3);
 }

@@ -85,7 +85,7 @@ fn a_full_backup_and_two_increments_are_one_server_again() {
     assert_not_a_backup(&store, "others");
 
     // Nothing is taken from under a chain.
-    let refused = xbcloud(&store, "delete", "one", &[]).run().expect(1).stderr_text();
+    let refused = xbcloud(&store, "delete", "one", &["--yes"]).run().expect(1).stderr_text();
     assert!(refused.contains("needed by two"), "{refused}");
 
     let target = scratch.join("restored");
@@ -102,9 +102,9 @@ fn a_full_backup_and_two_increments_are_one_server_again() {
     let _ = restore(&store, "one", &alone, &["--alone"]).expect(0);
     assert!(alone.join("ibdata1.delta").exists() && !alone.join("ibdata1").exists());
 
-    let _ = xbcloud(&store, "delete", "two", &[]).run().expect(0);
-    let _ = xbcloud(&store, "delete", "one", &["--force"]).run().expect(0);
-    let _ = xbcloud(&store, "delete", "full", &[]).run().expect(0);
+    let _ = xbcloud(&store, "delete", "two", &["--yes"]).run().expect(0);
+    let _ = xbcloud(&store, "delete", "one", &["--yes", "--force"]).run().expect(0);
+    let _ = xbcloud(&store, "delete", "full", &["--yes"]).run().expect(0);
 }
 
 /// One schema out of a backup, in the form in which a table can be imported elsewhere.

@@ -24,7 +24,7 @@ fn there_and_back(options: &[String], name: &str) {
     let _ = put.stdin_bytes(stream.clone()).run().expect(0);
     let place = [options, &[name.to_owned()]].concat();
     assert!(xbcloud("get", &place).run().expect(0).stdout == stream);
-    let _ = xbcloud("delete", &place).run().expect(0);
+    let _ = xbcloud("delete", &[&["--yes".to_owned()], &place[..]].concat()).run().expect(0);
     let _ = xbcloud("get", &place).run().expect(1);
 }
 

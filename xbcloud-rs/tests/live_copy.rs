@@ -161,6 +161,7 @@ fn what_is_too_large_for_the_store_to_copy_is_read_and_put() {
                 unverified: true,
                 alone: false,
                 keys: Keys::default(),
+                accept: xb_backup::Accept::default(),
                 within_store: Some(most),
                 lock: None,
                 memory: 64 << 20,
@@ -296,12 +297,12 @@ fn a_classic_backup_that_changes_while_it_is_copied_is_not_taken_for_whole() {
         put_bytes(store, "name", &["--layout=classic"], &small_backup(seed, 2 * MIB))
     };
     let replaced = |store: &Store, seed| {
-        let _ = xbcloud(store, "delete", "name", &[]).run().expect(0);
+        let _ = xbcloud(store, "delete", "name", &["--yes"]).run().expect(0);
         let _ = put(store, seed);
     };
     type Change<'a> = &'a dyn Fn(&Store);
     let changes: [(&str, Change<'_>, &str); 3] = [
-        ("removed", &|s| drop(xbcloud(s, "delete", "name", &[]).run().expect(0)), "damaged"),
+        ("removed", &|s| drop(xbcloud(s, "delete", "name", &["--yes"]).run().expect(0)), "damaged"),
         // With objects of the same names and sizes, which only another manifest tells apart.
         ("replaced by its like", &|s| replaced(s, 21), "removed or replaced"),
         (

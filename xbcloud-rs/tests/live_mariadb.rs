@@ -102,7 +102,7 @@ fn classic_with_every_file_transformed() {
     let key = format!("--encrypt-key-file={}", file.display());
     for codec in ["--compress=zstd:3", "--compress=lz4"] {
         let options = ["--layout=classic", codec, "--encrypt=AES256", &key];
-        round_trip_with(&Store::folder(), &options, &[&key]);
+        round_trip_with(&Store::folder(), &options, &[&key, "--accept-unsealed"]);
     }
 }
 
@@ -131,7 +131,7 @@ fn packed_gives_the_stream_back_at_every_chunk_size() {
         assert!(objects as u64 >= len / size, "{objects} objects of {option} for {len} bytes");
         assert!(objects > 1);
         assert_eq!(get_digest(&store, option), expected.result(), "--chunk-size={option}");
-        let _ = xbcloud(&store, "delete", option, &[]).run().expect(0);
+        let _ = xbcloud(&store, "delete", option, &["--yes"]).run().expect(0);
         assert_eq!(data_objects(&store, option), []);
     }
 }

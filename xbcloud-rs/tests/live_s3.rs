@@ -132,12 +132,12 @@ fn delete_takes_this_backup_only() {
         put_bytes(&store, name, &[option], &stream);
     }
     for (name, neighbour) in [("a", "ab"), ("b", "bc")] {
-        let _ = xbcloud(&store, "delete", name, &[]).run().expect(0);
+        let _ = xbcloud(&store, "delete", name, &["--yes"]).run().expect(0);
         assert_eq!(store.list(&format!("{name}/")), []);
         assert_not_a_backup(&store, name);
         assert!(is_listed(&store, neighbour));
         assert!(!get_bytes(&store, neighbour).is_empty());
-        let _ = xbcloud(&store, "delete", name, &[]).run().expect(1);
+        let _ = xbcloud(&store, "delete", name, &["--yes"]).run().expect(1);
     }
 }
 
@@ -224,7 +224,7 @@ fn one_bad_day(day: &str, action: Action, every: u64, stream: &[u8]) {
         let objects = assert_equal_objects(&store, "name", size << 20);
         assert_eq!(objects as u64, (stream.len() as u64).div_ceil(size << 20), "{day}");
         assert!(get_bytes(&store, "name") == stream, "{day}");
-        let _ = xbcloud(&store, "delete", "name", &[]).run().expect(0);
+        let _ = xbcloud(&store, "delete", "name", &["--yes"]).run().expect(0);
     }
 }
 

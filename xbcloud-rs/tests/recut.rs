@@ -146,7 +146,9 @@ fn files_compressed_and_encrypted_one_by_one_have_exact_objects_too() {
         let out = folder.path().join(format!("out{n}"));
         let dir = format!("--target-dir={}", out.display());
         let mut restore = vec!["restore", &dir, &place];
-        restore.extend(way.contains(&&*key).then_some(&*key));
+        if way.contains(&&*key) {
+            restore.extend([&*key, "--accept-unsealed"]);
+        }
         let _ = run(&restore, b"").expect(0);
         for (name, bytes) in &files {
             assert!(std::fs::read(out.join(name)).unwrap() == *bytes, "{way:?} {name}");

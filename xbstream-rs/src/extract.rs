@@ -18,7 +18,6 @@ use crate::hints;
 
 pub(crate) fn run(line: &Line, stock: bool, log: &Log) -> Result<(), Failure> {
     xb_cli::refuse_terminal_input("give it a stream: xbstream-rs -x -C DIR < FILE")?;
-    raise_open_files();
     let observer = Observer::default();
     let threads = line.threads(stock, log);
     let undo = line.undo(threads, log)?;
@@ -143,15 +142,6 @@ fn warn_of_cut(log: &Log, report: &ExtractReport) {
     ));
 }
 
-/// Files mixed in a stream are open at the same time; the usual soft limit is 1024.
-fn raise_open_files() {
-    use rustix::process::{Resource, getrlimit, setrlimit};
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    // Without it, a stream of very many open files fails with a clear error.
-    let _ = setrlimit(Resource::Nofile, limit);
-}
-
 /// Whether the stream is a server's backup, and whether it has its last file.
 #[derive(Debug)]
 pub(crate) struct Seen {
@@ -177,7 +167,7 @@ impl Seen {
     /// A cut between two files cannot be seen in the chunks. Where the names show that this is a
     /// whole server's backup, it can be guessed.
     pub(crate) fn warn(&self, log: &Log) {
-        if self.backup && self.end.verdict(None).is_err() {
+        if self.backup && !self.end.has_last_file() {
             log.warn(
                 "the stream has ibdata1 but not the file that backup programs write last \
                  (xtrabackup_info, mariadb_backup_info): it may have been cut between two files",

@@ -71,6 +71,27 @@ pub(crate) async fn ask(
     answer.join().map_err(|_| BackupError::Bug("the answer's reader died"))
 }
 
+/// Looks whether one of these programs can be started, by its path or by its name on PATH.
+///
+/// # Errors
+/// [`BackupError::NotStarted`] for the first.
+pub(crate) fn find(programs: &[&Path]) -> Result<(), BackupError> {
+    use rustix::fs::{Access, access};
+    let runs = |path: &Path| path.is_file() && access(path, Access::EXEC_OK).is_ok();
+    let places = std::env::var_os("PATH").unwrap_or_default();
+    let there = |program: &&Path| match program.components().count() {
+        1 if !program.has_root() => {
+            std::env::split_paths(&places).any(|place| runs(&place.join(program)))
+        }
+        _ => runs(program),
+    };
+    let Some(first) = programs.first().filter(|_| !programs.iter().any(there)) else {
+        return Ok(());
+    };
+    let (program, what) = (first.display().to_string(), "there is no such program".to_owned());
+    Err(BackupError::NotStarted { program, what })
+}
+
 fn spawn(program: &Path, args: &[OsString]) -> Result<Child, BackupError> {
     let failed = |error: std::io::Error| BackupError::NotStarted {
         program: program.display().to_string(),

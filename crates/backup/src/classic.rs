@@ -4,11 +4,14 @@ use std::collections::BTreeMap;
 
 use xb_pipeline::logical_name;
 use xb_reader::{ChunkHead, RelPath};
+use xb_uploader::Listed;
 
 use crate::choose::{Chosen, Come, Proven};
+use crate::classic_sums::{self, Known};
+use crate::contents::Contents;
 use crate::error::BackupError;
 use crate::manifest::Manifest;
-use crate::names::{BackupName, classic_key, of_packed_run, parse_classic_key};
+use crate::names::{BackupName, classic_key, parse_classic_key};
 use crate::root::Root;
 use crate::select::{Matched, Selection};
 
@@ -20,6 +23,8 @@ pub(crate) struct ClassicFiles {
     /// Bytes at the front of a file's objects that are not wanted any more, and the offset in the
     /// file behind them. There is such a list where a run goes on with an earlier one.
     begun: Option<BTreeMap<String, Come>>,
+    /// What is known of their checksums.
+    known: Known,
 }
 
 /// Lists the objects of `name`. Keys that no chunk can have are passed over, as stock readers do.
@@ -27,29 +32,49 @@ pub(crate) async fn list_classic(
     root: &Root,
     name: &BackupName,
 ) -> Result<ClassicFiles, BackupError> {
-    let mut files = ClassicFiles::default();
-    for listed in root.list_below(name.as_str()).await? {
-        if of_packed_run(&listed.key) {
-            continue;
-        }
-        if let Some((path, number)) = parse_classic_key(&listed.key) {
-            files.files.entry(path.to_owned()).or_default().insert(number, listed.size);
-        }
+    Ok(ClassicFiles::of(&Contents::of(root, name).await?.classic))
+}
+
+/// As [`list_classic`], for the objects of `manifest`, with their checksums; without a manifest as
+/// [`list_stock`]. That the listing agrees with the manifest has yet to be checked.
+pub(crate) async fn list_with_sums(
+    root: &Root,
+    name: &BackupName,
+    manifest: Option<&Manifest>,
+) -> Result<ClassicFiles, BackupError> {
+    let Some(manifest) = manifest else { return list_stock(root, name).await };
+    let mut files = list_classic(root, name).await?;
+    if files.agree_with(name, manifest).is_ok() {
+        files.known = classic_sums::read(root, name, manifest, &files).await?;
     }
     Ok(files)
 }
 
-/// Removes the classic objects of `name`, and leaves packed runs alone.
+/// As [`list_classic`], for a stock backup, of which no manifest tells what belongs to it.
+///
+/// # Errors
+/// [`BackupError::Folder`] when `name` is a folder of backups.
+pub(crate) async fn list_stock(
+    root: &Root,
+    name: &BackupName,
+) -> Result<ClassicFiles, BackupError> {
+    let found = Contents::of(root, name).await?;
+    found.refuse_folder(name)?;
+    Ok(ClassicFiles::of(&found.classic))
+}
+
+/// Removes the classic objects of `name`. Packed runs and objects of other programs stay.
+///
+/// # Errors
+/// [`BackupError::Folder`] where they may be those of other backups.
 pub(crate) async fn remove_classic_objects(
     root: &Root,
     name: &BackupName,
 ) -> Result<u64, BackupError> {
-    let found = root.list_below(name.as_str()).await?;
-    let keys: Vec<String> = found
-        .into_iter()
-        .filter(|l| !of_packed_run(&l.key))
-        .map(|l| root.key(&format!("{name}/{}", l.key)))
-        .collect();
+    let found = Contents::of(root, name).await?;
+    found.refuse_folder(name)?;
+    let keys: Vec<String> =
+        found.classic.iter().map(|l| root.key(&format!("{name}/{}", l.key))).collect();
     let count = keys.len() as u64;
     root.store().delete_all(keys).await?;
     Ok(count)
@@ -66,6 +91,36 @@ fn rank(path: &str) -> u8 {
 }
 
 impl ClassicFiles {
+    /// The files of a listing, whose keys count from the backup's folder.
+    pub(crate) fn of(listed: &[Listed]) -> Self {
+        let mut files = Self::default();
+        for listed in listed {
+            if let Some((path, number)) = parse_classic_key(&listed.key) {
+                files.files.entry(path.to_owned()).or_default().insert(number, listed.size);
+            }
+        }
+        files
+    }
+
+    /// What is known of the objects' checksums.
+    pub(crate) fn known(&self) -> &Known {
+        &self.known
+    }
+
+    /// The checksum of an object, by its key below the backup's folder.
+    pub(crate) fn sum_of(&self, key: &str) -> Option<u64> {
+        let Known::Each(sums) = &self.known else { return None };
+        let (path, number) = parse_classic_key(key)?;
+        sums.get(path)?.get(usize::try_from(number).ok()?).copied()
+    }
+
+    /// Keys below the backup's folder, and sizes, by path and number.
+    pub(crate) fn by_key(&self) -> impl Iterator<Item = (String, u64)> {
+        self.files.iter().flat_map(|(path, objects)| {
+            objects.iter().map(move |(number, size)| (classic_key(path, *number), *size))
+        })
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.files.is_empty()
     }
@@ -239,7 +294,7 @@ mod tests {
     fn files(entries: &[(&str, &[u64])]) -> ClassicFiles {
         let files =
             entries.iter().map(|(p, n)| ((*p).to_owned(), n.iter().map(|n| (*n, 10)).collect()));
-        ClassicFiles { files: files.collect(), begun: None }
+        ClassicFiles { files: files.collect(), ..ClassicFiles::default() }
     }
 
     #[test]

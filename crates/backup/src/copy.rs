@@ -13,22 +13,25 @@ use xb_pipeline::{GetPlan, ObjectSize, Observer, PackPlan, PackSizing, RootDiges
 use xb_uploader::{Lock, PartData, PartSender, Store, StoreErrorKind};
 
 use crate::chain::find_base;
-use crate::claim::{Claim, may_be_its_own};
-use crate::classic::{list_classic, remove_classic_objects};
+use crate::claim::Claim;
+use crate::classic::{ClassicFiles, list_classic, list_with_sums};
+use crate::classic_sums::Known;
+use crate::contents::Contents;
 use crate::error::BackupError;
 use crate::fetch::{Range, fetch_all, ranges};
-use crate::get::{envelope, open_sealed};
+use crate::ledger::Ledger;
 use crate::lock::lock_complete;
 use crate::manifest::{Layout, Manifest, StoredManifest, hex};
 use crate::names::{
-    BackupName, CLAIM, KEYS, RunId, SUMS, claims_folder, manifest_key, of_packed_run, run_folder,
+    BackupName, KEYS, RunId, SUMS, is_data_object, manifest_key, of_classic, run_folder,
 };
-use crate::put::part_limits;
+use crate::put::{claim_emptied, part_limits, prove_shared, settle_commit};
 use crate::record::{self, Proof};
 use crate::resolve::manifests;
 use crate::root::Root;
 use crate::stop::Stop;
 use crate::sums::Summing;
+use crate::unlock::{Accept, Given, unlock};
 use crate::verify::Level;
 
 /// What is to be copied, and how.
@@ -42,9 +45,11 @@ pub struct CopyRequest {
     pub unverified: bool,
     /// Copy an incremental one even if its base does not stand at the new place.
     pub alone: bool,
-    /// What a sealed backup opens with. Needed only for a copy of another name; where there is one, only
-    /// a record of a verification that had the key counts.
+    /// What a sealed backup opens with. Needed only for a copy of another name; where there is one, the
+    /// backup must be sealed, and only a record of a verification that had the key counts.
     pub keys: Keys,
+    /// What is copied although the keys do not vouch for it.
+    pub accept: Accept,
     /// Both places are in one bucket: let the store copy objects of at most so many bytes, as far as it
     /// can.
     pub within_store: Option<u64>,
@@ -56,6 +61,12 @@ pub struct CopyRequest {
     pub threads: usize,
     /// Requests at a time; the budget may allow fewer.
     pub parallel: usize,
+}
+
+impl CopyRequest {
+    fn given(&self) -> Given<'_> {
+        Given { keys: &self.keys, accept: self.accept, memory: self.memory }
+    }
 }
 
 /// What a successful copy did.
@@ -159,13 +170,10 @@ impl Source {
             return Err(BackupError::Bug("a manifest that was checked has no run"));
         };
         let mut mac = None;
-        if manifest.is_sealed() && !request.keys.is_empty() {
-            let envelope = envelope(from, name, &manifest, run).await?;
-            let key =
-                open_sealed(from, name, &stored, &envelope, (&request.keys, true), request.memory)?;
-            mac = (!manifest.is_carried()).then(|| key.manifest_key(envelope.stream_id()));
-        } else if !request.keys.is_empty() {
-            return Err(BackupError::Keys(format!("{name} is not sealed, and a key was given")));
+        if !request.keys.is_empty() {
+            let key = unlock(from, name, Some(&stored), request.given()).await?.key;
+            let id = manifest.stream_id().filter(|_| !manifest.is_carried());
+            mac = key.zip(id).map(|(key, id)| key.manifest_key(&id));
         }
         if !request.unverified {
             let results = record::results(from, name, &stored.digest(), mac.as_ref()).await?;
@@ -215,8 +223,12 @@ async fn base_is_there(
     let Some(base) = base else {
         return refused("what it goes on from is not at the new place: copy that first".to_owned());
     };
-    match to.manifest(&BackupName::new(&base.name)?).await? {
-        Some(found) if found.run == base.run => Ok(()),
+    let name = BackupName::new(&base.name)?;
+    match to.stored_manifest(&name).await? {
+        Some(found) if found.manifest.run == base.run => match request.keys.is_empty() {
+            true => Ok(()),
+            false => unlock(to, &name, Some(&found), request.given()).await.map(drop),
+        },
         Some(_) => refused(format!(
             "it goes on from {}, and at the new place that is another backup",
             base.name
@@ -269,6 +281,7 @@ async fn carry_records(from: &Root, to: &Root, request: &CopyRequest) {
 }
 
 /// One copy on its way.
+#[derive(Clone, Copy)]
 struct Copying<'a> {
     from: &'a Root,
     to: &'a Root,
@@ -280,17 +293,56 @@ struct Copying<'a> {
 /// An object to copy: its place below both folders, and its size.
 type Object = (String, u64);
 
+/// The sums of objects, as far as they are known.
+enum Sums {
+    /// By number.
+    Packed(Vec<u64>),
+    /// By file and number.
+    Classic(ClassicFiles),
+}
+
+impl Sums {
+    fn of(&self, key: &str) -> Option<u64> {
+        match self {
+            Self::Packed(sums) => sums.get(key.parse::<usize>().ok()?).copied(),
+            Self::Classic(files) => files.sum_of(key),
+        }
+    }
+}
+
 impl Copying<'_> {
     async fn all(&self, report: &mut CopyReport, stop: &mut Stop) -> Result<(), BackupError> {
+        let (Self { request, source, .. }, name) = (self, &self.request.to);
+        let packed = source.manifest.layout == Layout::Packed;
+        let (folders, claim, to) = if packed {
+            let folders = (run_folder(&request.name, source.run), run_folder(name, source.run));
+            (folders, stop.or(self.claim_packed()).await?, self.to.clone())
+        } else {
+            // It begins with nothing, as a classic run does.
+            let (claim, to) = stop.or(claim_emptied(self.to, name, source.run)).await?;
+            ((request.name.to_string(), name.to_string()), claim, to)
+        };
+        let copying = Copying { to: &to, ..*self };
+        let copied = copying.under(&claim, &folders, report, stop).await;
+        drop(claim);
+        copied?;
+        if let Some(lock) = &request.lock {
+            let locking = lock_complete(&to, name, &source.manifest, lock, request.parallel);
+            report.locked = stop.or(locking).await?;
+        }
+        Ok(())
+    }
+
+    /// Copies under a claim.
+    async fn under(
+        &self,
+        claim: &Claim,
+        folders: &(String, String),
+        report: &mut CopyReport,
+        stop: &mut Stop,
+    ) -> Result<(), BackupError> {
         let (Self { from, to, request, source, .. }, name) = (self, &self.request.to);
         let packed = source.manifest.layout == Layout::Packed;
-        let (folders, claim) = if packed {
-            let folders = (run_folder(&request.name, source.run), run_folder(name, source.run));
-            (folders, stop.or(Claim::packed(to, name, source.run)).await?)
-        } else {
-            let claim = stop.or(self.claim_classic()).await?;
-            ((request.name.to_string(), name.to_string()), claim)
-        };
         let objects = stop.or(self.objects()).await?;
         let there = stop.or(self.there(&folders.1)).await?;
         let known = stop.or(self.sums()).await?;
@@ -298,7 +350,7 @@ impl Copying<'_> {
         let (of_size, mut missing): (Vec<Object>, Vec<Object>) = objects
             .into_iter()
             .partition(|(key, size)| known.is_some() && there.get(key) == Some(size));
-        let wrong = self.compare(&folders.1, &of_size, known.as_deref(), stop).await?;
+        let wrong = self.compare(&folders.1, &of_size, known.as_ref(), stop).await?;
         let (kept, bad): (Vec<Object>, Vec<Object>) =
             of_size.into_iter().partition(|(key, _)| !wrong.contains(key));
         missing.extend(bad);
@@ -324,21 +376,20 @@ impl Copying<'_> {
         let (small, large): (Vec<Object>, Vec<Object>) =
             missing.into_iter().partition(|(_, size)| by_store.is_some_and(|most| *size <= most));
         report.by_store = small.len() as u64;
-        self.have_copied(&folders, small, stop).await?;
+        let mut ledger = Ledger::default();
+        for (key, size) in &small {
+            ledger.copied(key, *size, known.as_ref().and_then(|known| known.of(key)));
+        }
+        self.have_copied(folders, small, stop).await?;
         let check = match known {
             Some(known) => Check::each(&known, &large),
             None => Check::whole(report.kept == 0 && report.by_store == 0),
         };
-        self.read_and_put(&folders, large, check, stop).await?;
-        stop.or(self.all_is_there(&folders.1)).await?;
-        if !packed {
-            stop.or(self.source_stands()).await?;
-        }
-        if !packed && !claim.still_ours(to, name).await? {
-            return Err(BackupError::Exists {
-                name: name.to_string(),
-                state: ": another run took over",
-            });
+        self.read_and_put(folders, large, check, &mut ledger, stop).await?;
+        if packed {
+            stop.or(self.all_is_there(&folders.1)).await?;
+        } else {
+            stop.or(self.classic_is_there(claim, &ledger)).await?;
         }
         if let Some(signal) = stop.signal() {
             return Err(BackupError::Interrupted(signal));
@@ -350,43 +401,34 @@ impl Copying<'_> {
             to.store().delete(&to.key(&manifest_key(name))).await?;
             return Err(error);
         }
-        drop(claim);
-        if !packed {
-            let _ = to.remove_below(&claims_folder(name)).await;
-        }
-        if let Some(lock) = &request.lock {
-            let locking = lock_complete(to, name, &source.manifest, lock, request.parallel);
-            report.locked = stop.or(locking).await?;
-        }
-        Ok(())
+        settle_commit(to, name, claim).await
     }
 
-    /// A classic copy has no RUN: it begins with nothing, as a classic run does.
-    async fn claim_classic(&self) -> Result<Claim, BackupError> {
+    /// Claims the folder of the run at the new place, unless the copy would hide something there.
+    async fn claim_packed(&self) -> Result<Claim, BackupError> {
         let (to, name) = (self.to, &self.request.to);
-        let (claim, dead) = Claim::classic(to, name, self.source.run).await?;
-        // Only now: a run that has finished meanwhile wrote its manifest before it gave up its claim.
-        match to.manifest(name).await {
-            Ok(None) => {}
-            found => {
-                let _ = to.store().delete(claim.key()).await;
-                found?;
-                return Err(BackupError::Exists { name: name.to_string(), state: "" });
-            }
+        Contents::of(to, name).await?.refuse_taken(name)?;
+        Claim::packed(to, name, self.source.run).await
+    }
+
+    /// Makes sure that the objects of a classic copy are those that were put, and that the source still
+    /// exists.
+    async fn classic_is_there(&self, claim: &Claim, ledger: &Ledger) -> Result<(), BackupError> {
+        self.source_stands().await?;
+        claim.confirm().await?;
+        self.all_is_there(self.request.to.as_str()).await?;
+        let name = &self.request.to;
+        let mut listed = self.to.list_below(name.as_str()).await?;
+        listed.retain(|object| of_classic(&object.key));
+        // The manifest is that of the source, which may have no digest.
+        let mut copied = self.source.copied.clone();
+        let stated = copied.object_digest.clone();
+        prove_shared(self.to, name.as_str(), &mut copied, ledger, &listed).await?;
+        if stated.is_none() || copied.object_digest == stated {
+            return Ok(());
         }
-        let objects = to.list_below(name.as_str()).await?;
-        let classic = objects.iter().filter(|listed| !of_packed_run(&listed.key));
-        match (classic.map(|listed| listed.modified).max(), dead) {
-            (None, _) => Ok(claim),
-            (Some(newest), Some(seen)) if may_be_its_own(newest, seen) => {
-                remove_classic_objects(to, name).await?;
-                Ok(claim)
-            }
-            _ => {
-                let _ = to.store().delete(claim.key()).await;
-                Err(BackupError::Exists { name: name.to_string(), state: " (stock, unproven)" })
-            }
-        }
+        let what = "its objects have another digest than its manifest says".to_owned();
+        Err(BackupError::Damaged { name: self.request.name.to_string(), what })
     }
 
     /// What has to be there in the end.
@@ -408,11 +450,15 @@ impl Copying<'_> {
     }
 
     /// The sum of each object, where they are known.
-    async fn sums(&self) -> Result<Option<Vec<u64>>, BackupError> {
-        let manifest = &self.source.manifest;
-        let Some(packed) = &manifest.packed else { return Ok(None) };
+    async fn sums(&self) -> Result<Option<Sums>, BackupError> {
+        let (manifest, name) = (&self.source.manifest, &self.request.name);
+        let Some(packed) = &manifest.packed else {
+            let files = list_with_sums(self.from, name, Some(manifest)).await?;
+            let each = matches!(files.known(), Known::Each(_));
+            return Ok(each.then_some(Sums::Classic(files)));
+        };
         let about = (manifest, packed, self.source.run);
-        Ok(crate::sums::read(self.from, &self.request.name, about).await?.ok())
+        Ok(crate::sums::read(self.from, name, about).await?.ok().map(Sums::Packed))
     }
 
     /// Objects and sizes at the new place.
@@ -420,8 +466,10 @@ impl Copying<'_> {
         let listed = self.to.list_below(folder).await?;
         Ok(listed
             .into_iter()
-            .filter(|listed| !matches!(listed.key.as_str(), CLAIM | KEYS | SUMS))
-            .filter(|listed| self.source.manifest.packed.is_some() || !of_packed_run(&listed.key))
+            .filter(|listed| match self.source.manifest.layout {
+                Layout::Packed => is_data_object(&listed.key),
+                Layout::Classic => of_classic(&listed.key),
+            })
             .map(|listed| (listed.key, listed.size))
             .collect())
     }
@@ -478,7 +526,7 @@ impl Copying<'_> {
         &self,
         folder: &str,
         objects: &[Object],
-        known: Option<&[u64]>,
+        known: Option<&Sums>,
         stop: &mut Stop,
     ) -> Result<BTreeSet<String>, BackupError> {
         let (Some(known), Some(largest)) = (known, objects.iter().map(|(_, size)| *size).max())
@@ -496,7 +544,10 @@ impl Copying<'_> {
             &fetching,
             ranges(objects.into_iter(), fetching.range),
             arrived,
-            |range, sum| check.range(range, sum),
+            |range, sum| {
+                check.range(range, sum);
+                Ok(())
+            },
         );
         let pass = async { while arriving.recv().await.is_some() {} };
         let (fetched, ()) = stop.or(async { Ok(tokio::join!(fetch, pass)) }).await?;
@@ -533,6 +584,7 @@ impl Copying<'_> {
         (from, to): &(String, String),
         objects: Vec<Object>,
         check: Check,
+        ledger: &mut Ledger,
         stop: &mut Stop,
     ) -> Result<(), BackupError> {
         let Some(largest) = objects.iter().map(|(_, size)| *size).max() else { return Ok(()) };
@@ -552,9 +604,17 @@ impl Copying<'_> {
             &fetching,
             ranges(source.into_iter(), fetching.range),
             arrived,
-            |range, sum| lock(&check).range(range, sum),
+            |range, sum| {
+                lock(&check).range(range, sum);
+                Ok(())
+            },
         );
+        let classic = self.source.manifest.layout == Layout::Classic;
         let mut sender = PartSender::new(self.to.store().clone(), fetching.parallel);
+        if classic {
+            sender = sender.shared();
+        }
+        let target = self.to.key(&format!("{to}/"));
         let targets = objects.iter().filter(|(_, size)| *size > 0).map(|(key, size)| {
             let parts = size.div_ceil(fetching.range);
             (self.to.key(&format!("{to}/{key}")), parts)
@@ -582,7 +642,11 @@ impl Copying<'_> {
                 };
                 let len = bytes.len() as u64;
                 let index = u32::try_from(index).unwrap_or(u32::MAX);
+                if let Some(below) = key.strip_prefix(&target).filter(|_| classic) {
+                    ledger.piece(&below.into(), std::slice::from_ref(&bytes), end);
+                }
                 sender.send(PartData { key, index, payload: vec![bytes], end }).await?;
+                ledger.stored(&target, sender.stored());
                 self.observer.add_bytes(len);
                 self.observer.add_stored(len);
             }
@@ -603,6 +667,7 @@ impl Copying<'_> {
             return Err(error);
         }
         stop.or(async { Ok(sender.finish().await?) }).await?;
+        ledger.stored(&target, sender.stored());
         match &self.source.manifest.packed {
             Some(packed) => check
                 .into_inner()
@@ -629,9 +694,9 @@ enum Check {
 }
 
 impl Check {
-    fn each(known: &[u64], objects: &[Object]) -> Self {
-        let sum = |key: &String| known.get(key.parse::<usize>().ok()?).copied();
-        let expected = objects.iter().rev().filter_map(|(key, _)| Some((key.clone(), sum(key)?)));
+    fn each(known: &Sums, objects: &[Object]) -> Self {
+        let objects = objects.iter().rev().filter(|(_, size)| *size > 0);
+        let expected = objects.filter_map(|(key, _)| Some((key.clone(), known.of(key)?)));
         let summing = Summing::default();
         Self::Each { expected: expected.collect(), wrong: Vec::new(), summing }
     }

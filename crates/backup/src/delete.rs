@@ -1,16 +1,20 @@
 //! `delete`: the manifest first, so that nothing half gone looks like a backup.
 //!
+//! What goes is listed once: exactly the listed objects are removed. Objects of other programs and other
+//! backups below the name refuse the delete.
+//!
 //! The objects of a classic backup have no RUN: without their manifest they would look like a stock
 //! backup. So the name is claimed before, as by a run, and until all of it is gone.
 
 use serde::Serialize;
+use xb_uploader::Listed;
 
 use crate::chain::dependents_among;
-use crate::claim::{Claim, refuse_living};
-use crate::classic::remove_classic_objects;
+use crate::claim::{Claim, claims, refuse_living, standing};
+use crate::contents::Contents;
 use crate::error::BackupError;
-use crate::manifest::{Layout, Manifest, ManifestError, StoredManifest};
-use crate::names::{BackupName, RunId, claims_folder, manifest_key, of_packed_run, run_folder};
+use crate::manifest::{Layout, ManifestError, StoredManifest};
+use crate::names::{BackupName, RunId, manifest_key, sums_folder};
 use crate::record;
 use crate::resolve::Known;
 use crate::root::Root;
@@ -20,17 +24,29 @@ use crate::root::Root;
 pub struct Deleted {
     /// Objects, the manifest not counted.
     pub objects: u64,
-    /// Objects of packed runs that stay, because nobody could read whose they are.
+    /// Objects of packed runs that stay, because a damaged manifest does not say whose they are.
     pub left: u64,
 }
 
 /// What a delete takes away.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Doomed {
+    /// Name of the backup.
+    pub name: String,
     /// Key of the manifest, where there is one. It goes first.
     pub manifest: Option<String>,
     /// Everything else.
     pub objects: Vec<DoomedObject>,
+    #[serde(skip)]
+    how: How,
+}
+
+impl Doomed {
+    /// Bytes in all objects.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.objects.iter().map(|object| object.size).sum()
+    }
 }
 
 /// An object that a delete takes away.
@@ -40,6 +56,19 @@ pub struct DoomedObject {
     pub key: String,
     /// Its size in bytes.
     pub size: u64,
+}
+
+/// How a delete goes about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct How {
+    /// Digest of the manifest; `None` where there is none, or a damaged one.
+    digest: Option<String>,
+    /// Whether the backup has objects without a RUN, for which its name is claimed.
+    claimed: bool,
+    /// Objects of packed runs that stay.
+    left: u64,
+    /// Whether a backup is kept while others depend on it.
+    unless_needed: bool,
 }
 
 /// Says what [`delete`] would take away, or with `unless_needed` [`delete_unless_needed`]; removes
@@ -55,48 +84,95 @@ pub async fn doomed(
     if unless_needed {
         refuse_needed(root, name, &mut Known::default()).await?;
     }
+    let mut doomed = plan(root, name).await?;
+    doomed.how.unless_needed = unless_needed;
+    Ok(doomed)
+}
+
+/// Lists what goes, and refuses where anything else lies below the name.
+async fn plan(root: &Root, name: &BackupName) -> Result<Doomed, BackupError> {
     refuse_living(root, name).await?;
     let (stored, damaged) = stored_or_damaged(root, name).await?;
-    if stored.is_some() || damaged {
-        refuse_pinned(root, name, stored.as_ref()).await?;
-    }
-    let packed = stored.as_ref().map(|stored| &stored.manifest);
-    let packed = packed.filter(|manifest| manifest.layout == Layout::Packed);
-    let mut objects = match packed.and_then(Manifest::run_id) {
-        Some(run) => below(root, &run_folder(name, run), |_| true).await?,
-        None => below(root, name.as_str(), |key| !of_packed_run(key)).await?,
-    };
-    if stored.is_none() && !damaged && objects.is_empty() {
+    refuse_pinned(root, name, stored.as_ref()).await?;
+    let contents = Contents::of(root, name).await?;
+    if stored.is_none() && !damaged && contents.is_empty() {
         return Err(not_there(root, name).await?);
     }
-    let mut beside = Vec::new();
-    if stored.is_some() || damaged {
-        beside.extend(record::keys(name));
+    refuse_others(root, name, stored.as_ref(), damaged, &contents).await?;
+    let run = match &stored {
+        Some(StoredManifest { manifest, .. }) if manifest.layout == Layout::Packed => {
+            let missing = BackupError::Bug("a manifest that was checked has no run");
+            Some(manifest.run_id().ok_or(missing)?)
+        }
+        _ => None,
+    };
+    let (found, left) = match run {
+        Some(run) => (contents.of_run(run), 0),
+        None => (contents.classic, contents.packed.len() as u64),
+    };
+    if stored.is_none() && !damaged && found.is_empty() {
+        return Err(not_there(root, name).await?);
     }
-    if !damaged {
-        beside.push(format!("{name}.md5"));
-    }
-    for key in beside {
+    let whole =
+        |l: Listed| DoomedObject { key: root.key(&format!("{name}/{}", l.key)), size: l.size };
+    let mut objects: Vec<DoomedObject> = found.into_iter().map(whole).collect();
+    for key in beside(name, stored.is_some() || damaged, run.is_none() && !damaged) {
         let key = root.key(&key);
         objects.extend(root.store().size(&key).await?.map(|size| DoomedObject { key, size }));
     }
+    if run.is_none() {
+        let folder = sums_folder(name);
+        let whole = |l: Listed| DoomedObject {
+            key: root.key(&format!("{folder}/{}", l.key)),
+            size: l.size,
+        };
+        objects.extend(root.list_below(&folder).await?.into_iter().map(whole));
+    }
     let manifest = (stored.is_some() || damaged).then(|| root.key(&manifest_key(name)));
-    Ok(Doomed { manifest, objects })
+    let how = How {
+        digest: stored.as_ref().map(StoredManifest::digest),
+        claimed: run.is_none(),
+        left: if damaged { left } else { 0 },
+        unless_needed: false,
+    };
+    Ok(Doomed { name: name.to_string(), manifest, objects, how })
 }
 
-/// The objects in a folder whose keys, counted from there, are `wanted`.
-async fn below(
+/// Refuses where objects below the name may be others' than the backup's.
+async fn refuse_others(
     root: &Root,
-    folder: &str,
-    wanted: impl Fn(&str) -> bool,
-) -> Result<Vec<DoomedObject>, BackupError> {
-    let mut listed = root.list_below(folder).await?;
-    listed.retain(|object| wanted(&object.key));
-    let whole = |key: &str| root.key(&format!("{folder}/{key}"));
-    Ok(listed.into_iter().map(|o| DoomedObject { key: whole(&o.key), size: o.size }).collect())
+    name: &BackupName,
+    stored: Option<&StoredManifest>,
+    damaged: bool,
+    contents: &Contents,
+) -> Result<(), BackupError> {
+    let manifest = stored.map(|stored| &stored.manifest);
+    // A sound manifest tells its objects from those of backups in folders below.
+    let told_apart = manifest.is_some_and(|manifest| {
+        manifest.layout == Layout::Packed || contents.agrees_with(manifest)
+    });
+    if !told_apart {
+        contents.refuse_folder(name)?;
+    }
+    contents.refuse_foreign(name)?;
+    if stored.is_some() || damaged {
+        return Ok(());
+    }
+    // A claim that has not ended shows that a classic run, or a delete, of ours has left the objects.
+    let claims = claims(root, name).await?;
+    match standing(root, &claims).await?.seen {
+        Some(_) => Ok(()),
+        None => contents.refuse_unrecognised(name),
+    }
 }
 
-/// Removes the backup `name`, unless others go on from it.
+/// Keys of what may lie beside the manifest, and of the stock list of MD5 sums, below ROOT.
+fn beside(name: &BackupName, records: bool, md5: bool) -> Vec<String> {
+    let records = records.then(|| record::keys(name)).into_iter().flatten();
+    records.chain(md5.then(|| format!("{name}.md5"))).collect()
+}
+
+/// Removes the backup `name`, unless others depend on it.
 ///
 /// # Errors
 /// [`BackupError::Needed`]; [`BackupError::Unclear`] when its manifest is damaged;
@@ -114,6 +190,18 @@ pub(crate) async fn delete_unless_needed_by(
 ) -> Result<Deleted, BackupError> {
     refuse_needed(root, name, known).await?;
     delete(root, name).await
+}
+
+/// Removes what [`doomed`] has shown, if the same would go now.
+///
+/// # Errors
+/// [`BackupError::Changed`]; otherwise as [`delete`], or [`delete_unless_needed`].
+pub async fn delete_shown(root: &Root, shown: &Doomed) -> Result<Deleted, BackupError> {
+    let name = BackupName::new(&shown.name)?;
+    if doomed(root, &name, shown.how.unless_needed).await? != *shown {
+        return Err(BackupError::Changed { name: shown.name.clone() });
+    }
+    carry_out(root, &name, shown).await
 }
 
 async fn refuse_needed(
@@ -137,56 +225,59 @@ async fn refuse_needed(
     Err(BackupError::Needed { name: name.to_string(), by: by.join(", ") })
 }
 
-/// Removes the backup `name`, a stock one without a manifest too. Runs of that name which are
-/// going on are left alone. Whether others go on from it is not looked at.
+/// Removes the backup `name`, a stock one without a manifest too. Packed runs of that name in progress
+/// are left alone. Whether other backups depend on it is not checked.
 ///
 /// # Errors
-/// [`BackupError::NotThere`] when there is none; [`BackupError::Pinned`]; [`BackupError::Manifest`] when
-/// only a newer version can read it; [`BackupError::Running`] while a classic run of that name is going
-/// on; [`BackupError::Store`] when something could not be removed: it no longer counts as a backup then,
-/// and can be deleted again.
+/// [`BackupError::NotThere`] when there is none; [`BackupError::Pinned`]; [`BackupError::Folder`],
+/// [`BackupError::Foreign`] or [`BackupError::Unrecognised`] when anything else may lie below the name;
+/// [`BackupError::Manifest`] when only a newer version can read it; [`BackupError::Running`] while a
+/// classic run of that name is in progress; [`BackupError::Store`] when something could not be removed: it
+/// no longer counts as a backup then, and can be deleted again.
 pub async fn delete(root: &Root, name: &BackupName) -> Result<Deleted, BackupError> {
-    let key = root.key(&manifest_key(name));
-    // The objects of a classic run in progress would go with those of the backup.
-    refuse_living(root, name).await?;
+    let doomed = plan(root, name).await?;
+    carry_out(root, name, &doomed).await
+}
+
+/// Removes exactly what is planned, the manifest first.
+async fn carry_out(
+    root: &Root,
+    name: &BackupName,
+    doomed: &Doomed,
+) -> Result<Deleted, BackupError> {
+    if !doomed.how.claimed {
+        refuse_changed(root, name, doomed).await?;
+        return remove(root, doomed).await;
+    }
+    let (claim, root) = claim(root, name, doomed).await?;
+    let deleted = remove(&root, doomed).await?;
+    claim.end().await;
+    Ok(deleted)
+}
+
+/// Removes the manifest, then the objects.
+async fn remove(root: &Root, doomed: &Doomed) -> Result<Deleted, BackupError> {
+    if let Some(manifest) = &doomed.manifest {
+        root.store().delete(manifest).await?;
+    }
+    let keys = doomed.objects.iter().map(|object| object.key.clone()).collect();
+    root.store().delete_all(keys).await?;
+    Ok(Deleted { objects: doomed.objects.len() as u64, left: doomed.how.left })
+}
+
+/// Refuses when the manifest is another than the planned one.
+async fn refuse_changed(
+    root: &Root,
+    name: &BackupName,
+    doomed: &Doomed,
+) -> Result<(), BackupError> {
     let (stored, damaged) = stored_or_damaged(root, name).await?;
-    if stored.is_some() || damaged {
-        refuse_pinned(root, name, stored.as_ref()).await?;
+    let there = stored.is_some() || damaged;
+    let digest = stored.as_ref().map(StoredManifest::digest);
+    if there == doomed.manifest.is_some() && digest == doomed.how.digest {
+        return Ok(());
     }
-    // What a damaged manifest belongs to is not known: only the name is made free.
-    if damaged {
-        root.store().delete(&key).await?;
-        forget(root, name).await?;
-        let objects = remove_classic_objects(root, name).await?;
-        let left = root.list_below(name.as_str()).await?.len() as u64;
-        return Ok(Deleted { objects, left });
-    }
-    let objects = match stored {
-        Some(stored) => match (stored.manifest.layout, stored.manifest.run_id()) {
-            (Layout::Packed, Some(run)) => {
-                root.store().delete(&key).await?;
-                forget(root, name).await?;
-                root.remove_below(&run_folder(name, run)).await?
-            }
-            _ => {
-                let claim = claim(root, name).await?;
-                root.store().delete(&key).await?;
-                forget(root, name).await?;
-                classic(root, name, claim).await?
-            }
-        },
-        None => {
-            let found = root.list_below(name.as_str()).await?;
-            if found.iter().all(|listed| of_packed_run(&listed.key)) {
-                return Err(not_there(root, name).await?);
-            }
-            let claim = claim(root, name).await?;
-            classic(root, name, claim).await?
-        }
-    };
-    // The stock tool forgets this one.
-    root.store().delete(&root.key(&format!("{name}.md5"))).await?;
-    Ok(Deleted { objects, left: 0 })
+    Err(BackupError::Changed { name: name.to_string() })
 }
 
 /// The manifest; or that it is damaged, which is not said of one that a newer version wrote.
@@ -227,25 +318,22 @@ async fn refuse_pinned(
     }
 }
 
-/// Removes what was written beside the manifest.
-async fn forget(root: &Root, name: &BackupName) -> Result<(), BackupError> {
-    for key in record::keys(name) {
-        root.store().delete(&root.key(&key)).await?;
-    }
-    Ok(())
-}
-
-async fn claim(root: &Root, name: &BackupName) -> Result<Claim, BackupError> {
+/// Claims the name to remove what has no RUN. Gives ROOT as the holder of the claim may change it.
+async fn claim(
+    root: &Root,
+    name: &BackupName,
+    doomed: &Doomed,
+) -> Result<(Claim, Root), BackupError> {
     let run = RunId::random().map_err(|error| BackupError::System {
         what: "randomness for the claim",
         source: std::io::Error::other(error),
     })?;
-    Ok(Claim::classic(root, name, run).await?.0)
-}
-
-async fn classic(root: &Root, name: &BackupName, claim: Claim) -> Result<u64, BackupError> {
-    let objects = remove_classic_objects(root, name).await?;
-    drop(claim);
-    root.remove_below(&claims_folder(name)).await?;
-    Ok(objects)
+    let (claim, _) = Claim::classic(root, name, run).await?;
+    // Another run, or another delete, may have ended between the plan and the claim.
+    if let Err(changed) = refuse_changed(root, name, doomed).await {
+        claim.withdraw().await;
+        return Err(changed);
+    }
+    let root = claim.hold(root, name).await?;
+    Ok((claim, root))
 }

@@ -57,6 +57,36 @@ pub enum BackupError {
         /// What is wrong with the manifest.
         source: ManifestError,
     },
+    /// It is no backup: others lie below it.
+    #[error("{name} is not a backup but a folder of {what}")]
+    Folder {
+        /// The name.
+        name: String,
+        /// How many backups, and some of their names.
+        what: String,
+    },
+    /// Objects of other programs lie below the name.
+    #[error("{name} holds {what}")]
+    Foreign {
+        /// The name.
+        name: String,
+        /// How many objects, and some of their keys.
+        what: String,
+    },
+    /// Objects in the stock layout that may be a part of a backup, or of several.
+    #[error("{name} cannot be recognised as a backup: it holds {what}")]
+    Unrecognised {
+        /// The name.
+        name: String,
+        /// Some of the keys.
+        what: String,
+    },
+    /// What a delete would remove is no longer what was shown.
+    #[error("{name} has changed since it was shown: nothing was removed")]
+    Changed {
+        /// The name.
+        name: String,
+    },
     /// It was pinned.
     #[error("{name} is pinned")]
     Pinned {
@@ -161,6 +191,16 @@ pub enum BackupError {
         /// The name.
         name: String,
     },
+    /// A key was given, and the backup is not sealed.
+    #[error(
+        "{name} is not sealed, and a key was given: nothing shows that the holder of the key wrote it{but}"
+    )]
+    Unsealed {
+        /// The name.
+        name: String,
+        /// What looks like a proof and is none; may be empty.
+        but: &'static str,
+    },
     /// Files were asked for that are not in the backup, or cannot be had on their own.
     #[error("{0}")]
     Selection(String),
@@ -251,13 +291,20 @@ impl BackupError {
             | Self::Exists { .. }
             | Self::NotThere { .. }
             | Self::Unclear { .. }
+            | Self::Folder { .. }
+            | Self::Foreign { .. }
+            | Self::Unrecognised { .. }
+            | Self::Changed { .. }
             | Self::Pinned { .. }
             | Self::Unverified { .. }
             | Self::WhichServer { .. }
             | Self::Chain { .. }
             | Self::Needed { .. }
             | Self::Running { .. } => "catalogue",
-            Self::Keys(_) | Self::FileKey { .. } | Self::Unvouched { .. } => "keys",
+            Self::Keys(_)
+            | Self::FileKey { .. }
+            | Self::Unsealed { .. }
+            | Self::Unvouched { .. } => "keys",
             Self::Damaged { .. } => "check",
             Self::NotStarted { .. } | Self::Producer { .. } | Self::LockStall { .. } => "producer",
             Self::Spool { .. } => "settings",
@@ -285,6 +332,9 @@ impl BackupError {
             Self::Put(PackError::Stream(StreamError::Decode(DecodeError::Magic { .. }))) => Some(
                 "the input must be an xbstream: mariadb-backup and xtrabackup write one with --stream=xbstream, and only that may go to stdout",
             ),
+            Self::Put(PackError::Stream(StreamError::Name { .. })) => Some(
+                "nothing was kept as a backup: no restore could take it. --raw stores any bytes as they are",
+            ),
             Self::Put(PackError::Stream(_)) => Some("nothing was kept as a backup; take a new one"),
             Self::Input(_) => Some(
                 "mariadb-backup and xtrabackup write an xbstream with --stream=xbstream, and only that may go to stdout; --raw stores any other bytes as they are",
@@ -295,11 +345,19 @@ impl BackupError {
             Self::Plan(_) => Some("raise --memory, or lower --chunk-size or the number of threads"),
             Self::Exists { .. } => Some("take another name, or remove it first with `delete`"),
             Self::Running { .. } => Some(
-                "wait for it, or take another name; a claim that is not refreshed for an hour is free again",
+                "wait for it, or take another name; a claim that is not refreshed for an hour is free again, and --take-over takes that of a run that you know to be dead",
             ),
             Self::Unclear { .. } => Some(
                 "a copy of the manifest brings the backup back; --force removes the manifest, and leaves objects of the packed layout to `gc`",
             ),
+            Self::Folder { .. } => Some("name one of these backups; `list` shows them"),
+            Self::Foreign { .. } => Some(
+                "check that the place is the right one; move these objects elsewhere, then run the command again",
+            ),
+            Self::Unrecognised { .. } => Some(
+                "check that the place is the right one: it may be a folder inside a backup, or above several; remove what must go with the store's own tools",
+            ),
+            Self::Changed { .. } => Some("run the command again"),
             Self::Pinned { .. } => Some("`unpin` it first"),
             Self::Unverified { .. } => Some(
                 "`verify` it at the level checksum or further, or take it as it is with --unverified",
@@ -327,6 +385,9 @@ impl BackupError {
             Self::Unvouched { .. } => {
                 Some("if it was put so, --accept-unvouched takes it; look at what is in it")
             }
+            Self::Unsealed { .. } => Some(
+                "if it never was sealed, read it without the key, or with --accept-unsealed; if it was, somebody has replaced it: find out who can write to the store",
+            ),
             Self::Spool { .. } => Some("name another folder with --spool-dir, or `none`"),
             Self::FileKey { .. } => Some(
                 "give the key that the files were encrypted with: --encrypt-key-file, or --encrypt-key",

@@ -78,7 +78,7 @@ pub(crate) async fn pump<T: Send + 'static>(
     store: &Store,
     plan: &GetPlan,
     ranges: impl Iterator<Item = Range>,
-    seen: impl FnMut(&Range, u64),
+    seen: impl FnMut(&Range, u64) -> Result<(), StoreError>,
     consume: impl FnOnce(Arriving) -> T + Send + 'static,
     stop: &mut Stop,
 ) -> Result<(Result<(), StoreError>, T), BackupError> {
@@ -100,7 +100,7 @@ pub(crate) async fn pump<T: Send + 'static>(
 }
 
 /// Fetches all ranges and sends them in order; `seen` learns of each, in order, with its
-/// CRC-64/NVME. Stops early without error when nobody takes them any more.
+/// CRC-64/NVME, before it is sent, and may refuse it. Stops early without error when nobody takes them any more.
 ///
 /// Memory is leased in output order, one lease at a time, so the range that is wanted next never
 /// waits behind one that is wanted later.
@@ -112,7 +112,7 @@ pub(crate) async fn fetch_all(
     plan: &GetPlan,
     ranges: impl Iterator<Item = Range>,
     to: mpsc::Sender<Fetched>,
-    mut seen: impl FnMut(&Range, u64),
+    mut seen: impl FnMut(&Range, u64) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
     let budget = Budget::new(plan.memory);
     let mut waiting = ranges.peekable();
@@ -138,9 +138,12 @@ pub(crate) async fn fetch_all(
                     Ok(fetched) => fetched,
                     Err(_) => Err(StoreError::new("get", "", xb_uploader::StoreErrorKind::Rejected, "a download task panicked; this is a bug")),
                 };
+                let fetched = fetched.and_then(|(range, bytes, crc)| {
+                    seen(&range, crc)?;
+                    Ok(bytes)
+                });
                 match fetched {
-                    Ok((range, bytes, crc)) => {
-                        seen(&range, crc);
+                    Ok(bytes) => {
                         if to.send(Some(bytes)).await.is_err() {
                             return Ok(());
                         }

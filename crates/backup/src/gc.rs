@@ -12,10 +12,13 @@ use jiff::Timestamp;
 use serde::Serialize;
 use xb_uploader::{Listed, StoreErrorKind, Unfinished};
 
-use crate::claim::may_be_its_own;
+use crate::claim::{FORGOTTEN, Numbered, claims, may_be_its_own, standing};
+use crate::contents::Contents;
 use crate::error::BackupError;
 use crate::manifest::{Layout, Manifest};
-use crate::names::{BackupName, CATALOG, CLAIM, claims_folder, of_packed_run};
+use crate::names::{BackupName, CATALOG, CLAIM, RunId, claims_folder, of_classic, of_packed_run};
+use crate::put::claim_emptied;
+use crate::record;
 use crate::root::Root;
 
 /// The least age that may be asked for: a claim misses a few refreshes when a store has a bad hour.
@@ -65,7 +68,6 @@ pub struct Leftovers {
 /// [`BackupError::Store`] when ROOT cannot be listed.
 pub async fn leftovers(root: &Root, age: Duration) -> Result<Leftovers, BackupError> {
     let age = i64::try_from(age.max(LEAST_AGE).as_secs()).unwrap_or(i64::MAX);
-    let dead_before = Timestamp::now().as_second().saturating_sub(age);
     // First of all: what is found here was begun before everything that is looked at below.
     let mut all = Leftovers::default();
     let mut ours = BTreeSet::new();
@@ -77,6 +79,8 @@ pub async fn leftovers(root: &Root, age: Duration) -> Result<Leftovers, BackupEr
         }
         listed => listed?,
     };
+    // By the store's clock, as it has told it by now.
+    let dead_before = root.store().now().saturating_sub(age);
     let unfinished: Vec<Unfinished> =
         unfinished.into_iter().filter(|upload| upload.started < dead_before).collect();
     // The catalogue is ours alone; what was begun there a day ago is of nobody that lives.
@@ -138,7 +142,7 @@ impl OfName {
     /// Whether an unfinished upload of this key, counted from ROOT, was begun by a dead run of ours.
     fn may_end(&self, key: &str) -> bool {
         let Some(below) = key.strip_prefix(&self.folder) else { return false };
-        let ours = self.classic || of_packed_run(below);
+        let ours = (self.classic && of_classic(below)) || of_packed_run(below);
         ours && self.living.iter().all(|folder| !key.starts_with(folder))
     }
 }
@@ -155,11 +159,29 @@ pub async fn remove(root: &Root, leftover: &Leftover) -> Result<bool, BackupErro
     if is_needed_now(root, &name, leftover).await? {
         return Ok(false);
     }
+    if leftover.run.is_none() && leftover.objects > 0 {
+        return remove_classic(root, &name).await;
+    }
     let mut keys = leftover.keys.clone();
     let last = keys.pop();
     root.store().delete_all(keys).await?;
     if let Some(last) = last {
         root.store().delete(&last).await?;
+    }
+    Ok(true)
+}
+
+/// Removes what a dead classic run has left, under a claim: a run that begins meanwhile would write the
+/// same keys.
+async fn remove_classic(root: &Root, name: &BackupName) -> Result<bool, BackupError> {
+    let run = RunId::random().map_err(|error| BackupError::System {
+        what: "randomness for the claim",
+        source: std::io::Error::other(error),
+    })?;
+    match claim_emptied(root, name, run).await {
+        Ok((claim, _)) => claim.end().await,
+        Err(BackupError::Running { .. } | BackupError::Exists { .. }) => return Ok(false),
+        Err(error) => return Err(error),
     }
     Ok(true)
 }
@@ -196,7 +218,8 @@ async fn of_name(
     dead_before: i64,
 ) -> Result<Result<OfName, (String, String)>, BackupError> {
     let objects = root.list_below(name.as_str()).await?;
-    let claims = root.list_below(&claims_folder(name)).await?;
+    let claims = claims(root, name).await?;
+    let seen = standing(root, &claims).await?.seen;
     // Only now, see above.
     let manifest = match root.manifest(name).await {
         Err(error @ BackupError::Manifest { .. }) => {
@@ -204,8 +227,12 @@ async fn of_name(
         }
         other => other?,
     };
+    // The pin outlasts a manifest that somebody has removed; a copy of it brings the backup back.
+    if manifest.is_none() && record::pinned(root, name, None).await?.is_some() {
+        return Ok(Err((name.to_string(), "it is pinned, and its manifest is missing".to_owned())));
+    }
     let mut found =
-        OfName { folder: format!("{name}/"), classic: !claims.is_empty(), ..OfName::default() };
+        OfName { folder: format!("{name}/"), classic: seen.is_some(), ..OfName::default() };
     if claims.iter().any(|claim| claim.modified >= dead_before) {
         found.living.insert(format!("{name}/"));
     }
@@ -214,10 +241,10 @@ async fn of_name(
             found.living.insert(format!("{name}/{run}/"));
         }
     }
-    let (packed, classic): (Vec<_>, Vec<_>) =
-        objects.into_iter().partition(|listed| of_packed_run(&listed.key));
+    let mut contents = Contents::sort(objects);
+    let packed = std::mem::take(&mut contents.packed);
     found.dead = dead_runs(root, name, manifest.as_ref(), packed, dead_before);
-    let classic = dead_classic(root, name, manifest.as_ref(), classic, claims, dead_before);
+    let classic = dead_classic(name, manifest.as_ref(), contents, (claims, seen), dead_before);
     found.dead.extend(classic);
     Ok(Ok(found))
 }
@@ -247,27 +274,38 @@ fn dead_runs(
         .collect()
 }
 
-/// What a classic run has left. Without a claim of ours, objects are another tool's, and stay.
+/// What a classic run has left, last seen at `seen`. Without a claim of ours, objects are another
+/// tool's, and stay; so are those beside the claim of a run that has ended.
 fn dead_classic(
-    root: &Root,
     name: &BackupName,
     manifest: Option<&Manifest>,
-    objects: Vec<Listed>,
-    claims: Vec<Listed>,
+    contents: Contents,
+    (claims, seen): (Vec<Numbered>, Option<i64>),
     dead_before: i64,
 ) -> Option<Leftover> {
-    if claims.is_empty() {
-        return None;
-    }
     let committed = manifest.is_some_and(|manifest| manifest.layout == Layout::Classic);
-    let seen = claims.iter().map(|claim| claim.modified).max().unwrap_or(0);
-    let foreign = objects.iter().any(|object| !may_be_its_own(object.modified, seen));
-    // The objects of a committed one are the backup, and what came later is somebody else's: only
-    // claims are left over then.
-    let objects = if committed || foreign { Vec::new() } else { objects };
-    let object = |listed: &Listed| root.key(&format!("{name}/{}", listed.key));
-    let claim = |listed: &Listed| root.key(&format!("{}/{}", claims_folder(name), listed.key));
-    leftover(name, None, &objects, &claims, object, claim, dead_before)
+    let newest = claims.iter().map(|claim| claim.modified).max()?;
+    let seen = seen.unwrap_or(i64::MIN);
+    let others = contents.is_folder()
+        || contents.classic.iter().any(|object| !may_be_its_own(object.modified, seen));
+    // The objects of a committed one are the backup, and what came later or is a backup below is
+    // somebody else's: only claims are left over then.
+    let objects = if committed || others { Vec::new() } else { contents.classic };
+    // Objects written count, too: a store may have refused the claims of a run that stayed alive.
+    let last_seen = objects.iter().map(|object| object.modified).fold(newest, i64::max);
+    // The claim of a run that has ended keeps older ones from counting again.
+    let dead_before = match seen {
+        i64::MIN => dead_before.saturating_sub(FORGOTTEN),
+        _ => dead_before,
+    };
+    (last_seen < dead_before).then(|| Leftover {
+        name: name.to_string(),
+        run: None,
+        objects: objects.len() as u64,
+        bytes: objects.iter().map(|listed| listed.size).sum(),
+        last_seen: Timestamp::from_second(last_seen).unwrap_or(Timestamp::UNIX_EPOCH),
+        keys: claims.into_iter().map(|claim| claim.key).collect(),
+    })
 }
 
 fn leftover(

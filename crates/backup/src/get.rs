@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use xb_encryptor::{DataKey, Envelope, Keys};
+use xb_encryptor::{DataKey, Keys};
 use xb_frame::STREAM_HEADER_LEN;
 use xb_pipeline::{
     GetError, GetPlan, Observer, RelayError, RootDigest, object_key, relay, sums, unpack,
@@ -12,15 +12,17 @@ use xb_pipeline::{
 
 use crate::choose::{Chosen, Parts, Picker, Proven, parts};
 use crate::claim::is_unfinished;
-use crate::classic::{ClassicFiles, list_classic};
+use crate::classic::{ClassicFiles, list_with_sums};
+use crate::classic_sums::Check;
 use crate::error::BackupError;
 use crate::fetch::{Range, pump, ranges};
 use crate::index::{Index, PackedBody};
 use crate::manifest::{End, Layout, Manifest, PackedFacts, StoredManifest, hex};
-use crate::names::{BackupName, KEYS, RunId, manifest_key, run_folder};
+use crate::names::{BackupName, RunId, run_folder};
 use crate::root::Root;
 use crate::select::Selection;
 use crate::stop::Stop;
+use crate::unlock::{Accept, Given, Unlocked, envelope, unlock};
 
 /// How a backup is fetched.
 #[derive(Debug)]
@@ -32,12 +34,11 @@ pub struct GetRequest {
     /// Packed only: give the native stream as it is stored, with its keys block in front where it
     /// is sealed. Takes no key.
     pub as_stored: bool,
-    /// Take a sealed backup whose manifest no key vouches for: it came as a native stream, or
-    /// somebody wants us to believe so, and the data may be that of another backup.
-    pub accept_unvouched: bool,
-    /// What a sealed backup is to be opened with. An unsealed one is refused when there is any: who
-    /// gives a key does not want bytes that nobody vouches for.
+    /// What a sealed backup is to be opened with. When there is any, the backup must be sealed, and
+    /// its manifest authenticated by it.
     pub keys: Keys,
+    /// What is read all the same.
+    pub accept: Accept,
     /// Budget for buffers in bytes.
     pub memory: u64,
     /// Worker threads.
@@ -103,17 +104,15 @@ pub async fn get<S: StreamSink>(
     stop: &mut Stop,
 ) -> Result<(GetReport, S), BackupError> {
     let plan = GetPlan::new(request.memory, request.threads, request.parallel)?;
-    let objects = stop.or(find(root, request, Members::AsStored, None)).await?;
+    let objects = stop.or(find(root, request, None, None)).await?;
     transfer(root, request, plan, objects, sink, observer, stop).await
 }
 
-/// What becomes of the single files of a backup.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Members {
-    /// They are given as they are stored: a key can only be for the seal.
-    AsStored,
-    /// They are decrypted: a key may be for them.
-    Undone,
+impl GetRequest {
+    /// The keys among it.
+    pub(crate) fn given(&self) -> Given<'_> {
+        Given { keys: &self.keys, accept: self.accept, memory: self.memory }
+    }
 }
 
 /// Fetches what [`find`] has found.
@@ -149,7 +148,7 @@ pub(crate) async fn transfer<S: StreamSink>(
             }
         }
         Objects::Classic(manifest, files, chosen) => {
-            let (bytes, sink) = run.classic(&files, sink, stop).await?;
+            let (bytes, sink) = run.classic(&files, chosen.is_none(), sink, stop).await?;
             (bytes, (files.objects(), files.bytes()), chosen, manifest, sink)
         }
     };
@@ -167,11 +166,6 @@ pub(crate) async fn transfer<S: StreamSink>(
 }
 
 impl Objects {
-    /// Whether the backup as a whole is sealed.
-    pub(crate) fn is_sealed(&self) -> bool {
-        matches!(self, Self::Packed(_, packed, ..) if packed.sealed.is_some())
-    }
-
     /// What was written of it, where something was.
     pub(crate) fn manifest(&self) -> Option<&Manifest> {
         match self {
@@ -198,11 +192,12 @@ impl Objects {
     }
 }
 
-/// Finds out what a backup consists of. Reads no data object yet.
+/// Finds out what a backup consists of, and whether it may be read with the keys that were given.
+/// Reads no data object yet. `unlocked`: what was found of it before.
 pub(crate) async fn find(
     root: &Root,
     request: &GetRequest,
-    members: Members,
+    unlocked: Option<&Unlocked>,
     proven: Option<&Proven>,
 ) -> Result<Objects, BackupError> {
     let name = &request.name;
@@ -220,7 +215,7 @@ pub(crate) async fn find(
                 }
                 Opening::AsStored(keys_in_front(root, request, &manifest, &packed, run).await?)
             } else {
-                let key = unlock(root, request, members, (&stored, &packed, run)).await?;
+                let key = open(root, request, Some(&stored), unlocked).await?;
                 if request.files.is_all() && proven.is_none() {
                     Opening::Undo(key)
                 } else {
@@ -240,32 +235,29 @@ pub(crate) async fn find(
             Ok(Objects::Packed(manifest, packed, run, opening))
         }
         stored => {
-            let manifest = stored.map(|stored| stored.manifest);
             if request.as_stored {
                 return Err(BackupError::Selection(format!(
                     "{name} is no packed backup: `get` gives it as it is stored in any case"
                 )));
             }
-            refuse_keys(request, members)?;
-            let mut files = list_classic(root, name).await?;
-            if let Some(manifest) = &manifest {
-                files.agree_with(name, manifest)?;
-            } else if files.is_empty() || is_unfinished(root, name).await? {
+            let of = stored.as_ref().map(|stored| &stored.manifest);
+            let mut files = list_with_sums(root, name, of).await?;
+            if stored.is_none() && (files.is_empty() || is_unfinished(root, name).await?) {
                 return Err(BackupError::NotThere {
                     name: name.to_string(),
                     state: crate::list::state_without_manifest(root, name).await?,
                 });
+            }
+            open(root, request, stored.as_ref(), unlocked).await?;
+            let manifest = stored.map(|stored| stored.manifest);
+            if let Some(manifest) = &manifest {
+                files.agree_with(name, manifest)?;
             }
             let chosen = match request.files.is_all() {
                 true => None,
                 false => Some(files.select(&request.files)?),
             };
             files.check_runs(name)?;
-            if request.keys.key.is_some() && !files.any_encrypted() {
-                return Err(BackupError::Keys(format!(
-                    "{name} is not sealed and none of its files is encrypted, and a key was given"
-                )));
-            }
             if let Some(proven) = proven {
                 files.leave_out(proven);
             }
@@ -274,87 +266,22 @@ pub(crate) async fn find(
     }
 }
 
-/// Opens the keys object of a sealed backup and has the manifest authenticated by what is in it.
-async fn unlock(
+/// The data key, if the backup is sealed; an error when it may not be read.
+async fn open(
     root: &Root,
     request: &GetRequest,
-    members: Members,
-    (stored, packed, run): (&StoredManifest, &PackedFacts, RunId),
+    stored: Option<&StoredManifest>,
+    unlocked: Option<&Unlocked>,
 ) -> Result<Option<Arc<DataKey>>, BackupError> {
     let name = &request.name;
-    if packed.sealed.is_none() {
-        // Whether any of its files is encrypted shows at the end.
-        return refuse_keys(request, members).map(|()| None);
+    match unlocked {
+        None => Ok(unlock(root, name, stored, request.given()).await?.key),
+        Some(known) if known.digest == stored.map(StoredManifest::digest) => Ok(known.key.clone()),
+        Some(_) => Err(BackupError::Chain {
+            name: name.to_string(),
+            what: "it was replaced while its chain was restored".to_owned(),
+        }),
     }
-    let envelope = envelope(root, name, &stored.manifest, run).await?;
-    let keys = (&request.keys, request.accept_unvouched);
-    let key = open_sealed(root, name, stored, &envelope, keys, request.memory)?;
-    Ok(Some(Arc::new(key)))
-}
-
-/// Refuses keys for a backup that is not sealed, but for one that its files may want.
-fn refuse_keys(request: &GetRequest, members: Members) -> Result<(), BackupError> {
-    let keys = &request.keys;
-    let refused = match members {
-        Members::AsStored => !keys.is_empty(),
-        Members::Undone => keys.any_for_seal_only(),
-    };
-    match refused {
-        true => {
-            Err(BackupError::Keys(format!("{} is not sealed, and a key was given", request.name)))
-        }
-        false => Ok(()),
-    }
-}
-
-/// Opens an envelope and has the manifest authenticated by what is in it. `memory` bounds the
-/// derivation of a passphrase, in bytes.
-pub(crate) fn open_sealed(
-    root: &Root,
-    name: &BackupName,
-    stored: &StoredManifest,
-    envelope: &Envelope,
-    (keys, accept_unvouched): (&Keys, bool),
-    memory: u64,
-) -> Result<DataKey, BackupError> {
-    let key = match keys.open(envelope, memory) {
-        None => {
-            let ways: Vec<_> = envelope.slots().map(|slot| slot.to_string()).collect();
-            let ways = ways.join(", ");
-            return Err(BackupError::Keys(format!("{name} is sealed; it opens with: {ways}")));
-        }
-        Some(Err(error)) => return Err(BackupError::Keys(format!("{name}: {error}"))),
-        Some(Ok(key)) => key,
-    };
-    if stored.manifest.is_carried() {
-        // Whoever stored a stream that was sealed elsewhere had no key to vouch with.
-        return match accept_unvouched {
-            true => Ok(key),
-            false => Err(BackupError::Unvouched { name: name.to_string() }),
-        };
-    }
-    stored
-        .authenticate(&key.manifest_key(envelope.stream_id()))
-        .map_err(|source| BackupError::Manifest { key: root.key(&manifest_key(name)), source })?;
-    Ok(key)
-}
-
-/// Reads the keys object of a run.
-pub(crate) async fn envelope(
-    root: &Root,
-    name: &BackupName,
-    manifest: &Manifest,
-    run: RunId,
-) -> Result<Envelope, BackupError> {
-    let damaged = |what: String| BackupError::Damaged { name: name.to_string(), what };
-    let object = root.key(&format!("{}/{KEYS}", run_folder(name, run)));
-    let bytes = root.store().get(&object).await.map_err(|error| missing_is_damage(error, name))?;
-    let envelope =
-        Envelope::parse(&bytes).map_err(|error| damaged(format!("{object}: {error}")))?;
-    if manifest.stream_id() != Some(*envelope.stream_id()) {
-        return Err(damaged(format!("{object}: the keys object belongs to another backup")));
-    }
-    Ok(envelope)
 }
 
 /// What makes a native file of a native stream: the keys block, where it is sealed.
@@ -402,7 +329,10 @@ impl Run<'_> {
             self.root.store(),
             &self.plan,
             ranges(objects, self.plan.range),
-            |range, crc| digest.range(range, crc),
+            |range, crc| {
+                digest.range(range, crc);
+                Ok(())
+            },
             move |arriving| {
                 (unpack(arriving, key, &plan, &observer, |bytes| sink.take(bytes)), sink)
             },
@@ -465,6 +395,7 @@ impl Run<'_> {
                     last.clone_from(&range.key);
                     objects += 1;
                 }
+                Ok(())
             },
             move |arriving| {
                 let counting = observer.clone();
@@ -525,7 +456,10 @@ impl Run<'_> {
             self.root.store(),
             &self.plan,
             ranges(objects, self.plan.range),
-            |range, crc| digest.range(range, crc),
+            |range, crc| {
+                digest.range(range, crc);
+                Ok(())
+            },
             move |arriving| {
                 let mut pieces = std::iter::once(front).chain(arriving.map_while(|piece| piece));
                 let written = pieces.try_fold(0, |written, piece| {
@@ -550,20 +484,23 @@ impl Run<'_> {
     async fn classic<S: StreamSink>(
         &self,
         files: &ClassicFiles,
+        all: bool,
         mut sink: S,
         stop: &mut Stop,
     ) -> Result<(u64, S), BackupError> {
         let name = &self.request.name;
+        let all = all && files.begun().is_none();
         let folder = self.root.key(name.as_str());
         let objects =
             files.in_order().map(|(key, from, size)| (format!("{folder}/{key}"), from, size));
         let observer = self.observer.clone();
         let (mut borders, begun) = (files.borders(), files.begun());
+        let mut sums = Check::new(files, &folder);
         let (fetched, (scanned, sink)) = pump(
             self.root.store(),
             &self.plan,
             ranges(objects, self.plan.range),
-            |_, _| {},
+            |range, sum| sums.range(range, sum),
             move |arriving| {
                 let check = |head: &_| borders.check(head);
                 (
@@ -580,7 +517,10 @@ impl Run<'_> {
             (_, Err(RelayError::Stream(error))) => damaged(error.to_string()),
             (_, Err(RelayError::Refused(what))) => damaged(what),
             (Err(error), _) => Err(missing_is_damage(error, name)),
-            (Ok(()), Ok(scanned)) => Ok((scanned.bytes, sink)),
+            (Ok(()), Ok(scanned)) => match sums.finish(all) {
+                Ok(()) => Ok((scanned.bytes, sink)),
+                Err(what) => damaged(what),
+            },
             (Ok(()), Err(_)) => Err(BackupError::Bug("the ranges stopped without a cause")),
         }
     }

@@ -5,9 +5,13 @@
 //! written after what it tells of.
 //!
 //! After a kill, or when the network is gone, the kernel still has every byte that was written, so on
-//! the same boot all of it counts. After a reboot only that counts what was on the medium by then:
-//! every half minute, or gigabyte, the file system is synced, and a line says how far the journal had
-//! come before that. With `--sync=none` there are no such lines, and after a reboot nothing counts.
+//! the same boot and mount all of it may count. After a reboot, or when the file system was mounted
+//! again, only that may count what was on the medium by then: every half minute, or gigabyte, the file
+//! system is synced, and a line says how far the journal had come before that. With `--sync=none`
+//! there are no such lines, and nothing counts.
+//!
+//! What may count is then read back and compared (`trust`): a line holds the length and the CRC-32 of
+//! what it tells of. What is believed without that is only that a CRC-32 does not fit by chance.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -15,16 +19,19 @@ use std::io::{Read as _, Write as _};
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rustix::fs::{AtFlags, Mode, OFlags, openat, renameat, unlinkat};
+use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, fstatfs, openat, renameat, statx, unlinkat};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use xb_pipeline::{BegunFile, ExtractLog};
 use xb_reader::{RelPath, TargetDir};
+
+mod trust;
 
 use crate::choose::{Come, Proven};
 use crate::manifest::{Manifest, hex};
@@ -41,6 +48,9 @@ const STEP: u64 = 1 << 20;
 const SYNC_BYTES: u64 = 1 << 30;
 /// or after this time.
 const SYNC_TIME: Duration = Duration::from_secs(30);
+
+/// Version of what stands in it: 1 had no sums.
+const FORMAT: u32 = 2;
 
 /// What a journal is about. One of something else is not gone on with.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,7 +72,7 @@ impl About {
         // As it is stored it may have another key's word beneath it; what it says is the same.
         let text = serde_json::to_vec(manifest).unwrap_or_default();
         Self {
-            format: 1,
+            format: FORMAT,
             name: manifest.name.clone(),
             run: manifest.run.clone(),
             manifest: hex(&Sha256::digest(&text)),
@@ -76,6 +86,9 @@ impl About {
 struct Head {
     about: About,
     boot: String,
+    /// Which mount the target is on.
+    #[serde(default)]
+    mount: String,
 }
 
 /// What is known of a file that is whole.
@@ -84,6 +97,7 @@ struct Whole {
     number: u64,
     name: Vec<u8>,
     size: u64,
+    crc: u32,
 }
 
 /// What is known of a file that is not.
@@ -93,6 +107,8 @@ struct Begun {
     upto: u64,
     /// Bytes of its part of the stream.
     taken: u64,
+    /// The sum of what comes before `upto`.
+    crc: u32,
 }
 
 /// What an unfinished restore has left.
@@ -106,6 +122,8 @@ pub(crate) struct Left {
     pub(crate) doubtful: Vec<Vec<u8>>,
     /// The stream has taken back files or names: what is what can no longer be told.
     taken_back: bool,
+    /// Number of files that were not what was written.
+    pub(crate) distrusted: u64,
 }
 
 impl Left {
@@ -125,7 +143,7 @@ impl Left {
     pub(crate) fn begun(&self) -> Vec<BegunFile> {
         let file = |(number, file): (&u64, &Begun)| {
             let path = RelPath::new(&file.path).ok()?;
-            Some(BegunFile { path, number: *number, upto: file.upto })
+            Some(BegunFile { path, number: *number, upto: file.upto, crc: file.crc })
         };
         self.begun.iter().filter_map(file).collect()
     }
@@ -169,6 +187,7 @@ pub(crate) fn load(
     folder: &TargetDir,
     target: &Path,
     about: &About,
+    cancelled: &AtomicBool,
 ) -> Result<Option<Left>, String> {
     let failed = |error: std::io::Error| format!("the journal of an unfinished restore: {error}");
     let mut text = Vec::new();
@@ -187,6 +206,12 @@ pub(crate) fn load(
     };
     if head.about != *about {
         let theirs = &head.about;
+        if theirs.format != about.format {
+            return Err(
+                "it holds an unfinished restore of another release of this program: empty it"
+                    .into(),
+            );
+        }
         let what = match theirs.run == about.run {
             true => format!("{}, with other options", theirs.name),
             false => theirs.name.clone(),
@@ -194,31 +219,34 @@ pub(crate) fn load(
         return Err(format!("it holds an unfinished restore of {what}: end that one, or empty it"));
     }
     let same_boot = boot_id().is_some_and(|boot| boot == head.boot);
-    let mut read =
-        parse(text.get(first.len()..).unwrap_or_default(), first.len() as u64, same_boot);
+    let same_mount = mount_id(folder.unfinished()).is_some_and(|mount| mount == head.mount);
+    let lines = text.get(first.len()..).unwrap_or_default();
+    let still_held = same_boot && same_mount;
+    let mut read = parse(lines, first.len() as u64, still_held);
     drop(text);
-    settle(target, &mut read)?;
+    settle(target, &mut read, still_held)?;
     check_foreign(target, &read)?;
+    trust::compare(folder, target, &mut read, cancelled)?;
     Ok(Some(read))
 }
 
-/// Reads the lines. What was not certain before a reboot is doubtful.
-fn parse(text: &[u8], start: u64, same_boot: bool) -> Left {
+/// Reads the lines. What was not certain before the memory that held it was lost is doubtful.
+fn parse(text: &[u8], start: u64, still_held: bool) -> Left {
     let mut left = Left::default();
-    let trusted = if same_boot { u64::MAX } else { synced(text) };
+    let trusted = if still_held { u64::MAX } else { synced(text) };
     let mut at = start;
     for line in text.split_inclusive(|byte| *byte == b'\n') {
         at += line.len() as u64;
         let Some(line) = line.strip_suffix(b"\n").and_then(Line::parse) else { break };
         let certain = at <= trusted;
         match line {
-            Line::Proven { number, path, upto, taken } if certain => {
-                left.begun.insert(number, Begun { path, upto, taken });
+            Line::Proven { number, path, upto, taken, crc } if certain => {
+                left.begun.insert(number, Begun { path, upto, taken, crc });
             }
             Line::Overwritten { number } => drop(left.begun.remove(&number)),
-            Line::Whole { number, path, name, size } => match certain {
-                true => drop(left.whole.insert(path, Whole { number, name, size })),
-                false => left.doubtful.push(name),
+            Line::Whole { number, path, name, size, crc } => match crc.filter(|_| certain) {
+                Some(crc) => drop(left.whole.insert(path, Whole { number, name, size, crc })),
+                None => left.doubtful.push(name),
             },
             Line::TakenBack => left.taken_back = true,
             Line::Proven { .. } | Line::Synced { .. } => {}
@@ -238,7 +266,7 @@ fn synced(text: &[u8]) -> u64 {
 }
 
 /// Looks which of the whole files have their names: a line comes before the name is given.
-fn settle(target: &Path, left: &mut Left) -> Result<(), String> {
+fn settle(target: &Path, left: &mut Left, still_held: bool) -> Result<(), String> {
     if left.taken_back {
         return Err("it holds an unfinished restore of a stream that renames files, which cannot be gone on with: empty it".into());
     }
@@ -247,7 +275,7 @@ fn settle(target: &Path, left: &mut Left) -> Result<(), String> {
     for (path, file) in &left.whole {
         let there = std::fs::symlink_metadata(target.join(as_path(&file.name)));
         match there {
-            Ok(meta) if meta.is_file() && meta.len() == file.size => {}
+            Ok(meta) if meta.is_file() && (meta.len() == file.size || !still_held) => {}
             Ok(_) => {
                 let name = as_path(&file.name).display();
                 return Err(format!("{name} was changed since it was restored: empty the folder"));
@@ -306,22 +334,40 @@ fn as_path(name: &[u8]) -> &Path {
 /// One line of the journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Line {
-    Proven { number: u64, path: Vec<u8>, upto: u64, taken: u64 },
-    Overwritten { number: u64 },
-    Whole { number: u64, path: Vec<u8>, name: Vec<u8>, size: u64 },
+    Proven {
+        number: u64,
+        path: Vec<u8>,
+        upto: u64,
+        taken: u64,
+        crc: u32,
+    },
+    Overwritten {
+        number: u64,
+    },
+    /// Of a file that was written out of order there is no sum.
+    Whole {
+        number: u64,
+        path: Vec<u8>,
+        name: Vec<u8>,
+        size: u64,
+        crc: Option<u32>,
+    },
     TakenBack,
-    Synced { upto: u64 },
+    Synced {
+        upto: u64,
+    },
 }
 
 impl Line {
     fn text(&self) -> String {
         match self {
-            Self::Proven { number, path, upto, taken } => {
-                format!("proven {number} {upto} {taken} {}\n", hex(path))
+            Self::Proven { number, path, upto, taken, crc } => {
+                format!("proven {number} {upto} {taken} {crc:08x} {}\n", hex(path))
             }
             Self::Overwritten { number } => format!("overwritten {number}\n"),
-            Self::Whole { number, path, name, size } => {
-                format!("whole {number} {size} {} {}\n", hex(path), hex(name))
+            Self::Whole { number, path, name, size, crc } => {
+                let crc = crc.map_or("-".to_owned(), |crc| format!("{crc:08x}"));
+                format!("whole {number} {size} {crc} {} {}\n", hex(path), hex(name))
             }
             Self::TakenBack => "taken-back\n".to_owned(),
             Self::Synced { upto } => format!("synced {upto}\n"),
@@ -336,13 +382,18 @@ impl Line {
         let line = match kind {
             "proven" => {
                 let (number, upto, taken) = (number()?, number()?, number()?);
-                Self::Proven { number, upto, taken, path: name(words.next()?)? }
+                let crc = sum(words.next()?)?;
+                Self::Proven { number, upto, taken, crc, path: name(words.next()?)? }
             }
             "overwritten" => Self::Overwritten { number: number()? },
             "whole" => {
                 let (number, size) = (number()?, number()?);
+                let crc = match words.next()? {
+                    "-" => None,
+                    digits => Some(sum(digits)?),
+                };
                 let (path, name) = (name(words.next()?)?, name(words.next()?)?);
-                Self::Whole { number, size, path, name }
+                Self::Whole { number, size, path, name, crc }
             }
             "taken-back" => Self::TakenBack,
             "synced" => Self::Synced { upto: number()? },
@@ -360,6 +411,27 @@ fn name(digits: &str) -> Option<Vec<u8>> {
     let pair = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
     let bytes: Option<Vec<u8>> = digits.as_bytes().chunks_exact(2).map(pair).collect();
     bytes.filter(|bytes| RelPath::new(bytes).is_ok())
+}
+
+fn sum(digits: &str) -> Option<u32> {
+    (digits.len() == 8).then(|| u32::from_str_radix(digits, 16).ok())?
+}
+
+/// Which mount the folder is on, unlike any other since the boot where the kernel tells that (Linux
+/// 6.8); before, a mount's number may come again.
+fn mount_id(folder: BorrowedFd<'_>) -> Option<String> {
+    let unique = StatxFlags::from_bits_retain(0x4000);
+    let wanted = StatxFlags::MNT_ID | unique;
+    let there = statx(folder, "", AtFlags::EMPTY_PATH, wanted).ok()?;
+    let system = fstatfs(folder).ok()?;
+    Some(format!(
+        "{:x}-{}-{}:{}-{:x}",
+        there.stx_mask & wanted.bits(),
+        there.stx_mnt_id,
+        there.stx_dev_major,
+        there.stx_dev_minor,
+        system.f_type,
+    ))
 }
 
 fn boot_id() -> Option<String> {
@@ -409,18 +481,23 @@ impl Journal {
         sync: bool,
     ) -> std::io::Result<Self> {
         let folder = folder.unfinished();
-        let head = Head { about: about.clone(), boot: boot_id().unwrap_or_default() };
+        let head = Head {
+            about: about.clone(),
+            boot: boot_id().unwrap_or_default(),
+            mount: mount_id(folder).unwrap_or_default(),
+        };
         let mut text = serde_json::to_vec(&head)?;
         text.push(b'\n');
         let mut files = HashMap::new();
         for (path, file) in left.iter().flat_map(|left| &left.whole) {
-            let Whole { number, name, size } = file.clone();
-            text.extend(Line::Whole { number, path: path.clone(), name, size }.text().bytes());
+            let Whole { number, name, size, crc } = file.clone();
+            let (path, crc) = (path.clone(), Some(crc));
+            text.extend(Line::Whole { number, path, name, size, crc }.text().bytes());
         }
         for (number, file) in left.iter().flat_map(|left| &left.begun) {
-            let Begun { path, upto, taken } = file.clone();
+            let Begun { path, upto, taken, crc } = file.clone();
             files.insert(*number, Progress { upto, noted: upto, taken });
-            text.extend(Line::Proven { number: *number, path, upto, taken }.text().bytes());
+            text.extend(Line::Proven { number: *number, path, upto, taken, crc }.text().bytes());
         }
         // Beside the old one, which counts until then. Whoever holds the folder is alone in it.
         unlink(folder, NEW_JOURNAL)?;
@@ -545,7 +622,7 @@ impl State {
 }
 
 impl ExtractLog for Shared {
-    fn proven(&self, path: &RelPath, number: u64, upto: u64, chunk: u64) {
+    fn proven(&self, path: &RelPath, number: u64, upto: u64, chunk: u64, crc: u32) {
         let mut state = self.state();
         let file = state.files.entry(number).or_default();
         let more = upto.saturating_sub(file.upto);
@@ -559,7 +636,7 @@ impl ExtractLog for Shared {
         state.unsynced = state.unsynced.saturating_add(more);
         if note {
             let path = path.as_bytes().to_vec();
-            state.write(&Line::Proven { number, path, upto, taken });
+            state.write(&Line::Proven { number, path, upto, taken, crc });
         }
         if state.unsynced >= SYNC_BYTES {
             self.wake.notify_all();
@@ -572,12 +649,12 @@ impl ExtractLog for Shared {
         state.write(&Line::Overwritten { number });
     }
 
-    fn whole(&self, path: &RelPath, number: u64, name: &RelPath, size: u64) {
+    fn whole(&self, path: &RelPath, number: u64, name: &RelPath, size: u64, crc: Option<u32>) {
         let (path, name) = (path.as_bytes().to_vec(), name.as_bytes().to_vec());
         let mut state = self.state();
         state.files.remove(&number);
         state.unsynced = state.unsynced.max(1);
-        state.write(&Line::Whole { number, path, name, size });
+        state.write(&Line::Whole { number, path, name, size, crc });
     }
 
     fn taken_back(&self) {
@@ -594,10 +671,10 @@ mod tests {
     fn lines() -> Vec<Line> {
         let path = |name: &str| name.as_bytes().to_vec();
         vec![
-            Line::Proven { number: 0, path: path("a/b.ibd"), upto: 10, taken: 40 },
-            Line::Whole { number: 1, path: path("c.lz4"), name: path("c"), size: 3 },
+            Line::Proven { number: 0, path: path("a/b.ibd"), upto: 10, taken: 40, crc: 1 },
+            Line::Whole { number: 1, path: path("c.lz4"), name: path("c"), size: 3, crc: Some(2) },
             Line::Synced { upto: 100 },
-            Line::Proven { number: 0, path: path("a/b.ibd"), upto: 20, taken: 80 },
+            Line::Proven { number: 0, path: path("a/b.ibd"), upto: 20, taken: 80, crc: 3 },
             Line::Overwritten { number: 2 },
         ]
     }
@@ -624,7 +701,7 @@ mod tests {
     fn about() -> About {
         let text = |text: &str| text.to_owned();
         About {
-            format: 1,
+            format: FORMAT,
             name: text("n"),
             run: text("r"),
             manifest: text("m"),
@@ -645,7 +722,8 @@ mod tests {
             std::os::unix::fs::symlink(&precious, kept.join(name)).unwrap();
         }
         let folder = TargetDir::open_kept(&target).unwrap();
-        assert!(load(&folder, &target, &about()).is_err(), "a link was followed");
+        let loaded = load(&folder, &target, &about(), &AtomicBool::new(false));
+        assert!(loaded.is_err(), "a link was followed");
         let journal = Journal::begin(&folder, &about(), None, false).unwrap();
         journal.log().taken_back();
         assert_eq!(std::fs::read(&precious).unwrap(), b"keep me");
@@ -662,10 +740,10 @@ mod tests {
         let journal = Journal::begin(&folder, &about(), None, false).unwrap();
         let name = RelPath::new(b"a").unwrap();
         let log = journal.log();
-        log.proven(&name, 0, STEP, STEP);
+        log.proven(&name, 0, STEP, STEP, 1);
         journal.shared.state().failed = true;
         let len = || std::fs::metadata(path(dir.path())).unwrap().len();
-        log.proven(&name, 0, 2 * STEP, STEP);
+        log.proven(&name, 0, 2 * STEP, STEP, 2);
         assert!(len() > 0, "what was proven stays so");
         log.overwritten(0);
         assert_eq!(len(), 0);
@@ -678,11 +756,12 @@ mod tests {
         }
 
         #[test]
-        fn lines_come_back(number: u64, upto: u64, taken: u64, path in "[a-z]{1,8}(/[a-z.]{1,8}x)?") {
+        fn lines_come_back(number: u64, upto: u64, taken: u64, crc: u32, path in "[a-z]{1,8}(/[a-z.]{1,8}x)?") {
             let path = path.into_bytes();
             for line in [
-                Line::Proven { number, path: path.clone(), upto, taken },
-                Line::Whole { number, path: path.clone(), name: path.clone(), size: upto },
+                Line::Proven { number, path: path.clone(), upto, taken, crc },
+                Line::Whole { number, path: path.clone(), name: path.clone(), size: upto, crc: Some(crc) },
+                Line::Whole { number, path: path.clone(), name: path.clone(), size: upto, crc: None },
                 Line::Overwritten { number },
                 Line::Synced { upto },
                 Line::TakenBack,

@@ -9,6 +9,7 @@
 //! Every operation can be asked to [`Stop`], and then cleans up behind itself; an
 //! [`Observer`](xb_pipeline::Observer) counts for progress displays. Errors are [`BackupError`]:
 //! the first cause, with its stage and a hint.
+mod alive;
 mod attested;
 mod cache;
 mod chain;
@@ -16,6 +17,8 @@ mod child;
 mod choose;
 mod claim;
 mod classic;
+mod classic_sums;
+mod contents;
 mod copy;
 mod delete;
 mod error;
@@ -28,6 +31,8 @@ mod get;
 mod index;
 mod input;
 mod journal;
+mod lease;
+mod ledger;
 mod list;
 mod lock;
 mod manifest;
@@ -49,6 +54,7 @@ mod show;
 mod since;
 mod stop;
 mod sums;
+mod unlock;
 mod verify;
 
 pub use cache::ListCache;
@@ -56,7 +62,9 @@ pub use chain::{Link, chain, dependents};
 pub use child::Talk;
 pub use choose::Chosen;
 pub use copy::{CopyReport, CopyRequest, copy};
-pub use delete::{Deleted, Doomed, DoomedObject, delete, delete_unless_needed, doomed};
+pub use delete::{
+    Deleted, Doomed, DoomedObject, delete, delete_shown, delete_unless_needed, doomed,
+};
 pub use error::BackupError;
 pub use estimate::{Estimate, EstimateRequest, estimate};
 pub use facts::Facts;
@@ -86,8 +94,9 @@ pub use rewrap::{RewrapRequest, rewrap};
 pub use root::Root;
 pub use select::Selection;
 pub use show::{FileEntry, ShowRequest, Shown, show};
-pub use since::{OwnRuns, since};
+pub use since::{OwnRuns, SinceRequest, since};
 pub use stop::{Stop, Stopper, stopper};
+pub use unlock::Accept;
 pub use verify::{
     Authenticity, Level, LevelReport, MAX_PROBLEMS, PageReport, Problem, RestoreTest,
     ServerOptions, Trial, VerifyReport, VerifyRequest, verify, verify_by_restore,

@@ -3,12 +3,14 @@
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use jiff::Timestamp;
 use serde::Serialize;
+use xb_uploader::Listed;
 
 use crate::cache::{Cached, ListCache};
-use crate::claim::DEAD;
+use crate::claim::{DEAD, claims, standing};
+use crate::contents::Contents;
 use crate::error::BackupError;
 use crate::manifest::{Base, End, Layout, Manifest};
-use crate::names::{BackupName, CATALOG, CLAIM, claims_folder, manifest_key, of_packed_run};
+use crate::names::{BackupName, CATALOG, CLAIM, manifest_key};
 use crate::record::{self, Beside, Pin, Proof};
 use crate::root::Root;
 
@@ -30,6 +32,10 @@ pub enum State {
     /// Objects as the stock tool writes them, without a manifest: nobody has proven them whole.
     #[serde(rename = "stock, unproven")]
     StockUnproven,
+    /// No backup but a folder of them: see `backups`.
+    Folder,
+    /// No backup: the objects are those of other programs.
+    Foreign,
 }
 
 /// Whether a backup stands on its own.
@@ -91,6 +97,8 @@ pub struct Listing {
     pub verified_age_seconds: Option<i64>,
     /// That it is to be kept, and why.
     pub pinned: Option<Pin>,
+    /// Backups in a folder of backups.
+    pub backups: Option<u64>,
     /// What is wrong with it, or not known of it.
     pub problem: Option<String>,
 }
@@ -267,6 +275,7 @@ fn empty(name: &str, state: State) -> Listing {
         verified: None,
         verified_age_seconds: None,
         pinned: None,
+        backups: None,
         problem: None,
     }
 }
@@ -274,28 +283,42 @@ fn empty(name: &str, state: State) -> Listing {
 /// A folder without a manifest.
 async fn incomplete(root: &Root, folder: &str) -> Result<Option<Listing>, BackupError> {
     let Ok(name) = BackupName::new(folder) else { return Ok(None) };
-    let found = root.list_below(folder).await?;
-    let claims = root.list_below(&claims_folder(&name)).await?;
-    let bytes = found.iter().map(|l| l.size).sum();
-    let fresh = |modified: i64| Timestamp::now().as_second() - modified < DEAD;
-    let packed_claim = found
-        .iter()
-        .filter(|l| of_packed_run(&l.key) && l.key.ends_with(&format!("/{CLAIM}")))
-        .map(|l| l.modified)
-        .max();
-    let classic = found.iter().any(|l| !of_packed_run(&l.key));
-    let claim = packed_claim.max(claims.iter().map(|l| l.modified).max());
+    let found = Contents::of(root, &name).await?;
+    let classic_claim = standing(root, &claims(root, &name).await?).await?;
+    let fresh = |modified: i64| root.store().now().saturating_sub(modified) < DEAD;
+    let is_claim = |listed: &&Listed| listed.key.ends_with(&format!("/{CLAIM}"));
+    let packed_claim = found.packed.iter().filter(is_claim).map(|listed| listed.modified).max();
+    let classic = !found.classic.is_empty();
+    let claim = packed_claim.max(classic_claim.seen);
     let state = match claim {
-        Some(modified) if fresh(modified) => State::Running,
+        _ if classic_claim.alive.is_some() => State::Running,
+        _ if packed_claim.is_some_and(fresh) => State::Running,
+        _ if found.is_folder() => State::Folder,
         None if classic => State::StockUnproven,
-        _ if found.is_empty() => return Ok(None),
-        _ => State::Abandoned,
+        _ if classic || !found.packed.is_empty() => State::Abandoned,
+        _ if !found.foreign.is_empty() => State::Foreign,
+        _ => return Ok(None),
     };
     let mut listing = empty(folder, state);
+    if state == State::Folder {
+        listing.backups = Some(found.backups.len() as u64);
+        return Ok(Some(listing));
+    }
+    let problems = [found.foreign_objects(), found.unrecognised()];
+    let shown = [true, state == State::StockUnproven];
+    let problems: Vec<String> = problems
+        .into_iter()
+        .zip(shown)
+        .filter_map(|(what, shown)| what.filter(|_| shown))
+        .collect();
+    listing.problem = (!problems.is_empty()).then(|| format!("it holds {}", problems.join("; ")));
+    if state == State::Foreign {
+        return Ok(Some(listing));
+    }
+    let own = || found.packed.iter().chain(&found.classic);
     listing.layout = Some(if classic { Layout::Classic } else { Layout::Packed });
-    listing.stored_bytes = Some(bytes);
-    listing.objects =
-        Some(found.iter().filter(|l| !l.key.ends_with(&format!("/{CLAIM}"))).count() as u64);
+    listing.stored_bytes = Some(own().map(|listed| listed.size).sum());
+    listing.objects = Some(own().filter(|listed| !is_claim(listed)).count() as u64);
     Ok(Some(listing))
 }
 
@@ -307,6 +330,8 @@ pub(crate) async fn state_without_manifest(
     Ok(match incomplete(root, name.as_str()).await?.map(|l| l.state) {
         Some(State::Running) => ": a run of that name is still going on",
         Some(State::Abandoned) => ": a run of that name was abandoned half way",
+        Some(State::Folder) => ": it is a folder of backups",
+        Some(State::Foreign) => ": the objects below that name are not part of a backup",
         _ => "",
     })
 }

@@ -5,7 +5,9 @@ use xb_uploader::{Lock, StoreError};
 
 use crate::error::BackupError;
 use crate::manifest::{Layout, Manifest};
-use crate::names::{BackupName, CLAIM, manifest_key, of_packed_run, run_folder};
+use crate::names::{
+    BackupName, CLAIM, in_packed_run, manifest_key, of_classic, run_folder, sums_key,
+};
 use crate::put::all_are_there;
 use crate::root::Root;
 
@@ -43,19 +45,25 @@ pub(crate) async fn lock_complete(
         other => other,
     })?;
     all_are_there(manifest, &objects)?;
-    objects.retain(|listed| if packed { listed.key != CLAIM } else { !of_packed_run(&listed.key) });
-    let folder = &folder;
-    stream::iter(&objects)
-        .map(|listed| async move {
-            root.store().lock(&root.key(&format!("{folder}/{}", listed.key)), lock).await
-        })
+    objects.retain(|listed| match packed {
+        true => in_packed_run(&listed.key) && listed.key != CLAIM,
+        false => of_classic(&listed.key),
+    });
+    let mut keys: Vec<String> =
+        objects.iter().map(|listed| root.key(&format!("{folder}/{}", listed.key))).collect();
+    let sums = root.key(&sums_key(name, &manifest.run));
+    if !packed && root.store().size(&sums).await.map_err(|e| unlocked(name, e))?.is_some() {
+        keys.push(sums);
+    }
+    stream::iter(&keys)
+        .map(|key| root.store().lock(key, lock))
         .buffer_unordered(parallel.max(1))
         .try_collect::<()>()
         .await
         .map_err(|source| unlocked(name, source))?;
     let manifest = root.key(&manifest_key(name));
     root.store().lock(&manifest, lock).await.map_err(|source| unlocked(name, source))?;
-    Ok(objects.len() as u64 + 1)
+    Ok(keys.len() as u64 + 1)
 }
 
 fn unlocked(name: &BackupName, source: StoreError) -> BackupError {

@@ -59,6 +59,10 @@ pub struct Manifest {
     /// Classic only, where the objects were made to be of one size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub classic: Option<ClassicFacts>,
+    /// Classic only: digest of the keys, lengths and checksums of all objects, hexadecimal; absent
+    /// from what earlier versions wrote.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub object_digest: Option<String>,
     /// Classic only: what was done to the files one by one on the way here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub members: Option<MemberFacts>,
@@ -329,6 +333,9 @@ impl Manifest {
         if self.run_id().is_none() {
             return inconsistent("the run is not 32 hexadecimal digits");
         }
+        if self.object_digest.as_ref().is_some_and(|digest| digest.len() != 64) {
+            return inconsistent("the digest of the objects is not a SHA-256");
+        }
         match (&self.packed, self.layout) {
             (Some(_), Layout::Packed) if self.members.is_some() || self.classic.is_some() => {
                 inconsistent("a packed backup with files transformed or cut one by one")
@@ -391,6 +398,7 @@ pub(crate) fn sample() -> Manifest {
             sealed: None,
         }),
         classic: None,
+        object_digest: None,
         members: None,
         end: End::LastFile { name: "xtrabackup_info".into() },
         server: None,

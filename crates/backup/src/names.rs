@@ -8,7 +8,8 @@
 //! | `ROOT/NAME/RUN/NNNNNNNNN` | data objects of a packed backup |
 //! | `ROOT/NAME/PATH.NNNNNNNNNNNNNNNNNNNN` | data objects of a classic backup |
 //! | `ROOT/.xb-catalog/NAME` | the manifest, written last: the one commit point |
-//! | `ROOT/.xb-catalog/@claims/NAME/NNNNNN` | claim of a classic run, whose objects have no RUN |
+//! | `ROOT/.xb-catalog/@claims/NAME/NNNNNN` | claim of a classic run, whose objects have no RUN; `NNNNNN-HOLDER` where a store knows no conditions |
+//! | `ROOT/.xb-catalog/@sums/NAME/RUN` | the checksum of each data object of a classic backup |
 //!
 //! No key is a folder of another, so that folders and buckets take the same keys.
 
@@ -131,6 +132,18 @@ pub(crate) fn claims_folder(name: &BackupName) -> String {
     format!("{CATALOG}/@claims/{name}")
 }
 
+/// Folder of the lists of object sums of classic backups of `name`, below ROOT.
+#[must_use]
+pub(crate) fn sums_folder(name: &BackupName) -> String {
+    format!("{CATALOG}/@sums/{name}")
+}
+
+/// Key of the list of object sums of a classic backup, below ROOT.
+#[must_use]
+pub(crate) fn sums_key(name: &BackupName, run: &str) -> String {
+    format!("{}/{run}", sums_folder(name))
+}
+
 /// Key of object `number` of the file `path` in a classic backup, below the backup's folder.
 #[must_use]
 pub(crate) fn classic_key(path: &str, number: u64) -> String {
@@ -148,15 +161,25 @@ pub(crate) fn parse_classic_key(key: &str) -> Option<(&str, u64)> {
     Some((path, digits.parse().ok()?))
 }
 
+/// Whether a key below a backup's folder belongs to a classic backup.
+pub(crate) fn of_classic(key: &str) -> bool {
+    parse_classic_key(key).is_some()
+}
+
 /// Whether a key below a backup's folder belongs to a packed run.
 pub(crate) fn of_packed_run(key: &str) -> bool {
-    key.split_once('/').is_some_and(|(run, rest)| {
-        RunId::parse(run).is_some()
-            && (rest == CLAIM
-                || rest == KEYS
-                || rest == SUMS
-                || (rest.len() == 9 && rest.bytes().all(|b| b.is_ascii_digit())))
-    })
+    key.split_once('/')
+        .is_some_and(|(run, object)| RunId::parse(run).is_some() && in_packed_run(object))
+}
+
+/// Whether a key below the folder of a packed run belongs to the run.
+pub(crate) fn in_packed_run(object: &str) -> bool {
+    matches!(object, CLAIM | KEYS | SUMS) || is_data_object(object)
+}
+
+/// Whether a key below the folder of a packed run is that of a data object.
+pub(crate) fn is_data_object(object: &str) -> bool {
+    object.len() == 9 && object.bytes().all(|b| b.is_ascii_digit())
 }
 
 #[cfg(test)]

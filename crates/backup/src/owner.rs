@@ -35,6 +35,14 @@ impl Owner {
         Some(Self { user: meta.uid(), group: meta.gid() })
     }
 
+    /// The owner of `target`, where root restores into a folder that was made for somebody else: a
+    /// server's files are of no use to it when they are root's.
+    pub(crate) fn to_keep(target: &Path) -> Option<Self> {
+        let meta = std::fs::metadata(target).ok()?;
+        let owner = Self { user: meta.uid(), group: meta.gid() };
+        (rustix::process::geteuid().is_root() && owner.user != 0).then_some(owner)
+    }
+
     /// Gives `dir` and all that is in it to this owner. `dir` itself may lead over symbolic links; none
     /// beneath it is followed.
     ///

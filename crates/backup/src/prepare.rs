@@ -21,6 +21,20 @@ pub struct PrepareOptions {
     pub export: bool,
 }
 
+impl PrepareOptions {
+    /// Looks whether the program is there that prepares a backup of this tool, where that is known.
+    pub(crate) fn look(&self, tool: Option<&str>) -> Result<(), BackupError> {
+        match (&self.program, tool.and_then(PrepareTool::of_name)) {
+            (Some(program), _) => child::find(&[program]),
+            (None, Some(tool)) => {
+                let programs: Vec<&Path> = tool.programs().iter().map(Path::new).collect();
+                child::find(&programs)
+            }
+            (None, None) => Ok(()),
+        }
+    }
+}
+
 /// Which of the two families of programs took a backup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PrepareTool {

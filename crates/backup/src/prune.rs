@@ -57,8 +57,8 @@ pub struct Candidate {
     pub from_lsn: Option<u64>,
     /// Log sequence number it reaches.
     pub to_lsn: Option<u64>,
-    /// Whether it was verified and held, at [`Level::Checksum`] or further.
-    pub verified: bool,
+    /// How far it was verified and held, at [`Level::Checksum`] or further.
+    pub proven: Option<Level>,
     /// Whether it is pinned.
     pub pinned: bool,
     /// Whether something was found wrong with it. It fills no place then, and is left to a person.
@@ -80,7 +80,10 @@ impl Candidate {
             base: listing.base.as_ref().map(|base| (base.name.clone(), base.run.clone())),
             from_lsn: listing.from_lsn,
             to_lsn: listing.to_lsn,
-            verified: listing.is_verified(Level::Checksum),
+            proven: listing
+                .verified
+                .and_then(|proof| proof.level)
+                .filter(|level| *level >= Level::Checksum),
             pinned: listing.pinned.is_some(),
             damaged: listing.verified.is_some_and(|proof| proof.failed.is_some()),
         })
@@ -124,6 +127,8 @@ pub enum Why {
     Within,
     /// The newest one that is proven.
     NewestVerified,
+    /// The newest of those that are proven furthest.
+    BestVerified,
     /// It is pinned.
     Pinned,
     /// Something was found wrong with it: that is for a person to decide.
@@ -144,6 +149,7 @@ impl std::fmt::Display for Why {
             Self::Monthly => "monthly",
             Self::Within => "within",
             Self::NewestVerified => "newest verified",
+            Self::BestVerified => "verified furthest",
             Self::Pinned => "pinned",
             Self::Damaged => "damaged, left to you",
             Self::ClockAhead => "its clock was ahead, left to you",
@@ -221,8 +227,14 @@ pub fn plan_prune(all: &[Candidate], keep: &Keep, now: Timestamp) -> Vec<Verdict
             let young = good.iter().filter(|(_, c)| c.finished.as_second() >= since);
             young.for_each(|(n, _)| note(*n, Why::Within));
         }
-        if let Some((n, _)) = good.iter().find(|(_, candidate)| candidate.verified) {
+        let mut proven = good.iter().filter(|(_, candidate)| candidate.proven.is_some());
+        if let Some((n, _)) = proven.clone().next() {
             note(*n, Why::NewestVerified);
+        }
+        // One that a server was started on must not go for a newer one that was only read.
+        let furthest = proven.clone().map(|(_, candidate)| candidate.proven).max();
+        if let Some((n, _)) = proven.find(|(_, candidate)| Some(candidate.proven) == furthest) {
+            note(*n, Why::BestVerified);
         }
     }
     for (n, candidate) in sorted.iter().enumerate() {
@@ -303,7 +315,8 @@ fn month(time: Timestamp) -> (i16, i8, i8) {
 /// Removes what goes, in order. Each is looked at once more before: what was pinned, replaced or
 /// removed meanwhile, or is needed now, is left alone. Gives the names of those that were removed.
 ///
-/// `removed` is told each at once: it knows what is gone, also when a later one fails.
+/// `done` gets each name at once, with why it is kept where other objects lie below it: it knows what is
+/// gone, also when a later one fails.
 ///
 /// # Errors
 /// [`BackupError::Manifest`] while there is one that only a newer version can read: nothing is removed
@@ -311,7 +324,7 @@ fn month(time: Timestamp) -> (i16, i8, i8) {
 pub async fn prune(
     root: &Root,
     plan: &[Verdict],
-    mut removed: impl FnMut(&str),
+    mut done: impl FnMut(&str, Option<&BackupError>),
 ) -> Result<Vec<String>, BackupError> {
     let mut gone = Vec::new();
     let mut known = Known::default();
@@ -323,11 +336,14 @@ pub async fn prune(
         }
         match delete_unless_needed_by(root, &name, &mut known).await {
             Ok(_) => {
-                removed(&verdict.name);
+                done(&verdict.name, None);
                 gone.push(verdict.name.clone());
             }
             // An incremental one may have come since that goes on from it.
             Err(BackupError::Pinned { .. } | BackupError::Needed { .. }) => {}
+            Err(kept @ (BackupError::Foreign { .. } | BackupError::Folder { .. })) => {
+                done(&verdict.name, Some(&kept));
+            }
             Err(error) => return Err(error),
         }
     }
@@ -351,7 +367,7 @@ mod tests {
             base: None,
             from_lsn: Some(0),
             to_lsn: Some(1),
-            verified: false,
+            proven: None,
             pinned: false,
             damaged: false,
         }
@@ -403,8 +419,8 @@ mod tests {
         let mut all: Vec<Candidate> =
             (0..6).map(|n| candidate(&format!("f{n}"), n * DAY)).collect();
         all[1].pinned = true;
-        all[2].verified = true;
-        all[3].verified = true;
+        all[2].proven = Some(Level::Pages);
+        all[3].proven = Some(Level::Pages);
         all[4].damaged = true;
         assert_eq!(kept(&all, keep), ["f5", "f4", "f3", "f1"]);
         // Damaged ones fill no place.
@@ -414,6 +430,24 @@ mod tests {
         // Another server has places of its own.
         all[0].server = Some("other".into());
         assert_eq!(kept(&all, keep), ["f5", "f4", "f3", "f1", "f0"]);
+    }
+
+    #[test]
+    fn the_one_that_is_proven_furthest_stays_beside_newer_ones_that_are_proven_less() {
+        let keep = Keep { last: 1, ..Keep::default() };
+        let mut all: Vec<Candidate> =
+            (0..5).map(|n| candidate(&format!("f{n}"), n * DAY)).collect();
+        all[0].proven = Some(Level::Restore);
+        all[1].proven = Some(Level::Restore);
+        all[2].proven = Some(Level::Decrypt);
+        all[3].proven = Some(Level::Checksum);
+        assert_eq!(kept(&all, keep), ["f4", "f3", "f1"]);
+        let plan = plan_prune(&all, &keep, now());
+        assert_eq!(plan[1].kept, [Why::NewestVerified]);
+        assert_eq!(plan[3].kept, [Why::BestVerified]);
+        // Once the newest is proven as far, it does.
+        all[4].proven = Some(Level::Restore);
+        assert_eq!(kept(&all, keep), ["f4"]);
     }
 
     #[test]
@@ -477,7 +511,7 @@ mod tests {
                     (made.from_lsn, made.to_lsn) = (Some(*from), Some(*to));
                 }
                 Candidate {
-                    verified: *verified && !*damaged,
+                    proven: (*verified && !*damaged).then(|| Level::ALL[2 + n % 4]),
                     pinned: *pinned && n % 3 == 0,
                     damaged: *damaged && n % 4 == 0,
                     server: other.then(|| "other".to_owned()),
@@ -512,7 +546,11 @@ mod tests {
                 let mut mine: Vec<&Candidate> = all.iter().filter(|c| c.server == server && !c.damaged).collect();
                 mine.sort_by_key(|c| std::cmp::Reverse((c.finished, c.name.clone())));
                 prop_assert!(mine.first().is_none_or(|newest| !goes(newest)));
-                prop_assert!(mine.iter().find(|c| c.verified).is_none_or(|newest| !goes(newest)));
+                prop_assert!(mine.iter().find(|c| c.proven.is_some()).is_none_or(|newest| !goes(newest)));
+                for level in Level::ALL {
+                    let reach = |c: &&&Candidate| c.proven >= Some(level);
+                    prop_assert!(mine.iter().find(reach).is_none() || mine.iter().filter(reach).any(|c| !goes(c)), "{level}");
+                }
                 prop_assert!(mine.iter().take(last).all(|c| !goes(c)));
                 // As many days as were asked for have one.
                 let left: BTreeSet<_> = mine.iter().filter(|c| !goes(c)).map(|c| day(c.finished)).collect();

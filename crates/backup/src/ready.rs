@@ -10,11 +10,14 @@ use crate::child::Talk;
 use crate::error::BackupError;
 use crate::galera::{Donor, GaleraPosition, Ist};
 use crate::get::GetRequest;
+use crate::manifest::Manifest;
+use crate::names::BackupName;
 use crate::owner::Owner;
 use crate::prepare::{PrepareOptions, prepare};
 use crate::restore::{RestoreOptions, RestoreReport, forget, restore_and_keep};
 use crate::root::Root;
 use crate::stop::Stop;
+use crate::unlock::{Unlocked, unlock};
 
 /// Where increments lie below the target until they are applied: two levels down, where the
 /// programs that prepare do not look for tables.
@@ -31,7 +34,8 @@ pub struct Ready {
     pub galera: bool,
     /// A node that shall still have what came after the backup: a socket's path or HOST[:PORT].
     pub donor: Option<String>,
-    /// Who shall own the files.
+    /// Who shall own the files. Without it that is the owner of a target that is there already, or
+    /// whoever restores.
     pub owner: Option<Owner>,
 }
 
@@ -61,6 +65,7 @@ pub async fn restore_ready(
     observer: &Observer,
     stop: &mut Stop,
 ) -> Result<ReadyReport, BackupError> {
+    let owner = ready.owner.or_else(|| Owner::to_keep(target));
     let links = stop.or(links(root, &request, ready)).await?;
     let mut position = stated_position(ready, &links)?;
     let mut behind = None;
@@ -76,14 +81,8 @@ pub async fn restore_ready(
             n => target.join(INCREMENTS).join(n.to_string()),
         };
         request.name = link.name.clone();
-        let report = restore_and_keep(root, &request, &folder, how, observer, stop).await?;
-        let found = report.get.manifest.as_ref();
-        if found.is_some_and(|found| link.manifest.as_deref().is_some_and(|then| then != found)) {
-            return Err(BackupError::Chain {
-                name: request.name.to_string(),
-                what: "it was replaced while its chain was restored".into(),
-            });
-        }
+        let (unlocked, place) = (link.unlocked.as_ref(), (folder.as_path(), how));
+        let report = restore_and_keep(root, &request, unlocked, place, observer, stop).await?;
         restored.push((request.name.to_string(), report));
         folders.push(folder);
     }
@@ -108,7 +107,7 @@ pub async fn restore_ready(
     if let Some(position) = position.as_ref().filter(|_| ready.galera) {
         position.write(target)?;
     }
-    if let Some(owner) = ready.owner {
+    if let Some(owner) = owner {
         tokio::task::block_in_place(|| owner.give(target))?;
     }
     Ok(ReadyReport { restored, position, behind })
@@ -116,16 +115,31 @@ pub async fn restore_ready(
 
 /// A backup of the chain to restore.
 struct Wanted {
-    name: crate::names::BackupName,
-    manifest: Option<Box<crate::manifest::Manifest>>,
+    name: BackupName,
+    manifest: Option<Box<Manifest>>,
+    /// Of a stock backup it is decided once its objects are listed.
+    unlocked: Option<Unlocked>,
 }
 
-impl From<Link> for Wanted {
-    fn from(link: Link) -> Self {
-        Self { name: link.name, manifest: Some(Box::new(link.manifest)) }
+impl Wanted {
+    /// Decides whether a backup of the chain may be read.
+    async fn of(
+        root: &Root,
+        request: &GetRequest,
+        Link { name, manifest }: Link,
+    ) -> Result<Self, BackupError> {
+        let stored = root.stored_manifest(&name).await?;
+        let Some(stored) = stored.filter(|stored| stored.manifest == manifest) else {
+            let what = "it was replaced while its chain was looked up".to_owned();
+            return Err(BackupError::Chain { name: name.to_string(), what });
+        };
+        let unlocked = unlock(root, &name, Some(&stored), request.given()).await?;
+        Ok(Self { name, manifest: Some(Box::new(manifest)), unlocked: Some(unlocked) })
     }
 }
 
+/// The backups to restore, the full one first. Each of them may be read with the keys that were given:
+/// that is known before a file of the first one is made.
 async fn links(
     root: &Root,
     request: &GetRequest,
@@ -138,7 +152,8 @@ async fn links(
         Some(manifest) => vec![Link { name: request.name.clone(), manifest }],
         // Of stock backups nobody knows.
         None => {
-            return Ok(vec![Wanted { name: request.name.clone(), manifest: None }]);
+            let name = request.name.clone();
+            return Ok(vec![Wanted { name, manifest: None, unlocked: None }]);
         }
     };
     if links.len() > 1 && ready.prepare.is_none() {
@@ -147,7 +162,11 @@ async fn links(
             request.name
         )));
     }
-    Ok(links.into_iter().map(Wanted::from).collect())
+    let mut wanted = Vec::with_capacity(links.len());
+    for link in links {
+        wanted.push(Wanted::of(root, request, link).await?);
+    }
+    Ok(wanted)
 }
 
 /// The position that the manifest knows. A backup that has none is refused before it is fetched.

@@ -55,7 +55,8 @@ impl VerifyResult {
     /// That of a report.
     #[must_use]
     pub fn of(report: &VerifyReport, tool: &str) -> Self {
-        let ok = report.is_ok();
+        // A check of the user's that failed is not the backup's fault: what held before it counts.
+        let ok = report.is_undamaged();
         Self {
             level: report.reached.filter(|_| ok).unwrap_or(report.level),
             ok,
@@ -304,10 +305,12 @@ pub async fn pin(root: &Root, name: &BackupName, reason: Option<&str>) -> Result
 /// Takes the pin away; gives it, if there was one.
 ///
 /// # Errors
-/// As [`pin`]; but a damaged manifest does not keep a pin from being taken away.
+/// As [`pin`]; but a pin can be taken away where the manifest is damaged or missing.
 pub async fn unpin(root: &Root, name: &BackupName) -> Result<Option<Pin>, BackupError> {
     let manifest = match digest_of(root, name).await {
         Err(BackupError::Manifest { .. }) => None,
+        // The pin of a backup whose manifest is missing holds, too.
+        Err(BackupError::NotThere { .. }) if pinned(root, name, None).await?.is_some() => None,
         digest => Some(digest?),
     };
     let was = pinned(root, name, manifest.as_deref()).await?;

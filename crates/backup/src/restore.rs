@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use xb_encryptor::Backend;
@@ -13,10 +14,11 @@ use xb_pipeline::{
 use xb_reader::{RelPath, TargetDir, TargetError};
 
 use crate::error::BackupError;
-use crate::get::{GetReport, GetRequest, Members, StreamSink, find, transfer};
+use crate::get::{GetReport, GetRequest, StreamSink, find, transfer};
 use crate::journal::{self, About, Journal, Left, is_unfinished};
 use crate::root::Root;
 use crate::stop::Stop;
+use crate::unlock::Unlocked;
 
 /// How files are made.
 #[derive(Debug, Clone, Copy)]
@@ -50,6 +52,8 @@ pub struct WentOn {
     pub files: u64,
     /// Bytes in these, and in those that were begun.
     pub bytes: u64,
+    /// Files that were no longer what had been written, and were made again.
+    pub distrusted: u64,
 }
 
 /// Makes the files of a backup below `target`, which is made if it is not there and must be empty, or
@@ -72,7 +76,7 @@ pub async fn restore(
     observer: &Observer,
     stop: &mut Stop,
 ) -> Result<RestoreReport, BackupError> {
-    let report = restore_and_keep(root, request, target, how, observer, stop).await?;
+    let report = restore_and_keep(root, request, None, (target, how), observer, stop).await?;
     forget(target)?;
     Ok(report)
 }
@@ -85,12 +89,13 @@ pub(crate) fn forget(target: &Path) -> Result<(), BackupError> {
     })
 }
 
-/// As [`restore`], and another run of it finds that all is done.
+/// As [`restore`], and another run of it finds that all is done. `unlocked`: what was found of the
+/// backup before.
 pub(crate) async fn restore_and_keep(
     root: &Root,
     request: &GetRequest,
-    target: &Path,
-    how: RestoreOptions,
+    unlocked: Option<&Unlocked>,
+    (target, how): (&Path, RestoreOptions),
     observer: &Observer,
     stop: &mut Stop,
 ) -> Result<RestoreReport, BackupError> {
@@ -99,7 +104,7 @@ pub(crate) async fn restore_and_keep(
     let (plan, undo) = plan(request, how)?;
     let found = stop.or(what_is_left(root, request, target, how)).await?;
     let proven = found.as_ref().map(|(_, left)| left.proven());
-    let objects = stop.or(find(root, request, Members::Undone, proven.as_ref())).await?;
+    let objects = stop.or(find(root, request, unlocked, proven.as_ref())).await?;
     if objects.is_raw() {
         return Err(failed(
             "the backup was stored with --raw and has no files; `get` gives what it is".into(),
@@ -144,21 +149,12 @@ pub(crate) async fn restore_and_keep(
     };
     let extractor = extractor.map_err(|error| failed(error.to_string()))?;
     let sink = Files { extractor: Some(extractor), target: target.to_owned() };
-    let sealed = objects.is_sealed();
     let (report, sink) = transfer(root, request, plan, objects, sink, observer, stop).await?;
     // Only now is the stream known to be whole.
     let extracted = tokio::task::spawn_blocking(move || sink.finish())
         .await
         .map_err(|_| BackupError::Bug("the extractor's end was not seen"))??;
     drop(journal);
-    if request.keys.key.is_some() && !sealed && extracted.decrypted == 0 && left.is_none() {
-        return Err(BackupError::Keys(format!(
-            "{} is not sealed and none of its files is encrypted, and a key was given; its {} files are in {}, whole",
-            request.name,
-            extracted.files,
-            target.display()
-        )));
-    }
     let before = left.as_ref().map_or(0, Left::files);
     let files = extracted.files + before;
     let stated = report.manifest.as_ref().filter(|_| left.is_some() && request.files.is_all());
@@ -166,7 +162,8 @@ pub(crate) async fn restore_and_keep(
         let what = format!("{files} files were restored, the manifest says {stated}");
         return Err(BackupError::Damaged { name: request.name.to_string(), what });
     }
-    let went_on = left.map(|left| WentOn { files: before, bytes: left.bytes() });
+    let went_on =
+        left.map(|left| WentOn { files: before, bytes: left.bytes(), distrusted: left.distrusted });
     Ok(RestoreReport { get: report, files, decrypted: extracted.decrypted, went_on })
 }
 
@@ -194,7 +191,15 @@ async fn what_is_left(
     let manifest = crate::list::describe(root, &request.name).await?;
     let about = About::new(&manifest, how.decompress, &request.files.text());
     let folder = TargetDir::open_kept(target).map_err(|error| failed(error.to_string()))?;
-    let Some(left) = journal::load(&folder, target, &about).map_err(failed)? else {
+    // Dropped with this future, should a signal end it.
+    let cancel = Cancel::default();
+    let (cancelled, path) = (Arc::clone(&cancel.0), target.to_owned());
+    let loading = tokio::task::spawn_blocking(move || {
+        let left = journal::load(&folder, &path, &about, &cancelled);
+        left.map(|left| (folder, left))
+    });
+    let loaded = loading.await.map_err(|_| BackupError::Bug("the journal's reader died"))?;
+    let (folder, Some(left)) = loaded.map_err(failed)? else {
         return Err(failed("the folder is not empty".into()));
     };
     for name in &left.doubtful {
@@ -206,6 +211,16 @@ async fn what_is_left(
         }
     }
     Ok(Some((folder, left)))
+}
+
+/// Ends work elsewhere when it is dropped.
+#[derive(Default)]
+struct Cancel(Arc<AtomicBool>);
+
+impl Drop for Cancel {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
 }
 
 /// Divides the memory between fetching and undoing.
@@ -240,7 +255,7 @@ fn plan(request: &GetRequest, how: RestoreOptions) -> Result<(GetPlan, Undo), Ba
 }
 
 /// Refuses early what would end with a full disk.
-fn check_room(target: &Path, needed: u64) -> Result<(), String> {
+pub(crate) fn check_room(target: &Path, needed: u64) -> Result<(), String> {
     let there = target.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("/"));
     let Ok(stat) = rustix::fs::statvfs(there) else { return Ok(()) };
     let free = stat.f_bavail.saturating_mul(stat.f_frsize);

@@ -3,20 +3,20 @@
 use xb_encryptor::{Keys, SlotInfo, WaysIn};
 
 use crate::error::BackupError;
-use crate::get::{envelope, open_sealed};
 use crate::manifest::Layout;
 use crate::names::{BackupName, KEYS, run_folder};
 use crate::root::Root;
+use crate::unlock::{Accept, Given, envelope, open_sealed};
 
 /// Which ways in change.
 #[derive(Debug)]
 pub struct RewrapRequest {
     /// The backup.
     pub name: BackupName,
-    /// As in [`GetRequest`](crate::GetRequest).
-    pub accept_unvouched: bool,
     /// What it opens with now.
     pub keys: Keys,
+    /// Take one whose manifest no key vouches for, see [`Accept::unvouched`].
+    pub accept_unvouched: bool,
     /// Ways in that it shall have as well.
     pub add: WaysIn,
     /// Which of the old ones go, by their numbers as [`rewrap`] gives them; `None`: all.
@@ -48,14 +48,10 @@ pub async fn rewrap(root: &Root, request: &RewrapRequest) -> Result<Vec<SlotInfo
         return Err(not_sealed());
     }
     let old = envelope(root, name, manifest, run).await?;
-    let key = open_sealed(
-        root,
-        name,
-        &stored,
-        &old,
-        (&request.keys, request.accept_unvouched),
-        request.memory,
-    )?;
+    // One that is not sealed was refused above, whatever is accepted.
+    let accept = Accept { unvouched: request.accept_unvouched, ..Accept::default() };
+    let given = Given { keys: &request.keys, accept, memory: request.memory };
+    let key = open_sealed(root, name, &stored, &old, given)?;
     if let Some(number) = request.remove.iter().flatten().find(|n| **n >= old.slots().count()) {
         return Err(BackupError::Keys(format!("{name} has no way in number {number}")));
     }

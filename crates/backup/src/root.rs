@@ -1,7 +1,11 @@
 //! ROOT: the place where backups and their catalogue live.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
-use xb_uploader::{Listed, Location, Policy, Store, StoreError, StoreErrorKind, StoreSettings};
+use xb_uploader::{
+    Gate, Listed, Location, Policy, Store, StoreError, StoreErrorKind, StoreSettings,
+};
 
 use crate::cache::Cached;
 use crate::error::BackupError;
@@ -17,6 +21,24 @@ pub struct Root {
     prefix: String,
     /// What a listing may take from this machine instead of the store.
     cached: Option<Cached>,
+    take_over: Option<TakeOver>,
+}
+
+/// That the claim of a run which may be alive is taken over, and who is told of it.
+#[derive(Clone)]
+pub(crate) struct TakeOver(Arc<dyn Fn(&str) + Send + Sync>);
+
+impl TakeOver {
+    /// Names the run whose claim was taken over.
+    pub(crate) fn tell(&self, holder: &str) {
+        (self.0)(holder);
+    }
+}
+
+impl std::fmt::Debug for TakeOver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("TakeOver")
+    }
 }
 
 impl Root {
@@ -31,7 +53,23 @@ impl Root {
         create: bool,
     ) -> Result<Self, BackupError> {
         let (store, prefix) = xb_uploader::open(location, settings, policy, create)?;
-        Ok(Self { store, prefix, cached: None })
+        Ok(Self { store, prefix, cached: None, take_over: None })
+    }
+
+    /// The same ROOT for one who knows that classic runs which look alive are dead: their claims are
+    /// taken over, and `tell` gets the name of each.
+    #[must_use]
+    pub fn taking_over(&self, tell: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        Self { take_over: Some(TakeOver(Arc::new(tell))), ..self.clone() }
+    }
+
+    pub(crate) fn take_over(&self) -> Option<&TakeOver> {
+        self.take_over.as_ref()
+    }
+
+    /// The same ROOT, with a gate before every change.
+    pub(crate) fn gated(&self, gate: Arc<dyn Gate>) -> Self {
+        Self { store: self.store.gated(gate), ..self.clone() }
     }
 
     /// The same ROOT for a listing of its catalogue, of which some was read before.

@@ -3,27 +3,28 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use xb_encryptor::Keys;
+use xb_encryptor::{DataKey, Keys};
 use xb_frame::Record;
 
 use crate::classic::list_classic;
 use crate::error::BackupError;
-use crate::get::{envelope, open_sealed};
 use crate::index::{Index, PackedBody};
 use crate::list::{Listing, line};
-use crate::manifest::{End, Layout, StoredManifest};
+use crate::manifest::{End, Layout, Manifest};
 use crate::names::BackupName;
 use crate::root::Root;
+use crate::unlock::{Accept, Given, unlock};
 
 /// Which backup is to be shown.
 #[derive(Debug)]
 pub struct ShowRequest {
     /// Its name.
     pub name: BackupName,
-    /// As in [`GetRequest`](crate::GetRequest).
-    pub accept_unvouched: bool,
-    /// What a sealed one opens with. Without it only its manifest is shown.
+    /// What a sealed one opens with. Without it only its manifest is shown; with it the backup must be
+    /// sealed, and its manifest authenticated.
     pub keys: Keys,
+    /// What is shown all the same.
+    pub accept: Accept,
     /// Memory that a passphrase's derivation may take, in bytes.
     pub memory: u64,
 }
@@ -64,9 +65,14 @@ pub async fn show(root: &Root, request: &ShowRequest) -> Result<Shown, BackupErr
         return Err(BackupError::NotThere { name: name.to_string(), state: "" });
     };
     let stored = root.stored_manifest(name).await;
+    let mut key = None;
+    if let (Ok(stored), false) = (&stored, request.keys.is_empty()) {
+        let given = Given { keys: &request.keys, accept: request.accept, memory: request.memory };
+        key = unlock(root, name, stored.as_ref(), given).await?.key;
+    }
     let (content, why_not) = match stored {
         Ok(Some(stored)) if stored.manifest.layout == Layout::Packed => {
-            packed(root, request, &stored).await?
+            packed(root, name, &stored.manifest, key.as_deref()).await?
         }
         Err(BackupError::Manifest { .. }) => (None, Some("its manifest cannot be read")),
         Err(error) => return Err(error),
@@ -82,30 +88,20 @@ type Content = (Option<Vec<FileEntry>>, Option<&'static str>);
 
 async fn packed(
     root: &Root,
-    request: &ShowRequest,
-    stored: &StoredManifest,
+    name: &BackupName,
+    manifest: &Manifest,
+    key: Option<&DataKey>,
 ) -> Result<Content, BackupError> {
-    let (name, manifest) = (&request.name, &stored.manifest);
     let (Some(packed), Some(run)) = (&manifest.packed, manifest.run_id()) else {
         return Err(BackupError::Bug("a manifest that was checked lacks its parts"));
     };
     if manifest.end == End::Raw {
         return Ok((None, Some("it was stored with --raw, and nobody knows what is in it")));
     }
-    let mut key = None;
-    match (&packed.sealed, request.keys.is_empty()) {
-        (Some(_), true) => return Ok((None, Some("it is sealed: its files show with its key"))),
-        (Some(_), false) => {
-            let envelope = envelope(root, name, manifest, run).await?;
-            let with = (&request.keys, request.accept_unvouched);
-            key = Some(open_sealed(root, name, stored, &envelope, with, request.memory)?);
-        }
-        (None, true) => {}
-        (None, false) => {
-            return Err(BackupError::Keys(format!("{name} is not sealed, and a key was given")));
-        }
+    if packed.sealed.is_some() && key.is_none() {
+        return Ok((None, Some("it is sealed: its files show with its key")));
     }
-    let body = PackedBody::open(root, name, manifest, packed, run, key.as_ref()).await?;
+    let body = PackedBody::open(root, name, manifest, packed, run, key).await?;
     let index = Index::load(&body).await?;
     let mut files = Files::default();
     for number in 0..index.len() {

@@ -8,12 +8,12 @@ use xb_encryptor::Keys;
 
 use crate::chain::{chain, same_server};
 use crate::error::BackupError;
-use crate::get::{envelope, open_sealed};
-use crate::manifest::{Base, Manifest};
-use crate::names::RunId;
+use crate::manifest::{Base, Manifest, StoredManifest};
+use crate::names::{BackupName, RunId};
 use crate::put::Since;
 use crate::resolve::{Resolved, Wanted, resolve};
 use crate::root::Root;
+use crate::unlock::{Accept, Given, unlock, unsealed};
 
 /// Notes kept of runs of this host; more than one makes in a year of nights.
 const MAX_NOTES: usize = 400;
@@ -79,21 +79,39 @@ impl OwnRuns {
     }
 }
 
-/// Finds the backup that a new one of `server` shall go on from, and the log sequence number it
-/// reaches; and what makes the choice doubtful, for a person. With a key the manifest must be authentic; without one a sealed backup must be of
-/// this host, and its manifest the one that this host has written.
+/// What a new backup shall go on from, and what is demanded of that.
+#[derive(Debug)]
+pub struct SinceRequest<'a> {
+    /// The backup that is meant.
+    pub wanted: &'a Wanted,
+    /// The server of the new backup.
+    pub server: Option<&'a str>,
+    /// What the manifest of a sealed backup may be opened with.
+    pub keys: &'a Keys,
+    /// The new backup will be sealed or encrypted: what it goes on from must be sealed.
+    pub sealed: bool,
+    /// Go on from a backup that is not sealed all the same.
+    pub accept_unsealed: bool,
+    /// Memory that a passphrase's derivation may take, in bytes.
+    pub memory: u64,
+    /// What this host knows of its own backups.
+    pub own: Option<&'a OwnRuns>,
+}
+
+/// Finds the backup that a new one shall go on from, and the log sequence number it reaches; and what
+/// makes the choice doubtful, for a person.
+///
+/// With a key every backup of the chain must be sealed, and its manifest authenticated by the key or the
+/// one that this host has written. Without one a sealed backup must be of this host.
 ///
 /// # Errors
 /// [`BackupError::NotThere`], [`BackupError::WhichServer`]; [`BackupError::Chain`] when it cannot be
-/// gone on from; [`BackupError::Keys`] when nobody vouches for it.
+/// gone on from; [`BackupError::Keys`] and [`BackupError::Unsealed`] when nobody vouches for it.
 pub async fn since(
     root: &Root,
-    wanted: &Wanted,
-    server: Option<&str>,
-    keys: &Keys,
-    memory: u64,
-    own: Option<&OwnRuns>,
+    request: &SinceRequest<'_>,
 ) -> Result<(Since, Vec<String>), BackupError> {
+    let SinceRequest { wanted, server, .. } = *request;
     // Below a ROOT of several servers the newest of ours is meant.
     let Resolved { name, doubts } = match resolve(root, wanted, None).await {
         Err(BackupError::WhichServer { .. }) => resolve(root, wanted, server).await?,
@@ -103,23 +121,9 @@ pub async fn since(
         let state = crate::list::state_without_manifest(root, &name).await?;
         return Err(BackupError::NotThere { name: name.to_string(), state });
     };
+    request.demand_vouched(root, &name, &stored).await?;
     let manifest = &stored.manifest;
     let refused = |what: String| BackupError::Chain { name: "the new backup".into(), what };
-    let note = own.and_then(|own| own.find(&manifest.run));
-    if note.as_ref().is_some_and(|note| note != manifest) {
-        return Err(BackupError::Keys(format!(
-            "the manifest of {name} is not the one that this host has written: somebody changed it"
-        )));
-    }
-    if manifest.is_sealed() && note.is_none() {
-        let run = manifest.run_id().ok_or(BackupError::Bug("a manifest without its run"))?;
-        let envelope = envelope(root, &name, manifest, run).await?;
-        open_sealed(root, &name, &stored, &envelope, (keys, false), memory).map_err(|error| {
-            BackupError::Keys(format!(
-                "nobody vouches for the manifest of {name}: this host has not taken it, and {error}"
-            ))
-        })?;
-    }
     if !same_server(manifest.server.as_deref(), server) {
         let (theirs, ours) =
             (manifest.server.as_deref().unwrap_or_default(), server.unwrap_or_default());
@@ -131,9 +135,55 @@ pub async fn since(
         )));
     };
     // What cannot be restored is no base.
-    chain(root, &name).await?;
+    let links = chain(root, &name).await?;
+    for link in links.iter().filter(|link| link.name != name) {
+        let Some(stored) = root.stored_manifest(&link.name).await? else {
+            return Err(refused(format!("{}, which {name} goes on from, is gone", link.name)));
+        };
+        match request.keys.is_empty() {
+            // Another host may have taken it: without a key nobody can tell.
+            true => request.demand_sealed(&link.name, &stored.manifest)?,
+            false => request.demand_vouched(root, &link.name, &stored).await?,
+        }
+    }
     let base = Base { name: name.to_string(), run: manifest.run.clone() };
     Ok((Since { base, lsn }, doubts))
+}
+
+impl SinceRequest<'_> {
+    fn demand_sealed(&self, name: &BackupName, manifest: &Manifest) -> Result<(), BackupError> {
+        let demanded = (self.sealed || !self.keys.is_empty()) && !self.accept_unsealed;
+        match demanded && !manifest.is_sealed() {
+            true => Err(unsealed(name, Some(manifest))),
+            false => Ok(()),
+        }
+    }
+
+    /// Refuses a manifest that neither this host nor a key vouches for, where one has to.
+    async fn demand_vouched(
+        &self,
+        root: &Root,
+        name: &BackupName,
+        stored: &StoredManifest,
+    ) -> Result<(), BackupError> {
+        let manifest = &stored.manifest;
+        let note = self.own.and_then(|own| own.find(&manifest.run));
+        if note.as_ref().is_some_and(|note| note != manifest) {
+            return Err(BackupError::Keys(format!(
+                "the manifest of {name} is not the one that this host has written: somebody changed it"
+            )));
+        }
+        self.demand_sealed(name, manifest)?;
+        if !manifest.is_sealed() || note.is_some() {
+            return Ok(());
+        }
+        let given = Given { keys: self.keys, accept: Accept::default(), memory: self.memory };
+        unlock(root, name, Some(stored), given).await.map(drop).map_err(|error| {
+            BackupError::Keys(format!(
+                "nobody vouches for the manifest of {name}: this host has not taken it, and {error}"
+            ))
+        })
+    }
 }
 
 #[cfg(test)]

@@ -12,11 +12,19 @@ use crate::names::{BackupName, RunId, SUMS, run_folder};
 use crate::root::Root;
 
 /// Bytes of one sum: CRC-64/NVME, little-endian.
-const LEN: usize = 8;
+pub(crate) const LEN: usize = 8;
 
 /// The bytes to store.
 pub(crate) fn encode(sums: &[u64]) -> Bytes {
     sums.iter().flat_map(|sum| sum.to_le_bytes()).collect()
+}
+
+/// The sums in stored bytes.
+pub(crate) fn decode(bytes: &[u8]) -> Vec<u64> {
+    bytes
+        .chunks_exact(LEN)
+        .filter_map(|sum| Some(u64::from_le_bytes(sum.try_into().ok()?)))
+        .collect()
 }
 
 /// Size of object `number`.
@@ -43,10 +51,7 @@ pub(crate) async fn read(
         }
         Err(error) => return Err(error.into()),
     };
-    let sums: Vec<u64> = bytes
-        .chunks_exact(LEN)
-        .filter_map(|sum| Some(u64::from_le_bytes(sum.try_into().ok()?)))
-        .collect();
+    let sums = decode(&bytes);
     let mut digest = RootDigest::default();
     for (number, sum) in (0..).zip(&sums) {
         digest.object(object_len(manifest, packed, number), *sum);

@@ -28,7 +28,7 @@ fn verify(store: &Store, of: &str, level: Level, key: Option<[u8; 32]>) -> Verif
         name: name(of),
         level,
         keys: keys(key),
-        accept_unvouched: false,
+        accept: xb_backup::Accept::default(),
         memory: 64 << 20,
         threads: 2,
         parallel: 4,
@@ -56,6 +56,7 @@ fn copy(
         unverified: false,
         alone: false,
         keys: Keys::default(),
+        accept: xb_backup::Accept::default(),
         within_store: None,
         lock: None,
         memory: 64 << 20,
@@ -272,16 +273,19 @@ fn prune_removes_what_goes_and_nothing_else() {
     assert_eq!(goes(&verdicts), ["b1", "b0"]);
     // Pinned between the plan and its execution.
     block_on(xb_backup::pin(&store.root, &name("b0"), None)).unwrap();
-    assert_eq!(block_on(xb_backup::prune(&store.root, &verdicts, |_| ())).unwrap(), ["b1"]);
+    assert_eq!(block_on(xb_backup::prune(&store.root, &verdicts, |_, _| ())).unwrap(), ["b1"]);
     let left: Vec<_> =
         block_on(xb_backup::list(&store.root)).unwrap().into_iter().map(|l| l.name).collect();
     assert_eq!(left, ["b0", "b2", "b3"]);
-    assert!(store.files().iter().all(|path| !path.iter().any(|part| part == "b1")));
+    // What stays is the claim of the delete, so that no older claim of the name counts again.
+    let claim = |path: &std::path::Path| path.iter().any(|part| part == "@claims");
+    let of_b1 = |path: &std::path::PathBuf| path.iter().any(|part| part == "b1") && !claim(path);
+    assert!(!store.files().iter().any(of_b1));
     // Another backup of the name is not meant by an old plan.
     block_on(xb_backup::unpin(&store.root, &name("b0"))).unwrap();
     block_on(xb_backup::delete(&store.root, &name("b0"))).unwrap();
     store.put("b0", Layout::Packed, 300, stream_reader()).unwrap();
-    assert!(block_on(xb_backup::prune(&store.root, &verdicts, |_| ())).unwrap().is_empty());
+    assert!(block_on(xb_backup::prune(&store.root, &verdicts, |_, _| ())).unwrap().is_empty());
     assert_eq!(store.state("b0"), Some(State::Complete));
 }
 
@@ -294,7 +298,7 @@ fn files_are_shown_with_their_sizes() {
     let show = |of: &str, key| {
         let request = ShowRequest {
             name: name(of),
-            accept_unvouched: false,
+            accept: xb_backup::Accept::default(),
             keys: keys(key),
             memory: 1 << 30,
         };
@@ -354,7 +358,7 @@ fn nothing_is_removed_beside_a_manifest_of_a_newer_version() {
     };
     let verdicts = plan(&store, Keep { last: 1, ..Keep::default() });
     assert!(verdicts.iter().any(|verdict| verdict.goes()));
-    too_new(block_on(xb_backup::prune(&store.root, &verdicts, |_| ())).map(drop));
+    too_new(block_on(xb_backup::prune(&store.root, &verdicts, |_, _| ())).map(drop));
     too_new(block_on(xb_backup::delete_unless_needed(&store.root, &name("base"))).map(drop));
     too_new(block_on(xb_backup::doomed(&store.root, &name("base"), true)).map(drop));
     // Itself not even by force: its objects would stay, and nobody could find them.
@@ -394,7 +398,7 @@ fn who_prunes_is_told_what_went_before_a_failure() {
     std::fs::write(manifest_of(&store, "b0"), &bytes[1..]).unwrap();
     let mut told = Vec::new();
     let outcome =
-        block_on(xb_backup::prune(&store.root, &verdicts, |name| told.push(name.to_owned())));
+        block_on(xb_backup::prune(&store.root, &verdicts, |name, _| told.push(name.to_owned())));
     assert!(outcome.is_err());
     assert_eq!(told, ["b1"]);
 }
@@ -566,7 +570,7 @@ fn prune_sees_what_comes_while_it_removes() {
     let going: Vec<&str> = verdicts.iter().filter(|v| v.goes()).map(|v| v.name.as_str()).collect();
     assert_eq!(going, ["b2", "b1", "b0"]);
     let mut told = Vec::new();
-    let gone = block_on(xb_backup::prune(&store.root, &verdicts, |name| {
+    let gone = block_on(xb_backup::prune(&store.root, &verdicts, |name, _| {
         if told.is_empty() {
             std::fs::rename(&hidden, &late).unwrap();
         }
@@ -595,7 +599,16 @@ fn an_incremental_one_does_not_become_a_backup_when_its_base_is_gone() {
     rewrite(&store, "i1", |manifest| manifest["source"]["to_lsn"] = 20.into());
     let since = || {
         let wanted = xb_backup::Wanted::Name(name("i1"));
-        block_on(xb_backup::since(&store.root, &wanted, None, &Keys::default(), 1 << 20, None))
+        let request = xb_backup::SinceRequest {
+            wanted: &wanted,
+            server: None,
+            keys: &Keys::default(),
+            sealed: false,
+            accept_unsealed: false,
+            memory: 1 << 20,
+            own: None,
+        };
+        block_on(xb_backup::since(&store.root, &request))
     };
     assert_eq!(since().unwrap().0.lsn, 20);
     block_on(xb_backup::delete(&store.root, &name("full"))).unwrap();

@@ -6,10 +6,11 @@ mod common;
 use std::path::{Path, PathBuf};
 
 use common::{
-    Store, block_on, get_sealed, get_watched, put_request, put_sealed, stream, stream_reader,
+    Store, block_on, get_sealed, get_watched, put_request, put_sealed, request, stream,
+    stream_reader,
 };
-use xb_backup::{BackupError, BackupName, Layout, PutRequest, State, stopper};
-use xb_pipeline::Observer;
+use xb_backup::{BackupError, BackupName, Layout, PutRequest, RestoreOptions, State, stopper};
+use xb_pipeline::{Durability, Observer};
 
 #[test]
 fn a_sealed_backup_opens_with_its_key_alone() {
@@ -379,4 +380,44 @@ fn asked_to_stop_it_cleans_up() {
     assert!(matches!(outcome, Err(BackupError::Interrupted(15))));
     drop(writer);
     assert_eq!(store.files(), Vec::<PathBuf>::new());
+}
+
+/// A folder that was made for the server's user stays useful to it.
+#[test]
+fn root_leaves_the_files_to_the_owner_of_the_folder() {
+    use std::os::unix::fs::{MetadataExt as _, chown};
+    let store = Store::new();
+    store.put("n", Layout::Packed, 1 << 20, stream_reader()).unwrap();
+    let target = store.folder.path().join("out");
+    std::fs::create_dir(&target).unwrap();
+    if chown(&target, Some(12345), Some(54321)).is_err() {
+        // Only root can make it somebody else's.
+        return;
+    }
+    let (_stopper, mut stop) = stopper();
+    let how = RestoreOptions { durability: Durability::None, decompress: true, check_room: true };
+    let (ready, observer) = (xb_backup::Ready::default(), Observer::default());
+    let talk: xb_backup::Talk = std::sync::Arc::new(|_| {});
+    let restored = xb_backup::restore_ready(
+        &store.root,
+        request("n"),
+        &target,
+        how,
+        &ready,
+        &talk,
+        &observer,
+        &mut stop,
+    );
+    block_on(restored).unwrap();
+    let mut folders = vec![target];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            let meta = path.metadata().unwrap();
+            assert_eq!((meta.uid(), meta.gid()), (12345, 54321), "{}", path.display());
+            if meta.is_dir() {
+                folders.push(path);
+            }
+        }
+    }
 }

@@ -9,8 +9,8 @@ use common::{
     Collected, Store, block_on, get_sealed, put_request, put_sealed, request, stream, stream_reader,
 };
 use xb_backup::{
-    BackupError, BackupName, End, GetRequest, Keys, Layout, PutReport, PutRequest, RewrapRequest,
-    WaysIn, rewrap, stopper,
+    Accept, BackupError, BackupName, End, GetRequest, Keys, Layout, PutReport, PutRequest,
+    RewrapRequest, WaysIn, rewrap, stopper,
 };
 use xb_encryptor::KeyBytes;
 use xb_pipeline::{Content, Observer};
@@ -45,7 +45,8 @@ fn content(store: &Store, name: &str, sealed: bool) -> Result<Vec<u8>, BackupErr
     }
     let (_stopper, mut stop) = stopper();
     let keys = Keys { key: Some(KeyBytes::new(&KEY).unwrap()), ..Keys::default() };
-    let request = GetRequest { keys, accept_unvouched: true, ..request(name) };
+    let accept = Accept { unvouched: true, ..Accept::default() };
+    let request = GetRequest { keys, accept, ..request(name) };
     let observer = Observer::default();
     let run = xb_backup::get(&store.root, &request, Collected::default(), &observer, &mut stop);
     block_on(run).map(|(_, Collected(bytes))| bytes)

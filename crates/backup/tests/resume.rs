@@ -13,6 +13,7 @@ use xb_backup::{
 };
 use xb_encryptor::KeyBytes;
 use xb_pipeline::{Durability, Observer, Transform};
+use xb_reader::ChunkWriter;
 
 fn restore(
     store: &Store,
@@ -161,4 +162,115 @@ fn only_the_same_restore_goes_on_and_nothing_of_others_is_touched() {
     assert_eq!(report.went_on.unwrap().files, 0);
     assert!(std::fs::read(&whole).unwrap() == content);
     assert!(!target.join(".xb-partial").exists());
+}
+
+/// A restore that stopped at three quarters of the backup's objects, which are whole again.
+fn interrupted(files: usize) -> (Store, tempfile::TempDir, PathBuf, Vec<(String, Vec<u8>)>) {
+    let files: Vec<(String, Vec<u8>)> =
+        (0..files).map(|n| (format!("shop/t{n}.ibd"), noise(n as u64, 5 * MIB + n))).collect();
+    let mut writer = ChunkWriter::new(Vec::new());
+    // Half of them one by one, the others mixed.
+    let (first, mixed) = files.split_at(files.len() / 2);
+    for (name, content) in first {
+        for (n, piece) in content.chunks(2 * MIB).enumerate() {
+            writer.payload(name, (n * 2 * MIB) as u64, piece).unwrap();
+        }
+        writer.end(name).unwrap();
+    }
+    for n in 0..3 {
+        for (name, content) in mixed {
+            let piece = content.chunks(2 * MIB).nth(n).unwrap();
+            writer.payload(name, (n * 2 * MIB) as u64, piece).unwrap();
+        }
+    }
+    mixed.iter().for_each(|(name, _)| writer.end(name).unwrap());
+    writer.payload("xtrabackup_info", 0, b"tool_name = mariadb-backup\n").unwrap();
+    writer.end("xtrabackup_info").unwrap();
+    let stream = writer.finish().unwrap();
+    let (store, objects) = put(&put_request("n", Layout::Packed, MIB as u64), &stream);
+    let folder = tempfile::tempdir().unwrap();
+    let target = folder.path().join("t");
+    let (broken, away) = (&objects[objects.len() * 3 / 4], folder.path().join("away"));
+    std::fs::rename(broken, &away).unwrap();
+    restore(&store, &target, (false, Selection::default())).unwrap_err();
+    std::fs::rename(&away, broken).unwrap();
+    (store, folder, target, files)
+}
+
+fn unfinished(target: &Path) -> Vec<PathBuf> {
+    let kept = std::fs::read_dir(target.join(".xb-partial/restore")).unwrap();
+    let kept = kept.map(|entry| entry.unwrap().path());
+    let mut kept: Vec<_> =
+        kept.filter(|path| !path.to_str().unwrap().contains("journal")).collect();
+    kept.sort();
+    kept
+}
+
+/// As a file system leaves them that was shut down before it had written them.
+fn zero(path: &Path) {
+    let len = path.metadata().unwrap().len();
+    std::fs::write(path, vec![0; usize::try_from(len).unwrap()]).unwrap();
+}
+
+#[test]
+fn what_is_no_longer_what_was_written_is_made_again() {
+    type Harm = fn(&Path, &[PathBuf]);
+    let cases: [(&str, u64, Harm); 4] = [
+        ("a whole file is zeros", 1, |target, _| zero(&target.join("shop/t1.ibd"))),
+        ("what was begun is zeros", 3, |_, begun| begun.iter().for_each(|path| zero(path))),
+        ("what was begun is short", 1, |_, begun| {
+            std::fs::OpenOptions::new().write(true).open(&begun[0]).unwrap().set_len(0).unwrap();
+        }),
+        ("two are mixed up", 2, |target, _| {
+            let (one, other) = (target.join("shop/t0.ibd"), target.join("shop/t1.ibd"));
+            let (first, second) = (std::fs::read(&one).unwrap(), std::fs::read(&other).unwrap());
+            let cut = |bytes: &[u8], len: usize| [bytes, &[0; 2]].concat()[..len].to_vec();
+            std::fs::write(&one, cut(&second, first.len())).unwrap();
+            std::fs::write(&other, cut(&first, second.len())).unwrap();
+        }),
+    ];
+    for (what, distrusted, harm) in cases {
+        let (store, _folder, target, files) = interrupted(8);
+        let begun = unfinished(&target);
+        assert_eq!(begun.len(), 4, "{what}");
+        harm(&target, &begun);
+        let report = restore(&store, &target, (false, Selection::default())).unwrap();
+        let went_on = report.went_on.unwrap();
+        // Of the last one that was begun nothing may have been proven.
+        assert!(
+            (distrusted..=begun.len() as u64).contains(&went_on.distrusted),
+            "{what}: {went_on:?}"
+        );
+        assert!(went_on.files > 0, "{what}: {went_on:?}");
+        let got = tree(&target);
+        for (name, content) in &files {
+            assert!(got[name.as_str()] == *content, "{what}: {name}");
+        }
+        assert_eq!(got.len(), files.len() + 1, "{what}");
+    }
+}
+
+#[test]
+fn after_another_mount_only_what_was_synced_counts_and_only_if_it_is_there() {
+    let (store, _folder, target, files) = interrupted(8);
+    let journal = target.join(".xb-partial/restore/journal");
+    let text = std::fs::read_to_string(&journal).unwrap();
+    let (head, rest) = text.split_once('\n').unwrap();
+    let said: serde_json::Value = serde_json::from_str(head).unwrap();
+    let mount = said["mount"].as_str().unwrap();
+    assert!(!mount.is_empty());
+    let head = head.replace(mount, "another") + "\n";
+    // The first two lines of whole files are synced; one of these is not what it was.
+    let whole = rest.match_indices("whole ").nth(1).unwrap().0;
+    let cut = whole + rest[whole..].find('\n').unwrap() + 1;
+    let (synced, later) = rest.split_at(cut);
+    let upto = head.len() + synced.len();
+    let text = format!("{head}{synced}synced {upto}\n{later}");
+    std::fs::write(&journal, text).unwrap();
+    std::fs::write(target.join("shop/t1.ibd"), "short").unwrap();
+    let report = restore(&store, &target, (false, Selection::default())).unwrap();
+    let went_on = report.went_on.unwrap();
+    assert_eq!((went_on.files, went_on.distrusted), (1, 1));
+    let got = tree(&target);
+    files.iter().for_each(|(name, content)| assert!(got[name.as_str()] == *content, "{name}"));
 }

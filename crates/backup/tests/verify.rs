@@ -26,7 +26,7 @@ fn verify(
         name: BackupName::new(name).unwrap(),
         level,
         keys: Keys { key: key.map(|key| KeyBytes::new(&key).unwrap()), ..Keys::default() },
-        accept_unvouched: false,
+        accept: xb_backup::Accept::default(),
         memory: 64 << 20,
         threads: 2,
         parallel: 4,

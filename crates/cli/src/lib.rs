@@ -12,7 +12,7 @@
 //! - [`Log`] talks on standard error, [`Progress`] draws the counters it is given there.
 //! - [`Signals`] turns HUP, INT and TERM into a callback and [`interrupted`].
 //! - [`Input`] reads without being deaf for them.
-//! - [`refuse_terminal_input`] and [`refuse_terminal_output`] keep data off terminals.
+//! - [`refuse_terminal_input`] and [`refuse_terminal_output`] keep data off terminals; [`ask`] asks there.
 //!
 //! Standard output is never written here; it belongs to the data. (clap prints help there.)
 //!
@@ -62,4 +62,4 @@ pub use progress::{Progress, ProgressEnd, ProgressOptions, Snapshot};
 pub use secret::Secret;
 pub use signals::{Signals, interrupted};
 pub use size::{Size, SizeError, format_duration, format_rate, format_size, parse_size};
-pub use stdio::{refuse_terminal_input, refuse_terminal_output};
+pub use stdio::{ask, refuse_terminal_input, refuse_terminal_output};

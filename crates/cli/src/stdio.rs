@@ -1,8 +1,11 @@
-//! Data goes to and comes from files and pipes, never a terminal.
+//! Data goes to and comes from files and pipes, never a terminal; questions go to a terminal only.
 
-use std::io::{IsTerminal, stdin, stdout};
+use std::io::{BufRead, BufReader, IsTerminal, Write, stderr, stdin, stdout};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, OrFail as _};
+use crate::input::Input;
+use crate::signals::{Signals, interrupted};
+use crate::text::printable;
 
 /// Refuses to read data from standard input when that is a terminal.
 ///
@@ -24,6 +27,39 @@ pub fn refuse_terminal_output(hint: &str) -> Result<(), Failure> {
     refuse(&stdout(), "standard output is a terminal; binary data is not written to it", hint)
 }
 
+/// Asks a question on standard error and reads a line from standard input: whether it is `y` or `yes`.
+/// `None` when one of the two is no terminal; nothing is asked then.
+///
+/// # Errors
+/// When the question cannot be written or the answer cannot be read, and when a signal comes first.
+pub fn ask(question: &str) -> Result<Option<bool>, Failure> {
+    if !stdin().is_terminal() || !stderr().is_terminal() {
+        return Ok(None);
+    }
+    let lines: Vec<String> = question.split('\n').map(printable).collect();
+    eprint(&lines.join("\n")).stage("output")?;
+    let _signals = Signals::catch(|_| ()).stage("run")?;
+    let input = Input::stdin().stage("read")?.until_interrupted();
+    let said = answer(BufReader::new(input));
+    match interrupted() {
+        Some(signal) => Err(Failure::interrupted(signal)),
+        None => said.stage("read").map(Some),
+    }
+}
+
+fn eprint(text: &str) -> std::io::Result<()> {
+    let mut out = stderr().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
+/// Whether a line says yes. The end of the input does not.
+fn answer(mut input: impl BufRead) -> std::io::Result<bool> {
+    let mut line = String::new();
+    input.read_line(&mut line)?;
+    Ok(matches!(line.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
+}
+
 fn refuse(stream: &impl IsTerminal, message: &str, hint: &str) -> Result<(), Failure> {
     if stream.is_terminal() { Err(Failure::usage(message).hint(hint)) } else { Ok(()) }
 }
@@ -32,6 +68,17 @@ fn refuse(stream: &impl IsTerminal, message: &str, hint: &str) -> Result<(), Fai
 mod tests {
     use super::*;
     use std::fs::File;
+
+    #[test]
+    fn only_a_plain_yes_is_one() {
+        for yes in ["y\n", "Y\n", " yes \n", "YES"] {
+            assert!(answer(yes.as_bytes()).unwrap(), "{yes:?}");
+        }
+        for no in ["", "\n", "n\n", "no\ny\n", "yeah\n", "yes please\n"] {
+            assert!(!answer(no.as_bytes()).unwrap(), "{no:?}");
+        }
+        assert!(answer(&b"\xff\n"[..]).is_err());
+    }
 
     #[test]
     fn a_file_is_taken() {

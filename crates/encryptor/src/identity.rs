@@ -37,11 +37,13 @@ impl Recipient {
     /// `#` are passed over.
     ///
     /// # Errors
-    /// [`IdentityError`] names the line.
+    /// [`IdentityError`] names the line; [`IdentityError::NoRecipient`] when there is none.
     pub fn parse_list(text: &str) -> Result<Vec<Self>, IdentityError> {
-        lines(text)
+        let recipients: Vec<Self> = lines(text)
             .map(|(line, text)| text.parse().map_err(|RecipientError| bad(line, RECIPIENT)))
-            .collect()
+            .collect::<Result<_, _>>()?;
+        // Taken for no recipients, such a file would make a backup that is not sealed.
+        if recipients.is_empty() { Err(IdentityError::NoRecipient) } else { Ok(recipients) }
     }
 
     /// Reads a file of recipients, of at most 1 MiB.
@@ -150,7 +152,10 @@ pub enum IdentityError {
     /// There is no identity.
     #[error("no age identity in it")]
     Empty,
-    /// One of the other two, in a file.
+    /// There is no recipient.
+    #[error("no age recipient in it")]
+    NoRecipient,
+    /// One of the others, in a file.
     #[error("{}: {error}", path.display())]
     File {
         /// The file.
@@ -235,6 +240,9 @@ mod tests {
         let read = Identities::parse(&format!("# created\n{}\n", *secret)).unwrap();
         assert_eq!(read.recipients()[0].id(), recipient.id());
         assert!(matches!(Identities::parse("# nothing\n"), Err(IdentityError::Empty)));
+        for nothing in ["", "\n \t\n", "# nobody\n"] {
+            assert!(matches!(Recipient::parse_list(nothing), Err(IdentityError::NoRecipient)));
+        }
         // A private key in the wrong place must not come back in a message.
         let error = Recipient::parse_list(&secret).unwrap_err().to_string();
         assert!(!error.contains("SECRET-KEY-1Q") && error.contains("line 1"), "{error}");

@@ -59,12 +59,6 @@ impl Keys {
             && self.command.is_none()
     }
 
-    /// Whether there is something that is of no use but for a sealed stream.
-    #[must_use]
-    pub fn any_for_seal_only(&self) -> bool {
-        self.identities.is_some() || self.passphrase.is_some() || self.command.is_some()
-    }
-
     /// Opens an envelope with the first that fits; `None` when there is nothing to try.
     /// `max_memory` bounds a passphrase's derivation, in bytes.
     #[must_use]

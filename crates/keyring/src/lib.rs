@@ -86,7 +86,7 @@ impl KeyOptions {
         Ok(WaysIn {
             key: self.key(log)?.map(sealing).transpose()?,
             recipients: list(&recipients.recipient, recipients.recipients_file.as_deref())?,
-            passphrase: passphrase("--passphrase-file", self.passphrase_file.as_deref())?,
+            passphrase: new_passphrase("--passphrase-file", self.passphrase_file.as_deref())?,
             command: command("--key-command", self.key_command.as_ref())?,
         })
     }
@@ -132,7 +132,10 @@ impl NewKeyOptions {
         Ok(WaysIn {
             key: key.map(sealing).transpose()?,
             recipients: list(&self.recipient, self.recipients_file.as_deref())?,
-            passphrase: passphrase("--new-passphrase-file", self.new_passphrase_file.as_deref())?,
+            passphrase: new_passphrase(
+                "--new-passphrase-file",
+                self.new_passphrase_file.as_deref(),
+            )?,
             command: command("--new-key-command", self.new_key_command.as_ref())?,
         })
     }
@@ -182,11 +185,29 @@ fn list(texts: &[String], file: Option<&Path>) -> Result<Vec<Recipient>, Failure
 }
 
 fn passphrase(option: &str, file: Option<&Path>) -> Result<Option<Passphrase>, Failure> {
+    read_passphrase(option, file, |_| true)
+}
+
+/// One to seal with: blanks alone are no secret. What was sealed with such a one still opens.
+fn new_passphrase(option: &str, file: Option<&Path>) -> Result<Option<Passphrase>, Failure> {
+    let is_secret = |content: &[u8]| {
+        let line = content.split(|byte| *byte == b'\n').next().unwrap_or_default();
+        !line.trim_ascii().is_empty()
+    };
+    read_passphrase(option, file, is_secret)
+}
+
+fn read_passphrase(
+    option: &str,
+    file: Option<&Path>,
+    is_secret: impl Fn(&[u8]) -> bool,
+) -> Result<Option<Passphrase>, Failure> {
     let Some(path) = file else { return Ok(None) };
     let content = std::fs::read(path)
         .map_err(|error| refused(option, &format!("{}: {error}", path.display())))?;
-    let passphrase = Passphrase::from_file(&content);
+    let passphrase = Some(&content).filter(|content| is_secret(content.as_slice()));
     passphrase
+        .and_then(|content| Passphrase::from_file(content))
         .map(Some)
         .ok_or_else(|| Failure::usage(format!("{option}: {} holds no passphrase", path.display())))
 }
@@ -233,6 +254,19 @@ mod tests {
         assert_eq!(keys(short), "the key has 16 bytes, aes-256-gcm wants 32");
         let empty = KeyOptions { passphrase_file: file("empty", b"\n"), ..Default::default() };
         assert!(keys(empty).starts_with("--passphrase-file: "));
+        let blank =
+            KeyOptions { passphrase_file: file("blank", b" \t\nx\n"), ..Default::default() };
+        assert!(
+            blank.keys(&IdentityOptions::default(), &log()).is_ok(),
+            "what it has sealed opens"
+        );
+        assert!(keys(blank).starts_with("--passphrase-file: "));
+        let nobody = RecipientOptions {
+            recipients_file: file("nobody", b"# nobody yet\n"),
+            ..Default::default()
+        };
+        let failure = KeyOptions::default().ways_in(&nobody, &log()).unwrap_err().line();
+        assert!(failure.starts_with("--recipients-file: ") && failure.contains("no age recipient"));
         let nothing = KeyOptions { key_command: Some(Secret::new(" ")), ..Default::default() };
         assert_eq!(keys(nothing), "--key-command names no program");
         let new = NewKeyOptions { recipient: vec!["age1x".to_owned()], ..Default::default() };

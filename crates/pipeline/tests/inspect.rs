@@ -87,8 +87,8 @@ fn mixed(files: &[(String, Vec<u8>)], chunk: usize) -> Vec<u8> {
 const WRAPPINGS: [&str; 6] = ["", ".lz4", ".zst", ".xbcrypt", ".zst.xbcrypt", ".lz4.xbcrypt"];
 
 fn files(plain: &[u8]) -> Vec<(String, Vec<u8>)> {
-    let named = |w: &&str| (format!("d/t{}.ibd{w}", w.len()), wrapped(w, plain));
-    WRAPPINGS.iter().map(named).collect()
+    let named = |(n, w): (usize, &&str)| (format!("d/t{n}.ibd{w}"), wrapped(w, plain));
+    WRAPPINGS.iter().enumerate().map(named).collect()
 }
 
 fn options(key: bool) -> InspectOptions {
@@ -280,4 +280,58 @@ proptest! {
         stream[at] ^= flip;
         let _ = inspect(&stream, piece, options(true));
     }
+}
+
+/// What becomes of a stream of these files, stored as their names say, on its way up.
+fn taken(files: &[(&str, &[u8])]) -> Result<Inspected, InspectError> {
+    let mut writer = ChunkWriter::new(Vec::new());
+    for (name, plain) in files {
+        let suffixes = name.find('.').map_or("", |at| &name[at..]);
+        writer.payload(name, 0, &wrapped(suffixes, plain)).unwrap();
+        writer.end(name).unwrap();
+    }
+    let mut inspector = Inspector::new(InspectOptions {
+        rule: EndRule::KnownProducer,
+        undo: false,
+        cipher: None,
+        pages: false,
+        memory: 64 << 20,
+    });
+    inspector.feed(&Bytes::from(writer.finish().unwrap()))?;
+    inspector.finish()
+}
+
+#[test]
+fn a_compressed_info_file_tells_who_wrote_it() {
+    let newer: &[u8] = b"tool_name = xtrabackup\ntool_version = 8.0.35-31\n";
+    let other: &[u8] = b"tool_name = mariadb-backup\ntool_version = 10.11.19-MariaDB\n";
+    for suffix in ["", ".zst", ".lz4"] {
+        let (info, last) =
+            (format!("xtrabackup_info{suffix}"), format!("xtrabackup_tablespaces{suffix}"));
+        let cut = taken(&[("a", b"1"), (&info, newer)]).unwrap_err().to_string();
+        assert!(cut.contains("xtrabackup 8.0.35-31 writes xtrabackup_tablespaces"), "{cut}");
+        taken(&[("a", b"1"), (&info, newer), (&last, b"{}")]).unwrap();
+        let whole = taken(&[("a", b"1"), (&info, other)]).unwrap();
+        // It is there for the manifest, too.
+        assert_eq!(whole.scanned.described["xtrabackup_info"], other);
+        let early = taken(&[(&info, other), ("a", b"1")]).unwrap_err().to_string();
+        assert!(early.contains("a comes after xtrabackup_info"), "{early}");
+    }
+}
+
+#[test]
+fn names_that_no_restore_takes_are_refused() {
+    let last: (&str, &[u8]) = ("xtrabackup_info", b"tool_name = mariadb-backup\n");
+    for (names, said) in [
+        (["n", "n/m"], "n/m: it lies in n, which is a file of the stream"),
+        (["n/m", "n"], "n: it would be called n, which is a folder of the stream"),
+        (["a", "a.lz4"], "a.lz4: without its suffixes it is called a, and so is a"),
+        (["n.zst", "n/m"], "n/m: it lies in n, which is a file of the stream"),
+        (["a", ".xb-partial/x"], "names that begin with .xb-partial are reserved"),
+    ] {
+        let error = taken(&[(names[0], b"1"), (names[1], b"2"), last]).unwrap_err();
+        assert!(error.to_string().contains(said), "{error}");
+        assert!(error.place().1.is_some_and(|path| path.as_bytes() == names[1].as_bytes()));
+    }
+    taken(&[("n.lz4", b"1"), ("m/n", b"2"), ("m/n.x/o", b"3"), last]).unwrap();
 }

@@ -5,7 +5,7 @@ use crc_fast::{CrcAlgorithm, Digest};
 use crate::DecodeError;
 use crate::chunk::{ChunkHead, ChunkKind, MAP_ENTRY_LEN, MapEntry};
 
-const CRC: CrcAlgorithm = CrcAlgorithm::Crc32IsoHdlc;
+pub(crate) const CRC: CrcAlgorithm = CrcAlgorithm::Crc32IsoHdlc;
 
 /// The CRC-32 of zlib over `bytes`.
 #[must_use]

@@ -201,6 +201,12 @@ impl Placement {
         Self { offset, run: 0, map: Some((map, 0)) }
     }
 
+    /// Whether there may be holes between its pieces.
+    #[must_use]
+    pub fn is_sparse(&self) -> bool {
+        self.map.is_some()
+    }
+
     /// Takes at most `max` bytes of payload that lie together in the file: their file offset and
     /// how many they are. `None` when `max` is 0 or the payload is used up.
     pub fn take(&mut self, max: u64) -> Option<(u64, u64)> {

@@ -63,7 +63,9 @@
 
 mod checksum;
 mod chunk;
+mod content;
 mod decode;
+mod descriptors;
 mod dirs;
 mod error;
 mod files;
@@ -77,10 +79,11 @@ pub use checksum::{PayloadCheck, PieceCheck, crc32};
 pub use chunk::{
     ChunkHead, ChunkKind, FLAG_IGNORABLE, FLAG_REWRITE, MAGIC, MAX_FILE_OFFSET, MapEntry, Placement,
 };
+pub use content::{ContentSum, sum_of};
 pub use decode::{Decoder, Dialect, Event, Limits};
 pub use error::DecodeError;
 pub use files::{Change, FileId, FileTable, OrderError, Unfinished};
 pub use path::{PathError, Printable, RelPath};
 pub use read::{ChunkReader, Item, ReadError};
-pub use target::{PartialFile, TargetDir, TargetError};
+pub use target::{PartialFile, TargetDir, TargetError, reserved};
 pub use write::ChunkWriter;

@@ -11,12 +11,25 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
+use crate::descriptors::{Descriptors, Slot};
 use crate::dirs::{STEP, make_dir};
 use crate::partial_dir::{PARTIAL_DIR, RunDir};
 use crate::{Printable, RelPath};
 
 /// Mode of files, cut by the umask; that of the stock tools.
 const FILE_MODE: Mode = Mode::from_raw_mode(0o640);
+
+/// Flags for opening an unfinished file once it is made.
+const AGAIN: OFlags = OFlags::RDWR.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// What the name begins with, if such names belong to a restore at work: unfinished files, and
+/// increments that are not yet applied, which go when it ends.
+#[must_use]
+pub fn reserved(path: &RelPath) -> Option<&'static str> {
+    [PARTIAL_DIR, ".xb-incremental"]
+        .into_iter()
+        .find(|prefix| path.as_bytes().starts_with(prefix.as_bytes()))
+}
 
 /// Something could not be done in the target directory.
 #[derive(Debug, thiserror::Error)]
@@ -30,8 +43,8 @@ pub enum TargetError {
         /// The system's answer.
         source: io::Error,
     },
-    /// The name belongs to the directory of unfinished files.
-    #[error("{path}: names that begin with .xb-partial are reserved")]
+    /// The name belongs to what a restore keeps in the target while it is at work.
+    #[error("{path}: names that begin with {} are reserved", reserved(path).unwrap_or(PARTIAL_DIR))]
     Reserved {
         /// The name in the stream.
         path: RelPath,
@@ -139,10 +152,13 @@ impl TargetError {
 /// ([`PartialFile::commit`]). Nothing that exists is overwritten. No symbolic link beneath the
 /// directory is followed, and none is made. Drop or [`TargetDir::close`] removes `.xb-partial/`
 /// if no other run uses it; what a killed run has left in there is removed by the next one.
+///
+/// While it is open, the process' soft limit of open files is raised to the hard one.
 #[derive(Debug)]
 pub struct TargetDir {
     root: Arc<OwnedFd>,
     run: Arc<RunDir>,
+    descriptors: Arc<Descriptors>,
     next: AtomicU64,
     /// The directory used last. Most streams come directory by directory.
     parent: Mutex<Option<Parent>>,
@@ -167,7 +183,7 @@ impl TargetDir {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = Arc::new(rustix::fs::openat(CWD, path, flags, Mode::empty()).map_err(failed)?);
         let run = Arc::new(RunDir::make(Arc::clone(&root)).map_err(failed)?);
-        Ok(Self { root, run, next: AtomicU64::new(0), parent: Mutex::new(None) })
+        Ok(Self::of(root, run, 0))
     }
 
     /// As [`TargetDir::open`], for a run that another one may go on with: what is unfinished when it
@@ -186,7 +202,12 @@ impl TargetDir {
         // No number is given twice, whatever earlier runs have left.
         let number = |name: Vec<u8>| std::str::from_utf8(&name).ok()?.parse::<u64>().ok();
         let next = run.entries().into_iter().filter_map(number).max().map_or(0, |last| last + 1);
-        Ok(Self { root, run, next: AtomicU64::new(next), parent: Mutex::new(None) })
+        Ok(Self::of(root, run, next))
+    }
+
+    fn of(root: Arc<OwnedFd>, run: Arc<RunDir>, next: u64) -> Self {
+        let descriptors = Arc::new(Descriptors::of_process());
+        Self { root, run, descriptors, next: AtomicU64::new(next), parent: Mutex::new(None) }
     }
 
     /// Where a kept run's unfinished files are, beneath `path`; a journal has room there, too.
@@ -226,13 +247,22 @@ impl TargetDir {
     pub fn go_on(&self, path: &RelPath, number: u64) -> Result<PartialFile, TargetError> {
         self.check_absent(path)?;
         let failed = |error: io::Error| TargetError::Create { path: path.clone(), source: error };
-        let name = number.to_string();
-        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(&self.run.dir, &name, flags, Mode::empty());
-        let file = File::from(file.map_err(|error| failed(error.into()))?);
-        let size = file.metadata().map_err(failed)?.len();
-        let (run, path) = (Arc::clone(&self.run), path.clone());
-        Ok(PartialFile { file, run, name, path, size: AtomicU64::new(size), committed: false })
+        let file = self.partial(path, number);
+        let size = file.file().and_then(|file| file.metadata()).map_err(failed)?.len();
+        file.size.store(size, Ordering::Release);
+        Ok(file)
+    }
+
+    fn partial(&self, path: &RelPath, number: u64) -> PartialFile {
+        PartialFile {
+            slot: Arc::default(),
+            descriptors: Arc::clone(&self.descriptors),
+            run: Arc::clone(&self.run),
+            name: number.to_string(),
+            path: path.clone(),
+            size: AtomicU64::new(0),
+            committed: false,
+        }
     }
 
     /// Begins a file that is to be called `path`. Nothing is visible under that name yet.
@@ -243,19 +273,10 @@ impl TargetDir {
     /// cannot be made.
     pub fn begin(&self, path: &RelPath) -> Result<PartialFile, TargetError> {
         self.check_absent(path)?;
-        let name = self.next.fetch_add(1, Ordering::Relaxed).to_string();
-        let flags =
-            OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(&self.run.dir, &name, flags, FILE_MODE)
+        let file = self.partial(path, self.next.fetch_add(1, Ordering::Relaxed));
+        file.opened(AGAIN | OFlags::CREATE | OFlags::EXCL)
             .map_err(|error| TargetError::Create { path: path.clone(), source: error.into() })?;
-        Ok(PartialFile {
-            file: File::from(file),
-            run: Arc::clone(&self.run),
-            name,
-            path: path.clone(),
-            size: AtomicU64::new(0),
-            committed: false,
-        })
+        Ok(file)
     }
 
     /// Checks that a file of this name could be made: nothing has the name, and what there is of
@@ -265,7 +286,7 @@ impl TargetDir {
     ///
     /// The name is taken or reserved, or leads over something that is no directory.
     pub fn check_absent(&self, path: &RelPath) -> Result<(), TargetError> {
-        if path.as_bytes().starts_with(PARTIAL_DIR.as_bytes()) {
+        if reserved(path).is_some() {
             return Err(TargetError::Reserved { path: path.clone() });
         }
         let Some(parent) = self.parent_of(path, Missing::Stop)? else { return Ok(()) };
@@ -367,10 +388,12 @@ enum Missing {
 
 /// A file that is not whole yet. Dropping it removes it.
 ///
-/// Several threads may write to it at once. Where nothing is written a hole stays.
+/// Several threads may write to it at once. Where nothing is written a hole stays. As many as a
+/// stream needs can be there at a time: it has a descriptor only while there are enough of them.
 #[derive(Debug)]
 pub struct PartialFile {
-    file: File,
+    slot: Arc<Slot>,
+    descriptors: Arc<Descriptors>,
     run: Arc<RunDir>,
     /// Its name in the directory of unfinished files.
     name: String,
@@ -388,6 +411,15 @@ impl PartialFile {
         self.name.parse().unwrap_or(u64::MAX)
     }
 
+    fn file(&self) -> io::Result<Arc<File>> {
+        Ok(self.opened(AGAIN)?)
+    }
+
+    fn opened(&self, flags: OFlags) -> rustix::io::Result<Arc<File>> {
+        let open = || rustix::fs::openat(&self.run.dir, &self.name, flags, FILE_MODE);
+        self.descriptors.get(&self.slot, open)
+    }
+
     /// Removes it, also where unfinished files are kept.
     pub fn discard(mut self) {
         // Best effort, as when it is dropped.
@@ -401,11 +433,8 @@ impl PartialFile {
     ///
     /// [`TargetError::Write`]; some of the bytes may have been written.
     pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), TargetError> {
-        self.file.write_all_at(bytes, offset).map_err(|source| TargetError::Write {
-            path: self.path.clone(),
-            offset,
-            source,
-        })?;
+        let written = self.file().and_then(|file| file.write_all_at(bytes, offset));
+        written.map_err(|source| TargetError::Write { path: self.path.clone(), offset, source })?;
         self.size.fetch_max(offset.saturating_add(bytes.len() as u64), Ordering::AcqRel);
         Ok(())
     }
@@ -416,11 +445,8 @@ impl PartialFile {
     ///
     /// [`TargetError::ReadBack`], also when the file is shorter.
     pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), TargetError> {
-        self.file.read_exact_at(buffer, offset).map_err(|source| TargetError::ReadBack {
-            path: self.path.clone(),
-            offset,
-            source,
-        })
+        let read = self.file().and_then(|file| file.read_exact_at(buffer, offset));
+        read.map_err(|source| TargetError::ReadBack { path: self.path.clone(), offset, source })
     }
 
     /// Gives the file its length and its name, making the directories on the way. All writes must
@@ -438,15 +464,15 @@ impl PartialFile {
         durable: bool,
     ) -> Result<(), TargetError> {
         let failed = |source: io::Error| TargetError::Commit { path: path.clone(), source };
-        if path.as_bytes().starts_with(PARTIAL_DIR.as_bytes()) {
+        if reserved(path).is_some() {
             return Err(TargetError::Reserved { path: path.clone() });
         }
         if *self.size.get_mut() != size {
             // A hole at the end.
-            self.file.set_len(size).map_err(failed)?;
+            self.file().and_then(|file| file.set_len(size)).map_err(failed)?;
         }
         if durable {
-            self.file.sync_all().map_err(failed)?;
+            self.file().and_then(|file| file.sync_all()).map_err(failed)?;
         }
         let parent =
             target.parent_of(path, Missing::Make)?.ok_or_else(|| failed(Errno::NOENT.into()))?;
@@ -462,6 +488,7 @@ impl PartialFile {
 
 impl Drop for PartialFile {
     fn drop(&mut self) {
+        self.descriptors.close(&self.slot);
         if !self.committed && !self.run.kept {
             // Best effort: there is nobody to tell, and it is not under a name that counts.
             let _ = rustix::fs::unlinkat(&self.run.dir, &self.name, AtFlags::empty());
@@ -610,7 +637,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let target = TargetDir::open(dir.path()).unwrap();
         put(&target, "mine", b"mine").unwrap();
-        for path in [".xb-partial", ".xb-partial/1/0", ".xb-partial-2"] {
+        for path in [".xb-partial", ".xb-partial/1/0", ".xb-partial-2", ".xb-incremental/1/x"] {
             assert!(
                 matches!(target.begin(&name(path)), Err(TargetError::Reserved { .. })),
                 "{path}"

@@ -119,11 +119,12 @@ impl Run<'_> {
             source,
         };
         let mut command = launcher.command(self.program.as_os_str());
+        // What the server handed to us is nobody else's.
+        for name in crate::handed::VARIABLES {
+            command.env_remove(name);
+        }
         command
             .args(&self.args)
-            // What the server handed to us is nobody else's.
-            .env_remove("WSREP_SST_OPT_AUTH")
-            .env_remove("WSREP_SST_OPT_REMOTE_AUTH")
             .envs(self.env.iter().map(|(name, value)| (*name, value)))
             .stdout(stdout)
             .stderr(Stdio::piped())

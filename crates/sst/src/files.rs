@@ -85,6 +85,14 @@ impl OptionFiles {
         self.options.iter().any(|option| option.scope == Scope::Server && option.name == name)
     }
 
+    /// The options of the server's groups that say where the keys of encrypted tables are.
+    pub(crate) fn server_keys(&self) -> impl Iterator<Item = (&str, Option<&OsStr>)> {
+        let of_keys = |option: &&FileOption| {
+            option.scope == Scope::Server && option.name.contains("key-management")
+        };
+        self.options.iter().filter(of_keys).map(|o| (o.name.as_str(), o.value.as_deref()))
+    }
+
     /// The names in `[sst]`.
     pub fn sst_names(&self) -> impl Iterator<Item = &str> {
         self.options.iter().filter(|o| o.scope == Scope::Sst).map(|o| o.name.as_str())

@@ -1,6 +1,6 @@
 //! The joiner: off the wire into a folder beside the data, prepared there, and then exchanged.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fs::Metadata;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -9,14 +9,13 @@ use std::time::{Duration, Instant};
 use xb_pipeline::Observer;
 
 use crate::args::Family;
-use crate::child::Run;
 use crate::context::Context;
-use crate::donor::server_words;
 use crate::error::SstError;
 use crate::layout::{Layout, is_mounted};
 use crate::lock::Lock;
 use crate::offer::{Offer, What};
 use crate::place;
+use crate::prepare::prepare;
 use crate::progress::Progress;
 use crate::receive::receive;
 use crate::recover::{drop_old, drop_received, finish_interrupted, remove_old, tidy};
@@ -294,48 +293,6 @@ fn of_this_history(position: Position, offered: Option<&Position>) -> Result<Pos
     }
 }
 
-fn prepare(context: &Context, new: &Path) -> Result<(), SstError> {
-    let Context { args, settings, layout, .. } = context;
-    let mut words = args.defaults.words();
-    let option = |name: &str, value: &std::ffi::OsStr| {
-        let mut word = OsString::from(name);
-        word.push(value);
-        word
-    };
-    words.push("--prepare".into());
-    words.push(option("--target-dir=", new.as_os_str()));
-    if let Some(memory) = &settings.use_memory {
-        words.push(option("--use-memory=", memory));
-    }
-    words.extend(settings.apply_opts.iter().cloned());
-    if args.family == Family::MariaDb {
-        words.extend(key_words(args));
-    }
-    let server = server_words(args);
-    if args.family == Family::MariaDb && !server.is_empty() {
-        words.push("--mysqld-args".into());
-        words.extend(server);
-    }
-    let log = layout.datadir.join("xbrs.prepare.log");
-    Run { program: &settings.program, args: words, env: Vec::new(), log: Some(log) }
-        .to_end(&context.launcher)?;
-    Ok(())
-}
-
-/// Where the server was told on its command line to find the keys of encrypted tables. Plugins do not
-/// see what comes after `--mysqld-args`, and the program itself takes these words only with `loose-`.
-fn key_words(args: &crate::args::Args) -> impl Iterator<Item = OsString> {
-    let of_keys = args.server.iter().filter(|(name, _)| name.contains("key-management"));
-    of_keys.map(|(name, value)| {
-        let mut word = OsString::from(format!("--loose-{name}"));
-        if let Some(value) = value {
-            word.push("=");
-            word.push(value);
-        }
-        word
-    })
-}
-
 /// Exchanges the data; in `remote` folders, the files that are new there.
 fn exchange(context: &Context, lock: &Lock, remote: &[PathBuf]) -> Result<(), SstError> {
     let Context { layout, talk, .. } = context;
@@ -428,15 +385,6 @@ pub fn has_old(datadir: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_servers_own_words_about_keys_reach_the_plugins() {
-        let line = "--role joiner --address h --datadir /d/ --mysqld-args --wsrep-on --loose-file_key_management_filename=/k --file-key-management";
-        let line: Vec<_> = line.split(' ').map(OsString::from).collect();
-        let words: Vec<_> = key_words(&crate::args::Args::parse(&line).unwrap()).collect();
-        let expected = ["--loose-file-key-management-filename=/k", "--loose-file-key-management"];
-        assert_eq!(words, expected);
-    }
 
     #[test]
     fn old_data_goes_first_only_where_it_must_and_may() {

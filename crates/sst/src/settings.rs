@@ -1,5 +1,6 @@
 //! What an operator can set, under the stock names where there are any.
 
+mod keys;
 mod reader;
 mod stock;
 #[cfg(test)]
@@ -13,6 +14,7 @@ use std::time::Duration;
 use xb_compressor::Algorithm;
 use xb_producer::LockGuard;
 
+pub use self::keys::KeyOptions;
 use self::reader::{Reader, value};
 pub use self::tls::{Tls, Verify};
 use crate::args::{Args, Family};
@@ -83,6 +85,9 @@ pub struct Settings {
     pub apply_opts: Vec<OsString>,
     /// Memory for `--prepare`, as it was written.
     pub use_memory: Option<OsString>,
+    /// Lines of an option file for `--prepare`: where this node has the keys of encrypted tables.
+    /// There may be secrets in them.
+    pub key_options: KeyOptions,
     /// Who logs in for the backup.
     pub login: Option<Login>,
     /// TCP port of `extra-port`, if the backup is to use that.
@@ -174,6 +179,7 @@ impl Settings {
                 .or_else(|| read.server("innodb-buffer-pool-size"))
                 .filter(|value| !value.is_empty())
                 .map(OsStr::to_owned),
+            key_options: KeyOptions::of(files),
             login: match files.sst("wsrep-sst-auth").and_then(OsStr::to_str) {
                 Some(auth) => Login::parse(auth),
                 None => login,

@@ -60,6 +60,7 @@ pub struct Cluster {
     size: u8,
     path: String,
     writer: Option<Daemon>,
+    roots: BTreeMap<u8, PathBuf>,
     // Last, so that the folder goes when the servers are gone.
     scratch: Scratch,
 }
@@ -86,11 +87,30 @@ impl Cluster {
         let net = format!("127.{}.{}", 16 + hash % 200, 1 + (hash >> 32) % 250);
         let path = std::env::var("PATH").unwrap_or_default();
         let path = format!("{}:{path}:/usr/sbin:/sbin", bin.display());
-        let cluster = Self { nodes: BTreeMap::new(), net, size, path, writer: None, scratch };
+        let (nodes, roots) = (BTreeMap::new(), BTreeMap::new());
+        let cluster = Self { nodes, net, size, path, writer: None, roots, scratch };
         for node in 1..=size {
             cluster.configure(node, "", "");
         }
         cluster
+    }
+
+    /// Runs a node's programs below another root, in which the cluster's folders and the checkout
+    /// have the same paths.
+    pub fn below(&mut self, node: u8, root: &Path) {
+        self.roots.insert(node, root.to_owned());
+    }
+
+    /// A server's program for a node, as words to run.
+    fn program(&self, node: u8, name: &str) -> Vec<String> {
+        let path = format!("PATH={}", self.path);
+        match self.roots.get(&node) {
+            None => vec![find("env").display().to_string(), path, find(name).display().to_string()],
+            Some(root) => {
+                let chroot = find("chroot").display().to_string();
+                [chroot, root.display().to_string(), "env".into(), path, name.into()].into()
+            }
+        }
     }
 
     /// Node 1 begins a new cluster with some data in it.
@@ -99,7 +119,9 @@ impl Cluster {
     /// When it does not come up.
     pub fn bootstrap(&mut self) {
         let datadir = self.datadir(1);
-        let mut install = Cmd::new(find("mariadb-install-db"))
+        let words = self.program(1, "mariadb-install-db");
+        let mut install = Cmd::new(&words[0])
+            .args(&words[1..])
             .env("TMPDIR", self.scratch.path())
             .args(["--no-defaults", "--skip-test-db", "--auth-root-authentication-method=normal"])
             .arg(format!("--datadir={}", datadir.display()));
@@ -181,15 +203,13 @@ impl Cluster {
 
     fn launch(&mut self, node: u8, more: &[String]) {
         let _ = std::fs::remove_file(self.scratch.join(format!("node{node}/error.log")));
-        let mut args = vec![
-            format!("PATH={}", self.path),
-            find("mariadbd").display().to_string(),
-            format!("--defaults-file={}", self.option_file(node).display()),
-        ];
+        let mut args = self.program(node, "mariadbd");
+        let program = PathBuf::from(args.remove(0));
+        args.push(format!("--defaults-file={}", self.option_file(node).display()));
         args.extend(as_user());
         args.extend(more.iter().cloned());
         let log = self.scratch.join(format!("node{node}/stdout.log"));
-        self.nodes.insert(node, Daemon::start(&find("env"), &args, &log));
+        self.nodes.insert(node, Daemon::start(&program, &args, &log));
     }
 
     /// Waits until a node is synced.

@@ -19,6 +19,8 @@ pub enum StoreErrorKind {
     Rejected,
     /// What came back is not what was stored: wrong length or unreadable listing.
     Damaged,
+    /// The caller's [`Gate`](crate::Gate) has closed: the request was not made.
+    Fenced,
 }
 
 /// An operation on a store that failed for good, after all retries.
@@ -69,6 +71,9 @@ impl StoreError {
             }
             StoreErrorKind::Unavailable => Some(
                 "check the endpoint and the network; --retry-timeout and --max-retries set how long to keep trying",
+            ),
+            StoreErrorKind::Fenced => Some(
+                "this run is over and has removed nothing that another run needs; take a new backup, and start only one run of a name at a time",
             ),
             StoreErrorKind::NotFound => {
                 Some("check the name, the bucket and the prefix; `list` shows what is there")

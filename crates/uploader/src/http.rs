@@ -4,8 +4,8 @@
 //! kind of a broken connection) is noted here for the one retry loop, by way of a task-local.
 
 use std::cell::{Cell, RefCell};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
@@ -15,6 +15,7 @@ use object_store::client::{
     HttpResponseBody, HttpService,
 };
 
+use crate::clock::Heard;
 use crate::rate::RateLimit;
 use crate::watch::{Fed, Guarded, Limits, Progress};
 
@@ -28,6 +29,8 @@ struct Counters {
     retries: AtomicU64,
     /// Whether the store has ever taken our credentials.
     let_in: AtomicBool,
+    /// What the store's last answer said of the time.
+    heard: Mutex<Option<Heard>>,
 }
 
 impl Traffic {
@@ -49,6 +52,14 @@ impl Traffic {
 
     pub(crate) fn let_in(&self) -> bool {
         self.0.let_in.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn heard(&self) -> Option<Heard> {
+        *self.0.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn hear(&self, heard: Heard) {
+        *self.0.heard.lock().unwrap_or_else(PoisonError::into_inner) = Some(heard);
     }
 }
 
@@ -149,6 +160,10 @@ impl HttpService for Watched {
         let response: http::Response<reqwest::Body> = outcome?.into();
         if !metadata {
             note(&response);
+            let date = response.headers().get(http::header::DATE).and_then(|v| v.to_str().ok());
+            if let Some(heard) = date.and_then(Heard::date) {
+                how.traffic.hear(heard);
+            }
             if response.status().is_success() {
                 how.traffic.0.let_in.store(true, Ordering::Relaxed);
             }

@@ -8,9 +8,12 @@
 //! twice.
 
 mod aws_profile;
+mod clock;
 mod direct;
 mod encode;
 mod error;
+mod exclusive;
+mod gate;
 mod http;
 mod location;
 mod lock;
@@ -27,11 +30,13 @@ mod watch;
 
 pub use encode::base64;
 pub use error::{StoreError, StoreErrorKind};
+pub use exclusive::ReadBack;
+pub use gate::Gate;
 pub use http::Traffic;
 pub use location::{Location, LocationError, Place};
 pub use lock::{Lock, LockMode};
 pub use open::open;
-pub use parts::{PartData, PartSender, Uploaded};
+pub use parts::{PartData, PartSender, Stored, Uploaded};
 pub use policy::Policy;
 pub use provider::{Provider, StoreLimits, UnknownProvider};
 pub use settings::{

@@ -59,6 +59,17 @@ pub struct Uploaded {
     pub parts: u64,
 }
 
+/// What the store answered to the last request for an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stored {
+    /// Its key.
+    pub key: Arc<str>,
+    /// Its size in bytes.
+    pub size: u64,
+    /// The store's own mark of these bytes (`ETag`), where the answer came and gave one.
+    pub tag: Option<String>,
+}
+
 /// Sends parts, at most a fixed number at a time, each retried on its own.
 ///
 /// Dropping it without [`PartSender::finish`] leaves unfinished objects behind: call
@@ -73,6 +84,9 @@ pub struct PartSender {
     give_up: watch::Sender<bool>,
     /// The object that is being begun; its upload may exist without our knowing its id.
     beginning: Option<Arc<str>>,
+    /// Whether others may write the same keys, and what was stored then.
+    shared: bool,
+    stored: Vec<Stored>,
 }
 
 #[derive(Debug)]
@@ -96,9 +110,9 @@ enum Target {
 
 #[derive(Debug)]
 enum Done {
-    Object { bytes: u64 },
+    Object { stored: Stored },
     Part { key: Arc<str>, index: u32, id: Option<PartId>, bytes: u64 },
-    Completed,
+    Completed { stored: Stored },
 }
 
 impl PartSender {
@@ -114,7 +128,22 @@ impl PartSender {
             uploaded: Uploaded::default(),
             give_up,
             beginning: None,
+            shared: false,
+            stored: Vec::new(),
         }
+    }
+
+    /// For keys that others may write, too: an object that goes up in one put is created only where
+    /// nothing stands, as far as the store can, and [`PartSender::stored`] gives what the store
+    /// answered.
+    #[must_use]
+    pub fn shared(self) -> Self {
+        Self { shared: true, ..self }
+    }
+
+    /// What was stored since this was asked last. Only of a sender for [shared](Self::shared) keys.
+    pub fn stored(&mut self) -> Vec<Stored> {
+        std::mem::take(&mut self.stored)
     }
 
     /// Acknowledged so far.
@@ -136,10 +165,14 @@ impl PartSender {
         }
         let bytes = part.len();
         if part.index == 0 && part.end {
-            let (store, key) = (self.store.clone(), part.key);
+            let (store, key, shared) = (self.store.clone(), part.key, self.shared);
             self.running.spawn(async move {
-                store.put_data(&key, PutPayload::from_iter(part.payload)).await?;
-                Ok(Done::Object { bytes })
+                let payload = PutPayload::from_iter(part.payload);
+                let tag = match shared {
+                    true => store.create_data(&key, payload).await?,
+                    false => store.put_data(&key, payload).await?,
+                };
+                Ok(Done::Object { stored: Stored { key, size: bytes, tag } })
             });
             return Ok(());
         }
@@ -275,11 +308,15 @@ impl PartSender {
             )
         })??;
         match done {
-            Done::Object { bytes } => {
+            Done::Object { stored } => {
                 self.uploaded.objects += 1;
-                self.uploaded.bytes += bytes;
+                self.uploaded.bytes += stored.size;
+                self.stored.extend(self.shared.then_some(stored));
             }
-            Done::Completed => self.uploaded.objects += 1,
+            Done::Completed { stored } => {
+                self.uploaded.objects += 1;
+                self.stored.extend(self.shared.then_some(stored));
+            }
             Done::Part { key, index, id, bytes } => {
                 self.uploaded.parts += 1;
                 self.uploaded.bytes += bytes;
@@ -301,7 +338,8 @@ impl PartSender {
         let Some(object) = self.open.remove(&key) else { return };
         let store = self.store.clone();
         self.running.spawn(async move {
-            match object.target {
+            let size = object.size;
+            let tag = match object.target {
                 Target::Numbered { store: parts, path, id } => {
                     let ids = object.acknowledged.into_iter().flatten().collect();
                     let outcome =
@@ -315,14 +353,16 @@ impl PartSender {
                         }
                     };
                     let _ = tokio::time::timeout(CLEAN_UP, clean_up).await;
-                    outcome?;
+                    outcome?
                 }
                 Target::Staged(upload) => {
                     let mut upload = upload.lock().await;
-                    upload.complete().await.map_err(|error| local_error("put", &key, &error))?;
+                    store.pass().await?;
+                    let done = upload.complete().await;
+                    done.map_err(|error| local_error("put", &key, &error))?.e_tag
                 }
-            }
-            Ok(Done::Completed)
+            };
+            Ok(Done::Completed { stored: Stored { key, size, tag } })
         });
     }
 }

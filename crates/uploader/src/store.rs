@@ -17,6 +17,7 @@ use tokio::time::Instant;
 
 use crate::direct::Direct;
 use crate::error::{StoreError, StoreErrorKind};
+use crate::gate::Gate;
 use crate::http::{ANSWER, Answer, Traffic};
 use crate::policy::Policy;
 use crate::provider::StoreLimits;
@@ -43,10 +44,12 @@ pub struct Store {
     pub(crate) objects: Arc<dyn ObjectStore>,
     pub(crate) multipart: Option<Multiparts>,
     pub(crate) nature: Arc<Nature>,
-    policy: Policy,
+    pub(crate) policy: Policy,
     traffic: Traffic,
     /// Becomes true when nothing is worth another try.
     giving_up: watch::Receiver<bool>,
+    /// What every request that changes something has to pass.
+    gate: Option<Arc<dyn Gate>>,
 }
 
 /// What a store is like, and how objects go there.
@@ -91,7 +94,35 @@ impl Store {
     ) -> Self {
         let (_, never) = watch::channel(false);
         let multipart = multipart.map(Multiparts);
-        Self { objects, multipart, nature: Arc::new(nature), policy, traffic, giving_up: never }
+        Self {
+            objects,
+            multipart,
+            nature: Arc::new(nature),
+            policy,
+            traffic,
+            giving_up: never,
+            gate: None,
+        }
+    }
+
+    /// The same store behind a gate: each try of a request that changes something passes it first.
+    #[must_use]
+    pub fn gated(&self, gate: Arc<dyn Gate>) -> Self {
+        Self { gate: Some(gate), ..self.clone() }
+    }
+
+    /// The same store without a gate.
+    #[must_use]
+    pub fn ungated(&self) -> Self {
+        Self { gate: None, ..self.clone() }
+    }
+
+    /// Passes the gate, where there is one.
+    pub(crate) async fn pass(&self) -> Result<(), StoreError> {
+        match &self.gate {
+            Some(gate) => gate.pass().await,
+            None => Ok(()),
+        }
     }
 
     /// The same store for one who may give up: from then on nothing is tried again, and pauses
@@ -110,6 +141,12 @@ impl Store {
             ..self.policy.clone()
         };
         Self { policy, giving_up: never, ..self.clone() }
+    }
+
+    /// Whether a create-only write is refused by the store itself where something stands.
+    #[must_use]
+    pub fn has_conditions(&self) -> bool {
+        self.nature.conditions
     }
 
     /// Sizes and numbers of parts that the store takes.
@@ -138,24 +175,29 @@ impl Store {
     /// # Errors
     /// [`StoreError`] after all retries.
     pub async fn put(&self, key: &str, payload: PutPayload) -> Result<(), StoreError> {
-        self.put_with(key, payload, PutOptions::default).await
+        self.put_with(key, payload, PutOptions::default).await.map(drop)
     }
 
-    /// As [`Store::put`], for a data object.
-    pub(crate) async fn put_data(&self, key: &str, payload: PutPayload) -> Result<(), StoreError> {
+    /// As [`Store::put`], for a data object. Gives the store's mark of the bytes.
+    pub(crate) async fn put_data(
+        &self,
+        key: &str,
+        payload: PutPayload,
+    ) -> Result<Option<String>, StoreError> {
         self.put_with(key, payload, || PutOptions::from(self.nature.attributes.clone())).await
     }
 
-    async fn put_with(
+    pub(crate) async fn put_with(
         &self,
         key: &str,
         payload: PutPayload,
         options: impl Fn() -> PutOptions,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Option<String>, StoreError> {
         let path = path_of("put", key)?;
         self.retrying("put", key, || async {
             self.keep_to_rate(payload.content_length()).await;
-            self.objects.put_opts(&path, payload.clone(), options()).await.map(drop)
+            let answer = self.objects.put_opts(&path, payload.clone(), options()).await?;
+            Ok(answer.e_tag)
         })
         .await
     }
@@ -344,20 +386,29 @@ impl Store {
     /// # Errors
     /// The first failure, after all retries; the others may or may not be gone.
     pub async fn delete_all(&self, keys: Vec<String>) -> Result<(), StoreError> {
-        let paths = keys.iter().map(|key| path_of("delete", key)).collect::<Result<Vec<_>, _>>()?;
-        let Some(first) = keys.first() else { return Ok(()) };
-        self.retrying("delete", first, || async {
-            let locations = futures::stream::iter(paths.clone().into_iter().map(Ok)).boxed();
-            let mut outcomes = self.objects.delete_stream(locations);
-            while let Some(outcome) = outcomes.next().await {
-                match outcome {
-                    Ok(_) | Err(Error::NotFound { .. }) => {}
-                    Err(error) => return Err(error),
+        // Few at a time where each is a request: a gate that closes meanwhile stops the rest.
+        let at_once = match self.nature.direct {
+            Direct::Folder(_) => 16,
+            _ => 1000,
+        };
+        for keys in keys.chunks(at_once) {
+            let paths =
+                keys.iter().map(|key| path_of("delete", key)).collect::<Result<Vec<_>, _>>()?;
+            let Some(first) = keys.first() else { continue };
+            self.retrying("delete", first, || async {
+                let locations = futures::stream::iter(paths.clone().into_iter().map(Ok)).boxed();
+                let mut outcomes = self.objects.delete_stream(locations);
+                while let Some(outcome) = outcomes.next().await {
+                    match outcome {
+                        Ok(_) | Err(Error::NotFound { .. }) => {}
+                        Err(error) => return Err(error),
+                    }
                 }
-            }
-            Ok(())
-        })
-        .await
+                Ok(())
+            })
+            .await?;
+        }
+        Ok(())
     }
 
     pub(crate) async fn start_multipart(
@@ -453,18 +504,19 @@ impl Store {
         (path, id): (&Path, &String),
         parts: Vec<PartId>,
         size: u64,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Option<String>, StoreError> {
         let outcome = self
             .retrying("complete", key, || {
                 let parts = parts.clone();
-                async move { store.0.complete_multipart(path, id, parts).await.map(drop) }
+                async move { Ok(store.0.complete_multipart(path, id, parts).await?.e_tag) }
             })
             .await;
         match outcome {
-            Ok(()) => Ok(()),
+            Ok(tag) => Ok(tag),
+            Err(error) if error.kind == StoreErrorKind::Fenced => Err(error),
             // A lost answer: the store may have completed it and forgotten the id.
             Err(error) => match self.size(key).await {
-                Ok(Some(found)) if found == size => Ok(()),
+                Ok(Some(found)) if found == size => Ok(None),
                 _ => Err(error),
             },
         }
@@ -485,6 +537,9 @@ impl Store {
         let mut tries = 0;
         let mut failing_since = None;
         loop {
+            if changes(operation) {
+                self.pass().await?;
+            }
             tries += 1;
             let (outcome, asked) = ANSWER
                 .scope(Answer::default(), async {
@@ -525,8 +580,13 @@ impl Store {
     }
 }
 
+/// Whether a request of this name has to pass the gate. Ending an upload of one's own hurts nobody.
+fn changes(operation: &str) -> bool {
+    !matches!(operation, "get" | "head" | "list" | "list uploads" | "abort")
+}
+
 /// How often a create-only write that met another one is repeated.
-const CONFLICTS: u32 = 5;
+pub(crate) const CONFLICTS: u32 = 5;
 
 fn none_if_missing<T>(error: StoreError) -> Result<Vec<T>, StoreError> {
     // A folder that is not there yet lists as empty, as a prefix does.
@@ -559,7 +619,7 @@ pub(crate) fn path_of(operation: &'static str, key: &str) -> Result<Path, StoreE
 }
 
 /// A number from 0 to 1 that differs between processes; no randomness, half a second.
-fn jitter() -> f64 {
+pub(crate) fn jitter() -> f64 {
     let mut bytes = [0; 2];
     match getrandom::fill(&mut bytes) {
         Ok(()) => f64::from(u16::from_le_bytes(bytes)) / f64::from(u16::MAX),

@@ -4,7 +4,7 @@
 #![allow(dead_code, clippy::unwrap_used, reason = "each test program uses its part")]
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read as _};
+use std::io::{BufRead, BufReader, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -25,12 +25,20 @@ case " $* " in
 *" --version "*) cat "$here/version" ;;
 *" --prepare "*)
     echo "$*" >"$here/prepare.args"
-    for word in "$@"; do case $word in --target-dir=*) : >"${word#*=}/prepared.txt" ;; esac; done
+    for word in "$@"; do
+        case $word in
+        --target-dir=*)
+            : >"${word#*=}/prepared.txt"
+            cp "${word#*=}/backup-my.cnf" "$here/prepare.cnf" 2>/dev/null
+            ;;
+        esac
+    done
     echo "prepared" >&2
     ;;
 *)
     echo "$*" >"$here/backup.args"
     echo "$MYSQL_PWD $WSREP_SST_OPT_AUTH" >"$here/backup.env"
+    env >"$here/backup.all.env"
     cat "$here/stream"
     [ ! -e "$here/family" ] || {
         echo $$ >"$here/parent"
@@ -94,7 +102,8 @@ impl Scene {
         let mut out = StreamWriter::new(Vec::new());
         let galera = format!("{STATE} 7\n");
         let link = self.scratch.join("fast/shop/remote.ibd").display().to_string();
-        let files: [(&str, &[u8]); 12] = [
+        let files: [(&str, &[u8]); 13] = [
+            ("backup-my.cnf", b"[mysqld]\nplugin_load=file_key_management\n"),
             ("ibdata1", &[7; 70_000]),
             ("ib_logfile0", b"new redo"),
             ("undo001", b"new undo"),
@@ -192,20 +201,37 @@ impl Scene {
         self.donor_with(ready, &["--progress", "0"])
     }
 
+    /// The same of a server before 11.6: credentials go by the environment, and it takes what stands
+    /// before the address there, too.
     pub(crate) fn donor_with(&self, ready: &str, words: &[&str]) -> Side {
-        let mut side = Side::of(self, "donor");
-        // The server takes what stands before the address into the environment.
-        let (auth, address) = match ready.split_once('@') {
-            Some((auth, address)) => (auth, address),
-            None => ("", ready),
-        };
-        side.command.args(["--role", "donor", "--address", address, "--datadir"]);
-        side.command.arg(self.data("donor")).args(["--defaults-file", &self.defaults()]);
-        side.command.args(["--gtid", STATE, "--local-port", "3306", "--socket", "/nowhere"]);
-        side.command.args(words).env("WSREP_SST_OPT_AUTH", "sst:passw0rd");
+        let (auth, _) = split(ready);
+        let mut side = self.donor_without_credentials(ready, words);
+        side.command.env("WSREP_SST_OPT_AUTH", "sst:passw0rd");
         if !auth.is_empty() {
             side.command.env("WSREP_SST_OPT_REMOTE_AUTH", auth);
         }
+        side
+    }
+
+    /// The same of a server since 11.6: credentials go by lines on standard input, which it closes.
+    pub(crate) fn later_donor_with(&self, ready: &str, words: &[&str]) -> Side {
+        let (auth, _) = split(ready);
+        let (user, secret) = auth.split_once(':').unwrap();
+        let mut side = self.donor_without_credentials(ready, words);
+        side.input = Some(format!(
+            "sst_user=sst\nsst_password=passw0rd\nsst_remote_user={user}\nsst_remote_password={secret}\n"
+        ));
+        side.command.stdin(Stdio::piped());
+        side
+    }
+
+    pub(crate) fn donor_without_credentials(&self, ready: &str, words: &[&str]) -> Side {
+        let mut side = Side::of(self, "donor");
+        let (_, address) = split(ready);
+        side.command.args(["--role", "donor", "--address", address, "--datadir"]);
+        side.command.arg(self.data("donor")).args(["--defaults-file", &self.defaults()]);
+        side.command.args(["--gtid", STATE, "--local-port", "3306", "--socket", "/nowhere"]);
+        side.command.args(words);
         side
     }
 
@@ -218,17 +244,27 @@ impl Scene {
     }
 }
 
+/// What stands before the address, and the address.
+fn split(ready: &str) -> (&str, &str) {
+    ready.split_once('@').unwrap_or(("", ready))
+}
+
 /// A side before its start.
 pub(crate) struct Side {
     pub(crate) command: Command,
+    /// What the server writes to it.
+    input: Option<String>,
     log: PathBuf,
 }
 
 impl Side {
     fn of(scene: &Scene, name: &str) -> Self {
         let mut command = Command::new(PROGRAM);
-        command.env_remove("NOTIFY_SOCKET").stdin(Stdio::null()).stdout(Stdio::piped());
-        Self { command, log: scene.scratch.join(format!("{name}.log")) }
+        for name in ["NOTIFY_SOCKET", "WSREP_SST_OPT_AUTH", "WSREP_SST_OPT_REMOTE_AUTH"] {
+            command.env_remove(name);
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        Self { command, input: None, log: scene.scratch.join(format!("{name}.log")) }
     }
 
     /// Has `words`, a program and its arguments, start the program.
@@ -249,6 +285,9 @@ impl Side {
     pub(crate) fn start(mut self) -> Started {
         let log = File::create(&self.log).unwrap();
         let mut child = self.command.stderr(log).spawn().unwrap();
+        if let Some(input) = self.input {
+            child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+        }
         let stdout = BufReader::new(child.stdout.take().unwrap());
         Started { child, stdout, log: self.log }
     }

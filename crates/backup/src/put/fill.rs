@@ -14,16 +14,16 @@ use xb_uploader::{PartData, PartSender, Uploaded};
 
 use crate::error::BackupError;
 use crate::input::{Input, Kind};
+use crate::ledger::Ledger;
 use crate::manifest::{Layout, Producer as ProducerFacts};
 use crate::md5::Md5List;
 use crate::names::{KEYS, RunId, SUMS};
 use crate::producer::Producer;
-use crate::root::Root;
 use crate::stop::Stop;
 use crate::sums;
 
 use super::manifest::find_its_base;
-use super::place::{Place, all_is_there};
+use super::place::Place;
 use super::plan::classic_layout;
 use super::{PutReport, PutRequest, end, stalled};
 
@@ -31,7 +31,6 @@ impl Place {
     #[allow(clippy::too_many_arguments)]
     pub(super) async fn fill(
         &self,
-        root: &Root,
         request: &PutRequest,
         plan: PackPlan,
         input: Input<impl Read + Send + 'static>,
@@ -40,6 +39,7 @@ impl Place {
         stop: &mut Stop,
         started: Timestamp,
     ) -> Result<PutReport, BackupError> {
+        let root = &self.root;
         let Input { kind, source } = input;
         let lock =
             if request.ways_in.is_empty() { None } else { Some(Lock::new(self.run, request)?) };
@@ -67,12 +67,15 @@ impl Place {
                 (start_pack(source, settings, &budget, observer, sink)?, mac)
             }
         };
-        let mut md5 = request.md5.then(Md5List::new);
+        let mut books = Books::new(request);
         let mut sender = PartSender::new(root.store().clone(), plan.parallel);
-        let sending =
-            self.send_all(root, arriving, &mut sender, md5.as_mut(), putting, observer, stop);
+        if books.ledger.is_some() {
+            sender = sender.shared();
+        }
+        let sending = self.send_all(arriving, &mut sender, &mut books, putting, observer, stop);
         let sent = tokio::select! {
             sent = sending => sent,
+            lost = self.claim.lost() => Err(lost),
             stalled = stalled(producer.as_deref_mut()) => Err(stalled),
         };
         let (put, uploaded) = match sent {
@@ -86,7 +89,7 @@ impl Place {
                 return Err(cause);
             }
         };
-        stop.or(self.put_lists(root, request, &put.output, md5)).await?;
+        stop.or(self.put_lists(request, &put.output, books.md5)).await?;
         let producer = match producer {
             None => None,
             Some(producer) => {
@@ -102,21 +105,11 @@ impl Place {
             self.manifest(request, &put, uploaded, producer, started, envelope.as_ref());
         stop.or(async {
             find_its_base(root, request, &mut manifest).await?;
-            if request.layout == Layout::Classic
-                && !self.claim.still_ours(root, &request.name).await?
-            {
-                return Err(BackupError::Exists {
-                    name: request.name.to_string(),
-                    state: ": another run took over",
-                });
-            }
-            all_is_there(root, &self.folder, &manifest).await
+            self.prove(&mut manifest, books.ledger.as_ref()).await
         })
         .await?;
         root.commit(&request.name, &manifest, mac.as_ref()).await?;
-        if request.layout == Layout::Classic {
-            self.give_up_claim(root).await;
-        }
+        self.settle(&request.name).await?;
         let store = root.store();
         let (requests, retries) = (store.traffic().requests(), store.traffic().retries());
         let protection = store.protection();
@@ -126,11 +119,11 @@ impl Place {
     /// Writes the lists that lie beside the objects.
     async fn put_lists(
         &self,
-        root: &Root,
         request: &PutRequest,
         output: &PackOutput,
         md5: Option<Md5List>,
     ) -> Result<(), BackupError> {
+        let root = &self.root;
         if let Some(list) = md5 {
             let key = root.key(&format!("{}.md5", request.name));
             root.store().put(&key, list.finish().into()).await?;
@@ -174,28 +167,25 @@ impl Place {
         Ok((ObjectLayout::Packed { content, stream }, mac))
     }
 
-    #[allow(clippy::too_many_arguments)]
     async fn send_all(
         &self,
-        root: &Root,
         mut arriving: mpsc::Receiver<Part>,
         sender: &mut PartSender,
-        mut md5: Option<&mut Md5List>,
+        books: &mut Books,
         putting: PackHandle,
         observer: &Observer,
         stop: &mut Stop,
     ) -> Result<(PackResult, Uploaded), BackupError> {
-        let folder = root.key(&self.folder);
+        let folder = self.root.key(&self.folder);
         let mut counted = 0;
         let upload = async {
             while let Some(part) = arriving.recv().await {
-                if let Some(list) = md5.as_deref_mut() {
-                    list.part(&part);
-                }
+                books.part(&part);
                 let key = format!("{folder}/{}", part.object).into();
                 sender
                     .send(PartData { key, index: part.index, payload: part.payload, end: part.end })
                     .await?;
+                books.stored(&folder, sender);
                 let bytes = sender.uploaded().bytes;
                 observer.add_stored(bytes - counted);
                 counted = bytes;
@@ -205,6 +195,7 @@ impl Place {
                 .await
                 .map_err(|_| BackupError::Bug("the pipeline's end was not seen"))??;
             let uploaded = sender.finish().await?;
+            books.stored(&folder, sender);
             observer.add_stored(uploaded.bytes - counted);
             Ok::<_, BackupError>((put, uploaded))
         };
@@ -223,6 +214,35 @@ impl Place {
             return Err(BackupError::Bug("objects acknowledged and objects cut differ"));
         }
         Ok((put, uploaded))
+    }
+}
+
+/// What is written down of the objects as they go by.
+struct Books {
+    md5: Option<Md5List>,
+    /// Classic only: others may write the same keys.
+    ledger: Option<Ledger>,
+}
+
+impl Books {
+    fn new(request: &PutRequest) -> Self {
+        let ledger = (request.layout == Layout::Classic).then(Ledger::default);
+        Self { md5: request.md5.then(Md5List::new), ledger }
+    }
+
+    fn part(&mut self, part: &Part) {
+        if let Some(list) = &mut self.md5 {
+            list.part(part);
+        }
+        if let Some(ledger) = &mut self.ledger {
+            ledger.piece(&part.object, &part.payload, part.end);
+        }
+    }
+
+    fn stored(&mut self, folder: &str, sender: &mut PartSender) {
+        if let Some(ledger) = &mut self.ledger {
+            ledger.stored(&format!("{folder}/"), sender.stored());
+        }
     }
 }
 

@@ -71,6 +71,7 @@ impl Place {
             files: put.scanned.files,
             packed,
             classic,
+            object_digest: None,
             members: request.transform.as_ref().map(|transform| MemberFacts {
                 codec: transform.compress.map(|codec| Algorithm::from(codec).to_string()),
                 cipher: transform.encrypt.as_ref().map(|e| e.cipher.algorithm().to_string()),

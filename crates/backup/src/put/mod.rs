@@ -22,7 +22,7 @@ use crate::root::Root;
 use crate::stop::Stop;
 
 use self::place::Place;
-pub(crate) use self::place::all_are_there;
+pub(crate) use self::place::{all_are_there, claim_emptied, prove_shared, settle_commit};
 pub(crate) use self::plan::{FIXED_SIZE, limits, part_limits};
 pub use self::plan::{plan, put_plan};
 
@@ -148,7 +148,7 @@ async fn run(
         stalled = stalled(producer.as_deref_mut()) => return Err(stalled),
     };
     let filling =
-        place.fill(root, request, plan, input, producer.as_deref_mut(), observer, stop, started);
+        place.fill(request, plan, input, producer.as_deref_mut(), observer, stop, started);
     let outcome = filling.await;
     if let Err(error) = &outcome {
         if let Some(producer) = producer {
@@ -157,7 +157,7 @@ async fn run(
         // Whatever comes of it, the cause is known already; what stays is abandoned, not a backup.
         // But where a manifest may have been written, what it names must stay.
         if !matches!(error, BackupError::InDoubt { .. }) {
-            let _ = tokio::time::timeout(CLEAN_UP, place.clean_up(root, request)).await;
+            let _ = tokio::time::timeout(CLEAN_UP, place.clean_up(request)).await;
         }
     }
     outcome

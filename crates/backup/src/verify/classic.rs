@@ -4,8 +4,9 @@ use bytes::Bytes;
 use xb_pipeline::{InspectError, Inspector, RelayError, relay};
 use xb_reader::ChunkHead;
 
-use super::{Level, Problem, Run};
+use super::{Level, Problem, Run, not_damage};
 use crate::classic::ClassicFiles;
+use crate::classic_sums::Check;
 use crate::error::BackupError;
 use crate::fetch::{pump, ranges};
 use crate::manifest::Manifest;
@@ -46,9 +47,7 @@ impl Run<'_> {
         }
         let request = self.request;
         if self.wants(Level::Decrypt) && files.any_encrypted() && request.keys.key.is_none() {
-            return Err(BackupError::FileKey {
-                what: format!("files of {name} are encrypted, and no key was given"),
-            });
+            return Err(self.no_file_key());
         }
         self.chunks(manifest.as_ref(), &files, stop).await
     }
@@ -68,11 +67,16 @@ impl Run<'_> {
         let mut inspector = Inspector::new(options);
         let mut borders = files.borders();
         let observer = self.observer.clone();
+        let (mut sums, mut replaced) = (Check::new(files, &folder), Vec::new());
         let (fetched, (relayed, refused, inspector)) = pump(
             self.root.store(),
             &plan,
             ranges(objects, plan.range),
-            |_, _| {},
+            |range, sum| {
+                // All of them are to be named.
+                replaced.extend(sums.range(range, sum).err());
+                Ok(())
+            },
             move |arriving| {
                 let mut refused = None;
                 let check = |head: &ChunkHead| {
@@ -84,6 +88,9 @@ impl Run<'_> {
             stop,
         )
         .await?;
+        for error in replaced {
+            self.found(Level::Checksum, Some(error.key.clone()), error.to_string());
+        }
         match (fetched, relayed) {
             (_, Err(RelayError::Stream(error))) => {
                 let error = InspectError::Stream(error);
@@ -95,6 +102,9 @@ impl Run<'_> {
                 self.found(Level::Checksum, object.map(|key| format!("{name}/{key}")), what);
             }
             (_, Err(RelayError::Sink(error))) => {
+                if let Some(error) = not_damage(&error) {
+                    return Err(error);
+                }
                 let level = match &error {
                     InspectError::Stream(_) => Level::Checksum,
                     _ => Level::Decrypt,
@@ -105,7 +115,10 @@ impl Run<'_> {
             (Ok(()), Err(_)) => return Err(BackupError::Bug("the ranges stopped without a cause")),
             (Ok(()), Ok(_)) => match inspector.finish() {
                 Ok(found) => {
-                    self.read(manifest, &found);
+                    if let Err(what) = sums.finish(true) {
+                        self.found(Level::Checksum, None, what);
+                    }
+                    self.read(manifest, &found)?;
                     self.close_chunks(files, &found.scanned);
                     return Ok(());
                 }

@@ -12,10 +12,11 @@ mod trial;
 
 use std::sync::Arc;
 
-use xb_encryptor::xbcrypt::{Algorithm, Cipher};
+use xb_encryptor::xbcrypt::{Algorithm, Cipher, XbcryptError};
 use xb_encryptor::{Backend, DataKey, Envelope, Keys, MacKey, SlotKind};
 use xb_pipeline::{
     EndRule, GetPlan, InspectError, InspectOptions, Inspected, LastFile, Observer, PagesFound,
+    UndoError,
 };
 
 pub use report::{
@@ -26,14 +27,14 @@ pub use server::ServerOptions;
 pub use trial::{Trial, verify_by_restore};
 
 use crate::claim::is_unfinished;
-use crate::classic::list_classic;
+use crate::classic::list_with_sums;
 use crate::error::BackupError;
-use crate::get::{envelope, open_sealed};
 use crate::manifest::{End, Layout, Manifest, PackedFacts, StoredManifest};
 use crate::names::{BackupName, CATALOG, KEYS, RunId, run_folder};
 use crate::record::{self, VerifyResult};
 use crate::root::Root;
 use crate::stop::Stop;
+use crate::unlock::{Accept, Given, envelope, open_sealed};
 
 /// The least memory for what looks into files.
 const LEAST_SHARE: u64 = 16 << 20;
@@ -45,10 +46,11 @@ pub struct VerifyRequest {
     pub name: BackupName,
     /// How far. For [`Level::Restore`] call [`verify_by_restore`]; [`verify`] stops at [`Level::Pages`].
     pub level: Level,
-    /// What it is to be opened with; up to [`Level::Checksum`] it may be empty.
+    /// What it is to be opened with; up to [`Level::Checksum`] it may be empty. When there is any, the
+    /// backup must be sealed, and its manifest authenticated by it.
     pub keys: Keys,
-    /// As in [`GetRequest`](crate::GetRequest).
-    pub accept_unvouched: bool,
+    /// What is verified all the same.
+    pub accept: Accept,
     /// Budget for buffers in bytes.
     pub memory: u64,
     /// Worker threads.
@@ -57,6 +59,12 @@ pub struct VerifyRequest {
     pub parallel: usize,
     /// Write the result beside the manifest, as that of this program and version.
     pub record: Option<String>,
+}
+
+impl VerifyRequest {
+    fn given(&self) -> Given<'_> {
+        Given { keys: &self.keys, accept: self.accept, memory: self.memory }
+    }
 }
 
 /// Verifies a backup up to [`Level::Pages`].
@@ -75,7 +83,8 @@ pub async fn verify(
     Ok(report)
 }
 
-/// Verifies and writes nothing down; gives the manifest's key, too, where it is known.
+/// Verifies, and writes down only what had passed when it could not go on; gives the manifest's key,
+/// too, where it is known.
 async fn up_to_pages(
     root: &Root,
     request: &VerifyRequest,
@@ -84,12 +93,50 @@ async fn up_to_pages(
 ) -> Result<(VerifyReport, Option<MacKey>), BackupError> {
     let report = VerifyReport::new(request.name.to_string(), request.level.min(Level::Pages));
     let mut run = Run { root, request, observer, report, mac: None };
-    run.all(stop).await?;
+    if let Err(error) = run.all(stop).await {
+        let Run { mut report, mac, .. } = run;
+        keep_passed(root, request, &mut report, mac.as_ref(), &error).await;
+        return Err(error);
+    }
     let traffic = root.store().traffic();
     run.report.requests = traffic.requests();
     run.report.retries = traffic.retries();
     run.report.finished = jiff::Timestamp::now();
     Ok((run.report, run.mac))
+}
+
+/// Writes down the levels that had passed before a check could not be made.
+async fn keep_passed(
+    root: &Root,
+    request: &VerifyRequest,
+    report: &mut VerifyReport,
+    key: Option<&MacKey>,
+    error: &BackupError,
+) {
+    // A store that does not answer takes no record either, and who asks to stop does not wait for one.
+    let lost = matches!(error, BackupError::Store(_) | BackupError::Interrupted(_));
+    let Some(reached) = report.reached.filter(|_| !lost && report.problems.is_empty()) else {
+        return;
+    };
+    report.levels.retain(|level| level.level <= reached);
+    (report.level, report.finished) = (reached, jiff::Timestamp::now());
+    record(root, request, report, key).await;
+}
+
+/// Why a stream could not be looked into, if that says nothing against the backup.
+fn not_damage(error: &InspectError) -> Option<BackupError> {
+    let InspectError::Undo { path, source, .. } = error else { return None };
+    match source.as_ref() {
+        // The bytes are those that were encrypted, as their CRC says.
+        UndoError::NoKey | UndoError::Xbcrypt(XbcryptError::Hash { .. }) => {
+            Some(BackupError::FileKey { what: format!("{path}: {source}") })
+        }
+        UndoError::Memory { .. } | UndoError::Xbcrypt(XbcryptError::NoHash { .. }) => {
+            let source = std::io::Error::other(format!("{path}: {source}"));
+            Some(BackupError::System { what: "verify", source })
+        }
+        _ => None,
+    }
 }
 
 /// Writes the result beside the manifest, if that is wanted. Who may only read must be able to verify,
@@ -174,8 +221,8 @@ impl Run<'_> {
             None => Authenticity::NotSealed,
             Some(_) => Authenticity::NoKey,
         };
-        if facts.sealed.is_none() && keys.any_for_seal_only() {
-            return Err(BackupError::Keys(format!("{name} is not sealed, and a key was given")));
+        if facts.sealed.is_none() {
+            self.request.given().allows_unsealed(name, Some(&manifest))?;
         }
         let mut key = None;
         if facts.sealed.is_some() {
@@ -186,9 +233,8 @@ impl Run<'_> {
                     self.note("without a key nobody knows who wrote this backup, and the last lines of manifest and keys object are not checked");
                 }
                 Ok(envelope) => {
-                    let with = (keys, self.request.accept_unvouched);
-                    let memory = self.request.memory;
-                    match open_sealed(self.root, name, &stored, &envelope, with, memory) {
+                    let given = self.request.given();
+                    match open_sealed(self.root, name, &stored, &envelope, given) {
                         Ok(opened) => {
                             self.mac = Some(opened.manifest_key(envelope.stream_id()));
                             key = Some(Arc::new(opened));
@@ -230,12 +276,12 @@ impl Run<'_> {
         manifest: Option<Manifest>,
         stop: &mut Stop,
     ) -> Result<(), BackupError> {
-        let (name, keys) = (&self.request.name, &self.request.keys);
+        let name = &self.request.name;
         self.report.layout = Some(Layout::Classic);
-        if keys.any_for_seal_only() {
-            return Err(BackupError::Keys(format!("{name} is not sealed, and a key was given")));
+        let files = stop.or(list_with_sums(self.root, name, manifest.as_ref())).await?;
+        if manifest.is_some() || !files.is_empty() {
+            self.request.given().allows_unsealed(name, manifest.as_ref())?;
         }
-        let files = stop.or(list_classic(self.root, name)).await?;
         match &manifest {
             Some(_) => {
                 self.report.authenticity = Authenticity::NotSealed;
@@ -305,7 +351,7 @@ impl Run<'_> {
     }
 
     /// Takes down what was found in a stream that could be read to its end.
-    fn read(&mut self, manifest: Option<&Manifest>, found: &Inspected) {
+    fn read(&mut self, manifest: Option<&Manifest>, found: &Inspected) -> Result<(), BackupError> {
         let scanned = &found.scanned;
         self.report.stream_bytes = Some(scanned.bytes);
         self.report.files = Some(scanned.files);
@@ -324,12 +370,19 @@ impl Run<'_> {
             }
         }
         if found.unopened > 0 && self.wants(Level::Decrypt) {
-            let files = found.unopened;
-            let what =
-                format!("{files} files are encrypted one by one, and their key was not given");
-            self.found(Level::Decrypt, None, what);
+            return Err(self.no_file_key());
         }
         self.pages(&found.pages);
+        Ok(())
+    }
+
+    /// That the level decrypt needs a key for single files, and there is none.
+    fn no_file_key(&self) -> BackupError {
+        let name = &self.request.name;
+        let what = format!(
+            "files of {name} are encrypted, and no key was given; up to the level checksum none is needed"
+        );
+        BackupError::FileKey { what }
     }
 
     /// Takes down what was found about pages.
@@ -428,7 +481,8 @@ fn end_rule(end: Option<&End>) -> EndRule {
         true => "xtrabackup_tablespaces*",
         false => name,
     };
-    LastFile::new(pattern).map_or(EndRule::AnyEnd, EndRule::LastFile)
+    // Anywhere: the classic layout gives the files in another order.
+    LastFile::new(pattern).map_or(EndRule::AnyEnd, EndRule::WithFile)
 }
 
 #[cfg(test)]

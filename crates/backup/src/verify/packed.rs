@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use xb_frame::STREAM_HEADER_LEN;
+use xb_frame::{Record, STREAM_HEADER_LEN};
 use xb_pipeline::{
     GetError, IndexProof, IndexWatch, InspectError, Inspected, Inspector, PagesFound, RootDigest,
     object_key, unpack_watched,
@@ -12,11 +12,11 @@ use xb_reader::MAGIC;
 use xb_uploader::StoreErrorKind;
 
 use super::files::{Hit, files_in};
-use super::{Level, Packed, Problem, Run};
+use super::{Level, Packed, Problem, Run, not_damage};
 use crate::error::BackupError;
 use crate::fetch::{Range, pump, ranges};
 use crate::get::object_of;
-use crate::index::PackedBody;
+use crate::index::{Index, PackedBody};
 use crate::manifest::{End, hex};
 use crate::names::run_folder;
 use crate::stop::Stop;
@@ -45,6 +45,9 @@ impl Run<'_> {
             })
             .ok();
         let readable = absent.is_empty() && packed.can_be_opened();
+        if readable && self.wants(Level::Decrypt) && stop.or(self.lacks_file_key(&packed)).await? {
+            return Err(self.no_file_key());
+        }
         // If it stops at the first damage, which objects there are more is to be found out below.
         if self.wants(Level::Decrypt)
             && readable
@@ -62,6 +65,31 @@ impl Run<'_> {
         }
         self.leave_out_rest();
         Ok(())
+    }
+
+    /// Whether the index names files that are encrypted one by one, and there is no key for them. What
+    /// cannot be told here shows when all is read.
+    async fn lacks_file_key(&self, packed: &Packed) -> Result<bool, BackupError> {
+        let (manifest, facts, run) = packed.about();
+        if self.request.keys.key.is_some() || matches!(manifest.end, End::Raw | End::NativeTrailer)
+        {
+            return Ok(false);
+        }
+        let (name, key) = (&self.request.name, packed.key.as_deref());
+        let encrypted = async {
+            let body = PackedBody::open(self.root, name, manifest, facts, run, key).await?;
+            let index = Index::load(&body).await?;
+            for number in 0..index.len() {
+                for record in index.records(&index.payload(number).await?)? {
+                    let record = record.map_err(|error| index.bad_record(error))?;
+                    if matches!(record, Record::File { path, .. } if path.ends_with(b".xbcrypt")) {
+                        return Ok::<bool, BackupError>(true);
+                    }
+                }
+            }
+            Ok(false)
+        };
+        Ok(encrypted.await.unwrap_or(false))
     }
 
     /// Compares with a listing; gives the objects that are not there in full.
@@ -123,7 +151,10 @@ impl Run<'_> {
             self.root.store(),
             &plan,
             ranges(self.objects(packed, absent), plan.range),
-            |range, crc| check.range(range, crc),
+            |range, crc| {
+                check.range(range, crc);
+                Ok(())
+            },
             move |arriving| {
                 for piece in arriving.flatten() {
                     observer.add_stored(piece.len() as u64);
@@ -235,7 +266,10 @@ impl Run<'_> {
             self.root.store(),
             &plan,
             ranges(self.objects(packed, &none), plan.range),
-            |range, crc| check.range(range, crc),
+            |range, crc| {
+                check.range(range, crc);
+                Ok(())
+            },
             move |arriving| {
                 let outcome = unpack_watched(
                     arriving,
@@ -252,6 +286,9 @@ impl Run<'_> {
         .await?;
         let summary = match (fetched, outcome) {
             (_, Err(GetError::Sink(error))) => {
+                if let Some(error) = not_damage(&error) {
+                    return Err(error);
+                }
                 let object = None;
                 self.stream_fault(Level::Decrypt, object, &error);
                 self.pages(&content.pages());
@@ -282,7 +319,7 @@ impl Run<'_> {
         match content.finish() {
             Ok(Some(found)) => {
                 self.index(watch.finish(), Some(&found));
-                self.read(Some(manifest), &found);
+                self.read(Some(manifest), &found)?;
             }
             Ok(None) => {
                 self.index(watch.finish(), None);

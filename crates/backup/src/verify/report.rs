@@ -178,6 +178,9 @@ pub struct VerifyReport {
     pub problems: Vec<Problem>,
     /// How much more is wrong.
     pub more_problems: u64,
+    /// Checks of the user's own that failed. They say nothing against the backup: a statement may be
+    /// wrong itself.
+    pub failed_checks: Vec<String>,
     /// Data objects.
     pub objects: u64,
     /// Bytes in them.
@@ -214,6 +217,7 @@ impl VerifyReport {
             notes: Vec::new(),
             problems: Vec::new(),
             more_problems: 0,
+            failed_checks: Vec::new(),
             objects: 0,
             stored_bytes: 0,
             stream_bytes: None,
@@ -231,6 +235,12 @@ impl VerifyReport {
     /// [`reached`](Self::reached) says how far that is.
     #[must_use]
     pub fn is_ok(&self) -> bool {
+        self.is_undamaged() && self.failed_checks.is_empty()
+    }
+
+    /// Whether nothing was found wrong with the backup itself.
+    #[must_use]
+    pub fn is_undamaged(&self) -> bool {
         let asked = self.levels.iter().any(|level| level.level == self.level);
         asked && self.levels.iter().all(|level| level.ok)
     }

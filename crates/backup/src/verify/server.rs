@@ -53,6 +53,27 @@ pub struct ServerOptions {
     pub options: Vec<String>,
 }
 
+impl ServerOptions {
+    /// Looks whether a server and its client are there, and can be started with files in `scratch`.
+    pub(super) fn look(&self, scratch: &Path) -> Result<(), BackupError> {
+        if scratch.join("s").as_os_str().len() > MAX_SOCKET {
+            return Err(too_deep(scratch));
+        }
+        match &self.program {
+            Some(program) => child::find(&[program])?,
+            None => child::find(&SERVERS.map(Path::new))?,
+        }
+        child::find(&CLIENTS.map(Path::new))
+    }
+}
+
+fn too_deep(scratch: &Path) -> BackupError {
+    BackupError::Restore {
+        target: scratch.display().to_string(),
+        what: "the path is too long for a socket: name a shorter scratch folder".to_owned(),
+    }
+}
+
 /// A running server; ended when dropped.
 pub(super) struct Server {
     child: Child,
@@ -74,10 +95,7 @@ impl Server {
     ) -> Result<Self, BackupError> {
         let socket = scratch.join("s");
         if socket.as_os_str().len() > MAX_SOCKET {
-            return Err(BackupError::Restore {
-                target: scratch.display().to_string(),
-                what: "the path is too long for a socket: name a shorter scratch folder".to_owned(),
-            });
+            return Err(too_deep(scratch));
         }
         let log = scratch.join("server.log");
         let args = arguments(data, scratch, &socket, options)?;

@@ -7,13 +7,16 @@ use std::sync::Arc;
 use xb_pipeline::{Durability, Observer};
 
 use super::server::{Server, ServerOptions};
-use super::{Level, Problem, RestoreTest, VerifyReport, VerifyRequest, record, up_to_pages};
+use super::{
+    Level, Problem, RestoreTest, VerifyReport, VerifyRequest, keep_passed, record, up_to_pages,
+};
+use crate::chain::chain;
 use crate::child::Talk;
 use crate::error::BackupError;
 use crate::get::GetRequest;
 use crate::prepare::PrepareOptions;
 use crate::ready::{Ready, restore_ready};
-use crate::restore::RestoreOptions;
+use crate::restore::{RestoreOptions, check_room};
 use crate::root::Root;
 use crate::select::Selection;
 use crate::stop::Stop;
@@ -50,19 +53,21 @@ pub async fn verify_by_restore(
     stop: &mut Stop,
 ) -> Result<VerifyReport, BackupError> {
     request.level = Level::Pages;
+    // What this host lacks is known before hours are spent on reading.
+    let scratch = scratch(trial)?;
+    can_try(root, &request, trial, scratch.path(), stop).await?;
     let (mut report, mac) = up_to_pages(root, &request, observer, stop).await?;
     // An incremental's pages cannot be checked, a server can be tried on it all the same.
     let sound = report.is_ok();
     report.level = Level::Restore;
     if sound {
-        let scratch = scratch(trial)?;
         let keys = std::mem::take(&mut request.keys);
         let get = GetRequest {
             name: request.name.clone(),
             files: Selection::default(),
             as_stored: false,
-            accept_unvouched: request.accept_unvouched,
             keys,
+            accept: request.accept,
             memory: request.memory,
             threads: request.threads,
             parallel: request.parallel,
@@ -70,7 +75,10 @@ pub async fn verify_by_restore(
         let outcome = try_out(root, get, trial, scratch.path(), talk, observer, stop).await;
         // Before anything else is said: it may be large.
         let removed = scratch.close();
-        settle(&mut report, outcome)?;
+        if let Err(error) = settle(&mut report, outcome) {
+            keep_passed(root, &request, &mut report, mac.as_ref(), &error).await;
+            return Err(error);
+        }
         if let Err(error) = removed {
             report.notes.push(format!("the scratch folder could not be removed: {error}"));
         }
@@ -89,11 +97,33 @@ fn scratch(trial: &Trial) -> Result<tempfile::TempDir, BackupError> {
     })
 }
 
+/// Refuses what could not be tried out on this host: programs and room are looked for.
+async fn can_try(
+    root: &Root,
+    request: &VerifyRequest,
+    trial: &Trial,
+    scratch: &Path,
+    stop: &mut Stop,
+) -> Result<(), BackupError> {
+    trial.server.look(scratch)?;
+    // Without a manifest that can be read nobody knows more; what is wrong with it is told later.
+    let Ok(Some(manifest)) = stop.or(root.manifest(&request.name)).await else { return Ok(()) };
+    trial.prepare.look(manifest.source.tool_name.as_deref())?;
+    let links = stop.or(chain(root, &request.name)).await.unwrap_or_default();
+    let others = links.iter().filter(|link| link.name != request.name);
+    let needed = others
+        .fold(manifest.stream_bytes, |sum, link| sum.saturating_add(link.manifest.stream_bytes));
+    check_room(scratch, needed)
+        .map_err(|what| BackupError::Restore { target: scratch.display().to_string(), what })
+}
+
 /// What was found by trying: the server's version and counts, and what is wrong.
 #[derive(Debug, Default)]
 struct Tried {
     test: RestoreTest,
     wrong: Vec<String>,
+    /// Statements of the user's that failed.
+    refused: Vec<String>,
 }
 
 impl Tried {
@@ -120,7 +150,12 @@ fn settle(
             );
             report.restore = Some(tried.test);
             tried.wrong.into_iter().for_each(|what| report.problem(problem(what)));
-            report.close(Level::Restore, what);
+            report.failed_checks = tried.refused;
+            if report.failed_checks.is_empty() {
+                report.close(Level::Restore, what);
+            } else {
+                report.close_unchecked(Level::Restore, what);
+            }
         }
         // These are about the backup. All others may be about this host: a program fails for want of
         // room, of a keyring, of the right version as well as for damage, and its own words say which.
@@ -173,13 +208,13 @@ fn remove_links(data: &Path) -> std::io::Result<()> {
 async fn check(server: &Server, trial: &Trial, stop: &mut Stop) -> Result<Tried, BackupError> {
     let mut tried = Tried {
         test: RestoreTest { server_version: server.version().to_owned(), ..RestoreTest::default() },
-        wrong: Vec::new(),
+        ..Tried::default()
     };
     check_tables(server, &mut tried, stop).await?;
     for statement in &trial.statements {
         match server.sql(statement, stop).await? {
             Ok(_) => tried.test.statements += 1,
-            Err(said) => tried.wrong.push(format!("`{statement}` fails: {said}")),
+            Err(said) => tried.refused.push(format!("`{statement}` fails: {said}")),
         }
     }
     Ok(tried)

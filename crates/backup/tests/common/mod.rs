@@ -120,7 +120,7 @@ pub(crate) fn request(name: &str) -> GetRequest {
         name: BackupName::new(name).unwrap(),
         files: xb_backup::Selection::default(),
         as_stored: false,
-        accept_unvouched: false,
+        accept: xb_backup::Accept::default(),
         keys: Keys::default(),
         memory: 64 << 20,
         threads: 2,

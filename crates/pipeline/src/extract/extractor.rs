@@ -11,7 +11,8 @@ use std::thread::JoinHandle;
 use bytes::Bytes;
 use crossbeam_channel::bounded;
 use xb_reader::{
-    Change, ChunkHead, ChunkKind, Decoder, Event, FileId, FileTable, Placement, RelPath, TargetDir,
+    Change, ChunkHead, ChunkKind, ContentSum, Decoder, Event, FileId, FileTable, Placement,
+    RelPath, TargetDir,
 };
 
 use super::report::{
@@ -87,7 +88,7 @@ impl Extractor {
         let Some(begun) = begun else { return Ok(extractor) };
         extractor.files.went_before();
         for file in begun {
-            let BegunFile { path, number, upto } = file;
+            let BegunFile { path, number, upto, crc } = file;
             let went_on = extractor.plan(&path, 0).and_then(|plan| {
                 let failed = cannot_undo(&path, 0);
                 if !plan.layers.is_empty() {
@@ -100,7 +101,7 @@ impl Extractor {
                 let partial = extractor.target.go_on(&plan.name, number);
                 let partial =
                     partial.map_err(|source| ExtractCause::Target { position: 0, source })?;
-                Ok(OpenFile::begun(plan.name, holes, partial))
+                Ok(OpenFile::begun(plan.name, holes, partial, ContentSum::new(upto, crc)))
             });
             let opened = match went_on {
                 Ok(opened) => opened,
@@ -125,7 +126,8 @@ impl Extractor {
         let cancelled = Arc::new(AtomicBool::new(false));
         let work = {
             let (target, cancelled) = (Arc::clone(&target), Arc::clone(&cancelled));
-            move |batch| work::run(batch, &target, &cancelled)
+            let logged = log.is_some();
+            move |batch| work::run(batch, &target, &cancelled, logged)
         };
         // One batch being built, one under work for each thread, and as many waiting to be settled.
         let (submit, results) = ordered("extract", threads, 2 * threads + 1, work);

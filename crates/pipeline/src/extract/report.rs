@@ -90,16 +90,17 @@ impl fmt::Debug for OnFailure {
 /// by several threads, for one file by one at a time.
 pub trait ExtractLog: Send + Sync {
     /// Of the file `path` of the stream, which grows under this number, all bytes before the
-    /// offset `upto` are right and written. The chunk that ends there took `chunk` bytes of the
-    /// stream.
-    fn proven(&self, path: &RelPath, number: u64, upto: u64, chunk: u64);
+    /// offset `upto` are right and written, and have the CRC-32 `crc`. The chunk that ends there took
+    /// `chunk` bytes of the stream.
+    fn proven(&self, path: &RelPath, number: u64, upto: u64, chunk: u64, crc: u32);
 
     /// What was said of the file of this number no longer holds: what was written is overwritten.
     fn overwritten(&self, number: u64);
 
     /// The file `path` of the stream, which grew under this number, is whole. Its length is `size`,
-    /// and right after this it is called `name`.
-    fn whole(&self, path: &RelPath, number: u64, name: &RelPath, size: u64);
+    /// and right after this it is called `name`. The CRC-32 of its content is `crc`; that of a file
+    /// that was written out of order is not known.
+    fn whole(&self, path: &RelPath, number: u64, name: &RelPath, size: u64, crc: Option<u32>);
 
     /// The stream takes back files or names: nothing that was said can be gone on with.
     fn taken_back(&self);
@@ -112,8 +113,10 @@ pub struct BegunFile {
     pub path: RelPath,
     /// The number under which it grows.
     pub number: u64,
-    /// All bytes before this offset are there.
+    /// All bytes before this offset are there,
     pub upto: u64,
+    /// and have this CRC-32.
+    pub crc: u32,
 }
 
 /// What was extracted.

@@ -93,7 +93,17 @@ impl Settler {
 
     fn settle(&mut self, outcome: Outcome) -> Result<(), ExtractCause> {
         match outcome {
-            Outcome::Written(sum) => self.add(&sum),
+            Outcome::Written(sum, extents) => {
+                self.add(&sum);
+                if let Some((_, file, _)) = &self.current {
+                    for extent in extents {
+                        file.content(|content| {
+                            content.zeros_up_to(extent.offset);
+                            content.append(extent.len, extent.crc);
+                        });
+                    }
+                }
+            }
             Outcome::ToWrite(sum, piece) => {
                 self.add(&sum);
                 match &self.crew {
@@ -143,7 +153,10 @@ impl Settler {
                     crew.end(&file, name, position);
                 } else if let Some(partial) = file.take() {
                     if let Some(log) = &self.log {
-                        log.whole(&path, partial.number(), &name, size);
+                        // A hole at the end comes with the length.
+                        let content = file.content(|content| content.zeros_up_to(size));
+                        let crc = (!file.is_serial()).then_some(content.crc32());
+                        log.whole(&path, partial.number(), &name, size, crc);
                     }
                     partial
                         .commit(&self.target, &name, size, self.durable)
@@ -190,16 +203,21 @@ impl Settler {
     /// Says how far the file has come with this chunk.
     fn proven(&self, head: &ChunkHead, file: &OpenFile) {
         let (Some(log), None, false) = (&self.log, &file.member, file.is_serial()) else { return };
-        let upto = match &head.kind {
-            ChunkKind::Payload { offset, len, .. } => offset.saturating_add(*len),
+        let content = match &head.kind {
+            // Just compared with what came.
+            ChunkKind::Payload { len, crc, .. } => {
+                file.content(|content| content.append(*len, *crc))
+            }
             ChunkKind::Sparse { offset, len, map, .. } => {
                 let holes: u64 = map.iter().map(|entry| u64::from(entry.skip)).sum();
-                offset.saturating_add(*len).saturating_add(holes)
+                let upto = offset.saturating_add(*len).saturating_add(holes);
+                file.content(|content| content.zeros_up_to(upto))
             }
             _ => return,
         };
         if let Some(number) = file.number() {
-            log.proven(&head.path, number, upto, head.head_len.saturating_add(head.payload_len()));
+            let chunk = head.head_len.saturating_add(head.payload_len());
+            log.proven(&head.path, number, content.len(), chunk, content.crc32());
         }
     }
 

@@ -2,11 +2,14 @@
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard};
 
 use bytes::Bytes;
 use crossbeam_channel::Sender;
-use xb_reader::{ChunkHead, PartialFile, PieceCheck, Placement, RelPath, TargetDir, TargetError};
+use xb_reader::{
+    ChunkHead, ContentSum, PartialFile, PieceCheck, Placement, RelPath, TargetDir, TargetError,
+    crc32,
+};
 
 use super::report::ExtractCause;
 use crate::extract::decode::{Member, write_with_holes};
@@ -51,6 +54,18 @@ pub(super) struct Piece {
 }
 
 impl Piece {
+    fn extents(&self) -> Vec<Extent> {
+        let mut place = self.place.clone();
+        let mut rest = &self.bytes[..];
+        let extent = || {
+            let (offset, len) = place.take(rest.len() as u64)?;
+            let (now, later) = rest.split_at(usize::try_from(len).unwrap_or(rest.len()));
+            rest = later;
+            Some(Extent { offset, len, crc: crc32(now) })
+        };
+        std::iter::from_fn(extent).collect()
+    }
+
     pub(super) fn write(&self, target: &TargetDir) -> Result<(), ExtractCause> {
         let mut place = self.place.clone();
         let mut rest = &self.bytes[..];
@@ -73,10 +88,17 @@ impl Piece {
     }
 }
 
+/// A part of a piece that lies in the file without a hole.
+pub(super) struct Extent {
+    pub(super) offset: u64,
+    pub(super) len: u64,
+    pub(super) crc: u32,
+}
+
 /// What a step came to, for the settler.
 pub(super) enum Outcome {
-    /// A piece was written and has this sum.
-    Written(PieceCheck),
+    /// A piece was written and has this sum. Where it lies among holes, each part has its own, too.
+    Written(PieceCheck, Vec<Extent>),
     /// A piece has this sum; the settler is to write it, or to hand it on.
     ToWrite(PieceCheck, Piece),
     /// A step that is the settler's alone.
@@ -86,13 +108,20 @@ pub(super) enum Outcome {
 }
 
 /// Does what can be done in any order, and passes on the rest.
-pub(super) fn run(batch: Vec<Step>, target: &TargetDir, cancelled: &AtomicBool) -> Vec<Outcome> {
+///
+/// `logged`: the sums of what is written are wanted, too.
+pub(super) fn run(
+    batch: Vec<Step>,
+    target: &TargetDir,
+    cancelled: &AtomicBool,
+    logged: bool,
+) -> Vec<Outcome> {
     let mut outcomes = Vec::with_capacity(batch.len());
     for step in batch {
         if cancelled.load(Ordering::Acquire) {
             break;
         }
-        match perform(step, target) {
+        match perform(step, target, logged) {
             Ok(Some(outcome)) => outcomes.push(outcome),
             Ok(None) => {}
             Err(cause) => {
@@ -104,7 +133,7 @@ pub(super) fn run(batch: Vec<Step>, target: &TargetDir, cancelled: &AtomicBool) 
     outcomes
 }
 
-fn perform(step: Step, target: &TargetDir) -> Result<Option<Outcome>, ExtractCause> {
+fn perform(step: Step, target: &TargetDir, logged: bool) -> Result<Option<Outcome>, ExtractCause> {
     Ok(match step {
         Step::Begin { file, position } => {
             file.with(target, |_| Ok(())).map_err(at(position))?;
@@ -118,7 +147,9 @@ fn perform(step: Step, target: &TargetDir) -> Result<Option<Outcome>, ExtractCau
                 Some(Outcome::ToWrite(sum, piece))
             } else {
                 piece.write(target)?;
-                Some(Outcome::Written(sum))
+                let among_holes = logged && piece.place.is_sparse();
+                let extents = if among_holes { piece.extents() } else { Vec::new() };
+                Some(Outcome::Written(sum, extents))
             }
         }
         step => Some(Outcome::Settle(step)),
@@ -139,19 +170,34 @@ pub(crate) struct OpenFile {
     may_have_holes: bool,
     /// Its layers, if it has any that are to be undone.
     pub(crate) member: Option<Member>,
+    /// The sum of what is proven of it, where that is logged.
+    content: Mutex<ContentSum>,
 }
 
 impl OpenFile {
     /// `path` is the name it is to get.
     pub(super) fn new(path: RelPath, may_have_holes: bool, member: Option<Member>) -> Self {
         let (partial, serial) = (RwLock::new(None), AtomicBool::new(false));
-        Self { path, partial, serial, may_have_holes, member }
+        Self { path, partial, serial, may_have_holes, member, content: Mutex::default() }
     }
 
-    /// One that an earlier run has begun.
-    pub(super) fn begun(path: RelPath, may_have_holes: bool, partial: PartialFile) -> Self {
+    /// One that an earlier run has begun, and what there is of it.
+    pub(super) fn begun(
+        path: RelPath,
+        may_have_holes: bool,
+        partial: PartialFile,
+        content: ContentSum,
+    ) -> Self {
         let (partial, serial) = (RwLock::new(Some(partial)), AtomicBool::new(false));
-        Self { path, partial, serial, may_have_holes, member: None }
+        let content = Mutex::new(content);
+        Self { path, partial, serial, may_have_holes, member: None, content }
+    }
+
+    /// Adds to the sum of what is proven, and gives it.
+    pub(super) fn content(&self, add: impl FnOnce(&mut ContentSum)) -> ContentSum {
+        let mut content = self.content.lock().unwrap_or_else(PoisonError::into_inner);
+        add(&mut content);
+        *content
     }
 
     /// Its number among the unfinished files, once it is made.

@@ -93,6 +93,7 @@ impl InspectError {
         match self {
             Self::Stream(StreamError::Decode(error)) => (Some(error.position()), error.path()),
             Self::Stream(StreamError::Order(error)) => (Some(error.position()), Some(error.path())),
+            Self::Stream(StreamError::Name { path, position, .. }) => (Some(*position), Some(path)),
             Self::Stream(_) => (None, None),
             Self::Undo { path, position, .. } => (Some(*position), Some(path)),
         }

@@ -8,15 +8,18 @@ use globset::{Glob, GlobMatcher};
 /// By which rule a stream counts as whole.
 #[derive(Debug, Clone)]
 pub enum EndRule {
-    /// The file that xtrabackup or mariadb-backup writes last must be there.
+    /// The file that xtrabackup or mariadb-backup writes last must come last.
     KnownProducer,
-    /// A file that matches this pattern must be there.
+    /// A file that matches this pattern must come last.
     LastFile(LastFile),
+    /// A file that matches this pattern must be there, wherever: for streams that were put together
+    /// again from files.
+    WithFile(LastFile),
     /// Every file must have its end; that none is missing is the operator's word.
     AnyEnd,
 }
 
-/// A pattern on file names for [`EndRule::LastFile`]; `*` also matches slashes.
+/// A pattern on file names for [`EndRule::LastFile`] and [`EndRule::WithFile`]; `*` also matches slashes.
 #[derive(Debug, Clone)]
 pub struct LastFile {
     pattern: String,
@@ -33,10 +36,16 @@ impl LastFile {
     }
 }
 
-/// Written last by mariadb-backup (10.11.19: seen, under the first name; newer: the second).
+/// Written last by mariadb-backup (10.11.19: seen, under the first name; newer: the second), also
+/// compressed, incremental, and on a node of a cluster.
 const INFO: [&str; 2] = ["xtrabackup_info", "mariadb_backup_info"];
-/// Written last by later xtrabackup 8.0.
+/// Written last by later xtrabackup 8.0, but perhaps for other files that describe the backup.
 const TABLESPACES: &str = "xtrabackup_tablespaces";
+/// What those begin with.
+const DESCRIBES: &str = "xtrabackup_";
+/// In every backup of MySQL 8 and later, which only xtrabackup 8 and later makes; whole or the pages
+/// that have changed.
+const DICTIONARY: [&str; 2] = ["mysql.ibd", "mysql.ibd.delta"];
 /// What a compressor or encryptor in the producer adds to a name.
 const SUFFIXES: [&str; 4] = [".qp", ".lz4", ".zst", ".xbcrypt"];
 
@@ -54,9 +63,28 @@ pub fn logical_name(path: &[u8]) -> &[u8] {
 #[derive(Debug, Clone)]
 pub struct EndWatch {
     rule: EndRule,
-    info: bool,
-    tablespaces: bool,
-    matched: bool,
+    info: Seen,
+    tablespaces: Seen,
+    matched: Seen,
+    dictionary: bool,
+    /// The file that ended last.
+    last: Vec<u8>,
+}
+
+/// A file that may be the last.
+#[derive(Debug, Clone, Copy, Default)]
+struct Seen {
+    there: bool,
+    /// Nothing came after it.
+    last: bool,
+}
+
+impl Seen {
+    /// The next file ends: whether that is the one, and if not, whether it may come after it.
+    fn next(&mut self, is_it: bool, may_follow: bool) {
+        self.there |= is_it;
+        self.last = is_it || (self.last && may_follow);
+    }
 }
 
 /// How a stream turned out to be whole; goes into the manifest.
@@ -89,6 +117,16 @@ pub enum NotWhole {
         /// Version that the info file names.
         version: String,
     },
+    /// The file is there, and another one came after it.
+    #[error(
+        "{then} comes after {name}, which should be the last file of the stream: it was put together in another order, and nobody can tell whether it was cut"
+    )]
+    NotLast {
+        /// What should be last, or its pattern.
+        name: String,
+        /// What came last.
+        then: String,
+    },
     /// No file matched the pattern given.
     #[error("the stream ends without a file that matches `{pattern}`")]
     NoMatch {
@@ -101,17 +139,35 @@ impl EndWatch {
     /// Watches for what `rule` demands.
     #[must_use]
     pub fn new(rule: EndRule) -> Self {
-        Self { rule, info: false, tablespaces: false, matched: false }
+        Self {
+            rule,
+            info: Seen::default(),
+            tablespaces: Seen::default(),
+            matched: Seen::default(),
+            dictionary: false,
+            last: Vec::new(),
+        }
     }
 
     /// Notes that the file `path` is complete.
     pub fn ended(&mut self, path: &[u8]) {
         let name = logical_name(path);
-        self.info |= INFO.iter().any(|i| i.as_bytes() == name);
-        self.tablespaces |= name == TABLESPACES.as_bytes();
-        if let EndRule::LastFile(last) = &self.rule {
-            self.matched |= std::str::from_utf8(path).is_ok_and(|p| last.matcher.is_match(p));
+        let is = |known: &[&str]| known.iter().any(|known| known.as_bytes() == name);
+        self.info.next(is(&INFO), false);
+        self.tablespaces.next(is(&[TABLESPACES]), name.starts_with(DESCRIBES.as_bytes()));
+        self.dictionary |= is(&DICTIONARY);
+        if let EndRule::LastFile(last) | EndRule::WithFile(last) = &self.rule {
+            let matches = std::str::from_utf8(path).is_ok_and(|p| last.matcher.is_match(p));
+            self.matched.next(matches, false);
         }
+        self.last.clear();
+        self.last.extend_from_slice(path);
+    }
+
+    /// Whether a file that some producer writes last was there, wherever.
+    #[must_use]
+    pub fn has_last_file(&self) -> bool {
+        self.info.there || self.tablespaces.there
     }
 
     /// The verdict at the end of input. `info` is the text of the info file where it was legible.
@@ -121,17 +177,39 @@ impl EndWatch {
     pub fn verdict(&self, info: Option<&str>) -> Result<EndProof, NotWhole> {
         match &self.rule {
             EndRule::AnyEnd => Ok(EndProof::Unproven),
-            EndRule::LastFile(last) if self.matched => Ok(EndProof::LastFile(last.pattern.clone())),
-            EndRule::LastFile(last) => Err(NotWhole::NoMatch { pattern: last.pattern.clone() }),
-            EndRule::KnownProducer if self.tablespaces => {
-                Ok(EndProof::LastFile(TABLESPACES.to_owned()))
+            EndRule::LastFile(last) if self.matched.there => {
+                self.is_last(self.matched, &last.pattern)
             }
-            EndRule::KnownProducer if self.info => match info.and_then(writes_tablespaces) {
-                Some(version) => Err(NotWhole::Tablespaces { version }),
-                None => Ok(EndProof::LastFile(INFO[0].to_owned())),
-            },
+            EndRule::WithFile(file) if self.matched.there => {
+                Ok(EndProof::LastFile(file.pattern.clone()))
+            }
+            EndRule::LastFile(last) | EndRule::WithFile(last) => {
+                Err(NotWhole::NoMatch { pattern: last.pattern.clone() })
+            }
+            EndRule::KnownProducer if self.tablespaces.there => {
+                self.is_last(self.tablespaces, TABLESPACES)
+            }
+            EndRule::KnownProducer if self.info.there => {
+                let version = match info {
+                    Some(info) => writes_tablespaces(info),
+                    // It is encrypted, or damaged.
+                    None => self.dictionary.then(|| "8".to_owned()),
+                };
+                match version {
+                    Some(version) => Err(NotWhole::Tablespaces { version }),
+                    None => self.is_last(self.info, INFO[0]),
+                }
+            }
             EndRule::KnownProducer => Err(NotWhole::UnknownEnd),
         }
+    }
+
+    fn is_last(&self, seen: Seen, name: &str) -> Result<EndProof, NotWhole> {
+        if seen.last {
+            return Ok(EndProof::LastFile(name.to_owned()));
+        }
+        let then = xb_reader::Printable::new(&self.last).to_string();
+        Err(NotWhole::NotLast { name: name.to_owned(), then })
     }
 }
 
@@ -216,6 +294,42 @@ mod tests {
             assert!(
                 seen(EndRule::KnownProducer, &["xtrabackup_info"], Some(info)).is_ok(),
                 "{info}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_last_file_comes_last() {
+        let then = |names: &[&str]| match seen(EndRule::KnownProducer, names, None) {
+            Err(NotWhole::NotLast { then, .. }) => Some(then),
+            Err(error) => panic!("{error}"),
+            Ok(_) => None,
+        };
+        assert_eq!(then(&["a/b.ibd", "xtrabackup_info"]), None);
+        assert_eq!(then(&["xtrabackup_info", "a/b.ibd"]), Some("a/b.ibd".into()));
+        assert_eq!(
+            then(&["mariadb_backup_info.qp", "ib_logfile0.qp"]),
+            Some("ib_logfile0.qp".into())
+        );
+        assert_eq!(then(&["xtrabackup_info", "xtrabackup_tablespaces", "xtrabackup_x"]), None);
+        let late = ["xtrabackup_info", "xtrabackup_tablespaces.lz4", "undo_001", "xtrabackup_x"];
+        assert_eq!(then(&late), Some("xtrabackup_x".into()));
+        let rule = |file: fn(LastFile) -> EndRule| file(LastFile::new("zz*").unwrap());
+        assert!(seen(rule(EndRule::LastFile), &["zz", "a"], None).is_err());
+        assert!(seen(rule(EndRule::LastFile), &["a", "zz"], None).is_ok());
+        assert!(seen(rule(EndRule::WithFile), &["zz", "a"], None).is_ok());
+        assert!(seen(rule(EndRule::WithFile), &["a"], None).is_err());
+    }
+
+    #[test]
+    fn an_encrypted_backup_of_mysql_8_must_bring_its_tablespaces_file() {
+        for dictionary in ["mysql.ibd.xbcrypt", "mysql.ibd.zst.xbcrypt", "mysql.ibd.delta.xbcrypt"]
+        {
+            let names = [dictionary, "xtrabackup_info.xbcrypt", "xtrabackup_tablespaces.xbcrypt"];
+            assert!(seen(EndRule::KnownProducer, &names, None).is_ok());
+            assert_eq!(
+                seen(EndRule::KnownProducer, &names[..2], None),
+                Err(NotWhole::Tablespaces { version: "8".into() })
             );
         }
     }

@@ -42,7 +42,7 @@ pub fn relay<E>(
     mut allow: impl FnMut(&ChunkHead) -> Result<(), String>,
     mut sink: impl FnMut(Bytes) -> Result<(), E>,
 ) -> Result<Scanned, RelayError<E>> {
-    let mut scanner = Scanner::new(Dialect::Auto, EndRule::AnyEnd);
+    let mut scanner = Scanner::new(Dialect::Auto, EndRule::AnyEnd).with_any_names();
     if let Some(begun) = begun {
         scanner.go_on(begun);
     }

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 use xb_frame::index::ChunkRecord;
 use xb_reader::{
@@ -13,7 +14,8 @@ use xb_reader::{
     OrderError, PieceCheck, RelPath, Unfinished,
 };
 
-use crate::scan::end_rule::{EndProof, EndRule, EndWatch, NotWhole};
+use crate::extract::decode::{Chain, Flow, Names, Plan, UndoError};
+use crate::scan::end_rule::{EndProof, EndRule, EndWatch, NotWhole, logical_name};
 
 /// A stream from outside that is damaged or not whole.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -28,6 +30,16 @@ pub enum StreamError {
     /// The input ended inside a file, or there was none.
     #[error(transparent)]
     Unfinished(#[from] Unfinished),
+    /// A name that no restore could give to the file.
+    #[error("{path}: {source} (stream offset {position})")]
+    Name {
+        /// The name in the stream.
+        path: RelPath,
+        /// Where the chunk in question begins in the stream.
+        position: u64,
+        /// What is wrong with it.
+        source: Arc<UndoError>,
+    },
     /// All files are complete, but the last one is not there.
     #[error(transparent)]
     NotWhole(#[from] NotWhole),
@@ -85,11 +97,38 @@ impl Scanned {
 const DESCRIBING: [&str; 4] = ["info", "checkpoints", "binlog_info", "galera_info"];
 /// Longest content kept of one of them, in bytes.
 const MAX_DESCRIBING: usize = 64 << 10;
+/// Memory for decompressing one of them, in bytes: producers do with less.
+const UNPACKING: u64 = 16 << 20;
 
+/// The name of a file that describes the backup, with its suffixes.
 fn describes(path: &RelPath) -> Option<String> {
+    let bare = std::str::from_utf8(logical_name(path.as_bytes())).ok()?;
+    let rest = bare.strip_prefix("xtrabackup_").or_else(|| bare.strip_prefix("mariadb_backup_"))?;
     let name = std::str::from_utf8(path.as_bytes()).ok()?;
-    let rest = name.strip_prefix("xtrabackup_").or_else(|| name.strip_prefix("mariadb_backup_"))?;
     DESCRIBING.contains(&rest).then(|| name.to_owned())
+}
+
+/// Such a file without its suffixes; `None` when it is encrypted or cannot be decompressed.
+fn legible((name, content): (String, Vec<u8>)) -> Option<(String, Vec<u8>)> {
+    let plan = Plan::of_all(&RelPath::new(name.as_bytes()).ok()?).ok()?;
+    if plan.layers.is_empty() {
+        return Some((name, content));
+    }
+    let name = std::str::from_utf8(plan.name.as_bytes()).ok()?.to_owned();
+    let mut chain = Chain::new(&plan.layers, None).ok()?;
+    let (mut input, mut plain, mut buffer) = (&content[..], Vec::new(), vec![0; 4096]);
+    loop {
+        let (len, flow) = chain.run(&mut input, &mut buffer).ok()?;
+        plain.extend_from_slice(buffer.get(..len)?);
+        match flow {
+            _ if plain.len() > MAX_DESCRIBING => return None,
+            Flow::Full => {}
+            Flow::Hungry => break,
+            Flow::Wants(want) if chain.cost(want).0 > UNPACKING => return None,
+            Flow::Wants(want) => chain.grant(want),
+        }
+    }
+    chain.finish().ok().map(|()| (name, plain))
 }
 
 /// Reads an xbstream as it passes in slabs.
@@ -97,6 +136,8 @@ fn describes(path: &RelPath) -> Option<String> {
 pub(crate) struct Scanner {
     decoder: Decoder,
     files: FileTable,
+    /// The names that a restore would give, if there is to be one.
+    names: Option<Names>,
     watch: EndWatch,
     described: BTreeMap<String, Vec<u8>>,
     /// The describing file that the current chunk belongs to.
@@ -108,10 +149,16 @@ impl Scanner {
         Self {
             decoder: Decoder::new(dialect, Limits::default()),
             files: FileTable::new(),
+            names: Some(Names::default()),
             watch: EndWatch::new(rule),
             described: BTreeMap::new(),
             keeping: None,
         }
+    }
+
+    /// Leaves it to others whether the names can be restored.
+    pub(crate) fn with_any_names(self) -> Self {
+        Self { names: None, ..self }
     }
 
     /// There was an earlier part of the stream, in which these files came so far.
@@ -156,15 +203,15 @@ impl Scanner {
             }
         }
         self.files.finish()?;
-        let info = ["xtrabackup_info", "mariadb_backup_info"]
-            .iter()
-            .find_map(|name| self.described.get(*name));
+        let described: BTreeMap<_, _> = self.described.into_iter().filter_map(legible).collect();
+        let info =
+            ["xtrabackup_info", "mariadb_backup_info"].iter().find_map(|name| described.get(*name));
         let proof = self.watch.verdict(info.and_then(|bytes| std::str::from_utf8(bytes).ok()))?;
         let scanned = Scanned {
             bytes: self.decoder.position(),
             files: self.files.finished(),
             proof,
-            described: self.described,
+            described,
         };
         Ok((notes, scanned))
     }
@@ -172,6 +219,7 @@ impl Scanner {
     fn head(&mut self, head: ChunkHead, notes: &mut Notes) -> Result<(), StreamError> {
         let change = self.files.apply(&head)?;
         self.keeping = None;
+        self.name(&change, &head)?;
         match change {
             Change::Opened { id, .. } => {
                 notes.entries.push(Entry::File { file: id.0, path: head.path.clone() });
@@ -203,6 +251,33 @@ impl Scanner {
         }
         notes.steps.push(Step::Head(Box::new(head)));
         Ok(())
+    }
+}
+
+impl Scanner {
+    /// Sees that every file can have its name when all is restored.
+    fn name(&mut self, change: &Change, head: &ChunkHead) -> Result<(), StreamError> {
+        let Some(names) = &mut self.names else { return Ok(()) };
+        let plan = |path| Plan::of_all(path);
+        let named = match (change, &head.kind) {
+            (Change::Opened { .. } | Change::Ended { only_chunk: true, .. }, _) => {
+                plan(&head.path).and_then(|plan| names.claim(&plan))
+            }
+            (Change::Renamed { .. }, ChunkKind::Rename { to }) => plan(&head.path)
+                .map(|old| names.release(&old))
+                .and_then(|()| plan(to))
+                .and_then(|new| names.claim(&new)),
+            (Change::Removed { id: Some(_), .. }, _) => {
+                plan(&head.path).map(|old| names.release(&old))
+            }
+            _ => Ok(()),
+        };
+        let (path, position) = (&head.path, head.position);
+        named.map_err(|source| StreamError::Name {
+            path: path.clone(),
+            position,
+            source: Arc::new(source),
+        })
     }
 }
 

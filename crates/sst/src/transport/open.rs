@@ -125,17 +125,13 @@ impl Donor<'_> {
         let theirs = match read_line(&mut link, waiting, until) {
             Ok(line) => line,
             Err(LineError::Link(error)) if went_away(&error) => {
-                return Err(OpenError {
-                    error: TransferError::Foreign {
-                        peer,
-                        role: "joiner",
-                        what: "it closed the connection without a word: does another transfer method listen there?"
-                            .to_owned(),
-                    },
-                    // Later it may be a broken way.
-                    passing: self.offer.is_none(),
-                    refused: false,
-                });
+                // A joiner whose seats are full of strangers does that, too.
+                return Err(OpenError::passing(TransferError::Foreign {
+                    peer,
+                    role: "joiner",
+                    what: "it closed the connection without a word: does another transfer method listen there?"
+                        .to_owned(),
+                }));
             }
             Err(LineError::Link(LinkError::Timeout)) => {
                 return Err(OpenError::passing(TransferError::Foreign {

@@ -1,11 +1,14 @@
 //! Peers that are something else, and donors that are not the right one.
 
+use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use socket2::{Domain, Socket, Type};
 
+use super::relay::{Fate, How, Relay};
 use super::support::{LONG, Told, donor, joiner, listen, noise, receive, send};
 use xb_sst::transport::{Announcement, Security, TransferError, connect};
 
@@ -62,19 +65,44 @@ fn silence_is_ended_by_the_limit() {
     told.wait_for("it did not say who it is within", 1);
 }
 
-/// What a donor makes of a server that answers with `bytes` and goes away.
+/// What a donor makes of a server that answers with `bytes` and goes away, however often it comes.
 fn at_a_server(bytes: &'static [u8]) -> TransferError {
     let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let announcement = format!("127.0.0.1:{}/xbrs/plain/1", server.local_addr().unwrap().port());
+    let address = server.local_addr().unwrap();
+    let announcement = format!("127.0.0.1:{}/xbrs/plain/1", address.port());
     let announcement = Announcement::parse(&announcement, None).unwrap();
+    let mut donor = donor(Security::Plain);
+    donor.limits.connect = Duration::from_millis(200);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let (mut socket, _) = server.accept().unwrap();
-            socket.read_exact(&mut [0; 20]).unwrap();
-            socket.write_all(bytes).unwrap();
+            // A connection without a line is the last one.
+            while let Ok((mut socket, _)) = server.accept()
+                && socket.read_exact(&mut [0; 20]).is_ok()
+            {
+                // The donor may be gone already.
+                let _ = socket.write_all(bytes);
+            }
         });
-        connect(&announcement, b"", donor(Security::Plain)).unwrap_err()
+        let error = connect(&announcement, b"", donor).unwrap_err();
+        drop(TcpStream::connect(address).unwrap());
+        error
     })
+}
+
+#[test]
+fn a_first_contact_that_is_cut_off_is_tried_again() {
+    let cut = Fate { after: 1, how: How::Reset, back: false };
+    let (listener, announcement) = listen(joiner(Security::OneTime));
+    let (_relay, announcement) = Relay::before(&announcement, &[cut; 3]);
+    let stream = noise(100_000);
+    std::thread::scope(|scope| {
+        let sent = scope.spawn(|| {
+            send(connect(&announcement, b"", donor(Security::OneTime)).unwrap(), &stream, 50_000)
+        });
+        let incoming = listener.accept(LONG).unwrap().accept(b"").unwrap();
+        receive(incoming, &stream).unwrap();
+        sent.join().unwrap().unwrap();
+    });
 }
 
 #[test]
@@ -134,4 +162,45 @@ fn nobody_keeps_the_donor_out_by_silence() {
         receive(listener.accept(LONG).unwrap().accept(b"").unwrap(), &stream).unwrap();
         sent.join().unwrap().unwrap();
     });
+}
+
+#[test]
+fn a_flood_of_first_lines_does_not_keep_the_donor_out() {
+    let stream = noise(100_000);
+    for strangers in [2, 4] {
+        let told = Told::default();
+        let mut joiner = joiner(Security::OneTime);
+        joiner.observer = told.observer();
+        let (listener, announcement) = listen(joiner);
+        let to = listener.local_addr();
+        let mut donor = donor(Security::OneTime);
+        donor.limits.connect = LONG;
+        let is_over = AtomicBool::new(false);
+        let line = format!("XBRS-WIRE 1-1 tls {}\n", "00".repeat(16));
+        std::thread::scope(|scope| {
+            for _ in 0..strangers {
+                scope.spawn(|| {
+                    let mut open = VecDeque::new();
+                    while !is_over.load(Ordering::Relaxed) {
+                        let Ok(mut socket) = TcpStream::connect(to) else { continue };
+                        let _ = socket.write_all(line.as_bytes());
+                        open.push_back(socket);
+                        // More than the joiner has seats for.
+                        if open.len() > 40 {
+                            open.pop_front();
+                        }
+                    }
+                });
+            }
+            told.wait_for("it did not say who it is, and others came", 1);
+            let sent = scope.spawn(|| send(connect(&announcement, b"", donor)?, &stream, 50_000));
+            let received =
+                scope.spawn(|| receive(listener.accept(LONG)?.accept(b"")?, &stream).map(|_| ()));
+            let ended = [sent.join(), received.join()];
+            is_over.store(true, Ordering::Relaxed);
+            for end in ended {
+                end.unwrap().unwrap();
+            }
+        });
+    }
 }

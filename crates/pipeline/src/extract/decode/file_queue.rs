@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use xb_reader::{PartialFile, RelPath};
+use xb_reader::{PartialFile, PieceCheck, RelPath};
 
 use super::codec_chain::Chain;
 use super::suffixes::{Layer, Plan};
@@ -37,8 +37,10 @@ pub(super) struct Work {
     pub(super) chain: Chain,
     /// For what the chain holds.
     pub(super) permit: Permit,
-    /// Plain bytes so far.
+    /// Plain bytes so far,
     pub(super) plain: u64,
+    /// and their sum, where it is logged.
+    pub(super) sum: PieceCheck,
     pub(super) parked: Option<Parked>,
     pub(super) may_have_holes: bool,
 }

@@ -151,6 +151,24 @@ pub enum UndoError {
         /// The other file, as the stream names it.
         other: RelPath,
     },
+    /// A file of the stream cannot have others in it.
+    #[error("it lies in {name}, which is a file of the stream")]
+    InFile {
+        /// What should be a folder.
+        name: RelPath,
+    },
+    /// A folder of the stream has that name.
+    #[error("it would be called {name}, which is a folder of the stream")]
+    Folder {
+        /// The name without suffixes.
+        name: RelPath,
+    },
+    /// The name belongs to what a restore keeps in the target.
+    #[error("names that begin with {prefix} are reserved")]
+    Reserved {
+        /// What it begins with.
+        prefix: &'static str,
+    },
     /// No producer wraps files so often.
     #[error("its name has more than {max} suffixes to undo")]
     Layers {

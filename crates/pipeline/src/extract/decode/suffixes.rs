@@ -1,11 +1,11 @@
 //! What the names of files say about their layers.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 
 use xb_compressor::Member;
-use xb_reader::RelPath;
+use xb_reader::{RelPath, reserved};
 
 use super::{Decrypt, Undo, UndoError};
 
@@ -103,12 +103,24 @@ impl Plan {
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     claims: HashMap<u64, u16>,
+    /// Hashes of the folders that the files lie in.
+    folders: HashSet<u64>,
     hasher: RandomState,
 }
 
 impl Names {
     /// Notes that a file will have this name.
+    ///
+    /// # Errors
+    /// No restore could give it that.
     pub(crate) fn claim(&mut self, plan: &Plan) -> Result<(), UndoError> {
+        if let Some(prefix) = reserved(&plan.name) {
+            return Err(UndoError::Reserved { prefix });
+        }
+        self.enter_folders(plan.name.as_bytes())?;
+        if self.folders.contains(&self.hasher.hash_one(plan.name.as_bytes())) {
+            return Err(UndoError::Folder { name: plan.name.clone() });
+        }
         let code = encode(&plan.layers);
         match self.claims.entry(self.hasher.hash_one(plan.name.as_bytes())) {
             Entry::Vacant(free) => {
@@ -126,7 +138,25 @@ impl Names {
         }
     }
 
-    /// Notes that the file is gone, or called otherwise.
+    /// Notes the folders on the way to `name`. None of them can be a file.
+    fn enter_folders(&mut self, name: &[u8]) -> Result<(), UndoError> {
+        let mut rest = name;
+        while let Some(at) = rest.iter().rposition(|&byte| byte == b'/') {
+            rest = &rest[..at];
+            let key = self.hasher.hash_one(rest);
+            if self.claims.contains_key(&key) {
+                let name = RelPath::new(rest).map_err(UndoError::Name)?;
+                return Err(UndoError::InFile { name });
+            }
+            // Whoever was there before has seen to those above.
+            if !self.folders.insert(key) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes that the file is gone, or called otherwise. Its folders stay.
     pub(crate) fn release(&mut self, plan: &Plan) {
         self.claims.remove(&self.hasher.hash_one(plan.name.as_bytes()));
     }
@@ -193,6 +223,27 @@ mod tests {
         ));
         for name in ["d/..qp", "...zst"] {
             assert!(matches!(Plan::new(&path(name), &refuse), Err(UndoError::Name(_))), "{name}");
+        }
+    }
+
+    #[test]
+    fn no_name_is_a_file_and_a_folder_or_is_reserved() {
+        let undo = undo(true, true);
+        let claim = |names: &[&str]| {
+            let mut known = Names::default();
+            let plan = |name: &&str| Plan::new(&path(name), &undo).unwrap();
+            names.iter().try_for_each(|name| known.claim(&plan(name))).map_err(|e| e.to_string())
+        };
+        claim(&["d/e/a", "d/e/b", "d/c", "d.x", "x/d"]).unwrap();
+        for (names, said) in [
+            (&["n", "n/m"][..], "it lies in n, which is a file of the stream"),
+            (&["n.lz4", "n/m/o"], "it lies in n, which is a file of the stream"),
+            (&["d/e/a", "d/e/b", "d/e"], "it would be called d/e, which is a folder of the stream"),
+            (&["d/e/a", "d.zst"], "it would be called d, which is a folder of the stream"),
+            (&[".xb-partial/x"], "names that begin with .xb-partial are reserved"),
+            (&[".xb-incremental/1"], "names that begin with .xb-incremental are reserved"),
+        ] {
+            assert_eq!(claim(names), Err(said.to_owned()), "{names:?}");
         }
     }
 

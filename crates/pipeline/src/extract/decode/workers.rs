@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use xb_encryptor::xbcrypt::Cipher;
-use xb_reader::{RelPath, TargetDir, TargetError};
+use xb_reader::{PieceCheck, RelPath, TargetDir, TargetError};
 
 use super::codec_chain::{Chain, Flow, Want};
 use super::file_queue::{Item, Member, Parked, Work};
@@ -290,6 +290,7 @@ impl Job<'_> {
             chain,
             permit: Permit::default(),
             plain: 0,
+            sum: PieceCheck::of(&[]),
             parked: None,
             may_have_holes: may_have_holes(self.file.path()),
         })
@@ -327,6 +328,9 @@ impl Job<'_> {
                 false if plain.is_empty() => Ok(()),
                 false => file.write_at(work.plain, plain),
             })?;
+            if self.shared.log.get().is_some() {
+                work.sum.update(plain);
+            }
             work.plain += len as u64;
             match flow {
                 Flow::Full => {}
@@ -377,7 +381,8 @@ impl Job<'_> {
         self.file.with(&self.shared.target, |_| Ok(()))?;
         if let Some(file) = self.file.take() {
             if let Some(log) = self.shared.log.get() {
-                log.whole(&self.member.stored, file.number(), name, work.plain);
+                let (stored, crc) = (&self.member.stored, work.sum.crc32());
+                log.whole(stored, file.number(), name, work.plain, Some(crc));
             }
             file.commit(&self.shared.target, name, work.plain, self.shared.durable)?;
         }

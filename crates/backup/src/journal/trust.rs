@@ -1,0 +1,75 @@
+//! What the journal tells of, compared with what is on disk.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::fs::{Advice, CWD, Mode, OFlags, fadvise, openat, syncfs};
+use xb_reader::{ContentSum, TargetDir, sum_of};
+
+use super::{Left, as_path};
+
+/// Reads back all files that are to be trusted, and distrusts those that are not what was written.
+///
+/// # Errors
+/// Only that it was cancelled.
+pub(super) fn compare(
+    folder: &TargetDir,
+    target: &Path,
+    left: &mut Left,
+    cancelled: &AtomicBool,
+) -> Result<(), String> {
+    let go_on = || match cancelled.load(Ordering::Acquire) {
+        true => Err(io::ErrorKind::Interrupted.into()),
+        false => Ok(()),
+    };
+    // What is read back shall come from the medium. Where that fails, the sums show it.
+    let _ = syncfs(folder.unfinished());
+    let is = |at: BorrowedFd<'_>, name: &Path, wanted: ContentSum, whole: bool| {
+        let found = sum(at, name, wanted.len(), &go_on);
+        found.is_ok_and(|(found, len)| found == wanted && (!whole || len == wanted.len()))
+    };
+    let whole = left.whole.iter().filter(|(_, file)| {
+        let wanted = ContentSum::new(file.size, file.crc);
+        !is(CWD, &target.join(as_path(&file.name)), wanted, true)
+    });
+    let whole: Vec<_> = whole.map(|(path, _)| path.clone()).collect();
+    let begun = left.begun.iter().filter(|(number, file)| {
+        let wanted = ContentSum::new(file.upto, file.crc);
+        !is(folder.unfinished(), Path::new(&number.to_string()), wanted, false)
+    });
+    let begun: Vec<_> = begun.map(|(number, _)| *number).collect();
+    if go_on().is_err() {
+        return Err("it was to be gone on with, and that was interrupted".into());
+    }
+    for path in whole {
+        left.doubtful.extend(left.whole.remove(&path).map(|file| file.name));
+        left.distrusted += 1;
+    }
+    for number in begun {
+        left.begun.remove(&number);
+        left.distrusted += 1;
+    }
+    Ok(())
+}
+
+/// The sum of the first `len` bytes of a file, and its length.
+fn sum(
+    at: impl AsFd,
+    name: &Path,
+    len: u64,
+    go_on: impl Fn() -> io::Result<()>,
+) -> io::Result<(ContentSum, u64)> {
+    // Were it a pipe, nobody would write into it.
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(openat(at, name, flags, Mode::empty())?);
+    let there = file.metadata()?;
+    if !there.is_file() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    // What the kernel remembers may be more than the medium has: a failed write is told once.
+    let _ = fadvise(&file, 0, None, Advice::DontNeed);
+    Ok((sum_of(&file, len, go_on)?, there.len()))
+}

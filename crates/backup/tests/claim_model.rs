@@ -1,0 +1,593 @@
+//! A model of classic runs and deletes of one name, and a search through all their interleavings.
+//!
+//! Every request of a run is a step of its own; between any two of them each other run may do any number
+//! of its own, a run may crash, a claim may become old while its run sleeps, and a request may fail or be
+//! carried out without its answer coming back. A run may also sleep between its lease's check and the
+//! request behind it, but for removals: no store can make those depend on a claim. That a claim becomes
+//! old only after its lease is over is what the two clocks in `lease.rs` are for.
+//!
+//! The defences can be switched off one by one; the search then has to find what each is there for.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
+
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
+use std::hash::{DefaultHasher, Hash, Hasher as _};
+
+/// What keeps runs apart.
+#[derive(Debug, Clone, Copy)]
+struct Defences {
+    /// A run that is over leaves its claim, so that no older one counts again.
+    tombstones: bool,
+    /// The manifest is read again once the name is claimed.
+    reread: bool,
+    /// Claims are listed again once the name is claimed.
+    look_again: bool,
+    /// Changes pass the lease, and a lease is renewed only while the claim is the newest.
+    lease: bool,
+    /// Objects are created only where nothing stands.
+    exclusive: bool,
+    /// The commit compares whose bytes the objects are.
+    proof: bool,
+    /// After the manifest is written the run looks once more whether it has the name.
+    settle: bool,
+    /// A clean-up leaves everything alone where a manifest stands.
+    spare: bool,
+    /// Removals, too, cannot be delayed behind their check.
+    prompt_removals: bool,
+}
+
+const ALL: Defences = Defences {
+    tombstones: true,
+    reread: true,
+    look_again: true,
+    lease: true,
+    exclusive: true,
+    proof: true,
+    settle: true,
+    spare: true,
+    prompt_removals: true,
+};
+
+/// Objects of a backup.
+const OBJECTS: usize = 2;
+/// Highest number of a claim, and highest number of runs.
+const MOST: usize = 3;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Kind {
+    Put,
+    Delete,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Phase {
+    Claiming,
+    Holding,
+    Ended,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Claim {
+    run: u8,
+    phase: Phase,
+    /// Changes with every write.
+    version: u8,
+    /// Its run has slept for so long that others take it for dead.
+    old: bool,
+}
+
+/// Where a run is. What stands in brackets comes next once the claim is confirmed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum At {
+    Begin,
+    ListClaims,
+    CreateClaim,
+    ListAgain,
+    ReadManifest,
+    ListObjects,
+    Withdraw,
+    Hold,
+    RemoveOlder,
+    RemoveLeft(u8),
+    Create(u8),
+    /// The lease was checked; the request is on its way.
+    Creating(u8),
+    Compare,
+    Commit,
+    Committing,
+    Settle,
+    TakeBack,
+    End(bool),
+    CleanUp,
+    CleanUpRead,
+    CleanUpRemove(u8),
+    DeleteManifest,
+    DeletingManifest,
+    DeleteObject(u8),
+    DeletingObject(u8, bool),
+    ConfirmGet(Next),
+    ConfirmPut(Next),
+    ConfirmList(Next),
+    Over,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Next {
+    RemoveOlder,
+    RemoveLeft(u8),
+    Create(u8),
+    Compare,
+    Commit,
+    CleanUpRead,
+    CleanUpRemove(u8),
+    DeleteManifest,
+    DeleteObject(u8),
+    Over,
+}
+
+impl Next {
+    fn at(self) -> At {
+        match self {
+            Self::RemoveOlder => At::RemoveOlder,
+            Self::RemoveLeft(n) => At::RemoveLeft(n),
+            Self::Create(n) => At::Create(n),
+            Self::Compare => At::Compare,
+            Self::Commit => At::Commit,
+            Self::CleanUpRead => At::CleanUpRead,
+            Self::CleanUpRemove(n) => At::CleanUpRemove(n),
+            Self::DeleteManifest => At::DeleteManifest,
+            Self::DeleteObject(n) => At::DeleteObject(n),
+            Self::Over => At::Over,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Run {
+    kind: Kind,
+    at: At,
+    phase: Phase,
+    crashed: bool,
+    /// Its lease holds.
+    fresh: bool,
+    /// It has slept for long since it began to confirm its claim.
+    slept: bool,
+    /// Number of its claim.
+    number: u8,
+    /// The versions of the claims before it.
+    before: [Option<u8>; MOST],
+    /// A dead run has left objects.
+    left: bool,
+    /// The manifest that it decided to delete.
+    judged: Option<u8>,
+    /// It ended with success.
+    succeeded: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct World {
+    claims: [Option<Claim>; MOST],
+    manifest: Option<u8>,
+    objects: [Option<u8>; OBJECTS],
+    runs: Vec<Run>,
+    /// Crashes, long sleeps and failed requests that may still come.
+    crashes: u8,
+    sleeps: u8,
+    failures: u8,
+}
+
+impl World {
+    fn new(kinds: &[Kind], (crashes, sleeps, failures): (u8, u8, u8)) -> Self {
+        let run = |kind: &Kind| Run {
+            kind: *kind,
+            at: At::Begin,
+            phase: Phase::Claiming,
+            crashed: false,
+            fresh: false,
+            slept: false,
+            number: 0,
+            before: [None; MOST],
+            left: false,
+            judged: None,
+            succeeded: false,
+        };
+        let runs = kinds.iter().map(run).collect();
+        let (claims, objects) = ([None; MOST], [None; OBJECTS]);
+        Self { claims, manifest: None, objects, runs, crashes, sleeps, failures }
+    }
+
+    fn newest(&self) -> Option<(u8, Claim)> {
+        let numbered = self.claims.iter().enumerate().rev();
+        numbered.filter_map(|(n, claim)| Some((n as u8 + 1, (*claim)?))).next()
+    }
+
+    fn is_newest(&self, r: usize) -> bool {
+        self.newest().is_some_and(|(number, _)| number == self.runs[r].number)
+    }
+
+    /// A complete backup whose objects are not those of its run.
+    fn is_violated(&self) -> bool {
+        let Some(owner) = self.manifest else { return false };
+        self.runs[usize::from(owner)].succeeded && self.objects != [Some(owner); OBJECTS]
+    }
+
+    fn claim(&mut self, r: usize) -> &mut Option<Claim> {
+        let number = usize::from(self.runs[r].number);
+        &mut self.claims[number - 1]
+    }
+
+    fn go(mut self, r: usize, at: At) -> Self {
+        self.runs[r].at = at;
+        self
+    }
+
+    /// Passes the lease, or confirms the claim first.
+    fn gated(self, r: usize, with: &Defences, next: Next, then: impl Fn(Self) -> Self) -> Self {
+        if self.runs[r].fresh || !with.lease {
+            then(self)
+        } else {
+            self.go(r, At::ConfirmGet(next))
+        }
+    }
+
+    /// What a run does next: all that can come of it.
+    fn step(&self, r: usize, with: &Defences) -> Vec<Self> {
+        let run = self.runs[r];
+        let me = r as u8;
+        let mut world = self.clone();
+        match run.at {
+            At::Over => return Vec::new(),
+            At::Begin => match (run.kind, world.manifest) {
+                (Kind::Put, Some(_)) | (Kind::Delete, None) => vec![world.go(r, At::Over)],
+                (_, judged) => {
+                    world.runs[r].judged = judged;
+                    vec![world.go(r, At::ListClaims)]
+                }
+            },
+            At::ListClaims => {
+                let newest = world.newest();
+                // From the newest down to the first that has done more than look.
+                let upper = world.claims.iter().rev().flatten();
+                let end = upper.clone().position(|claim| claim.phase != Phase::Claiming);
+                let counting = || upper.clone().take(end.map_or(MOST, |end| end + 1));
+                let alive = counting().any(|claim| {
+                    let owner = world.runs[usize::from(claim.run)];
+                    claim.phase != Phase::Ended && !claim.old && !owner.crashed
+                });
+                let left = counting().any(|claim| claim.phase == Phase::Holding);
+                if alive {
+                    return vec![world.go(r, At::Over)];
+                }
+                world.runs[r].before = world.claims.map(|claim| Some(claim?.version));
+                world.runs[r].left = left;
+                world.runs[r].number = newest.map_or(1, |(number, _)| number + 1);
+                match usize::from(world.runs[r].number) <= MOST {
+                    true => vec![world.go(r, At::CreateClaim)],
+                    false => vec![world.go(r, At::Over)],
+                }
+            }
+            At::CreateClaim => {
+                if world.claim(r).is_some() {
+                    return vec![world.go(r, At::Over)];
+                }
+                let phase = Phase::Claiming;
+                *world.claim(r) = Some(Claim { run: me, phase, version: 0, old: false });
+                vec![world.go(r, if with.look_again { At::ListAgain } else { At::ReadManifest })]
+            }
+            At::ListAgain => {
+                let others = world.claims.iter().zip(run.before).enumerate();
+                let mut others = others.filter(|(n, _)| *n + 1 != usize::from(run.number));
+                let same = others
+                    .all(|(_, (now, before))| now.is_none_or(|now| before == Some(now.version)));
+                let next = if same && world.is_newest(r) { At::ReadManifest } else { At::Withdraw };
+                vec![world.go(r, next)]
+            }
+            At::ReadManifest => {
+                let known = if with.reread { world.manifest } else { run.judged };
+                let next = match (run.kind, known == run.judged) {
+                    (_, false) => At::Withdraw,
+                    (Kind::Put, true) => At::ListObjects,
+                    (Kind::Delete, true) => At::Hold,
+                };
+                vec![world.go(r, next)]
+            }
+            At::ListObjects => {
+                let empty = world.objects == [None; OBJECTS];
+                let free = empty || run.left || !with.reread;
+                vec![world.go(r, if free { At::Hold } else { At::Withdraw })]
+            }
+            At::Withdraw => {
+                *world.claim(r) = None;
+                vec![world.go(r, At::Over)]
+            }
+            At::Hold => {
+                world.runs[r].phase = Phase::Holding;
+                vec![world.go(r, At::ConfirmGet(Next::RemoveOlder))]
+            }
+            At::RemoveOlder => vec![world.gated(r, with, Next::RemoveOlder, |mut world| {
+                world.claims[..usize::from(run.number) - 1].fill(None);
+                let at = if run.kind == Kind::Put { At::RemoveLeft(0) } else { At::DeleteManifest };
+                world.go(r, at)
+            })],
+            At::RemoveLeft(n) => vec![world.gated(r, with, Next::RemoveLeft(n), |mut world| {
+                let at = usize::from(n);
+                if at == OBJECTS {
+                    return world.go(r, At::Create(0));
+                }
+                world.objects[at] = None;
+                world.go(r, At::RemoveLeft(n + 1))
+            })],
+            At::Create(n) if usize::from(n) == OBJECTS => {
+                vec![world.go(r, At::ConfirmGet(Next::Compare))]
+            }
+            At::Create(n) => {
+                vec![world.gated(r, with, Next::Create(n), |world| world.go(r, At::Creating(n)))]
+            }
+            At::Creating(n) => {
+                let there = &mut world.objects[usize::from(n)];
+                if with.exclusive && there.is_some_and(|owner| owner != me) {
+                    return vec![world.go(r, At::CleanUp)];
+                }
+                *there = Some(me);
+                vec![world.go(r, At::Create(n + 1))]
+            }
+            At::Compare => {
+                let ours = match with.proof {
+                    true => world.objects == [Some(me); OBJECTS],
+                    false => world.objects.iter().all(Option::is_some),
+                };
+                vec![world.go(r, if ours { At::Commit } else { At::CleanUp })]
+            }
+            At::Commit => {
+                vec![world.gated(r, with, Next::Commit, |world| world.go(r, At::Committing))]
+            }
+            At::Committing => match world.manifest {
+                Some(_) => vec![world.go(r, At::CleanUp)],
+                None => {
+                    world.manifest = Some(me);
+                    if with.settle {
+                        return vec![world.go(r, At::Settle)];
+                    }
+                    world.runs[r].succeeded = true;
+                    vec![world.go(r, At::End(true))]
+                }
+            },
+            At::Settle => {
+                if !world.is_newest(r) {
+                    return vec![world.go(r, At::TakeBack)];
+                }
+                world.runs[r].succeeded = true;
+                vec![world.go(r, At::End(true))]
+            }
+            At::TakeBack => {
+                if world.manifest == Some(me) {
+                    world.manifest = None;
+                }
+                vec![world.go(r, At::Over)]
+            }
+            At::End(_) => {
+                if !with.tombstones {
+                    *world.claim(r) = None;
+                    return vec![world.go(r, At::Over)];
+                }
+                world.runs[r].phase = Phase::Ended;
+                vec![world.go(r, At::ConfirmGet(Next::Over))]
+            }
+            At::CleanUp => vec![world.go(r, At::ConfirmGet(Next::CleanUpRead))],
+            At::CleanUpRead => {
+                let spared = with.spare && world.manifest.is_some();
+                vec![world.go(r, if spared { At::End(false) } else { At::CleanUpRemove(0) })]
+            }
+            At::CleanUpRemove(n) if usize::from(n) == OBJECTS => vec![world.go(r, At::End(false))],
+            At::CleanUpRemove(n) => self.remove(r, with, Next::CleanUpRemove(n), n, false),
+            At::DeleteManifest => {
+                vec![world.gated(
+                    r,
+                    with,
+                    Next::DeleteManifest,
+                    |world| match with.prompt_removals {
+                        true => world.delete_manifest(r),
+                        false => world.go(r, At::DeletingManifest),
+                    },
+                )]
+            }
+            At::DeletingManifest => vec![world.delete_manifest(r)],
+            At::DeleteObject(n) if usize::from(n) == OBJECTS => vec![world.go(r, At::End(true))],
+            At::DeleteObject(n) => self.remove(r, with, Next::DeleteObject(n), n, true),
+            At::DeletingObject(n, delete) => vec![world.remove_now(r, n, delete)],
+            At::ConfirmGet(next) => {
+                world.runs[r].slept = false;
+                let own = world.claim(r).is_some_and(|claim| claim.run == me);
+                vec![world.go(r, if own || !with.lease { At::ConfirmPut(next) } else { At::Over })]
+            }
+            At::ConfirmPut(next) => {
+                let version = world.claim(r).map_or(9, |claim| claim.version + 1);
+                let phase = world.runs[r].phase;
+                *world.claim(r) = Some(Claim { run: me, phase, version, old: false });
+                vec![world.go(r, At::ConfirmList(next))]
+            }
+            At::ConfirmList(next) => {
+                if !world.is_newest(r) {
+                    return vec![world.go(r, At::Over)];
+                }
+                world.runs[r].fresh = !run.slept;
+                let again = run.slept && with.lease;
+                vec![world.go(r, if again { At::ConfirmGet(next) } else { next.at() })]
+            }
+        }
+    }
+
+    fn remove(&self, r: usize, with: &Defences, next: Next, n: u8, delete: bool) -> Vec<Self> {
+        vec![self.clone().gated(r, with, next, |world| match with.prompt_removals {
+            true => world.remove_now(r, n, delete),
+            false => world.go(r, At::DeletingObject(n, delete)),
+        })]
+    }
+
+    fn remove_now(mut self, r: usize, n: u8, delete: bool) -> Self {
+        self.objects[usize::from(n)] = None;
+        self.go(r, if delete { At::DeleteObject(n + 1) } else { At::CleanUpRemove(n + 1) })
+    }
+
+    fn delete_manifest(mut self, r: usize) -> Self {
+        // Another backup that got the name meanwhile is not the one that was to be deleted.
+        if self.manifest != self.runs[r].judged
+            && let Some(owner) = self.manifest
+            && self.runs[usize::from(owner)].succeeded
+        {
+            self.objects[0] = None;
+            return self;
+        }
+        self.manifest = None;
+        self.go(r, At::DeleteObject(0))
+    }
+
+    /// Everything that can happen next.
+    fn successors(&self, with: &Defences) -> Vec<Self> {
+        let mut all = Vec::new();
+        for r in 0..self.runs.len() {
+            let run = self.runs[r];
+            if run.crashed || run.at == At::Over {
+                continue;
+            }
+            let done = self.step(r, with);
+            if self.failures > 0 && run.at != At::Begin {
+                // The request fails; it may have been carried out all the same.
+                for world in done.iter().chain([self]) {
+                    let mut world = world.clone();
+                    world.failures -= 1;
+                    all.push(world.failed(r, run.at));
+                }
+            }
+            all.extend(done);
+            if self.crashes > 0 {
+                let mut world = self.clone();
+                world.crashes -= 1;
+                world.runs[r].crashed = true;
+                all.push(world);
+            }
+            if self.sleeps > 0 && run.number > 0 {
+                let mut world = self.clone();
+                world.sleeps -= 1;
+                (world.runs[r].fresh, world.runs[r].slept) = (false, true);
+                if let Some(claim) = world.claim(r).as_mut().filter(|claim| claim.run == r as u8) {
+                    claim.old = true;
+                }
+                all.push(world);
+            }
+        }
+        all
+    }
+
+    /// What a run does after a request that failed for good.
+    fn failed(mut self, r: usize, at: At) -> Self {
+        // A run that could not look whether it still had the name does not end with success.
+        self.runs[r].succeeded &= at != At::Settle;
+        let next = match at {
+            At::CreateClaim | At::ListAgain | At::ReadManifest | At::ListObjects => At::Withdraw,
+            At::RemoveLeft(_) | At::Create(_) | At::Creating(_) | At::Compare | At::Commit => {
+                At::CleanUp
+            }
+            // Whether the manifest stands is in doubt: what it may name must stay.
+            _ => At::Over,
+        };
+        let next = if next == At::Withdraw && self.runs[r].number == 0 { At::Over } else { next };
+        self.go(r, next)
+    }
+}
+
+/// A world's digest: two hashes of 64 bits, so that millions of worlds need little memory.
+fn id(world: &World) -> u128 {
+    let hash = |salt: u64| {
+        let mut hasher = DefaultHasher::new();
+        (salt, world).hash(&mut hasher);
+        u128::from(hasher.finish())
+    };
+    hash(1) << 64 | hash(2)
+}
+
+/// Searches breadth first; gives the shortest way to a violation, and how many worlds there are.
+fn search(start: World, with: &Defences) -> (Option<Vec<World>>, usize) {
+    let mut from: HashMap<u128, u128> = HashMap::from([(id(&start), 0)]);
+    let mut waiting = VecDeque::from([start.clone()]);
+    while let Some(world) = waiting.pop_front() {
+        if world.is_violated() {
+            return (Some(way(start, id(&world), &from, with)), from.len());
+        }
+        let before = id(&world);
+        for next in world.successors(with) {
+            if let Entry::Vacant(entry) = from.entry(id(&next)) {
+                entry.insert(before);
+                waiting.push_back(next);
+            }
+        }
+    }
+    (None, from.len())
+}
+
+/// The worlds from the first one to the one with this digest.
+fn way(start: World, last: u128, from: &HashMap<u128, u128>, with: &Defences) -> Vec<World> {
+    let mut ids = vec![last];
+    while let Some(before) = from.get(ids.last().unwrap()).filter(|before| **before != 0) {
+        ids.push(*before);
+    }
+    let mut worlds = vec![start];
+    for wanted in ids.into_iter().rev().skip(1) {
+        let next = worlds.last().unwrap().successors(with);
+        worlds.push(next.into_iter().find(|world| id(world) == wanted).unwrap());
+    }
+    worlds
+}
+
+const P: Kind = Kind::Put;
+const D: Kind = Kind::Delete;
+
+/// Runs that meet, and how many crashes, long sleeps and failed requests there are.
+const MEETINGS: [(&[Kind], (u8, u8, u8)); 6] = [
+    (&[P], (1, 1, 1)),
+    (&[P, P], (1, 2, 1)),
+    (&[P, D], (1, 2, 1)),
+    (&[P, P, P], (0, 2, 0)),
+    (&[P, P, D], (0, 2, 0)),
+    (&[P, P, P], (1, 1, 0)),
+];
+
+#[test]
+fn no_interleaving_mixes_or_removes_a_complete_backup() {
+    for (kinds, faults) in MEETINGS {
+        let (way, worlds) = search(World::new(kinds, faults), &ALL);
+        println!("{kinds:?} {faults:?}: {worlds} worlds");
+        if let Some(way) = way {
+            way.iter().for_each(|world| println!("{world:?}"));
+            panic!("{kinds:?}: a complete backup has objects that are not its own");
+        }
+        assert!(worlds > 100);
+    }
+}
+
+#[test]
+fn a_run_alone_succeeds() {
+    let mut world = World::new(&[P], (0, 0, 0));
+    while world.runs[0].at != At::Over {
+        world = world.step(0, &ALL).remove(0);
+    }
+    assert!(world.runs[0].succeeded && world.objects == [Some(0); OBJECTS]);
+    assert_eq!(world.newest().unwrap().1.phase, Phase::Ended);
+}
+
+#[test]
+fn each_defence_is_needed() {
+    let without: [(&str, Defences); 7] = [
+        ("tombstones", Defences { tombstones: false, ..ALL }),
+        ("re-reading the manifest", Defences { reread: false, ..ALL }),
+        ("looking again", Defences { look_again: false, ..ALL }),
+        ("the lease", Defences { lease: false, ..ALL }),
+        ("creating only where nothing stands", Defences { exclusive: false, ..ALL }),
+        ("settling", Defences { settle: false, ..ALL }),
+        ("prompt removals", Defences { prompt_removals: false, ..ALL }),
+    ];
+    for (what, with) in without {
+        let (way, _) = search(World::new(&[P, P], (0, 2, 1)), &with);
+        assert!(way.is_some(), "nothing is lost without {what}");
+    }
+}

@@ -1,0 +1,300 @@
+//! Classic runs of one name: at once, after each other, and after they were taken for dead.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
+
+mod common;
+
+use std::io::{Read, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use common::{Store, block_on, put_request, stream_reader};
+use xb_backup::{
+    BackupError, BackupName, Layout, Level, PutReport, Root, State, VerifyRequest, stopper,
+};
+use xb_pipeline::Observer;
+use xb_reader::ChunkWriter;
+
+/// A stream whose files, chunks and sizes are always the same, of bytes of its own.
+fn stream_of(byte: u8) -> Vec<u8> {
+    let mut writer = ChunkWriter::new(Vec::new());
+    for file in ["shop/orders.ibd", "shop/items.ibd"] {
+        writer.payload(file, 0, &[byte; 700]).unwrap();
+        writer.payload(file, 700, &[byte; 200]).unwrap();
+        writer.end(file).unwrap();
+    }
+    writer.payload("xtrabackup_info", 0, b"tool_name = mariadb-backup\n").unwrap();
+    writer.end("xtrabackup_info").unwrap();
+    writer.finish().unwrap()
+}
+
+async fn put_classic(
+    root: Root,
+    name: String,
+    input: impl Read + Send + 'static,
+) -> Result<PutReport, BackupError> {
+    let (_stopper, mut stop) = stopper();
+    let request = put_request(&name, Layout::Classic, 500);
+    xb_backup::put(&root, &request, input, &Observer::default(), &mut stop).await
+}
+
+fn claims_of(store: &Store, name: &str) -> PathBuf {
+    store.folder.path().join("root/.xb-catalog/@claims").join(name)
+}
+
+fn object(store: &Store, name: &str, key: &str) -> PathBuf {
+    store.folder.path().join("root").join(name).join(key)
+}
+
+/// Makes a file look as if it was last written so long ago.
+fn age(path: &Path, by: Duration) {
+    let file = std::fs::File::options().append(true).open(path).unwrap();
+    file.set_modified(SystemTime::now() - by).unwrap();
+}
+
+fn verify(store: &Store, name: &str, level: Level) -> xb_backup::VerifyReport {
+    let (_stopper, mut stop) = stopper();
+    let request = VerifyRequest {
+        name: BackupName::new(name).unwrap(),
+        level,
+        keys: xb_backup::Keys::default(),
+        accept_unvouched: false,
+        memory: 64 << 20,
+        threads: 2,
+        parallel: 4,
+        record: None,
+    };
+    block_on(xb_backup::verify(&store.root, &request, &Observer::default(), &mut stop)).unwrap()
+}
+
+#[test]
+fn of_several_runs_at_once_exactly_one_wins_and_its_bytes_come_back() {
+    let store = Store::new();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
+    for round in 0..300_u32 {
+        let (name, runs) = (format!("n{round}"), 2 + (round % 2) as u8);
+        let running: Vec<_> = (0..runs)
+            .map(|n| {
+                let input = std::io::Cursor::new(stream_of(b'a' + n));
+                runtime.spawn(put_classic(store.root.clone(), name.clone(), input))
+            })
+            .collect();
+        let outcomes: Vec<_> =
+            running.into_iter().map(|run| runtime.block_on(run).unwrap()).collect();
+        let winners: Vec<u8> = (0..runs).filter(|n| outcomes[usize::from(*n)].is_ok()).collect();
+        let [winner] = winners[..] else { panic!("round {round}: {winners:?}: {outcomes:?}") };
+        let files = store.get(&name).unwrap();
+        assert_eq!(
+            files.iter().filter(|byte| **byte == b'a' + winner).count(),
+            1800 + other(b'a' + winner),
+            "round {round}"
+        );
+    }
+}
+
+/// How often a byte occurs in the stream besides the files' contents.
+fn other(byte: u8) -> usize {
+    let empty = stream_of(0);
+    empty.iter().filter(|found| **found == byte).count()
+}
+
+/// A run that stands still is taken for dead; it wakes up after another one has completed the backup.
+#[test]
+fn a_run_that_wakes_up_after_it_was_taken_for_dead_changes_nothing() {
+    let store = Store::new();
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let root = store.root.clone();
+    let first = std::thread::spawn(move || block_on(put_classic(root, "n".into(), reader)));
+    let sleeping = stream_of(b'a');
+    writer.write_all(&sleeping[..1000]).unwrap();
+    let claim = claims_of(&store, "n").join("000001");
+    while !std::fs::read_to_string(&claim).is_ok_and(|text| text.contains("holding")) {
+        std::thread::yield_now();
+    }
+    age(&claim, Duration::from_secs(2 * 3600));
+    let root = store.root.clone();
+    block_on(put_classic(root, "n".into(), std::io::Cursor::new(stream_of(b'b')))).unwrap();
+    let whole = store.get("n").unwrap();
+    writer.write_all(&sleeping[1000..]).unwrap();
+    drop(writer);
+    first.join().unwrap().unwrap_err();
+    assert_eq!(store.state("n"), Some(State::Complete));
+    assert_eq!(store.get("n").unwrap(), whole);
+    assert!(verify(&store, "n", Level::Checksum).is_ok());
+}
+
+/// The same, and the other one has failed meanwhile: nothing must count the old claim as the newest again.
+#[test]
+fn an_older_claim_never_counts_again() {
+    let store = Store::new();
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let root = store.root.clone();
+    let first = std::thread::spawn(move || block_on(put_classic(root, "n".into(), reader)));
+    let sleeping = stream_of(b'a');
+    writer.write_all(&sleeping[..1000]).unwrap();
+    let claim = claims_of(&store, "n").join("000001");
+    while !std::fs::read_to_string(&claim).is_ok_and(|text| text.contains("holding")) {
+        std::thread::yield_now();
+    }
+    let old = std::fs::read(&claim).unwrap();
+    age(&claim, Duration::from_secs(2 * 3600));
+    block_on(put_classic(
+        store.root.clone(),
+        "n".into(),
+        std::io::Cursor::new(b"no stream".to_vec()),
+    ))
+    .unwrap_err();
+    // As a refresh on its way would do that arrives late.
+    std::fs::write(&claim, old).unwrap();
+    block_on(put_classic(store.root.clone(), "n".into(), std::io::Cursor::new(stream_of(b'b'))))
+        .unwrap();
+    let whole = store.get("n").unwrap();
+    // The sleeper fails, and cleans up behind itself.
+    drop(writer);
+    first.join().unwrap().unwrap_err();
+    assert_eq!(store.get("n").unwrap(), whole);
+}
+
+#[test]
+fn an_object_of_another_run_is_named_by_all_who_read_it() {
+    let store = Store::new();
+    for (name, byte) in [("n", b'a'), ("m", b'b')] {
+        let input = std::io::Cursor::new(stream_of(byte));
+        block_on(put_classic(store.root.clone(), name.into(), input)).unwrap();
+    }
+    let key = "shop/orders.ibd.00000000000000000001";
+    std::fs::copy(object(&store, "m", key), object(&store, "n", key)).unwrap();
+    let sums = store.folder.path().join("root/.xb-catalog/@sums/n");
+    assert_eq!(std::fs::read_dir(&sums).unwrap().count(), 1);
+    for whole in [true, false] {
+        if !whole {
+            // The digest in the manifest says it as well, though not of which object.
+            std::fs::remove_dir_all(&sums).unwrap();
+        }
+        let error = store.get("n").unwrap_err().to_string();
+        assert!(matches!(store.get("n"), Err(BackupError::Damaged { .. })), "{error}");
+        assert_eq!(error.contains(key), whole, "{error}");
+        let target = store.folder.path().join(format!("out{whole}"));
+        assert!(store.restore("n", &target).is_err());
+        assert!(
+            !whole || !target.join("shop/orders.ibd").exists(),
+            "a file of mixed bytes has its name"
+        );
+        let report = verify(&store, "n", Level::Checksum);
+        assert!(!report.is_ok());
+        let named =
+            report.problems.iter().any(|p| p.object.as_ref().is_some_and(|o| o.ends_with(key)));
+        assert_eq!(named, whole, "{:?}", report.problems);
+    }
+    let copied = Store::new();
+    let (_stopper, mut stop) = stopper();
+    let wanted = xb_backup::CopyRequest {
+        name: BackupName::new("n").unwrap(),
+        to: BackupName::new("n").unwrap(),
+        unverified: true,
+        alone: true,
+        keys: xb_backup::Keys::default(),
+        within_store: None,
+        lock: None,
+        memory: 64 << 20,
+        threads: 2,
+        parallel: 4,
+    };
+    let done = block_on(xb_backup::copy(
+        &store.root,
+        &copied.root,
+        &wanted,
+        &Observer::default(),
+        &mut stop,
+    ));
+    assert!(matches!(done, Err(BackupError::Damaged { .. })), "{done:?}");
+    assert_ne!(copied.state("n"), Some(State::Complete));
+}
+
+#[test]
+fn a_manifest_of_an_earlier_version_is_read_without_sums() {
+    let store = Store::new();
+    block_on(put_classic(store.root.clone(), "n".into(), stream_reader())).unwrap();
+    let whole = store.get("n").unwrap();
+    let manifest = store.folder.path().join("root/.xb-catalog/n");
+    let text = std::fs::read_to_string(&manifest).unwrap();
+    let body: String = text
+        .lines()
+        .filter(|line| !line.contains("object_digest") && !line.starts_with("sha256:"))
+        .map(|line| format!("{line}\n"))
+        .collect();
+    assert_ne!(body.len() + 72, text.len());
+    use sha2::Digest as _;
+    let digest = sha2::Sha256::digest(body.as_bytes());
+    let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    std::fs::write(&manifest, format!("{body}sha256:{hex}\n")).unwrap();
+    assert_eq!(store.get("n").unwrap(), whole);
+    assert!(verify(&store, "n", Level::Checksum).is_ok());
+}
+
+#[test]
+fn a_claim_is_taken_over_by_word_and_named() {
+    let store = Store::new();
+    let claims = claims_of(&store, "n");
+    std::fs::create_dir_all(&claims).unwrap();
+    let claim = r#"{"run":"77","host":"elsewhere","pid":4711,"process_started":"another-boot 1"}"#;
+    std::fs::write(claims.join("000007"), claim).unwrap();
+    let left = object(&store, "n", "shop/old.ibd.00000000000000000000");
+    std::fs::create_dir_all(left.parent().unwrap()).unwrap();
+    std::fs::write(&left, "of a dead run").unwrap();
+    let put = |root: &Root| block_on(put_classic(root.clone(), "n".into(), stream_reader()));
+    assert!(matches!(put(&store.root), Err(BackupError::Running { .. })));
+    let name = BackupName::new("n").unwrap();
+    let deleted = block_on(xb_backup::delete(&store.root, &name));
+    assert!(matches!(deleted, Err(BackupError::Running { .. })));
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let telling = Arc::clone(&told);
+    let root = store.root.taking_over(move |who| telling.lock().unwrap().push(who.to_owned()));
+    put(&root).unwrap();
+    assert_eq!(*told.lock().unwrap(), ["run 77, host elsewhere, process 4711"]);
+    assert!(!left.exists());
+    assert_eq!(store.state("n"), Some(State::Complete));
+    let names: Vec<_> =
+        std::fs::read_dir(&claims).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["000008"]);
+    // Of what has ended nothing has to be taken over.
+    block_on(xb_backup::delete(&store.root, &name)).unwrap();
+    assert_eq!(told.lock().unwrap().len(), 1);
+}
+
+/// The claim that stays says that nothing of ours is left: what lies there is another tool's.
+#[test]
+fn what_lies_beside_an_ended_claim_is_a_stock_backup() {
+    let store = Store::new();
+    block_on(put_classic(store.root.clone(), "n".into(), stream_reader())).unwrap();
+    let stock = object(&store, "n", "shop/orders.ibd.00000000000000000000");
+    let bytes = std::fs::read(&stock).unwrap();
+    block_on(xb_backup::delete(&store.root, &BackupName::new("n").unwrap())).unwrap();
+    assert!(!stock.exists());
+    assert_eq!(store.state("n"), None);
+    std::fs::create_dir_all(stock.parent().unwrap()).unwrap();
+    std::fs::write(&stock, bytes).unwrap();
+    assert_eq!(store.state("n"), Some(State::StockUnproven));
+    let refused = block_on(put_classic(store.root.clone(), "n".into(), stream_reader()));
+    assert!(matches!(refused, Err(BackupError::Exists { .. })), "{refused:?}");
+    assert!(stock.exists());
+}
+
+/// An upload in parts that a dead run has begun is ended before the next one begins.
+#[test]
+fn unfinished_uploads_of_a_dead_run_are_ended() {
+    let store = Store::new();
+    let claims = claims_of(&store, "n");
+    std::fs::create_dir_all(&claims).unwrap();
+    std::fs::write(claims.join("000001"), "{}").unwrap();
+    age(&claims.join("000001"), Duration::from_secs(2 * 3600));
+    let staged = object(&store, "n", "shop/orders.ibd.00000000000000000000#1");
+    let run = object(&store, "n", "00112233445566778899aabbccddeeff/000000001#1");
+    for path in [&staged, &run] {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, "half").unwrap();
+    }
+    block_on(put_classic(store.root.clone(), "n".into(), stream_reader())).unwrap();
+    assert!(!staged.exists() && run.exists());
+}

@@ -1,0 +1,58 @@
+//! The time by a store's own clock: ages of objects are counted by it, never by ours.
+
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use crate::direct::Direct;
+use crate::store::Store;
+
+/// What a store said last of its time.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Heard {
+    /// Seconds since 1970 by the store's clock.
+    seconds: i64,
+    /// When that was, by ours.
+    at: Instant,
+}
+
+impl Heard {
+    /// Reads the `Date` of an answer (RFC 9110, 6.6.1).
+    pub(crate) fn date(value: &str) -> Option<Self> {
+        let seconds = jiff::fmt::rfc2822::parse(value).ok()?.timestamp().as_second();
+        Some(Self { seconds, at: Instant::now() })
+    }
+
+    fn now(self) -> i64 {
+        self.seconds.saturating_add(i64::try_from(self.at.elapsed().as_secs()).unwrap_or(0))
+    }
+}
+
+impl Store {
+    /// The time by the store's clock, seconds since 1970: as its last answer gave it, or as a file
+    /// system dates a new file. Ours, where the store gives none.
+    #[must_use]
+    pub fn now(&self) -> i64 {
+        if let Direct::Folder(root) = &self.nature.direct {
+            let dated = tempfile::tempfile_in(root).and_then(|file| file.metadata()?.modified());
+            return seconds(dated.unwrap_or_else(|_| SystemTime::now()));
+        }
+        self.traffic().heard().map_or_else(|| seconds(SystemTime::now()), Heard::now)
+    }
+}
+
+fn seconds(time: SystemTime) -> i64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_date_of_an_answer_counts() {
+        let heard = Heard::date("Sun, 06 Nov 1994 08:49:37 GMT").unwrap();
+        assert_eq!(heard.seconds, 784_111_777);
+        assert!((784_111_777..784_111_800).contains(&heard.now()));
+        assert!(Heard::date("yesterday").is_none());
+    }
+}

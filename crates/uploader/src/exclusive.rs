@@ -1,0 +1,91 @@
+//! Data objects that are created only where nothing stands, and what proves whose bytes they are.
+
+use futures::TryStreamExt as _;
+use object_store::{ObjectStoreExt as _, PutMode, PutOptions, PutPayload};
+
+use crate::error::{StoreError, StoreErrorKind};
+use crate::store::{CONFLICTS, Store, jitter, path_of};
+
+/// Length and CRC-64/NVME of an object that was read back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReadBack {
+    /// Its length in bytes.
+    pub len: u64,
+    /// The CRC-64/NVME of its bytes.
+    pub crc64: u64,
+    /// The store's own mark of these bytes (`ETag`), where it gives one.
+    pub tag: Option<String>,
+}
+
+impl Store {
+    /// Writes a data object where nothing stands, and gives the store's mark of the bytes. A store
+    /// that knows no conditions replaces what stands there.
+    ///
+    /// An earlier try whose answer was lost may have written it: then the same bytes stand there.
+    pub(crate) async fn create_data(
+        &self,
+        key: &str,
+        payload: PutPayload,
+    ) -> Result<Option<String>, StoreError> {
+        if !self.nature.conditions {
+            return self.put_data(key, payload).await;
+        }
+        let mut conflicts = 0;
+        loop {
+            let options = || {
+                let options = PutOptions::from(self.nature.attributes.clone());
+                PutOptions { mode: PutMode::Create, ..options }
+            };
+            let refused = match self.put_with(key, payload.clone(), options).await {
+                Err(error) if error.kind == StoreErrorKind::AlreadyExists => error,
+                outcome => return outcome,
+            };
+            match self.read_back(key).await {
+                Ok(there) if (there.len, there.crc64) == sum_of(&payload) => return Ok(there.tag),
+                Ok(_) => {
+                    let message = "an object of another run stands there";
+                    let kind = StoreErrorKind::AlreadyExists;
+                    return Err(StoreError::new("create", key, kind, message));
+                }
+                // Refused for a conflict with another one who did not write either (S3 says 409).
+                Err(gone) if gone.kind == StoreErrorKind::NotFound && conflicts < CONFLICTS => {
+                    conflicts += 1;
+                    tokio::time::sleep(self.policy.pause(conflicts, None, jitter())).await;
+                }
+                Err(gone) if gone.kind == StoreErrorKind::NotFound => return Err(refused),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Reads an object for its sum alone, in little memory.
+    ///
+    /// # Errors
+    /// [`StoreErrorKind::NotFound`] when there is none; others after all retries.
+    pub async fn read_back(&self, key: &str) -> Result<ReadBack, StoreError> {
+        let path = path_of("get", key)?;
+        self.retrying("get", key, || async {
+            let answer = self.objects.get(&path).await?;
+            let tag = answer.meta.e_tag.clone();
+            let (mut len, mut digest) = (0, digest());
+            let mut pieces = answer.into_stream();
+            while let Some(piece) = pieces.try_next().await? {
+                self.keep_to_rate(piece.len()).await;
+                len += piece.len() as u64;
+                digest.update(&piece);
+            }
+            Ok(ReadBack { len, crc64: digest.finalize(), tag })
+        })
+        .await
+    }
+}
+
+fn digest() -> crc_fast::Digest {
+    crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc64Nvme)
+}
+
+fn sum_of(payload: &PutPayload) -> (u64, u64) {
+    let mut digest = digest();
+    payload.iter().for_each(|bytes| digest.update(bytes));
+    (payload.content_length() as u64, digest.finalize())
+}

@@ -1,0 +1,69 @@
+//! delete: shows what would go, asks, removes exactly that.
+
+use xb_backup::{Doomed, Stop};
+use xb_cli::{Failure, OrFail as _};
+
+use crate::args::DeleteArgs;
+use crate::commands::Context;
+use crate::place::backup_place;
+use crate::report;
+
+impl Context {
+    pub(crate) fn delete(&self, args: &DeleteArgs) -> Result<(), Failure> {
+        if args.dry_run {
+            let doomed = self.doomed(args)?;
+            return report::doomed(&self.log, &doomed, args.common.run.json).stage("output");
+        }
+        let mut shown = None;
+        if !args.yes && !self.stock {
+            let doomed = self.doomed(args)?;
+            confirm(&doomed, args.common.run.json)?;
+            shown = Some(doomed);
+        }
+        // Connections belong to the runtime in which they were made.
+        let (root, name) = backup_place(&args.name, &args.common, false)?;
+        let root = self.taking_over(root, args.take_over);
+        let (deleted, _) =
+            self.with_progress("delete", &args.common.run, None, |_, mut stop| async move {
+                match (shown, args.force) {
+                    (Some(shown), _) => stop.or(xb_backup::delete_shown(&root, &shown)).await,
+                    (None, true) => stop.or(xb_backup::delete(&root, &name)).await,
+                    (None, false) => stop.or(xb_backup::delete_unless_needed(&root, &name)).await,
+                }
+            })?;
+        if deleted.left > 0 {
+            self.log.warn(format!(
+                "its manifest could not be read, and is removed; {} objects stay, which `gc` removes when they are a day old",
+                deleted.left
+            ));
+        }
+        self.log.info(format!("removed, with {}", report::objects(deleted.objects)));
+        Ok(())
+    }
+
+    /// What a delete takes away.
+    fn doomed(&self, args: &DeleteArgs) -> Result<Doomed, Failure> {
+        let (root, name) = backup_place(&args.name, &args.common, false)?;
+        let root = self.taking_over(root, args.take_over);
+        let plan = |_, mut stop: Stop| async move {
+            stop.or(xb_backup::doomed(&root, &name, !args.force)).await
+        };
+        Ok(self.with_progress("delete", &args.common.run, None, plan)?.0)
+    }
+}
+
+/// Asks at a terminal whether this is to be removed.
+fn confirm(doomed: &Doomed, json: bool) -> Result<(), Failure> {
+    let what = format!("{}: {}", doomed.name, report::going(doomed));
+    let question = format!("would remove {what}\nRemove it? [y/N] ");
+    // The reader of events is a program.
+    let answer = if json { None } else { xb_cli::ask(&question)? };
+    match answer {
+        Some(true) => Ok(()),
+        Some(false) => Err(Failure::new(format!("{} is kept, as answered", doomed.name))),
+        None => {
+            Err(Failure::usage(format!("would remove {what}, and there is no terminal to ask"))
+                .hint("add --yes to remove it; --dry-run lists the objects"))
+        }
+    }
+}
