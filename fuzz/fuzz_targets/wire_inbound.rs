@@ -5,7 +5,7 @@
 use std::io::{self, Read};
 
 use libfuzzer_sys::fuzz_target;
-use xb_sst::transport::parsers::{DataHead, Inbound, Item, Place, Pool, parse_banner};
+use xb_wire::parsers::{DataHead, Inbound, Item, Place, Pool, parse_banner};
 
 /// Gives its bytes in pieces, with nothing there between them.
 struct Pieces<'a> {

@@ -21,7 +21,7 @@ use crate::estimate::estimate;
 use crate::offer::{FORMAT, Offer, What, family_name};
 use crate::progress::Progress;
 use crate::stop::{Hooked, Stop, Why};
-use crate::transport::{Outgoing, TransferError};
+use xb_wire::{Outgoing, TransferError};
 use crate::unpaused::Unpaused;
 use crate::version;
 use crate::wire;

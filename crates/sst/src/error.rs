@@ -11,7 +11,7 @@ use crate::child::ChildError;
 use crate::offer::OfferError;
 use crate::stop::{Stop, Why};
 use crate::swap::SwapError;
-use crate::transport::{BindError, TransferError};
+use xb_wire::{BindError, TransferError};
 
 /// The first cause of a failed transfer.
 #[derive(Debug, thiserror::Error)]

@@ -23,7 +23,7 @@ use crate::recover::{drop_old, drop_received, finish_interrupted, remove_old, ti
 use crate::settings::Old;
 use crate::state::Position;
 use crate::swap::{self, NEW, OLD, OURS, make_folders, make_old};
-use crate::transport::{Offered, Receipt};
+use xb_wire::{Offered, Receipt};
 use crate::version;
 use crate::wire;
 

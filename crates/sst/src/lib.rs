@@ -35,7 +35,6 @@ mod state;
 mod stop;
 pub mod swap;
 mod talk;
-pub mod transport;
 mod unpaused;
 mod version;
 mod wire;

@@ -14,7 +14,7 @@ use xb_reader::TargetDir;
 
 use crate::context::Context;
 use crate::error::{SstError, cannot_write};
-use crate::transport::{Incoming, Refusal, TransferError};
+use xb_wire::{Incoming, Refusal, TransferError};
 
 /// Memory for frames that are being decoded, in bytes.
 const MEMORY: u64 = 64 << 20;

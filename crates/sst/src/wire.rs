@@ -9,7 +9,7 @@ use crate::context::Context;
 use crate::error::SstError;
 use crate::settings::{Settings, Verify};
 use crate::stop::{Hooked, Stop, Why};
-use crate::transport::{
+use xb_wire::{
     Announcement, BindError, Cancel, Certificates, Donor, Event, HostPort, Joiner, Limits,
     Listener, Observer, Outgoing, Security, TlsMode, connect as connect_to,
 };
