@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use xb_pipeline::ExtractCause;
 
 use crate::child::ChildError;
-use crate::offer::OfferError;
+use crate::session::offer::OfferError;
 use crate::stop::{Stop, Why};
 use crate::swap::SwapError;
 use xb_wire::{BindError, TransferError};

@@ -9,9 +9,9 @@
 //! start one (`--wsrep_recover`) before they ask for a transfer: what such a server has made is put
 //! aside into `FOLDER/.xb/old/.stray/`.
 
+mod entry_state;
 mod journal;
 mod plan;
-mod stands;
 #[cfg(test)]
 mod tests;
 
@@ -21,9 +21,9 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 
+use entry_state::{Listed, Stands, is_fleeting};
 pub use journal::{Entry, Journal, JournalError};
 pub use plan::plan;
-use stands::{Listed, Stands, is_fleeting};
 
 /// Our folder in a data directory. Servers and backup programs pass over names with a dot, and what
 /// would be taken for the files of a schema never lies directly in it.

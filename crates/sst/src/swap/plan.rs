@@ -6,9 +6,9 @@ use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use super::stands::of_engine;
+use super::entry_state::of_engine;
 use super::{Entry, Journal, NEW, OURS, SwapError, failed};
-use crate::layout::Kind;
+use crate::contract::datadir::Kind;
 
 /// Plans the exchange: of every folder, all entries for which `goes` says so go out, and all that
 /// lie in its `.xb/new` come in. The data directory is the first of `folders`.

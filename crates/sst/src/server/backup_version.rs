@@ -3,8 +3,8 @@
 use std::ffi::OsString;
 
 use crate::child::Run;
-use crate::context::Context;
 use crate::error::SstError;
+use crate::session::context::Context;
 
 /// Longest answer that is read, in bytes.
 const MAX: u64 = 4096;

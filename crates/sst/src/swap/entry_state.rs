@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use super::plan::list;
 use super::{Entry, Journal, Place, SwapError, exists};
-use crate::layout::Kind;
+use crate::contract::datadir::Kind;
 
 /// What stands in a folder under a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::SettingsError;
-use crate::args::Args;
-use crate::files::OptionFiles;
-use crate::words;
+use crate::contract::args::Args;
+use crate::contract::option_files::OptionFiles;
+use crate::contract::shell_words;
 
 pub(super) fn value(option: &str, what: &str) -> SettingsError {
     SettingsError::Value { option: option.into(), what: what.into() }
@@ -57,7 +57,7 @@ impl Reader<'_> {
 
     pub(super) fn words(&self, name: &str) -> Result<Vec<OsString>, SettingsError> {
         let text = self.files.any(name).unwrap_or_default();
-        words::split(text.as_bytes()).map_err(|error| value(name, &error.to_string()))
+        shell_words::split(text.as_bytes()).map_err(|error| value(name, &error.to_string()))
     }
 
     pub(super) fn number(

@@ -1,5 +1,10 @@
 //! The joiner: off the wire into a folder beside the data, prepared there, and then exchanged.
 
+pub(crate) mod datadir_lock;
+mod receive;
+pub(crate) mod recover;
+mod relocate;
+
 use std::ffi::{OsStr, OsString};
 use std::fs::Metadata;
 use std::os::unix::ffi::OsStrExt as _;
@@ -8,24 +13,24 @@ use std::time::{Duration, Instant};
 
 use xb_pipeline::Observer;
 
-use crate::args::Family;
 use crate::child::Run;
-use crate::context::Context;
+use crate::contract::args::Family;
+use crate::contract::datadir::{Layout, is_mounted};
+use crate::contract::position::Position;
+use crate::contract::settings::Old;
 use crate::donor::server_words;
 use crate::error::SstError;
-use crate::layout::{Layout, is_mounted};
-use crate::lock::Lock;
-use crate::offer::{Offer, What};
-use crate::place;
-use crate::progress::Progress;
-use crate::receive::receive;
-use crate::recover::{drop_old, drop_received, finish_interrupted, remove_old, tidy};
-use crate::settings::Old;
-use crate::state::Position;
+use crate::joiner::datadir_lock::Lock;
+use crate::joiner::receive::receive;
+use crate::joiner::recover::{drop_old, drop_received, finish_interrupted, remove_old, tidy};
+use crate::joiner::relocate;
+use crate::server::backup_version;
+use crate::session::context::Context;
+use crate::session::endpoint;
+use crate::session::offer::{Offer, What};
+use crate::session::progress::Progress;
 use crate::swap::{self, NEW, OLD, OURS, make_folders, make_old};
 use xb_wire::{Offered, Receipt};
-use crate::version;
-use crate::wire;
 
 /// Tells old init scripts that a transfer runs, so that they wait longer.
 const MARK: &str = "sst_in_progress";
@@ -59,9 +64,9 @@ pub fn join(context: &Context) -> Result<(), SstError> {
 /// From the port that listens to the data in its place. Its position.
 fn receive_all(context: &Context, lock: &Lock) -> Result<Position, SstError> {
     // Without its program this node could do nothing with what comes.
-    let program = version::of_backup_program(context)?;
+    let program = backup_version::of_backup_program(context)?;
     let server = context.args.server_version.as_deref().or(program.as_deref());
-    let (listener, _hooked) = wire::listen(context)?;
+    let (listener, _hooked) = endpoint::listen(context)?;
     let _mark = Mark::set(&context.layout.datadir);
     context.server.ready(&listener.announcement().text()).map_err(SstError::Server)?;
     let offered = listener.accept(context.settings.initial_timeout)?;
@@ -82,7 +87,7 @@ fn receive_all(context: &Context, lock: &Lock) -> Result<Position, SstError> {
 
 /// No snapshot: the data stays as it is.
 fn incremental(context: &Context, offered: Offered, offer: &Offer) -> Result<Position, SstError> {
-    let position = offer.position().ok_or(crate::offer::OfferError::Damaged)?;
+    let position = offer.position().ok_or(crate::session::offer::OfferError::Damaged)?;
     let mut incoming = offered.accept(b"")?;
     while incoming.next_block()?.is_some() {}
     let _ = incoming.confirm()?;
@@ -144,9 +149,9 @@ fn full(
     synced?;
     clock.lap(context, "preparing");
 
-    place::clear(context, &new)?;
-    place::spread(context, &new)?;
-    let remote = place::spread_remote(context, &new)?;
+    relocate::clear(context, &new)?;
+    relocate::spread(context, &new)?;
+    let remote = relocate::spread_remote(context, &new)?;
     sync(&new)?;
     if let Some(deleting) = deleting {
         // What it could not do is tried again.
@@ -214,9 +219,9 @@ fn make_room(context: &Context, lock: &Lock, needed: u64) -> Result<Option<Delet
         std::thread::spawn(move || remove_old(&layout))
     };
     let replaced = Layout::of(&layout.datadir.join(OURS).join(OLD))
-        .map_or(0, |old| crate::estimate::estimate(&old).disk);
+        .map_or(0, |old| crate::server::data_size::estimate(&old).disk);
     let free_then = free.saturating_add(replaced);
-    match room(free_then, crate::estimate::estimate(layout).disk, needed, settings.old) {
+    match room(free_then, crate::server::data_size::estimate(layout).disk, needed, settings.old) {
         Room::Enough => Ok(Some(delete())),
         Room::WithoutOld => {
             talk.warn(format_args!(
@@ -324,7 +329,7 @@ fn prepare(context: &Context, new: &Path) -> Result<(), SstError> {
 
 /// Where the server was told on its command line to find the keys of encrypted tables. Plugins do not
 /// see what comes after `--mysqld-args`, and the program itself takes these words only with `loose-`.
-fn key_words(args: &crate::args::Args) -> impl Iterator<Item = OsString> {
+fn key_words(args: &crate::contract::args::Args) -> impl Iterator<Item = OsString> {
     let of_keys = args.server.iter().filter(|(name, _)| name.contains("key-management"));
     of_keys.map(|(name, value)| {
         let mut word = OsString::from(format!("--loose-{name}"));
@@ -433,7 +438,8 @@ mod tests {
     fn the_servers_own_words_about_keys_reach_the_plugins() {
         let line = "--role joiner --address h --datadir /d/ --mysqld-args --wsrep-on --loose-file_key_management_filename=/k --file-key-management";
         let line: Vec<_> = line.split(' ').map(OsString::from).collect();
-        let words: Vec<_> = key_words(&crate::args::Args::parse(&line).unwrap()).collect();
+        let words: Vec<_> =
+            key_words(&crate::contract::args::Args::parse(&line).unwrap()).collect();
         let expected = ["--loose-file-key-management-filename=/k", "--loose-file-key-management"];
         assert_eq!(words, expected);
     }

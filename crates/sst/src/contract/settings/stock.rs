@@ -7,7 +7,7 @@ use xb_compressor::{Algorithm, AlgorithmError};
 
 use super::SettingsError;
 use super::reader::{Reader, refused, value};
-use crate::words;
+use crate::contract::shell_words;
 
 /// Names in `[sst]` that mean something, here or in the stock methods.
 const KNOWN: [&str; 75] = [
@@ -161,7 +161,7 @@ impl Reader<'_> {
                 .map_err(|error: AlgorithmError| value("compress", &error.to_string()));
         }
         let Some(command) = self.files.sst("compressor") else { return Ok(usual) };
-        let words = words::split(command.as_bytes());
+        let words = shell_words::split(command.as_bytes());
         let words = words.map_err(|error| value("compressor", &error.to_string()))?;
         let found = like_command(&words).ok_or_else(|| {
             refused(

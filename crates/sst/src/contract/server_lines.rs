@@ -7,7 +7,7 @@ use std::fmt::Display;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::state::{Position, StateId};
+use crate::contract::position::{Position, StateId};
 
 /// Longest line that a joiner's server takes, its end included, in bytes.
 const MAX_LINE: usize = 511;

@@ -15,10 +15,10 @@ use xb_producer::LockGuard;
 
 use self::reader::{Reader, value};
 pub use self::tls::{Tls, Verify};
-use crate::args::{Args, Family};
-use crate::files::OptionFiles;
-use crate::keep::Keep;
-use crate::secret::Login;
+use crate::contract::args::{Args, Family};
+use crate::contract::keep_patterns::Keep;
+use crate::contract::login::Login;
+use crate::contract::option_files::OptionFiles;
 
 /// Why the settings cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

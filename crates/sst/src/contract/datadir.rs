@@ -8,8 +8,8 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
 
-use crate::args::Args;
-use crate::files::OptionFiles;
+use crate::contract::args::Args;
+use crate::contract::option_files::OptionFiles;
 
 /// Kinds of files that a server can be told to keep elsewhere.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::contract::datadir::Layout;
+use crate::contract::error_log::Talk;
 use crate::error::SstError;
-use crate::layout::Layout;
-use crate::lock::Lock;
+use crate::joiner::datadir_lock::Lock;
 use crate::swap::{self, NEW, OLD, OURS, SwapError, remove_tree};
-use crate::talk::Talk;
 
 /// Finishes the exchange that was interrupted in this data directory, if one was. Where that is
 /// impossible, it is taken back.

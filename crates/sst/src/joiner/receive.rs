@@ -12,8 +12,8 @@ use xb_pipeline::{
 };
 use xb_reader::TargetDir;
 
-use crate::context::Context;
 use crate::error::{SstError, cannot_write};
+use crate::session::context::Context;
 use xb_wire::{Incoming, Refusal, TransferError};
 
 /// Memory for frames that are being decoded, in bytes.

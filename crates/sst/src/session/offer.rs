@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::args::Family;
-use crate::state::{Position, StateId};
+use crate::contract::args::Family;
+use crate::contract::position::{Position, StateId};
 
 /// Version of what is offered; a joiner takes only its own.
 pub(crate) const FORMAT: u32 = 1;

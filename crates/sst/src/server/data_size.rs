@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use crate::layout::Layout;
+use crate::contract::datadir::Layout;
 use crate::swap::OURS;
 
 /// A size, about.

@@ -4,10 +4,10 @@ use std::io::ErrorKind;
 use std::num::{NonZeroU8, NonZeroU64};
 use std::time::Duration;
 
-use crate::args::{Args, Family, Role};
-use crate::context::Context;
+use crate::contract::args::{Args, Family, Role};
+use crate::contract::settings::{Settings, Verify};
 use crate::error::SstError;
-use crate::settings::{Settings, Verify};
+use crate::session::context::Context;
 use crate::stop::{Hooked, Stop, Why};
 use xb_wire::{
     Announcement, BindError, Cancel, Certificates, Donor, Event, HostPort, Joiner, Limits,

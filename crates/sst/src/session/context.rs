@@ -1,12 +1,12 @@
 //! What both roles need.
 
-use crate::args::Args;
 use crate::child::Launcher;
-use crate::layout::Layout;
-use crate::protocol::Server;
-use crate::settings::Settings;
+use crate::contract::args::Args;
+use crate::contract::datadir::Layout;
+use crate::contract::error_log::Talk;
+use crate::contract::server_lines::Server;
+use crate::contract::settings::Settings;
 use crate::stop::Stop;
-use crate::talk::Talk;
 
 /// Everything that is known when a transfer begins.
 pub struct Context {

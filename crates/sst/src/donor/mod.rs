@@ -1,5 +1,7 @@
 //! The donor: a backup of its server onto the wire.
 
+mod temp_dir;
+
 use std::ffi::{OsStr, OsString};
 use std::io::{self, ErrorKind, Read};
 use std::path::Path;
@@ -13,19 +15,19 @@ use xb_pipeline::{
 };
 use xb_reader::Dialect;
 
-use crate::args::Family;
+use self::temp_dir::WorkFolder;
 use crate::child::{ChildError, Run};
-use crate::context::Context;
+use crate::contract::args::Family;
 use crate::error::SstError;
-use crate::estimate::estimate;
-use crate::offer::{FORMAT, Offer, What, family_name};
-use crate::progress::Progress;
+use crate::server::backup_version;
+use crate::server::data_size::estimate;
+use crate::server::keep_replicating::Unpaused;
+use crate::session::context::Context;
+use crate::session::endpoint;
+use crate::session::offer::{FORMAT, Offer, What, family_name};
+use crate::session::progress::Progress;
 use crate::stop::{Hooked, Stop, Why};
 use xb_wire::{Outgoing, TransferError};
-use crate::unpaused::Unpaused;
-use crate::version;
-use crate::wire;
-use crate::work_folder::WorkFolder;
 
 /// Memory for what is on its way, in bytes.
 const MEMORY: u64 = 96 << 20;
@@ -65,11 +67,11 @@ fn connect(context: &Context, what: What) -> Result<(Outgoing, Hooked), SstError
         family: family_name(args.family).to_owned(),
         server: match &args.server_version {
             Some(version) => Some(version.clone()),
-            None => version::of_backup_program(context)?,
+            None => backup_version::of_backup_program(context)?,
         },
         program: context.program.clone(),
     };
-    wire::connect(context, &offer.encode())
+    endpoint::connect(context, &offer.encode())
 }
 
 fn full(context: &Context) -> Result<(), SstError> {
@@ -308,7 +310,7 @@ fn backup_args(context: &Context, work: &Path) -> Vec<OsString> {
 
 /// What of the server's own command line a backup program must know: where the files are. How a
 /// damaged server is to start is none of its business: it would refuse that word.
-pub(crate) fn server_words(args: &crate::args::Args) -> Vec<OsString> {
+pub(crate) fn server_words(args: &crate::contract::args::Args) -> Vec<OsString> {
     let about_files = |name: &str| {
         ["innodb-", "aria-", "log-bin", "log-basename", "plugin-"]
             .iter()

@@ -7,10 +7,10 @@
 
 use std::time::Duration;
 
-use crate::args::Family;
-use crate::context::Context;
-use crate::sql::Sql;
-use crate::talk::Talk;
+use crate::contract::args::Family;
+use crate::contract::error_log::Talk;
+use crate::server::sql::Sql;
+use crate::session::context::Context;
 
 /// The method for which the server goes on.
 const STOCK: &str = "mariabackup";

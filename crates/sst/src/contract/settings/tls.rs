@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::SettingsError;
 use super::reader::{Reader, refused, value};
-use crate::args::Role;
+use crate::contract::args::Role;
 
 /// How the wire is protected, as the stock options say it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

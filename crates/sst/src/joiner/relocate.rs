@@ -8,9 +8,9 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::io::Errno;
 
-use crate::context::Context;
+use crate::contract::datadir::{Kind, Layout};
 use crate::error::SstError;
-use crate::layout::{Kind, Layout};
+use crate::session::context::Context;
 use crate::swap::{NEW, OURS, make_folders, remember, remove_tree};
 
 /// Files of a backup that are none of a server's.

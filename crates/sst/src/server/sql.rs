@@ -5,9 +5,9 @@ use std::path::Path;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use crate::args::Family;
 use crate::child::{Launcher, Run};
-use crate::context::Context;
+use crate::contract::args::Family;
+use crate::session::context::Context;
 use crate::stop::{Stop, Why};
 
 /// Longest answer that is read, in bytes.

@@ -8,7 +8,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
-use crate::state::StateId;
+use crate::contract::position::StateId;
 
 /// Which side of a transfer this is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
