@@ -13,6 +13,9 @@ use std::time::{Duration, Instant};
 
 use xb_pipeline::Observer;
 
+use self::datadir_lock::Lock;
+use self::receive::receive;
+use self::recover::{drop_old, drop_received, finish_interrupted, remove_old, tidy};
 use crate::child::Run;
 use crate::contract::args::Family;
 use crate::contract::datadir::{Layout, is_mounted};
@@ -20,10 +23,6 @@ use crate::contract::position::Position;
 use crate::contract::settings::Old;
 use crate::donor::server_words;
 use crate::error::SstError;
-use crate::joiner::datadir_lock::Lock;
-use crate::joiner::receive::receive;
-use crate::joiner::recover::{drop_old, drop_received, finish_interrupted, remove_old, tidy};
-use crate::joiner::relocate;
 use crate::server::backup_version;
 use crate::session::context::Context;
 use crate::session::endpoint;

@@ -33,17 +33,14 @@ fn cancel(stop: &Stop) -> (Cancel, Hooked) {
 }
 
 fn limits(settings: &Settings) -> Limits {
-    Limits {
-        resume: settings.resume_limit,
-        // Nobody ever listens there again: a joiner that has ended does not come back.
-        refused: REFUSED.min(settings.resume_limit),
-        rate: settings.rlimit.and_then(NonZeroU64::new),
-        connections: settings
-            .connections
-            .and_then(|n| u8::try_from(n).ok())
-            .and_then(NonZeroU8::new),
-        ..Limits::default()
-    }
+    let mut limits = Limits::default();
+    limits.resume = settings.resume_limit;
+    // Nobody ever listens there again: a joiner that has ended does not come back.
+    limits.refused = REFUSED.min(settings.resume_limit);
+    limits.rate = settings.rlimit.and_then(NonZeroU64::new);
+    let connections = settings.connections.and_then(|n| u8::try_from(n).ok());
+    limits.connections = connections.and_then(NonZeroU8::new);
+    limits
 }
 
 /// What is told of the transport: to people; and on the donor a failure ends the backup, which may
