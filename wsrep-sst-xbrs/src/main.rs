@@ -12,19 +12,15 @@ use std::time::Duration;
 
 use xb_cli::Places;
 use xb_sst::{
-    Args, Context, Family, Launcher, Layout, Login, OptionFiles, Role, Server, Settings, Stop, Talk,
+    Args, Context, Family, Layout, Login, OptionFiles, Role, Server, Settings, Stop, Talk,
 };
 
 /// How long everybody may take to end once that was asked for.
 const GRACE: Duration = Duration::from_secs(20);
 
 fn main() -> ExitCode {
-    if let Some(helped) = xb_sst::help(std::env::args_os().skip(1)) {
-        let status = helped.unwrap_or_else(|error| {
-            eprintln!("{error}");
-            xb_sst::NOT_STARTED
-        });
-        return ExitCode::from(status);
+    if let Some(status) = xb_process::serve_as_guardian() {
+        return status;
     }
     // Before anything is opened, and before there are threads.
     hygiene::close_what_leaked();
@@ -101,7 +97,7 @@ fn context(args: Args, talk: &Talk, stop: &Stop) -> Result<Context, String> {
     Ok(Context {
         settings,
         layout,
-        launcher: Launcher::through_self(stop.clone()),
+        stop: stop.clone(),
         talk: talk.clone(),
         server,
         remote_auth: xb_cli::env_first(&["WSREP_SST_OPT_REMOTE_AUTH"]),

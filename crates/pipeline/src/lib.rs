@@ -61,7 +61,6 @@ mod recut;
 mod relay;
 mod scan;
 mod slab;
-mod spool;
 pub mod sums;
 mod undo;
 mod walk;
@@ -91,6 +90,5 @@ pub use put::{Content, Cutting, Laid, Native, Put, PutError, PutSettings, Puttin
 pub use relay::{RelayError, relay};
 pub use scan::{Scanned, StreamError};
 pub use slab::{Slab, SlabPool};
-pub use spool::{LockSwitch, SpoolReader, SpoolSettings, spooled};
 pub use undo::{Decrypt, Undo, UndoError};
 pub use whole::{EndProof, EndRule, EndWatch, LastFile, NotWhole, logical_name};

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use xb_pipeline::ExtractCause;
 
-use crate::child::ChildError;
+use crate::cancel::{Stop, Why};
+use crate::run::ChildError;
 use crate::session::offer::OfferError;
-use crate::stop::{Stop, Why};
 use crate::swap::SwapError;
 use xb_wire::{BindError, TransferError};
 

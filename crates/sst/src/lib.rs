@@ -4,22 +4,21 @@
 //!   where the server's files are. A [`Context`] has them all.
 //! - [`donate`] sends a backup, [`join`] receives, prepares and exchanges the data ([`swap`]).
 //! - [`Server`] speaks the server's line protocol, [`Talk`] writes to its error log, [`Stop`] carries
-//!   the wish to end to everybody, [`Launcher`] starts programs that never outlive us.
+//!   the wish to end to everybody, [`Run`] starts programs that obey it.
 //!
 //! Nothing that a peer, an address or an option file says reaches a shell.
 
-mod child;
+mod cancel;
 mod contract;
 mod donor;
 mod error;
-mod guardian;
 mod joiner;
+mod run;
 mod server;
 mod session;
-mod stop;
 pub mod swap;
 
-pub use child::{ChildError, Launcher, Run, Running};
+pub use cancel::{Hooked, Stop, Why};
 pub use contract::args::{Args, ArgsError, Defaults, Family, Role};
 pub use contract::datadir::{Kind, Layout, Place};
 pub use contract::error_log::{Level, Talk};
@@ -31,10 +30,9 @@ pub use contract::server_lines::Server;
 pub use contract::settings::{Old, Settings, SettingsError, Tls, Verify};
 pub use donor::donate;
 pub use error::SstError;
-pub use guardian::{NOT_STARTED, help};
 pub use joiner::datadir_lock::Lock;
 pub use joiner::recover::{drop_old, drop_received, finish_interrupted, tidy};
 pub use joiner::{has_old, join};
+pub use run::{ChildError, Run, Running};
 pub use session::context::Context;
 pub use session::offer::{Offer, OfferError, What};
-pub use stop::{Hooked, Stop, Why};

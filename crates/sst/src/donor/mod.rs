@@ -2,7 +2,7 @@
 
 mod temp_dir;
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io::{self, ErrorKind, Read};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,17 +16,18 @@ use xb_pipeline::{
 use xb_reader::Dialect;
 
 use self::temp_dir::WorkFolder;
-use crate::child::{ChildError, Run};
+use crate::cancel::{Hooked, Stop, Why};
 use crate::contract::args::Family;
 use crate::error::SstError;
+use crate::run::{ChildError, Run};
 use crate::server::backup_version;
 use crate::server::data_size::estimate;
-use crate::server::keep_replicating::Unpaused;
+use crate::server::keep_replicating::ReplicationGuard;
+use crate::session::backup_program::{option, password, server_words};
 use crate::session::context::Context;
 use crate::session::endpoint;
 use crate::session::offer::{FORMAT, Offer, What, family_name};
 use crate::session::progress::Progress;
-use crate::stop::{Hooked, Stop, Why};
 use xb_wire::{Outgoing, TransferError};
 
 /// Memory for what is on its way, in bytes.
@@ -139,8 +140,21 @@ fn back_up(context: &Context, observer: &Observer, sink: &Sink) -> Result<u64, S
     let content = Content::Xbstream { rule: EndRule::KnownProducer, dialect: Dialect::Auto };
     let put = PutSettings { plan, cutting: Cutting::Packed(native), content };
     // Until the backup has ended.
-    let _unpaused = Unpaused::set(context);
-    let (backup, output) = run.stream(&context.launcher, &settings.locks)?;
+    let replicating = ReplicationGuard::set(context);
+    let outcome = send_backup(context, &run, put, observer, sink);
+    replicating.end();
+    outcome
+}
+
+/// Runs the backup program with its output into the sink.
+fn send_backup(
+    context: &Context,
+    run: &Run<'_>,
+    put: PutSettings,
+    observer: &Observer,
+    sink: &Sink,
+) -> Result<u64, SstError> {
+    let (backup, output) = run.stream(context.stop(), &context.settings.locks)?;
     let (output, has_ended) = Output::new(output);
     let taking = sink.clone();
     let outcome =
@@ -264,19 +278,6 @@ impl Sink {
     }
 }
 
-fn option(name: &str, value: impl AsRef<OsStr>) -> OsString {
-    let mut word = OsString::from(name);
-    word.push("=");
-    word.push(value);
-    word
-}
-
-/// Secrets never go on the command line, which everybody can read.
-pub(crate) fn password(context: &Context) -> Vec<(&'static str, OsString)> {
-    let login = context.settings.login.iter();
-    login.map(|login| ("MYSQL_PWD", OsString::from(login.password()))).collect()
-}
-
 /// The words for the backup program.
 fn backup_args(context: &Context, work: &Path) -> Vec<OsString> {
     let Context { args, settings, layout, .. } = context;
@@ -306,22 +307,4 @@ fn backup_args(context: &Context, work: &Path) -> Vec<OsString> {
         words.extend(server);
     }
     words
-}
-
-/// What of the server's own command line a backup program must know: where the files are. How a
-/// damaged server is to start is none of its business: it would refuse that word.
-pub(crate) fn server_words(args: &crate::contract::args::Args) -> Vec<OsString> {
-    let about_files = |name: &str| {
-        ["innodb-", "aria-", "log-bin", "log-basename", "plugin-"]
-            .iter()
-            .any(|p| name.starts_with(p))
-            && name != "innodb-force-recovery"
-    };
-    let options = args.server.iter().filter(|(name, _)| about_files(name));
-    options
-        .map(|(name, value)| match value {
-            Some(value) => option(&format!("--{name}"), value),
-            None => format!("--{name}").into(),
-        })
-        .collect()
 }

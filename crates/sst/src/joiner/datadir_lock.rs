@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
+use crate::cancel::Stop;
 use crate::error::SstError;
-use crate::stop::Stop;
 use crate::swap::{OURS, make_dir};
 
 /// Time between two looks at a lock that somebody has.
@@ -94,7 +94,7 @@ mod tests {
             drop(lock);
             let lock = waiting.join().unwrap().unwrap();
             let waiting = scope.spawn(|| Lock::wait(folder.path(), &stop, long));
-            stop.ask(crate::stop::Why::ServerGone);
+            stop.ask(crate::cancel::Why::ServerGone);
             assert!(matches!(waiting.join().unwrap(), Err(SstError::Stopped(_))));
             drop(lock);
         });

@@ -16,14 +16,14 @@ use xb_pipeline::Observer;
 use self::datadir_lock::Lock;
 use self::receive::receive;
 use self::recover::{drop_old, drop_received, finish_interrupted, remove_old, tidy};
-use crate::child::Run;
 use crate::contract::args::Family;
 use crate::contract::datadir::{Layout, is_mounted};
 use crate::contract::position::Position;
 use crate::contract::settings::Old;
-use crate::donor::server_words;
 use crate::error::SstError;
+use crate::run::Run;
 use crate::server::backup_version;
+use crate::session::backup_program::server_words;
 use crate::session::context::Context;
 use crate::session::endpoint;
 use crate::session::offer::{Offer, What};
@@ -322,7 +322,7 @@ fn prepare(context: &Context, new: &Path) -> Result<(), SstError> {
     }
     let log = layout.datadir.join("xbrs.prepare.log");
     Run { program: &settings.program, args: words, env: Vec::new(), log: Some(log) }
-        .to_end(&context.launcher)?;
+        .to_end(context.stop())?;
     Ok(())
 }
 

@@ -2,8 +2,8 @@
 
 use std::ffi::OsString;
 
-use crate::child::Run;
 use crate::error::SstError;
+use crate::run::Run;
 use crate::session::context::Context;
 
 /// Longest answer that is read, in bytes.
@@ -20,7 +20,7 @@ pub(crate) fn of_backup_program(context: &Context) -> Result<Option<String>, Sst
         env: Vec::new(),
         log: None,
     };
-    let (output, words) = run.all_output(&context.launcher, MAX)?;
+    let (output, words) = run.all_output(context.stop(), MAX)?;
     let text = String::from_utf8_lossy(&output).into_owned();
     Ok(std::iter::once(text).chain(words).find_map(|text| version_in(&text)))
 }

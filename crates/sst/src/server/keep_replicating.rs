@@ -18,9 +18,10 @@ const STOCK: &str = "mariabackup";
 /// How long the server may take to answer.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// As long as it is there, the server takes its method for the stock one.
+/// The server takes its method for the stock one from [`ReplicationGuard::set`] to
+/// [`ReplicationGuard::end`]; dropping it is the net for a panic.
 #[derive(Debug)]
-pub(crate) struct Unpaused {
+pub(crate) struct ReplicationGuard {
     sql: Sql,
     talk: Talk,
     method: Option<String>,
@@ -28,7 +29,7 @@ pub(crate) struct Unpaused {
     certain: bool,
 }
 
-impl Unpaused {
+impl ReplicationGuard {
     pub(crate) fn set(context: &Context) -> Self {
         let (sql, talk) = (Sql::new(context), context.talk.clone());
         let mut this = Self { sql, talk, method: None, certain: false };
@@ -52,19 +53,27 @@ impl Unpaused {
         }
         this
     }
+
+    /// Gives the server its own method back.
+    pub(crate) fn end(mut self) {
+        self.put_back();
+    }
+
+    fn put_back(&mut self) {
+        let Some(method) = self.method.take() else { return };
+        let restored = self.sql.ask_within(LIMIT, &set_to(&method)).is_some();
+        // The next donor's work goes as well with it, and a restart reads the option file.
+        if self.certain && !restored {
+            self.talk.info(format_args!(
+                "this server's wsrep_sst_method stays {STOCK} until SET GLOBAL wsrep_sst_method = '{method}', or a restart"
+            ));
+        }
+    }
 }
 
-impl Drop for Unpaused {
+impl Drop for ReplicationGuard {
     fn drop(&mut self) {
-        if let Some(method) = &self.method {
-            let restored = self.sql.ask_within(LIMIT, &set_to(method)).is_some();
-            // The next donor's work goes as well with it, and a restart reads the option file.
-            if self.certain && !restored {
-                self.talk.info(format_args!(
-                    "this server's wsrep_sst_method stays {STOCK} until SET GLOBAL wsrep_sst_method = '{method}', or a restart"
-                ));
-            }
-        }
+        self.put_back();
     }
 }
 

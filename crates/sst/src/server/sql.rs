@@ -5,10 +5,10 @@ use std::path::Path;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use crate::child::{Launcher, Run};
+use crate::cancel::{Stop, Why};
 use crate::contract::args::Family;
+use crate::run::Run;
 use crate::session::context::Context;
-use crate::stop::{Stop, Why};
 
 /// Longest answer that is read, in bytes.
 const MAX: u64 = 4096;
@@ -16,7 +16,7 @@ const MAX: u64 = 4096;
 /// A client that is logged in as the backup is.
 #[derive(Debug, Clone)]
 pub(crate) struct Sql {
-    launcher: Launcher,
+    stop: Stop,
     client: &'static str,
     args: Vec<OsString>,
     password: Vec<(&'static str, OsString)>,
@@ -37,8 +37,8 @@ impl Sql {
         if let Some(socket) = &args.socket {
             words.extend(["--socket".into(), socket.clone().into_os_string()]);
         }
-        let password = crate::donor::password(context);
-        Self { launcher: context.launcher.clone(), client, args: words, password }
+        let password = crate::session::backup_program::password(context);
+        Self { stop: context.stop().clone(), client, args: words, password }
     }
 
     /// What comes back; nothing without a client, without an answer, or after an error. A server may
@@ -48,13 +48,13 @@ impl Sql {
         args.extend(["--execute", statement].map(OsString::from));
         let env = self.password.clone();
         let run = Run { program: Path::new(self.client), args, env, log: None };
-        run.output(&self.launcher, MAX).ok()
+        run.output(&self.stop, MAX).ok()
     }
 
     /// The same for at most `limit`, also when everything is to end.
     pub(crate) fn ask_within(&self, limit: Duration, statement: &str) -> Option<Vec<u8>> {
         let stop = Stop::new();
-        let client = Self { launcher: self.launcher.obeying(stop.clone()), ..self.clone() };
+        let client = Self { stop: stop.clone(), ..self.clone() };
         let (tell, answer) = channel();
         let statement = statement.to_owned();
         let asking = move || {

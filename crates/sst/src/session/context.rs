@@ -1,12 +1,11 @@
 //! What both roles need.
 
-use crate::child::Launcher;
+use crate::cancel::Stop;
 use crate::contract::args::Args;
 use crate::contract::datadir::Layout;
 use crate::contract::error_log::Talk;
 use crate::contract::server_lines::Server;
 use crate::contract::settings::Settings;
-use crate::stop::Stop;
 
 /// Everything that is known when a transfer begins.
 pub struct Context {
@@ -16,8 +15,8 @@ pub struct Context {
     pub settings: Settings,
     /// Where the server's files are.
     pub layout: Layout,
-    /// Starts programs.
-    pub launcher: Launcher,
+    /// The wish to end.
+    pub stop: Stop,
     /// The error log.
     pub talk: Talk,
     /// The server's ear.
@@ -42,6 +41,6 @@ impl std::fmt::Debug for Context {
 
 impl Context {
     pub(crate) fn stop(&self) -> &Stop {
-        self.launcher.stop()
+        &self.stop
     }
 }

@@ -4,11 +4,11 @@ use std::io::ErrorKind;
 use std::num::{NonZeroU8, NonZeroU64};
 use std::time::Duration;
 
+use crate::cancel::{Hooked, Stop, Why};
 use crate::contract::args::{Args, Family, Role};
 use crate::contract::settings::{Settings, Verify};
 use crate::error::SstError;
 use crate::session::context::Context;
-use crate::stop::{Hooked, Stop, Why};
 use xb_wire::{
     Announcement, BindError, Cancel, Certificates, Donor, Event, HostPort, Joiner, Limits,
     Listener, Observer, Outgoing, Security, TlsMode, connect as connect_to,

@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use xb_pipeline::{Observer, Wait};
 
+use crate::cancel::{Stop, Why};
 use crate::contract::args::Role;
 use crate::contract::error_log::Talk;
 use crate::contract::server_lines::Server;
 use crate::server::gcache::Gcache;
 use crate::server::systemd_notify::Notifier;
 use crate::session::context::Context;
-use crate::stop::{Stop, Why};
 
 /// How often the counters are read.
 const TICK: Duration = Duration::from_secs(1);

@@ -1,25 +1,22 @@
-//! Programs that we start: in a process group of their own, dead when we die, and never left behind;
-//! nor is what they start themselves.
+//! Programs that we start: they obey the wish to end, and their last messages say why they failed.
 
 use std::collections::VecDeque;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::unix::process::CommandExt as _;
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
-use xb_producer::{GuardedOutput, LockGuard, Messages, guard, how_it_ended};
+use rustix::process::Signal;
+use xb_process::{
+    GuardedOutput, LockGuard, Messages, NOT_STARTED, Program, guard, how_it_ended, lines,
+};
 
-use crate::guardian::{self, NOT_STARTED};
-use crate::stop::{Hooked, Stop, Why};
+use crate::cancel::{Hooked, Stop, Why};
 
 /// Lines of its messages that are kept for when it fails.
 const LAST_LINES: usize = 20;
-/// Most bytes of a message that are kept in one piece.
-const MAX_LINE: u64 = 8 << 10;
 
 /// Why a program did not do its work.
 #[derive(Debug, thiserror::Error)]
@@ -48,50 +45,6 @@ pub enum ChildError {
     Stopped(#[from] Why),
 }
 
-/// How programs are started.
-#[derive(Debug, Clone)]
-pub struct Launcher {
-    helper: Option<PathBuf>,
-    stop: Stop,
-}
-
-impl Launcher {
-    /// Programs are started by way of this very program, which must call [`help`](crate::help) first
-    /// thing. Without that nobody ends them when we are killed.
-    #[must_use]
-    pub fn through_self(stop: Stop) -> Self {
-        Self { helper: Some(guardian::SELF.into()), stop }
-    }
-
-    /// Programs are started directly.
-    #[must_use]
-    pub fn direct(stop: Stop) -> Self {
-        Self { helper: None, stop }
-    }
-
-    /// The wish to end that children obey.
-    #[must_use]
-    pub fn stop(&self) -> &Stop {
-        &self.stop
-    }
-
-    /// The same for children that obey another wish.
-    pub(crate) fn obeying(&self, stop: Stop) -> Self {
-        Self { helper: self.helper.clone(), stop }
-    }
-
-    fn command(&self, program: &OsStr) -> Command {
-        match &self.helper {
-            None => {
-                let mut command = Command::new(program);
-                command.stdin(Stdio::null());
-                command
-            }
-            Some(helper) => guardian::command(helper, program),
-        }
-    }
-}
-
 /// What to run.
 #[derive(Debug)]
 pub struct Run<'a> {
@@ -112,51 +65,38 @@ impl Run<'_> {
     }
 
     /// Starts it.
-    fn start(&self, launcher: &Launcher, stdout: Stdio) -> Result<Running, ChildError> {
-        launcher.stop.check()?;
-        let failed = |source| ChildError::Start {
-            program: self.program.to_string_lossy().into_owned(),
-            source,
-        };
-        let mut command = launcher.command(self.program.as_os_str());
-        command
+    fn start(&self, stop: &Stop, stdout: Stdio) -> Result<Running, ChildError> {
+        stop.check()?;
+        let mut program = Program::new(self.program)
             .args(&self.args)
             // What the server handed to us is nobody else's.
             .env_remove("WSREP_SST_OPT_AUTH")
             .env_remove("WSREP_SST_OPT_REMOTE_AUTH")
-            .envs(self.env.iter().map(|(name, value)| (*name, value)))
             .stdout(stdout)
-            .stderr(Stdio::piped())
-            .process_group(0);
+            .stderr(Stdio::piped());
+        for (name, value) in &self.env {
+            program = program.env(name, value);
+        }
         let words = LastWords::new(self.log.as_deref());
-        let child = command.spawn().map_err(failed)?;
-        let pid = Pid::from_child(&child);
-        let alive = Arc::new(Mutex::new(true));
-        let hook = {
-            let alive = Arc::clone(&alive);
-            launcher.stop.on_stop(move || signal(&alive, pid, Signal::TERM))
-        };
-        Ok(Running {
-            child,
-            pid,
-            alive,
-            words,
-            messages: None,
-            name: self.name(),
-            stop: launcher.stop.clone(),
-            _hook: hook,
-        })
+        let program = program.start().map_err(|source| ChildError::Start {
+            program: self.program.to_string_lossy().into_owned(),
+            source,
+        })?;
+        let signaller = program.signaller();
+        let hook = stop.on_stop(move || signaller.signal(Signal::TERM));
+        let (name, stop) = (self.name(), stop.clone());
+        Ok(Running { program, words, messages: None, name, stop, _hook: hook })
     }
 
     /// Runs it to its end; its stdout goes where its messages go.
     ///
     /// # Errors
     /// [`ChildError`]; anything but exit status 0 is one.
-    pub fn to_end(&self, launcher: &Launcher) -> Result<(), ChildError> {
-        let mut running = self.start(launcher, Stdio::null())?;
-        if let Some(stderr) = running.child.stderr.take() {
+    pub fn to_end(&self, stop: &Stop) -> Result<(), ChildError> {
+        let mut running = self.start(stop, Stdio::null())?;
+        if let Some(stderr) = running.program.stderr() {
             let words = running.words.clone();
-            for_each_line(stderr, |line| words.add(line));
+            lines(stderr, |line| words.add(line));
         }
         running.ended()
     }
@@ -165,8 +105,8 @@ impl Run<'_> {
     ///
     /// # Errors
     /// As [`Run::to_end`].
-    pub fn output(&self, launcher: &Launcher, limit: u64) -> Result<Vec<u8>, ChildError> {
-        Ok(self.all_output(launcher, limit)?.0)
+    pub fn output(&self, stop: &Stop, limit: u64) -> Result<Vec<u8>, ChildError> {
+        Ok(self.all_output(stop, limit)?.0)
     }
 
     /// As [`Run::output`], with the last of its messages.
@@ -175,19 +115,19 @@ impl Run<'_> {
     /// As [`Run::to_end`].
     pub fn all_output(
         &self,
-        launcher: &Launcher,
+        stop: &Stop,
         limit: u64,
     ) -> Result<(Vec<u8>, Vec<String>), ChildError> {
-        let mut running = self.start(launcher, Stdio::piped())?;
+        let mut running = self.start(stop, Stdio::piped())?;
         let words = running.words.clone();
-        let stderr = running.child.stderr.take();
+        let stderr = running.program.stderr();
         let reading = std::thread::spawn(move || {
             if let Some(stderr) = stderr {
-                for_each_line(stderr, |line| words.add(line));
+                lines(stderr, |line| words.add(line));
             }
         });
         let mut output = Vec::new();
-        if let Some(stdout) = running.child.stdout.take() {
+        if let Some(stdout) = running.program.stdout() {
             // Who writes more than that is not what was asked for; it ends with a broken pipe.
             let _ = stdout.take(limit).read_to_end(&mut output);
         }
@@ -204,7 +144,7 @@ impl Run<'_> {
     /// [`ChildError::Start`], also when there can be no spool.
     pub fn stream(
         &self,
-        launcher: &Launcher,
+        stop: &Stop,
         locks: &LockGuard,
     ) -> Result<(Running, GuardedOutput), ChildError> {
         let failed = |source| ChildError::Start { program: self.name(), source };
@@ -212,14 +152,13 @@ impl Run<'_> {
             let dir = locks.spool_dir.as_deref().unwrap_or(Path::new("")).display().to_string();
             failed(io::Error::new(source.kind(), format!("no spool in {dir}: {source}")))
         })?;
-        let mut running = self.start(launcher, Stdio::piped())?;
-        let (Some(stdout), Some(stderr)) =
-            (running.child.stdout.take(), running.child.stderr.take())
+        let mut running = self.start(stop, Stdio::piped())?;
+        let (Some(stdout), Some(stderr)) = (running.program.stdout(), running.program.stderr())
         else {
             return Err(failed(io::ErrorKind::BrokenPipe.into()));
         };
         let words = running.words.clone();
-        let stop = launcher.stop.clone();
+        let stop = stop.clone();
         let seconds = locks.lock_stall.unwrap_or_default().as_secs();
         let (output, messages) = guard(
             (stdout, stderr),
@@ -234,20 +173,10 @@ impl Run<'_> {
     }
 }
 
-fn signal(alive: &Mutex<bool>, pid: Pid, signal: Signal) {
-    let alive = alive.lock().unwrap_or_else(PoisonError::into_inner);
-    // Once it was waited for, its number may be another's.
-    if *alive {
-        let _ = kill_process_group(pid, signal);
-    }
-}
-
 /// A program under way. Ended when dropped.
 #[derive(Debug)]
 pub struct Running {
-    child: Child,
-    pid: Pid,
-    alive: Arc<Mutex<bool>>,
+    program: xb_process::Running,
     words: LastWords,
     messages: Option<Messages>,
     name: String,
@@ -261,7 +190,7 @@ impl Running {
     /// # Errors
     /// [`ChildError`]; anything but exit status 0 is one.
     pub fn ended(mut self) -> Result<(), ChildError> {
-        let status = self.wait();
+        let status = self.program.wait();
         if let Some(messages) = self.messages.take() {
             messages.hear_out();
         }
@@ -279,26 +208,6 @@ impl Running {
 
     fn failed(&self, how: String) -> ChildError {
         ChildError::Failed { program: self.name.clone(), how, words: self.words.get() }
-    }
-
-    fn wait(&mut self) -> io::Result<ExitStatus> {
-        // First without taking its number away, so that nobody signals another with it.
-        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
-        while let Err(rustix::io::Errno::INTR) = waitid(WaitId::Pid(self.pid), options) {}
-        // What it has started and left behind.
-        signal(&self.alive, self.pid, Signal::KILL);
-        *self.alive.lock().unwrap_or_else(PoisonError::into_inner) = false;
-        self.child.wait()
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let is_alive = *self.alive.lock().unwrap_or_else(PoisonError::into_inner);
-        if is_alive {
-            signal(&self.alive, self.pid, Signal::KILL);
-            let _ = self.wait();
-        }
     }
 }
 
@@ -320,6 +229,7 @@ impl LastWords {
     }
 
     fn add(&self, line: &[u8]) {
+        let line = line.strip_suffix(b"\n").unwrap_or(line);
         let mut words = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(file) = &mut words.file {
             let _ = file.write_all(line).and_then(|()| file.write_all(b"\n"));
@@ -337,18 +247,11 @@ impl LastWords {
     }
 }
 
-fn for_each_line(input: impl Read, mut each: impl FnMut(&[u8])) {
-    let mut lines = BufReader::new(input);
-    let mut line = Vec::new();
-    while let Ok(1..) = lines.by_ref().take(MAX_LINE).read_until(b'\n', &mut line) {
-        each(line.strip_suffix(b"\n").unwrap_or(&line));
-        line.clear();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
+
+    use rustix::process::Pid;
 
     use super::*;
 
@@ -357,19 +260,19 @@ mod tests {
         Run { program: Path::new(program), args, env: Vec::new(), log: None }
     }
 
-    fn launcher() -> Launcher {
-        Launcher::direct(Stop::new())
+    fn pid_of(running: &Running) -> Pid {
+        Pid::from_raw(running.program.pid().try_into().unwrap()).unwrap()
     }
 
     #[test]
     fn status_and_last_words_count() {
-        assert!(run("true", &[]).to_end(&launcher()).is_ok());
-        let error = run("sh", &["-c", "echo why >&2; exit 7"]).to_end(&launcher()).unwrap_err();
+        assert!(run("true", &[]).to_end(&Stop::new()).is_ok());
+        let error = run("sh", &["-c", "echo why >&2; exit 7"]).to_end(&Stop::new()).unwrap_err();
         let text = error.to_string();
         assert!(text.contains("exit status 7") && text.contains("why"), "{text}");
-        let error = run("/no/such/program", &[]).to_end(&launcher()).unwrap_err();
+        let error = run("/no/such/program", &[]).to_end(&Stop::new()).unwrap_err();
         assert!(matches!(error, ChildError::Start { .. }), "{error}");
-        assert_eq!(run("echo", &["a"]).output(&launcher(), 100).unwrap(), b"a\n");
+        assert_eq!(run("echo", &["a"]).output(&Stop::new(), 100).unwrap(), b"a\n");
     }
 
     #[test]
@@ -378,36 +281,36 @@ mod tests {
         let log = folder.path().join("log");
         let run =
             Run { log: Some(log.clone()), ..run("sh", &["-c", "echo one >&2; echo two >&2"]) };
-        run.to_end(&launcher()).unwrap();
+        run.to_end(&Stop::new()).unwrap();
         assert_eq!(std::fs::read(log).unwrap(), b"one\ntwo\n");
     }
 
     #[test]
     fn the_wish_to_end_reaches_children_and_theirs() {
-        let launcher = launcher();
+        let stop = Stop::new();
         let script = "sleep 1000 & echo up; wait";
         let (running, mut output) =
-            run("sh", &["-c", script]).stream(&launcher, &LockGuard::default()).unwrap();
+            run("sh", &["-c", script]).stream(&stop, &LockGuard::default()).unwrap();
         let mut up = [0; 3];
         output.read_exact(&mut up).unwrap();
-        let pid = running.pid;
-        launcher.stop().ask(Why::Signal(15));
+        let pid = pid_of(&running);
+        stop.ask(Why::Signal(15));
         assert!(matches!(running.ended(), Err(ChildError::Stopped(Why::Signal(15)))));
         // The grandchild has the output's other end: it is gone when that is closed.
         assert_eq!(output.read(&mut up).unwrap(), 0);
         assert!(rustix::process::test_kill_process(pid).is_err());
-        assert!(matches!(run("true", &[]).to_end(&launcher), Err(ChildError::Stopped(_))));
+        assert!(matches!(run("true", &[]).to_end(&stop), Err(ChildError::Stopped(_))));
     }
 
     #[test]
     fn a_backup_that_holds_up_its_server_is_ended() {
-        let launcher = launcher();
+        let stop = Stop::new();
         let limit = Duration::from_millis(10);
         let locks = LockGuard { lock_stall: Some(limit), ..LockGuard::default() };
         let script = "echo 'Starting BACKUP STAGE START' >&2; exec head -c 9000000 /dev/zero";
         // Its output is taken by nobody.
-        let (running, output) = run("sh", &["-c", script]).stream(&launcher, &locks).unwrap();
-        let why = launcher.stop().wait(Duration::from_secs(60));
+        let (running, output) = run("sh", &["-c", script]).stream(&stop, &locks).unwrap();
+        let why = stop.wait(Duration::from_secs(60));
         assert!(matches!(why, Some(Why::LockStall { .. })), "{why:?}");
         drop(output);
         assert!(matches!(running.ended(), Err(ChildError::Stopped(Why::LockStall { .. }))));
@@ -416,8 +319,8 @@ mod tests {
     #[test]
     fn a_dropped_program_is_dead() {
         let (running, _output) =
-            run("sleep", &["1000"]).stream(&launcher(), &LockGuard::default()).unwrap();
-        let pid = running.pid;
+            run("sleep", &["1000"]).stream(&Stop::new(), &LockGuard::default()).unwrap();
+        let pid = pid_of(&running);
         drop(running);
         assert!(rustix::process::test_kill_process(pid).is_err());
     }

@@ -1,24 +1,19 @@
 //! The two pipes of a running producer: messages are watched for locks, output goes by way of a
 //! spool from the first lock on.
 
-use std::io::{self, BufRead, BufReader, Read};
+use std::io;
 use std::path::PathBuf;
-use std::process::{ChildStderr, ChildStdout, ExitStatus};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::process::{ChildStderr, ChildStdout};
+use std::time::Duration;
 
-use xb_pipeline::{LockSwitch, SpoolReader, SpoolSettings, spooled};
+use crate::lock_messages::{Change, change};
+use crate::messages::{Messages, lines};
+use crate::spool::{LockSwitch, SpoolReader, SpoolSettings, spooled};
 
-use crate::locks::{Change, change};
-
-/// How long the last messages may take after the producer's end.
-const LAST_WORDS: Duration = Duration::from_secs(2);
 /// Size we ask for its pipe, in bytes: what an unprivileged process may have.
 const PIPE: usize = 1 << 20;
 /// How long its output may lie about while it holds locks, before the spool takes it.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Most bytes of a message that are passed on in one piece.
-const MAX_LINE: u64 = 64 << 10;
 
 /// What happens while a producer holds locks on its server and nobody takes its output.
 #[derive(Debug, Clone, Default)]
@@ -43,23 +38,6 @@ impl LockGuard {
 
 /// What a producer writes to its stdout, by way of the spool where that was needed.
 pub type GuardedOutput = SpoolReader<ChildStdout>;
-
-/// Reads a producer's messages, in a thread of its own.
-#[derive(Debug)]
-pub struct Messages {
-    thread: JoinHandle<()>,
-}
-
-impl Messages {
-    /// Waits, after the producer's end, until its last words were passed on. A grandchild that keeps
-    /// its stderr open is not waited for.
-    pub fn hear_out(self) {
-        let begin = Instant::now();
-        while !self.thread.is_finished() && begin.elapsed() < LAST_WORDS {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
-}
 
 /// Takes over the pipes of a producer that has just been started.
 ///
@@ -86,7 +64,7 @@ pub fn guard(
     let thread = std::thread::Builder::new()
         .name("messages".into())
         .spawn(move || pass_on(stderr, &switch, &mut message))?;
-    Ok((output, Messages { thread }))
+    Ok((output, Messages::read_by(thread)))
 }
 
 fn pass_on(stderr: ChildStderr, switch: &LockSwitch, message: &mut impl FnMut(&[u8])) {
@@ -98,29 +76,4 @@ fn pass_on(stderr: ChildStderr, switch: &LockSwitch, message: &mut impl FnMut(&[
         }
         message(line.strip_suffix(b"\n").unwrap_or(line));
     });
-}
-
-/// Calls `each` with every line of what a program says, its end included; one of more than 64 KiB
-/// comes in pieces. Returns at the end of the pipe, or when it breaks.
-pub fn lines(pipe: impl Read, mut each: impl FnMut(&[u8])) {
-    let mut lines = BufReader::new(pipe);
-    let mut line = Vec::new();
-    loop {
-        line.clear();
-        match lines.by_ref().take(MAX_LINE).read_until(b'\n', &mut line) {
-            Ok(0) | Err(_) => return,
-            Ok(_) => each(&line),
-        }
-    }
-}
-
-/// `failed with exit status 1`, `was killed by signal 9`.
-#[must_use]
-pub fn how_it_ended(status: ExitStatus) -> String {
-    use std::os::unix::process::ExitStatusExt as _;
-    match (status.code(), status.signal()) {
-        (Some(code), _) => format!("failed with exit status {code}"),
-        (None, Some(signal)) => format!("was killed by signal {signal}"),
-        (None, None) => "failed".to_owned(),
-    }
 }
