@@ -20,6 +20,14 @@ pub enum Role {
 }
 
 impl Role {
+    fn of(word: &OsStr) -> Result<Self, ArgsError> {
+        match word.to_str() {
+            Some("donor") => Ok(Self::Donor),
+            Some("joiner") => Ok(Self::Joiner),
+            _ => Err(ArgsError::Value { option: "--role" }),
+        }
+    }
+
     /// The word for messages.
     #[must_use]
     pub fn word(self) -> &'static str {
@@ -154,23 +162,7 @@ impl Args {
         let mut role = None;
         let mut address = None;
         let (mut ours, mut theirs) = (false, false);
-        let mut args = Self {
-            role: Role::Donor,
-            family: Family::MariaDb,
-            address: String::new(),
-            datadir: None,
-            parent: None,
-            progress: false,
-            gtid: None,
-            gtid_domain: None,
-            bypass: false,
-            socket: None,
-            binlog: None,
-            binlog_index: None,
-            defaults: Defaults::default(),
-            server_version: None,
-            server: Vec::new(),
-        };
+        let mut args = Self::empty();
         let mut words = words.iter();
         while let Some(word) = words.next() {
             // Empty words come where the server had nothing to say.
@@ -194,13 +186,7 @@ impl Args {
             };
             let given = !value.is_empty();
             match name.as_str() {
-                "role" => {
-                    role = Some(match value.to_str() {
-                        Some("donor") => Role::Donor,
-                        Some("joiner") => Role::Joiner,
-                        _ => return Err(ArgsError::Value { option: "--role" }),
-                    });
-                }
+                "role" => role = Some(Role::of(&value)?),
                 "address" => {
                     let text = value.into_string();
                     address = Some(text.map_err(|_| ArgsError::Value { option: "--address" })?);
@@ -247,6 +233,27 @@ impl Args {
             return Err(ArgsError::Missing("--gtid"));
         }
         Ok(args)
+    }
+
+    /// Arguments of which none was given.
+    fn empty() -> Self {
+        Self {
+            role: Role::Donor,
+            family: Family::MariaDb,
+            address: String::new(),
+            datadir: None,
+            parent: None,
+            progress: false,
+            gtid: None,
+            gtid_domain: None,
+            bypass: false,
+            socket: None,
+            binlog: None,
+            binlog_index: None,
+            defaults: Defaults::default(),
+            server_version: None,
+            server: Vec::new(),
+        }
     }
 
     /// The last value of a server option on the command line.

@@ -4,14 +4,16 @@ use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs::Metadata;
 use std::os::unix::ffi::OsStrExt as _;
+use std::path::PathBuf;
 
-use super::plan::list;
-use super::{Entry, Journal, Place, SwapError, exists};
+use super::error::SwapError;
+use super::folders::{NEW, OLD, OURS, exists, list};
+use super::journal::{Entry, Journal};
 use crate::contract::datadir::Kind;
 
 /// What stands in a folder under a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stands {
+pub(super) enum EntryState {
     Nothing,
     /// The old entry, which has not gone yet.
     Old,
@@ -19,6 +21,25 @@ pub(super) enum Stands {
     New,
     /// None of both: a server was started in the middle and made it.
     Foreign,
+}
+
+/// Where an entry may stand.
+pub(super) struct EntryPaths {
+    pub(super) here: PathBuf,
+    pub(super) old: PathBuf,
+    pub(super) new: PathBuf,
+}
+
+impl EntryPaths {
+    pub(super) fn of(journal: &Journal, entry: &Entry) -> Self {
+        let folder = journal.folder(entry);
+        let ours = folder.join(OURS);
+        Self {
+            here: folder.join(&entry.name),
+            old: ours.join(OLD).join(&entry.name),
+            new: ours.join(NEW).join(&entry.name),
+        }
+    }
 }
 
 /// A journal's entries, to look up.
@@ -36,27 +57,29 @@ impl<'a> Listed<'a> {
         Self { journal, old, new, gone }
     }
 
-    pub(super) fn stands(&self, entry: &Entry) -> Result<Stands, SwapError> {
-        let place = Place::of(self.journal, entry);
+    pub(super) fn state_of(&self, entry: &Entry) -> Result<EntryState, SwapError> {
+        let place = EntryPaths::of(self.journal, entry);
         Ok(if !exists(&place.here)? {
-            Stands::Nothing
+            EntryState::Nothing
         } else if self.old.contains(entry) && !self.gone.contains(entry) && !exists(&place.old)? {
-            Stands::Old
+            EntryState::Old
         } else if self.new.contains(entry) && !exists(&place.new)? {
-            Stands::New
+            EntryState::New
         } else {
-            Stands::Foreign
+            EntryState::Foreign
         })
     }
 
     /// Whether the new entry is there, in one of its places.
     pub(super) fn has_new(&self, entry: &Entry) -> Result<bool, SwapError> {
-        Ok(exists(&Place::of(self.journal, entry).new)? || self.stands(entry)? == Stands::New)
+        Ok(exists(&EntryPaths::of(self.journal, entry).new)?
+            || self.state_of(entry)? == EntryState::New)
     }
 
     /// Whether the old entry is there, in one of its places.
     pub(super) fn has_old(&self, entry: &Entry) -> Result<bool, SwapError> {
-        Ok(exists(&Place::of(self.journal, entry).old)? || self.stands(entry)? == Stands::Old)
+        Ok(exists(&EntryPaths::of(self.journal, entry).old)?
+            || self.state_of(entry)? == EntryState::Old)
     }
 
     /// What a server has made that was started in the middle: entries in the way of others, and
@@ -64,7 +87,7 @@ impl<'a> Listed<'a> {
     pub(super) fn foreign(&self) -> Result<Vec<Entry>, SwapError> {
         let mut foreign = Vec::new();
         for entry in self.old.union(&self.new) {
-            if self.stands(entry)? == Stands::Foreign {
+            if self.state_of(entry)? == EntryState::Foreign {
                 foreign.push((*entry).clone());
             }
         }

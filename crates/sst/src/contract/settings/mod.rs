@@ -1,5 +1,6 @@
 //! What an operator can set, under the stock names where there are any.
 
+mod error;
 mod reader;
 mod stock;
 #[cfg(test)]
@@ -11,36 +12,15 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use xb_compressor::Algorithm;
-use xb_producer::LockGuard;
+use xb_process::LockGuard;
 
+pub use self::error::SettingsError;
 use self::reader::{Reader, value};
 pub use self::tls::{Tls, Verify};
 use crate::contract::args::{Args, Family};
 use crate::contract::keep_patterns::Keep;
 use crate::contract::login::Login;
 use crate::contract::option_files::OptionFiles;
-
-/// Why the settings cannot be used.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum SettingsError {
-    /// A value that the option cannot have.
-    #[error("option {option}: {what}")]
-    Value {
-        /// The option's name in `[sst]`.
-        option: String,
-        /// What is wrong.
-        what: String,
-    },
-    /// An option of the stock method that this one does not have, where ignoring it would be wrong.
-    #[error("option {option} is not for wsrep_sst_method=xbrs: {instead}")]
-    Refused {
-        /// The option's name in `[sst]`.
-        option: String,
-        /// What to do instead.
-        instead: String,
-    },
-}
 
 /// What is done with the old data of a joiner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,8 +87,6 @@ pub struct Settings {
 
 /// Time between lines about progress, where nothing is said.
 const EVERY: Duration = Duration::from_secs(30);
-/// Default size of the spool.
-const SPOOL: u64 = 1 << 30;
 
 impl Settings {
     /// Reads the settings. `login` is what the server handed over, `cores` how many the machine has.
@@ -180,15 +158,7 @@ impl Settings {
             },
             extra_port,
             tmpdir: read.tmpdir(),
-            locks: LockGuard {
-                spool_dir: read.spool_dir(),
-                spool_size: read.size("spool-size")?.unwrap_or(SPOOL),
-                lock_stall: match read.seconds(&["lock-stall"])? {
-                    Some(Duration::ZERO) => None,
-                    Some(limit) => Some(limit),
-                    None => Some(Duration::from_secs(30)),
-                },
-            },
+            locks: read.locks()?,
             keep,
             old: if read.switch("keep-old", true)? { Old::Kept } else { Old::Removed },
             space_check: read.switch("space-check", true)?,

@@ -6,10 +6,15 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::SettingsError;
+use xb_process::LockGuard;
+
+use super::error::SettingsError;
 use crate::contract::args::Args;
 use crate::contract::option_files::OptionFiles;
 use crate::contract::shell_words;
+
+/// Default size of the spool.
+const SPOOL_SIZE: u64 = 1 << 30;
 
 pub(super) fn value(option: &str, what: &str) -> SettingsError {
     SettingsError::Value { option: option.into(), what: what.into() }
@@ -35,7 +40,20 @@ impl Reader<'_> {
         port.map(Some).ok_or_else(|| value("use-extra", "the server has no extra-port"))
     }
 
-    pub(super) fn spool_dir(&self) -> Option<PathBuf> {
+    /// What happens when the wire holds up a server that is locked.
+    pub(super) fn locks(&self) -> Result<LockGuard, SettingsError> {
+        Ok(LockGuard {
+            spool_dir: self.spool_dir(),
+            spool_size: self.size("spool-size")?.unwrap_or(SPOOL_SIZE),
+            lock_stall: match self.seconds(&["lock-stall"])? {
+                Some(Duration::ZERO) => None,
+                Some(limit) => Some(limit),
+                None => Some(Duration::from_secs(30)),
+            },
+        })
+    }
+
+    fn spool_dir(&self) -> Option<PathBuf> {
         match self.files.sst("spool-dir") {
             Some(none) if none == "none" || none.is_empty() => None,
             Some(dir) => Some(dir.into()),

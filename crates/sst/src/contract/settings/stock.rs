@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use xb_compressor::{Algorithm, AlgorithmError};
 
-use super::SettingsError;
+use super::error::SettingsError;
 use super::reader::{Reader, refused, value};
 use crate::contract::shell_words;
 

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::path::PathBuf;
 
-use super::SettingsError;
+use super::error::SettingsError;
 use super::reader::{Reader, refused, value};
 use crate::contract::args::Role;
 
