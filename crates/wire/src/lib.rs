@@ -1,8 +1,13 @@
 //! One ordered byte stream from a donor to a joiner, over several connections that may break and
-//! are taken up again.
+//! are opened again.
 //!
-//! Knows nothing of Galera or of the stream's content: an offer and an answer, bytes, a receipt.
-//! The wire format is in `docs/wire.md`.
+//! This crate does not know Galera or the stream's content: it carries an offer and an answer, bytes,
+//! and a receipt. The wire format is in `docs/wire.md`.
+//!
+//! - `announce` is the text by which a joiner tells where it listens and how it proves itself;
+//!   `security` holds certificates, their check and the proofs; `handshake` opens a connection.
+//! - `protocol` turns messages into bytes and back, `link` is one connection.
+//! - `ledger` counts which block is where, without I/O; `donor` and `joiner` drive the connections.
 //!
 //! ```text
 //! joiner                                        donor
@@ -50,10 +55,10 @@ pub use security::{Certificates, Security, TlsMode};
 pub mod parsers {
     pub use crate::protocol::banner::{Banner, BannerError, parse as parse_banner};
     pub use crate::protocol::buffer_pool::Pool;
-    pub use crate::protocol::message::{
-        Ack, DataHead, Hello, Message, ProtocolError, Stop, StopCode, Welcome,
-    };
-    pub use crate::protocol::message_reader::{Inbound, InboundError, Item, Place};
+    pub use crate::protocol::error::ProtocolError;
+    pub use crate::protocol::head::DataHead;
+    pub use crate::protocol::message::{Ack, Hello, Message, Stop, StopCode, Welcome};
+    pub use crate::protocol::message_reader::{Disposition, Inbound, InboundError, Item};
 
     /// Whether bytes have the form of a certificate.
     pub fn is_certificate(der: &[u8]) -> bool {

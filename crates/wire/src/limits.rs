@@ -14,9 +14,9 @@ pub(crate) const MAX_BLOCK: u32 = 1 << 20;
 /// Blocks smaller than this are gathered, but for the last one; it bounds their number.
 pub(crate) const MIN_BLOCK: usize = 4 << 10;
 /// Connections that have not shown yet who they are; when one more comes, one of them has to go.
-pub(crate) const MAX_STRANGERS: usize = 32;
+pub(crate) const MAX_PENDING_PEERS: usize = 32;
 /// Threads of connections, those included that just take their leave; others wait outside.
-pub(crate) const MAX_INSIDE: usize = 2 * (MAX_STRANGERS + MAX_CONNECTIONS as usize);
+pub(crate) const MAX_PEER_THREADS: usize = 2 * (MAX_PENDING_PEERS + MAX_CONNECTIONS as usize);
 
 /// Times, sizes and counts of a transfer. The defaults are meant for production.
 #[derive(Debug, Clone)]

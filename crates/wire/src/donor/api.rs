@@ -13,8 +13,8 @@ use crate::protocol::message::{Stop, StopCode};
 
 impl Wakes for Shared {
     fn wake_all(&self) {
-        let state = self.books.lock();
-        self.books.notify();
+        let state = self.monitor.lock();
+        self.monitor.notify();
         state.workers.iter().for_each(|worker| worker.wake.wake());
     }
 }
@@ -48,7 +48,7 @@ impl Shared {
     }
 
     pub(super) fn is_over(&self) -> bool {
-        self.cancel.is_cancelled() || self.books.lock().over.is_some()
+        self.cancel.is_cancelled() || self.monitor.lock().over.is_some()
     }
 
     /// Ends the transfer with its first cause, which is given back.
@@ -74,14 +74,14 @@ impl Shared {
             None => {}
         }
         state.over = Some(Over::Failed { error: error.clone(), tell });
-        self.books.notify();
+        self.monitor.notify();
         state.workers.iter().for_each(|worker| worker.wake.wake());
         error
     }
 
     /// Tells the observer of a failure, once, and without the lock: it may call back.
     pub(super) fn tell_failure(&self) {
-        let mut state = self.books.lock();
+        let mut state = self.monitor.lock();
         let Some(Over::Failed { error, .. }) = &state.over else { return };
         let why = error.to_string();
         let told = std::mem::replace(&mut state.failure_told, true);
@@ -93,7 +93,7 @@ impl Shared {
 
     pub(super) fn abort(&self, reason: &str) {
         let stop = Stop { code: StopCode::Aborted, reason: reason.to_owned() };
-        let mut state = self.books.lock();
+        let mut state = self.monitor.lock();
         if state.over.is_none() {
             self.end(&mut state, TransferError::Cancelled, Some(stop));
         }
@@ -103,15 +103,15 @@ impl Shared {
         let len: usize = payload.iter().map(Bytes::len).sum();
         // A block is at most 1 MiB.
         let wire_len = u32::try_from(len).unwrap_or(u32::MAX);
-        let mut state = self.books.lock();
+        let mut state = self.monitor.lock();
         let mut since = None;
         loop {
             self.check(&mut state)?;
-            if state.sending.has_room(len) {
+            if state.ledger.has_room(len) {
                 break;
             }
             since.get_or_insert_with(Instant::now);
-            state = self.books.wait(state, None);
+            state = self.monitor.wait(state, None);
         }
         if let Some(since) = since {
             add_time(&self.counters.network, since.elapsed());
@@ -119,15 +119,15 @@ impl Shared {
         if let Some(since) = state.no_work.take() {
             add_time(&self.counters.source, since.elapsed());
         }
-        state.sending.push(payload, wire_len);
+        state.ledger.push(payload, wire_len);
         state.wake_idle(1);
         Ok(())
     }
 
     pub(super) fn finish(&self) -> Result<(), TransferError> {
         let since = Instant::now();
-        let mut state = self.books.lock();
-        state.end = Some(state.sending.totals());
+        let mut state = self.monitor.lock();
+        state.end = Some(state.ledger.totals());
         state.no_work = None;
         state.wake_idle(usize::MAX);
         loop {
@@ -136,7 +136,7 @@ impl Shared {
                 return Ok(());
             }
             self.check(&mut state)?;
-            state = self.books.wait(state, None);
+            state = self.monitor.wait(state, None);
         }
     }
 }

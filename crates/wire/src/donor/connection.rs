@@ -8,7 +8,8 @@ use super::{Shared, State};
 use crate::counters::add;
 use crate::error::TransferError;
 use crate::event::Event;
-use crate::handshake::{self, OpenError, Opened, Waiting};
+use crate::handshake::donor::{Donor, connect_socket};
+use crate::handshake::{OpenError, Opened, Waiting};
 use crate::link::LinkError;
 use crate::link::wake::{self, Wake};
 use crate::protocol::message::Welcome;
@@ -33,7 +34,7 @@ impl Shared {
         loop {
             if self.is_over() {
                 // Where nobody has noticed yet, a cancel is noticed here.
-                let _ = self.check(&mut self.books.lock());
+                let _ = self.check(&mut self.monitor.lock());
                 break;
             }
             match self.open(connection, wake) {
@@ -41,7 +42,7 @@ impl Shared {
                     let id = match self.begin(&opened, connection, before) {
                         Ok(id) => id,
                         Err(error) => {
-                            self.fail(&mut self.books.lock(), error);
+                            self.fail(&mut self.monitor.lock(), error);
                             break;
                         }
                     };
@@ -54,7 +55,7 @@ impl Shared {
                         Ended::Lost(_) if self.is_over() => {}
                         Ended::Lost(why) => {
                             pause = PAUSE.0;
-                            self.books.lock().last_cause.clone_from(&why);
+                            self.monitor.lock().last_cause.clone_from(&why);
                             self.observer.tell(&Event::Lost { connection, why });
                         }
                     }
@@ -74,7 +75,7 @@ impl Shared {
             }
         }
         {
-            let mut state = self.books.lock();
+            let mut state = self.monitor.lock();
             if let Some(worker) = state.workers.get_mut(index) {
                 (worker.live, worker.idle) = (false, false);
             }
@@ -85,14 +86,14 @@ impl Shared {
     fn open(&self, connection: u16, wake: &Wake) -> Result<Opened<Welcome>, OpenError> {
         let cancelled = || self.is_over();
         let waiting = Waiting { wake, cancelled: &cancelled, limits: &self.limits };
-        let first = connection == 0 && self.books.lock().first_welcome.is_none();
+        let first = connection == 0 && self.monitor.lock().first_welcome.is_none();
         let limit = if first { self.limits.connect } else { self.limits.connect.min(TRY) };
         let mut last = None;
         for target in &self.targets {
             let until = Instant::now() + limit;
-            match handshake::connect_socket(*target, waiting, until) {
+            match connect_socket(*target, waiting, until) {
                 Ok(socket) => {
-                    let donor = handshake::Donor {
+                    let donor = Donor {
                         tls: self.tls.as_ref(),
                         secret: self.secret.as_ref(),
                         transfer: &self.transfer,
@@ -128,7 +129,7 @@ impl Shared {
 
     /// Whether to stop trying; the transfer may have failed with it.
     fn give_up(&self, connection: u16, failed: OpenError) -> bool {
-        let mut state = self.books.lock();
+        let mut state = self.monitor.lock();
         if state.over.is_some() || self.cancel.is_cancelled() {
             return false;
         }
@@ -184,17 +185,17 @@ impl Shared {
         before: Option<u64>,
     ) -> Result<u64, TransferError> {
         let (peer, welcome) = (opened.link.peer(), &opened.what);
-        let mut state = self.books.lock();
+        let mut state = self.monitor.lock();
         let id = state.next_link;
         state.next_link += 1;
         let (freed, _) = state
-            .sending
+            .ledger
             .acknowledge(&welcome.have)
             .map_err(|error| TransferError::Protocol { peer, what: error.to_string() })?;
         add(&self.counters.acknowledged, freed);
         if let Some(before) = before {
             // The joiner has closed the old connection before it said what it has.
-            state.sending.release(before);
+            state.ledger.release(before);
             state.in_doubt.retain(|(link, _)| *link != before);
             self.counters.reconnects.fetch_add(1, Relaxed);
         }
@@ -208,15 +209,15 @@ impl Shared {
         self.round_trip(opened.round_trip);
         self.counters.connections.store(u32::try_from(state.up).unwrap_or(u32::MAX), Relaxed);
         state.wake_idle(usize::MAX);
-        self.books.notify();
+        self.monitor.notify();
         drop(state);
         self.observer.tell(&Event::Connected { connection, peer, again: before.is_some() });
         Ok(id)
     }
 
     fn connection_ended(&self, id: u64, index: usize) {
-        let mut state = self.books.lock();
-        state.sending.lost(id);
+        let mut state = self.monitor.lock();
+        state.ledger.lost(id);
         state.in_doubt.push((id, Instant::now() + self.limits.doubt));
         state.up -= 1;
         self.counters.connections.store(u32::try_from(state.up).unwrap_or(u32::MAX), Relaxed);

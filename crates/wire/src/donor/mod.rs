@@ -22,7 +22,7 @@ use crate::cancel::Cancel;
 use crate::counters::Counters;
 use crate::error::{SecurityError, TransferError};
 use crate::event::{Event, Observer};
-use crate::ledger::send::Sending;
+use crate::ledger::send::SendLedger;
 use crate::limits::{Limits, MAX_OFFER};
 use crate::limits::{MAX_CONNECTIONS, MIN_BLOCK};
 use crate::link::wake::Wake;
@@ -72,7 +72,7 @@ pub fn connect(
         .collect();
     let now = Instant::now();
     let state = State {
-        sending: Sending::new(limits.window_size()),
+        ledger: SendLedger::new(limits.window_size()),
         rate: limits.rate.map(Rate::new),
         over: None,
         failure_told: false,
@@ -91,7 +91,7 @@ pub fn connect(
         no_credit: None,
     };
     let shared = Arc::new(Shared {
-        books: Monitor::new(state),
+        monitor: Monitor::new(state),
         counters: Arc::new(Counters::default()),
         transfer: Transfer::new().map_err(SecurityError::from)?,
         secret: announcement.secret().cloned(),
@@ -177,7 +177,7 @@ impl Outgoing {
     /// # Errors
     /// The first cause.
     pub fn check(&self) -> Result<(), TransferError> {
-        self.shared.check(&mut self.shared.books.lock())
+        self.shared.check(&mut self.shared.monitor.lock())
     }
 
     /// Ends the stream and waits until the joiner has confirmed that it received, verified and kept
@@ -203,7 +203,7 @@ impl Outgoing {
 
     fn spawn(&mut self, connection: u16) -> Result<(), TransferError> {
         let wake = Arc::new(Wake::new()?);
-        self.shared.books.lock().workers.push(Worker {
+        self.shared.monitor.lock().workers.push(Worker {
             wake: Arc::clone(&wake),
             idle: false,
             live: true,
@@ -221,7 +221,7 @@ impl Outgoing {
 
     fn await_answer(&mut self) -> Result<(), TransferError> {
         let limit = self.shared.limits.answer;
-        let mut state = self.shared.books.lock();
+        let mut state = self.shared.monitor.lock();
         loop {
             self.shared.check(&mut state)?;
             if let Some(answer) = &state.answer {
@@ -238,7 +238,7 @@ impl Outgoing {
                     .shared
                     .fail(&mut state, TransferError::NoAnswer { waited: limit }));
             }
-            state = self.shared.books.wait(state, Some(left));
+            state = self.shared.monitor.wait(state, Some(left));
         }
     }
 
@@ -251,7 +251,7 @@ impl Outgoing {
                 std::thread::available_parallelism().map_or(1, Into::into),
             ),
         };
-        let most = self.shared.books.lock().most_connections;
+        let most = self.shared.monitor.lock().most_connections;
         let connections = connections.min(MAX_CONNECTIONS).min(most).max(1);
         self.shared.observer.tell(&Event::Chosen { connections, round_trip });
         for connection in 1..connections {
@@ -281,7 +281,7 @@ struct Fuse<'a>(&'a Shared);
 impl Drop for Fuse<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.fail(&mut self.0.books.lock(), TransferError::Panicked);
+            self.0.fail(&mut self.0.monitor.lock(), TransferError::Panicked);
         }
     }
 }
@@ -316,7 +316,7 @@ enum Over {
 
 #[derive(Debug)]
 struct State {
-    sending: Sending,
+    ledger: SendLedger,
     rate: Option<Rate>,
     over: Option<Over>,
     /// Whether the observer knows of the failure.
@@ -341,7 +341,7 @@ struct State {
 }
 
 struct Shared {
-    books: Monitor<State>,
+    monitor: Monitor<State>,
     counters: Arc<Counters>,
     transfer: Transfer,
     secret: Option<Secret>,

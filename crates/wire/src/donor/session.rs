@@ -14,7 +14,9 @@ use crate::ledger::send::{Outbound, Take};
 use crate::link::wake::Wake;
 use crate::link::{Link, in_words};
 use crate::protocol::buffer_pool::Pool;
-use crate::protocol::message::{self, Message, ProtocolError, Welcome};
+use crate::protocol::error::ProtocolError;
+use crate::protocol::head::write_data_head;
+use crate::protocol::message::{Message, Welcome};
 use crate::protocol::message_reader::{Inbound, InboundError, Item};
 
 /// What one connection remembers.
@@ -110,7 +112,7 @@ impl Shared {
                 Err(InboundError::Io(error)) => return Err(in_words(&error)),
                 Err(InboundError::Protocol(error)) if link.is_tls() => {
                     let what = error.to_string();
-                    self.fail(&mut self.books.lock(), TransferError::Protocol { peer, what });
+                    self.fail(&mut self.monitor.lock(), TransferError::Protocol { peer, what });
                     return Ok(());
                 }
                 // Without TLS it may be a broken wire.
@@ -125,11 +127,11 @@ impl Shared {
         peer: SocketAddr,
         own: &mut Own,
     ) -> Result<(), TransferError> {
-        let mut state = self.books.lock();
+        let mut state = self.monitor.lock();
         let now = Instant::now();
         match message {
             Message::Ack(ack) => {
-                let (freed, more) = match state.sending.acknowledge(&ack) {
+                let (freed, more) = match state.ledger.acknowledge(&ack) {
                     Ok(result) => result,
                     Err(error) => {
                         let what = error.to_string();
@@ -139,28 +141,28 @@ impl Shared {
                 if freed > 0 {
                     add(&self.counters.acknowledged, freed);
                     state.last_progress = now;
-                    self.books.notify();
+                    self.monitor.notify();
                 }
                 if more {
                     if let Some(since) = state.no_credit.take() {
                         add_time(&self.counters.reader, since.elapsed());
                     }
-                    if state.sending.has_ready() {
+                    if state.ledger.has_ready() {
                         state.wake_idle(usize::MAX);
                     }
                 }
             }
             Message::Answer(answer) => {
                 state.answer.get_or_insert(answer);
-                self.books.notify();
+                self.monitor.notify();
             }
             Message::Confirm if state.end.is_some() => {
                 if state.over.is_none() {
-                    let freed = state.sending.acknowledge_all();
+                    let freed = state.ledger.acknowledge_all();
                     add(&self.counters.acknowledged, freed);
                     state.over = Some(Over::Confirmed);
                 }
-                self.books.notify();
+                self.monitor.notify();
                 state.workers.iter().for_each(|worker| worker.wake.wake());
             }
             Message::Stop(stop) => {
@@ -184,13 +186,13 @@ impl Shared {
 
     /// What a connection with nothing left to write does next.
     fn next_job(&self, index: usize, id: u64, own: &mut Own, last_out: Instant) -> Job {
-        let mut state = self.books.lock();
+        let mut state = self.monitor.lock();
         let now = Instant::now();
         if self.check(&mut state).is_err() {
             drop(state);
             return Job::Close(self.last_words());
         }
-        if state.sending.is_under_way() {
+        if state.ledger.is_under_way() {
             if self.no_progress(&mut state, now) {
                 drop(state);
                 return Job::Close(self.last_words());
@@ -207,7 +209,7 @@ impl Shared {
             return Job::Message(Message::Ping(token));
         }
         let mut until = ping_at;
-        if state.sending.is_under_way() {
+        if state.ledger.is_under_way() {
             until = until.min(state.last_progress + self.limits.resume);
         }
         if let Some((at, block)) = own.held.take() {
@@ -217,17 +219,17 @@ impl Shared {
             own.held = Some((at, block));
             return Job::Wait(until.min(at));
         }
-        let State { sending, in_doubt, .. } = &mut *state;
+        let State { ledger, in_doubt, .. } = &mut *state;
         in_doubt.retain(|(link, at)| {
             let still = now < *at;
             if still {
                 until = until.min(*at);
             } else {
-                sending.release(*link);
+                ledger.release(*link);
             }
             still
         });
-        match state.sending.take(id) {
+        match state.ledger.take(id) {
             Take::Block(block) => {
                 let len = block.head.len as usize;
                 let at = state.rate.as_mut().map_or(now, |rate| rate.reserve(len, now));
@@ -264,7 +266,7 @@ impl Shared {
     }
 
     fn last_words(&self) -> Option<Message> {
-        let mut state = self.books.lock();
+        let mut state = self.monitor.lock();
         // A cancel that nobody has noticed yet is noticed here.
         let _ = self.check(&mut state);
         match &state.over {
@@ -283,7 +285,7 @@ impl Shared {
         }
         block.head.summed = !tls;
         let payload = block.payload.iter().map(|bytes| &bytes[..]);
-        let head = message::write_data_head(&block.head, payload);
+        let head = write_data_head(&block.head, payload);
         let mut out = Vec::with_capacity(1 + block.payload.len());
         out.push(Bytes::copy_from_slice(&head));
         out.append(&mut block.payload);

@@ -1,17 +1,18 @@
-//! The door: lets connections in, and decides who is the donor.
+//! Accepts connections, and decides which of them is the donor's.
 
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::AsFd;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, MutexGuard};
 use std::time::Instant;
 
-use super::pending_peers::Seat;
+use super::pending_peers::PendingPeer;
 use super::{Current, Fuse, LinkEntry, Over, Shared, State};
 use crate::error::TransferError;
 use crate::event::Event;
-use crate::handshake::{self, Introduced, Opened, Stranger, Waiting};
-use crate::limits::{MAX_CONNECTIONS, MAX_INSIDE};
+use crate::handshake::joiner::{Introduced, Stranger, receive};
+use crate::handshake::{Opened, Waiting};
+use crate::limits::{MAX_CONNECTIONS, MAX_PEER_THREADS};
 use crate::link::Link;
 use crate::link::wake::{self, Wake, Want};
 use crate::protocol::message::{Message, Stop, StopCode, Welcome};
@@ -20,38 +21,38 @@ use crate::security::proof::{Side, Transfer};
 /// So many refused connections have a line in the log.
 const MOST_TOLD: u32 = 100;
 
-/// The door: a thread that lets connections in, and one for each.
+/// One thread accepts connections, and each has a thread of its own.
 impl Shared {
-    pub(super) fn keep_door(self: &Arc<Self>) {
+    pub(super) fn accept_peers(self: &Arc<Self>) {
         loop {
             let until = {
-                let mut state = self.books.lock();
+                let mut state = self.monitor.lock();
                 if self.check(&mut state).is_err() {
                     break;
                 }
                 self.too_long_alone(&mut state)
             };
-            let has_room = || self.books.lock().inside < MAX_INSIDE;
+            let has_room = || self.monitor.lock().thread_count < MAX_PEER_THREADS;
             let socket = has_room().then(|| (self.listener.as_fd(), Want::Read));
-            if wake::wait(socket, &self.door, until).is_err() {
+            if wake::wait(socket, &self.acceptor_wake, until).is_err() {
                 break;
             }
             while has_room()
                 && let Ok((socket, peer)) = self.listener.accept()
             {
-                self.let_in(socket, peer);
+                self.accept_peer(socket, peer);
             }
         }
         self.tell_failure();
-        let guests = std::mem::take(&mut self.books.lock().guests);
-        for guest in guests {
-            let _ = guest.join();
+        let peer_threads = std::mem::take(&mut self.monitor.lock().peer_threads);
+        for accepted in peer_threads {
+            let _ = accepted.join();
         }
     }
 
     /// Without the lock: it may call back.
     fn tell_failure(&self) {
-        let state = self.books.lock();
+        let state = self.monitor.lock();
         if let (Some(Over::Failed { error, .. }), Some(_)) = (&state.over, &state.transfer) {
             let why = error.to_string();
             drop(state);
@@ -72,35 +73,35 @@ impl Shared {
         Some(state.alone_since + self.limits.resume)
     }
 
-    fn let_in(self: &Arc<Self>, socket: TcpStream, peer: SocketAddr) {
+    fn accept_peer(self: &Arc<Self>, socket: TcpStream, peer: SocketAddr) {
         // Without a descriptor or a thread the socket is closed; the donor tries again.
-        let Ok(seat) = Wake::new().map(Seat::new).map(Arc::new) else { return };
-        let mut state = self.books.lock();
-        state.guests.retain(|guest| !guest.is_finished());
-        state.strangers.sit_down(Arc::clone(&seat));
-        state.inside += 1;
-        let guest = Guest { shared: Arc::clone(self), seat };
+        let Ok(pending) = Wake::new().map(PendingPeer::new).map(Arc::new) else { return };
+        let mut state = self.monitor.lock();
+        state.peer_threads.retain(|accepted| !accepted.is_finished());
+        state.pending_peers.insert(Arc::clone(&pending));
+        state.thread_count += 1;
+        let accepted = AcceptedPeer { shared: Arc::clone(self), pending };
         let thread = std::thread::Builder::new().name("wire-in".to_owned());
         let welcome = move || {
-            let fuse = Fuse(&guest.shared);
-            guest.shared.welcome(socket, peer, &guest.seat);
+            let fuse = Fuse(&accepted.shared);
+            accepted.shared.welcome(socket, peer, &accepted.pending);
             drop(fuse);
         };
         // Who is not spawned is dropped, which takes the lock.
         drop(state);
-        if let Ok(guest) = thread.spawn(welcome) {
-            self.books.lock().guests.push(guest);
+        if let Ok(accepted) = thread.spawn(welcome) {
+            self.monitor.lock().peer_threads.push(accepted);
         }
     }
 
-    fn welcome(&self, socket: TcpStream, peer: SocketAddr, seat: &Arc<Seat>) {
-        let cancelled = || self.is_over() || seat.is_sent_away();
-        let wake = &seat.wake;
+    fn welcome(&self, socket: TcpStream, peer: SocketAddr, pending: &Arc<PendingPeer>) {
+        let cancelled = || self.is_over() || pending.is_evicted();
+        let wake = &pending.wake;
         let waiting = Waiting { wake, cancelled: &cancelled, limits: &self.limits };
-        let opened = match handshake::receive(socket, self.tls.as_ref(), waiting, || seat.spoke()) {
+        let opened = match receive(socket, self.tls.as_ref(), waiting, || pending.spoke()) {
             Ok(opened) => opened,
             Err(Stranger::Cancelled) => {
-                if seat.is_sent_away() && !self.is_over() {
+                if pending.is_evicted() && !self.is_over() {
                     let what = "it did not say who it is, and others came";
                     self.tell_of_stranger(peer, what.to_owned());
                 }
@@ -115,7 +116,7 @@ impl Shared {
         let connection = introduced.hello.connection;
         match self.admit(&introduced, &link, peer, wake) {
             Ok((id, welcome, again)) => {
-                self.books.lock().strangers.stand_up(seat);
+                self.monitor.lock().pending_peers.remove(pending);
                 drop(introduced);
                 self.observer.tell(&Event::Connected { connection, peer, again });
                 let queued = link.queue(Message::Welcome(welcome).write().into());
@@ -147,7 +148,7 @@ impl Shared {
         }
     }
 
-    /// Decides whether a donor is the right one, and takes its connection into the books.
+    /// Decides whether a donor is the right one, and adds its connection.
     fn admit(
         &self,
         introduced: &Introduced,
@@ -156,17 +157,46 @@ impl Shared {
         wake: &Arc<Wake>,
     ) -> Result<(u64, Welcome, bool), Option<Stop>> {
         let Introduced { hello, version, at } = introduced;
-        let no = |code, reason: &str| Err(Some(Stop { code, reason: reason.to_owned() }));
         let (secret, connection) = (self.secret.as_ref(), hello.connection);
         if connection >= MAX_CONNECTIONS.into() {
             return no(StopCode::Protocol, "more connections than are allowed");
         }
+        let socket = link.socket().try_clone().map_err(|_| None)?;
+
+        let mut state = self.monitor.lock();
+        self.recognize(&mut state, introduced, peer)?;
+        let mut state = self.end_predecessor(state, connection)?;
+        let id = state.next_link;
+        state.next_link += 1;
+        let again = std::mem::replace(&mut state.seen[usize::from(connection)], true);
+        if again {
+            self.counters.reconnects.fetch_add(1, Relaxed);
+        }
+        state.links.push(LinkEntry { id, connection, wake: Arc::clone(wake), socket });
+        self.count(&state);
+        let have = state.ledger.ack();
+        let transfer = state.transfer.as_ref().map(|current| &current.transfer);
+        let proof = transfer
+            .map(|transfer| transfer.prove(secret, Side::Joiner, connection, at))
+            .unwrap_or_default();
+        let connections = MAX_CONNECTIONS.into();
+        let welcome = Welcome { version: *version, connections, capabilities: 0, proof, have };
+        Ok((id, welcome, again))
+    }
+
+    /// Whether it is the donor that is being served, or the first that has the secret, which is served
+    /// from now on.
+    fn recognize(
+        &self,
+        state: &mut State,
+        introduced: &Introduced,
+        peer: SocketAddr,
+    ) -> Result<(), Option<Stop>> {
+        let Introduced { hello, at, .. } = introduced;
+        let (secret, connection) = (self.secret.as_ref(), hello.connection);
         let holds =
             |transfer: &Transfer| transfer.holds(&hello.proof, secret, Side::Donor, connection, at);
         let wrong = "the donor does not know the one-time secret of this joiner";
-        let socket = link.socket().try_clone().map_err(|_| None)?;
-
-        let mut state = self.books.lock();
         if let Some(Over::Failed { tell: Some(stop), .. }) = &state.over {
             return Err(Some(stop.clone()));
         }
@@ -200,10 +230,17 @@ impl Shared {
                 return no(StopCode::Proof, wrong);
             }
             state.transfer = Some(Current { transfer: first, offer: hello.offer.clone(), peer });
-            self.books.notify();
+            self.monitor.notify();
         }
+        Ok(())
+    }
 
-        // The one before it is read to its end, so that what it brought is not sent again.
+    /// The connection before it is read to its end, so that what it brought is not sent again.
+    fn end_predecessor<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        connection: u16,
+    ) -> Result<MutexGuard<'a, State>, Option<Stop>> {
         let until = Instant::now() + self.limits.handshake;
         loop {
             let mut before = false;
@@ -213,31 +250,15 @@ impl Shared {
                 before = true;
             }
             if !before {
-                break;
+                return Ok(state);
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() || state.over.is_some() {
                 // Without a word the donor tries again.
                 return Err(None);
             }
-            state = self.books.wait(state, Some(left));
+            state = self.monitor.wait(state, Some(left));
         }
-        let id = state.next_link;
-        state.next_link += 1;
-        let again = std::mem::replace(&mut state.seen[usize::from(connection)], true);
-        if again {
-            self.counters.reconnects.fetch_add(1, Relaxed);
-        }
-        state.links.push(LinkEntry { id, connection, wake: Arc::clone(wake), socket });
-        self.count(&state);
-        let have = state.receiving.ack();
-        let transfer = state.transfer.as_ref().map(|current| &current.transfer);
-        let proof = transfer
-            .map(|transfer| transfer.prove(secret, Side::Joiner, connection, at))
-            .unwrap_or_default();
-        let connections = MAX_CONNECTIONS.into();
-        let welcome = Welcome { version: *version, connections, capabilities: 0, proof, have };
-        Ok((id, welcome, again))
     }
 
     fn count(&self, state: &State) {
@@ -247,7 +268,7 @@ impl Shared {
 
     /// A connection has ended.
     fn leave(&self, id: u64, connection: u16, why: Option<String>) {
-        let mut state = self.books.lock();
+        let mut state = self.monitor.lock();
         state.links.retain(|entry| entry.id != id);
         self.count(&state);
         if state.links.is_empty() {
@@ -256,8 +277,8 @@ impl Shared {
         if let Some(why) = &why {
             state.last_cause.clone_from(why);
         }
-        self.books.notify();
-        self.door.wake();
+        self.monitor.notify();
+        self.acceptor_wake.wake();
         let over = state.over.is_some();
         drop(state);
         if let (Some(why), false) = (why, over) {
@@ -266,18 +287,23 @@ impl Shared {
     }
 }
 
-/// Somebody whom the door has let in; gone when dropped.
-struct Guest {
-    shared: Arc<Shared>,
-    seat: Arc<Seat>,
+/// A refusal with its reason for the peer.
+fn no<T>(code: StopCode, reason: &str) -> Result<T, Option<Stop>> {
+    Err(Some(Stop { code, reason: reason.to_owned() }))
 }
 
-impl Drop for Guest {
+/// An accepted connection's place in the counts; given back when dropped.
+struct AcceptedPeer {
+    shared: Arc<Shared>,
+    pending: Arc<PendingPeer>,
+}
+
+impl Drop for AcceptedPeer {
     fn drop(&mut self) {
-        let mut state = self.shared.books.lock();
-        state.strangers.stand_up(&self.seat);
-        state.inside -= 1;
+        let mut state = self.shared.monitor.lock();
+        state.pending_peers.remove(&self.pending);
+        state.thread_count -= 1;
         drop(state);
-        self.shared.door.wake();
+        self.shared.acceptor_wake.wake();
     }
 }

@@ -10,14 +10,15 @@ use super::{Over, Receipt, Shared, State};
 use crate::cancel::Wakes;
 use crate::counters::{add, add_time};
 use crate::error::TransferError;
-use crate::protocol::message::{ProtocolError, Stop, StopCode};
+use crate::protocol::error::ProtocolError;
+use crate::protocol::message::{Stop, StopCode};
 
 impl Wakes for Shared {
     fn wake_all(&self) {
-        let state = self.books.lock();
-        self.books.notify();
+        let state = self.monitor.lock();
+        self.monitor.notify();
         state.wake_everybody();
-        self.door.wake();
+        self.acceptor_wake.wake();
     }
 }
 
@@ -36,7 +37,7 @@ impl Shared {
     }
 
     pub(super) fn is_over(&self) -> bool {
-        self.cancel.is_cancelled() || self.books.lock().over.is_some()
+        self.cancel.is_cancelled() || self.monitor.lock().over.is_some()
     }
 
     pub(super) fn fail(&self, state: &mut State, error: TransferError) -> TransferError {
@@ -66,24 +67,24 @@ impl Shared {
 
     pub(super) fn set_over(&self, state: &mut State, over: Over) {
         state.over = Some(over);
-        self.books.notify();
+        self.monitor.notify();
         state.wake_everybody();
-        self.door.wake();
+        self.acceptor_wake.wake();
     }
 
     pub(super) fn refuse(&self, reason: &str) {
         let stop = Stop { code: StopCode::Refused, reason: reason.to_owned() };
-        self.end(&mut self.books.lock(), TransferError::Cancelled, Some(stop));
+        self.end(&mut self.monitor.lock(), TransferError::Cancelled, Some(stop));
     }
 
     pub(super) fn next_block(&self) -> Result<Option<Bytes>, TransferError> {
-        let mut state = self.books.lock();
+        let mut state = self.monitor.lock();
         let mut since = None;
         loop {
             self.check(&mut state)?;
-            let next = state.receiving.deliver();
+            let next = state.ledger.deliver();
             let next = match next {
-                Ok(None) => state.receiving.is_whole().map(|whole| (None, whole)),
+                Ok(None) => state.ledger.is_whole().map(|whole| (None, whole)),
                 Ok(Some(block)) => Ok((Some(block), true)),
                 Err(error) => Err(error),
             };
@@ -102,7 +103,7 @@ impl Shared {
                 return Ok(block);
             }
             since.get_or_insert_with(Instant::now);
-            state = self.books.wait(state, None);
+            state = self.monitor.wait(state, None);
         }
     }
 
@@ -116,22 +117,22 @@ impl Shared {
     /// be dead without anybody knowing it yet.
     fn give_credit(&self, state: &mut State) {
         if self.credit_is_due(state, state.woken_at) {
-            state.woken_at = state.receiving.credit();
+            state.woken_at = state.ledger.credit();
             state.wake_links();
         }
     }
 
     /// Whether there is worth telling to who knows of `told`.
     pub(super) fn credit_is_due(&self, state: &State, told: (u64, u64)) -> bool {
-        let (bytes, blocks) = state.receiving.credit();
+        let (bytes, blocks) = state.ledger.credit();
         bytes.saturating_sub(told.0) >= self.limits.window_size() as u64 / 8
             || blocks.saturating_sub(told.1) >= self.limits.window_blocks() / 8
     }
 
     pub(super) fn confirm(&self) -> Result<Receipt, TransferError> {
-        let mut state = self.books.lock();
+        let mut state = self.monitor.lock();
         self.check(&mut state)?;
-        match state.receiving.is_whole() {
+        match state.ledger.is_whole() {
             Ok(true) => {}
             _ => {
                 let what = ProtocolError::Unexpected { what: "confirmation before the end" };
@@ -156,7 +157,7 @@ impl Shared {
                 }
                 left = Some(time);
             }
-            state = self.books.wait(state, left);
+            state = self.monitor.wait(state, left);
         }
     }
 }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes};
 
-use self::pending_peers::Strangers;
+use self::pending_peers::PendingPeers;
 use crate::announce::address::HostPort;
 use crate::announce::secret::{Fingerprint, Secret};
 use crate::announce::{Announcement, Protection};
@@ -22,7 +22,7 @@ use crate::cancel::Cancel;
 use crate::counters::Counters;
 use crate::error::{BindError, SecurityError, TransferError};
 use crate::event::Observer;
-use crate::ledger::receive::Receiving;
+use crate::ledger::receive::ReceiveLedger;
 use crate::limits::{Limits, MAX_OFFER};
 use crate::limits::{MAX_CONNECTIONS, bounded};
 use crate::link::wake::Wake;
@@ -106,25 +106,25 @@ impl Listener {
         let block = limits.block_size();
         let state = State {
             transfer: None,
-            receiving: Receiving::new(window as u64, limits.window_blocks()),
+            ledger: ReceiveLedger::new(window as u64, limits.window_blocks()),
             answer: None,
             confirm: false,
             over: None,
             links: Vec::new(),
             next_link: 0,
             seen: [false; MAX_CONNECTIONS as usize],
-            strangers: Strangers::default(),
-            inside: 0,
+            pending_peers: PendingPeers::default(),
+            thread_count: 0,
             woken_at: (0, 0),
             alone_since: Instant::now(),
             last_cause: "the donor has not come back".to_owned(),
-            guests: Vec::new(),
+            peer_threads: Vec::new(),
         };
         let shared = Arc::new(Shared {
-            books: Monitor::new(state),
+            monitor: Monitor::new(state),
             counters: Arc::new(Counters::default()),
             pool: Pool::new(block, window / block + usize::from(MAX_CONNECTIONS)),
-            door: Wake::new()?,
+            acceptor_wake: Wake::new()?,
             strangers_told: AtomicU32::new(0),
             listener,
             tls,
@@ -135,16 +135,16 @@ impl Listener {
         });
         let weak: Weak<Shared> = Arc::downgrade(&shared);
         shared.cancel.register(weak);
-        let doorkeeper = {
+        let acceptor = {
             let shared = Arc::clone(&shared);
-            let thread = std::thread::Builder::new().name("wire-door".to_owned());
+            let thread = std::thread::Builder::new().name("wire-accept".to_owned());
             thread.spawn(move || {
                 let fuse = Fuse(&shared);
-                shared.keep_door();
+                shared.accept_peers();
                 drop(fuse);
             })?
         };
-        let core = Core { shared, doorkeeper: Some(doorkeeper) };
+        let core = Core { shared, acceptor: Some(acceptor) };
         Ok(Self { core, announcement, local })
     }
 
@@ -172,7 +172,7 @@ impl Listener {
         let shared = &self.core.shared;
         let limit = bounded(limit);
         let until = Instant::now() + limit;
-        let mut state = shared.books.lock();
+        let mut state = shared.monitor.lock();
         loop {
             shared.check(&mut state)?;
             if let Some(current) = &state.transfer {
@@ -185,7 +185,7 @@ impl Listener {
                 let error = TransferError::NoDonor { waited: limit };
                 return Err(shared.fail(&mut state, error));
             }
-            state = shared.books.wait(state, Some(left));
+            state = shared.monitor.wait(state, Some(left));
         }
     }
 }
@@ -223,7 +223,7 @@ impl Offered {
             });
         }
         let shared = &self.core.shared;
-        let mut state = shared.books.lock();
+        let mut state = shared.monitor.lock();
         shared.check(&mut state)?;
         state.answer = Some(answer.to_vec());
         state.wake_links();
@@ -278,7 +278,7 @@ impl Incoming {
     /// # Errors
     /// The first cause.
     pub fn check(&self) -> Result<(), TransferError> {
-        self.core.shared.check(&mut self.core.shared.books.lock())
+        self.core.shared.check(&mut self.core.shared.monitor.lock())
     }
 
     /// Tells the donor that everything was received, verified and kept, so that its
@@ -339,7 +339,7 @@ struct Fuse<'a>(&'a Shared);
 impl Drop for Fuse<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.fail(&mut self.0.books.lock(), TransferError::Panicked);
+            self.0.fail(&mut self.0.monitor.lock(), TransferError::Panicked);
         }
     }
 }
@@ -348,22 +348,22 @@ impl Drop for Fuse<'_> {
 #[derive(Debug)]
 struct Core {
     shared: Arc<Shared>,
-    doorkeeper: Option<JoinHandle<()>>,
+    acceptor: Option<JoinHandle<()>>,
 }
 
 impl Drop for Core {
     fn drop(&mut self) {
         {
-            let mut state = self.shared.books.lock();
+            let mut state = self.shared.monitor.lock();
             if state.over.is_none() {
                 let reason = "the joiner has ended the transfer".to_owned();
                 let stop = Stop { code: StopCode::Aborted, reason };
                 self.shared.end(&mut state, TransferError::Cancelled, Some(stop));
             }
         }
-        if let Some(doorkeeper) = self.doorkeeper.take() {
+        if let Some(acceptor) = self.acceptor.take() {
             // A panic has spoken for itself.
-            let _ = doorkeeper.join();
+            let _ = acceptor.join();
         }
     }
 }
@@ -389,7 +389,7 @@ enum Over {
 
 struct State {
     transfer: Option<Current>,
-    receiving: Receiving,
+    ledger: ReceiveLedger,
     answer: Option<Vec<u8>>,
     confirm: bool,
     over: Option<Over>,
@@ -398,15 +398,15 @@ struct State {
     /// Connections that were there once.
     seen: [bool; MAX_CONNECTIONS as usize],
     /// Connections that have not shown yet who they are.
-    strangers: Strangers,
+    pending_peers: PendingPeers,
     /// Threads of connections.
-    inside: usize,
+    thread_count: usize,
     /// The credit at which connections were last woken to tell of it.
     woken_at: (u64, u64),
     /// Since when there is no connection.
     alone_since: Instant,
     last_cause: String,
-    guests: Vec<JoinHandle<()>>,
+    peer_threads: Vec<JoinHandle<()>>,
 }
 
 impl State {
@@ -417,15 +417,15 @@ impl State {
     /// When all is over.
     fn wake_everybody(&self) {
         self.wake_links();
-        self.strangers.wake();
+        self.pending_peers.wake();
     }
 }
 
 struct Shared {
-    books: Monitor<State>,
+    monitor: Monitor<State>,
     counters: Arc<Counters>,
     pool: Pool,
-    door: Wake,
+    acceptor_wake: Wake,
     strangers_told: AtomicU32,
     listener: TcpListener,
     tls: Option<JoinerTls>,

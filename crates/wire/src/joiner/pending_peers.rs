@@ -1,27 +1,27 @@
-//! Connections that have not shown yet who they are. There may be so many; when one more comes, the
-//! one that has been there longest makes room, so that nobody can keep the donor out by silence.
+//! Connections whose peer has not proved yet who it is. Their number is limited; when one more comes,
+//! the oldest is closed, so that silent peers cannot keep the donor out.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::limits::MAX_STRANGERS;
+use crate::limits::MAX_PENDING_PEERS;
 use crate::link::wake::Wake;
 
-/// In the order in which they came.
+/// All of them, in the order in which they came.
 #[derive(Debug, Default)]
-pub(super) struct Strangers(Vec<Arc<Seat>>);
+pub(super) struct PendingPeers(Vec<Arc<PendingPeer>>);
 
-/// A place among them.
+/// One such connection.
 #[derive(Debug)]
-pub(super) struct Seat {
+pub(super) struct PendingPeer {
     pub(super) wake: Arc<Wake>,
     has_spoken: AtomicBool,
-    is_sent_away: AtomicBool,
+    is_evicted: AtomicBool,
 }
 
-impl Seat {
+impl PendingPeer {
     pub(super) fn new(wake: Wake) -> Self {
-        Self { wake: Arc::new(wake), has_spoken: false.into(), is_sent_away: false.into() }
+        Self { wake: Arc::new(wake), has_spoken: false.into(), is_evicted: false.into() }
     }
 
     /// A donor's first line was right. A real one says it at once.
@@ -30,32 +30,32 @@ impl Seat {
     }
 
     /// Whether it had to make room.
-    pub(super) fn is_sent_away(&self) -> bool {
-        self.is_sent_away.load(Ordering::Acquire)
+    pub(super) fn is_evicted(&self) -> bool {
+        self.is_evicted.load(Ordering::Acquire)
     }
 }
 
-impl Strangers {
-    /// Takes one in. If there are too many then, the oldest goes, and of those that have spoken none
-    /// before one that has not.
-    pub(super) fn sit_down(&mut self, seat: Arc<Seat>) {
-        if self.0.len() >= MAX_STRANGERS {
-            let is_silent = |seat: &Arc<Seat>| !seat.has_spoken.load(Ordering::Relaxed);
+impl PendingPeers {
+    /// Adds a connection. Above the limit the oldest silent one is evicted, or the oldest of all.
+    pub(super) fn insert(&mut self, pending: Arc<PendingPeer>) {
+        if self.0.len() >= MAX_PENDING_PEERS {
+            let is_silent =
+                |pending: &Arc<PendingPeer>| !pending.has_spoken.load(Ordering::Relaxed);
             let gone = self.0.remove(self.0.iter().position(is_silent).unwrap_or(0));
-            gone.is_sent_away.store(true, Ordering::Release);
+            gone.is_evicted.store(true, Ordering::Release);
             gone.wake.wake();
         }
-        self.0.push(seat);
+        self.0.push(pending);
     }
 
-    /// Has them look whether there is still something to wait for.
+    /// Wakes all of them.
     pub(super) fn wake(&self) {
-        self.0.iter().for_each(|seat| seat.wake.wake());
+        self.0.iter().for_each(|pending| pending.wake.wake());
     }
 
-    /// One has shown who it is, or is gone.
-    pub(super) fn stand_up(&mut self, seat: &Arc<Seat>) {
-        self.0.retain(|other| !Arc::ptr_eq(other, seat));
+    /// Removes a connection that has proved who it is, or has ended.
+    pub(super) fn remove(&mut self, pending: &Arc<PendingPeer>) {
+        self.0.retain(|other| !Arc::ptr_eq(other, pending));
     }
 }
 
@@ -65,21 +65,21 @@ mod tests {
 
     #[test]
     fn the_oldest_of_the_silent_makes_room_and_then_the_oldest_of_all() {
-        let mut strangers = Strangers::default();
-        let mut seats = Vec::new();
-        for number in 0..MAX_STRANGERS + 3 {
-            let seat = Arc::new(Seat::new(Wake::new().unwrap()));
-            strangers.sit_down(Arc::clone(&seat));
+        let mut pending_peers = PendingPeers::default();
+        let mut peers = Vec::new();
+        for number in 0..MAX_PENDING_PEERS + 3 {
+            let pending = Arc::new(PendingPeer::new(Wake::new().unwrap()));
+            pending_peers.insert(Arc::clone(&pending));
             if number != 1 {
-                seat.spoke();
+                pending.spoke();
             }
-            seats.push(seat);
+            peers.push(pending);
         }
-        let away: Vec<_> = (0..seats.len()).filter(|n| seats[*n].is_sent_away()).collect();
+        let away: Vec<_> = (0..peers.len()).filter(|n| peers[*n].is_evicted()).collect();
         assert_eq!(away, [0, 1, 2]);
-        strangers.stand_up(&seats[5]);
-        strangers.sit_down(Arc::new(Seat::new(Wake::new().unwrap())));
-        assert_eq!(strangers.0.len(), MAX_STRANGERS);
-        assert!(!seats[3].is_sent_away(), "there was room");
+        pending_peers.remove(&peers[5]);
+        pending_peers.insert(Arc::new(PendingPeer::new(Wake::new().unwrap())));
+        assert_eq!(pending_peers.0.len(), MAX_PENDING_PEERS);
+        assert!(!peers[3].is_evicted(), "there was room");
     }
 }

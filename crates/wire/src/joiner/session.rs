@@ -9,7 +9,8 @@ use crate::error::TransferError;
 use crate::handshake;
 use crate::link::wake::Wake;
 use crate::link::{Link, in_words};
-use crate::protocol::message::{Message, ProtocolError};
+use crate::protocol::error::ProtocolError;
+use crate::protocol::message::Message;
 use crate::protocol::message_reader::{Inbound, InboundError, Item};
 
 /// Bytes after which an acknowledgement goes out even if more is there to be read.
@@ -118,8 +119,8 @@ impl Shared {
     ) -> Option<Reading> {
         let plain = !link.is_tls();
         while own.unacknowledged < ACK_EVERY {
-            let place = |head: &_| self.books.lock().receiving.place(head);
-            let violation = match inbound.next(link, &self.pool, place) {
+            let disposition = |head: &_| self.monitor.lock().ledger.disposition(head);
+            let violation = match inbound.next(link, &self.pool, disposition) {
                 Ok(None) => return Some(Reading::Dry),
                 Ok(Some(Item::Block(head, payload))) => {
                     if plain && !head.summed {
@@ -127,12 +128,12 @@ impl Shared {
                     }
                     let len = payload.len();
                     own.unacknowledged += len;
-                    let mut state = self.books.lock();
-                    match state.receiving.insert(&head, payload) {
+                    let mut state = self.monitor.lock();
+                    match state.ledger.insert(&head, payload) {
                         Ok(new) => {
                             let counters = &self.counters;
                             add(if new { &counters.received } else { &counters.duplicate }, len);
-                            self.books.notify();
+                            self.monitor.notify();
                             None
                         }
                         Err(error) => Some(error),
@@ -157,7 +158,7 @@ impl Shared {
             };
             if let Some(error) = violation {
                 let what = error.to_string();
-                self.fail(&mut self.books.lock(), TransferError::Protocol { peer, what });
+                self.fail(&mut self.monitor.lock(), TransferError::Protocol { peer, what });
                 // The next job is to say so.
                 return Some(Reading::Dry);
             }
@@ -172,11 +173,11 @@ impl Shared {
         peer: SocketAddr,
         own: &mut Own,
     ) -> Result<bool, ProtocolError> {
-        let mut state = self.books.lock();
+        let mut state = self.monitor.lock();
         match message {
             Message::Fin { blocks, bytes } => {
-                state.receiving.end_at(blocks, bytes)?;
-                self.books.notify();
+                state.ledger.end_at(blocks, bytes)?;
+                self.monitor.notify();
             }
             Message::Bye if state.confirm => {
                 if state.over.is_none() {
@@ -197,7 +198,7 @@ impl Shared {
     }
 
     fn next_job(&self, own: &mut Own, dry: bool, last_out: Instant) -> Job {
-        let mut state = self.books.lock();
+        let mut state = self.monitor.lock();
         if self.check(&mut state).is_err() {
             return match &state.over {
                 Some(Over::Failed { tell: Some(stop), .. }) => {
@@ -216,8 +217,8 @@ impl Shared {
         let due = own.unacknowledged > 0 && (dry || own.unacknowledged >= ACK_EVERY);
         if due || self.credit_is_due(&state, own.told) {
             own.unacknowledged = 0;
-            own.told = state.receiving.credit();
-            let ack = state.receiving.ack();
+            own.told = state.ledger.credit();
+            let ack = state.ledger.ack();
             return Job::Message(Message::Ack(ack));
         }
         if state.confirm && !own.confirm_sent {

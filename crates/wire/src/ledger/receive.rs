@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use crate::protocol::message::{Ack, DataHead, MAX_RANGES, ProtocolError};
-use crate::protocol::message_reader::Place;
+use crate::protocol::error::ProtocolError;
+use crate::protocol::head::{DataHead, MAX_RANGES};
+use crate::protocol::message::Ack;
+use crate::protocol::message_reader::Disposition;
 
 /// Blocks that wait for their turn or for the reader.
 #[derive(Debug)]
-pub(crate) struct Receiving {
+pub(crate) struct ReceiveLedger {
     held: BTreeMap<u64, (u64, Bytes)>,
     /// All before this one are here.
     next: u64,
@@ -20,7 +22,7 @@ pub(crate) struct Receiving {
     totals: Option<(u64, u64)>,
 }
 
-impl Receiving {
+impl ReceiveLedger {
     pub(crate) fn new(window_bytes: u64, window_blocks: u64) -> Self {
         Self {
             held: BTreeMap::new(),
@@ -34,11 +36,11 @@ impl Receiving {
     }
 
     /// Whether a block is wanted, before memory is taken for it.
-    pub(crate) fn place(&self, head: &DataHead) -> Result<Place, ProtocolError> {
+    pub(crate) fn disposition(&self, head: &DataHead) -> Result<Disposition, ProtocolError> {
         let wrong =
             |what| Err(ProtocolError::Block { number: head.number, offset: head.offset, what });
         if head.number < self.next || self.held.contains_key(&head.number) {
-            return Ok(Place::Skip);
+            return Ok(Disposition::Skip);
         }
         let Some(end) = head.offset.checked_add(u64::from(head.len)) else {
             return wrong("it ends nowhere");
@@ -52,7 +54,7 @@ impl Receiving {
         if self.totals.is_some_and(|(blocks, bytes)| head.number >= blocks || end > bytes) {
             return wrong("it lies behind the end");
         }
-        Ok(Place::Keep)
+        Ok(Disposition::Keep)
     }
 
     /// Takes a block whose checksum was right. `Ok(false)`: it came by another connection meanwhile.
@@ -61,7 +63,7 @@ impl Receiving {
         head: &DataHead,
         payload: Bytes,
     ) -> Result<bool, ProtocolError> {
-        if self.place(head)? == Place::Skip {
+        if self.disposition(head)? == Disposition::Skip {
             return Ok(false);
         }
         self.held.insert(head.number, (head.offset, payload));
@@ -157,7 +159,7 @@ impl Receiving {
 #[allow(clippy::cast_possible_truncation)]
 mod tests {
     use super::*;
-    use crate::ledger::send::{Sending, Take};
+    use crate::ledger::send::{SendLedger, Take};
     use proptest::prelude::*;
 
     /// What may happen to a transfer of several connections.
@@ -189,8 +191,8 @@ mod tests {
         /// arrives whole, nothing acknowledged is sent again, and no window is passed.
         #[test]
         fn books_agree(steps in proptest::collection::vec(step(), 0..400), window in 4000_usize..9000) {
-            let mut sending = Sending::new(window);
-            let mut receiving = Receiving::new(window as u64, 6);
+            let mut sending = SendLedger::new(window);
+            let mut receiving = ReceiveLedger::new(window as u64, 6);
             sending.acknowledge(&receiving.ack()).unwrap();
             let mut wires: Vec<Vec<(DataHead, Bytes)>> = vec![Vec::new(); 3];
             let (mut made, mut got): (Vec<u8>, Vec<u8>) = (Vec::new(), Vec::new());
@@ -255,7 +257,7 @@ mod tests {
 
         #[test]
         fn no_block_panics(heads in proptest::collection::vec((0_u64..20, 0_u64..100, 1_u32..40), 0..60), fin: Option<(u8, u8)>) {
-            let mut receiving = Receiving::new(200, 10);
+            let mut receiving = ReceiveLedger::new(200, 10);
             if let Some((blocks, bytes)) = fin {
                 let _ = receiving.end_at(blocks.into(), bytes.into());
             }

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 
-use crate::protocol::message::{Ack, DataHead, ProtocolError};
+use crate::protocol::error::ProtocolError;
+use crate::protocol::head::DataHead;
+use crate::protocol::message::Ack;
 
 /// Where a block is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +38,7 @@ pub(crate) struct Outbound {
     pub(crate) again: bool,
 }
 
-/// What [`Sending::take`] has for a connection.
+/// What [`SendLedger::take`] has for a connection.
 #[derive(Debug)]
 pub(crate) enum Take {
     Block(Outbound),
@@ -48,7 +50,7 @@ pub(crate) enum Take {
 
 /// All blocks that the joiner has not acknowledged.
 #[derive(Debug)]
-pub(crate) struct Sending {
+pub(crate) struct SendLedger {
     blocks: BTreeMap<u64, Block>,
     ready: BTreeSet<u64>,
     next_number: u64,
@@ -60,7 +62,7 @@ pub(crate) struct Sending {
     credit_blocks: u64,
 }
 
-impl Sending {
+impl SendLedger {
     pub(crate) fn new(window: usize) -> Self {
         Self {
             blocks: BTreeMap::new(),
@@ -154,7 +156,7 @@ impl Sending {
         block.len as usize
     }
 
-    /// `link` is gone: what it had is in doubt until [`Sending::release`].
+    /// `link` is gone: what it had is in doubt until [`SendLedger::release`].
     pub(crate) fn lost(&mut self, link: u64) {
         for block in self.blocks.values_mut() {
             if block.holder == Holder::Link(link) {

@@ -21,12 +21,12 @@ pub struct Banner {
     /// Newest version.
     pub max_version: u16,
     /// The rest.
-    pub say: Say,
+    pub kind: BannerKind,
 }
 
 /// What the line says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Say {
+pub enum BannerKind {
     /// Go on.
     Go {
         /// Whether TLS begins after the line.
@@ -85,27 +85,27 @@ fn read(line: &[u8]) -> Option<Banner> {
         return None;
     }
     let (mode, rest) = line.split_once(' ')?;
-    let say = match mode {
-        "no" => Say::No(rest.to_owned()),
+    let kind = match mode {
+        "no" => BannerKind::No(rest.to_owned()),
         "tls" | "plain" => {
             let mut nonce = [0; 16];
             from_hex(rest, &mut nonce)?;
-            Say::Go { tls: mode == "tls", nonce }
+            BannerKind::Go { tls: mode == "tls", nonce }
         }
         _ => return None,
     };
-    Some(Banner { min_version, max_version, say })
+    Some(Banner { min_version, max_version, kind })
 }
 
 impl Banner {
     /// The line with its end.
     pub fn write(&self) -> Vec<u8> {
-        let Self { min_version, max_version, say } = self;
-        let rest = match say {
-            Say::Go { tls, nonce } => {
+        let Self { min_version, max_version, kind } = self;
+        let rest = match kind {
+            BannerKind::Go { tls, nonce } => {
                 format!("{} {}", if *tls { "tls" } else { "plain" }, to_hex(nonce))
             }
-            Say::No(text) => {
+            BannerKind::No(text) => {
                 let text = printable(text, MAX_LINE);
                 format!("no {}", cut(&text, MAX_LINE - 40))
             }
@@ -169,7 +169,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_written_is_read(min in 0_u16..100, more in 0_u16..100, tls: bool, nonce: [u8; 16], after: Vec<u8>) {
-            let banner = Banner { min_version: min, max_version: min + more, say: Say::Go { tls, nonce } };
+            let banner = Banner { min_version: min, max_version: min + more, kind: BannerKind::Go { tls, nonce } };
             let line = banner.write();
             prop_assert!(line.len() <= MAX_LINE);
             let all = [&line[..], &after].concat();
@@ -178,12 +178,12 @@ mod tests {
 
         #[test]
         fn a_no_fits_whatever_it_says(text: String) {
-            let banner = Banner { min_version: 1, max_version: 1, say: Say::No(text) };
+            let banner = Banner { min_version: 1, max_version: 1, kind: BannerKind::No(text) };
             let line = banner.write();
             prop_assert!(line.len() <= MAX_LINE);
             let (read, len) = parse(&line).unwrap().unwrap();
             prop_assert_eq!(len, line.len());
-            prop_assert!(matches!(read.say, Say::No(_)));
+            prop_assert!(matches!(read.kind, BannerKind::No(_)));
         }
 
         #[test]

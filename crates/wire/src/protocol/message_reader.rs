@@ -6,13 +6,13 @@ use bytes::Bytes;
 
 use crate::protocol::buffer_pool::{Buffer, Pool};
 use crate::protocol::checksum::Sum;
-use crate::protocol::message::{
-    self, DATA_HEAD_LEN, DataHead, HEAD_LEN, Head, Message, ProtocolError,
-};
+use crate::protocol::error::ProtocolError;
+use crate::protocol::head::{self, DATA_HEAD_LEN, DataHead, HEAD_LEN, Head};
+use crate::protocol::message::Message;
 
 /// Whether a block is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum Disposition {
     /// Keep it.
     Keep,
     /// It is here already: read over it.
@@ -90,7 +90,7 @@ struct Summing {
 impl Summing {
     fn check(mut self, payload: &[u8]) -> Result<(), ProtocolError> {
         self.sum.update(payload);
-        message::check(&self.head, &self.sum)
+        head::check(&self.head, &self.sum)
     }
 }
 
@@ -101,7 +101,7 @@ impl Default for State {
 }
 
 impl Inbound {
-    /// Reads on. `Ok(None)`: nothing more is there now. `place` is asked about each block before
+    /// Reads on. `Ok(None)`: nothing more is there now. `disposition` is asked about each block before
     /// memory is taken for it.
     ///
     /// # Errors
@@ -110,86 +110,102 @@ impl Inbound {
         &mut self,
         from: &mut impl Read,
         pool: &Pool,
-        mut place: impl FnMut(&DataHead) -> Result<Place, ProtocolError>,
+        mut disposition: impl FnMut(&DataHead) -> Result<Disposition, ProtocolError>,
     ) -> Result<Option<Item>, InboundError> {
         loop {
-            let more = match &mut self.state {
-                State::Head { bytes, filled } => fill(from, bytes, filled)?,
-                State::Body { body, filled, .. } => fill(from, body, filled)?,
-                State::BlockHead { bytes, filled, .. } => fill(from, bytes, filled)?,
-                State::Block { buffer, filled, .. } => {
-                    let mut got = 0;
-                    let more = fill(from, buffer.space(*filled), &mut got);
-                    *filled += got;
-                    more?
-                }
-                State::Skip { left, summing, .. } => {
-                    self.scrap.resize(64 << 10, 0);
-                    let mut more = true;
-                    while *left > 0 && more {
-                        let most = self.scrap.len().min(*left);
-                        let mut got = 0;
-                        let space = self.scrap.get_mut(..most).unwrap_or_default();
-                        let result = fill(from, space, &mut got);
-                        *left -= got;
-                        if let Some(summing) = summing {
-                            summing.sum.update(self.scrap.get(..got).unwrap_or_default());
-                        }
-                        more = result?;
-                    }
-                    more
-                }
-            };
-            if !more {
+            if !self.fill(from)? {
                 return Ok(None);
             }
-            match std::mem::take(&mut self.state) {
-                State::Head { bytes: head, .. } => match message::head(head)? {
-                    Head::Body { kind, len } => {
-                        self.state = State::Body { head, kind, body: vec![0; len], filled: 0 };
-                    }
-                    Head::Data { len, summed } => {
-                        let bytes = [0; DATA_HEAD_LEN];
-                        self.state = State::BlockHead { head, len, summed, bytes, filled: 0 };
-                    }
-                },
-                State::Body { head, kind, body, .. } => {
-                    Summing { head, sum: message::sum(&head) }.check(&body)?;
-                    return Ok(Some(Item::Message(Message::read(kind, &body)?)));
-                }
-                State::BlockHead { head, len, summed, bytes, .. } => {
-                    let block = message::data_head(bytes, len, summed)?;
-                    let mut sum = message::sum(&head);
-                    sum.update(&bytes);
-                    let summing = Summing { head, sum };
-                    let summing = if summed {
-                        Some(summing)
-                    } else {
-                        summing.check(&[])?;
-                        None
-                    };
-                    let size = usize::try_from(len).unwrap_or(usize::MAX);
-                    self.state = match place(&block)? {
-                        Place::Keep => {
-                            State::Block { block, summing, buffer: pool.take(size), filled: 0 }
-                        }
-                        Place::Skip => State::Skip { block, summing, left: size },
-                    };
-                }
-                State::Block { block, summing, buffer, .. } => {
-                    if let Some(summing) = summing {
-                        summing.check(buffer.as_ref())?;
-                    }
-                    return Ok(Some(Item::Block(block, buffer.freeze())));
-                }
-                State::Skip { block, summing, .. } => {
-                    if let Some(summing) = summing {
-                        summing.check(&[])?;
-                    }
-                    return Ok(Some(Item::Skipped(block)));
-                }
+            if let Some(item) = self.advance(pool, &mut disposition)? {
+                return Ok(Some(item));
             }
         }
+    }
+
+    /// Reads what the state waits for. `Ok(false)`: not all of it is there now.
+    fn fill(&mut self, from: &mut impl Read) -> io::Result<bool> {
+        match &mut self.state {
+            State::Head { bytes, filled } => fill(from, bytes, filled),
+            State::Body { body, filled, .. } => fill(from, body, filled),
+            State::BlockHead { bytes, filled, .. } => fill(from, bytes, filled),
+            State::Block { buffer, filled, .. } => {
+                let mut got = 0;
+                let more = fill(from, buffer.space(*filled), &mut got);
+                *filled += got;
+                more
+            }
+            State::Skip { left, summing, .. } => {
+                self.scrap.resize(64 << 10, 0);
+                let mut more = true;
+                while *left > 0 && more {
+                    let most = self.scrap.len().min(*left);
+                    let mut got = 0;
+                    let space = self.scrap.get_mut(..most).unwrap_or_default();
+                    let result = fill(from, space, &mut got);
+                    *left -= got;
+                    if let Some(summing) = summing {
+                        summing.sum.update(self.scrap.get(..got).unwrap_or_default());
+                    }
+                    more = result?;
+                }
+                Ok(more)
+            }
+        }
+    }
+
+    /// Goes from a state that has all it waited for to the next.
+    fn advance(
+        &mut self,
+        pool: &Pool,
+        disposition: &mut impl FnMut(&DataHead) -> Result<Disposition, ProtocolError>,
+    ) -> Result<Option<Item>, InboundError> {
+        match std::mem::take(&mut self.state) {
+            State::Head { bytes: head, .. } => match head::head(head)? {
+                Head::Body { kind, len } => {
+                    self.state = State::Body { head, kind, body: vec![0; len], filled: 0 };
+                }
+                Head::Data { len, summed } => {
+                    let bytes = [0; DATA_HEAD_LEN];
+                    self.state = State::BlockHead { head, len, summed, bytes, filled: 0 };
+                }
+            },
+            State::Body { head, kind, body, .. } => {
+                Summing { head, sum: head::sum(&head) }.check(&body)?;
+                return Ok(Some(Item::Message(Message::read(kind, &body)?)));
+            }
+            State::BlockHead { head, len, summed, bytes, .. } => {
+                let block = head::data_head(bytes, len, summed)?;
+                let mut sum = head::sum(&head);
+                sum.update(&bytes);
+                let summing = Summing { head, sum };
+                let summing = if summed {
+                    Some(summing)
+                } else {
+                    summing.check(&[])?;
+                    None
+                };
+                let size = usize::try_from(len).unwrap_or(usize::MAX);
+                self.state = match disposition(&block)? {
+                    Disposition::Keep => {
+                        State::Block { block, summing, buffer: pool.take(size), filled: 0 }
+                    }
+                    Disposition::Skip => State::Skip { block, summing, left: size },
+                };
+            }
+            State::Block { block, summing, buffer, .. } => {
+                if let Some(summing) = summing {
+                    summing.check(buffer.as_ref())?;
+                }
+                return Ok(Some(Item::Block(block, buffer.freeze())));
+            }
+            State::Skip { block, summing, .. } => {
+                if let Some(summing) = summing {
+                    summing.check(&[])?;
+                }
+                return Ok(Some(Item::Skipped(block)));
+            }
+        }
+        Ok(None)
     }
 }
 
@@ -239,10 +255,14 @@ mod tests {
         let (mut inbound, pool) = (Inbound::default(), Pool::new(64 << 10, 2));
         let mut items = Vec::new();
         loop {
-            let place = |head: &DataHead| {
-                Ok(if head.number.is_multiple_of(2) { Place::Keep } else { Place::Skip })
+            let disposition = |head: &DataHead| {
+                Ok(if head.number.is_multiple_of(2) {
+                    Disposition::Keep
+                } else {
+                    Disposition::Skip
+                })
             };
-            match inbound.next(&mut from, &pool, place) {
+            match inbound.next(&mut from, &pool, disposition) {
                 Ok(Some(item)) => items.push(format!("{item:?}")),
                 Ok(None) => {}
                 Err(error) => return (items, error),
@@ -260,7 +280,7 @@ mod tests {
             for (number, payload) in &blocks {
                 let len = u32::try_from(payload.len()).unwrap();
                 let head = DataHead { number: *number, offset: 7, len, summed: number % 3 > 0 };
-                bytes.extend(message::write_data_head(&head, [&payload[..]]));
+                bytes.extend(head::write_data_head(&head, [&payload[..]]));
                 bytes.extend(payload);
                 bytes.extend(Message::Fin { blocks: 1, bytes: 2 }.write());
             }

@@ -20,7 +20,7 @@ use crate::security::x509::{Fields, public_key_parts};
 
 /// Words about a certificate for which the library has none.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Doubt {
+pub(crate) enum CertRejection {
     #[error("its certificate is not the one that was announced")]
     Fingerprint,
     #[error("its certificate is one of an authority, and is not itself in the authority file")]
@@ -31,7 +31,7 @@ pub(crate) enum Doubt {
     Other(webpki::Error),
 }
 
-impl Doubt {
+impl CertRejection {
     fn into_error(self) -> CertificateError {
         CertificateError::Other(OtherError(Arc::new(self)))
     }
@@ -73,7 +73,7 @@ impl Trust {
     pub(crate) fn check(
         &self,
         leaf: &CertificateDer<'_>,
-        between: &[CertificateDer<'_>],
+        intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<(), CertificateError> {
         if self.certificates.iter().any(|known| known.as_ref() == leaf.as_ref()) {
@@ -84,7 +84,7 @@ impl Trust {
                 let all = self.algorithms.all;
                 let anchors = &self.anchors;
                 let verified =
-                    parsed.verify_for_usage(all, anchors, between, now, AnyUsage, None, None);
+                    parsed.verify_for_usage(all, anchors, intermediates, now, AnyUsage, None, None);
                 verified.map(drop).map_err(translate)
             }
             Err(webpki::Error::UnsupportedCertVersion) => self.check_version_1(leaf, now),
@@ -92,7 +92,7 @@ impl Trust {
         };
         match checked {
             Err(CertificateError::UnknownIssuer) if self.has_subject(fields(leaf)?.issuer) => {
-                Err(Doubt::SignedByNone.into_error())
+                Err(CertRejection::SignedByNone.into_error())
             }
             checked => checked,
         }
@@ -157,9 +157,9 @@ fn translate(error: webpki::Error) -> CertificateError {
         }
         webpki::Error::UnknownIssuer => CertificateError::UnknownIssuer,
         webpki::Error::InvalidSignatureForPublicKey => CertificateError::BadSignature,
-        webpki::Error::CaUsedAsEndEntity => Doubt::IsAuthority.into_error(),
+        webpki::Error::CaUsedAsEndEntity => CertRejection::IsAuthority.into_error(),
         webpki::Error::BadDer => CertificateError::BadEncoding,
-        error => Doubt::Other(error).into_error(),
+        error => CertRejection::Other(error).into_error(),
     }
 }
 
@@ -192,20 +192,20 @@ impl ServerCertVerifier for JoinerCheck {
     fn verify_server_cert(
         &self,
         leaf: &CertificateDer<'_>,
-        between: &[CertificateDer<'_>],
+        intermediates: &[CertificateDer<'_>],
         _: &ServerName<'_>,
         _: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
         if let Some(trust) = &self.trust {
-            trust.check(leaf, between, now)?;
+            trust.check(leaf, intermediates, now)?;
         }
         if self.mode == TlsMode::VerifyIdentity && !names(leaf, &self.host) {
             return Err(CertificateError::NotValidForName.into());
         }
         // Last, so that a wrong certificate is explained where it can be.
         if Fingerprint::of(leaf) != self.pin {
-            return Err(Doubt::Fingerprint.into_error().into());
+            return Err(CertRejection::Fingerprint.into_error().into());
         }
         Ok(ServerCertVerified::assertion())
     }
@@ -253,11 +253,11 @@ impl ClientCertVerifier for DonorCheck {
     fn verify_client_cert(
         &self,
         leaf: &CertificateDer<'_>,
-        between: &[CertificateDer<'_>],
+        intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
         if let Some(trust) = &self.trust {
-            trust.check(leaf, between, now)?;
+            trust.check(leaf, intermediates, now)?;
         }
         Ok(ClientCertVerified::assertion())
     }

@@ -17,7 +17,7 @@ use crate::announce::address::HostPort;
 use crate::announce::secret::Fingerprint;
 use crate::error::SecurityError;
 use crate::security::Loaded;
-use crate::security::certificate_check::{DonorCheck, Doubt, JoinerCheck, Trust};
+use crate::security::certificate_check::{CertRejection, DonorCheck, JoinerCheck, Trust};
 use crate::security::x509::Fields;
 use crate::security::{Certificates, Security, TlsMode};
 
@@ -196,7 +196,7 @@ fn own(files: &Certificates, crypto: &CryptoProvider) -> Result<Own, SecurityErr
         cause,
     };
     let identity = identity(chain, key, crypto).map_err(|error| unusable(error.to_string()))?;
-    let Some((leaf, between)) = identity.cert.split_first() else {
+    let Some((leaf, intermediates)) = identity.cert.split_first() else {
         return Err(unusable("no certificate".to_owned()));
     };
     let fields = Fields::read(leaf).ok_or_else(|| unusable("it is no certificate".to_owned()))?;
@@ -207,7 +207,7 @@ fn own(files: &Certificates, crypto: &CryptoProvider) -> Result<Own, SecurityErr
     }
     let trust = (files.mode != TlsMode::Required).then(|| Trust::new(authority, crypto));
     if let Some(trust) = &trust {
-        trust.check(leaf, between, UnixTime::now()).map_err(|error| {
+        trust.check(leaf, intermediates, UnixTime::now()).map_err(|error| {
             let words = Words { peer: "node", own: Some(files.clone()), host: None };
             SecurityError::OwnCertificate {
                 path: files.certificate.clone(),
@@ -264,15 +264,15 @@ impl Words {
                 )
             }
             CertificateError::Other(other) => {
-                let doubt = other.0.downcast_ref::<Doubt>();
-                let hint = match doubt {
-                    Some(Doubt::Fingerprint) => {
+                let rejection = other.0.downcast_ref::<CertRejection>();
+                let hint = match rejection {
+                    Some(CertRejection::Fingerprint) => {
                         ": the peer that answered is not the joiner that asked; compare `openssl x509 -noout -fingerprint -sha256 -in CERT.pem`".to_owned()
                     }
-                    Some(Doubt::SignedByNone) => format!(
+                    Some(CertRejection::SignedByNone) => format!(
                         ": {authority} must hold the authority's own, with basicConstraints CA:TRUE; see `openssl x509 -noout -ext basicConstraints -in {authority}`"
                     ),
-                    Some(Doubt::IsAuthority) => format!(
+                    Some(CertRejection::IsAuthority) => format!(
                         ": add it to {authority} on both nodes, or issue one with `-addext basicConstraints=CA:FALSE`"
                     ),
                     _ => ": see `openssl x509 -noout -text -in CERT.pem`".to_owned(),

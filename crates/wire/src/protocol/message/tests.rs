@@ -1,5 +1,8 @@
-use super::*;
 use proptest::prelude::*;
+
+use super::*;
+use crate::limits::MAX_BLOCK;
+use crate::protocol::head::{DATA, DataHead, Head, check, data_head, head, sum, write_data_head};
 
 fn read(bytes: &[u8]) -> Result<Message, ProtocolError> {
     let (first, rest) = bytes.split_first_chunk().unwrap();
