@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use xb_cli::Places;
 use xb_sst::{
-    Args, Context, Family, Layout, Login, OptionFiles, Role, Server, Settings, Stop, Talk,
+    Args, CancelToken, Context, ErrorLog, Family, Layout, Login, OptionFiles, Role, Server,
+    Settings,
 };
 
 /// How long everybody may take to end once that was asked for.
@@ -44,7 +45,7 @@ fn serve(words: &[OsString]) -> u8 {
     };
     let talk = voice::voice(Some(args.family));
     let role = args.role;
-    let stop = Stop::new();
+    let stop = CancelToken::new();
     let _signals = watch::signals(&stop, &talk);
     watch::parent(&args, &stop, &talk);
     watch::patience(&stop, &talk, GRACE);
@@ -74,7 +75,7 @@ fn serve(words: &[OsString]) -> u8 {
     }
 }
 
-fn context(args: Args, talk: &Talk, stop: &Stop) -> Result<Context, String> {
+fn context(args: Args, talk: &ErrorLog, stop: &CancelToken) -> Result<Context, String> {
     let suffix = args.defaults.suffix.clone();
     let (options, warnings) = xb_cli::read_groups(
         &Places::usual(),

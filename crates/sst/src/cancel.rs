@@ -1,15 +1,15 @@
-//! The wish to end, and whom it concerns.
+//! Cancellation and its propagation.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Why everything is to end.
+/// Why a transfer is cancelled.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Why {
-    /// A signal asked for it.
+pub enum CancelReason {
+    /// This process received a signal.
     #[error("interrupted by signal {0}")]
     Signal(i32),
     /// The server that started us is gone.
@@ -29,14 +29,14 @@ pub enum Why {
         /// How long that was waited for.
         seconds: u64,
     },
-    /// Another part of the program has failed and says why.
+    /// Another part of the program has failed, and its error is the cause.
     #[error("another part has failed")]
     Elsewhere,
 }
 
-/// Carries the wish to everybody whom it concerns. Clones are the same wish.
+/// Cancels a transfer: programs under way, waits, the wire. Clones are the same token.
 #[derive(Clone, Default)]
-pub struct Stop(Arc<Inner>);
+pub struct CancelToken(Arc<Inner>);
 
 #[derive(Default)]
 struct Inner {
@@ -48,39 +48,39 @@ type Hook = Box<dyn Fn() + Send>;
 
 #[derive(Default)]
 struct State {
-    why: Option<Why>,
+    why: Option<CancelReason>,
     hooks: BTreeMap<u64, Hook>,
     next: u64,
 }
 
-impl fmt::Debug for Stop {
+impl fmt::Debug for CancelToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Stop").field("why", &self.why()).finish_non_exhaustive()
+        f.debug_struct("CancelToken").field("why", &self.why()).finish_non_exhaustive()
     }
 }
 
 /// Forgets a hook when dropped.
 #[derive(Debug)]
-pub struct Hooked {
-    stop: Stop,
+pub struct CancelHook {
+    stop: CancelToken,
     id: u64,
 }
 
-impl Drop for Hooked {
+impl Drop for CancelHook {
     fn drop(&mut self) {
         self.stop.state().hooks.remove(&self.id);
     }
 }
 
-impl Stop {
-    /// Nobody wants to end yet.
+impl CancelToken {
+    /// A token that is not cancelled.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Asks everybody to end. The first reason counts.
-    pub fn ask(&self, why: Why) {
+    /// Cancels. The first reason counts.
+    pub fn ask(&self, why: CancelReason) {
         let hooks = {
             let mut state = self.state();
             if state.why.is_some() {
@@ -94,23 +94,23 @@ impl Stop {
         hooks.values().for_each(|hook| hook());
     }
 
-    /// Why to end, if anybody has asked for it.
+    /// The reason, if it is cancelled.
     #[must_use]
-    pub fn why(&self) -> Option<Why> {
+    pub fn why(&self) -> Option<CancelReason> {
         self.state().why.clone()
     }
 
-    /// An error as soon as anybody has asked for the end.
+    /// Fails once it is cancelled.
     ///
     /// # Errors
-    /// Why.
-    pub fn check(&self) -> Result<(), Why> {
+    /// The reason.
+    pub fn check(&self) -> Result<(), CancelReason> {
         self.why().map_or(Ok(()), Err)
     }
 
-    /// Calls `hook` when the end is asked for, at once if it was already. It runs in the thread that
-    /// asks, must not wait, and may be called once more after its [`Hooked`] is gone.
-    pub fn on_stop(&self, hook: impl Fn() + Send + 'static) -> Hooked {
+    /// Calls `hook` when it is cancelled, at once if it is. The hook runs in the thread that
+    /// cancels, must not wait, and may be called once more after its [`CancelHook`] is gone.
+    pub fn on_stop(&self, hook: impl Fn() + Send + 'static) -> CancelHook {
         let mut state = self.state();
         let id = state.next;
         state.next += 1;
@@ -120,12 +120,12 @@ impl Stop {
         } else {
             state.hooks.insert(id, Box::new(hook));
         }
-        Hooked { stop: self.clone(), id }
+        CancelHook { stop: self.clone(), id }
     }
 
-    /// Waits until the end is asked for, at most `limit`. Why, or `None` when the time is over.
+    /// Waits until it is cancelled, at most `limit`. The reason, or `None` when the time is over.
     #[must_use]
-    pub fn wait(&self, limit: Duration) -> Option<Why> {
+    pub fn wait(&self, limit: Duration) -> Option<CancelReason> {
         let end = Instant::now() + limit;
         let mut state = self.state();
         while state.why.is_none() {
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn the_first_reason_counts_and_everybody_is_told_once() {
-        let stop = Stop::new();
+        let stop = CancelToken::new();
         let told = Arc::new(AtomicU32::new(0));
         let hook = || {
             let told = Arc::clone(&told);
@@ -163,9 +163,9 @@ mod tests {
         let _one = stop.on_stop(hook());
         drop(stop.on_stop(hook()));
         assert!(stop.check().is_ok() && stop.wait(Duration::ZERO).is_none());
-        stop.ask(Why::Signal(15));
-        stop.ask(Why::ServerGone);
-        assert_eq!(stop.wait(Duration::from_secs(60)), Some(Why::Signal(15)));
+        stop.ask(CancelReason::Signal(15));
+        stop.ask(CancelReason::ServerGone);
+        assert_eq!(stop.wait(Duration::from_secs(60)), Some(CancelReason::Signal(15)));
         assert_eq!(told.load(Ordering::SeqCst), 1, "who is gone is not told");
         let _late = stop.on_stop(hook());
         assert_eq!(told.load(Ordering::SeqCst), 2, "who comes late is told at once");

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use xb_pipeline::ExtractCause;
 
-use crate::cancel::{Stop, Why};
+use crate::cancel::{CancelReason, CancelToken};
 use crate::run::ChildError;
 use crate::session::offer::OfferError;
 use crate::swap::SwapError;
@@ -19,7 +19,7 @@ use xb_wire::{BindError, TransferError};
 pub enum SstError {
     /// Everything was asked to end.
     #[error(transparent)]
-    Stopped(#[from] Why),
+    Stopped(#[from] CancelReason),
     /// Another transfer works in the data directory.
     #[error("another state transfer works in {}", datadir.display())]
     Busy {
@@ -125,7 +125,7 @@ impl SstError {
     }
 
     /// Why everything was asked to end, if this error only follows from that.
-    pub(crate) fn or_why(self, stop: &Stop) -> Self {
+    pub(crate) fn or_why(self, stop: &CancelToken) -> Self {
         match (&self, stop.why()) {
             (Self::Wire(TransferError::Cancelled) | Self::Server(_), Some(why)) => {
                 Self::Stopped(why)

@@ -3,8 +3,8 @@
 //! - [`Args`] are the server's words, [`OptionFiles`] and [`Settings`] the operator's, [`Layout`] is
 //!   where the server's files are. A [`Context`] has them all.
 //! - [`donate`] sends a backup, [`join`] receives, prepares and exchanges the data ([`swap`]).
-//! - [`Server`] speaks the server's line protocol, [`Talk`] writes to its error log, [`Stop`] carries
-//!   the wish to end to everybody, [`Run`] starts programs that obey it.
+//! - [`Server`] speaks the server's line protocol, [`ErrorLog`] writes to its error log,
+//!   [`CancelToken`] cancels a transfer, [`Run`] starts programs that end with it.
 //!
 //! Nothing that a peer, an address or an option file says reaches a shell.
 
@@ -18,10 +18,10 @@ mod server;
 mod session;
 pub mod swap;
 
-pub use cancel::{Hooked, Stop, Why};
+pub use cancel::{CancelHook, CancelReason, CancelToken};
 pub use contract::args::{Args, ArgsError, Defaults, Family, Role};
-pub use contract::datadir::{Kind, Layout, Place};
-pub use contract::error_log::{Level, Talk};
+pub use contract::datadir::{Kind, KindDir, Layout};
+pub use contract::error_log::{ErrorLog, Level};
 pub use contract::keep_patterns::{BadPattern, Keep};
 pub use contract::login::Login;
 pub use contract::option_files::OptionFiles;
@@ -30,7 +30,7 @@ pub use contract::server_lines::Server;
 pub use contract::settings::{Old, Settings, SettingsError, Tls, Verify};
 pub use donor::donate;
 pub use error::SstError;
-pub use joiner::datadir_lock::Lock;
+pub use joiner::datadir_lock::DatadirLock;
 pub use joiner::recover::{drop_old, drop_received, finish_interrupted, tidy};
 pub use joiner::{has_old, join};
 pub use run::{ChildError, Run, Running};

@@ -1,4 +1,4 @@
-//! Programs that we start: they obey the wish to end, and their last messages say why they failed.
+//! Programs that a transfer starts: a cancel ends them, and their last messages say why they failed.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -13,7 +13,7 @@ use xb_process::{
     GuardedOutput, LockGuard, Messages, NOT_STARTED, Program, guard, how_it_ended, lines,
 };
 
-use crate::cancel::{Hooked, Stop, Why};
+use crate::cancel::{CancelHook, CancelReason, CancelToken};
 
 /// Lines of its messages that are kept for when it fails.
 const LAST_LINES: usize = 20;
@@ -40,9 +40,9 @@ pub enum ChildError {
         /// Its last messages.
         words: Vec<String>,
     },
-    /// It was ended because everything is to end.
+    /// It was ended by a cancel.
     #[error(transparent)]
-    Stopped(#[from] Why),
+    Stopped(#[from] CancelReason),
 }
 
 /// What to run.
@@ -65,7 +65,7 @@ impl Run<'_> {
     }
 
     /// Starts it.
-    fn start(&self, stop: &Stop, stdout: Stdio) -> Result<Running, ChildError> {
+    fn start(&self, stop: &CancelToken, stdout: Stdio) -> Result<Running, ChildError> {
         stop.check()?;
         let mut program = Program::new(self.program)
             .args(&self.args)
@@ -92,7 +92,7 @@ impl Run<'_> {
     ///
     /// # Errors
     /// [`ChildError`]; anything but exit status 0 is one.
-    pub fn to_end(&self, stop: &Stop) -> Result<(), ChildError> {
+    pub fn to_end(&self, stop: &CancelToken) -> Result<(), ChildError> {
         let mut running = self.start(stop, Stdio::null())?;
         if let Some(stderr) = running.program.stderr() {
             let words = running.words.clone();
@@ -105,7 +105,7 @@ impl Run<'_> {
     ///
     /// # Errors
     /// As [`Run::to_end`].
-    pub fn output(&self, stop: &Stop, limit: u64) -> Result<Vec<u8>, ChildError> {
+    pub fn output(&self, stop: &CancelToken, limit: u64) -> Result<Vec<u8>, ChildError> {
         Ok(self.all_output(stop, limit)?.0)
     }
 
@@ -115,7 +115,7 @@ impl Run<'_> {
     /// As [`Run::to_end`].
     pub fn all_output(
         &self,
-        stop: &Stop,
+        stop: &CancelToken,
         limit: u64,
     ) -> Result<(Vec<u8>, Vec<String>), ChildError> {
         let mut running = self.start(stop, Stdio::piped())?;
@@ -144,7 +144,7 @@ impl Run<'_> {
     /// [`ChildError::Start`], also when there can be no spool.
     pub fn stream(
         &self,
-        stop: &Stop,
+        stop: &CancelToken,
         locks: &LockGuard,
     ) -> Result<(Running, GuardedOutput), ChildError> {
         let failed = |source| ChildError::Start { program: self.name(), source };
@@ -165,7 +165,7 @@ impl Run<'_> {
             spool,
             locks,
             move |line| words.add(line),
-            move || stop.ask(Why::LockStall { seconds }),
+            move || stop.ask(CancelReason::LockStall { seconds }),
         )
         .map_err(failed)?;
         running.messages = Some(messages);
@@ -180,8 +180,8 @@ pub struct Running {
     words: LastWords,
     messages: Option<Messages>,
     name: String,
-    stop: Stop,
-    _hook: Hooked,
+    stop: CancelToken,
+    _hook: CancelHook,
 }
 
 impl Running {
@@ -266,13 +266,14 @@ mod tests {
 
     #[test]
     fn status_and_last_words_count() {
-        assert!(run("true", &[]).to_end(&Stop::new()).is_ok());
-        let error = run("sh", &["-c", "echo why >&2; exit 7"]).to_end(&Stop::new()).unwrap_err();
+        assert!(run("true", &[]).to_end(&CancelToken::new()).is_ok());
+        let error =
+            run("sh", &["-c", "echo why >&2; exit 7"]).to_end(&CancelToken::new()).unwrap_err();
         let text = error.to_string();
         assert!(text.contains("exit status 7") && text.contains("why"), "{text}");
-        let error = run("/no/such/program", &[]).to_end(&Stop::new()).unwrap_err();
+        let error = run("/no/such/program", &[]).to_end(&CancelToken::new()).unwrap_err();
         assert!(matches!(error, ChildError::Start { .. }), "{error}");
-        assert_eq!(run("echo", &["a"]).output(&Stop::new(), 100).unwrap(), b"a\n");
+        assert_eq!(run("echo", &["a"]).output(&CancelToken::new(), 100).unwrap(), b"a\n");
     }
 
     #[test]
@@ -281,21 +282,21 @@ mod tests {
         let log = folder.path().join("log");
         let run =
             Run { log: Some(log.clone()), ..run("sh", &["-c", "echo one >&2; echo two >&2"]) };
-        run.to_end(&Stop::new()).unwrap();
+        run.to_end(&CancelToken::new()).unwrap();
         assert_eq!(std::fs::read(log).unwrap(), b"one\ntwo\n");
     }
 
     #[test]
     fn the_wish_to_end_reaches_children_and_theirs() {
-        let stop = Stop::new();
+        let stop = CancelToken::new();
         let script = "sleep 1000 & echo up; wait";
         let (running, mut output) =
             run("sh", &["-c", script]).stream(&stop, &LockGuard::default()).unwrap();
         let mut up = [0; 3];
         output.read_exact(&mut up).unwrap();
         let pid = pid_of(&running);
-        stop.ask(Why::Signal(15));
-        assert!(matches!(running.ended(), Err(ChildError::Stopped(Why::Signal(15)))));
+        stop.ask(CancelReason::Signal(15));
+        assert!(matches!(running.ended(), Err(ChildError::Stopped(CancelReason::Signal(15)))));
         // The grandchild has the output's other end: it is gone when that is closed.
         assert_eq!(output.read(&mut up).unwrap(), 0);
         assert!(rustix::process::test_kill_process(pid).is_err());
@@ -304,22 +305,25 @@ mod tests {
 
     #[test]
     fn a_backup_that_holds_up_its_server_is_ended() {
-        let stop = Stop::new();
+        let stop = CancelToken::new();
         let limit = Duration::from_millis(10);
         let locks = LockGuard { lock_stall: Some(limit), ..LockGuard::default() };
         let script = "echo 'Starting BACKUP STAGE START' >&2; exec head -c 9000000 /dev/zero";
         // Its output is taken by nobody.
         let (running, output) = run("sh", &["-c", script]).stream(&stop, &locks).unwrap();
         let why = stop.wait(Duration::from_secs(60));
-        assert!(matches!(why, Some(Why::LockStall { .. })), "{why:?}");
+        assert!(matches!(why, Some(CancelReason::LockStall { .. })), "{why:?}");
         drop(output);
-        assert!(matches!(running.ended(), Err(ChildError::Stopped(Why::LockStall { .. }))));
+        assert!(matches!(
+            running.ended(),
+            Err(ChildError::Stopped(CancelReason::LockStall { .. }))
+        ));
     }
 
     #[test]
     fn a_dropped_program_is_dead() {
         let (running, _output) =
-            run("sleep", &["1000"]).stream(&Stop::new(), &LockGuard::default()).unwrap();
+            run("sleep", &["1000"]).stream(&CancelToken::new(), &LockGuard::default()).unwrap();
         let pid = pid_of(&running);
         drop(running);
         assert!(rustix::process::test_kill_process(pid).is_err());

@@ -58,7 +58,7 @@ impl Kind {
 
 /// A kind of files and the folder for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct KindDir {
     /// Which files.
     pub kind: Kind,
     /// The folder.
@@ -71,9 +71,9 @@ pub struct Layout {
     /// The data directory.
     pub datadir: PathBuf,
     /// Kinds with a folder below the data directory: relative to it.
-    pub inside: Vec<Place>,
+    pub inside: Vec<KindDir>,
     /// Kinds with a folder elsewhere.
-    pub outside: Vec<Place>,
+    pub outside: Vec<KindDir>,
     /// Base name of the binary log, wherever it is.
     pub binlog: Option<OsString>,
 }
@@ -150,12 +150,12 @@ impl Layout {
                 let full = self.datadir.join(&names);
                 // Between file systems nothing is renamed, wherever they are mounted.
                 if full.ancestors().take_while(|dir| *dir != self.datadir).any(is_mounted) {
-                    self.outside.push(Place { kind, dir: full });
+                    self.outside.push(KindDir { kind, dir: full });
                 } else {
-                    self.inside.push(Place { kind, dir: names });
+                    self.inside.push(KindDir { kind, dir: names });
                 }
             }
-            Err(_) => self.outside.push(Place { kind, dir: full }),
+            Err(_) => self.outside.push(KindDir { kind, dir: full }),
         }
     }
 
@@ -269,8 +269,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let data = std::fs::canonicalize(folder.path()).unwrap();
         let specs = "ibdata1:12M;/big/more/data2:10M;sub/data3:10M:autoextend:max:1G";
-        let place =
-            |name: &str, dir: &str| Place { kind: Kind::Data(vec![name.into()]), dir: dir.into() };
+        let place = |name: &str, dir: &str| KindDir {
+            kind: Kind::Data(vec![name.into()]),
+            dir: dir.into(),
+        };
         let layout = find(&data, &[("innodb_data_file_path", specs)]);
         assert_eq!(layout.inside, [place("data3", "sub")]);
         assert_eq!(layout.outside, [place("data2", "/big/more")]);
@@ -287,7 +289,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let options = [("log_bin", "b"), ("log_bin_index", "/idx/list.index")];
         let layout = find(folder.path(), &options);
-        let index = Place { kind: Kind::Binlog("list".into()), dir: "/idx".into() };
+        let index = KindDir { kind: Kind::Binlog("list".into()), dir: "/idx".into() };
         assert_eq!((layout.outside, layout.binlog), (vec![index], Some("b".into())));
     }
 
@@ -330,11 +332,11 @@ mod tests {
                 ("log_bin", "/elsewhere/redo/binlog"),
             ],
         );
-        assert_eq!(layout.inside, [Place { kind: Kind::Undo, dir: "undo".into() }]);
-        let binlog = Place { kind: Kind::Binlog("binlog".into()), dir: "/elsewhere/redo".into() };
+        assert_eq!(layout.inside, [KindDir { kind: Kind::Undo, dir: "undo".into() }]);
+        let binlog = KindDir { kind: Kind::Binlog("binlog".into()), dir: "/elsewhere/redo".into() };
         assert_eq!(
             layout.outside,
-            [Place { kind: Kind::Redo, dir: "/elsewhere/redo".into() }, binlog]
+            [KindDir { kind: Kind::Redo, dir: "/elsewhere/redo".into() }, binlog]
         );
         assert_eq!(layout.folders_outside(), [PathBuf::from("/elsewhere/redo")]);
         assert_eq!(layout.binlog, Some("binlog".into()));

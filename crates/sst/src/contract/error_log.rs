@@ -1,4 +1,4 @@
-//! Talk for the server's error log; where it goes is the program's affair.
+//! Lines for the server's error log; the program decides where they go.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,9 +18,9 @@ type Sink = dyn Fn(Level, &str) + Send + Sync;
 
 /// The way to the server's error log. Clones are the same way.
 #[derive(Clone)]
-pub struct Talk(Arc<Sink>);
+pub struct ErrorLog(Arc<Sink>);
 
-impl Talk {
+impl ErrorLog {
     /// `sink` gets each line, without its end; it must write it whole.
     pub fn new(sink: impl Fn(Level, &str) + Send + Sync + 'static) -> Self {
         Self(Arc::new(sink))
@@ -56,9 +56,9 @@ impl Talk {
     }
 }
 
-impl fmt::Debug for Talk {
+impl fmt::Debug for ErrorLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Talk")
+        f.write_str("ErrorLog")
     }
 }
 
@@ -73,7 +73,7 @@ mod tests {
         let lines = Arc::new(Mutex::new(Vec::new()));
         let kept = Arc::clone(&lines);
         let talk =
-            Talk::new(move |level, text| kept.lock().unwrap().push((level, text.to_owned())));
+            ErrorLog::new(move |level, text| kept.lock().unwrap().push((level, text.to_owned())));
         talk.warn("a\nWSREP: forged\u{1b}[2J");
         let expected = (Level::Warning, "a\\nWSREP: forged\\u{1b}[2J".to_owned());
         assert_eq!(*lines.lock().unwrap(), [expected]);

@@ -16,7 +16,7 @@ use xb_pipeline::{
 use xb_reader::Dialect;
 
 use self::temp_dir::WorkFolder;
-use crate::cancel::{Hooked, Stop, Why};
+use crate::cancel::{CancelHook, CancelReason, CancelToken};
 use crate::contract::args::Family;
 use crate::error::SstError;
 use crate::run::{ChildError, Run};
@@ -58,7 +58,7 @@ fn done(context: &Context) -> Result<(), SstError> {
     context.server.done(state, context.args.gtid_domain).map_err(SstError::Server)
 }
 
-fn connect(context: &Context, what: What) -> Result<(Outgoing, Hooked), SstError> {
+fn connect(context: &Context, what: What) -> Result<(Outgoing, CancelHook), SstError> {
     let args = &context.args;
     let offer = Offer {
         format: FORMAT,
@@ -220,7 +220,7 @@ fn random() -> Result<[u8; 16], SstError> {
 struct Sink {
     outgoing: Arc<Mutex<Option<Outgoing>>>,
     observer: Observer,
-    stop: Stop,
+    stop: CancelToken,
 }
 
 impl Sink {
@@ -241,7 +241,7 @@ impl Sink {
         });
         if !matches!(sent, Some(Ok(()))) {
             // The backup may be waiting for something else just now.
-            self.stop.ask(Why::Elsewhere);
+            self.stop.ask(CancelReason::Elsewhere);
             return Err(Closed);
         }
         self.observer.add_stored(len as u64);
@@ -262,8 +262,8 @@ impl Sink {
     fn cause(&self, error: SstError) -> SstError {
         match (&error, self.check()) {
             (
-                SstError::Stopped(Why::Elsewhere)
-                | SstError::Child(ChildError::Stopped(Why::Elsewhere)),
+                SstError::Stopped(CancelReason::Elsewhere)
+                | SstError::Child(ChildError::Stopped(CancelReason::Elsewhere)),
                 Err(cause),
             ) => cause.into(),
             _ => error,

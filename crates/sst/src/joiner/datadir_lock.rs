@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
-use crate::cancel::Stop;
+use crate::cancel::CancelToken;
 use crate::error::SstError;
 use crate::swap::{OURS, make_dir};
 
@@ -17,11 +17,11 @@ const AGAIN: Duration = Duration::from_millis(100);
 
 /// Holds the lock, which the system takes away with the process, however that ends.
 #[derive(Debug)]
-pub struct Lock {
+pub struct DatadirLock {
     dir: File,
 }
 
-impl Lock {
+impl DatadirLock {
     /// Locks `DATADIR/.xb`, which is made if it is not there.
     ///
     /// # Errors
@@ -39,12 +39,12 @@ impl Lock {
         }
     }
 
-    /// As [`Lock::take`], and waits for who has it: a server starts the next transfer while the last
+    /// As [`DatadirLock::take`], but waits for the holder: a server starts the next transfer while the last
     /// one still cleans up.
     ///
     /// # Errors
     /// [`SstError::Busy`] when another process has it all the time; when the end is asked for.
-    pub fn wait(datadir: &Path, stop: &Stop, limit: Duration) -> Result<Self, SstError> {
+    pub fn wait(datadir: &Path, stop: &CancelToken, limit: Duration) -> Result<Self, SstError> {
         let begin = Instant::now();
         loop {
             stop.check()?;
@@ -75,26 +75,26 @@ mod tests {
     #[test]
     fn there_is_one_and_it_goes_with_its_owner() {
         let folder = tempfile::tempdir().unwrap();
-        let lock = Lock::take(folder.path()).unwrap();
-        assert!(matches!(Lock::take(folder.path()), Err(SstError::Busy { .. })));
+        let lock = DatadirLock::take(folder.path()).unwrap();
+        assert!(matches!(DatadirLock::take(folder.path()), Err(SstError::Busy { .. })));
         drop(lock);
-        Lock::take(folder.path()).unwrap();
+        DatadirLock::take(folder.path()).unwrap();
     }
 
     #[test]
     fn who_has_it_is_waited_for() {
         let folder = tempfile::tempdir().unwrap();
-        let stop = Stop::new();
-        let lock = Lock::take(folder.path()).unwrap();
-        let busy = Lock::wait(folder.path(), &stop, Duration::ZERO);
+        let stop = CancelToken::new();
+        let lock = DatadirLock::take(folder.path()).unwrap();
+        let busy = DatadirLock::wait(folder.path(), &stop, Duration::ZERO);
         assert!(matches!(busy, Err(SstError::Busy { .. })));
         let long = Duration::from_secs(1000);
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| Lock::wait(folder.path(), &stop, long));
+            let waiting = scope.spawn(|| DatadirLock::wait(folder.path(), &stop, long));
             drop(lock);
             let lock = waiting.join().unwrap().unwrap();
-            let waiting = scope.spawn(|| Lock::wait(folder.path(), &stop, long));
-            stop.ask(crate::cancel::Why::ServerGone);
+            let waiting = scope.spawn(|| DatadirLock::wait(folder.path(), &stop, long));
+            stop.ask(crate::cancel::CancelReason::ServerGone);
             assert!(matches!(waiting.join().unwrap(), Err(SstError::Stopped(_))));
             drop(lock);
         });

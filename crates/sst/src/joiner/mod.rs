@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use xb_pipeline::Observer;
 
-use self::datadir_lock::Lock;
+use self::datadir_lock::DatadirLock;
 use self::receive::receive;
 use self::recover::{drop_old, drop_received, finish_interrupted, remove_old, tidy};
 use crate::contract::args::Family;
@@ -45,7 +45,7 @@ const PATIENCE: Duration = Duration::from_secs(35);
 /// what is left to do; the next join, or [`finish_interrupted`], does it.
 pub fn join(context: &Context) -> Result<(), SstError> {
     let datadir = &context.layout.datadir;
-    let lock = Lock::wait(datadir, context.stop(), PATIENCE)?;
+    let lock = DatadirLock::wait(datadir, context.stop(), PATIENCE)?;
     finish_interrupted(datadir, &lock, &context.talk)?;
     drop_received(&context.layout, &lock)?;
     let outcome = receive_all(context, &lock);
@@ -61,7 +61,7 @@ pub fn join(context: &Context) -> Result<(), SstError> {
 }
 
 /// From the port that listens to the data in its place. Its position.
-fn receive_all(context: &Context, lock: &Lock) -> Result<Position, SstError> {
+fn receive_all(context: &Context, lock: &DatadirLock) -> Result<Position, SstError> {
     // Without its program this node could do nothing with what comes.
     let program = backup_version::of_backup_program(context)?;
     let server = context.args.server_version.as_deref().or(program.as_deref());
@@ -98,7 +98,7 @@ fn incremental(context: &Context, offered: Offered, offer: &Offer) -> Result<Pos
 
 fn full(
     context: &Context,
-    lock: &Lock,
+    lock: &DatadirLock,
     offered: Offered,
     (bytes, disk): (u64, u64),
     offered_at: Option<Position>,
@@ -149,8 +149,8 @@ fn full(
     clock.lap(context, "preparing");
 
     relocate::clear(context, &new)?;
-    relocate::spread(context, &new)?;
-    let remote = relocate::spread_remote(context, &new)?;
+    relocate::relocate_all(context, &new)?;
+    let remote = relocate::relocate_remote(context, &new)?;
     sync(&new)?;
     if let Some(deleting) = deleting {
         // What it could not do is tried again.
@@ -170,7 +170,11 @@ fn full(
 }
 
 /// Finds out whether the donor's data can come, and makes the folders for it.
-fn make_ready(context: &Context, lock: &Lock, disk: u64) -> Result<Option<Deleting>, SstError> {
+fn make_ready(
+    context: &Context,
+    lock: &DatadirLock,
+    disk: u64,
+) -> Result<Option<Deleting>, SstError> {
     refuse_mounts(context)?;
     let deleting = make_room(context, lock, disk)?;
     make_all_folders(&context.layout)?;
@@ -207,7 +211,11 @@ fn refuse_mounts(context: &Context) -> Result<(), SstError> {
 type Deleting = std::thread::JoinHandle<Result<(), SstError>>;
 
 /// Sees to it that the donor's data fits. It waits for an answer, so what takes long is done later.
-fn make_room(context: &Context, lock: &Lock, needed: u64) -> Result<Option<Deleting>, SstError> {
+fn make_room(
+    context: &Context,
+    lock: &DatadirLock,
+    needed: u64,
+) -> Result<Option<Deleting>, SstError> {
     let Context { layout, settings, talk, .. } = context;
     let free = free_bytes(&layout.datadir);
     if !settings.space_check || free >= needed {
@@ -341,7 +349,7 @@ fn key_words(args: &crate::contract::args::Args) -> impl Iterator<Item = OsStrin
 }
 
 /// Exchanges the data; in `remote` folders, the files that are new there.
-fn exchange(context: &Context, lock: &Lock, remote: &[PathBuf]) -> Result<(), SstError> {
+fn exchange(context: &Context, lock: &DatadirLock, remote: &[PathBuf]) -> Result<(), SstError> {
     let Context { layout, talk, .. } = context;
     let folders: Vec<_> = std::iter::once(layout.datadir.clone())
         .chain(layout.folders_outside())

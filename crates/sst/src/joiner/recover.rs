@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use crate::contract::datadir::Layout;
-use crate::contract::error_log::Talk;
+use crate::contract::error_log::ErrorLog;
 use crate::error::SstError;
-use crate::joiner::datadir_lock::Lock;
+use crate::joiner::datadir_lock::DatadirLock;
 use crate::swap::{self, NEW, OLD, OURS, SwapError, remove_tree};
 
 /// Finishes the exchange that was interrupted in this data directory, if one was. Where that is
@@ -13,7 +13,11 @@ use crate::swap::{self, NEW, OLD, OURS, SwapError, remove_tree};
 ///
 /// # Errors
 /// [`SstError::Swap`]; then no server may start on it.
-pub fn finish_interrupted(datadir: &Path, _lock: &Lock, talk: &Talk) -> Result<bool, SstError> {
+pub fn finish_interrupted(
+    datadir: &Path,
+    _lock: &DatadirLock,
+    talk: &ErrorLog,
+) -> Result<bool, SstError> {
     let Some(journal) = swap::interrupted(datadir)? else { return Ok(false) };
     talk.warn(format_args!(
         "an earlier transfer was interrupted while it exchanged the data in {}: finishing that",
@@ -34,7 +38,7 @@ pub fn finish_interrupted(datadir: &Path, _lock: &Lock, talk: &Talk) -> Result<b
 ///
 /// # Errors
 /// [`SstError::Swap`].
-pub fn drop_received(layout: &Layout, _lock: &Lock) -> Result<(), SstError> {
+pub fn drop_received(layout: &Layout, _lock: &DatadirLock) -> Result<(), SstError> {
     let remote = swap::remembered(&layout.datadir);
     for folder in remote.iter().chain(&folders(layout)) {
         remove_tree(&folder.join(OURS).join(NEW))?;
@@ -48,7 +52,7 @@ pub fn drop_received(layout: &Layout, _lock: &Lock) -> Result<(), SstError> {
 ///
 /// # Errors
 /// [`SstError::Swap`].
-pub fn drop_old(layout: &Layout, _lock: &Lock) -> Result<(), SstError> {
+pub fn drop_old(layout: &Layout, _lock: &DatadirLock) -> Result<(), SstError> {
     remove_old(layout)
 }
 
@@ -67,7 +71,7 @@ pub(crate) fn remove_old(layout: &Layout) -> Result<(), SstError> {
 
 /// Removes what is left empty of our own folders; a lock that is held goes on to hold. As long as an
 /// exchange is not finished, everything stays.
-pub fn tidy(layout: &Layout, _lock: &Lock) {
+pub fn tidy(layout: &Layout, _lock: &DatadirLock) {
     if swap::journal_path(&layout.datadir).exists() {
         return;
     }

@@ -70,7 +70,7 @@ fn binlog_of(new: &Path) -> Option<OsString> {
 
 /// Moves the kinds of files that have a folder of their own: within `new` where that lies in the data
 /// directory, else into the `.xb/new` of their folder.
-pub(crate) fn spread(context: &Context, new: &Path) -> Result<(), SstError> {
+pub(crate) fn relocate_all(context: &Context, new: &Path) -> Result<(), SstError> {
     let inside = context.layout.inside.iter().map(|place| (&place.kind, new.join(&place.dir)));
     let outside = context.layout.outside.iter();
     let outside = outside.map(|place| (&place.kind, place.dir.join(OURS).join(NEW)));
@@ -120,7 +120,7 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
 /// Tablespaces that the donor keeps outside its data directory (`DATA DIRECTORY`): moved to the same
 /// place here, into the `.xb/new` of their folder. Where that is impossible they stay in the schema's
 /// folder and lose their link. The folders; what was moved is on the disk.
-pub(crate) fn spread_remote(context: &Context, new: &Path) -> Result<Vec<PathBuf>, SstError> {
+pub(crate) fn relocate_remote(context: &Context, new: &Path) -> Result<Vec<PathBuf>, SstError> {
     let (layout, talk) = (&context.layout, &context.talk);
     let mut folders = Vec::new();
     for schema in std::fs::read_dir(new).map_err(SstError::io("list", new))?.flatten() {

@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use crate::contract::args::Family;
-use crate::contract::error_log::Talk;
+use crate::contract::error_log::ErrorLog;
 use crate::server::sql::Sql;
 use crate::session::context::Context;
 
@@ -23,7 +23,7 @@ const LIMIT: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) struct ReplicationGuard {
     sql: Sql,
-    talk: Talk,
+    talk: ErrorLog,
     method: Option<String>,
     /// The server has said that it is set.
     certain: bool,

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use crate::cancel::{Stop, Why};
+use crate::cancel::{CancelReason, CancelToken};
 use crate::contract::args::Family;
 use crate::run::Run;
 use crate::session::context::Context;
@@ -16,7 +16,7 @@ const MAX: u64 = 4096;
 /// A client that is logged in as the backup is.
 #[derive(Debug, Clone)]
 pub(crate) struct Sql {
-    stop: Stop,
+    stop: CancelToken,
     client: &'static str,
     args: Vec<OsString>,
     password: Vec<(&'static str, OsString)>,
@@ -53,7 +53,7 @@ impl Sql {
 
     /// The same for at most `limit`, also when everything is to end.
     pub(crate) fn ask_within(&self, limit: Duration, statement: &str) -> Option<Vec<u8>> {
-        let stop = Stop::new();
+        let stop = CancelToken::new();
         let client = Self { stop: stop.clone(), ..self.clone() };
         let (tell, answer) = channel();
         let statement = statement.to_owned();
@@ -62,7 +62,7 @@ impl Sql {
         };
         let thread = std::thread::Builder::new().name("sql".into()).spawn(asking).ok()?;
         let answer = answer.recv_timeout(limit).ok().flatten();
-        stop.ask(Why::Elsewhere);
+        stop.ask(CancelReason::Elsewhere);
         let _ = thread.join();
         answer
     }

@@ -1,9 +1,9 @@
 //! What both roles need.
 
-use crate::cancel::Stop;
+use crate::cancel::CancelToken;
 use crate::contract::args::Args;
 use crate::contract::datadir::Layout;
-use crate::contract::error_log::Talk;
+use crate::contract::error_log::ErrorLog;
 use crate::contract::server_lines::Server;
 use crate::contract::settings::Settings;
 
@@ -15,10 +15,10 @@ pub struct Context {
     pub settings: Settings,
     /// Where the server's files are.
     pub layout: Layout,
-    /// The wish to end.
-    pub stop: Stop,
+    /// Cancels the transfer.
+    pub stop: CancelToken,
     /// The error log.
-    pub talk: Talk,
+    pub talk: ErrorLog,
     /// The server's ear.
     pub server: Server,
     /// `NAME:secret` that the joiner sent by way of both servers.
@@ -40,7 +40,7 @@ impl std::fmt::Debug for Context {
 }
 
 impl Context {
-    pub(crate) fn stop(&self) -> &Stop {
+    pub(crate) fn stop(&self) -> &CancelToken {
         &self.stop
     }
 }

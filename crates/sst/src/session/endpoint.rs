@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::num::{NonZeroU8, NonZeroU64};
 use std::time::Duration;
 
-use crate::cancel::{Hooked, Stop, Why};
+use crate::cancel::{CancelHook, CancelReason, CancelToken};
 use crate::contract::args::{Args, Family, Role};
 use crate::contract::settings::{Settings, Verify};
 use crate::error::SstError;
@@ -21,7 +21,7 @@ const PERCONAS: [&str; 3] = ["server-cert.pem", "server-key.pem", "ca.pem"];
 const REFUSED: Duration = Duration::from_secs(10);
 
 /// A switch that goes with the wish to end.
-fn cancel(stop: &Stop) -> (Cancel, Hooked) {
+fn cancel(stop: &CancelToken) -> (Cancel, CancelHook) {
     let cancel = Cancel::new();
     let (switch, asked) = (cancel.clone(), stop.clone());
     let hooked = stop.on_stop(move || match asked.why() {
@@ -52,7 +52,7 @@ fn observer(context: &Context) -> Observer {
             if role == Role::Donor {
                 // Who tells this holds what those need who are asked to end.
                 let stop = stop.clone();
-                std::thread::spawn(move || stop.ask(Why::Elsewhere));
+                std::thread::spawn(move || stop.ask(CancelReason::Elsewhere));
             }
         }
         Event::Stranger { .. } | Event::Lost { .. } => talk.warn(event),
@@ -145,7 +145,7 @@ fn perconas(context: &Context) -> Option<Certificates> {
 }
 
 /// Listens where the server says.
-pub(crate) fn listen(context: &Context) -> Result<(Listener, Hooked), SstError> {
+pub(crate) fn listen(context: &Context) -> Result<(Listener, CancelHook), SstError> {
     let address: HostPort = context
         .args
         .address
@@ -179,7 +179,7 @@ pub(crate) fn listen(context: &Context) -> Result<(Listener, Hooked), SstError> 
 }
 
 /// Goes where the joiner has said.
-pub(crate) fn connect(context: &Context, offer: &[u8]) -> Result<(Outgoing, Hooked), SstError> {
+pub(crate) fn connect(context: &Context, offer: &[u8]) -> Result<(Outgoing, CancelHook), SstError> {
     let announcement = Announcement::parse(&context.args.address, context.remote_auth.as_deref())
         .map_err(|error| SstError::Address(error.to_string()))?;
     let (cancel, hooked) = cancel(context.stop());

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use xb_pipeline::{Observer, Wait};
 
-use crate::cancel::{Stop, Why};
+use crate::cancel::{CancelReason, CancelToken};
 use crate::contract::args::Role;
-use crate::contract::error_log::Talk;
+use crate::contract::error_log::ErrorLog;
 use crate::contract::server_lines::Server;
 use crate::server::gcache::Gcache;
 use crate::server::systemd_notify::Notifier;
@@ -25,14 +25,14 @@ pub(crate) struct Progress {
     thread: Option<JoinHandle<()>>,
     observer: Observer,
     begin: Instant,
-    talk: Talk,
+    talk: ErrorLog,
 }
 
 impl Progress {
     /// `total` is about how many bytes there will be.
     pub(crate) fn start(context: &Context, observer: &Observer, total: u64) -> Self {
         let (stop, stopped) = channel::<()>();
-        let mut telling = Telling {
+        let mut telling = ProgressReporter {
             role: context.args.role,
             observer: observer.clone(),
             total,
@@ -94,18 +94,18 @@ impl Drop for Progress {
     }
 }
 
-struct Telling {
+struct ProgressReporter {
     role: Role,
     observer: Observer,
     total: u64,
     idle_limit: Duration,
     /// Bytes on the wire when something last moved, and when that was.
     moved: (u64, Instant),
-    stop_all: Stop,
+    stop_all: CancelToken,
     /// Asked on the donor, where lines are told.
     gcache: Option<Gcache>,
     server: Server,
-    talk: Talk,
+    talk: ErrorLog,
     notifier: Notifier,
     every: Duration,
     /// Bytes that the server knows of.
@@ -114,7 +114,7 @@ struct Telling {
     begin: Instant,
 }
 
-impl Telling {
+impl ProgressReporter {
     fn tick(&mut self) {
         self.tell_server();
         self.watch();
@@ -145,7 +145,7 @@ impl Telling {
         if bytes != self.moved.0 {
             self.moved = (bytes, Instant::now());
         } else if !self.idle_limit.is_zero() && self.moved.1.elapsed() >= self.idle_limit {
-            self.stop_all.ask(Why::Idle { seconds: self.idle_limit.as_secs() });
+            self.stop_all.ask(CancelReason::Idle { seconds: self.idle_limit.as_secs() });
         }
     }
 
