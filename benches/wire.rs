@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use rustix::time::{ClockId, clock_gettime};
-use xb_sst::transport::{Announcement, Donor, Joiner, Listener, Observer, Security, connect};
+use xb_wire::{Announcement, Donor, Joiner, Listener, Observer, Security, connect};
 
 const MIB: usize = 1 << 20;
 /// What one connection may have under way, as a system without settings would give it.

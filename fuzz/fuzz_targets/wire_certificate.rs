@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use xb_sst::transport::parsers::is_certificate;
+use xb_wire::parsers::is_certificate;
 
 fuzz_target!(|data: &[u8]| {
     let _ = is_certificate(data);

@@ -5,7 +5,7 @@
 use std::io::{self, Read};
 
 use libfuzzer_sys::fuzz_target;
-use xb_sst::transport::parsers::{DataHead, Inbound, Item, Place, Pool, parse_banner};
+use xb_wire::parsers::{DataHead, Inbound, Item, Disposition, Pool, parse_banner};
 
 /// Gives its bytes in pieces, with nothing there between them.
 struct Pieces<'a> {
@@ -31,10 +31,10 @@ impl Read for Pieces<'_> {
 fn items(bytes: &[u8], most: usize) -> Vec<String> {
     let mut from = Pieces { bytes, most, dry: false };
     let (mut inbound, pool) = (Inbound::default(), Pool::new(64 << 10, 2));
-    let place = |head: &DataHead| Ok(if head.number % 2 == 0 { Place::Keep } else { Place::Skip });
+    let disposition = |head: &DataHead| Ok(if head.number % 2 == 0 { Disposition::Keep } else { Disposition::Skip });
     let mut items = Vec::new();
     loop {
-        match inbound.next(&mut from, &pool, place) {
+        match inbound.next(&mut from, &pool, disposition) {
             Ok(Some(item)) => {
                 if let Item::Message(message) = &item {
                     let _ = message.write();

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
-use xb_sst::{Layout, Lock, SstError, Talk, drop_old, finish_interrupted, swap, tidy};
+use xb_sst::{DatadirLock, ErrorLog, Layout, SstError, drop_old, finish_interrupted, swap, tidy};
 
 use crate::voice::voice;
 
@@ -43,7 +43,7 @@ pub(crate) fn run(words: &[OsString]) -> Option<ExitCode> {
 
 fn on_datadir(
     words: &[OsString],
-    work: impl FnOnce(&Layout, &Lock, &Talk) -> Result<(), SstError>,
+    work: impl FnOnce(&Layout, &DatadirLock, &ErrorLog) -> Result<(), SstError>,
 ) -> ExitCode {
     let talk = voice(None);
     let Some(datadir) = words.get(1).map(Path::new).filter(|path| path.is_dir()) else {
@@ -53,7 +53,7 @@ fn on_datadir(
     let outcome = Layout::of(datadir)
         .map_err(|source| SstError::Io { what: "find", path: datadir.to_owned(), source })
         .and_then(|layout| {
-            let lock = Lock::take(&layout.datadir)?;
+            let lock = DatadirLock::take(&layout.datadir)?;
             let done = work(&layout, &lock, &talk);
             tidy(&layout, &lock);
             done

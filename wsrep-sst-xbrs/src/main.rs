@@ -12,20 +12,16 @@ use std::time::Duration;
 
 use xb_cli::Places;
 use xb_sst::{
-    Args, Context, Family, Handed, Launcher, Layout, OptionFiles, Role, Server, Settings, Stop,
-    Talk,
+    Args, CancelToken, Context, ErrorLog, Family, Handed, Layout, OptionFiles, Role, Server,
+    Settings,
 };
 
 /// How long everybody may take to end once that was asked for.
 const GRACE: Duration = Duration::from_secs(20);
 
 fn main() -> ExitCode {
-    if let Some(helped) = xb_sst::help(std::env::args_os().skip(1)) {
-        let status = helped.unwrap_or_else(|error| {
-            eprintln!("{error}");
-            xb_sst::NOT_STARTED
-        });
-        return ExitCode::from(status);
+    if let Some(status) = xb_process::serve_as_guardian() {
+        return status;
     }
     // Before anything is opened, and before there are threads.
     hygiene::close_what_leaked();
@@ -49,7 +45,7 @@ fn serve(words: &[OsString]) -> u8 {
     };
     let talk = voice::voice(Some(args.family));
     let role = args.role;
-    let stop = Stop::new();
+    let stop = CancelToken::new();
     let _signals = watch::signals(&stop, &talk);
     watch::parent(&args, &stop, &talk);
     watch::patience(&stop, &talk, GRACE);
@@ -79,7 +75,7 @@ fn serve(words: &[OsString]) -> u8 {
     }
 }
 
-fn context(args: Args, talk: &Talk, stop: &Stop) -> Result<Context, String> {
+fn context(args: Args, talk: &ErrorLog, stop: &CancelToken) -> Result<Context, String> {
     let suffix = args.defaults.suffix.clone();
     let (options, warnings) = xb_cli::read_groups(
         &Places::usual(),
@@ -103,7 +99,7 @@ fn context(args: Args, talk: &Talk, stop: &Stop) -> Result<Context, String> {
     Ok(Context {
         settings,
         layout,
-        launcher: Launcher::through_self(stop.clone()),
+        stop: stop.clone(),
         talk: talk.clone(),
         server,
         remote_auth,
@@ -115,7 +111,7 @@ fn context(args: Args, talk: &Talk, stop: &Stop) -> Result<Context, String> {
 
 /// The server's credentials. Only a donor gets some, and a Percona server's donor needs none when
 /// it sends no snapshot.
-fn handed(args: &Args, talk: &Talk, stop: &Stop) -> Handed {
+fn handed(args: &Args, talk: &ErrorLog, stop: &CancelToken) -> Handed {
     match (args.role, args.family) {
         (Role::Joiner, _) => Handed::default(),
         (Role::Donor, Family::Percona) if args.bypass => Handed::default(),

@@ -3,11 +3,11 @@
 use std::io::Write as _;
 
 use jiff::Timestamp;
-use xb_sst::{Family, Level, Talk};
+use xb_sst::{ErrorLog, Family, Level};
 
 /// The way of talking that a server of this family understands; `None`: nobody knows yet whose it is.
-pub(crate) fn voice(family: Option<Family>) -> Talk {
-    Talk::new(move |level, text| {
+pub(crate) fn voice(family: Option<Family>) -> ErrorLog {
+    ErrorLog::new(move |level, text| {
         let line = match family {
             // Its server reads the level from the front and adds the time.
             Some(Family::Percona) => {

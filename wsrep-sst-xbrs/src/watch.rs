@@ -5,16 +5,16 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, getppid, pidfd_open};
 use xb_cli::Signals;
-use xb_sst::{Args, Stop, Talk, Why};
+use xb_sst::{Args, CancelReason, CancelToken, ErrorLog};
 
 /// How deep between us and the server shells may lie.
 const MOST_SHELLS: usize = 4;
 
 /// Signals that ask for the end are passed on. Without a handler they end only us; the system ends
 /// our children then.
-pub(crate) fn signals(stop: &Stop, talk: &Talk) -> Option<Signals> {
+pub(crate) fn signals(stop: &CancelToken, talk: &ErrorLog) -> Option<Signals> {
     let asking = stop.clone();
-    match Signals::catch(move |signal| asking.ask(Why::Signal(signal))) {
+    match Signals::catch(move |signal| asking.ask(CancelReason::Signal(signal))) {
         Ok(signals) => Some(signals),
         Err(error) => {
             talk.warn(format_args!("signals cannot be caught: {error}"));
@@ -25,14 +25,14 @@ pub(crate) fn signals(stop: &Stop, talk: &Talk) -> Option<Signals> {
 
 /// Asks for the end when the server is gone: the one that it named, or that which started us, and
 /// shells between it and us.
-pub(crate) fn parent(args: &Args, stop: &Stop, talk: &Talk) {
+pub(crate) fn parent(args: &Args, stop: &CancelToken, talk: &ErrorLog) {
     let named = args.parent.and_then(Pid::from_raw);
     let watched: Vec<Pid> = named.into_iter().chain(ancestors()).collect();
     for pid in watched {
         let stop = stop.clone();
         let watching = std::thread::Builder::new().name("parent".into()).spawn(move || {
             if wait_for_end(pid) {
-                stop.ask(Why::ServerGone);
+                stop.ask(CancelReason::ServerGone);
             }
         });
         if let Err(error) = watching {
@@ -42,7 +42,7 @@ pub(crate) fn parent(args: &Args, stop: &Stop, talk: &Talk) {
 }
 
 /// Ends the program when it does not come to an end by itself.
-pub(crate) fn patience(stop: &Stop, talk: &Talk, grace: Duration) {
+pub(crate) fn patience(stop: &CancelToken, talk: &ErrorLog, grace: Duration) {
     let (stop, talk) = (stop.clone(), talk.clone());
     let _ = std::thread::Builder::new().name("patience".into()).spawn(move || {
         while stop.wait(Duration::from_secs(3600)).is_none() {}

@@ -11,7 +11,7 @@ use live_support::*;
 use rustix::process::Signal;
 use serde_json::Value;
 use xb_testkit::command::{Cmd, Ran};
-use xb_testkit::daemon::{Scratch, children, process_name};
+use xb_testkit::daemon::{Scratch, descendants, process_name};
 use xb_testkit::mariadb::{MariaDb, Sample};
 use xb_testkit::store::Store;
 use xb_testkit::stream::StreamWriter;
@@ -164,7 +164,7 @@ fn a_server_is_tried_on_the_restored_backup() {
     let pid = std::cell::Cell::new(None);
     let main = run.pid();
     run.until("its server runs", || {
-        let found = children(main).into_iter().find(|pid| {
+        let found = descendants(main).into_iter().find(|pid| {
             process_name(*pid).is_some_and(|n| n.contains("mariadbd") || n.contains("mysqld"))
         });
         pid.set(pid.get().or(found));

@@ -2,21 +2,17 @@
 
 use std::ffi::OsString;
 use std::io::Read;
-use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
-use xb_producer::{how_it_ended, lines};
+use xb_process::{Program, Running, how_it_ended, lines};
 
 use crate::error::BackupError;
 use crate::stop::Stop;
 
-/// How long a child may take to end after it was asked to.
-const GRACE: Duration = Duration::from_secs(30);
 /// How long its last messages may take after its end.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
@@ -39,10 +35,8 @@ pub(crate) async fn run(
     stop: &mut Stop,
 ) -> Result<(), BackupError> {
     let mut child = spawn(program, args)?;
-    let pipes: [Option<Box<dyn Read + Send>>; 2] = [
-        child.stdout.take().map(|p| Box::new(p) as _),
-        child.stderr.take().map(|p| Box::new(p) as _),
-    ];
+    let pipes: [Option<Box<dyn Read + Send>>; 2] =
+        [child.stdout().map(|p| Box::new(p) as _), child.stderr().map(|p| Box::new(p) as _)];
     let listeners: Vec<_> = pipes.into_iter().flatten().map(|pipe| listen(pipe, talk)).collect();
     let status = ended(&mut child, stop).await;
     hear_out(listeners.into_iter().flatten().collect()).await;
@@ -57,8 +51,8 @@ pub(crate) async fn ask(
     stop: &mut Stop,
 ) -> Result<String, BackupError> {
     let mut child = spawn(program, args)?;
-    let listener = child.stderr.take().and_then(|pipe| listen(Box::new(pipe), talk));
-    let stdout = child.stdout.take();
+    let listener = child.stderr().and_then(|pipe| listen(Box::new(pipe), talk));
+    let stdout = child.stdout();
     let answer = std::thread::spawn(move || {
         let mut text = Vec::new();
         // What cannot be read shows in the exit status.
@@ -92,20 +86,13 @@ pub(crate) fn find(programs: &[&Path]) -> Result<(), BackupError> {
     Err(BackupError::NotStarted { program, what })
 }
 
-fn spawn(program: &Path, args: &[OsString]) -> Result<Child, BackupError> {
-    let failed = |error: std::io::Error| BackupError::NotStarted {
+fn spawn(program: &Path, args: &[OsString]) -> Result<Running, BackupError> {
+    let program_to_start =
+        Program::new(program).args(args).stdout(Stdio::piped()).stderr(Stdio::piped());
+    program_to_start.start().map_err(|error| BackupError::NotStarted {
         program: program.display().to_string(),
         what: error.to_string(),
-    };
-    Command::new(program)
-        .args(args)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        // What it starts itself must end with it.
-        .process_group(0)
-        .spawn()
-        .map_err(failed)
+    })
 }
 
 fn listen(pipe: Box<dyn Read + Send>, talk: &Talk) -> Option<JoinHandle<()>> {
@@ -114,7 +101,7 @@ fn listen(pipe: Box<dyn Read + Send>, talk: &Talk) -> Option<JoinHandle<()>> {
     std::thread::Builder::new().name("messages".into()).spawn(listener).ok()
 }
 
-async fn ended(child: &mut Child, stop: &mut Stop) -> Result<ExitStatus, BackupError> {
+async fn ended(child: &mut Running, stop: &mut Stop) -> Result<ExitStatus, BackupError> {
     let broken = |source| BackupError::System { what: "a program cannot be waited for", source };
     loop {
         if let Some(status) = child.try_wait().map_err(broken)? {
@@ -123,7 +110,7 @@ async fn ended(child: &mut Child, stop: &mut Stop) -> Result<ExitStatus, BackupE
         tokio::select! {
             () = tokio::time::sleep(Duration::from_millis(20)) => {}
             signal = stop.asked() => {
-                tokio::task::block_in_place(|| end(child, signal, Whom::Group));
+                tokio::task::block_in_place(|| child.end(signal));
                 return Err(BackupError::Interrupted(signal));
             }
         }
@@ -146,35 +133,6 @@ fn judge(program: &Path, status: ExitStatus) -> Result<(), BackupError> {
     Err(BackupError::Program { program: file_name(program), what: how_it_ended(status) })
 }
 
-/// Who is told to end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Whom {
-    Child,
-    Group,
-}
-
-/// Asks a child to end by `signal`, and makes sure that it does.
-pub(crate) fn end(child: &mut Child, signal: i32, whom: Whom) {
-    let signal = Signal::from_named_raw(signal).unwrap_or(Signal::TERM);
-    let tell = |child: &Child, signal| {
-        let pid = Pid::from_child(child);
-        let _ = match whom {
-            Whom::Child => kill_process(pid, signal),
-            Whom::Group => kill_process_group(pid, signal),
-        };
-    };
-    tell(child, signal);
-    let begin = Instant::now();
-    while begin.elapsed() < GRACE {
-        if let Ok(Some(_)) = child.try_wait() {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    tell(child, Signal::KILL);
-    let _ = child.wait();
-}
-
 pub(crate) fn file_name(program: &Path) -> String {
     program.file_name().unwrap_or(program.as_os_str()).to_string_lossy().into_owned()
 }
@@ -182,6 +140,8 @@ pub(crate) fn file_name(program: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use std::sync::Mutex;
+
+    use rustix::process::Pid;
 
     use super::*;
     use crate::stop::stopper;

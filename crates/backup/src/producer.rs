@@ -2,21 +2,20 @@
 
 use std::ffi::OsString;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use rustix::process::Signal;
 use tokio::sync::oneshot;
-pub use xb_producer::LockGuard;
-use xb_producer::{GuardedOutput, Messages, guard as take_over, how_it_ended};
+pub use xb_process::LockGuard;
+use xb_process::{GuardedOutput, Messages, Program, Running, guard as take_over, how_it_ended};
 
-use crate::child::Whom;
 use crate::error::BackupError;
 
 /// A running producer. Killed when dropped before its end was seen.
 #[derive(Debug)]
 pub struct Producer {
-    child: Child,
+    child: Running,
     program: String,
     messages: Option<Messages>,
     /// Told when it held up its server for too long.
@@ -55,14 +54,16 @@ impl Producer {
             .file_name()
             .map_or_else(|| given.clone(), |n| n.to_string_lossy().into_owned());
         let failed = |what: String| BackupError::NotStarted { program: given.clone(), what };
-        let mut child = Command::new(program)
+        let mut child = Program::new(program)
             .args(args)
-            .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            .spawn()
+            // It may ask for a password, and ends by itself when nobody takes its output.
+            .in_our_group()
+            .unguarded()
+            .start()
             .map_err(|error| failed(error.to_string()))?;
-        let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
+        let (Some(stdout), Some(stderr)) = (child.stdout(), child.stderr()) else {
             return Err(BackupError::Bug("a piped child without a pipe"));
         };
         let mut producer = Self {
@@ -109,7 +110,7 @@ impl Producer {
     /// Its process id.
     #[must_use]
     pub fn pid(&self) -> u32 {
-        self.child.id()
+        self.child.pid()
     }
 
     /// Waits for its end; anything but exit status 0 is an error. May be broken off.
@@ -137,7 +138,7 @@ impl Producer {
         if self.ended {
             return;
         }
-        crate::child::end(&mut self.child, signal, Whom::Child);
+        self.child.end(signal);
         self.ended = true;
     }
 
@@ -237,7 +238,7 @@ mod tests {
     #[test]
     fn ending_it_leaves_no_process_behind() {
         let (mut producer, _out) = start(&["sleep", "600"]).unwrap();
-        let pid = Pid::from_child(&producer.child);
+        let pid = Pid::from_raw(producer.pid().try_into().unwrap()).unwrap();
         producer.end(Signal::TERM.as_raw());
         assert!(rustix::process::test_kill_process(pid).is_err());
     }

@@ -29,11 +29,11 @@ impl Stopper {
 impl Stop {
     /// Waits until asked; gives the signal. Never returns when nobody can ask any more.
     pub async fn asked(&mut self) -> i32 {
-        // Copied out: what `wait_for` gives holds a lock, and must not live until the next await.
-        let heard = self.0.wait_for(Option::is_some).await.map(|signal| *signal);
-        match heard {
-            Ok(signal) => signal.unwrap_or(0),
-            Err(_nobody_left) => std::future::pending().await,
+        // What `wait_for` gives holds a lock, which must not live until the next await.
+        let closed = self.0.wait_for(Option::is_some).await.is_err();
+        match closed {
+            false => self.signal().unwrap_or(0),
+            true => std::future::pending().await,
         }
     }
 

@@ -22,7 +22,8 @@ use crate::signals;
 /// `fallback_name` stands in messages when the system gave no `argv[0]`. The error goes to the
 /// log when `main` has started one, else plainly to standard error; clap's errors, help and
 /// version are printed by clap. When a signal was caught, a failure counts as
-/// [`Exit::Interrupted`], whatever the work broke with.
+/// [`Exit::Interrupted`], whatever the work broke with. Programs that are started within `main` get
+/// a guardian, which is this program once more: it ends them when this process is killed.
 ///
 /// ```no_run
 /// #[derive(clap::Parser)]
@@ -41,6 +42,9 @@ use crate::signals;
 /// }
 /// ```
 pub fn run(fallback_name: &str, main: impl FnOnce(&Program) -> Result<(), Failure>) -> ExitCode {
+    if let Some(status) = xb_process::serve_as_guardian() {
+        return status;
+    }
     let (argv, hidden) = hide::given();
     let program = Program { may_hide: !hidden, ..Program::new(argv, fallback_name) };
     let exit = match main(&program) {

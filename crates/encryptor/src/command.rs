@@ -4,11 +4,12 @@ use std::ffi::OsString;
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use xb_process::{Program, Running};
 use zeroize::Zeroizing;
 
 /// Most bytes that a program may make of a data key.
@@ -70,13 +71,19 @@ impl KeyCommand {
         let deadline = Instant::now() + self.timeout;
         let fault = |what| CommandError::new(self, verb, what);
         let io = |source| fault(CommandFault::Io(source));
-        let mut command = Command::new(&self.program);
-        command.args(&self.arguments).arg(verb.to_string());
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
-        let mut child = Running(command.spawn().map_err(|e| fault(CommandFault::Start(e)))?);
-        let output = exchange(&mut child.0, input, deadline, self.timeout).map_err(fault)?;
+        let program = Program::new(&self.program)
+            .args(&self.arguments)
+            .args([verb.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit())
+            // It may ask for a PIN.
+            .in_our_group_at_a_terminal();
+        // Ended when it is dropped.
+        let mut program = program.start().map_err(|e| fault(CommandFault::Start(e)))?;
+        let output = exchange(&mut program, input, deadline, self.timeout).map_err(fault)?;
         let status = loop {
-            match child.0.try_wait().map_err(io)? {
+            match program.try_wait().map_err(io)? {
                 Some(status) => break status,
                 None if Instant::now() >= deadline => {
                     return Err(fault(CommandFault::Timeout(self.timeout)));
@@ -94,27 +101,16 @@ impl fmt::Debug for KeyCommand {
     }
 }
 
-/// Is not left behind.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // Both do nothing where it has ended and been waited for.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// Writes and reads as the program is ready for it, so that neither waits for the other.
 fn exchange(
-    child: &mut Child,
+    program: &mut Running,
     mut input: &[u8],
     deadline: Instant,
     timeout: Duration,
 ) -> Result<Zeroizing<Vec<u8>>, CommandFault> {
-    let mut stdin = child.stdin.take();
+    let mut stdin = program.stdin();
     let no_pipe = || CommandFault::Io(io::ErrorKind::BrokenPipe.into());
-    let mut stdout = child.stdout.take().ok_or_else(no_pipe)?;
+    let mut stdout = program.stdout().ok_or_else(no_pipe)?;
     if let Some(pipe) = &stdin {
         rustix::io::ioctl_fionbio(pipe, true).map_err(|e| CommandFault::Io(e.into()))?;
     }

@@ -82,7 +82,6 @@ mod flow;
 mod inspect;
 mod pack;
 mod scan;
-mod spool;
 mod unpack;
 
 pub use classic::object::Cut;
@@ -118,7 +117,6 @@ pub use pack::{PackSettings, start_pack};
 pub use scan::end_rule::{EndProof, EndRule, EndWatch, LastFile, NotWhole, logical_name};
 pub use scan::passthrough::{RelayError, relay};
 pub use scan::scanner::{Scanned, StreamError};
-pub use spool::{LockSwitch, SpoolReader, SpoolSettings, spooled};
 pub use unpack::error::GetError;
 pub use unpack::parts::{Body, BodyError, FRONT_LEN, unpack_parts};
 pub use unpack::{unpack, unpack_watched};

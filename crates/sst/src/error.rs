@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 
 use xb_pipeline::ExtractCause;
 
-use crate::child::ChildError;
-use crate::offer::OfferError;
-use crate::stop::{Stop, Why};
+use crate::cancel::{CancelReason, CancelToken};
+use crate::run::ChildError;
+use crate::session::offer::OfferError;
 use crate::swap::SwapError;
-use crate::transport::{BindError, TransferError};
+use xb_wire::{BindError, TransferError};
 
 /// The first cause of a failed transfer.
 #[derive(Debug, thiserror::Error)]
@@ -19,7 +19,7 @@ use crate::transport::{BindError, TransferError};
 pub enum SstError {
     /// Everything was asked to end.
     #[error(transparent)]
-    Stopped(#[from] Why),
+    Stopped(#[from] CancelReason),
     /// Another transfer works in the data directory.
     #[error("another state transfer works in {}", datadir.display())]
     Busy {
@@ -125,7 +125,7 @@ impl SstError {
     }
 
     /// Why everything was asked to end, if this error only follows from that.
-    pub(crate) fn or_why(self, stop: &Stop) -> Self {
+    pub(crate) fn or_why(self, stop: &CancelToken) -> Self {
         match (&self, stop.why()) {
             (Self::Wire(TransferError::Cancelled) | Self::Server(_), Some(why)) => {
                 Self::Stopped(why)

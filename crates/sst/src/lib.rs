@@ -3,64 +3,37 @@
 //! - [`Args`] are the server's words, [`OptionFiles`] and [`Settings`] the operator's, [`Layout`] is
 //!   where the server's files are. A [`Context`] has them all.
 //! - [`donate`] sends a backup, [`join`] receives, prepares and exchanges the data ([`swap`]).
-//! - [`Server`] speaks the server's line protocol, [`Talk`] writes to its error log, [`Stop`] carries
-//!   the wish to end to everybody, [`Launcher`] starts programs that never outlive us.
+//! - [`Server`] speaks the server's line protocol, [`ErrorLog`] writes to its error log,
+//!   [`CancelToken`] cancels a transfer, [`Run`] starts programs that end with it.
 //!
 //! Nothing that a peer, an address or an option file says reaches a shell.
 
-mod args;
-mod child;
-mod context;
+mod cancel;
+mod contract;
 mod donor;
 mod error;
-mod estimate;
-mod files;
-mod gcache;
-mod guardian;
-mod handed;
 mod joiner;
-mod keep;
-mod layout;
-mod lock;
-mod notify;
-mod offer;
-mod place;
-mod prepare;
-mod progress;
-mod protocol;
-mod receive;
-mod recover;
-mod secret;
-mod settings;
-mod sql;
-mod state;
-mod stop;
+mod run;
+mod server;
+mod session;
 pub mod swap;
-mod talk;
-pub mod transport;
-mod unpaused;
-mod version;
-mod wire;
-mod words;
-mod work_folder;
 
-pub use args::{Args, ArgsError, Defaults, Family, Role};
-pub use child::{ChildError, Launcher, Run, Running};
-pub use context::Context;
+pub use cancel::{CancelHook, CancelReason, CancelToken};
+pub use contract::args::{Args, ArgsError, Defaults, Family, Role};
+pub use contract::datadir::{Kind, KindDir, Layout};
+pub use contract::error_log::{ErrorLog, Level};
+pub use contract::handed::Handed;
+pub use contract::keep_patterns::{BadPattern, Keep};
+pub use contract::login::Login;
+pub use contract::option_files::OptionFiles;
+pub use contract::position::{NoStateId, Position, StateId};
+pub use contract::server_lines::Server;
+pub use contract::settings::{KeyOptions, Old, Settings, SettingsError, Tls, Verify};
 pub use donor::donate;
 pub use error::SstError;
-pub use files::OptionFiles;
-pub use guardian::{NOT_STARTED, help};
-pub use handed::Handed;
+pub use joiner::datadir_lock::DatadirLock;
+pub use joiner::recover::{drop_old, drop_received, finish_interrupted, tidy};
 pub use joiner::{has_old, join};
-pub use keep::{BadPattern, Keep};
-pub use layout::{Kind, Layout, Place};
-pub use lock::Lock;
-pub use offer::{Offer, OfferError, What};
-pub use protocol::Server;
-pub use recover::{drop_old, drop_received, finish_interrupted, tidy};
-pub use secret::Login;
-pub use settings::{KeyOptions, Old, Settings, SettingsError, Tls, Verify};
-pub use state::{NoStateId, Position, StateId};
-pub use stop::{Hooked, Stop, Why};
-pub use talk::{Level, Talk};
+pub use run::{ChildError, Run, Running};
+pub use session::context::Context;
+pub use session::offer::{Offer, OfferError, What};

@@ -224,6 +224,18 @@ pub fn children(pid: u32) -> Vec<u32> {
         .collect()
 }
 
+/// Process ids of its children, of theirs, and so on.
+#[must_use]
+pub fn descendants(pid: u32) -> Vec<u32> {
+    let mut found = children(pid);
+    let mut next = 0;
+    while let Some(pid) = found.get(next).copied() {
+        found.extend(children(pid));
+        next += 1;
+    }
+    found
+}
+
 /// The short name of a running process; `None` when it has ended, waited for or not.
 #[must_use]
 pub fn process_name(pid: u32) -> Option<String> {

@@ -2,18 +2,15 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use super::trial::silent;
-use xb_producer::how_it_ended;
+use xb_process::{Program, Running, how_it_ended};
 
-use crate::child::{self, Talk, Whom};
+use crate::child::{self, Talk};
 use crate::error::BackupError;
 use crate::prepare::read_small;
 use crate::stop::Stop;
@@ -76,7 +73,7 @@ fn too_deep(scratch: &Path) -> BackupError {
 
 /// A running server; ended when dropped.
 pub(super) struct Server {
-    child: Child,
+    child: Running,
     socket: PathBuf,
     client: PathBuf,
     version: String,
@@ -193,16 +190,13 @@ impl Server {
 
     /// Ends it in good order.
     pub(super) fn end(mut self) {
-        child::end(&mut self.child, Signal::TERM.as_raw(), Whom::Group);
+        self.child.end(Signal::TERM.as_raw());
     }
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        if matches!(self.child.try_wait(), Ok(None)) {
-            child::end(&mut self.child, Signal::KILL.as_raw(), Whom::Group);
-        }
-    }
+/// Nobody listens to a program that is asked again and again whether it is there.
+fn silent() -> Talk {
+    Arc::new(|_| {})
 }
 
 fn with(option: &str, path: &Path) -> OsString {
@@ -259,7 +253,7 @@ fn own_options(data: &Path) -> Vec<OsString> {
     options.collect()
 }
 
-fn spawn(program: Option<&Path>, args: &[OsString], log: &Path) -> Result<Child, BackupError> {
+fn spawn(program: Option<&Path>, args: &[OsString], log: &Path) -> Result<Running, BackupError> {
     let open = || {
         File::options().create(true).append(true).open(log).map_err(|error| BackupError::Restore {
             target: log.display().to_string(),
@@ -270,14 +264,7 @@ fn spawn(program: Option<&Path>, args: &[OsString], log: &Path) -> Result<Child,
     let programs = program.as_ref().map_or(&usual[..], std::slice::from_ref);
     let mut missing = None;
     for program in programs {
-        let spawned = Command::new(program)
-            .args(args)
-            .stdin(Stdio::null())
-            .stdout(open()?)
-            .stderr(open()?)
-            // What it starts itself must end with it.
-            .process_group(0)
-            .spawn();
+        let spawned = Program::new(program).args(args).stdout(open()?).stderr(open()?).start();
         match spawned {
             Ok(child) => return Ok(child),
             Err(error) => {

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use xb_pipeline::{Durability, Observer};
 
@@ -271,11 +270,6 @@ fn complaint(line: &str) -> Option<(&str, String)> {
         _ => false,
     };
     (!fine).then(|| (table, format!("table {table}: {text}")))
-}
-
-/// Nobody listens to a program that is asked again and again whether it is there.
-pub(super) fn silent() -> Talk {
-    Arc::new(|_| {})
 }
 
 #[cfg(test)]

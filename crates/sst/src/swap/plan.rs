@@ -1,14 +1,15 @@
 //! The order in which entries go and come.
 
 use std::collections::HashSet;
-use std::ffi::{OsStr, OsString};
-use std::io;
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use super::stands::of_engine;
-use super::{Entry, Journal, NEW, OURS, SwapError, failed};
-use crate::layout::Kind;
+use super::entry_state::of_engine;
+use super::error::SwapError;
+use super::folders::{NEW, OURS, list};
+use super::journal::{Entry, Journal};
+use crate::contract::datadir::Kind;
 
 /// Plans the exchange: of every folder, all entries for which `goes` says so go out, and all that
 /// lie in its `.xb/new` come in. The data directory is the first of `folders`.
@@ -61,24 +62,4 @@ fn weight(folder: usize, name: &OsStr) -> u8 {
     } else {
         1
     }
-}
-
-pub(super) fn list(folder: &Path) -> Result<Vec<(OsString, std::fs::Metadata)>, SwapError> {
-    let entries = match std::fs::read_dir(folder) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(failed("list", folder)(error)),
-    };
-    let mut list = Vec::new();
-    for entry in entries {
-        let entry = entry.map_err(failed("list", folder))?;
-        match entry.metadata() {
-            Ok(metadata) => list.push((entry.file_name(), metadata)),
-            // It went while we were looking, as temporary files do.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(failed("look at", &entry.path())(error)),
-        }
-    }
-    list.sort_by(|(a, _), (b, _)| a.cmp(b));
-    Ok(list)
 }

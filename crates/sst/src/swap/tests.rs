@@ -1,4 +1,6 @@
 use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 use tempfile::TempDir;

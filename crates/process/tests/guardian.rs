@@ -1,0 +1,159 @@
+//! Programs behind a guardian: this test starts itself as the program that is killed, and that one
+//! starts itself as the guardian.
+#![allow(clippy::unwrap_used, reason = "tests fail by panic")]
+
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use xb_process::{NOT_STARTED, Program, serve_as_guardian};
+
+/// In front of the file for process ids, as the first argument of the program that is killed.
+const VICTIM: &str = "--victim=";
+
+fn main() -> ExitCode {
+    if let Some(status) = serve_as_guardian() {
+        return status;
+    }
+    if let Some(file) =
+        std::env::args().nth(1).and_then(|word| Some(word.strip_prefix(VICTIM)?.to_owned()))
+    {
+        return victim(&file, std::env::args().nth(2).as_deref() == Some("ours"));
+    }
+    let dir = tempfile::tempdir().unwrap();
+    a_killed_program_takes_its_children_and_theirs_along(dir.path());
+    without_its_guardian_a_program_is_gone(dir.path());
+    status_and_signal_come_through();
+    all_three_streams_come_through();
+    what_cannot_be_started_is_an_error_at_once();
+    what_cannot_be_run_says_so_by_its_status(dir.path());
+    nothing_else_is_inherited();
+    println!("7 tests of the guardian passed");
+    ExitCode::SUCCESS
+}
+
+/// Starts a program that starts another, and waits for it.
+fn victim(file: &str, in_our_group: bool) -> ExitCode {
+    let script = format!("sleep 1000 & echo $$ $! > {file}.new; mv {file}.new {file}; wait");
+    let program = shell(&script);
+    let program = if in_our_group { program.in_our_group() } else { program };
+    let _ = program.start().unwrap().wait();
+    ExitCode::SUCCESS
+}
+
+fn shell(script: &str) -> Program {
+    Program::new("sh").args(["-c", script])
+}
+
+/// The process ids that the program and its own child have written.
+fn pids(file: &Path) -> Vec<Pid> {
+    while !file.exists() {
+        std::thread::yield_now();
+    }
+    let text = std::fs::read_to_string(file).unwrap();
+    text.split_whitespace().map(|word| Pid::from_raw(word.parse().unwrap()).unwrap()).collect()
+}
+
+/// Returns when it has ended, whether or not somebody has waited for it.
+fn until_gone(pid: Pid) {
+    let stat = || std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
+    while stat().is_ok_and(|stat| !stat.contains(") Z")) {
+        std::thread::yield_now();
+    }
+}
+
+fn a_killed_program_takes_its_children_and_theirs_along(dir: &Path) {
+    for group in ["own", "ours"] {
+        let file = dir.join(group);
+        let mut victim = Command::new("/proc/self/exe")
+            .arg(format!("{VICTIM}{}", file.display()))
+            .arg(group)
+            .spawn()
+            .unwrap();
+        let pids = pids(&file);
+        victim.kill().unwrap();
+        let _ = victim.wait().unwrap();
+        until_gone(pids[0]);
+        match group {
+            "own" => until_gone(pids[1]),
+            // In our group nobody can tell it from others.
+            _ => kill_process(pids[1], Signal::KILL).unwrap(),
+        }
+    }
+}
+
+fn without_its_guardian_a_program_is_gone(dir: &Path) {
+    let file = dir.join("guardian");
+    let script = format!("echo $$ > {0}.new; mv {0}.new {0}; exec sleep 1000", file.display());
+    let mut program = shell(&script).in_our_group().start().unwrap();
+    let pids = pids(&file);
+    assert_ne!(pids[0].as_raw_nonzero().get().unsigned_abs(), program.pid());
+    program.kill();
+    until_gone(pids[0]);
+}
+
+fn status_and_signal_come_through() {
+    assert_eq!(shell("exit 7").start().unwrap().wait().unwrap().code(), Some(7));
+    let killed = shell("kill -9 $$").start().unwrap().wait().unwrap();
+    assert_eq!(killed.signal(), Some(9));
+    let mut ended = shell("exec sleep 1000").start().unwrap();
+    ended.end(Signal::TERM.as_raw());
+    assert_eq!(ended.wait().unwrap().signal(), Some(15));
+}
+
+fn all_three_streams_come_through() {
+    let mut program = shell("read line; echo \"$line\"; exec <&- >&-; echo why >&2; kill -STOP $$")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .start()
+        .unwrap();
+    let (mut stdin, mut text) = (program.stdin().unwrap(), String::new());
+    stdin.write_all(b"line\n").unwrap();
+    // The program has closed both, and lives on: the guardian holds neither.
+    program.stdout().unwrap().read_to_string(&mut text).unwrap();
+    let error = loop {
+        if let Err(error) = stdin.write_all(b"more\n") {
+            break error;
+        }
+    };
+    assert_eq!(error.kind(), std::io::ErrorKind::BrokenPipe);
+    let mut why = [0; 4];
+    program.stderr().unwrap().read_exact(&mut why).unwrap();
+    assert_eq!((text.as_str(), &why), ("line\n", b"why\n"));
+    assert!(program.try_wait().unwrap().is_none());
+}
+
+fn what_cannot_be_started_is_an_error_at_once() {
+    for missing in ["/no/such/program", "no-such-program-anywhere"] {
+        let error = Program::new(missing).start().unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::NotFound, "{missing}");
+    }
+    let error = Program::new("/dev/null").start().unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
+}
+
+fn what_cannot_be_run_says_so_by_its_status(dir: &Path) {
+    let file = dir.join("no-program");
+    std::fs::write(&file, "#!/no/such/interpreter\n").unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut program = Program::new(&file).stderr(Stdio::piped()).start().unwrap();
+    let mut why = String::new();
+    program.stderr().unwrap().read_to_string(&mut why).unwrap();
+    assert_eq!(program.wait().unwrap().code(), Some(NOT_STARTED.into()));
+    assert!(why.contains("No such file"), "{why}");
+}
+
+fn nothing_else_is_inherited() {
+    let descriptors = |program: Program| {
+        let mut program = program.stdout(Stdio::piped()).start().unwrap();
+        let mut list = String::new();
+        program.stdout().unwrap().read_to_string(&mut list).unwrap();
+        list
+    };
+    let list = || shell("exec ls /proc/self/fd");
+    assert_eq!(descriptors(list()), descriptors(list().unguarded()));
+}

@@ -1,0 +1,173 @@
+//! Cancellation and its propagation.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Why a transfer is cancelled.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CancelReason {
+    /// This process received a signal.
+    #[error("interrupted by signal {0}")]
+    Signal(i32),
+    /// The server that started us is gone.
+    #[error("the server that started this is gone")]
+    ServerGone,
+    /// The backup held up its server for too long.
+    #[error(
+        "the backup held locks on the server while the joiner took nothing for {seconds} s and the spool had no room: it was ended so that the server goes on"
+    )]
+    LockStall {
+        /// How long that was waited for.
+        seconds: u64,
+    },
+    /// Nothing has moved for too long.
+    #[error("nothing has come for {seconds} s (sst-idle-timeout)")]
+    Idle {
+        /// How long that was waited for.
+        seconds: u64,
+    },
+    /// Another part of the program has failed, and its error is the cause.
+    #[error("another part has failed")]
+    Elsewhere,
+}
+
+/// Cancels a transfer: programs under way, waits, the wire. Clones are the same token.
+#[derive(Clone, Default)]
+pub struct CancelToken(Arc<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+type Hook = Box<dyn Fn() + Send>;
+
+#[derive(Default)]
+struct State {
+    why: Option<CancelReason>,
+    hooks: BTreeMap<u64, Hook>,
+    next: u64,
+}
+
+impl fmt::Debug for CancelToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CancelToken").field("why", &self.why()).finish_non_exhaustive()
+    }
+}
+
+/// Forgets a hook when dropped.
+#[derive(Debug)]
+pub struct CancelHook {
+    stop: CancelToken,
+    id: u64,
+}
+
+impl Drop for CancelHook {
+    fn drop(&mut self) {
+        self.stop.state().hooks.remove(&self.id);
+    }
+}
+
+impl CancelToken {
+    /// A token that is not cancelled.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Cancels. The first reason counts.
+    pub fn ask(&self, why: CancelReason) {
+        let hooks = {
+            let mut state = self.state();
+            if state.why.is_some() {
+                return;
+            }
+            state.why = Some(why);
+            std::mem::take(&mut state.hooks)
+        };
+        self.0.changed.notify_all();
+        // Outside the lock: who is told may ask in turn.
+        hooks.values().for_each(|hook| hook());
+    }
+
+    /// The reason, if it is cancelled.
+    #[must_use]
+    pub fn why(&self) -> Option<CancelReason> {
+        self.state().why.clone()
+    }
+
+    /// Fails once it is cancelled.
+    ///
+    /// # Errors
+    /// The reason.
+    pub fn check(&self) -> Result<(), CancelReason> {
+        self.why().map_or(Ok(()), Err)
+    }
+
+    /// Calls `hook` when it is cancelled, at once if it is. The hook runs in the thread that
+    /// cancels, must not wait, and may be called once more after its [`CancelHook`] is gone.
+    pub fn on_stop(&self, hook: impl Fn() + Send + 'static) -> CancelHook {
+        let mut state = self.state();
+        let id = state.next;
+        state.next += 1;
+        if state.why.is_some() {
+            drop(state);
+            hook();
+        } else {
+            state.hooks.insert(id, Box::new(hook));
+        }
+        CancelHook { stop: self.clone(), id }
+    }
+
+    /// Waits until it is cancelled, at most `limit`. The reason, or `None` when the time is over.
+    #[must_use]
+    pub fn wait(&self, limit: Duration) -> Option<CancelReason> {
+        let end = Instant::now() + limit;
+        let mut state = self.state();
+        while state.why.is_none() {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return None;
+            }
+            let waited = self.0.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        state.why.clone()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn the_first_reason_counts_and_everybody_is_told_once() {
+        let stop = CancelToken::new();
+        let told = Arc::new(AtomicU32::new(0));
+        let hook = || {
+            let told = Arc::clone(&told);
+            move || {
+                told.fetch_add(1, Ordering::SeqCst);
+            }
+        };
+        let _one = stop.on_stop(hook());
+        drop(stop.on_stop(hook()));
+        assert!(stop.check().is_ok() && stop.wait(Duration::ZERO).is_none());
+        stop.ask(CancelReason::Signal(15));
+        stop.ask(CancelReason::ServerGone);
+        assert_eq!(stop.wait(Duration::from_secs(60)), Some(CancelReason::Signal(15)));
+        assert_eq!(told.load(Ordering::SeqCst), 1, "who is gone is not told");
+        let _late = stop.on_stop(hook());
+        assert_eq!(told.load(Ordering::SeqCst), 2, "who comes late is told at once");
+    }
+}

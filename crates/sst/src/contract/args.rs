@@ -1,0 +1,422 @@
+//! What the server says when it starts the script.
+//!
+//! Words come as `--name value`. Unknown options are passed over: servers add some now and then.
+//! Everything after `--mysqld-args` is the server's own command line, as `--name=value` or
+//! `--name value`.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+
+use crate::contract::position::StateId;
+
+/// Which side of a transfer this is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Sends.
+    Donor,
+    /// Receives.
+    Joiner,
+}
+
+impl Role {
+    fn of(word: &OsStr) -> Result<Self, ArgsError> {
+        match word.to_str() {
+            Some("donor") => Ok(Self::Donor),
+            Some("joiner") => Ok(Self::Joiner),
+            _ => Err(ArgsError::Value { option: "--role" }),
+        }
+    }
+
+    /// The word for messages.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Donor => "donor",
+            Self::Joiner => "joiner",
+        }
+    }
+}
+
+/// Whose server it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Family {
+    /// MariaDB with Galera.
+    MariaDb,
+    /// Percona XtraDB Cluster.
+    Percona,
+}
+
+/// The arguments, in types.
+#[derive(Clone)]
+pub struct Args {
+    /// Which side.
+    pub role: Role,
+    /// Whose server.
+    pub family: Family,
+    /// Joiner: where to listen. Donor: where to go.
+    pub address: String,
+    /// The data directory, if it was named.
+    pub datadir: Option<PathBuf>,
+    /// The server's process id; only a joiner is told.
+    pub parent: Option<i32>,
+    /// Whether progress lines are wanted on stdout.
+    pub progress: bool,
+    /// Donor: the position at the start of the transfer.
+    pub gtid: Option<StateId>,
+    /// Donor: the GTID domain.
+    pub gtid_domain: Option<u32>,
+    /// Donor: no snapshot, the joiner gets write sets.
+    pub bypass: bool,
+    /// Donor: the server's socket.
+    pub socket: Option<PathBuf>,
+    /// Base name of the binary log, if there is one.
+    pub binlog: Option<OsString>,
+    /// Name of its index.
+    pub binlog_index: Option<OsString>,
+    /// `--defaults-file` and its like.
+    pub defaults: Defaults,
+    /// Version of the server; only Percona's says it.
+    pub server_version: Option<String>,
+    /// Other options of the script that stand for server options (`--innodb-data-home-dir` and
+    /// so on), then the server's own command line: names with `-` for `_`, in the order given.
+    pub server: Vec<(String, Option<OsString>)>,
+}
+
+impl std::fmt::Debug for Args {
+    /// Without the address and the server's words, in which there may be secrets.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Args")
+            .field("role", &self.role)
+            .field("family", &self.family)
+            .field("datadir", &self.datadir)
+            .field("bypass", &self.bypass)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Which option files count.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Defaults {
+    /// Only this one.
+    pub file: Option<PathBuf>,
+    /// This one, too.
+    pub extra: Option<PathBuf>,
+    /// Appended to the names of groups.
+    pub suffix: Option<String>,
+}
+
+impl Defaults {
+    /// The same as words for a program of the server, which must be its first.
+    #[must_use]
+    pub fn words(&self) -> Vec<OsString> {
+        let word = |name: &str, value: &OsStr| {
+            let mut word = OsString::from(name);
+            word.push(value);
+            word
+        };
+        let file = self.file.iter().map(|file| word("--defaults-file=", file.as_os_str()));
+        let extra = self.extra.iter().map(|file| word("--defaults-extra-file=", file.as_os_str()));
+        let suffix = self.suffix.iter().map(|s| word("--defaults-group-suffix=", s.as_ref()));
+        file.chain(extra).chain(suffix).collect()
+    }
+}
+
+/// Arguments that cannot be worked with.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ArgsError {
+    /// An option that must be there is not.
+    #[error("{0} is missing: this program is started by a Galera server")]
+    Missing(&'static str),
+    /// An option's value is none of its values.
+    #[error("{option} has a value that it cannot have")]
+    Value {
+        /// The option.
+        option: &'static str,
+    },
+}
+
+/// Options of the stock scripts that stand for options of the server.
+const OF_THE_SERVER: [&str; 9] = [
+    "log-bin",
+    "log-bin-index",
+    "log-basename",
+    "innodb-data-home-dir",
+    "innodb-log-group-home-dir",
+    "innodb-undo-directory",
+    "innodb-buffer-pool-filename",
+    "innodb-buffer-pool-size",
+    "aria-log-dir-path",
+];
+
+/// Options that have no value.
+const SWITCHES: [&str; 1] = ["bypass"];
+
+impl Args {
+    /// Reads the words behind the program's name.
+    ///
+    /// # Errors
+    /// [`ArgsError`]: no role or no address, or a value that makes no sense where it matters.
+    pub fn parse(words: &[OsString]) -> Result<Self, ArgsError> {
+        let mut role = None;
+        let mut address = None;
+        let (mut ours, mut theirs) = (false, false);
+        let mut args = Self::empty();
+        let mut words = words.iter();
+        while let Some(word) = words.next() {
+            // Empty words come where the server had nothing to say.
+            let Some(name) = word.as_bytes().strip_prefix(b"--") else { continue };
+            let (name, glued) = split(name);
+            if name == "mysqld-args" {
+                ours = true;
+                args.server.extend(server_words(&mut words));
+                break;
+            }
+            if SWITCHES.contains(&name.as_str()) {
+                args.bypass = true;
+                continue;
+            }
+            let value = match glued {
+                Some(value) => value,
+                None if words.as_slice().first().is_some_and(|next| !is_option(next)) => {
+                    words.next().cloned().unwrap_or_default()
+                }
+                None => continue,
+            };
+            let given = !value.is_empty();
+            match name.as_str() {
+                "role" => role = Some(Role::of(&value)?),
+                "address" => {
+                    let text = value.into_string();
+                    address = Some(text.map_err(|_| ArgsError::Value { option: "--address" })?);
+                }
+                "datadir" if given => args.datadir = Some(value.into()),
+                "parent" if given => args.parent = Some(number(&value, "--parent")?),
+                "progress" => {
+                    ours = true;
+                    args.progress = given && value != "0";
+                }
+                "gtid" if given => {
+                    let text = value.to_str().and_then(|text| text.parse().ok());
+                    args.gtid = Some(text.ok_or(ArgsError::Value { option: "--gtid" })?);
+                }
+                "gtid-domain-id" => {
+                    ours = true;
+                    args.gtid_domain = value.to_str().and_then(|text| text.parse().ok());
+                }
+                "local-port" => ours = true,
+                "socket" if given => args.socket = Some(value.into()),
+                "binlog" if given => args.binlog = Some(value),
+                "binlog-index" if given => args.binlog_index = Some(value),
+                "defaults-file" if given => args.defaults.file = Some(value.into()),
+                "defaults-extra-file" if given => args.defaults.extra = Some(value.into()),
+                "defaults-group-suffix" if given => {
+                    args.defaults.suffix = Some(value.to_string_lossy().into_owned());
+                }
+                "mysqld-version" | "plugindir" => {
+                    theirs = true;
+                    if name == "mysqld-version" && given {
+                        args.server_version = Some(value.to_string_lossy().into_owned());
+                    }
+                }
+                name if given && OF_THE_SERVER.contains(&name) => {
+                    args.server.push((name.to_owned(), Some(value)));
+                }
+                _ => {}
+            }
+        }
+        args.role = role.ok_or(ArgsError::Missing("--role"))?;
+        args.address = address.ok_or(ArgsError::Missing("--address"))?;
+        args.family = if theirs || !ours { Family::Percona } else { Family::MariaDb };
+        if args.role == Role::Donor && args.gtid.is_none() {
+            return Err(ArgsError::Missing("--gtid"));
+        }
+        Ok(args)
+    }
+
+    /// Arguments of which none was given.
+    fn empty() -> Self {
+        Self {
+            role: Role::Donor,
+            family: Family::MariaDb,
+            address: String::new(),
+            datadir: None,
+            parent: None,
+            progress: false,
+            gtid: None,
+            gtid_domain: None,
+            bypass: false,
+            socket: None,
+            binlog: None,
+            binlog_index: None,
+            defaults: Defaults::default(),
+            server_version: None,
+            server: Vec::new(),
+        }
+    }
+
+    /// The last value of a server option on the command line.
+    #[must_use]
+    pub fn server_option(&self, name: &str) -> Option<&OsStr> {
+        self.server.iter().rev().find(|(known, _)| known == name)?.1.as_deref()
+    }
+}
+
+/// Numbers of processes and the like.
+fn number(value: &OsStr, option: &'static str) -> Result<i32, ArgsError> {
+    let number = value.to_str().and_then(|text| text.parse().ok()).filter(|n| *n > 0);
+    number.ok_or(ArgsError::Value { option })
+}
+
+fn is_option(word: &OsStr) -> bool {
+    word.as_bytes().starts_with(b"--")
+}
+
+/// `name=value`; `-` for `_` in the name.
+fn split(word: &[u8]) -> (String, Option<OsString>) {
+    let (name, value) = match word.iter().position(|byte| *byte == b'=') {
+        Some(at) => (&word[..at], Some(OsString::from_vec(word[at + 1..].to_vec()))),
+        None => (word, None),
+    };
+    (String::from_utf8_lossy(name).replace('_', "-"), value)
+}
+
+fn server_words(words: &mut std::slice::Iter<'_, OsString>) -> Vec<(String, Option<OsString>)> {
+    let mut options = Vec::new();
+    while let Some(word) = words.next() {
+        let Some(name) = word.as_bytes().strip_prefix(b"--") else { continue };
+        let (name, mut value) = split(name);
+        let next = words.as_slice().first();
+        if value.is_none() && next.is_some_and(|next| !next.as_bytes().starts_with(b"-")) {
+            value = words.next().cloned();
+        }
+        let name = name.strip_prefix("loose-").map(str::to_owned).unwrap_or(name);
+        options.push((name, value));
+    }
+    options
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn parse(line: &[&str]) -> Result<Args, ArgsError> {
+        Args::parse(&line.iter().map(OsString::from).collect::<Vec<_>>())
+    }
+
+    const STATE: &str = "9c9a4c3b-2b3c-11f0-8d3f-7b1b1f0f0a11:42";
+
+    #[test]
+    fn a_mariadb_joiner_is_understood() {
+        let line = "--role joiner --address 10.0.0.2:4444 --datadir /d/ --defaults-file /f.cnf --parent 77 \
+                    --progress 0 --mysqld-args --defaults-file=/f.cnf --innodb_log_group_home_dir=/redo --wsrep_on --log-bin b";
+        let args = parse(&line.split_whitespace().collect::<Vec<_>>()).unwrap();
+        assert_eq!((args.role, args.family), (Role::Joiner, Family::MariaDb));
+        assert_eq!((args.address.as_str(), args.parent), ("10.0.0.2:4444", Some(77)));
+        assert_eq!(args.datadir, Some("/d/".into()));
+        assert_eq!(args.defaults.words(), ["--defaults-file=/f.cnf"]);
+        assert_eq!(args.server_option("innodb-log-group-home-dir"), Some("/redo".as_ref()));
+        assert_eq!(args.server_option("log-bin"), Some("b".as_ref()));
+        assert_eq!(args.server_option("wsrep-on"), None);
+        assert!(!args.progress && !args.bypass);
+    }
+
+    #[test]
+    fn donors_are_understood() {
+        let line = [
+            "--role",
+            "donor",
+            "--address",
+            "10.0.0.2:4444/xtrabackup_sst//1",
+            "--local-port",
+            "3306",
+            "--socket",
+            "/s",
+            "--datadir",
+            "/d/",
+            "--progress",
+            "1",
+            "--gtid",
+            STATE,
+            "--gtid-domain-id",
+            "5",
+            "--bypass",
+            "--mysqld-args",
+        ];
+        let args = parse(&line).unwrap();
+        assert_eq!(
+            (args.role, args.family, args.bypass, args.progress),
+            (Role::Donor, Family::MariaDb, true, true)
+        );
+        assert_eq!(args.gtid.unwrap().seqno(), 42);
+        assert_eq!(args.gtid_domain, Some(5));
+        // Percona's, with an empty word where the binary log has no name.
+        let line = [
+            "--role",
+            "donor",
+            "--address",
+            "h:4444/xtrabackup_sst//1",
+            "--socket",
+            "/s",
+            "--datadir",
+            "/d/",
+            "--basedir",
+            "/usr/",
+            "--plugindir",
+            "/p",
+            "--defaults-group-suffix",
+            "",
+            "--mysqld-version",
+            "8.0.36",
+            "",
+            "--gtid",
+            STATE,
+        ];
+        let args = parse(&line).unwrap();
+        assert_eq!((args.family, args.bypass), (Family::Percona, false));
+        assert_eq!(args.server_version.as_deref(), Some("8.0.36"));
+        assert_eq!(args.defaults, Defaults::default());
+    }
+
+    #[test]
+    fn unknown_options_do_not_swallow_others() {
+        let args = parse(&[
+            "--new-thing",
+            "--role",
+            "joiner",
+            "--other",
+            "x",
+            "--address",
+            "h",
+            "--parent",
+            "",
+            "--mysqld-args",
+        ])
+        .unwrap();
+        assert_eq!((args.role, args.address.as_str(), args.parent), (Role::Joiner, "h", None));
+    }
+
+    #[test]
+    fn what_cannot_be_worked_with_is_refused() {
+        for (line, expected) in [
+            (&[][..], ArgsError::Missing("--role")),
+            (&["--role", "joiner"], ArgsError::Missing("--address")),
+            (&["--role", "donor", "--address", "h"], ArgsError::Missing("--gtid")),
+            (&["--role", "arbitrator"], ArgsError::Value { option: "--role" }),
+            (&["--gtid", "x"], ArgsError::Value { option: "--gtid" }),
+            (&["--parent", "-1"], ArgsError::Value { option: "--parent" }),
+        ] {
+            assert_eq!(parse(line).unwrap_err(), expected);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_words_are_read_or_refused(words in proptest::collection::vec("(--)?[a-z_=]{0,12}|--(role|address|gtid|parent|mysqld-args|bypass)|joiner|\\PC{0,8}", 0..12)) {
+            let words: Vec<OsString> = words.iter().map(OsString::from).collect();
+            let _ = Args::parse(&words);
+        }
+    }
+}

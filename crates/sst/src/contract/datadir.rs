@@ -1,0 +1,396 @@
+//! Where a server keeps which of its files.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
+
+use crate::contract::args::Args;
+use crate::contract::option_files::OptionFiles;
+
+/// Kinds of files that a server can be told to keep elsewhere.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Kind {
+    /// InnoDB's system tablespace: `ibdata1`, or what `innodb-data-file-path` names.
+    Data(Vec<OsString>),
+    /// InnoDB's redo log.
+    Redo,
+    /// InnoDB's undo tablespaces.
+    Undo,
+    /// Aria's log.
+    Aria,
+    /// The binary log under this base name.
+    Binlog(OsString),
+}
+
+impl Kind {
+    /// Whether the file `name` of a backup, or of such a folder, is of this kind.
+    #[must_use]
+    pub fn has(&self, name: &OsStr) -> bool {
+        let name = name.as_bytes();
+        let numbered = |prefix: &[u8], digits: usize| {
+            name.strip_prefix(prefix)
+                .is_some_and(|rest| rest.len() >= digits && rest.iter().all(u8::is_ascii_digit))
+        };
+        match self {
+            Self::Data(names) if names.is_empty() => numbered(b"ibdata", 1),
+            Self::Data(names) => names.iter().any(|known| known.as_bytes() == name),
+            Self::Redo => numbered(b"ib_logfile", 1) || name == b"#innodb_redo",
+            Self::Undo => numbered(b"undo", 1) || numbered(b"undo_", 1) || name.ends_with(b".ibu"),
+            Self::Aria => name.starts_with(b"aria_log"),
+            Self::Binlog(base) => {
+                let rest = name.strip_prefix(base.as_bytes()).and_then(|r| r.strip_prefix(b"."));
+                rest.is_some_and(|rest| {
+                    let (rest, _state) = match rest.strip_suffix(b".idx") {
+                        Some(rest) => (rest, true),
+                        None => (rest, false),
+                    };
+                    matches!(rest, b"index" | b"state")
+                        || (rest.len() >= 6 && rest.iter().all(u8::is_ascii_digit))
+                })
+            }
+        }
+    }
+}
+
+/// A kind of files and the folder for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KindDir {
+    /// Which files.
+    pub kind: Kind,
+    /// The folder.
+    pub dir: PathBuf,
+}
+
+/// Where everything is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layout {
+    /// The data directory.
+    pub datadir: PathBuf,
+    /// Kinds with a folder below the data directory: relative to it.
+    pub inside: Vec<KindDir>,
+    /// Kinds with a folder elsewhere.
+    pub outside: Vec<KindDir>,
+    /// Base name of the binary log, wherever it is.
+    pub binlog: Option<OsString>,
+}
+
+impl Layout {
+    /// Finds out from what the server and its option files say.
+    ///
+    /// # Errors
+    /// When there is no data directory, or data lies on a raw device.
+    pub fn find(args: &Args, files: &OptionFiles) -> io::Result<Self> {
+        let option = |name: &str| {
+            let value = args.server_option(name).or_else(|| files.server(name));
+            value.filter(|value| !value.is_empty()).map(OsStr::to_owned)
+        };
+        let named = args.datadir.clone().or_else(|| option("datadir").map(PathBuf::from));
+        let datadir = std::fs::canonicalize(named.unwrap_or_else(|| ".".into()))?;
+        let mut layout = Self { datadir, inside: Vec::new(), outside: Vec::new(), binlog: None };
+        let home = option("innodb-data-home-dir").map(PathBuf::from).unwrap_or_default();
+        match option("innodb-data-file-path") {
+            None => layout.place(Kind::Data(Vec::new()), &home),
+            Some(specs) => {
+                for path in data_files(&specs)? {
+                    let path = home.join(path);
+                    if let (Some(dir), Some(name)) = (path.parent(), path.file_name()) {
+                        layout.place(Kind::Data(vec![name.to_owned()]), dir);
+                    }
+                }
+            }
+        }
+        for (name, kind) in [
+            ("innodb-log-group-home-dir", Kind::Redo),
+            ("innodb-undo-directory", Kind::Undo),
+            ("aria-log-dir-path", Kind::Aria),
+        ] {
+            if let Some(dir) = option(name) {
+                layout.place(kind, Path::new(&dir));
+            }
+        }
+        if let Some((dir, base)) = binlog(args, files, &option) {
+            layout.binlog = Some(base.clone());
+            if let Some(dir) = dir {
+                layout.place(Kind::Binlog(base), &dir);
+            }
+            // The index may have a name and a folder of its own.
+            let index = args.binlog_index.clone().or_else(|| option("log-bin-index"));
+            let index = index.map(PathBuf::from).unwrap_or_default();
+            if let (Some(dir), Some(base)) = (index.parent(), index.file_stem()) {
+                layout.place(Kind::Binlog(base.to_owned()), dir);
+            }
+        }
+        Ok(layout)
+    }
+
+    /// A data directory without anything elsewhere.
+    ///
+    /// # Errors
+    /// When it is not there.
+    pub fn of(datadir: &Path) -> io::Result<Self> {
+        let datadir = std::fs::canonicalize(datadir)?;
+        Ok(Self { datadir, inside: Vec::new(), outside: Vec::new(), binlog: None })
+    }
+
+    fn place(&mut self, kind: Kind, dir: &Path) {
+        let full = self.datadir.join(dir);
+        // A folder that is not there yet is what it says.
+        let full = std::fs::canonicalize(&full).unwrap_or(full);
+        match full.strip_prefix(&self.datadir) {
+            Ok(below) => {
+                let names: PathBuf =
+                    below.components().filter(|c| matches!(c, Component::Normal(_))).collect();
+                if names.as_os_str().is_empty() {
+                    return;
+                }
+                let full = self.datadir.join(&names);
+                // Between file systems nothing is renamed, wherever they are mounted.
+                if full.ancestors().take_while(|dir| *dir != self.datadir).any(is_mounted) {
+                    self.outside.push(KindDir { kind, dir: full });
+                } else {
+                    self.inside.push(KindDir { kind, dir: names });
+                }
+            }
+            Err(_) => self.outside.push(KindDir { kind, dir: full }),
+        }
+    }
+
+    /// Whether the entry `name` of the data directory is, or leads to, one of the folders outside: a
+    /// link, or a file system that is mounted there. It is no data, but where data is.
+    #[must_use]
+    pub fn leads_outside(&self, name: &OsStr) -> bool {
+        let full = std::fs::canonicalize(self.datadir.join(name));
+        full.is_ok_and(|full| self.outside.iter().any(|place| place.dir.starts_with(&full)))
+    }
+
+    /// The folders outside the data directory, each once.
+    #[must_use]
+    pub fn folders_outside(&self) -> Vec<PathBuf> {
+        let mut folders: Vec<PathBuf> = Vec::new();
+        for place in &self.outside {
+            if !folders.contains(&place.dir) {
+                folders.push(place.dir.clone());
+            }
+        }
+        folders
+    }
+}
+
+/// Whether something is mounted there.
+#[must_use]
+pub(crate) fn is_mounted(path: &Path) -> bool {
+    let flags = AtFlags::SYMLINK_NOFOLLOW;
+    match statx(CWD, path, flags, StatxFlags::empty()) {
+        Ok(stat) if stat.stx_attributes_mask.contains(StatxAttributes::MOUNT_ROOT) => {
+            stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)
+        }
+        // An old kernel: a mount of the same file system is not seen.
+        _ => match (path.symlink_metadata(), path.parent().map(Path::metadata)) {
+            (Ok(here), Some(Ok(above))) => here.dev() != above.dev(),
+            _ => false,
+        },
+    }
+}
+
+/// The paths in `ibdata1:12M;/more/ibdata2:10M:autoextend`.
+fn data_files(specs: &OsStr) -> io::Result<Vec<PathBuf>> {
+    let mut paths = Vec::new();
+    for spec in specs.as_bytes().split(|byte| *byte == b';') {
+        let mut parts = spec.trim_ascii().split(|byte| *byte == b':');
+        let path = parts.next().unwrap_or_default();
+        if parts.next().is_some_and(|size| size.ends_with(b"raw")) {
+            let what = "innodb_data_file_path names a raw device, which no backup holds";
+            return Err(io::Error::new(io::ErrorKind::Unsupported, what));
+        }
+        if !path.is_empty() {
+            paths.push(OsStr::from_bytes(path).into());
+        }
+    }
+    Ok(paths)
+}
+
+/// Folder (where one was named) and base name of the binary log, if there is one.
+fn binlog(
+    args: &Args,
+    files: &OptionFiles,
+    option: &impl Fn(&str) -> Option<OsString>,
+) -> Option<(Option<PathBuf>, OsString)> {
+    let without_value =
+        args.server.iter().any(|(name, _)| name == "log-bin") || files.server_has("log-bin");
+    let named = args.binlog.clone().or_else(|| option("log-bin"));
+    let path = match named {
+        Some(name) if !matches!(name.as_bytes(), b"0" | b"1" | b"ON" | b"OFF" | b"on" | b"off") => {
+            PathBuf::from(name)
+        }
+        Some(off) if matches!(off.as_bytes(), b"0" | b"OFF" | b"off") => return None,
+        None if !without_value => return None,
+        _ => option("log-basename").map_or("mysql-bin".into(), |base| {
+            let mut name = base;
+            name.push("-bin");
+            name.into()
+        }),
+    };
+    // The server takes an extension away.
+    let base = path.file_name()?;
+    let base = Path::new(base).file_stem().unwrap_or(base).to_owned();
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).map(Path::to_owned);
+    Some((dir, base))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn find(datadir: &Path, options: &[(&str, &str)]) -> Layout {
+        try_find(datadir, options).unwrap()
+    }
+
+    fn try_find(datadir: &Path, options: &[(&str, &str)]) -> io::Result<Layout> {
+        let words = [
+            "--role",
+            "joiner",
+            "--address",
+            "h",
+            "--datadir",
+            datadir.to_str().unwrap(),
+            "--mysqld-args",
+        ];
+        let args = Args::parse(&words.map(OsString::from)).unwrap();
+        let own = |(k, v): &(&str, &str)| ("mysqld".to_owned(), (*k).to_owned(), Some((*v).into()));
+        Layout::find(&args, &OptionFiles::new(options.iter().map(own), None))
+    }
+
+    #[test]
+    fn data_files_have_a_folder_each() {
+        let folder = tempfile::tempdir().unwrap();
+        let data = std::fs::canonicalize(folder.path()).unwrap();
+        let specs = "ibdata1:12M;/big/more/data2:10M;sub/data3:10M:autoextend:max:1G";
+        let place = |name: &str, dir: &str| KindDir {
+            kind: Kind::Data(vec![name.into()]),
+            dir: dir.into(),
+        };
+        let layout = find(&data, &[("innodb_data_file_path", specs)]);
+        assert_eq!(layout.inside, [place("data3", "sub")]);
+        assert_eq!(layout.outside, [place("data2", "/big/more")]);
+        let home = [("innodb_data_file_path", specs), ("innodb_data_home_dir", "/home")];
+        let outside = [("ibdata1", "/home"), ("data2", "/big/more"), ("data3", "/home/sub")];
+        assert_eq!(find(&data, &home).outside, outside.map(|(name, dir)| place(name, dir)));
+        for raw in ["/dev/sda5:3Graw", "ibdata1:12M;/dev/sda5:3Gnewraw"] {
+            assert!(try_find(&data, &[("innodb_data_file_path", raw)]).is_err(), "{raw}");
+        }
+    }
+
+    #[test]
+    fn the_index_of_the_binary_log_may_lie_elsewhere() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = [("log_bin", "b"), ("log_bin_index", "/idx/list.index")];
+        let layout = find(folder.path(), &options);
+        let index = KindDir { kind: Kind::Binlog("list".into()), dir: "/idx".into() };
+        assert_eq!((layout.outside, layout.binlog), (vec![index], Some("b".into())));
+    }
+
+    #[test]
+    fn a_folder_behind_a_link_is_outside_and_its_link_is_known() {
+        let scratch = tempfile::tempdir().unwrap();
+        let base = std::fs::canonicalize(scratch.path()).unwrap();
+        let data = base.join("data");
+        for dir in ["data/shop", "fast/redo", "other"] {
+            std::fs::create_dir_all(base.join(dir)).unwrap();
+        }
+        std::os::unix::fs::symlink("../fast/redo", data.join("redo")).unwrap();
+        std::os::unix::fs::symlink("../other", data.join("linked")).unwrap();
+        let layout = find(&data, &[("innodb_log_group_home_dir", "./redo")]);
+        assert_eq!(layout.folders_outside(), [base.join("fast/redo")]);
+        assert!(layout.leads_outside("redo".as_ref()));
+        for name in ["shop", "linked", "none"] {
+            assert!(!layout.leads_outside(name.as_ref()), "{name}");
+        }
+    }
+
+    #[test]
+    fn mounts_are_seen() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(is_mounted("/proc".as_ref()) && !is_mounted(folder.path()));
+        assert!(!is_mounted(&folder.path().join("none")));
+    }
+
+    #[test]
+    fn folders_are_told_apart() {
+        let folder = tempfile::tempdir().unwrap();
+        let data = std::fs::canonicalize(folder.path()).unwrap();
+        let layout = find(
+            &data,
+            &[
+                ("innodb_log_group_home_dir", "/elsewhere/redo"),
+                ("innodb_undo_directory", "undo"),
+                ("innodb_data_home_dir", data.to_str().unwrap()),
+                ("aria_log_dir_path", "./"),
+                ("log_bin", "/elsewhere/redo/binlog"),
+            ],
+        );
+        assert_eq!(layout.inside, [KindDir { kind: Kind::Undo, dir: "undo".into() }]);
+        let binlog = KindDir { kind: Kind::Binlog("binlog".into()), dir: "/elsewhere/redo".into() };
+        assert_eq!(
+            layout.outside,
+            [KindDir { kind: Kind::Redo, dir: "/elsewhere/redo".into() }, binlog]
+        );
+        assert_eq!(layout.folders_outside(), [PathBuf::from("/elsewhere/redo")]);
+        assert_eq!(layout.binlog, Some("binlog".into()));
+        let plain = find(&data, &[]);
+        assert_eq!((plain.inside, plain.outside, plain.binlog), (vec![], vec![], None));
+    }
+
+    #[test]
+    fn files_are_of_their_kind() {
+        let binlog = Kind::Binlog("node-bin".into());
+        let data = Kind::Data(vec!["ibdata1".into(), "big2".into()]);
+        for (kind, yes, no) in [
+            (
+                &Kind::Data(vec![]),
+                &["ibdata1", "ibdata12"][..],
+                &["ibdata", "ibdata1.x", "shop"][..],
+            ),
+            (&data, &["ibdata1", "big2"], &["ibdata2"]),
+            (
+                &Kind::Redo,
+                &["ib_logfile0", "ib_logfile101", "#innodb_redo"],
+                &["ib_buffer_pool", "ib_logfile"],
+            ),
+            (&Kind::Undo, &["undo001", "undo_002", "my.ibu"], &["undo", "undone"]),
+            (&Kind::Aria, &["aria_log.00000001", "aria_log_control"], &["aria"]),
+            (
+                &binlog,
+                &["node-bin.000001", "node-bin.index", "node-bin.state", "node-bin.000001.idx"],
+                &["node-bin", "node-bin.x", "node-binx.000001"],
+            ),
+        ] {
+            for name in yes {
+                assert!(kind.has(name.as_ref()), "{kind:?} {name}");
+            }
+            for name in no {
+                assert!(!kind.has(name.as_ref()), "{kind:?} {name}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_binary_log_has_a_name() {
+        let folder = tempfile::tempdir().unwrap();
+        for (options, expected) in [
+            (&[("log-bin", "b.log")][..], Some("b")),
+            (&[("log-bin", "ON"), ("log-basename", "n")], Some("n-bin")),
+            (&[("log-bin", "OFF")], None),
+            (&[("log-basename", "n")], None),
+        ] {
+            assert_eq!(
+                find(folder.path(), options).binlog,
+                expected.map(Into::into),
+                "{options:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! What a server hands to its donor and to nobody else: the login for the backup, and the secret
+//! that the joiner has put before its address.
+//!
+//! MariaDB before 11.6 sets two variables of the environment. MariaDB since 11.6 (MDEV-31809) and
+//! Percona XtraDB Cluster 8 write lines `sst_user=…`, `sst_password=…`, `sst_remote_user=…` and
+//! `sst_remote_password=…` to standard input and close it.
+
+use std::io::IsTerminal as _;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+use super::error_log::ErrorLog;
+use super::login::Login;
+use crate::cancel::CancelToken;
+
+/// Variable with the login, `USER:PASSWORD`. A server that uses it sets it even when it is empty.
+const AUTH: &str = "WSREP_SST_OPT_AUTH";
+/// Variable with the joiner's secret, `NAME:SECRET`.
+const REMOTE_AUTH: &str = "WSREP_SST_OPT_REMOTE_AUTH";
+
+/// The names of both variables: no child inherits them.
+pub(crate) const VARIABLES: [&str; 2] = [AUTH, REMOTE_AUTH];
+
+/// Most that is read of what a server writes, in bytes.
+const MAX: usize = 64 << 10;
+/// How long the end of the wait for a line may be noticed late.
+const SLICE: Duration = Duration::from_millis(100);
+
+/// How long lines are waited for.
+#[derive(Debug, Clone, Copy)]
+struct Patience {
+    /// Until there is a login.
+    login: Duration,
+    /// After it, until the end of the input.
+    rest: Duration,
+}
+
+/// The server writes right after it has started the program; a busy machine takes a while.
+const PATIENCE: Patience =
+    Patience { login: Duration::from_secs(10), rest: Duration::from_secs(2) };
+
+/// The login and the joiner's secret. `Debug` shows neither.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Handed {
+    /// Who logs in for the backup.
+    pub login: Option<Login>,
+    /// `NAME:SECRET` from before the joiner's address.
+    pub remote_auth: Option<String>,
+}
+
+impl std::fmt::Debug for Handed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Handed").finish_non_exhaustive()
+    }
+}
+
+impl Handed {
+    /// Reads what the server has set in the environment; where it has set nothing there, the lines
+    /// that it writes to standard input. It waits for these for some seconds at most.
+    #[must_use]
+    pub fn take(talk: &ErrorLog, stop: &CancelToken) -> Self {
+        Self::from_variables(|name| std::env::var_os(name))
+            .unwrap_or_else(|| Self::from_lines(std::io::stdin(), PATIENCE, talk, stop))
+    }
+
+    /// `None` where neither variable is set, not even to an empty text.
+    fn from_variables(variable: impl Fn(&str) -> Option<std::ffi::OsString>) -> Option<Self> {
+        let [auth, remote_auth] = VARIABLES.map(variable);
+        if auth.is_none() && remote_auth.is_none() {
+            return None;
+        }
+        let text = |value: Option<std::ffi::OsString>| value?.into_string().ok();
+        Some(Self {
+            login: text(auth).and_then(|text| Login::parse(&text)),
+            remote_auth: text(remote_auth).filter(|text| !text.is_empty()),
+        })
+    }
+
+    fn from_lines(
+        input: impl AsFd,
+        patience: Patience,
+        talk: &ErrorLog,
+        stop: &CancelToken,
+    ) -> Self {
+        let input = input.as_fd();
+        if input.is_terminal() {
+            return Self::default();
+        }
+        let mut lines = Lines::default();
+        if !read(input, &mut lines, patience, stop) && stop.why().is_none() {
+            talk.warn("the server has set no credentials in the environment, and has not written them to standard input in time");
+        }
+        if lines.unknown > 0 {
+            talk.warn(format_args!(
+                "{} lines of the server on standard input have an unknown name and are ignored",
+                lines.unknown
+            ));
+        }
+        lines.handed()
+    }
+}
+
+/// Reads line by line, byte by byte: what comes after the last line stays where it is. `false` when
+/// there was neither a login nor an end in time.
+fn read(input: BorrowedFd<'_>, lines: &mut Lines, patience: Patience, stop: &CancelToken) -> bool {
+    let mut end = Instant::now() + patience.login;
+    let mut line = Vec::new();
+    for _ in 0..MAX {
+        if !is_ready(input, end, stop) {
+            return lines.password.is_some();
+        }
+        let mut byte = [0];
+        match rustix::io::read(input, &mut byte) {
+            Ok(0) => {
+                lines.add(&line);
+                return true;
+            }
+            Ok(_) if byte != *b"\n" => line.push(byte[0]),
+            Ok(_) => {
+                lines.add(&line);
+                line.clear();
+                if lines.are_all() {
+                    return true;
+                }
+                if lines.password.is_some() {
+                    end = Instant::now() + patience.rest;
+                }
+            }
+            Err(Errno::INTR | Errno::AGAIN) => {}
+            // Nothing is open there.
+            Err(_) => return true,
+        }
+    }
+    true
+}
+
+/// Waits until there is something to read, or an end to see.
+fn is_ready(input: BorrowedFd<'_>, end: Instant, stop: &CancelToken) -> bool {
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        let slice = Timespec::try_from(left.min(SLICE)).ok();
+        match poll(&mut [PollFd::new(&input, PollFlags::IN)], slice.as_ref()) {
+            Ok(1..) => return true,
+            _ if left.is_zero() || stop.why().is_some() => return false,
+            _ => {}
+        }
+    }
+}
+
+/// The values of the lines so far.
+#[derive(Default)]
+struct Lines {
+    user: Option<String>,
+    password: Option<String>,
+    remote_user: Option<String>,
+    remote_password: Option<String>,
+    unknown: usize,
+}
+
+impl Lines {
+    fn add(&mut self, line: &[u8]) {
+        if line.is_empty() {
+            return;
+        }
+        let pair = std::str::from_utf8(line).ok().and_then(|line| line.split_once('='));
+        let Some((name, value)) = pair else {
+            self.unknown += 1;
+            return;
+        };
+        let place = match name {
+            "sst_user" => &mut self.user,
+            "sst_password" => &mut self.password,
+            "sst_remote_user" => &mut self.remote_user,
+            "sst_remote_password" => &mut self.remote_password,
+            _ => {
+                self.unknown += 1;
+                return;
+            }
+        };
+        *place = Some(value.to_owned());
+    }
+
+    fn are_all(&self) -> bool {
+        self.user.is_some()
+            && self.password.is_some()
+            && self.remote_user.is_some()
+            && self.remote_password.is_some()
+    }
+
+    fn handed(self) -> Handed {
+        let remote =
+            (self.remote_user.unwrap_or_default(), self.remote_password.unwrap_or_default());
+        let remote_auth = match remote {
+            (user, password) if user.is_empty() && password.is_empty() => None,
+            (user, password) => Some(format!("{user}:{password}")),
+        };
+        let login = Login::new(self.user.unwrap_or_default(), self.password.unwrap_or_default());
+        Handed { login, remote_auth }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::{Read as _, Write as _};
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    /// Nobody waits that long in these tests.
+    const LONG: Patience =
+        Patience { login: Duration::from_secs(600), rest: Duration::from_secs(600) };
+    const SHORT: Patience = Patience { login: Duration::ZERO, rest: Duration::ZERO };
+
+    /// What is read, and what the log has.
+    fn read(input: impl AsFd, patience: Patience) -> (Handed, String) {
+        let log = Arc::new(Mutex::new(String::new()));
+        let writing = Arc::clone(&log);
+        let talk = ErrorLog::new(move |_, text| writing.lock().unwrap().push_str(text));
+        let handed = Handed::from_lines(input, patience, &talk, &CancelToken::new());
+        let log = log.lock().unwrap().clone();
+        (handed, log)
+    }
+
+    fn pipe_with(text: &str) -> (std::io::PipeReader, std::io::PipeWriter) {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        writer.write_all(text.as_bytes()).unwrap();
+        (reader, writer)
+    }
+
+    fn login(handed: &Handed) -> (&str, &str) {
+        handed.login.as_ref().map(|login| (login.user.as_str(), login.password())).unwrap()
+    }
+
+    #[test]
+    fn all_lines_are_read_up_to_the_end() {
+        let text =
+            "sst_user=u\nnews=1\nsst_password=x=y\n\nsst_remote_user=xbrs\nsst_remote_password=s:t";
+        let (reader, writer) = pipe_with(text);
+        drop(writer);
+        let (handed, log) = read(reader, LONG);
+        assert_eq!(login(&handed), ("u", "x=y"));
+        assert_eq!(handed.remote_auth.as_deref(), Some("xbrs:s:t"));
+        assert!(log.starts_with("1 lines"), "{log}");
+        assert!(!format!("{handed:?}{log}").contains("x=y"));
+    }
+
+    #[test]
+    fn nothing_behind_the_last_line_is_taken() {
+        let text = "sst_user=u\nsst_password=\nsst_remote_user=r\nsst_remote_password=p\nlater";
+        let (mut reader, writer) = pipe_with(text);
+        // The other end is still open.
+        let (handed, _) = read(&reader, LONG);
+        assert_eq!((login(&handed), handed.remote_auth.as_deref()), (("u", ""), Some("r:p")));
+        drop(writer);
+        let mut rest = String::new();
+        reader.read_to_string(&mut rest).unwrap();
+        assert_eq!(rest, "later");
+    }
+
+    #[test]
+    fn an_input_without_an_end_does_not_hold_up_a_login() {
+        let patience = Patience { rest: Duration::ZERO, ..LONG };
+        let (reader, _writer) = pipe_with("sst_user=u\nsst_password=p\n");
+        let (handed, log) = read(reader, patience);
+        assert_eq!((login(&handed), handed.remote_auth.as_deref()), (("u", "p"), None));
+        assert_eq!(log, "");
+    }
+
+    #[test]
+    fn inputs_of_servers_that_write_nothing_are_empty() {
+        let closed = {
+            let (reader, writer) = pipe_with("");
+            drop(writer);
+            reader
+        };
+        let (silent, _writer) = pipe_with("");
+        let null = File::open("/dev/null").unwrap();
+        let unreadable = File::create(tempfile::tempdir().unwrap().path().join("x")).unwrap();
+        for (input, patience, expected) in [
+            (closed.as_fd(), LONG, ""),
+            (null.as_fd(), LONG, ""),
+            (unreadable.as_fd(), LONG, ""),
+            (silent.as_fd(), SHORT, "in time"),
+        ] {
+            let (handed, log) = read(input, patience);
+            assert_eq!(handed, Handed::default());
+            assert!(log.ends_with(expected) && log.is_empty() == expected.is_empty(), "{log}");
+        }
+    }
+
+    #[test]
+    fn a_wish_to_end_ends_the_wait() {
+        let (silent, _writer) = pipe_with("sst_user=");
+        let stop = CancelToken::new();
+        stop.ask(crate::cancel::CancelReason::Signal(15));
+        let talk = ErrorLog::new(|_, _| ());
+        assert_eq!(Handed::from_lines(silent, LONG, &talk, &stop), Handed::default());
+    }
+
+    #[test]
+    fn variables_count_when_they_are_set_at_all() {
+        let set = |auth: Option<&'static str>, remote: Option<&'static str>| {
+            let value = move |name: &str| if name == AUTH { auth } else { remote };
+            Handed::from_variables(move |name| value(name).map(Into::into))
+        };
+        assert_eq!(set(None, None), None);
+        assert_eq!(set(Some(""), None), Some(Handed::default()));
+        let handed = set(Some("u:p"), Some("r:s")).unwrap();
+        assert_eq!((login(&handed), handed.remote_auth.as_deref()), (("u", "p"), Some("r:s")));
+    }
+}

@@ -1,0 +1,145 @@
+//! Values of options, of the type they must have.
+
+use std::ffi::{OsStr, OsString};
+use std::ops::RangeInclusive;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use xb_process::LockGuard;
+
+use super::error::SettingsError;
+use crate::contract::args::Args;
+use crate::contract::option_files::OptionFiles;
+use crate::contract::shell_words;
+
+/// Default size of the spool.
+const SPOOL_SIZE: u64 = 1 << 30;
+
+pub(super) fn value(option: &str, what: &str) -> SettingsError {
+    SettingsError::Value { option: option.into(), what: what.into() }
+}
+
+pub(super) fn refused(option: &str, instead: &str) -> SettingsError {
+    SettingsError::Refused { option: option.into(), instead: instead.into() }
+}
+
+/// Where options are looked up.
+pub(super) struct Reader<'a> {
+    pub(super) files: &'a OptionFiles,
+    pub(super) args: &'a Args,
+}
+
+impl Reader<'_> {
+    pub(super) fn extra_port(&self) -> Result<Option<u16>, SettingsError> {
+        if !self.switch("use-extra", false)? {
+            return Ok(None);
+        }
+        let port = self.server("extra-port").and_then(OsStr::to_str).and_then(|p| p.parse().ok());
+        let port = port.filter(|port| *port != 0);
+        port.map(Some).ok_or_else(|| value("use-extra", "the server has no extra-port"))
+    }
+
+    /// What happens when the wire holds up a server that is locked.
+    pub(super) fn locks(&self) -> Result<LockGuard, SettingsError> {
+        Ok(LockGuard {
+            spool_dir: self.spool_dir(),
+            spool_size: self.size("spool-size")?.unwrap_or(SPOOL_SIZE),
+            lock_stall: match self.seconds(&["lock-stall"])? {
+                Some(Duration::ZERO) => None,
+                Some(limit) => Some(limit),
+                None => Some(Duration::from_secs(30)),
+            },
+        })
+    }
+
+    fn spool_dir(&self) -> Option<PathBuf> {
+        match self.files.sst("spool-dir") {
+            Some(none) if none == "none" || none.is_empty() => None,
+            Some(dir) => Some(dir.into()),
+            None => Some(self.tmpdir().unwrap_or_else(std::env::temp_dir)),
+        }
+    }
+
+    /// The first of the folders: servers take a list.
+    pub(super) fn tmpdir(&self) -> Option<PathBuf> {
+        let list = self.files.any_path("tmpdir")?;
+        let first = list.as_os_str().as_bytes().split(|byte| *byte == b':').next()?;
+        (!first.is_empty()).then(|| OsStr::from_bytes(first).into())
+    }
+
+    /// A server's option: on its command line, else in its groups.
+    pub(super) fn server(&self, name: &str) -> Option<&OsStr> {
+        self.args.server_option(name).or_else(|| self.files.server(name))
+    }
+
+    pub(super) fn words(&self, name: &str) -> Result<Vec<OsString>, SettingsError> {
+        let text = self.files.any(name).unwrap_or_default();
+        shell_words::split(text.as_bytes()).map_err(|error| value(name, &error.to_string()))
+    }
+
+    pub(super) fn number(
+        &self,
+        name: &str,
+        range: RangeInclusive<usize>,
+    ) -> Result<Option<usize>, SettingsError> {
+        self.files.sst(name).map(|text| parse_number(name, text, range)).transpose()
+    }
+
+    pub(super) fn any_number(&self, name: &str) -> Result<Option<usize>, SettingsError> {
+        self.files.any(name).map(|text| parse_number(name, text, 1..=256)).transpose()
+    }
+
+    pub(super) fn seconds(&self, names: &[&str]) -> Result<Option<Duration>, SettingsError> {
+        let found = names.iter().find_map(|name| Some((*name, self.files.sst(name)?)));
+        let Some((name, text)) = found else { return Ok(None) };
+        let seconds = parse_number(name, text, 0..=10_000_000)?;
+        Ok(Some(Duration::from_secs(seconds as u64)))
+    }
+
+    pub(super) fn size(&self, name: &str) -> Result<Option<u64>, SettingsError> {
+        let Some(text) = self.files.sst(name) else { return Ok(None) };
+        let size = text.to_str().and_then(parse_size);
+        size.map(Some)
+            .ok_or_else(|| value(name, "a number with K, M, G or T behind it is expected"))
+    }
+
+    pub(super) fn switch(&self, name: &str, otherwise: bool) -> Result<bool, SettingsError> {
+        if !self.files.has(name) {
+            return Ok(otherwise);
+        }
+        let text = self.files.sst(name).unwrap_or(OsStr::new("1"));
+        match text.to_str().unwrap_or_default().to_ascii_lowercase().as_str() {
+            "1" | "on" | "yes" | "true" => Ok(true),
+            "0" | "off" | "no" | "false" => Ok(false),
+            _ => Err(value(name, "yes or no is expected")),
+        }
+    }
+}
+
+fn parse_number(
+    name: &str,
+    text: &OsStr,
+    range: RangeInclusive<usize>,
+) -> Result<usize, SettingsError> {
+    let number = text.to_str().and_then(|text| text.trim().parse().ok());
+    number.filter(|n| range.contains(n)).ok_or_else(|| {
+        value(name, &format!("a number from {} to {} is expected", range.start(), range.end()))
+    })
+}
+
+/// A size with a unit, powers of 1024, as the servers' options and `pv` have it.
+fn parse_size(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let shift = match unit.to_ascii_lowercase().as_str() {
+        "" => 0,
+        "k" => 10,
+        "m" => 20,
+        "g" => 30,
+        "t" => 40,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(1 << shift)
+}

@@ -1,0 +1,196 @@
+//! What the options of the stock methods come to here: a meaning, a remark or a refusal.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt as _;
+
+use xb_compressor::{Algorithm, AlgorithmError};
+
+use super::error::SettingsError;
+use super::reader::{Reader, refused, value};
+use crate::contract::shell_words;
+
+/// Names in `[sst]` that mean something, here or in the stock methods.
+const KNOWN: [&str; 75] = [
+    "auto-upgrade",
+    "backup-program",
+    "backup-threads",
+    "compress",
+    "compress-chunk-size",
+    "compress-threads",
+    "compressor",
+    "connections",
+    "cpat",
+    "decompressor",
+    "donor-timeout",
+    "encrypt",
+    "encrypt-algo",
+    "encrypt-chunk-size",
+    "encrypt-format",
+    "encrypt-key",
+    "encrypt-key-file",
+    "encrypt-threads",
+    "force-upgrade",
+    "inno-apply-opts",
+    "inno-backup-opts",
+    "inno-move-opts",
+    "joiner-timeout",
+    "keep-old",
+    "lock-stall",
+    "ncsockopt",
+    "progress",
+    "progress-interval",
+    "rebuild",
+    "rlimit",
+    "sockopt",
+    "space-check",
+    "spool-dir",
+    "spool-size",
+    "ssl-ca",
+    "ssl-capath",
+    "ssl-cert",
+    "ssl-client-ca",
+    "ssl-client-capath",
+    "ssl-client-cert",
+    "ssl-client-key",
+    "ssl-client-mode",
+    "ssl-dhparams",
+    "ssl-key",
+    "ssl-mode",
+    "ssl-server-ca",
+    "ssl-server-capath",
+    "ssl-server-cert",
+    "ssl-server-key",
+    "ssl-server-mode",
+    "sst-idle-timeout",
+    "sst-initial-timeout",
+    "sst-log-archive",
+    "sst-log-archive-dir",
+    "sst-resume-limit",
+    "sst-special-dirs",
+    "sst-syslog",
+    "streamfmt",
+    "tca",
+    "tcapath",
+    "tcert",
+    "time",
+    "tkey",
+    "tmpdir",
+    "transferfmt",
+    "use-extra",
+    "use-memory",
+    "use-socat",
+    "wire-security",
+    "write-threads",
+    "wsrep-debug",
+    "wsrep-log-dir",
+    "wsrep-sst-auth",
+    "xbstream-opts",
+    "xtrabackup-plugin-dir",
+];
+
+impl Reader<'_> {
+    /// Options whose wish would not be fulfilled.
+    pub(super) fn refuse(&self) -> Result<(), SettingsError> {
+        let text = |name| self.files.sst(name).and_then(OsStr::to_str).unwrap_or_default();
+        match self.files.any("encrypt").and_then(OsStr::to_str).unwrap_or("0") {
+            "1" => {
+                return Err(refused(
+                    "encrypt=1",
+                    "its cipher is not authenticated; leave it away, TLS 1.3 is always on",
+                ));
+            }
+            "" | "0" | "2" | "3" | "4" => {}
+            _ => return Err(value("encrypt", "0, 2, 3 or 4 is expected")),
+        }
+        if text("streamfmt") == "tar" {
+            return Err(refused(
+                "streamfmt=tar",
+                "the stream is always an xbstream; leave it away",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Options without an effect.
+    pub(super) fn unused(&self, remarks: &mut Vec<String>) {
+        for (name, why) in [
+            ("transferfmt", "one program does the transfer"),
+            ("sockopt", "there is no socat"),
+            ("ssl-dhparams", "TLS 1.3 has none"),
+            ("decompressor", "the joiner sees by itself what to undo"),
+            ("inno-move-opts", "files are renamed"),
+            ("sst-syslog", "messages go to the error log"),
+            ("rebuild", "indexes are left as they are"),
+            ("compress-chunk-size", "frames have a size of their own"),
+            ("auto-upgrade", "the server is not started in between, and upgrades by itself"),
+            ("force-upgrade", "the server is not started in between, and upgrades by itself"),
+            ("xbstream-opts", "there is no xbstream"),
+            ("xtrabackup-plugin-dir", "name it in inno-backup-opts and inno-apply-opts"),
+        ] {
+            if self.files.has(name) {
+                remarks
+                    .push(format!("option {name} has no effect with wsrep_sst_method=xbrs: {why}"));
+            }
+        }
+        let progress = self.files.sst("progress").and_then(OsStr::to_str).unwrap_or_default();
+        if !matches!(progress, "" | "0" | "1" | "none") {
+            remarks.push("option progress: lines about progress go to the error log".to_owned());
+        }
+        let mut unknown: Vec<&str> =
+            self.files.sst_names().filter(|name| !KNOWN.contains(name)).collect();
+        unknown.sort_unstable();
+        unknown.dedup();
+        for name in unknown {
+            remarks.push(format!("option {name} in [sst] is not known"));
+        }
+    }
+
+    /// `compress`, else what a stock `compressor` command would do.
+    pub(super) fn compress(&self, remarks: &mut Vec<String>) -> Result<Algorithm, SettingsError> {
+        let usual = "zstd:1".parse().unwrap_or_default();
+        if let Some(text) = self.files.sst("compress") {
+            let text = text.to_str().unwrap_or_default();
+            if text.is_empty() || text == "quicklz" {
+                return Err(refused(
+                    "compress",
+                    "name one of none, lz4, snappy, gzip[:N], zstd[:N]",
+                ));
+            }
+            return text
+                .parse()
+                .map_err(|error: AlgorithmError| value("compress", &error.to_string()));
+        }
+        let Some(command) = self.files.sst("compressor") else { return Ok(usual) };
+        let words = shell_words::split(command.as_bytes());
+        let words = words.map_err(|error| value("compressor", &error.to_string()))?;
+        let found = like_command(&words).ok_or_else(|| {
+            refused(
+                "compressor",
+                "no command is run here; say compress=none, lz4, snappy, gzip[:N] or zstd[:N]",
+            )
+        })?;
+        remarks.push(format!("option compressor: no command is run, taken for compress={found}"));
+        Ok(found)
+    }
+}
+
+/// What a compressor's command line would do.
+fn like_command(words: &[OsString]) -> Option<Algorithm> {
+    let program = std::path::Path::new(words.first()?).file_name()?.to_str()?;
+    let level = words.iter().skip(1).find_map(|word| {
+        let digits = word.to_str()?.strip_prefix('-')?;
+        digits.parse::<u8>().ok().filter(|level| (1..=19).contains(level))
+    });
+    let name = match program {
+        "gzip" | "pigz" => "gzip",
+        "zstd" | "pzstd" | "zstdmt" => "zstd",
+        "lz4" => return "lz4".parse().ok(),
+        "snzip" => return "snappy".parse().ok(),
+        "cat" => return "none".parse().ok(),
+        _ => return None,
+    };
+    match level {
+        Some(level) => format!("{name}:{level}").parse().ok(),
+        None => name.parse().ok(),
+    }
+}

@@ -1,0 +1,311 @@
+//! The donor: a backup of its server onto the wire.
+
+mod temp_dir;
+
+use std::ffi::OsString;
+use std::io::{self, ErrorKind, Read};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use xb_frame::{StreamHeader, StreamId};
+use xb_pipeline::{
+    Budget, Closed, Content, EndRule, NativeStream, ObjectLayout, ObjectSize, Observer, PackError,
+    PackPlan, PackSettings, Part, PartLimits, Wait, XbstreamInput, start_pack,
+};
+use xb_reader::Dialect;
+
+use self::temp_dir::WorkFolder;
+use crate::cancel::{CancelHook, CancelReason, CancelToken};
+use crate::contract::args::Family;
+use crate::error::SstError;
+use crate::run::{ChildError, Run};
+use crate::server::backup_version;
+use crate::server::data_size::estimate;
+use crate::server::keep_replicating::ReplicationGuard;
+use crate::session::backup_program::{option, password, server_words};
+use crate::session::context::Context;
+use crate::session::endpoint;
+use crate::session::offer::{FORMAT, Offer, What, family_name};
+use crate::session::progress::Progress;
+use xb_wire::{Outgoing, TransferError};
+
+/// Memory for what is on its way, in bytes.
+const MEMORY: u64 = 96 << 20;
+/// Blocks of this size go onto the wire.
+const BLOCK: u64 = 1 << 20;
+
+/// Sends, as the server's arguments say.
+///
+/// # Errors
+/// The first cause. Nothing was said to the server then, which takes that for a failure.
+pub fn donate(context: &Context) -> Result<(), SstError> {
+    let outcome = if context.args.bypass { bypass(context) } else { full(context) };
+    outcome.map_err(|error| error.or_why(context.stop()))
+}
+
+/// The joiner needs no snapshot: tell it, and where it will be.
+fn bypass(context: &Context) -> Result<(), SstError> {
+    context.server.proceed().map_err(SstError::Server)?;
+    context.talk.info("IST: the joiner lacks only write sets that this node still has");
+    let (outgoing, _hooked) = connect(context, What::Ist)?;
+    outgoing.finish()?;
+    done(context)
+}
+
+fn done(context: &Context) -> Result<(), SstError> {
+    let Some(state) = &context.args.gtid else { return Ok(()) };
+    context.server.done(state, context.args.gtid_domain).map_err(SstError::Server)
+}
+
+fn connect(context: &Context, what: What) -> Result<(Outgoing, CancelHook), SstError> {
+    let args = &context.args;
+    let offer = Offer {
+        format: FORMAT,
+        what,
+        state: args.gtid.as_ref().map(ToString::to_string).unwrap_or_default(),
+        domain: args.gtid_domain,
+        family: family_name(args.family).to_owned(),
+        server: match &args.server_version {
+            Some(version) => Some(version.clone()),
+            None => backup_version::of_backup_program(context)?,
+        },
+        program: context.program.clone(),
+    };
+    endpoint::connect(context, &offer.encode())
+}
+
+fn full(context: &Context) -> Result<(), SstError> {
+    let Context { settings, talk, .. } = context;
+    let size = estimate(&context.layout);
+    talk.info(format_args!(
+        "SST: full backup of about {} MiB for {}",
+        size.bytes >> 20,
+        without_secret(&context.args.address)
+    ));
+    let compress = settings.compress.to_string();
+    let what = What::Full { bytes: size.bytes, disk: size.disk, compress };
+    let (outgoing, _hooked) = connect(context, what)?;
+    context.server.total(size.bytes).map_err(SstError::Server)?;
+
+    let observer = Observer::default();
+    let progress = Progress::start(context, &observer, size.bytes);
+    let sink = Sink::new(outgoing, &observer, context);
+    let files = match back_up(context, &observer, &sink) {
+        Ok(files) => files,
+        Err(error) => {
+            let error = sink.cause(error);
+            sink.abort(&error);
+            return Err(error);
+        }
+    };
+    sink.finish()?;
+    // The last word on progress; after `done` nobody reads any. It does not wait for anybody.
+    progress.finish(format_args!("sent {files} files"));
+    done(context)
+}
+
+/// Host and port alone.
+fn without_secret(address: &str) -> &str {
+    let address = address.split('/').next().unwrap_or_default();
+    address.rsplit('@').next().unwrap_or_default()
+}
+
+/// Runs the backup into the sink. The number of files that it had.
+fn back_up(context: &Context, observer: &Observer, sink: &Sink) -> Result<u64, SstError> {
+    let settings = &context.settings;
+    let work = WorkFolder::make(context.settings.tmpdir.as_deref())?;
+    let run = Run {
+        program: &settings.program,
+        args: backup_args(context, work.path()),
+        env: password(context),
+        log: Some(context.layout.datadir.join("xbrs.backup.log")),
+    };
+    let threads = settings.compress_threads;
+    let plan = PackPlan {
+        threads,
+        depth: threads * 2,
+        object_size: ObjectSize::new(u64::MAX),
+        part_size: BLOCK,
+        parallel: 1,
+        memory: MEMORY,
+        // No store, no limits: all blocks are alike.
+        limits: PartLimits { min: 1, max: BLOCK, count: u64::MAX, equal: true },
+    };
+    let stream = NativeStream {
+        header: StreamHeader::new(StreamId(random()?)),
+        compress: settings.compress,
+        sealer: None,
+    };
+    let content =
+        Content::Xbstream(XbstreamInput { rule: EndRule::KnownProducer, dialect: Dialect::Auto });
+    let put = PackSettings { plan, layout: ObjectLayout::Packed { content, stream } };
+    // Until the backup has ended.
+    let replicating = ReplicationGuard::set(context);
+    let outcome = send_backup(context, &run, put, observer, sink);
+    replicating.end();
+    outcome
+}
+
+/// Runs the backup program with its output into the sink.
+fn send_backup(
+    context: &Context,
+    run: &Run<'_>,
+    put: PackSettings,
+    observer: &Observer,
+    sink: &Sink,
+) -> Result<u64, SstError> {
+    let (backup, output) = run.stream(context.stop(), &context.settings.locks)?;
+    let (output, has_ended) = Output::new(output);
+    let taking = sink.clone();
+    let outcome =
+        start_pack(output, put, &Budget::new(MEMORY), observer, move |part| taking.take(part))
+            .and_then(xb_pipeline::PackHandle::join);
+    // The wire's failure is the cause of what follows from it.
+    sink.check()?;
+    match outcome {
+        // The backup was still at it: that nobody takes its output any more is no cause.
+        Err(error) if !has_ended.load(Ordering::Acquire) && !is_stall(&error) => {
+            context.stop().check()?;
+            drop(backup);
+            Err(SstError::Put(Box::new(error)))
+        }
+        outcome => {
+            backup.ended()?;
+            let put = outcome.map_err(|error| SstError::Put(Box::new(error)))?;
+            Ok(put.scanned.files)
+        }
+    }
+}
+
+/// Whether the backup has held up its server for too long, so that it is being ended.
+fn is_stall(error: &PackError) -> bool {
+    matches!(error, PackError::Read { source, .. } if source.kind() == ErrorKind::TimedOut)
+}
+
+/// The backup's output, and whether its end was read.
+struct Output<R> {
+    inner: R,
+    has_ended: Arc<AtomicBool>,
+}
+
+impl<R> Output<R> {
+    fn new(inner: R) -> (Self, Arc<AtomicBool>) {
+        let has_ended = Arc::new(AtomicBool::new(false));
+        (Self { inner, has_ended: Arc::clone(&has_ended) }, has_ended)
+    }
+}
+
+impl<R: Read> Read for Output<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let len = self.inner.read(buffer)?;
+        if len == 0 && !buffer.is_empty() {
+            self.has_ended.store(true, Ordering::Release);
+        }
+        Ok(len)
+    }
+}
+
+fn random() -> Result<[u8; 16], SstError> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(|error| SstError::Io {
+        what: "take random bytes from",
+        path: "the system".into(),
+        source: std::io::Error::other(error),
+    })?;
+    Ok(bytes)
+}
+
+/// Hands blocks to the wire. Clones hand to the same.
+#[derive(Debug, Clone)]
+struct Sink {
+    outgoing: Arc<Mutex<Option<Outgoing>>>,
+    observer: Observer,
+    stop: CancelToken,
+}
+
+impl Sink {
+    fn new(outgoing: Outgoing, observer: &Observer, context: &Context) -> Self {
+        let stop = context.stop().clone();
+        let outgoing = Arc::new(Mutex::new(Some(outgoing)));
+        Self { outgoing, observer: observer.clone(), stop }
+    }
+
+    fn outgoing(&self) -> MutexGuard<'_, Option<Outgoing>> {
+        self.outgoing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self, part: Part) -> Result<(), Closed> {
+        let len: usize = part.payload.iter().map(bytes::Bytes::len).sum();
+        let sent = self.observer.waiting(Wait::Sink, || {
+            self.outgoing().as_mut().map(|outgoing| outgoing.send_all(part.payload))
+        });
+        if !matches!(sent, Some(Ok(()))) {
+            // The backup may be waiting for something else just now.
+            self.stop.ask(CancelReason::Elsewhere);
+            return Err(Closed);
+        }
+        self.observer.add_stored(len as u64);
+        Ok(())
+    }
+
+    /// Whether the wire has failed, which says it again and again.
+    fn check(&self) -> Result<(), TransferError> {
+        self.outgoing().as_ref().map_or(Ok(()), Outgoing::check)
+    }
+
+    fn finish(&self) -> Result<(), TransferError> {
+        let outgoing = self.outgoing().take();
+        outgoing.map_or(Ok(()), Outgoing::finish)
+    }
+
+    /// The first cause of an error, which may only say that another part has failed.
+    fn cause(&self, error: SstError) -> SstError {
+        match (&error, self.check()) {
+            (
+                SstError::Stopped(CancelReason::Elsewhere)
+                | SstError::Child(ChildError::Stopped(CancelReason::Elsewhere)),
+                Err(cause),
+            ) => cause.into(),
+            _ => error,
+        }
+    }
+
+    /// Tells the joiner why nothing more comes.
+    fn abort(&self, error: &SstError) {
+        if let Some(outgoing) = self.outgoing().take() {
+            outgoing.abort(&error.to_string());
+        }
+    }
+}
+
+/// The words for the backup program.
+fn backup_args(context: &Context, work: &Path) -> Vec<OsString> {
+    let Context { args, settings, layout, .. } = context;
+    let mut words = args.defaults.words();
+    words.extend(["--backup", "--stream=xbstream", "--galera-info"].map(OsString::from));
+    words.push(option("--datadir", &layout.datadir));
+    words.push(option("--target-dir", work));
+    words.push(option("--parallel", settings.backup_threads.to_string()));
+    if let Some(login) = &settings.login {
+        words.push(option("--user", &login.user));
+    }
+    match (settings.extra_port, &args.socket) {
+        (Some(port), _) => {
+            words.push("--host=127.0.0.1".into());
+            words.push(option("--port", port.to_string()));
+        }
+        (None, Some(socket)) => words.push(option("--socket", socket)),
+        (None, None) => {}
+    }
+    if args.family == Family::Percona {
+        words.extend(["--lock-ddl", "--binlog-info=ON"].map(OsString::from));
+    }
+    words.extend(settings.backup_opts.iter().cloned());
+    let server = server_words(args);
+    if args.family == Family::MariaDb && !server.is_empty() {
+        words.push("--mysqld-args".into());
+        words.extend(server);
+    }
+    words
+}

@@ -1,0 +1,102 @@
+//! One transfer at a time in a data directory.
+
+use std::fs::File;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+
+use crate::cancel::CancelToken;
+use crate::error::SstError;
+use crate::swap::{OURS, make_dir};
+
+/// Time between two looks at a lock that somebody has.
+const AGAIN: Duration = Duration::from_millis(100);
+
+/// Holds the lock, which the system takes away with the process, however that ends.
+#[derive(Debug)]
+pub struct DatadirLock {
+    dir: File,
+}
+
+impl DatadirLock {
+    /// Locks `DATADIR/.xb`, which is made if it is not there.
+    ///
+    /// # Errors
+    /// [`SstError::Busy`] when another process has it.
+    pub fn take(datadir: &Path) -> Result<Self, SstError> {
+        let path = datadir.join(OURS);
+        // Who had it may just be removing the folder.
+        loop {
+            let lock = Self::try_take(datadir, &path)?;
+            let is_there = std::fs::metadata(&path)
+                .is_ok_and(|there| lock.dir.metadata().is_ok_and(|ours| ours.ino() == there.ino()));
+            if is_there {
+                return Ok(lock);
+            }
+        }
+    }
+
+    /// As [`DatadirLock::take`], but waits for the holder: a server starts the next transfer while the last
+    /// one still cleans up.
+    ///
+    /// # Errors
+    /// [`SstError::Busy`] when another process has it all the time; when the end is asked for.
+    pub fn wait(datadir: &Path, stop: &CancelToken, limit: Duration) -> Result<Self, SstError> {
+        let begin = Instant::now();
+        loop {
+            stop.check()?;
+            match Self::take(datadir) {
+                Err(SstError::Busy { .. }) if begin.elapsed() < limit => {}
+                done => return done,
+            }
+            // Who asks for the end is heard above.
+            let _ = stop.wait(AGAIN);
+        }
+    }
+
+    fn try_take(datadir: &Path, path: &Path) -> Result<Self, SstError> {
+        make_dir(path).map_err(SstError::io("make", path))?;
+        let dir = File::open(path).map_err(SstError::io("open", path))?;
+        match flock(&dir, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Self { dir }),
+            Err(Errno::WOULDBLOCK) => Err(SstError::Busy { datadir: datadir.to_owned() }),
+            Err(error) => Err(SstError::io("lock", path)(error.into())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_one_and_it_goes_with_its_owner() {
+        let folder = tempfile::tempdir().unwrap();
+        let lock = DatadirLock::take(folder.path()).unwrap();
+        assert!(matches!(DatadirLock::take(folder.path()), Err(SstError::Busy { .. })));
+        drop(lock);
+        DatadirLock::take(folder.path()).unwrap();
+    }
+
+    #[test]
+    fn who_has_it_is_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let stop = CancelToken::new();
+        let lock = DatadirLock::take(folder.path()).unwrap();
+        let busy = DatadirLock::wait(folder.path(), &stop, Duration::ZERO);
+        assert!(matches!(busy, Err(SstError::Busy { .. })));
+        let long = Duration::from_secs(1000);
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| DatadirLock::wait(folder.path(), &stop, long));
+            drop(lock);
+            let lock = waiting.join().unwrap().unwrap();
+            let waiting = scope.spawn(|| DatadirLock::wait(folder.path(), &stop, long));
+            stop.ask(crate::cancel::CancelReason::ServerGone);
+            assert!(matches!(waiting.join().unwrap(), Err(SstError::Stopped(_))));
+            drop(lock);
+        });
+    }
+}

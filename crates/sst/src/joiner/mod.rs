@@ -1,0 +1,444 @@
+//! The joiner: off the wire into a folder beside the data, prepared there, and then exchanged.
+
+pub(crate) mod datadir_lock;
+mod prepare;
+mod receive;
+pub(crate) mod recover;
+mod relocate;
+
+use std::ffi::OsStr;
+use std::fs::Metadata;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use xb_pipeline::Observer;
+
+use self::datadir_lock::DatadirLock;
+use self::prepare::prepare;
+use self::receive::receive;
+use self::recover::{drop_old, drop_received, finish_interrupted, remove_old, tidy};
+use crate::contract::args::Family;
+use crate::contract::datadir::{Layout, is_mounted};
+use crate::contract::position::Position;
+use crate::contract::settings::Old;
+use crate::error::SstError;
+use crate::server::backup_version;
+use crate::session::context::Context;
+use crate::session::endpoint;
+use crate::session::offer::{Offer, What};
+use crate::session::progress::Progress;
+use crate::swap::{self, NEW, OLD, OURS, make_folders, make_old};
+use xb_wire::{Offered, Receipt};
+
+/// Tells old init scripts that a transfer runs, so that they wait longer.
+const MARK: &str = "sst_in_progress";
+
+/// How long the last transfer may take to clean up: longer than it may take to end.
+const PATIENCE: Duration = Duration::from_secs(35);
+
+/// Receives. When it returns, the position was said to the server, which starts on the data then:
+/// nothing may touch that any more.
+///
+/// # Errors
+/// The first cause. The data is as it was before, or, once the exchange has begun, the journal says
+/// what is left to do; the next join, or [`finish_interrupted`], does it.
+pub fn join(context: &Context) -> Result<(), SstError> {
+    let datadir = &context.layout.datadir;
+    let lock = DatadirLock::wait(datadir, context.stop(), PATIENCE)?;
+    finish_interrupted(datadir, &lock, &context.talk)?;
+    drop_received(&context.layout, &lock)?;
+    let outcome = receive_all(context, &lock);
+    // Best effort: the next join does it, too.
+    if outcome.is_err() && !swap::journal_path(datadir).exists() {
+        let _ = drop_received(&context.layout, &lock);
+    }
+    tidy(&context.layout, &lock);
+    drop(lock);
+    // From here on the data is the server's.
+    let position = outcome.map_err(|error| error.or_why(context.stop()))?;
+    context.server.position(&position).map_err(SstError::Server)
+}
+
+/// From the port that listens to the data in its place. Its position.
+fn receive_all(context: &Context, lock: &DatadirLock) -> Result<Position, SstError> {
+    // Without its program this node could do nothing with what comes.
+    let program = backup_version::of_backup_program(context)?;
+    let server = context.args.server_version.as_deref().or(program.as_deref());
+    let (listener, _hooked) = endpoint::listen(context)?;
+    let _mark = Mark::set(&context.layout.datadir);
+    context.server.ready(&listener.announcement().text()).map_err(SstError::Server)?;
+    let offered = listener.accept(context.settings.initial_timeout)?;
+    let offer = match Offer::read(offered.offer(), context.args.family, server) {
+        Ok(offer) => offer,
+        Err(error) => {
+            offered.refuse(&error.to_string());
+            return Err(error.into());
+        }
+    };
+    match &offer.what {
+        What::Ist => incremental(context, offered, &offer),
+        What::Full { bytes, disk, .. } => {
+            full(context, lock, offered, (*bytes, *disk), offer.position())
+        }
+    }
+}
+
+/// No snapshot: the data stays as it is.
+fn incremental(context: &Context, offered: Offered, offer: &Offer) -> Result<Position, SstError> {
+    let position = offer.position().ok_or(crate::session::offer::OfferError::Damaged)?;
+    let mut incoming = offered.accept(b"")?;
+    while incoming.next_block()?.is_some() {}
+    let _ = incoming.confirm()?;
+    context.talk.info(format_args!(
+        "IST: the donor still has the write sets that this node lacks, up to {position}; the data stays"
+    ));
+    Ok(position)
+}
+
+fn full(
+    context: &Context,
+    lock: &DatadirLock,
+    offered: Offered,
+    (bytes, disk): (u64, u64),
+    offered_at: Option<Position>,
+) -> Result<Position, SstError> {
+    let Context { talk, layout, settings, .. } = context;
+    talk.info(format_args!("SST: full backup of about {} MiB from the donor", bytes >> 20));
+    let ready = make_ready(context, lock, disk).and_then(|deleting| {
+        context.server.total(bytes).map_err(SstError::Server)?;
+        Ok(deleting)
+    });
+    let deleting = match ready {
+        Ok(deleting) => deleting,
+        Err(error) => {
+            offered.refuse(&error.to_string());
+            return Err(error);
+        }
+    };
+    let new = layout.datadir.join(OURS).join(NEW);
+    let mut clock = Clock::start(settings.time);
+
+    let observer = Observer::default();
+    let progress = Progress::start(context, &observer, bytes);
+    let incoming = offered.accept(b"")?;
+    let (incoming, files) = receive(context, incoming, &new, &observer)?;
+    let position = content(&new, context.args.family)
+        .and_then(|position| of_this_history(position, offered_at.as_ref()));
+    let position = match position {
+        Ok(position) => position,
+        Err(error) => {
+            incoming.refuse(&error.to_string());
+            return Err(error);
+        }
+    };
+    if incoming.confirm()? == Receipt::Unheard {
+        talk.warn("the donor may not know that everything has come: the connection was lost");
+    }
+    progress.finish(format_args!("received {files} files"));
+    clock.lap(context, "receiving");
+
+    // The disk may write while the backup is prepared.
+    let syncing = std::thread::spawn({
+        let new = new.clone();
+        move || sync(&new)
+    });
+    prepare(context, &new)?;
+    let synced = syncing.join().unwrap_or(Ok(()));
+    synced?;
+    clock.lap(context, "preparing");
+
+    relocate::clear(context, &new)?;
+    relocate::relocate_all(context, &new)?;
+    let remote = relocate::relocate_remote(context, &new)?;
+    sync(&new)?;
+    if let Some(deleting) = deleting {
+        // What it could not do is tried again.
+        let _ = deleting.join();
+    }
+    context.stop().check()?;
+    exchange(context, lock, &remote)?;
+    clock.lap(context, "exchanging");
+    if settings.old == Old::Removed
+        && let Err(error) = drop_old(layout, lock)
+    {
+        // The new data is in its place all the same.
+        talk.warn(format_args!("the old data stays in .xb/old: {error}"));
+    }
+    talk.info(format_args!("the data is in its place, as of {position}"));
+    Ok(position)
+}
+
+/// Finds out whether the donor's data can come, and makes the folders for it.
+fn make_ready(
+    context: &Context,
+    lock: &DatadirLock,
+    disk: u64,
+) -> Result<Option<Deleting>, SstError> {
+    refuse_mounts(context)?;
+    let deleting = make_room(context, lock, disk)?;
+    make_all_folders(&context.layout)?;
+    Ok(deleting)
+}
+
+fn make_all_folders(layout: &Layout) -> Result<(), SstError> {
+    for folder in std::iter::once(layout.datadir.clone()).chain(layout.folders_outside()) {
+        make_folders(&folder)?;
+    }
+    Ok(())
+}
+
+/// Whether an entry of the data directory is to be exchanged.
+fn goes(context: &Context, name: &OsStr, metadata: &Metadata) -> bool {
+    let kind = metadata.file_type();
+    let moves = kind.is_dir() || kind.is_file() || kind.is_symlink();
+    moves && !context.settings.keep.keeps(name.as_bytes()) && !context.layout.leads_outside(name)
+}
+
+/// What cannot be renamed is found before anything was sent.
+fn refuse_mounts(context: &Context) -> Result<(), SstError> {
+    let datadir = &context.layout.datadir;
+    for entry in std::fs::read_dir(datadir).map_err(SstError::io("list", datadir))?.flatten() {
+        let Ok(metadata) = entry.metadata() else { continue };
+        if is_mounted(&entry.path()) && goes(context, &entry.file_name(), &metadata) {
+            return Err(SstError::Mounted { path: entry.path() });
+        }
+    }
+    Ok(())
+}
+
+/// Deletes what an earlier exchange has replaced, while the new data comes.
+type Deleting = std::thread::JoinHandle<Result<(), SstError>>;
+
+/// Sees to it that the donor's data fits. It waits for an answer, so what takes long is done later.
+fn make_room(
+    context: &Context,
+    lock: &DatadirLock,
+    needed: u64,
+) -> Result<Option<Deleting>, SstError> {
+    let Context { layout, settings, talk, .. } = context;
+    let free = free_bytes(&layout.datadir);
+    if !settings.space_check || free >= needed {
+        return Ok(None);
+    }
+    let delete = || {
+        let layout = layout.clone();
+        std::thread::spawn(move || remove_old(&layout))
+    };
+    let replaced = Layout::of(&layout.datadir.join(OURS).join(OLD))
+        .map_or(0, |old| crate::server::data_size::estimate(&old).disk);
+    let free_then = free.saturating_add(replaced);
+    match room(free_then, crate::server::data_size::estimate(layout).disk, needed, settings.old) {
+        Room::Enough => Ok(Some(delete())),
+        Room::WithoutOld => {
+            talk.warn(format_args!(
+                "{} MiB are free and {} MiB are needed: the old data is deleted before the new has come, as keep-old=no allows",
+                free >> 20,
+                needed >> 20
+            ));
+            make_all_folders(layout)?;
+            exchange(context, lock, &[])?;
+            Ok(Some(delete()))
+        }
+        Room::None => Err(SstError::Room { needed, free, path: layout.datadir.clone() }),
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Room {
+    Enough,
+    /// If the old data goes first.
+    WithoutOld,
+    None,
+}
+
+fn room(free: u64, old: u64, needed: u64, what: Old) -> Room {
+    if free >= needed {
+        Room::Enough
+    } else if what == Old::Removed && free.saturating_add(old) >= needed {
+        Room::WithoutOld
+    } else {
+        Room::None
+    }
+}
+
+fn free_bytes(path: &Path) -> u64 {
+    rustix::fs::statvfs(path).map_or(u64::MAX, |stat| stat.f_bavail.saturating_mul(stat.f_frsize))
+}
+
+/// What the received files say, before they are confirmed.
+fn content(new: &Path, family: Family) -> Result<Position, SstError> {
+    let first =
+        |names: &[&str]| names.iter().find_map(|name| std::fs::read_to_string(new.join(name)).ok());
+    let missing = |what: &str| SstError::Content(format!("it has no {what}"));
+    let checkpoints = first(&["xtrabackup_checkpoints", "mariadb_backup_checkpoints"]);
+    if checkpoints.ok_or_else(|| missing("checkpoints file"))?.trim().is_empty() {
+        return Err(SstError::Content("its checkpoints file is empty".into()));
+    }
+    let names = ["donor_galera_info", "xtrabackup_galera_info", "mariadb_backup_galera_info"];
+    let text = first(&names).ok_or_else(|| {
+        missing(match family {
+            Family::MariaDb => "xtrabackup_galera_info: is the donor a Galera node?",
+            Family::Percona => "xtrabackup_galera_info",
+        })
+    })?;
+    text.parse().map_err(|_| SstError::Content("its galera info is not legible".into()))
+}
+
+/// A backup that was begun at the offered position is of that history, and not older.
+fn of_this_history(position: Position, offered: Option<&Position>) -> Result<Position, SstError> {
+    let undefined =
+        position.state.seqno() < 0 || position.state.uuid().bytes().all(|b| b"0-".contains(&b));
+    if undefined {
+        return Err(SstError::Content(format!("its position {position} says nothing")));
+    }
+    match offered.map(|offered| &offered.state) {
+        Some(begun)
+            if begun.seqno() >= 0
+                && (begun.uuid() != position.state.uuid()
+                    || begun.seqno() > position.state.seqno()) =>
+        {
+            Err(SstError::Content(format!(
+                "it is of {position}, and the donor has offered {begun}"
+            )))
+        }
+        _ => Ok(position),
+    }
+}
+
+/// Exchanges the data; in `remote` folders, the files that are new there.
+fn exchange(context: &Context, lock: &DatadirLock, remote: &[PathBuf]) -> Result<(), SstError> {
+    let Context { layout, talk, .. } = context;
+    let folders: Vec<_> = std::iter::once(layout.datadir.clone())
+        .chain(layout.folders_outside())
+        .chain(remote.iter().cloned())
+        .collect();
+    // What an earlier exchange has replaced is of no use any more.
+    drop_old(layout, lock)?;
+    for folder in &folders {
+        make_old(folder)?;
+    }
+    let outside = layout.folders_outside();
+    let journal = swap::plan(folders, |folder, name, metadata| match folder.checked_sub(1) {
+        None => goes(context, name, metadata),
+        Some(number) => {
+            let of_kind = |here: &PathBuf| {
+                layout.outside.iter().any(|place| place.dir == *here && place.kind.has(name))
+            };
+            let is_new = |here: &PathBuf| here.join(OURS).join(NEW).join(name).exists();
+            match (outside.get(number), remote.get(number.wrapping_sub(outside.len()))) {
+                (Some(here), _) => of_kind(here),
+                (None, Some(here)) => is_new(here),
+                (None, None) => false,
+            }
+        }
+    })?;
+    swap::begin(&layout.datadir, &journal)?;
+    if let Err(error) = swap::finish(&layout.datadir, &journal, || Ok(())) {
+        talk.warn(format_args!("{error}; taking the exchange back"));
+        if swap::roll_back(&layout.datadir, &journal, || Ok(())).is_ok() {
+            talk.info("the old data is in its place again");
+        }
+        return Err(error.into());
+    }
+    Ok(())
+}
+
+fn sync(folder: &Path) -> Result<(), SstError> {
+    let failed = || SstError::io("sync", folder);
+    let dir = std::fs::File::open(folder).map_err(failed())?;
+    rustix::fs::syncfs(&dir).map_err(|error| failed()(error.into()))
+}
+
+/// The mark of a transfer that runs; gone when dropped.
+struct Mark(PathBuf);
+
+impl Mark {
+    fn set(datadir: &Path) -> Self {
+        let path = datadir.join(MARK);
+        // Without it, only old init scripts are less patient.
+        let _ = std::fs::File::create(&path);
+        Self(path)
+    }
+}
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// Says how long each step took, if that is wanted.
+struct Clock {
+    wanted: bool,
+    begin: Instant,
+}
+
+impl Clock {
+    fn start(wanted: bool) -> Self {
+        Self { wanted, begin: Instant::now() }
+    }
+
+    fn lap(&mut self, context: &Context, what: &str) {
+        if self.wanted {
+            let seconds = self.begin.elapsed().as_secs_f64();
+            context.talk.info(format_args!("{what} took {seconds:.2} s"));
+        }
+        self.begin = Instant::now();
+    }
+}
+
+/// Whether old data lies in `DATADIR/.xb/old`.
+#[must_use]
+pub fn has_old(datadir: &Path) -> bool {
+    let old = datadir.join(OURS).join(OLD);
+    std::fs::read_dir(old).is_ok_and(|mut entries| entries.next().is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn old_data_goes_first_only_where_it_must_and_may() {
+        assert_eq!(room(10, 5, 10, Old::Removed), Room::Enough);
+        assert_eq!(room(9, 5, 10, Old::Kept), Room::None);
+        assert_eq!(room(9, 5, 10, Old::Removed), Room::WithoutOld);
+        assert_eq!(room(4, 5, 10, Old::Removed), Room::None);
+    }
+
+    #[test]
+    fn a_backup_must_say_where_it_stands() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = "9c9a4c3b-2b3c-11f0-8d3f-7b1b1f0f0a11:42";
+        let put = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+        let said = || content(folder.path(), Family::MariaDb).map_err(|error| error.to_string());
+        assert!(said().unwrap_err().contains("no checkpoints"));
+        put("xtrabackup_checkpoints", " ");
+        assert!(said().unwrap_err().contains("empty"));
+        put("xtrabackup_checkpoints", "backup_type = full-backuped");
+        assert!(said().unwrap_err().contains("galera"));
+        put("xtrabackup_galera_info", "nonsense");
+        assert!(said().unwrap_err().contains("not legible"));
+        put("donor_galera_info", &format!("{state} 3\nmore"));
+        assert_eq!(said().unwrap().to_string(), format!("{state} 3"));
+    }
+}
+
+#[cfg(test)]
+mod position_tests {
+    use super::*;
+
+    #[test]
+    fn a_backup_of_another_history_or_an_older_one_is_refused() {
+        let uuid = "6b1a0d2c-0000-11ef-8000-0123456789ab";
+        let at = |text: &str| text.parse::<Position>().unwrap();
+        let offered = at(&format!("{uuid}:40"));
+        let judge = |text: &str| of_this_history(at(text), Some(&offered)).is_ok();
+        assert!(judge(&format!("{uuid}:40")) && judge(&format!("{uuid}:41")));
+        assert!(!judge(&format!("{uuid}:39")), "older");
+        assert!(!judge("7b1a0d2c-0000-11ef-8000-0123456789ab:50"), "another");
+        assert!(!judge(&format!("{uuid}:-1")), "undefined");
+        assert!(of_this_history(at("00000000-0000-0000-0000-000000000000:5"), None).is_err());
+    }
+}

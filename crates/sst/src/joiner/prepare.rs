@@ -1,0 +1,92 @@
+//! The backup program's `--prepare` on what was received.
+
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use crate::contract::args::Family;
+use crate::error::SstError;
+use crate::run::Run;
+use crate::session::backup_program::server_words;
+use crate::session::context::Context;
+
+/// Prepares the backup in `new`: a server can start on it then.
+pub(crate) fn prepare(context: &Context, new: &Path) -> Result<(), SstError> {
+    let Context { args, settings, layout, .. } = context;
+    let mut words = match args.family {
+        // The backup has an option file of its own, which says which plugins to load, and from
+        // where. The program reads that only when no other is named.
+        Family::MariaDb => {
+            add_key_options(context, new)?;
+            Vec::new()
+        }
+        Family::Percona => args.defaults.words(),
+    };
+    let option = |name: &str, value: &std::ffi::OsStr| {
+        let mut word = OsString::from(name);
+        word.push(value);
+        word
+    };
+    words.push("--prepare".into());
+    words.push(option("--target-dir=", new.as_os_str()));
+    if let Some(memory) = &settings.use_memory {
+        words.push(option("--use-memory=", memory));
+    }
+    words.extend(settings.apply_opts.iter().cloned());
+    if args.family == Family::MariaDb {
+        words.extend(key_words(args));
+    }
+    let server = server_words(args);
+    if args.family == Family::MariaDb && !server.is_empty() {
+        words.push("--mysqld-args".into());
+        words.extend(server);
+    }
+    let log = layout.datadir.join("xbrs.prepare.log");
+    Run { program: &settings.program, args: words, env: Vec::new(), log: Some(log) }
+        .to_end(context.stop())?;
+    Ok(())
+}
+
+/// Adds to the backup's option file where this node has its keys: that need not be where the donor
+/// has them.
+fn add_key_options(context: &Context, new: &Path) -> Result<(), SstError> {
+    let text = context.settings.key_options.text();
+    if text.is_empty() {
+        return Ok(());
+    }
+    let path = new.join("backup-my.cnf");
+    let mut open = std::fs::OpenOptions::new();
+    let file = open.append(true).create(true).mode(0o600).open(&path);
+    let written = file.and_then(|mut file| file.write_all(text));
+    written.map_err(SstError::io("write", &path))
+}
+
+/// Where the server was told on its command line to find the keys of encrypted tables. Plugins do not
+/// see what comes after `--mysqld-args`, and the program itself takes these words only with `loose-`.
+fn key_words(args: &crate::contract::args::Args) -> impl Iterator<Item = OsString> {
+    let of_keys = args.server.iter().filter(|(name, _)| name.contains("key-management"));
+    of_keys.map(|(name, value)| {
+        let mut word = OsString::from(format!("--loose-{name}"));
+        if let Some(value) = value {
+            word.push("=");
+            word.push(value);
+        }
+        word
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_servers_own_words_about_keys_reach_the_plugins() {
+        let line = "--role joiner --address h --datadir /d/ --mysqld-args --wsrep-on --loose-file_key_management_filename=/k --file-key-management";
+        let line: Vec<_> = line.split(' ').map(OsString::from).collect();
+        let words: Vec<_> =
+            key_words(&crate::contract::args::Args::parse(&line).unwrap()).collect();
+        let expected = ["--loose-file-key-management-filename=/k", "--loose-file-key-management"];
+        assert_eq!(words, expected);
+    }
+}

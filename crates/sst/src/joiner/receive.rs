@@ -1,0 +1,167 @@
+//! From the wire to files, proven whole.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use bytes::Bytes;
+use xb_pipeline::{
+    Durability, ExtractError, ExtractOptions, Extractor, GetError, GetPlan, Observer, OnFailure,
+    Undo, unpack,
+};
+use xb_reader::TargetDir;
+
+use crate::error::{SstError, cannot_write};
+use crate::session::context::Context;
+use xb_wire::{Incoming, Refusal, TransferError};
+
+/// Memory for frames that are being decoded, in bytes.
+const MEMORY: u64 = 64 << 20;
+
+/// Receives the stream and makes its files in `new`. Only a stream that is whole gives a result: the
+/// donor ends it only after its backup program has ended well and has written its last file. The
+/// connection comes back, so that the donor can be told what came of it.
+pub(crate) fn receive(
+    context: &Context,
+    incoming: Incoming,
+    new: &Path,
+    observer: &Observer,
+) -> Result<(Incoming, u64), SstError> {
+    let refusal = incoming.refusal();
+    let mut files = match Files::start(context, new, &refusal) {
+        Ok(files) => files,
+        Err(error) => {
+            incoming.refuse(&error.to_string());
+            return Err(error);
+        }
+    };
+    let threads = context.settings.write_threads;
+    let plan = GetPlan { threads, depth: threads * 2, range: 1 << 20, parallel: 1, memory: MEMORY };
+    let (back, given_back) = channel();
+    let blocks = Blocks { incoming: Some(incoming), failure: None, back };
+    let outcome = unpack(blocks, None, &plan, observer, |bytes| files.extractor.feed(bytes));
+    if let Err(error) = &outcome {
+        // Whoever still waits for the donor must not: that may be silent for long.
+        refusal.refuse(&SstError::Get(error.to_string()).to_string());
+    }
+    let (incoming, failure) = take_back(&given_back);
+    // What this side has ended itself has another cause than the wire.
+    let wires = failure.as_ref().filter(|failure| !matches!(failure, TransferError::Cancelled));
+    Err(match (outcome, wires) {
+        (Ok(_), _) => match (files.finish(), incoming) {
+            (Ok(number), Some(incoming)) => return Ok((incoming, number)),
+            (Ok(_), None) => SstError::Get("the connection is lost".into()),
+            (Err(error), incoming) => {
+                if let Some(incoming) = incoming {
+                    incoming.refuse(&error.to_string());
+                }
+                error
+            }
+        },
+        (Err(_), Some(failure)) => failure.clone().into(),
+        (Err(error), None) if files.have_failed() || matches!(error, GetError::Sink(_)) => {
+            files.failure()
+        }
+        (Err(GetError::Stopped), None) => failure.unwrap_or(TransferError::Cancelled).into(),
+        (Err(error), None) => SstError::Get(error.to_string()),
+    })
+}
+
+/// The files that are being written.
+struct Files<'a> {
+    extractor: Extractor,
+    failed: Arc<AtomicBool>,
+    folder: &'a Path,
+}
+
+impl<'a> Files<'a> {
+    /// Once a file cannot be written, the donor is told at once.
+    fn start(context: &Context, folder: &'a Path, refusal: &Refusal) -> Result<Self, SstError> {
+        let threads = context.settings.write_threads;
+        let target = TargetDir::open(folder).map_err(|error| SstError::Get(error.to_string()))?;
+        let failed = Arc::new(AtomicBool::new(false));
+        let on_failure = OnFailure::new({
+            let (failed, refusal, folder) =
+                (Arc::clone(&failed), refusal.clone(), folder.to_owned());
+            move |cause| {
+                failed.store(true, Ordering::Release);
+                refusal.refuse(&cannot_write(&folder, cause));
+            }
+        });
+        let options = ExtractOptions {
+            threads,
+            durability: Durability::None,
+            // What the backup program has compressed by itself.
+            undo: Undo { decompress: true, threads, ..Undo::default() },
+            on_failure,
+            ..ExtractOptions::default()
+        };
+        let extractor =
+            Extractor::new(target, options).map_err(|source| extract(folder, source))?;
+        Ok(Self { extractor, failed, folder })
+    }
+
+    fn have_failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
+    }
+
+    /// The number of files, when all that has come is written.
+    fn finish(self) -> Result<u64, SstError> {
+        let folder = self.folder;
+        let report = self.extractor.finish();
+        report.map(|report| report.files).map_err(|source| extract(folder, source))
+    }
+
+    fn failure(self) -> SstError {
+        match self.finish() {
+            Err(error) => error,
+            Ok(_) => SstError::Get("the files stopped without a cause".into()),
+        }
+    }
+}
+
+fn extract(folder: &Path, source: ExtractError) -> SstError {
+    SstError::Extract { folder: folder.to_owned(), source: Box::new(source) }
+}
+
+/// The connection, once nobody reads from it any more.
+fn take_back(
+    given_back: &Receiver<(Incoming, Option<TransferError>)>,
+) -> (Option<Incoming>, Option<TransferError>) {
+    match given_back.recv() {
+        Ok((incoming, failure)) => (Some(incoming), failure),
+        Err(_) => (None, None),
+    }
+}
+
+/// The blocks of the stream. Gives the connection back when it is dropped.
+struct Blocks {
+    incoming: Option<Incoming>,
+    failure: Option<TransferError>,
+    back: Sender<(Incoming, Option<TransferError>)>,
+}
+
+impl Iterator for Blocks {
+    type Item = Option<Bytes>;
+
+    fn next(&mut self) -> Option<Option<Bytes>> {
+        match self.incoming.as_mut()?.next_block() {
+            Ok(Some(block)) => Some(Some(block)),
+            Ok(None) => None,
+            Err(error) => {
+                self.failure = Some(error);
+                Some(None)
+            }
+        }
+    }
+}
+
+impl Drop for Blocks {
+    fn drop(&mut self) {
+        if let Some(incoming) = self.incoming.take() {
+            // Nobody wants it any more only if the transfer has failed elsewhere.
+            let _ = self.back.send((incoming, self.failure.take()));
+        }
+    }
+}

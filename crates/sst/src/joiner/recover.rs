@@ -1,0 +1,103 @@
+//! What an interrupted join has left, and what a finished one keeps.
+
+use std::path::{Path, PathBuf};
+
+use crate::contract::datadir::Layout;
+use crate::contract::error_log::ErrorLog;
+use crate::error::SstError;
+use crate::joiner::datadir_lock::DatadirLock;
+use crate::swap::{self, NEW, OLD, OURS, SwapError, remove_tree};
+
+/// Finishes the exchange that was interrupted in this data directory, if one was. Where that is
+/// impossible, it is taken back.
+///
+/// # Errors
+/// [`SstError::Swap`]; then no server may start on it.
+pub fn finish_interrupted(
+    datadir: &Path,
+    _lock: &DatadirLock,
+    talk: &ErrorLog,
+) -> Result<bool, SstError> {
+    let Some(journal) = swap::interrupted(datadir)? else { return Ok(false) };
+    talk.warn(format_args!(
+        "an earlier transfer was interrupted while it exchanged the data in {}: finishing that",
+        datadir.display()
+    ));
+    if let Err(error) = swap::finish(datadir, &journal, || Ok(())) {
+        talk.warn(format_args!("{error}; taking the exchange back"));
+        swap::roll_back(datadir, &journal, || Ok(()))?;
+        talk.info("the old data is in its place again");
+        return Ok(true);
+    }
+    talk.info("the exchange is finished: the received data is in its place, the old in .xb/old");
+    Ok(true)
+}
+
+/// Removes what a join that was interrupted before the exchange has received. The data itself was
+/// not touched.
+///
+/// # Errors
+/// [`SstError::Swap`].
+pub fn drop_received(layout: &Layout, _lock: &DatadirLock) -> Result<(), SstError> {
+    let remote = swap::remembered(&layout.datadir);
+    for folder in remote.iter().chain(&folders(layout)) {
+        remove_tree(&folder.join(OURS).join(NEW))?;
+    }
+    remote.iter().for_each(|folder| swap::tidy(folder));
+    swap::forget(&layout.datadir);
+    Ok(())
+}
+
+/// Removes the data that an exchange has replaced.
+///
+/// # Errors
+/// [`SstError::Swap`].
+pub fn drop_old(layout: &Layout, _lock: &DatadirLock) -> Result<(), SstError> {
+    remove_old(layout)
+}
+
+/// For threads of who holds the lock.
+pub(crate) fn remove_old(layout: &Layout) -> Result<(), SstError> {
+    let ours = folders(layout);
+    // The data directory comes last: it has the list of the others.
+    for folder in all_folders(layout)?.iter().rev() {
+        remove_tree(&folder.join(OURS).join(OLD))?;
+        if !ours.contains(folder) {
+            swap::tidy(folder);
+        }
+    }
+    Ok(())
+}
+
+/// Removes what is left empty of our own folders; a lock that is held goes on to hold. As long as an
+/// exchange is not finished, everything stays.
+pub fn tidy(layout: &Layout, _lock: &DatadirLock) {
+    if swap::journal_path(&layout.datadir).exists() {
+        return;
+    }
+    let remote = swap::remembered(&layout.datadir);
+    let all = all_folders(layout).unwrap_or_else(|_| folders(layout));
+    remote.iter().for_each(|folder| swap::tidy(folder));
+    swap::forget(&layout.datadir);
+    all.iter().rev().for_each(|folder| swap::tidy(folder));
+}
+
+/// The data directory, and all others that we or the last exchange know of.
+fn all_folders(layout: &Layout) -> Result<Vec<PathBuf>, SstError> {
+    let last = match swap::last(&layout.datadir) {
+        // What is in there is of no use to us, and no obstacle.
+        Err(SwapError::Elsewhere { .. } | SwapError::Journal { .. }) => None,
+        last => last?,
+    };
+    let mut all = folders(layout);
+    for folder in last.map(|journal| journal.folders).unwrap_or_default() {
+        if !all.contains(&folder) {
+            all.push(folder);
+        }
+    }
+    Ok(all)
+}
+
+fn folders(layout: &Layout) -> Vec<PathBuf> {
+    std::iter::once(layout.datadir.clone()).chain(layout.folders_outside()).collect()
+}

@@ -1,0 +1,209 @@
+//! Prepared files to where their server looks for them, before the exchange.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Component, Path, PathBuf};
+
+use rustix::io::Errno;
+
+use crate::contract::datadir::{Kind, Layout};
+use crate::error::SstError;
+use crate::session::context::Context;
+use crate::swap::{NEW, OURS, make_folders, remember, remove_tree};
+
+/// Files of a backup that are none of a server's.
+const NOT_DATA: [&str; 13] = [
+    "xtrabackup_checkpoints",
+    "mariadb_backup_checkpoints",
+    "xtrabackup_logfile",
+    "xtrabackup_tablespaces",
+    "xtrabackup_binlog_pos_innodb",
+    "backup-my.cnf",
+    "ibtmp1",
+    "xtrabackup_suspended",
+    "donor_galera_info",
+    "ddl.log",
+    "sst_in_progress",
+    ".journal",
+    ".stray",
+];
+
+/// Longest link that is read, in bytes.
+const MAX_LINK: u64 = 4096;
+
+/// Removes what is not to become part of the data: files that only the backup program needs, and the
+/// donor's binary log, which this node did not write.
+pub(crate) fn clear(context: &Context, new: &Path) -> Result<(), SstError> {
+    let ours = context.layout.binlog.clone();
+    let binlogs: Vec<_> = ours.into_iter().chain(binlog_of(new)).map(Kind::Binlog).collect();
+    for entry in std::fs::read_dir(new).map_err(SstError::io("list", new))? {
+        let entry = entry.map_err(SstError::io("list", new))?;
+        let name = entry.file_name();
+        let unwanted = NOT_DATA.iter().any(|known| name == *known)
+            || name.as_bytes().starts_with(b".xb")
+            || binlogs.iter().any(|binlog| binlog.has(&name));
+        if unwanted {
+            let path = entry.path();
+            let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
+            let removed = if is_dir {
+                remove_tree(&path).map_err(SstError::from)
+            } else {
+                std::fs::remove_file(&path).map_err(SstError::io("remove", &path))
+            };
+            removed?;
+        }
+    }
+    Ok(())
+}
+
+/// Base name of the donor's binary log, which need not be ours.
+fn binlog_of(new: &Path) -> Option<OsString> {
+    let names = ["xtrabackup_binlog_info", "mariadb_backup_binlog_info"];
+    let text = names.iter().find_map(|name| std::fs::read_to_string(new.join(name)).ok())?;
+    let name = Path::new(text.split_whitespace().next()?);
+    let is_number = |text: &OsStr| text.as_bytes().iter().all(u8::is_ascii_digit);
+    name.extension().filter(|extension| is_number(extension))?;
+    name.file_stem().map(OsStr::to_owned)
+}
+
+/// Moves the kinds of files that have a folder of their own: within `new` where that lies in the data
+/// directory, else into the `.xb/new` of their folder.
+pub(crate) fn relocate_all(context: &Context, new: &Path) -> Result<(), SstError> {
+    let inside = context.layout.inside.iter().map(|place| (&place.kind, new.join(&place.dir)));
+    let outside = context.layout.outside.iter();
+    let outside = outside.map(|place| (&place.kind, place.dir.join(OURS).join(NEW)));
+    for (kind, dir) in inside.chain(outside) {
+        std::fs::create_dir_all(&dir).map_err(SstError::io("make", &dir))?;
+        for entry in std::fs::read_dir(new).map_err(SstError::io("list", new))? {
+            let entry = entry.map_err(SstError::io("list", new))?;
+            // A schema may have any name.
+            let is_schema = entry.file_type().is_ok_and(|kind| kind.is_dir())
+                && entry.file_name() != "#innodb_redo";
+            if kind.has(&entry.file_name()) && !is_schema {
+                transfer(&entry.path(), &dir.join(entry.file_name()))?;
+            }
+        }
+        let handle = std::fs::File::open(&dir).map_err(SstError::io("open", &dir))?;
+        rustix::fs::syncfs(&handle).map_err(|e| SstError::io("sync", &dir)(e.into()))?;
+    }
+    Ok(())
+}
+
+/// Renames, or copies where the file systems differ.
+fn transfer(from: &Path, to: &Path) -> Result<(), SstError> {
+    match std::fs::rename(from, to) {
+        Ok(()) => Ok(()),
+        Err(error) if error.raw_os_error() == Some(Errno::XDEV.raw_os_error()) => {
+            copy(from, to).map_err(SstError::io("copy", from))
+        }
+        Err(error) => Err(SstError::io("rename", from)(error)),
+    }
+}
+
+fn copy(from: &Path, to: &Path) -> io::Result<()> {
+    if std::fs::symlink_metadata(from)?.is_dir() {
+        std::fs::create_dir(to)?;
+        for entry in std::fs::read_dir(from)? {
+            let entry = entry?;
+            copy(&entry.path(), &to.join(entry.file_name()))?;
+        }
+        std::fs::remove_dir(from)
+    } else {
+        std::fs::copy(from, to)?;
+        std::fs::File::open(to)?.sync_all()?;
+        std::fs::remove_file(from)
+    }
+}
+
+/// Tablespaces that the donor keeps outside its data directory (`DATA DIRECTORY`): moved to the same
+/// place here, into the `.xb/new` of their folder. Where that is impossible they stay in the schema's
+/// folder and lose their link. The folders; what was moved is on the disk.
+pub(crate) fn relocate_remote(context: &Context, new: &Path) -> Result<Vec<PathBuf>, SstError> {
+    let (layout, talk) = (&context.layout, &context.talk);
+    let mut folders = Vec::new();
+    for schema in std::fs::read_dir(new).map_err(SstError::io("list", new))?.flatten() {
+        if !schema.file_type().is_ok_and(|kind| kind.is_dir()) {
+            continue;
+        }
+        for entry in std::fs::read_dir(schema.path()).into_iter().flatten().flatten() {
+            let link = entry.path();
+            if link.extension() != Some(OsStr::new("isl")) {
+                continue;
+            }
+            let file = link.with_extension("ibd");
+            if let Err(why) = to_remote(layout, new, &link, &file, &mut folders) {
+                let name = file.strip_prefix(new).unwrap_or(&file).display().to_string();
+                talk.warn(format_args!(
+                    "{name} cannot lie where the donor keeps it, it stays in the data directory: {why}"
+                ));
+                let _ = std::fs::remove_file(&link);
+            }
+        }
+    }
+    for folder in &folders {
+        let handle = File::open(folder).map_err(SstError::io("open", folder))?;
+        rustix::fs::syncfs(&handle).map_err(|e| SstError::io("sync", folder)(e.into()))?;
+    }
+    Ok(folders)
+}
+
+/// One of them. Its folder is noted on the disk before anything is written there.
+fn to_remote(
+    layout: &Layout,
+    new: &Path,
+    link: &Path,
+    file: &Path,
+    folders: &mut Vec<PathBuf>,
+) -> Result<(), String> {
+    let target = remote_target(link, file)?;
+    let (Some(folder), Some(name)) = (target.parent(), target.file_name()) else {
+        return Err(NO_PLACE.to_owned());
+    };
+    std::fs::create_dir_all(folder).map_err(|error| error.to_string())?;
+    // Links on the way may lead back.
+    let folder = std::fs::canonicalize(folder).map_err(|error| error.to_string())?;
+    if folder.starts_with(&layout.datadir) || layout.folders_outside().contains(&folder) {
+        return Err(NO_PLACE.to_owned());
+    }
+    // A file that is there may be anybody's, unless our own data has the same link.
+    let own = layout.datadir.join(link.strip_prefix(new).unwrap_or(link));
+    let is_own = || read_link(&own).is_ok_and(|own| own == target);
+    if folder.join(name).symlink_metadata().is_ok() && !is_own() {
+        return Err("a file that is not of this node's data is there".to_owned());
+    }
+    if !folders.contains(&folder) {
+        folders.push(folder.clone());
+        let made = remember(&layout.datadir, folders).and_then(|()| make_folders(&folder));
+        if let Err(error) = made {
+            folders.pop();
+            return Err(error.to_string());
+        }
+    }
+    transfer(file, &folder.join(OURS).join(NEW).join(name)).map_err(|error| error.to_string())
+}
+
+const NO_PLACE: &str = "its link names no place for it";
+
+/// What a link names.
+fn read_link(link: &Path) -> io::Result<PathBuf> {
+    let mut text = Vec::new();
+    File::open(link)?.take(MAX_LINK).read_to_end(&mut text)?;
+    Ok(OsStr::from_bytes(text.trim_ascii()).into())
+}
+
+/// What a link names, if a server would put this file there.
+fn remote_target(link: &Path, file: &Path) -> Result<PathBuf, String> {
+    let target = read_link(link).map_err(|error| error.to_string())?;
+    let plain = target.components().all(|c| matches!(c, Component::RootDir | Component::Normal(_)));
+    let schema = link.parent().and_then(Path::file_name);
+    if !target.is_absolute()
+        || !plain
+        || target.file_name() != file.file_name()
+        || target.parent().and_then(Path::file_name) != schema
+    {
+        return Err(NO_PLACE.to_owned());
+    }
+    Ok(target)
+}

@@ -1,0 +1,66 @@
+//! The version of the backup program, which must fit its server's: known before anything is begun.
+
+use std::ffi::OsString;
+
+use crate::error::SstError;
+use crate::run::Run;
+use crate::session::context::Context;
+
+/// Longest answer that is read, in bytes.
+const MAX: u64 = 4096;
+
+/// Asks the backup program for its version; nothing if the answer is not understood.
+///
+/// # Errors
+/// When there is no such program.
+pub(crate) fn of_backup_program(context: &Context) -> Result<Option<String>, SstError> {
+    let run = Run {
+        program: &context.settings.program,
+        args: vec![OsString::from("--version")],
+        env: Vec::new(),
+        log: None,
+    };
+    let (output, words) = run.all_output(context.stop(), MAX)?;
+    let text = String::from_utf8_lossy(&output).into_owned();
+    Ok(std::iter::once(text).chain(words).find_map(|text| version_in(&text)))
+}
+
+/// `mariadb-backup based on MariaDB server 10.11.19-MariaDB debian-linux-gnu (x86_64)`,
+/// `xtrabackup version 8.0.35-31 based on MySQL server 8.0.35 Linux (x86_64)`
+fn version_in(text: &str) -> Option<String> {
+    let (_, behind) = text.split_once(" based on ")?;
+    let (_, behind) = behind.split_once(" server ")?;
+    let version = behind.split_ascii_whitespace().next()?;
+    version.starts_with(|c: char| c.is_ascii_digit()).then(|| version.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn both_programs_are_understood() {
+        for (text, version) in [
+            (
+                "mariadb-backup based on MariaDB server 10.11.19-MariaDB debian-linux-gnu (x86_64)",
+                Some("10.11.19-MariaDB"),
+            ),
+            (
+                "xtrabackup version 8.0.35-31 based on MySQL server 8.0.35 Linux (x86_64) (revision id: 55ec21d7)",
+                Some("8.0.35"),
+            ),
+            ("something else", None),
+            ("x based on y server ", None),
+        ] {
+            assert_eq!(version_in(text).as_deref(), version, "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(text in "\\PC{0,20}( based on )?\\PC{0,9}( server )?\\PC{0,20}") {
+            let _ = version_in(&text);
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! A donor whose server goes on while the backup holds its locks.
+//!
+//! From the moment in which a backup locks out changes of tables until its end, MariaDB takes the
+//! node out of replication: whoever commits there waits. Not so (since 10.6.18, 10.11.8, 11.4;
+//! MDEV-33211) on a donor that has the stock method. What counts is the donor's own setting, and not
+//! which method runs; so it is set for that time.
+
+use std::time::Duration;
+
+use crate::contract::args::Family;
+use crate::contract::error_log::ErrorLog;
+use crate::server::sql::Sql;
+use crate::session::context::Context;
+
+/// The method for which the server goes on.
+const STOCK: &str = "mariabackup";
+
+/// How long the server may take to answer.
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// The server takes its method for the stock one from [`ReplicationGuard::set`] to
+/// [`ReplicationGuard::end`]; dropping it is the net for a panic.
+#[derive(Debug)]
+pub(crate) struct ReplicationGuard {
+    sql: Sql,
+    talk: ErrorLog,
+    method: Option<String>,
+    /// The server has said that it is set.
+    certain: bool,
+}
+
+impl ReplicationGuard {
+    pub(crate) fn set(context: &Context) -> Self {
+        let (sql, talk) = (Sql::new(context), context.talk.clone());
+        let mut this = Self { sql, talk, method: None, certain: false };
+        if context.args.family != Family::MariaDb {
+            return this;
+        }
+        let Some(method) = this.sql.ask_within(LIMIT, "SELECT @@GLOBAL.wsrep_sst_method") else {
+            this.talk.info(format_args!(
+                "whether who commits on this node waits while the backup holds its locks is not known: the server does not say what its wsrep_sst_method is"
+            ));
+            return this;
+        };
+        let Some(method) = name(&method).filter(|name| *name != STOCK) else { return this };
+        // A server that does not answer in time may do it all the same.
+        this.method = Some(method.to_owned());
+        this.certain = this.sql.ask_within(LIMIT, &set_to(STOCK)).is_some();
+        if !this.certain {
+            this.talk.info(format_args!(
+                "who commits on this node waits while the backup holds its locks: its wsrep_sst_method was not set to {STOCK} for that time (does the login have SUPER?)"
+            ));
+        }
+        this
+    }
+
+    /// Gives the server its own method back.
+    pub(crate) fn end(mut self) {
+        self.put_back();
+    }
+
+    fn put_back(&mut self) {
+        let Some(method) = self.method.take() else { return };
+        let restored = self.sql.ask_within(LIMIT, &set_to(&method)).is_some();
+        // The next donor's work goes as well with it, and a restart reads the option file.
+        if self.certain && !restored {
+            self.talk.info(format_args!(
+                "this server's wsrep_sst_method stays {STOCK} until SET GLOBAL wsrep_sst_method = '{method}', or a restart"
+            ));
+        }
+    }
+}
+
+impl Drop for ReplicationGuard {
+    fn drop(&mut self) {
+        self.put_back();
+    }
+}
+
+fn set_to(method: &str) -> String {
+    format!("SET GLOBAL wsrep_sst_method = '{method}'")
+}
+
+/// A method's name, which may stand between quotes.
+fn name(answer: &[u8]) -> Option<&str> {
+    let name = std::str::from_utf8(answer).ok()?.trim();
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
+    (!name.is_empty() && name.bytes().all(plain)).then_some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_name_is_a_name() {
+        assert_eq!(name(b"xbrs\n"), Some("xbrs"));
+        assert_eq!(name(b"xtrabackup-v2"), Some("xtrabackup-v2"));
+        for bad in [&b"'; DROP TABLE t"[..], b"", b"\n", b"a b", b"\xff"] {
+            assert_eq!(name(bad), None);
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! The transport, set up as settings and server say.
+
+use std::io::ErrorKind;
+use std::num::{NonZeroU8, NonZeroU64};
+use std::time::Duration;
+
+use crate::cancel::{CancelHook, CancelReason, CancelToken};
+use crate::contract::args::{Args, Family, Role};
+use crate::contract::settings::{Settings, Verify};
+use crate::error::SstError;
+use crate::session::context::Context;
+use xb_wire::{
+    Announcement, BindError, Cancel, Certificates, Donor, Event, HostPort, Joiner, Limits,
+    Listener, Observer, Outgoing, Security, TlsMode, connect as connect_to,
+};
+
+/// Certificates that Percona's server makes in its data directory.
+const PERCONAS: [&str; 3] = ["server-cert.pem", "server-key.pem", "ca.pem"];
+
+/// How long a donor believes in a joiner whose port is closed.
+const REFUSED: Duration = Duration::from_secs(10);
+
+/// A switch that goes with the wish to end.
+fn cancel(stop: &CancelToken) -> (Cancel, CancelHook) {
+    let cancel = Cancel::new();
+    let (switch, asked) = (cancel.clone(), stop.clone());
+    let hooked = stop.on_stop(move || match asked.why() {
+        // The peer is told, too.
+        Some(why) => switch.cancel_because(&why.to_string()),
+        None => switch.cancel(),
+    });
+    (cancel, hooked)
+}
+
+fn limits(settings: &Settings) -> Limits {
+    let mut limits = Limits::default();
+    limits.resume = settings.resume_limit;
+    // Nobody ever listens there again: a joiner that has ended does not come back.
+    limits.refused = REFUSED.min(settings.resume_limit);
+    limits.rate = settings.rlimit.and_then(NonZeroU64::new);
+    let connections = settings.connections.and_then(|n| u8::try_from(n).ok());
+    limits.connections = connections.and_then(NonZeroU8::new);
+    limits
+}
+
+/// What is told of the transport: to people; and on the donor a failure ends the backup, which may
+/// be silent just then.
+fn observer(context: &Context) -> Observer {
+    let (talk, stop, role) = (context.talk.clone(), context.stop().clone(), context.args.role);
+    Observer::new(move |event| match event {
+        Event::Failed { .. } => {
+            if role == Role::Donor {
+                // Who tells this holds what those need who are asked to end.
+                let stop = stop.clone();
+                std::thread::spawn(move || stop.ask(CancelReason::Elsewhere));
+            }
+        }
+        Event::Stranger { .. } | Event::Lost { .. } => talk.warn(event),
+        event => talk.info(event),
+    })
+}
+
+/// How the wire is protected, with one line about it in the log.
+fn security(context: &Context) -> Result<Security, SstError> {
+    let Context { args, settings, talk, .. } = context;
+    let tls = &settings.tls;
+    if tls.plain {
+        talk.warn(
+            "THE TRANSFER IS NEITHER ENCRYPTED NOR AUTHENTICATED (wire-security=plain): whoever reaches the port can read it, or send another database",
+        );
+        return Ok(Security::Plain);
+    }
+    let certificates = match &tls.cert {
+        Some(cert) => Some(Certificates {
+            certificate: cert.clone(),
+            key: tls.key.clone().unwrap_or_else(|| cert.clone()),
+            authority: tls.ca.clone(),
+            mode: match tls.verify {
+                Verify::Unsaid => TlsMode::Required,
+                Verify::Ca => TlsMode::VerifyCa,
+                Verify::Identity => TlsMode::VerifyIdentity,
+            },
+        }),
+        None => perconas(context),
+    };
+    let Some(certificates) = certificates else {
+        if tls.verify != Verify::Unsaid {
+            return Err(SstError::Security(
+                "ssl-mode or encrypt asks to check certificates, and this node has none: set tcert and tkey, or ssl-cert and ssl-key"
+                    .into(),
+            ));
+        }
+        demand_secret(args, settings)?;
+        talk.info(match args.role {
+            Role::Joiner if !has_secret(args) => {
+                "security: TLS 1.3 with a one-time certificate; THE DONOR IS NOT AUTHENTICATED (wire-security=any-donor)"
+            }
+            Role::Joiner => {
+                "security: TLS 1.3 with a one-time certificate; the donor must prove a one-time secret"
+            }
+            Role::Donor => "security: TLS 1.3 with the certificate that the joiner has announced",
+        });
+        return Ok(Security::OneTime);
+    };
+    if certificates.mode == TlsMode::Required {
+        demand_secret(args, settings)?;
+    }
+    talk.info(format_args!(
+        "security: TLS 1.3 with the certificate {}, {}",
+        certificates.certificate.display(),
+        match certificates.mode {
+            TlsMode::Required => "the peer's is not checked beyond what its server announces",
+            TlsMode::VerifyCa => "the peer's must come from the authority",
+            TlsMode::VerifyIdentity => "the peer's must come from the authority and name its host",
+        }
+    ));
+    Ok(Security::Certificates(certificates))
+}
+
+/// Whether the server's channel carries a secret.
+fn has_secret(args: &Args) -> bool {
+    args.family == Family::MariaDb
+}
+
+/// Where nothing else proves the donor, the operator must want that.
+fn demand_secret(args: &Args, settings: &Settings) -> Result<(), SstError> {
+    if args.role == Role::Joiner && !has_secret(args) && !settings.tls.any_donor {
+        return Err(SstError::Security(
+            "this server's channel carries no secret, so nothing proves who the donor is: set ssl-cert, ssl-key and ssl-ca with ssl-mode=VERIFY_CA, or accept any donor with wire-security=any-donor in [sst]"
+                .into(),
+        ));
+    }
+    Ok(())
+}
+
+/// What Percona's servers use for their own traffic.
+fn perconas(context: &Context) -> Option<Certificates> {
+    if context.args.family != Family::Percona {
+        return None;
+    }
+    let [certificate, key, authority] = PERCONAS.map(|name| context.layout.datadir.join(name));
+    let all = certificate.is_file() && key.is_file() && authority.is_file();
+    let authority = Some(authority);
+    all.then_some(Certificates { certificate, key, authority, mode: TlsMode::VerifyCa })
+}
+
+/// Listens where the server says.
+pub(crate) fn listen(context: &Context) -> Result<(Listener, CancelHook), SstError> {
+    let address: HostPort = context
+        .args
+        .address
+        .parse()
+        .map_err(|error| SstError::Address(format!("wsrep_sst_receive_address: {error}")))?;
+    let (cancel, hooked) = cancel(context.stop());
+    let joiner = Joiner {
+        security: security(context)?,
+        secret: has_secret(&context.args),
+        limits: limits(&context.settings),
+        cancel,
+        observer: observer(context),
+        ..Joiner::default()
+    };
+    match Listener::bind(&address, joiner.clone()) {
+        Err(BindError::Listen { source, .. }) if source.kind() == ErrorKind::AddrNotAvailable => {
+            // Behind a translation of addresses, as containers have it.
+            context.talk.warn(format_args!(
+                "{} is no address of this machine: listening on all of them, and announcing it",
+                address.host()
+            ));
+            let all = if address.host().contains(':') { "[::]" } else { "0.0.0.0" };
+            let all: HostPort = format!("{all}:{}", address.port())
+                .parse()
+                .map_err(|_| SstError::Address("no address to listen on".into()))?;
+            let joiner = Joiner { announce_as: Some(address), ..joiner };
+            Ok((Listener::bind(&all, joiner)?, hooked))
+        }
+        bound => Ok((bound?, hooked)),
+    }
+}
+
+/// Goes where the joiner has said.
+pub(crate) fn connect(context: &Context, offer: &[u8]) -> Result<(Outgoing, CancelHook), SstError> {
+    let announcement = Announcement::parse(&context.args.address, context.remote_auth.as_deref())
+        .map_err(|error| SstError::Address(error.to_string()))?;
+    let (cancel, hooked) = cancel(context.stop());
+    let donor = Donor {
+        security: security(context)?,
+        limits: limits(&context.settings),
+        cancel,
+        observer: observer(context),
+    };
+    Ok((connect_to(&announcement, offer, donor)?, hooked))
+}

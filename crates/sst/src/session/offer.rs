@@ -1,0 +1,192 @@
+//! What a donor tells its joiner before the first byte of data.
+
+use serde::{Deserialize, Serialize};
+
+use crate::contract::args::Family;
+use crate::contract::position::{Position, StateId};
+
+/// Version of what is offered; a joiner takes only its own.
+pub(crate) const FORMAT: u32 = 1;
+/// Longest offer, in bytes.
+pub(crate) const MAX: usize = 16 << 10;
+
+/// An offer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Offer {
+    /// Version of the offer; a joiner takes only its own.
+    pub format: u32,
+    /// What follows.
+    pub what: What,
+    /// The donor's position, `UUID:SEQNO`.
+    pub state: String,
+    /// Its GTID domain.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub domain: Option<u32>,
+    /// `mariadb` or `percona`: whose backup program makes the data.
+    pub family: String,
+    /// Version of the donor's server, where the donor knows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<String>,
+    /// Program and version of the donor.
+    pub program: String,
+}
+
+/// What follows an offer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum What {
+    /// Nothing: the joiner gets write sets.
+    Ist,
+    /// A backup.
+    Full {
+        /// About how many bytes its files have.
+        bytes: u64,
+        /// About how many bytes they take on the donor's disk.
+        disk: u64,
+        /// Codec of the frames, for people.
+        compress: String,
+    },
+}
+
+/// Why an offer is not taken.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OfferError {
+    /// It is no offer.
+    #[error("the donor's offer cannot be understood")]
+    Damaged,
+    /// It is one of another version.
+    #[error(
+        "the donor's offer is of format {theirs}, this program takes {FORMAT}: install the same version on both nodes"
+    )]
+    Format {
+        /// The donor's.
+        theirs: u32,
+    },
+    /// Data of one family does not become the other's.
+    #[error("the donor is a server of the {theirs} family, this node of {ours}")]
+    Family {
+        /// The donor's.
+        theirs: String,
+        /// The joiner's.
+        ours: &'static str,
+    },
+    /// A server cannot read what a later one wrote.
+    #[error(
+        "the donor's server has version {theirs}, which is later than {ours} here: upgrade this node first, or name another donor"
+    )]
+    Later {
+        /// The donor's.
+        theirs: String,
+        /// The joiner's.
+        ours: String,
+    },
+}
+
+/// The family's name in an offer.
+#[must_use]
+pub(crate) fn family_name(family: Family) -> &'static str {
+    match family {
+        Family::MariaDb => "mariadb",
+        Family::Percona => "percona",
+    }
+}
+
+impl Offer {
+    /// The bytes that are sent.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+
+    /// Reads an offer and checks that this node can take it. `server` is the version of its own
+    /// server, where that is known.
+    ///
+    /// # Errors
+    /// [`OfferError`].
+    pub fn read(bytes: &[u8], family: Family, server: Option<&str>) -> Result<Self, OfferError> {
+        #[derive(Deserialize)]
+        struct Format {
+            format: u32,
+        }
+        if bytes.len() > MAX {
+            return Err(OfferError::Damaged);
+        }
+        // A later format may look otherwise in all but this.
+        let Format { format } = serde_json::from_slice(bytes).map_err(|_| OfferError::Damaged)?;
+        if format != FORMAT {
+            return Err(OfferError::Format { theirs: format });
+        }
+        let offer: Self = serde_json::from_slice(bytes).map_err(|_| OfferError::Damaged)?;
+        offer.position().ok_or(OfferError::Damaged)?;
+        let ours = family_name(family);
+        if offer.family != ours {
+            return Err(OfferError::Family { theirs: offer.family, ours });
+        }
+        let numbers = |version: &str| {
+            let mut numbers = version.split(['.', '-']).map_while(|n| n.parse::<u32>().ok());
+            Some((numbers.next()?, numbers.next()?))
+        };
+        if let (Some(theirs), Some(ours)) = (&offer.server, server)
+            && let (Some(later), Some(own)) = (numbers(theirs), numbers(ours))
+            && later > own
+        {
+            return Err(OfferError::Later { theirs: theirs.clone(), ours: ours.to_owned() });
+        }
+        Ok(offer)
+    }
+
+    /// The donor's position.
+    #[must_use]
+    pub fn position(&self) -> Option<Position> {
+        let state: StateId = self.state.parse().ok()?;
+        Some(Position { state, domain: self.domain })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn offer() -> Offer {
+        Offer {
+            format: FORMAT,
+            what: What::Full { bytes: 7, disk: 8, compress: "zstd:1".into() },
+            state: "9c9a4c3b-2b3c-11f0-8d3f-7b1b1f0f0a11:42".into(),
+            domain: Some(3),
+            family: "mariadb".into(),
+            server: Some("10.11.19-MariaDB".into()),
+            program: "xbrs 0.1.0".into(),
+        }
+    }
+
+    #[test]
+    fn an_offer_reads_back_where_it_fits() {
+        let offer = offer();
+        let bytes = offer.encode();
+        assert_eq!(Offer::read(&bytes, Family::MariaDb, Some("10.11.4")), Ok(offer.clone()));
+        assert_eq!(Offer::read(&bytes, Family::MariaDb, Some("11.4")), Ok(offer));
+        let error = Offer::read(&bytes, Family::MariaDb, Some("10.6.1")).unwrap_err();
+        assert!(matches!(error, OfferError::Later { .. }));
+        let error = Offer::read(&bytes, Family::Percona, None).unwrap_err();
+        assert!(matches!(error, OfferError::Family { .. }));
+    }
+
+    #[test]
+    fn other_formats_are_named() {
+        let error = Offer::read(br#"{"format": 2, "new": []}"#, Family::MariaDb, None).unwrap_err();
+        assert_eq!(error, OfferError::Format { theirs: 2 });
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..80), at in 0_usize..200, byte: u8) {
+            let _ = Offer::read(&bytes, Family::MariaDb, None);
+            let mut changed = offer().encode();
+            let at = at % changed.len();
+            changed[at] = byte;
+            let _ = Offer::read(&changed, Family::MariaDb, Some("10.11"));
+        }
+    }
+}

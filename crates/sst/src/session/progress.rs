@@ -1,0 +1,205 @@
+//! What people and the server are told while bytes go by.
+
+use std::fmt::Display;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use xb_pipeline::{Observer, Wait};
+
+use crate::cancel::{CancelReason, CancelToken};
+use crate::contract::args::Role;
+use crate::contract::error_log::ErrorLog;
+use crate::contract::server_lines::Server;
+use crate::server::gcache::Gcache;
+use crate::server::systemd_notify::Notifier;
+use crate::session::context::Context;
+
+/// How often the counters are read.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Tells until it is finished or dropped.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+    observer: Observer,
+    begin: Instant,
+    talk: ErrorLog,
+}
+
+impl Progress {
+    /// `total` is about how many bytes there will be.
+    pub(crate) fn start(context: &Context, observer: &Observer, total: u64) -> Self {
+        let (stop, stopped) = channel::<()>();
+        let mut telling = ProgressReporter {
+            role: context.args.role,
+            observer: observer.clone(),
+            total,
+            server: context.server.clone(),
+            talk: context.talk.clone(),
+            notifier: Notifier::new(context.notify_socket.as_deref()),
+            every: context.settings.progress_every,
+            idle_limit: context.settings.idle_timeout,
+            moved: (0, Instant::now()),
+            gcache: (context.args.role == Role::Donor).then(|| Gcache::new(context)),
+            stop_all: context.stop().clone(),
+            told: 0,
+            next: context.settings.progress_every,
+            begin: Instant::now(),
+        };
+        let run = move || {
+            while stopped.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
+                telling.tick();
+            }
+            telling.end();
+        };
+        // Without a thread for it nothing is told, and that is all.
+        let thread = std::thread::Builder::new().name("progress".into()).spawn(run).ok();
+        Self {
+            stop: Some(stop),
+            thread,
+            observer: observer.clone(),
+            begin: Instant::now(),
+            talk: context.talk.clone(),
+        }
+    }
+
+    /// Ends with a line that says what it came to.
+    pub(crate) fn finish(mut self, what: impl Display) {
+        self.join();
+        let now = self.observer.snapshot();
+        let seconds = self.begin.elapsed().as_secs_f64().max(0.001);
+        self.talk.info(format_args!(
+            "{what}, {} MiB, {} MiB on the wire ({}), in {seconds:.1} s, {:.0} MiB/s",
+            now.bytes >> 20,
+            now.stored >> 20,
+            ratio(now.bytes, now.stored),
+            now.bytes as f64 / seconds / f64::from(1 << 20),
+        ));
+    }
+
+    fn join(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // One that panicked has said so.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.join();
+    }
+}
+
+struct ProgressReporter {
+    role: Role,
+    observer: Observer,
+    total: u64,
+    idle_limit: Duration,
+    /// Bytes on the wire when something last moved, and when that was.
+    moved: (u64, Instant),
+    stop_all: CancelToken,
+    /// Asked on the donor, where lines are told.
+    gcache: Option<Gcache>,
+    server: Server,
+    talk: ErrorLog,
+    notifier: Notifier,
+    every: Duration,
+    /// Bytes that the server knows of.
+    told: u64,
+    next: Duration,
+    begin: Instant,
+}
+
+impl ProgressReporter {
+    fn tick(&mut self) {
+        self.tell_server();
+        self.watch();
+        let elapsed = self.begin.elapsed();
+        let text = self.describe(elapsed);
+        self.notifier.alive(&format!("State transfer: {text}"));
+        if elapsed >= self.next {
+            self.next = elapsed + self.every;
+            self.talk.info(format_args!("{}: {text}", self.role.word()));
+            self.ask();
+        }
+        let left = self.left(elapsed);
+        if let Some(warning) = self.gcache.as_mut().and_then(|gcache| gcache.warning(left)) {
+            self.talk.warn(warning);
+        }
+    }
+
+    fn ask(&mut self) {
+        if let Some(gcache) = &mut self.gcache {
+            gcache.ask();
+        }
+    }
+
+    /// Gives up when nothing moves.
+    fn watch(&mut self) {
+        let now = self.observer.snapshot();
+        let bytes = now.bytes.saturating_add(now.stored);
+        if bytes != self.moved.0 {
+            self.moved = (bytes, Instant::now());
+        } else if !self.idle_limit.is_zero() && self.moved.1.elapsed() >= self.idle_limit {
+            self.stop_all.ask(CancelReason::Idle { seconds: self.idle_limit.as_secs() });
+        }
+    }
+
+    fn end(&mut self) {
+        self.tell_server();
+    }
+
+    fn tell_server(&mut self) {
+        let bytes = self.observer.snapshot().bytes;
+        if bytes > self.told {
+            // A server that does not read any more is noticed where it matters.
+            let _ = self.server.complete(bytes - self.told);
+            self.told = bytes;
+        }
+    }
+
+    /// About how long it will still take.
+    fn left(&self, elapsed: Duration) -> Option<Duration> {
+        let done = self.observer.snapshot().bytes;
+        let rate = done as f64 / elapsed.as_secs_f64().max(0.001);
+        Duration::try_from_secs_f64(self.total.saturating_sub(done) as f64 / rate).ok()
+    }
+
+    fn describe(&self, elapsed: Duration) -> String {
+        let now = self.observer.snapshot();
+        let rate = now.bytes as f64 / elapsed.as_secs_f64().max(0.001);
+        let mut text = format!("{} MiB of about {} MiB", now.bytes >> 20, self.total >> 20);
+        text.push_str(&format!(
+            ", {} MiB on the wire ({}), {:.0} MiB/s",
+            now.stored >> 20,
+            ratio(now.bytes, now.stored),
+            rate / f64::from(1 << 20)
+        ));
+        if let Some(left) = self.left(elapsed) {
+            text.push_str(&format!(", {} s left", left.as_secs()));
+        }
+        if let Some(wait) = now.bottleneck {
+            text.push_str(&format!(", {} is slowest", name(self.role, wait)));
+        }
+        text
+    }
+}
+
+fn ratio(plain: u64, stored: u64) -> String {
+    if stored == 0 { "-".into() } else { format!("{:.1}:1", plain as f64 / stored as f64) }
+}
+
+fn name(role: Role, wait: Wait) -> &'static str {
+    match (role, wait) {
+        (Role::Donor, Wait::Source) => "the backup",
+        (Role::Donor, Wait::Workers) => "compression",
+        (Role::Donor, Wait::Sink) => "the network or the joiner",
+        (Role::Joiner, Wait::Source) => "the donor or the network",
+        (Role::Joiner, Wait::Workers) => "decompression",
+        (Role::Joiner, Wait::Sink) => "the disk",
+    }
+}

@@ -1,0 +1,128 @@
+//! What it is that stands at a name while data is being exchanged.
+
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::fs::Metadata;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::PathBuf;
+
+use super::error::SwapError;
+use super::folders::{NEW, OLD, OURS, exists, list};
+use super::journal::{Entry, Journal};
+use crate::contract::datadir::Kind;
+
+/// What stands in a folder under a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum EntryState {
+    Nothing,
+    /// The old entry, which has not gone yet.
+    Old,
+    /// The new one, which has come.
+    New,
+    /// None of both: a server was started in the middle and made it.
+    Foreign,
+}
+
+/// Where an entry may stand.
+pub(super) struct EntryPaths {
+    pub(super) here: PathBuf,
+    pub(super) old: PathBuf,
+    pub(super) new: PathBuf,
+}
+
+impl EntryPaths {
+    pub(super) fn of(journal: &Journal, entry: &Entry) -> Self {
+        let folder = journal.folder(entry);
+        let ours = folder.join(OURS);
+        Self {
+            here: folder.join(&entry.name),
+            old: ours.join(OLD).join(&entry.name),
+            new: ours.join(NEW).join(&entry.name),
+        }
+    }
+}
+
+/// A journal's entries, to look up.
+pub(super) struct Listed<'a> {
+    journal: &'a Journal,
+    old: HashSet<&'a Entry>,
+    new: HashSet<&'a Entry>,
+    gone: HashSet<&'a Entry>,
+}
+
+impl<'a> Listed<'a> {
+    pub(super) fn of(journal: &'a Journal) -> Self {
+        let [old, new, gone] =
+            [&journal.old, &journal.new, &journal.gone].map(|list| list.iter().collect());
+        Self { journal, old, new, gone }
+    }
+
+    pub(super) fn state_of(&self, entry: &Entry) -> Result<EntryState, SwapError> {
+        let place = EntryPaths::of(self.journal, entry);
+        Ok(if !exists(&place.here)? {
+            EntryState::Nothing
+        } else if self.old.contains(entry) && !self.gone.contains(entry) && !exists(&place.old)? {
+            EntryState::Old
+        } else if self.new.contains(entry) && !exists(&place.new)? {
+            EntryState::New
+        } else {
+            EntryState::Foreign
+        })
+    }
+
+    /// Whether the new entry is there, in one of its places.
+    pub(super) fn has_new(&self, entry: &Entry) -> Result<bool, SwapError> {
+        Ok(exists(&EntryPaths::of(self.journal, entry).new)?
+            || self.state_of(entry)? == EntryState::New)
+    }
+
+    /// Whether the old entry is there, in one of its places.
+    pub(super) fn has_old(&self, entry: &Entry) -> Result<bool, SwapError> {
+        Ok(exists(&EntryPaths::of(self.journal, entry).old)?
+            || self.state_of(entry)? == EntryState::Old)
+    }
+
+    /// What a server has made that was started in the middle: entries in the way of others, and
+    /// files of storage engines that nobody knows.
+    pub(super) fn foreign(&self) -> Result<Vec<Entry>, SwapError> {
+        let mut foreign = Vec::new();
+        for entry in self.old.union(&self.new) {
+            if self.state_of(entry)? == EntryState::Foreign {
+                foreign.push((*entry).clone());
+            }
+        }
+        let stay: HashSet<&Entry> = self.journal.stay.iter().collect();
+        for (folder, path) in self.journal.folders.iter().enumerate() {
+            let kinds = KINDS.iter().filter(|kind| {
+                let has = |entry: &&&Entry| entry.folder == folder && kind.has(&entry.name);
+                // A folder elsewhere may have files of other servers.
+                folder == 0 || self.old.union(&self.new).any(|entry| has(&entry))
+            });
+            let kinds: Vec<_> = kinds.collect();
+            for (name, metadata) in list(path)? {
+                let of_kind = kinds.iter().any(|kind| kind.has(&name));
+                let is_of_engine = of_engine(&name, &metadata);
+                let entry = Entry { folder, name };
+                let listed = [&self.old, &self.new, &stay].iter().any(|l| l.contains(&entry));
+                if of_kind && is_of_engine && !listed {
+                    foreign.push(entry);
+                }
+            }
+        }
+        Ok(foreign)
+    }
+}
+
+/// What storage engines make in an empty folder.
+static KINDS: [Kind; 4] = [Kind::Data(Vec::new()), Kind::Redo, Kind::Undo, Kind::Aria];
+
+pub(super) fn of_engine(name: &OsStr, metadata: &Metadata) -> bool {
+    // A schema may have any name.
+    (metadata.is_file() || name == "#innodb_redo") && KINDS.iter().any(|kind| kind.has(name))
+}
+
+/// What servers remove by themselves, and need not have back.
+pub(super) fn is_fleeting(name: &OsStr) -> bool {
+    let name = name.as_bytes();
+    name == b"ibtmp1" || name.starts_with(b"gcache.page.") || name.starts_with(b"#sql")
+}

@@ -1,0 +1,174 @@
+//! The exchange itself, forward and back.
+
+use std::io;
+use std::path::Path;
+
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
+
+use super::entry_state::{EntryPaths, EntryState, Listed, is_fleeting};
+use super::error::{SwapError, failed};
+use super::folders::{NEW, OLD, OURS, STRAY, exists, make_dir, sync_dir};
+use super::journal::{Entry, Journal};
+use super::journal_file::{begin, journal_path, kept_journal_path};
+
+/// Does what is left of the journal's work, and then removes it. `before` is called before each
+/// rename and may break it off, as a crash would.
+///
+/// # Errors
+/// [`SwapError`]; the journal stays, and this can be called again.
+pub fn finish(
+    datadir: &Path,
+    journal: &Journal,
+    mut before: impl FnMut() -> io::Result<()>,
+) -> Result<(), SwapError> {
+    set_aside(journal, &mut before)?;
+    let mut journal = journal.clone();
+    let gone = look_forward(&journal)?;
+    if !gone.is_empty() {
+        // Once the new ones have come, nothing else would tell them from the old.
+        journal.gone.extend(gone);
+        begin(datadir, &journal)?;
+    }
+    let listed = Listed::of(&journal);
+    let mut step = stepping(&mut before);
+    for entry in &journal.old {
+        if listed.state_of(entry)? == EntryState::Old {
+            let place = EntryPaths::of(&journal, entry);
+            step(&place.here, &place.old)?;
+        }
+    }
+    sync_all(&journal)?;
+    for entry in &journal.new {
+        let place = EntryPaths::of(&journal, entry);
+        if exists(&place.new)? {
+            step(&place.new, &place.here)?;
+        }
+    }
+    sync_all(&journal)?;
+    let path = journal_path(datadir);
+    std::fs::rename(&path, kept_journal_path(datadir)).map_err(failed("rename", &path))?;
+    sync_dir(&datadir.join(OURS))
+}
+
+/// Takes back what was done of the journal's work, and then removes it.
+///
+/// # Errors
+/// [`SwapError`]; the journal stays, and this can be called again.
+pub fn roll_back(
+    datadir: &Path,
+    journal: &Journal,
+    mut before: impl FnMut() -> io::Result<()>,
+) -> Result<(), SwapError> {
+    set_aside(journal, &mut before)?;
+    let listed = Listed::of(journal);
+    // Half of the old data is none.
+    for entry in journal.old.iter().filter(|entry| !is_fleeting(&entry.name)) {
+        if !listed.has_old(entry)? {
+            return Err(lost(journal, entry));
+        }
+    }
+    let mut step = stepping(&mut before);
+    for entry in journal.new.iter().rev() {
+        if listed.state_of(entry)? == EntryState::New {
+            let place = EntryPaths::of(journal, entry);
+            step(&place.here, &place.new)?;
+        }
+    }
+    sync_all(journal)?;
+    for entry in journal.old.iter().rev() {
+        let place = EntryPaths::of(journal, entry);
+        if exists(&place.old)? {
+            step(&place.old, &place.here)?;
+        }
+    }
+    sync_all(journal)?;
+    let path = journal_path(datadir);
+    std::fs::remove_file(&path).map_err(failed("remove", &path))?;
+    sync_dir(&datadir.join(OURS))
+}
+
+fn stepping(
+    before: &mut impl FnMut() -> io::Result<()>,
+) -> impl FnMut(&Path, &Path) -> Result<(), SwapError> {
+    |from, to| before().and_then(|()| rename(from, to)).map_err(failed("rename", from))
+}
+
+/// Looks before the first rename whether there is a way forward: all that is new must be there. Gives
+/// what of the old has vanished: nobody needs that any more.
+fn look_forward(journal: &Journal) -> Result<Vec<Entry>, SwapError> {
+    let listed = Listed::of(journal);
+    for entry in &journal.new {
+        if !listed.has_new(entry)? {
+            return Err(lost(journal, entry));
+        }
+    }
+    let mut gone = Vec::new();
+    for entry in &journal.old {
+        if !journal.gone.contains(entry) && !listed.has_old(entry)? {
+            gone.push(entry.clone());
+        }
+    }
+    Ok(gone)
+}
+
+/// Puts aside what a server has made that was started in the middle.
+fn set_aside(
+    journal: &Journal,
+    before: &mut impl FnMut() -> io::Result<()>,
+) -> Result<(), SwapError> {
+    for folder in &journal.folders {
+        let ours = folder.join(OURS);
+        if !exists(&ours)? {
+            // Its file system is not mounted, perhaps.
+            return Err(SwapError::Lost { folder: folder.clone(), name: OURS.to_owned() });
+        }
+        for path in [ours.join(OLD), ours.join(NEW)] {
+            make_dir(&path).map_err(failed("make", &path))?;
+        }
+    }
+    let mut step = stepping(before);
+    for entry in Listed::of(journal).foreign()? {
+        let place = EntryPaths::of(journal, &entry);
+        let stray = journal.folder(&entry).join(OURS).join(OLD).join(STRAY);
+        make_dir(&stray).map_err(failed("make", &stray))?;
+        let mut to = stray.join(&entry.name);
+        for number in 2.. {
+            if !exists(&to)? {
+                break;
+            }
+            let mut name = entry.name.clone();
+            name.push(format!("~{number}"));
+            to = stray.join(name);
+        }
+        step(&place.here, &to)?;
+    }
+    Ok(())
+}
+
+fn lost(journal: &Journal, entry: &Entry) -> SwapError {
+    SwapError::Lost {
+        folder: journal.folder(entry).to_owned(),
+        name: entry.name.to_string_lossy().into_owned(),
+    }
+}
+
+/// A rename that overwrites nothing.
+fn rename(from: &Path, to: &Path) -> io::Result<()> {
+    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        // The file system does not know the flag.
+        Err(Errno::INVAL) if std::fs::symlink_metadata(to).is_ok() => Err(Errno::EXIST.into()),
+        Err(Errno::INVAL) => std::fs::rename(from, to),
+        done => Ok(done?),
+    }
+}
+
+fn sync_all(journal: &Journal) -> Result<(), SwapError> {
+    for folder in &journal.folders {
+        let ours = folder.join(OURS);
+        for dir in [folder.clone(), ours.join(OLD), ours.join(NEW)] {
+            sync_dir(&dir)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,130 @@
+//! The journal on the disk, and the note of the folders in which a transfer writes.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::error::{SwapError, failed};
+use super::folders::{NEW, OLD, OURS, STRAY, sync_dir};
+use super::journal::Journal;
+
+/// The journal's path.
+#[must_use]
+pub fn journal_path(datadir: &Path) -> PathBuf {
+    datadir.join(OURS).join("journal")
+}
+
+/// Where the journal goes when all is done: it tells in which folders old data lies.
+#[must_use]
+pub fn kept_journal_path(datadir: &Path) -> PathBuf {
+    datadir.join(OURS).join(OLD).join(".journal")
+}
+
+/// Writes the journal, after which there is no way but forward; what it names must be durable, and
+/// nothing may lie in the folders' `.xb/old`.
+///
+/// # Errors
+/// [`SwapError::Io`]; then nothing has begun.
+pub fn begin(datadir: &Path, journal: &Journal) -> Result<(), SwapError> {
+    write(datadir, journal, &journal_path(datadir))
+}
+
+fn write(datadir: &Path, journal: &Journal, path: &Path) -> Result<(), SwapError> {
+    let mut journal = journal.clone();
+    let home = std::fs::canonicalize(datadir).map_err(failed("find", datadir))?;
+    match journal.folders.first_mut() {
+        Some(first) => *first = home,
+        None => journal.folders.push(home),
+    }
+    let growing = path.with_extension("tmp");
+    let write = || {
+        let mut file = std::fs::File::create(&growing)?;
+        io::Write::write_all(&mut file, journal.encode().as_bytes())?;
+        file.sync_all()?;
+        std::fs::rename(&growing, path)
+    };
+    write().map_err(failed("write", path))?;
+    sync_dir(&datadir.join(OURS))
+}
+
+/// The journal that an interrupted exchange has left, if there is one.
+///
+/// # Errors
+/// When it cannot be read, or is none of ours; [`SwapError::Elsewhere`].
+pub fn interrupted(datadir: &Path) -> Result<Option<Journal>, SwapError> {
+    read(datadir, &journal_path(datadir))
+}
+
+/// The journal of the last exchange, as long as its old data is there.
+///
+/// # Errors
+/// When it cannot be read, or is none of ours; [`SwapError::Elsewhere`].
+pub fn last(datadir: &Path) -> Result<Option<Journal>, SwapError> {
+    read(datadir, &kept_journal_path(datadir))
+}
+
+fn read(datadir: &Path, path: &Path) -> Result<Option<Journal>, SwapError> {
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(failed("read", path)(error)),
+    };
+    let mut journal = Journal::parse(&text)
+        .map_err(|source| SwapError::Journal { path: path.to_owned(), source })?;
+    // A snapshot or a copy has its data directory elsewhere, and the other folders are not its own.
+    let here = std::fs::canonicalize(datadir).map_err(failed("find", datadir))?;
+    let several = journal.folders.len() > 1;
+    match journal.folders.first_mut() {
+        Some(home) if several && *home != here => {
+            Err(SwapError::Elsewhere { datadir: here, home: home.clone() })
+        }
+        Some(home) => {
+            *home = here;
+            Ok(Some(journal))
+        }
+        None => Ok(Some(journal)),
+    }
+}
+
+fn remembered_path(datadir: &Path) -> PathBuf {
+    datadir.join(OURS).join("folders")
+}
+
+/// Notes, durably, in which folders of nobody's a transfer is about to write.
+///
+/// # Errors
+/// [`SwapError::Io`].
+pub(crate) fn remember(datadir: &Path, folders: &[PathBuf]) -> Result<(), SwapError> {
+    let folders = std::iter::once(datadir.to_owned()).chain(folders.iter().cloned()).collect();
+    write(datadir, &Journal { folders, ..Journal::default() }, &remembered_path(datadir))
+}
+
+/// The folders that were noted; none where the note is not of this data directory.
+pub(crate) fn remembered(datadir: &Path) -> Vec<PathBuf> {
+    let noted = read(datadir, &remembered_path(datadir)).ok().flatten();
+    noted.map(|noted| noted.folders.into_iter().skip(1).collect()).unwrap_or_default()
+}
+
+/// Forgets them.
+pub(crate) fn forget(datadir: &Path) {
+    let _ = std::fs::remove_file(remembered_path(datadir));
+}
+
+/// Removes what is empty of `FOLDER/.xb`: a server shows it as a schema as long as it is there.
+pub fn tidy(folder: &Path) {
+    let ours = folder.join(OURS);
+    for growing in [journal_path(folder), remembered_path(folder)] {
+        let _ = std::fs::remove_file(growing.with_extension("tmp"));
+    }
+    let nothing_old = |journal: Journal| {
+        let stray = |folder: &PathBuf| folder.join(OURS).join(OLD).join(STRAY).exists();
+        journal.old.is_empty() && !journal.folders.iter().any(stray)
+    };
+    if last(folder).is_ok_and(|last| last.is_some_and(nothing_old)) {
+        // There was nothing to keep, anywhere.
+        let _ = std::fs::remove_file(kept_journal_path(folder));
+    }
+    for path in [ours.join(NEW), ours.join(OLD), ours] {
+        // What is not empty stays.
+        let _ = std::fs::remove_dir(path);
+    }
+}

@@ -1,0 +1,243 @@
+//! What the joiner's `ready` line tells the donor: where, and how it will be known.
+//!
+//! `[xbrs:SECRET@]HOST:PORT/xbrs/HOW/1`, HOW being `plain`, `once-FINGERPRINT` (a one-time
+//! certificate) or `cert-FINGERPRINT` (the joiner's own). The shape `/module/lsn/version` is the
+//! stock scripts'; every byte is one that each server lets through.
+
+pub(crate) mod address;
+pub(crate) mod secret;
+
+use std::fmt::Write as _;
+
+use zeroize::Zeroizing;
+
+use self::address::HostPort;
+use self::secret::{Fingerprint, Secret};
+use crate::printable::printable;
+
+/// The module name in the path, and the name before the secret.
+const NAME: &str = "xbrs";
+/// Version of the text, not of the protocol.
+const VERSION: &str = "1";
+/// The server reads the joiner's line into 512 bytes, with `ready ` before and an end after it.
+const MAX_TEXT: usize = 512 - 8;
+
+/// How the joiner proves who it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protection {
+    /// Neither encrypted nor authenticated.
+    Plain,
+    /// TLS with a certificate made for this transfer; the fingerprint is the proof.
+    OneTime(Fingerprint),
+    /// TLS with a certificate of the operator's.
+    Certificate(Fingerprint),
+}
+
+/// Where a joiner listens and how it will be known; made by [`Listener`](crate::Listener), read by
+/// the donor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Announcement {
+    address: HostPort,
+    protection: Protection,
+    secret: Option<Secret>,
+}
+
+/// Why the text after `ready` cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AnnouncementError {
+    /// The path names another program.
+    #[error(
+        "the joiner runs another transfer method (it announces `{module}`): set wsrep_sst_method=xbrs there, or install this program on it"
+    )]
+    OtherMethod {
+        /// The module it names.
+        module: String,
+    },
+    /// The path has another version of the text.
+    #[error(
+        "the joiner announces version `{version}`, this program knows {VERSION}: install the same version on both nodes"
+    )]
+    OtherVersion {
+        /// The version it names.
+        version: String,
+    },
+    /// It is not of the form at all.
+    #[error("the joiner's address `{text}` cannot be read")]
+    Malformed {
+        /// The address, without a secret.
+        text: String,
+    },
+    /// The secret is there but not one of ours.
+    #[error("the joiner's secret did not come through whole")]
+    Secret,
+    /// The line would not fit into the server's buffer.
+    #[error("the address is too long for the server's line: {len} bytes of at most {MAX_TEXT}")]
+    TooLong {
+        /// Its length in bytes.
+        len: usize,
+    },
+}
+
+impl Announcement {
+    pub(crate) fn new(
+        address: HostPort,
+        protection: Protection,
+        secret: Option<Secret>,
+    ) -> Result<Self, AnnouncementError> {
+        let announcement = Self { address, protection, secret };
+        let len = announcement.text().len();
+        if len > MAX_TEXT { Err(AnnouncementError::TooLong { len }) } else { Ok(announcement) }
+    }
+
+    /// Reads the donor's `--address`, and `WSREP_SST_OPT_REMOTE_AUTH` where the server has set it.
+    ///
+    /// # Errors
+    /// When another program, another version or nothing readable is announced.
+    pub fn parse(address: &str, remote_auth: Option<&str>) -> Result<Self, AnnouncementError> {
+        let (inline, address) = match address.rsplit_once('@') {
+            Some((auth, rest)) => (Some(auth), rest),
+            None => (None, address),
+        };
+        let auth = inline.or(remote_auth.filter(|auth| !auth.is_empty()));
+        let secret = auth.map(|auth| {
+            auth.strip_prefix(NAME)
+                .and_then(|rest| rest.strip_prefix(':'))
+                .and_then(Secret::from_hex)
+        });
+        let malformed = || AnnouncementError::Malformed { text: printable(address, MAX_TEXT) };
+        let mut parts = address.split('/');
+        let host = parts.next().unwrap_or_default();
+        let host: HostPort = host.parse().map_err(|_| malformed())?;
+        let module = parts.next().unwrap_or_default();
+        if module != NAME {
+            return Err(AnnouncementError::OtherMethod { module: printable(module, 64) });
+        }
+        let how = parts.next().ok_or_else(malformed)?;
+        let version = parts.next().ok_or_else(malformed)?;
+        if version != VERSION {
+            return Err(AnnouncementError::OtherVersion { version: printable(version, 16) });
+        }
+        let protection = protection(how).ok_or_else(malformed)?;
+        if parts.next().is_some() {
+            return Err(malformed());
+        }
+        // Read last: a joiner of another method may have a secret of another form.
+        let secret = secret.map(|s| s.ok_or(AnnouncementError::Secret)).transpose()?;
+        Ok(Self { address: host, protection, secret })
+    }
+
+    /// The text for the server's line, to be printed after `ready `. It holds the secret: nobody but
+    /// the server may see it.
+    pub fn text(&self) -> Zeroizing<String> {
+        let mut text = Zeroizing::new(String::with_capacity(MAX_TEXT));
+        if let Some(secret) = &self.secret {
+            let _ = write!(text, "{NAME}:{}@", *secret.to_hex());
+        }
+        let _ = write!(text, "{}/{NAME}/", self.address);
+        let _ = match self.protection {
+            Protection::Plain => write!(text, "plain"),
+            Protection::OneTime(fingerprint) => write!(text, "once-{fingerprint}"),
+            Protection::Certificate(fingerprint) => write!(text, "cert-{fingerprint}"),
+        };
+        let _ = write!(text, "/{VERSION}");
+        text
+    }
+
+    /// Where the joiner listens.
+    pub fn address(&self) -> &HostPort {
+        &self.address
+    }
+
+    /// How the joiner proves who it is.
+    pub fn protection(&self) -> Protection {
+        self.protection
+    }
+
+    /// Whether the donor can prove who it is by a one-time secret.
+    pub fn has_secret(&self) -> bool {
+        self.secret.is_some()
+    }
+
+    pub(crate) fn secret(&self) -> Option<&Secret> {
+        self.secret.as_ref()
+    }
+}
+
+fn protection(how: &str) -> Option<Protection> {
+    if how == "plain" {
+        Some(Protection::Plain)
+    } else if let Some(hex) = how.strip_prefix("once-") {
+        Fingerprint::from_hex(hex).map(Protection::OneTime)
+    } else {
+        Fingerprint::from_hex(how.strip_prefix("cert-")?).map(Protection::Certificate)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn sample(secret: bool) -> Announcement {
+        let secret = secret.then(|| Secret::new().unwrap());
+        let print = Fingerprint::of(b"certificate");
+        Announcement::new("[fe80::1]:4444".parse().unwrap(), Protection::OneTime(print), secret)
+            .unwrap()
+    }
+
+    #[test]
+    fn the_server_splits_it_and_the_donor_reads_it() {
+        let whole = sample(true);
+        let text = whole.text();
+        let (auth, address) = text.split_once('@').unwrap();
+        let fits = |c: u8| c.is_ascii_alphanumeric() || b"_:/.[]-".contains(&c);
+        assert!(text.bytes().all(|c| fits(c) || c == b'@'));
+        assert_eq!(Announcement::parse(address, Some(auth)).unwrap(), whole);
+        assert_eq!(Announcement::parse(&text, None).unwrap(), whole);
+        let bare = Announcement::parse(address, Some("")).unwrap();
+        assert!(!bare.has_secret() && bare != whole);
+        assert!(!format!("{whole:?}").contains(&auth[5..]));
+    }
+
+    #[test]
+    fn others_are_named() {
+        let read = |text: &str| Announcement::parse(text, None).unwrap_err().to_string();
+        assert!(read("10.0.0.2:4444/xtrabackup_sst//1").contains("`xtrabackup_sst`"));
+        assert!(read("10.0.0.2:4444/rsync_sst").contains("`rsync_sst`"));
+        assert!(read("10.0.0.2:4444/xbrs/plain/2").contains("version `2`"));
+        assert!(read("10.0.0.2:4444/xbrs/plain/1/x").contains("cannot be read"));
+        assert!(read("10.0.0.2:4444/xbrs/once-12/1").contains("cannot be read"));
+        let auth = Announcement::parse("h:1/xbrs/plain/1", Some("xbrs:12"));
+        assert_eq!(auth, Err(AnnouncementError::Secret));
+        // A stock joiner's secret is no reason to complain about ours.
+        let stock = Announcement::parse("h:1/xtrabackup_sst//1", Some("CN:secret"));
+        assert!(matches!(stock, Err(AnnouncementError::OtherMethod { .. })));
+    }
+
+    #[test]
+    fn a_line_that_the_server_would_cut_is_refused() {
+        let host = format!("{}:4444", ["a"; 253].concat());
+        let long = Announcement::new(
+            host.parse().unwrap(),
+            Protection::OneTime(Fingerprint::of(b"")),
+            Some(Secret::new().unwrap()),
+        );
+        // Even the longest name fits.
+        assert!(long.unwrap().text().len() < 400);
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_panics(address: String, auth: Option<String>) {
+            let _ = Announcement::parse(&address, auth.as_deref());
+        }
+
+        #[test]
+        fn near_misses_do_not_panic(text in "(xbrs:[0-9a-f]{31,33}@)?[a-z\\[\\]:]{1,5}:[0-9]{1,6}/xbrs/(plain|once-[0-9a-f]{63,65}|cert-)/[12]?/?") {
+            if let Ok(announcement) = Announcement::parse(&text, None) {
+                prop_assert_eq!(Announcement::parse(&announcement.text(), None).unwrap(), announcement);
+            }
+        }
+    }
+}

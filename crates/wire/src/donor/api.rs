@@ -1,0 +1,142 @@
+//! What the calls of [`Outgoing`](super::Outgoing) do to the shared state.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use super::{Over, Shared, State};
+use crate::cancel::Wakes;
+use crate::counters::add_time;
+use crate::error::TransferError;
+use crate::event::Event;
+use crate::protocol::message::{Stop, StopCode};
+
+impl Wakes for Shared {
+    fn wake_all(&self) {
+        let state = self.monitor.lock();
+        self.monitor.notify();
+        state.workers.iter().for_each(|worker| worker.wake.wake());
+    }
+}
+
+impl State {
+    /// Has up to `blocks` idle connections look for work.
+    pub(super) fn wake_idle(&mut self, blocks: usize) {
+        for worker in self.workers.iter_mut().filter(|worker| worker.idle).take(blocks) {
+            worker.idle = false;
+            worker.wake.wake();
+        }
+    }
+
+    pub(super) fn all_idle(&self) -> bool {
+        self.up > 0 && self.workers.iter().all(|worker| worker.idle || !worker.live)
+    }
+}
+
+/// The calls of [`Outgoing`].
+impl Shared {
+    pub(super) fn check(&self, state: &mut State) -> Result<(), TransferError> {
+        match &state.over {
+            Some(Over::Failed { error, .. }) => Err(error.clone()),
+            Some(Over::Confirmed) => Err(TransferError::Ended),
+            None if self.cancel.is_cancelled() => {
+                let tell = Some(self.cancel.last_words());
+                Err(self.end(state, TransferError::Cancelled, tell))
+            }
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.cancel.is_cancelled() || self.monitor.lock().over.is_some()
+    }
+
+    /// Ends the transfer with its first cause, which is given back.
+    pub(super) fn fail(&self, state: &mut State, error: TransferError) -> TransferError {
+        let code = match &error {
+            TransferError::Refused { .. } | TransferError::Aborted { .. } => None,
+            TransferError::Protocol { .. } => Some(StopCode::Protocol),
+            _ => Some(StopCode::Aborted),
+        };
+        let reason = error.to_string();
+        self.end(state, error, code.map(|code| Stop { code, reason }))
+    }
+
+    pub(super) fn end(
+        &self,
+        state: &mut State,
+        error: TransferError,
+        tell: Option<Stop>,
+    ) -> TransferError {
+        match &state.over {
+            Some(Over::Failed { error, .. }) => return error.clone(),
+            Some(Over::Confirmed) => return TransferError::Ended,
+            None => {}
+        }
+        state.over = Some(Over::Failed { error: error.clone(), tell });
+        self.monitor.notify();
+        state.workers.iter().for_each(|worker| worker.wake.wake());
+        error
+    }
+
+    /// Tells the observer of a failure, once, and without the lock: it may call back.
+    pub(super) fn tell_failure(&self) {
+        let mut state = self.monitor.lock();
+        let Some(Over::Failed { error, .. }) = &state.over else { return };
+        let why = error.to_string();
+        let told = std::mem::replace(&mut state.failure_told, true);
+        drop(state);
+        if !told {
+            self.observer.tell(&Event::Failed { why });
+        }
+    }
+
+    pub(super) fn abort(&self, reason: &str) {
+        let stop = Stop { code: StopCode::Aborted, reason: reason.to_owned() };
+        let mut state = self.monitor.lock();
+        if state.over.is_none() {
+            self.end(&mut state, TransferError::Cancelled, Some(stop));
+        }
+    }
+
+    pub(super) fn push(&self, payload: Vec<Bytes>) -> Result<(), TransferError> {
+        let len: usize = payload.iter().map(Bytes::len).sum();
+        // A block is at most 1 MiB.
+        let wire_len = u32::try_from(len).unwrap_or(u32::MAX);
+        let mut state = self.monitor.lock();
+        let mut since = None;
+        loop {
+            self.check(&mut state)?;
+            if state.ledger.has_room(len) {
+                break;
+            }
+            since.get_or_insert_with(Instant::now);
+            state = self.monitor.wait(state, None);
+        }
+        if let Some(since) = since {
+            add_time(&self.counters.network, since.elapsed());
+        }
+        if let Some(since) = state.no_work.take() {
+            add_time(&self.counters.source, since.elapsed());
+        }
+        state.ledger.push(payload, wire_len);
+        state.wake_idle(1);
+        Ok(())
+    }
+
+    pub(super) fn finish(&self) -> Result<(), TransferError> {
+        let since = Instant::now();
+        let mut state = self.monitor.lock();
+        state.end = Some(state.ledger.totals());
+        state.no_work = None;
+        state.wake_idle(usize::MAX);
+        loop {
+            if matches!(state.over, Some(Over::Confirmed)) {
+                add_time(&self.counters.network, since.elapsed());
+                return Ok(());
+            }
+            self.check(&mut state)?;
+            state = self.monitor.wait(state, None);
+        }
+    }
+}

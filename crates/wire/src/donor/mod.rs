@@ -1,0 +1,374 @@
+//! The donor's side: [`connect`] and [`Outgoing`].
+
+mod api;
+mod block_builder;
+mod connection;
+mod rate_limit;
+mod session;
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use self::block_builder::Pending;
+use self::rate_limit::Rate;
+use crate::announce::Announcement;
+use crate::announce::address::HostPort;
+use crate::announce::secret::Secret;
+use crate::cancel::Cancel;
+use crate::counters::Counters;
+use crate::error::{SecurityError, TransferError};
+use crate::event::{Event, Observer};
+use crate::ledger::send::SendLedger;
+use crate::limits::{Limits, MAX_OFFER};
+use crate::limits::{MAX_CONNECTIONS, MIN_BLOCK};
+use crate::link::wake::Wake;
+use crate::monitor::Monitor;
+use crate::protocol::message::Stop;
+use crate::security::Security;
+use crate::security::proof::Transfer;
+use crate::security::tls::DonorTls;
+
+/// How the donor's side is set up.
+#[derive(Debug, Clone, Default)]
+pub struct Donor {
+    /// Certificates, or not.
+    pub security: Security,
+    /// Times and sizes.
+    pub limits: Limits,
+    /// Ends everything.
+    pub cancel: Cancel,
+    /// Who is told what happens.
+    pub observer: Observer,
+}
+
+/// Connects to the joiner that has announced itself, and waits for its answer to `offer`, which the
+/// layer above makes and reads; at most [`MAX_OFFER`] bytes.
+///
+/// # Errors
+/// [`TransferError`]: unreachable, foreign, another version, certificates, refused.
+pub fn connect(
+    announcement: &Announcement,
+    offer: &[u8],
+    donor: Donor,
+) -> Result<Outgoing, TransferError> {
+    if offer.len() > MAX_OFFER {
+        return Err(TransferError::TooLong { what: "offer", len: offer.len(), max: MAX_OFFER });
+    }
+    let Donor { security, limits, cancel, observer } = donor;
+    let limits = limits.bounded();
+    let address = announcement.address().clone();
+    let tls = DonorTls::new(&security, announcement.protection(), &address)?;
+    let resolved = (address.host(), address.port()).to_socket_addrs();
+    let targets: Vec<SocketAddr> = resolved
+        .map_err(|error| TransferError::Unreachable {
+            address: address.clone(),
+            cause: error.to_string(),
+            firewall: false,
+        })?
+        .collect();
+    let now = Instant::now();
+    let state = State {
+        ledger: SendLedger::new(limits.window_size()),
+        rate: limits.rate.map(Rate::new),
+        over: None,
+        failure_told: false,
+        answer: None,
+        first_welcome: None,
+        most_connections: 1,
+        end: None,
+        workers: Vec::new(),
+        next_link: 0,
+        up: 0,
+        in_doubt: Vec::new(),
+        last_progress: now,
+        refusing_since: None,
+        last_cause: "no connection yet".to_owned(),
+        no_work: None,
+        no_credit: None,
+    };
+    let shared = Arc::new(Shared {
+        monitor: Monitor::new(state),
+        counters: Arc::new(Counters::default()),
+        transfer: Transfer::new().map_err(SecurityError::from)?,
+        secret: announcement.secret().cloned(),
+        offer: offer.to_vec(),
+        begun: now,
+        address,
+        targets,
+        tls,
+        limits,
+        cancel,
+        observer,
+    });
+    let weak: Weak<Shared> = Arc::downgrade(&shared);
+    shared.cancel.register(weak);
+    let block = shared.limits.block_size();
+    let mut outgoing = Outgoing {
+        shared,
+        threads: Vec::new(),
+        answer: Vec::new(),
+        pending: Pending::default(),
+        block,
+    };
+    // From here on dropping it ends the threads.
+    outgoing.spawn(0)?;
+    outgoing.await_answer()?;
+    outgoing.spawn_rest()?;
+    Ok(outgoing)
+}
+
+/// The sending end of a transfer. Dropped without [`Outgoing::finish`] it aborts the transfer.
+#[derive(Debug)]
+pub struct Outgoing {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+    answer: Vec<u8>,
+    pending: Pending,
+    block: usize,
+}
+
+impl Outgoing {
+    /// The joiner's answer to the offer.
+    pub fn answer(&self) -> &[u8] {
+        &self.answer
+    }
+
+    /// Live numbers; they can be kept beyond the transfer.
+    pub fn counters(&self) -> Arc<Counters> {
+        Arc::clone(&self.shared.counters)
+    }
+
+    /// Takes the next bytes of the stream. Waits while the window is full.
+    ///
+    /// # Errors
+    /// The first cause, when the transfer has failed.
+    pub fn send(&mut self, bytes: Bytes) -> Result<(), TransferError> {
+        self.send_all([bytes])
+    }
+
+    /// The same for several slices that follow each other.
+    ///
+    /// # Errors
+    /// As [`Outgoing::send`].
+    pub fn send_all(
+        &mut self,
+        bytes: impl IntoIterator<Item = Bytes>,
+    ) -> Result<(), TransferError> {
+        for bytes in bytes {
+            self.pending.push(bytes);
+            while self.pending.len >= self.block {
+                let block = self.pending.take(self.block);
+                self.shared.push(block)?;
+            }
+        }
+        if self.pending.len >= MIN_BLOCK {
+            let block = self.pending.take(self.block);
+            self.shared.push(block)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the transfer has failed meanwhile; for a caller whose source is silent.
+    ///
+    /// # Errors
+    /// The first cause.
+    pub fn check(&self) -> Result<(), TransferError> {
+        self.shared.check(&mut self.shared.monitor.lock())
+    }
+
+    /// Ends the stream and waits until the joiner has confirmed that it received, verified and kept
+    /// everything.
+    ///
+    /// # Errors
+    /// The first cause; then the joiner has not confirmed.
+    pub fn finish(mut self) -> Result<(), TransferError> {
+        if self.pending.len > 0 {
+            let block = self.pending.take(self.block);
+            self.shared.push(block)?;
+        }
+        let result = self.shared.finish();
+        self.join();
+        result
+    }
+
+    /// Ends the transfer; the joiner is told why.
+    pub fn abort(mut self, reason: &str) {
+        self.shared.abort(reason);
+        self.join();
+    }
+
+    fn spawn(&mut self, connection: u16) -> Result<(), TransferError> {
+        let wake = Arc::new(Wake::new()?);
+        self.shared.monitor.lock().workers.push(Worker {
+            wake: Arc::clone(&wake),
+            idle: false,
+            live: true,
+        });
+        let shared = Arc::clone(&self.shared);
+        let thread = std::thread::Builder::new().name(format!("wire-{connection}"));
+        let work = move || {
+            let fuse = Fuse(&shared);
+            shared.work(connection, &wake);
+            drop(fuse);
+        };
+        self.threads.push(thread.spawn(work)?);
+        Ok(())
+    }
+
+    fn await_answer(&mut self) -> Result<(), TransferError> {
+        let limit = self.shared.limits.answer;
+        let mut state = self.shared.monitor.lock();
+        loop {
+            self.shared.check(&mut state)?;
+            if let Some(answer) = &state.answer {
+                self.answer.clone_from(answer);
+                return Ok(());
+            }
+            let left = match state.first_welcome {
+                Some(at) => (at + limit).saturating_duration_since(Instant::now()),
+                // The connecting thread has its own limits.
+                None => limit,
+            };
+            if left.is_zero() {
+                return Err(self
+                    .shared
+                    .fail(&mut state, TransferError::NoAnswer { waited: limit }));
+            }
+            state = self.shared.monitor.wait(state, Some(left));
+        }
+    }
+
+    fn spawn_rest(&mut self) -> Result<(), TransferError> {
+        let round_trip = self.shared.counters.snapshot().round_trip;
+        let connections = match self.shared.limits.connections {
+            Some(number) => number.get(),
+            None => by_round_trip(
+                round_trip,
+                std::thread::available_parallelism().map_or(1, Into::into),
+            ),
+        };
+        let most = self.shared.monitor.lock().most_connections;
+        let connections = connections.min(MAX_CONNECTIONS).min(most).max(1);
+        self.shared.observer.tell(&Event::Chosen { connections, round_trip });
+        for connection in 1..connections {
+            self.spawn(connection.into())?;
+        }
+        Ok(())
+    }
+
+    fn join(&mut self) {
+        for thread in self.threads.drain(..) {
+            // A panic has spoken for itself, and left the transfer without a confirmation.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Outgoing {
+    fn drop(&mut self) {
+        self.shared.abort("the donor has ended the transfer");
+        self.join();
+    }
+}
+
+/// Ends the transfer when its thread panics: nobody else would wake who waits.
+struct Fuse<'a>(&'a Shared);
+
+impl Drop for Fuse<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.fail(&mut self.0.monitor.lock(), TransferError::Panicked);
+        }
+    }
+}
+
+/// One TCP window a round trip is what one connection can carry; on a short way one or two saturate
+/// the cores, on a long one only their number helps.
+fn by_round_trip(round_trip: Duration, cores: usize) -> u8 {
+    match round_trip.as_micros() {
+        0..2_000 if cores < 4 => 1,
+        0..5_000 => 2,
+        5_000..20_000 => 4,
+        20_000..60_000 => 6,
+        _ => 8,
+    }
+}
+
+#[derive(Debug)]
+struct Worker {
+    wake: Arc<Wake>,
+    /// It waits for a block.
+    idle: bool,
+    /// It has not given up its connection for good.
+    live: bool,
+}
+
+/// How it ended.
+#[derive(Debug, Clone)]
+enum Over {
+    Confirmed,
+    Failed { error: TransferError, tell: Option<Stop> },
+}
+
+#[derive(Debug)]
+struct State {
+    ledger: SendLedger,
+    rate: Option<Rate>,
+    over: Option<Over>,
+    /// Whether the observer knows of the failure.
+    failure_told: bool,
+    answer: Option<Vec<u8>>,
+    /// When the joiner first said welcome.
+    first_welcome: Option<Instant>,
+    /// How many connections it takes.
+    most_connections: u8,
+    /// Totals, once the stream has ended.
+    end: Option<(u64, u64)>,
+    workers: Vec<Worker>,
+    next_link: u64,
+    up: usize,
+    /// Lost links whose blocks are in doubt, and until when.
+    in_doubt: Vec<(u64, Instant)>,
+    last_progress: Instant,
+    refusing_since: Option<Instant>,
+    last_cause: String,
+    no_work: Option<Instant>,
+    no_credit: Option<Instant>,
+}
+
+struct Shared {
+    monitor: Monitor<State>,
+    counters: Arc<Counters>,
+    transfer: Transfer,
+    secret: Option<Secret>,
+    offer: Vec<u8>,
+    begun: Instant,
+    address: HostPort,
+    targets: Vec<SocketAddr>,
+    tls: Option<DonorTls>,
+    limits: Limits,
+    cancel: Cancel,
+    observer: Observer,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_connections_on_a_longer_way() {
+        let number = |millis, cores| by_round_trip(Duration::from_millis(millis), cores);
+        assert_eq!((number(0, 2), number(0, 8), number(1, 2)), (1, 2, 1));
+        assert_eq!((number(10, 2), number(30, 2), number(100, 2)), (4, 6, 8));
+    }
+}

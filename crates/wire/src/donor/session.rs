@@ -1,0 +1,294 @@
+//! What is read and written on one connection of the donor.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use super::connection::Ended;
+use super::{Over, Shared, State};
+use crate::counters::{add, add_time};
+use crate::error::TransferError;
+use crate::handshake::{self, Opened};
+use crate::ledger::send::{Outbound, Take};
+use crate::link::wake::Wake;
+use crate::link::{Link, in_words};
+use crate::protocol::buffer_pool::Pool;
+use crate::protocol::error::ProtocolError;
+use crate::protocol::head::write_data_head;
+use crate::protocol::message::{Message, Welcome};
+use crate::protocol::message_reader::{Inbound, InboundError, Item};
+
+/// What one connection remembers.
+#[derive(Debug, Default)]
+struct Own {
+    fin_sent: bool,
+    /// A block that may go at this moment.
+    held: Option<(Instant, Outbound)>,
+    /// The token of the last ping that is not answered: a peer that takes no answers gets but one.
+    pong: Option<u64>,
+}
+
+enum Job {
+    Message(Message),
+    Block(Outbound),
+    Wait(Instant),
+    Close(Option<Message>),
+}
+
+impl Shared {
+    pub(super) fn run(&self, opened: Opened<Welcome>, index: usize, id: u64, wake: &Wake) -> Ended {
+        let Opened { mut link, mut inbound, .. } = opened;
+        let (pool, mut own) = (Pool::new(0, 0), Own::default());
+        loop {
+            if let Err(why) = self.read(&mut link, &mut inbound, &pool, &mut own) {
+                return Ended::Lost(why);
+            }
+            let now = Instant::now();
+            let mut until = link.last_in() + self.limits.stall;
+            if now >= until {
+                let limit = self.limits.stall.as_secs();
+                return Ended::Lost(format!("nothing came from the joiner for {limit} s"));
+            }
+            let step = match link.flush() {
+                Ok(true) => self.next_job(index, id, &mut own, link.last_out()),
+                // What is being written goes first, unless it is all over.
+                Ok(false) if self.is_over() => Job::Close(self.last_words()),
+                Ok(false) => Job::Wait(until),
+                Err(error) => {
+                    // The peer's last words may have come before.
+                    let _ = self.read(&mut link, &mut inbound, &pool, &mut own);
+                    return Ended::Lost(in_words(&error));
+                }
+            };
+            let queued = match step {
+                Job::Message(message) => link.queue(message.write().into()),
+                Job::Block(block) => {
+                    let block = self.dress(block, link.is_tls());
+                    link.queue_all(block)
+                }
+                Job::Close(message) => {
+                    self.tell_failure();
+                    let last = message.map(|message| message.write().into());
+                    if link.queue_all(last.into_iter().collect()).is_ok() {
+                        link.close(wake, Instant::now() + self.limits.farewell);
+                    }
+                    return Ended::Over;
+                }
+                Job::Wait(at) => {
+                    until = until.min(at);
+                    if let Err(error) = link.wait(wake, Some(until)) {
+                        return Ended::Lost(in_words(&error));
+                    }
+                    Ok(())
+                }
+            };
+            if let Err(error) = queued {
+                return Ended::Lost(error.to_string());
+            }
+        }
+    }
+
+    /// Reads what is there. The error: why the connection is of no more use.
+    fn read(
+        &self,
+        link: &mut Link,
+        inbound: &mut Inbound,
+        pool: &Pool,
+        own: &mut Own,
+    ) -> Result<(), String> {
+        let peer = link.peer();
+        loop {
+            let data = |_: &_| Err(ProtocolError::Unexpected { what: "block" });
+            match inbound.next(link, pool, data) {
+                Ok(Some(Item::Message(message))) => {
+                    if self.handle(message, peer, own).is_err() {
+                        // It is over; the next job says so.
+                        return Ok(());
+                    }
+                }
+                Ok(Some(_)) => {}
+                Ok(None) => return Ok(()),
+                Err(InboundError::Io(error)) => return Err(in_words(&error)),
+                Err(InboundError::Protocol(error)) if link.is_tls() => {
+                    let what = error.to_string();
+                    self.fail(&mut self.monitor.lock(), TransferError::Protocol { peer, what });
+                    return Ok(());
+                }
+                // Without TLS it may be a broken wire.
+                Err(InboundError::Protocol(error)) => return Err(error.to_string()),
+            }
+        }
+    }
+
+    fn handle(
+        &self,
+        message: Message,
+        peer: SocketAddr,
+        own: &mut Own,
+    ) -> Result<(), TransferError> {
+        let mut state = self.monitor.lock();
+        let now = Instant::now();
+        match message {
+            Message::Ack(ack) => {
+                let (freed, more) = match state.ledger.acknowledge(&ack) {
+                    Ok(result) => result,
+                    Err(error) => {
+                        let what = error.to_string();
+                        return Err(self.fail(&mut state, TransferError::Protocol { peer, what }));
+                    }
+                };
+                if freed > 0 {
+                    add(&self.counters.acknowledged, freed);
+                    state.last_progress = now;
+                    self.monitor.notify();
+                }
+                if more {
+                    if let Some(since) = state.no_credit.take() {
+                        add_time(&self.counters.reader, since.elapsed());
+                    }
+                    if state.ledger.has_ready() {
+                        state.wake_idle(usize::MAX);
+                    }
+                }
+            }
+            Message::Answer(answer) => {
+                state.answer.get_or_insert(answer);
+                self.monitor.notify();
+            }
+            Message::Confirm if state.end.is_some() => {
+                if state.over.is_none() {
+                    let freed = state.ledger.acknowledge_all();
+                    add(&self.counters.acknowledged, freed);
+                    state.over = Some(Over::Confirmed);
+                }
+                self.monitor.notify();
+                state.workers.iter().for_each(|worker| worker.wake.wake());
+            }
+            Message::Stop(stop) => {
+                let error = handshake::stopped(stop, "joiner", peer);
+                return Err(self.end(&mut state, error, None));
+            }
+            Message::Ping(token) => own.pong = Some(token),
+            Message::Pong(token) => {
+                let sent = Duration::from_nanos(token);
+                if let Some(took) = (now - self.begun).checked_sub(sent) {
+                    self.round_trip(took);
+                }
+            }
+            other => {
+                let what = ProtocolError::Unexpected { what: other.name() }.to_string();
+                return Err(self.fail(&mut state, TransferError::Protocol { peer, what }));
+            }
+        }
+        Ok(())
+    }
+
+    /// What a connection with nothing left to write does next.
+    fn next_job(&self, index: usize, id: u64, own: &mut Own, last_out: Instant) -> Job {
+        let mut state = self.monitor.lock();
+        let now = Instant::now();
+        if self.check(&mut state).is_err() {
+            drop(state);
+            return Job::Close(self.last_words());
+        }
+        if state.ledger.is_under_way() {
+            if self.no_progress(&mut state, now) {
+                drop(state);
+                return Job::Close(self.last_words());
+            }
+        } else {
+            state.last_progress = now;
+        }
+        if let Some(token) = own.pong.take() {
+            return Job::Message(Message::Pong(token));
+        }
+        let ping_at = last_out + self.limits.heartbeat;
+        if now >= ping_at {
+            let token = u64::try_from((now - self.begun).as_nanos()).unwrap_or(u64::MAX);
+            return Job::Message(Message::Ping(token));
+        }
+        let mut until = ping_at;
+        if state.ledger.is_under_way() {
+            until = until.min(state.last_progress + self.limits.resume);
+        }
+        if let Some((at, block)) = own.held.take() {
+            if now >= at {
+                return Job::Block(block);
+            }
+            own.held = Some((at, block));
+            return Job::Wait(until.min(at));
+        }
+        let State { ledger, in_doubt, .. } = &mut *state;
+        in_doubt.retain(|(link, at)| {
+            let still = now < *at;
+            if still {
+                until = until.min(*at);
+            } else {
+                ledger.release(*link);
+            }
+            still
+        });
+        match state.ledger.take(id) {
+            Take::Block(block) => {
+                let len = block.head.len as usize;
+                let at = state.rate.as_mut().map_or(now, |rate| rate.reserve(len, now));
+                if at > now {
+                    own.held = Some((at, block));
+                    return Job::Wait(until.min(at));
+                }
+                return Job::Block(block);
+            }
+            Take::Empty => {
+                if let (Some((blocks, bytes)), false) = (state.end, own.fin_sent) {
+                    own.fin_sent = true;
+                    return Job::Message(Message::Fin { blocks, bytes });
+                }
+                self.set_idle(&mut state, index);
+                if state.all_idle() && state.end.is_none() {
+                    state.no_work.get_or_insert(now);
+                }
+            }
+            Take::NoCredit => {
+                self.set_idle(&mut state, index);
+                if state.all_idle() {
+                    state.no_credit.get_or_insert(now);
+                }
+            }
+        }
+        Job::Wait(until)
+    }
+
+    fn set_idle(&self, state: &mut State, index: usize) {
+        if let Some(worker) = state.workers.get_mut(index) {
+            worker.idle = true;
+        }
+    }
+
+    fn last_words(&self) -> Option<Message> {
+        let mut state = self.monitor.lock();
+        // A cancel that nobody has noticed yet is noticed here.
+        let _ = self.check(&mut state);
+        match &state.over {
+            Some(Over::Confirmed) => Some(Message::Bye),
+            Some(Over::Failed { tell, .. }) => tell.clone().map(Message::Stop),
+            None => None,
+        }
+    }
+
+    /// Head and payload of a block; summed up where TLS does not guard it.
+    fn dress(&self, mut block: Outbound, tls: bool) -> Vec<Bytes> {
+        let len = block.head.len as usize;
+        add(&self.counters.sent, len);
+        if block.again {
+            add(&self.counters.resent, len);
+        }
+        block.head.summed = !tls;
+        let payload = block.payload.iter().map(|bytes| &bytes[..]);
+        let head = write_data_head(&block.head, payload);
+        let mut out = Vec::with_capacity(1 + block.payload.len());
+        out.push(Bytes::copy_from_slice(&head));
+        out.append(&mut block.payload);
+        out
+    }
+}

@@ -1,0 +1,236 @@
+//! The donor's half, which connects and speaks first.
+
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsFd as _;
+use std::time::{Duration, Instant};
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+use super::{
+    LineError, OpenError, Opened, VERSIONS, Waiting, nonce, read_line, read_message, stopped,
+    within,
+};
+use crate::announce::secret::Secret;
+use crate::error::TransferError;
+use crate::limits::Limits;
+use crate::link::wake::{self, Want};
+use crate::link::{Link, LinkError};
+use crate::printable::printable;
+use crate::protocol::banner::{self, Banner, BannerKind};
+use crate::protocol::error::ProtocolError;
+use crate::protocol::message::{Hello, Message, Welcome};
+use crate::protocol::message_reader::Inbound;
+use crate::security::proof::{Binding, Side, Transfer};
+use crate::security::tls::DonorTls;
+/// Connects without blocking beyond `until` or a cancel.
+pub(crate) fn connect_socket(
+    to: SocketAddr,
+    waiting: Waiting<'_>,
+    until: Instant,
+) -> Result<TcpStream, LinkError> {
+    let socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_nonblocking(true)?;
+    match socket.connect(&to.into()) {
+        Ok(()) => return Ok(socket.into()),
+        Err(error)
+            if error.raw_os_error() == Some(rustix::io::Errno::INPROGRESS.raw_os_error()) => {}
+        Err(error) => return Err(error.into()),
+    }
+    loop {
+        if (waiting.cancelled)() {
+            return Err(LinkError::Cancelled);
+        }
+        let ready = wake::wait(Some((socket.as_fd(), Want::ReadWrite)), waiting.wake, Some(until))?;
+        if ready.write {
+            return match socket.take_error()? {
+                Some(error) => Err(error.into()),
+                None => Ok(socket.into()),
+            };
+        }
+        if Instant::now() >= until {
+            return Err(LinkError::Timeout);
+        }
+    }
+}
+
+/// Who the donor is on a connection.
+pub(crate) struct Donor<'a> {
+    pub(crate) tls: Option<&'a DonorTls>,
+    pub(crate) secret: Option<&'a Secret>,
+    pub(crate) transfer: &'a Transfer,
+    pub(crate) connection: u16,
+    /// On a first contact.
+    pub(crate) offer: Option<&'a [u8]>,
+}
+
+impl Donor<'_> {
+    /// Speaks first.
+    pub(crate) fn open(
+        &self,
+        socket: TcpStream,
+        waiting: Waiting<'_>,
+    ) -> Result<Opened<Welcome>, OpenError> {
+        let until = Instant::now() + waiting.limits.handshake;
+        let mut link = Link::new(socket, 32 << 10, waiting.limits.stall)
+            .map_err(|error| OpenError::passing(error.into()))?;
+        let peer = link.peer();
+        let failed = |error: LinkError| self.failed(peer, error, waiting.limits);
+
+        let nonce = nonce()?;
+        let (their_nonce, first_round_trip) =
+            self.exchange_banners(&mut link, nonce, waiting, until)?;
+        link.handshake(waiting.wake, until, waiting.cancelled).map_err(failed)?;
+        let exported = link.exported().map_err(|error| failed(error.into()))?;
+        let at = Binding::new(&exported, &nonce, &their_nonce);
+
+        let hello = self.hello(&at);
+        let asked = Instant::now();
+        link.queue(Message::Hello(Box::new(hello)).write().into()).map_err(failed)?;
+        let mut inbound = Inbound::default();
+        let message = read_message(&mut link, &mut inbound, waiting, until).map_err(failed)?;
+        // The shorter of two: a busy joiner lets one seem longer than the way is.
+        let round_trip = asked.elapsed().min(first_round_trip);
+        let what = self.welcomed(message, peer, &at).map_err(OpenError::for_good)?;
+        Ok(Opened { link, inbound, what, round_trip })
+    }
+
+    /// Sends the first line and reads the joiner's. Its nonce, and how long that took. Where the two
+    /// want TLS, it has begun.
+    fn exchange_banners(
+        &self,
+        link: &mut Link,
+        nonce: [u8; 16],
+        waiting: Waiting<'_>,
+        until: Instant,
+    ) -> Result<([u8; 16], Duration), OpenError> {
+        let peer = link.peer();
+        let failed = |error: LinkError| self.failed(peer, error, waiting.limits);
+        let line = Banner {
+            min_version: VERSIONS.0,
+            max_version: VERSIONS.1,
+            kind: BannerKind::Go { tls: self.tls.is_some(), nonce },
+        };
+        link.queue(line.write().into()).map_err(failed)?;
+        if let Some(tls) = self.tls {
+            link.start_tls(tls.connection().map_err(|error| failed(error.into()))?);
+        }
+        let asked = Instant::now();
+        let theirs = read_line(link, waiting, until)
+            .map_err(|error| self.no_line(peer, error, waiting.limits))?;
+        let round_trip = asked.elapsed();
+        let range = (theirs.min_version, theirs.max_version);
+        if banner::common_version(range, VERSIONS).is_none() {
+            return Err(OpenError::for_good(versions(peer, range.0, range.1)));
+        }
+        match theirs.kind {
+            BannerKind::Go { tls, nonce } if tls == self.tls.is_some() => Ok((nonce, round_trip)),
+            BannerKind::Go { .. } => {
+                let what = "it answered for another kind of protection".to_owned();
+                Err(OpenError::for_good(TransferError::Protocol { peer, what }))
+            }
+            BannerKind::No(reason) => {
+                let reason = printable(&reason, 300);
+                Err(OpenError::for_good(TransferError::Refused { reason }))
+            }
+        }
+    }
+
+    /// What it means that the joiner's first line has not come.
+    fn no_line(&self, peer: SocketAddr, error: LineError, limits: &Limits) -> OpenError {
+        let foreign = |what: String| TransferError::Foreign { peer, role: "joiner", what };
+        match error {
+            // A joiner whose seats are full of strangers does that, too.
+            LineError::Link(error) if went_away(&error) => OpenError::passing(foreign(
+                "it closed the connection without a word: does another transfer method listen there?"
+                    .to_owned(),
+            )),
+            LineError::Link(LinkError::Timeout) => OpenError::passing(foreign(format!(
+                "it said nothing for {} s",
+                limits.handshake.as_secs()
+            ))),
+            LineError::Link(error) => self.failed(peer, error, limits),
+            LineError::Banner(error) => OpenError::for_good(foreign(error.to_string())),
+        }
+    }
+
+    fn hello(&self, at: &Binding) -> Hello {
+        Hello {
+            min_version: VERSIONS.0,
+            max_version: VERSIONS.1,
+            capabilities: 0,
+            transfer: self.transfer.id,
+            connection: self.connection,
+            key: self.offer.map(|_| self.transfer.key.clone()),
+            proof: self.transfer.prove(self.secret, Side::Donor, self.connection, at),
+            offer: self.offer.unwrap_or_default().to_vec(),
+        }
+    }
+
+    /// Takes the joiner's reply to the hello, if that is a welcome with the right proof.
+    fn welcomed(
+        &self,
+        message: Message,
+        peer: SocketAddr,
+        at: &Binding,
+    ) -> Result<Welcome, TransferError> {
+        match message {
+            Message::Welcome(welcome) => {
+                let version = welcome.version;
+                if !(VERSIONS.0..=VERSIONS.1).contains(&version) {
+                    return Err(versions(peer, version, version));
+                }
+                let proof = &welcome.proof;
+                if !self.transfer.holds(proof, self.secret, Side::Joiner, self.connection, at) {
+                    return Err(TransferError::Proof { peer });
+                }
+                Ok(welcome)
+            }
+            Message::Stop(stop) => Err(stopped(stop, "joiner", peer)),
+            other => Err(TransferError::Protocol {
+                peer,
+                what: ProtocolError::Unexpected { what: other.name() }.to_string(),
+            }),
+        }
+    }
+
+    fn failed(&self, peer: SocketAddr, error: LinkError, limits: &Limits) -> OpenError {
+        let lost = |what: String| OpenError::passing(TransferError::Tls { peer, what });
+        let tls = |error: &rustls::Error| {
+            let what = self.tls.map_or_else(|| error.to_string(), |tls| tls.explain(error));
+            // What came through once may come through again: later it is a bad wire, unless the
+            // certificate is another one.
+            let certificate = matches!(error, rustls::Error::InvalidCertificate(_));
+            let passing = self.offer.is_none() && !certificate;
+            OpenError { error: TransferError::Tls { peer, what }, passing, refused: false }
+        };
+        match error {
+            LinkError::Cancelled => OpenError::for_good(TransferError::Cancelled),
+            LinkError::Timeout => {
+                lost(format!("it did not come about within {} s", limits.handshake.as_secs()))
+            }
+            LinkError::Closed => lost("the joiner closed it before it was set up".to_owned()),
+            LinkError::Tls(error) => tls(&error),
+            LinkError::Io(error) => match within(&error) {
+                Some(error) => tls(error),
+                None => lost(error.to_string()),
+            },
+        }
+    }
+}
+
+fn went_away(error: &LinkError) -> bool {
+    match error {
+        LinkError::Closed => true,
+        LinkError::Io(error) => error.kind() == io::ErrorKind::ConnectionReset,
+        _ => false,
+    }
+}
+
+fn versions(peer: SocketAddr, min: u16, max: u16) -> TransferError {
+    TransferError::Version {
+        peer,
+        theirs: format!("{min}-{max}"),
+        ours: format!("{}-{}", VERSIONS.0, VERSIONS.1),
+    }
+}

@@ -1,0 +1,139 @@
+//! The joiner's half, which listens first.
+
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use super::{LineError, Opened, VERSIONS, Waiting, nonce, read_line, read_message, within};
+use crate::link::{Link, LinkError};
+use crate::protocol::banner::{self, Banner, BannerKind};
+use crate::protocol::error::ProtocolError;
+use crate::protocol::message::{Hello, Message};
+use crate::protocol::message_reader::Inbound;
+use crate::security::proof::Binding;
+use crate::security::tls::JoinerTls;
+/// What the joiner knows about a donor that has said hello, before it is known to be the right one.
+pub(crate) struct Introduced {
+    pub(crate) hello: Hello,
+    pub(crate) version: u16,
+    pub(crate) at: Binding,
+}
+
+/// Why somebody is no donor; in words for the log.
+pub(crate) enum Stranger {
+    /// Worth a line.
+    Odd(String),
+    /// This side is ending.
+    Cancelled,
+}
+
+/// The joiner's half: listens first. `spoke` is called when the donor's line was right.
+pub(crate) fn receive(
+    socket: TcpStream,
+    tls: Option<&JoinerTls>,
+    waiting: Waiting<'_>,
+    spoke: impl FnOnce(),
+) -> Result<Opened<Introduced>, Stranger> {
+    let limits = waiting.limits;
+    let until = Instant::now() + limits.handshake;
+    // Blocks go straight to their place without TLS: only their heads are read ahead.
+    let ahead = if tls.is_some() { 128 << 10 } else { 8 << 10 };
+    let mut link =
+        Link::new(socket, ahead, limits.stall).map_err(|error| Stranger::Odd(error.to_string()))?;
+    let explain = |error: LinkError| explain(error, tls, waiting);
+
+    let their_nonce = match their_nonce(&mut link, tls, waiting, until)? {
+        Ok(nonce) => nonce,
+        Err(text) => return Err(say_no(link, text, waiting)),
+    };
+    spoke();
+    let nonce = nonce().map_err(|error| Stranger::Odd(error.error.to_string()))?;
+    let line = Banner {
+        min_version: VERSIONS.0,
+        max_version: VERSIONS.1,
+        kind: BannerKind::Go { tls: tls.is_some(), nonce },
+    };
+    link.queue(line.write().into()).map_err(explain)?;
+    if let Some(tls) = tls {
+        link.start_tls(tls.connection().map_err(|error| explain(error.into()))?);
+        if let Err(error) = link.handshake(waiting.wake, until, waiting.cancelled) {
+            if !matches!(error, LinkError::Cancelled) {
+                // So that the peer reads what TLS has told it.
+                link.close(waiting.wake, Instant::now() + limits.farewell);
+            }
+            return Err(explain(error));
+        }
+    }
+    let exported = link.exported().map_err(|error| explain(error.into()))?;
+    let at = Binding::new(&exported, &their_nonce, &nonce);
+    let mut inbound = Inbound::default();
+    let hello = match read_message(&mut link, &mut inbound, waiting, until).map_err(explain)? {
+        Message::Hello(hello) => *hello,
+        other => {
+            let what = ProtocolError::Unexpected { what: other.name() };
+            return Err(Stranger::Odd(what.to_string()));
+        }
+    };
+    let Some(version) = banner::common_version((hello.min_version, hello.max_version), VERSIONS)
+    else {
+        return Err(Stranger::Odd("its versions changed in between".to_owned()));
+    };
+    let what = Introduced { hello, version, at };
+    Ok(Opened { link, inbound, what, round_trip: Duration::ZERO })
+}
+
+/// The nonce in the donor's first line. The inner error is what the donor is to read.
+fn their_nonce(
+    link: &mut Link,
+    tls: Option<&JoinerTls>,
+    waiting: Waiting<'_>,
+    until: Instant,
+) -> Result<Result<[u8; 16], String>, Stranger> {
+    let theirs = match read_line(link, waiting, until) {
+        Ok(line) => line,
+        Err(LineError::Link(error)) => return Err(explain(error, tls, waiting)),
+        Err(LineError::Banner(error)) => return Ok(Err(error.to_string())),
+    };
+    let range = (theirs.min_version, theirs.max_version);
+    if banner::common_version(range, VERSIONS).is_none() {
+        return Ok(Err(format!(
+            "the donor speaks versions {}-{} of the protocol, the joiner {}-{}: install the same version on both nodes",
+            range.0, range.1, VERSIONS.0, VERSIONS.1
+        )));
+    }
+    match theirs.kind {
+        BannerKind::Go { tls: theirs, nonce } if theirs == tls.is_some() => Ok(Ok(nonce)),
+        BannerKind::Go { tls: true, .. } => {
+            Ok(Err("the donor wants TLS, the joiner is set to plain".to_owned()))
+        }
+        BannerKind::Go { .. } => {
+            Ok(Err("the donor is set to plain, the joiner wants TLS".to_owned()))
+        }
+        BannerKind::No(_) => Err(Stranger::Odd("it said no".to_owned())),
+    }
+}
+
+/// Tells a donor why it is sent away.
+fn say_no(mut link: Link, text: String, waiting: Waiting<'_>) -> Stranger {
+    let (min_version, max_version) = VERSIONS;
+    let line = Banner { min_version, max_version, kind: BannerKind::No(text.clone()) };
+    if link.queue(line.write().into()).is_ok() {
+        link.close(waiting.wake, Instant::now() + waiting.limits.farewell);
+    }
+    Stranger::Odd(text)
+}
+
+fn explain(error: LinkError, tls: Option<&JoinerTls>, waiting: Waiting<'_>) -> Stranger {
+    Stranger::Odd(match error {
+        LinkError::Cancelled => return Stranger::Cancelled,
+        LinkError::Tls(error) => tls.map_or_else(|| error.to_string(), |tls| tls.explain(&error)),
+        LinkError::Io(error) => match (within(&error), tls) {
+            (Some(error), Some(tls)) => tls.explain(error),
+            _ => error.to_string(),
+        },
+        LinkError::Timeout => {
+            let limit = waiting.limits.handshake.as_secs();
+            format!("it did not say who it is within {limit} s")
+        }
+        error @ LinkError::Closed => error.to_string(),
+    })
+}

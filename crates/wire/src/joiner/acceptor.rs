@@ -1,0 +1,309 @@
+//! Accepts connections, and decides which of them is the donor's.
+
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::fd::AsFd;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, MutexGuard};
+use std::time::Instant;
+
+use super::pending_peers::PendingPeer;
+use super::{Current, Fuse, LinkEntry, Over, Shared, State};
+use crate::error::TransferError;
+use crate::event::Event;
+use crate::handshake::joiner::{Introduced, Stranger, receive};
+use crate::handshake::{Opened, Waiting};
+use crate::limits::{MAX_CONNECTIONS, MAX_PEER_THREADS};
+use crate::link::Link;
+use crate::link::wake::{self, Wake, Want};
+use crate::protocol::message::{Message, Stop, StopCode, Welcome};
+use crate::security::proof::{Side, Transfer};
+
+/// So many refused connections have a line in the log.
+const MOST_TOLD: u32 = 100;
+
+/// One thread accepts connections, and each has a thread of its own.
+impl Shared {
+    pub(super) fn accept_peers(self: &Arc<Self>) {
+        loop {
+            let until = {
+                let mut state = self.monitor.lock();
+                if self.check(&mut state).is_err() {
+                    break;
+                }
+                self.too_long_alone(&mut state)
+            };
+            let has_room = || self.monitor.lock().thread_count < MAX_PEER_THREADS;
+            let socket = has_room().then(|| (self.listener.as_fd(), Want::Read));
+            if wake::wait(socket, &self.acceptor_wake, until).is_err() {
+                break;
+            }
+            while has_room()
+                && let Ok((socket, peer)) = self.listener.accept()
+            {
+                self.accept_peer(socket, peer);
+            }
+        }
+        self.tell_failure();
+        let peer_threads = std::mem::take(&mut self.monitor.lock().peer_threads);
+        for accepted in peer_threads {
+            let _ = accepted.join();
+        }
+    }
+
+    /// Without the lock: it may call back.
+    fn tell_failure(&self) {
+        let state = self.monitor.lock();
+        if let (Some(Over::Failed { error, .. }), Some(_)) = (&state.over, &state.transfer) {
+            let why = error.to_string();
+            drop(state);
+            self.observer.tell(&Event::Failed { why });
+        }
+    }
+
+    /// Fails a transfer whose donor does not come back. The moment at which to look again.
+    fn too_long_alone(&self, state: &mut State) -> Option<Instant> {
+        if state.transfer.is_none() || !state.links.is_empty() || state.confirm {
+            return None;
+        }
+        let waited = state.alone_since.elapsed();
+        if waited >= self.limits.resume {
+            let cause = state.last_cause.clone();
+            self.fail(state, TransferError::Lost { waited, cause });
+        }
+        Some(state.alone_since + self.limits.resume)
+    }
+
+    fn accept_peer(self: &Arc<Self>, socket: TcpStream, peer: SocketAddr) {
+        // Without a descriptor or a thread the socket is closed; the donor tries again.
+        let Ok(pending) = Wake::new().map(PendingPeer::new).map(Arc::new) else { return };
+        let mut state = self.monitor.lock();
+        state.peer_threads.retain(|accepted| !accepted.is_finished());
+        state.pending_peers.insert(Arc::clone(&pending));
+        state.thread_count += 1;
+        let accepted = AcceptedPeer { shared: Arc::clone(self), pending };
+        let thread = std::thread::Builder::new().name("wire-in".to_owned());
+        let welcome = move || {
+            let fuse = Fuse(&accepted.shared);
+            accepted.shared.welcome(socket, peer, &accepted.pending);
+            drop(fuse);
+        };
+        // Who is not spawned is dropped, which takes the lock.
+        drop(state);
+        if let Ok(accepted) = thread.spawn(welcome) {
+            self.monitor.lock().peer_threads.push(accepted);
+        }
+    }
+
+    fn welcome(&self, socket: TcpStream, peer: SocketAddr, pending: &Arc<PendingPeer>) {
+        let cancelled = || self.is_over() || pending.is_evicted();
+        let wake = &pending.wake;
+        let waiting = Waiting { wake, cancelled: &cancelled, limits: &self.limits };
+        let opened = match receive(socket, self.tls.as_ref(), waiting, || pending.spoke()) {
+            Ok(opened) => opened,
+            Err(Stranger::Cancelled) => {
+                if pending.is_evicted() && !self.is_over() {
+                    let what = "it did not say who it is, and others came";
+                    self.tell_of_stranger(peer, what.to_owned());
+                }
+                return;
+            }
+            Err(Stranger::Odd(what)) => {
+                self.tell_of_stranger(peer, what);
+                return;
+            }
+        };
+        let Opened { mut link, inbound, what: introduced, .. } = opened;
+        let connection = introduced.hello.connection;
+        match self.admit(&introduced, &link, peer, wake) {
+            Ok((id, welcome, again)) => {
+                self.monitor.lock().pending_peers.remove(pending);
+                drop(introduced);
+                self.observer.tell(&Event::Connected { connection, peer, again });
+                let queued = link.queue(Message::Welcome(welcome).write().into());
+                let why = match queued {
+                    Ok(()) => self.serve(link, inbound, peer, wake),
+                    Err(error) => Some(error.to_string()),
+                };
+                self.leave(id, connection, why);
+            }
+            Err(None) => {}
+            Err(Some(stop)) => {
+                let what = stop.reason.clone();
+                if link.queue(Message::Stop(stop).write().into()).is_ok() {
+                    link.close(wake, Instant::now() + self.limits.farewell);
+                }
+                self.tell_of_stranger(peer, what);
+            }
+        }
+    }
+
+    /// Whoever knocks without end shall not fill the log.
+    fn tell_of_stranger(&self, peer: SocketAddr, mut what: String) {
+        let told = self.strangers_told.fetch_add(1, Relaxed);
+        if told == MOST_TOLD {
+            what.push_str("; it was one of many, the rest is refused without a word here");
+        }
+        if told <= MOST_TOLD {
+            self.observer.tell(&Event::Stranger { peer, what });
+        }
+    }
+
+    /// Decides whether a donor is the right one, and adds its connection.
+    fn admit(
+        &self,
+        introduced: &Introduced,
+        link: &Link,
+        peer: SocketAddr,
+        wake: &Arc<Wake>,
+    ) -> Result<(u64, Welcome, bool), Option<Stop>> {
+        let Introduced { hello, version, at } = introduced;
+        let (secret, connection) = (self.secret.as_ref(), hello.connection);
+        if connection >= MAX_CONNECTIONS.into() {
+            return no(StopCode::Protocol, "more connections than are allowed");
+        }
+        let socket = link.socket().try_clone().map_err(|_| None)?;
+
+        let mut state = self.monitor.lock();
+        self.recognize(&mut state, introduced, peer)?;
+        let mut state = self.end_predecessor(state, connection)?;
+        let id = state.next_link;
+        state.next_link += 1;
+        let again = std::mem::replace(&mut state.seen[usize::from(connection)], true);
+        if again {
+            self.counters.reconnects.fetch_add(1, Relaxed);
+        }
+        state.links.push(LinkEntry { id, connection, wake: Arc::clone(wake), socket });
+        self.count(&state);
+        let have = state.ledger.ack();
+        let transfer = state.transfer.as_ref().map(|current| &current.transfer);
+        let proof = transfer
+            .map(|transfer| transfer.prove(secret, Side::Joiner, connection, at))
+            .unwrap_or_default();
+        let connections = MAX_CONNECTIONS.into();
+        let welcome = Welcome { version: *version, connections, capabilities: 0, proof, have };
+        Ok((id, welcome, again))
+    }
+
+    /// Whether it is the donor that is being served, or the first that has the secret, which is served
+    /// from now on.
+    fn recognize(
+        &self,
+        state: &mut State,
+        introduced: &Introduced,
+        peer: SocketAddr,
+    ) -> Result<(), Option<Stop>> {
+        let Introduced { hello, at, .. } = introduced;
+        let (secret, connection) = (self.secret.as_ref(), hello.connection);
+        let holds =
+            |transfer: &Transfer| transfer.holds(&hello.proof, secret, Side::Donor, connection, at);
+        let wrong = "the donor does not know the one-time secret of this joiner";
+        if let Some(Over::Failed { tell: Some(stop), .. }) = &state.over {
+            return Err(Some(stop.clone()));
+        }
+        if state.over.is_some() {
+            return no(StopCode::Unknown, "the transfer is over");
+        }
+        let first = hello.key.clone().map(|key| Transfer { id: hello.transfer, key });
+        if let Some(current) = &state.transfer {
+            let known = &current.transfer;
+            let same = match &first {
+                Some(first) => first.same(known),
+                None => hello.transfer == known.id,
+            };
+            if !same {
+                if !first.as_ref().is_some_and(holds) {
+                    return no(StopCode::Proof, wrong);
+                }
+                return no(StopCode::Busy, "another donor's transfer to this joiner is running");
+            }
+            if !holds(known) {
+                return no(StopCode::Proof, wrong);
+            }
+        } else {
+            let Some(first) = first else {
+                return no(
+                    StopCode::Unknown,
+                    "this joiner knows of no such transfer: it was started anew",
+                );
+            };
+            if !holds(&first) {
+                return no(StopCode::Proof, wrong);
+            }
+            state.transfer = Some(Current { transfer: first, offer: hello.offer.clone(), peer });
+            self.monitor.notify();
+        }
+        Ok(())
+    }
+
+    /// The connection before it is read to its end, so that what it brought is not sent again.
+    fn end_predecessor<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        connection: u16,
+    ) -> Result<MutexGuard<'a, State>, Option<Stop>> {
+        let until = Instant::now() + self.limits.handshake;
+        loop {
+            let mut before = false;
+            for entry in state.links.iter().filter(|entry| entry.connection == connection) {
+                let _ = entry.socket.shutdown(Shutdown::Both);
+                entry.wake.wake();
+                before = true;
+            }
+            if !before {
+                return Ok(state);
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() || state.over.is_some() {
+                // Without a word the donor tries again.
+                return Err(None);
+            }
+            state = self.monitor.wait(state, Some(left));
+        }
+    }
+
+    fn count(&self, state: &State) {
+        let up = u32::try_from(state.links.len()).unwrap_or(u32::MAX);
+        self.counters.connections.store(up, Relaxed);
+    }
+
+    /// A connection has ended.
+    fn leave(&self, id: u64, connection: u16, why: Option<String>) {
+        let mut state = self.monitor.lock();
+        state.links.retain(|entry| entry.id != id);
+        self.count(&state);
+        if state.links.is_empty() {
+            state.alone_since = Instant::now();
+        }
+        if let Some(why) = &why {
+            state.last_cause.clone_from(why);
+        }
+        self.monitor.notify();
+        self.acceptor_wake.wake();
+        let over = state.over.is_some();
+        drop(state);
+        if let (Some(why), false) = (why, over) {
+            self.observer.tell(&Event::Lost { connection, why });
+        }
+    }
+}
+
+/// A refusal with its reason for the peer.
+fn no<T>(code: StopCode, reason: &str) -> Result<T, Option<Stop>> {
+    Err(Some(Stop { code, reason: reason.to_owned() }))
+}
+
+/// An accepted connection's place in the counts; given back when dropped.
+struct AcceptedPeer {
+    shared: Arc<Shared>,
+    pending: Arc<PendingPeer>,
+}
+
+impl Drop for AcceptedPeer {
+    fn drop(&mut self) {
+        let mut state = self.shared.monitor.lock();
+        state.pending_peers.remove(&self.pending);
+        state.thread_count -= 1;
+        drop(state);
+        self.shared.acceptor_wake.wake();
+    }
+}

@@ -1,0 +1,163 @@
+//! What the calls of [`Listener`](super::Listener), [`Offered`](super::Offered) and
+//! [`Incoming`](super::Incoming) do to the shared state.
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use super::{Over, Receipt, Shared, State};
+use crate::cancel::Wakes;
+use crate::counters::{add, add_time};
+use crate::error::TransferError;
+use crate::protocol::error::ProtocolError;
+use crate::protocol::message::{Stop, StopCode};
+
+impl Wakes for Shared {
+    fn wake_all(&self) {
+        let state = self.monitor.lock();
+        self.monitor.notify();
+        state.wake_everybody();
+        self.acceptor_wake.wake();
+    }
+}
+
+/// The calls of [`Listener`], [`Offered`] and [`Incoming`].
+impl Shared {
+    pub(super) fn check(&self, state: &mut State) -> Result<(), TransferError> {
+        match &state.over {
+            Some(Over::Failed { error, .. }) => Err(error.clone()),
+            Some(Over::Done) => Err(TransferError::Ended),
+            None if self.cancel.is_cancelled() => {
+                let tell = Some(self.cancel.last_words());
+                Err(self.end(state, TransferError::Cancelled, tell))
+            }
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.cancel.is_cancelled() || self.monitor.lock().over.is_some()
+    }
+
+    pub(super) fn fail(&self, state: &mut State, error: TransferError) -> TransferError {
+        let code = match &error {
+            TransferError::Aborted { .. } => None,
+            TransferError::Protocol { .. } => Some(StopCode::Protocol),
+            _ => Some(StopCode::Aborted),
+        };
+        let reason = error.to_string();
+        self.end(state, error, code.map(|code| Stop { code, reason }))
+    }
+
+    pub(super) fn end(
+        &self,
+        state: &mut State,
+        error: TransferError,
+        tell: Option<Stop>,
+    ) -> TransferError {
+        match &state.over {
+            Some(Over::Failed { error, .. }) => return error.clone(),
+            Some(Over::Done) => return TransferError::Ended,
+            None => {}
+        }
+        self.set_over(state, Over::Failed { error: error.clone(), tell });
+        error
+    }
+
+    pub(super) fn set_over(&self, state: &mut State, over: Over) {
+        state.over = Some(over);
+        self.monitor.notify();
+        state.wake_everybody();
+        self.acceptor_wake.wake();
+    }
+
+    pub(super) fn refuse(&self, reason: &str) {
+        let stop = Stop { code: StopCode::Refused, reason: reason.to_owned() };
+        self.end(&mut self.monitor.lock(), TransferError::Cancelled, Some(stop));
+    }
+
+    pub(super) fn next_block(&self) -> Result<Option<Bytes>, TransferError> {
+        let mut state = self.monitor.lock();
+        let mut since = None;
+        loop {
+            self.check(&mut state)?;
+            let next = state.ledger.deliver();
+            let next = match next {
+                Ok(None) => state.ledger.is_whole().map(|whole| (None, whole)),
+                Ok(Some(block)) => Ok((Some(block), true)),
+                Err(error) => Err(error),
+            };
+            let (block, there) = match next {
+                Ok(next) => next,
+                Err(error) => return Err(self.violation(&mut state, &error)),
+            };
+            if there {
+                if let Some(since) = since {
+                    add_time(&self.counters.network, Instant::elapsed(&since));
+                }
+                if let Some(block) = &block {
+                    add(&self.counters.delivered, block.len());
+                    self.give_credit(&mut state);
+                }
+                return Ok(block);
+            }
+            since.get_or_insert_with(Instant::now);
+            state = self.monitor.wait(state, None);
+        }
+    }
+
+    pub(super) fn violation(&self, state: &mut State, error: &ProtocolError) -> TransferError {
+        let unknown = SocketAddr::from(([0, 0, 0, 0], 0));
+        let peer = state.transfer.as_ref().map_or(unknown, |current| current.peer);
+        self.fail(state, TransferError::Protocol { peer, what: error.to_string() })
+    }
+
+    /// Has the donor told of more room, once it is worth a message: by every connection, since one may
+    /// be dead without anybody knowing it yet.
+    fn give_credit(&self, state: &mut State) {
+        if self.credit_is_due(state, state.woken_at) {
+            state.woken_at = state.ledger.credit();
+            state.wake_links();
+        }
+    }
+
+    /// Whether there is worth telling to who knows of `told`.
+    pub(super) fn credit_is_due(&self, state: &State, told: (u64, u64)) -> bool {
+        let (bytes, blocks) = state.ledger.credit();
+        bytes.saturating_sub(told.0) >= self.limits.window_size() as u64 / 8
+            || blocks.saturating_sub(told.1) >= self.limits.window_blocks() / 8
+    }
+
+    pub(super) fn confirm(&self) -> Result<Receipt, TransferError> {
+        let mut state = self.monitor.lock();
+        self.check(&mut state)?;
+        match state.ledger.is_whole() {
+            Ok(true) => {}
+            _ => {
+                let what = ProtocolError::Unexpected { what: "confirmation before the end" };
+                return Err(self.violation(&mut state, &what));
+            }
+        }
+        state.confirm = true;
+        state.alone_since = state.alone_since.max(Instant::now());
+        state.wake_links();
+        loop {
+            if matches!(state.over, Some(Over::Done)) {
+                return Ok(Receipt::Heard);
+            }
+            self.check(&mut state)?;
+            let mut left = None;
+            if state.links.is_empty() {
+                let limit = state.alone_since + self.limits.receipt;
+                let time = limit.saturating_duration_since(Instant::now());
+                if time.is_zero() {
+                    self.set_over(&mut state, Over::Done);
+                    return Ok(Receipt::Unheard);
+                }
+                left = Some(time);
+            }
+            state = self.monitor.wait(state, left);
+        }
+    }
+}

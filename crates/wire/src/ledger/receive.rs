@@ -1,0 +1,272 @@
+//! The joiner's books: which blocks are here, in order for the reader. Pure: no I/O, no clock.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+use crate::protocol::error::ProtocolError;
+use crate::protocol::head::{DataHead, MAX_RANGES};
+use crate::protocol::message::Ack;
+use crate::protocol::message_reader::Disposition;
+
+/// Blocks that wait for their turn or for the reader.
+#[derive(Debug)]
+pub(crate) struct ReceiveLedger {
+    held: BTreeMap<u64, (u64, Bytes)>,
+    /// All before this one are here.
+    next: u64,
+    delivered_blocks: u64,
+    delivered_bytes: u64,
+    window_bytes: u64,
+    window_blocks: u64,
+    totals: Option<(u64, u64)>,
+}
+
+impl ReceiveLedger {
+    pub(crate) fn new(window_bytes: u64, window_blocks: u64) -> Self {
+        Self {
+            held: BTreeMap::new(),
+            next: 0,
+            delivered_blocks: 0,
+            delivered_bytes: 0,
+            window_bytes,
+            window_blocks,
+            totals: None,
+        }
+    }
+
+    /// Whether a block is wanted, before memory is taken for it.
+    pub(crate) fn disposition(&self, head: &DataHead) -> Result<Disposition, ProtocolError> {
+        let wrong =
+            |what| Err(ProtocolError::Block { number: head.number, offset: head.offset, what });
+        if head.number < self.next || self.held.contains_key(&head.number) {
+            return Ok(Disposition::Skip);
+        }
+        let Some(end) = head.offset.checked_add(u64::from(head.len)) else {
+            return wrong("it ends nowhere");
+        };
+        if head.number >= self.credit_blocks() || end > self.credit_bytes() {
+            return wrong("it was sent beyond what was allowed");
+        }
+        if head.offset < self.delivered_bytes {
+            return wrong("it overlaps what is here");
+        }
+        if self.totals.is_some_and(|(blocks, bytes)| head.number >= blocks || end > bytes) {
+            return wrong("it lies behind the end");
+        }
+        Ok(Disposition::Keep)
+    }
+
+    /// Takes a block whose checksum was right. `Ok(false)`: it came by another connection meanwhile.
+    pub(crate) fn insert(
+        &mut self,
+        head: &DataHead,
+        payload: Bytes,
+    ) -> Result<bool, ProtocolError> {
+        if self.disposition(head)? == Disposition::Skip {
+            return Ok(false);
+        }
+        self.held.insert(head.number, (head.offset, payload));
+        while self.held.contains_key(&self.next) {
+            self.next += 1;
+        }
+        Ok(true)
+    }
+
+    /// The next block of the stream, if it is here.
+    pub(crate) fn deliver(&mut self) -> Result<Option<Bytes>, ProtocolError> {
+        let number = self.delivered_blocks;
+        let Some((offset, payload)) = self.held.remove(&number) else { return Ok(None) };
+        if offset != self.delivered_bytes {
+            let what = "it does not follow the one before it";
+            return Err(ProtocolError::Block { number, offset, what });
+        }
+        self.delivered_blocks += 1;
+        self.delivered_bytes += payload.len() as u64;
+        Ok(Some(payload))
+    }
+
+    /// The donor's totals.
+    pub(crate) fn end_at(&mut self, blocks: u64, bytes: u64) -> Result<(), ProtocolError> {
+        let last = self.held.last_key_value().map_or(self.next, |(last, _)| last + 1);
+        let wrong = match self.totals {
+            Some(totals) => totals != (blocks, bytes),
+            None => {
+                last > blocks
+                    || self.delivered_bytes > bytes
+                    || (self.delivered_blocks == blocks && self.delivered_bytes != bytes)
+            }
+        };
+        if wrong {
+            return Err(ProtocolError::Unexpected { what: "fin with other totals" });
+        }
+        self.totals = Some((blocks, bytes));
+        Ok(())
+    }
+
+    /// Whether the reader has had everything. The error: block and byte counts do not agree.
+    pub(crate) fn is_whole(&self) -> Result<bool, ProtocolError> {
+        match self.totals {
+            Some((blocks, bytes)) if blocks == self.delivered_blocks => {
+                if bytes == self.delivered_bytes {
+                    Ok(true)
+                } else {
+                    Err(ProtocolError::Unexpected {
+                        what: "end: fewer or more bytes than announced",
+                    })
+                }
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// What the donor is to be told.
+    pub(crate) fn ack(&self) -> Ack {
+        let mut ranges: Vec<(u64, u64)> = Vec::new();
+        for &number in self.held.range(self.next..).map(|(number, _)| number) {
+            match ranges.last_mut() {
+                Some((_, end)) if *end == number => *end += 1,
+                _ => ranges.push((number, number + 1)),
+            }
+            if ranges.len() > MAX_RANGES {
+                ranges.pop();
+                break;
+            }
+        }
+        Ack {
+            next: self.next,
+            credit_bytes: self.credit_bytes(),
+            credit_blocks: self.credit_blocks(),
+            ranges,
+        }
+    }
+
+    /// Up to which byte and which block the donor may send.
+    pub(crate) fn credit(&self) -> (u64, u64) {
+        (self.credit_bytes(), self.credit_blocks())
+    }
+
+    fn credit_bytes(&self) -> u64 {
+        self.delivered_bytes.saturating_add(self.window_bytes)
+    }
+
+    fn credit_blocks(&self) -> u64 {
+        self.delivered_blocks.saturating_add(self.window_blocks)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::cast_possible_truncation)]
+mod tests {
+    use super::*;
+    use crate::ledger::send::{SendLedger, Take};
+    use proptest::prelude::*;
+
+    /// What may happen to a transfer of several connections.
+    #[derive(Debug, Clone)]
+    enum Step {
+        Push(usize),
+        Take(u64),
+        /// The oldest block on a connection arrives.
+        Arrive(u64),
+        Deliver,
+        Ack,
+        /// A connection is lost with all that is on it, and all of that is released.
+        Lose(u64),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            3 => (1_usize..2000).prop_map(Step::Push),
+            4 => (0_u64..3).prop_map(Step::Take),
+            4 => (0_u64..3).prop_map(Step::Arrive),
+            3 => Just(Step::Deliver),
+            2 => Just(Step::Ack),
+            1 => (0_u64..3).prop_map(Step::Lose),
+        ]
+    }
+
+    proptest! {
+        /// Whatever is lost, and in whatever order blocks and acknowledgements come: the stream
+        /// arrives whole, nothing acknowledged is sent again, and no window is passed.
+        #[test]
+        fn books_agree(steps in proptest::collection::vec(step(), 0..400), window in 4000_usize..9000) {
+            let mut sending = SendLedger::new(window);
+            let mut receiving = ReceiveLedger::new(window as u64, 6);
+            sending.acknowledge(&receiving.ack()).unwrap();
+            let mut wires: Vec<Vec<(DataHead, Bytes)>> = vec![Vec::new(); 3];
+            let (mut made, mut got): (Vec<u8>, Vec<u8>) = (Vec::new(), Vec::new());
+            let mut acked = 0;
+            let mut run = |step: Step, made: &mut Vec<u8>, got: &mut Vec<u8>| {
+                match step {
+                    Step::Push(len) => {
+                        if sending.has_room(len) {
+                            let bytes: Vec<u8> = (0..len).map(|n| (made.len() + n) as u8).collect();
+                            made.extend(&bytes);
+                            sending.push(vec![bytes.into()], len as u32);
+                        }
+                    }
+                    Step::Take(link) => {
+                        if let Take::Block(block) = sending.take(link) {
+                            assert!(block.head.number >= acked, "acknowledged and sent again");
+                            wires[link as usize].push((block.head, block.payload.concat().into()));
+                        }
+                    }
+                    Step::Arrive(link) => {
+                        let wire = &mut wires[link as usize];
+                        if !wire.is_empty() {
+                            let (head, payload) = wire.remove(0);
+                            receiving.insert(&head, payload).unwrap();
+                        }
+                    }
+                    Step::Deliver => {
+                        if let Some(bytes) = receiving.deliver().unwrap() {
+                            got.extend(&bytes);
+                        }
+                    }
+                    Step::Ack => {
+                        let ack = receiving.ack();
+                        acked = ack.next;
+                        sending.acknowledge(&ack).unwrap();
+                    }
+                    Step::Lose(link) => {
+                        wires[link as usize].clear();
+                        sending.lost(link);
+                        sending.release(link);
+                    }
+                }
+                let held: usize = receiving.held.values().map(|(_, bytes)| bytes.len()).sum();
+                assert!(held <= window && receiving.held.len() <= 6);
+            };
+            for step in steps {
+                run(step, &mut made, &mut got);
+            }
+            // Then it is let run to its end.
+            while got.len() < made.len() {
+                for step in [Step::Lose(1), Step::Lose(2), Step::Take(0), Step::Arrive(0), Step::Deliver, Step::Ack] {
+                    run(step, &mut made, &mut got);
+                }
+            }
+            run(Step::Ack, &mut made, &mut got);
+            let (blocks, bytes) = sending.totals();
+            receiving.end_at(blocks, bytes).unwrap();
+            prop_assert_eq!(receiving.is_whole(), Ok(true));
+            prop_assert!(!sending.is_under_way() && !sending.has_ready());
+            prop_assert_eq!(got, made);
+        }
+
+        #[test]
+        fn no_block_panics(heads in proptest::collection::vec((0_u64..20, 0_u64..100, 1_u32..40), 0..60), fin: Option<(u8, u8)>) {
+            let mut receiving = ReceiveLedger::new(200, 10);
+            if let Some((blocks, bytes)) = fin {
+                let _ = receiving.end_at(blocks.into(), bytes.into());
+            }
+            for (number, offset, len) in heads {
+                let head = DataHead { number, offset, len, summed: false };
+                let _ = receiving.insert(&head, Bytes::from(vec![0; len as usize]));
+                let _ = receiving.deliver();
+                let _ = receiving.is_whole();
+            }
+        }
+    }
+}

@@ -1,0 +1,149 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::limits::MAX_BLOCK;
+use crate::protocol::head::{DATA, DataHead, Head, check, data_head, head, sum, write_data_head};
+
+fn read(bytes: &[u8]) -> Result<Message, ProtocolError> {
+    let (first, rest) = bytes.split_first_chunk().unwrap();
+    match head(*first)? {
+        Head::Body { kind, len } => {
+            assert_eq!(len, rest.len());
+            let mut all = sum(first);
+            all.update(rest);
+            check(first, &all)?;
+            Message::read(kind, rest)
+        }
+        Head::Data { .. } => panic!("no data here"),
+    }
+}
+
+fn ack() -> impl Strategy<Value = Ack> {
+    let steps = proptest::collection::vec((1_u64..1000, 1_u64..1000), 0..MAX_RANGES);
+    (0..u64::MAX / 2, any::<u64>(), any::<u64>(), steps).prop_map(
+        |(next, credit_bytes, credit_blocks, steps)| {
+            let mut at = next;
+            let ranges = steps
+                .into_iter()
+                .map(|(gap, len)| {
+                    let first = at + gap;
+                    at = first + len;
+                    (first, at)
+                })
+                .collect();
+            Ack { next, credit_bytes, credit_blocks, ranges }
+        },
+    )
+}
+
+fn message() -> impl Strategy<Value = Message> {
+    let hello = (
+        (0_u16..5, 0_u16..5, any::<u64>(), any::<[u8; 16]>(), any::<u16>()),
+        (any::<Option<[u8; 32]>>(), any::<[u8; 32]>()),
+        proptest::collection::vec(any::<u8>(), 0..100),
+    )
+        .prop_map(|((min, more, capabilities, transfer, connection), (key, proof), offer)| {
+            Message::Hello(Box::new(Hello {
+                min_version: min,
+                max_version: min + more,
+                capabilities,
+                transfer,
+                connection,
+                offer: if key.is_some() { offer } else { Vec::new() },
+                key: key.map(Zeroizing::new),
+                proof,
+            }))
+        });
+    let welcome = (any::<u16>(), any::<u64>(), any::<[u8; 32]>(), ack()).prop_map(
+        |(connections, capabilities, proof, have)| {
+            Message::Welcome(Welcome { version: 1, connections, capabilities, proof, have })
+        },
+    );
+    let code = (1_u16..8).prop_map(StopCode::from_number);
+    prop_oneof![
+        hello,
+        welcome,
+        proptest::collection::vec(any::<u8>(), 0..100).prop_map(Message::Answer),
+        ack().prop_map(Message::Ack),
+        any::<(u64, u64)>().prop_map(|(blocks, bytes)| Message::Fin { blocks, bytes }),
+        Just(Message::Confirm),
+        Just(Message::Bye),
+        (code, "\\PC{0,40}").prop_map(|(code, reason)| Message::Stop(Stop { code, reason })),
+        any::<u64>().prop_map(Message::Ping),
+        any::<u64>().prop_map(Message::Pong),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_is_read(message in message()) {
+        prop_assert_eq!(read(&message.write()), Ok(message));
+    }
+
+    #[test]
+    fn data_heads_too(number: u64, offset: u64, len in 1..=MAX_BLOCK, summed: bool) {
+        let block = DataHead { number, offset, len, summed };
+        let bytes = write_data_head(&block, [&b"payload"[..]]);
+        let (first, rest) = bytes.split_first_chunk().unwrap();
+        prop_assert_eq!(head(*first), Ok(Head::Data { len, summed }));
+        prop_assert_eq!(data_head(rest.try_into().unwrap(), len, summed), Ok(block));
+        let mut all = sum(first);
+        all.update(rest);
+        if summed {
+            prop_assert_eq!(check(first, &all), Err(ProtocolError::Damaged { kind: DATA }));
+            all.update(b"payload");
+        }
+        prop_assert_eq!(check(first, &all), Ok(()));
+    }
+
+    #[test]
+    fn a_flipped_bit_is_found(message in message(), at: prop::sample::Index, bit in 0_u8..8) {
+        let mut bytes = message.write();
+        let at = at.index(bytes.len());
+        bytes[at] ^= 1 << bit;
+        let (first, rest) = bytes.split_first_chunk().unwrap();
+        match head(*first) {
+            Ok(Head::Body { len, .. }) if len == rest.len() => {
+                prop_assert!(read(&bytes).is_err());
+            }
+            // Then the next message is read at the wrong place.
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn no_bytes_panic_and_one_form_each(kind in 0_u8..13, body in proptest::collection::vec(any::<u8>(), 0..200)) {
+        if let Ok(message) = Message::read(kind, &body) {
+            // Text that was no UTF-8 is the one thing that is not given back.
+            if !matches!(message, Message::Stop(_)) {
+                prop_assert_eq!(&message.write()[HEAD_LEN..], &body[..]);
+            }
+        }
+    }
+
+    #[test]
+    fn damaged_messages_do_not_panic(message in message(), at: prop::sample::Index, with: u8) {
+        let mut bytes = message.write();
+        let at = at.index(bytes.len());
+        bytes[at] = with;
+        let (first, rest) = bytes.split_first_chunk().unwrap();
+        if let Ok(Head::Body { kind, len }) = head(*first) {
+            let _ = Message::read(kind, rest.get(..len).unwrap_or(rest));
+        }
+    }
+}
+
+#[test]
+fn lengths_are_checked_before_they_count() {
+    let with = |kind: u8, len: u32| {
+        let [a, b, c, d] = len.to_le_bytes();
+        head([kind, 0, 0, 0, a, b, c, d, 0, 0, 0, 0])
+    };
+    for kind in 0..=255 {
+        assert!(with(kind, u32::MAX).is_err(), "{kind}");
+    }
+    assert_eq!(with(DATA, 16), Err(ProtocolError::Length { kind: DATA, len: 16 }));
+    assert_eq!(with(DATA, 16 + MAX_BLOCK), Ok(Head::Data { len: MAX_BLOCK, summed: false }));
+    assert!(with(DATA, 17 + MAX_BLOCK).is_err());
+    assert!(with(0, 0).is_err() && with(12, 0).is_err());
+}

@@ -1,0 +1,124 @@
+//! How a side is told to protect the transfer, and the PEM files it names.
+
+pub(crate) mod certificate_check;
+pub(crate) mod proof;
+pub(crate) mod tls;
+pub(crate) mod x509;
+
+use std::path::{Path, PathBuf};
+
+use rustls::pki_types::pem::{Error as PemError, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use crate::error::SecurityError;
+
+/// How one side protects a transfer.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub enum Security {
+    /// No certificates: the joiner makes one for this transfer. A donor takes whatever the joiner
+    /// announces, but plain.
+    #[default]
+    OneTime,
+    /// The operator's certificates.
+    Certificates(Certificates),
+    /// Neither encrypted nor authenticated. Say so loudly: whoever reaches the port can send a
+    /// database.
+    Plain,
+}
+
+/// The operator's certificates, by the stock options.
+#[derive(Debug, Clone)]
+pub struct Certificates {
+    /// PEM, the node's own certificate first, then those between it and the authority: `tcert`,
+    /// `ssl-cert`.
+    pub certificate: PathBuf,
+    /// PEM, not encrypted; may be the same file: `tkey`, `ssl-key`.
+    pub key: PathBuf,
+    /// PEM, one or more: `tca`, `ssl-ca`. One that is no authority's (CA:FALSE) signs nobody: it
+    /// stands for the node that has it, and for nothing else.
+    pub authority: Option<PathBuf>,
+    /// `ssl-mode`.
+    pub mode: TlsMode,
+}
+
+/// What is checked of the other side's certificate, as the stock option `ssl-mode` means it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TlsMode {
+    /// Nothing beyond what the joiner has announced: the fingerprint of its certificate, and the
+    /// one-time secret where that fits.
+    Required,
+    /// The chain up to the authority, without name and key usage. A certificate that is itself in
+    /// the authority's file is accepted.
+    VerifyCa,
+    /// The same, and for the donor: the joiner's certificate must name the host it connects to.
+    VerifyIdentity,
+}
+
+/// What the files held.
+pub(crate) struct Loaded {
+    pub(crate) chain: Vec<CertificateDer<'static>>,
+    pub(crate) key: PrivateKeyDer<'static>,
+    pub(crate) authority: Vec<CertificateDer<'static>>,
+}
+
+impl Certificates {
+    pub(crate) fn load(&self) -> Result<Loaded, SecurityError> {
+        let chain = certificates("certificate", &self.certificate)?;
+        let key = read("key", &self.key)?;
+        let key = PrivateKeyDer::from_pem_slice(&key).map_err(|error| match error {
+            PemError::NoItemsFound => SecurityError::Missing {
+                what: "usable private key (it must not be encrypted)",
+                path: self.key.clone(),
+                hint: format!("openssl pkey -noout -in {}", self.key.display()),
+            },
+            error => unreadable("key", &self.key, error),
+        })?;
+        let authority = match &self.authority {
+            Some(path) => certificates("certificate authority", path)?,
+            None if self.mode == TlsMode::Required => Vec::new(),
+            None => return Err(SecurityError::NoAuthority),
+        };
+        Ok(Loaded { chain, key, authority })
+    }
+}
+
+fn certificates(
+    what: &'static str,
+    path: &Path,
+) -> Result<Vec<CertificateDer<'static>>, SecurityError> {
+    let bytes = read(what, path)?;
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
+    let found = found.map_err(|error| unreadable(what, path, error))?;
+    if found.is_empty() {
+        let hint = format!("openssl x509 -noout -subject -in {}", path.display());
+        return Err(SecurityError::Missing { what, path: path.to_owned(), hint });
+    }
+    Ok(found)
+}
+
+/// More than this is no file of certificates.
+const MAX_FILE: u64 = 4 << 20;
+
+fn read(what: &'static str, path: &Path) -> Result<zeroize::Zeroizing<Vec<u8>>, SecurityError> {
+    use std::io::Read;
+    let failed = |error: std::io::Error| SecurityError::Read {
+        what,
+        path: path.to_owned(),
+        cause: error.to_string(),
+    };
+    let mut bytes = zeroize::Zeroizing::new(Vec::new());
+    let file = std::fs::File::open(path).map_err(failed)?;
+    file.take(MAX_FILE).read_to_end(&mut bytes).map_err(failed)?;
+    Ok(bytes)
+}
+
+// The library's own words may quote a line of the file.
+fn unreadable(what: &'static str, path: &Path, error: PemError) -> SecurityError {
+    let cause = match error {
+        PemError::MissingSectionEnd { .. } => "a PEM section has no end line",
+        PemError::Base64Decode(_) => "a PEM section is not base64",
+        _ => "it is not PEM",
+    };
+    SecurityError::Read { what, path: path.to_owned(), cause: cause.to_owned() }
+}

@@ -1,0 +1,315 @@
+//! TLS 1.3 for both sides, and words for what goes wrong in it.
+
+use std::sync::Arc;
+
+use rustls::client::Resumption;
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{
+    AlertDescription, CertificateError, ClientConfig, ClientConnection, Connection, Error,
+    ServerConfig, ServerConnection,
+};
+
+use crate::announce::Protection;
+use crate::announce::address::HostPort;
+use crate::announce::secret::Fingerprint;
+use crate::error::SecurityError;
+use crate::security::Loaded;
+use crate::security::certificate_check::{CertRejection, DonorCheck, JoinerCheck, Trust};
+use crate::security::x509::Fields;
+use crate::security::{Certificates, Security, TlsMode};
+
+/// The joiner's half.
+pub(crate) struct JoinerTls {
+    config: Arc<ServerConfig>,
+    pub(crate) fingerprint: Fingerprint,
+    words: Words,
+}
+
+/// The donor's half.
+pub(crate) struct DonorTls {
+    config: Arc<ClientConfig>,
+    name: ServerName<'static>,
+    words: Words,
+}
+
+/// What explanations need to know.
+#[derive(Debug, Clone)]
+struct Words {
+    peer: &'static str,
+    own: Option<Certificates>,
+    host: Option<String>,
+}
+
+fn crypto() -> Arc<CryptoProvider> {
+    Arc::new(aws_lc_rs::default_provider())
+}
+
+impl JoinerTls {
+    /// `None`: plain.
+    pub(crate) fn new(security: &Security) -> Result<Option<Self>, SecurityError> {
+        let crypto = crypto();
+        let (identity, fingerprint, trust, own) = match security {
+            Security::Plain => return Ok(None),
+            Security::OneTime => {
+                let (chain, key) = one_time()?;
+                let fingerprint = Fingerprint::of(&chain);
+                (
+                    identity(vec![chain], key, &crypto).map_err(one_time_error)?,
+                    fingerprint,
+                    None,
+                    None,
+                )
+            }
+            Security::Certificates(files) => {
+                let (identity, leaf, trust) = own(files, &crypto)?;
+                (identity, Fingerprint::of(&leaf), trust, Some(files))
+            }
+        };
+        let algorithms = crypto.signature_verification_algorithms;
+        let builder = ServerConfig::builder_with_provider(crypto)
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .map_err(one_time_error)?;
+        let builder = match own {
+            Some(_) => {
+                builder.with_client_cert_verifier(Arc::new(DonorCheck { trust, algorithms }))
+            }
+            None => builder.with_client_cert_verifier(WebPkiClientVerifier::no_client_auth()),
+        };
+        let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(identity)));
+        // Each connection stands for itself: nothing to take up again, no tickets to send.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+        let words = Words { peer: "donor", own: own.cloned(), host: None };
+        Ok(Some(Self { config: Arc::new(config), fingerprint, words }))
+    }
+
+    pub(crate) fn connection(&self) -> Result<Connection, Error> {
+        Ok(ServerConnection::new(Arc::clone(&self.config))?.into())
+    }
+
+    pub(crate) fn explain(&self, error: &Error) -> String {
+        self.words.explain(error)
+    }
+}
+
+impl DonorTls {
+    /// `None`: plain, which both sides must have been told.
+    pub(crate) fn new(
+        security: &Security,
+        protection: Protection,
+        address: &HostPort,
+    ) -> Result<Option<Self>, SecurityError> {
+        let mismatch = |what: &str| Err(SecurityError::Mismatch { what: what.to_owned() });
+        let pin = match (protection, security) {
+            (Protection::Plain, Security::Plain) => return Ok(None),
+            (Protection::Plain, _) => {
+                return mismatch(
+                    "the joiner asks for a transfer without encryption, which is not allowed here: set it on both nodes, or on none",
+                );
+            }
+            (_, Security::Plain) => {
+                return mismatch(
+                    "the joiner asks for an encrypted transfer, but this node is set to a plain one: set it on both nodes, or on none",
+                );
+            }
+            (Protection::OneTime(_), Security::Certificates(files))
+                if files.mode != TlsMode::Required =>
+            {
+                return mismatch(
+                    "ssl-mode asks to check the joiner's certificate, but the joiner has none: set ssl-cert, ssl-key and ssl-ca on it, too",
+                );
+            }
+            (Protection::OneTime(pin) | Protection::Certificate(pin), _) => pin,
+        };
+        let crypto = crypto();
+        let algorithms = crypto.signature_verification_algorithms;
+        let (own, mode) = match security {
+            Security::Certificates(files) => (Some((own(files, &crypto)?, files)), files.mode),
+            _ => (None, TlsMode::Required),
+        };
+        let (identity, trust, files) = match own {
+            Some(((identity, _, trust), files)) => (Some(identity), trust, Some(files)),
+            None => (None, None, None),
+        };
+        let host = address.host().to_owned();
+        let check = JoinerCheck { pin, mode, trust, host: host.clone(), algorithms };
+        let builder = ClientConfig::builder_with_provider(crypto)
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .map_err(one_time_error)?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(check));
+        let mut config = match identity {
+            Some(identity) => {
+                builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(identity)))
+            }
+            None => builder.with_no_client_auth(),
+        };
+        config.resumption = Resumption::disabled();
+        config.enable_sni = false;
+        // It is never looked at: the check has the host itself.
+        let name = ServerName::try_from("joiner").map_err(one_time_error)?;
+        let words = Words { peer: "joiner", own: files.cloned(), host: Some(host) };
+        Ok(Some(Self { config: Arc::new(config), name, words }))
+    }
+
+    pub(crate) fn connection(&self) -> Result<Connection, Error> {
+        Ok(ClientConnection::new(Arc::clone(&self.config), self.name.clone())?.into())
+    }
+
+    pub(crate) fn explain(&self, error: &Error) -> String {
+        self.words.explain(error)
+    }
+}
+
+fn one_time_error(error: impl std::fmt::Display) -> SecurityError {
+    SecurityError::OneTime { cause: error.to_string() }
+}
+
+/// A certificate for one transfer; nothing in it is looked at but its fingerprint.
+fn one_time() -> Result<(CertificateDer<'static>, PrivateKeyDer<'static>), SecurityError> {
+    let made = rcgen::generate_simple_self_signed(vec!["joiner".to_owned()]);
+    let made = made.map_err(one_time_error)?;
+    let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
+    Ok((made.cert.der().clone(), key.into()))
+}
+
+fn identity(
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+    crypto: &CryptoProvider,
+) -> Result<CertifiedKey, Error> {
+    Ok(CertifiedKey::new(chain, crypto.key_provider.load_private_key(key)?))
+}
+
+type Own = (CertifiedKey, CertificateDer<'static>, Option<Trust>);
+
+/// The operator's files, with the checks that the other side would make anyway, where they can be
+/// explained better.
+fn own(files: &Certificates, crypto: &CryptoProvider) -> Result<Own, SecurityError> {
+    let Loaded { chain, key, authority } = files.load()?;
+    let unusable = |cause: String| SecurityError::Unusable {
+        certificate: files.certificate.clone(),
+        key: files.key.clone(),
+        cause,
+    };
+    let identity = identity(chain, key, crypto).map_err(|error| unusable(error.to_string()))?;
+    let Some((leaf, intermediates)) = identity.cert.split_first() else {
+        return Err(unusable("no certificate".to_owned()));
+    };
+    let fields = Fields::read(leaf).ok_or_else(|| unusable("it is no certificate".to_owned()))?;
+    if let Some(key) = identity.key.public_key()
+        && key.as_ref() != fields.public_key().as_ref()
+    {
+        return Err(unusable("the key is another certificate's".to_owned()));
+    }
+    let trust = (files.mode != TlsMode::Required).then(|| Trust::new(authority, crypto));
+    if let Some(trust) = &trust {
+        trust.check(leaf, intermediates, UnixTime::now()).map_err(|error| {
+            let words = Words { peer: "node", own: Some(files.clone()), host: None };
+            SecurityError::OwnCertificate {
+                path: files.certificate.clone(),
+                cause: words.explain(&error.into()),
+            }
+        })?;
+    }
+    let leaf = leaf.clone();
+    Ok((identity, leaf, trust))
+}
+
+impl Words {
+    /// One sentence, with the command that shows or fixes it.
+    fn explain(&self, error: &Error) -> String {
+        match error {
+            Error::InvalidCertificate(error) => self.certificate(error),
+            Error::AlertReceived(alert) => self.alert(*alert),
+            Error::NoCertificatesPresented => format!(
+                "the {} has shown no certificate: set ssl-cert and ssl-key (or tcert and tkey) on it",
+                self.peer
+            ),
+            Error::InvalidMessage(_) => {
+                format!("the {} sent something that is not TLS ({error})", self.peer)
+            }
+            error => error.to_string(),
+        }
+    }
+
+    fn certificate(&self, error: &CertificateError) -> String {
+        let authority = self
+            .own
+            .as_ref()
+            .and_then(|own| own.authority.as_ref())
+            .map_or_else(|| "CA.pem".to_owned(), |path| path.display().to_string());
+        let peer = self.peer;
+        match error {
+            CertificateError::UnknownIssuer => format!(
+                "the {peer}'s certificate was not signed by an authority in {authority}: check with `openssl verify -CAfile {authority} CERT.pem`, CERT.pem being the {peer}'s"
+            ),
+            CertificateError::BadSignature => format!(
+                "the signature on the {peer}'s certificate is wrong: an authority of the same name but another key? Compare `openssl x509 -noout -fingerprint -in {authority}` on both nodes"
+            ),
+            CertificateError::Expired | CertificateError::ExpiredContext { .. } => format!(
+                "the {peer}'s certificate, or its authority's, has expired ({error}): see `openssl x509 -noout -dates -in CERT.pem`, and issue it anew"
+            ),
+            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => format!(
+                "the {peer}'s certificate is not valid yet ({error}): see `openssl x509 -noout -dates -in CERT.pem`, and compare the clocks of both nodes"
+            ),
+            CertificateError::NotValidForName => {
+                let host = self.host.as_deref().unwrap_or("HOST");
+                let option = if host.parse::<std::net::IpAddr>().is_ok() { "IP" } else { "DNS" };
+                format!(
+                    "the {peer}'s certificate does not name {host}: see `openssl x509 -noout -subject -ext subjectAltName -in CERT.pem`; issue one with `-addext subjectAltName={option}:{host}`, or use ssl-mode=VERIFY_CA"
+                )
+            }
+            CertificateError::Other(other) => {
+                let rejection = other.0.downcast_ref::<CertRejection>();
+                let hint = match rejection {
+                    Some(CertRejection::Fingerprint) => {
+                        ": the peer that answered is not the joiner that asked; compare `openssl x509 -noout -fingerprint -sha256 -in CERT.pem`".to_owned()
+                    }
+                    Some(CertRejection::SignedByNone) => format!(
+                        ": {authority} must hold the authority's own, with basicConstraints CA:TRUE; see `openssl x509 -noout -ext basicConstraints -in {authority}`"
+                    ),
+                    Some(CertRejection::IsAuthority) => format!(
+                        ": add it to {authority} on both nodes, or issue one with `-addext basicConstraints=CA:FALSE`"
+                    ),
+                    _ => ": see `openssl x509 -noout -text -in CERT.pem`".to_owned(),
+                };
+                format!("the {peer} was not accepted, {}{hint}", other.0)
+            }
+            error => format!(
+                "the {peer}'s certificate cannot be used ({error}): see `openssl x509 -noout -text -in CERT.pem`"
+            ),
+        }
+    }
+
+    fn alert(&self, alert: AlertDescription) -> String {
+        let peer = self.peer;
+        let own = self
+            .own
+            .as_ref()
+            .map_or_else(|| "CERT.pem".to_owned(), |own| own.certificate.display().to_string());
+        match alert {
+            AlertDescription::CertificateRequired => format!(
+                "the {peer} wants a certificate of this node: set ssl-cert, ssl-key and ssl-ca (or tcert, tkey and tca) here"
+            ),
+            AlertDescription::UnknownCA => format!(
+                "the {peer} does not know the authority that signed this node's certificate: check there with `openssl verify -CAfile CA.pem CERT.pem`, CERT.pem being a copy of {own}"
+            ),
+            AlertDescription::CertificateExpired => format!(
+                "the {peer} found this node's certificate expired or not valid yet: see `openssl x509 -noout -dates -in {own}`, and compare the clocks of both nodes"
+            ),
+            AlertDescription::BadCertificate
+            | AlertDescription::CertificateUnknown
+            | AlertDescription::UnsupportedCertificate
+            | AlertDescription::DecryptError => format!(
+                "the {peer} has refused this node's certificate ({alert:?}); its log says why; see `openssl x509 -noout -text -in {own}`"
+            ),
+            alert => {
+                format!("the {peer} has ended the TLS handshake ({alert:?}); its log may say why")
+            }
+        }
+    }
+}

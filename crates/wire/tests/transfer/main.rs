@@ -1,0 +1,10 @@
+//! The transport over real sockets.
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation)]
+
+mod basics;
+mod certificates;
+mod cuts;
+mod endings;
+mod relay;
+mod strangers;
+mod support;

@@ -1,0 +1,98 @@
+//! Killed by SIGKILL, a run takes along the programs that it has started.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+
+use xb_testkit::command::Cmd;
+use xb_testkit::daemon::{Scratch, process_name};
+use xb_testkit::stream::StreamWriter;
+
+/// A store with one backup in it, and programs of the test's own on PATH.
+struct Place {
+    scratch: Scratch,
+    root: PathBuf,
+    programs: PathBuf,
+}
+
+impl Place {
+    fn new() -> Self {
+        let scratch = Scratch::new();
+        let (root, programs) = (scratch.dir("root"), scratch.dir("programs"));
+        let place = Self { scratch, root, programs };
+        let mut stream = StreamWriter::new(Vec::new());
+        stream.file("db/table.frm", b"a table", 99).info();
+        let _ = place.xbcloud("put", "name").stdin_bytes(stream.finish()).run().expect(0);
+        place
+    }
+
+    fn xbcloud(&self, command: &str, name: &str) -> Cmd {
+        let path = std::env::var("PATH").unwrap();
+        Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+            .env("PATH", format!("{}:{path}", self.programs.display()))
+            .args([command, "--quiet", &format!("file://{}/{name}", self.root.display())])
+    }
+
+    /// Makes a program. Where it is.
+    fn program(&self, name: &str, script: &str) -> PathBuf {
+        let path = self.programs.join(name);
+        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        path
+    }
+
+    /// Makes one that never ends, and says as which process it runs.
+    fn endless_program(&self, name: &str) -> PathBuf {
+        let file = self.pid_file();
+        self.program(name, &format!("echo $$ > {file}.new; mv {file}.new {file}; exec sleep 1000"))
+    }
+
+    fn pid_file(&self) -> String {
+        self.scratch.join("pid").display().to_string()
+    }
+
+    /// Kills the run while that program is at work, which must end then.
+    fn kill_9_and_look(&self, run: Cmd) {
+        let (mut run, mut pid) = (run.spawn(), None);
+        run.until("its program runs", || {
+            let text = std::fs::read_to_string(self.pid_file());
+            pid = text.ok().and_then(|text| text.trim().parse::<u32>().ok());
+            pid.is_some()
+        });
+        run.kill_9();
+        let _ = run.wait();
+        while process_name(pid.unwrap()).is_some() {
+            std::thread::yield_now();
+        }
+    }
+}
+
+#[test]
+fn a_killed_restore_takes_its_prepare_program_along() {
+    let place = Place::new();
+    let _ = place.endless_program("mariadb-backup");
+    let target = place.scratch.join("target");
+    let restore = place.xbcloud("restore", "name").arg("--prepare").arg("--target-dir").arg(target);
+    place.kill_9_and_look(restore);
+}
+
+#[test]
+fn a_killed_verify_takes_its_server_along() {
+    let place = Place::new();
+    let _ = place.program("mariadb-backup", "exit 0");
+    let _ = place.program("mariadb", "exit 1");
+    let server = place.endless_program("server");
+    let verify = place.xbcloud("verify", "name").args(["--level=restore", "--mysqld"]).arg(server);
+    let folder = format!("--scratch-dir={}", place.scratch.dir("tmp").display());
+    place.kill_9_and_look(verify.arg(folder));
+}
+
+#[test]
+fn a_killed_put_takes_its_key_command_along() {
+    let place = Place::new();
+    let command = place.endless_program("key-command");
+    let put = place.xbcloud("put", "other").arg(format!("--key-command={}", command.display()));
+    let mut stream = StreamWriter::new(Vec::new());
+    stream.info();
+    place.kill_9_and_look(put.stdin_bytes(stream.finish()));
+}
