@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use xb_process::{Program, Running, how_it_ended, lines};
 
+use crate::cancel::Stop;
 use crate::error::BackupError;
-use crate::stop::Stop;
 
 /// How long its last messages may take after its end.
 const LAST_WORDS: Duration = Duration::from_secs(2);
@@ -144,7 +144,7 @@ mod tests {
     use rustix::process::Pid;
 
     use super::*;
-    use crate::stop::stopper;
+    use crate::cancel::stopper;
 
     fn runtime() -> tokio::runtime::Runtime {
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()

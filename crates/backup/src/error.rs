@@ -4,8 +4,8 @@ use xb_pipeline::{PackError, PlanError, StreamError};
 use xb_reader::DecodeError;
 use xb_uploader::StoreError;
 
-use crate::manifest::ManifestError;
-use crate::names::NameError;
+use crate::catalog::manifest::ManifestError;
+use crate::catalog::names::NameError;
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]

@@ -9,97 +9,64 @@
 //! Every operation can be asked to [`Stop`], and then cleans up behind itself; an
 //! [`Observer`](xb_pipeline::Observer) counts for progress displays. Errors are [`BackupError`]:
 //! the first cause, with its stage and a hint.
-mod alive;
-mod attested;
-mod cache;
-mod chain;
+mod admin;
+mod cancel;
+mod catalog;
 mod child;
-mod choose;
 mod claim;
-mod classic;
-mod classic_sums;
-mod contents;
-mod copy;
-mod delete;
 mod error;
-mod estimate;
-mod facts;
-mod fetch;
-mod galera;
-mod gc;
-mod get;
-mod index;
-mod input;
-mod journal;
-mod lease;
-mod ledger;
-mod list;
-mod lock;
-mod manifest;
-mod md5;
-mod names;
-mod owner;
-mod prepare;
-mod producer;
-mod prune;
-mod put;
-mod ready;
-mod record;
-mod resolve;
+mod hex;
+mod objects;
+mod read;
 mod restore;
-mod rewrap;
-mod root;
-mod select;
-mod show;
-mod since;
-mod stop;
-mod sums;
-mod unlock;
+mod small_file;
 mod verify;
+mod write;
 
-pub use cache::ListCache;
-pub use chain::{Link, chain, dependents};
-pub use child::Talk;
-pub use choose::Chosen;
-pub use copy::{CopyReport, CopyRequest, copy};
-pub use delete::{
+pub use admin::copy::{CopyReport, CopyRequest, copy};
+pub use admin::delete::{
     Deleted, Doomed, DoomedObject, delete, delete_shown, delete_unless_needed, doomed,
 };
-pub use error::BackupError;
-pub use estimate::{Estimate, EstimateRequest, estimate};
-pub use facts::Facts;
-pub use galera::{Donor, GaleraPosition, Ist};
-pub use gc::{LEAST_AGE, Leftover, Leftovers, abort_uploads, leftovers, remove};
-pub use get::{GetReport, GetRequest, Output, StreamSink, get};
-/// Time as manifests and records have it.
-pub use jiff::Timestamp;
-pub use journal::is_unfinished;
-pub use list::{BackupKind, Listing, State, describe, list, list_with};
-pub use lock::lock;
-pub use manifest::{
+pub use admin::estimate::{Estimate, EstimateRequest, estimate};
+pub use admin::gc::{LEAST_AGE, Leftover, Leftovers, abort_uploads, leftovers, remove};
+pub use admin::object_lock::lock;
+pub use admin::prune::{Candidate, Keep, Verdict, Why, plan_prune, prune};
+pub use admin::rewrap::{RewrapRequest, rewrap};
+pub use admin::show::{FileEntry, ShowRequest, Shown, show};
+pub use cancel::{Stop, Stopper, stopper};
+pub use catalog::chain::{Link, chain, dependents};
+pub use catalog::galera_position::GaleraPosition;
+pub use catalog::list::{BackupKind, Listing, State, describe, list, list_with};
+pub use catalog::list_cache::ListCache;
+pub use catalog::manifest::{
     Base, ClassicFacts, End, FORMAT, Layout, Manifest, ManifestError, MemberFacts, PackedFacts,
     Sealed,
 };
-pub use names::{BackupName, CATALOG, NameError, RunId, manifest_key, run_folder};
-pub use owner::Owner;
-pub use prepare::{PrepareOptions, PrepareTool, prepare};
-pub use producer::{LockGuard, Producer, ProducerOutput};
-pub use prune::{Candidate, Keep, Verdict, Why, plan_prune, prune};
-pub use put::{PutReport, PutRequest, Since, backup, plan, put, put_plan};
-pub use ready::{Ready, ReadyReport, restore_ready};
-pub use record::{Pin, Proof, VerifyResult, pin, unpin};
-pub use resolve::{Resolved, Wanted, WantedError, resolve};
+pub use catalog::names::{BackupName, CATALOG, NameError, RunId, manifest_key, run_folder};
+pub use catalog::records::{Pin, Proof, VerifyResult, pin, unpin};
+pub use catalog::resolve::{Resolved, Wanted, WantedError, resolve};
+pub use catalog::root::Root;
+pub use catalog::source_info::Facts;
+pub use child::Talk;
+pub use error::BackupError;
+/// Time as manifests and records have it.
+pub use jiff::Timestamp;
+pub use read::file_filter::Selection;
+pub use read::get::{GetReport, GetRequest, Output, StreamSink, get};
+pub use read::partial::Chosen;
+pub use read::unlock::Accept;
+pub use restore::galera::{Donor, Ist};
+pub use restore::journal::is_unfinished;
+pub use restore::owner::Owner;
+pub use restore::prepare::{PrepareOptions, PrepareTool, prepare};
+pub use restore::restore_and_prepare::{Ready, ReadyReport, restore_ready};
 pub use restore::{RestoreOptions, RestoreReport, WentOn, restore};
-pub use rewrap::{RewrapRequest, rewrap};
-pub use root::Root;
-pub use select::Selection;
-pub use show::{FileEntry, ShowRequest, Shown, show};
-pub use since::{OwnRuns, SinceRequest, since};
-pub use stop::{Stop, Stopper, stopper};
-pub use unlock::Accept;
 pub use verify::{
     Authenticity, Level, LevelReport, MAX_PROBLEMS, PageReport, Problem, RestoreTest,
     ServerOptions, Trial, VerifyReport, VerifyRequest, verify, verify_by_restore,
 };
+pub use write::incremental::{OwnRuns, SinceRequest, since};
+pub use write::producer::{LockGuard, Producer, ProducerOutput};
+pub use write::{PutReport, PutRequest, Since, backup, plan, put, put_plan};
 pub use xb_encryptor::{Keys, WaysIn};
 pub use xb_pipeline::GlobError;

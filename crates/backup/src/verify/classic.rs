@@ -5,12 +5,12 @@ use xb_pipeline::{InspectError, Inspector, RelayError, relay};
 use xb_reader::ChunkHead;
 
 use super::{Level, Problem, Run, not_damage};
-use crate::classic::ClassicFiles;
-use crate::classic_sums::Check;
+use crate::cancel::Stop;
+use crate::catalog::manifest::Manifest;
 use crate::error::BackupError;
-use crate::fetch::{pump, ranges};
-use crate::manifest::Manifest;
-use crate::stop::Stop;
+use crate::objects::classic::ClassicFiles;
+use crate::objects::classic_checksums::Check;
+use crate::read::ranges::{pump, ranges};
 
 impl Run<'_> {
     pub(super) async fn classic(

@@ -7,7 +7,7 @@ use xb_frame::Record;
 use xb_frame::index::ChunkRecord;
 
 use crate::error::BackupError;
-use crate::index::{Index, PackedBody};
+use crate::read::packed_index::{Index, PackedBody};
 
 /// Most files that are named for one object.
 const MAX_FILES: usize = 20;

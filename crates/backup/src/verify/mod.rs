@@ -6,7 +6,6 @@
 mod classic;
 mod files;
 mod packed;
-mod report;
 mod server;
 mod trial;
 
@@ -19,22 +18,22 @@ use xb_pipeline::{
     UndoError,
 };
 
-pub use report::{
+pub use crate::catalog::verification::{
     Authenticity, Level, LevelReport, MAX_PROBLEMS, PageReport, Problem, RestoreTest, VerifyReport,
 };
 
 pub use server::ServerOptions;
 pub use trial::{Trial, verify_by_restore};
 
+use crate::cancel::Stop;
+use crate::catalog::manifest::{End, Layout, Manifest, PackedFacts, StoredManifest};
+use crate::catalog::names::{BackupName, CATALOG, KEYS, RunId, run_folder};
+use crate::catalog::records::{self, VerifyResult};
+use crate::catalog::root::Root;
 use crate::claim::is_unfinished;
-use crate::classic::list_with_sums;
 use crate::error::BackupError;
-use crate::manifest::{End, Layout, Manifest, PackedFacts, StoredManifest};
-use crate::names::{BackupName, CATALOG, KEYS, RunId, run_folder};
-use crate::record::{self, VerifyResult};
-use crate::root::Root;
-use crate::stop::Stop;
-use crate::unlock::{Accept, Given, envelope, open_sealed};
+use crate::objects::classic::list_with_sums;
+use crate::read::unlock::{Accept, Given, envelope, open_sealed};
 
 /// The least memory for what looks into files.
 const LEAST_SHARE: u64 = 16 << 20;
@@ -149,7 +148,7 @@ async fn record(
 ) {
     let (Some(tool), Some(manifest)) = (&request.record, &report.manifest) else { return };
     let result = VerifyResult::of(report, tool);
-    if let Err(error) = record::add(root, &request.name, manifest, result, key).await {
+    if let Err(error) = records::add(root, &request.name, manifest, result, key).await {
         let note = format!("the result could not be written beside the manifest: {error}");
         report.notes.push(note);
     }
@@ -290,7 +289,8 @@ impl Run<'_> {
             }
             None => {
                 if files.is_empty() || stop.or(is_unfinished(self.root, name)).await? {
-                    let state = crate::list::state_without_manifest(self.root, name).await?;
+                    let state =
+                        crate::catalog::list::state_without_manifest(self.root, name).await?;
                     return Err(BackupError::NotThere { name: name.to_string(), state });
                 }
                 self.note("a stock backup has no manifest: whether files are missing nobody knows");

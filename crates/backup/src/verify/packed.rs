@@ -13,14 +13,15 @@ use xb_uploader::StoreErrorKind;
 
 use super::files::{Hit, files_in};
 use super::{Level, Packed, Problem, Run, not_damage};
+use crate::cancel::Stop;
+use crate::catalog::manifest::End;
+use crate::catalog::names::run_folder;
 use crate::error::BackupError;
-use crate::fetch::{Range, pump, ranges};
-use crate::get::object_of;
-use crate::index::{Index, PackedBody};
-use crate::manifest::{End, hex};
-use crate::names::run_folder;
-use crate::stop::Stop;
-use crate::sums::{self, Summing};
+use crate::hex::hex;
+use crate::objects::checksums::{self, Summing};
+use crate::read::get::object_of;
+use crate::read::packed_index::{Index, PackedBody};
+use crate::read::ranges::{Range, pump, ranges};
 
 /// Damaged objects for which the files in them are looked up.
 const MAX_NAMED: usize = 100;
@@ -38,7 +39,7 @@ impl Run<'_> {
         if !self.wants(Level::Checksum) {
             return Ok(());
         }
-        let known = stop.or(sums::read(self.root, &self.request.name, packed.about())).await?;
+        let known = stop.or(checksums::read(self.root, &self.request.name, packed.about())).await?;
         let known = known
             .map_err(|why| {
                 self.note(&format!("no single object can be named by its checksum: {why}"))
@@ -101,7 +102,7 @@ impl Run<'_> {
         let mut absent = BTreeSet::new();
         for number in 0..packed.manifest.objects {
             let key = object_key(number);
-            let expected = sums::object_len(&packed.manifest, &packed.facts, number);
+            let expected = checksums::object_len(&packed.manifest, &packed.facts, number);
             let wrong = match sizes.remove(&key) {
                 Some(size) if size == expected => continue,
                 Some(size) => format!("it has {size} bytes, and should have {expected}"),
@@ -130,7 +131,7 @@ impl Run<'_> {
         let (absent, about) = (absent.clone(), (packed.manifest.clone(), packed.facts.clone()));
         (0..packed.manifest.objects).filter(move |number| !absent.contains(number)).map(
             move |number| {
-                let len = sums::object_len(&about.0, &about.1, number);
+                let len = checksums::object_len(&about.0, &about.1, number);
                 (format!("{folder}/{}", object_key(number)), 0, len)
             },
         )
@@ -373,7 +374,11 @@ impl Run<'_> {
 impl Packed {
     fn about(
         &self,
-    ) -> (&crate::manifest::Manifest, &crate::manifest::PackedFacts, crate::names::RunId) {
+    ) -> (
+        &crate::catalog::manifest::Manifest,
+        &crate::catalog::manifest::PackedFacts,
+        crate::catalog::names::RunId,
+    ) {
         (&self.manifest, &self.facts, self.run)
     }
 

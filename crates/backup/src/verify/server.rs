@@ -10,10 +10,10 @@ use rustix::process::Signal;
 
 use xb_process::{Program, Running, how_it_ended};
 
+use crate::cancel::Stop;
 use crate::child::{self, Talk};
 use crate::error::BackupError;
-use crate::prepare::read_small;
-use crate::stop::Stop;
+use crate::small_file::read_small;
 
 /// How long a server may take to answer. What was prepared needs no recovery, but a cold disk is slow.
 const PATIENCE: Duration = Duration::from_secs(600);

@@ -9,16 +9,16 @@ use super::server::{Server, ServerOptions};
 use super::{
     Level, Problem, RestoreTest, VerifyReport, VerifyRequest, keep_passed, record, up_to_pages,
 };
-use crate::chain::chain;
+use crate::cancel::Stop;
+use crate::catalog::chain::chain;
+use crate::catalog::root::Root;
 use crate::child::Talk;
 use crate::error::BackupError;
-use crate::get::GetRequest;
-use crate::prepare::PrepareOptions;
-use crate::ready::{Ready, restore_ready};
+use crate::read::file_filter::Selection;
+use crate::read::get::GetRequest;
+use crate::restore::prepare::PrepareOptions;
+use crate::restore::restore_and_prepare::{Ready, restore_ready};
 use crate::restore::{RestoreOptions, check_room};
-use crate::root::Root;
-use crate::select::Selection;
-use crate::stop::Stop;
 
 /// How a backup is tried out.
 #[derive(Debug, Clone, Default)]

@@ -1,0 +1,753 @@
+//! `copy`: a backup from one place to another, its manifest last.
+//!
+//! A packed backup keeps its RUN: what a killed copy has left is its own, and the next one goes on. A
+//! classic one starts over. Whatever has no manifest is no backup.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use tokio::sync::mpsc;
+use xb_encryptor::Keys;
+use xb_pipeline::{GetPlan, ObjectSize, Observer, PackPlan, PackSizing, RootDigest};
+use xb_uploader::{Lock, PartData, PartSender, Store, StoreErrorKind};
+
+use crate::admin::object_lock::lock_complete;
+use crate::cancel::Stop;
+use crate::catalog::chain::find_base;
+use crate::catalog::manifest::{Layout, Manifest, StoredManifest};
+use crate::catalog::names::{
+    BackupName, KEYS, RunId, SUMS, is_data_object, manifest_key, of_classic, run_folder,
+};
+use crate::catalog::records::{self, Proof};
+use crate::catalog::resolve::manifests;
+use crate::catalog::root::Root;
+use crate::catalog::verification::Level;
+use crate::claim::Claim;
+use crate::error::BackupError;
+use crate::hex::hex;
+use crate::objects::checksums::Summing;
+use crate::objects::classic::{ClassicFiles, list_classic, list_with_sums};
+use crate::objects::classic_checksums::Known;
+use crate::objects::contents::Contents;
+use crate::objects::ledger::Ledger;
+use crate::read::ranges::{Range, fetch_all, ranges};
+use crate::read::unlock::{Accept, Given, unlock};
+use crate::write::{claim_emptied, part_limits, prove_shared, settle_commit};
+
+/// What is to be copied, and how.
+#[derive(Debug)]
+pub struct CopyRequest {
+    /// The backup.
+    pub name: BackupName,
+    /// What the copy is called.
+    pub to: BackupName,
+    /// Copy it even if nobody has verified it.
+    pub unverified: bool,
+    /// Copy an incremental one even if its base does not stand at the new place.
+    pub alone: bool,
+    /// What a sealed backup opens with. Needed only for a copy of another name; where there is one, the
+    /// backup must be sealed, and only a record of a verification that had the key counts.
+    pub keys: Keys,
+    /// What is copied although the keys do not vouch for it.
+    pub accept: Accept,
+    /// Both places are in one bucket: let the store copy objects of at most so many bytes, as far as it
+    /// can.
+    pub within_store: Option<u64>,
+    /// Lock what is copied, its manifest last.
+    pub lock: Option<Lock>,
+    /// Budget for buffers in bytes.
+    pub memory: u64,
+    /// Worker threads.
+    pub threads: usize,
+    /// Requests at a time; the budget may allow fewer.
+    pub parallel: usize,
+}
+
+impl CopyRequest {
+    fn given(&self) -> Given<'_> {
+        Given { keys: &self.keys, accept: self.accept, memory: self.memory }
+    }
+}
+
+/// What a successful copy did.
+#[derive(Debug, Clone)]
+pub struct CopyReport {
+    /// The manifest as it stands at the new place.
+    pub manifest: Manifest,
+    /// Data objects that were copied by the store itself; nobody compared them.
+    pub by_store: u64,
+    /// Data objects that were there from an earlier copy which did not come to its end. They were read
+    /// back and compared.
+    pub kept: u64,
+    /// The copy was complete before.
+    pub was_there: bool,
+    /// Objects that were locked, with the small ones and the manifest.
+    pub locked: u64,
+    /// Requests sent to both stores, retries included; 0 for folders.
+    pub requests: u64,
+    /// Tries that followed a failed one.
+    pub retries: u64,
+}
+
+/// Copies a backup. The copy exists if and only if this returns `Ok`, or [`BackupError::Unlocked`].
+///
+/// # Errors
+/// [`BackupError::Unverified`] unless that is allowed; [`BackupError::Exists`] when another backup
+/// has the name. What a failed copy leaves is no backup; the next one goes on, and `gc` removes it.
+pub async fn copy(
+    from: &Root,
+    to: &Root,
+    request: &CopyRequest,
+    observer: &Observer,
+    stop: &mut Stop,
+) -> Result<CopyReport, BackupError> {
+    let source = stop.or(Source::open(from, request)).await?;
+    let mut report = CopyReport {
+        manifest: source.copied.clone(),
+        by_store: 0,
+        kept: 0,
+        was_there: false,
+        locked: 0,
+        requests: 0,
+        retries: 0,
+    };
+    if request.lock.is_some() {
+        stop.or(async { Ok(to.store().can_lock().await?) }).await?;
+    }
+    match to.stored_manifest(&request.to).await? {
+        Some(there) if there.digest() == source.digest => {
+            report.was_there = true;
+            if let Some(lock) = &request.lock {
+                let locking =
+                    crate::admin::object_lock::lock(to, &request.to, lock, request.parallel);
+                report.locked = stop.or(locking).await?;
+            }
+        }
+        Some(_) => return Err(BackupError::Exists { name: request.to.to_string(), state: "" }),
+        None => {
+            stop.or(base_is_there(to, &source.manifest, request)).await?;
+            let copying = Copying { from, to, request, source: &source, observer };
+            copying.all(&mut report, stop).await?;
+        }
+    }
+    // What was found out about these bytes holds for their copy, if we saw that it is one. What stands
+    // beside a copy that was there may know more of it by now.
+    if source.same_name && !report.was_there && report.by_store == 0 {
+        carry_records(from, to, request).await;
+    }
+    report.requests = from.store().traffic().requests() + to.store().traffic().requests();
+    report.retries = from.store().traffic().retries() + to.store().traffic().retries();
+    Ok(report)
+}
+
+/// The backup that is copied.
+struct Source {
+    manifest: Manifest,
+    /// Of its manifest as it stood.
+    original: String,
+    run: RunId,
+    /// As it will stand at the new place.
+    copied: Manifest,
+    bytes: Bytes,
+    /// Of these bytes.
+    digest: String,
+    same_name: bool,
+}
+
+impl Source {
+    async fn open(from: &Root, request: &CopyRequest) -> Result<Self, BackupError> {
+        let name = &request.name;
+        let Some(stored) = from.stored_manifest(name).await? else {
+            let state = match crate::catalog::list::state_without_manifest(from, name).await? {
+                "" if !from.list_below(name.as_str()).await?.is_empty() => {
+                    ": a stock backup has no manifest, and nobody knows whether it is whole"
+                }
+                state => state,
+            };
+            return Err(BackupError::NotThere { name: name.to_string(), state });
+        };
+        let (manifest, original) = (stored.manifest.clone(), stored.digest());
+        let Some(run) = manifest.run_id() else {
+            return Err(BackupError::Bug("a manifest that was checked has no run"));
+        };
+        let mut mac = None;
+        if !request.keys.is_empty() {
+            let key = unlock(from, name, Some(&stored), request.given()).await?.key;
+            let id = manifest.stream_id().filter(|_| !manifest.is_carried());
+            mac = key.zip(id).map(|(key, id)| key.manifest_key(&id));
+        }
+        if !request.unverified {
+            let results = records::results(from, name, &stored.digest(), mac.as_ref()).await?;
+            demand_proof(name, Proof::of(&results))?;
+        }
+        let same_name = *name == request.to;
+        if same_name {
+            let (bytes, digest) = raw(from, name, &stored).await?;
+            let copied = manifest.clone();
+            return Ok(Self { manifest, original, run, copied, bytes, digest, same_name });
+        }
+        if manifest.is_sealed() && !manifest.is_carried() && mac.is_none() {
+            return Err(BackupError::Keys(format!(
+                "{name} is sealed: its manifest bears its name, and only with its key can a copy have another"
+            )));
+        }
+        let copied = Manifest { name: request.to.to_string(), ..manifest.clone() };
+        let encoded = copied
+            .encode(mac.as_ref())
+            .map_err(|source| BackupError::Manifest { key: manifest_key(&request.to), source })?;
+        let digest = Manifest::decode(&encoded)
+            .map_err(|source| BackupError::Manifest { key: manifest_key(&request.to), source })?
+            .digest();
+        let bytes = encoded.into();
+        Ok(Self { manifest, original, run, copied, bytes, digest, same_name })
+    }
+}
+
+/// Refuses an incremental backup whose base does not stand at the new place, where nobody could
+/// restore it.
+async fn base_is_there(
+    to: &Root,
+    manifest: &Manifest,
+    request: &CopyRequest,
+) -> Result<(), BackupError> {
+    if request.alone || !manifest.is_incremental() {
+        return Ok(());
+    }
+    let refused = |what: String| Err(BackupError::Chain { name: request.name.to_string(), what });
+    let base = match &manifest.base {
+        Some(base) => Some(base.clone()),
+        None => {
+            let all = manifests(to).await?.sound;
+            find_base(all.iter().map(|(name, manifest)| (name, manifest)), manifest)
+        }
+    };
+    let Some(base) = base else {
+        return refused("what it goes on from is not at the new place: copy that first".to_owned());
+    };
+    let name = BackupName::new(&base.name)?;
+    match to.stored_manifest(&name).await? {
+        Some(found) if found.manifest.run == base.run => match request.keys.is_empty() {
+            true => Ok(()),
+            false => unlock(to, &name, Some(&found), request.given()).await.map(drop),
+        },
+        Some(_) => refused(format!(
+            "it goes on from {}, and at the new place that is another backup",
+            base.name
+        )),
+        None => refused(format!(
+            "it goes on from {}, which is not at the new place: copy that first",
+            base.name
+        )),
+    }
+}
+
+/// The very bytes of a manifest.
+async fn raw(
+    from: &Root,
+    name: &BackupName,
+    stored: &StoredManifest,
+) -> Result<(Bytes, String), BackupError> {
+    let key = from.key(&manifest_key(name));
+    let bytes = from.store().get(&key).await?;
+    match Manifest::decode(&bytes) {
+        Ok(again) if again.digest() == stored.digest() => Ok((bytes, again.digest())),
+        _ => Err(BackupError::Damaged {
+            name: name.to_string(),
+            what: "its manifest was replaced while it was read".to_owned(),
+        }),
+    }
+}
+
+fn demand_proof(name: &BackupName, proof: Proof) -> Result<(), BackupError> {
+    if proof.reaches(Level::Checksum) {
+        return Ok(());
+    }
+    let why = match (proof.failed, proof.level) {
+        (Some(level), _) => format!("the last verification found it damaged at the level {level}"),
+        (None, Some(level)) => format!("it was verified at the level {level} only"),
+        (None, None) => "there is no record of a verification of these bytes".to_owned(),
+    };
+    Err(BackupError::Unverified { name: name.to_string(), why })
+}
+
+/// The records of verifications go along. They are worth having, and not more than that.
+async fn carry_records(from: &Root, to: &Root, request: &CopyRequest) {
+    // The pin, the last of them, is of the other place.
+    let [with_key, without_key, _] = records::keys(&request.name);
+    for key in [with_key, without_key] {
+        if let Ok(bytes) = from.store().get(&from.key(&key)).await {
+            let _ = to.store().create(&to.key(&key), bytes).await;
+        }
+    }
+}
+
+/// One copy on its way.
+#[derive(Clone, Copy)]
+struct Copying<'a> {
+    from: &'a Root,
+    to: &'a Root,
+    request: &'a CopyRequest,
+    source: &'a Source,
+    observer: &'a Observer,
+}
+
+/// An object to copy: its place below both folders, and its size.
+type Object = (String, u64);
+
+/// The sums of objects, as far as they are known.
+enum Sums {
+    /// By number.
+    Packed(Vec<u64>),
+    /// By file and number.
+    Classic(ClassicFiles),
+}
+
+impl Sums {
+    fn of(&self, key: &str) -> Option<u64> {
+        match self {
+            Self::Packed(sums) => sums.get(key.parse::<usize>().ok()?).copied(),
+            Self::Classic(files) => files.sum_of(key),
+        }
+    }
+}
+
+impl Copying<'_> {
+    async fn all(&self, report: &mut CopyReport, stop: &mut Stop) -> Result<(), BackupError> {
+        let (Self { request, source, .. }, name) = (self, &self.request.to);
+        let packed = source.manifest.layout == Layout::Packed;
+        let (folders, claim, to) = if packed {
+            let folders = (run_folder(&request.name, source.run), run_folder(name, source.run));
+            (folders, stop.or(self.claim_packed()).await?, self.to.clone())
+        } else {
+            // It begins with nothing, as a classic run does.
+            let (claim, to) = stop.or(claim_emptied(self.to, name, source.run)).await?;
+            ((request.name.to_string(), name.to_string()), claim, to)
+        };
+        let copying = Copying { to: &to, ..*self };
+        let copied = copying.under(&claim, &folders, report, stop).await;
+        drop(claim);
+        copied?;
+        if let Some(lock) = &request.lock {
+            let locking = lock_complete(&to, name, &source.manifest, lock, request.parallel);
+            report.locked = stop.or(locking).await?;
+        }
+        Ok(())
+    }
+
+    /// Copies under a claim.
+    async fn under(
+        &self,
+        claim: &Claim,
+        folders: &(String, String),
+        report: &mut CopyReport,
+        stop: &mut Stop,
+    ) -> Result<(), BackupError> {
+        let (Self { from, to, request, source, .. }, name) = (self, &self.request.to);
+        let packed = source.manifest.layout == Layout::Packed;
+        let objects = stop.or(self.objects()).await?;
+        let there = stop.or(self.there(&folders.1)).await?;
+        let known = stop.or(self.sums()).await?;
+        // Only its sum says that an object is in order: without the sums nothing is kept.
+        let (of_size, mut missing): (Vec<Object>, Vec<Object>) = objects
+            .into_iter()
+            .partition(|(key, size)| known.is_some() && there.get(key) == Some(size));
+        let wrong = self.compare(&folders.1, &of_size, known.as_ref(), stop).await?;
+        let (kept, bad): (Vec<Object>, Vec<Object>) =
+            of_size.into_iter().partition(|(key, _)| !wrong.contains(key));
+        missing.extend(bad);
+        missing.sort();
+        report.kept = kept.len() as u64;
+        let sealed = source.manifest.is_sealed();
+        for small in [KEYS, SUMS].into_iter().filter(|small| packed && (sealed || *small != KEYS)) {
+            let key = from.key(&format!("{}/{small}", folders.0));
+            match stop.or(async { Ok(from.store().get(&key).await) }).await? {
+                Ok(bytes) => {
+                    let key = to.key(&format!("{}/{small}", folders.1));
+                    stop.or(async { Ok(to.store().put(&key, bytes.into()).await?) }).await?;
+                }
+                Err(error) if error.kind == StoreErrorKind::NotFound && small == SUMS => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        // Without the sums all have to pass us, so that the root digest says that they are in order.
+        let by_store = request
+            .within_store
+            .filter(|_| from.store().copies() && (known.is_some() || !packed))
+            .map(|most| most.min(Store::MAX_COPY));
+        let (small, large): (Vec<Object>, Vec<Object>) =
+            missing.into_iter().partition(|(_, size)| by_store.is_some_and(|most| *size <= most));
+        report.by_store = small.len() as u64;
+        let mut ledger = Ledger::default();
+        for (key, size) in &small {
+            ledger.copied(key, *size, known.as_ref().and_then(|known| known.of(key)));
+        }
+        self.have_copied(folders, small, stop).await?;
+        let check = match known {
+            Some(known) => Check::each(&known, &large),
+            None => Check::whole(report.kept == 0 && report.by_store == 0),
+        };
+        self.read_and_put(folders, large, check, &mut ledger, stop).await?;
+        if packed {
+            stop.or(self.all_is_there(&folders.1)).await?;
+        } else {
+            stop.or(self.classic_is_there(claim, &ledger)).await?;
+        }
+        if let Some(signal) = stop.signal() {
+            return Err(BackupError::Interrupted(signal));
+        }
+        // Not to be broken off: nobody would know whether it stands.
+        to.commit_bytes(name, source.bytes.clone()).await?;
+        // Somebody who took the run for a dead one may have begun to remove it before our claim.
+        if packed && let Err(error) = self.all_is_there(&folders.1).await {
+            to.store().delete(&to.key(&manifest_key(name))).await?;
+            return Err(error);
+        }
+        settle_commit(to, name, claim).await
+    }
+
+    /// Claims the folder of the run at the new place, unless the copy would hide something there.
+    async fn claim_packed(&self) -> Result<Claim, BackupError> {
+        let (to, name) = (self.to, &self.request.to);
+        Contents::of(to, name).await?.refuse_taken(name)?;
+        Claim::packed(to, name, self.source.run).await
+    }
+
+    /// Makes sure that the objects of a classic copy are those that were put, and that the source still
+    /// exists.
+    async fn classic_is_there(&self, claim: &Claim, ledger: &Ledger) -> Result<(), BackupError> {
+        self.source_stands().await?;
+        claim.confirm().await?;
+        self.all_is_there(self.request.to.as_str()).await?;
+        let name = &self.request.to;
+        let mut listed = self.to.list_below(name.as_str()).await?;
+        listed.retain(|object| of_classic(&object.key));
+        // The manifest is that of the source, which may have no digest.
+        let mut copied = self.source.copied.clone();
+        let stated = copied.object_digest.clone();
+        prove_shared(self.to, name.as_str(), &mut copied, ledger, &listed).await?;
+        if stated.is_none() || copied.object_digest == stated {
+            return Ok(());
+        }
+        let what = "its objects have another digest than its manifest says".to_owned();
+        Err(BackupError::Damaged { name: self.request.name.to_string(), what })
+    }
+
+    /// What has to be there in the end.
+    async fn objects(&self) -> Result<Vec<Object>, BackupError> {
+        let manifest = &self.source.manifest;
+        match &manifest.packed {
+            Some(packed) => Ok((0..manifest.objects)
+                .map(|number| {
+                    let len = crate::objects::checksums::object_len(manifest, packed, number);
+                    (xb_pipeline::object_key(number), len)
+                })
+                .collect()),
+            None => {
+                let files = list_classic(self.from, &self.request.name).await?;
+                files.agree_with(&self.request.name, manifest)?;
+                Ok(files.in_order().map(|(key, _, size)| (key, size)).collect())
+            }
+        }
+    }
+
+    /// The sum of each object, where they are known.
+    async fn sums(&self) -> Result<Option<Sums>, BackupError> {
+        let (manifest, name) = (&self.source.manifest, &self.request.name);
+        let Some(packed) = &manifest.packed else {
+            let files = list_with_sums(self.from, name, Some(manifest)).await?;
+            let each = matches!(files.known(), Known::Each(_));
+            return Ok(each.then_some(Sums::Classic(files)));
+        };
+        let about = (manifest, packed, self.source.run);
+        Ok(crate::objects::checksums::read(self.from, name, about).await?.ok().map(Sums::Packed))
+    }
+
+    /// Objects and sizes at the new place.
+    async fn there(&self, folder: &str) -> Result<BTreeMap<String, u64>, BackupError> {
+        let listed = self.to.list_below(folder).await?;
+        Ok(listed
+            .into_iter()
+            .filter(|listed| match self.source.manifest.layout {
+                Layout::Packed => is_data_object(&listed.key),
+                Layout::Classic => of_classic(&listed.key),
+            })
+            .map(|listed| (listed.key, listed.size))
+            .collect())
+    }
+
+    /// The objects of a classic backup have no RUN in their keys: those of the next backup of that name
+    /// would stand in their place. What removes one takes its manifest first.
+    async fn source_stands(&self) -> Result<(), BackupError> {
+        let name = &self.request.name;
+        match self.from.stored_manifest(name).await? {
+            Some(stored) if stored.digest() == self.source.original => Ok(()),
+            _ => Err(BackupError::Damaged {
+                name: name.to_string(),
+                what: "it was removed or replaced while it was copied".to_owned(),
+            }),
+        }
+    }
+
+    async fn all_is_there(&self, folder: &str) -> Result<(), BackupError> {
+        let there = self.there(folder).await?;
+        let (objects, bytes) = (there.len() as u64, there.values().sum::<u64>());
+        let manifest = &self.source.manifest;
+        if (objects, bytes) == (manifest.objects, manifest.stored_bytes) {
+            return Ok(());
+        }
+        let what = format!(
+            "{} objects with {} bytes were to be copied, {objects} with {bytes} are there",
+            manifest.objects, manifest.stored_bytes
+        );
+        Err(BackupError::Damaged { name: self.request.to.to_string(), what })
+    }
+
+    /// Objects of up to `largest` bytes are fetched in the pieces in which they are put.
+    fn plan(&self, largest: u64) -> Result<GetPlan, BackupError> {
+        let CopyRequest { memory, threads, parallel, .. } = *self.request;
+        let limits = part_limits(self.to.store().limits());
+        let put = PackPlan::new(PackSizing {
+            memory,
+            object_size: ObjectSize::new(largest),
+            threads,
+            parallel,
+            limits,
+        })?;
+        Ok(GetPlan {
+            threads: put.threads,
+            depth: put.depth,
+            range: put.part_size,
+            parallel: put.parallel,
+            memory: put.memory,
+        })
+    }
+
+    /// Reads objects at the new place back, and gives those that are not what was stored.
+    async fn compare(
+        &self,
+        folder: &str,
+        objects: &[Object],
+        known: Option<&Sums>,
+        stop: &mut Stop,
+    ) -> Result<BTreeSet<String>, BackupError> {
+        let (Some(known), Some(largest)) = (known, objects.iter().map(|(_, size)| *size).max())
+        else {
+            return Ok(BTreeSet::new());
+        };
+        let fetching = self.plan(largest)?;
+        let mut check = Check::each(known, objects);
+        let (arrived, mut arriving) = mpsc::channel(1);
+        let objects =
+            objects.iter().map(|(key, size)| (self.to.key(&format!("{folder}/{key}")), 0, *size));
+        let objects: Vec<_> = objects.collect();
+        let fetch = fetch_all(
+            self.to.store(),
+            &fetching,
+            ranges(objects.into_iter(), fetching.range),
+            arrived,
+            |range, sum| {
+                check.range(range, sum);
+                Ok(())
+            },
+        );
+        let pass = async { while arriving.recv().await.is_some() {} };
+        let (fetched, ()) = stop.or(async { Ok(tokio::join!(fetch, pass)) }).await?;
+        fetched?;
+        match check {
+            Check::Each { wrong, .. } => Ok(wrong.into_iter().collect()),
+            _ => Ok(BTreeSet::new()),
+        }
+    }
+
+    /// Objects that the store copies by itself.
+    async fn have_copied(
+        &self,
+        (from, to): &(String, String),
+        objects: Vec<Object>,
+        stop: &mut Stop,
+    ) -> Result<(), BackupError> {
+        use futures::stream::{self, StreamExt as _, TryStreamExt as _};
+        let copying = stream::iter(objects).map(|(key, size)| async move {
+            let source = self.from.key(&format!("{from}/{key}"));
+            let target = self.to.key(&format!("{to}/{key}"));
+            self.from.store().copy(&source, &target).await?;
+            self.observer.add_bytes(size);
+            self.observer.add_stored(size);
+            Ok::<_, BackupError>(())
+        });
+        let parallel = self.request.parallel.max(1);
+        stop.or(copying.buffer_unordered(parallel).try_collect::<()>()).await
+    }
+
+    /// Objects that go through our hands, in parts as large as the budget allows.
+    async fn read_and_put(
+        &self,
+        (from, to): &(String, String),
+        objects: Vec<Object>,
+        check: Check,
+        ledger: &mut Ledger,
+        stop: &mut Stop,
+    ) -> Result<(), BackupError> {
+        let Some(largest) = objects.iter().map(|(_, size)| *size).max() else { return Ok(()) };
+        let fetching = self.plan(largest)?;
+        // Empty objects have no range.
+        for (key, _) in objects.iter().filter(|(_, size)| *size == 0) {
+            let key = self.to.key(&format!("{to}/{key}"));
+            stop.or(async { Ok(self.to.store().put(&key, Bytes::new().into()).await?) }).await?;
+        }
+        let source =
+            objects.iter().map(|(key, size)| (self.from.key(&format!("{from}/{key}")), 0, *size));
+        let source: Vec<_> = source.collect();
+        let check = Mutex::new(check);
+        let (arrived, mut arriving) = mpsc::channel(1);
+        let fetch = fetch_all(
+            self.from.store(),
+            &fetching,
+            ranges(source.into_iter(), fetching.range),
+            arrived,
+            |range, sum| {
+                lock(&check).range(range, sum);
+                Ok(())
+            },
+        );
+        let classic = self.source.manifest.layout == Layout::Classic;
+        let mut sender = PartSender::new(self.to.store().clone(), fetching.parallel);
+        if classic {
+            sender = sender.shared();
+        }
+        let target = self.to.key(&format!("{to}/"));
+        let targets = objects.iter().filter(|(_, size)| *size > 0).map(|(key, size)| {
+            let parts = size.div_ceil(fetching.range);
+            (self.to.key(&format!("{to}/{key}")), parts)
+        });
+        let mut parts = targets.flat_map(|(key, parts)| {
+            let key: std::sync::Arc<str> = key.into();
+            (0..parts).map(move |n| (std::sync::Arc::clone(&key), n, n + 1 == parts))
+        });
+        let send = async {
+            while let Some(piece) = arriving.recv().await {
+                // The fetching side says why.
+                let Some(bytes) = piece else { break };
+                // It was summed up before it came here: no object ends that is not in order.
+                let wrong = lock(&check).wrong().map(str::to_owned);
+                if let Some(key) = wrong {
+                    return Err(BackupError::Damaged {
+                        name: self.request.name.to_string(),
+                        what: format!(
+                            "object {key} is not what was stored: its checksum is another"
+                        ),
+                    });
+                }
+                let Some((key, index, end)) = parts.next() else {
+                    return Err(BackupError::Bug("more ranges came than were asked for"));
+                };
+                let len = bytes.len() as u64;
+                let index = u32::try_from(index).unwrap_or(u32::MAX);
+                if let Some(below) = key.strip_prefix(&target).filter(|_| classic) {
+                    ledger.piece(&below.into(), std::slice::from_ref(&bytes), end);
+                }
+                sender.send(PartData { key, index, payload: vec![bytes], end }).await?;
+                ledger.stored(&target, sender.stored());
+                self.observer.add_bytes(len);
+                self.observer.add_stored(len);
+            }
+            // Closed before the fetching side waits for room in it.
+            drop(arriving);
+            Ok(())
+        };
+        let outcome = tokio::select! {
+            both = async { tokio::join!(fetch, send) } => match both {
+                (Err(error), _) => Err(crate::read::get::missing_is_damage(error, &self.request.name)),
+                (Ok(()), sent) => sent,
+            },
+            signal = stop.asked() => Err(BackupError::Interrupted(signal)),
+        };
+        drop(parts);
+        if let Err(error) = outcome {
+            sender.abort().await;
+            return Err(error);
+        }
+        stop.or(async { Ok(sender.finish().await?) }).await?;
+        ledger.stored(&target, sender.stored());
+        match &self.source.manifest.packed {
+            Some(packed) => check
+                .into_inner()
+                .unwrap_or_else(PoisonError::into_inner)
+                .finish(&packed.root)
+                .map_err(|what| BackupError::Damaged { name: self.request.name.to_string(), what }),
+            None => Ok(()),
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether objects that pass in ranges are those that were stored.
+enum Check {
+    /// Each by its own sum: those to come, the next one last.
+    Each { expected: Vec<(String, u64)>, wrong: Vec<String>, summing: Summing },
+    /// All together, by the root digest.
+    Whole { root: RootDigest, summing: Summing },
+    /// There is nothing to compare with.
+    Nothing,
+}
+
+impl Check {
+    fn each(known: &Sums, objects: &[Object]) -> Self {
+        let objects = objects.iter().rev().filter(|(_, size)| *size > 0);
+        let expected = objects.filter_map(|(key, _)| Some((key.clone(), known.of(key)?)));
+        let summing = Summing::default();
+        Self::Each { expected: expected.collect(), wrong: Vec::new(), summing }
+    }
+
+    /// `all`: no object is left out.
+    fn whole(all: bool) -> Self {
+        match all {
+            true => Self::Whole { root: RootDigest::default(), summing: Summing::default() },
+            false => Self::Nothing,
+        }
+    }
+
+    fn range(&mut self, range: &Range, sum: u64) {
+        match self {
+            Self::Each { expected, wrong, summing } => {
+                if let Some((_, crc)) = summing.range(range, sum)
+                    && let Some((key, expected)) = expected.pop()
+                    && expected != crc
+                {
+                    wrong.push(key);
+                }
+            }
+            Self::Whole { root, summing } => {
+                if let Some((len, crc)) = summing.range(range, sum) {
+                    root.object(len, crc);
+                }
+            }
+            Self::Nothing => {}
+        }
+    }
+
+    /// The first object that is not in order.
+    fn wrong(&self) -> Option<&str> {
+        match self {
+            Self::Each { wrong, .. } => wrong.first().map(String::as_str),
+            _ => None,
+        }
+    }
+
+    fn finish(self, expected: &str) -> Result<(), String> {
+        match self {
+            Self::Whole { root, .. } => {
+                let got = hex(&root.finish());
+                if got == expected {
+                    return Ok(());
+                }
+                Err(format!("the objects have the root digest {got}, the manifest says {expected}"))
+            }
+            _ => Ok(()),
+        }
+    }
+}

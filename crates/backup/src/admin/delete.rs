@@ -1,0 +1,339 @@
+//! `delete`: the manifest first, so that nothing half gone looks like a backup.
+//!
+//! What goes is listed once: exactly the listed objects are removed. Objects of other programs and other
+//! backups below the name refuse the delete.
+//!
+//! The objects of a classic backup have no RUN: without their manifest they would look like a stock
+//! backup. So the name is claimed before, as by a run, and until all of it is gone.
+
+use serde::Serialize;
+use xb_uploader::Listed;
+
+use crate::catalog::chain::dependents_among;
+use crate::catalog::manifest::{Layout, ManifestError, StoredManifest};
+use crate::catalog::names::{BackupName, RunId, manifest_key, sums_folder};
+use crate::catalog::records;
+use crate::catalog::resolve::Known;
+use crate::catalog::root::Root;
+use crate::claim::{Claim, claims, refuse_living, standing};
+use crate::error::BackupError;
+use crate::objects::contents::Contents;
+
+/// What was removed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Deleted {
+    /// Objects, the manifest not counted.
+    pub objects: u64,
+    /// Objects of packed runs that stay, because a damaged manifest does not say whose they are.
+    pub left: u64,
+}
+
+/// What a delete takes away.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Doomed {
+    /// Name of the backup.
+    pub name: String,
+    /// Key of the manifest, where there is one. It goes first.
+    pub manifest: Option<String>,
+    /// Everything else.
+    pub objects: Vec<DoomedObject>,
+    #[serde(skip)]
+    how: How,
+}
+
+impl Doomed {
+    /// Bytes in all objects.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.objects.iter().map(|object| object.size).sum()
+    }
+}
+
+/// An object that a delete takes away.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct DoomedObject {
+    /// Its whole key.
+    pub key: String,
+    /// Its size in bytes.
+    pub size: u64,
+}
+
+/// How a delete goes about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct How {
+    /// Digest of the manifest; `None` where there is none, or a damaged one.
+    digest: Option<String>,
+    /// Whether the backup has objects without a RUN, for which its name is claimed.
+    claimed: bool,
+    /// Objects of packed runs that stay.
+    left: u64,
+    /// Whether a backup is kept while others depend on it.
+    unless_needed: bool,
+}
+
+/// Says what [`delete`] would take away, or with `unless_needed` [`delete_unless_needed`]; removes
+/// nothing.
+///
+/// # Errors
+/// As these.
+pub async fn doomed(
+    root: &Root,
+    name: &BackupName,
+    unless_needed: bool,
+) -> Result<Doomed, BackupError> {
+    if unless_needed {
+        refuse_needed(root, name, &mut Known::default()).await?;
+    }
+    let mut doomed = plan(root, name).await?;
+    doomed.how.unless_needed = unless_needed;
+    Ok(doomed)
+}
+
+/// Lists what goes, and refuses where anything else lies below the name.
+async fn plan(root: &Root, name: &BackupName) -> Result<Doomed, BackupError> {
+    refuse_living(root, name).await?;
+    let (stored, damaged) = stored_or_damaged(root, name).await?;
+    refuse_pinned(root, name, stored.as_ref()).await?;
+    let contents = Contents::of(root, name).await?;
+    if stored.is_none() && !damaged && contents.is_empty() {
+        return Err(not_there(root, name).await?);
+    }
+    refuse_others(root, name, stored.as_ref(), damaged, &contents).await?;
+    let run = match &stored {
+        Some(StoredManifest { manifest, .. }) if manifest.layout == Layout::Packed => {
+            let missing = BackupError::Bug("a manifest that was checked has no run");
+            Some(manifest.run_id().ok_or(missing)?)
+        }
+        _ => None,
+    };
+    let (found, left) = match run {
+        Some(run) => (contents.of_run(run), 0),
+        None => (contents.classic, contents.packed.len() as u64),
+    };
+    if stored.is_none() && !damaged && found.is_empty() {
+        return Err(not_there(root, name).await?);
+    }
+    let whole =
+        |l: Listed| DoomedObject { key: root.key(&format!("{name}/{}", l.key)), size: l.size };
+    let mut objects: Vec<DoomedObject> = found.into_iter().map(whole).collect();
+    for key in beside(name, stored.is_some() || damaged, run.is_none() && !damaged) {
+        let key = root.key(&key);
+        objects.extend(root.store().size(&key).await?.map(|size| DoomedObject { key, size }));
+    }
+    if run.is_none() {
+        let folder = sums_folder(name);
+        let whole = |l: Listed| DoomedObject {
+            key: root.key(&format!("{folder}/{}", l.key)),
+            size: l.size,
+        };
+        objects.extend(root.list_below(&folder).await?.into_iter().map(whole));
+    }
+    let manifest = (stored.is_some() || damaged).then(|| root.key(&manifest_key(name)));
+    let how = How {
+        digest: stored.as_ref().map(StoredManifest::digest),
+        claimed: run.is_none(),
+        left: if damaged { left } else { 0 },
+        unless_needed: false,
+    };
+    Ok(Doomed { name: name.to_string(), manifest, objects, how })
+}
+
+/// Refuses where objects below the name may be others' than the backup's.
+async fn refuse_others(
+    root: &Root,
+    name: &BackupName,
+    stored: Option<&StoredManifest>,
+    damaged: bool,
+    contents: &Contents,
+) -> Result<(), BackupError> {
+    let manifest = stored.map(|stored| &stored.manifest);
+    // A sound manifest tells its objects from those of backups in folders below.
+    let told_apart = manifest.is_some_and(|manifest| {
+        manifest.layout == Layout::Packed || contents.agrees_with(manifest)
+    });
+    if !told_apart {
+        contents.refuse_folder(name)?;
+    }
+    contents.refuse_foreign(name)?;
+    if stored.is_some() || damaged {
+        return Ok(());
+    }
+    // A claim that has not ended shows that a classic run, or a delete, of ours has left the objects.
+    let claims = claims(root, name).await?;
+    match standing(root, &claims).await?.seen {
+        Some(_) => Ok(()),
+        None => contents.refuse_unrecognised(name),
+    }
+}
+
+/// Keys of what may lie beside the manifest, and of the stock list of MD5 sums, below ROOT.
+fn beside(name: &BackupName, records: bool, md5: bool) -> Vec<String> {
+    let records = records.then(|| records::keys(name)).into_iter().flatten();
+    records.chain(md5.then(|| format!("{name}.md5"))).collect()
+}
+
+/// Removes the backup `name`, unless others depend on it.
+///
+/// # Errors
+/// [`BackupError::Needed`]; [`BackupError::Unclear`] when its manifest is damaged;
+/// [`BackupError::Manifest`] while there is one below ROOT that only a newer version can read; and as
+/// [`delete`].
+pub async fn delete_unless_needed(root: &Root, name: &BackupName) -> Result<Deleted, BackupError> {
+    delete_unless_needed_by(root, name, &mut Known::default()).await
+}
+
+/// As [`delete_unless_needed`], reading only the manifests that are not yet `known`.
+pub(crate) async fn delete_unless_needed_by(
+    root: &Root,
+    name: &BackupName,
+    known: &mut Known,
+) -> Result<Deleted, BackupError> {
+    refuse_needed(root, name, known).await?;
+    delete(root, name).await
+}
+
+/// Removes what [`doomed`] has shown, if the same would go now.
+///
+/// # Errors
+/// [`BackupError::Changed`]; otherwise as [`delete`], or [`delete_unless_needed`].
+pub async fn delete_shown(root: &Root, shown: &Doomed) -> Result<Deleted, BackupError> {
+    let name = BackupName::new(&shown.name)?;
+    if doomed(root, &name, shown.how.unless_needed).await? != *shown {
+        return Err(BackupError::Changed { name: shown.name.clone() });
+    }
+    carry_out(root, &name, shown).await
+}
+
+async fn refuse_needed(
+    root: &Root,
+    name: &BackupName,
+    known: &mut Known,
+) -> Result<(), BackupError> {
+    let key = root.key(&manifest_key(name));
+    let by = match dependents_among(root, name, known).await {
+        Err(BackupError::Manifest { key: of, source })
+            if of == key && !matches!(source, ManifestError::TooNew { .. }) =>
+        {
+            return Err(BackupError::Unclear { name: name.to_string(), source });
+        }
+        by => by?,
+    };
+    if by.is_empty() {
+        return Ok(());
+    }
+    let by: Vec<_> = by.iter().map(ToString::to_string).collect();
+    Err(BackupError::Needed { name: name.to_string(), by: by.join(", ") })
+}
+
+/// Removes the backup `name`, a stock one without a manifest too. Packed runs of that name in progress
+/// are left alone. Whether other backups depend on it is not checked.
+///
+/// # Errors
+/// [`BackupError::NotThere`] when there is none; [`BackupError::Pinned`]; [`BackupError::Folder`],
+/// [`BackupError::Foreign`] or [`BackupError::Unrecognised`] when anything else may lie below the name;
+/// [`BackupError::Manifest`] when only a newer version can read it; [`BackupError::Running`] while a
+/// classic run of that name is in progress; [`BackupError::Store`] when something could not be removed: it
+/// no longer counts as a backup then, and can be deleted again.
+pub async fn delete(root: &Root, name: &BackupName) -> Result<Deleted, BackupError> {
+    let doomed = plan(root, name).await?;
+    carry_out(root, name, &doomed).await
+}
+
+/// Removes exactly what is planned, the manifest first.
+async fn carry_out(
+    root: &Root,
+    name: &BackupName,
+    doomed: &Doomed,
+) -> Result<Deleted, BackupError> {
+    if !doomed.how.claimed {
+        refuse_changed(root, name, doomed).await?;
+        return remove(root, doomed).await;
+    }
+    let (claim, root) = claim(root, name, doomed).await?;
+    let deleted = remove(&root, doomed).await?;
+    claim.end().await;
+    Ok(deleted)
+}
+
+/// Removes the manifest, then the objects.
+async fn remove(root: &Root, doomed: &Doomed) -> Result<Deleted, BackupError> {
+    if let Some(manifest) = &doomed.manifest {
+        root.store().delete(manifest).await?;
+    }
+    let keys = doomed.objects.iter().map(|object| object.key.clone()).collect();
+    root.store().delete_all(keys).await?;
+    Ok(Deleted { objects: doomed.objects.len() as u64, left: doomed.how.left })
+}
+
+/// Refuses when the manifest is another than the planned one.
+async fn refuse_changed(
+    root: &Root,
+    name: &BackupName,
+    doomed: &Doomed,
+) -> Result<(), BackupError> {
+    let (stored, damaged) = stored_or_damaged(root, name).await?;
+    let there = stored.is_some() || damaged;
+    let digest = stored.as_ref().map(StoredManifest::digest);
+    if there == doomed.manifest.is_some() && digest == doomed.how.digest {
+        return Ok(());
+    }
+    Err(BackupError::Changed { name: name.to_string() })
+}
+
+/// The manifest; or that it is damaged, which is not said of one that a newer version wrote.
+async fn stored_or_damaged(
+    root: &Root,
+    name: &BackupName,
+) -> Result<(Option<StoredManifest>, bool), BackupError> {
+    match root.stored_manifest(name).await {
+        Err(error @ BackupError::Manifest { source: ManifestError::TooNew { .. }, .. }) => {
+            Err(error)
+        }
+        Err(BackupError::Manifest { .. }) => Ok((None, true)),
+        other => Ok((other?, false)),
+    }
+}
+
+/// Nothing of this name can be deleted.
+async fn not_there(root: &Root, name: &BackupName) -> Result<BackupError, BackupError> {
+    let state = match root.list_below(name.as_str()).await?.is_empty() {
+        // Of a run that goes on, that was abandoned, or of a delete that was.
+        false => {
+            ": there are objects without a manifest, which `gc` removes once their run gives no sign of life"
+        }
+        true => crate::catalog::list::state_without_manifest(root, name).await?,
+    };
+    Ok(BackupError::NotThere { name: name.to_string(), state })
+}
+
+/// `stored`: its manifest, if that can be read; otherwise a pin of whatever manifest counts.
+async fn refuse_pinned(
+    root: &Root,
+    name: &BackupName,
+    stored: Option<&StoredManifest>,
+) -> Result<(), BackupError> {
+    match records::pinned(root, name, stored.map(StoredManifest::digest).as_deref()).await? {
+        Some(_) => Err(BackupError::Pinned { name: name.to_string() }),
+        None => Ok(()),
+    }
+}
+
+/// Claims the name to remove what has no RUN. Gives ROOT as the holder of the claim may change it.
+async fn claim(
+    root: &Root,
+    name: &BackupName,
+    doomed: &Doomed,
+) -> Result<(Claim, Root), BackupError> {
+    let run = RunId::random().map_err(|error| BackupError::System {
+        what: "randomness for the claim",
+        source: std::io::Error::other(error),
+    })?;
+    let (claim, _) = Claim::classic(root, name, run).await?;
+    // Another run, or another delete, may have ended between the plan and the claim.
+    if let Err(changed) = refuse_changed(root, name, doomed).await {
+        claim.withdraw().await;
+        return Err(changed);
+    }
+    let root = claim.hold(root, name).await?;
+    Ok((claim, root))
+}

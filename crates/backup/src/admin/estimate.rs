@@ -1,0 +1,209 @@
+//! `plan`: what a backup of some size will be in the store, and what requests it costs.
+
+use serde::Serialize;
+use xb_pipeline::{GetPlan, MAX_SUMS, PackPlan, PackSizing, PlanError};
+
+use crate::catalog::manifest::Layout;
+use crate::write::{FIXED_SIZE, limits};
+
+/// Payload of a chunk as the stock producers write it, in bytes; a classic object holds one where
+/// nobody asks for a size.
+const STOCK_CHUNK: u64 = 10 << 20;
+/// Requests of a run beside those for data: the name is looked up, claimed, its folder listed, the
+/// manifest written and read back.
+const AROUND_PUT: u64 = 5;
+/// Objects that one request lists; all are counted before the manifest is written.
+const LISTED: u64 = 1000;
+/// A sealed one also writes its keys.
+const FOR_KEYS: u64 = 1;
+/// A packed one also writes the list of its objects' sums.
+const FOR_SUMS: u64 = 1;
+/// Looking up the manifest.
+const AROUND_GET: u64 = 1;
+/// A copy reads and writes manifest, sums and records, claims its place, and lists it.
+const AROUND_COPY: u64 = 15;
+/// The most bytes that one request copies within a store.
+const MAX_COPY: u64 = 5 << 30;
+
+/// What is to be planned.
+#[derive(Debug, Clone)]
+pub struct EstimateRequest {
+    /// Bytes that will lie in the store.
+    pub stored: u64,
+    /// Layout there.
+    pub layout: Layout,
+    /// Whether classic objects are to be of the plan's chunk size.
+    pub recut: bool,
+    /// Files in the backup: each has classic objects of its own.
+    pub files: u64,
+    /// Whether it is sealed.
+    pub sealed: bool,
+    /// How a run up would be laid out.
+    pub put: PackPlan,
+    /// How a run down would be laid out.
+    pub get: GetPlan,
+}
+
+/// What a backup will be, in numbers. Retries come on top.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Estimate {
+    /// Bytes in the store.
+    pub stored: u64,
+    /// Data objects.
+    pub objects: u64,
+    /// Bytes of a full object.
+    pub object_bytes: u64,
+    /// Parts of a full object; 1 is a single put.
+    pub parts: u64,
+    /// Requests of the backup.
+    pub backup_requests: u64,
+    /// Requests of a verification that reads every byte, or of a restore.
+    pub verify_requests: u64,
+    /// Requests of a copy within the store.
+    pub copy_requests: u64,
+    /// Objects that the stock tool would make of it.
+    pub stock_objects: u64,
+    /// Memory that buffers may take, in bytes.
+    pub memory: u64,
+    /// The least memory with which these settings work, in bytes.
+    pub least_memory: u64,
+}
+
+/// Works out what a backup will be.
+#[must_use]
+pub fn estimate(request: &EstimateRequest) -> Estimate {
+    let EstimateRequest { stored, layout, recut, files, sealed, put, get } = request;
+    let (stored, files) = (*stored, (*files).max(1));
+    // As if all files were of one size: each ends with a chunk that is not full.
+    let stock_objects = files * (stored / files).div_ceil(STOCK_CHUNK) + files;
+    // Full objects, and others of some size.
+    let (full, others, other) = match (layout, recut) {
+        (Layout::Packed, _) => {
+            let rest = stored % put.object_size.get();
+            (stored / put.object_size.get(), u64::from(rest > 0), rest)
+        }
+        (Layout::Classic, true) => {
+            let each = stored / files;
+            (files * (each / put.object_size.get()), files, (each % put.object_size.get()).max(1))
+        }
+        // All alike, near enough.
+        (Layout::Classic, false) => (stock_objects, 0, 0),
+    };
+    let object_bytes =
+        if *layout == Layout::Packed || *recut { put.object_size.get() } else { STOCK_CHUNK };
+    let objects = full + others;
+    let per_object = |bytes: u64| match bytes.div_ceil(put.part_size) {
+        0 | 1 => 1,
+        // One to begin and one to complete.
+        parts => parts + 2,
+    };
+    let reads = |bytes: u64| bytes.div_ceil(get.range);
+    // A larger one goes through our hands.
+    let copies = |bytes: u64| if bytes <= MAX_COPY { 1 } else { reads(bytes) + per_object(bytes) };
+    let sum = |of: &dyn Fn(u64) -> u64| full * of(object_bytes) + others * of(other);
+    let keys = if *sealed { FOR_KEYS } else { 0 };
+    let listed_sums = *layout == Layout::Packed && (1..=MAX_SUMS as u64).contains(&objects);
+    let sums = if listed_sums { FOR_SUMS } else { 0 };
+    Estimate {
+        stored,
+        objects,
+        object_bytes,
+        parts: object_bytes.div_ceil(put.part_size).max(1),
+        backup_requests: AROUND_PUT
+            + keys
+            + sums
+            + sum(&per_object)
+            + objects.div_ceil(LISTED).max(1),
+        verify_requests: AROUND_GET + keys + sums + sum(&reads),
+        copy_requests: AROUND_COPY + 2 * keys + sum(&copies),
+        stock_objects,
+        memory: put.memory,
+        least_memory: least_memory(put, *recut && *layout == Layout::Classic),
+    }
+}
+
+/// The least budget that a plan with these threads and this chunk size can be made with.
+fn least_memory(plan: &PackPlan, recut: bool) -> u64 {
+    let needs = |memory| {
+        let plan = PackPlan::new(PackSizing {
+            memory,
+            object_size: plan.object_size,
+            threads: plan.threads,
+            parallel: 1,
+            limits: limits(),
+        })?;
+        if recut { FIXED_SIZE.check(&plan) } else { Ok(()) }
+    };
+    let mut least = 1;
+    while let Err(PlanError::Memory { needed, .. } | PlanError::Part { needed, .. }) = needs(least)
+    {
+        if needed <= least {
+            return plan.memory;
+        }
+        least = needed;
+    }
+    least
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use xb_pipeline::ObjectSize;
+
+    const MIB: u64 = 1 << 20;
+    const TIB: u64 = 1 << 40;
+
+    fn request(stored: u64, chunk: u64, layout: Layout) -> EstimateRequest {
+        EstimateRequest {
+            stored,
+            layout,
+            recut: false,
+            files: 1000,
+            sealed: false,
+            put: PackPlan::new(PackSizing {
+                memory: 512 * MIB,
+                object_size: ObjectSize::new(chunk),
+                threads: 2,
+                parallel: 8,
+                limits: limits(),
+            })
+            .unwrap(),
+            get: GetPlan::new(512 * MIB, 2, 8).unwrap(),
+        }
+    }
+
+    #[test]
+    fn larger_objects_are_fewer_requests() {
+        let small = estimate(&request(TIB, 10 * MIB, Layout::Packed));
+        let large = estimate(&request(TIB, 1024 * MIB, Layout::Packed));
+        assert_eq!((small.objects, large.objects), (104_858, 1024));
+        assert_eq!(small.backup_requests, 104_858 + 6 + 105);
+        assert!(large.backup_requests < small.backup_requests / 5);
+        assert!(large.copy_requests < small.copy_requests / 100);
+        // What the stock tool makes of it, as people who ran it say: 100,000 a TB.
+        assert!((100_000..110_000).contains(&small.stock_objects));
+        let classic = estimate(&request(TIB, 64 * MIB, Layout::Classic));
+        assert_eq!(classic.objects, classic.stock_objects);
+        // Each of 1000 files in objects of 64 MiB.
+        let recut = EstimateRequest { recut: true, ..request(TIB, 64 * MIB, Layout::Classic) };
+        let recut = estimate(&recut);
+        assert_eq!((recut.objects, recut.object_bytes), (17_000, 64 * MIB));
+        assert_eq!(recut.backup_requests, 17_000 + 5 + 17);
+        assert!(recut.least_memory > 0 && recut.least_memory < 64 * MIB);
+    }
+
+    proptest! {
+        #[test]
+        fn every_byte_has_its_object(stored in 0_u64..(64 << 40), chunk in 1_u64..(8 << 30)) {
+            let plan = PackPlan::new(PackSizing { memory: 1 << 30, object_size: ObjectSize::new(chunk), threads: 2, parallel: 8, limits: limits() });
+            if let Ok(put) = plan {
+                let request = EstimateRequest { put, ..request(stored, MIB, Layout::Packed) };
+                let numbers = estimate(&request);
+                prop_assert!(u128::from(numbers.objects) * u128::from(chunk) >= u128::from(stored));
+                prop_assert!(numbers.backup_requests >= numbers.objects);
+                prop_assert!(numbers.verify_requests >= numbers.objects);
+            }
+        }
+    }
+}

@@ -1,0 +1,332 @@
+//! `gc`: what runs have left behind that never became a backup.
+//!
+//! A run that lives refreshes its claim every ten minutes; one whose claim is a day old is dead.
+//! Everything is listed before the manifests are read: a run that commits in between has a young
+//! claim, and one that has committed before is named by its manifest.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use futures::stream::{self, StreamExt as _, TryStreamExt as _};
+use jiff::Timestamp;
+use serde::Serialize;
+use xb_uploader::{Listed, StoreErrorKind, Unfinished};
+
+use crate::catalog::manifest::{Layout, Manifest};
+use crate::catalog::names::{
+    BackupName, CATALOG, CLAIM, RunId, claims_folder, of_classic, of_packed_run,
+};
+use crate::catalog::records;
+use crate::catalog::root::Root;
+use crate::claim::{FORGOTTEN, Numbered, claims, may_be_its_own, standing};
+use crate::error::BackupError;
+use crate::objects::contents::Contents;
+use crate::write::claim_emptied;
+
+/// The least age that may be asked for: a claim misses a few refreshes when a store has a bad hour.
+pub const LEAST_AGE: Duration = Duration::from_secs(3600);
+/// Folders looked at a time.
+const AT_ONCE: usize = 16;
+
+/// Something that a dead run has left.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Leftover {
+    /// Name of the backup that it was to become.
+    pub name: String,
+    /// The run, for the packed layout; a classic one has no id of its own.
+    pub run: Option<String>,
+    /// Objects, the claim not counted.
+    pub objects: u64,
+    /// Bytes in all of them.
+    pub bytes: u64,
+    /// When it last gave a sign of life, UTC.
+    pub last_seen: Timestamp,
+    /// What is to be removed, the claim last. Whole keys.
+    #[serde(skip)]
+    keys: Vec<String>,
+}
+
+/// What `gc` found.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Leftovers {
+    /// What dead runs have left, by name.
+    pub dead: Vec<Leftover>,
+    /// Uploads that were begun and never ended, of runs that give no sign of life: no listing shows
+    /// them, and stores bill them. In a folder, files that were never finished.
+    pub uploads: u64,
+    /// Why they could not be listed, where the store or the key does not allow it.
+    pub unlisted: Option<String>,
+    #[serde(skip)]
+    unfinished: Vec<Unfinished>,
+    /// Names whose manifest cannot be read: nobody knows what of theirs is needed, so nothing is
+    /// touched. With the reason.
+    pub unclear: Vec<(String, String)>,
+}
+
+/// Looks for what runs have left that gave no sign of life for `age`, at least [`LEAST_AGE`].
+/// Changes nothing.
+///
+/// # Errors
+/// [`BackupError::Store`] when ROOT cannot be listed.
+pub async fn leftovers(root: &Root, age: Duration) -> Result<Leftovers, BackupError> {
+    let age = i64::try_from(age.max(LEAST_AGE).as_secs()).unwrap_or(i64::MAX);
+    // First of all: what is found here was begun before everything that is looked at below.
+    let mut all = Leftovers::default();
+    let mut ours = BTreeSet::new();
+    let unfinished = match root.store().unfinished_uploads(&root.key("")).await {
+        // Not every store lists them, and not every key may ask: the rest is worth doing alone.
+        Err(error) if matches!(error.kind, StoreErrorKind::Denied | StoreErrorKind::Rejected) => {
+            all.unlisted = Some(error.to_string());
+            Vec::new()
+        }
+        listed => listed?,
+    };
+    // By the store's clock, as it has told it by now.
+    let dead_before = root.store().now().saturating_sub(age);
+    let unfinished: Vec<Unfinished> =
+        unfinished.into_iter().filter(|upload| upload.started < dead_before).collect();
+    // The catalogue is ours alone; what was begun there a day ago is of nobody that lives.
+    let catalogue = root.key(&format!("{CATALOG}/"));
+    ours.extend(unfinished.iter().filter(|upload| upload.key.starts_with(&catalogue)).cloned());
+    let mut names = root.folders_below("").await?;
+    names.retain(|name| name != CATALOG);
+    // A claim may be all that is there.
+    names.extend(root.folders_below(&claims_root()).await?);
+    names.sort_unstable();
+    names.dedup();
+    let found: Vec<Result<OfName, (String, String)>> =
+        stream::iter(names.iter().filter_map(|name| BackupName::new(name).ok()))
+            .map(|name| async move { of_name(root, &name, dead_before).await })
+            .buffered(AT_ONCE)
+            .try_collect()
+            .await?;
+    for one in found {
+        match one {
+            Ok(of_name) => {
+                let below = |upload: &&Unfinished| {
+                    upload.key.strip_prefix(&root.key("")).is_some_and(|key| of_name.may_end(key))
+                };
+                ours.extend(unfinished.iter().filter(below).cloned());
+                all.dead.extend(of_name.dead);
+            }
+            Err(unclear) => all.unclear.push(unclear),
+        }
+    }
+    all.uploads = ours.len() as u64;
+    all.unfinished = ours.into_iter().collect();
+    Ok(all)
+}
+
+/// Ends the uploads that were never ended.
+///
+/// # Errors
+/// [`BackupError::Store`].
+pub async fn abort_uploads(root: &Root, leftovers: &Leftovers) -> Result<(), BackupError> {
+    for upload in &leftovers.unfinished {
+        root.store().abort(upload).await?;
+    }
+    Ok(())
+}
+
+/// What was found under one name.
+#[derive(Debug, Default)]
+struct OfName {
+    dead: Vec<Leftover>,
+    /// Folder of the name, with a slash at the end.
+    folder: String,
+    /// Folders of runs that give signs of life, below ROOT, with a slash at the end.
+    living: BTreeSet<String>,
+    /// Whether a dead run of the classic layout has been here.
+    classic: bool,
+}
+
+impl OfName {
+    /// Whether an unfinished upload of this key, counted from ROOT, was begun by a dead run of ours.
+    fn may_end(&self, key: &str) -> bool {
+        let Some(below) = key.strip_prefix(&self.folder) else { return false };
+        let ours = (self.classic && of_classic(below)) || of_packed_run(below);
+        ours && self.living.iter().all(|folder| !key.starts_with(folder))
+    }
+}
+
+/// Removes one of those. What was removed half can be removed again: the claim goes last.
+///
+/// Gives whether it was removed: a run that has given a sign of life since it was found, as when a copy
+/// goes on with it, or that has become a backup, is left alone.
+///
+/// # Errors
+/// [`BackupError::Manifest`], [`BackupError::Store`].
+pub async fn remove(root: &Root, leftover: &Leftover) -> Result<bool, BackupError> {
+    let name = BackupName::new(&leftover.name)?;
+    if is_needed_now(root, &name, leftover).await? {
+        return Ok(false);
+    }
+    if leftover.run.is_none() && leftover.objects > 0 {
+        return remove_classic(root, &name).await;
+    }
+    let mut keys = leftover.keys.clone();
+    let last = keys.pop();
+    root.store().delete_all(keys).await?;
+    if let Some(last) = last {
+        root.store().delete(&last).await?;
+    }
+    Ok(true)
+}
+
+/// Removes what a dead classic run has left, under a claim: a run that begins meanwhile would write the
+/// same keys.
+async fn remove_classic(root: &Root, name: &BackupName) -> Result<bool, BackupError> {
+    let run = RunId::random().map_err(|error| BackupError::System {
+        what: "randomness for the claim",
+        source: std::io::Error::other(error),
+    })?;
+    match claim_emptied(root, name, run).await {
+        Ok((claim, _)) => claim.end().await,
+        Err(BackupError::Running { .. } | BackupError::Exists { .. }) => return Ok(false),
+        Err(error) => return Err(error),
+    }
+    Ok(true)
+}
+
+async fn is_needed_now(
+    root: &Root,
+    name: &BackupName,
+    leftover: &Leftover,
+) -> Result<bool, BackupError> {
+    let (folder, only_claim) = match &leftover.run {
+        Some(run) => (format!("{name}/{run}"), Some(CLAIM)),
+        None => (claims_folder(name), None),
+    };
+    let listed = root.list_below(&folder).await?;
+    let mut claims = listed.iter().filter(|l| only_claim.is_none_or(|claim| l.key == claim));
+    if claims.any(|claim| claim.modified > leftover.last_seen.as_second()) {
+        return Ok(true);
+    }
+    // After the claim: a run that has ended has written its manifest by then.
+    let manifest = root.manifest(name).await?;
+    Ok(manifest.is_some_and(|manifest| match &leftover.run {
+        Some(run) => manifest.run == *run,
+        None => manifest.layout == Layout::Classic && leftover.objects > 0,
+    }))
+}
+
+fn claims_root() -> String {
+    format!("{CATALOG}/@claims")
+}
+
+async fn of_name(
+    root: &Root,
+    name: &BackupName,
+    dead_before: i64,
+) -> Result<Result<OfName, (String, String)>, BackupError> {
+    let objects = root.list_below(name.as_str()).await?;
+    let claims = claims(root, name).await?;
+    let seen = standing(root, &claims).await?.seen;
+    // Only now, see above.
+    let manifest = match root.manifest(name).await {
+        Err(error @ BackupError::Manifest { .. }) => {
+            return Ok(Err((name.to_string(), error.to_string())));
+        }
+        other => other?,
+    };
+    // The pin outlasts a manifest that somebody has removed; a copy of it brings the backup back.
+    if manifest.is_none() && records::pinned(root, name, None).await?.is_some() {
+        return Ok(Err((name.to_string(), "it is pinned, and its manifest is missing".to_owned())));
+    }
+    let mut found =
+        OfName { folder: format!("{name}/"), classic: seen.is_some(), ..OfName::default() };
+    if claims.iter().any(|claim| claim.modified >= dead_before) {
+        found.living.insert(format!("{name}/"));
+    }
+    for listed in objects.iter().filter(|listed| listed.modified >= dead_before) {
+        if let Some((run, CLAIM)) = listed.key.split_once('/') {
+            found.living.insert(format!("{name}/{run}/"));
+        }
+    }
+    let mut contents = Contents::sort(objects);
+    let packed = std::mem::take(&mut contents.packed);
+    found.dead = dead_runs(root, name, manifest.as_ref(), packed, dead_before);
+    let classic = dead_classic(name, manifest.as_ref(), contents, (claims, seen), dead_before);
+    found.dead.extend(classic);
+    Ok(Ok(found))
+}
+
+/// Packed runs that no manifest names and that give no sign of life.
+fn dead_runs(
+    root: &Root,
+    name: &BackupName,
+    manifest: Option<&Manifest>,
+    objects: Vec<Listed>,
+    dead_before: i64,
+) -> Vec<Leftover> {
+    let mut runs: BTreeMap<String, Vec<Listed>> = BTreeMap::new();
+    for listed in objects {
+        if let Some((run, _)) = listed.key.split_once('/') {
+            runs.entry(run.to_owned()).or_default().push(listed);
+        }
+    }
+    runs.into_iter()
+        .filter(|(run, _)| manifest.is_none_or(|manifest| manifest.run != *run))
+        .filter_map(|(run, objects)| {
+            let (claims, data): (Vec<_>, Vec<_>) =
+                objects.into_iter().partition(|listed| listed.key.ends_with(&format!("/{CLAIM}")));
+            let key = |listed: &Listed| root.key(&format!("{name}/{}", listed.key));
+            leftover(name, Some(run), &data, &claims, key, key, dead_before)
+        })
+        .collect()
+}
+
+/// What a classic run has left, last seen at `seen`. Without a claim of ours, objects are another
+/// tool's, and stay; so are those beside the claim of a run that has ended.
+fn dead_classic(
+    name: &BackupName,
+    manifest: Option<&Manifest>,
+    contents: Contents,
+    (claims, seen): (Vec<Numbered>, Option<i64>),
+    dead_before: i64,
+) -> Option<Leftover> {
+    let committed = manifest.is_some_and(|manifest| manifest.layout == Layout::Classic);
+    let newest = claims.iter().map(|claim| claim.modified).max()?;
+    let seen = seen.unwrap_or(i64::MIN);
+    let others = contents.is_folder()
+        || contents.classic.iter().any(|object| !may_be_its_own(object.modified, seen));
+    // The objects of a committed one are the backup, and what came later or is a backup below is
+    // somebody else's: only claims are left over then.
+    let objects = if committed || others { Vec::new() } else { contents.classic };
+    // Objects written count, too: a store may have refused the claims of a run that stayed alive.
+    let last_seen = objects.iter().map(|object| object.modified).fold(newest, i64::max);
+    // The claim of a run that has ended keeps older ones from counting again.
+    let dead_before = match seen {
+        i64::MIN => dead_before.saturating_sub(FORGOTTEN),
+        _ => dead_before,
+    };
+    (last_seen < dead_before).then(|| Leftover {
+        name: name.to_string(),
+        run: None,
+        objects: objects.len() as u64,
+        bytes: objects.iter().map(|listed| listed.size).sum(),
+        last_seen: Timestamp::from_second(last_seen).unwrap_or(Timestamp::UNIX_EPOCH),
+        keys: claims.into_iter().map(|claim| claim.key).collect(),
+    })
+}
+
+fn leftover(
+    name: &BackupName,
+    run: Option<String>,
+    objects: &[Listed],
+    claims: &[Listed],
+    object_key: impl Fn(&Listed) -> String,
+    claim_key: impl Fn(&Listed) -> String,
+    dead_before: i64,
+) -> Option<Leftover> {
+    // Objects written count, too: a store may have refused the claims of a run that went on.
+    let last_seen = objects.iter().chain(claims).map(|listed| listed.modified).max()?;
+    (last_seen < dead_before).then(|| Leftover {
+        name: name.to_string(),
+        run,
+        objects: objects.len() as u64,
+        bytes: objects.iter().map(|listed| listed.size).sum(),
+        last_seen: Timestamp::from_second(last_seen).unwrap_or(Timestamp::UNIX_EPOCH),
+        keys: objects.iter().map(object_key).chain(claims.iter().map(claim_key)).collect(),
+    })
+}

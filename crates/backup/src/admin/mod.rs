@@ -1,0 +1,10 @@
+//! Commands on backups that exist: copy, delete, prune, gc, show, rewrap, lock, estimate.
+
+pub(crate) mod copy;
+pub(crate) mod delete;
+pub(crate) mod estimate;
+pub(crate) mod gc;
+pub(crate) mod object_lock;
+pub(crate) mod prune;
+pub(crate) mod rewrap;
+pub(crate) mod show;

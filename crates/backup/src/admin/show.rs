@@ -1,0 +1,201 @@
+//! `show`: one backup, with its files.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use xb_encryptor::{DataKey, Keys};
+use xb_frame::Record;
+
+use crate::catalog::list::{Listing, line};
+use crate::catalog::manifest::{End, Layout, Manifest};
+use crate::catalog::names::BackupName;
+use crate::catalog::root::Root;
+use crate::error::BackupError;
+use crate::objects::classic::list_classic;
+use crate::read::packed_index::{Index, PackedBody};
+use crate::read::unlock::{Accept, Given, unlock};
+
+/// Which backup is to be shown.
+#[derive(Debug)]
+pub struct ShowRequest {
+    /// Its name.
+    pub name: BackupName,
+    /// What a sealed one opens with. Without it only its manifest is shown; with it the backup must be
+    /// sealed, and its manifest authenticated.
+    pub keys: Keys,
+    /// What is shown all the same.
+    pub accept: Accept,
+    /// Memory that a passphrase's derivation may take, in bytes.
+    pub memory: u64,
+}
+
+/// A file of a backup.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct FileEntry {
+    /// As the stream names it, or, in a classic backup, as its objects do.
+    pub path: String,
+    /// Its size in bytes, holes counted; of a classic one nobody knows it without reading.
+    pub size: Option<u64>,
+    /// Bytes of its objects. Classic only.
+    pub stored_bytes: Option<u64>,
+    /// Number of its objects. Classic only.
+    pub objects: Option<u64>,
+}
+
+/// A backup in full.
+#[derive(Debug, Clone, Serialize)]
+pub struct Shown {
+    /// What `list` says of it.
+    #[serde(flatten)]
+    pub listing: Listing,
+    /// Its files by name; `None` when they cannot be told.
+    pub content: Option<Vec<FileEntry>>,
+    /// Why not.
+    pub why_not: Option<&'static str>,
+}
+
+/// Reads what there is to say about a backup. Of the data only its index is read.
+///
+/// # Errors
+/// [`BackupError::NotThere`], [`BackupError::Keys`], [`BackupError::Damaged`] and
+/// [`BackupError::Store`].
+pub async fn show(root: &Root, request: &ShowRequest) -> Result<Shown, BackupError> {
+    let name = &request.name;
+    let Some(listing) = line(root, name).await? else {
+        return Err(BackupError::NotThere { name: name.to_string(), state: "" });
+    };
+    let stored = root.stored_manifest(name).await;
+    let mut key = None;
+    if let (Ok(stored), false) = (&stored, request.keys.is_empty()) {
+        let given = Given { keys: &request.keys, accept: request.accept, memory: request.memory };
+        key = unlock(root, name, stored.as_ref(), given).await?.key;
+    }
+    let (content, why_not) = match stored {
+        Ok(Some(stored)) if stored.manifest.layout == Layout::Packed => {
+            packed(root, name, &stored.manifest, key.as_deref()).await?
+        }
+        Err(BackupError::Manifest { .. }) => (None, Some("its manifest cannot be read")),
+        Err(error) => return Err(error),
+        Ok(_) if listing.layout == Some(Layout::Classic) => {
+            (Some(classic(root, name).await?), None)
+        }
+        Ok(_) => (None, Some("it is no backup")),
+    };
+    Ok(Shown { listing, content, why_not })
+}
+
+type Content = (Option<Vec<FileEntry>>, Option<&'static str>);
+
+async fn packed(
+    root: &Root,
+    name: &BackupName,
+    manifest: &Manifest,
+    key: Option<&DataKey>,
+) -> Result<Content, BackupError> {
+    let (Some(packed), Some(run)) = (&manifest.packed, manifest.run_id()) else {
+        return Err(BackupError::Bug("a manifest that was checked lacks its parts"));
+    };
+    if manifest.end == End::Raw {
+        return Ok((None, Some("it was stored with --raw, and nobody knows what is in it")));
+    }
+    if packed.sealed.is_some() && key.is_none() {
+        return Ok((None, Some("it is sealed: its files show with its key")));
+    }
+    let body = PackedBody::open(root, name, manifest, packed, run, key).await?;
+    let index = Index::load(&body).await?;
+    let mut files = Files::default();
+    for number in 0..index.len() {
+        let payload = index.payload(number).await?;
+        for record in index.records(&payload)? {
+            files.record(&record.map_err(|error| index.bad_record(error))?);
+        }
+    }
+    Ok((Some(files.finish()), None))
+}
+
+/// Follows the files of an index.
+#[derive(Default)]
+struct Files {
+    names: BTreeMap<u64, Vec<u8>>,
+    sizes: BTreeMap<Vec<u8>, (u64, u64)>,
+}
+
+impl Files {
+    fn record(&mut self, record: &Record<'_>) {
+        match record {
+            Record::File { file, path, .. } => drop(self.names.insert(*file, path.to_vec())),
+            Record::End { file, size } => {
+                if let Some(path) = self.names.get(file) {
+                    self.sizes.insert(path.clone(), (*file, *size));
+                }
+            }
+            Record::Rename { file, path } => {
+                let Some(old) = self.names.insert(*file, path.to_vec()) else { return };
+                if let Some(of_old) = self.sizes.get(&old).copied().filter(|(id, _)| id == file) {
+                    self.sizes.remove(&old);
+                    self.sizes.insert(path.to_vec(), of_old);
+                }
+            }
+            Record::Remove { file } => {
+                if let Some(old) = self.names.remove(file)
+                    && self.sizes.get(&old).is_some_and(|(id, _)| id == file)
+                {
+                    self.sizes.remove(&old);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn finish(self) -> Vec<FileEntry> {
+        let entry = |(path, (_, size)): (Vec<u8>, (u64, u64))| FileEntry {
+            path: path.escape_ascii().to_string(),
+            size: Some(size),
+            stored_bytes: None,
+            objects: None,
+        };
+        self.sizes.into_iter().map(entry).collect()
+    }
+}
+
+async fn classic(root: &Root, name: &BackupName) -> Result<Vec<FileEntry>, BackupError> {
+    let files = list_classic(root, name).await?;
+    let entry = |(path, objects, bytes): (&str, u64, u64)| FileEntry {
+        path: path.to_owned(),
+        size: None,
+        stored_bytes: Some(bytes),
+        objects: Some(objects),
+    };
+    Ok(files.sizes().map(entry).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_follow_renames_and_removals() {
+        let mut files = Files::default();
+        let file =
+            |file, path: &'static str| Record::File { file, source: 0, path: path.as_bytes() };
+        for record in [
+            file(0, "a"),
+            file(1, "b"),
+            Record::End { file: 0, size: 10 },
+            Record::Rename { file: 0, path: b"c" },
+            Record::Rename { file: 1, path: b"a" },
+            Record::End { file: 1, size: 20 },
+            file(2, "gone"),
+            Record::End { file: 2, size: 30 },
+            Record::Remove { file: 2 },
+            file(3, "c"),
+            Record::End { file: 3, size: 40 },
+            // The file that had this name before it was replaced.
+            Record::Remove { file: 0 },
+        ] {
+            files.record(&record);
+        }
+        let found: Vec<_> = files.finish().into_iter().map(|f| (f.path, f.size)).collect();
+        assert_eq!(found, [("a".to_owned(), Some(20)), ("c".to_owned(), Some(40))]);
+    }
+}

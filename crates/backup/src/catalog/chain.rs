@@ -1,0 +1,250 @@
+//! Chains of backups: a full one, and the incremental ones that go on from it.
+
+use crate::catalog::list::describe;
+use crate::catalog::manifest::{Base, Manifest};
+use crate::catalog::names::BackupName;
+use crate::catalog::resolve::{Known, manifests};
+use crate::catalog::root::Root;
+use crate::error::BackupError;
+
+/// Most backups of one chain. To prepare so many would take days.
+const MAX_LINKS: usize = 1000;
+
+/// One backup of a chain.
+#[derive(Debug, Clone)]
+pub struct Link {
+    /// Its name.
+    pub name: BackupName,
+    /// Its manifest.
+    pub manifest: Manifest,
+}
+
+/// All backups that are needed to restore `name`, the full one first.
+///
+/// # Errors
+/// [`BackupError::NotThere`] without such a backup, [`BackupError::Chain`] when one that it goes on
+/// from is missing or does not fit.
+pub async fn chain(root: &Root, name: &BackupName) -> Result<Vec<Link>, BackupError> {
+    let mut builder =
+        Builder::new(Link { name: name.clone(), manifest: describe(root, name).await? });
+    while builder.is_incremental() {
+        let base = match builder.base() {
+            Some(base) => base.clone(),
+            None => {
+                let all = manifests(root).await?.sound;
+                find_base(all.iter().map(|(name, manifest)| (name, manifest)), builder.first())
+                    .ok_or_else(|| builder.refused("no backup is there that it could go on from"))?
+            }
+        };
+        let missing = |what: String| builder.refused(&what);
+        let name = BackupName::new(&base.name).map_err(|error| missing(error.to_string()))?;
+        let manifest = root.manifest(&name).await?;
+        let manifest =
+            manifest.ok_or_else(|| missing(format!("{name}, from which it goes on, is gone")))?;
+        builder.add(&base, Link { name, manifest })?;
+    }
+    Ok(builder.finish())
+}
+
+/// Names of the backups that go on from `name`, directly.
+///
+/// # Errors
+/// [`BackupError::Manifest`] when that of `name` cannot be read, or another can only be read by a newer
+/// version: nobody knows what that one goes on from. [`BackupError::Store`].
+pub async fn dependents(root: &Root, name: &BackupName) -> Result<Vec<BackupName>, BackupError> {
+    dependents_among(root, name, &mut Known::default()).await
+}
+
+/// As [`dependents`], reading only what is not yet `known`.
+pub(crate) async fn dependents_among(
+    root: &Root,
+    name: &BackupName,
+    known: &mut Known,
+) -> Result<Vec<BackupName>, BackupError> {
+    let Some(run) = root.manifest(name).await?.map(|manifest| manifest.run) else {
+        return Ok(Vec::new());
+    };
+    known.refresh(root).await?;
+    let goes_on = |manifest: &Manifest| {
+        manifest.base.as_ref().is_some_and(|base| base.name == name.as_str() && base.run == run)
+    };
+    let found = known.iter().filter(|(_, manifest)| goes_on(manifest));
+    Ok(found.map(|(name, _)| name.clone()).collect())
+}
+
+/// The backup that an incremental one goes on from, by log sequence numbers: the newest that had
+/// ended before it began.
+pub(crate) fn find_base<'a>(
+    all: impl Iterator<Item = (&'a BackupName, &'a Manifest)>,
+    increment: &Manifest,
+) -> Option<Base> {
+    let from = increment.source.from_lsn.filter(|lsn| *lsn > 0)?;
+    all.filter(|(_, manifest)| {
+        manifest.source.to_lsn == Some(from)
+            && manifest.finished <= increment.started
+            && manifest.run != increment.run
+            && same_server(manifest.server.as_deref(), increment.server.as_deref())
+    })
+    .max_by_key(|(name, manifest)| (manifest.finished, *name))
+    .map(|(name, manifest)| Base { name: name.to_string(), run: manifest.run.clone() })
+}
+
+/// Whether two backups can be of one server, as far as is known.
+pub(crate) fn same_server(one: Option<&str>, other: Option<&str>) -> bool {
+    one.is_none() || other.is_none() || one == other
+}
+
+/// Puts a chain together from its end.
+#[derive(Debug)]
+struct Builder {
+    /// The last of the chain first; never empty.
+    links: Vec<Link>,
+    head: Link,
+}
+
+impl Builder {
+    fn new(last: Link) -> Self {
+        Self { links: Vec::new(), head: last }
+    }
+
+    /// The manifest whose base is wanted next.
+    fn first(&self) -> &Manifest {
+        &self.head.manifest
+    }
+
+    fn is_incremental(&self) -> bool {
+        self.head.manifest.is_incremental()
+    }
+
+    fn base(&self) -> Option<&Base> {
+        self.head.manifest.base.as_ref()
+    }
+
+    fn refused(&self, what: &str) -> BackupError {
+        BackupError::Chain { name: self.head.name.to_string(), what: what.to_owned() }
+    }
+
+    /// Takes what is called the base, and checks that it is.
+    fn add(&mut self, base: &Base, link: Link) -> Result<(), BackupError> {
+        let (increment, found) = (&self.head.manifest, &link.manifest);
+        let name = &link.name;
+        if found.run != base.run {
+            return Err(
+                self.refused(&format!("{name}, from which it goes on, is another backup by now"))
+            );
+        }
+        if self.links.len() + 2 > MAX_LINKS
+            || self.links.iter().any(|l| l.manifest.run == found.run)
+            || increment.run == found.run
+        {
+            return Err(self.refused("its chain has no beginning"));
+        }
+        if !same_server(found.server.as_deref(), increment.server.as_deref()) {
+            return Err(self.refused(&format!("{name} is of another server")));
+        }
+        if let (Some(from), Some(to)) = (increment.source.from_lsn, found.source.to_lsn)
+            && from != to
+        {
+            return Err(self.refused(&format!(
+                "it holds what changed since LSN {from}, and {name} reaches to {to}"
+            )));
+        }
+        let last = std::mem::replace(&mut self.head, link);
+        self.links.push(last);
+        Ok(())
+    }
+
+    /// The full one first.
+    fn finish(self) -> Vec<Link> {
+        std::iter::once(self.head).chain(self.links.into_iter().rev()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::catalog::manifest::sample;
+
+    fn link(number: usize, from: u64, to: u64, base: Option<usize>) -> Link {
+        let run = |n: usize| format!("{n:032x}");
+        let mut manifest = sample();
+        manifest.run = run(number);
+        manifest.source.from_lsn = Some(from);
+        manifest.source.to_lsn = Some(to);
+        manifest.source.backup_type =
+            Some(if from > 0 { "incremental" } else { "full-backuped" }.to_owned());
+        manifest.base = base.map(|n| Base { name: format!("n{n}"), run: run(n) });
+        Link { name: BackupName::new(&format!("n{number}")).unwrap(), manifest }
+    }
+
+    fn walk(all: &BTreeMap<String, Link>, last: &str) -> Result<Vec<String>, String> {
+        let mut builder = Builder::new(all[last].clone());
+        while builder.is_incremental() {
+            let base = builder.base().cloned().or_else(|| {
+                find_base(all.values().map(|l| (&l.name, &l.manifest)), builder.first())
+            });
+            let base = base.ok_or("nothing to go on from")?;
+            let link = all.get(&base.name).ok_or("gone")?.clone();
+            builder.add(&base, link).map_err(|error| error.to_string())?;
+        }
+        Ok(builder.finish().into_iter().map(|link| link.name.to_string()).collect())
+    }
+
+    proptest! {
+        /// Whatever the manifests say, a chain either leads from a full backup to the one that is
+        /// wanted without a gap, or is refused.
+        #[test]
+        fn chains_have_no_gaps_and_come_to_an_end(
+            links in proptest::collection::vec((0_u64..4, 0_u64..4, proptest::option::of(0_usize..6)), 1..6),
+            last in 0_usize..6,
+        ) {
+            let all: BTreeMap<String, Link> = links
+                .iter()
+                .enumerate()
+                .map(|(n, (from, to, base))| (format!("n{n}"), link(n, *from, *to, *base)))
+                .collect();
+            let last = format!("n{}", last % links.len());
+            if let Ok(names) = walk(&all, &last) {
+                prop_assert_eq!(names.last(), Some(&last));
+                let manifest = |name: &String| &all[name].manifest;
+                prop_assert!(!manifest(&names[0]).is_incremental());
+                for pair in names.windows(2) {
+                    prop_assert!(manifest(&pair[1]).is_incremental());
+                    prop_assert_eq!(manifest(&pair[1]).source.from_lsn, manifest(&pair[0]).source.to_lsn);
+                }
+                let mut once = names.clone();
+                once.sort();
+                once.dedup();
+                prop_assert_eq!(once.len(), names.len());
+            }
+        }
+    }
+
+    #[test]
+    fn what_breaks_a_chain_is_named() {
+        let good = [link(0, 0, 10, None), link(1, 10, 20, Some(0)), link(2, 20, 30, Some(1))];
+        let all = |links: &[Link]| -> BTreeMap<String, Link> {
+            links.iter().map(|l| (l.name.to_string(), l.clone())).collect()
+        };
+        assert_eq!(walk(&all(&good), "n2").unwrap(), ["n0", "n1", "n2"]);
+        // Without a word on it the base is found by its LSN.
+        let mut silent = good.clone();
+        silent[2].manifest.base = None;
+        assert_eq!(walk(&all(&silent), "n2").unwrap(), ["n0", "n1", "n2"]);
+        let mut replaced = good.clone();
+        replaced[0].manifest.run = "f".repeat(32);
+        assert!(walk(&all(&replaced), "n2").unwrap_err().contains("another backup by now"));
+        let mut gap = good.clone();
+        gap[1].manifest.source.to_lsn = Some(15);
+        assert!(walk(&all(&gap), "n2").unwrap_err().contains("LSN 20"));
+        let mut foreign = good.clone();
+        foreign[0].manifest.server = Some("a".into());
+        foreign[1].manifest.server = Some("b".into());
+        assert!(walk(&all(&foreign), "n2").unwrap_err().contains("another server"));
+        assert_eq!(walk(&all(&good[1..]), "n2").unwrap_err(), "gone");
+    }
+}

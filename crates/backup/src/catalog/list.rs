@@ -1,0 +1,337 @@
+//! `list`: what is there, and what it is worth.
+
+use futures::stream::{self, StreamExt as _, TryStreamExt as _};
+use jiff::Timestamp;
+use serde::Serialize;
+use xb_uploader::Listed;
+
+use crate::catalog::list_cache::{Cached, ListCache};
+use crate::catalog::manifest::{Base, End, Layout, Manifest};
+use crate::catalog::names::{BackupName, CATALOG, CLAIM, manifest_key};
+use crate::catalog::records::{self, Beside, Pin, Proof};
+use crate::catalog::root::Root;
+use crate::claim::{DEAD, claims, standing};
+use crate::error::BackupError;
+use crate::objects::contents::Contents;
+
+/// Manifests read at a time.
+const AT_ONCE: usize = 16;
+
+/// What a name in ROOT stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// It has a sound manifest: a backup.
+    Complete,
+    /// Its manifest is there and cannot be read: see `problem`.
+    Damaged,
+    /// A run is going on; not a backup yet.
+    Running,
+    /// A run left data behind and no manifest; not a backup.
+    Abandoned,
+    /// Objects as the stock tool writes them, without a manifest: nobody has proven them whole.
+    #[serde(rename = "stock, unproven")]
+    StockUnproven,
+    /// No backup but a folder of them: see `backups`.
+    Folder,
+    /// No backup: the objects are those of other programs.
+    Foreign,
+}
+
+/// Whether a backup stands on its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BackupKind {
+    /// It does.
+    Full,
+    /// It holds what changed since another one.
+    Incremental,
+}
+
+/// One line of a listing.
+#[derive(Debug, Clone, Serialize)]
+pub struct Listing {
+    /// Name of the backup.
+    pub name: String,
+    /// What it is worth.
+    pub state: State,
+    /// Its layout, where known.
+    pub layout: Option<Layout>,
+    /// The run that made it.
+    pub run: Option<String>,
+    /// When its run began, UTC.
+    pub started: Option<Timestamp>,
+    /// When its run ended, UTC.
+    pub finished: Option<Timestamp>,
+    /// Seconds since then.
+    pub age_seconds: Option<i64>,
+    /// Bytes of the stream.
+    pub stream_bytes: Option<u64>,
+    /// Bytes in the store.
+    pub stored_bytes: Option<u64>,
+    /// Data objects.
+    pub objects: Option<u64>,
+    /// Files in the stream.
+    pub files: Option<u64>,
+    /// Whether it stands on its own, where the producer said so.
+    pub kind: Option<BackupKind>,
+    /// The one that it goes on from.
+    pub base: Option<Base>,
+    /// The server it was taken of, as its operator calls it.
+    pub server: Option<String>,
+    /// Version of that server.
+    pub server_version: Option<String>,
+    /// Log sequence number from which it holds changes.
+    pub from_lsn: Option<u64>,
+    /// Log sequence number it reaches.
+    pub to_lsn: Option<u64>,
+    /// Binary log position and GTID, as the producer writes them.
+    pub binlog_pos: Option<String>,
+    /// Galera position, `UUID:SEQNO`.
+    pub galera: Option<String>,
+    /// Who can open it, by kind and id; empty when it is not sealed.
+    pub ways_in: Vec<String>,
+    /// How far it is verified; nobody has checked here who wrote that down.
+    pub verified: Option<Proof>,
+    /// Seconds since it was verified last and held.
+    pub verified_age_seconds: Option<i64>,
+    /// That it is to be kept, and why.
+    pub pinned: Option<Pin>,
+    /// Backups in a folder of backups.
+    pub backups: Option<u64>,
+    /// What is wrong with it, or not known of it.
+    pub problem: Option<String>,
+}
+
+impl Listing {
+    /// Whether it was verified at least as far as `level`, and nothing was found wrong since.
+    #[must_use]
+    pub fn is_verified(&self, level: crate::catalog::verification::Level) -> bool {
+        self.verified.is_some_and(|proof| proof.reaches(level))
+    }
+}
+
+/// Lists all names below ROOT, in byte order.
+///
+/// # Errors
+/// [`BackupError::Store`] when ROOT cannot be listed. A damaged manifest is a line, not an error.
+pub async fn list(root: &Root) -> Result<Vec<Listing>, BackupError> {
+    list_with(root, None).await
+}
+
+/// As [`list`], for people: manifests and records that were read before and are still the same are
+/// taken from this machine. Nothing must be decided by it.
+///
+/// # Errors
+/// As [`list`].
+pub async fn list_with(
+    root: &Root,
+    cache: Option<&ListCache>,
+) -> Result<Vec<Listing>, BackupError> {
+    let manifests = root.list_below(CATALOG).await?;
+    let root = match cache {
+        Some(cache) => &root.with_cache(Cached::new(cache, &manifests)),
+        None => root,
+    };
+    let beside = Beside::of(manifests.iter().map(|listed| listed.key.as_str()));
+    let beside = &beside;
+    // Claims lie one folder down.
+    let names = manifests
+        .into_iter()
+        .map(|listed| listed.key)
+        .filter(|key| !key.contains('/'))
+        .filter_map(|key| BackupName::new(&key).ok());
+    let mut listings: Vec<Listing> = stream::iter(names)
+        .map(|name| async move { complete(root, &name, beside).await })
+        .buffered(AT_ONCE)
+        .try_collect()
+        .await?;
+    let folders = root.folders_below("").await?;
+    let unnamed = folders
+        .into_iter()
+        .filter(|folder| folder != CATALOG && listings.iter().all(|l| l.name != *folder));
+    let others: Vec<Option<Listing>> = stream::iter(unnamed)
+        .map(|folder| async move { incomplete(root, &folder).await })
+        .buffered(AT_ONCE)
+        .try_collect()
+        .await?;
+    listings.extend(others.into_iter().flatten());
+    listings.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(listings)
+}
+
+/// The line of one name; `None` when there is nothing.
+///
+/// # Errors
+/// As [`list`].
+pub(crate) async fn line(root: &Root, name: &BackupName) -> Result<Option<Listing>, BackupError> {
+    // Two small reads that find nothing are cheaper than a listing.
+    let beside = Beside { verified: [name.to_string()].into(), pinned: [name.to_string()].into() };
+    if root.store().size(&root.key(&manifest_key(name))).await?.is_some() {
+        return complete(root, name, &beside).await.map(Some);
+    }
+    incomplete(root, name.as_str()).await
+}
+
+/// The manifest of one backup.
+///
+/// # Errors
+/// [`BackupError::NotThere`] when there is no complete one of that name, and as for reading it.
+pub async fn describe(root: &Root, name: &BackupName) -> Result<Manifest, BackupError> {
+    match root.manifest(name).await? {
+        Some(manifest) => Ok(manifest),
+        None => {
+            let state = state_without_manifest(root, name).await?;
+            Err(BackupError::NotThere { name: name.to_string(), state })
+        }
+    }
+}
+
+async fn complete(root: &Root, name: &BackupName, beside: &Beside) -> Result<Listing, BackupError> {
+    let mut listing = empty(name.as_str(), State::Complete);
+    match root.stored_manifest(name).await {
+        Ok(Some(stored)) => {
+            let digest = stored.digest();
+            if beside.verified.contains(name.as_str()) {
+                let results = records::results(root, name, &digest, None).await?;
+                let proof = Proof::of(&results);
+                listing.verified_age_seconds = proof.at.map(age);
+                listing.verified = (!results.is_empty()).then_some(proof);
+            }
+            if beside.pinned.contains(name.as_str()) {
+                listing.pinned = records::pinned(root, name, Some(&digest)).await?;
+            }
+            fill_in(&mut listing, stored.manifest);
+        }
+        // Deleted since the listing.
+        Ok(None) => listing.state = State::Abandoned,
+        Err(error @ BackupError::Manifest { .. }) => {
+            listing.state = State::Damaged;
+            listing.problem = Some(error.to_string());
+        }
+        Err(error) => return Err(error),
+    }
+    Ok(listing)
+}
+
+/// Seconds since then.
+fn age(time: Timestamp) -> i64 {
+    Timestamp::now().as_second() - time.as_second()
+}
+
+fn fill_in(listing: &mut Listing, manifest: Manifest) {
+    listing.layout = Some(manifest.layout);
+    listing.run = Some(manifest.run);
+    listing.started = Some(manifest.started);
+    listing.finished = Some(manifest.finished);
+    listing.age_seconds = Some(age(manifest.finished));
+    listing.stream_bytes = Some(manifest.stream_bytes);
+    listing.stored_bytes = Some(manifest.stored_bytes);
+    listing.objects = Some(manifest.objects);
+    // Of what was not looked into nobody knows.
+    let known = !matches!(manifest.end, End::Raw | End::NativeTrailer);
+    listing.files = known.then_some(manifest.files);
+    if !known {
+        listing.problem = Some("nobody has looked whether what is in it is whole".to_owned());
+    }
+    let facts = manifest.source;
+    listing.kind = match (&manifest.base, facts.from_lsn) {
+        (Some(_), _) => Some(BackupKind::Incremental),
+        (None, Some(from)) if from > 0 => Some(BackupKind::Incremental),
+        (None, Some(_)) => Some(BackupKind::Full),
+        (None, None) => None,
+    };
+    listing.base = manifest.base;
+    listing.server = manifest.server;
+    listing.server_version = facts.server_version;
+    (listing.from_lsn, listing.to_lsn) = (facts.from_lsn, facts.to_lsn);
+    (listing.binlog_pos, listing.galera) = (facts.binlog_pos, facts.galera);
+    let sealed = manifest.packed.and_then(|packed| packed.sealed);
+    listing.ways_in = sealed.map(|sealed| sealed.ways_in).unwrap_or_default();
+}
+
+fn empty(name: &str, state: State) -> Listing {
+    Listing {
+        name: name.to_owned(),
+        state,
+        layout: None,
+        run: None,
+        started: None,
+        finished: None,
+        age_seconds: None,
+        stream_bytes: None,
+        stored_bytes: None,
+        objects: None,
+        files: None,
+        kind: None,
+        base: None,
+        server: None,
+        server_version: None,
+        from_lsn: None,
+        to_lsn: None,
+        binlog_pos: None,
+        galera: None,
+        ways_in: Vec::new(),
+        verified: None,
+        verified_age_seconds: None,
+        pinned: None,
+        backups: None,
+        problem: None,
+    }
+}
+
+/// A folder without a manifest.
+async fn incomplete(root: &Root, folder: &str) -> Result<Option<Listing>, BackupError> {
+    let Ok(name) = BackupName::new(folder) else { return Ok(None) };
+    let found = Contents::of(root, &name).await?;
+    let classic_claim = standing(root, &claims(root, &name).await?).await?;
+    let fresh = |modified: i64| root.store().now().saturating_sub(modified) < DEAD;
+    let is_claim = |listed: &&Listed| listed.key.ends_with(&format!("/{CLAIM}"));
+    let packed_claim = found.packed.iter().filter(is_claim).map(|listed| listed.modified).max();
+    let classic = !found.classic.is_empty();
+    let claim = packed_claim.max(classic_claim.seen);
+    let state = match claim {
+        _ if classic_claim.alive.is_some() => State::Running,
+        _ if packed_claim.is_some_and(fresh) => State::Running,
+        _ if found.is_folder() => State::Folder,
+        None if classic => State::StockUnproven,
+        _ if classic || !found.packed.is_empty() => State::Abandoned,
+        _ if !found.foreign.is_empty() => State::Foreign,
+        _ => return Ok(None),
+    };
+    let mut listing = empty(folder, state);
+    if state == State::Folder {
+        listing.backups = Some(found.backups.len() as u64);
+        return Ok(Some(listing));
+    }
+    let problems = [found.foreign_objects(), found.unrecognised()];
+    let shown = [true, state == State::StockUnproven];
+    let problems: Vec<String> = problems
+        .into_iter()
+        .zip(shown)
+        .filter_map(|(what, shown)| what.filter(|_| shown))
+        .collect();
+    listing.problem = (!problems.is_empty()).then(|| format!("it holds {}", problems.join("; ")));
+    if state == State::Foreign {
+        return Ok(Some(listing));
+    }
+    let own = || found.packed.iter().chain(&found.classic);
+    listing.layout = Some(if classic { Layout::Classic } else { Layout::Packed });
+    listing.stored_bytes = Some(own().map(|listed| listed.size).sum());
+    listing.objects = Some(own().filter(|listed| !is_claim(listed)).count() as u64);
+    Ok(Some(listing))
+}
+
+/// Why a name without manifest and without classic objects is no backup.
+pub(crate) async fn state_without_manifest(
+    root: &Root,
+    name: &BackupName,
+) -> Result<&'static str, BackupError> {
+    Ok(match incomplete(root, name.as_str()).await?.map(|l| l.state) {
+        Some(State::Running) => ": a run of that name is still going on",
+        Some(State::Abandoned) => ": a run of that name was abandoned half way",
+        Some(State::Folder) => ": it is a folder of backups",
+        Some(State::Foreign) => ": the objects below that name are not part of a backup",
+        _ => "",
+    })
+}

@@ -1,0 +1,182 @@
+//! What a listing has read of the catalogue before, kept on this machine.
+//!
+//! Of use to people only, who look at the same backups every day: nothing that decides on a backup looks
+//! in here. An entry is known by what the store's listing says of the object, so that what was replaced
+//! is read again; one that is not in order is as good as none.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, DirBuilder};
+use std::io::Write as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sha2::{Digest as _, Sha256};
+use xb_uploader::Listed;
+
+use crate::hex::hex;
+
+/// Largest object that is kept, in bytes; manifests and records are never longer.
+const MAX_LEN: usize = 1 << 20;
+/// Bytes of the checksum in front of an entry.
+const SUM: usize = 32;
+
+/// A folder in which listings of one ROOT keep what they have read.
+#[derive(Debug, Clone)]
+pub struct ListCache {
+    folder: PathBuf,
+}
+
+impl ListCache {
+    /// That of the ROOT at `place`, which should say all that tells it from others, below `folder`. `None`
+    /// where there can be none: the folder must be ours alone.
+    #[must_use]
+    pub fn open(folder: &Path, place: &str) -> Option<Self> {
+        let folder = folder.join(hex(&Sha256::digest(place)));
+        DirBuilder::new().recursive(true).mode(0o700).create(&folder).ok()?;
+        let facts = fs::symlink_metadata(&folder).ok()?;
+        let ours = facts.is_dir()
+            && facts.uid() == rustix::process::geteuid().as_raw()
+            && facts.mode() & 0o022 == 0;
+        ours.then_some(Self { folder })
+    }
+
+    fn get(&self, entry: &str) -> Option<Bytes> {
+        let file = self.folder.join(entry);
+        if fs::symlink_metadata(&file).ok()?.len() > (MAX_LEN + SUM) as u64 {
+            return None;
+        }
+        let bytes = Bytes::from(fs::read(file).ok()?);
+        let (sum, content) = bytes.split_at_checked(SUM)?;
+        (Sha256::digest(content)[..] == *sum).then(|| bytes.slice(SUM..))
+    }
+
+    /// What cannot be kept is read again next time.
+    fn put(&self, entry: &str, content: &Bytes) -> std::io::Result<()> {
+        if content.len() > MAX_LEN {
+            return Ok(());
+        }
+        let mut file = tempfile::NamedTempFile::new_in(&self.folder)?;
+        file.write_all(&Sha256::digest(content))?;
+        file.write_all(content)?;
+        file.persist(self.folder.join(entry)).map_err(|error| error.error)?;
+        Ok(())
+    }
+
+    /// Forgets all other entries.
+    fn keep_only(&self, entries: &BTreeSet<&String>) {
+        let is_entry = |name: &str| name.len() == 64 && name.bytes().all(|b| b.is_ascii_hexdigit());
+        for file in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
+            let name = file.file_name().to_string_lossy().into_owned();
+            if is_entry(&name) && !entries.contains(&name) {
+                let _ = fs::remove_file(file.path());
+            }
+        }
+    }
+}
+
+/// The cache during one listing of the catalogue.
+#[derive(Debug, Clone)]
+pub(crate) struct Cached {
+    cache: ListCache,
+    /// By the key below the catalogue.
+    entries: Arc<BTreeMap<String, String>>,
+}
+
+impl Cached {
+    /// With the objects that are there now; what was kept of others is forgotten.
+    pub(crate) fn new(cache: &ListCache, there: &[Listed]) -> Self {
+        let entry = |listed: &Listed| {
+            let Listed { key, size, modified, tag } = listed;
+            let tag = tag.as_deref().unwrap_or_default();
+            hex(&Sha256::digest(format!("{key}\n{size}\n{modified}\n{tag}")))
+        };
+        let entries: BTreeMap<_, _> = there.iter().map(|l| (l.key.clone(), entry(l))).collect();
+        cache.keep_only(&entries.values().collect());
+        Self { cache: cache.clone(), entries: Arc::new(entries) }
+    }
+
+    /// Whether the object is there, as far as the listing has shown.
+    pub(crate) fn lists(&self, key: &str) -> bool {
+        self.entries.contains_key(key)
+    }
+
+    /// What was read of the object before.
+    pub(crate) fn get(&self, key: &str) -> Option<Bytes> {
+        self.cache.get(self.entries.get(key)?)
+    }
+
+    /// Keeps what was read of the object.
+    pub(crate) fn put(&self, key: &str, content: &Bytes) {
+        if let Some(entry) = self.entries.get(key) {
+            let _ = self.cache.put(entry, content);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listed(key: &str, tag: &str) -> Listed {
+        Listed { key: key.into(), size: 3, modified: 7, tag: Some(tag.into()) }
+    }
+
+    #[test]
+    fn an_entry_is_given_back_only_for_the_object_that_it_is_of() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = ListCache::open(folder.path(), "s3 here").unwrap();
+        let there = [listed("a", "1"), listed("b", "1")];
+        let cached = Cached::new(&cache, &there);
+        for key in ["a", "b", "c"] {
+            assert_eq!(cached.get(key), None);
+            cached.put(key, &Bytes::from_static(b"abc"));
+        }
+        let again = Cached::new(&cache, &there);
+        assert_eq!(again.get("a").as_deref(), Some(&b"abc"[..]));
+        assert_eq!(again.get("c"), None, "no listing has shown it");
+        let elsewhere = ListCache::open(folder.path(), "s3 there").unwrap();
+        assert_eq!(Cached::new(&elsewhere, &there).get("a"), None);
+        // One was replaced, the other is gone.
+        let changed = Cached::new(&cache, &[listed("a", "2")]);
+        assert_eq!(changed.get("a"), None);
+        assert_eq!(fs::read_dir(&cache.folder).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_is_not_in_order_is_as_good_as_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = ListCache::open(folder.path(), "p").unwrap();
+        let cached = Cached::new(&cache, &[listed("a", "1")]);
+        cached.put("a", &Bytes::from_static(b"abc"));
+        let file = fs::read_dir(&cache.folder).unwrap().next().unwrap().unwrap().path();
+        let good = fs::read(&file).unwrap();
+        for n in 0..good.len() {
+            let mut bad = good.clone();
+            bad[n] ^= 1;
+            fs::write(&file, &bad).unwrap();
+            assert_eq!(cached.get("a"), None);
+            fs::write(&file, &good[..n]).unwrap();
+            assert_eq!(cached.get("a"), None);
+        }
+        fs::write(&file, vec![0; MAX_LEN + SUM + 1]).unwrap();
+        assert_eq!(cached.get("a"), None);
+        fs::remove_file(&file).unwrap();
+        fs::create_dir(&file).unwrap();
+        assert_eq!(cached.get("a"), None);
+        cached.put("a", &Bytes::from_static(b"abc"));
+    }
+
+    #[test]
+    fn a_folder_that_others_can_write_to_is_none() {
+        use std::os::unix::fs::{PermissionsExt as _, symlink};
+        let folder = tempfile::tempdir().unwrap();
+        let cache = ListCache::open(folder.path(), "p").unwrap();
+        fs::set_permissions(&cache.folder, fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(ListCache::open(folder.path(), "p").is_none());
+        fs::remove_dir(&cache.folder).unwrap();
+        symlink(folder.path(), &cache.folder).unwrap();
+        assert!(ListCache::open(folder.path(), "p").is_none());
+    }
+}

@@ -1,0 +1,466 @@
+//! The manifest: what a backup is, written last. A backup exists when its manifest does.
+//!
+//! It is plain JSON text and then one line `sha256:HEX` over the exact bytes before that line,
+//! which guards against accidents. The manifest of a sealed backup has one more line,
+//! `hmac-sha256:HEX` over all before it, with a key that only holders of the data key have.
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use xb_encryptor::MacKey;
+
+use crate::catalog::names::RunId;
+use crate::catalog::signed_text::{Attested, Flaw, attest};
+use crate::catalog::source_info::Facts;
+use crate::hex::hex;
+
+/// Largest manifest in bytes.
+pub(crate) const MAX_LEN: usize = 1 << 20;
+/// The version we write. Readers refuse a higher one.
+pub const FORMAT: u32 = 1;
+
+/// How a backup lies in the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Layout {
+    /// One native stream cut into equal objects.
+    Packed,
+    /// Objects of whole chunks of one file, for the stock tool to read.
+    Classic,
+}
+
+/// Everything a manifest says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// [`FORMAT`].
+    pub format: u32,
+    /// Layout of the data objects.
+    pub layout: Layout,
+    /// Name of the backup.
+    pub name: String,
+    /// The run that made it: whose manifest this is.
+    pub run: String,
+    /// Program and version that wrote it.
+    pub tool: String,
+    /// When the run began, UTC.
+    pub started: jiff::Timestamp,
+    /// When the last data object was acknowledged, UTC.
+    pub finished: jiff::Timestamp,
+    /// Number of data objects.
+    pub objects: u64,
+    /// Bytes in the data objects.
+    pub stored_bytes: u64,
+    /// Bytes of the stream that came in.
+    pub stream_bytes: u64,
+    /// Files in the stream.
+    pub files: u64,
+    /// Packed only: how to read the objects.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub packed: Option<PackedFacts>,
+    /// Classic only, where the objects were made to be of one size.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub classic: Option<ClassicFacts>,
+    /// Classic only: digest of the keys, lengths and checksums of all objects, hexadecimal; absent
+    /// from what earlier versions wrote.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub object_digest: Option<String>,
+    /// Classic only: what was done to the files one by one on the way here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub members: Option<MemberFacts>,
+    /// By which rule the stream counted as whole.
+    pub end: End,
+    /// The server it was taken of, as its operator calls it; several may have backups below one
+    /// ROOT.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<String>,
+    /// The backup that an incremental one goes on from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base: Option<Base>,
+    /// The program that made the stream, where we started it ourselves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub producer: Option<Producer>,
+    /// What the stream's own small files say about the server.
+    #[serde(default)]
+    pub source: Facts,
+}
+
+/// The backup that an incremental one goes on from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Base {
+    /// Its name.
+    pub name: String,
+    /// Its run: another backup that gets the name later is not meant.
+    pub run: String,
+}
+
+/// What a reader of packed objects has to know.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PackedFacts {
+    /// Size of every object but the last, in bytes.
+    pub chunk_size: u64,
+    /// SHA-256 over the objects' lengths and CRC-64/NVME values, hexadecimal.
+    pub root: String,
+    /// Body position of the last index frame.
+    pub index_position: u64,
+    /// Its length, header included, in bytes.
+    pub index_len: u64,
+    /// Codecs that occur in the frames; none is named for a stream that came in as it is.
+    pub codecs: Vec<String>,
+    /// Id of the native stream, 32 hexadecimal digits, where it is not the run's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stream: Option<String>,
+    /// Who can open it, when it is sealed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sealed: Option<Sealed>,
+}
+
+/// Sizes of classic objects that were not cut as the stock tool does.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClassicFacts {
+    /// Size of every object of a file but its last, in bytes.
+    pub chunk_size: u64,
+    /// How many objects are shorter than that without being their file's last: memory was short.
+    pub short_objects: u64,
+}
+
+/// What was done to the files of a classic backup. What the producer had done before shows in their
+/// names only.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberFacts {
+    /// Codec, as `--compress` says it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub codec: Option<String>,
+    /// Cipher of the xbcrypt chunks: AES128, AES192 or AES256.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cipher: Option<String>,
+}
+
+/// Facts about a seal, for who has no key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sealed {
+    /// The ways in, by kind and id.
+    pub ways_in: Vec<String>,
+}
+
+/// A manifest as it was read, with what is needed to authenticate it.
+#[derive(Debug, Clone)]
+pub struct StoredManifest {
+    /// What it says.
+    pub manifest: Manifest,
+    bytes: Vec<u8>,
+    mac: Option<[u8; 32]>,
+    digest: [u8; 32],
+}
+
+impl StoredManifest {
+    /// SHA-256 over all its bytes, hexadecimal: what a record says that it is about.
+    #[must_use]
+    pub fn digest(&self) -> String {
+        hex(&self.digest)
+    }
+
+    /// Whether the holder of the data key wrote it.
+    ///
+    /// # Errors
+    /// [`ManifestError::NotAuthentic`].
+    pub fn authenticate(&self, key: &MacKey) -> Result<(), ManifestError> {
+        match &self.mac {
+            Some(mac) if key.verify(&self.bytes, mac) => Ok(()),
+            _ => Err(ManifestError::NotAuthentic),
+        }
+    }
+}
+
+/// By which rule a stream counted as whole.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "rule", rename_all = "kebab-case")]
+pub enum End {
+    /// The producer's last file was seen.
+    LastFile {
+        /// Its name, or the pattern given for it.
+        name: String,
+    },
+    /// Nothing was demanded (`--unsafe-any-end`).
+    Any,
+    /// The content was not looked into (`--raw`): the end of the input was taken for its end.
+    Raw,
+    /// It came in as a native stream, with its trailer.
+    NativeTrailer,
+}
+
+/// A producer that we started.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Producer {
+    /// File name of the program; its arguments may hold secrets and are not kept.
+    pub program: String,
+    /// Its exit status; always 0 in a manifest.
+    pub exit: i32,
+}
+
+/// A manifest that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ManifestError {
+    /// Longer than [`MAX_LEN`].
+    #[error("the manifest has {len} bytes, at most {MAX_LEN} are allowed")]
+    TooLong {
+        /// Its length in bytes.
+        len: usize,
+    },
+    /// The check line is missing or malformed.
+    #[error("the manifest has no check line: it is cut short or damaged")]
+    NoCheck,
+    /// The check line does not fit the text.
+    #[error(
+        "the manifest is damaged: its text has the digest {got}, its check line says {expected}"
+    )]
+    Damaged {
+        /// As the check line says.
+        expected: String,
+        /// As computed.
+        got: String,
+    },
+    /// The text is not what a manifest looks like.
+    #[error("the manifest cannot be read: {0}")]
+    Malformed(#[from] serde_json::Error),
+    /// Written by a later version of this program.
+    #[error(
+        "the manifest has format {found}, this program reads up to {FORMAT}: use a newer version"
+    )]
+    TooNew {
+        /// Format of the manifest.
+        found: u32,
+    },
+    /// The key does not vouch for it.
+    #[error("the manifest is not the one that was written with this key: somebody changed it")]
+    NotAuthentic,
+    /// Values that contradict each other.
+    #[error("the manifest contradicts itself: {reason}")]
+    Inconsistent {
+        /// How.
+        reason: &'static str,
+    },
+}
+
+impl From<Flaw> for ManifestError {
+    fn from(flaw: Flaw) -> Self {
+        match flaw {
+            Flaw::NoCheck => Self::NoCheck,
+            Flaw::Damaged { expected, got } => Self::Damaged { expected, got },
+        }
+    }
+}
+
+impl Manifest {
+    /// The bytes to store; `key` is that of a sealed backup.
+    ///
+    /// # Errors
+    /// [`ManifestError::TooLong`] when they exceed [`MAX_LEN`].
+    pub fn encode(&self, key: Option<&MacKey>) -> Result<Vec<u8>, ManifestError> {
+        let mut text = serde_json::to_vec_pretty(self)?;
+        text.push(b'\n');
+        let text = attest(text, key);
+        if text.len() > MAX_LEN {
+            return Err(ManifestError::TooLong { len: text.len() });
+        }
+        Ok(text)
+    }
+
+    /// Reads stored bytes and checks them against themselves.
+    ///
+    /// # Errors
+    /// [`ManifestError`] for anything but a sound manifest of a format we know.
+    pub fn decode(bytes: &[u8]) -> Result<StoredManifest, ManifestError> {
+        if bytes.len() > MAX_LEN {
+            return Err(ManifestError::TooLong { len: bytes.len() });
+        }
+        let attested = Attested::read(bytes)?;
+        let (signed, mac) = attested.signature().map(|(bytes, mac)| (bytes.to_vec(), mac)).unzip();
+        let manifest = Self::parse(attested.text)?;
+        let digest = Sha256::digest(bytes).into();
+        Ok(StoredManifest { manifest, bytes: signed.unwrap_or_default(), mac, digest })
+    }
+
+    fn parse(text: &[u8]) -> Result<Self, ManifestError> {
+        #[derive(Deserialize)]
+        struct Version {
+            format: u32,
+        }
+        let Version { format } = serde_json::from_slice(text)?;
+        if format > FORMAT {
+            return Err(ManifestError::TooNew { found: format });
+        }
+        let manifest: Self = serde_json::from_slice(text)?;
+        manifest.check()?;
+        Ok(manifest)
+    }
+
+    /// Id of the native stream in the objects. Packed only.
+    #[must_use]
+    pub fn stream_id(&self) -> Option<[u8; 16]> {
+        let text = self.packed.as_ref()?.stream.as_deref().unwrap_or(&self.run);
+        RunId::parse(text).map(|id| id.0)
+    }
+
+    /// Whether a key is needed to read it.
+    #[must_use]
+    pub fn is_sealed(&self) -> bool {
+        self.packed.as_ref().is_some_and(|packed| packed.sealed.is_some())
+    }
+
+    /// Whether it came in as a native stream: then `stream_bytes` counts that, what is in it was
+    /// not looked at, and no key has vouched for the manifest.
+    #[must_use]
+    pub fn is_carried(&self) -> bool {
+        self.end == End::NativeTrailer
+    }
+
+    /// Whether it holds only what has changed since another backup.
+    #[must_use]
+    pub fn is_incremental(&self) -> bool {
+        self.base.is_some()
+            || self.source.from_lsn.is_some_and(|lsn| lsn > 0)
+            || self.source.backup_type.as_deref() == Some("incremental")
+    }
+
+    /// The run as an id.
+    #[must_use]
+    pub fn run_id(&self) -> Option<RunId> {
+        RunId::parse(&self.run)
+    }
+
+    fn check(&self) -> Result<(), ManifestError> {
+        let inconsistent = |reason| Err(ManifestError::Inconsistent { reason });
+        if self.run_id().is_none() {
+            return inconsistent("the run is not 32 hexadecimal digits");
+        }
+        if self.object_digest.as_ref().is_some_and(|digest| digest.len() != 64) {
+            return inconsistent("the digest of the objects is not a SHA-256");
+        }
+        match (&self.packed, self.layout) {
+            (Some(_), Layout::Packed) if self.members.is_some() || self.classic.is_some() => {
+                inconsistent("a packed backup with files transformed or cut one by one")
+            }
+            (Some(packed), Layout::Packed) => {
+                if packed.chunk_size == 0
+                    || self.stored_bytes.div_ceil(packed.chunk_size) != self.objects
+                {
+                    return inconsistent(
+                        "count, size and total of the objects do not fit together",
+                    );
+                }
+                if self.stream_id().is_none() {
+                    return inconsistent("the stream's id is not 32 hexadecimal digits");
+                }
+                if packed.root.len() != 64 {
+                    return inconsistent("the root digest is not a SHA-256");
+                }
+                Ok(())
+            }
+            (None, Layout::Classic) => Ok(()),
+            (None, Layout::Packed) => inconsistent("a packed backup without its object size"),
+            (Some(_), Layout::Classic) => {
+                inconsistent("a classic backup with a packed object size")
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) fn sample() -> Manifest {
+    Manifest {
+        format: FORMAT,
+        layout: Layout::Packed,
+        name: "nightly".into(),
+        run: "00112233445566778899aabbccddeeff".into(),
+        tool: "xbcloud-rs 0.1.0".into(),
+        started: jiff::Timestamp::UNIX_EPOCH,
+        finished: jiff::Timestamp::UNIX_EPOCH,
+        objects: 2,
+        stored_bytes: 15,
+        stream_bytes: 9,
+        files: 1,
+        packed: Some(PackedFacts {
+            chunk_size: 10,
+            root: "0".repeat(64),
+            index_position: 0,
+            index_len: 0,
+            codecs: vec!["none".into()],
+            stream: None,
+            sealed: None,
+        }),
+        classic: None,
+        object_digest: None,
+        members: None,
+        end: End::LastFile { name: "xtrabackup_info".into() },
+        server: None,
+        base: None,
+        producer: Some(Producer { program: "mariadb-backup".into(), exit: 0 }),
+        source: Facts::default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comes_back_as_written() {
+        assert_eq!(Manifest::decode(&sample().encode(None).unwrap()).unwrap().manifest, sample());
+    }
+
+    #[test]
+    fn only_its_key_vouches_for_a_sealed_one() {
+        let fresh = || xb_encryptor::FreshKey::generate().unwrap();
+        let (key, other) = (fresh(), fresh());
+        let mac = |k: &xb_encryptor::FreshKey| k.key().manifest_key(&[1; 16]);
+        let stored = sample().encode(Some(&mac(&key))).unwrap();
+        let read = Manifest::decode(&stored).unwrap();
+        read.authenticate(&mac(&key)).unwrap();
+        assert!(matches!(read.authenticate(&mac(&other)), Err(ManifestError::NotAuthentic)));
+        // Without its last line it is sound, and nobody vouches for it.
+        let bare = Manifest::decode(&sample().encode(None).unwrap()).unwrap();
+        assert!(matches!(bare.authenticate(&mac(&key)), Err(ManifestError::NotAuthentic)));
+        for at in 0..stored.len() {
+            let mut bad = stored.clone();
+            bad[at] ^= 1;
+            assert!(
+                Manifest::decode(&bad).is_err_and(|_| true)
+                    || Manifest::decode(&bad).unwrap().authenticate(&mac(&key)).is_err(),
+                "byte {at}"
+            );
+        }
+    }
+
+    #[test]
+    fn any_flipped_bit_and_any_cut_is_noticed() {
+        let good = sample().encode(None).unwrap();
+        for at in 0..good.len() {
+            assert!(Manifest::decode(&good[..at]).is_err(), "cut at {at}");
+            for bit in 0..8 {
+                let mut bad = good.clone();
+                bad[at] ^= 1 << bit;
+                assert!(Manifest::decode(&bad).is_err(), "bit {bit} of byte {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn contradictions_and_later_formats_are_refused() {
+        let mut wrong = sample();
+        wrong.objects = 3;
+        assert!(matches!(
+            Manifest::decode(&wrong.encode(None).unwrap()),
+            Err(ManifestError::Inconsistent { .. })
+        ));
+        let mut newer = sample();
+        newer.format = FORMAT + 1;
+        assert!(matches!(
+            Manifest::decode(&newer.encode(None).unwrap()),
+            Err(ManifestError::TooNew { found: 2 })
+        ));
+        let mut zero = sample();
+        zero.packed.as_mut().unwrap().chunk_size = 0;
+        assert!(Manifest::decode(&zero.encode(None).unwrap()).is_err());
+    }
+}

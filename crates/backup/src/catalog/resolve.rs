@@ -1,0 +1,369 @@
+//! Which backup is meant: by name, the newest, or the newest of a day.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use futures::stream::{self, StreamExt as _, TryStreamExt as _};
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, ToSpan as _};
+
+use crate::catalog::manifest::{Manifest, ManifestError};
+use crate::catalog::names::{BackupName, CATALOG, NameError};
+use crate::catalog::root::Root;
+use crate::error::BackupError;
+
+/// Manifests read at a time.
+const AT_ONCE: usize = 16;
+/// By how many seconds the clock of another host may be ahead.
+const AHEAD: i64 = 3600;
+/// Most servers that a message names.
+const MAX_NAMED: usize = 8;
+
+/// A backup as a person names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Wanted {
+    /// This one.
+    Name(BackupName),
+    /// The newest one.
+    Latest,
+    /// The newest one that had ended by then.
+    By(Timestamp),
+}
+
+/// Text that stands for no backup.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum WantedError {
+    /// No backup may have that name.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// Behind the `@` there is neither a day nor a time.
+    #[error("`{text}` is neither a day, @2026-11-20, nor a time, @2026-11-20T03:00Z")]
+    Time {
+        /// As it was written.
+        text: String,
+    },
+}
+
+impl Wanted {
+    /// Reads a NAME, `latest`, `@2026-11-20` (by the end of that day, UTC) or `@2026-11-20T03:00Z`.
+    ///
+    /// # Errors
+    /// [`WantedError`].
+    pub fn parse(text: &str) -> Result<Self, WantedError> {
+        if text == "latest" {
+            return Ok(Self::Latest);
+        }
+        let Some(when) = text.strip_prefix('@') else {
+            return Ok(Self::Name(BackupName::new(text)?));
+        };
+        let time = match when.parse::<Timestamp>() {
+            Ok(time) => Some(time),
+            // A civil date would also be read from a time without a zone.
+            Err(_) if when.len() == "2026-11-20".len() => {
+                when.parse::<Date>().ok().and_then(end_of_day)
+            }
+            Err(_) => None,
+        };
+        time.map(Self::By).ok_or_else(|| WantedError::Time { text: text.to_owned() })
+    }
+}
+
+/// The last moment of a day, UTC.
+fn end_of_day(day: Date) -> Option<Timestamp> {
+    let next = day.tomorrow().ok()?.to_zoned(TimeZone::UTC).ok()?.timestamp();
+    next.checked_sub(1.nanosecond()).ok()
+}
+
+/// Whether a backup that says it ended then had a clock that was wrong.
+pub(crate) fn is_ahead(finished: Timestamp, now: Timestamp) -> bool {
+    finished.as_second() > now.as_second().saturating_add(AHEAD)
+}
+
+/// The backup that is meant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Resolved {
+    /// Its name.
+    pub name: BackupName,
+    /// What makes the choice doubtful, for a person.
+    pub doubts: Vec<String>,
+}
+
+/// The name of the backup that is meant. Only complete ones count for a time, by their ends. One that
+/// says it ended in the future is taken only where there is no other.
+///
+/// A name is given back as it is, and no request made. `server` limits the choice to backups of that
+/// server; when the backups below ROOT are of several, it must be given.
+///
+/// # Errors
+/// [`BackupError::NotThere`] when there is none, [`BackupError::WhichServer`] when it is not clear
+/// which is meant; [`BackupError::Store`].
+pub async fn resolve(
+    root: &Root,
+    wanted: &Wanted,
+    server: Option<&str>,
+) -> Result<Resolved, BackupError> {
+    let by = match wanted {
+        Wanted::Name(name) => return Ok(Resolved { name: name.clone(), doubts: Vec::new() }),
+        Wanted::Latest => Timestamp::MAX,
+        Wanted::By(time) => *time,
+    };
+    let Manifests { sound, too_new } = manifests(root).await?;
+    let now = Timestamp::now();
+    let all = sound.iter().map(|(name, manifest)| (name, manifest));
+    let name = choose(all, (by, now), server)?.cloned().ok_or_else(|| BackupError::NotThere {
+        name: match wanted {
+            Wanted::By(time) => format!("that had ended by {time}"),
+            _ => "at all".to_owned(),
+        },
+        state: "",
+    })?;
+    let mut doubts: Vec<String> =
+        too_new.iter().map(|error| format!("passed over: {error}")).collect();
+    doubts.extend(sound.iter().filter(|(_, manifest)| is_ahead(manifest.finished, now)).map(
+        |(of, manifest)| {
+            let what = if *of == name { "there is no other" } else { "passed over" };
+            format!("{of} ended in the future, {}, by its clock: {what}", manifest.finished)
+        },
+    ));
+    if let Some(line) = crate::catalog::list::line(root, &name).await?
+        && let Some(level) = line.verified.and_then(|proof| proof.failed)
+    {
+        doubts.push(format!("{name} was found damaged at the level {level}"));
+    }
+    Ok(Resolved { name, doubts })
+}
+
+fn choose<'a>(
+    all: impl Iterator<Item = (&'a BackupName, &'a Manifest)> + Clone,
+    (by, now): (Timestamp, Timestamp),
+    server: Option<&str>,
+) -> Result<Option<&'a BackupName>, BackupError> {
+    let of_server = all
+        .clone()
+        .filter(|(_, manifest)| server.is_none_or(|id| manifest.server.as_deref() == Some(id)));
+    if server.is_none() {
+        let servers: BTreeSet<_> =
+            all.filter_map(|(_, manifest)| manifest.server.as_deref()).collect();
+        if servers.len() > 1 {
+            let mut named: Vec<String> =
+                servers.iter().take(MAX_NAMED).map(|id| (*id).to_owned()).collect();
+            if servers.len() > MAX_NAMED {
+                named.push("...".to_owned());
+            }
+            return Err(BackupError::WhichServer { servers: named.join(", ") });
+        }
+    }
+    Ok(of_server
+        .filter(|(_, manifest)| manifest.finished <= by)
+        .max_by_key(|(name, manifest)| {
+            (!is_ahead(manifest.finished, now), manifest.finished, *name)
+        })
+        .map(|(name, _)| name))
+}
+
+/// The manifests below ROOT. Damaged ones are passed over: `list` tells of them.
+#[derive(Debug, Default)]
+pub(crate) struct Manifests {
+    /// The sound ones, by name.
+    pub(crate) sound: Vec<(BackupName, Manifest)>,
+    /// Why others cannot be read that a newer version wrote. They are backups, and may go on from
+    /// any of the sound ones: who removes something must not pass over them.
+    pub(crate) too_new: Vec<BackupError>,
+}
+
+/// Reads all manifests below ROOT.
+///
+/// # Errors
+/// [`BackupError::Store`].
+pub(crate) async fn manifests(root: &Root) -> Result<Manifests, BackupError> {
+    let mut all = Manifests::default();
+    let names = catalogue(root).await?.into_keys().collect();
+    for (name, found) in read(root, names).await? {
+        match found {
+            Found::Sound(manifest) => all.sound.push((name, *manifest)),
+            Found::TooNew(error) => all.too_new.push(error),
+            Found::Nothing => {}
+        }
+    }
+    Ok(all)
+}
+
+/// What is under the key of a manifest.
+enum Found {
+    Sound(Box<Manifest>),
+    TooNew(BackupError),
+    /// It is damaged, or gone since the listing.
+    Nothing,
+}
+
+/// The names that have a manifest; with when it was written, and its size.
+async fn catalogue(root: &Root) -> Result<BTreeMap<BackupName, (i64, u64)>, BackupError> {
+    let keys = root.list_below(CATALOG).await?;
+    // What lies deeper is beside the manifests.
+    let manifests = keys.into_iter().filter(|listed| !listed.key.contains('/'));
+    Ok(manifests
+        .filter_map(|listed| {
+            Some((BackupName::new(&listed.key).ok()?, (listed.modified, listed.size)))
+        })
+        .collect())
+}
+
+async fn read(
+    root: &Root,
+    names: Vec<BackupName>,
+) -> Result<Vec<(BackupName, Found)>, BackupError> {
+    let reading = stream::iter(names).map(|name| async move {
+        let found = match root.manifest(&name).await {
+            Ok(Some(manifest)) => Found::Sound(Box::new(manifest)),
+            Err(error @ BackupError::Manifest { source: ManifestError::TooNew { .. }, .. }) => {
+                Found::TooNew(error)
+            }
+            Ok(None) | Err(BackupError::Manifest { .. }) => Found::Nothing,
+            Err(error) => return Err(error),
+        };
+        Ok((name, found))
+    });
+    reading.buffered(AT_ONCE).try_collect().await
+}
+
+/// Manifests that were read once, for who removes many backups and looks each time whether another
+/// has come that goes on from the next.
+#[derive(Debug, Default)]
+pub(crate) struct Known(BTreeMap<BackupName, ((i64, u64), Option<Manifest>)>);
+
+impl Known {
+    /// Reads what has come or changed since, and forgets what is gone.
+    ///
+    /// # Errors
+    /// [`BackupError::Manifest`] while there is one that only a newer version can read;
+    /// [`BackupError::Store`].
+    pub(crate) async fn refresh(&mut self, root: &Root) -> Result<(), BackupError> {
+        let there = catalogue(root).await?;
+        self.0.retain(|name, (written, _)| there.get(name) == Some(written));
+        let new = there.keys().filter(|name| !self.0.contains_key(*name)).cloned().collect();
+        for (name, found) in read(root, new).await? {
+            let manifest = match found {
+                Found::Sound(manifest) => Some(*manifest),
+                Found::TooNew(error) => return Err(error),
+                Found::Nothing => None,
+            };
+            if let Some(written) = there.get(&name) {
+                self.0.insert(name, (*written, manifest));
+            }
+        }
+        Ok(())
+    }
+
+    /// The sound ones.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&BackupName, &Manifest)> {
+        self.0.iter().filter_map(|(name, (_, manifest))| Some((name, manifest.as_ref()?)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn by(text: &str) -> Timestamp {
+        match Wanted::parse(text).unwrap() {
+            Wanted::By(time) => time,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn days_and_times_are_understood() {
+        assert_eq!(Wanted::parse("latest"), Ok(Wanted::Latest));
+        assert!(matches!(Wanted::parse("monday"), Ok(Wanted::Name(_))));
+        assert_eq!(by("@2026-11-20").to_string(), "2026-11-20T23:59:59.999999999Z");
+        assert_eq!(by("@2026-11-20T03:00Z").to_string(), "2026-11-20T03:00:00Z");
+        assert_eq!(by("@2026-11-20T05:00:01+02:00").to_string(), "2026-11-20T03:00:01Z");
+        for bad in ["@", "@today", "@2026-13-01", "@2026-11-20T03:00", "@9999-12-31T", "a b", ""] {
+            assert!(Wanted::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn of_several_servers_one_must_be_named() {
+        let named = |name: &str, server: Option<&str>, end: i64| {
+            let mut manifest = crate::catalog::manifest::sample();
+            manifest.server = server.map(str::to_owned);
+            manifest.finished = Timestamp::from_second(end).unwrap();
+            (BackupName::new(name).unwrap(), manifest)
+        };
+        let all = [named("a1", Some("a"), 10), named("b1", Some("b"), 20), named("old", None, 30)];
+        let pick = |by: i64, server| {
+            let by = Timestamp::from_second(by).unwrap();
+            choose(all.iter().map(|(n, m)| (n, m)), (by, Timestamp::MAX), server)
+        };
+        let error = pick(99, None).unwrap_err();
+        assert!(
+            matches!(&error, BackupError::WhichServer { servers } if servers == "a, b"),
+            "{error}"
+        );
+        assert_eq!(pick(99, Some("a")).unwrap().unwrap().as_str(), "a1");
+        assert_eq!(pick(20, Some("b")).unwrap().unwrap().as_str(), "b1");
+        assert_eq!(pick(19, Some("b")).unwrap(), None);
+        let one = &all[1..];
+        let at = |now: Timestamp| {
+            let newest = choose(one.iter().map(|(n, m)| (n, m)), (Timestamp::MAX, now), None);
+            newest.unwrap().unwrap().as_str()
+        };
+        assert_eq!(at(Timestamp::MAX), "old");
+        // An hour before, and a bit: the clock of `old` was ahead. Where all were, the newest it is.
+        assert_eq!(at(Timestamp::from_second(25 - 3600).unwrap()), "b1");
+        assert_eq!(at(Timestamp::from_second(-9000).unwrap()), "old");
+    }
+
+    /// Removing many backups would else read all manifests once for each.
+    #[tokio::test]
+    async fn manifests_are_read_again_only_where_a_listing_shows_another() {
+        use xb_uploader::{Location, Place, Policy, StoreSettings};
+
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().to_str().unwrap().trim_start_matches('/').to_owned();
+        let location = Location { place: Place::Local, path };
+        let root =
+            Root::open(&location, &StoreSettings::default(), Policy::default(), true).unwrap();
+        let put = async |name: &str, files: u64| {
+            let name = BackupName::new(name).unwrap();
+            let mut manifest = crate::catalog::manifest::sample();
+            (manifest.name, manifest.files) = (name.to_string(), files);
+            root.commit(&name, &manifest, None).await.unwrap();
+        };
+        let file = |name: &str| folder.path().join(CATALOG).join(name);
+        for name in ["a", "b", "c"] {
+            put(name, 1).await;
+        }
+        let mut known = Known::default();
+        known.refresh(&root).await.unwrap();
+        assert_eq!(known.iter().count(), 3);
+        // Read again, it would not be sound.
+        let facts = std::fs::metadata(file("a")).unwrap();
+        std::fs::write(file("a"), vec![b'x'; usize::try_from(facts.len()).unwrap()]).unwrap();
+        let written = std::fs::File::options().append(true).open(file("a")).unwrap();
+        written.set_modified(facts.modified().unwrap()).unwrap();
+        std::fs::remove_file(file("b")).unwrap();
+        std::fs::remove_file(file("c")).unwrap();
+        put("c", 1000).await;
+        put("d", 1).await;
+        known.refresh(&root).await.unwrap();
+        let found: Vec<_> = known.iter().map(|(name, m)| (name.as_str(), m.files)).collect();
+        assert_eq!(found, [("a", 1), ("c", 1000), ("d", 1)]);
+        std::fs::write(file("a"), b"shorter").unwrap();
+        known.refresh(&root).await.unwrap();
+        assert_eq!(known.iter().count(), 2);
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(text in ".{0,40}", day in 0_u8..40) {
+            let _ = Wanted::parse(&text);
+            let _ = Wanted::parse(&format!("@{text}"));
+            let _ = Wanted::parse(&format!("@2026-11-{day:02}"));
+        }
+    }
+}

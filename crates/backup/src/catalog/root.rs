@@ -1,0 +1,202 @@
+//! ROOT: the place where backups and their catalogue live.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use xb_uploader::{
+    Gate, Listed, Location, Policy, Store, StoreError, StoreErrorKind, StoreSettings,
+};
+
+use crate::catalog::list_cache::Cached;
+use crate::error::BackupError;
+use xb_encryptor::MacKey;
+
+use crate::catalog::manifest::{Manifest, ManifestError, StoredManifest};
+use crate::catalog::names::{BackupName, CATALOG, manifest_key};
+
+/// A store and the prefix in it below which everything of ours lies. Clones are cheap.
+#[derive(Debug, Clone)]
+pub struct Root {
+    store: Store,
+    prefix: String,
+    /// What a listing may take from this machine instead of the store.
+    cached: Option<Cached>,
+    take_over: Option<TakeOver>,
+}
+
+/// That the claim of a run which may be alive is taken over, and who is told of it.
+#[derive(Clone)]
+pub(crate) struct TakeOver(Arc<dyn Fn(&str) + Send + Sync>);
+
+impl TakeOver {
+    /// Names the run whose claim was taken over.
+    pub(crate) fn tell(&self, holder: &str) {
+        (self.0)(holder);
+    }
+}
+
+impl std::fmt::Debug for TakeOver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("TakeOver")
+    }
+}
+
+impl Root {
+    /// Opens the store that `location` lies in; a folder is made when `create` is set.
+    ///
+    /// # Errors
+    /// [`BackupError::Store`] when the settings cannot work.
+    pub fn open(
+        location: &Location,
+        settings: &StoreSettings,
+        policy: Policy,
+        create: bool,
+    ) -> Result<Self, BackupError> {
+        let (store, prefix) = xb_uploader::open(location, settings, policy, create)?;
+        Ok(Self { store, prefix, cached: None, take_over: None })
+    }
+
+    /// The same ROOT for one who knows that classic runs which look alive are dead: their claims are
+    /// taken over, and `tell` gets the name of each.
+    #[must_use]
+    pub fn taking_over(&self, tell: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        Self { take_over: Some(TakeOver(Arc::new(tell))), ..self.clone() }
+    }
+
+    pub(crate) fn take_over(&self) -> Option<&TakeOver> {
+        self.take_over.as_ref()
+    }
+
+    /// The same ROOT, with a gate before every change.
+    pub(crate) fn gated(&self, gate: Arc<dyn Gate>) -> Self {
+        Self { store: self.store.gated(gate), ..self.clone() }
+    }
+
+    /// The same ROOT for a listing of its catalogue, of which some was read before.
+    pub(crate) fn with_cache(&self, cached: Cached) -> Self {
+        Self { cached: Some(cached), ..self.clone() }
+    }
+
+    /// A small object of the catalogue, by its key below ROOT.
+    pub(crate) async fn small(&self, below: &str) -> Result<Bytes, StoreError> {
+        let in_catalog = below.strip_prefix(CATALOG).and_then(|rest| rest.strip_prefix('/'));
+        let cached = self.cached.as_ref().zip(in_catalog);
+        if let Some((cached, key)) = cached {
+            if !cached.lists(key) {
+                let message = "the listing has not shown it";
+                return Err(StoreError::new("get", below, StoreErrorKind::NotFound, message));
+            }
+            if let Some(bytes) = cached.get(key) {
+                return Ok(bytes);
+            }
+        }
+        let bytes = self.store.get(&self.key(below)).await?;
+        if let Some((cached, key)) = cached {
+            cached.put(key, &bytes);
+        }
+        Ok(bytes)
+    }
+
+    /// The store itself.
+    #[must_use]
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// The whole key of something below ROOT.
+    #[must_use]
+    pub fn key(&self, below: &str) -> String {
+        format!("{}{below}", self.prefix)
+    }
+
+    /// Everything in the folder `below`, with keys that count from that folder.
+    pub(crate) async fn list_below(&self, below: &str) -> Result<Vec<Listed>, BackupError> {
+        let folder = self.key(below);
+        let skip = folder.len() + 1;
+        let mut found = self.store.list(&folder).await?;
+        found.retain_mut(|listed| match listed.key.get(skip..) {
+            Some(rest) if !rest.is_empty() => {
+                listed.key = rest.to_owned();
+                true
+            }
+            _ => false,
+        });
+        Ok(found)
+    }
+
+    /// The folders directly below `below`.
+    pub(crate) async fn folders_below(&self, below: &str) -> Result<Vec<String>, BackupError> {
+        let folder = self.key(below);
+        Ok(self.store.folders(folder.trim_end_matches('/')).await?)
+    }
+
+    /// Removes everything in the folder `below`.
+    pub(crate) async fn remove_below(&self, below: &str) -> Result<u64, BackupError> {
+        let found = self.list_below(below).await?;
+        let count = found.len() as u64;
+        let keys =
+            found.into_iter().map(|listed| self.key(&format!("{below}/{}", listed.key))).collect();
+        self.store.delete_all(keys).await?;
+        Ok(count)
+    }
+
+    /// The manifest of `name`, or `None` when there is no such backup of ours.
+    ///
+    /// # Errors
+    /// [`BackupError::Manifest`] when it is damaged, [`BackupError::Store`] when it cannot be read.
+    pub async fn manifest(&self, name: &BackupName) -> Result<Option<Manifest>, BackupError> {
+        Ok(self.stored_manifest(name).await?.map(|stored| stored.manifest))
+    }
+
+    /// As [`Root::manifest`], with what is needed to authenticate it.
+    pub(crate) async fn stored_manifest(
+        &self,
+        name: &BackupName,
+    ) -> Result<Option<StoredManifest>, BackupError> {
+        let key = self.key(&manifest_key(name));
+        let bytes = match self.small(&manifest_key(name)).await {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind == StoreErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let stored = Manifest::decode(&bytes)
+            .map_err(|source| BackupError::Manifest { key: key.clone(), source })?;
+        if stored.manifest.name != name.as_str() {
+            let source =
+                ManifestError::Inconsistent { reason: "it belongs to a backup of another name" };
+            return Err(BackupError::Manifest { key, source });
+        }
+        Ok(Some(stored))
+    }
+
+    /// Writes the manifest: from here on the backup exists.
+    pub(crate) async fn commit(
+        &self,
+        name: &BackupName,
+        manifest: &Manifest,
+        mac: Option<&MacKey>,
+    ) -> Result<(), BackupError> {
+        let key = self.key(&manifest_key(name));
+        let bytes = manifest.encode(mac).map_err(|source| BackupError::Manifest { key, source })?;
+        self.commit_bytes(name, Bytes::from(bytes)).await
+    }
+
+    /// As [`Root::commit`], for a manifest that is written already.
+    pub(crate) async fn commit_bytes(
+        &self,
+        name: &BackupName,
+        bytes: Bytes,
+    ) -> Result<(), BackupError> {
+        let key = self.key(&manifest_key(name));
+        match self.store.create(&key, bytes).await {
+            Err(error) if error.kind == StoreErrorKind::AlreadyExists => Err(BackupError::Exists {
+                name: name.to_string(),
+                state: ": another run was faster",
+            }),
+            // An earlier try may have written it, or one that only could not be read back: whatever
+            // the last answer was, what a manifest may name must stay.
+            Err(source) => Err(BackupError::InDoubt { name: name.to_string(), source }),
+            Ok(()) => Ok(()),
+        }
+    }
+}

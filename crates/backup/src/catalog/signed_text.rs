@@ -1,0 +1,91 @@
+//! Text with a line at its end that shows damage, and another that shows whose it is.
+//!
+//! `sha256:HEX` over the exact bytes before that line guards against accidents. Of what belongs to a
+//! sealed backup, `hmac-sha256:HEX` follows, over all before it, with a key that only holders of the
+//! data key have.
+
+use sha2::{Digest, Sha256};
+use xb_encryptor::MacKey;
+
+use crate::hex::hex;
+
+const CHECK: &str = "sha256:";
+const MAC: &str = "hmac-sha256:";
+
+/// What is wrong with the lines.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Flaw {
+    /// They are missing or malformed.
+    NoCheck,
+    /// The digest is another.
+    Damaged { expected: String, got: String },
+}
+
+/// Text whose digest fits, and what a key has to say of it.
+#[derive(Debug, Clone)]
+pub(crate) struct Attested<'a> {
+    /// Without the lines.
+    pub(crate) text: &'a [u8],
+    signature: Option<(&'a [u8], [u8; 32])>,
+}
+
+/// The text, which ends with a line feed, with its lines.
+pub(crate) fn attest(mut text: Vec<u8>, key: Option<&MacKey>) -> Vec<u8> {
+    let line = format!("{CHECK}{}\n", hex(&Sha256::digest(&text)));
+    text.extend_from_slice(line.as_bytes());
+    if let Some(key) = key {
+        let line = format!("{MAC}{}\n", hex(&key.code(&text)));
+        text.extend_from_slice(line.as_bytes());
+    }
+    text
+}
+
+impl<'a> Attested<'a> {
+    /// Takes the lines off and compares the digest.
+    pub(crate) fn read(bytes: &'a [u8]) -> Result<Self, Flaw> {
+        let (mut before, mut line) = last_line(bytes)?;
+        let mut signature = None;
+        if let Some(digits) = line.strip_prefix(MAC) {
+            signature = Some((before, unhex(digits).ok_or(Flaw::NoCheck)?));
+            (before, line) = last_line(before)?;
+        }
+        let expected = line.strip_prefix(CHECK).ok_or(Flaw::NoCheck)?;
+        let got = hex(&Sha256::digest(before));
+        if got != expected {
+            return Err(Flaw::Damaged { expected: expected.to_owned(), got });
+        }
+        Ok(Self { text: before, signature })
+    }
+
+    /// Whether the holder of the data key wrote it.
+    pub(crate) fn is_by(&self, key: &MacKey) -> bool {
+        self.signature.as_ref().is_some_and(|(bytes, mac)| key.verify(bytes, mac))
+    }
+
+    /// The bytes that the second line is about, and its digits.
+    pub(crate) fn signature(&self) -> Option<(&'a [u8], [u8; 32])> {
+        self.signature
+    }
+}
+
+/// Splits off the last line, without its end.
+fn last_line(bytes: &[u8]) -> Result<(&[u8], &str), Flaw> {
+    let body = bytes.strip_suffix(b"\n").ok_or(Flaw::NoCheck)?;
+    let at = body.iter().rposition(|b| *b == b'\n').ok_or(Flaw::NoCheck)? + 1;
+    let (before, line) = body.split_at(at);
+    Ok((before, std::str::from_utf8(line).map_err(|_| Flaw::NoCheck)?))
+}
+
+/// 32 bytes from 64 lower-case hexadecimal digits.
+fn unhex(digits: &str) -> Option<[u8; 32]> {
+    let mut bytes = [0; 32];
+    if digits.len() != 64
+        || !digits.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+    {
+        return None;
+    }
+    for (byte, pair) in bytes.iter_mut().zip(digits.as_bytes().chunks_exact(2)) {
+        *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+    }
+    Some(bytes)
+}

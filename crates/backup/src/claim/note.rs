@@ -1,0 +1,84 @@
+//! The content of a claim: which run wrote it, and how far that run has come.
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use crate::catalog::names::RunId;
+use crate::claim::alive;
+use crate::error::BackupError;
+
+/// How far a classic run has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// It looks whether it may have the name.
+    Claiming,
+    /// It writes and removes objects.
+    Holding,
+    /// It is over, and has left nothing that another run would have to remove.
+    Ended,
+}
+
+impl Phase {
+    const NAMES: [(Self, &str); 3] =
+        [(Self::Claiming, "claiming"), (Self::Holding, "holding"), (Self::Ended, "ended")];
+}
+
+/// What a claim says.
+#[derive(Debug, Clone)]
+pub(crate) struct Note {
+    /// Who wrote it: random, and of one claim alone.
+    pub(crate) holder: String,
+    pub(crate) phase: Phase,
+    pub(super) run: String,
+    pub(super) mark: Value,
+    pub(super) host: Option<String>,
+}
+
+impl Note {
+    pub(super) fn new(run: RunId) -> Result<Self, BackupError> {
+        let holder = RunId::random().map_err(|error| BackupError::System {
+            what: "randomness for the claim",
+            source: std::io::Error::other(error),
+        })?;
+        let (run, mark) = (run.to_string(), alive::own_mark());
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
+        let host = host.map(|host| host.trim().to_owned());
+        Ok(Self { holder: holder.to_string(), phase: Phase::Claiming, run, mark, host })
+    }
+
+    /// The bytes to store, which differ from one time to the next.
+    pub(crate) fn encode(&self) -> Bytes {
+        let phase = Phase::NAMES.iter().find(|(phase, _)| *phase == self.phase);
+        let mut text = json!({
+            "run": self.run, "holder": self.holder, "state": phase.map(|(_, name)| name),
+            "host": self.host, "time": jiff::Timestamp::now(),
+        });
+        if let (Some(text), Some(mark)) = (text.as_object_mut(), self.mark.as_object()) {
+            text.extend(mark.clone());
+        }
+        Bytes::from(format!("{text}\n"))
+    }
+
+    /// Reads a claim, of earlier versions too: those were removed at the end, so whatever is there holds.
+    pub(crate) fn read(bytes: &[u8]) -> Self {
+        let value: Value = serde_json::from_slice(bytes).unwrap_or_default();
+        let text = |field: &str| value.get(field).and_then(Value::as_str).map(str::to_owned);
+        let state = text("state").unwrap_or_default();
+        let phase = Phase::NAMES.iter().find(|(_, name)| *name == state);
+        Self {
+            holder: text("holder").unwrap_or_default(),
+            phase: phase.map_or(Phase::Holding, |(phase, _)| *phase),
+            run: text("run").unwrap_or_default(),
+            host: text("host"),
+            mark: value,
+        }
+    }
+
+    /// Who wrote it, for a person.
+    pub(super) fn describe(&self) -> String {
+        let pid = self.mark.get("pid").and_then(Value::as_u64);
+        let pid = pid.map_or_else(|| "unknown".to_owned(), |pid| pid.to_string());
+        let host = self.host.as_deref().unwrap_or("unknown");
+        format!("run {}, host {host}, process {pid}", self.run)
+    }
+}

@@ -1,0 +1,146 @@
+//! Runs that sleep, are taken over and wake up.
+
+use std::time::SystemTime;
+
+use bytes::Bytes;
+
+use xb_uploader::{Location, Place, Policy, StoreError, StoreSettings};
+
+use super::*;
+
+struct Fixture {
+    folder: tempfile::TempDir,
+    root: Root,
+    name: BackupName,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().to_str().unwrap().trim_start_matches('/').to_owned();
+        let location = Location { place: Place::Local, path };
+        let (settings, policy) = (StoreSettings::default(), Policy::default());
+        let root = Root::open(&location, &settings, policy, true).unwrap();
+        Self { folder, root, name: BackupName::new("n").unwrap() }
+    }
+
+    async fn claim(&self) -> Result<Claim, BackupError> {
+        let run = RunId::random().unwrap();
+        Ok(Claim::classic(&self.root, &self.name, run).await?.0)
+    }
+
+    /// Claims and holds the name.
+    async fn run(&self) -> (Claim, Root) {
+        let claim = self.claim().await.unwrap();
+        let root = claim.hold(&self.root, &self.name).await.unwrap();
+        (claim, root)
+    }
+
+    /// Makes the claim look as if its run had been silent for two hours.
+    fn silence(&self, claim: &Claim) {
+        let key = claim.lease.as_ref().unwrap().key();
+        let file =
+            std::fs::File::options().append(true).open(self.folder.path().join(key)).unwrap();
+        file.set_modified(SystemTime::now() - Duration::from_secs(7200)).unwrap();
+        claim.lease.as_ref().unwrap().expire();
+    }
+}
+
+fn is_fenced(outcome: Result<(), StoreError>) -> bool {
+    outcome.is_err_and(|error| error.kind == StoreErrorKind::Fenced)
+}
+
+async fn put(root: &Root, key: &str) -> Result<(), StoreError> {
+    root.store().put(&root.key(key), Bytes::from_static(b"x").into()).await
+}
+
+#[tokio::test]
+async fn a_run_that_was_taken_over_can_change_nothing_any_more() {
+    let fixture = Fixture::new();
+    let (first, sleeping) = fixture.run().await;
+    put(&sleeping, "n/a").await.unwrap();
+    fixture.silence(&first);
+    let (second, running) = fixture.run().await;
+    assert!(is_fenced(put(&sleeping, "n/b").await));
+    assert!(is_fenced(sleeping.store().delete(&sleeping.key("n/a")).await));
+    assert!(is_fenced(sleeping.store().delete_all(vec![sleeping.key("n/a")]).await));
+    assert!(is_fenced(sleeping.store().create(&sleeping.key("m"), Bytes::new()).await));
+    assert!(matches!(first.lost().await, BackupError::Store(_)));
+    put(&running, "n/b").await.unwrap();
+    second.end().await;
+    // Not even now that the other one is over.
+    assert!(is_fenced(put(&sleeping, "n/b").await));
+    assert!(sleeping.store().get(&sleeping.key("n/a")).await.is_ok());
+}
+
+/// The refresh of the sleeper was on its way when the other one removed its claim.
+#[tokio::test]
+async fn a_claim_that_comes_back_does_not_count() {
+    let fixture = Fixture::new();
+    let (first, sleeping) = fixture.run().await;
+    fixture.silence(&first);
+    let note = first.lease.as_ref().unwrap().note().encode();
+    let (second, _) = fixture.run().await;
+    second.end().await;
+    let key = first.lease.as_ref().unwrap().key().to_owned();
+    fixture.root.store().put(&key, note.into()).await.unwrap();
+    assert!(is_fenced(put(&sleeping, "n/a").await));
+    assert!(!first.is_newest().await.unwrap());
+}
+
+#[tokio::test]
+async fn a_run_that_slept_and_was_not_taken_over_goes_on() {
+    let fixture = Fixture::new();
+    let (claim, root) = fixture.run().await;
+    fixture.silence(&claim);
+    put(&root, "n/a").await.unwrap();
+    // Its claim is fresh again.
+    assert!(matches!(fixture.claim().await, Err(BackupError::Running { .. })));
+}
+
+#[tokio::test]
+async fn a_claim_that_was_removed_or_replaced_is_lost() {
+    for replaced in [false, true] {
+        let fixture = Fixture::new();
+        let (claim, root) = fixture.run().await;
+        let key = claim.lease.as_ref().unwrap().key().to_owned();
+        fixture.root.store().delete(&key).await.unwrap();
+        if replaced {
+            let other = Note::new(RunId::random().unwrap()).unwrap();
+            fixture.root.store().put(&key, other.encode().into()).await.unwrap();
+        }
+        claim.lease.as_ref().unwrap().expire();
+        assert!(is_fenced(put(&root, "n/a").await));
+        let there = fixture.root.store().get(&key).await;
+        assert_eq!(there.is_ok(), replaced, "it must not come back");
+    }
+}
+
+#[tokio::test]
+async fn only_what_holds_or_has_held_owns_what_lies_there() {
+    let fixture = Fixture::new();
+    let seen = async || {
+        let claims = claims(&fixture.root, &fixture.name).await.unwrap();
+        standing(&fixture.root, &claims).await.unwrap().seen
+    };
+    let (first, _) = fixture.run().await;
+    fixture.silence(&first);
+    let slept = seen().await.unwrap();
+    let second = fixture.claim().await.unwrap();
+    assert_eq!(seen().await, Some(slept), "one that only looks owns nothing");
+    second.hold(&fixture.root, &fixture.name).await.unwrap();
+    assert!(seen().await.unwrap() > slept);
+    second.end().await;
+    assert_eq!(seen().await, None);
+    assert_eq!(claims(&fixture.root, &fixture.name).await.unwrap().len(), 1);
+}
+
+#[test]
+fn claims_of_earlier_versions_hold() {
+    let note = Note::read(br#"{"run":"r","pid":7,"process_started":"b 1"}"#);
+    assert_eq!((note.phase, note.holder.as_str()), (Phase::Holding, ""));
+    assert_eq!(Note::read(b"damaged").phase, Phase::Holding);
+    let own = Note { phase: Phase::Ended, ..Note::new(RunId([7; 16])).unwrap() };
+    let again = Note::read(&own.encode());
+    assert_eq!((again.phase, again.holder), (Phase::Ended, own.holder));
+}

@@ -1,0 +1,83 @@
+//! The checksums of a packed backup's objects, one by one. The manifest has only their root digest,
+//! which says that something is damaged; this list says what.
+
+use bytes::Bytes;
+use xb_pipeline::{RootDigest, sums as crc};
+use xb_uploader::StoreErrorKind;
+
+use crate::catalog::manifest::{Manifest, PackedFacts};
+use crate::catalog::names::{BackupName, RunId, SUMS, run_folder};
+use crate::catalog::root::Root;
+use crate::error::BackupError;
+use crate::hex::hex;
+use crate::read::ranges::Range;
+
+/// Bytes of one sum: CRC-64/NVME, little-endian.
+pub(crate) const LEN: usize = 8;
+
+/// The bytes to store.
+pub(crate) fn encode(sums: &[u64]) -> Bytes {
+    sums.iter().flat_map(|sum| sum.to_le_bytes()).collect()
+}
+
+/// The sums in stored bytes.
+pub(crate) fn decode(bytes: &[u8]) -> Vec<u64> {
+    bytes
+        .chunks_exact(LEN)
+        .filter_map(|sum| Some(u64::from_le_bytes(sum.try_into().ok()?)))
+        .collect()
+}
+
+/// Size of object `number`.
+pub(crate) fn object_len(manifest: &Manifest, packed: &PackedFacts, number: u64) -> u64 {
+    let start = number.saturating_mul(packed.chunk_size);
+    packed.chunk_size.min(manifest.stored_bytes.saturating_sub(start))
+}
+
+/// Reads the list. It is checked against the manifest; `Ok(Err(_))` says why it is of no use.
+pub(crate) async fn read(
+    root: &Root,
+    name: &BackupName,
+    (manifest, packed, run): (&Manifest, &PackedFacts, RunId),
+) -> Result<Result<Vec<u64>, String>, BackupError> {
+    let key = root.key(&format!("{}/{SUMS}", run_folder(name, run)));
+    let len = manifest.objects.saturating_mul(LEN as u64);
+    if manifest.objects > xb_pipeline::MAX_SUMS as u64 {
+        return Ok(Err("there are too many objects for a list of their sums".to_owned()));
+    }
+    let bytes = match root.store().get_range(&key, 0..len, len).await {
+        Ok(bytes) => bytes,
+        Err(error) if matches!(error.kind, StoreErrorKind::NotFound | StoreErrorKind::Damaged) => {
+            return Ok(Err(error.to_string()));
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let sums = decode(&bytes);
+    let mut digest = RootDigest::default();
+    for (number, sum) in (0..).zip(&sums) {
+        digest.object(object_len(manifest, packed, number), *sum);
+    }
+    if hex(&digest.finish()) == packed.root {
+        return Ok(Ok(sums));
+    }
+    Ok(Err(format!("{key}: it does not fit the manifest's root digest: it is damaged")))
+}
+
+/// Puts the sums of ranges, which come in order, together to those of objects.
+#[derive(Debug, Default)]
+pub(crate) struct Summing {
+    len: u64,
+    crc: u64,
+}
+
+impl Summing {
+    /// Takes the CRC-64/NVME of a range; gives length and sum of the object that it ends.
+    pub(crate) fn range(&mut self, range: &Range, sum: u64) -> Option<(u64, u64)> {
+        self.crc = crc::crc64_combine(self.crc, sum, range.len);
+        self.len += range.len;
+        range.end.then(|| {
+            let Self { len, crc } = std::mem::take(self);
+            (len, crc)
+        })
+    }
+}

@@ -1,0 +1,331 @@
+//! The classic layout as it lies in a store: files as runs of numbered objects.
+
+use std::collections::BTreeMap;
+
+use xb_pipeline::logical_name;
+use xb_reader::{ChunkHead, RelPath};
+use xb_uploader::Listed;
+
+use crate::catalog::manifest::Manifest;
+use crate::catalog::names::{BackupName, classic_key, parse_classic_key};
+use crate::catalog::root::Root;
+use crate::error::BackupError;
+use crate::objects::classic_checksums::{self, Known};
+use crate::objects::contents::Contents;
+use crate::read::file_filter::{Matched, Selection};
+use crate::read::partial::{Chosen, Come, Proven};
+
+/// The files of a classic backup, from a listing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct ClassicFiles {
+    /// Path to number to size of the objects.
+    files: BTreeMap<String, BTreeMap<u64, u64>>,
+    /// Bytes at the front of a file's objects that are not wanted any more, and the offset in the
+    /// file behind them. There is such a list where a run goes on with an earlier one.
+    begun: Option<BTreeMap<String, Come>>,
+    /// What is known of their checksums.
+    known: Known,
+}
+
+/// Lists the objects of `name`. Keys that no chunk can have are passed over, as stock readers do.
+pub(crate) async fn list_classic(
+    root: &Root,
+    name: &BackupName,
+) -> Result<ClassicFiles, BackupError> {
+    Ok(ClassicFiles::of(&Contents::of(root, name).await?.classic))
+}
+
+/// As [`list_classic`], for the objects of `manifest`, with their checksums; without a manifest as
+/// [`list_stock`]. That the listing agrees with the manifest has yet to be checked.
+pub(crate) async fn list_with_sums(
+    root: &Root,
+    name: &BackupName,
+    manifest: Option<&Manifest>,
+) -> Result<ClassicFiles, BackupError> {
+    let Some(manifest) = manifest else { return list_stock(root, name).await };
+    let mut files = list_classic(root, name).await?;
+    if files.agree_with(name, manifest).is_ok() {
+        files.known = classic_checksums::read(root, name, manifest, &files).await?;
+    }
+    Ok(files)
+}
+
+/// As [`list_classic`], for a stock backup, of which no manifest tells what belongs to it.
+///
+/// # Errors
+/// [`BackupError::Folder`] when `name` is a folder of backups.
+pub(crate) async fn list_stock(
+    root: &Root,
+    name: &BackupName,
+) -> Result<ClassicFiles, BackupError> {
+    let found = Contents::of(root, name).await?;
+    found.refuse_folder(name)?;
+    Ok(ClassicFiles::of(&found.classic))
+}
+
+/// Removes the classic objects of `name`. Packed runs and objects of other programs stay.
+///
+/// # Errors
+/// [`BackupError::Folder`] where they may be those of other backups.
+pub(crate) async fn remove_classic_objects(
+    root: &Root,
+    name: &BackupName,
+) -> Result<u64, BackupError> {
+    let found = Contents::of(root, name).await?;
+    found.refuse_folder(name)?;
+    let keys: Vec<String> =
+        found.classic.iter().map(|l| root.key(&format!("{name}/{}", l.key))).collect();
+    let count = keys.len() as u64;
+    root.store().delete_all(keys).await?;
+    Ok(count)
+}
+
+/// Files that a producer writes last go last: who reads the stream as a whole wants to see its end
+/// at the end.
+fn rank(path: &str) -> u8 {
+    match logical_name(path.as_bytes()) {
+        b"xtrabackup_info" | b"mariadb_backup_info" => 1,
+        b"xtrabackup_tablespaces" => 2,
+        _ => 0,
+    }
+}
+
+impl ClassicFiles {
+    /// The files of a listing, whose keys count from the backup's folder.
+    pub(crate) fn of(listed: &[Listed]) -> Self {
+        let mut files = Self::default();
+        for listed in listed {
+            if let Some((path, number)) = parse_classic_key(&listed.key) {
+                files.files.entry(path.to_owned()).or_default().insert(number, listed.size);
+            }
+        }
+        files
+    }
+
+    /// What is known of the objects' checksums.
+    pub(crate) fn known(&self) -> &Known {
+        &self.known
+    }
+
+    /// The checksum of an object, by its key below the backup's folder.
+    pub(crate) fn sum_of(&self, key: &str) -> Option<u64> {
+        let Known::Each(sums) = &self.known else { return None };
+        let (path, number) = parse_classic_key(key)?;
+        sums.get(path)?.get(usize::try_from(number).ok()?).copied()
+    }
+
+    /// Keys below the backup's folder, and sizes, by path and number.
+    pub(crate) fn by_key(&self) -> impl Iterator<Item = (String, u64)> {
+        self.files.iter().flat_map(|(path, objects)| {
+            objects.iter().map(move |(number, size)| (classic_key(path, *number), *size))
+        })
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.files.is_empty()
+    }
+
+    /// The object, below the backup's folder, that holds the byte `position` of the stream of
+    /// [`ClassicFiles::in_order`].
+    pub(crate) fn object_at(&self, position: u64) -> Option<String> {
+        let mut end = 0_u64;
+        self.in_order().find_map(|(key, from, size)| {
+            end += size - from;
+            (position < end).then_some(key)
+        })
+    }
+
+    /// The files by name, each with the number of its objects and the bytes in them.
+    pub(crate) fn sizes(&self) -> impl Iterator<Item = (&str, u64, u64)> {
+        let count = |objects: &BTreeMap<u64, u64>| (objects.len() as u64, objects.values().sum());
+        self.files.iter().map(move |(path, objects)| {
+            let (number, bytes) = count(objects);
+            (path.as_str(), number, bytes)
+        })
+    }
+
+    /// Number of objects.
+    pub(crate) fn objects(&self) -> u64 {
+        self.files.values().map(|objects| objects.len() as u64).sum()
+    }
+
+    /// Bytes in all objects, as far as they are wanted.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.files.iter().map(|(path, objects)| self.wanted(path, objects)).sum()
+    }
+
+    /// Leaves out what an earlier run has proven.
+    pub(crate) fn leave_out(&mut self, proven: &Proven) {
+        self.files.retain(|path, _| !proven.whole.contains(path.as_bytes()));
+        let come = |path: &String| Some((path.clone(), *proven.begun.get(path.as_bytes())?));
+        self.begun = Some(self.files.keys().filter_map(come).collect());
+    }
+
+    /// The files that an earlier run has begun, and how far they have come; `None`: there was none.
+    pub(crate) fn begun(&self) -> Option<Vec<(RelPath, u64)>> {
+        let files = self.begun.as_ref()?.iter();
+        Some(
+            files
+                .filter_map(|(path, come)| Some((RelPath::new(path.as_bytes()).ok()?, come.upto)))
+                .collect(),
+        )
+    }
+
+    fn taken(&self, path: &str) -> u64 {
+        self.begun.as_ref().and_then(|begun| begun.get(path)).map_or(0, |come| come.taken)
+    }
+
+    /// Bytes of a file's objects that are wanted.
+    fn wanted(&self, path: &str, objects: &BTreeMap<u64, u64>) -> u64 {
+        objects.values().sum::<u64>().saturating_sub(self.taken(path))
+    }
+
+    /// Whether any file is encrypted, by its name.
+    pub(crate) fn any_encrypted(&self) -> bool {
+        self.files.keys().any(|path| path.ends_with(".xbcrypt"))
+    }
+
+    /// Number of files.
+    pub(crate) fn count(&self) -> u64 {
+        self.files.len() as u64
+    }
+
+    /// Compares with what the manifest says.
+    pub(crate) fn agree_with(
+        &self,
+        name: &BackupName,
+        manifest: &Manifest,
+    ) -> Result<(), BackupError> {
+        let listed = (self.count(), self.objects(), self.bytes());
+        let stated = (manifest.files, manifest.objects, manifest.stored_bytes);
+        if listed == stated {
+            return Ok(());
+        }
+        let what = format!(
+            "{} files in {} objects of {} bytes are listed, the manifest says {} in {} of {}",
+            listed.0, listed.1, listed.2, stated.0, stated.1, stated.2
+        );
+        Err(BackupError::Damaged { name: name.to_string(), what })
+    }
+
+    /// Keeps only the files that are wanted.
+    pub(crate) fn select(&mut self, wanted: &Selection) -> Result<Chosen, BackupError> {
+        let (mut matched, mut chosen) = (Matched::default(), Chosen::default());
+        self.files.retain(|path, objects| {
+            let why = wanted.judge(path.as_bytes(), &mut matched);
+            let bytes = objects.values().sum();
+            why.inspect(|why| chosen.add(*why, 1, bytes)).is_some()
+        });
+        wanted.check(&matched)?;
+        Ok(chosen)
+    }
+
+    /// Checks that the objects of each file are numbered from 0 without a gap. That the last one is
+    /// the end chunk shows when it is read.
+    pub(crate) fn check_runs(&self, name: &BackupName) -> Result<(), BackupError> {
+        for (path, objects) in &self.files {
+            if let Some(missing) =
+                (0..objects.len() as u64).find(|number| !objects.contains_key(number))
+            {
+                let what = format!("object {} is missing", classic_key(path, missing));
+                return Err(BackupError::Damaged { name: name.to_string(), what });
+            }
+        }
+        Ok(())
+    }
+
+    fn ordered(&self) -> Vec<(&String, &BTreeMap<u64, u64>)> {
+        let mut files: Vec<_> = self.files.iter().collect();
+        files.sort_by_key(|(path, _)| rank(path));
+        files
+    }
+
+    /// Keys below the backup's folder, the first byte that is wanted, and sizes, file by file, in
+    /// the order of the chunks.
+    pub(crate) fn in_order(&self) -> impl Iterator<Item = (String, u64, u64)> {
+        self.ordered().into_iter().flat_map(|(path, objects)| {
+            let mut taken = self.taken(path);
+            objects.iter().map(move |(number, size)| {
+                let from = taken.min(*size);
+                taken -= from;
+                (classic_key(path, *number), from, *size)
+            })
+        })
+    }
+
+    /// Where in the stream of [`ClassicFiles::in_order`] each file begins.
+    pub(crate) fn borders(&self) -> Borders {
+        let mut end = 0;
+        let files = self.ordered().into_iter().map(|(path, objects)| {
+            end += self.wanted(path, objects);
+            (end, path.clone())
+        });
+        Borders { files: files.collect::<Vec<_>>().into_iter().peekable() }
+    }
+}
+
+/// Checks that each chunk is of the file in whose objects it lies.
+#[derive(Debug)]
+pub(crate) struct Borders {
+    files: std::iter::Peekable<std::vec::IntoIter<(u64, String)>>,
+}
+
+impl Borders {
+    /// Takes the heads in stream order.
+    pub(crate) fn check(&mut self, head: &ChunkHead) -> Result<(), String> {
+        while self.files.next_if(|(end, _)| *end <= head.position).is_some() {}
+        match self.files.peek() {
+            Some((end, path)) if head.path.as_bytes() == path.as_bytes() && head.end() <= *end => {
+                Ok(())
+            }
+            Some((_, path)) => Err(format!(
+                "the objects of {path} hold a chunk of {}, or end inside it",
+                head.path
+            )),
+            None => Err(format!("a chunk of {} lies behind the last object", head.path)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn files(entries: &[(&str, &[u64])]) -> ClassicFiles {
+        let files =
+            entries.iter().map(|(p, n)| ((*p).to_owned(), n.iter().map(|n| (*n, 10)).collect()));
+        ClassicFiles { files: files.collect(), ..ClassicFiles::default() }
+    }
+
+    #[test]
+    fn gaps_are_named() {
+        let name = BackupName::new("n").unwrap();
+        assert!(files(&[("a", &[0, 1, 2]), ("b", &[0])]).check_runs(&name).is_ok());
+        for bad in [&[0_u64, 2] as &[_], &[1]] {
+            let error = files(&[("a/t.ibd", bad)]).check_runs(&name).unwrap_err().to_string();
+            assert!(error.contains("a/t.ibd.0000000000000000000"), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_producers_last_file_goes_last() {
+        let all = files(&[
+            ("zz", &[0]),
+            ("xtrabackup_tablespaces.lz4", &[0]),
+            ("xtrabackup_info.lz4", &[0]),
+            ("a", &[1, 0]),
+        ]);
+        let keys: Vec<String> =
+            all.in_order().map(|(key, ..)| key.rsplit_once('.').unwrap().0.to_owned()).collect();
+        assert_eq!(keys, ["a", "a", "zz", "xtrabackup_info.lz4", "xtrabackup_tablespaces.lz4"]);
+    }
+
+    #[test]
+    fn selection_wants_names_that_are_there() {
+        let mut all = files(&[("a", &[0]), ("b", &[0])]);
+        let exact = |name: &str| Selection::exact([name.to_owned()]);
+        assert!(all.clone().select(&exact("c")).is_err());
+        all.select(&exact("b")).unwrap();
+        assert_eq!(all, files(&[("b", &[0])]));
+    }
+}

@@ -1,0 +1,318 @@
+//! What lies below a NAME: whose each object is, by the shape of its key.
+//!
+//! Packed runs and the stock layout have keys of their own shapes. A catalogue, a packed run or a stock
+//! backup in a folder below NAME shows that NAME is the ROOT of other backups. Every other object belongs
+//! to another program, and no command of ours may remove it.
+
+use std::collections::BTreeSet;
+
+use xb_pipeline::logical_name;
+use xb_uploader::Listed;
+
+use crate::catalog::manifest::Manifest;
+use crate::catalog::names::{
+    BackupName, CATALOG, RunId, in_packed_run, of_packed_run, parse_classic_key,
+};
+use crate::catalog::root::Root;
+use crate::error::BackupError;
+
+/// Files that stock tools store at the top of a backup and never in one of its folders. None of these
+/// names can be that of a table's file.
+const TOP_FILES: [&str; 17] = [
+    "xtrabackup_info",
+    "xtrabackup_checkpoints",
+    "xtrabackup_logfile",
+    "xtrabackup_tablespaces",
+    "xtrabackup_binlog_info",
+    "xtrabackup_slave_info",
+    "xtrabackup_galera_info",
+    "mariadb_backup_info",
+    "mariadb_backup_checkpoints",
+    "mariadb_backup_binlog_info",
+    "mariadb_backup_slave_info",
+    "mariadb_backup_galera_info",
+    "backup-my.cnf",
+    "ibdata1",
+    "ib_logfile0",
+    "aria_log_control",
+    // What Percona's operator stores beside each backup, in the same layout.
+    "sst_info",
+];
+/// Most keys or names in a message.
+const MAX_NAMED: usize = 5;
+
+/// The objects below a NAME, from one listing. Keys count from NAME.
+#[derive(Debug, Default)]
+pub(crate) struct Contents {
+    /// Objects of packed runs of NAME.
+    pub(crate) packed: Vec<Listed>,
+    /// Objects in the stock layout, also those of stock backups in folders below NAME.
+    pub(crate) classic: Vec<Listed>,
+    /// Objects that no backup consists of.
+    pub(crate) foreign: Vec<Listed>,
+    /// Backups in folders below NAME, by their paths.
+    pub(crate) backups: BTreeSet<String>,
+    /// Whether there is a catalogue in NAME or below it.
+    catalogue: bool,
+    /// Whether one of [`TOP_FILES`] is at the top of NAME.
+    top: bool,
+}
+
+impl Contents {
+    /// Lists what is below `name`.
+    pub(crate) async fn of(root: &Root, name: &BackupName) -> Result<Self, BackupError> {
+        Ok(Self::sort(root.list_below(name.as_str()).await?))
+    }
+
+    /// Sorts the listing of a NAME.
+    pub(crate) fn sort(listed: Vec<Listed>) -> Self {
+        let mut found = Self::default();
+        for listed in listed {
+            let key = listed.key.as_str();
+            if of_packed_run(key) {
+                found.packed.push(listed);
+            } else if let Some((root, rest)) = in_catalogue(key) {
+                found.catalogue = true;
+                if let Ok(name) = BackupName::new(rest) {
+                    found.backups.insert(join(root, name.as_str()));
+                }
+            } else if let Some(parent) = parent_of_run(key) {
+                found.backups.insert(parent.to_owned());
+            } else if let Some((path, _)) = parse_classic_key(key) {
+                match path.rsplit_once('/') {
+                    None => found.top |= is_top_file(path),
+                    Some((folder, file)) if is_top_file(file) => {
+                        found.backups.insert(folder.to_owned());
+                    }
+                    Some(_) => {}
+                }
+                found.classic.push(listed);
+            } else {
+                found.foreign.push(listed);
+            }
+        }
+        let Self { foreign, backups, .. } = &mut found;
+        foreign.retain(|listed| !belongs_to(backups, &listed.key));
+        found
+    }
+
+    /// Whether nothing at all lies below NAME.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.packed.is_empty()
+            && self.classic.is_empty()
+            && self.foreign.is_empty()
+            && !self.is_folder()
+    }
+
+    /// The objects of one packed run.
+    pub(crate) fn of_run(self, run: RunId) -> Vec<Listed> {
+        let folder = format!("{run}/");
+        let mut packed = self.packed;
+        packed.retain(|listed| listed.key.starts_with(&folder));
+        packed
+    }
+
+    /// Whether other backups lie below NAME.
+    pub(crate) fn is_folder(&self) -> bool {
+        self.catalogue || !self.backups.is_empty()
+    }
+
+    /// Whether the objects in the stock layout are exactly those that a classic backup's manifest counts.
+    pub(crate) fn agrees_with(&self, manifest: &Manifest) -> bool {
+        let bytes: u64 = self.classic.iter().map(|listed| listed.size).sum();
+        (self.classic.len() as u64, bytes) == (manifest.objects, manifest.stored_bytes)
+    }
+
+    /// Says what no backup consists of, if there is anything.
+    pub(crate) fn foreign_objects(&self) -> Option<String> {
+        let some = named(self.foreign.iter().map(|listed| listed.key.as_str()));
+        match self.foreign.len() {
+            0 => None,
+            1 => Some(format!("1 object that is not part of a backup: {some}")),
+            n => Some(format!("{n} objects that are not part of a backup: {some}")),
+        }
+    }
+
+    /// Says why objects in the stock layout may be something else than one stock backup.
+    pub(crate) fn unrecognised(&self) -> Option<String> {
+        let some = named(self.classic.iter().map(|listed| listed.key.as_str()));
+        (!self.classic.is_empty() && !self.top).then(|| {
+            format!("objects in the stock layout ({some}), but no xtrabackup_info or other file by which a stock backup is recognised")
+        })
+    }
+
+    /// Refuses a folder of backups.
+    pub(crate) fn refuse_folder(&self, name: &BackupName) -> Result<(), BackupError> {
+        if !self.is_folder() {
+            return Ok(());
+        }
+        let some = named(self.backups.iter().map(String::as_str));
+        let what = match self.backups.len() {
+            0 => "backups, empty but for its catalogue".to_owned(),
+            1 => format!("1 backup: {some}"),
+            n => format!("{n} backups: {some}"),
+        };
+        Err(BackupError::Folder { name: name.to_string(), what })
+    }
+
+    /// Refuses objects of other programs.
+    pub(crate) fn refuse_foreign(&self, name: &BackupName) -> Result<(), BackupError> {
+        match self.foreign_objects() {
+            None => Ok(()),
+            Some(what) => Err(BackupError::Foreign { name: name.to_string(), what }),
+        }
+    }
+
+    /// Refuses objects in the stock layout that may be a part of a backup, or several backups.
+    pub(crate) fn refuse_unrecognised(&self, name: &BackupName) -> Result<(), BackupError> {
+        match self.unrecognised() {
+            None => Ok(()),
+            Some(what) => Err(BackupError::Unrecognised { name: name.to_string(), what }),
+        }
+    }
+
+    /// Refuses whatever a new backup of this name would hide or mix with.
+    pub(crate) fn refuse_taken(&self, name: &BackupName) -> Result<(), BackupError> {
+        self.refuse_folder(name)?;
+        self.refuse_foreign(name)?;
+        if self.classic.is_empty() {
+            return Ok(());
+        }
+        Err(BackupError::Exists { name: name.to_string(), state: " (stock, unproven)" })
+    }
+}
+
+/// Takes the key of an object of a catalogue apart: the ROOT of the catalogue, and what is behind it.
+fn in_catalogue(key: &str) -> Option<(&str, &str)> {
+    let mut at = 0;
+    for part in key.split('/') {
+        if part == CATALOG {
+            return Some((key.get(..at)?.trim_end_matches('/'), key.get(at + part.len() + 1..)?));
+        }
+        at += part.len() + 1;
+    }
+    None
+}
+
+/// The folder whose packed run this object belongs to.
+fn parent_of_run(key: &str) -> Option<&str> {
+    let (folder, object) = key.rsplit_once('/')?;
+    let (parent, run) = folder.rsplit_once('/')?;
+    (RunId::parse(run).is_some() && in_packed_run(object)).then_some(parent)
+}
+
+fn is_top_file(path: &str) -> bool {
+    TOP_FILES.iter().any(|file| logical_name(path.as_bytes()) == file.as_bytes())
+}
+
+/// Whether an object lies in the folder of one of these backups, or is the list of its MD5 sums.
+fn belongs_to(backups: &BTreeSet<String>, key: &str) -> bool {
+    let has = |path: Option<&str>| path.is_some_and(|path| backups.contains(path));
+    key.match_indices('/').any(|(at, _)| has(key.get(..at))) || has(key.strip_suffix(".md5"))
+}
+
+fn join(folder: &str, name: &str) -> String {
+    if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") }
+}
+
+/// The first few of them.
+fn named<'a>(mut all: impl ExactSizeIterator<Item = &'a str>) -> String {
+    let first: Vec<&str> = all.by_ref().take(MAX_NAMED).collect();
+    match all.len() {
+        0 => first.join(", "),
+        more => format!("{} and {more} more", first.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const RUN: &str = "00112233445566778899aabbccddeeff";
+    const N: &str = "00000000000000000000";
+
+    fn sort(keys: &[String]) -> Contents {
+        let listed = |key: &String| Listed { key: key.clone(), size: 10, modified: 0, tag: None };
+        Contents::sort(keys.iter().map(listed).collect())
+    }
+
+    fn keys(listed: &[Listed]) -> Vec<&str> {
+        listed.iter().map(|listed| listed.key.as_str()).collect()
+    }
+
+    #[test]
+    fn objects_are_told_apart_by_the_shapes_of_their_keys() {
+        let found = sort(&[
+            format!("{RUN}/claim"),
+            format!("{RUN}/keys"),
+            format!("{RUN}/sums"),
+            format!("{RUN}/000000012"),
+            format!("{RUN}/0000000012"),
+            format!("{RUN}/claim.old"),
+            format!("xtrabackup_info.lz4.{N}"),
+            format!("db/t.ibd.{N}"),
+            format!("db/t.ibd.{N}1"),
+            "notes.txt".into(),
+        ]);
+        assert_eq!(found.packed.len(), 4);
+        assert_eq!(
+            keys(&found.classic),
+            [format!("xtrabackup_info.lz4.{N}"), format!("db/t.ibd.{N}")]
+        );
+        assert_eq!(
+            keys(&found.foreign),
+            [
+                format!("{RUN}/0000000012"),
+                format!("{RUN}/claim.old"),
+                format!("db/t.ibd.{N}1"),
+                "notes.txt".into()
+            ]
+        );
+        assert!(!found.is_folder() && found.unrecognised().is_none());
+    }
+
+    #[test]
+    fn backups_in_folders_are_found_by_catalogue_run_or_top_file() {
+        let found = sort(&[
+            ".xb-catalog/mon".into(),
+            ".xb-catalog/@pins/mon".into(),
+            format!("tue/{RUN}/000000000"),
+            format!("wed/db/t.ibd.{N}"),
+            format!("wed/mariadb_backup_checkpoints.{N}"),
+            "wed.md5".into(),
+            "wed/notes".into(),
+            "fri/notes".into(),
+            "old/shop/.xb-catalog/thu".into(),
+            format!("old/more/shop/sat/{RUN}/claim"),
+        ]);
+        let backups: Vec<&str> = found.backups.iter().map(String::as_str).collect();
+        assert_eq!(backups, ["mon", "old/more/shop/sat", "old/shop/thu", "tue", "wed"]);
+        assert_eq!(keys(&found.foreign), ["fri/notes"], "the rest is in folders of backups");
+    }
+
+    /// `--history` of the stock tools makes tables of such names.
+    #[test]
+    fn tables_named_like_top_files_are_no_backups() {
+        let mut keys: Vec<String> =
+            ["PERCONA_SCHEMA/xtrabackup_history.ibd", "mysql/mariadb_backup_history.ibd"]
+                .map(|path| format!("{path}.{N}"))
+                .into();
+        keys.push(format!("a/xtrabackup_info.ibd.{N}"));
+        let found = sort(&keys);
+        assert!(!found.is_folder());
+        assert!(found.unrecognised().is_some(), "no file at the top");
+    }
+
+    proptest! {
+        /// Every object is in one place only, and one that is of no backup's shape is never taken for one.
+        #[test]
+        fn any_listing_is_sorted(keys in proptest::collection::vec("[a-c/.0-9]{0,40}", 0..20)) {
+            let found = sort(&keys);
+            prop_assert!(found.classic.len() + found.packed.len() + found.foreign.len() <= keys.len());
+            prop_assert!(found.classic.iter().all(|listed| parse_classic_key(&listed.key).is_some()));
+            prop_assert!(found.packed.iter().all(|listed| of_packed_run(&listed.key)));
+        }
+    }
+}

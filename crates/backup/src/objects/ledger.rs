@@ -1,0 +1,159 @@
+//! The books of a run whose keys others may write, too: what it has sent, and what the store answered.
+//!
+//! At the end the store's listing is compared with them, so that the commit proves whose bytes the
+//! objects are, and the digest of all objects is made of them.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sha2::{Digest as _, Sha256};
+use xb_pipeline::sums as crc;
+use xb_uploader::{Listed, Stored};
+
+use crate::catalog::manifest::Manifest;
+use crate::catalog::root::Root;
+use crate::error::BackupError;
+
+/// What is known of one object.
+#[derive(Debug, Clone, Copy, Default)]
+struct Entry {
+    len: u64,
+    /// CRC-64/NVME of what was sent; unknown of what the store has copied by itself.
+    crc: Option<u64>,
+    /// Digest of the mark that the store answered with.
+    tag: Option<u64>,
+}
+
+/// Objects by the digest of their keys, which are long and many.
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    entries: HashMap<u128, Entry>,
+    /// Objects of which a piece has come and not the last.
+    open: HashMap<Arc<str>, (u64, u64)>,
+}
+
+impl Ledger {
+    /// Takes the next piece of any object; keys count from the folder of the backup.
+    pub(crate) fn piece(&mut self, key: &Arc<str>, piece: &[Bytes], end: bool) {
+        let (mut len, mut sum) = self.open.remove(key).unwrap_or_default();
+        for bytes in piece {
+            let more = bytes.len() as u64;
+            sum = crc::crc64_combine(sum, crc::crc64(bytes), more);
+            len += more;
+        }
+        match end {
+            true => self.entry(key, |entry| (entry.len, entry.crc) = (len, Some(sum))),
+            false => drop(self.open.insert(Arc::clone(key), (len, sum))),
+        }
+    }
+
+    /// Takes what the store has answered; `folder` is that of the backup, with a slash at its end.
+    pub(crate) fn stored(&mut self, folder: &str, stored: Vec<Stored>) {
+        for Stored { key, tag, .. } in stored {
+            if let Some(below) = key.strip_prefix(folder) {
+                self.entry(below, |entry| entry.tag = tag.as_deref().map(mark));
+            }
+        }
+    }
+
+    /// Takes an object that the store has copied by itself.
+    pub(crate) fn copied(&mut self, key: &str, len: u64, crc: Option<u64>) {
+        self.entry(key, |entry| (entry.len, entry.crc) = (len, crc));
+    }
+
+    fn entry(&mut self, key: &str, change: impl FnOnce(&mut Entry)) {
+        change(self.entries.entry(id(key)).or_default());
+    }
+
+    /// Length and sum of an object.
+    pub(crate) fn sum(&self, key: &str) -> Option<(u64, u64)> {
+        let entry = self.entries.get(&id(key))?;
+        Some((entry.len, entry.crc?))
+    }
+
+    /// Makes sure that the objects listed in the folder `folder` are those that were sent. What the
+    /// store marks otherwise than it answered is read back.
+    pub(crate) async fn agrees_with(
+        &self,
+        root: &Root,
+        folder: &str,
+        manifest: &Manifest,
+        listed: &[Listed],
+    ) -> Result<(), BackupError> {
+        let damaged = |key: &str, what: &str| BackupError::Damaged {
+            name: manifest.name.clone(),
+            what: format!("object {key} {what}: another program has written to this folder"),
+        };
+        for object in listed {
+            let Some(entry) = self.entries.get(&id(&object.key)) else {
+                return Err(damaged(&object.key, "is not one that this run has stored"));
+            };
+            if entry.len != object.size {
+                return Err(damaged(&object.key, "has another size than this run has stored"));
+            }
+            let Some(crc) = entry.crc else { continue };
+            match object.tag.as_deref().map(mark) {
+                found if found == entry.tag => continue,
+                None => continue,
+                Some(_) => {}
+            }
+            // The answer was lost, or the store marks one object in two ways.
+            let key = root.key(&format!("{folder}/{}", object.key));
+            let there = root.store().read_back(&key).await?;
+            if (there.len, there.crc64) != (entry.len, crc) {
+                return Err(damaged(&object.key, "has other bytes than this run has stored"));
+            }
+        }
+        match listed.len() == self.entries.len() {
+            true => Ok(()),
+            false => Err(BackupError::Damaged {
+                name: manifest.name.clone(),
+                what: format!(
+                    "{} objects were stored, {} are there: another program has removed some",
+                    self.entries.len(),
+                    listed.len()
+                ),
+            }),
+        }
+    }
+}
+
+fn id(key: &str) -> u128 {
+    let digest: [u8; 32] = Sha256::digest(key).into();
+    digest.iter().take(16).fold(0, |id, byte| id << 8 | u128::from(*byte))
+}
+
+/// A store's mark without what some listings leave away.
+fn mark(tag: &str) -> u64 {
+    let bare = tag.strip_prefix("W/").unwrap_or(tag).trim_matches('"');
+    let mut hasher = DefaultHasher::new();
+    bare.hash(&mut hasher);
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_of_mixed_objects_are_summed_up_by_key() {
+        let mut ledger = Ledger::default();
+        let (a, b): (Arc<str>, Arc<str>) = ("a".into(), "b".into());
+        let bytes = |text: &'static str| Bytes::from_static(text.as_bytes());
+        ledger.piece(&a, &[bytes("123")], false);
+        ledger.piece(&b, &[bytes("x")], true);
+        ledger.piece(&a, &[bytes("45"), bytes("6789")], true);
+        assert_eq!(ledger.sum("a"), Some((9, 0xae8b_1486_0a79_9888)));
+        assert_eq!(ledger.sum("b"), Some((1, crc::crc64(b"x"))));
+        assert_eq!(ledger.sum("c"), None);
+    }
+
+    #[test]
+    fn marks_are_the_same_with_and_without_quotes() {
+        assert_eq!(mark("\"abc\""), mark("abc"));
+        assert_eq!(mark("W/\"abc\""), mark("abc"));
+        assert_ne!(mark("abc"), mark("abd"));
+    }
+}

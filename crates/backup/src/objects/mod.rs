@@ -1,0 +1,7 @@
+//! The data objects of a backup: their keys, their files, their checksums.
+
+pub(crate) mod checksums;
+pub(crate) mod classic;
+pub(crate) mod classic_checksums;
+pub(crate) mod contents;
+pub(crate) mod ledger;

@@ -1,0 +1,608 @@
+//! `get` and the first half of `restore`: a backup out of the store, as the stream it was made of.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use xb_encryptor::{DataKey, Keys};
+use xb_frame::STREAM_HEADER_LEN;
+use xb_pipeline::{
+    GetError, GetPlan, Observer, RelayError, RootDigest, object_key, relay, sums, unpack,
+    unpack_parts,
+};
+
+use crate::cancel::Stop;
+use crate::catalog::manifest::{End, Layout, Manifest, PackedFacts, StoredManifest};
+use crate::catalog::names::{BackupName, RunId, run_folder};
+use crate::catalog::root::Root;
+use crate::claim::is_unfinished;
+use crate::error::BackupError;
+use crate::hex::hex;
+use crate::objects::classic::{ClassicFiles, list_with_sums};
+use crate::objects::classic_checksums::Check;
+use crate::read::file_filter::Selection;
+use crate::read::packed_index::{Index, PackedBody};
+use crate::read::partial::{Chosen, Parts, Picker, Proven, parts};
+use crate::read::ranges::{Range, pump, ranges};
+use crate::read::unlock::{Accept, Given, Unlocked, envelope, unlock};
+
+/// How a backup is fetched.
+#[derive(Debug)]
+pub struct GetRequest {
+    /// Its name.
+    pub name: BackupName,
+    /// The files wanted.
+    pub files: Selection,
+    /// Packed only: give the native stream as it is stored, with its keys block in front where it
+    /// is sealed. Takes no key.
+    pub as_stored: bool,
+    /// What a sealed backup is to be opened with. When there is any, the backup must be sealed, and
+    /// its manifest authenticated by it.
+    pub keys: Keys,
+    /// What is read all the same.
+    pub accept: Accept,
+    /// Budget for buffers in bytes.
+    pub memory: u64,
+    /// Worker threads.
+    pub threads: usize,
+    /// Requests at a time; the budget may allow fewer.
+    pub parallel: usize,
+}
+
+/// Takes the stream, in order. What it gets has passed its checksums, but only the end of the run
+/// says that the stream was whole.
+pub trait StreamSink: Send + 'static {
+    /// Takes the next bytes.
+    ///
+    /// # Errors
+    /// Why they cannot be taken; ends the run.
+    fn take(&mut self, bytes: Bytes) -> Result<(), BackupError>;
+}
+
+/// What a successful fetch did.
+#[derive(Debug, Clone)]
+pub struct GetReport {
+    /// Bytes of the stream.
+    pub stream_bytes: u64,
+    /// Data objects read.
+    pub objects: u64,
+    /// Bytes in them.
+    pub stored_bytes: u64,
+    /// Requests sent to the store, retries included; 0 for a folder.
+    pub requests: u64,
+    /// Tries that followed a failed one.
+    pub retries: u64,
+    /// The manifest, where there is one: a stock backup has none.
+    pub manifest: Option<Manifest>,
+    /// The files that were chosen, where not all.
+    pub chosen: Option<Chosen>,
+}
+
+/// Where a backup's data objects are, in the order of the stream.
+pub(crate) enum Objects {
+    Packed(Manifest, PackedFacts, RunId, Opening),
+    Classic(Option<Manifest>, ClassicFiles, Option<Chosen>),
+}
+
+/// What is done to the objects of a packed backup.
+pub(crate) enum Opening {
+    /// Frames are undone, and the seal first where there is a key.
+    Undo(Option<Arc<DataKey>>),
+    /// The same, for these parts only.
+    Parts(Box<(PackedBody, Parts)>),
+    /// Nothing; this comes before them.
+    AsStored(Bytes),
+}
+
+/// Fetches a backup and hands its stream to `sink`, which comes back at the end.
+///
+/// # Errors
+/// The first cause. The sink may have got bytes by then.
+pub async fn get<S: StreamSink>(
+    root: &Root,
+    request: &GetRequest,
+    sink: S,
+    observer: &Observer,
+    stop: &mut Stop,
+) -> Result<(GetReport, S), BackupError> {
+    let plan = GetPlan::new(request.memory, request.threads, request.parallel)?;
+    let objects = stop.or(find(root, request, None, None)).await?;
+    transfer(root, request, plan, objects, sink, observer, stop).await
+}
+
+impl GetRequest {
+    /// The keys among it.
+    pub(crate) fn given(&self) -> Given<'_> {
+        Given { keys: &self.keys, accept: self.accept, memory: self.memory }
+    }
+}
+
+/// Fetches what [`find`] has found.
+pub(crate) async fn transfer<S: StreamSink>(
+    root: &Root,
+    request: &GetRequest,
+    plan: GetPlan,
+    objects: Objects,
+    sink: S,
+    observer: &Observer,
+    stop: &mut Stop,
+) -> Result<(GetReport, S), BackupError> {
+    let run = Run { root, request, plan, observer };
+    let (stream_bytes, (count, stored_bytes), chosen, manifest, sink) = match objects {
+        Objects::Packed(manifest, packed, id, opening) => {
+            let all = (manifest.objects, manifest.stored_bytes);
+            match opening {
+                Opening::Undo(key) => {
+                    let (bytes, sink) =
+                        run.packed(&manifest, &packed, (id, key), sink, stop).await?;
+                    (bytes, all, None, Some(manifest), sink)
+                }
+                Opening::Parts(parts) => {
+                    let chosen = parts.1.chosen;
+                    let (bytes, read, sink) = run.parts(*parts, sink, stop).await?;
+                    (bytes, read, Some(chosen), Some(manifest), sink)
+                }
+                Opening::AsStored(front) => {
+                    let (bytes, sink) =
+                        run.as_stored(&manifest, &packed, (id, front), sink, stop).await?;
+                    (bytes, all, None, Some(manifest), sink)
+                }
+            }
+        }
+        Objects::Classic(manifest, files, chosen) => {
+            let (bytes, sink) = run.classic(&files, chosen.is_none(), sink, stop).await?;
+            (bytes, (files.objects(), files.bytes()), chosen, manifest, sink)
+        }
+    };
+    let traffic = root.store().traffic();
+    let report = GetReport {
+        stream_bytes,
+        objects: count,
+        stored_bytes,
+        requests: traffic.requests(),
+        retries: traffic.retries(),
+        manifest,
+        chosen,
+    };
+    Ok((report, sink))
+}
+
+impl Objects {
+    /// What was written of it, where something was.
+    pub(crate) fn manifest(&self) -> Option<&Manifest> {
+        match self {
+            Self::Packed(manifest, ..) => Some(manifest),
+            Self::Classic(manifest, ..) => manifest.as_ref(),
+        }
+    }
+
+    /// Whether nobody knows what is in it.
+    pub(crate) fn is_raw(&self) -> bool {
+        matches!(self, Self::Packed(manifest, ..) if manifest.end == End::Raw)
+    }
+
+    /// Bytes of the stream, where the manifest says.
+    pub(crate) fn stream_bytes(&self) -> Option<u64> {
+        match self {
+            Self::Packed(_, _, _, Opening::Parts(parts)) => Some(parts.1.stream_bytes()),
+            Self::Classic(_, files, Some(_)) => Some(files.bytes()),
+            Self::Packed(manifest, ..) | Self::Classic(Some(manifest), ..) => {
+                Some(manifest.stream_bytes)
+            }
+            Self::Classic(None, ..) => None,
+        }
+    }
+}
+
+/// Finds out what a backup consists of, and whether it may be read with the keys that were given.
+/// Reads no data object yet. `unlocked`: what was found of it before.
+pub(crate) async fn find(
+    root: &Root,
+    request: &GetRequest,
+    unlocked: Option<&Unlocked>,
+    proven: Option<&Proven>,
+) -> Result<Objects, BackupError> {
+    let name = &request.name;
+    match root.stored_manifest(name).await? {
+        Some(stored) if stored.manifest.layout == Layout::Packed => {
+            let manifest = stored.manifest.clone();
+            let (Some(packed), Some(run)) = (manifest.packed.clone(), manifest.run_id()) else {
+                return Err(BackupError::Bug("a manifest that was checked lacks its parts"));
+            };
+            let opening = if request.as_stored {
+                if !request.files.is_all() {
+                    return Err(BackupError::Selection(
+                        "as it is stored a backup can be had as a whole only".into(),
+                    ));
+                }
+                Opening::AsStored(keys_in_front(root, request, &manifest, &packed, run).await?)
+            } else {
+                let key = open(root, request, Some(&stored), unlocked).await?;
+                if request.files.is_all() && proven.is_none() {
+                    Opening::Undo(key)
+                } else {
+                    if manifest.end == End::Raw {
+                        return Err(BackupError::Selection(format!(
+                            "{name} was stored with --raw and has no files"
+                        )));
+                    }
+                    let key = key.as_deref();
+                    let body = PackedBody::open(root, name, &manifest, &packed, run, key).await?;
+                    let index = Index::load(&body).await?;
+                    let none = Proven::default();
+                    let parts = parts(&index, &request.files, proven.unwrap_or(&none)).await?;
+                    Opening::Parts(Box::new((body, parts)))
+                }
+            };
+            Ok(Objects::Packed(manifest, packed, run, opening))
+        }
+        stored => {
+            if request.as_stored {
+                return Err(BackupError::Selection(format!(
+                    "{name} is no packed backup: `get` gives it as it is stored in any case"
+                )));
+            }
+            let of = stored.as_ref().map(|stored| &stored.manifest);
+            let mut files = list_with_sums(root, name, of).await?;
+            if stored.is_none() && (files.is_empty() || is_unfinished(root, name).await?) {
+                return Err(BackupError::NotThere {
+                    name: name.to_string(),
+                    state: crate::catalog::list::state_without_manifest(root, name).await?,
+                });
+            }
+            open(root, request, stored.as_ref(), unlocked).await?;
+            let manifest = stored.map(|stored| stored.manifest);
+            if let Some(manifest) = &manifest {
+                files.agree_with(name, manifest)?;
+            }
+            let chosen = match request.files.is_all() {
+                true => None,
+                false => Some(files.select(&request.files)?),
+            };
+            files.check_runs(name)?;
+            if let Some(proven) = proven {
+                files.leave_out(proven);
+            }
+            Ok(Objects::Classic(manifest, files, chosen))
+        }
+    }
+}
+
+/// The data key, if the backup is sealed; an error when it may not be read.
+async fn open(
+    root: &Root,
+    request: &GetRequest,
+    stored: Option<&StoredManifest>,
+    unlocked: Option<&Unlocked>,
+) -> Result<Option<Arc<DataKey>>, BackupError> {
+    let name = &request.name;
+    match unlocked {
+        None => Ok(unlock(root, name, stored, request.given()).await?.key),
+        Some(known) if known.digest == stored.map(StoredManifest::digest) => Ok(known.key.clone()),
+        Some(_) => Err(BackupError::Chain {
+            name: name.to_string(),
+            what: "it was replaced while its chain was restored".to_owned(),
+        }),
+    }
+}
+
+/// What makes a native file of a native stream: the keys block, where it is sealed.
+async fn keys_in_front(
+    root: &Root,
+    request: &GetRequest,
+    manifest: &Manifest,
+    packed: &PackedFacts,
+    run: RunId,
+) -> Result<Bytes, BackupError> {
+    let name = &request.name;
+    if !request.keys.is_empty() {
+        return Err(BackupError::Keys(format!("{name} as it is stored needs no key")));
+    }
+    if packed.sealed.is_none() {
+        return Ok(Bytes::new());
+    }
+    let block = envelope(root, name, manifest, run).await?.encode_block();
+    block.map(Bytes::from).map_err(|error| BackupError::Keys(error.to_string()))
+}
+
+/// One fetch, once it is known what to fetch.
+struct Run<'a> {
+    root: &'a Root,
+    request: &'a GetRequest,
+    plan: GetPlan,
+    observer: &'a Observer,
+}
+
+impl Run<'_> {
+    async fn packed<S: StreamSink>(
+        &self,
+        manifest: &Manifest,
+        packed: &PackedFacts,
+        (run, key): (RunId, Option<Arc<DataKey>>),
+        mut sink: S,
+        stop: &mut Stop,
+    ) -> Result<(u64, S), BackupError> {
+        let name = &self.request.name;
+        let objects = self.objects(manifest, packed, run);
+        let (chunk, total) = (packed.chunk_size, manifest.stored_bytes);
+        let mut digest = ObjectDigest::default();
+        let (plan, observer) = (self.plan, self.observer.clone());
+        let (fetched, (summary, sink)) = pump(
+            self.root.store(),
+            &self.plan,
+            ranges(objects, self.plan.range),
+            |range, crc| {
+                digest.range(range, crc);
+                Ok(())
+            },
+            move |arriving| {
+                (unpack(arriving, key, &plan, &observer, |bytes| sink.take(bytes)), sink)
+            },
+            stop,
+        )
+        .await?;
+        let damaged = |what: String| BackupError::Damaged { name: name.to_string(), what };
+        let summary = match (fetched, summary) {
+            (_, Err(GetError::Sink(error))) => return Err(error),
+            (_, Err(error @ (GetError::Frame(_) | GetError::Seal(_) | GetError::Codec { .. }))) => {
+                // Places count without the seal, so they name an object only where there is none.
+                let place = error.place().filter(|_| packed.sealed.is_none());
+                let object = place
+                    .and_then(|place| object_of(place, chunk))
+                    .map_or_else(String::new, |n| format!("object {}: ", object_key(n)));
+                return Err(damaged(format!("{object}{error}")));
+            }
+            (Err(error), _) => return Err(missing_is_damage(error, name)),
+            (_, Err(error)) => {
+                let source = std::io::Error::other(error.to_string());
+                return Err(BackupError::System { what: "get", source });
+            }
+            (Ok(()), Ok(summary)) => summary,
+        };
+        if Some(summary.id.0) != manifest.stream_id() || summary.stream_len != total {
+            return Err(damaged("the objects hold another stream than the manifest says".into()));
+        }
+        digest.check(packed).map_err(damaged)?;
+        let bytes = summary.end.plain_bytes;
+        if bytes != manifest.stream_bytes && !manifest.is_carried() {
+            let stated = manifest.stream_bytes;
+            return Err(damaged(format!(
+                "the stream has {bytes} bytes, the manifest says {stated}"
+            )));
+        }
+        Ok((bytes, sink))
+    }
+
+    /// Gives the stream of chosen files, and how many objects and bytes were read for it.
+    async fn parts<S: StreamSink>(
+        &self,
+        (body, parts): (PackedBody, Parts),
+        sink: S,
+        stop: &mut Stop,
+    ) -> Result<(u64, (u64, u64), S), BackupError> {
+        let name = &self.request.name;
+        let runs = parts.runs.clone();
+        let mut picker = Picker::new(parts, sink);
+        let (plan, observer) = (self.plan, self.observer.clone());
+        let (mut objects, mut bytes, mut last) = (0, 0, String::new());
+        let native = body.body().clone();
+        let ranges = body.ranges(native.stored(&runs), self.plan.range);
+        let (fetched, (unpacked, picker)) = pump(
+            self.root.store(),
+            &self.plan,
+            ranges,
+            |range, _| {
+                bytes += range.len;
+                if last != range.key {
+                    last.clone_from(&range.key);
+                    objects += 1;
+                }
+                Ok(())
+            },
+            move |arriving| {
+                let counting = observer.clone();
+                let take = |offset, piece: Bytes| {
+                    counting.add_bytes(piece.len() as u64);
+                    picker.take(offset, &piece)
+                };
+                (unpack_parts(arriving, &native, runs, &plan, &observer, take), picker)
+            },
+            stop,
+        )
+        .await?;
+        let damaged = |what: String| BackupError::Damaged { name: name.to_string(), what };
+        match (fetched, unpacked) {
+            (_, Err(GetError::Sink(error))) => return Err(error),
+            (_, Err(error @ (GetError::Frame(_) | GetError::Seal(_) | GetError::Codec { .. }))) => {
+                return Err(damaged(error.to_string()));
+            }
+            (Err(error), _) => return Err(missing_is_damage(error, name)),
+            (_, Err(error)) => {
+                let source = std::io::Error::other(error.to_string());
+                return Err(BackupError::System { what: "get", source });
+            }
+            (Ok(()), Ok(())) => {}
+        }
+        let (given, sink) = tokio::task::spawn_blocking(move || picker.finish())
+            .await
+            .map_err(|_| BackupError::Bug("the picker's end was not seen"))??;
+        Ok((given, (objects, bytes), sink))
+    }
+
+    /// Keys and sizes of a packed run's objects.
+    fn objects(
+        &self,
+        manifest: &Manifest,
+        packed: &PackedFacts,
+        run: RunId,
+    ) -> impl Iterator<Item = (String, u64, u64)> + use<> {
+        let folder = self.root.key(&run_folder(&self.request.name, run));
+        let (count, chunk, total) = (manifest.objects, packed.chunk_size, manifest.stored_bytes);
+        (0..count)
+            .map(move |n| (format!("{folder}/{}", object_key(n)), 0, chunk.min(total - n * chunk)))
+    }
+
+    async fn as_stored<S: StreamSink>(
+        &self,
+        manifest: &Manifest,
+        packed: &PackedFacts,
+        (run, front): (RunId, Bytes),
+        mut sink: S,
+        stop: &mut Stop,
+    ) -> Result<(u64, S), BackupError> {
+        let name = &self.request.name;
+        let objects = self.objects(manifest, packed, run);
+        let mut digest = ObjectDigest::default();
+        let observer = self.observer.clone();
+        let (fetched, (written, sink)) = pump(
+            self.root.store(),
+            &self.plan,
+            ranges(objects, self.plan.range),
+            |range, crc| {
+                digest.range(range, crc);
+                Ok(())
+            },
+            move |arriving| {
+                let mut pieces = std::iter::once(front).chain(arriving.map_while(|piece| piece));
+                let written = pieces.try_fold(0, |written, piece| {
+                    let len = piece.len() as u64;
+                    observer.add_stored(len);
+                    observer.add_bytes(len);
+                    sink.take(piece).map(|()| written + len)
+                });
+                (written, sink)
+            },
+            stop,
+        )
+        .await?;
+        let written = written?;
+        fetched.map_err(|error| missing_is_damage(error, name))?;
+        digest
+            .check(packed)
+            .map_err(|what| BackupError::Damaged { name: name.to_string(), what })?;
+        Ok((written, sink))
+    }
+
+    async fn classic<S: StreamSink>(
+        &self,
+        files: &ClassicFiles,
+        all: bool,
+        mut sink: S,
+        stop: &mut Stop,
+    ) -> Result<(u64, S), BackupError> {
+        let name = &self.request.name;
+        let all = all && files.begun().is_none();
+        let folder = self.root.key(name.as_str());
+        let objects =
+            files.in_order().map(|(key, from, size)| (format!("{folder}/{key}"), from, size));
+        let observer = self.observer.clone();
+        let (mut borders, begun) = (files.borders(), files.begun());
+        let mut sums = Check::new(files, &folder);
+        let (fetched, (scanned, sink)) = pump(
+            self.root.store(),
+            &self.plan,
+            ranges(objects, self.plan.range),
+            |range, sum| sums.range(range, sum),
+            move |arriving| {
+                let check = |head: &_| borders.check(head);
+                (
+                    relay(arriving, begun.as_deref(), &observer, check, |bytes| sink.take(bytes)),
+                    sink,
+                )
+            },
+            stop,
+        )
+        .await?;
+        let damaged = |what: String| Err(BackupError::Damaged { name: name.to_string(), what });
+        match (fetched, scanned) {
+            (_, Err(RelayError::Sink(error))) => Err(error),
+            (_, Err(RelayError::Stream(error))) => damaged(error.to_string()),
+            (_, Err(RelayError::Refused(what))) => damaged(what),
+            (Err(error), _) => Err(missing_is_damage(error, name)),
+            (Ok(()), Ok(scanned)) => match sums.finish(all) {
+                Ok(()) => Ok((scanned.bytes, sink)),
+                Err(what) => damaged(what),
+            },
+            (Ok(()), Err(_)) => Err(BackupError::Bug("the ranges stopped without a cause")),
+        }
+    }
+}
+
+/// An object of a complete backup that is not there is damage, and no wrong name.
+pub(crate) fn missing_is_damage(error: xb_uploader::StoreError, name: &BackupName) -> BackupError {
+    use xb_uploader::StoreErrorKind::{Damaged, NotFound};
+    match error.kind {
+        NotFound | Damaged => {
+            BackupError::Damaged { name: name.to_string(), what: error.to_string() }
+        }
+        _ => error.into(),
+    }
+}
+
+/// The object in which a place lies.
+pub(crate) fn object_of(place: xb_frame::Place, chunk: u64) -> Option<u64> {
+    let position = match place.part {
+        xb_frame::Part::StreamHeader => place.position,
+        xb_frame::Part::Record => return None,
+        _ => place.position + STREAM_HEADER_LEN as u64,
+    };
+    position.checked_div(chunk)
+}
+
+/// Puts the sums of ranges together to those of objects and to the root digest.
+#[derive(Debug, Default)]
+struct ObjectDigest {
+    root: RootDigest,
+    len: u64,
+    crc: u64,
+}
+
+impl ObjectDigest {
+    fn range(&mut self, range: &Range, crc: u64) {
+        self.crc = sums::crc64_combine(self.crc, crc, range.len);
+        self.len += range.len;
+        if range.end {
+            self.root.object(self.len, self.crc);
+            self.len = 0;
+            self.crc = 0;
+        }
+    }
+
+    /// Compares the whole with the manifest; the error says what differs.
+    fn check(self, packed: &PackedFacts) -> Result<(), String> {
+        let digest = hex(&self.root.finish());
+        if digest == packed.root {
+            return Ok(());
+        }
+        Err(format!("the objects have the root digest {digest}, the manifest says {}", packed.root))
+    }
+}
+
+/// A sink that writes to a file or pipe.
+#[derive(Debug)]
+pub struct Output<W> {
+    to: W,
+    what: String,
+}
+
+impl<W: std::io::Write + Send + 'static> Output<W> {
+    /// Writes to `to`, which errors call `what`.
+    pub fn new(to: W, what: &str) -> Self {
+        Self { to, what: what.to_owned() }
+    }
+
+    /// Flushes what was taken.
+    ///
+    /// # Errors
+    /// [`BackupError::Output`].
+    pub fn finish(mut self) -> Result<(), BackupError> {
+        self.to.flush().map_err(|source| BackupError::Output { what: self.what, source })
+    }
+}
+
+impl<W: std::io::Write + Send + 'static> StreamSink for Output<W> {
+    fn take(&mut self, bytes: Bytes) -> Result<(), BackupError> {
+        self.to
+            .write_all(&bytes)
+            .map_err(|source| BackupError::Output { what: self.what.clone(), source })
+    }
+}

@@ -1,0 +1,247 @@
+//! The index of a packed backup, read from its end without the data in between.
+
+use std::ops::Range;
+
+use bytes::{Bytes, BytesMut};
+use xb_encryptor::DataKey;
+use xb_frame::index::{MAX_INDEX_PLAIN, Records, parse};
+use xb_frame::{FRAME_HEADER_LEN, FrameError, FrameHeader, Kind};
+use xb_pipeline::{Body, BodyError, FRONT_LEN, object_key};
+
+use crate::catalog::manifest::{Manifest, PackedFacts};
+use crate::catalog::names::{BackupName, RunId, run_folder};
+use crate::catalog::root::Root;
+use crate::error::BackupError;
+use crate::read::get::missing_is_damage;
+use crate::read::ranges;
+
+/// Index bytes that are kept in memory; of a longer index the front is fetched once more for each
+/// pass over it. All of what 8 TiB need.
+const KEPT: usize = 64 << 20;
+/// Longest index frame in bytes, its head included.
+const MAX_FRAME: u64 = (FRAME_HEADER_LEN + MAX_INDEX_PLAIN) as u64;
+
+/// A packed backup of which any part can be read.
+pub(crate) struct PackedBody {
+    root: Root,
+    name: BackupName,
+    folder: String,
+    chunk: u64,
+    total: u64,
+    body: Body,
+    last_index: Range<u64>,
+}
+
+impl PackedBody {
+    /// Reads the front of the stream. The manifest has been authenticated, where there is a key.
+    pub(crate) async fn open(
+        root: &Root,
+        name: &BackupName,
+        manifest: &Manifest,
+        packed: &PackedFacts,
+        run: RunId,
+        key: Option<&DataKey>,
+    ) -> Result<Self, BackupError> {
+        let damaged = |what: String| BackupError::Damaged { name: name.to_string(), what };
+        let (chunk, total) = (packed.chunk_size, manifest.stored_bytes);
+        let folder = root.key(&run_folder(name, run));
+        let places = Places { folder: &folder, chunk, total };
+        let front = places.read(root, name, 0..total.min(FRONT_LEN as u64)).await?;
+        let body = Body::open(&front, total, key).map_err(|error| damaged(error.to_string()))?;
+        if Some(body.header().id().0) != manifest.stream_id() {
+            return Err(damaged("the objects hold another stream than the manifest says".into()));
+        }
+        let end = packed.index_position.checked_add(packed.index_len);
+        let last_index = match end.filter(|end| *end <= body.len()) {
+            Some(end) => packed.index_position..end,
+            None => return Err(damaged("its index lies outside of it".into())),
+        };
+        let (root, name) = (root.clone(), name.clone());
+        Ok(Self { root, name, folder, chunk, total, body, last_index })
+    }
+
+    pub(crate) fn body(&self) -> &Body {
+        &self.body
+    }
+
+    /// What to fetch for these parts of the stored stream, at most `most` bytes at a time.
+    pub(crate) fn ranges(
+        &self,
+        stored: Vec<Range<u64>>,
+        most: u64,
+    ) -> impl Iterator<Item = ranges::Range> + use<> {
+        let (folder, chunk, total) = (self.folder.clone(), self.chunk, self.total);
+        stored
+            .into_iter()
+            .flat_map(move |range| Places { folder: &folder, chunk, total }.cut(range, most))
+    }
+
+    /// The bytes of one range of the body.
+    async fn read(&self, run: Range<u64>) -> Result<Bytes, BackupError> {
+        let places = Places { folder: &self.folder, chunk: self.chunk, total: self.total };
+        let mut bytes = BytesMut::new();
+        for stored in self.body.stored(std::slice::from_ref(&run)) {
+            bytes.extend_from_slice(&places.read(&self.root, &self.name, stored).await?);
+        }
+        let plain = self.body.plain(&run, &bytes);
+        plain.map_err(|error| self.damaged(error))
+    }
+
+    /// Reads the index frame that lies there and checks it.
+    async fn index_frame(&self, place: &Range<u64>) -> Result<(FrameHeader, Bytes), BackupError> {
+        // Where it lies nobody may have vouched for: not a byte more is fetched and held for it.
+        if place.end - place.start > MAX_FRAME {
+            return Err(self.damaged_index("a frame of it would be longer than any is"));
+        }
+        let mut bytes = self.read(place.clone()).await?;
+        let bad = |error: FrameError| self.damaged(error.into());
+        let wrong = || self.damaged_index("a frame of it is not where it should be");
+        let head: [u8; FRAME_HEADER_LEN] = bytes.first_chunk().copied().ok_or_else(wrong)?;
+        let header = FrameHeader::parse(&head, self.body.header(), place.start).map_err(bad)?;
+        if header.kind != Kind::Index || header.frame_len() != place.end - place.start {
+            return Err(wrong());
+        }
+        let payload = bytes.split_off(FRAME_HEADER_LEN);
+        header.check_payload(&payload).map_err(bad)?;
+        Ok((header, payload))
+    }
+
+    pub(crate) fn damaged(&self, error: BodyError) -> BackupError {
+        BackupError::Damaged { name: self.name.to_string(), what: error.to_string() }
+    }
+
+    pub(crate) fn damaged_index(&self, what: &str) -> BackupError {
+        BackupError::Damaged { name: self.name.to_string(), what: format!("its index: {what}") }
+    }
+}
+
+/// Where a stored stream lies in objects.
+struct Places<'a> {
+    folder: &'a str,
+    chunk: u64,
+    total: u64,
+}
+
+impl Places<'_> {
+    /// Cuts a range at the borders of objects, and into pieces of at most `most` bytes.
+    fn cut(&self, range: Range<u64>, most: u64) -> Vec<ranges::Range> {
+        let (mut cut, end) = (Vec::new(), range.end.min(self.total));
+        let mut at = range.start;
+        while at < end {
+            let (number, start) = (at / self.chunk, at % self.chunk);
+            let len = (end - at).min(self.chunk - start).min(most.max(1));
+            let key = format!("{}/{}", self.folder, object_key(number));
+            at += len;
+            cut.push(ranges::Range {
+                key,
+                start,
+                len,
+                of: self.chunk.min(self.total - number * self.chunk),
+                end: at.is_multiple_of(self.chunk) || at == self.total,
+            });
+        }
+        cut
+    }
+
+    async fn read(
+        &self,
+        root: &Root,
+        name: &BackupName,
+        range: Range<u64>,
+    ) -> Result<BytesMut, BackupError> {
+        let mut bytes = BytesMut::new();
+        for piece in self.cut(range, u64::MAX) {
+            let wanted = piece.start..piece.start + piece.len;
+            let part = root.store().get_range(&piece.key, wanted, piece.of);
+            let part = part.await.map_err(|error| missing_is_damage(error, name))?;
+            bytes.extend_from_slice(&part);
+        }
+        Ok(bytes)
+    }
+}
+
+/// The chain of index frames, in the order of the stream.
+pub(crate) struct Index<'a> {
+    packed: &'a PackedBody,
+    /// Places, and payloads as far as they are kept.
+    frames: Vec<(Range<u64>, Option<Bytes>)>,
+}
+
+impl<'a> Index<'a> {
+    /// Walks the chain from its end.
+    pub(crate) async fn load(packed: &'a PackedBody) -> Result<Self, BackupError> {
+        let mut frames = Vec::new();
+        let mut kept = 0;
+        let mut next = packed.last_index.clone();
+        while !next.is_empty() {
+            let (header, payload) = packed.index_frame(&next).await?;
+            let records = parse(&payload).map_err(|error| packed.damaged(error.into()))?;
+            let before = match header.previous_index() {
+                None => 0..0,
+                // Towards the front only, or this would not end.
+                Some(at) => match at.checked_add(records.previous_len().into()) {
+                    Some(end) if at < end && end <= next.start => at..end,
+                    _ => return Err(packed.damaged_index("its chain does not lead backwards")),
+                },
+            };
+            kept += payload.len();
+            frames.push((next, (kept <= KEPT).then_some(payload)));
+            next = before;
+        }
+        frames.reverse();
+        Ok(Self { packed, frames })
+    }
+
+    /// Number of index frames.
+    pub(crate) fn len(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// The payload of one of them.
+    pub(crate) async fn payload(&self, number: usize) -> Result<Bytes, BackupError> {
+        match self.frames.get(number) {
+            Some((_, Some(payload))) => Ok(payload.clone()),
+            Some((place, None)) => Ok(self.packed.index_frame(place).await?.1),
+            None => Err(BackupError::Bug("an index frame that is not there")),
+        }
+    }
+
+    /// The records of a payload.
+    pub(crate) fn records<'p>(&self, payload: &'p [u8]) -> Result<Records<'p>, BackupError> {
+        parse(payload).map_err(|error| self.packed.damaged(error.into()))
+    }
+
+    pub(crate) fn damaged(&self, what: &str) -> BackupError {
+        self.packed.damaged_index(what)
+    }
+
+    pub(crate) fn bad_record(&self, error: FrameError) -> BackupError {
+        self.packed.damaged(error.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn ranges_are_cut_at_the_borders_of_objects(
+            chunk in 1_u64..50, total in 1_u64..500, from in 0_u64..500, len in 0_u64..500, most in 1_u64..60,
+        ) {
+            let places = Places { folder: "f", chunk, total };
+            let (from, to) = (from.min(total), (from + len).min(total));
+            let mut at = from;
+            for piece in places.cut(from..to, most) {
+                let number: u64 = piece.key.rsplit('/').next().unwrap().parse().unwrap();
+                prop_assert_eq!(number * chunk + piece.start, at);
+                prop_assert!(piece.len > 0 && piece.len <= most && piece.start + piece.len <= chunk);
+                at += piece.len;
+                prop_assert_eq!(piece.end, at.is_multiple_of(chunk) || at == total);
+            }
+            prop_assert_eq!(at, from.max(to));
+        }
+    }
+}

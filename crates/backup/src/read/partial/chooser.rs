@@ -1,0 +1,179 @@
+//! From records to the chunks of the chosen files.
+
+use std::collections::{HashMap, HashSet};
+
+use bytes::BytesMut;
+use xb_frame::Record;
+use xb_reader::ChunkWriter;
+
+use super::{Parts, Pick, Proven, Refused};
+use crate::error::BackupError;
+use crate::read::file_filter::{Matched, Selection, Why};
+
+/// Bytes that a plan for single files may take in memory. A file takes some 120.
+const MAX_PLAN: usize = 256 << 20;
+
+/// What files are called at the end, where not as they began.
+#[derive(Debug, Default)]
+pub(super) struct FinalNames {
+    renamed: HashMap<u64, Vec<u8>>,
+    removed: HashSet<u64>,
+}
+
+impl FinalNames {
+    pub(super) fn take(&mut self, record: &Record<'_>) {
+        match record {
+            Record::Rename { file, path } => drop(self.renamed.insert(*file, path.to_vec())),
+            Record::Remove { file } => drop(self.removed.insert(*file)),
+            _ => {}
+        }
+    }
+}
+
+/// A chosen file that is not done with.
+#[derive(Debug)]
+struct Open {
+    path: Vec<u8>,
+    why: Why,
+    /// Offset at which a reader expects its next chunk.
+    next: u64,
+    /// It has come so far in an earlier run.
+    proven: u64,
+    ended: bool,
+}
+
+/// Takes the records of an index one by one.
+pub(super) struct Chooser<'a> {
+    selection: &'a Selection,
+    proven: &'a Proven,
+    names: FinalNames,
+    matched: Matched,
+    open: HashMap<u64, Open>,
+    parts: Parts,
+    text: BytesMut,
+    /// End of the last chunk that was chosen.
+    end: u64,
+}
+
+impl<'a> Chooser<'a> {
+    pub(super) fn new(selection: &'a Selection, proven: &'a Proven, names: FinalNames) -> Self {
+        Self {
+            selection,
+            proven,
+            names,
+            matched: Matched::default(),
+            open: HashMap::new(),
+            parts: Parts::default(),
+            text: BytesMut::new(),
+            end: 0,
+        }
+    }
+
+    /// Takes the records in order.
+    pub(super) fn take(&mut self, record: &Record<'_>) -> Result<(), Refused> {
+        match record {
+            Record::File { source: 1.., .. } => {
+                return Err(Refused::Selection(BackupError::Selection(
+                    "it has several inputs; single files can be had of one only".into(),
+                )));
+            }
+            Record::File { file, path, .. } => self.file(*file, path),
+            Record::Chunk(chunk) => {
+                let Some(open) = self.open.get_mut(&chunk.file) else { return Ok(()) };
+                let end = chunk.offset + chunk.logical_len;
+                let (why, skipped) = (open.why, end <= open.proven);
+                let seek = (chunk.offset != open.next && !skipped).then(|| open.path.clone());
+                open.next = end;
+                if skipped {
+                    return Ok(());
+                }
+                if let Some(path) = seek {
+                    self.say(|writer| writer.seek(&path, chunk.offset))?;
+                }
+                let len = chunk.head_len + chunk.payload_len;
+                if chunk.position < self.end {
+                    return Err(Refused::Index("its chunks are not in order"));
+                }
+                self.end = chunk.position + len;
+                self.parts.chosen.add(why, 0, chunk.payload_len);
+                match self.parts.picks.last_mut() {
+                    Some(Pick::Source(last)) if last.end == chunk.position => last.end = self.end,
+                    _ => self.parts.picks.push(Pick::Source(chunk.position..self.end)),
+                }
+                if self.parts.picks.len().saturating_mul(size_of::<Pick>()) > MAX_PLAN {
+                    return Err(too_much());
+                }
+            }
+            Record::End { file, .. } => {
+                let Some(open) = self.open.get_mut(file) else { return Ok(()) };
+                open.ended = true;
+                let (path, why) = (open.path.clone(), open.why);
+                self.say(|writer| writer.end(&path))?;
+                self.parts.chosen.add(why, 1, 0);
+                if !self.names.renamed.contains_key(file) {
+                    self.open.remove(file);
+                }
+            }
+            Record::Rename { file, path } => {
+                let Some(open) = self.open.get_mut(file) else { return Ok(()) };
+                let old = std::mem::replace(&mut open.path, path.to_vec());
+                self.say(|writer| writer.rename(&old, path))?;
+            }
+            // Not chosen in the first place.
+            Record::Remove { .. } | Record::Frames(_) | _ => {}
+        }
+        Ok(())
+    }
+
+    fn file(&mut self, file: u64, path: &[u8]) {
+        if self.names.removed.contains(&file) {
+            return;
+        }
+        let name = self.names.renamed.get(&file).map_or(path, Vec::as_slice);
+        let Some(why) = self.selection.judge(name, &mut self.matched) else { return };
+        if self.proven.whole.contains(name) {
+            return;
+        }
+        let proven = self.proven.begun.get(path).map_or(0, |come| come.upto);
+        // Where a reader goes on that has begun with it.
+        let open = Open { path: path.to_vec(), why, next: 0, proven, ended: false };
+        self.open.insert(file, open);
+    }
+
+    /// Adds a chunk without payload.
+    fn say(
+        &mut self,
+        write: impl FnOnce(&mut ChunkWriter<Vec<u8>>) -> std::io::Result<()>,
+    ) -> Result<(), Refused> {
+        let mut writer = ChunkWriter::new(Vec::new());
+        let bad = |_| Refused::Index("it has a name that no file can have");
+        write(&mut writer).map_err(bad)?;
+        let chunk = writer.finish().map_err(bad)?;
+        let start = self.text.len();
+        self.text.extend_from_slice(&chunk);
+        let end = self.text.len();
+        if end > MAX_PLAN {
+            return Err(too_much());
+        }
+        match self.parts.picks.last_mut() {
+            Some(Pick::Text(last)) => last.end = end,
+            _ => self.parts.picks.push(Pick::Text(start..end)),
+        }
+        Ok(())
+    }
+
+    pub(super) fn finish(mut self) -> Result<Parts, Refused> {
+        self.selection.check(&self.matched).map_err(Refused::Selection)?;
+        if self.open.values().any(|open| !open.ended) {
+            return Err(Refused::Index("a file in it has no end"));
+        }
+        self.parts.text = self.text.freeze();
+        Ok(self.parts)
+    }
+}
+
+fn too_much() -> Refused {
+    Refused::Selection(BackupError::Selection(
+        "so many single files would take too much memory: choose fewer, or take all".into(),
+    ))
+}

@@ -1,0 +1,66 @@
+//! From the plain bytes of frames to the stream of the chosen files.
+
+use bytes::Bytes;
+
+use super::{Parts, Pick};
+use crate::error::BackupError;
+use crate::read::get::StreamSink;
+
+/// Makes the stream of the chosen files out of the plain bytes of their frames.
+pub(crate) struct Picker<S> {
+    picks: std::iter::Peekable<std::vec::IntoIter<Pick>>,
+    text: Bytes,
+    sink: S,
+    given: u64,
+}
+
+impl<S: StreamSink> Picker<S> {
+    pub(crate) fn new(parts: Parts, sink: S) -> Self {
+        Self { picks: parts.picks.into_iter().peekable(), text: parts.text, sink, given: 0 }
+    }
+
+    /// Takes the bytes that stand at `offset` in the source; in order.
+    pub(crate) fn take(&mut self, offset: u64, bytes: &Bytes) -> Result<(), BackupError> {
+        let end = offset + bytes.len() as u64;
+        self.say()?;
+        while let Some(Pick::Source(wanted)) = self.picks.peek_mut() {
+            let from = wanted.start.max(offset);
+            let to = wanted.end.min(end);
+            if from >= to {
+                break;
+            }
+            // Both lie within the bytes at hand.
+            let within = |at: u64| usize::try_from(at - offset).unwrap_or(usize::MAX);
+            let piece = bytes.slice(within(from)..within(to));
+            wanted.start = to;
+            let done = wanted.start == wanted.end;
+            self.given += piece.len() as u64;
+            self.sink.take(piece)?;
+            if done {
+                self.picks.next();
+                self.say()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the text that comes next, if any.
+    fn say(&mut self) -> Result<(), BackupError> {
+        while let Some(Pick::Text(range)) = self.picks.peek() {
+            let piece = self.text.slice(range.clone());
+            self.picks.next();
+            self.given += piece.len() as u64;
+            self.sink.take(piece)?;
+        }
+        Ok(())
+    }
+
+    /// All frames have come. Gives the number of bytes that the sink got.
+    pub(crate) fn finish(mut self) -> Result<(u64, S), BackupError> {
+        self.say()?;
+        match self.picks.next() {
+            None => Ok((self.given, self.sink)),
+            Some(_) => Err(BackupError::Bug("parts of the stream were not fetched")),
+        }
+    }
+}

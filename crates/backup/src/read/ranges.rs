@@ -1,0 +1,190 @@
+//! Ranges of objects, fetched in parallel, given in order.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::StreamExt as _;
+use futures::stream::FuturesOrdered;
+use tokio::sync::mpsc;
+use xb_pipeline::{Budget, GetPlan, Permit, sums};
+use xb_uploader::{Store, StoreError};
+
+use crate::cancel::Stop;
+use crate::error::BackupError;
+
+/// A range of one object to fetch.
+#[derive(Debug, Clone)]
+pub(crate) struct Range {
+    pub(crate) key: String,
+    pub(crate) start: u64,
+    pub(crate) len: u64,
+    /// Size that the object must have.
+    pub(crate) of: u64,
+    /// Whether the object ends with it.
+    pub(crate) end: bool,
+}
+
+/// Cuts objects, given as key, first byte and size, into ranges of at most `range` bytes.
+pub(crate) fn ranges(
+    objects: impl Iterator<Item = (String, u64, u64)>,
+    range: u64,
+) -> impl Iterator<Item = Range> {
+    objects.flat_map(move |(key, from, size)| {
+        let count = size.saturating_sub(from).div_ceil(range);
+        (0..count).map(move |n| {
+            let start = from + n * range;
+            let len = range.min(size - start);
+            Range { key: key.clone(), start, len, of: size, end: n + 1 == count }
+        })
+    })
+}
+
+/// What stands in front of a fetched range: `None` says that the fetch has failed.
+pub(crate) type Fetched = Option<Bytes>;
+
+/// Bytes that pay for themselves.
+struct Leased {
+    bytes: Bytes,
+    _permit: Permit,
+}
+
+impl AsRef<[u8]> for Leased {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// Ranges as they arrive, in order; for a plain thread.
+pub(crate) struct Arriving(mpsc::Receiver<Fetched>);
+
+impl Iterator for Arriving {
+    type Item = Fetched;
+    fn next(&mut self) -> Option<Fetched> {
+        self.0.blocking_recv()
+    }
+}
+
+/// How long a consumer may take to clean up after a stop. One that is blocked on a stalled output
+/// would take for ever.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// Fetches all ranges and has `consume` take them in a thread of its own. Gives the outcome of
+/// both sides: which of them has the cause is for the caller to say.
+///
+/// # Errors
+/// [`BackupError::Interrupted`] when asked to stop; the consumer has seen the end of the ranges
+/// then, and has had time to clean up.
+pub(crate) async fn pump<T: Send + 'static>(
+    store: &Store,
+    plan: &GetPlan,
+    ranges: impl Iterator<Item = Range>,
+    seen: impl FnMut(&Range, u64) -> Result<(), StoreError>,
+    consume: impl FnOnce(Arriving) -> T + Send + 'static,
+    stop: &mut Stop,
+) -> Result<(Result<(), StoreError>, T), BackupError> {
+    let (to, from) = mpsc::channel(1);
+    let mut consumer = tokio::task::spawn_blocking(move || consume(Arriving(from)));
+    let both = async {
+        let fetched = fetch_all(store, plan, ranges, to, seen).await;
+        (fetched, (&mut consumer).await)
+    };
+    let (fetched, consumed) = tokio::select! {
+        both = both => both,
+        signal = stop.asked() => {
+            let _ = tokio::time::timeout(GRACE, consumer).await;
+            return Err(BackupError::Interrupted(signal));
+        }
+    };
+    let consumed = consumed.map_err(|_| BackupError::Bug("the pipeline's end was not seen"))?;
+    Ok((fetched, consumed))
+}
+
+/// Fetches all ranges and sends them in order; `seen` learns of each, in order, with its
+/// CRC-64/NVME, before it is sent, and may refuse it. Stops early without error when nobody takes them any more.
+///
+/// Memory is leased in output order, one lease at a time, so the range that is wanted next never
+/// waits behind one that is wanted later.
+///
+/// # Errors
+/// The first failure, after which `None` was sent.
+pub(crate) async fn fetch_all(
+    store: &Store,
+    plan: &GetPlan,
+    ranges: impl Iterator<Item = Range>,
+    to: mpsc::Sender<Fetched>,
+    mut seen: impl FnMut(&Range, u64) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
+    let budget = Budget::new(plan.memory);
+    let mut waiting = ranges.peekable();
+    let mut running = FuturesOrdered::new();
+    loop {
+        let wanted =
+            waiting.peek().filter(|_| running.len() < plan.parallel).map(|range| range.len);
+        tokio::select! {
+            biased;
+            permit = lease(&budget, wanted), if wanted.is_some() => {
+                if let Some(range) = waiting.next() {
+                    let store = store.clone();
+                    // A task of its own, so that it goes on while we wait for room downstream.
+                    running.push_back(tokio::spawn(async move {
+                        let bytes = store.get_range(&range.key, range.start..range.start + range.len, range.of).await?;
+                        let crc = sums::crc64(&bytes);
+                        Ok::<_, StoreError>((range, Bytes::from_owner(Leased { bytes, _permit: permit }), crc))
+                    }));
+                }
+            }
+            Some(done) = running.next(), if !running.is_empty() => {
+                let fetched = match done {
+                    Ok(fetched) => fetched,
+                    Err(_) => Err(StoreError::new("get", "", xb_uploader::StoreErrorKind::Rejected, "a download task panicked; this is a bug")),
+                };
+                let fetched = fetched.and_then(|(range, bytes, crc)| {
+                    seen(&range, crc)?;
+                    Ok(bytes)
+                });
+                match fetched {
+                    Ok(bytes) => {
+                        if to.send(Some(bytes)).await.is_err() {
+                            return Ok(());
+                        }
+                    }
+                    Err(cause) => {
+                        let _ = to.send(None).await;
+                        return Err(cause);
+                    }
+                }
+            }
+            else => return Ok(()),
+        }
+    }
+}
+
+async fn lease(budget: &Budget, wanted: Option<u64>) -> Permit {
+    match wanted {
+        Some(bytes) => budget.lease_async(bytes).await,
+        None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_are_covered_without_gap_or_overlap() {
+        let objects = [("a", 0, 10_u64), ("empty", 0, 0), ("done", 7, 7), ("b", 0, 6), ("c", 3, 8)]
+            .map(|(key, from, size)| (key.to_owned(), from, size));
+        let cut: Vec<_> =
+            ranges(objects.into_iter(), 4).map(|r| (r.key, r.start, r.len, r.end)).collect();
+        let expected = [
+            ("a", 0, 4, false),
+            ("a", 4, 4, false),
+            ("a", 8, 2, true),
+            ("b", 0, 4, false),
+            ("b", 4, 2, true),
+            ("c", 3, 4, false),
+            ("c", 7, 1, true),
+        ];
+        assert_eq!(cut, expected.map(|(k, s, l, e)| (k.to_owned(), s, l, e)));
+    }
+}

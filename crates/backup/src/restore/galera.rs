@@ -1,0 +1,240 @@
+//! A restored backup as a node of a Galera cluster: its position, and whether a donor still has what
+//! came after it.
+
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::path::Path;
+
+use crate::cancel::Stop;
+use crate::catalog::galera_position::GaleraPosition;
+use crate::child::{self, Talk};
+use crate::error::BackupError;
+use crate::small_file::read_small;
+
+/// Names of the file with the position; the second is that of newer mariadb-backup.
+const FILES: [&str; 2] = ["xtrabackup_galera_info", "mariadb_backup_galera_info"];
+
+impl GaleraPosition {
+    /// What a restored folder says.
+    #[must_use]
+    pub fn of_folder(dir: &Path) -> Option<Self> {
+        FILES.iter().find_map(|name| Self::parse(&read_small(&dir.join(name))?))
+    }
+
+    /// The file in which a server finds its position.
+    fn state_file(&self) -> String {
+        format!(
+            "# GALERA saved state\nversion: 2.1\nuuid:    {}\nseqno:   {}\nsafe_to_bootstrap: 0\n",
+            self.uuid, self.seqno
+        )
+    }
+
+    /// Writes `grastate.dat` into a data directory, in the place of one that is there.
+    ///
+    /// # Errors
+    /// [`BackupError::Restore`].
+    pub(crate) fn write(&self, dir: &Path) -> Result<(), BackupError> {
+        let write = || -> std::io::Result<()> {
+            let mut file = tempfile::NamedTempFile::new_in(dir)?;
+            file.write_all(self.state_file().as_bytes())?;
+            file.as_file().sync_all()?;
+            file.persist(dir.join("grastate.dat"))?;
+            std::fs::File::open(dir)?.sync_all()
+        };
+        write().map_err(|error| BackupError::Restore {
+            target: dir.display().to_string(),
+            what: format!("grastate.dat: {error}"),
+        })
+    }
+}
+
+/// What a donor says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Donor {
+    /// `wsrep_cluster_state_uuid`.
+    pub uuid: String,
+    /// `wsrep_local_cached_downto`: the oldest write set that it still has.
+    pub cached_downto: u64,
+    /// `wsrep_last_committed`.
+    pub last_committed: u64,
+}
+
+/// Whether a node at a position can catch up from a donor without a snapshot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ist {
+    /// Yes: the donor has the write sets that are missing.
+    Possible {
+        /// How many.
+        behind: u64,
+    },
+    /// No: the donor no longer has the first of them.
+    TooOld {
+        /// How many are missing that nobody there has.
+        gap: u64,
+    },
+    /// No: the donor belongs to another cluster, or to another history of it.
+    OtherCluster,
+    /// No: the donor is behind the backup.
+    Ahead,
+}
+
+impl Donor {
+    /// Whether a node at `position` can catch up from here.
+    #[must_use]
+    pub fn ist(&self, position: &GaleraPosition) -> Ist {
+        let Ok(seqno) = u64::try_from(position.seqno) else { return Ist::OtherCluster };
+        if !self.uuid.eq_ignore_ascii_case(&position.uuid) {
+            return Ist::OtherCluster;
+        }
+        match self.last_committed.checked_sub(seqno) {
+            None => Ist::Ahead,
+            // Nothing is missing, whatever is cached.
+            Some(0) => Ist::Possible { behind: 0 },
+            Some(behind) => match self.cached_downto.checked_sub(seqno.saturating_add(1)) {
+                // A cache that holds nothing says so with the largest number.
+                Some(gap @ 1..) => Ist::TooOld { gap: gap.min(behind) },
+                _ => Ist::Possible { behind },
+            },
+        }
+    }
+
+    /// Asks the server at `address`, a socket's path or HOST[:PORT], by way of the usual client, which
+    /// finds its account in its own option files.
+    ///
+    /// # Errors
+    /// [`BackupError::NotStarted`], [`BackupError::Program`]; [`BackupError::Donor`] when it is no
+    /// node of a cluster.
+    pub async fn ask(address: &str, talk: &Talk, stop: &mut Stop) -> Result<Self, BackupError> {
+        let mut args: Vec<OsString> =
+            vec!["--batch".into(), "--skip-column-names".into(), "--connect-timeout=10".into()];
+        args.extend(place(address).into_iter().map(OsString::from));
+        args.push(
+            "--execute=SHOW GLOBAL STATUS WHERE Variable_name IN ('wsrep_cluster_state_uuid', 'wsrep_local_cached_downto', 'wsrep_last_committed')".into(),
+        );
+        let mut answer = child::ask(Path::new("mariadb"), &args, talk, stop).await;
+        if matches!(answer, Err(BackupError::NotStarted { .. })) {
+            answer = child::ask(Path::new("mysql"), &args, talk, stop).await.or(answer);
+        }
+        Self::parse(&answer?).ok_or_else(|| BackupError::Donor {
+            address: address.to_owned(),
+            what: "it is no node of a cluster, or does not say what it has".to_owned(),
+        })
+    }
+
+    /// Reads the client's table.
+    fn parse(text: &str) -> Option<Self> {
+        let value = |name: &str| {
+            text.lines().find_map(|line| {
+                let (key, value) = line.split_once('\t')?;
+                key.eq_ignore_ascii_case(name).then(|| value.trim())
+            })
+        };
+        Some(Self {
+            uuid: value("wsrep_cluster_state_uuid").filter(|uuid| uuid.len() == 36)?.to_owned(),
+            cached_downto: value("wsrep_local_cached_downto")?.parse().ok()?,
+            last_committed: value("wsrep_last_committed")?.parse().ok()?,
+        })
+    }
+}
+
+fn place(address: &str) -> Vec<String> {
+    if address.starts_with('/') {
+        return vec![format!("--socket={address}")];
+    }
+    // A bare IPv6 address has more than one colon.
+    match address.rsplit_once(':') {
+        Some((host, port)) if !host.is_empty() && (!host.contains(':') || host.ends_with(']')) => {
+            let host = host.trim_start_matches('[').trim_end_matches(']');
+            vec![format!("--host={host}"), format!("--port={port}"), "--protocol=tcp".to_owned()]
+        }
+        _ => vec![
+            format!("--host={}", address.trim_matches(['[', ']'])),
+            "--protocol=tcp".to_owned(),
+        ],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UUID: &str = "9c9a4c3b-2b3c-11f0-8d3f-7b1b1f0f0a11";
+
+    fn position(seqno: i64) -> GaleraPosition {
+        GaleraPosition { uuid: UUID.to_owned(), seqno }
+    }
+
+    #[test]
+    fn both_names_and_forms_of_the_position_are_read_and_written_as_a_server_wants_it() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(GaleraPosition::of_folder(dir.path()), None);
+        for (name, text) in [
+            ("xtrabackup_galera_info", format!("{UUID}:42\n")),
+            ("mariadb_backup_galera_info", format!("{UUID}:42 0-1-7")),
+        ] {
+            std::fs::write(dir.path().join(name), text).unwrap();
+            assert_eq!(GaleraPosition::of_folder(dir.path()), Some(position(42)), "{name}");
+            std::fs::remove_file(dir.path().join(name)).unwrap();
+        }
+        std::fs::write(dir.path().join("grastate.dat"), "old").unwrap();
+        position(42).write(dir.path()).unwrap();
+        let state = std::fs::read_to_string(dir.path().join("grastate.dat")).unwrap();
+        assert!(
+            state.contains(&format!("uuid:    {UUID}\nseqno:   42\nsafe_to_bootstrap: 0\n")),
+            "{state}"
+        );
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+        for bad in [
+            "",
+            ":",
+            "x:1",
+            "00000000-0000-0000-0000-000000000000:-1",
+            &format!("{UUID}:-1"),
+            &format!("{UUID}:many"),
+        ] {
+            assert_eq!(GaleraPosition::parse(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_donor_helps_when_it_has_the_next_write_set() {
+        let donor = |cached_downto, last_committed| Donor {
+            uuid: UUID.to_uppercase(),
+            cached_downto,
+            last_committed,
+        };
+        assert_eq!(donor(43, 50).ist(&position(42)), Ist::Possible { behind: 8 });
+        assert_eq!(donor(1, 50).ist(&position(42)), Ist::Possible { behind: 8 });
+        assert_eq!(donor(44, 50).ist(&position(42)), Ist::TooOld { gap: 1 });
+        assert_eq!(donor(u64::MAX, 50).ist(&position(42)), Ist::TooOld { gap: 8 });
+        assert_eq!(donor(u64::MAX, 42).ist(&position(42)), Ist::Possible { behind: 0 });
+        assert_eq!(donor(1, 41).ist(&position(42)), Ist::Ahead);
+        let other = Donor { uuid: "x".into(), ..donor(1, 50) };
+        assert_eq!(other.ist(&position(42)), Ist::OtherCluster);
+    }
+
+    #[test]
+    fn what_a_client_prints_is_understood() {
+        let text = format!(
+            "wsrep_local_cached_downto\t17\nwsrep_last_committed\t20\nwsrep_cluster_state_uuid\t{UUID}\n"
+        );
+        let donor = Donor::parse(&text).unwrap();
+        assert_eq!((donor.cached_downto, donor.last_committed), (17, 20));
+        for bad in [
+            "",
+            "wsrep_last_committed\t20\n",
+            "wsrep_cluster_state_uuid\t\nwsrep_local_cached_downto\t0\nwsrep_last_committed\t0",
+        ] {
+            assert_eq!(Donor::parse(bad), None);
+        }
+    }
+
+    #[test]
+    fn addresses_are_sockets_or_hosts() {
+        assert_eq!(place("/run/s"), ["--socket=/run/s"]);
+        assert_eq!(place("db1"), ["--host=db1", "--protocol=tcp"]);
+        assert_eq!(place("db1:3307"), ["--host=db1", "--port=3307", "--protocol=tcp"]);
+        assert_eq!(place("[::1]:3307"), ["--host=::1", "--port=3307", "--protocol=tcp"]);
+        assert_eq!(place("::1"), ["--host=::1", "--protocol=tcp"]);
+    }
+}

@@ -1,0 +1,320 @@
+//! `restore`: a backup out of the store and straight into files, in one pass.
+
+pub(crate) mod galera;
+pub(crate) mod journal;
+pub(crate) mod owner;
+pub(crate) mod prepare;
+pub(crate) mod restore_and_prepare;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::Bytes;
+use xb_encryptor::Backend;
+use xb_encryptor::xbcrypt::{Algorithm, Cipher, XbcryptError};
+use xb_pipeline::{
+    Decrypt, Durability, ExtractCause, ExtractError, ExtractOptions, ExtractReport, Extractor,
+    GetPlan, Observer, PlanError, Undo, UndoError,
+};
+use xb_reader::{RelPath, TargetDir, TargetError};
+
+use self::journal::{About, Journal, Left, is_unfinished};
+use crate::cancel::Stop;
+use crate::catalog::root::Root;
+use crate::error::BackupError;
+use crate::read::get::{GetReport, GetRequest, StreamSink, find, transfer};
+use crate::read::unlock::Unlocked;
+
+/// How files are made.
+#[derive(Debug, Clone, Copy)]
+pub struct RestoreOptions {
+    /// When they are made durable.
+    pub durability: Durability,
+    /// Decompress `.qp`, `.lz4` and `.zst` files.
+    pub decompress: bool,
+    /// Refuse at once when the target's file system has less room than the stream has bytes. Tables
+    /// with holes need less than that.
+    pub check_room: bool,
+}
+
+/// What a successful restore did.
+#[derive(Debug)]
+pub struct RestoreReport {
+    /// How the backup was fetched.
+    pub get: GetReport,
+    /// Files that are whole and have their names.
+    pub files: u64,
+    /// How many of them were decrypted one by one by this run.
+    pub decrypted: u64,
+    /// What was there of an earlier run.
+    pub went_on: Option<WentOn>,
+}
+
+/// What a restore did not have to fetch again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WentOn {
+    /// Files that were whole.
+    pub files: u64,
+    /// Bytes in these, and in those that were begun.
+    pub bytes: u64,
+    /// Files that were no longer what had been written, and were made again.
+    pub distrusted: u64,
+}
+
+/// Makes the files of a backup below `target`, which is made if it is not there and must be empty, or
+/// hold nothing but what an earlier run of the same restore has left: then this one goes on with it,
+/// and what was proven is not fetched again.
+///
+/// Files that were encrypted one by one are decrypted with the key among `request.keys`, and
+/// those that were compressed are decompressed. Half of `request.memory` is for that.
+///
+/// A file gets its name when it is whole. On failure whole files stay, and the others, unless
+/// the backup has no manifest, in `.xb-partial/`.
+///
+/// # Errors
+/// The first cause.
+pub async fn restore(
+    root: &Root,
+    request: &GetRequest,
+    target: &Path,
+    how: RestoreOptions,
+    observer: &Observer,
+    stop: &mut Stop,
+) -> Result<RestoreReport, BackupError> {
+    let report = restore_and_keep(root, request, None, (target, how), observer, stop).await?;
+    forget(target)?;
+    Ok(report)
+}
+
+/// Removes what a restore that has ended well keeps for another run.
+pub(crate) fn forget(target: &Path) -> Result<(), BackupError> {
+    Journal::remove(target).map_err(|error| BackupError::Restore {
+        target: target.display().to_string(),
+        what: format!("the journal cannot be removed: {error}"),
+    })
+}
+
+/// As [`restore`], and another run of it finds that all is done. `unlocked`: what was found of the
+/// backup before.
+pub(crate) async fn restore_and_keep(
+    root: &Root,
+    request: &GetRequest,
+    unlocked: Option<&Unlocked>,
+    (target, how): (&Path, RestoreOptions),
+    observer: &Observer,
+    stop: &mut Stop,
+) -> Result<RestoreReport, BackupError> {
+    let failed = |what: String| BackupError::Restore { target: target.display().to_string(), what };
+    // Before the folder is made: a wrong name leaves nothing behind.
+    let (plan, undo) = plan(request, how)?;
+    let found = stop.or(what_is_left(root, request, target, how)).await?;
+    let proven = found.as_ref().map(|(_, left)| left.proven());
+    let objects = stop.or(find(root, request, unlocked, proven.as_ref())).await?;
+    if objects.is_raw() {
+        return Err(failed(
+            "the backup was stored with --raw and has no files; `get` gives what it is".into(),
+        ));
+    }
+    if let Some(bytes) = objects.stream_bytes().filter(|_| how.check_room) {
+        check_room(target, bytes).map_err(failed)?;
+    }
+    // Without a manifest nobody knows whether it will be the same backup the next time; of a native
+    // stream nobody has looked whether it has files at all.
+    let about = objects
+        .manifest()
+        .filter(|manifest| !manifest.is_carried())
+        .map(|manifest| About::new(manifest, how.decompress, &request.files.text()));
+    let (folder, left) = match found {
+        Some((folder, left)) => (folder, Some(left)),
+        None => {
+            std::fs::create_dir_all(target).map_err(|error| failed(error.to_string()))?;
+            let open = if about.is_some() { TargetDir::open_kept } else { TargetDir::open };
+            (open(target).map_err(|error| failed(error.to_string()))?, None)
+        }
+    };
+    let durability = how.durability;
+    let sync = durability != Durability::None;
+    let journal = match &about {
+        None => None,
+        Some(about) => {
+            let keeps = |number| left.as_ref().is_some_and(|left| left.keeps(number));
+            folder.clear(keeps).map_err(|error| failed(error.to_string()))?;
+            let journal = Journal::begin(&folder, about, left.as_ref(), sync);
+            Some(journal.map_err(|error| failed(format!("the journal: {error}")))?)
+        }
+    };
+    let options =
+        ExtractOptions { threads: request.threads, durability, undo, ..ExtractOptions::default() };
+    let extractor = match &journal {
+        None => Extractor::new(folder, options),
+        Some(journal) => {
+            let begun = left.as_ref().map(Left::begun);
+            Extractor::resumable(folder, options, journal.log(), begun)
+        }
+    };
+    let extractor = extractor.map_err(|error| failed(error.to_string()))?;
+    let sink = Files { extractor: Some(extractor), target: target.to_owned() };
+    let (report, sink) = transfer(root, request, plan, objects, sink, observer, stop).await?;
+    // Only now is the stream known to be whole.
+    let extracted = tokio::task::spawn_blocking(move || sink.finish())
+        .await
+        .map_err(|_| BackupError::Bug("the extractor's end was not seen"))??;
+    drop(journal);
+    let before = left.as_ref().map_or(0, Left::files);
+    let files = extracted.files + before;
+    let stated = report.manifest.as_ref().filter(|_| left.is_some() && request.files.is_all());
+    if let Some(stated) = stated.map(|manifest| manifest.files).filter(|stated| *stated != files) {
+        let what = format!("{files} files were restored, the manifest says {stated}");
+        return Err(BackupError::Damaged { name: request.name.to_string(), what });
+    }
+    let went_on =
+        left.map(|left| WentOn { files: before, bytes: left.bytes(), distrusted: left.distrusted });
+    Ok(RestoreReport { get: report, files, decrypted: extracted.decrypted, went_on })
+}
+
+/// What an earlier run of this restore has left in the target, which is held from then on; `None`
+/// when the target is empty or not there.
+async fn what_is_left(
+    root: &Root,
+    request: &GetRequest,
+    target: &Path,
+    how: RestoreOptions,
+) -> Result<Option<(TargetDir, Left)>, BackupError> {
+    let failed = |what: String| BackupError::Restore { target: target.display().to_string(), what };
+    if !is_unfinished(target) {
+        // A run may have been killed before it could begin a journal.
+        let own = |entry: std::fs::DirEntry| entry.file_name() == ".xb-partial";
+        let empty = match std::fs::read_dir(target) {
+            Ok(entries) => entries.flatten().all(own),
+            Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+        };
+        return match empty {
+            true => Ok(None),
+            false => Err(failed("the folder is not empty".into())),
+        };
+    }
+    let manifest = crate::catalog::list::describe(root, &request.name).await?;
+    let about = About::new(&manifest, how.decompress, &request.files.text());
+    let folder = TargetDir::open_kept(target).map_err(|error| failed(error.to_string()))?;
+    // Dropped with this future, should a signal end it.
+    let cancel = Cancel::default();
+    let (cancelled, path) = (Arc::clone(&cancel.0), target.to_owned());
+    let loading = tokio::task::spawn_blocking(move || {
+        let left = journal::load(&folder, &path, &about, &cancelled);
+        left.map(|left| (folder, left))
+    });
+    let loaded = loading.await.map_err(|_| BackupError::Bug("the journal's reader died"))?;
+    let (folder, Some(left)) = loaded.map_err(failed)? else {
+        return Err(failed("the folder is not empty".into()));
+    };
+    for name in &left.doubtful {
+        let name = RelPath::new(name).map_err(|error| failed(error.to_string()))?;
+        match folder.remove(&name) {
+            Err(TargetError::Remove { source, .. })
+                if source.kind() == std::io::ErrorKind::NotFound => {}
+            done => done.map_err(|error| failed(error.to_string()))?,
+        }
+    }
+    Ok(Some((folder, left)))
+}
+
+/// Ends work elsewhere when it is dropped.
+#[derive(Default)]
+struct Cancel(Arc<AtomicBool>);
+
+impl Drop for Cancel {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// Divides the memory between fetching and undoing.
+fn plan(request: &GetRequest, how: RestoreOptions) -> Result<(GetPlan, Undo), BackupError> {
+    let fetch = |memory| GetPlan::new(memory, request.threads, request.parallel);
+    let half = request.memory / 2;
+    let (memory, plan) = match fetch(half) {
+        Ok(plan) => (half, plan),
+        Err(_) => {
+            let least = Undo::MIN_MEMORY;
+            let plan =
+                fetch(request.memory.saturating_sub(least)).map_err(|error| match error {
+                    PlanError::Memory { threads, needed, .. } => PlanError::Memory {
+                        memory: request.memory,
+                        threads,
+                        needed: needed + least,
+                    },
+                    error => error,
+                })?;
+            (least, plan)
+        }
+    };
+    let decrypt = match &request.keys.key {
+        None => Decrypt::Refuse,
+        Some(key) => {
+            // Which AES it is the key's length says.
+            let cipher = Cipher::new(Algorithm::Aes256, Some(key), Backend::default());
+            Decrypt::With(Arc::new(cipher.map_err(|error| BackupError::Keys(error.to_string()))?))
+        }
+    };
+    Ok((plan, Undo { decompress: how.decompress, decrypt, threads: request.threads, memory }))
+}
+
+/// Refuses early what would end with a full disk.
+pub(crate) fn check_room(target: &Path, needed: u64) -> Result<(), String> {
+    let there = target.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("/"));
+    let Ok(stat) = rustix::fs::statvfs(there) else { return Ok(()) };
+    let free = stat.f_bavail.saturating_mul(stat.f_frsize);
+    if free < needed {
+        return Err(format!(
+            "the files need about {needed} bytes, {free} are free; holes of tables may save some: --no-space-check tries"
+        ));
+    }
+    Ok(())
+}
+
+/// Hands the stream to the extractor.
+struct Files {
+    extractor: Option<Extractor>,
+    target: PathBuf,
+}
+
+impl Files {
+    fn finish(mut self) -> Result<ExtractReport, BackupError> {
+        match self.extractor.take() {
+            Some(extractor) => extractor.finish().map_err(|error| self.failed(&error)),
+            None => Err(BackupError::Bug("the extractor was used after its end")),
+        }
+    }
+
+    fn failed(&self, error: &ExtractError) -> BackupError {
+        let kept = match error.report.files {
+            0 => String::new(),
+            files => format!(" ({files} files that were whole stay there)"),
+        };
+        let what = format!("{error}{kept}");
+        match &error.cause {
+            ExtractCause::Undo {
+                source: UndoError::NoKey | UndoError::Xbcrypt(XbcryptError::Hash { .. }),
+                ..
+            } => BackupError::FileKey { what },
+            _ => BackupError::Restore { target: self.target.display().to_string(), what },
+        }
+    }
+}
+
+impl StreamSink for Files {
+    fn take(&mut self, bytes: Bytes) -> Result<(), BackupError> {
+        let Some(extractor) = &mut self.extractor else {
+            return Err(BackupError::Bug("the extractor was used after its end"));
+        };
+        if extractor.feed(bytes).is_ok() {
+            return Ok(());
+        }
+        // It has stopped and says why at its end.
+        match self.extractor.take().map(Extractor::finish) {
+            Some(Err(error)) => Err(self.failed(&error)),
+            _ => Err(BackupError::Bug("the extractor stopped without a cause")),
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! `prepare`: makes a restored backup one that a server can start on, with the program that took it.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use crate::cancel::Stop;
+use crate::child::{self, Talk};
+use crate::error::BackupError;
+use crate::small_file::read_small;
+
+/// How a restored backup is prepared.
+#[derive(Debug, Clone, Default)]
+pub struct PrepareOptions {
+    /// The program; found by its usual names on PATH when not given.
+    pub program: Option<PathBuf>,
+    /// Memory of the recovery in bytes, where not the program's own default.
+    pub use_memory: Option<u64>,
+    /// Also write what single tables need to be imported elsewhere.
+    pub export: bool,
+}
+
+impl PrepareOptions {
+    /// Looks whether the program is there that prepares a backup of this tool, where that is known.
+    pub(crate) fn look(&self, tool: Option<&str>) -> Result<(), BackupError> {
+        match (&self.program, tool.and_then(PrepareTool::of_name)) {
+            (Some(program), _) => child::find(&[program]),
+            (None, Some(tool)) => {
+                let programs: Vec<&Path> = tool.programs().iter().map(Path::new).collect();
+                child::find(&programs)
+            }
+            (None, None) => Ok(()),
+        }
+    }
+}
+
+/// Which of the two families of programs took a backup.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PrepareTool {
+    /// `mariadb-backup`, before 10.4 `mariabackup`.
+    MariaDbBackup,
+    /// Percona's `xtrabackup`.
+    XtraBackup,
+}
+
+impl PrepareTool {
+    /// What the info file in a restored folder says.
+    #[must_use]
+    pub fn of_folder(dir: &Path) -> Option<Self> {
+        ["xtrabackup_info", "mariadb_backup_info"].iter().find_map(|name| {
+            let text = read_small(&dir.join(name))?;
+            let tool = text.lines().find_map(|line| {
+                let (key, value) = line.split_once('=')?;
+                (key.trim() == "tool_name").then(|| value.trim().to_owned())
+            })?;
+            Self::of_name(&tool)
+        })
+    }
+
+    /// As an info file or a manifest names the tool.
+    #[must_use]
+    pub fn of_name(name: &str) -> Option<Self> {
+        let name = name.rsplit('/').next().unwrap_or(name);
+        match name {
+            _ if name.starts_with("mariadb-backup") || name.starts_with("mariabackup") => {
+                Some(Self::MariaDbBackup)
+            }
+            _ if name.starts_with("xtrabackup") || name.starts_with("innobackupex") => {
+                Some(Self::XtraBackup)
+            }
+            _ => None,
+        }
+    }
+
+    /// Names under which it is installed, the best first.
+    fn programs(self) -> &'static [&'static str] {
+        match self {
+            Self::MariaDbBackup => &["mariadb-backup", "mariabackup"],
+            Self::XtraBackup => &["xtrabackup"],
+        }
+    }
+}
+
+/// Prepares the full backup in `dir`, and then every incremental one of `increments` into it, in
+/// this order. What the program says goes to `talk`, line by line.
+///
+/// # Errors
+/// [`BackupError::NotStarted`] when the program is not installed, [`BackupError::Program`] when it
+/// fails, [`BackupError::Interrupted`]; [`BackupError::Restore`] when the folder does not tell which
+/// program it is.
+pub async fn prepare(
+    dir: &Path,
+    increments: &[PathBuf],
+    options: &PrepareOptions,
+    talk: &Talk,
+    stop: &mut Stop,
+) -> Result<(), BackupError> {
+    let named = options
+        .program
+        .as_deref()
+        .and_then(|program| PrepareTool::of_name(&child::file_name(program)));
+    let Some(tool) = PrepareTool::of_folder(dir).or(named) else {
+        let what = "nothing in it says which program took the backup: xtrabackup_info or mariadb_backup_info is missing, or names another".to_owned();
+        return Err(BackupError::Restore { target: dir.display().to_string(), what });
+    };
+    for step in steps(tool, dir, increments, options) {
+        run_first(tool, options, &step, talk, stop).await?;
+    }
+    Ok(())
+}
+
+/// The arguments of each call, in order.
+fn steps(
+    tool: PrepareTool,
+    dir: &Path,
+    increments: &[PathBuf],
+    options: &PrepareOptions,
+) -> Vec<Vec<OsString>> {
+    let with = |option: &str, path: &Path| {
+        let mut text = OsString::from(option);
+        text.push(path);
+        text
+    };
+    let mut steps = Vec::new();
+    for number in 0..=increments.len() {
+        let last = number == increments.len();
+        let mut args = vec![OsString::from("--prepare"), with("--target-dir=", dir)];
+        if let Some(increment) = number.checked_sub(1).and_then(|n| increments.get(n)) {
+            args.push(with("--incremental-dir=", increment));
+        }
+        if let Some(memory) = options.use_memory {
+            args.push(format!("--use-memory={memory}").into());
+        }
+        // Without it xtrabackup rolls back what the next increment would go on with; mariadb-backup
+        // never does (10.2 and later), and has no such option.
+        if tool == PrepareTool::XtraBackup && !last {
+            args.push("--apply-log-only".into());
+        }
+        if options.export && last {
+            args.push("--export".into());
+        }
+        steps.push(args);
+    }
+    steps
+}
+
+/// Runs the first of the tool's programs that is there.
+async fn run_first(
+    tool: PrepareTool,
+    options: &PrepareOptions,
+    args: &[OsString],
+    talk: &Talk,
+    stop: &mut Stop,
+) -> Result<(), BackupError> {
+    if let Some(program) = &options.program {
+        return child::run(program, args, talk, stop).await;
+    }
+    let mut missing = None;
+    for program in tool.programs() {
+        match child::run(Path::new(program), args, talk, stop).await {
+            Err(error @ BackupError::NotStarted { .. }) => missing = missing.or(Some(error)),
+            done => return done,
+        }
+    }
+    Err(missing.unwrap_or(BackupError::Bug("no program to prepare with")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(step: &[OsString]) -> Vec<String> {
+        step.iter().map(|word| word.to_string_lossy().into_owned()).collect()
+    }
+
+    #[test]
+    fn the_tool_is_known_by_its_info_file() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(PrepareTool::of_folder(dir.path()), None);
+        for (file, name, tool) in [
+            ("xtrabackup_info", "mariadb-backup", PrepareTool::MariaDbBackup),
+            ("xtrabackup_info", "/usr/bin/xtrabackup", PrepareTool::XtraBackup),
+            ("mariadb_backup_info", "mariabackup", PrepareTool::MariaDbBackup),
+        ] {
+            std::fs::write(dir.path().join(file), format!("uuid = 1\ntool_name = {name}\n"))
+                .unwrap();
+            assert_eq!(PrepareTool::of_folder(dir.path()), Some(tool), "{name}");
+            std::fs::remove_file(dir.path().join(file)).unwrap();
+        }
+    }
+
+    #[test]
+    fn only_xtrabackup_is_told_to_keep_transactions_open_and_not_at_the_end() {
+        let options = PrepareOptions {
+            export: true,
+            use_memory: Some(64 << 20),
+            ..PrepareOptions::default()
+        };
+        let increments = [PathBuf::from("/i/1"), PathBuf::from("/i/2")];
+        for tool in [PrepareTool::MariaDbBackup, PrepareTool::XtraBackup] {
+            let steps: Vec<_> = steps(tool, Path::new("/t"), &increments, &options)
+                .iter()
+                .map(|s| words(s))
+                .collect();
+            assert_eq!(steps.len(), 3);
+            for (n, step) in steps.iter().enumerate() {
+                assert_eq!(step[..2], ["--prepare", "--target-dir=/t"]);
+                assert_eq!(step.contains(&"--export".to_owned()), n == 2);
+                let keep = step.contains(&"--apply-log-only".to_owned());
+                assert_eq!(keep, tool == PrepareTool::XtraBackup && n < 2);
+                let dir = format!("--incremental-dir=/i/{n}");
+                assert_eq!(step.contains(&dir), n > 0, "{step:?}");
+                assert!(step.contains(&"--use-memory=67108864".to_owned()));
+            }
+        }
+    }
+}

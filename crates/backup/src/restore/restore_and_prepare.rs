@@ -1,0 +1,226 @@
+//! `restore` to the end: a backup with all it goes on from, prepared, with its owner, as a node of a
+//! cluster.
+
+use std::path::{Path, PathBuf};
+
+use xb_pipeline::Observer;
+
+use crate::cancel::Stop;
+use crate::catalog::chain::{Link, chain};
+use crate::catalog::galera_position::GaleraPosition;
+use crate::catalog::manifest::Manifest;
+use crate::catalog::names::BackupName;
+use crate::catalog::root::Root;
+use crate::child::Talk;
+use crate::error::BackupError;
+use crate::read::get::GetRequest;
+use crate::read::unlock::{Unlocked, unlock};
+use crate::restore::galera::{Donor, Ist};
+use crate::restore::owner::Owner;
+use crate::restore::prepare::{PrepareOptions, prepare};
+use crate::restore::{RestoreOptions, RestoreReport, forget, restore_and_keep};
+
+/// Where increments lie below the target until they are applied: two levels down, where the
+/// programs that prepare do not look for tables.
+const INCREMENTS: &str = ".xb-incremental";
+
+/// What is done to a backup besides fetching it.
+#[derive(Debug, Clone, Default)]
+pub struct Ready {
+    /// Prepare it. An incremental backup wants that.
+    pub prepare: Option<PrepareOptions>,
+    /// Only what an incremental backup itself holds.
+    pub alone: bool,
+    /// Write the state of a cluster's node, with the backup's position.
+    pub galera: bool,
+    /// A node that shall still have what came after the backup: a socket's path or HOST[:PORT].
+    pub donor: Option<String>,
+    /// Who shall own the files. Without it that is the owner of a target that is there already, or
+    /// whoever restores.
+    pub owner: Option<Owner>,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub struct ReadyReport {
+    /// How each backup of the chain was restored, the full one first.
+    pub restored: Vec<(String, RestoreReport)>,
+    /// The position of the node.
+    pub position: Option<GaleraPosition>,
+    /// How many write sets the donor has to send.
+    pub behind: Option<u64>,
+}
+
+/// Restores a backup into `target`, with all that it goes on from, and makes it ready.
+///
+/// # Errors
+/// The first cause. What was fetched stays.
+#[allow(clippy::too_many_arguments)]
+pub async fn restore_ready(
+    root: &Root,
+    mut request: GetRequest,
+    target: &Path,
+    how: RestoreOptions,
+    ready: &Ready,
+    talk: &Talk,
+    observer: &Observer,
+    stop: &mut Stop,
+) -> Result<ReadyReport, BackupError> {
+    let owner = ready.owner.or_else(|| Owner::to_keep(target));
+    let links = stop.or(links(root, &request, ready)).await?;
+    let mut position = stated_position(ready, &links)?;
+    let mut behind = None;
+    // Before hours are spent on it.
+    if let (Some(address), Some(position)) = (&ready.donor, &position) {
+        behind = Some(catches_up(address, position, talk, stop).await?);
+    }
+    let mut restored = Vec::new();
+    let mut folders = Vec::new();
+    for (number, link) in links.iter().enumerate() {
+        let folder = match number {
+            0 => target.to_owned(),
+            n => target.join(INCREMENTS).join(n.to_string()),
+        };
+        request.name = link.name.clone();
+        let (unlocked, place) = (link.unlocked.as_ref(), (folder.as_path(), how));
+        let report = restore_and_keep(root, &request, unlocked, place, observer, stop).await?;
+        restored.push((request.name.to_string(), report));
+        folders.push(folder);
+    }
+    if ready.galera || ready.donor.is_some() {
+        // The last one's: that is where the chain ends.
+        let found = folders.last().and_then(|folder| GaleraPosition::of_folder(folder));
+        let name = request.name.to_string();
+        let found = found.ok_or(BackupError::NoPosition { name })?;
+        if let (Some(address), None) = (&ready.donor, behind) {
+            behind = Some(catches_up(address, &found, talk, stop).await?);
+        }
+        position = Some(found);
+    }
+    // Up to here another run can go on; from here on files are changed.
+    folders.iter().try_for_each(|folder| forget(folder))?;
+    if let Some(options) = &ready.prepare {
+        let increments: Vec<PathBuf> = folders.split_off(1);
+        prepare(target, &increments, options, talk, stop).await?;
+    }
+    // Also those of a chain that was begun here, of which only this one was wanted in the end.
+    remove_increments(target)?;
+    if let Some(position) = position.as_ref().filter(|_| ready.galera) {
+        position.write(target)?;
+    }
+    if let Some(owner) = owner {
+        tokio::task::block_in_place(|| owner.give(target))?;
+    }
+    Ok(ReadyReport { restored, position, behind })
+}
+
+/// A backup of the chain to restore.
+struct Wanted {
+    name: BackupName,
+    manifest: Option<Box<Manifest>>,
+    /// Of a stock backup it is decided once its objects are listed.
+    unlocked: Option<Unlocked>,
+}
+
+impl Wanted {
+    /// Decides whether a backup of the chain may be read.
+    async fn of(
+        root: &Root,
+        request: &GetRequest,
+        Link { name, manifest }: Link,
+    ) -> Result<Self, BackupError> {
+        let stored = root.stored_manifest(&name).await?;
+        let Some(stored) = stored.filter(|stored| stored.manifest == manifest) else {
+            let what = "it was replaced while its chain was looked up".to_owned();
+            return Err(BackupError::Chain { name: name.to_string(), what });
+        };
+        let unlocked = unlock(root, &name, Some(&stored), request.given()).await?;
+        Ok(Self { name, manifest: Some(Box::new(manifest)), unlocked: Some(unlocked) })
+    }
+}
+
+/// The backups to restore, the full one first. Each of them may be read with the keys that were given:
+/// that is known before a file of the first one is made.
+async fn links(
+    root: &Root,
+    request: &GetRequest,
+    ready: &Ready,
+) -> Result<Vec<Wanted>, BackupError> {
+    let links = match root.manifest(&request.name).await? {
+        Some(manifest) if manifest.is_incremental() && !ready.alone => {
+            chain(root, &request.name).await?
+        }
+        Some(manifest) => vec![Link { name: request.name.clone(), manifest }],
+        // Of stock backups nobody knows.
+        None => {
+            let name = request.name.clone();
+            return Ok(vec![Wanted { name, manifest: None, unlocked: None }]);
+        }
+    };
+    if links.len() > 1 && ready.prepare.is_none() {
+        return Err(BackupError::Selection(format!(
+            "{} is incremental, and becomes whole only by being prepared: say --prepare, or --alone for what it holds itself",
+            request.name
+        )));
+    }
+    let mut wanted = Vec::with_capacity(links.len());
+    for link in links {
+        wanted.push(Wanted::of(root, request, link).await?);
+    }
+    Ok(wanted)
+}
+
+/// The position that the manifest knows. A backup that has none is refused before it is fetched.
+fn stated_position(ready: &Ready, links: &[Wanted]) -> Result<Option<GaleraPosition>, BackupError> {
+    if !ready.galera && ready.donor.is_none() {
+        return Ok(None);
+    }
+    let Some(last) = links.last() else { return Ok(None) };
+    let Some(facts) = last.manifest.as_ref().map(|manifest| &manifest.source) else {
+        return Ok(None);
+    };
+    match &facts.galera {
+        Some(text) => Ok(GaleraPosition::parse(text)),
+        // Its small files were not compressed, and none of them had one.
+        None if facts.tool_name.is_some() => {
+            Err(BackupError::NoPosition { name: last.name.to_string() })
+        }
+        None => Ok(None),
+    }
+}
+
+/// How many write sets a node at `position` gets from the donor; an error when it cannot.
+async fn catches_up(
+    address: &str,
+    position: &GaleraPosition,
+    talk: &Talk,
+    stop: &mut Stop,
+) -> Result<u64, BackupError> {
+    let donor = Donor::ask(address, talk, stop).await?;
+    let refused = |what: String| Err(BackupError::Donor { address: address.to_owned(), what });
+    match donor.ist(position) {
+        Ist::Possible { behind } => Ok(behind),
+        Ist::TooOld { gap } => refused(format!(
+            "the backup is at {position}, and the donor's cache begins at {}: {gap} write sets are missing, so that the node would ask for a whole snapshot",
+            donor.cached_downto
+        )),
+        Ist::OtherCluster => refused(format!(
+            "the backup is at {position}, and the donor is of another cluster, {}",
+            donor.uuid
+        )),
+        Ist::Ahead => refused(format!(
+            "the backup is at {position}, and the donor only at {}: it is another history of the cluster",
+            donor.last_committed
+        )),
+    }
+}
+
+fn remove_increments(target: &Path) -> Result<(), BackupError> {
+    match std::fs::remove_dir_all(target.join(INCREMENTS)) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(BackupError::Restore {
+            target: target.display().to_string(),
+            what: format!("{INCREMENTS}: {error}"),
+        }),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,172 @@
+//! `put` and `backup`: a stream into the store, and the manifest when all of it is proven.
+
+pub(crate) mod detect_input;
+pub(crate) mod incremental;
+pub(crate) mod md5_list;
+pub(crate) mod plan;
+pub(crate) mod producer;
+mod request;
+pub(crate) mod run_folder;
+mod run_manifest;
+mod upload;
+
+use std::io::Read;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use xb_compressor::Algorithm;
+use xb_pipeline::{Closed, Content, EndRule, Observer, PackError};
+
+use crate::cancel::Stop;
+use crate::catalog::manifest::Layout;
+use crate::catalog::names::RunId;
+use crate::catalog::root::Root;
+use crate::error::BackupError;
+use crate::write::detect_input::{Input, Kind, recognise};
+use crate::write::producer::{Producer, ProducerOutput};
+
+pub(crate) use self::plan::{FIXED_SIZE, limits, part_limits};
+pub use self::plan::{plan, put_plan};
+pub use self::request::{PutReport, PutRequest, Since};
+use self::run_folder::Place;
+pub(crate) use self::run_folder::{all_are_there, claim_emptied, prove_shared, settle_commit};
+
+/// How long clearing away after a failure may take: the store may be the cause.
+const CLEAN_UP: Duration = Duration::from_secs(60);
+
+/// Puts what `source` gives. The backup exists if and only if this returns `Ok`.
+///
+/// On any failure nothing of the run is left behind, as far as the store lets us.
+///
+/// # Errors
+/// The first cause. A stalled `source` may still be blocked in a thread of ours then.
+pub async fn put(
+    root: &Root,
+    request: &PutRequest,
+    source: impl Read + Send + 'static,
+    observer: &Observer,
+    stop: &mut Stop,
+) -> Result<PutReport, BackupError> {
+    run(root, request, source, None, observer, stop).await
+}
+
+/// Puts what `producer` writes, and demands that it exits with status 0.
+///
+/// # Errors
+/// As [`put`]; the producer has ended in any case.
+pub async fn backup(
+    root: &Root,
+    request: &PutRequest,
+    (mut producer, output): (Producer, ProducerOutput),
+    observer: &Observer,
+    stop: &mut Stop,
+) -> Result<PutReport, BackupError> {
+    let outcome = run(root, request, output, Some(&mut producer), observer, stop).await;
+    if let Err(error) = &outcome {
+        end(&mut producer, error);
+    }
+    outcome
+}
+
+/// Ends a producer after a failure.
+fn end(producer: &mut Producer, error: &BackupError) {
+    producer.end(match error {
+        BackupError::Interrupted(signal) => *signal,
+        _ => rustix::process::Signal::TERM.as_raw(),
+    });
+}
+
+async fn run(
+    root: &Root,
+    request: &PutRequest,
+    source: impl Read + Send + 'static,
+    mut producer: Option<&mut Producer>,
+    observer: &Observer,
+    stop: &mut Stop,
+) -> Result<PutReport, BackupError> {
+    let started = Timestamp::now();
+    let plan = plan(root, request)?;
+    // The producer runs already: if the store stands still, it must not wait with it.
+    let (input, place) = tokio::select! {
+        begun = begin(root, request, source) => begun?,
+        signal = stop.asked() => return Err(BackupError::Interrupted(signal)),
+        stalled = stalled(producer.as_deref_mut()) => return Err(stalled),
+    };
+    let filling =
+        place.fill(request, plan, input, producer.as_deref_mut(), observer, stop, started);
+    let outcome = filling.await;
+    if let Err(error) = &outcome {
+        if let Some(producer) = producer {
+            tokio::task::block_in_place(|| end(producer, error));
+        }
+        // Whatever comes of it, the cause is known already; what stays is abandoned, not a backup.
+        // But where a manifest may have been written, what it names must stay.
+        if !matches!(error, BackupError::InDoubt { .. }) {
+            let _ = tokio::time::timeout(CLEAN_UP, place.clean_up(request)).await;
+        }
+    }
+    outcome
+}
+
+/// Waits for the first bytes of the input, and claims a place for it. A claim that is left when this
+/// is broken off holds up nobody for long.
+async fn begin<R: Read + Send + 'static>(
+    root: &Root,
+    request: &PutRequest,
+    source: R,
+) -> Result<(Input<R>, Place), BackupError> {
+    if let Some(manifest) = root.manifest(&request.name).await? {
+        let state = if manifest.layout == Layout::Packed { "" } else { " (classic layout)" };
+        return Err(BackupError::Exists { name: request.name.to_string(), state });
+    }
+    let input = recognise_for(request, source).await?;
+    let run = RunId::random().map_err(|error| BackupError::System {
+        what: "randomness for the run",
+        source: std::io::Error::other(error),
+    })?;
+    Ok((input, Place::claim(root, request, run).await?))
+}
+
+fn demands_last_file(content: &Content) -> bool {
+    matches!(content, Content::Xbstream(input) if matches!(input.rule, EndRule::LastFile(_)))
+}
+
+/// Reads the beginning of the input, and refuses what does not go with the request.
+async fn recognise_for<R: Read + Send + 'static>(
+    request: &PutRequest,
+    source: R,
+) -> Result<Input<R>, BackupError> {
+    let wanted = request.content.clone();
+    let reading = tokio::task::spawn_blocking(move || recognise(source, wanted));
+    let input =
+        reading.await.map_err(|_| BackupError::Bug("the input's beginning was not read"))??;
+    let untouched = request.compress == Algorithm::None && request.ways_in.is_empty();
+    match (&input.kind, request.layout) {
+        (Kind::Content(Content::Raw) | Kind::Native(_), Layout::Classic) => {
+            Err(BackupError::Input("only an xbstream can be cut the classic way".into()))
+        }
+        (Kind::Native(_), _) if !untouched => Err(BackupError::Input(
+            "the input is a native stream, which is stored as it is: compress and seal it where it is made"
+                .into(),
+        )),
+        (Kind::Native(_), _) if demands_last_file(&request.content) => Err(BackupError::Input(
+            "the input is a native stream, in which nobody looks for a last file: leave --last-file away, and let the program that makes it watch its input"
+                .into(),
+        )),
+        _ => Ok(input),
+    }
+}
+
+/// Waits until the producer, if there is one, has held up its server for too long.
+async fn stalled(producer: Option<&mut Producer>) -> BackupError {
+    match producer {
+        Some(producer) => producer.stalled().await,
+        None => std::future::pending().await,
+    }
+}
+
+impl From<Closed> for BackupError {
+    fn from(closed: Closed) -> Self {
+        Self::Put(PackError::Closed(closed))
+    }
+}

@@ -1,0 +1,198 @@
+//! Where the objects of a run go: claimed before, compared with what was sent after, and cleared after a failure.
+
+use xb_uploader::{Listed, StoreErrorKind};
+
+use crate::catalog::manifest::{Layout, Manifest};
+use crate::catalog::names::{
+    BackupName, RunId, is_data_object, manifest_key, of_classic, run_folder, sums_folder,
+};
+use crate::catalog::root::Root;
+use crate::claim::{Claim, may_be_its_own};
+use crate::error::BackupError;
+use crate::objects::classic::{ClassicFiles, remove_classic_objects};
+use crate::objects::classic_checksums;
+use crate::objects::contents::Contents;
+use crate::objects::ledger::Ledger;
+
+use super::PutRequest;
+
+/// Where the objects of a run go, claimed for it.
+pub(super) struct Place {
+    pub(super) run: RunId,
+    /// Folder of the objects, below ROOT.
+    pub(super) folder: String,
+    pub(super) claim: Claim,
+    /// ROOT as the run may change it: a store that refuses when the claim is lost.
+    pub(super) root: Root,
+}
+
+impl Place {
+    pub(super) async fn claim(
+        root: &Root,
+        request: &PutRequest,
+        run: RunId,
+    ) -> Result<Self, BackupError> {
+        let name = &request.name;
+        match request.layout {
+            Layout::Packed => {
+                let folder = run_folder(name, run);
+                let claim = Claim::packed(root, name, run).await?;
+                let place = Self { run, folder, claim, root: root.clone() };
+                // Our manifest would hide a stock backup of this name.
+                if let Err(taken) = Contents::of(root, name).await?.refuse_taken(name) {
+                    let _ = place.clean_up(request).await;
+                    return Err(taken);
+                }
+                Ok(place)
+            }
+            Layout::Classic => {
+                let (claim, root) = claim_emptied(root, name, run).await?;
+                Ok(Self { run, folder: name.to_string(), claim, root })
+            }
+        }
+    }
+
+    /// Makes sure that the objects in the store are those that this run has sent, and writes their sums.
+    pub(super) async fn prove(
+        &self,
+        manifest: &mut Manifest,
+        ledger: Option<&Ledger>,
+    ) -> Result<(), BackupError> {
+        self.claim.confirm().await?;
+        let mut listed = self.root.list_below(&self.folder).await?;
+        all_are_there(manifest, &listed)?;
+        let Some(ledger) = ledger else { return Ok(()) };
+        listed.retain(|object| of_classic(&object.key));
+        prove_shared(&self.root, &self.folder, manifest, ledger, &listed).await
+    }
+
+    /// Ends a run whose manifest is written.
+    pub(super) async fn settle(&self, name: &BackupName) -> Result<(), BackupError> {
+        settle_commit(&self.root, name, &self.claim).await
+    }
+
+    /// Removes what the failed run has written.
+    pub(super) async fn clean_up(&self, request: &PutRequest) -> Result<(), BackupError> {
+        let (root, name) = (&self.root, &request.name);
+        match request.layout {
+            // The claim lies in the same folder.
+            Layout::Packed => drop(root.remove_below(&self.folder).await?),
+            Layout::Classic => {
+                // Another run that took over has made the folder its own.
+                self.claim.confirm().await?;
+                // Whoever wrote it: what it may name must stay.
+                if root.store().size(&root.key(&manifest_key(name))).await?.is_none() {
+                    remove_classic_objects(root, name).await?;
+                    root.store().delete(&root.key(&format!("{name}.md5"))).await?;
+                    root.remove_below(&sums_folder(name)).await?;
+                }
+                self.claim.end().await;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Claims a name for objects without a RUN, and removes what a dead run has left there. Gives ROOT as
+/// the run may change it.
+pub(crate) async fn claim_emptied(
+    root: &Root,
+    name: &BackupName,
+    run: RunId,
+) -> Result<(Claim, Root), BackupError> {
+    let (claim, dead) = Claim::classic(root, name, run).await?;
+    let left = match leftovers(root, name, dead).await {
+        Ok(left) => left,
+        Err(error) => {
+            claim.withdraw().await;
+            return Err(error);
+        }
+    };
+    let root = claim.hold(root, name).await?;
+    if left {
+        remove_classic_objects(&root, name).await?;
+        root.remove_below(&sums_folder(name)).await?;
+    }
+    Ok((claim, root))
+}
+
+/// Whether a dead run, whose last sign of life was at `dead`, has left objects; refuses what is not its.
+async fn leftovers(root: &Root, name: &BackupName, dead: Option<i64>) -> Result<bool, BackupError> {
+    // Only under the claim: a run that has finished meanwhile wrote its manifest before it ended its own.
+    if root.manifest(name).await?.is_some() {
+        return Err(BackupError::Exists { name: name.to_string(), state: "" });
+    }
+    let found = Contents::of(root, name).await?;
+    match (found.classic.iter().map(|listed| listed.modified).max(), dead) {
+        // The dead run began in an empty folder and ended soon after its last sign of life: what is
+        // newer belongs to another program, and then all of it may.
+        (Some(newest), Some(seen)) if may_be_its_own(newest, seen) => {
+            found.refuse_foreign(name)?;
+            Ok(true)
+        }
+        _ => found.refuse_taken(name).map(|()| false),
+    }
+}
+
+/// Makes sure that the classic objects `listed` are those of the ledger, writes their sums, and enters
+/// their digest into the manifest.
+pub(crate) async fn prove_shared(
+    root: &Root,
+    folder: &str,
+    manifest: &mut Manifest,
+    ledger: &Ledger,
+    listed: &[Listed],
+) -> Result<(), BackupError> {
+    ledger.agrees_with(root, folder, manifest, listed).await?;
+    if let Some((digest, sums)) = classic_checksums::of_ledger(&ClassicFiles::of(listed), ledger) {
+        let name = BackupName::new(&manifest.name)?;
+        classic_checksums::write(root, &name, &manifest.run, &sums).await?;
+        manifest.object_digest = Some(digest);
+    }
+    Ok(())
+}
+
+/// Ends a run whose manifest is written. A run that has claimed the name before the manifest stood may
+/// be removing the objects: then there is no backup.
+///
+/// # Errors
+/// [`BackupError::InDoubt`] when that cannot be found out.
+pub(crate) async fn settle_commit(
+    root: &Root,
+    name: &BackupName,
+    claim: &Claim,
+) -> Result<(), BackupError> {
+    let in_doubt = |error| match error {
+        BackupError::Store(source) => BackupError::InDoubt { name: name.to_string(), source },
+        other => other,
+    };
+    if claim.is_newest().await.map_err(in_doubt)? {
+        claim.end().await;
+        return Ok(());
+    }
+    let key = root.key(&manifest_key(name));
+    root.store().ungated().delete(&key).await.map_err(BackupError::from).map_err(in_doubt)?;
+    let what = "another run took over while the manifest was written";
+    Err(xb_uploader::StoreError::new("claim", key, StoreErrorKind::Fenced, what).into())
+}
+
+/// Compares a listing of a run's folder with its manifest: a run that stood still for long may have been
+/// taken for dead, and its objects removed.
+pub(crate) fn all_are_there(manifest: &Manifest, listed: &[Listed]) -> Result<(), BackupError> {
+    let of_it = |object: &&Listed| match manifest.layout {
+        Layout::Packed => is_data_object(&object.key),
+        Layout::Classic => of_classic(&object.key),
+    };
+    let (objects, bytes) = listed
+        .iter()
+        .filter(of_it)
+        .fold((0, 0), |(objects, bytes), object| (objects + 1, bytes + object.size));
+    if (objects, bytes) == (manifest.objects, manifest.stored_bytes) {
+        return Ok(());
+    }
+    let what = format!(
+        "{} objects with {} bytes were stored, {objects} with {bytes} are there: somebody has removed or replaced some",
+        manifest.objects, manifest.stored_bytes
+    );
+    Err(BackupError::Damaged { name: manifest.name.clone(), what })
+}

@@ -1,0 +1,136 @@
+//! What the manifest says of a run.
+
+use jiff::Timestamp;
+use xb_compressor::Algorithm;
+use xb_encryptor::Envelope;
+use xb_pipeline::{EndProof, PackOutput, PackResult};
+use xb_uploader::Uploaded;
+
+use crate::catalog::chain::find_base;
+use crate::catalog::manifest::{
+    ClassicFacts, End, FORMAT, Manifest, MemberFacts, PackedFacts, Producer as ProducerFacts,
+    Sealed,
+};
+use crate::catalog::names::BackupName;
+use crate::catalog::resolve::manifests;
+use crate::catalog::root::Root;
+use crate::catalog::source_info::Facts;
+use crate::error::BackupError;
+use crate::hex::hex;
+
+use super::PutRequest;
+use super::run_folder::Place;
+
+impl Place {
+    pub(super) fn manifest(
+        &self,
+        request: &PutRequest,
+        put: &PackResult,
+        uploaded: Uploaded,
+        producer: Option<ProducerFacts>,
+        started: Timestamp,
+        envelope: Option<&Envelope>,
+    ) -> Manifest {
+        let (packed, last_index, stream, codecs) = match &put.output {
+            PackOutput::Classic(_) => (None, None, None, Vec::new()),
+            PackOutput::Packed { summary, packed } => {
+                let codecs = vec![request.compress.to_string()];
+                (Some(packed), summary.end.last_index, None, codecs)
+            }
+            PackOutput::Native { header, trailer, packed } => {
+                (Some(packed), trailer.last_index, Some(hex(&header.id().0)), Vec::new())
+            }
+        };
+        let classic = match &put.output {
+            PackOutput::Classic(cut) if request.recut => {
+                Some(ClassicFacts { chunk_size: request.chunk_size, short_objects: cut.short })
+            }
+            _ => None,
+        };
+        let packed = packed.map(|packed| PackedFacts {
+            chunk_size: request.chunk_size,
+            root: hex(&packed.root),
+            index_position: last_index.map_or(0, |place| place.position),
+            index_len: last_index.map_or(0, |place| place.len.into()),
+            codecs,
+            stream,
+            sealed: envelope.map(|envelope| Sealed {
+                ways_in: envelope.slots().map(|slot| slot.to_string()).collect(),
+            }),
+        });
+        Manifest {
+            format: FORMAT,
+            layout: request.layout,
+            name: request.name.to_string(),
+            run: self.run.to_string(),
+            tool: request.tool.clone(),
+            started,
+            finished: Timestamp::now(),
+            objects: uploaded.objects,
+            stored_bytes: uploaded.bytes,
+            stream_bytes: put.scanned.bytes,
+            files: put.scanned.files,
+            packed,
+            classic,
+            object_digest: None,
+            members: request.transform.as_ref().map(|transform| MemberFacts {
+                codec: transform.compress.map(|codec| Algorithm::from(codec).to_string()),
+                cipher: transform.encrypt.as_ref().map(|e| e.cipher.algorithm().to_string()),
+            }),
+            end: match &put.scanned.proof {
+                EndProof::LastFile(name) => End::LastFile { name: name.clone() },
+                EndProof::Unproven => End::Any,
+                EndProof::InputEnd => End::Raw,
+                EndProof::Trailer => End::NativeTrailer,
+            },
+            server: request.server.clone(),
+            base: None,
+            producer,
+            source: Facts::from_files(&put.scanned.described),
+        }
+    }
+}
+
+/// Names the backup that an incremental one goes on from, and checks that it does.
+pub(super) async fn find_its_base(
+    root: &Root,
+    request: &PutRequest,
+    manifest: &mut Manifest,
+) -> Result<(), BackupError> {
+    let Some(since) = &request.since else {
+        if manifest.is_incremental() {
+            let all = manifests(root).await?.sound;
+            let all = all.iter().map(|(name, manifest)| (name, manifest));
+            // None is no error: it may lie elsewhere.
+            manifest.base = find_base(all, manifest);
+        }
+        return Ok(());
+    };
+    let refused = |what: String| Err(BackupError::Chain { name: manifest.name.clone(), what });
+    let (base, facts) = (&since.base.name, &manifest.source);
+    match (facts.from_lsn, facts.to_lsn) {
+        (Some(from), _) if from != since.lsn => {
+            return refused(format!(
+                "it was to go on from LSN {}, where {base} ends, and goes on from {from}",
+                since.lsn
+            ));
+        }
+        (_, Some(to)) if to < since.lsn => {
+            return refused(format!(
+                "{base} is ahead of the server: it reaches LSN {}, the server is at {to}; it is another server, or was made anew",
+                since.lsn
+            ));
+        }
+        _ => {}
+    }
+    // Hours have passed since it was found; without it this one cannot be restored.
+    match root.manifest(&BackupName::new(base)?).await? {
+        Some(found) if found.run == since.base.run => {}
+        Some(_) => {
+            return refused(format!("{base}, from which it goes on, is another backup by now"));
+        }
+        None => return refused(format!("{base}, from which it goes on, is gone")),
+    }
+    manifest.base = Some(since.base.clone());
+    Ok(())
+}
