@@ -148,10 +148,7 @@ pub(crate) struct Standing {
 }
 
 /// Reads what the claims of `name` say.
-pub(crate) async fn standing(
-    root: &Root,
-    claims: &[Numbered],
-) -> Result<Standing, BackupError> {
+pub(crate) async fn standing(root: &Root, claims: &[Numbered]) -> Result<Standing, BackupError> {
     let mut standing = Standing::default();
     for claim in claims.iter().rev() {
         let note = match root.store().get(&claim.key).await {
@@ -281,11 +278,7 @@ impl Claim {
 
     /// Takes the name: from here on objects may be written and removed. Gives the ROOT to do it with,
     /// whose store refuses when the claim is lost.
-    pub(crate) async fn hold(
-        &self,
-        root: &Root,
-        name: &BackupName,
-    ) -> Result<Root, BackupError> {
+    pub(crate) async fn hold(&self, root: &Root, name: &BackupName) -> Result<Root, BackupError> {
         let Some(lease) = &self.lease else { return Ok(root.clone()) };
         lease.enter(Phase::Holding);
         lease.confirm().await?;

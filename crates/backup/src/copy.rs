@@ -22,9 +22,7 @@ use crate::get::{envelope, open_sealed};
 use crate::ledger::Ledger;
 use crate::lock::lock_complete;
 use crate::manifest::{Layout, Manifest, StoredManifest, hex};
-use crate::names::{
-    BackupName, CLAIM, KEYS, RunId, SUMS, manifest_key, of_packed_run, run_folder,
-};
+use crate::names::{BackupName, CLAIM, KEYS, RunId, SUMS, manifest_key, of_packed_run, run_folder};
 use crate::put::{claim_emptied, part_limits, prove_shared, settle_commit};
 use crate::record::{self, Proof};
 use crate::resolve::manifests;

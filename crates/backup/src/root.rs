@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use xb_uploader::{Gate, Listed, Location, Policy, Store, StoreError, StoreErrorKind, StoreSettings};
+use xb_uploader::{
+    Gate, Listed, Location, Policy, Store, StoreError, StoreErrorKind, StoreSettings,
+};
 
 use crate::cache::Cached;
 use crate::error::BackupError;

@@ -223,7 +223,11 @@ impl World {
 
     /// Passes the lease, or confirms the claim first.
     fn gated(self, r: usize, with: &Defences, next: Next, then: impl Fn(Self) -> Self) -> Self {
-        if self.runs[r].fresh || !with.lease { then(self) } else { self.go(r, At::ConfirmGet(next)) }
+        if self.runs[r].fresh || !with.lease {
+            then(self)
+        } else {
+            self.go(r, At::ConfirmGet(next))
+        }
     }
 
     /// What a run does next: all that can come of it.
@@ -376,12 +380,17 @@ impl World {
             }
             At::CleanUpRemove(n) if usize::from(n) == OBJECTS => vec![world.go(r, At::End(false))],
             At::CleanUpRemove(n) => self.remove(r, with, Next::CleanUpRemove(n), n, false),
-            At::DeleteManifest => vec![world.gated(r, with, Next::DeleteManifest, |world| {
-                match with.prompt_removals {
-                    true => world.delete_manifest(r),
-                    false => world.go(r, At::DeletingManifest),
-                }
-            })],
+            At::DeleteManifest => {
+                vec![world.gated(
+                    r,
+                    with,
+                    Next::DeleteManifest,
+                    |world| match with.prompt_removals {
+                        true => world.delete_manifest(r),
+                        false => world.go(r, At::DeletingManifest),
+                    },
+                )]
+            }
             At::DeletingManifest => vec![world.delete_manifest(r)],
             At::DeleteObject(n) if usize::from(n) == OBJECTS => vec![world.go(r, At::End(true))],
             At::DeleteObject(n) => self.remove(r, with, Next::DeleteObject(n), n, true),

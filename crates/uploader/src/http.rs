@@ -4,8 +4,8 @@
 //! kind of a broken connection) is noted here for the one retry loop, by way of a task-local.
 
 use std::cell::{Cell, RefCell};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method};

@@ -94,7 +94,15 @@ impl Store {
     ) -> Self {
         let (_, never) = watch::channel(false);
         let multipart = multipart.map(Multiparts);
-        Self { objects, multipart, nature: Arc::new(nature), policy, traffic, giving_up: never, gate: None }
+        Self {
+            objects,
+            multipart,
+            nature: Arc::new(nature),
+            policy,
+            traffic,
+            giving_up: never,
+            gate: None,
+        }
     }
 
     /// The same store behind a gate: each try of a request that changes something passes it first.

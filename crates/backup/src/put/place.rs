@@ -117,11 +117,7 @@ pub(crate) async fn claim_emptied(
 }
 
 /// Whether a dead run, whose last sign of life was at `dead`, has left objects; refuses what is not its.
-async fn leftovers(
-    root: &Root,
-    name: &BackupName,
-    dead: Option<i64>,
-) -> Result<bool, BackupError> {
+async fn leftovers(root: &Root, name: &BackupName, dead: Option<i64>) -> Result<bool, BackupError> {
     let refused = |state| Err(BackupError::Exists { name: name.to_string(), state });
     // Only under the claim: a run that has finished meanwhile wrote its manifest before it ended its own.
     if root.manifest(name).await?.is_some() {
