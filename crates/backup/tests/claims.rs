@@ -146,7 +146,7 @@ fn an_older_claim_never_counts_again() {
     block_on(put_classic(
         store.root.clone(),
         "n".into(),
-        std::io::Cursor::new(b"no stream".to_vec()),
+        std::io::Cursor::new(stream_of(b'c')[..1500].to_vec()),
     ))
     .unwrap_err();
     // As a refresh on its way would do that arrives late.
