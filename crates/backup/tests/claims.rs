@@ -70,18 +70,22 @@ fn verify(store: &Store, name: &str, level: Level) -> xb_backup::VerifyReport {
 #[test]
 fn of_several_runs_at_once_exactly_one_wins_and_its_bytes_come_back() {
     let store = Store::new();
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
     for round in 0..300_u32 {
         let (name, runs) = (format!("n{round}"), 2 + (round % 2) as u8);
-        let running: Vec<_> = (0..runs)
-            .map(|n| {
-                let input = std::io::Cursor::new(stream_of(b'a' + n));
-                runtime.spawn(put_classic(store.root.clone(), name.clone(), input))
-            })
-            .collect();
-        let outcomes: Vec<_> =
-            running.into_iter().map(|run| runtime.block_on(run).unwrap()).collect();
+        let together = std::sync::Barrier::new(usize::from(runs));
+        let outcomes: Vec<_> = std::thread::scope(|scope| {
+            let running: Vec<_> = (0..runs)
+                .map(|n| {
+                    let (root, name, together) = (store.root.clone(), name.clone(), &together);
+                    scope.spawn(move || {
+                        together.wait();
+                        let input = std::io::Cursor::new(stream_of(b'a' + n));
+                        block_on(put_classic(root, name, input))
+                    })
+                })
+                .collect();
+            running.into_iter().map(|run| run.join().unwrap()).collect()
+        });
         let winners: Vec<u8> = (0..runs).filter(|n| outcomes[usize::from(*n)].is_ok()).collect();
         let [winner] = winners[..] else { panic!("round {round}: {winners:?}: {outcomes:?}") };
         let files = store.get(&name).unwrap();
@@ -142,7 +146,7 @@ fn an_older_claim_never_counts_again() {
     block_on(put_classic(
         store.root.clone(),
         "n".into(),
-        std::io::Cursor::new(b"no stream".to_vec()),
+        std::io::Cursor::new(stream_of(b'c')[..1500].to_vec()),
     ))
     .unwrap_err();
     // As a refresh on its way would do that arrives late.

@@ -336,14 +336,17 @@ impl PartSender {
 
     fn complete(&mut self, key: Arc<str>) {
         let Some(object) = self.open.remove(&key) else { return };
-        let store = self.store.clone();
+        let (store, shared) = (self.store.clone(), self.shared);
         self.running.spawn(async move {
             let size = object.size;
+            let free = refuse_taken(&store, &key, shared).await;
             let tag = match object.target {
                 Target::Numbered { store: parts, path, id } => {
                     let ids = object.acknowledged.into_iter().flatten().collect();
-                    let outcome =
-                        store.complete(&parts, &key, (&path, &id), ids, object.size).await;
+                    let outcome = match free {
+                        Ok(()) => store.complete(&parts, &key, (&path, &id), ids, size).await,
+                        Err(taken) => Err(taken),
+                    };
                     let clean_up = async {
                         if outcome.is_err() {
                             abort_upload(&store.hasty(), &key, id).await;
@@ -356,6 +359,7 @@ impl PartSender {
                     outcome?
                 }
                 Target::Staged(upload) => {
+                    free?;
                     let mut upload = upload.lock().await;
                     store.pass().await?;
                     let done = upload.complete().await;
@@ -365,6 +369,16 @@ impl PartSender {
             Ok(Done::Completed { stored: Stored { key, size, tag } })
         });
     }
+}
+
+/// Refuses to complete an upload whose key others may write, where something stands. Not every store can
+/// make that a condition of the request.
+async fn refuse_taken(store: &Store, key: &str, shared: bool) -> Result<(), StoreError> {
+    if !shared || store.size(key).await?.is_none() {
+        return Ok(());
+    }
+    let message = "an object of another run stands there";
+    Err(StoreError::new("complete", key, StoreErrorKind::AlreadyExists, message))
 }
 
 /// Aborts an upload of ours. What stays in spite of this is found by a listing later.

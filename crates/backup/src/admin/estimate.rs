@@ -12,11 +12,14 @@ const STOCK_CHUNK: u64 = 10 << 20;
 /// Requests of a run beside those for data: the name is looked up, claimed, its folder listed, the
 /// manifest written and read back.
 const AROUND_PUT: u64 = 5;
+/// The same for a classic run, which claims its name, confirms the claim three times, and looks for what
+/// a dead run has left.
+const AROUND_CLASSIC_PUT: u64 = 21;
 /// Objects that one request lists; all are counted before the manifest is written.
 const LISTED: u64 = 1000;
 /// A sealed one also writes its keys.
 const FOR_KEYS: u64 = 1;
-/// A packed one also writes the list of its objects' sums.
+/// The list of the objects' sums, written or read.
 const FOR_SUMS: u64 = 1;
 /// Looking up the manifest.
 const AROUND_GET: u64 = 1;
@@ -102,20 +105,16 @@ pub fn estimate(request: &EstimateRequest) -> Estimate {
     let copies = |bytes: u64| if bytes <= MAX_COPY { 1 } else { reads(bytes) + per_object(bytes) };
     let sum = |of: &dyn Fn(u64) -> u64| full * of(object_bytes) + others * of(other);
     let keys = if *sealed { FOR_KEYS } else { 0 };
-    let listed_sums = *layout == Layout::Packed && (1..=MAX_SUMS as u64).contains(&objects);
-    let sums = if listed_sums { FOR_SUMS } else { 0 };
+    let sums = if (1..=MAX_SUMS as u64).contains(&objects) { FOR_SUMS } else { 0 };
+    let around = if *layout == Layout::Packed { AROUND_PUT } else { AROUND_CLASSIC_PUT };
     Estimate {
         stored,
         objects,
         object_bytes,
         parts: object_bytes.div_ceil(put.part_size).max(1),
-        backup_requests: AROUND_PUT
-            + keys
-            + sums
-            + sum(&per_object)
-            + objects.div_ceil(LISTED).max(1),
+        backup_requests: around + keys + sums + sum(&per_object) + objects.div_ceil(LISTED).max(1),
         verify_requests: AROUND_GET + keys + sums + sum(&reads),
-        copy_requests: AROUND_COPY + 2 * keys + sum(&copies),
+        copy_requests: AROUND_COPY + (around - AROUND_PUT) + 2 * keys + sum(&copies),
         stock_objects,
         memory: put.memory,
         least_memory: least_memory(put, *recut && *layout == Layout::Classic),
@@ -189,7 +188,7 @@ mod tests {
         let recut = EstimateRequest { recut: true, ..request(TIB, 64 * MIB, Layout::Classic) };
         let recut = estimate(&recut);
         assert_eq!((recut.objects, recut.object_bytes), (17_000, 64 * MIB));
-        assert_eq!(recut.backup_requests, 17_000 + 5 + 17);
+        assert_eq!(recut.backup_requests, 17_000 + 22 + 17);
         assert!(recut.least_memory > 0 && recut.least_memory < 64 * MIB);
     }
 

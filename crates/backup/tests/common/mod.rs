@@ -44,6 +44,13 @@ impl Store {
         found
     }
 
+    /// All files but the claims of runs that have ended, which stay so that no older one counts again.
+    pub(crate) fn files_but_claims(&self) -> Vec<PathBuf> {
+        let mut found = self.files();
+        found.retain(|path| !path.iter().any(|part| part == "@claims"));
+        found
+    }
+
     pub(crate) fn put(
         &self,
         name: &str,
