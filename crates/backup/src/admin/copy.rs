@@ -33,7 +33,7 @@ use crate::objects::contents::Contents;
 use crate::objects::ledger::Ledger;
 use crate::read::ranges::{Range, fetch_all, ranges};
 use crate::read::unlock::{Accept, Given, unlock};
-use crate::write::{claim_emptied, part_limits, prove_shared, settle_commit};
+use crate::write::{Foreign, claim_emptied, part_limits, prove_shared, settle_commit};
 
 /// What is to be copied, and how.
 #[derive(Debug)]
@@ -321,7 +321,8 @@ impl Copying<'_> {
             (folders, stop.or(self.claim_packed()).await?, self.to.clone())
         } else {
             // It begins with nothing, as a classic run does.
-            let (claim, to) = stop.or(claim_emptied(self.to, name, source.run)).await?;
+            let (claim, to) =
+                stop.or(claim_emptied(self.to, name, source.run, Foreign::Refuse)).await?;
             ((request.name.to_string(), name.to_string()), claim, to)
         };
         let copying = Copying { to: &to, ..*self };

@@ -21,7 +21,7 @@ use crate::catalog::root::Root;
 use crate::claim::{FORGOTTEN, Numbered, claims, may_be_its_own, standing};
 use crate::error::BackupError;
 use crate::objects::contents::Contents;
-use crate::write::claim_emptied;
+use crate::write::{Foreign, claim_emptied};
 
 /// The least age that may be asked for: a claim misses a few refreshes when a store has a bad hour.
 pub const LEAST_AGE: Duration = Duration::from_secs(3600);
@@ -180,7 +180,7 @@ async fn remove_classic(root: &Root, name: &BackupName) -> Result<bool, BackupEr
         what: "randomness for the claim",
         source: std::io::Error::other(error),
     })?;
-    match claim_emptied(root, name, run).await {
+    match claim_emptied(root, name, run, Foreign::Leave).await {
         Ok((claim, _)) => claim.end().await,
         Err(BackupError::Running { .. } | BackupError::Exists { .. }) => return Ok(false),
         Err(error) => return Err(error),

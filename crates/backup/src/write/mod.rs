@@ -29,7 +29,9 @@ pub(crate) use self::plan::{FIXED_SIZE, limits, part_limits};
 pub use self::plan::{plan, put_plan};
 pub use self::request::{PutReport, PutRequest, Since};
 use self::run_folder::Place;
-pub(crate) use self::run_folder::{all_are_there, claim_emptied, prove_shared, settle_commit};
+pub(crate) use self::run_folder::{
+    Foreign, all_are_there, claim_emptied, prove_shared, settle_commit,
+};
 
 /// How long clearing away after a failure may take: the store may be the cause.
 const CLEAN_UP: Duration = Duration::from_secs(60);

@@ -46,7 +46,7 @@ impl Place {
                 Ok(place)
             }
             Layout::Classic => {
-                let (claim, root) = claim_emptied(root, name, run).await?;
+                let (claim, root) = claim_emptied(root, name, run, Foreign::Refuse).await?;
                 Ok(Self { run, folder: name.to_string(), claim, root })
             }
         }
@@ -93,15 +93,25 @@ impl Place {
     }
 }
 
-/// Claims a name for objects without a RUN, and removes what a dead run has left there. Gives ROOT as
+/// What happens where objects of other programs lie beside those of a dead run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Foreign {
+    /// The name cannot be claimed: a new backup must not mix with them.
+    Refuse,
+    /// They stay: only what the dead run has left is removed.
+    Leave,
+}
+
+/// Claims a name for objects without a RUN, and removes what a dead run has left there. Returns ROOT as
 /// the run may change it.
 pub(crate) async fn claim_emptied(
     root: &Root,
     name: &BackupName,
     run: RunId,
+    foreign: Foreign,
 ) -> Result<(Claim, Root), BackupError> {
     let (claim, dead) = Claim::classic(root, name, run).await?;
-    let left = match leftovers(root, name, dead).await {
+    let left = match leftovers(root, name, dead, foreign).await {
         Ok(left) => left,
         Err(error) => {
             claim.withdraw().await;
@@ -117,7 +127,12 @@ pub(crate) async fn claim_emptied(
 }
 
 /// Whether a dead run, whose last sign of life was at `dead`, has left objects; refuses what is not its.
-async fn leftovers(root: &Root, name: &BackupName, dead: Option<i64>) -> Result<bool, BackupError> {
+async fn leftovers(
+    root: &Root,
+    name: &BackupName,
+    dead: Option<i64>,
+    foreign: Foreign,
+) -> Result<bool, BackupError> {
     // Only under the claim: a run that has finished meanwhile wrote its manifest before it ended its own.
     if root.manifest(name).await?.is_some() {
         return Err(BackupError::Exists { name: name.to_string(), state: "" });
@@ -127,7 +142,9 @@ async fn leftovers(root: &Root, name: &BackupName, dead: Option<i64>) -> Result<
         // The dead run began in an empty folder and ended soon after its last sign of life: what is
         // newer belongs to another program, and then all of it may.
         (Some(newest), Some(seen)) if may_be_its_own(newest, seen) => {
-            found.refuse_foreign(name)?;
+            if foreign == Foreign::Refuse {
+                found.refuse_foreign(name)?;
+            }
             Ok(true)
         }
         _ => found.refuse_taken(name).map(|()| false),
