@@ -1,17 +1,14 @@
 //! `xbcloud-rs`: backup streams into an object store, and back.
 
 mod args;
-mod catalogue;
-mod catalogue_args;
 mod commands;
-mod delete;
-mod destination;
 mod keys;
 mod limits;
 mod owner;
 mod place;
 mod report;
 mod settings;
+mod standard_stream;
 
 use std::process::ExitCode;
 

@@ -6,8 +6,8 @@ use xb_backup::{BackupName, Root, Wanted};
 use xb_cli::{Failure, env_first};
 use xb_uploader::{Location, Place, Policy};
 
+use crate::args::copy_destination::Destination;
 use crate::args::{CommonOptions, RunOptions, StoreOptions};
-use crate::destination::Destination;
 use crate::settings::settings;
 
 /// ROOT and NAME of a backup.

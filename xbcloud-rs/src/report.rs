@@ -4,8 +4,8 @@ use std::io::Write as _;
 
 use crate::args::RestoreArgs;
 use xb_backup::{
-    BackupError, CopyReport, Doomed, End, Estimate, GetReport, Leftovers, Listing, Manifest,
-    PutReport, ReadyReport, State, WentOn,
+    BackupError, BackupKind, CopyReport, Doomed, End, Estimate, GetReport, Leftovers, Listing,
+    Manifest, Proof, PutReport, ReadyReport, State, WentOn,
 };
 use xb_cli::{Failure, Log, ProgressEnd, format_duration, format_rate, format_size};
 use xb_uploader::Lock;
@@ -224,11 +224,11 @@ pub(crate) fn listing(listings: &[Listing], long: bool, json: bool) -> std::io::
             state(l),
             number(l.objects),
             number(l.files),
-            crate::catalogue::proof(l.verified.as_ref()),
+            proof(l.verified.as_ref()),
             l.server_version.as_deref().unwrap_or("-"),
             if l.pinned.is_some() { "  (pinned)" } else { "" },
         )?;
-        for (what, value) in crate::catalogue::details(l).into_iter().filter(|_| long) {
+        for (what, value) in details(l).into_iter().filter(|_| long) {
             writeln!(out, "{:width$}  {what:11} {value}", "")?;
         }
         if let Some(problem) = &l.problem {
@@ -362,4 +362,54 @@ pub(crate) fn state(listing: &Listing) -> String {
         }
     };
     state.to_owned()
+}
+
+/// What is known of a verification, in a word or two.
+pub(crate) fn proof(proof: Option<&Proof>) -> String {
+    let day = |at: Option<xb_backup::Timestamp>| {
+        at.map_or(String::new(), |at| format!(" {}", at.strftime("%Y-%m-%d")))
+    };
+    match proof {
+        None => "-".to_owned(),
+        Some(Proof { failed: Some(level), failed_at, .. }) => {
+            format!("DAMAGED {level}{}", day(*failed_at))
+        }
+        Some(Proof { level: Some(level), at, .. }) => format!("{level}{}", day(*at)),
+        Some(_) => "-".to_owned(),
+    }
+}
+
+/// The further lines of `list --long`.
+pub(crate) fn details(l: &Listing) -> Vec<(&'static str, String)> {
+    let mut lines = Vec::new();
+    let mut add = |what, value: Option<String>| {
+        if let Some(value) = value {
+            lines.push((what, value));
+        }
+    };
+    add(
+        "kind",
+        l.kind.map(|kind| match (kind, &l.base) {
+            (BackupKind::Full, _) => "full".to_owned(),
+            (BackupKind::Incremental, Some(base)) => format!("incremental, on {}", base.name),
+            (BackupKind::Incremental, None) => "incremental".to_owned(),
+        }),
+    );
+    add("started", l.started.map(|at| at.strftime("%Y-%m-%d %H:%M:%S").to_string()));
+    add("stream", l.stream_bytes.map(format_size));
+    add("server", l.server.clone());
+    add("lsn", l.to_lsn.map(|to| format!("{} to {to}", l.from_lsn.unwrap_or(0))));
+    add("binlog", l.binlog_pos.clone());
+    add("galera", l.galera.clone());
+    add("opens with", (!l.ways_in.is_empty()).then(|| l.ways_in.join(", ")));
+    add("verified", l.verified.as_ref().map(|found| proof(Some(found))));
+    add(
+        "pinned",
+        l.pinned.as_ref().map(|pin| {
+            let since = pin.since.map(|since| since.strftime("%Y-%m-%d").to_string());
+            let since = since.unwrap_or_else(|| "at some time".to_owned());
+            pin.reason.as_ref().map_or(since.clone(), |reason| format!("{since}: {reason}"))
+        }),
+    );
+    lines
 }

@@ -1,15 +1,22 @@
 //! The command line. Stock options have their stock names and meaning.
 
+pub(crate) mod catalogue;
+pub(crate) mod copy_destination;
+pub(crate) mod shared;
+pub(crate) mod store;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use xb_backup::Accept;
-use xb_cli::{Secret, Size};
-use xb_keyring::{IdentityOptions, KeyOptions, NewKeyOptions, RecipientOptions};
-use xb_uploader::Provider;
+use xb_cli::Size;
+use xb_keyring::{KeyOptions, NewKeyOptions, RecipientOptions};
 
-use crate::catalogue_args::{
+pub(crate) use self::shared::{CommonOptions, OpeningOptions, RunOptions, Source, UnsealedOption};
+pub(crate) use self::store::{
+    AzureOptions, ChecksumArg, ConnectionOptions, GoogleOptions, Lookup, S3Options, StoreOptions,
+};
+use crate::args::catalogue::{
     CopyArgs, PinArgs, PruneArgs, RetainOptions, ShowArgs, UnpinArgs, VerifyArgs,
 };
 
@@ -211,55 +218,6 @@ pub(crate) struct ReadyOptions {
     pub(crate) check_donor: Option<String>,
 }
 
-// A backup that is read.
-#[derive(Debug, Args)]
-pub(crate) struct Source {
-    /// file:///DIR/NAME, s3:// gs:// or azure://BUCKET/PREFIX/NAME, or NAME with --storage; NAME may
-    /// be latest, or @2026-11-20 for the newest by that day
-    pub(crate) name: String,
-    /// With latest or @DAY: only backups of this server
-    #[arg(long, value_name = "ID")]
-    pub(crate) server: Option<String>,
-}
-
-// What opens a sealed backup.
-#[derive(Debug, Args)]
-pub(crate) struct OpeningOptions {
-    /// Read also a sealed backup that was put as a native stream: no key vouches for its manifest, and
-    /// its data may be that of another backup
-    #[arg(long, help_heading = "Keys")]
-    pub(crate) accept_unvouched: bool,
-    #[command(flatten)]
-    pub(crate) identities: IdentityOptions,
-    #[command(flatten)]
-    pub(crate) keys: KeyOptions,
-}
-
-// For a backup that is read and may not be sealed.
-#[derive(Debug, Args)]
-pub(crate) struct UnsealedOption {
-    /// With a key: read also a backup that is not sealed. Nothing shows who wrote it; the key decrypts
-    /// its .xbcrypt files
-    #[arg(long, help_heading = "Keys")]
-    pub(crate) accept_unsealed: bool,
-}
-
-impl UnsealedOption {
-    /// What is read although a key is given that does not vouch for it.
-    pub(crate) fn accept(&self, opening: &OpeningOptions) -> Accept {
-        Accept { unsealed: self.accept_unsealed, unvouched: opening.accept_unvouched }
-    }
-}
-
-// What every command takes.
-#[derive(Debug, Args)]
-pub(crate) struct CommonOptions {
-    #[command(flatten)]
-    pub(crate) run: RunOptions,
-    #[command(flatten)]
-    pub(crate) store: StoreOptions,
-}
-
 #[derive(Debug, Args)]
 pub(crate) struct ListArgs {
     /// file:///DIR, s3:// gs:// or azure://BUCKET/PREFIX, or nothing with --storage
@@ -398,200 +356,6 @@ pub(crate) struct PutOptions {
     pub(crate) recipients: RecipientOptions,
 }
 
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Run")]
-pub(crate) struct RunOptions {
-    /// Requests at a time; the memory may allow fewer [default: 8]
-    #[arg(short, long, value_name = "N")]
-    pub(crate) parallel: Option<usize>,
-    /// Ceiling for buffers [default: 512M, at most a quarter of the machine's]
-    #[arg(long, value_name = "SIZE")]
-    pub(crate) memory: Option<Size>,
-    /// Worker threads [default: one a core]
-    #[arg(long, value_name = "N")]
-    pub(crate) threads: Option<usize>,
-    /// Most bytes a second, both directions together
-    #[arg(long, value_name = "SIZE")]
-    pub(crate) limit_rate: Option<Size>,
-    /// Tries after the first, for each object or part [default: 10]
-    #[arg(long, value_name = "N")]
-    pub(crate) max_retries: Option<u32>,
-    /// Seconds an outage may last at the least [default: 1800]
-    #[arg(long, value_name = "S")]
-    pub(crate) retry_timeout: Option<u64>,
-    /// Longest pause between two tries, in milliseconds
-    #[arg(long, default_value_t = 300_000, value_name = "MS", hide_short_help = true)]
-    pub(crate) max_backoff: u64,
-    /// Further HTTP statuses to try again, as 403,404
-    #[arg(long, value_delimiter = ',', value_name = "LIST", hide_short_help = true)]
-    pub(crate) http_retriable_errors: Vec<u16>,
-    /// Further transport errors to try again, by libcurl's numbers; all but 60 are built in
-    #[arg(long, value_delimiter = ',', value_name = "LIST", hide_short_help = true)]
-    pub(crate) curl_retriable_errors: Vec<u32>,
-    /// Seconds without progress until another try; 0: for ever
-    #[arg(long, default_value_t = 120, value_name = "S")]
-    pub(crate) timeout: u64,
-    /// Talk in JSON: events on stderr, listings on stdout
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Only errors
-    #[arg(short, long)]
-    pub(crate) quiet: bool,
-    /// More talk
-    #[arg(short, long)]
-    pub(crate) verbose: bool,
-    /// No progress bar or lines
-    #[arg(long)]
-    pub(crate) no_progress: bool,
-}
-
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Store (all of its options: --help)")]
-pub(crate) struct StoreOptions {
-    /// Kind of store for a plain NAME: s3, google or azure
-    #[arg(long, value_name = "KIND")]
-    pub(crate) storage: Option<String>,
-    #[command(flatten)]
-    pub(crate) s3: S3Options,
-    #[command(flatten)]
-    pub(crate) google: GoogleOptions,
-    #[command(flatten)]
-    pub(crate) azure: AzureOptions,
-    #[command(flatten)]
-    pub(crate) connection: ConnectionOptions,
-}
-
-#[derive(Debug, Args)]
-#[command(next_help_heading = "S3")]
-pub(crate) struct S3Options {
-    /// Bucket for a plain NAME
-    #[arg(long, value_name = "NAME")]
-    pub(crate) s3_bucket: Option<String>,
-    /// http:// or https:// address of an S3-like store
-    #[arg(long, value_name = "URL")]
-    pub(crate) s3_endpoint: Option<String>,
-    /// Region [default: that of the profile, or us-east-1]
-    #[arg(long, value_name = "NAME")]
-    pub(crate) s3_region: Option<String>,
-    /// Access key; better in an option file or the environment
-    #[arg(long, value_name = "KEY", hide_short_help = true)]
-    pub(crate) s3_access_key: Option<Secret>,
-    /// Secret key; better in an option file or the environment
-    #[arg(long, value_name = "KEY", hide_short_help = true)]
-    pub(crate) s3_secret_key: Option<Secret>,
-    /// Token of temporary credentials; better in the environment
-    #[arg(long, value_name = "TOKEN", hide_short_help = true)]
-    pub(crate) s3_session_token: Option<Secret>,
-    /// Profile in the shared files of the AWS tools
-    #[arg(long, value_name = "NAME", hide_short_help = true)]
-    pub(crate) aws_profile: Option<String>,
-    /// How the bucket becomes part of the address
-    #[arg(
-        long,
-        value_enum,
-        default_value = "auto",
-        ignore_case = true,
-        value_name = "STYLE",
-        hide_short_help = true
-    )]
-    pub(crate) s3_bucket_lookup: Lookup,
-    /// Signature version; 4 is the only one
-    #[arg(long, default_value = "auto", value_name = "VERSION", hide = true)]
-    pub(crate) s3_api_version: String,
-    /// Storage class of the objects
-    #[arg(long, value_name = "CLASS", hide_short_help = true)]
-    pub(crate) s3_storage_class: Option<String>,
-    /// What the store is like, where its address does not tell: aws, google, r2, b2, wasabi, scaleway, ceph, minio, other, plain
-    #[arg(long, value_name = "KIND", hide_short_help = true)]
-    pub(crate) s3_provider: Option<Provider>,
-    /// What the store checks bodies by [default: crc64nvme where it is known to]
-    #[arg(long, value_enum, default_value = "auto", value_name = "SUM", hide_short_help = true)]
-    pub(crate) s3_checksum: ChecksumArg,
-    /// Sign bodies over https too; over http they always are
-    #[arg(long, hide_short_help = true)]
-    pub(crate) s3_sign_bodies: bool,
-    /// Have the store encrypt: AES256, aws:kms or aws:kms=KEY-ID
-    #[arg(
-        long,
-        value_name = "HOW",
-        conflicts_with = "s3_sse_customer_key_file",
-        hide_short_help = true
-    )]
-    pub(crate) s3_sse: Option<String>,
-    /// Have the store encrypt with the 32 bytes in this file, which every later read needs too
-    #[arg(long, value_name = "FILE", hide_short_help = true)]
-    pub(crate) s3_sse_customer_key_file: Option<PathBuf>,
-}
-
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Google Cloud Storage")]
-pub(crate) struct GoogleOptions {
-    /// Bucket for a plain NAME
-    #[arg(long, value_name = "NAME", hide_short_help = true)]
-    pub(crate) google_bucket: Option<String>,
-    /// JSON file of a service account or an authorized user [default: GOOGLE_APPLICATION_CREDENTIALS, gcloud's own, the machine's account]
-    #[arg(long, value_name = "FILE", hide_short_help = true)]
-    pub(crate) google_credentials_file: Option<PathBuf>,
-    /// HMAC access id: the store is then reached through its XML interface
-    #[arg(long, value_name = "KEY", hide_short_help = true)]
-    pub(crate) google_access_key: Option<Secret>,
-    /// HMAC secret
-    #[arg(long, value_name = "KEY", hide_short_help = true)]
-    pub(crate) google_secret_key: Option<Secret>,
-    /// Token of temporary HMAC credentials
-    #[arg(long, value_name = "TOKEN", hide_short_help = true)]
-    pub(crate) google_session_token: Option<Secret>,
-    /// Region [default: us-central-1]
-    #[arg(long, value_name = "NAME", hide_short_help = true)]
-    pub(crate) google_region: Option<String>,
-    /// Another address than https://storage.googleapis.com
-    #[arg(long, value_name = "URL", hide_short_help = true)]
-    pub(crate) google_endpoint: Option<String>,
-    /// Storage class of the objects
-    #[arg(long, value_name = "CLASS", hide_short_help = true)]
-    pub(crate) google_storage_class: Option<String>,
-}
-
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Azure Blob Storage")]
-pub(crate) struct AzureOptions {
-    /// Storage account
-    #[arg(long, value_name = "NAME", hide_short_help = true)]
-    pub(crate) azure_storage_account: Option<String>,
-    /// Container for a plain NAME
-    #[arg(long, value_name = "NAME", hide_short_help = true)]
-    pub(crate) azure_container_name: Option<String>,
-    /// Account key [without one: an application's or the machine's identity]
-    #[arg(long, value_name = "KEY", hide_short_help = true)]
-    pub(crate) azure_access_key: Option<Secret>,
-    /// Shared access signature
-    #[arg(long, value_name = "QUERY", hide_short_help = true)]
-    pub(crate) azure_sas_token: Option<Secret>,
-    /// Another address than https://ACCOUNT.blob.core.windows.net
-    #[arg(long, value_name = "URL", hide_short_help = true)]
-    pub(crate) azure_endpoint: Option<String>,
-    /// Access tier: Hot, Cool, Archive
-    #[arg(long, value_name = "TIER", hide_short_help = true)]
-    pub(crate) azure_tier_class: Option<String>,
-    /// The emulator on this machine
-    #[arg(long, hide_short_help = true)]
-    pub(crate) azure_development_storage: bool,
-}
-
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Connection")]
-pub(crate) struct ConnectionOptions {
-    /// Header of every request, `Name: value`; repeatable
-    #[arg(long, value_name = "HEADER", hide_short_help = true)]
-    pub(crate) header: Vec<Secret>,
-    /// PEM file with further certificate authorities
-    #[arg(long, value_name = "FILE", hide_short_help = true)]
-    pub(crate) cacert: Option<PathBuf>,
-    /// Accept any certificate
-    #[arg(long, hide_short_help = true)]
-    pub(crate) insecure: bool,
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LayoutArg {
     Packed,
@@ -603,21 +367,6 @@ pub(crate) enum DialectArg {
     Auto,
     Percona,
     Mariadb,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ChecksumArg {
-    Auto,
-    Crc64nvme,
-    Sha256,
-    None,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Lookup {
-    Auto,
-    Dns,
-    Path,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

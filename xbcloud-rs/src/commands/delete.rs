@@ -4,7 +4,7 @@ use xb_backup::{Doomed, Stop};
 use xb_cli::{Failure, OrFail as _};
 
 use crate::args::DeleteArgs;
-use crate::commands::Context;
+use crate::commands::context::Context;
 use crate::place::backup_place;
 use crate::report;
 

@@ -6,8 +6,8 @@ use clap::{Args, ValueEnum};
 use xb_cli::Failure;
 use xb_uploader::{Lock, LockMode};
 
-use crate::args::{CommonOptions, OpeningOptions, Source, UnsealedOption};
-use crate::destination::Destination;
+use crate::args::copy_destination::Destination;
+use crate::args::shared::{CommonOptions, OpeningOptions, Source, UnsealedOption};
 
 #[derive(Debug, Args)]
 pub(crate) struct VerifyArgs {

@@ -8,7 +8,7 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, value_parser};
 use xb_cli::Secret;
 
-use crate::args::StoreOptions;
+use crate::args::store::StoreOptions;
 
 /// What lets one in, where options say one thing together: who names one of them means none of the
 /// source's others.

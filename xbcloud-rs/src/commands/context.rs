@@ -1,0 +1,123 @@
+//! What every command has: the log, the settings of a run, progress and signals.
+
+use xb_backup::{BackupName, Resolved, Root, Stop, Wanted, stopper};
+use xb_cli::{Failure, Log, OrFail as _, Progress, ProgressOptions, Signals, Snapshot};
+use xb_pipeline::{Observer, Wait};
+use xb_uploader::Traffic;
+
+use crate::args::{CommonOptions, RunOptions, Source};
+use crate::limits::{default_memory, default_threads};
+use crate::place::wanted_place;
+use crate::report;
+
+/// Default size of the objects, in bytes.
+pub(crate) const DEFAULT_CHUNK: u64 = 64 << 20;
+/// Requests at a time when nobody says.
+pub(crate) const DEFAULT_PARALLEL: usize = 8;
+/// Program and version, for manifests and records.
+pub(crate) const TOOL: &str = concat!("xbcloud-rs ", env!("CARGO_PKG_VERSION"));
+pub(crate) struct Context {
+    pub(crate) log: Log,
+    pub(crate) stock: bool,
+}
+
+impl Context {
+    /// ROOT, where `--take-over` is given for one who takes claims over and says whose.
+    pub(crate) fn taking_over(&self, root: Root, take_over: bool) -> Root {
+        if !take_over {
+            return root;
+        }
+        let log = self.log.clone();
+        root.taking_over(move |who| {
+            log.warn(format!("the claim of another run was taken over: {who}"));
+        })
+    }
+
+    /// The backup that a place means, also where it says `latest`.
+    pub(crate) fn which(
+        &self,
+        source: &Source,
+        common: &CommonOptions,
+    ) -> Result<(Root, BackupName), Failure> {
+        let (root, wanted) = wanted_place(&source.name, common)?;
+        if let Wanted::Name(name) = wanted {
+            return Ok((root, name));
+        }
+        let server = source.server.as_deref();
+        let find = |_, mut stop: Stop| async move {
+            stop.or(xb_backup::resolve(&root, &wanted, server)).await
+        };
+        let (Resolved { name, doubts }, _) = self.with_progress("find", &common.run, None, find)?;
+        doubts.iter().for_each(|doubt| self.log.warn(doubt));
+        self.log.info(format!("the backup is {name}"));
+        // Connections belong to the runtime in which they were made, and that one is gone.
+        Ok((wanted_place(&source.name, common)?.0, name))
+    }
+
+    /// Runs `command` to its end or until a signal asks it to stop, with progress on stderr if there
+    /// is `traffic` to show.
+    pub(crate) fn with_progress<T, F, Fut>(
+        &self,
+        what: &str,
+        run: &RunOptions,
+        traffic: Option<Traffic>,
+        command: F,
+    ) -> Result<(T, xb_cli::ProgressEnd), Failure>
+    where
+        F: FnOnce(Observer, Stop) -> Fut,
+        Fut: Future<Output = Result<T, xb_backup::BackupError>>,
+    {
+        let observer = Observer::default();
+        let (stopper, stop) = stopper();
+        let _signals = Signals::catch(move |signal| stopper.stop(signal)).stage("run")?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .stage("run")?;
+        let drawn = observer.clone();
+        let options = ProgressOptions {
+            enabled: traffic.is_some() && !run.no_progress && !run.quiet,
+            ..ProgressOptions::default()
+        };
+        let traffic = traffic.unwrap_or_default();
+        let progress =
+            Progress::start(&self.log, what, options, move || snapshot(&drawn, &traffic))
+                .stage("run")?;
+        let outcome = runtime.block_on(command(observer, stop));
+        let end = progress.finish();
+        // A thread of ours may still wait for a stalled producer: the process's end ends it.
+        runtime.shutdown_background();
+        Ok((outcome.map_err(report::failure)?, end))
+    }
+}
+
+pub(crate) fn threads(run: &RunOptions) -> usize {
+    run.threads.unwrap_or_else(default_threads)
+}
+
+pub(crate) fn parallel(run: &RunOptions) -> usize {
+    run.parallel.unwrap_or(DEFAULT_PARALLEL)
+}
+
+pub(crate) fn memory(run: &RunOptions) -> u64 {
+    run.memory.map_or_else(default_memory, |size| size.bytes())
+}
+
+fn snapshot(observer: &Observer, traffic: &Traffic) -> Snapshot {
+    let now = observer.snapshot();
+    Snapshot {
+        done: now.bytes,
+        total: None,
+        stored: Some(now.stored),
+        retries: traffic.retries(),
+        bottleneck: now.bottleneck.map(|wait| {
+            match wait {
+                Wait::Source => "source",
+                Wait::Workers => "cpu",
+                Wait::Sink => "sink",
+            }
+            .to_owned()
+        }),
+    }
+}

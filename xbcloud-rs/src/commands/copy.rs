@@ -1,0 +1,48 @@
+//! copy: a verified backup to another place.
+
+use xb_backup::CopyRequest;
+use xb_cli::Failure;
+
+use crate::args::catalogue::CopyArgs;
+use crate::commands::context::{Context, memory, parallel, threads};
+use crate::place::copy_place;
+use crate::report;
+
+impl Context {
+    pub(crate) fn copy(&self, args: &CopyArgs) -> Result<(), Failure> {
+        let (from, name) = self.which(&args.source, &args.common)?;
+        let keys = crate::keys::opening(false, &args.opening, &self.log)?;
+        let stores = (&args.common.store, &args.destination);
+        let place = copy_place((&args.source.name, &args.to), &name, stores, &args.common.run)?;
+        if place.same {
+            return Err(Failure::usage("the backup is there already: both places are the same"));
+        }
+        let lock = args.retain.lock()?;
+        let request = CopyRequest {
+            name,
+            to: place.name,
+            unverified: args.unverified,
+            alone: args.alone,
+            keys,
+            accept: args.unsealed.accept(&args.opening),
+            within_store: place.within_store.then_some(xb_uploader::Store::MAX_COPY),
+            lock,
+            memory: memory(&args.common.run),
+            threads: threads(&args.common.run),
+            parallel: parallel(&args.common.run),
+        };
+        let traffic = from.store().traffic().clone();
+        let to = self.taking_over(place.root, args.take_over);
+        let (done, end) = self.with_progress(
+            "copy",
+            &args.common.run,
+            Some(traffic),
+            |observer, mut stop| async move {
+                xb_backup::copy(&from, &to, &request, &observer, &mut stop).await
+            },
+        )?;
+        report::copied(&self.log, &done, &end);
+        report::locked(&self.log, lock.as_ref());
+        Ok(())
+    }
+}

@@ -1,0 +1,32 @@
+//! gc: what dead runs have left.
+
+use std::time::Duration;
+
+use xb_cli::{Failure, OrFail as _};
+
+use crate::args::GcArgs;
+use crate::commands::context::Context;
+use crate::place::root_place;
+use crate::report;
+
+impl Context {
+    pub(crate) fn gc(&self, args: &GcArgs) -> Result<(), Failure> {
+        let root = root_place(args.root.as_deref(), &args.common)?;
+        let age = Duration::from_secs(args.older_than * 3600);
+        let (leftovers, _) =
+            self.with_progress("gc", &args.common.run, None, |_, mut stop| async move {
+                let found = stop.or(xb_backup::leftovers(&root, age)).await?;
+                if args.yes {
+                    for dead in &found.dead {
+                        if !stop.or(xb_backup::remove(&root, dead)).await? {
+                            self.log.info(format!("{}: left alone, it lives again", dead.name));
+                        }
+                    }
+                    stop.or(xb_backup::abort_uploads(&root, &found)).await?;
+                }
+                Ok(found)
+            })?;
+        report::leftovers(&self.log, &leftovers, args.yes, args.common.run.json).stage("output")?;
+        Ok(())
+    }
+}

@@ -1,0 +1,49 @@
+//! list: the backups of a ROOT and their state.
+
+use std::path::PathBuf;
+
+use xb_backup::{ListCache, Listing};
+use xb_cli::{Failure, Log, OrFail as _, env_first};
+
+use crate::args::ListArgs;
+use crate::commands::context::Context;
+use crate::place::{remote_place, root_place};
+use crate::report;
+
+impl Context {
+    pub(crate) fn list(&self, args: &ListArgs) -> Result<(), Failure> {
+        let root = root_place(args.root.as_deref(), &args.common)?;
+        let cache = match args.no_cache {
+            false => list_cache(args)?,
+            true => None,
+        };
+        let (listings, _) =
+            self.with_progress("list", &args.common.run, None, |_, mut stop| async move {
+                stop.or(xb_backup::list_with(&root, cache.as_ref())).await
+            })?;
+        report::listing(&listings, args.long, args.common.run.json).stage("output")?;
+        proven(&self.log, &listings);
+        Ok(())
+    }
+}
+
+/// Where listings of this place keep what they have read.
+fn list_cache(args: &ListArgs) -> Result<Option<ListCache>, Failure> {
+    let Some(place) = remote_place(args.root.as_deref(), &args.common)? else {
+        return Ok(None);
+    };
+    let cache = env_first(&["XDG_CACHE_HOME"]).map(PathBuf::from);
+    let home = || Some(PathBuf::from(env_first(&["HOME"])?).join(".cache"));
+    let folder = cache.or_else(home).filter(|folder| folder.is_absolute());
+    Ok(folder.and_then(|folder| ListCache::open(&folder.join("xbcloud-rs/list"), &place)))
+}
+
+/// Tells of the newest backup that is proven, for whoever watches.
+pub(crate) fn proven(log: &Log, listings: &[Listing]) {
+    let proven = listings.iter().filter(|line| line.is_verified(xb_backup::Level::Checksum));
+    let Some(newest) = proven.max_by_key(|line| line.finished) else { return };
+    log.event("proven", &serde_json::json!({
+        "name": newest.name, "level": newest.verified.and_then(|proof| proof.level), "age_seconds": newest.age_seconds,
+        "verified_age_seconds": newest.verified_age_seconds,
+    }));
+}

@@ -1,0 +1,36 @@
+//! pin and unpin.
+
+use xb_cli::Failure;
+
+use crate::args::catalogue::{PinArgs, UnpinArgs};
+use crate::commands::context::{Context, parallel};
+use crate::place::backup_place;
+use crate::report;
+
+impl Context {
+    pub(crate) fn pin(&self, args: &PinArgs) -> Result<(), Failure> {
+        let (root, name) = backup_place(&args.name, &args.common, false)?;
+        let reason = args.reason.clone();
+        let (lock, parallel) = (args.retain.lock()?, parallel(&args.common.run));
+        let (_, _) =
+            self.with_progress("pin", &args.common.run, None, |_, mut stop| async move {
+                if let Some(lock) = &lock {
+                    stop.or(xb_backup::lock(&root, &name, lock, parallel)).await?;
+                }
+                stop.or(xb_backup::pin(&root, &name, reason.as_deref())).await
+            })?;
+        report::locked(&self.log, lock.as_ref());
+        self.log.info("pinned: prune and delete leave it alone until it is unpinned");
+        Ok(())
+    }
+
+    pub(crate) fn unpin(&self, args: &UnpinArgs) -> Result<(), Failure> {
+        let (root, name) = backup_place(&args.name, &args.common, false)?;
+        let (was, _) =
+            self.with_progress("unpin", &args.common.run, None, |_, mut stop| async move {
+                stop.or(xb_backup::unpin(&root, &name)).await
+            })?;
+        self.log.info(if was.is_some() { "unpinned" } else { "it was not pinned" });
+        Ok(())
+    }
+}

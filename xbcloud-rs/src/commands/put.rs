@@ -1,0 +1,300 @@
+//! put and backup: a stream into the store.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use xb_backup::{
+    BackupError, BackupName, Keys, Layout, LockGuard, OwnRuns, Producer, PutRequest, Root,
+    SinceRequest, Stop, Wanted, WaysIn,
+};
+use xb_cli::{Failure, Log, OrFail as _, env_first};
+use xb_compressor::{Algorithm, AlgorithmError};
+use xb_keyring::{IdentityOptions, KeyOptions};
+use xb_pipeline::{Content, EndRule, LastFile, Transform, XbstreamInput};
+use xb_reader::Dialect;
+use xb_uploader::Lock;
+
+use crate::args::{BackupArgs, DialectArg, LayoutArg, PutArgs, PutOptions, RunOptions};
+use crate::commands::context::{Context, DEFAULT_CHUNK, DEFAULT_PARALLEL, TOOL, memory};
+use crate::limits::default_threads;
+use crate::place::backup_place;
+use crate::report;
+use crate::standard_stream::enlarged;
+
+impl Context {
+    pub(crate) fn put(&self, args: &PutArgs) -> Result<(), Failure> {
+        xb_cli::refuse_terminal_input(
+            "pipe a stream into it: mariadb-backup --backup --stream=xbstream | xbcloud-rs put ...",
+        )?;
+        let (root, name) = backup_place(&args.name, &args.common, true)?;
+        let root = self.taking_over(root, args.put.take_over);
+        let request = self.put_request(name, &args.put, &args.keys, &args.common.run)?;
+        let lock = args.retain.lock()?;
+        let source = enlarged(&std::io::stdin()).stage("read")?;
+        let traffic = root.store().traffic().clone();
+        let (report, end) = self.with_progress(
+            "put",
+            &args.common.run,
+            Some(traffic),
+            |observer, mut stop| async move {
+                can_lock(&root, lock.as_ref(), &mut stop).await?;
+                let report = xb_backup::put(&root, &request, source, &observer, &mut stop).await?;
+                lock_all(&root, &request, lock.as_ref(), &mut stop, &self.log).await?;
+                Ok(report)
+            },
+        )?;
+        report::put_done(&self.log, &report, &end, self.stock);
+        report::locked(&self.log, lock.as_ref());
+        Ok(())
+    }
+
+    pub(crate) fn backup(&self, args: &BackupArgs) -> Result<(), Failure> {
+        let (root, name) = backup_place(&args.name, &args.common, true)?;
+        let root = self.taking_over(root, args.put.take_over);
+        let mut request = self.put_request(name, &args.put, &args.keys, &args.common.run)?;
+        request.server = request.server.or_else(host_name);
+        let guard = lock_guard(args);
+        // Refused before the producer locks anything.
+        xb_backup::plan(&root, &request).map_err(report::failure)?;
+        let lock = args.retain.lock()?;
+        let since = self.goes_on_from(args)?;
+        let own = own_runs(args.state_dir.as_deref());
+        let traffic = root.store().traffic().clone();
+        let (report, end) = self.with_progress(
+            "backup",
+            &args.common.run,
+            Some(traffic),
+            |observer, mut stop| async move {
+                can_lock(&root, lock.as_ref(), &mut stop).await?;
+                let log = self.log.clone();
+                let talk = move |line: &[u8]| log.pass_on(&String::from_utf8_lossy(line));
+                let mut producer = args.producer.clone();
+                if let Some((wanted, keys)) = &since {
+                    let server = request.server.as_deref();
+                    let memory = request.memory;
+                    let since = SinceRequest {
+                        wanted,
+                        server,
+                        keys,
+                        sealed: is_encrypted(&request),
+                        accept_unsealed: args.accept_unsealed,
+                        memory,
+                        own: own.as_ref(),
+                    };
+                    let (since, doubts) = stop.or(xb_backup::since(&root, &since)).await?;
+                    doubts.iter().for_each(|doubt| self.log.warn(doubt));
+                    self.log.info(format!(
+                        "only what has changed since {}, LSN {}",
+                        since.base.name, since.lsn
+                    ));
+                    producer.push(format!("--incremental-lsn={}", since.lsn).into());
+                    request.since = Some(since);
+                }
+                let (producer, output) = Producer::start(&producer, &guard, talk)?;
+                let report =
+                    xb_backup::backup(&root, &request, (producer, output), &observer, &mut stop)
+                        .await?;
+                // The backup stands; without the note only --incremental-from may want a key.
+                if let Some(own) = own
+                    && let Err(error) = own.note(&report.manifest)
+                {
+                    self.log.verbose(format!("this run is not noted on this host: {error}"));
+                }
+                lock_all(&root, &request, lock.as_ref(), &mut stop, &self.log).await?;
+                Ok(report)
+            },
+        )?;
+        report::put_done(&self.log, &report, &end, self.stock);
+        report::locked(&self.log, lock.as_ref());
+        Ok(())
+    }
+
+    /// What `--incremental-from` names, and what its manifest may be opened with.
+    pub(crate) fn goes_on_from(
+        &self,
+        args: &BackupArgs,
+    ) -> Result<Option<(Wanted, Keys)>, Failure> {
+        let Some(name) = &args.incremental_from else { return Ok(None) };
+        let given = |option: &str| {
+            let has = |word: &OsString| word.to_string_lossy().starts_with(option);
+            args.producer.iter().any(has)
+        };
+        if given("--incremental-lsn") || given("--incremental-basedir") {
+            return Err(Failure::usage(
+                "--incremental-from and an option of the producer both say where to go on",
+            )
+            .hint("leave --incremental-lsn or --incremental-basedir away"));
+        }
+        let wanted = Wanted::parse(name)
+            .map_err(|error| Failure::usage(format!("--incremental-from: {error}")))?;
+        let keys = crate::keys::keys(false, &IdentityOptions::default(), &args.keys, &self.log)?;
+        Ok(Some((wanted, keys)))
+    }
+
+    pub(crate) fn put_request(
+        &self,
+        name: BackupName,
+        put: &PutOptions,
+        keys: &KeyOptions,
+        run: &RunOptions,
+    ) -> Result<PutRequest, Failure> {
+        let layout = match put.layout {
+            Some(LayoutArg::Packed) => Layout::Packed,
+            Some(LayoutArg::Classic) => Layout::Classic,
+            // Scripts around the stock tool look at what lies in the bucket.
+            None if self.stock => Layout::Classic,
+            None => Layout::Packed,
+        };
+        if layout == Layout::Packed && put.md5 {
+            return Err(Failure::usage("--md5 belongs to the classic layout")
+                .hint("a packed backup has its own checksums in the manifest"));
+        }
+        let compress = match &put.compress {
+            None => Algorithm::None,
+            Some(text) => text
+                .parse()
+                .map_err(|error: AlgorithmError| Failure::usage(format!("--compress: {error}")))?,
+        };
+        let threads = run.threads.or(put.compress_threads.max(put.encrypt_threads));
+        let threads = threads.unwrap_or_else(default_threads);
+        let (compress, ways_in, transform) = match layout {
+            Layout::Packed if put.encrypt_chunk_size.is_some() => {
+                return Err(Failure::usage("--encrypt-chunk-size belongs to the classic layout")
+                    .hint("the segments of a sealed backup have one size"));
+            }
+            Layout::Packed => (compress, crate::keys::ways_in(put, keys, &self.log)?, None),
+            Layout::Classic => {
+                let transform = self.transform(put, keys, compress, threads)?;
+                (Algorithm::None, WaysIn::default(), transform)
+            }
+        };
+        let content = if put.raw { Content::Raw } else { xbstream(put)? };
+        let chunk_size = put.chunk_size.map_or(DEFAULT_CHUNK, |size| size.bytes());
+        if chunk_size == 0 {
+            return Err(Failure::usage("--chunk-size must be at least 1"));
+        }
+        Ok(PutRequest {
+            name,
+            layout,
+            chunk_size,
+            recut: layout == Layout::Classic && put.chunk_size.is_some(),
+            compress,
+            ways_in,
+            transform,
+            memory: memory(run),
+            threads,
+            parallel: run.parallel.unwrap_or(DEFAULT_PARALLEL),
+            content,
+            md5: put.md5,
+            tool: TOOL.to_owned(),
+            server: put.server.clone(),
+            since: None,
+        })
+    }
+
+    /// What is done to each file of a classic backup, if anything.
+    pub(crate) fn transform(
+        &self,
+        put: &PutOptions,
+        keys: &KeyOptions,
+        compress: Algorithm,
+        threads: usize,
+    ) -> Result<Option<Transform>, Failure> {
+        let encrypt = crate::keys::file_cipher(put, keys, &self.log)?;
+        let codec = compress.member_codec();
+        if codec.is_none() && compress != Algorithm::None {
+            return Err(Failure::usage(format!(
+                "--compress={compress} is not a codec of the classic layout"
+            ))
+            .hint("lz4 and zstd are, which stock readers know; or take --layout=packed"));
+        }
+        let wanted = codec.is_some() || encrypt.is_some();
+        Ok(wanted.then_some(Transform { compress: codec, encrypt, threads }))
+    }
+}
+
+/// Whether a new backup is for the holder of some key alone.
+fn is_encrypted(request: &PutRequest) -> bool {
+    let files = request.transform.as_ref().is_some_and(|transform| transform.encrypt.is_some());
+    files || !request.ways_in.is_empty()
+}
+
+/// Refuses before anything is stored what could not be locked after it.
+async fn can_lock(root: &Root, lock: Option<&Lock>, stop: &mut Stop) -> Result<(), BackupError> {
+    match lock {
+        Some(_) => stop.or(async { Ok(root.store().can_lock().await?) }).await,
+        None => Ok(()),
+    }
+}
+
+/// Locks what was put, if that was asked for.
+async fn lock_all(
+    root: &Root,
+    request: &PutRequest,
+    lock: Option<&Lock>,
+    stop: &mut Stop,
+    log: &Log,
+) -> Result<(), BackupError> {
+    let Some(lock) = lock else { return Ok(()) };
+    let locking = xb_backup::lock(root, &request.name, lock, request.parallel);
+    let locked = stop.or(locking).await;
+    if locked.is_err() {
+        // Whatever the error is: it is not the backup that has failed.
+        log.warn(format!(
+            "{} is complete; what of it is not locked, `pin --retain` locks",
+            request.name
+        ));
+    }
+    locked.map(drop)
+}
+
+/// Where this host notes its own backups.
+fn own_runs(dir: Option<&Path>) -> Option<OwnRuns> {
+    let usual = || match rustix::process::geteuid().is_root() {
+        true => Some(PathBuf::from("/var/lib/xbcloud-rs")),
+        false => {
+            let state = env_first(&["XDG_STATE_HOME"]).map(PathBuf::from);
+            let home = || Some(PathBuf::from(env_first(&["HOME"])?).join(".local/state"));
+            Some(state.or_else(home)?.join("xbcloud-rs"))
+        }
+    };
+    dir.map(Path::to_owned).or_else(usual).map(OwnRuns::new)
+}
+
+/// What this host is called.
+pub(crate) fn host_name() -> Option<String> {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
+    Some(name.trim().to_owned()).filter(|name| !name.is_empty())
+}
+
+fn lock_guard(args: &BackupArgs) -> LockGuard {
+    let usual = || Some(PathBuf::from("/var/tmp")).filter(|dir| dir.is_dir());
+    let spool_dir = match &args.spool_dir {
+        None => usual(),
+        Some(dir) => Some(dir.clone()).filter(|dir| dir.as_os_str() != "none"),
+    };
+    LockGuard {
+        spool_dir,
+        spool_size: args.spool_size.bytes(),
+        lock_stall: (args.lock_stall > 0).then(|| Duration::from_secs(args.lock_stall)),
+    }
+}
+
+/// An xbstream, and when it counts as whole.
+fn xbstream(put: &PutOptions) -> Result<Content, Failure> {
+    let rule = match (&put.last_file, put.unsafe_any_end) {
+        (Some(pattern), _) => EndRule::LastFile(
+            LastFile::new(pattern)
+                .map_err(|error| Failure::usage(format!("--last-file: {error}")))?,
+        ),
+        (None, true) => EndRule::AnyEnd,
+        (None, false) => EndRule::KnownProducer,
+    };
+    let dialect = match put.dialect {
+        DialectArg::Auto => Dialect::Auto,
+        DialectArg::Percona => Dialect::Percona,
+        DialectArg::Mariadb => Dialect::MariaDb,
+    };
+    Ok(Content::Xbstream(XbstreamInput { rule, dialect }))
+}

@@ -1,0 +1,39 @@
+//! rewrap: other key slots for a sealed backup.
+
+use xb_backup::RewrapRequest;
+use xb_cli::Failure;
+
+use crate::args::RewrapArgs;
+use crate::commands::context::{Context, memory};
+
+impl Context {
+    pub(crate) fn rewrap(&self, args: &RewrapArgs) -> Result<(), Failure> {
+        let (root, name) = self.which(&args.source, &args.common)?;
+        let add = args.new.ways_in(&self.log)?;
+        if add.is_empty() && args.remove.is_empty() {
+            return Err(Failure::usage("no new way in is given").hint(
+                "give --new-key-file, --recipient, --recipients-file, --new-passphrase-file or --new-key-command",
+            ));
+        }
+        let request = RewrapRequest {
+            name,
+            accept_unvouched: args.opening.accept_unvouched,
+            keys: crate::keys::opening(false, &args.opening, &self.log)?,
+            add,
+            remove: match (args.new.keep, &args.remove[..]) {
+                (true, _) => Some(Vec::new()),
+                (false, []) => None,
+                (false, numbers) => Some(numbers.to_vec()),
+            },
+            memory: memory(&args.common.run),
+        };
+        let (slots, _) =
+            self.with_progress("rewrap", &args.common.run, None, |_, mut stop| async move {
+                stop.or(xb_backup::rewrap(&root, &request)).await
+            })?;
+        for slot in slots {
+            self.log.info(format!("way in {}: {slot}", slot.slot));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,63 @@
+//! show: the files of a backup and its source.
+
+use std::io::Write as _;
+
+use xb_backup::{ShowRequest, Shown};
+use xb_cli::{Failure, OrFail as _, format_size};
+
+use crate::args::catalogue::ShowArgs;
+use crate::commands::context::{Context, memory};
+use crate::report::{self, details};
+
+impl Context {
+    pub(crate) fn show(&self, args: &ShowArgs) -> Result<(), Failure> {
+        let (root, name) = self.which(&args.source, &args.common)?;
+        let request = ShowRequest {
+            name,
+            keys: crate::keys::opening(false, &args.opening, &self.log)?,
+            accept: args.unsealed.accept(&args.opening),
+            memory: memory(&args.common.run),
+        };
+        let (shown, _) =
+            self.with_progress("show", &args.common.run, None, |_, mut stop| async move {
+                stop.or(xb_backup::show(&root, &request)).await
+            })?;
+        print_shown(&shown, args.common.run.json).stage("output")
+    }
+}
+
+fn print_shown(shown: &Shown, json: bool) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    if json {
+        serde_json::to_writer_pretty(&mut out, shown)?;
+        return writeln!(out);
+    }
+    let l = &shown.listing;
+    writeln!(out, "{:12} {}", "name", l.name)?;
+    writeln!(out, "{:12} {}", "state", report::state(l))?;
+    if let Some(finished) = l.finished {
+        writeln!(out, "{:12} {}", "finished", finished.strftime("%Y-%m-%d %H:%M:%S"))?;
+    }
+    if let (Some(bytes), Some(objects)) = (l.stored_bytes, l.objects) {
+        writeln!(out, "{:12} {} in {objects} objects", "stored", format_size(bytes))?;
+    }
+    for (what, value) in details(l) {
+        writeln!(out, "{what:12} {value}")?;
+    }
+    for why in l.problem.as_deref().into_iter().chain(shown.why_not) {
+        writeln!(out, "{:12} {why}", "note")?;
+    }
+    for file in shown.content.iter().flatten() {
+        match (file.size, file.stored_bytes, file.objects) {
+            (Some(size), ..) => writeln!(out, "{size:>15}  {}", file.path)?,
+            (None, bytes, objects) => writeln!(
+                out,
+                "{:>15}  {}  ({} objects)",
+                bytes.unwrap_or(0),
+                file.path,
+                objects.unwrap_or(0)
+            )?,
+        }
+    }
+    Ok(())
+}

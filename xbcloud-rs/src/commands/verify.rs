@@ -1,0 +1,135 @@
+//! verify: level by level, and a report.
+
+use std::io::Write as _;
+use std::sync::Arc;
+
+use xb_backup::{Level, PrepareOptions, ServerOptions, Talk, Trial, VerifyReport, VerifyRequest};
+use xb_cli::{Failure, Log, OrFail as _, ProgressEnd, format_size};
+
+use crate::args::catalogue::VerifyArgs;
+use crate::commands::context::{Context, TOOL, memory, parallel, threads};
+
+/// Problems shown one by one on a terminal; `--json` has more.
+const SHOWN: usize = 50;
+
+impl Context {
+    pub(crate) fn verify(&self, args: &VerifyArgs) -> Result<(), Failure> {
+        let level = args.level.level();
+        let (root, name) = self.which(&args.source, &args.common)?;
+        let keys = crate::keys::opening(true, &args.opening, &self.log)?;
+        let request = VerifyRequest {
+            name,
+            level,
+            keys,
+            accept: args.unsealed.accept(&args.opening),
+            memory: memory(&args.common.run),
+            threads: threads(&args.common.run),
+            parallel: parallel(&args.common.run),
+            record: (!args.no_record).then(|| TOOL.to_owned()),
+        };
+        let server = &args.server;
+        let trial = Trial {
+            scratch_dir: server.scratch_dir.clone(),
+            prepare: PrepareOptions::default(),
+            server: ServerOptions {
+                program: server.mysqld.clone(),
+                options: server.mysqld_opts.clone(),
+            },
+            statements: server.check_sql.clone(),
+        };
+        let log = self.log.clone();
+        let talk: Talk = Arc::new(move |line| log.verbose(String::from_utf8_lossy(line)));
+        let traffic = root.store().traffic().clone();
+        let (found, end) = self.with_progress(
+            "verify",
+            &args.common.run,
+            Some(traffic),
+            |observer, mut stop| async move {
+                if level < Level::Restore {
+                    return xb_backup::verify(&root, &request, &observer, &mut stop).await;
+                }
+                xb_backup::verify_by_restore(&root, request, &trial, &talk, &observer, &mut stop)
+                    .await
+            },
+        )?;
+        verified(&self.log, &found, &end, args.common.run.json).stage("output")?;
+        if found.is_ok() {
+            return Ok(());
+        }
+        if found.is_undamaged() {
+            let checks = found.failed_checks.len();
+            return Err(Failure::new(format!("{}: {checks} checks of yours failed", found.name))
+                .stage("check")
+                .hint(
+                    "nothing was found wrong with the backup itself: look at what the server says",
+                ));
+        }
+        let problems = found.problems.len() as u64 + found.more_problems;
+        let reached = found.reached.map_or("not even the manifest holds".to_owned(), |level| {
+            format!("it holds up to the level {level}")
+        });
+        Err(Failure::new(format!("{}: {problems} problems; {reached}", found.name))
+            .stage("check")
+            .hint("do not rely on it; take another backup"))
+    }
+}
+
+fn verified(log: &Log, found: &VerifyReport, end: &ProgressEnd, json: bool) -> std::io::Result<()> {
+    log.event("verified", &serde_json::json!({
+        "name": found.name, "level": found.level, "reached": found.reached, "ok": found.is_ok(),
+        "authenticity": found.authenticity, "problems": found.problems.len() as u64 + found.more_problems,
+        "stored_bytes": found.stored_bytes, "objects": found.objects, "requests": found.requests, "retries": found.retries,
+        "seconds": end.elapsed.as_secs_f64(),
+    }));
+    let mut out = std::io::stdout().lock();
+    if json {
+        serde_json::to_writer_pretty(&mut out, found)?;
+        return writeln!(out);
+    }
+    for level in &found.levels {
+        let mark = match (level.ok, level.checked) {
+            (false, _) => "FAILED",
+            (true, false) => "not all",
+            (true, true) => "ok",
+        };
+        writeln!(out, "{:9} {mark:7} {}", level.level, level.what)?;
+    }
+    if let Some(restore) = &found.restore {
+        writeln!(
+            out,
+            "          {} tables in order on {}, {} statements of yours",
+            restore.tables, restore.server_version, restore.statements
+        )?;
+    }
+    for problem in found.problems.iter().take(SHOWN) {
+        let mut place = String::new();
+        if let Some(object) = &problem.object {
+            place += &format!(" object {object}");
+        }
+        if let Some(file) = &problem.file {
+            place += &format!(" file {file}");
+        }
+        if let Some(offset) = problem.offset {
+            place += &format!(" at {offset}");
+        }
+        writeln!(out, "{}:{place}: {}", problem.level, problem.what)?;
+    }
+    let more = found.problems.len().saturating_sub(SHOWN) as u64 + found.more_problems;
+    if more > 0 {
+        writeln!(out, "and {more} more")?;
+    }
+    for check in &found.failed_checks {
+        writeln!(out, "{}: {check}", found.level)?;
+    }
+    for note in &found.notes {
+        log.warn(note);
+    }
+    log.info(format!(
+        "{}: verified up to {}, {} in {} objects",
+        found.name,
+        found.reached.map_or("nothing", |level| level.as_str()),
+        format_size(found.stored_bytes),
+        found.objects
+    ));
+    Ok(())
+}
