@@ -45,7 +45,7 @@ pub fn donate(context: &Context) -> Result<(), SstError> {
     outcome.map_err(|error| error.or_why(context.stop()))
 }
 
-/// Tells a joiner that needs no snapshot so, and its position.
+/// Tells the joiner that it gets write sets instead of a snapshot, and at which position.
 fn bypass(context: &Context) -> Result<(), SstError> {
     context.server.proceed().map_err(SstError::Server)?;
     context.talk.info("IST: the joiner lacks only write sets that this node still has");

@@ -50,7 +50,8 @@ fn observer(context: &Context) -> Observer {
     Observer::new(move |event| match event {
         Event::Failed { .. } => {
             if role == Role::Donor {
-                // The observer holds the token, which is what a cancelled caller needs.
+                // In another thread: the one that reports the event holds locks that the cancel
+                // hooks need.
                 let stop = stop.clone();
                 std::thread::spawn(move || stop.ask(CancelReason::Elsewhere));
             }
