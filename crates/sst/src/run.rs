@@ -66,7 +66,7 @@ impl Run<'_> {
         name.to_string_lossy().into_owned()
     }
 
-    /// Starts it.
+    /// Starts the program.
     fn start(&self, stop: &CancelToken, stdout: Stdio) -> Result<Running, ChildError> {
         stop.check()?;
         let mut program =

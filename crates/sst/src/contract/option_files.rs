@@ -122,8 +122,8 @@ fn scope(group: &str, suffix: Option<&str>) -> Option<Scope> {
         if TOOL.contains(&group) {
             return Some(Scope::Tool);
         }
-        // `mysqld-10.11`: the server's version is not known here, and files only name their own
-        // version.
+        // `mysqld-10.11`: the server's version is not known here, so any version counts: a
+        // machine's option files only name the version that is installed.
         let versioned = group.rsplit_once('-').filter(|(_, version)| {
             version.contains('.') && version.bytes().all(|b| b.is_ascii_digit() || b == b'.')
         });

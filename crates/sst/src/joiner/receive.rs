@@ -77,7 +77,7 @@ struct Files<'a> {
 }
 
 impl<'a> Files<'a> {
-    /// Starts the extraction. As soon as a file cannot be written, the donor is told.
+    /// Starts the extraction. If a file cannot be written, the donor is informed immediately.
     fn start(context: &Context, folder: &'a Path, refusal: &Refusal) -> Result<Self, SstError> {
         let threads = context.settings.write_threads;
         let target = TargetDir::open(folder).map_err(|error| SstError::Get(error.to_string()))?;

@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use super::context::Context;
 use crate::contract::args::Args;
 
-/// `NAME=VALUE`.
+/// Formats an option as `NAME=VALUE`.
 pub(crate) fn option(name: &str, value: impl AsRef<OsStr>) -> OsString {
     let mut word = OsString::from(name);
     word.push("=");

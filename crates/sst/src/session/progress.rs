@@ -54,7 +54,7 @@ impl Progress {
             }
             telling.end();
         };
-        // If there is no thread for them, there are only no reports.
+        // Without a thread for them there are no reports, but the transfer continues.
         let thread = std::thread::Builder::new().name("progress".into()).spawn(run).ok();
         Self {
             stop: Some(stop),

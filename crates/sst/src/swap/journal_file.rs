@@ -89,7 +89,7 @@ fn remembered_path(datadir: &Path) -> PathBuf {
     datadir.join(OURS).join("folders")
 }
 
-/// Records durably that a transfer is about to write in these directories outside the layout.
+/// Records durably in which further directories, outside the layout, a transfer is about to write.
 ///
 /// # Errors
 /// [`SwapError::Io`].
