@@ -1,4 +1,4 @@
-//! What people and units start, not servers.
+//! Commands for people and service units rather than servers.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::voice::voice;
 
 const HELP: &str = include_str!("help.txt");
 
-/// Does it, if the words are none of a server's.
+/// Runs the command, unless the arguments are a server's.
 pub(crate) fn run(words: &[OsString]) -> Option<ExitCode> {
     let first = words.first().map(|word| word.to_string_lossy().into_owned());
     match first.as_deref() {
@@ -29,7 +29,7 @@ pub(crate) fn run(words: &[OsString]) -> Option<ExitCode> {
             Ok(())
         })),
         Some("clean-old") => Some(on_datadir(words, |layout, lock, talk| {
-            // Its old data may be needed yet, and a server may be running on what is there.
+            // The old data may still be needed, and a server may be running on the present data.
             if swap::journal_path(&layout.datadir).exists() {
                 return Err(SstError::Interrupted { datadir: layout.datadir.clone() });
             }

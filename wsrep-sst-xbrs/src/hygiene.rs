@@ -1,9 +1,9 @@
-//! What a server leaves to the programs it starts, and what they should not have.
+//! Cleans up what a server passes to the programs that it starts.
 
 use nix::sys::signal::SigSet;
 
-/// Closes every descriptor above 2. Servers leak their own into us, among them the other end of our
-/// standard output, which would then never look closed to them.
+/// Closes every descriptor above 2. Servers leak descriptors into this process, among them the
+/// other end of its standard output, which would then never appear closed to them.
 pub(crate) fn close_what_leaked() {
     let numbers: Vec<i32> = std::fs::read_dir("/proc/self/fd")
         .into_iter()
@@ -12,17 +12,17 @@ pub(crate) fn close_what_leaked() {
         .filter(|number| *number > 2)
         .collect();
     for number in numbers {
-        // One was the folder's own.
+        // One of them belonged to the directory listing itself.
         let _ = nix::unistd::close(number);
     }
 }
 
-/// Signals may come blocked.
+/// Unblocks the signals, which may be blocked at the start.
 pub(crate) fn unblock_signals() {
     let _ = SigSet::empty().thread_set_mask();
 }
 
-/// Leaves the server's process group: what is sent to one is not meant for the other.
+/// Leaves the server's process group: signals to one group are not meant for the other.
 pub(crate) fn own_group() {
     let _ = rustix::process::setpgid(None, None);
 }

@@ -1,5 +1,5 @@
-//! `wsrep_sst_xbrs-rs`: what `scripts/wsrep_sst_xbrs` starts when a Galera server wants a state
-//! transfer by `wsrep_sst_method=xbrs`.
+//! `wsrep_sst_xbrs-rs`: the program that `scripts/wsrep_sst_xbrs` starts for a Galera server with
+//! `wsrep_sst_method=xbrs` when it needs a state transfer.
 
 mod by_hand;
 mod hygiene;
@@ -16,14 +16,14 @@ use xb_sst::{
     Settings,
 };
 
-/// How long everybody may take to end once that was asked for.
+/// How long everything may take to end after cancellation.
 const GRACE: Duration = Duration::from_secs(20);
 
 fn main() -> ExitCode {
     if let Some(status) = xb_process::serve_as_guardian() {
         return status;
     }
-    // Before anything is opened, and before there are threads.
+    // Before any file is opened, and before any thread exists.
     hygiene::close_what_leaked();
     hygiene::unblock_signals();
     let words: Vec<OsString> = std::env::args_os().skip(1).collect();
@@ -34,7 +34,7 @@ fn main() -> ExitCode {
     ExitCode::from(serve(&words))
 }
 
-/// Does what the server wants; gives the exit status.
+/// Serves the server's request; returns the exit status.
 fn serve(words: &[OsString]) -> u8 {
     let args = match Args::parse(words) {
         Ok(args) => args,
@@ -109,8 +109,8 @@ fn context(args: Args, talk: &ErrorLog, stop: &CancelToken) -> Result<Context, S
     })
 }
 
-/// The server's credentials. Only a donor gets some, and a Percona server's donor needs none when
-/// it sends no snapshot.
+/// Reads the server's credentials. Only a donor gets any, and a Percona server's donor needs none
+/// if it sends no snapshot.
 fn handed(args: &Args, talk: &ErrorLog, stop: &CancelToken) -> Handed {
     match (args.role, args.family) {
         (Role::Joiner, _) => Handed::default(),

@@ -1,15 +1,15 @@
-//! Lines for the server's error log, each written in one go.
+//! Lines for the server's error log, each written as a whole.
 
 use std::io::Write as _;
 
 use jiff::Timestamp;
 use xb_sst::{ErrorLog, Family, Level};
 
-/// The way of talking that a server of this family understands; `None`: nobody knows yet whose it is.
+/// Returns a log in the format of this family's servers; `None`: the family is not known yet.
 pub(crate) fn voice(family: Option<Family>) -> ErrorLog {
     ErrorLog::new(move |level, text| {
         let line = match family {
-            // Its server reads the level from the front and adds the time.
+            // Percona's server reads the level from the beginning of the line and adds the time.
             Some(Family::Percona) => {
                 let mark = match level {
                     Level::Info => "INF",
@@ -28,7 +28,7 @@ pub(crate) fn voice(family: Option<Family>) -> ErrorLog {
                 format!("WSREP_SST: [{mark}] {text} ({time})\n")
             }
         };
-        // There is nowhere else to complain.
+        // There is no other place to report an error.
         let _ = std::io::stderr().lock().write_all(line.as_bytes());
     })
 }

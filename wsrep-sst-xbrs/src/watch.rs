@@ -1,4 +1,4 @@
-//! Who may end a transfer: signals, and the end of the server itself.
+//! Watches for events that end a transfer: signals, and the end of the server.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use rustix::process::{Pid, PidfdFlags, getppid, pidfd_open};
 use xb_cli::Signals;
 use xb_sst::{Args, CancelReason, CancelToken, ErrorLog};
 
-/// How deep between us and the server shells may lie.
+/// Maximum number of shells between this process and the server.
 const MOST_SHELLS: usize = 4;
 
-/// Signals that ask for the end are passed on. Without a handler they end only us; the system ends
-/// our children then.
+/// Cancels the transfer on a signal. Without this handler a signal ends only this process; the
+/// system then ends its children.
 pub(crate) fn signals(stop: &CancelToken, talk: &ErrorLog) -> Option<Signals> {
     let asking = stop.clone();
     match Signals::catch(move |signal| asking.ask(CancelReason::Signal(signal))) {
@@ -23,8 +23,8 @@ pub(crate) fn signals(stop: &CancelToken, talk: &ErrorLog) -> Option<Signals> {
     }
 }
 
-/// Asks for the end when the server is gone: the one that it named, or that which started us, and
-/// shells between it and us.
+/// Cancels the transfer when one of these processes ends: the server that the arguments name, the
+/// parent of this process, and further ancestors as long as only shells are between.
 pub(crate) fn parent(args: &Args, stop: &CancelToken, talk: &ErrorLog) {
     let named = args.parent.and_then(Pid::from_raw);
     let watched: Vec<Pid> = named.into_iter().chain(ancestors()).collect();
@@ -41,7 +41,7 @@ pub(crate) fn parent(args: &Args, stop: &CancelToken, talk: &ErrorLog) {
     }
 }
 
-/// Ends the program when it does not come to an end by itself.
+/// Ends the program if it does not end by itself in time.
 pub(crate) fn patience(stop: &CancelToken, talk: &ErrorLog, grace: Duration) {
     let (stop, talk) = (stop.clone(), talk.clone());
     let _ = std::thread::Builder::new().name("patience".into()).spawn(move || {
@@ -52,7 +52,7 @@ pub(crate) fn patience(stop: &CancelToken, talk: &ErrorLog, grace: Duration) {
     });
 }
 
-/// Our parent; if that is a shell, its parent, too, and so on.
+/// Returns the parent of this process; if that is a shell, also the shell's parent, and so on.
 fn ancestors() -> Vec<Pid> {
     let mut found = Vec::new();
     let mut next = getppid();
@@ -68,17 +68,17 @@ fn ancestors() -> Vec<Pid> {
     found
 }
 
-/// Name and parent of a process.
+/// Returns name and parent of a process.
 fn about(pid: Pid) -> Option<(String, i32)> {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
-    // The name stands in brackets and may hold any.
+    // The name is in brackets and may contain brackets.
     let (before, after) = stat.rsplit_once(')')?;
     let (_, name) = before.split_once('(')?;
     let parent = after.split_ascii_whitespace().nth(1)?.parse().ok()?;
     Some((name.to_owned(), parent))
 }
 
-/// Whether the end was seen; not on a system that cannot tell.
+/// Waits for a process to end. Returns false on a system that cannot detect that.
 fn wait_for_end(pid: Pid) -> bool {
     let handle = match pidfd_open(pid, PidfdFlags::empty()) {
         Ok(handle) => handle,

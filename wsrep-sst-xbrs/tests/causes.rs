@@ -1,4 +1,4 @@
-//! What goes wrong first is what both sides say, and say at once.
+//! Both sides report the first error, and report it immediately.
 #![allow(clippy::unwrap_used)] // test support: a panic with its cause is how a test fails
 
 mod harness;
@@ -7,7 +7,7 @@ use std::process::Command;
 
 use harness::{Ended, Scene};
 
-/// Both sides, the joiner started by way of `words`; neither may come to a good end.
+/// Runs both sides, the joiner started through `words`; both must fail.
 fn fails(scene: &Scene, words: &[&str]) -> (Ended, Ended) {
     let mut joiner = scene.joiner().through(words).start();
     let ready = joiner.ready();
@@ -19,7 +19,7 @@ fn fails(scene: &Scene, words: &[&str]) -> (Ended, Ended) {
     (joiner, donor)
 }
 
-/// The donor's backup stands still for longer than this test may take, and the joiner cannot write.
+/// The donor's backup hangs for longer than this test may take, and the joiner cannot write.
 fn a_disk_that_fails(words: &[&str], expected: &str, hint: &str, status: i32) {
     let scene = Scene::new();
     scene.large_stream();
@@ -38,7 +38,7 @@ fn a_disk_that_fails(words: &[&str], expected: &str, hint: &str, status: i32) {
 
 #[test]
 fn what_is_wrong_with_the_stream_is_no_fault_of_the_backups_last_words() {
-    // It goes on, and fails because nobody takes it any more; or it is silent.
+    // The backup continues, and fails because its output is closed; or it hangs.
     for then in ["more", "hang"] {
         let scene = Scene::new();
         scene.garbage_stream();
@@ -66,7 +66,7 @@ fn a_full_disk_is_told_while_the_donor_is_silent() {
         eprintln!("skipped: this user cannot mount");
         return;
     }
-    // The words after `--datadir` say where.
+    // The argument after `--datadir` is the directory.
     let script = "for word; do [ \"$before\" != --datadir ] || \
         mount -t tmpfs -o size=3m none \"$word\" || exit 77; before=$word; done; exec \"$@\"";
     let full = ["unshare", "-m", "bash", "-c", script, "sh"];

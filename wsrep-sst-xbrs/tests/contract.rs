@@ -1,4 +1,4 @@
-//! The server's contract, with both sides on this machine and no server.
+//! The server's contract, with both sides on this machine and without a server.
 #![allow(clippy::unwrap_used)] // test support: a panic with its cause is how a test fails
 
 mod harness;
@@ -9,7 +9,7 @@ use harness::{PROGRAM, STATE, Scene, tree};
 use rustix::process::Signal;
 use xb_testkit::daemon::{children, kill_9, process_name};
 
-/// What the joiner's folder holds after a transfer, apart from the old data.
+/// Asserts the content of the joiner's directory after a transfer, apart from the old data.
 fn assert_new(scene: &Scene) {
     let data = scene.data("joiner");
     let read = |name: &str| std::fs::read(data.join(name)).unwrap();
@@ -49,7 +49,7 @@ fn a_transfer_says_what_the_server_expects_and_nothing_else() {
         assert!(log.lines().all(|line| line.starts_with("WSREP_SST: [")), "{log}");
         assert!(!log.contains("passw0rd"), "{log}");
     }
-    // The password goes by the environment, and the server's own variables do not go on.
+    // The password is in the environment, and the server's own variables are not passed on.
     let read = |name: &str| std::fs::read_to_string(scene.bin().join(name)).unwrap();
     assert_eq!(read("backup.env"), "passw0rd \n");
     let args = read("backup.args");
@@ -145,7 +145,7 @@ fn a_donor_with_a_later_server_is_refused_before_anything_is_sent() {
     }
     assert_untouched(&scene);
 
-    // And a node without the program says so at once.
+    // A node without the backup program reports that immediately.
     std::fs::remove_file(scene.bin().join("backup")).unwrap();
     let joiner = scene.joiner().start().wait();
     assert_eq!((joiner.status.code(), joiner.lines.len()), (Some(2), 0), "{}", joiner.log);
@@ -155,7 +155,7 @@ fn a_donor_with_a_later_server_is_refused_before_anything_is_sent() {
 #[test]
 fn an_address_behind_a_translation_is_announced_all_the_same() {
     let scene = Scene::new();
-    // An address for documents, which no machine has.
+    // An address reserved for documentation, which no machine has.
     let mut joiner = scene.joiner_at("192.0.2.7:0", &[], &[]).start();
     let ready = joiner.ready();
     assert!(ready.contains("@192.0.2.7:"), "{ready}");
@@ -189,7 +189,7 @@ fn a_donor_without_the_program_or_the_secret_is_told_so() {
 fn signals_and_the_servers_end_leave_nothing_behind() {
     let scene = Scene::new();
     std::fs::write(scene.bin().join("hang"), "").unwrap();
-    // A joiner that waits for its donor, and its server ends.
+    // A joiner that waits for its donor while its server ends.
     let mut server = Command::new("sleep").arg("1000").spawn().unwrap();
     let mut joiner = scene.joiner_with(&["--parent", &server.id().to_string()], &[]).start();
     let _ = joiner.ready();
@@ -200,7 +200,7 @@ fn signals_and_the_servers_end_leave_nothing_behind() {
     assert!(joiner.log.contains("the server that started this is gone"), "{}", joiner.log);
     assert_untouched(&scene);
 
-    // Both sides in the middle, and the donor is told to end.
+    // Both sides in the middle of a transfer; the donor is signalled to end.
     let mut joiner = scene.joiner().start();
     let ready = joiner.ready();
     let donor = scene.donor(&ready).start();
@@ -228,7 +228,7 @@ fn a_backup_from_which_nothing_comes_any_more_is_given_up() {
     for side in [&joiner, &donor] {
         assert!(!side.status.success() && side.lines.is_empty(), "{side:?}");
     }
-    // Who notices first tells the other.
+    // The side that notices first tells the other.
     for log in [&joiner.log, &donor.log] {
         assert!(log.contains("nothing has come for 1 s (sst-idle-timeout)"), "{log}");
     }
@@ -246,7 +246,7 @@ fn a_killed_donor_takes_its_backup_along() {
     let backup = children(donor.child.id());
     donor.child.kill().unwrap();
     donor.wait_for("end of the backup", || process_name(backup[0]).is_none());
-    // Its server would end now.
+    // The joiner's server would end now.
     joiner.signal(Signal::TERM);
     let joiner = joiner.wait();
     assert!(!joiner.status.success() && joiner.lines.is_empty(), "{joiner:?}");
@@ -259,7 +259,7 @@ fn a_gcache_that_is_too_short_for_the_transfer_is_warned_of() {
     scene.large_stream();
     scene.backup("hang");
     scene.options("progress-interval=1");
-    // Much more than comes, so that it will take long.
+    // Much more than the backup sends, so that the estimated time is long.
     let much = std::fs::File::create(scene.data("donor").join("much.ibd")).unwrap();
     much.set_len(1 << 30).unwrap();
     // A server that drops write sets as fast as it writes them.
@@ -289,7 +289,7 @@ fn signal(pid: u32, signal: Signal) {
 
 #[test]
 fn what_a_backup_has_started_goes_with_it() {
-    // Whoever is killed: this program, the backup, or the guardian between them.
+    // Whichever process is killed: this program, the backup, or the guardian between them.
     for killed in ["program", "parent", "guardian", "crash", "pipe"] {
         let scene = Scene::new();
         scene.backup("family");
@@ -329,7 +329,7 @@ fn what_a_backup_has_started_goes_with_it() {
 #[test]
 fn descriptors_that_leak_are_closed_and_one_joiner_works_at_a_time() {
     let scene = Scene::new();
-    // As a server leaves them, in numbers of one and of two digits.
+    // As a server leaks them, with numbers of one and of two digits.
     let leak = scene.scratch.join("leaked");
     let script = format!("exec 7>{0} 23>{0}; exec \"$@\"", leak.display());
     let mut first = scene.joiner().through(&["bash", "-c", &script, "sh"]).start();
@@ -344,7 +344,7 @@ fn descriptors_that_leak_are_closed_and_one_joiner_works_at_a_time() {
     };
     assert_ne!(group(first.child.id()), group(std::process::id()));
 
-    // The next one waits, and goes on when this one has ended.
+    // The next joiner waits, and continues when this one has ended.
     let mut second = scene.joiner_as("second").start();
     second.wait_for("its start", || second.log().contains("xbrs SST started"));
     first.signal(Signal::TERM);
@@ -444,7 +444,7 @@ fn an_exchange_that_was_interrupted_is_finished_by_the_next_start() {
 #[test]
 fn perconas_contract_differs() {
     let scene = Scene::new();
-    // Nothing proves the donor there, unless certificates do.
+    // There nothing authenticates the donor except certificates.
     let data = scene.data("joiner");
     let words = |side: &mut harness::Side| {
         let words: Vec<_> = side.command.get_args().map(std::ffi::OsStr::to_owned).collect();

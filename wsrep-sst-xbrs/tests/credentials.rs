@@ -1,5 +1,5 @@
-//! What is secret: the donor's login and the joiner's secret, both ways in which servers hand them
-//! over, and where a node has the keys of its encrypted tables.
+//! Secrets: the donor's login and the joiner's secret, in both ways in which servers pass them, and
+//! the location of a node's keys of encrypted tables.
 #![allow(clippy::unwrap_used)] // test support: a panic with its cause is how a test fails
 
 mod harness;
@@ -57,7 +57,7 @@ fn the_backups_own_option_file_counts_when_it_is_prepared() {
     assert!(read("backup.args").contains("--defaults-file="));
     let words = read("prepare.args");
     assert!(!words.contains("--defaults-file=") && !words.contains("passw0rd"), "{words}");
-    // And this node's keys are where this node has them.
+    // The joiner uses the location of its own keys.
     let keys = "[mysqld]\nplugin_load=file_key_management\n\n[mysqld]\nloose-file-key-management-filename=\"/keys\"\nloose-file-key-management-filekey=\"passw0rd\"\n";
     assert_eq!(read("prepare.cnf"), keys);
     assert!(!scene.data("joiner").join("backup-my.cnf").exists());

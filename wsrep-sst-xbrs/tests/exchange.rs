@@ -1,4 +1,4 @@
-//! Where the joiner's data lies, what stays, and what a crash or a stranger has left there.
+//! Where the joiner's data lies, what stays, and what crashes or other programs have left there.
 #![allow(clippy::unwrap_used)] // test support: a panic with its cause is how a test fails
 
 mod harness;
@@ -18,7 +18,7 @@ fn read(path: impl AsRef<Path>) -> String {
     String::from_utf8(std::fs::read(path).unwrap()).unwrap()
 }
 
-/// A transfer to a joiner whose server was started with `words`.
+/// Runs a transfer to a joiner whose server was started with `words`.
 fn transfer(scene: &Scene, words: &[&str]) -> Ended {
     let mut joiner = scene.joiner_with(&[], words).start();
     let ready = joiner.ready();
@@ -118,7 +118,7 @@ fn leftovers_elsewhere_do_not_come_in_later() {
     let scene = Scene::new();
     let fast = scene.scratch.join("fast/shop");
     put(fast.join(".xb/new/leftover.ibd"), "of a transfer that was killed");
-    // Nor does what has our own names.
+    // Nor do received files with the names of this program's own files.
     scene.stream(&[".journal", "xtrabackup_info"]);
     succeeds(&scene, &[]);
     assert_eq!(read(fast.join("remote.ibd")), "new remote");
@@ -155,7 +155,7 @@ fn by_hand(word: &str, data: &Path) -> Output {
     Command::new(PROGRAM).arg(word).arg(data).output().unwrap()
 }
 
-/// Received data in `data`, and an exchange that ends after so many renames.
+/// Leaves received data in `data`, and a swap that was interrupted after `renames` renames.
 fn interrupt(data: &Path, renames: usize) {
     swap::make_folders(data).unwrap();
     put(data.join(".xb/new/mysql/user.frm"), "received");

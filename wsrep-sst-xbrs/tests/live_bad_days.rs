@@ -1,4 +1,4 @@
-//! A real cluster, and what goes wrong in it.
+//! A real cluster with failures during a transfer.
 #![allow(clippy::unwrap_used)] // test support: a panic with its cause is how a test fails
 
 use std::path::Path;
@@ -7,7 +7,7 @@ use xb_testkit::daemon::{children, kill_9, process_name};
 use xb_testkit::galera::Cluster;
 use xb_testkit::tools::{find, workspace};
 
-/// A backup program that stands still in the middle until it is told to go on or to fail.
+/// A backup program that hangs in the middle until it is signalled to continue or to fail.
 const SLOW: &str = r#"#!/bin/sh
 here=${0%/*}
 case " $* " in *" --prepare "* | *" --version "*) exec REAL "$@" ;; esac
@@ -22,7 +22,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// Two nodes with the same data, the second of which is about to need a snapshot.
+    /// Creates two nodes with the same data, the second of which is about to need a snapshot.
     fn new() -> Self {
         let program = Path::new(env!("CARGO_BIN_EXE_wsrep_sst_xbrs-rs"));
         let script = workspace().join("scripts/wsrep_sst_xbrs");
@@ -41,7 +41,7 @@ impl Scene {
         Self { cluster }
     }
 
-    /// Node 2 begins to join and has got a part of the backup, which stands still now.
+    /// Node 2 begins to join and has received a part of the backup, which then hangs.
     fn join_halfway(&mut self) {
         let cluster = &mut self.cluster;
         cluster.kill(2);
@@ -59,7 +59,7 @@ impl Scene {
         std::fs::remove_file(cluster.scratch().join("slow")).unwrap();
     }
 
-    /// The program that a node's server has started, and what that has started.
+    /// Returns the program that a node's server has started, and that program's children.
     fn script(&self, node: u8) -> (u32, Vec<u32>) {
         let mut pid = self.cluster.pid(node);
         loop {
@@ -79,7 +79,7 @@ impl Scene {
         }
     }
 
-    /// Node 2 has what it had, node 1 serves, and the next join works.
+    /// Asserts that node 2 has its old data, node 1 serves, and the next join works.
     fn recovered(&mut self) {
         let cluster = &mut self.cluster;
         let data = cluster.datadir(2);
@@ -121,7 +121,7 @@ fn whoever_dies_in_the_middle_the_other_goes_on_and_nothing_is_lost() {
     kill_9(joiner);
     scene.cluster.wait_ended(2);
     scene.cluster.sql(1, "DELETE FROM shop.orders WHERE id < 10");
-    // The donor hears that nobody listens there any more.
+    // The donor finds the joiner's port closed.
     scene.gone(&[&[donor], &backup[..]].concat());
     scene.recovered();
 

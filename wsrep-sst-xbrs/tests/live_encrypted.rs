@@ -1,4 +1,4 @@
-//! Nodes whose tables are encrypted, with the plugin and its keys in the server's option file.
+//! Nodes with encrypted tables, with the plugin and its keys in the server's option file.
 #![allow(clippy::unwrap_used)] // test support: a panic with its cause is how a test fails
 
 use std::os::unix::fs::PermissionsExt as _;
@@ -7,10 +7,10 @@ use std::path::Path;
 use xb_testkit::galera::Cluster;
 use xb_testkit::tools::{find, workspace};
 
-/// It comes with the server's full package only.
+/// Only the server's full package contains it.
 const PLUGIN: &str = "/usr/lib/mysql/plugin/file_key_management.so";
 
-/// The joiner's backup program: on its machine, the donor's keys are not there.
+/// The joiner's backup program: the donor's keys do not exist on its machine.
 const BACKUP: &str = r#"#!/bin/sh
 case " $* " in *" --prepare "*) mv "${0%/*}/keys-of-1" "${0%/*}/away" ;; esac
 exec REAL "$@"

@@ -1,4 +1,4 @@
-//! Nodes of a real cluster join by this method.
+//! Nodes of a real cluster join with this method.
 #![allow(clippy::unwrap_used)] // test support: a panic with its cause is how a test fails
 
 use std::path::Path;
@@ -33,7 +33,7 @@ fn every_codec_brings_the_same_data_while_it_is_written_to() {
     assert_eq!(cluster.sql(2, "SET wsrep_sync_wait=1; SELECT COUNT(*) FROM live.w"), rows);
     assert_eq!(cluster.checksums(2), cluster.checksums(1));
     assert_eq!(cluster.state(1), Some(4), "the donor is synced again");
-    // An empty node had nothing to keep.
+    // An empty node has no old data to keep.
     assert!(!cluster.datadir(2).join(".xb").exists());
     assert!(!cluster.datadir(2).join("sst_in_progress").exists());
 }
@@ -53,7 +53,7 @@ fn a_short_absence_costs_write_sets_and_a_long_one_keeps_the_old_data() {
     assert!(cluster.log(1).contains("] IST: the joiner lacks only"), "{}", cluster.log(1));
     assert_eq!(cluster.checksums(2), cluster.checksums(1));
 
-    // A node that does not know where it is needs a snapshot.
+    // A node without a position needs a snapshot.
     cluster.kill(2);
     let datadir = cluster.datadir(2);
     std::fs::remove_file(datadir.join("grastate.dat")).unwrap();
@@ -66,7 +66,7 @@ fn a_short_absence_costs_write_sets_and_a_long_one_keeps_the_old_data() {
     assert!(old.join("ibdata1").exists() && old.join("mysql").is_dir());
     assert!(datadir.join("galera.cache").exists() && !old.join("galera.cache").exists());
 
-    // Backups of such a node work, and it can be a donor.
+    // Backups of this node work, and it can be a donor.
     let target = cluster.scratch().join("backup");
     let _ = Cmd::new(find("mariadb-backup"))
         .args(["--no-defaults", "--backup", "--user=root"])
@@ -95,7 +95,7 @@ fn without_wsrep_sst_auth_a_login_is_found_and_the_joiner_can_be_dumped() {
     cluster.wait_synced(2);
     let users = "SELECT user FROM mysql.global_priv WHERE user LIKE 'wsrep.sst%'";
     for node in 1..=2 {
-        // Later servers make a user for the transfer.
+        // Later servers create a user for the transfer.
         assert_eq!(cluster.sql(node, users), "", "node {node}");
     }
     assert_eq!(cluster.sql(1, "SELECT @@GLOBAL.wsrep_sst_method").trim(), "xbrs");
@@ -116,18 +116,18 @@ fn three_nodes_agree_whoever_joined_from_whom_and_when() {
     let rows = "SELECT COUNT(*) FROM live.w";
     let before: u64 = cluster.sql(1, rows).trim().parse().unwrap();
 
-    // Together: the one waits until the donor is free again.
+    // At the same time: one waits until the donor is free again.
     cluster.start(2);
     cluster.start(3);
     cluster.wait_synced(2);
     cluster.wait_synced(3);
     let after: u64 = cluster.sql(1, rows).trim().parse().unwrap();
     assert!(after > before, "nobody could write on the donor: {before} rows, {after} rows");
-    // Replication was not paused for the backup's locks, and the setting for that is undone.
+    // Replication was not paused for the backup's locks, and the setting for that is restored.
     assert!(!cluster.log(1).contains("Provider paused"), "{}", cluster.log(1));
     assert_eq!(cluster.sql(1, "SELECT @@wsrep_sst_method").trim(), "xbrs");
 
-    // One after the other, the second from a node that has joined itself.
+    // One after the other, the second from a node that has itself joined.
     cluster.configure(3, "", "wsrep-sst-donor=node2");
     cluster.wipe(3);
     cluster.start(3);

@@ -1,5 +1,5 @@
-//! Clusters of two releases of MariaDB: the machine's, and one below another root, which
-//! `scripts/on-release SUITE mixed` makes and names in `XB_OTHER_ROOT`.
+//! Clusters of two MariaDB releases: the machine's, and one in another root directory, which
+//! `scripts/on-release SUITE mixed` creates and names in `XB_OTHER_ROOT`.
 #![allow(clippy::unwrap_used)] // test support: a panic with its cause is how a test fails
 
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use xb_testkit::command::Cmd;
 use xb_testkit::galera::Cluster;
 use xb_testkit::tools::{find, workspace};
 
-/// The other root, unless there is none.
+/// The other root directory, if there is one.
 fn other_root() -> Option<PathBuf> {
     let root = std::env::var_os("XB_OTHER_ROOT").map(PathBuf::from);
     if root.is_none() {
@@ -23,7 +23,7 @@ fn cluster() -> Cluster {
     Cluster::new(2, &[program, &script])
 }
 
-/// The first two numbers of a server's version.
+/// Returns the first two numbers of a server's version.
 fn version(program: &str, words: &[&str]) -> (u32, u32) {
     let text = Cmd::new(program).args(words).run().expect(0).stdout_text();
     let (_, version) = text.split_once("Ver ").unwrap();

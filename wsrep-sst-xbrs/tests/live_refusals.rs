@@ -1,5 +1,5 @@
-//! A real cluster in which a transfer must not come about: the joiner keeps what it has, the donor
-//! serves, both say why, and when the cause is gone the node joins.
+//! A real cluster in which a transfer must be refused: the joiner keeps its data, the donor serves,
+//! both report the reason, and once the cause is removed the node joins.
 #![allow(clippy::unwrap_used)] // test support: a panic with its cause is how a test fails
 
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use xb_testkit::daemon::Scratch;
 use xb_testkit::galera::Cluster;
 use xb_testkit::tools::find;
 
-/// What the server starts; on request it passes on another secret than it was given.
+/// The program that the server starts; on request it passes on a wrong secret.
 const SCRIPT: &str = r#"#!/bin/sh
 here=${0%/*}
 wrong() { printf %s "$1" | tr 0-9a-fA-F 1-9a-fA-F0; }
@@ -36,7 +36,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// Node 1 runs.
+    /// Creates a cluster with node 1 running.
     fn new() -> Self {
         let bin = Scratch::new();
         let script = bin.join("wsrep_sst_xbrs");
@@ -49,7 +49,8 @@ impl Scene {
         Self { cluster, _bin: bin }
     }
 
-    /// A node that needs a snapshot. What the donor and the joiner say until the joiner has ended.
+    /// Starts a node that needs a snapshot. Returns the logs of donor and joiner up to the joiner's
+    /// end.
     fn refused(&mut self) -> (String, String) {
         let cluster = &mut self.cluster;
         cluster.kill(2);
@@ -83,7 +84,7 @@ impl Scene {
     }
 }
 
-/// A folder for keys and certificates.
+/// A directory for keys and certificates.
 struct Keys(PathBuf);
 
 impl Keys {
@@ -97,7 +98,7 @@ impl Keys {
         ));
     }
 
-    /// `NAME.pem` and `NAME.key`, for a node with this address.
+    /// Creates `NAME.pem` and `NAME.key`, for a node with this address.
     fn signed(&self, name: &str, address: &str, authority: &str) {
         self.openssl(&format!(
             "req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN={name} -keyout {name}.key -out {name}.csr"
@@ -108,7 +109,7 @@ impl Keys {
         ));
     }
 
-    /// As the stock method's manual has it.
+    /// Settings as in the stock method's manual.
     fn encrypt_4(&self, name: &str, authority: &str) -> String {
         let keys = self.0.display();
         format!(
@@ -154,7 +155,7 @@ fn wrong_certificates_and_a_wrong_secret_end_at_once_and_cost_nothing() {
     assert!(donor.contains("check with `openssl verify -CAfile"), "{donor}");
     assert!(joiner.contains("does not know the authority that signed"), "{joiner}");
 
-    // A donor that does not notice.
+    // A donor that verifies nothing.
     let of = keys.0.display();
     let blind = format!("encrypt=3\ntcert={of}/theirs-1.pem\ntkey={of}/theirs-1.key");
     set(&scene, &blind, &two);
@@ -162,12 +163,12 @@ fn wrong_certificates_and_a_wrong_secret_end_at_once_and_cost_nothing() {
     assert!(donor.contains("does not know the authority that signed this node's"), "{donor}");
     assert!(joiner.contains("the donor's certificate was not signed by"), "{joiner}");
 
-    // One that would be refused by the other side is found out where it lies.
+    // A certificate that the other side would refuse is reported on its own node.
     set(&scene, &one, &keys.encrypt_4("theirs-2", "ca"));
     let (_, joiner) = scene.refused();
     assert!(joiner.contains("this node's own certificate"), "{joiner}");
 
-    // No certificates, and a secret that is not the one that was made.
+    // No certificates, and a wrong secret.
     set(&scene, "", "");
     let wrong = scene.cluster.scratch().join("bin/wrong-secret");
     std::fs::write(&wrong, "").unwrap();
@@ -177,21 +178,21 @@ fn wrong_certificates_and_a_wrong_secret_end_at_once_and_cost_nothing() {
     std::fs::remove_file(&wrong).unwrap();
     scene.joins();
 
-    // The addresses are in the certificates.
+    // The certificates contain the addresses.
     let identity = |of: &str| of.to_owned() + "\nssl-mode=VERIFY_IDENTITY";
     set(&scene, &identity(&one), &identity(&two));
     scene.joins();
     assert!(scene.cluster.log(1).contains("and name its host"), "{}", scene.cluster.log(1));
 }
 
-/// A small disk; taken away when dropped, and when the test is killed.
+/// A small disk; unmounted when dropped, and when the test is killed.
 struct Disk {
     at: PathBuf,
     janitor: Child,
 }
 
 impl Disk {
-    /// `None` where this user cannot mount.
+    /// Mounts a disk; `None` if this user cannot mount.
     fn mount(at: &Path, mib: u64) -> Option<Self> {
         let mount = |options: &str| {
             let mut command = Command::new("mount");
@@ -240,14 +241,14 @@ fn a_full_disk_ends_the_join_and_with_room_it_works() {
     scene.joins();
     scene.cluster.kill(2);
 
-    // Seen beforehand.
+    // Detected before the transfer.
     disk.resize(disk.used() + 12 * MIB);
     let (donor, joiner) = scene.refused();
     assert!(joiner.contains("the donor's data needs about"), "{joiner}");
     assert!(joiner.contains("hint: make room"), "{joiner}");
     assert!(donor.contains("the joiner has refused: the donor's data needs about"), "{donor}");
 
-    // And not.
+    // Detected only during the transfer.
     scene.cluster.configure(2, "space-check=no", "");
     let (donor, joiner) = scene.refused();
     assert!(joiner.contains("No space left on device"), "{joiner}");

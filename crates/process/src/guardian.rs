@@ -1,13 +1,14 @@
-//! Between us and a program that we start stands a guardian: this very program once more, which
-//! does nothing but wait. When we are gone, however that came about, it ends the program and all that
-//! this has started; the program itself the system ends, should the guardian be gone.
+//! Guardian: a process between this one and a program that it starts. It is this very executable,
+//! started once more, and only waits. When this process is gone for whatever reason, the guardian
+//! ends the program and everything that the program has started. If the guardian dies, the kernel
+//! kills the program.
 //!
 //! ```text
 //! this process ── line ──► guardian ── PR_SET_PDEATHSIG ──► program
 //! ```
 //!
-//! The line is a pipe to which nothing is written: it ends when we do. The program's three standard
-//! streams go through the guardian untouched.
+//! The line is a pipe to which nothing is written: it closes when this process ends. The guardian
+//! leaves the program's three standard streams untouched.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -25,27 +26,28 @@ use rustix::process::{
     set_parent_process_death_signal,
 };
 
-/// In front of the line's descriptor, as the first argument of this program when it is to be a
-/// guardian.
+/// Prefix of the first argument that makes this executable a guardian; the descriptor of the line
+/// follows.
 const GUARD: &str = "--as-guardian-on=";
-/// In front of the guardian's process id, as the first argument of this program when it is to become
-/// another.
+/// Prefix of the first argument that makes this executable replace itself by another program; the
+/// guardian's process id follows.
 const CHILD: &str = "--as-child-of=";
-/// This program, also when its file has been replaced meanwhile.
+/// This executable, even if its file has been replaced since the start.
 const SELF: &str = "/proc/self/exe";
-/// Exit status that says that a program could not be started, as shells have it.
+/// Exit status of a guardian whose program could not be started, as in shells.
 pub const NOT_STARTED: u8 = 127;
 
 /// Whether this program calls [`serve_as_guardian`].
 static IS_AVAILABLE: AtomicBool = AtomicBool::new(false);
-/// Held while a line can be inherited.
+/// Held while a child process could inherit the line.
 static STARTING: Mutex<()> = Mutex::new(());
 
-/// Serves as a guardian if this process was started as one: then it gives the exit status, and there
-/// is nothing else to do. Otherwise every [`Program`](crate::Program) that this process starts from
-/// now on gets a guardian; a program that never calls this starts its children without.
+/// Serves as a guardian if this process was started as one, and then returns the exit status with
+/// which the process must end. Otherwise every [`Program`](crate::Program) that this process starts
+/// from now on gets a guardian. An executable that never calls this function starts its children
+/// without guardians.
 ///
-/// To be called first thing in `main`, before there are threads.
+/// Call it first in `main`, before any thread exists.
 #[must_use]
 pub fn serve_as_guardian() -> Option<ExitCode> {
     match serve(std::env::args_os().skip(1)) {
@@ -75,15 +77,15 @@ pub(crate) fn is_available() -> bool {
     IS_AVAILABLE.load(Ordering::Relaxed)
 }
 
-/// Has `start` start `program` behind a guardian, which ends it when the line is closed.
+/// Calls `start` to start `program` behind a guardian, which ends the program when the line closes.
 pub(crate) fn start_guarded(
     program: &OsStr,
     start: impl FnOnce(Command) -> io::Result<Child>,
 ) -> io::Result<(Child, PipeWriter)> {
     let (theirs, ours): (PipeReader, PipeWriter) = io::pipe()?;
     let starting = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
-    // Only for this moment, so that no other child gets it. One started elsewhere may: it could read
-    // from the line, but not keep it open.
+    // Inheritable only for this moment, so that no other child gets the descriptor. A child started
+    // elsewhere may still inherit it: it could read from the line, but not keep it open.
     fcntl_setfd(&theirs, FdFlags::empty())?;
     let mut command = Command::new(SELF);
     command.arg(format!("{GUARD}{}", theirs.as_raw_fd())).arg(program);
@@ -94,14 +96,14 @@ pub(crate) fn start_guarded(
 }
 
 fn guard(line: i32, words: impl Iterator<Item = OsString>) -> io::Result<u8> {
-    // What the group is told is for the program: this process ends after it.
+    // Signals to the group are meant for the program: the guardian must outlive it.
     SigSet::all().thread_block()?;
-    // Opened anew, so that the one that was inherited can be closed and goes no further.
+    // Opened again, so that the inherited descriptor can be closed and is not inherited further.
     let mut inherited = File::open(format!("/proc/self/fd/{line}"))?;
     nix::unistd::close(line)?;
     let mut child =
         Command::new(SELF).arg(format!("{CHILD}{}", std::process::id())).args(words).spawn()?;
-    // The program's streams have an end when it closes them.
+    // The guardian must not keep the program's streams open after the program has closed them.
     let null = File::options().read(true).write(true).open("/dev/null")?;
     rustix::stdio::dup2_stdin(&null)?;
     rustix::stdio::dup2_stdout(&null)?;
@@ -114,22 +116,23 @@ fn guard(line: i32, words: impl Iterator<Item = OsString>) -> io::Result<u8> {
 }
 
 fn end_group() {
-    // The system ends the program with this process, if nobody else.
+    // The kernel ends the program with this process if nothing else does.
     let _ = match getpgrp() == getpid() {
         true => kill_process_group(getpid(), Signal::KILL),
         false => kill_process(getpid(), Signal::KILL),
     };
 }
 
-/// Ends like the program, so that who waits sees how that ended.
+/// Ends the same way as the program, so that a waiting parent sees how the program ended.
 fn end_as(status: ExitStatus) -> u8 {
     let Some(number) = status.signal() else {
         return status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX);
     };
-    // What there is to be seen, the program has left.
+    // The program has already dumped core if there was a reason to.
     let none = rustix::process::Rlimit { current: Some(0), maximum: Some(0) };
     let _ = rustix::process::setrlimit(rustix::process::Resource::Core, none);
-    // Raising it would not do: some signals are ignored or handled here, whatever the program did.
+    // `raise` is not enough: this process ignores or handles some signals, whatever the program
+    // did.
     if let Ok(signal) = Raised::try_from(number) {
         let _ = SigSet::from(signal).thread_unblock();
         let _ = signal_hook::low_level::emulate_default_handler(number);
@@ -137,14 +140,14 @@ fn end_as(status: ExitStatus) -> u8 {
     u8::MAX
 }
 
-/// Becomes the program. What this process has changed for itself and a program must not inherit is
-/// put back here, and nowhere else.
+/// Replaces this process by the program. Undoes every change that this process made to itself and
+/// that a program must not inherit; no other function does that.
 fn become_child(guardian: i32, mut args: impl Iterator<Item = OsString>) -> io::Error {
     let Some(program) = args.next() else { return io::ErrorKind::InvalidInput.into() };
     if let Err(error) = set_parent_process_death_signal(Some(Signal::KILL)) {
         return error.into();
     }
-    // It may have died before that was said.
+    // The guardian may have died before the death signal was set.
     if getppid().map(Pid::as_raw_nonzero).map(i32::from) != Some(guardian) {
         return io::Error::other("the program that wanted it is gone");
     }

@@ -1,12 +1,12 @@
-//! Programs that we start: none outlives us, and nothing that it has started outlives it.
+//! Child programs: no program outlives this process, and neither does anything that it started.
 //!
-//! - [`Program`] says what to start and how, [`Running`] is a program under way, [`Signaller`]
-//!   signals it from elsewhere.
-//! - [`serve_as_guardian`] makes our own program able to guard others; see there.
-//! - [`LockGuard`] and [`guard`] take the output of a backup program that holds locks on its server,
-//!   by way of a spool ([`spooled`]) when nobody else takes it.
+//! - [`Program`] describes what to start and how, [`Running`] is a running program, [`Signaller`]
+//!   signals it from another thread.
+//! - [`serve_as_guardian`] lets this executable guard its children.
+//! - [`LockGuard`] and [`guard`] drain the output of a backup program that holds locks on its
+//!   server, into a spool ([`spooled`]) while the consumer does not keep up.
 //!
-//! Who wants a program to end, and what follows from how it ended, is the caller's affair.
+//! The caller decides when a program must end and what follows from its exit status.
 
 mod guardian;
 mod lock_guard;

@@ -1,5 +1,5 @@
-//! The two pipes of a running producer: messages are watched for locks, output goes by way of a
-//! spool from the first lock on.
+//! The two pipes of a running producer: its messages are watched for locks, and from the first lock
+//! on its output passes through a spool.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,43 +10,45 @@ use crate::lock_messages::{Change, change};
 use crate::messages::{Messages, lines};
 use crate::spool::{LockSwitch, SpoolReader, SpoolSettings, spooled};
 
-/// Size we ask for its pipe, in bytes: what an unprivileged process may have.
+/// Requested size of the pipe in bytes: the most that an unprivileged process may have.
 const PIPE: usize = 1 << 20;
-/// How long its output may lie about while it holds locks, before the spool takes it.
+/// How long output may stay unread while the producer holds locks, before the spool takes it.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What happens while a producer holds locks on its server and nobody takes its output.
+/// What happens while a producer holds locks on its server and the consumer does not read its
+/// output.
 #[derive(Debug, Clone, Default)]
 pub struct LockGuard {
-    /// Folder for the spool, which has no name there; `None`: no spool.
+    /// Directory of the spool file, which has no name there; `None`: no spool.
     pub spool_dir: Option<PathBuf>,
     /// Size of the spool in bytes.
     pub spool_size: u64,
-    /// How long the server may be held up once there is no room in the spool; `None`: for ever.
+    /// How long the producer may wait while it holds locks and the spool is full; `None`: no limit.
     pub lock_stall: Option<Duration>,
 }
 
 impl LockGuard {
-    /// Makes the spool's file, if there is to be one.
+    /// Creates the spool file, if one is configured.
     ///
     /// # Errors
-    /// When the folder takes no file.
+    /// If the file cannot be created in the directory.
     pub fn spool(&self) -> io::Result<Option<std::fs::File>> {
         self.spool_dir.as_ref().map(tempfile::tempfile_in).transpose()
     }
 }
 
-/// What a producer writes to its stdout, by way of the spool where that was needed.
+/// A producer's stdout, read through the spool when necessary.
 pub type GuardedOutput = SpoolReader<ChildStdout>;
 
 /// Takes over the pipes of a producer that has just been started.
 ///
-/// `spool` is the file that [`LockGuard::spool`] made. `message` gets every line of its stderr,
-/// without the line's end. `on_stall` is called once if the producer held up its server for too
-/// long: who gets the call should end it, and the output gives an error.
+/// `spool` is the file that [`LockGuard::spool`] created. `message` gets every line of the
+/// producer's stderr, without the line end. `on_stall` is called once if the producer held locks
+/// for too long while its output could not be stored; it should end the producer. The output then
+/// returns an error.
 ///
 /// # Errors
-/// When the system has no thread for us.
+/// If the system cannot start a thread.
 pub fn guard(
     (stdout, stderr): (ChildStdout, ChildStderr),
     spool: Option<std::fs::File>,

@@ -1,20 +1,20 @@
-//! What a producer's messages say about locks that it holds on the server.
+//! What a producer's messages reveal about the locks that it holds on the server.
 //!
 //! mariadb-backup 10.11 was seen to write, among others, `Starting BACKUP STAGE START`, `Acquired
 //! locks for BACKUP STAGE BLOCK_COMMIT`, `Executing BACKUP STAGE END`, `All tables unlocked`;
 //! xtrabackup names the statements that it executes. `LOCK INSTANCE FOR BACKUP` does not count: it
-//! holds up no more than changes of tables' definitions, and may stand for the whole of a backup.
+//! only blocks changes of table definitions, and may be held during the whole backup.
 
-/// A line that changes what is held.
+/// Change of the locks that a producer holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// From now on somebody on the server may be waiting.
+    /// The producer holds locks: clients of the server may be waiting.
     Locked,
-    /// Nobody is any more.
+    /// The producer has released its locks.
     Unlocked,
 }
 
-/// What one line of a producer's messages says about locks, if anything.
+/// Parses one line of a producer's messages; `None` if it does not concern locks.
 pub fn change(line: &[u8]) -> Option<Change> {
     let line = String::from_utf8_lossy(line).to_ascii_uppercase();
     let unlocks = ["ALL TABLES UNLOCKED", "UNLOCK TABLES", "UNLOCK BINLOG"];

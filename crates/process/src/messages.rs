@@ -1,13 +1,13 @@
-//! What a program writes to its standard error, line by line, and how it ended.
+//! Reading a program's standard error line by line, and describing how the program ended.
 
 use std::io::{BufRead as _, BufReader, Read};
 use std::process::ExitStatus;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long the last messages may take after the program's end.
+/// How long to wait for the last messages after the program has ended.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
-/// Most bytes of a message that are passed on in one piece.
+/// Longest piece of a message that is passed on at once, in bytes.
 const MAX_LINE: u64 = 64 << 10;
 
 /// A thread that reads a program's messages.
@@ -21,8 +21,8 @@ impl Messages {
         Self { thread }
     }
 
-    /// Waits, after the program's end, until its last messages were passed on. A grandchild that
-    /// keeps its stderr open is not waited for.
+    /// Waits, after the program has ended, until its last messages have been passed on. Does not
+    /// wait for a grandchild that keeps stderr open.
     pub fn hear_out(self) {
         let begin = Instant::now();
         while !self.thread.is_finished() && begin.elapsed() < DRAIN_TIMEOUT {
@@ -31,8 +31,8 @@ impl Messages {
     }
 }
 
-/// Calls `each` with every line that a program writes, its end included; one of more than 64 KiB
-/// comes in pieces. Returns at the end of the pipe, or when it breaks.
+/// Calls `each` with every line that a program writes, including the line end. A line longer than
+/// 64 KiB arrives in pieces. Returns at the end of the pipe, or when reading fails.
 pub fn lines(pipe: impl Read, mut each: impl FnMut(&[u8])) {
     let mut lines = BufReader::new(pipe);
     let mut line = Vec::new();
@@ -45,7 +45,7 @@ pub fn lines(pipe: impl Read, mut each: impl FnMut(&[u8])) {
     }
 }
 
-/// `failed with exit status 1`, `was killed by signal 9`.
+/// Describes an exit status: `failed with exit status 1`, `was killed by signal 9`.
 #[must_use]
 pub fn how_it_ended(status: ExitStatus) -> String {
     use std::os::unix::process::ExitStatusExt as _;

@@ -1,4 +1,4 @@
-//! What to start, and how.
+//! Description of a program to start.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -16,16 +16,17 @@ use crate::running::Running;
 /// Which process group a program belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Group {
-    /// One of its own, which ends with it.
+    /// A new group for the program, killed when the program ends.
     Own,
-    /// Ours.
+    /// The group of this process.
     Ours,
 }
 
-/// A program to be started, without a shell: in a process group of its own, behind a guardian where
-/// this process can be one, with nothing on its standard input, and the other two streams discarded.
+/// A program to start, without a shell. By default it gets a process group of its own, a guardian
+/// if this process can be one, nothing on standard input, and its standard output and error are
+/// discarded.
 ///
-/// `Debug` shows the program alone: arguments and environment may hold secrets.
+/// `Debug` shows only the program: arguments and environment may hold secrets.
 pub struct Program {
     program: OsString,
     args: Vec<OsString>,
@@ -38,7 +39,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// A program by its path, or by its name, which is looked for on PATH.
+    /// Creates the description of a program, named by its path or by a name to look up on PATH.
     #[must_use]
     pub fn new(program: impl AsRef<OsStr>) -> Self {
         Self {
@@ -53,21 +54,21 @@ impl Program {
         }
     }
 
-    /// Adds arguments. No secrets: everybody can read them.
+    /// Adds arguments. They must not hold secrets: every user can read them.
     #[must_use]
     pub fn args(mut self, args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Self {
         self.args.extend(args.into_iter().map(|word| word.as_ref().to_owned()));
         self
     }
 
-    /// Sets a variable of its environment.
+    /// Sets an environment variable of the program.
     #[must_use]
     pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
         self.env.push((name.as_ref().to_owned(), Some(value.as_ref().to_owned())));
         self
     }
 
-    /// Keeps a variable of our environment from it.
+    /// Removes one of the inherited environment variables.
     #[must_use]
     pub fn env_remove(mut self, name: impl AsRef<OsStr>) -> Self {
         self.env.push((name.as_ref().to_owned(), None));
@@ -95,37 +96,38 @@ impl Program {
         self
     }
 
-    /// Leaves it in our process group, so that the terminal's signals reach it and it may ask
-    /// questions there.
+    /// Keeps the program in the process group of this process, so that signals from the terminal
+    /// reach it and it can prompt there.
     #[must_use]
     pub fn in_our_group(mut self) -> Self {
         self.group = Group::Ours;
         self
     }
 
-    /// The same, but only where this process has a terminal.
+    /// Like [`in_our_group`](Self::in_our_group), but only if this process has a terminal.
     #[must_use]
     pub fn in_our_group_at_a_terminal(self) -> Self {
         if std::fs::File::open("/dev/tty").is_ok() { self.in_our_group() } else { self }
     }
 
-    /// Starts it without a guardian: for one that ends by itself when nobody takes its output.
+    /// Starts the program without a guardian: for a program that ends by itself when its output is
+    /// no longer read.
     #[must_use]
     pub fn unguarded(mut self) -> Self {
         self.is_guarded = false;
         self
     }
 
-    /// Starts it.
+    /// Starts the program.
     ///
     /// # Errors
-    /// When there is no such program, or the system has no process for it. Where a guardian finds out
-    /// later that the program cannot run, it ends with [`NOT_STARTED`](crate::NOT_STARTED) and says
-    /// why on its standard error.
+    /// If the program does not exist, or the system cannot start a process. If the guardian only
+    /// finds out later that the program cannot run, it ends with
+    /// [`NOT_STARTED`](crate::NOT_STARTED) and writes the reason to its standard error.
     pub fn start(self) -> io::Result<Running> {
         let guarded = self.is_guarded && guardian::is_available();
         if guarded {
-            // Else its name would be known to the guardian alone.
+            // Otherwise only the guardian would find out that the program does not exist.
             find(&self.program)?;
         }
         let start = |mut command: Command| {
@@ -157,7 +159,7 @@ impl fmt::Debug for Program {
     }
 }
 
-/// Looks for a program as the system does when it is to be run.
+/// Looks up a program as the system does when it executes one.
 fn find(program: &OsStr) -> io::Result<()> {
     if program.as_bytes().contains(&b'/') {
         return Ok(access(Path::new(program), Access::EXEC_OK)?);
@@ -167,7 +169,8 @@ fn find(program: &OsStr) -> io::Result<()> {
     for folder in std::env::split_paths(&path) {
         match access(folder.join(program), Access::EXEC_OK) {
             Ok(()) => return Ok(()),
-            // There, but not for us: said if there is none that is.
+            // Found, but not executable for this user: reported only if no other match is
+            // executable.
             Err(rustix::io::Errno::ACCESS) => outcome = Err(rustix::io::Errno::ACCESS.into()),
             Err(_) => {}
         }

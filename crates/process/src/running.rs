@@ -1,4 +1,4 @@
-//! A program under way, and its end.
+//! A running program, and how it ends.
 
 use std::io::{self, PipeWriter};
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, ExitStatus};
@@ -9,21 +9,21 @@ use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid,
 };
 
-/// How long a program may take to end after it was asked to.
+/// How long a program may take to end after the signal, before it is killed.
 const KILL_AFTER: Duration = Duration::from_secs(30);
-/// How often it is looked at meanwhile.
+/// How often the program's state is polled meanwhile.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// A program under way. Killed when dropped, with what is in its process group.
+/// A running program. Dropping it kills the program and its process group.
 #[derive(Debug)]
 pub struct Running {
     child: Child,
     signaller: Signaller,
-    /// Closed with this process: the guardian's sign that it is gone.
+    /// Closes when this process ends, which tells the guardian to end the program.
     _line: Option<PipeWriter>,
 }
 
-/// Signals a program as long as it runs. Clones signal the same.
+/// Signals a program while it runs. Clones signal the same program.
 #[derive(Debug, Clone)]
 pub struct Signaller {
     pid: Pid,
@@ -32,8 +32,8 @@ pub struct Signaller {
 }
 
 impl Signaller {
-    /// Signals the program, and its process group if that is its own. Does nothing once it was waited
-    /// for: its number may be another's then.
+    /// Signals the program, and its process group if it has its own. Does nothing once the program
+    /// has been waited for: another process may have its number by then.
     pub fn signal(&self, signal: Signal) {
         self.signal_if(*self.is_alive(), signal);
     }
@@ -59,37 +59,38 @@ impl Running {
         Self { child, signaller, _line: line }
     }
 
-    /// A way to signal it from elsewhere.
+    /// Returns a handle that can signal the program from another thread.
     #[must_use]
     pub fn signaller(&self) -> Signaller {
         self.signaller.clone()
     }
 
-    /// Process id: that of its guardian, where it has one.
+    /// Process id of the program, or of its guardian if it has one.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// The other end of its standard input, if that is a pipe and was not taken yet.
+    /// Takes the write end of the program's standard input, if that is a pipe and was not taken
+    /// before.
     pub fn stdin(&mut self) -> Option<ChildStdin> {
         self.child.stdin.take()
     }
 
-    /// The same for its standard output.
+    /// Takes the read end of the program's standard output, under the same conditions.
     pub fn stdout(&mut self) -> Option<ChildStdout> {
         self.child.stdout.take()
     }
 
-    /// The same for its standard error.
+    /// Takes the read end of the program's standard error, under the same conditions.
     pub fn stderr(&mut self) -> Option<ChildStderr> {
         self.child.stderr.take()
     }
 
-    /// Its exit status, if it has ended.
+    /// Returns the exit status if the program has ended.
     ///
     /// # Errors
-    /// When the system does not tell.
+    /// If the system call fails.
     pub fn try_wait(&mut self) -> io::Result<Option<ExitStatus>> {
         match self.has_ended(WaitIdOptions::NOHANG)? {
             true => self.reap().map(Some),
@@ -97,16 +98,17 @@ impl Running {
         }
     }
 
-    /// Waits for its end.
+    /// Waits for the program to end.
     ///
     /// # Errors
-    /// When the system does not tell.
+    /// If the system call fails.
     pub fn wait(&mut self) -> io::Result<ExitStatus> {
         self.has_ended(WaitIdOptions::empty())?;
         self.reap()
     }
 
-    /// Looks without taking its number away, so that nobody signals another with it.
+    /// Checks for the end without reaping, so that the process number is not reused while it can
+    /// still be signalled.
     fn has_ended(&self, options: WaitIdOptions) -> io::Result<bool> {
         if !*self.signaller.is_alive() {
             return Ok(true);
@@ -121,7 +123,7 @@ impl Running {
         }
     }
 
-    /// Takes its exit status, and kills what it has started and left behind in its group.
+    /// Reaps the program, and kills what it left behind in its process group.
     fn reap(&mut self) -> io::Result<ExitStatus> {
         let mut is_alive = self.signaller.is_alive();
         if self.signaller.has_group {
@@ -132,7 +134,7 @@ impl Running {
         self.child.wait()
     }
 
-    /// Asks it to end by `signal`, and kills it when it does not.
+    /// Sends `signal` to the program, and kills it if it does not end in time.
     pub fn end(&mut self, signal: i32) {
         let signal = Signal::from_named_raw(signal).unwrap_or(Signal::TERM);
         self.signaller.signal(signal);
@@ -146,7 +148,7 @@ impl Running {
         self.kill();
     }
 
-    /// Kills it.
+    /// Kills the program.
     pub fn kill(&mut self) {
         self.signaller.signal(Signal::KILL);
         let _ = self.wait();

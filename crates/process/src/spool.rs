@@ -1,9 +1,10 @@
-//! A source that is emptied even when the pipeline takes nothing, while a server waits for it.
+//! A reader that drains its source while the source holds locks on a server, even if the pipeline
+//! reads nothing.
 //!
-//! A producer whose output pipe is full stands still, and if it holds locks of a server then, that
-//! server's clients stand still with it. So from the moment somebody says [`LockSwitch::lock`], what
-//! the pipeline leaves lying is moved to a spool: a file, used as a ring. When that is full, too,
-//! and stays so for the time set, somebody is told, who should end the producer.
+//! A producer whose output pipe is full waits, and if it holds locks on a server, that server's
+//! clients wait with it. So from [`LockSwitch::lock`] on, data that the pipeline does not read is
+//! moved to a spool: a file used as a ring. If the spool is full, too, and stays full for the time
+//! set, a callback is called, which should end the producer.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -13,26 +14,26 @@ use std::time::{Duration, Instant};
 
 /// Bytes moved at a time.
 const PIECE: usize = 256 << 10;
-/// Room without a spool file, in bytes.
+/// Capacity without a spool file, in bytes.
 const IN_MEMORY: u64 = 1 << 20;
 
-/// How a [`SpoolReader`] works.
+/// Settings of a [`SpoolReader`].
 #[derive(Debug)]
 pub struct SpoolSettings {
-    /// The spool and its size in bytes; without one only a little memory is used.
+    /// The spool file and its size in bytes; without one, only a little memory is used.
     pub file: Option<(File, u64)>,
-    /// How long the source may be left lying before the spool takes over.
+    /// How long the source may stay unread before the spool takes over.
     pub patience: Duration,
-    /// How long the spool may be full while the server is locked; `None`: for ever.
+    /// How long the spool may be full while the server is locked; `None`: no limit.
     pub stall: Option<Duration>,
 }
 
-/// Tells a [`SpoolReader`] that its source now holds up others. Clones are the same switch.
+/// Tells a [`SpoolReader`] that its source now blocks others. Clones are the same switch.
 #[derive(Debug, Clone)]
 pub struct LockSwitch(Arc<Shared>);
 
 impl LockSwitch {
-    /// From now on the source must not be kept waiting.
+    /// From now on the source must not wait.
     pub fn lock(&self) {
         self.0.state().locked = true;
         self.0.changed.notify_all();
@@ -45,7 +46,7 @@ impl LockSwitch {
     }
 }
 
-/// Reads a source, by way of the spool where that was needed. Nothing is added or lost.
+/// Reads a source, through the spool when necessary. No byte is added or lost.
 #[derive(Debug)]
 pub struct SpoolReader<R> {
     source: Arc<Mutex<R>>,
@@ -81,25 +82,25 @@ impl Shared {
 #[derive(Debug)]
 struct State {
     locked: bool,
-    /// The drain reads the source, and nobody else.
+    /// The drain alone reads the source.
     engaged: bool,
-    /// When the pipeline last had what it wanted; `None` while it waits for more.
+    /// When the pipeline last received data; `None` while it waits for more.
     idle_since: Option<Instant>,
-    /// The reader is gone.
+    /// The reader has been dropped.
     over: bool,
-    /// The source has ended, well or not.
+    /// The source has ended, successfully or with an error.
     ended: Option<io::Result<()>>,
-    /// Bytes that went into the ring and out of it.
+    /// Total bytes written into the ring and read from it.
     written: u64,
     read: u64,
 }
 
-/// Makes a reader of `source`, and the switch for it. `on_stall` is called once, from a thread of
-/// ours, when the server was held up for longer than the settings allow; the reader gives an error
-/// then.
+/// Wraps `source` in a reader, and returns the reader and its switch. `on_stall` is called once,
+/// from a separate thread, if the server was blocked for longer than the settings allow; the reader
+/// then returns an error.
 ///
 /// # Errors
-/// When the system has no thread for us.
+/// If the system cannot start a thread.
 pub fn spooled<R: Read + Send + 'static>(
     source: R,
     settings: SpoolSettings,
@@ -144,8 +145,8 @@ impl<R: Read> Read for SpoolReader<R> {
 
 impl<R: Read> SpoolReader<R> {
     fn read_either(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        // The drain announces itself before it takes the source, and then keeps it: who finds the
-        // source taken goes to the ring.
+        // The drain sets `engaged` before it takes the source, and then keeps the source: a reader
+        // that finds the source taken reads from the ring.
         if !self.shared.state().engaged
             && let Ok(mut source) = self.source.try_lock()
             && !self.shared.state().engaged
@@ -179,7 +180,7 @@ impl<R> Drop for SpoolReader<R> {
     }
 }
 
-/// The server was held up for too long.
+/// The server was blocked for too long.
 struct Stalled;
 
 struct Drain<R> {
@@ -194,8 +195,8 @@ impl<R: Read> Drain<R> {
         if !self.wait_until_needed() {
             return Ok(());
         }
-        // Held for good: from here on nobody else reads it. What the reader is just getting comes
-        // before everything that goes through the ring.
+        // Held until the end: from here on only the drain reads the source. What the reader is
+        // reading at this moment precedes everything that passes through the ring.
         let mut source = self.source.lock().unwrap_or_else(PoisonError::into_inner);
         let mut piece = vec![0; PIECE];
         loop {
@@ -214,7 +215,8 @@ impl<R: Read> Drain<R> {
         }
     }
 
-    /// Waits until the source holds up others and nobody takes what it gives. False: it is over.
+    /// Waits until the source blocks others and the reader does not read it. Returns false if there
+    /// is nothing left to do.
     fn wait_until_needed(&self) -> bool {
         let mut state = self.shared.state();
         loop {
@@ -236,7 +238,7 @@ impl<R: Read> Drain<R> {
         }
     }
 
-    /// Moves bytes into the ring, waiting for room. False: nobody wants them any more.
+    /// Moves bytes into the ring, and waits for room. Returns false if the reader is gone.
     fn store(&self, mut bytes: &[u8]) -> Result<bool, Stalled> {
         let mut state = self.shared.state();
         let mut full_since: Option<Instant> = None;
@@ -258,7 +260,7 @@ impl<R: Read> Drain<R> {
                     self.shared.changed.notify_all();
                     continue;
                 }
-                // A disk without room is a spool that is full.
+                // A full disk counts as a full spool.
             }
             let since = *full_since.get_or_insert_with(Instant::now);
             let limit = match self.stall {
@@ -283,7 +285,7 @@ impl<R: Read> Drain<R> {
     }
 }
 
-/// Bytes at running positions, of which only the last `size` are kept.
+/// Buffer addressed by running positions, which keeps only the last `size` bytes.
 #[derive(Debug)]
 struct Ring {
     size: u64,
@@ -307,7 +309,8 @@ impl Ring {
         }
     }
 
-    /// The place of position `at`, and how much of `len` lies before the ring's end.
+    /// Returns the offset of position `at` in the ring, and how much of `len` lies before the
+    /// ring's end.
     fn place(&self, at: u64, len: usize) -> (u64, usize) {
         let offset = at % self.size;
         let before_end = usize::try_from(self.size - offset).unwrap_or(usize::MAX);
@@ -360,7 +363,7 @@ mod tests {
         (0..len).map(|n| u8::try_from((n * 31 + n / 251) % 256).unwrap()).collect()
     }
 
-    /// A source of so many bytes that blocks its writer when nobody reads.
+    /// Creates a source of `len` bytes whose writer blocks when nothing is read.
     fn source(len: usize) -> (PipeReader, JoinHandle<io::Result<()>>) {
         let (reader, mut writer) = io::pipe().unwrap();
         (reader, std::thread::spawn(move || writer.write_all(&content(len))))
@@ -374,7 +377,7 @@ mod tests {
         let mut first = [0; 1000];
         reader.read_exact(&mut first).unwrap();
         switch.lock();
-        // It would never end if its output were left lying.
+        // The producer would never end if its output stayed unread.
         producer.join().unwrap().unwrap();
         let mut all = first.to_vec();
         reader.read_to_end(&mut all).unwrap();
@@ -389,7 +392,7 @@ mod tests {
             let (mut reader, switch) = spooled(pipe, settings(file, None), || {}).unwrap();
             switch.lock();
             let mut all = Vec::new();
-            // Small rings make many steps: those of one byte are tried on a piece only.
+            // Small rings take many steps: those of one byte are tested on a prefix only.
             let most = if file == Some(1) { 50_000 } else { u64::MAX };
             reader.by_ref().take(most).read_to_end(&mut all).unwrap();
             assert_eq!(all, content(len)[..all.len()]);
@@ -399,7 +402,7 @@ mod tests {
         }
     }
 
-    /// The reader comes at the moment at which the drain takes over, again and again.
+    /// The reader reads at the moment at which the drain takes over, again and again.
     #[test]
     fn taking_over_loses_no_race() {
         for _ in 0..300 {
@@ -427,7 +430,7 @@ mod tests {
             let (mut reader, switch) = spooled(pipe, settings(file, Some(20)), on_stall).unwrap();
             switch.lock();
             stalled.recv().unwrap();
-            // What was taken comes, and then the error: never an end that looks like one.
+            // The reader returns what was read, and then the error: never a plain end of stream.
             let mut rest = Vec::new();
             let error = reader.read_to_end(&mut rest).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::TimedOut);

@@ -1,4 +1,4 @@
-//! Programs behind a guardian: this test starts itself as the program that is killed, and that one
+//! Programs behind a guardian. This test starts itself as the program that is killed, which in turn
 //! starts itself as the guardian.
 #![allow(clippy::unwrap_used, reason = "tests fail by panic")]
 
@@ -11,7 +11,8 @@ use std::process::{Command, ExitCode, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 use xb_process::{NOT_STARTED, Program, serve_as_guardian};
 
-/// In front of the file for process ids, as the first argument of the program that is killed.
+/// Prefix of the first argument that makes this test the program to be killed; the file for process
+/// ids follows.
 const VICTIM: &str = "--victim=";
 
 fn main() -> ExitCode {
@@ -48,7 +49,7 @@ fn shell(script: &str) -> Program {
     Program::new("sh").args(["-c", script])
 }
 
-/// The process ids that the program and its own child have written.
+/// Returns the process ids that the program and its own child have written.
 fn pids(file: &Path) -> Vec<Pid> {
     while !file.exists() {
         std::thread::yield_now();
@@ -57,7 +58,7 @@ fn pids(file: &Path) -> Vec<Pid> {
     text.split_whitespace().map(|word| Pid::from_raw(word.parse().unwrap()).unwrap()).collect()
 }
 
-/// Returns when it has ended, whether or not somebody has waited for it.
+/// Waits until a process has ended, whether or not it has been reaped.
 fn until_gone(pid: Pid) {
     let stat = || std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
     while stat().is_ok_and(|stat| !stat.contains(") Z")) {
@@ -79,7 +80,7 @@ fn a_killed_program_takes_its_children_and_theirs_along(dir: &Path) {
         until_gone(pids[0]);
         match group {
             "own" => until_gone(pids[1]),
-            // In our group nobody can tell it from others.
+            // In the shared group the program cannot be told apart from others.
             _ => kill_process(pids[1], Signal::KILL).unwrap(),
         }
     }
@@ -113,7 +114,7 @@ fn all_three_streams_come_through() {
         .unwrap();
     let (mut stdin, mut text) = (program.stdin().unwrap(), String::new());
     stdin.write_all(b"line\n").unwrap();
-    // The program has closed both, and lives on: the guardian holds neither.
+    // The program has closed both streams and still runs: the guardian must hold neither.
     program.stdout().unwrap().read_to_string(&mut text).unwrap();
     let error = loop {
         if let Err(error) = stdin.write_all(b"more\n") {

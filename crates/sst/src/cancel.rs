@@ -12,29 +12,29 @@ pub enum CancelReason {
     /// This process received a signal.
     #[error("interrupted by signal {0}")]
     Signal(i32),
-    /// The server that started us is gone.
+    /// The server that started this process is gone.
     #[error("the server that started this is gone")]
     ServerGone,
-    /// The backup held up its server for too long.
+    /// The backup blocked its server for too long.
     #[error(
         "the backup held locks on the server while the joiner took nothing for {seconds} s and the spool had no room: it was ended so that the server goes on"
     )]
     LockStall {
-        /// How long that was waited for.
+        /// The time limit, in seconds.
         seconds: u64,
     },
-    /// Nothing has moved for too long.
+    /// No data moved for too long.
     #[error("nothing has come for {seconds} s (sst-idle-timeout)")]
     Idle {
-        /// How long that was waited for.
+        /// The time limit, in seconds.
         seconds: u64,
     },
-    /// Another part of the program has failed, and its error is the cause.
+    /// Another part of the program failed, and its error is the cause.
     #[error("another part has failed")]
     Elsewhere,
 }
 
-/// Cancels a transfer: programs under way, waits, the wire. Clones are the same token.
+/// Cancels a transfer: running programs, waits and connections. Clones are the same token.
 #[derive(Clone, Default)]
 pub struct CancelToken(Arc<Inner>);
 
@@ -59,7 +59,7 @@ impl fmt::Debug for CancelToken {
     }
 }
 
-/// Forgets a hook when dropped.
+/// Registration of a hook; dropping it removes the hook.
 #[derive(Debug)]
 pub struct CancelHook {
     stop: CancelToken,
@@ -73,13 +73,13 @@ impl Drop for CancelHook {
 }
 
 impl CancelToken {
-    /// A token that is not cancelled.
+    /// Creates a token that is not cancelled.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Cancels. The first reason counts.
+    /// Cancels the transfer. The first reason counts.
     pub fn ask(&self, why: CancelReason) {
         let hooks = {
             let mut state = self.state();
@@ -90,26 +90,27 @@ impl CancelToken {
             std::mem::take(&mut state.hooks)
         };
         self.0.changed.notify_all();
-        // Outside the lock: who is told may ask in turn.
+        // Outside the lock: a hook may call back into the token.
         hooks.values().for_each(|hook| hook());
     }
 
-    /// The reason, if it is cancelled.
+    /// Returns the reason if the token is cancelled.
     #[must_use]
     pub fn why(&self) -> Option<CancelReason> {
         self.state().why.clone()
     }
 
-    /// Fails once it is cancelled.
+    /// Fails if the token is cancelled.
     ///
     /// # Errors
-    /// The reason.
+    /// The reason for the cancellation.
     pub fn check(&self) -> Result<(), CancelReason> {
         self.why().map_or(Ok(()), Err)
     }
 
-    /// Calls `hook` when it is cancelled, at once if it is. The hook runs in the thread that
-    /// cancels, must not wait, and may be called once more after its [`CancelHook`] is gone.
+    /// Calls `hook` when the token is cancelled, immediately if it already is. The hook runs in the
+    /// thread that cancels, must not block, and may be called once more after its [`CancelHook`] is
+    /// dropped.
     pub fn on_stop(&self, hook: impl Fn() + Send + 'static) -> CancelHook {
         let mut state = self.state();
         let id = state.next;
@@ -123,7 +124,7 @@ impl CancelToken {
         CancelHook { stop: self.clone(), id }
     }
 
-    /// Waits until it is cancelled, at most `limit`. The reason, or `None` when the time is over.
+    /// Waits for cancellation, at most `limit`. Returns the reason, or `None` after that time.
     #[must_use]
     pub fn wait(&self, limit: Duration) -> Option<CancelReason> {
         let end = Instant::now() + limit;

@@ -1,4 +1,4 @@
-//! Why a transfer failed.
+//! Errors of a transfer.
 
 use std::error::Error;
 use std::fmt::Display;
@@ -17,98 +17,98 @@ use xb_wire::{BindError, TransferError};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SstError {
-    /// Everything was asked to end.
+    /// The transfer was cancelled.
     #[error(transparent)]
     Stopped(#[from] CancelReason),
-    /// Another transfer works in the data directory.
+    /// Another transfer uses the data directory.
     #[error("another state transfer works in {}", datadir.display())]
     Busy {
         /// The data directory.
         datadir: PathBuf,
     },
-    /// An exchange was interrupted, and is not finished.
+    /// A swap was interrupted and is not finished.
     #[error("an exchange of the data in {} was interrupted", datadir.display())]
     Interrupted {
         /// The data directory.
         datadir: PathBuf,
     },
-    /// A file system is mounted where data would have to be exchanged.
+    /// A file system is mounted inside the data that must be swapped.
     #[error("something is mounted at {}: it cannot be renamed", path.display())]
     Mounted {
-        /// Where.
+        /// The mount point.
         path: PathBuf,
     },
-    /// The system refused something.
+    /// A system call failed.
     #[error("cannot {what} {}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// What was attempted.
         what: &'static str,
-        /// Where.
+        /// The path.
         path: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
-    /// The server does not read what it is told.
+    /// The server does not read the protocol's lines.
     #[error("the server cannot be told: {0}")]
     Server(#[source] io::Error),
-    /// The donor offers what cannot be taken.
+    /// The donor's offer cannot be accepted.
     #[error(transparent)]
     Offer(#[from] OfferError),
-    /// The new data would not fit.
+    /// There is no room for the new data.
     #[error(
         "the donor's data needs about {needed} bytes, {free} are free in {}", path.display()
     )]
     Room {
-        /// What the donor has.
+        /// Bytes that the donor's data needs.
         needed: u64,
-        /// What is free.
+        /// Bytes that are free.
         free: u64,
-        /// Where.
+        /// The directory.
         path: PathBuf,
     },
-    /// An address of the server's cannot be used.
+    /// An address from the server is invalid.
     #[error("{0}")]
     Address(String),
-    /// The wire would not be protected as it should be.
+    /// The connection would not be protected as required.
     #[error("{0}")]
     Security(String),
     /// The joiner cannot listen.
     #[error(transparent)]
     Bind(#[from] BindError),
-    /// The network, or the peer.
+    /// The network or the peer failed.
     #[error(transparent)]
     Wire(#[from] TransferError),
-    /// A program that was started.
+    /// A child program failed.
     #[error(transparent)]
     Child(#[from] ChildError),
-    /// The stream on its way up.
+    /// Packing the stream failed.
     #[error("the backup's stream: {0}")]
     Put(#[source] Box<xb_pipeline::PackError>),
-    /// The stream on its way down.
+    /// Unpacking the stream failed.
     #[error("the received stream: {0}")]
     Get(String),
-    /// The files of the stream.
+    /// Extracting the stream's files failed.
     #[error("{}", cannot_write(folder, source))]
     Extract {
-        /// Where they are made.
+        /// The target directory.
         folder: PathBuf,
-        /// What went wrong, with file and offset.
+        /// The error, with file and offset.
         source: Box<xb_pipeline::ExtractError>,
     },
-    /// What came is no backup that can be used.
+    /// What was received is not a usable backup.
     #[error("the received backup cannot be used: {0}")]
     Content(String),
-    /// The exchange of the data.
+    /// The swap of the data failed.
     #[error(transparent)]
     Swap(#[from] SwapError),
 }
 
-/// What both sides are told when the joiner's files fail.
+/// Message for both sides when the joiner cannot write its files.
 pub(crate) fn cannot_write(folder: &Path, cause: impl Display) -> String {
     format!("cannot write the received files in {}: {cause}", folder.display())
 }
 
-/// Whether there was no room on a disk, somewhere down in the causes.
+/// Returns whether one of the error's causes is a full disk.
 fn is_full(error: &(dyn Error + 'static)) -> bool {
     let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
     matches!(kind, Some(ErrorKind::StorageFull | ErrorKind::QuotaExceeded))
@@ -124,7 +124,7 @@ impl SstError {
         move |source| Self::Io { what, path, source }
     }
 
-    /// Why everything was asked to end, if this error only follows from that.
+    /// Replaces this error by the reason for the cancellation, if it only follows from that.
     pub(crate) fn or_why(self, stop: &CancelToken) -> Self {
         match (&self, stop.why()) {
             (Self::Wire(TransferError::Cancelled) | Self::Server(_), Some(why)) => {
@@ -134,7 +134,7 @@ impl SstError {
         }
     }
 
-    /// The exit status, as the stock scripts have them: servers show it as an error number.
+    /// Exit status, as in the stock scripts: servers show it as an error number.
     #[must_use]
     pub fn status(&self) -> u8 {
         match self {
@@ -149,7 +149,7 @@ impl SstError {
         }
     }
 
-    /// What the operator may do about it.
+    /// Advice for the operator.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {

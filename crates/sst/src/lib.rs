@@ -1,12 +1,12 @@
-//! State transfer between Galera nodes: donor, joiner, and what crosses the wire between them.
+//! State transfer between Galera nodes: the donor and the joiner.
 //!
-//! - [`Args`] are the server's words, [`OptionFiles`] and [`Settings`] the operator's, [`Layout`] is
-//!   where the server's files are. A [`Context`] has them all.
-//! - [`donate`] sends a backup, [`join`] receives, prepares and exchanges the data ([`swap`]).
-//! - [`Server`] speaks the server's line protocol, [`ErrorLog`] writes to its error log,
+//! - [`Args`] are the server's arguments, [`OptionFiles`] and [`Settings`] the operator's settings,
+//!   [`Layout`] the locations of the server's files. A [`Context`] holds them all.
+//! - [`donate`] sends a backup; [`join`] receives and prepares it and swaps the data ([`swap`]).
+//! - [`Server`] speaks the server's line protocol, [`ErrorLog`] writes to the server's error log,
 //!   [`CancelToken`] cancels a transfer, [`Run`] starts programs that end with it.
 //!
-//! Nothing that a peer, an address or an option file says reaches a shell.
+//! No text from a peer, an address or an option file reaches a shell.
 
 mod cancel;
 mod contract;

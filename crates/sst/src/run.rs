@@ -1,4 +1,5 @@
-//! Programs that a transfer starts: a cancel ends them, and their last messages say why they failed.
+//! Programs that a transfer starts: cancelling ends them, and their last messages explain a
+//! failure.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -16,22 +17,22 @@ use xb_process::{
 use crate::cancel::{CancelHook, CancelReason, CancelToken};
 use crate::contract::handed::VARIABLES;
 
-/// Lines of its messages that are kept for when it fails.
+/// Number of last message lines that are kept for the error.
 const LAST_LINES: usize = 20;
 
-/// Why a program did not do its work.
+/// Failure of a program.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChildError {
-    /// It could not be started.
+    /// The program could not be started.
     #[error("cannot start {program}: {source}")]
     Start {
         /// The program.
         program: String,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
-    /// It failed.
+    /// The program failed.
     #[error("{program} {how}; its last words: {}", .words.join(" / "))]
     Failed {
         /// The program.
@@ -41,21 +42,21 @@ pub enum ChildError {
         /// Its last messages.
         words: Vec<String>,
     },
-    /// It was ended by a cancel.
+    /// Cancellation ended the program.
     #[error(transparent)]
     Stopped(#[from] CancelReason),
 }
 
-/// What to run.
+/// A program to run.
 #[derive(Debug)]
 pub struct Run<'a> {
-    /// Name or path.
+    /// Name or path of the program.
     pub program: &'a Path,
-    /// Its arguments. No secrets: everybody can read them.
+    /// Arguments. They must not hold secrets: every user can read them.
     pub args: Vec<OsString>,
-    /// For its environment.
+    /// Additional environment variables.
     pub env: Vec<(&'static str, OsString)>,
-    /// Where all its messages go; without one only the last are kept.
+    /// File for all its messages; without one, only the last are kept.
     pub log: Option<PathBuf>,
 }
 
@@ -65,12 +66,12 @@ impl Run<'_> {
         name.to_string_lossy().into_owned()
     }
 
-    /// Starts it.
+    /// Starts the program.
     fn start(&self, stop: &CancelToken, stdout: Stdio) -> Result<Running, ChildError> {
         stop.check()?;
         let mut program =
             Program::new(self.program).args(&self.args).stdout(stdout).stderr(Stdio::piped());
-        // What the server handed to us is nobody else's.
+        // What the server handed over is not for child programs.
         for name in VARIABLES {
             program = program.env_remove(name);
         }
@@ -88,10 +89,10 @@ impl Run<'_> {
         Ok(Running { program, words, messages: None, name, stop, _hook: hook })
     }
 
-    /// Runs it to its end; its stdout goes where its messages go.
+    /// Runs the program to its end; its stdout goes to the same place as its messages.
     ///
     /// # Errors
-    /// [`ChildError`]; anything but exit status 0 is one.
+    /// [`ChildError`]; any exit status other than 0 is an error.
     pub fn to_end(&self, stop: &CancelToken) -> Result<(), ChildError> {
         let mut running = self.start(stop, Stdio::null())?;
         if let Some(stderr) = running.program.stderr() {
@@ -101,7 +102,7 @@ impl Run<'_> {
         running.ended()
     }
 
-    /// Runs it to its end and gives what it wrote to stdout, at most `limit` bytes of it.
+    /// Runs the program to its end and returns its stdout, at most `limit` bytes.
     ///
     /// # Errors
     /// As [`Run::to_end`].
@@ -109,7 +110,7 @@ impl Run<'_> {
         Ok(self.all_output(stop, limit)?.0)
     }
 
-    /// As [`Run::output`], with the last of its messages.
+    /// Like [`Run::output`], with the last of its messages.
     ///
     /// # Errors
     /// As [`Run::to_end`].
@@ -128,20 +129,21 @@ impl Run<'_> {
         });
         let mut output = Vec::new();
         if let Some(stdout) = running.program.stdout() {
-            // Who writes more than that is not what was asked for; it ends with a broken pipe.
+            // A program that writes more than the limit is not the expected one; it ends with a
+            // broken pipe.
             let _ = stdout.take(limit).read_to_end(&mut output);
         }
-        // Before its end is judged: its last words say why.
+        // Before the exit status is judged: the last messages explain it.
         let _ = reading.join();
         let words = running.words.clone();
         running.ended()?;
         Ok((output, words.get()))
     }
 
-    /// Starts it as a producer of a stream, which is watched as `locks` says.
+    /// Starts the program as the producer of a stream, guarded as `locks` sets.
     ///
     /// # Errors
-    /// [`ChildError::Start`], also when there can be no spool.
+    /// [`ChildError::Start`], also if the spool cannot be created.
     pub fn stream(
         &self,
         stop: &CancelToken,
@@ -173,7 +175,7 @@ impl Run<'_> {
     }
 }
 
-/// A program under way. Ended when dropped.
+/// A running program. Dropping it ends the program.
 #[derive(Debug)]
 pub struct Running {
     program: xb_process::Running,
@@ -185,10 +187,10 @@ pub struct Running {
 }
 
 impl Running {
-    /// Waits for its end.
+    /// Waits for the program to end.
     ///
     /// # Errors
-    /// [`ChildError`]; anything but exit status 0 is one.
+    /// [`ChildError`]; any exit status other than 0 is an error.
     pub fn ended(mut self) -> Result<(), ChildError> {
         let status = self.program.wait();
         if let Some(messages) = self.messages.take() {
@@ -223,7 +225,7 @@ struct Words {
 
 impl LastWords {
     fn new(log: Option<&Path>) -> Self {
-        // Without a log the work can be done all the same.
+        // The program can run without a log, too.
         let file = log.and_then(|path| File::create(path).ok());
         Self(Arc::new(Mutex::new(Words { lines: VecDeque::new(), file })))
     }
@@ -242,7 +244,7 @@ impl LastWords {
 
     fn get(&self) -> Vec<String> {
         let words = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // What is said of an error is mostly the very end.
+        // The very last lines mostly describe the error.
         words.lines.iter().skip(words.lines.len().saturating_sub(4)).cloned().collect()
     }
 }
@@ -297,7 +299,7 @@ mod tests {
         let pid = pid_of(&running);
         stop.ask(CancelReason::Signal(15));
         assert!(matches!(running.ended(), Err(ChildError::Stopped(CancelReason::Signal(15)))));
-        // The grandchild has the output's other end: it is gone when that is closed.
+        // The grandchild holds the other end of the pipe, which closes when the grandchild is gone.
         assert_eq!(output.read(&mut up).unwrap(), 0);
         assert!(rustix::process::test_kill_process(pid).is_err());
         assert!(matches!(run("true", &[]).to_end(&stop), Err(ChildError::Stopped(_))));
@@ -309,7 +311,7 @@ mod tests {
         let limit = Duration::from_millis(10);
         let locks = LockGuard { lock_stall: Some(limit), ..LockGuard::default() };
         let script = "echo 'Starting BACKUP STAGE START' >&2; exec head -c 9000000 /dev/zero";
-        // Its output is taken by nobody.
+        // The test does not read the output.
         let (running, output) = run("sh", &["-c", script]).stream(&stop, &locks).unwrap();
         let why = stop.wait(Duration::from_secs(60));
         assert!(matches!(why, Some(CancelReason::LockStall { .. })), "{why:?}");

@@ -1,8 +1,8 @@
-//! A real Galera cluster of MariaDB servers on loopback addresses of its own.
+//! A real Galera cluster of MariaDB servers on its own loopback addresses.
 //!
-//! Every cluster takes a random `127.A.B.0/24`, so that nodes have the usual ports and clusters of
-//! several test programs do not meet. A node without data asks for a state transfer when it starts;
-//! the method's program is found in a folder that is put in front of the servers' PATH.
+//! Every cluster takes a random `127.A.B.0/24`, so that nodes can use the usual ports and clusters
+//! of several test programs do not collide. A node without data asks for a state transfer when it
+//! starts. The method's program is found in a directory at the front of the servers' PATH.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,10 +12,10 @@ use crate::command::{Cmd, Ran};
 use crate::daemon::{Daemon, Scratch};
 use crate::tools::find;
 
-/// How long a node may take until it is synced, or has given up.
+/// How long a node may take to become synced or to fail.
 pub const LIMIT: Duration = Duration::from_secs(120);
 
-/// A data set over four engines, without replication: node 1 must be alone.
+/// A data set over four engines, loaded without replication: node 1 must be alone.
 const SAMPLE: &str = "
 SET wsrep_on=OFF;
 CREATE DATABASE shop CHARACTER SET utf8mb4;
@@ -35,7 +35,7 @@ INSERT INTO old_isam SELECT seq, SHA1(seq) FROM seq_1_to_3000;
 INSERT INTO old_aria SELECT seq, SHA1(seq) FROM seq_1_to_3000;
 ";
 
-/// What the writer does until it is told to stop.
+/// Statements that the writer repeats until it is stopped.
 const WRITER: &str = "
 CREATE DATABASE live;
 CREATE TABLE live.stop (id INT PRIMARY KEY) ENGINE=InnoDB;
@@ -52,7 +52,7 @@ BEGIN
 END //
 ";
 
-/// A cluster; its servers are killed, and everything of it removed, when it is dropped.
+/// A cluster. When dropped, its servers are killed and all its files are removed.
 #[derive(Debug)]
 pub struct Cluster {
     nodes: BTreeMap<u8, Daemon>,
@@ -61,16 +61,16 @@ pub struct Cluster {
     path: String,
     writer: Option<Daemon>,
     roots: BTreeMap<u8, PathBuf>,
-    // Last, so that the folder goes when the servers are gone.
+    // The last field, so that the directory is removed after the servers are gone.
     scratch: Scratch,
 }
 
 impl Cluster {
-    /// A cluster of up to `size` nodes, none of which runs. `programs` are linked, under their names,
-    /// into the folder in front of the servers' PATH.
+    /// Creates a cluster of up to `size` nodes, none of them running. `programs` are linked, under
+    /// their names, into the directory at the front of the servers' PATH.
     ///
     /// # Panics
-    /// When the folders cannot be made.
+    /// If the directories cannot be created.
     #[must_use]
     pub fn new(size: u8, programs: &[&Path]) -> Self {
         let scratch = Scratch::new();
@@ -79,7 +79,7 @@ impl Cluster {
             let name = program.file_name().expect("a program has a name");
             std::os::unix::fs::symlink(program, bin.join(name)).expect("link to the program");
         }
-        // The folder's name is random, and so is what follows from it.
+        // The directory's name is random, so the addresses derived from it are, too.
         let seed = scratch.path().as_os_str().as_encoded_bytes().iter();
         let hash = seed.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
@@ -95,13 +95,13 @@ impl Cluster {
         cluster
     }
 
-    /// Runs a node's programs below another root, in which the cluster's folders and the checkout
-    /// have the same paths.
+    /// Runs a node's programs in another root directory, in which the cluster's directories and the
+    /// checkout have the same paths.
     pub fn below(&mut self, node: u8, root: &Path) {
         self.roots.insert(node, root.to_owned());
     }
 
-    /// A server's program for a node, as words to run.
+    /// Returns the command that runs one of a node's programs.
     fn program(&self, node: u8, name: &str) -> Vec<String> {
         let path = format!("PATH={}", self.path);
         match self.roots.get(&node) {
@@ -113,10 +113,10 @@ impl Cluster {
         }
     }
 
-    /// Node 1 begins a new cluster with some data in it.
+    /// Starts a new cluster on node 1 and loads some data.
     ///
     /// # Panics
-    /// When it does not come up.
+    /// If the node does not start.
     pub fn bootstrap(&mut self) {
         let datadir = self.datadir(1);
         let words = self.program(1, "mariadb-install-db");
@@ -135,10 +135,11 @@ impl Cluster {
         self.sql(1, WRITER);
     }
 
-    /// Writes the node's option file: `sst` are lines for the group `[sst]`, `server` for `[mysqld]`.
+    /// Writes the node's option file: `sst` are lines for the group `[sst]`, `server` for
+    /// `[mysqld]`.
     ///
     /// # Panics
-    /// When it cannot be written.
+    /// If the file cannot be written.
     pub fn configure(&self, node: u8, sst: &str, server: &str) {
         let folder = self.scratch.join(format!("node{node}"));
         std::fs::create_dir_all(folder.join("data")).expect("node's folder");
@@ -146,7 +147,7 @@ impl Cluster {
         let folder = folder.display();
         let all: Vec<String> = (1..=self.size).map(|n| self.address(n)).collect();
         let address = self.address(node);
-        // Node 1 outvotes all others, so that it goes on when they are killed.
+        // Node 1 outvotes all others, so that it keeps running when they are killed.
         let weight = if node == 1 { self.size } else { 1 };
         let text = format!(
             "[mysqld]\n\
@@ -178,7 +179,7 @@ impl Cluster {
         format!("{}.{node}", self.net)
     }
 
-    /// A folder that lives as long as the cluster.
+    /// Directory that lives as long as the cluster.
     #[must_use]
     pub fn scratch(&self) -> &Path {
         self.scratch.path()
@@ -196,7 +197,7 @@ impl Cluster {
         self.scratch.join(format!("node{node}/sock"))
     }
 
-    /// Starts a node on the data that it has. Does not wait.
+    /// Starts a node on its existing data. Does not wait.
     pub fn start(&mut self, node: u8) {
         self.launch(node, &[]);
     }
@@ -215,11 +216,11 @@ impl Cluster {
     /// Waits until a node is synced.
     ///
     /// # Panics
-    /// With its log, when it ends before, or takes too long.
+    /// With the node's log, if the node ends before that or takes too long.
     pub fn wait_synced(&self, node: u8) {
         let daemon = &self.nodes[&node];
         let synced = || self.state(node) == Some(4);
-        // The daemon's own log has nothing: show the server's.
+        // The daemon's own log is empty: show the server's.
         let start = std::time::Instant::now();
         while !synced() {
             let ended = daemon.ended();
@@ -229,7 +230,7 @@ impl Cluster {
         }
     }
 
-    /// Galera's state of a node: 2 donor, 4 synced; `None` when it does not answer.
+    /// Returns a node's Galera state: 2 donor, 4 synced; `None` if the node does not answer.
     #[must_use]
     pub fn state(&self, node: u8) -> Option<u32> {
         let ran = self.client(node, "SHOW STATUS LIKE 'wsrep_local_state'");
@@ -239,33 +240,33 @@ impl Cluster {
     /// Waits until a node's server ends by itself.
     ///
     /// # Panics
-    /// With its log, when it does not.
+    /// With the node's log, if it does not end in time.
     pub fn wait_ended(&self, node: u8) {
         let ended = self.nodes[&node].wait(LIMIT);
         assert!(ended.is_some(), "node {node} goes on:\n{}", self.log(node));
     }
 
-    /// Kills a node's server hard.
+    /// Kills a node's server with SIGKILL.
     pub fn kill(&mut self, node: u8) {
         if let Some(daemon) = self.nodes.remove(&node) {
             daemon.kill();
         }
     }
 
-    /// Stops a node's server in order.
+    /// Shuts down a node's server.
     ///
     /// # Panics
-    /// When it does not end.
+    /// If it does not end.
     pub fn stop(&mut self, node: u8) {
         let _ = self.client(node, "SHUTDOWN").expect(0);
         self.wait_ended(node);
         self.nodes.remove(&node);
     }
 
-    /// Kills a node's server and takes its data away.
+    /// Kills a node's server and removes its data.
     ///
     /// # Panics
-    /// When that cannot be removed.
+    /// If the data cannot be removed.
     pub fn wipe(&mut self, node: u8) {
         self.kill(node);
         let datadir = self.datadir(node);
@@ -279,7 +280,7 @@ impl Cluster {
         self.nodes[&node].pid()
     }
 
-    /// The error log of a node since its last start.
+    /// Returns a node's error log since its last start.
     #[must_use]
     pub fn log(&self, node: u8) -> String {
         let log = std::fs::read(self.scratch.join(format!("node{node}/error.log")));
@@ -290,7 +291,7 @@ impl Cluster {
     /// Runs statements on a node.
     ///
     /// # Panics
-    /// When one fails, with the client's message.
+    /// With the client's message, if a statement fails.
     #[track_caller]
     pub fn sql(&self, node: u8, statements: &str) -> String {
         self.client(node, statements).expect(0).stdout_text()
@@ -308,15 +309,16 @@ impl Cluster {
             format!("--socket={}", self.socket(node).display()),
             "--batch".to_owned(),
             "--skip-column-names".to_owned(),
-            // A server in a state transfer takes connections and does not answer.
+            // During a state transfer a server accepts connections and does not answer.
             "--connect-timeout=5".to_owned(),
         ]
     }
 
-    /// `CHECKSUM TABLE` of all tables but the server's own, as of everything replicated so far.
+    /// Returns `CHECKSUM TABLE` of all tables except the server's own, after everything replicated
+    /// so far.
     ///
     /// # Panics
-    /// When there is none.
+    /// If there is no table.
     #[must_use]
     pub fn checksums(&self, node: u8) -> String {
         let tables = self.sql(
@@ -330,10 +332,10 @@ impl Cluster {
         self.sql(node, &format!("SET wsrep_sync_wait=1; CHECKSUM TABLE {}", list.join(", ")))
     }
 
-    /// Starts to write on node 1.
+    /// Starts writing on node 1.
     ///
     /// # Panics
-    /// When that does not work.
+    /// If the writer cannot be started.
     pub fn start_writing(&mut self) {
         self.sql(1, "DELETE FROM live.stop");
         let rows = "SELECT COUNT(*) FROM live.w";
@@ -345,10 +347,10 @@ impl Cluster {
         self.writer = Some(client);
     }
 
-    /// Ends the writing; gives the number of rows in the table.
+    /// Stops the writer and returns the number of rows in the table.
     ///
     /// # Panics
-    /// When it has failed.
+    /// If the writer has failed.
     pub fn stop_writing(&mut self) -> String {
         let writer = self.writer.take().expect("somebody writes");
         assert!(writer.ended().is_none(), "the writer failed: {}", writer.log());
@@ -359,7 +361,7 @@ impl Cluster {
     }
 }
 
-/// Where Debian, Fedora and others put the provider.
+/// Path of the Galera provider on Debian, Fedora and other systems.
 fn provider() -> PathBuf {
     let places = [
         "/usr/lib/galera/libgalera_smm.so",
@@ -371,7 +373,7 @@ fn provider() -> PathBuf {
     found.expect("libgalera_smm.so: run scripts/test, it installs what the tests need")
 }
 
-/// A server started by root wants to be told so.
+/// The option that a server needs when root starts it.
 fn as_user() -> Option<String> {
     rustix::process::geteuid().is_root().then(|| "--user=root".to_owned())
 }

@@ -1,4 +1,4 @@
-//! A real MariaDB server on a scratch data directory, socket only.
+//! A real MariaDB server on a scratch data directory, reachable only by its socket.
 //!
 //! ```no_run
 //! use xb_testkit::mariadb::{MariaDb, Sample};
@@ -23,12 +23,12 @@ use crate::command::{Cmd, Ran};
 use crate::daemon::{Daemon, Scratch};
 use crate::tools::find;
 
-/// How long a server may take to start; recovery included.
+/// How long a server may take to start, including recovery.
 const START_LIMIT: Duration = Duration::from_secs(60);
 /// The data set, the same that `scripts/quickstart` uses.
 const SAMPLE: &str = include_str!("../../../scripts/sample.sql");
-/// What the writer works on: one table of each engine, always in this order, and
-/// accounts whose sum no transaction changes.
+/// Tables of the writer: one of each engine, always written in this order, and accounts whose sum
+/// no transaction changes.
 const WRITER: &str = "
 CREATE DATABASE live;
 USE live;
@@ -56,12 +56,12 @@ BEGIN
 END //
 ";
 
-/// How much [`MariaDb::load_sample`] makes.
+/// Size of the data set that [`MariaDb::load_sample`] creates.
 #[derive(Debug, Clone, Copy)]
 pub struct Sample {
     /// Rows of the large table, about 1.6 KiB each.
     pub big_rows: u32,
-    /// Small tables over three engines.
+    /// Number of small tables, over three engines.
     pub small_tables: u32,
 }
 
@@ -72,13 +72,13 @@ impl Sample {
     pub const SMALL: Self = Self { big_rows: 10_000, small_tables: 10 };
 }
 
-/// A running server; killed, and its own data directory removed, when dropped.
+/// A running server. When dropped, it is killed and its own data directory is removed.
 #[derive(Debug)]
 pub struct MariaDb {
     daemon: Daemon,
     socket: PathBuf,
     datadir: PathBuf,
-    // Last, so that the folder goes when the server is gone.
+    // The last field, so that the directory is removed after the server is gone.
     scratch: Scratch,
 }
 
@@ -86,13 +86,14 @@ impl MariaDb {
     /// Starts a server on a new data directory.
     ///
     /// # Panics
-    /// When a program is missing or the server does not come up.
+    /// If a program is missing or the server does not start.
     #[must_use]
     pub fn start() -> Self {
         Self::start_with(&[])
     }
 
-    /// As [`MariaDb::start`], with further options of the server, for how its files are made too.
+    /// Like [`MariaDb::start`], with further server options, which also apply to the creation of
+    /// its files.
     ///
     /// # Panics
     /// As [`MariaDb::start`].
@@ -101,7 +102,8 @@ impl MariaDb {
         let scratch = Scratch::new();
         let datadir = scratch.join("data");
         let _ = Cmd::new(find("mariadb-install-db"))
-            // A server that starts removes what it takes for left-over tables of others there.
+            // A starting server removes what it takes for other servers' left-over temporary tables
+            // there.
             .env("TMPDIR", scratch.path())
             .args(["--no-defaults", "--skip-test-db", "--auth-root-authentication-method=normal"])
             .arg(format!("--datadir={}", datadir.display()))
@@ -112,8 +114,8 @@ impl MariaDb {
         Self::run(scratch, datadir, options)
     }
 
-    /// Starts a server on a data directory that is there already, such as a
-    /// restored and prepared one. The directory stays when the server goes.
+    /// Starts a server on an existing data directory, such as a restored and prepared one. The
+    /// directory stays after the server ends.
     ///
     /// # Panics
     /// As [`MariaDb::start`].
@@ -122,10 +124,10 @@ impl MariaDb {
         Self::run(Scratch::new(), datadir.to_path_buf(), &[])
     }
 
-    /// Shuts the server down in good order, and gives its data directory.
+    /// Shuts the server down cleanly and returns its data directory.
     ///
     /// # Panics
-    /// When it does not end.
+    /// If the server does not end.
     #[must_use]
     pub fn shut_down(self) -> Scratch {
         self.sql("SHUTDOWN");
@@ -144,7 +146,7 @@ impl MariaDb {
             format!("--tmpdir={}", scratch.path().display()),
             "--skip-networking".to_owned(),
             "--character-set-server=utf8mb4".to_owned(),
-            // The data need not outlive the machine.
+            // The data need not survive a machine crash.
             "--innodb-flush-log-at-trx-commit=0".to_owned(),
             "--innodb-doublewrite=0".to_owned(),
             "--innodb-log-file-size=64M".to_owned(),
@@ -164,10 +166,10 @@ impl MariaDb {
         &self.datadir
     }
 
-    /// Runs statements; the rows come back as lines with tabs between columns.
+    /// Runs statements; returns the rows as lines with tabs between columns.
     ///
     /// # Panics
-    /// When one fails, with the client's message.
+    /// With the client's message, if a statement fails.
     #[track_caller]
     pub fn sql(&self, statements: &str) -> String {
         self.client(statements).expect(0).stdout_text()
@@ -195,17 +197,17 @@ impl MariaDb {
     /// Loads the data set.
     ///
     /// # Panics
-    /// When the server does not take it.
+    /// If the server rejects it.
     pub fn load_sample(&self, sample: Sample) {
         let Sample { big_rows, small_tables } = sample;
         self.sql(&format!("SET @big_rows={big_rows}, @small_tables={small_tables};\n{SAMPLE}"));
     }
 
-    /// `CHECKSUM TABLE` of every base table whose schema begins with `schema`
-    /// (empty: of every schema but the server's own), by full name.
+    /// Returns `CHECKSUM TABLE` of every base table whose schema begins with `schema` (empty: every
+    /// schema except the server's own), by full name.
     ///
     /// # Panics
-    /// When there is no table, or one has no checksum.
+    /// If there is no table, or one has no checksum.
     #[must_use]
     pub fn checksums(&self, schema: &str) -> BTreeMap<String, u64> {
         let sums = self.for_all_tables("CHECKSUM TABLE", schema);
@@ -216,14 +218,14 @@ impl MariaDb {
         sums.lines().map(parse).collect()
     }
 
-    /// `CHECK TABLE` finds every table of those schemas in order.
+    /// Asserts that `CHECK TABLE` finds no fault in any table of those schemas.
     ///
     /// # Panics
-    /// With what it found otherwise.
+    /// With the faults it found.
     pub fn check_tables(&self, schema: &str) {
         let said = self.for_all_tables("CHECK TABLE", schema);
-        // A MyISAM file that was open for writing when the server was told to flush it may still
-        // say so in its header; its rows are what the next line judges.
+        // A MyISAM file that was open for writing when the server was asked to flush it may still
+        // be marked as open in its header; the next line judges its rows.
         let in_use = "\twarning\t1 client is using or hasn't closed the table properly";
         let fine = |line: &&str| line.ends_with("\tstatus\tOK") || line.ends_with(in_use);
         let bad: Vec<&str> = said.lines().filter(|line| !fine(line)).collect();
@@ -241,7 +243,7 @@ impl MariaDb {
         self.sql(&format!("{statement} {}", list.join(", ")))
     }
 
-    /// The command line of a streaming backup of this server, two threads copying.
+    /// Returns the command line of a streaming backup of this server with two copying threads.
     #[must_use]
     pub fn backup_command(&self) -> Vec<String> {
         vec![
@@ -260,16 +262,16 @@ impl MariaDb {
     /// Saves a streaming backup of this server in a file.
     ///
     /// # Panics
-    /// When the backup fails.
+    /// If the backup fails.
     pub fn save_stream(&self, file: &Path) {
         let command = self.backup_command();
         let _ = Cmd::new(&command[0]).args(&command[1..]).stdout_file(file).run().expect(0);
     }
 
-    /// Starts writing into tables of three engines, until told to stop.
+    /// Starts writing into tables of three engines, until the writer is stopped.
     ///
     /// # Panics
-    /// When the server refuses.
+    /// If the server refuses.
     #[must_use]
     pub fn start_writing(&self) -> Writer<'_> {
         self.sql(WRITER);
@@ -282,12 +284,11 @@ impl MariaDb {
         writer
     }
 
-    /// What the writer wrote is there as of one moment: rows from 1 without a gap
-    /// in each engine, the same number up to the one row being written, and no
-    /// transaction torn.
+    /// Asserts that the writer's data is from one moment: rows from 1 without a gap in each engine,
+    /// the same number in each up to the one row being written, and no torn transaction.
     ///
     /// # Panics
-    /// With the numbers, when it is not so.
+    /// With the numbers, if that does not hold.
     pub fn assert_written(&self) -> u64 {
         self.check_tables("live");
         let rows = ["w_innodb", "w_aria", "w_myisam"].map(|table| {
@@ -314,19 +315,19 @@ pub struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// Rows written so far.
+    /// Returns the number of rows written so far.
     ///
     /// # Panics
-    /// When the server does not answer.
+    /// If the server does not answer.
     #[must_use]
     pub fn rows(&self) -> u64 {
         self.server.sql("SELECT COUNT(*) FROM live.w_innodb").trim().parse().expect("count")
     }
 
-    /// Ends the writing after the current row; returns the rows written.
+    /// Stops writing after the current row; returns the number of rows written.
     ///
     /// # Panics
-    /// When the writer had ended before.
+    /// If the writer had already ended.
     pub fn stop(self) -> u64 {
         assert!(self.client.ended().is_none(), "the writer failed: {}", self.client.log());
         self.server.sql("INSERT INTO live.stop VALUES (1)");
@@ -336,10 +337,10 @@ impl Writer<'_> {
     }
 }
 
-/// Makes a restored backup a data directory that a server can start on.
+/// Prepares a restored backup, so that a server can start on it.
 ///
 /// # Panics
-/// When mariadb-backup refuses.
+/// If mariadb-backup fails.
 pub fn prepare(dir: &Path) {
     let _ = Cmd::new(find("mariadb-backup"))
         .args(["--no-defaults", "--prepare"])
@@ -348,7 +349,7 @@ pub fn prepare(dir: &Path) {
         .expect(0);
 }
 
-/// A server started by root wants to be told so.
+/// The option that a server needs when root starts it.
 fn as_user() -> Option<String> {
     rustix::process::geteuid().is_root().then(|| "--user=root".to_owned())
 }
@@ -357,7 +358,7 @@ fn as_user() -> Option<String> {
 mod tests {
     use super::*;
 
-    /// The whole harness against the stock tools alone.
+    /// Tests the whole harness against the stock tools alone.
     #[test]
     fn a_stock_backup_with_writes_going_on_is_of_one_moment() {
         let server = MariaDb::start();

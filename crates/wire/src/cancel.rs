@@ -1,4 +1,4 @@
-//! Ending a transfer from outside.
+//! Cancellation of transfers.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use crate::error::TransferError;
 use crate::protocol::message::{Stop, StopCode};
 
-/// Something that waits and must look again when it is cancelled.
+/// A waiting thread that must check for cancellation when it is woken.
 pub(crate) trait Wakes: Send + Sync {
     fn wake_all(&self);
 }
 
-/// A switch that ends every wait of the transfers it was given to: at a signal, or at the parent's
-/// death. Clones are the same switch. It cannot be used in a signal handler itself.
+/// A switch that ends every wait of the transfers that it was passed to: after a signal, or when
+/// the parent has died. Clones are the same switch. It must not be used in a signal handler itself.
 #[derive(Clone, Default)]
 pub struct Cancel(Arc<Inner>);
 
@@ -25,37 +25,37 @@ struct Inner {
 }
 
 impl Cancel {
-    /// A switch that is off.
+    /// Creates a switch that is off.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// As [`Cancel::cancel`]; peers are told `why`. The first reason counts.
+    /// Like [`Cancel::cancel`]; peers receive `why` as the reason. The first reason counts.
     pub fn cancel_because(&self, why: &str) {
         let _ = self.0.why.set(why.to_owned());
         self.cancel();
     }
 
-    /// The last words to a peer.
+    /// The final message to a peer.
     pub(crate) fn last_words(&self) -> Stop {
         let why = self.0.why.get().cloned();
         let reason = why.unwrap_or_else(|| TransferError::Cancelled.to_string());
         Stop { code: StopCode::Aborted, reason }
     }
 
-    /// Switches it on, for good.
+    /// Cancels the transfers, permanently.
     pub fn cancel(&self) {
         self.0.on.store(true, Ordering::SeqCst);
         let waiting = std::mem::take(&mut *self.waiting());
         waiting.iter().filter_map(Weak::upgrade).for_each(|one| one.wake_all());
     }
 
-    /// Whether it is on.
+    /// Returns whether the switch is on.
     pub fn is_cancelled(&self) -> bool {
         self.0.on.load(Ordering::SeqCst)
     }
 
-    /// Has `one` woken when it is switched on, or at once if it is.
+    /// Wakes `one` on cancellation, or immediately if already cancelled.
     pub(crate) fn register(&self, one: Weak<dyn Wakes>) {
         {
             let mut waiting = self.waiting();

@@ -1,9 +1,9 @@
-//! Numbers for progress, and for naming the bottleneck.
+//! Counters for progress reports and for finding the bottleneck.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Live numbers of one transfer; read them by [`Counters::snapshot`].
+/// Live counters of one transfer; read them with [`Counters::snapshot`].
 #[derive(Debug, Default)]
 pub struct Counters {
     pub(crate) sent: AtomicU64,
@@ -20,11 +20,11 @@ pub struct Counters {
     pub(crate) reader: AtomicU64,
 }
 
-/// The numbers at one moment. Bytes are payload, without framing.
+/// The counters at one moment. Bytes are payload, without framing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Snapshot {
-    /// Donor: bytes written to connections, repeated ones included.
+    /// Donor: bytes written to connections, including repeated ones.
     pub sent: u64,
     /// Donor: bytes of these that were repeated after a connection was lost.
     pub resent: u64,
@@ -32,27 +32,27 @@ pub struct Snapshot {
     pub acknowledged: u64,
     /// Joiner: bytes that arrived, each counted once.
     pub received: u64,
-    /// Joiner: bytes that arrived once more.
+    /// Joiner: bytes that arrived more than once.
     pub duplicate: u64,
-    /// Joiner: bytes handed to the reader.
+    /// Joiner: bytes passed to the reader.
     pub delivered: u64,
-    /// Connections that were opened again.
+    /// Connections that were reopened.
     pub reconnects: u64,
-    /// Connections that are up.
+    /// Open connections.
     pub connections: u32,
     /// Donor: last measured round-trip time; zero before the first.
     pub round_trip: Duration,
     /// Donor: time that `send` and `finish` waited for the network or the joiner. Joiner: time that
     /// the reader waited for bytes.
     pub waited_for_network: Duration,
-    /// Donor: time in which the connections had nothing to send.
+    /// Donor: time during which the connections had nothing to send.
     pub waited_for_source: Duration,
-    /// Donor: time in which there was something to send but the joiner's reader was behind.
+    /// Donor: time during which there was data to send but the joiner's reader was behind.
     pub waited_for_reader: Duration,
 }
 
 impl Counters {
-    /// The numbers now.
+    /// Returns the current values.
     pub fn snapshot(&self) -> Snapshot {
         let nanos = |value: &AtomicU64| Duration::from_nanos(value.load(Relaxed));
         Snapshot {

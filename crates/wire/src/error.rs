@@ -1,4 +1,4 @@
-//! What can go wrong, in words that say what to do.
+//! Errors of a transfer, with messages that say what to do.
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,31 +9,31 @@ use std::time::Duration;
 use crate::announce::AnnouncementError;
 use crate::announce::address::HostPort;
 
-/// Why certificates or secrets cannot be used; found before anything is sent.
+/// Why certificates or secrets cannot be used. Detected before anything is sent.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum SecurityError {
     /// A file cannot be read.
     #[error("cannot read the {what} {path}: {cause}", path = path.display())]
     Read {
-        /// What it should hold.
+        /// What the file should hold.
         what: &'static str,
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's message.
         cause: String,
     },
-    /// A file holds nothing of the kind.
+    /// A file does not hold what it should.
     #[error("no {what} in {path}: see `{hint}`", path = path.display())]
     Missing {
-        /// What it should hold.
+        /// What the file should hold.
         what: &'static str,
-        /// Which file.
+        /// The file.
         path: PathBuf,
         /// The command that shows it.
         hint: String,
     },
-    /// Certificate and key are not usable together.
+    /// Certificate and key cannot be used together.
     #[error("the certificate {certificate} and the key {key} cannot be used: {cause}: compare `openssl x509 -noout -pubkey -in {certificate}` with `openssl pkey -pubout -in {key}`", certificate = certificate.display(), key = key.display())]
     Unusable {
         /// The certificate's file.
@@ -43,35 +43,35 @@ pub enum SecurityError {
         /// What is wrong.
         cause: String,
     },
-    /// Checking needs an authority.
+    /// Verification is required, but no authority is set.
     #[error(
         "ssl-mode asks to check the peer's certificate, but no certificate authority is set: set ssl-ca (or tca)"
     )]
     NoAuthority,
-    /// This node's certificate would be refused by the other side.
+    /// The other side would reject this node's certificate.
     #[error("this node's own certificate {path} does not pass the check that the other node will make: {cause}", path = path.display())]
     OwnCertificate {
-        /// Which file.
+        /// The file.
         path: PathBuf,
         /// Why, with the command that shows it.
         cause: String,
     },
-    /// The certificate of this transfer cannot be made.
+    /// The certificate of this transfer cannot be created.
     #[error("cannot make a one-time certificate: {cause}")]
     OneTime {
-        /// What the library says.
+        /// The library's message.
         cause: String,
     },
-    /// No random numbers.
+    /// The system provides no random numbers.
     #[error("the system gives no random numbers: {cause}")]
     Random {
-        /// What it says.
+        /// The system's message.
         cause: String,
     },
-    /// The two sides are set up differently.
+    /// The two sides have incompatible settings.
     #[error("{what}")]
     Mismatch {
-        /// How, and what to set.
+        /// The difference, and what to set.
         what: String,
     },
 }
@@ -80,32 +80,32 @@ pub enum SecurityError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BindError {
-    /// The address means nothing here.
+    /// The address cannot be resolved.
     #[error("cannot resolve {address}: {source}")]
     Resolve {
         /// The address.
         address: HostPort,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// The port is taken, or the address is not this machine's.
+    /// The port is in use, or the address is not this machine's.
     #[error("cannot listen on {address}: {source}{}", hint(source))]
     Listen {
         /// The address.
         address: HostPort,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// Certificates or secrets.
+    /// Certificates or secrets cannot be used.
     #[error(transparent)]
     Security(#[from] SecurityError),
-    /// The line for the server cannot be made.
+    /// The line for the server cannot be created.
     #[error(transparent)]
     Announcement(#[from] AnnouncementError),
-    /// No thread or event descriptor.
+    /// The system has no thread or event descriptor.
     #[error("the system gives no thread: {source}")]
     System {
-        /// What it says.
+        /// The system's error.
         #[from]
         source: io::Error,
     },
@@ -119,53 +119,52 @@ fn hint(error: &io::Error) -> &'static str {
     }
 }
 
-/// Why a transfer ended without success. The same first cause is given to every call that comes
-/// after it.
+/// Why a transfer failed. Every later call returns the same first cause.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum TransferError {
-    /// Donor: no connection came about.
+    /// Donor: no connection could be established.
     #[error("cannot reach {address}: {cause}{}", closed_port(*firewall))]
     Unreachable {
         /// The joiner's address.
         address: HostPort,
-        /// What the system says.
+        /// The system's message.
         cause: String,
-        /// Whether a closed port is likely.
+        /// Whether a closed port is the likely cause.
         firewall: bool,
     },
-    /// Joiner: nobody came.
+    /// Joiner: no donor connected.
     #[error("no donor has connected within {} s: can the donor reach this address and port, and is this program installed on it?", waited.as_secs())]
     NoDonor {
-        /// How long was waited.
+        /// Duration of the wait.
         waited: Duration,
     },
-    /// The other end is not this program.
+    /// The peer is another program.
     #[error("the peer {peer} is no {role} of this program: {what}")]
     Foreign {
-        /// The other end.
+        /// The peer's address.
         peer: SocketAddr,
-        /// What it was taken for.
+        /// The expected role of the peer.
         role: &'static str,
-        /// What it did.
+        /// What the peer did.
         what: String,
     },
-    /// The other end has another version.
+    /// The peer has another version.
     #[error(
         "{peer} speaks versions {theirs} of the protocol, this program {ours}: install the same version on both nodes"
     )]
     Version {
-        /// The other end.
+        /// The peer's address.
         peer: SocketAddr,
-        /// From–to.
+        /// The peer's range, from–to.
         theirs: String,
-        /// From–to.
+        /// This program's range, from–to.
         ours: String,
     },
-    /// The connection, or TLS on it, did not come about.
+    /// The connection, or TLS on it, could not be established.
     #[error("no connection with {peer}: {what}")]
     Tls {
-        /// The other end.
+        /// The peer's address.
         peer: SocketAddr,
         /// What is wrong, with the command that shows it.
         what: String,
@@ -175,41 +174,41 @@ pub enum TransferError {
         "{peer} does not know the one-time secret of this transfer: it is another transfer's, or an impostor"
     )]
     Proof {
-        /// The other end.
+        /// The peer's address.
         peer: SocketAddr,
     },
-    /// Certificates, or how the sides are set up.
+    /// Certificates or settings cannot be used.
     #[error(transparent)]
     Security(#[from] SecurityError),
-    /// Donor: the joiner said no.
+    /// Donor: the joiner refused.
     #[error("the joiner has refused: {reason}")]
     Refused {
-        /// Its words, fit for a log.
+        /// The joiner's reason, safe for a log.
         reason: String,
     },
-    /// The other side gave up.
+    /// The peer aborted the transfer.
     #[error("the {who} has given up: {reason}")]
     Aborted {
         /// `donor` or `joiner`.
         who: &'static str,
-        /// Its words, fit for a log.
+        /// The peer's reason, safe for a log.
         reason: String,
     },
-    /// Donor: the joiner did not say yes or no to the offer.
+    /// Donor: the joiner neither accepted nor refused the offer.
     #[error("the joiner has not answered within {} s", waited.as_secs())]
     NoAnswer {
-        /// How long was waited.
+        /// Duration of the wait.
         waited: Duration,
     },
-    /// No connection came about again, or none made progress.
+    /// The connection could not be restored, or made no progress.
     #[error("no progress for {} s (the limit for taking up a broken connection): {cause}", waited.as_secs())]
     Lost {
-        /// How long it was waited.
+        /// Duration of the wait.
         waited: Duration,
-        /// What happened last.
+        /// The last error.
         cause: String,
     },
-    /// Donor: the joiner's address has refused every connection for a while.
+    /// Donor: the joiner's address has refused every connection for some time.
     #[error("nobody listens on {address} any more: the joiner has ended")]
     Gone {
         /// The joiner's address.
@@ -218,34 +217,34 @@ pub enum TransferError {
     /// The peer broke the protocol.
     #[error("{peer} broke the protocol: {what}")]
     Protocol {
-        /// The other end.
+        /// The peer's address.
         peer: SocketAddr,
-        /// How.
+        /// The violation.
         what: String,
     },
-    /// A limit of ours on what the caller gave.
+    /// The caller's data exceeds a limit.
     #[error("the {what} has {len} bytes, at most {max} fit")]
     TooLong {
         /// `offer` or `answer`.
         what: &'static str,
-        /// Its length.
+        /// Its length in bytes.
         len: usize,
-        /// The limit.
+        /// The limit in bytes.
         max: usize,
     },
-    /// [`Cancel`](crate::Cancel), or this side's own abort.
+    /// Cancelled by [`Cancel`](crate::Cancel), or by this side's own abort.
     #[error("the transfer was cancelled")]
     Cancelled,
     /// A thread of this side panicked, which is a bug; its message is on standard error.
     #[error("a thread of the transfer has failed: this is a bug")]
     Panicked,
-    /// The transfer is over already.
+    /// The transfer is already over.
     #[error("the transfer has ended")]
     Ended,
-    /// No thread or descriptor.
+    /// The system has no thread or descriptor.
     #[error("the system gives no thread or socket: {source}")]
     System {
-        /// What it says.
+        /// The system's error.
         source: Arc<io::Error>,
     },
 }

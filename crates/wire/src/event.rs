@@ -1,46 +1,46 @@
-//! What happens beside the data, for the log.
+//! Events of a transfer, for the log.
 
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Something that an operator may want to know. `Display` gives one line.
+/// Something that an operator may want to know. `Display` formats one line.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Event {
-    /// Somebody connected who is no donor, or not the one that is awaited.
+    /// A peer connected that is not a donor, or not the expected one.
     Stranger {
-        /// From where.
+        /// The peer's address.
         peer: SocketAddr,
-        /// What it did.
+        /// What the peer did.
         what: String,
     },
-    /// A connection of the transfer is there.
+    /// A connection of the transfer was established.
     Connected {
         /// Its number, from 0.
         connection: u16,
-        /// The other end.
+        /// The peer's address.
         peer: SocketAddr,
-        /// Whether it takes the place of one that was lost.
+        /// Whether it replaces one that was lost.
         again: bool,
     },
-    /// A connection of the transfer was lost; the donor opens it anew.
+    /// A connection of the transfer was lost; the donor reopens it.
     Lost {
         /// Its number, from 0.
         connection: u16,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// How many connections the donor uses, and why.
+    /// The donor chose the number of connections.
     Chosen {
-        /// Their number.
+        /// Number of connections.
         connections: u8,
-        /// The round-trip time measured on the first.
+        /// Round-trip time measured on the first connection.
         round_trip: Duration,
     },
-    /// The transfer has failed; calls on it give the error. Sent once, so that a source that is
-    /// silent can be ended.
+    /// The transfer has failed; calls on it return the error. Sent once, so that a source that
+    /// produces no data can be ended.
     Failed {
         /// The first cause.
         why: String,
@@ -67,14 +67,14 @@ impl fmt::Display for Event {
     }
 }
 
-/// Who is told of events; called from the transfer's own threads, and must not block.
+/// Receiver of events. It is called from the transfer's own threads, and must not block.
 #[derive(Clone, Default)]
 pub struct Observer(Option<Arc<Tell>>);
 
 type Tell = dyn Fn(&Event) + Send + Sync;
 
 impl Observer {
-    /// Tells `tell`.
+    /// Creates an observer that calls `tell`.
     pub fn new(tell: impl Fn(&Event) + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(tell)))
     }

@@ -6,7 +6,7 @@ pub(crate) fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().flat_map(|b| [digit(b >> 4), digit(*b)]).collect()
 }
 
-/// Fills `out` from exactly as many lower or upper case digits as it needs.
+/// Fills `out` from exactly as many digits as it needs, in lower or upper case.
 pub(crate) fn from_hex(text: &str, out: &mut [u8]) -> Option<()> {
     let digits = text.as_bytes();
     if digits.len() != out.len().checked_mul(2)? {

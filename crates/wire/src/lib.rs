@@ -1,13 +1,14 @@
-//! One ordered byte stream from a donor to a joiner, over several connections that may break and
-//! are opened again.
+//! One ordered byte stream from a donor to a joiner, over several connections that are reopened
+//! when they break.
 //!
-//! This crate does not know Galera or the stream's content: it carries an offer and an answer, bytes,
-//! and a receipt. The wire format is in `docs/wire.md`.
+//! This crate does not depend on Galera or the stream's content: it carries an offer and an answer,
+//! bytes, and a receipt. The wire format is in `docs/wire.md`.
 //!
-//! - `announce` is the text by which a joiner tells where it listens and how it proves itself;
-//!   `security` holds certificates, their check and the proofs; `handshake` opens a connection.
-//! - `protocol` turns messages into bytes and back, `link` is one connection.
-//! - `ledger` counts which block is where, without I/O; `donor` and `joiner` drive the connections.
+//! - `announce` is the text with a joiner's address and how it is authenticated; `security` holds
+//!   certificates, their verification and the proofs; `handshake` opens a connection.
+//! - `protocol` encodes and decodes messages, `link` is one connection.
+//! - `ledger` tracks the state of every block, without I/O; `donor` and `joiner` drive the
+//!   connections.
 //!
 //! ```text
 //! joiner                                        donor
@@ -50,7 +51,7 @@ pub use joiner::{Incoming, Joiner, Listener, Offered, Receipt, Refusal};
 pub use limits::{Limits, MAX_OFFER, MAX_REASON};
 pub use security::{Certificates, Security, TlsMode};
 
-/// The parsers of what a peer sends, for property tests and fuzzing. No promise is made about them.
+/// Parsers of data from a peer, for property tests and fuzzing. Not a stable interface.
 #[doc(hidden)]
 pub mod parsers {
     pub use crate::protocol::banner::{Banner, BannerError, parse as parse_banner};
@@ -60,7 +61,7 @@ pub mod parsers {
     pub use crate::protocol::message::{Ack, Hello, Message, Stop, StopCode, Welcome};
     pub use crate::protocol::message_reader::{Disposition, Inbound, InboundError, Item};
 
-    /// Whether bytes have the form of a certificate.
+    /// Returns whether bytes have the form of a certificate.
     pub fn is_certificate(der: &[u8]) -> bool {
         let certificate = rustls::pki_types::CertificateDer::from(der);
         let fields = crate::security::x509::Fields::read(&certificate);

@@ -1,4 +1,4 @@
-//! What several threads share, and how they wait for a change of it.
+//! State shared by several threads, and waiting for its changes.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,12 +14,13 @@ impl<T> Monitor<T> {
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    /// A thread that panicked has ended the transfer: what it left is good enough for that.
+    /// Locks the state. Poisoning is ignored: a thread that panicked has ended the transfer, and
+    /// its state is good enough for that.
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for a change, or until `limit` has passed; either may be a false alarm.
+    /// Waits for a change, or until `limit` has passed; may return early.
     pub(crate) fn wait<'a>(
         &self,
         state: MutexGuard<'a, T>,
@@ -34,7 +35,7 @@ impl<T> Monitor<T> {
         }
     }
 
-    /// Has everybody who waits look again.
+    /// Wakes all waiting threads.
     pub(crate) fn notify(&self) {
         self.changed.notify_all();
     }

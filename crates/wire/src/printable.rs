@@ -1,6 +1,7 @@
-//! Words of a peer, made fit for a log.
+//! Makes a peer's text safe for a log.
 
-/// `text` with everything but printable characters escaped, and cut after about `most` bytes.
+/// Escapes everything in `text` except printable characters, and truncates it after about `most`
+/// bytes.
 pub(crate) fn printable(text: &str, most: usize) -> String {
     let mut out = String::new();
     for c in text.chars() {
@@ -8,7 +9,7 @@ pub(crate) fn printable(text: &str, most: usize) -> String {
             out.push('…');
             break;
         }
-        // Direction marks and the like would let a peer rewrite the line it stands in.
+        // With direction marks and the like, a peer could alter how the whole line is displayed.
         if c.is_ascii_graphic() || c == ' ' || (!c.is_ascii() && c.is_alphanumeric()) {
             out.push(c);
         } else {
@@ -18,7 +19,7 @@ pub(crate) fn printable(text: &str, most: usize) -> String {
     out
 }
 
-/// The same for bytes that may be anything.
+/// Like [`printable`], for arbitrary bytes.
 pub(crate) fn printable_bytes(bytes: &[u8], most: usize) -> String {
     let cut = bytes.get(..most).unwrap_or(bytes);
     let mut text = cut.escape_ascii().to_string();
@@ -28,7 +29,7 @@ pub(crate) fn printable_bytes(bytes: &[u8], most: usize) -> String {
     text
 }
 
-/// The longest beginning of `text` that has at most `most` bytes.
+/// Returns the longest prefix of `text` with at most `most` bytes.
 pub(crate) fn cut(text: &str, most: usize) -> &str {
     let mut end = text.len().min(most);
     while !text.is_char_boundary(end) {

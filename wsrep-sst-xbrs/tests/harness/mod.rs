@@ -1,5 +1,5 @@
-//! Plays the server's side of the contract: starts the program with a server's words, reads its
-//! lines, and has a backup program that is none.
+//! Plays the server's side of the contract: starts the program with a server's arguments, reads its
+//! lines, and provides a fake backup program.
 
 #![allow(dead_code, clippy::unwrap_used, reason = "each test program uses its part")]
 
@@ -14,11 +14,11 @@ use xb_testkit::stream::StreamWriter;
 
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_wsrep_sst_xbrs-rs");
 pub(crate) const STATE: &str = "9c9a4c3b-2b3c-11f0-8d3f-7b1b1f0f0a11:42";
-/// How long anything may take that ends by itself.
+/// Time limit for anything that ends by itself.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// What the backup program that is none does: `--prepare` leaves a mark, everything else gives the
-/// stream. What it was called with is kept.
+/// The fake backup program: `--prepare` leaves a mark, every other call writes the stream. It
+/// records its arguments.
 const BACKUP: &str = r#"#!/bin/sh
 here=${0%/*}
 case " $* " in
@@ -54,7 +54,7 @@ case " $* " in
 esac
 "#;
 
-/// Two nodes' folders, and the backup program.
+/// Directories of two nodes, and the fake backup program.
 pub(crate) struct Scene {
     pub(crate) scratch: Scratch,
 }
@@ -80,24 +80,24 @@ impl Scene {
         scene
     }
 
-    /// A program in the scene's own folder.
+    /// Installs a program in the scene's own directory.
     pub(crate) fn program(&self, name: &str, script: &str) {
         let text = self.bin().join(format!("{name}.text"));
         std::fs::write(&text, script).unwrap();
-        // By a process of its own: what this one has open for writing may for a moment be open in a
-        // child of another test, too, and then the system refuses to run it.
+        // In a process of its own: a file that this process has open for writing may for a moment
+        // also be open in another test's child, and then the system refuses to execute it.
         let mut install = Command::new("install");
         let done = install.args(["-m", "755"]).arg(text).arg(self.bin().join(name)).status();
         assert!(done.unwrap().success());
     }
 
-    /// The version that the backup program says it has.
+    /// Sets the version that the backup program reports.
     pub(crate) fn version(&self, version: &str) {
         let text = format!("backup based on MariaDB server {version} Linux (x86_64)\n");
         std::fs::write(self.bin().join("version"), text).unwrap();
     }
 
-    /// The stream that the backup program gives, with these files at its end.
+    /// Sets the stream that the backup program writes, with these files at its end.
     pub(crate) fn stream(&self, last: &[&str]) {
         let mut out = StreamWriter::new(Vec::new());
         let galera = format!("{STATE} 7\n");
@@ -126,7 +126,8 @@ impl Scene {
         std::fs::write(self.bin().join("stream"), out.finish()).unwrap();
     }
 
-    /// A stream whose one file is larger than what disks take in these tests, and does not compress.
+    /// Sets a stream with one file that is larger than the disks in these tests and does not
+    /// compress.
     pub(crate) fn large_stream(&self) {
         let mut state = 1_u64;
         let mut out = StreamWriter::new(Vec::new());
@@ -141,17 +142,17 @@ impl Scene {
         std::fs::write(self.bin().join("stream"), out.finish()).unwrap();
     }
 
-    /// A stream that is none, long enough to be looked at.
+    /// Sets an invalid stream, long enough to be inspected.
     pub(crate) fn garbage_stream(&self) {
         std::fs::write(self.bin().join("stream"), vec![b'?'; 4 << 20]).unwrap();
     }
 
-    /// Has the backup program do something else at its end.
+    /// Makes the backup program do something else at its end.
     pub(crate) fn backup(&self, flag: &str) {
         std::fs::write(self.bin().join(flag), "").unwrap();
     }
 
-    /// Lines for the group `[sst]` of both nodes.
+    /// Sets lines for the group `[sst]` of both nodes.
     pub(crate) fn options(&self, sst: &str) {
         let backup = self.bin().join("backup");
         let tmp = self.scratch.path().display();
@@ -171,12 +172,12 @@ impl Scene {
         self.scratch.join("my.cnf").display().to_string()
     }
 
-    /// A MariaDB server's words for its joiner, which listens on any free port.
+    /// A joiner with a MariaDB server's arguments, listening on any free port.
     pub(crate) fn joiner(&self) -> Side {
         self.joiner_with(&["--parent", &std::process::id().to_string(), "--progress", "0"], &[])
     }
 
-    /// The same once more, with a log of its own.
+    /// Another joiner of the same node, with its own log.
     pub(crate) fn joiner_as(&self, log: &str) -> Side {
         let mut side = self.joiner();
         side.log = self.scratch.join(format!("{log}.log"));
@@ -196,13 +197,13 @@ impl Scene {
         side
     }
 
-    /// A MariaDB server's words for its donor, which goes where `ready` says.
+    /// A donor with a MariaDB server's arguments, which connects to the address in `ready`.
     pub(crate) fn donor(&self, ready: &str) -> Side {
         self.donor_with(ready, &["--progress", "0"])
     }
 
-    /// The same of a server before 11.6: credentials go by the environment, and it takes what stands
-    /// before the address there, too.
+    /// A donor of a server before 11.6: credentials and the part before the address are in the
+    /// environment.
     pub(crate) fn donor_with(&self, ready: &str, words: &[&str]) -> Side {
         let (auth, _) = split(ready);
         let mut side = self.donor_without_credentials(ready, words);
@@ -213,7 +214,7 @@ impl Scene {
         side
     }
 
-    /// The same of a server since 11.6: credentials go by lines on standard input, which it closes.
+    /// A donor of a server since 11.6: credentials are lines on standard input, which it closes.
     pub(crate) fn later_donor_with(&self, ready: &str, words: &[&str]) -> Side {
         let (auth, _) = split(ready);
         let (user, secret) = auth.split_once(':').unwrap();
@@ -235,7 +236,8 @@ impl Scene {
         side
     }
 
-    /// Both sides of a whole transfer; the joiner's and the donor's lines behind `ready`.
+    /// Runs both sides of a complete transfer; returns joiner and donor, with the lines after
+    /// `ready`.
     pub(crate) fn transfer(&self) -> (Ended, Ended) {
         let mut joiner = self.joiner().start();
         let ready = joiner.ready();
@@ -244,15 +246,15 @@ impl Scene {
     }
 }
 
-/// What stands before the address, and the address.
+/// Splits into the part before the address, and the address.
 fn split(ready: &str) -> (&str, &str) {
     ready.split_once('@').unwrap_or(("", ready))
 }
 
-/// A side before its start.
+/// A side that is not started yet.
 pub(crate) struct Side {
     pub(crate) command: Command,
-    /// What the server writes to it.
+    /// What the server writes to its standard input.
     input: Option<String>,
     log: PathBuf,
 }
@@ -267,7 +269,7 @@ impl Side {
         Self { command, input: None, log: scene.scratch.join(format!("{name}.log")) }
     }
 
-    /// Has `words`, a program and its arguments, start the program.
+    /// Starts the program through `words`, another program with its arguments.
     pub(crate) fn through(mut self, words: &[&str]) -> Self {
         let mut command = Command::new(words[0]);
         command.args(&words[1..]).arg(PROGRAM).args(self.command.get_args());
@@ -293,7 +295,7 @@ impl Side {
     }
 }
 
-/// A side that runs; killed when dropped.
+/// A running side; killed when dropped.
 pub(crate) struct Started {
     pub(crate) child: Child,
     stdout: BufReader<ChildStdout>,
@@ -304,13 +306,13 @@ pub(crate) struct Started {
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) status: ExitStatus,
-    /// Its lines that were not read before.
+    /// Its lines that were not read before its end.
     pub(crate) lines: Vec<String>,
     pub(crate) log: String,
 }
 
 impl Started {
-    /// Waits for the line `ready ADDRESS`; the address.
+    /// Waits for the line `ready ADDRESS`; returns the address.
     pub(crate) fn ready(&mut self) -> String {
         let mut line = String::new();
         self.stdout.read_line(&mut line).unwrap();
@@ -323,7 +325,7 @@ impl Started {
         std::fs::read_to_string(&self.log).unwrap()
     }
 
-    /// Waits until it has said something.
+    /// Waits until `reached` returns true.
     pub(crate) fn wait_for(&self, what: &str, mut reached: impl FnMut() -> bool) {
         let begin = Instant::now();
         while !reached() {
@@ -346,7 +348,7 @@ impl Started {
             assert!(begin.elapsed() < LIMIT, "it does not end: {}", self.log());
             std::thread::sleep(Duration::from_millis(5));
         };
-        // Its end is seen only when nothing it has started holds the pipe.
+        // The pipe ends only when no program that it has started holds it.
         let mut text = String::new();
         self.stdout.read_to_string(&mut text).unwrap();
         let lines = text.lines().map(str::to_owned).collect();
@@ -361,7 +363,7 @@ impl Drop for Started {
     }
 }
 
-/// Paths and contents of the files below a folder; `.xb` and what it holds, too.
+/// Paths and contents of the files below a directory, including `.xb` and its contents.
 pub(crate) fn tree(folder: &Path) -> Vec<(String, Vec<u8>)> {
     let mut files = Vec::new();
     let mut todo = vec![folder.to_owned()];

@@ -1,7 +1,7 @@
-//! What the server says when it starts the script.
+//! The arguments with which the server starts the script.
 //!
-//! Words come as `--name value`. Unknown options are passed over: servers add some now and then.
-//! Everything after `--mysqld-args` is the server's own command line, as `--name=value` or
+//! They have the form `--name value`. Unknown options are ignored: servers add options now and
+//! then. Everything after `--mysqld-args` is the server's own command line, as `--name=value` or
 //! `--name value`.
 
 use std::ffi::{OsStr, OsString};
@@ -10,12 +10,12 @@ use std::path::PathBuf;
 
 use crate::contract::position::StateId;
 
-/// Which side of a transfer this is.
+/// Side of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// Sends.
+    /// Sends its data.
     Donor,
-    /// Receives.
+    /// Receives the data.
     Joiner,
 }
 
@@ -28,7 +28,7 @@ impl Role {
         }
     }
 
-    /// The word for messages.
+    /// The name for messages.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -38,7 +38,7 @@ impl Role {
     }
 }
 
-/// Whose server it is.
+/// Product that the server belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Family {
     /// MariaDB with Galera.
@@ -47,44 +47,44 @@ pub enum Family {
     Percona,
 }
 
-/// The arguments, in types.
+/// Parsed arguments of the script.
 #[derive(Clone)]
 pub struct Args {
-    /// Which side.
+    /// Side of the transfer.
     pub role: Role,
-    /// Whose server.
+    /// Product that the server belongs to.
     pub family: Family,
-    /// Joiner: where to listen. Donor: where to go.
+    /// Joiner: address to listen on. Donor: address to connect to.
     pub address: String,
-    /// The data directory, if it was named.
+    /// The data directory, if given.
     pub datadir: Option<PathBuf>,
-    /// The server's process id; only a joiner is told.
+    /// The server's process id; only a joiner gets it.
     pub parent: Option<i32>,
-    /// Whether progress lines are wanted on stdout.
+    /// Whether the server reads progress lines from stdout.
     pub progress: bool,
     /// Donor: the position at the start of the transfer.
     pub gtid: Option<StateId>,
     /// Donor: the GTID domain.
     pub gtid_domain: Option<u32>,
-    /// Donor: no snapshot, the joiner gets write sets.
+    /// Donor: send no snapshot; the joiner gets write sets.
     pub bypass: bool,
     /// Donor: the server's socket.
     pub socket: Option<PathBuf>,
-    /// Base name of the binary log, if there is one.
+    /// Base name of the binary log, if enabled.
     pub binlog: Option<OsString>,
-    /// Name of its index.
+    /// Name of the binary log's index.
     pub binlog_index: Option<OsString>,
-    /// `--defaults-file` and its like.
+    /// `--defaults-file` and the related options.
     pub defaults: Defaults,
-    /// Version of the server; only Percona's says it.
+    /// Version of the server; only Percona's server passes it.
     pub server_version: Option<String>,
-    /// Other options of the script that stand for server options (`--innodb-data-home-dir` and
+    /// Other options of the script that correspond to server options (`--innodb-data-home-dir` and
     /// so on), then the server's own command line: names with `-` for `_`, in the order given.
     pub server: Vec<(String, Option<OsString>)>,
 }
 
 impl std::fmt::Debug for Args {
-    /// Without the address and the server's words, in which there may be secrets.
+    /// Omits the address and the server's command line, which may hold secrets.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Args")
             .field("role", &self.role)
@@ -95,19 +95,20 @@ impl std::fmt::Debug for Args {
     }
 }
 
-/// Which option files count.
+/// Options that select option files.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Defaults {
-    /// Only this one.
+    /// `--defaults-file`: read only this file.
     pub file: Option<PathBuf>,
-    /// This one, too.
+    /// `--defaults-extra-file`: read this file, too.
     pub extra: Option<PathBuf>,
-    /// Appended to the names of groups.
+    /// `--defaults-group-suffix`: appended to the names of groups.
     pub suffix: Option<String>,
 }
 
 impl Defaults {
-    /// The same as words for a program of the server, which must be its first.
+    /// Returns these options as arguments of one of the server's programs, where they must come
+    /// first.
     #[must_use]
     pub fn words(&self) -> Vec<OsString> {
         let word = |name: &str, value: &OsStr| {
@@ -122,14 +123,14 @@ impl Defaults {
     }
 }
 
-/// Arguments that cannot be worked with.
+/// Invalid arguments.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ArgsError {
-    /// An option that must be there is not.
+    /// A required option is missing.
     #[error("{0} is missing: this program is started by a Galera server")]
     Missing(&'static str),
-    /// An option's value is none of its values.
+    /// An option has an invalid value.
     #[error("{option} has a value that it cannot have")]
     Value {
         /// The option.
@@ -137,7 +138,7 @@ pub enum ArgsError {
     },
 }
 
-/// Options of the stock scripts that stand for options of the server.
+/// Options of the stock scripts that correspond to options of the server.
 const OF_THE_SERVER: [&str; 9] = [
     "log-bin",
     "log-bin-index",
@@ -154,10 +155,10 @@ const OF_THE_SERVER: [&str; 9] = [
 const SWITCHES: [&str; 1] = ["bypass"];
 
 impl Args {
-    /// Reads the words behind the program's name.
+    /// Parses the arguments after the program's name.
     ///
     /// # Errors
-    /// [`ArgsError`]: no role or no address, or a value that makes no sense where it matters.
+    /// [`ArgsError`]: the role or the address is missing, or a required value is invalid.
     pub fn parse(words: &[OsString]) -> Result<Self, ArgsError> {
         let mut role = None;
         let mut address = None;
@@ -165,7 +166,7 @@ impl Args {
         let mut args = Self::empty();
         let mut words = words.iter();
         while let Some(word) = words.next() {
-            // Empty words come where the server had nothing to say.
+            // The server passes an empty argument for a value that it does not have.
             let Some(name) = word.as_bytes().strip_prefix(b"--") else { continue };
             let (name, glued) = split(name);
             if name == "mysqld-args" {
@@ -235,7 +236,7 @@ impl Args {
         Ok(args)
     }
 
-    /// Arguments of which none was given.
+    /// Arguments as if none had been given.
     fn empty() -> Self {
         Self {
             role: Role::Donor,
@@ -256,14 +257,14 @@ impl Args {
         }
     }
 
-    /// The last value of a server option on the command line.
+    /// Returns the last value of a server option on the command line.
     #[must_use]
     pub fn server_option(&self, name: &str) -> Option<&OsStr> {
         self.server.iter().rev().find(|(known, _)| known == name)?.1.as_deref()
     }
 }
 
-/// Numbers of processes and the like.
+/// Parses a process id or another number.
 fn number(value: &OsStr, option: &'static str) -> Result<i32, ArgsError> {
     let number = value.to_str().and_then(|text| text.parse().ok()).filter(|n| *n > 0);
     number.ok_or(ArgsError::Value { option })
@@ -273,7 +274,7 @@ fn is_option(word: &OsStr) -> bool {
     word.as_bytes().starts_with(b"--")
 }
 
-/// `name=value`; `-` for `_` in the name.
+/// Splits `name=value`, and replaces `_` by `-` in the name.
 fn split(word: &[u8]) -> (String, Option<OsString>) {
     let (name, value) = match word.iter().position(|byte| *byte == b'=') {
         Some(at) => (&word[..at], Some(OsString::from_vec(word[at + 1..].to_vec()))),
@@ -352,7 +353,7 @@ mod tests {
         );
         assert_eq!(args.gtid.unwrap().seqno(), 42);
         assert_eq!(args.gtid_domain, Some(5));
-        // Percona's, with an empty word where the binary log has no name.
+        // A Percona command line, with an empty argument for the binary log, which has no name.
         let line = [
             "--role",
             "donor",

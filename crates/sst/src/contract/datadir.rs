@@ -1,4 +1,4 @@
-//! Where a server keeps which of its files.
+//! Where a server keeps its files.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -11,7 +11,7 @@ use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
 use crate::contract::args::Args;
 use crate::contract::option_files::OptionFiles;
 
-/// Kinds of files that a server can be told to keep elsewhere.
+/// Kinds of files that a server can keep outside the data directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kind {
     /// InnoDB's system tablespace: `ibdata1`, or what `innodb-data-file-path` names.
@@ -22,12 +22,12 @@ pub enum Kind {
     Undo,
     /// Aria's log.
     Aria,
-    /// The binary log under this base name.
+    /// The binary log with this base name.
     Binlog(OsString),
 }
 
 impl Kind {
-    /// Whether the file `name` of a backup, or of such a folder, is of this kind.
+    /// Returns whether the file `name`, of a backup or of such a directory, is of this kind.
     #[must_use]
     pub fn has(&self, name: &OsStr) -> bool {
         let name = name.as_bytes();
@@ -56,33 +56,33 @@ impl Kind {
     }
 }
 
-/// A kind of files and the folder for it.
+/// A kind of files and its directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KindDir {
-    /// Which files.
+    /// Kind of the files.
     pub kind: Kind,
-    /// The folder.
+    /// Directory of the files.
     pub dir: PathBuf,
 }
 
-/// Where everything is.
+/// Locations of all the server's files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
     /// The data directory.
     pub datadir: PathBuf,
-    /// Kinds with a folder below the data directory: relative to it.
+    /// Kinds with a directory below the data directory: relative to it.
     pub inside: Vec<KindDir>,
-    /// Kinds with a folder elsewhere.
+    /// Kinds with a directory elsewhere.
     pub outside: Vec<KindDir>,
     /// Base name of the binary log, wherever it is.
     pub binlog: Option<OsString>,
 }
 
 impl Layout {
-    /// Finds out from what the server and its option files say.
+    /// Determines the locations from the arguments and the option files.
     ///
     /// # Errors
-    /// When there is no data directory, or data lies on a raw device.
+    /// If there is no data directory, or data lies on a raw device.
     pub fn find(args: &Args, files: &OptionFiles) -> io::Result<Self> {
         let option = |name: &str| {
             let value = args.server_option(name).or_else(|| files.server(name));
@@ -117,7 +117,7 @@ impl Layout {
             if let Some(dir) = dir {
                 layout.place(Kind::Binlog(base), &dir);
             }
-            // The index may have a name and a folder of its own.
+            // The index may have its own name and directory.
             let index = args.binlog_index.clone().or_else(|| option("log-bin-index"));
             let index = index.map(PathBuf::from).unwrap_or_default();
             if let (Some(dir), Some(base)) = (index.parent(), index.file_stem()) {
@@ -127,10 +127,10 @@ impl Layout {
         Ok(layout)
     }
 
-    /// A data directory without anything elsewhere.
+    /// Layout of a data directory that keeps every file inside.
     ///
     /// # Errors
-    /// When it is not there.
+    /// If the directory does not exist.
     pub fn of(datadir: &Path) -> io::Result<Self> {
         let datadir = std::fs::canonicalize(datadir)?;
         Ok(Self { datadir, inside: Vec::new(), outside: Vec::new(), binlog: None })
@@ -138,7 +138,7 @@ impl Layout {
 
     fn place(&mut self, kind: Kind, dir: &Path) {
         let full = self.datadir.join(dir);
-        // A folder that is not there yet is what it says.
+        // A directory that does not exist yet keeps its path as given.
         let full = std::fs::canonicalize(&full).unwrap_or(full);
         match full.strip_prefix(&self.datadir) {
             Ok(below) => {
@@ -148,7 +148,7 @@ impl Layout {
                     return;
                 }
                 let full = self.datadir.join(&names);
-                // Between file systems nothing is renamed, wherever they are mounted.
+                // Files cannot be renamed across file systems, wherever these are mounted.
                 if full.ancestors().take_while(|dir| *dir != self.datadir).any(is_mounted) {
                     self.outside.push(KindDir { kind, dir: full });
                 } else {
@@ -159,15 +159,16 @@ impl Layout {
         }
     }
 
-    /// Whether the entry `name` of the data directory is, or leads to, one of the folders outside: a
-    /// link, or a file system that is mounted there. It is no data, but where data is.
+    /// Returns whether the entry `name` of the data directory is, or leads to, one of the
+    /// directories outside: a link, or a mounted file system. Such an entry is not data, but holds
+    /// data.
     #[must_use]
     pub fn leads_outside(&self, name: &OsStr) -> bool {
         let full = std::fs::canonicalize(self.datadir.join(name));
         full.is_ok_and(|full| self.outside.iter().any(|place| place.dir.starts_with(&full)))
     }
 
-    /// The folders outside the data directory, each once.
+    /// The directories outside the data directory, each once.
     #[must_use]
     pub fn folders_outside(&self) -> Vec<PathBuf> {
         let mut folders: Vec<PathBuf> = Vec::new();
@@ -180,7 +181,7 @@ impl Layout {
     }
 }
 
-/// Whether something is mounted there.
+/// Returns whether `path` is a mount point.
 #[must_use]
 pub(crate) fn is_mounted(path: &Path) -> bool {
     let flags = AtFlags::SYMLINK_NOFOLLOW;
@@ -188,7 +189,7 @@ pub(crate) fn is_mounted(path: &Path) -> bool {
         Ok(stat) if stat.stx_attributes_mask.contains(StatxAttributes::MOUNT_ROOT) => {
             stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)
         }
-        // An old kernel: a mount of the same file system is not seen.
+        // On an old kernel, a mount of the same file system is not detected.
         _ => match (path.symlink_metadata(), path.parent().map(Path::metadata)) {
             (Ok(here), Some(Ok(above))) => here.dev() != above.dev(),
             _ => false,
@@ -196,7 +197,7 @@ pub(crate) fn is_mounted(path: &Path) -> bool {
     }
 }
 
-/// The paths in `ibdata1:12M;/more/ibdata2:10M:autoextend`.
+/// Parses the paths in `ibdata1:12M;/more/ibdata2:10M:autoextend`.
 fn data_files(specs: &OsStr) -> io::Result<Vec<PathBuf>> {
     let mut paths = Vec::new();
     for spec in specs.as_bytes().split(|byte| *byte == b';') {
@@ -213,7 +214,7 @@ fn data_files(specs: &OsStr) -> io::Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// Folder (where one was named) and base name of the binary log, if there is one.
+/// Returns the directory (if one is given) and the base name of the binary log, if it is enabled.
 fn binlog(
     args: &Args,
     files: &OptionFiles,
@@ -234,7 +235,7 @@ fn binlog(
             name.into()
         }),
     };
-    // The server takes an extension away.
+    // The server strips an extension.
     let base = path.file_name()?;
     let base = Path::new(base).file_stem().unwrap_or(base).to_owned();
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).map(Path::to_owned);

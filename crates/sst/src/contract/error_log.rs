@@ -1,14 +1,14 @@
-//! Lines for the server's error log; the program decides where they go.
+//! Lines for the server's error log. The caller decides where they are written.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// How much a line matters.
+/// Severity of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// What is done.
+    /// Progress of the work.
     Info,
-    /// Odd, but not wrong.
+    /// Unusual, but no failure.
     Warning,
     /// The transfer fails.
     Error,
@@ -16,32 +16,33 @@ pub enum Level {
 
 type Sink = dyn Fn(Level, &str) + Send + Sync;
 
-/// The way to the server's error log. Clones are the same way.
+/// Writer to the server's error log. Clones write to the same log.
 #[derive(Clone)]
 pub struct ErrorLog(Arc<Sink>);
 
 impl ErrorLog {
-    /// `sink` gets each line, without its end; it must write it whole.
+    /// Creates a log whose lines go to `sink`, without line ends. `sink` must write each line as a
+    /// whole.
     pub fn new(sink: impl Fn(Level, &str) + Send + Sync + 'static) -> Self {
         Self(Arc::new(sink))
     }
 
-    /// Says what is done.
+    /// Logs a step of the work.
     pub fn info(&self, text: impl fmt::Display) {
         self.say(Level::Info, text);
     }
 
-    /// Says what is odd.
+    /// Logs a warning.
     pub fn warn(&self, text: impl fmt::Display) {
         self.say(Level::Warning, text);
     }
 
-    /// Says what is wrong.
+    /// Logs an error.
     pub fn error(&self, text: impl fmt::Display) {
         self.say(Level::Error, text);
     }
 
-    /// Says something. Control characters, which a peer or a file name may hold, are escaped.
+    /// Logs a line. Control characters, which a peer or a file name may contain, are escaped.
     pub fn say(&self, level: Level, text: impl fmt::Display) {
         let text = text.to_string();
         let mut line = String::with_capacity(text.len());

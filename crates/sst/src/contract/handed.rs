@@ -1,8 +1,8 @@
-//! What a server hands to its donor and to nobody else: the login for the backup, and the secret
+//! What the server hands over to its donor in private: the login for the backup, and the secret
 //! that the joiner has put before its address.
 //!
-//! MariaDB before 11.6 sets two variables of the environment. MariaDB since 11.6 (MDEV-31809) and
-//! Percona XtraDB Cluster 8 write lines `sst_user=…`, `sst_password=…`, `sst_remote_user=…` and
+//! MariaDB before 11.6 sets two environment variables. MariaDB since 11.6 (MDEV-31809) and Percona
+//! XtraDB Cluster 8 write lines `sst_user=…`, `sst_password=…`, `sst_remote_user=…` and
 //! `sst_remote_password=…` to standard input and close it.
 
 use std::io::IsTerminal as _;
@@ -16,38 +16,38 @@ use super::error_log::ErrorLog;
 use super::login::Login;
 use crate::cancel::CancelToken;
 
-/// Variable with the login, `USER:PASSWORD`. A server that uses it sets it even when it is empty.
+/// Variable with the login, `USER:PASSWORD`. A server that uses it sets it even if it is empty.
 const AUTH: &str = "WSREP_SST_OPT_AUTH";
 /// Variable with the joiner's secret, `NAME:SECRET`.
 const REMOTE_AUTH: &str = "WSREP_SST_OPT_REMOTE_AUTH";
 
-/// The names of both variables: no child inherits them.
+/// The names of both variables, which no child inherits.
 pub(crate) const VARIABLES: [&str; 2] = [AUTH, REMOTE_AUTH];
 
-/// Most that is read of what a server writes, in bytes.
+/// Limit on what is read from the server, in bytes.
 const MAX: usize = 64 << 10;
-/// How long the end of the wait for a line may be noticed late.
+/// Interval at which cancellation is checked while waiting for a line.
 const SLICE: Duration = Duration::from_millis(100);
 
-/// How long lines are waited for.
+/// Time limits for reading the lines.
 #[derive(Debug, Clone, Copy)]
 struct Patience {
-    /// Until there is a login.
+    /// Until the login has arrived.
     login: Duration,
-    /// After it, until the end of the input.
+    /// From the login to the end of the input.
     rest: Duration,
 }
 
-/// The server writes right after it has started the program; a busy machine takes a while.
+/// The server writes right after it has started the program; a busy machine may take longer.
 const PATIENCE: Patience =
     Patience { login: Duration::from_secs(10), rest: Duration::from_secs(2) };
 
 /// The login and the joiner's secret. `Debug` shows neither.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Handed {
-    /// Who logs in for the backup.
+    /// User and password for the backup.
     pub login: Option<Login>,
-    /// `NAME:SECRET` from before the joiner's address.
+    /// `NAME:SECRET`, as put before the joiner's address.
     pub remote_auth: Option<String>,
 }
 
@@ -58,15 +58,15 @@ impl std::fmt::Debug for Handed {
 }
 
 impl Handed {
-    /// Reads what the server has set in the environment; where it has set nothing there, the lines
-    /// that it writes to standard input. It waits for these for some seconds at most.
+    /// Reads what the server has set in the environment, or else the lines that it writes to
+    /// standard input. Waits for these lines for a few seconds at most.
     #[must_use]
     pub fn take(talk: &ErrorLog, stop: &CancelToken) -> Self {
         Self::from_variables(|name| std::env::var_os(name))
             .unwrap_or_else(|| Self::from_lines(std::io::stdin(), PATIENCE, talk, stop))
     }
 
-    /// `None` where neither variable is set, not even to an empty text.
+    /// Returns `None` if neither variable is set, not even to an empty text.
     fn from_variables(variable: impl Fn(&str) -> Option<std::ffi::OsString>) -> Option<Self> {
         let [auth, remote_auth] = VARIABLES.map(variable);
         if auth.is_none() && remote_auth.is_none() {
@@ -103,8 +103,8 @@ impl Handed {
     }
 }
 
-/// Reads line by line, byte by byte: what comes after the last line stays where it is. `false` when
-/// there was neither a login nor an end in time.
+/// Reads line by line, byte by byte: whatever follows the last line stays unread. Returns `false`
+/// if neither a login nor the end of the input arrived in time.
 fn read(input: BorrowedFd<'_>, lines: &mut Lines, patience: Patience, stop: &CancelToken) -> bool {
     let mut end = Instant::now() + patience.login;
     let mut line = Vec::new();
@@ -130,14 +130,14 @@ fn read(input: BorrowedFd<'_>, lines: &mut Lines, patience: Patience, stop: &Can
                 }
             }
             Err(Errno::INTR | Errno::AGAIN) => {}
-            // Nothing is open there.
+            // Standard input is closed.
             Err(_) => return true,
         }
     }
     true
 }
 
-/// Waits until there is something to read, or an end to see.
+/// Waits until there is data or the end of the input.
 fn is_ready(input: BorrowedFd<'_>, end: Instant, stop: &CancelToken) -> bool {
     loop {
         let left = end.saturating_duration_since(Instant::now());
@@ -150,7 +150,7 @@ fn is_ready(input: BorrowedFd<'_>, end: Instant, stop: &CancelToken) -> bool {
     }
 }
 
-/// The values of the lines so far.
+/// The values read so far.
 #[derive(Default)]
 struct Lines {
     user: Option<String>,
@@ -210,12 +210,12 @@ mod tests {
 
     use super::*;
 
-    /// Nobody waits that long in these tests.
+    /// Longer than any of these tests waits.
     const LONG: Patience =
         Patience { login: Duration::from_secs(600), rest: Duration::from_secs(600) };
     const SHORT: Patience = Patience { login: Duration::ZERO, rest: Duration::ZERO };
 
-    /// What is read, and what the log has.
+    /// Returns the values read and the contents of the log.
     fn read(input: impl AsFd, patience: Patience) -> (Handed, String) {
         let log = Arc::new(Mutex::new(String::new()));
         let writing = Arc::clone(&log);

@@ -1,35 +1,36 @@
-//! Which names a joiner keeps in its data directory when the data is exchanged: `cpat`.
+//! The entries of its data directory that a joiner keeps in the swap: `cpat`.
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use regex::bytes::{Regex, RegexBuilder};
 
-/// What stays whatever happens: ours, the file system's, and what Galera and a running server hold.
+/// Entries that always stay: those of this program, of the file system, of Galera and of a running
+/// server.
 const ALWAYS: [&str; 6] =
     [".xb", "lost+found", "grastate.dat", "gvwstate.dat", "galera.cache", "sst_in_progress"];
-/// Logs by their names that belong to the data: with other data they would be acted upon.
+/// Logs that never stay, because they belong to the data: a server would apply them to other data.
 const NEVER: [&str; 3] = ["tc.log", "ddl_recovery.log", "ddl_recovery-backup.log"];
 
-/// As the stock scripts have it: what a certificate, Galera, a log or an upgrade needs.
+/// Default of MariaDB's stock script: files that certificates, Galera, a log or an upgrade need.
 const DEFAULT: &str = r"\.pem$|galera\.cache$|sst_in_progress$|\.sst$|gvwstate\.dat$|grastate\.dat$|\.err$|\.log$|RPM_UPGRADE_MARKER$|RPM_UPGRADE_HISTORY$|wsrep_sst\.pid$";
-/// What Percona's add.
+/// Additions of Percona's stock script.
 const PERCONA: &str = r"|init\.ok$|wsrep_state\.dat$|/(mysql-|component_)?keyring[^/]*$";
 
-/// Longest pattern that is looked at, in bytes.
+/// Longest accepted pattern, in bytes.
 const MAX: usize = 4096;
 
-/// Decides by names.
+/// Decides by name which entries stay.
 #[derive(Debug, Clone)]
 pub struct Keep {
     pattern: Regex,
-    /// The data directory under its names, without a slash at its end.
+    /// The paths of the data directory, without a trailing slash.
     datadir: Vec<PathBuf>,
-    /// Single names: sockets, pid files and logs as the options name them.
+    /// Single names: sockets, pid files and logs that options name.
     names: Vec<Vec<u8>>,
 }
 
-/// A pattern that is none.
+/// The pattern is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("cpat is no regular expression: {0}")]
 pub struct BadPattern(String);
@@ -38,13 +39,13 @@ impl Keep {
     /// The default of MariaDB's script, or with `percona` of Percona's.
     ///
     /// # Errors
-    /// Never: the pattern is ours.
+    /// Never: the pattern is a constant.
     pub fn usual(percona: bool) -> Result<Self, BadPattern> {
         let pattern = if percona { format!("{DEFAULT}{PERCONA}") } else { DEFAULT.to_owned() };
         Self::compile(&format!("(?:{pattern})"))
     }
 
-    /// A pattern of the operator's, as `find -regex` takes it in the stock script: in Emacs'
+    /// A pattern set by the operator, as the stock script passes it to `find -regex`: in the Emacs
     /// dialect, for a whole path that begins with the data directory.
     ///
     /// # Errors
@@ -62,15 +63,15 @@ impl Keep {
         Ok(Self { pattern, datadir: Vec::new(), names: Vec::new() })
     }
 
-    /// Says where the data directory is: patterns and paths may begin with it.
+    /// Sets the data directory: patterns and paths may begin with it.
     pub fn within(&mut self, datadir: &Path) {
-        // Without what makes two paths of one: slashes at the end, links.
+        // Normalized: without trailing slashes, and with links resolved.
         let plain: PathBuf = datadir.components().collect();
         self.datadir.extend(std::fs::canonicalize(datadir).ok().filter(|real| *real != plain));
         self.datadir.push(plain);
     }
 
-    /// Keeps the entry that this file is, or lies in, if it is in the data directory at all.
+    /// Keeps the entry that is this file or contains it, if it is in the data directory.
     pub fn also(&mut self, path: &Path) {
         let inside = if path.is_absolute() {
             self.datadir.iter().find_map(|datadir| path.strip_prefix(datadir).ok())
@@ -85,14 +86,14 @@ impl Keep {
         }
     }
 
-    /// Whether the entry `name` of the data directory stays.
+    /// Returns whether the entry `name` of the data directory stays.
     #[must_use]
     pub fn keeps(&self, name: &[u8]) -> bool {
         if NEVER.iter().any(|never| never.as_bytes() == name) {
             return false;
         }
-        // Patterns of old begin with `.*` for the path in front of the name, with a slash, or with
-        // the data directory.
+        // Existing patterns begin with `.*` for the path before the name, with a slash, or with the
+        // data directory.
         let below = |folder: &[u8]| [folder, b"/", name].concat();
         let mut paths = self.datadir.iter().map(|folder| below(folder.as_os_str().as_bytes()));
         is_always(name)
@@ -110,7 +111,7 @@ fn is_always(name: &[u8]) -> bool {
         || name.ends_with(b".pid")
 }
 
-/// In Emacs' dialect `\|`, `\(` and `\)` are what others write without the backslash.
+/// Converts from the Emacs dialect, which writes `\|`, `\(` and `\)` for the usual operators.
 fn from_emacs(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut characters = text.chars();
@@ -179,7 +180,7 @@ mod tests {
         let mut keep = Keep::pattern(r".*\.pem$\|.*galera\.cache$\|.*/\(keep\|my\)-me$").unwrap();
         assert!(keep.keeps(b"x.pem") && keep.keeps(b"galera.cache") && keep.keeps(b"my-me"));
         assert!(!keep.keeps(b"slow.log") && !keep.keeps(b"xpem"));
-        // What Galera and the server hold stays, whatever a pattern forgets.
+        // What Galera and the server hold always stays, even if the pattern omits it.
         for name in ["grastate.dat", "gcache.page.000002", "host.err", "any.pid", ".xb"] {
             assert!(keep.keeps(name.as_bytes()), "{name}");
         }

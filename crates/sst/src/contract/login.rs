@@ -1,4 +1,4 @@
-//! Who logs in to the donor's server for the backup.
+//! Login of the backup at the donor's server.
 
 use std::fmt;
 
@@ -17,19 +17,19 @@ impl fmt::Debug for Login {
 }
 
 impl Login {
-    /// Without a user there is nobody to log in.
+    /// Returns `None` if the user is empty.
     pub(crate) fn new(user: String, password: String) -> Option<Self> {
         (!user.is_empty()).then_some(Self { user, password })
     }
 
-    /// `user:password`, as `wsrep_sst_auth` has it; without a user there is nobody to log in.
+    /// Parses `user:password`, the form of `wsrep_sst_auth`. Returns `None` if the user is empty.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (user, password) = text.split_once(':').unwrap_or((text, ""));
         Self::new(user.to_owned(), password.to_owned())
     }
 
-    /// The password itself, for the one place that must have it: a child's environment.
+    /// The password, for the only place that needs it: a child's environment.
     #[must_use]
     pub fn password(&self) -> &str {
         &self.password

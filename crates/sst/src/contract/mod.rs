@@ -1,4 +1,4 @@
-//! What the server and its operator say: arguments, option files, lines on the standard streams.
+//! The interface to the server and its operator: arguments, option files, standard streams.
 
 pub(crate) mod args;
 pub(crate) mod datadir;

@@ -1,10 +1,10 @@
-//! What option files say, by the groups that count here.
+//! Options from option files, by the groups that apply here.
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
-/// The options of the groups that count, in the order of reading. Names are kept with `-` for `_`
-/// and without a `loose-` in front; the last value wins.
+/// The options of the groups that apply, in the order of reading. Names have `-` for `_` and no
+/// `loose-` prefix; the last value wins.
 #[derive(Debug, Clone, Default)]
 pub struct OptionFiles {
     options: Vec<FileOption>,
@@ -17,24 +17,24 @@ struct FileOption {
     value: Option<OsString>,
 }
 
-/// Whose options they are.
+/// Owner of an option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Scope {
     /// `[sst]`.
     Sst,
     /// `[xtrabackup]`, `[mariabackup]`.
     Tool,
-    /// `[mysqld]` and its like.
+    /// `[mysqld]` and the server's other groups.
     Server,
 }
 
-/// The server's groups that are read, apart from those with a version behind them.
+/// The server's groups that are read, without their variants with a version.
 const SERVER: [&str; 5] = ["mysqld", "server", "mariadb", "mariadbd", "galera"];
 const TOOL: [&str; 3] = ["xtrabackup", "mariabackup", "mariadb-backup"];
 
 impl OptionFiles {
-    /// Takes options as a reader of option files gives them: group, key, value. `suffix` is the one
-    /// of the groups' names. Other groups are passed over.
+    /// Collects options from an option file reader, which returns group, key and value. `suffix` is
+    /// the group suffix. Other groups are ignored.
     pub fn new(
         options: impl IntoIterator<Item = (String, String, Option<OsString>)>,
         suffix: Option<&str>,
@@ -48,44 +48,45 @@ impl OptionFiles {
         Self { options: options.collect() }
     }
 
-    /// Whether a group counts.
+    /// Returns whether a group applies.
     #[must_use]
     pub fn wants(group: &str, suffix: Option<&str>) -> bool {
         scope(group, suffix).is_some()
     }
 
-    /// Whether `[sst]` names it, with or without a value.
+    /// Returns whether `[sst]` has this option, with or without a value.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
         self.options.iter().any(|option| option.scope == Scope::Sst && option.name == name)
     }
 
-    /// Its value in `[sst]`.
+    /// Returns its value in `[sst]`.
     #[must_use]
     pub fn sst(&self, name: &str) -> Option<&OsStr> {
         self.last(Scope::Sst, name)
     }
 
-    /// Its value in `[sst]`, else in the groups of the backup programs, else in the server's.
+    /// Returns its value in `[sst]`, else in the backup programs' groups, else in the server's
+    /// groups.
     #[must_use]
     pub fn any(&self, name: &str) -> Option<&OsStr> {
         let scopes = [Scope::Sst, Scope::Tool, Scope::Server];
         scopes.into_iter().find_map(|scope| self.last(scope, name))
     }
 
-    /// Its value in the server's groups.
+    /// Returns its value in the server's groups.
     #[must_use]
     pub fn server(&self, name: &str) -> Option<&OsStr> {
         self.last(Scope::Server, name)
     }
 
-    /// Whether the server's groups name it, with or without a value.
+    /// Returns whether the server's groups have this option, with or without a value.
     #[must_use]
     pub fn server_has(&self, name: &str) -> bool {
         self.options.iter().any(|option| option.scope == Scope::Server && option.name == name)
     }
 
-    /// The options of the server's groups that say where the keys of encrypted tables are.
+    /// Returns the options of the server's groups that locate the keys of encrypted tables.
     pub(crate) fn server_keys(&self) -> impl Iterator<Item = (&str, Option<&OsStr>)> {
         let of_keys = |option: &&FileOption| {
             option.scope == Scope::Server && option.name.contains("key-management")
@@ -98,7 +99,7 @@ impl OptionFiles {
         self.options.iter().filter(|o| o.scope == Scope::Sst).map(|o| o.name.as_str())
     }
 
-    /// As [`OptionFiles::any`], as a path; empty is none.
+    /// Like [`OptionFiles::any`], as a path; an empty value counts as none.
     #[must_use]
     pub fn any_path(&self, name: &str) -> Option<PathBuf> {
         self.any(name).filter(|value| !value.is_empty()).map(PathBuf::from)
@@ -110,7 +111,7 @@ impl OptionFiles {
     }
 }
 
-/// Servers compare the names of groups without case.
+/// Group names are compared without case, as servers do.
 fn scope(group: &str, suffix: Option<&str>) -> Option<Scope> {
     let group = group.to_ascii_lowercase();
     let suffix = suffix.map(str::to_ascii_lowercase);
@@ -121,7 +122,8 @@ fn scope(group: &str, suffix: Option<&str>) -> Option<Scope> {
         if TOOL.contains(&group) {
             return Some(Scope::Tool);
         }
-        // `mysqld-10.11`: which version the server has nobody says, and files name only their own.
+        // `mysqld-10.11`: the server's version is not known here, so any version counts: a
+        // machine's option files only name the version that is installed.
         let versioned = group.rsplit_once('-').filter(|(_, version)| {
             version.contains('.') && version.bytes().all(|b| b.is_ascii_digit() || b == b'.')
         });

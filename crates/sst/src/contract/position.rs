@@ -3,29 +3,29 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// Longest text that is looked at, in bytes.
+/// Longest accepted text, in bytes.
 const MAX: usize = 128;
 
-/// A position: which history, and how far. Galera's state id, `UUID:SEQNO`.
+/// Position in a cluster's history: Galera's state id, `UUID:SEQNO`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StateId {
     uuid: String,
     seqno: i64,
 }
 
-/// A text that is no state id.
+/// The text is not a state id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not a state id (UUID:SEQNO)")]
 pub struct NoStateId;
 
 impl StateId {
-    /// How far in the history; -1 means that this is not known.
+    /// Sequence number in the history; -1 means unknown.
     #[must_use]
     pub fn seqno(&self) -> i64 {
         self.seqno
     }
 
-    /// The history.
+    /// UUID of the history.
     #[must_use]
     pub fn uuid(&self) -> &str {
         &self.uuid
@@ -61,19 +61,20 @@ impl fmt::Display for StateId {
     }
 }
 
-/// A state id with the GTID domain that MariaDB writes behind it.
+/// A state id with the GTID domain that MariaDB appends to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Position {
     /// The state id.
     pub state: StateId,
-    /// The domain, where one was said.
+    /// The domain, if given.
     pub domain: Option<u32>,
 }
 
 impl FromStr for Position {
     type Err = NoStateId;
 
-    /// `UUID:SEQNO`, then perhaps a blank and the domain; what follows is not looked at.
+    /// Parses `UUID:SEQNO`, optionally followed by a space and the domain. Ignores everything after
+    /// it.
     fn from_str(text: &str) -> Result<Self, NoStateId> {
         let mut words = text.split_ascii_whitespace();
         let state = words.next().ok_or(NoStateId)?.parse()?;

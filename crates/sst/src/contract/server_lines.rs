@@ -1,7 +1,7 @@
 //! The server's line protocol on standard output.
 //!
-//! Anything that is not one of these lines makes the server give up, or wait for ever; so nothing
-//! else of the program may write there.
+//! Any other line makes the server abort or wait forever, so nothing else in the program may write
+//! to standard output.
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::contract::position::{Position, StateId};
 
-/// Longest line that a joiner's server takes, its end included, in bytes.
+/// Longest line that a joiner's server accepts, in bytes with its line end.
 const MAX_LINE: usize = 511;
 
-/// Writes the lines. Clones write to the same place.
+/// Writes the protocol's lines. Clones write to the same output.
 #[derive(Clone)]
 pub struct Server {
     out: Arc<Mutex<Box<dyn Write + Send>>>,
@@ -26,15 +26,15 @@ impl std::fmt::Debug for Server {
 }
 
 impl Server {
-    /// Lines go to `out`, those about progress only if the server asked for them.
+    /// Creates a writer to `out`. Progress lines are written only if the server asked for them.
     pub fn new(out: impl Write + Send + 'static, progress: bool) -> Self {
         Self { out: Arc::new(Mutex::new(Box::new(out))), progress }
     }
 
-    /// Joiner: the port listens, the donor may be told to go to `address`.
+    /// Joiner: the port listens, and the donor can be sent to `address`.
     ///
     /// # Errors
-    /// When the server does not read any more, or the address is too long for it.
+    /// If the server no longer reads, or the address is too long for the server.
     pub fn ready(&self, address: &str) -> io::Result<()> {
         self.line(format_args!("ready {address}"))
     }
@@ -42,39 +42,40 @@ impl Server {
     /// Joiner: all files are in place, as of `position`. The last line.
     ///
     /// # Errors
-    /// When the server does not read any more.
+    /// If the server no longer reads.
     pub fn position(&self, position: &Position) -> io::Result<()> {
         self.line(position)
     }
 
-    /// Donor: no freeze is wanted, or not any more.
+    /// Donor: no freeze is needed, or no longer.
     ///
     /// # Errors
-    /// As before.
+    /// If the server no longer reads.
     pub fn proceed(&self) -> io::Result<()> {
         self.line("continue")
     }
 
-    /// Donor: the joiner holds everything. The last line.
+    /// Donor: the joiner has received everything. The last line.
     ///
     /// # Errors
-    /// As before.
+    /// If the server no longer reads.
     pub fn done(&self, state: &StateId, domain: Option<u32>) -> io::Result<()> {
         self.line(format_args!("done {}", Position { state: state.clone(), domain }))
     }
 
-    /// How many bytes there will be, if the server wants to know.
+    /// Announces the total number of bytes, if the server asked for progress.
     ///
     /// # Errors
-    /// As before.
+    /// If the server no longer reads.
     pub fn total(&self, bytes: u64) -> io::Result<()> {
         if self.progress { self.line(format_args!("total {bytes}")) } else { Ok(()) }
     }
 
-    /// How many bytes have come or gone since the last such line, if the server wants to know.
+    /// Reports how many bytes were transferred since the previous such line, if the server asked
+    /// for progress.
     ///
     /// # Errors
-    /// As before.
+    /// If the server no longer reads.
     pub fn complete(&self, bytes: u64) -> io::Result<()> {
         if self.progress { self.line(format_args!("complete {bytes}")) } else { Ok(()) }
     }

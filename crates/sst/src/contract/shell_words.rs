@@ -1,15 +1,15 @@
-//! Words of an option's value, split as people expect it, with nothing expanded or run.
+//! Splits an option's value into words as a shell does, without expanding or executing anything.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
-/// A quote without its end.
+/// A quote is not closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a quote is not closed")]
 pub(crate) struct OpenQuote;
 
-/// Splits at blanks outside quotes. `'…'` keeps everything, `"…"` and plain text know `\` before
-/// any character.
+/// Splits at blanks outside quotes. `'…'` keeps everything literally; in `"…"` and in plain text
+/// `\` escapes any character.
 ///
 /// # Errors
 /// [`OpenQuote`].

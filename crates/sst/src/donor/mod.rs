@@ -1,4 +1,4 @@
-//! The donor: a backup of its server onto the wire.
+//! The donor: sends a backup of its server to the joiner.
 
 mod temp_dir;
 
@@ -30,21 +30,22 @@ use crate::session::offer::{FORMAT, Offer, What, family_name};
 use crate::session::progress::Progress;
 use xb_wire::{Outgoing, TransferError};
 
-/// Memory for what is on its way, in bytes.
+/// Memory for data in flight, in bytes.
 const MEMORY: u64 = 96 << 20;
-/// Blocks of this size go onto the wire.
+/// Size of the blocks that are sent, in bytes.
 const BLOCK: u64 = 1 << 20;
 
-/// Sends, as the server's arguments say.
+/// Sends a backup or a bypass, according to the server's arguments.
 ///
 /// # Errors
-/// The first cause. Nothing was said to the server then, which takes that for a failure.
+/// The first cause. In that case no final line was written to the server, which takes that for a
+/// failure.
 pub fn donate(context: &Context) -> Result<(), SstError> {
     let outcome = if context.args.bypass { bypass(context) } else { full(context) };
     outcome.map_err(|error| error.or_why(context.stop()))
 }
 
-/// The joiner needs no snapshot: tell it, and where it will be.
+/// Tells the joiner that it gets write sets instead of a snapshot, and at which position.
 fn bypass(context: &Context) -> Result<(), SstError> {
     context.server.proceed().map_err(SstError::Server)?;
     context.talk.info("IST: the joiner lacks only write sets that this node still has");
@@ -100,18 +101,18 @@ fn full(context: &Context) -> Result<(), SstError> {
         }
     };
     sink.finish()?;
-    // The last word on progress; after `done` nobody reads any. It does not wait for anybody.
+    // The last progress line; after `done` the server reads no more. This call does not block.
     progress.finish(format_args!("sent {files} files"));
     done(context)
 }
 
-/// Host and port alone.
+/// Returns host and port only.
 fn without_secret(address: &str) -> &str {
     let address = address.split('/').next().unwrap_or_default();
     address.rsplit('@').next().unwrap_or_default()
 }
 
-/// Runs the backup into the sink. The number of files that it had.
+/// Runs the backup into the sink. Returns the number of files in it.
 fn back_up(context: &Context, observer: &Observer, sink: &Sink) -> Result<u64, SstError> {
     let settings = &context.settings;
     let work = WorkFolder::make(context.settings.tmpdir.as_deref())?;
@@ -129,7 +130,7 @@ fn back_up(context: &Context, observer: &Observer, sink: &Sink) -> Result<u64, S
         part_size: BLOCK,
         parallel: 1,
         memory: MEMORY,
-        // No store, no limits: all blocks are alike.
+        // A connection has no part limits, unlike a store: all blocks have one size.
         limits: PartLimits { min: 1, max: BLOCK, count: u64::MAX, equal: true },
     };
     let stream = NativeStream {
@@ -140,7 +141,7 @@ fn back_up(context: &Context, observer: &Observer, sink: &Sink) -> Result<u64, S
     let content =
         Content::Xbstream(XbstreamInput { rule: EndRule::KnownProducer, dialect: Dialect::Auto });
     let put = PackSettings { plan, layout: ObjectLayout::Packed { content, stream } };
-    // Until the backup has ended.
+    // Held until the backup has ended.
     let replicating = ReplicationGuard::set(context);
     let outcome = send_backup(context, &run, put, observer, sink);
     replicating.end();
@@ -161,10 +162,11 @@ fn send_backup(
     let outcome =
         start_pack(output, put, &Budget::new(MEMORY), observer, move |part| taking.take(part))
             .and_then(xb_pipeline::PackHandle::join);
-    // The wire's failure is the cause of what follows from it.
+    // A connection error is the cause of every error that follows from it.
     sink.check()?;
     match outcome {
-        // The backup was still at it: that nobody takes its output any more is no cause.
+        // The backup was still running: a write error because its output was closed is not the
+        // cause.
         Err(error) if !has_ended.load(Ordering::Acquire) && !is_stall(&error) => {
             context.stop().check()?;
             drop(backup);
@@ -178,12 +180,12 @@ fn send_backup(
     }
 }
 
-/// Whether the backup has held up its server for too long, so that it is being ended.
+/// Returns whether the backup is being ended because it blocked its server for too long.
 fn is_stall(error: &PackError) -> bool {
     matches!(error, PackError::Read { source, .. } if source.kind() == ErrorKind::TimedOut)
 }
 
-/// The backup's output, and whether its end was read.
+/// The backup's output, with a flag that its end was read.
 struct Output<R> {
     inner: R,
     has_ended: Arc<AtomicBool>,
@@ -216,7 +218,7 @@ fn random() -> Result<[u8; 16], SstError> {
     Ok(bytes)
 }
 
-/// Hands blocks to the wire. Clones hand to the same.
+/// Passes blocks to the connection. Clones share the same connection.
 #[derive(Debug, Clone)]
 struct Sink {
     outgoing: Arc<Mutex<Option<Outgoing>>>,
@@ -241,7 +243,7 @@ impl Sink {
             self.outgoing().as_mut().map(|outgoing| outgoing.send_all(part.payload))
         });
         if !matches!(sent, Some(Ok(()))) {
-            // The backup may be waiting for something else just now.
+            // Cancel, because the backup may be waiting for something else at this moment.
             self.stop.ask(CancelReason::Elsewhere);
             return Err(Closed);
         }
@@ -249,7 +251,7 @@ impl Sink {
         Ok(())
     }
 
-    /// Whether the wire has failed, which says it again and again.
+    /// Returns the error of the connection if it has failed; it returns the same error every time.
     fn check(&self) -> Result<(), TransferError> {
         self.outgoing().as_ref().map_or(Ok(()), Outgoing::check)
     }
@@ -259,7 +261,7 @@ impl Sink {
         outgoing.map_or(Ok(()), Outgoing::finish)
     }
 
-    /// The first cause of an error, which may only say that another part has failed.
+    /// Returns the first cause of an error that may only report the failure of another part.
     fn cause(&self, error: SstError) -> SstError {
         match (&error, self.check()) {
             (
@@ -271,7 +273,7 @@ impl Sink {
         }
     }
 
-    /// Tells the joiner why nothing more comes.
+    /// Tells the joiner why the transfer ends.
     fn abort(&self, error: &SstError) {
         if let Some(outgoing) = self.outgoing().take() {
             outgoing.abort(&error.to_string());
@@ -279,7 +281,7 @@ impl Sink {
     }
 }
 
-/// The words for the backup program.
+/// Returns the arguments for the backup program.
 fn backup_args(context: &Context, work: &Path) -> Vec<OsString> {
     let Context { args, settings, layout, .. } = context;
     let mut words = args.defaults.words();

@@ -1,4 +1,4 @@
-//! The backup program's temporary folder, and those that killed donors have left.
+//! The backup program's temporary directory, and removal of those that killed donors have left.
 
 use std::fs::File;
 use std::path::Path;
@@ -9,11 +9,11 @@ use rustix::fs::{FlockOperation, flock};
 use crate::error::SstError;
 
 const PREFIX: &str = "xbrs-donor-";
-/// Younger ones are left alone.
+/// Minimum age of a directory before it is removed as orphaned.
 const FRESH: Duration = Duration::from_secs(60);
 
-/// Removed when dropped; locked as long as its owner lives, so that the next donor can tell what is
-/// left of a dead one.
+/// Temporary directory, removed when dropped. It is locked while its owner lives, so that the next
+/// donor can recognize the directories of dead donors.
 #[derive(Debug)]
 pub(crate) struct WorkFolder {
     folder: tempfile::TempDir,
@@ -21,14 +21,14 @@ pub(crate) struct WorkFolder {
 }
 
 impl WorkFolder {
-    /// Makes one in `dir`, or where the system has its temporary files.
+    /// Creates a directory in `dir`, or in the system's directory for temporary files.
     pub(crate) fn make(dir: Option<&Path>) -> Result<Self, SstError> {
         let dir = dir.map_or_else(std::env::temp_dir, Path::to_owned);
         sweep(&dir);
         let failed = || SstError::io("make a folder in", &dir);
         let folder = tempfile::Builder::new().prefix(PREFIX).tempdir_in(&dir).map_err(failed())?;
         let lock = File::open(folder.path()).map_err(failed())?;
-        // Without locks nobody sweeps.
+        // Where locks are not supported, no directory is ever swept.
         let _ = flock(&lock, FlockOperation::NonBlockingLockExclusive);
         Ok(Self { folder, _lock: lock })
     }
@@ -38,7 +38,8 @@ impl WorkFolder {
     }
 }
 
-/// Best effort: what stays only takes up room. One that is just being made is not locked yet.
+/// Removes orphaned directories. Best effort: one that remains only takes up space. A directory
+/// that is just being created is not locked yet, so young ones are skipped.
 fn sweep(dir: &Path) {
     for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
         let is_ours = entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX));

@@ -1,4 +1,4 @@
-//! One transfer at a time in a data directory.
+//! Lock that allows one transfer at a time in a data directory.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt as _;
@@ -12,23 +12,23 @@ use crate::cancel::CancelToken;
 use crate::error::SstError;
 use crate::swap::{OURS, make_dir};
 
-/// Time between two looks at a lock that somebody has.
+/// Time between two attempts to take a lock that another process holds.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// Holds the lock, which the system takes away with the process, however that ends.
+/// Holds the lock. The system releases it with the process, however the process ends.
 #[derive(Debug)]
 pub struct DatadirLock {
     dir: File,
 }
 
 impl DatadirLock {
-    /// Locks `DATADIR/.xb`, which is made if it is not there.
+    /// Locks `DATADIR/.xb`, and creates it if it does not exist.
     ///
     /// # Errors
-    /// [`SstError::Busy`] when another process has it.
+    /// [`SstError::Busy`] if another process holds the lock.
     pub fn take(datadir: &Path) -> Result<Self, SstError> {
         let path = datadir.join(OURS);
-        // Who had it may just be removing the folder.
+        // The previous holder may be removing the directory at this moment.
         loop {
             let lock = Self::try_take(datadir, &path)?;
             let is_there = std::fs::metadata(&path)
@@ -39,11 +39,11 @@ impl DatadirLock {
         }
     }
 
-    /// As [`DatadirLock::take`], but waits for the holder: a server starts the next transfer while the last
-    /// one still cleans up.
+    /// Like [`DatadirLock::take`], but waits for the holder: a server starts the next transfer
+    /// while the previous one still cleans up.
     ///
     /// # Errors
-    /// [`SstError::Busy`] when another process has it all the time; when the end is asked for.
+    /// [`SstError::Busy`] if another process holds the lock for all of `limit`; or if cancelled.
     pub fn wait(datadir: &Path, stop: &CancelToken, limit: Duration) -> Result<Self, SstError> {
         let begin = Instant::now();
         loop {
@@ -52,7 +52,7 @@ impl DatadirLock {
                 Err(SstError::Busy { .. }) if begin.elapsed() < limit => {}
                 done => return done,
             }
-            // Who asks for the end is heard above.
+            // Cancellation is checked above.
             let _ = stop.wait(AGAIN);
         }
     }

@@ -1,4 +1,4 @@
-//! The joiner: off the wire into a folder beside the data, prepared there, and then exchanged.
+//! The joiner: receives into a directory beside the data, prepares there, and then swaps the data.
 
 pub(crate) mod datadir_lock;
 mod prepare;
@@ -31,38 +31,38 @@ use crate::session::progress::Progress;
 use crate::swap::{self, NEW, OLD, OURS, make_folders, make_old};
 use xb_wire::{Offered, Receipt};
 
-/// Tells old init scripts that a transfer runs, so that they wait longer.
+/// Tells old init scripts that a transfer is running, so that they wait longer.
 const MARK: &str = "sst_in_progress";
 
-/// How long the last transfer may take to clean up: longer than it may take to end.
+/// How long to wait for the previous transfer to clean up: longer than it may take to end.
 const PATIENCE: Duration = Duration::from_secs(35);
 
-/// Receives. When it returns, the position was said to the server, which starts on the data then:
-/// nothing may touch that any more.
+/// Receives a transfer. When it returns, the position has been reported to the server, which then
+/// starts on the data: nothing else may touch the data any more.
 ///
 /// # Errors
-/// The first cause. The data is as it was before, or, once the exchange has begun, the journal says
-/// what is left to do; the next join, or [`finish_interrupted`], does it.
+/// The first cause. The data is unchanged; or, if the swap has begun, the journal records the
+/// remaining work, which the next join or [`finish_interrupted`] does.
 pub fn join(context: &Context) -> Result<(), SstError> {
     let datadir = &context.layout.datadir;
     let lock = DatadirLock::wait(datadir, context.stop(), PATIENCE)?;
     finish_interrupted(datadir, &lock, &context.talk)?;
     drop_received(&context.layout, &lock)?;
     let outcome = receive_all(context, &lock);
-    // Best effort: the next join does it, too.
+    // Best effort: the next join does this, too.
     if outcome.is_err() && !swap::journal_path(datadir).exists() {
         let _ = drop_received(&context.layout, &lock);
     }
     tidy(&context.layout, &lock);
     drop(lock);
-    // From here on the data is the server's.
+    // From here on the data belongs to the server.
     let position = outcome.map_err(|error| error.or_why(context.stop()))?;
     context.server.position(&position).map_err(SstError::Server)
 }
 
-/// From the port that listens to the data in its place. Its position.
+/// Runs the join from listening to swapping the data. Returns the position of the data.
 fn receive_all(context: &Context, lock: &DatadirLock) -> Result<Position, SstError> {
-    // Without its program this node could do nothing with what comes.
+    // Without the backup program this node could not use what it receives.
     let program = backup_version::of_backup_program(context)?;
     let server = context.args.server_version.as_deref().or(program.as_deref());
     let (listener, _hooked) = endpoint::listen(context)?;
@@ -84,7 +84,7 @@ fn receive_all(context: &Context, lock: &DatadirLock) -> Result<Position, SstErr
     }
 }
 
-/// No snapshot: the data stays as it is.
+/// Joins without a snapshot: the data is unchanged.
 fn incremental(context: &Context, offered: Offered, offer: &Offer) -> Result<Position, SstError> {
     let position = offer.position().ok_or(crate::session::offer::OfferError::Damaged)?;
     let mut incoming = offered.accept(b"")?;
@@ -138,7 +138,7 @@ fn full(
     progress.finish(format_args!("received {files} files"));
     clock.lap(context, "receiving");
 
-    // The disk may write while the backup is prepared.
+    // Let the disk write while the backup is prepared.
     let syncing = std::thread::spawn({
         let new = new.clone();
         move || sync(&new)
@@ -153,7 +153,7 @@ fn full(
     let remote = relocate::relocate_remote(context, &new)?;
     sync(&new)?;
     if let Some(deleting) = deleting {
-        // What it could not do is tried again.
+        // What the thread could not delete is tried again.
         let _ = deleting.join();
     }
     context.stop().check()?;
@@ -162,14 +162,14 @@ fn full(
     if settings.old == Old::Removed
         && let Err(error) = drop_old(layout, lock)
     {
-        // The new data is in its place all the same.
+        // The new data is in place all the same.
         talk.warn(format_args!("the old data stays in .xb/old: {error}"));
     }
     talk.info(format_args!("the data is in its place, as of {position}"));
     Ok(position)
 }
 
-/// Finds out whether the donor's data can come, and makes the folders for it.
+/// Checks whether the donor's data can be received, and creates the directories for it.
 fn make_ready(
     context: &Context,
     lock: &DatadirLock,
@@ -188,14 +188,14 @@ fn make_all_folders(layout: &Layout) -> Result<(), SstError> {
     Ok(())
 }
 
-/// Whether an entry of the data directory is to be exchanged.
+/// Returns whether an entry of the data directory is swapped.
 fn goes(context: &Context, name: &OsStr, metadata: &Metadata) -> bool {
     let kind = metadata.file_type();
     let moves = kind.is_dir() || kind.is_file() || kind.is_symlink();
     moves && !context.settings.keep.keeps(name.as_bytes()) && !context.layout.leads_outside(name)
 }
 
-/// What cannot be renamed is found before anything was sent.
+/// Refuses mount points, which cannot be renamed, before any data is sent.
 fn refuse_mounts(context: &Context) -> Result<(), SstError> {
     let datadir = &context.layout.datadir;
     for entry in std::fs::read_dir(datadir).map_err(SstError::io("list", datadir))?.flatten() {
@@ -207,10 +207,10 @@ fn refuse_mounts(context: &Context) -> Result<(), SstError> {
     Ok(())
 }
 
-/// Deletes what an earlier exchange has replaced, while the new data comes.
+/// Thread that deletes old data of an earlier swap while the new data arrives.
 type Deleting = std::thread::JoinHandle<Result<(), SstError>>;
 
-/// Sees to it that the donor's data fits. It waits for an answer, so what takes long is done later.
+/// Makes room for the donor's data. The donor waits for an answer, so slow work is done later.
 fn make_room(
     context: &Context,
     lock: &DatadirLock,
@@ -247,7 +247,7 @@ fn make_room(
 #[derive(Debug, PartialEq, Eq)]
 enum Room {
     Enough,
-    /// If the old data goes first.
+    /// There is room if the old data is deleted first.
     WithoutOld,
     None,
 }
@@ -266,7 +266,7 @@ fn free_bytes(path: &Path) -> u64 {
     rustix::fs::statvfs(path).map_or(u64::MAX, |stat| stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 
-/// What the received files say, before they are confirmed.
+/// Checks the content of the received files before they are confirmed.
 fn content(new: &Path, family: Family) -> Result<Position, SstError> {
     let first =
         |names: &[&str]| names.iter().find_map(|name| std::fs::read_to_string(new.join(name)).ok());
@@ -285,7 +285,7 @@ fn content(new: &Path, family: Family) -> Result<Position, SstError> {
     text.parse().map_err(|_| SstError::Content("its galera info is not legible".into()))
 }
 
-/// A backup that was begun at the offered position is of that history, and not older.
+/// Checks that the backup is from the offered position's history, and not older than that position.
 fn of_this_history(position: Position, offered: Option<&Position>) -> Result<Position, SstError> {
     let undefined =
         position.state.seqno() < 0 || position.state.uuid().bytes().all(|b| b"0-".contains(&b));
@@ -306,14 +306,14 @@ fn of_this_history(position: Position, offered: Option<&Position>) -> Result<Pos
     }
 }
 
-/// Exchanges the data; in `remote` folders, the files that are new there.
+/// Swaps the data; in the `remote` directories, only the files that are new there.
 fn exchange(context: &Context, lock: &DatadirLock, remote: &[PathBuf]) -> Result<(), SstError> {
     let Context { layout, talk, .. } = context;
     let folders: Vec<_> = std::iter::once(layout.datadir.clone())
         .chain(layout.folders_outside())
         .chain(remote.iter().cloned())
         .collect();
-    // What an earlier exchange has replaced is of no use any more.
+    // The old data of an earlier swap is no longer needed.
     drop_old(layout, lock)?;
     for folder in &folders {
         make_old(folder)?;
@@ -350,13 +350,13 @@ fn sync(folder: &Path) -> Result<(), SstError> {
     rustix::fs::syncfs(&dir).map_err(|error| failed()(error.into()))
 }
 
-/// The mark of a transfer that runs; gone when dropped.
+/// Marker file of a running transfer, removed when dropped.
 struct Mark(PathBuf);
 
 impl Mark {
     fn set(datadir: &Path) -> Self {
         let path = datadir.join(MARK);
-        // Without it, only old init scripts are less patient.
+        // Without it, old init scripts only wait a shorter time.
         let _ = std::fs::File::create(&path);
         Self(path)
     }
@@ -368,7 +368,7 @@ impl Drop for Mark {
     }
 }
 
-/// Says how long each step took, if that is wanted.
+/// Logs how long each step took, if configured.
 struct Clock {
     wanted: bool,
     begin: Instant,
@@ -388,7 +388,7 @@ impl Clock {
     }
 }
 
-/// Whether old data lies in `DATADIR/.xb/old`.
+/// Returns whether there is old data in `DATADIR/.xb/old`.
 #[must_use]
 pub fn has_old(datadir: &Path) -> bool {
     let old = datadir.join(OURS).join(OLD);

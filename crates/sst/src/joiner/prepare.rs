@@ -1,4 +1,4 @@
-//! The backup program's `--prepare` on what was received.
+//! Runs the backup program's `--prepare` on the received files.
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -11,12 +11,12 @@ use crate::run::Run;
 use crate::session::backup_program::server_words;
 use crate::session::context::Context;
 
-/// Prepares the backup in `new`: a server can start on it then.
+/// Prepares the backup in `new`, so that a server can start on it.
 pub(crate) fn prepare(context: &Context, new: &Path) -> Result<(), SstError> {
     let Context { args, settings, layout, .. } = context;
     let mut words = match args.family {
-        // The backup has an option file of its own, which says which plugins to load, and from
-        // where. The program reads that only when no other is named.
+        // The backup has its own option file, which lists the plugins to load and their directory.
+        // The program reads that file only if no other is given.
         Family::MariaDb => {
             add_key_options(context, new)?;
             Vec::new()
@@ -48,8 +48,8 @@ pub(crate) fn prepare(context: &Context, new: &Path) -> Result<(), SstError> {
     Ok(())
 }
 
-/// Adds to the backup's option file where this node has its keys: that need not be where the donor
-/// has them.
+/// Appends the location of this node's keys to the backup's option file: it may differ from the
+/// donor's.
 fn add_key_options(context: &Context, new: &Path) -> Result<(), SstError> {
     let text = context.settings.key_options.text();
     if text.is_empty() {
@@ -62,8 +62,9 @@ fn add_key_options(context: &Context, new: &Path) -> Result<(), SstError> {
     written.map_err(SstError::io("write", &path))
 }
 
-/// Where the server was told on its command line to find the keys of encrypted tables. Plugins do not
-/// see what comes after `--mysqld-args`, and the program itself takes these words only with `loose-`.
+/// Options from the server's command line that locate the keys of encrypted tables. Plugins do not
+/// see what follows `--mysqld-args`, and the program itself accepts these options only with
+/// `loose-`.
 fn key_words(args: &crate::contract::args::Args) -> impl Iterator<Item = OsString> {
     let of_keys = args.server.iter().filter(|(name, _)| name.contains("key-management"));
     of_keys.map(|(name, value)| {

@@ -1,4 +1,4 @@
-//! From the wire to files, proven whole.
+//! Receives the stream into files and checks that it is complete.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,9 +19,9 @@ use xb_wire::{Incoming, Refusal, TransferError};
 /// Memory for frames that are being decoded, in bytes.
 const MEMORY: u64 = 64 << 20;
 
-/// Receives the stream and makes its files in `new`. Only a stream that is whole gives a result: the
-/// donor ends it only after its backup program has ended well and has written its last file. The
-/// connection comes back, so that the donor can be told what came of it.
+/// Receives the stream and writes its files in `new`. Succeeds only for a complete stream: the
+/// donor ends the stream only after its backup program has succeeded and has written its last file.
+/// Returns the connection, so that the result can be sent to the donor.
 pub(crate) fn receive(
     context: &Context,
     incoming: Incoming,
@@ -42,11 +42,12 @@ pub(crate) fn receive(
     let blocks = Blocks { incoming: Some(incoming), failure: None, back };
     let outcome = unpack(blocks, None, &plan, observer, |bytes| files.extractor.feed(bytes));
     if let Err(error) = &outcome {
-        // Whoever still waits for the donor must not: that may be silent for long.
+        // A thread that still waits for the donor must not keep waiting: the donor may be silent
+        // for long.
         refusal.refuse(&SstError::Get(error.to_string()).to_string());
     }
     let (incoming, failure) = take_back(&given_back);
-    // What this side has ended itself has another cause than the wire.
+    // If this side ended the transfer itself, the cause is not the connection.
     let wires = failure.as_ref().filter(|failure| !matches!(failure, TransferError::Cancelled));
     Err(match (outcome, wires) {
         (Ok(_), _) => match (files.finish(), incoming) {
@@ -68,7 +69,7 @@ pub(crate) fn receive(
     })
 }
 
-/// The files that are being written.
+/// Extraction of the files.
 struct Files<'a> {
     extractor: Extractor,
     failed: Arc<AtomicBool>,
@@ -76,7 +77,7 @@ struct Files<'a> {
 }
 
 impl<'a> Files<'a> {
-    /// Once a file cannot be written, the donor is told at once.
+    /// Starts the extraction. If a file cannot be written, the donor is informed immediately.
     fn start(context: &Context, folder: &'a Path, refusal: &Refusal) -> Result<Self, SstError> {
         let threads = context.settings.write_threads;
         let target = TargetDir::open(folder).map_err(|error| SstError::Get(error.to_string()))?;
@@ -92,7 +93,7 @@ impl<'a> Files<'a> {
         let options = ExtractOptions {
             threads,
             durability: Durability::None,
-            // What the backup program has compressed by itself.
+            // Files that the backup program itself has compressed.
             undo: Undo { decompress: true, threads, ..Undo::default() },
             on_failure,
             ..ExtractOptions::default()
@@ -106,7 +107,7 @@ impl<'a> Files<'a> {
         self.failed.load(Ordering::Acquire)
     }
 
-    /// The number of files, when all that has come is written.
+    /// Returns the number of files once everything received is written.
     fn finish(self) -> Result<u64, SstError> {
         let folder = self.folder;
         let report = self.extractor.finish();
@@ -125,7 +126,7 @@ fn extract(folder: &Path, source: ExtractError) -> SstError {
     SstError::Extract { folder: folder.to_owned(), source: Box::new(source) }
 }
 
-/// The connection, once nobody reads from it any more.
+/// Returns the connection once no other thread reads from it.
 fn take_back(
     given_back: &Receiver<(Incoming, Option<TransferError>)>,
 ) -> (Option<Incoming>, Option<TransferError>) {
@@ -135,7 +136,7 @@ fn take_back(
     }
 }
 
-/// The blocks of the stream. Gives the connection back when it is dropped.
+/// Reader of the stream's blocks. Returns the connection when dropped.
 struct Blocks {
     incoming: Option<Incoming>,
     failure: Option<TransferError>,
@@ -160,7 +161,7 @@ impl Iterator for Blocks {
 impl Drop for Blocks {
     fn drop(&mut self) {
         if let Some(incoming) = self.incoming.take() {
-            // Nobody wants it any more only if the transfer has failed elsewhere.
+            // The receiver is gone only if the transfer has failed elsewhere.
             let _ = self.back.send((incoming, self.failure.take()));
         }
     }

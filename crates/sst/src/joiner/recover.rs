@@ -1,4 +1,4 @@
-//! What an interrupted join has left, and what a finished one keeps.
+//! Recovery of an interrupted join, and removal of what joins leave behind.
 
 use std::path::{Path, PathBuf};
 
@@ -8,11 +8,11 @@ use crate::error::SstError;
 use crate::joiner::datadir_lock::DatadirLock;
 use crate::swap::{self, NEW, OLD, OURS, SwapError, remove_tree};
 
-/// Finishes the exchange that was interrupted in this data directory, if one was. Where that is
-/// impossible, it is taken back.
+/// Finishes the swap that was interrupted in this data directory, if there was one. If that is
+/// impossible, the swap is rolled back.
 ///
 /// # Errors
-/// [`SstError::Swap`]; then no server may start on it.
+/// [`SstError::Swap`]; in that case no server may start on the data.
 pub fn finish_interrupted(
     datadir: &Path,
     _lock: &DatadirLock,
@@ -33,7 +33,7 @@ pub fn finish_interrupted(
     Ok(true)
 }
 
-/// Removes what a join that was interrupted before the exchange has received. The data itself was
+/// Removes what a join received before it was interrupted ahead of its swap. The data itself was
 /// not touched.
 ///
 /// # Errors
@@ -48,7 +48,7 @@ pub fn drop_received(layout: &Layout, _lock: &DatadirLock) -> Result<(), SstErro
     Ok(())
 }
 
-/// Removes the data that an exchange has replaced.
+/// Removes the old data of a swap.
 ///
 /// # Errors
 /// [`SstError::Swap`].
@@ -56,10 +56,10 @@ pub fn drop_old(layout: &Layout, _lock: &DatadirLock) -> Result<(), SstError> {
     remove_old(layout)
 }
 
-/// For threads of who holds the lock.
+/// Like [`drop_old`], for threads of the lock's holder.
 pub(crate) fn remove_old(layout: &Layout) -> Result<(), SstError> {
     let ours = folders(layout);
-    // The data directory comes last: it has the list of the others.
+    // The data directory comes last: it holds the list of the other directories.
     for folder in all_folders(layout)?.iter().rev() {
         remove_tree(&folder.join(OURS).join(OLD))?;
         if !ours.contains(folder) {
@@ -69,8 +69,8 @@ pub(crate) fn remove_old(layout: &Layout) -> Result<(), SstError> {
     Ok(())
 }
 
-/// Removes what is left empty of our own folders; a lock that is held goes on to hold. As long as an
-/// exchange is not finished, everything stays.
+/// Removes this program's directories that are empty; a held lock stays held. Removes nothing while
+/// a swap is unfinished.
 pub fn tidy(layout: &Layout, _lock: &DatadirLock) {
     if swap::journal_path(&layout.datadir).exists() {
         return;
@@ -82,10 +82,10 @@ pub fn tidy(layout: &Layout, _lock: &DatadirLock) {
     all.iter().rev().for_each(|folder| swap::tidy(folder));
 }
 
-/// The data directory, and all others that we or the last exchange know of.
+/// The data directory, and every other directory that the settings or the last swap name.
 fn all_folders(layout: &Layout) -> Result<Vec<PathBuf>, SstError> {
     let last = match swap::last(&layout.datadir) {
-        // What is in there is of no use to us, and no obstacle.
+        // The journal is of no use then, but no obstacle either.
         Err(SwapError::Elsewhere { .. } | SwapError::Journal { .. }) => None,
         last => last?,
     };

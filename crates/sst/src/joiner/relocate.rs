@@ -1,4 +1,4 @@
-//! Prepared files to where their server looks for them, before the exchange.
+//! Moves prepared files to where the server looks for them, before the swap.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -13,7 +13,7 @@ use crate::error::SstError;
 use crate::session::context::Context;
 use crate::swap::{NEW, OURS, make_folders, remember, remove_tree};
 
-/// Files of a backup that are none of a server's.
+/// Files of a backup that do not belong to the server's data.
 const NOT_DATA: [&str; 13] = [
     "xtrabackup_checkpoints",
     "mariadb_backup_checkpoints",
@@ -30,11 +30,11 @@ const NOT_DATA: [&str; 13] = [
     ".stray",
 ];
 
-/// Longest link that is read, in bytes.
+/// Longest link that is accepted, in bytes.
 const MAX_LINK: u64 = 4096;
 
-/// Removes what is not to become part of the data: files that only the backup program needs, and the
-/// donor's binary log, which this node did not write.
+/// Removes files that must not become part of the data: those that only the backup program needs,
+/// and the donor's binary log, which is not this node's.
 pub(crate) fn clear(context: &Context, new: &Path) -> Result<(), SstError> {
     let ours = context.layout.binlog.clone();
     let binlogs: Vec<_> = ours.into_iter().chain(binlog_of(new)).map(Kind::Binlog).collect();
@@ -58,7 +58,7 @@ pub(crate) fn clear(context: &Context, new: &Path) -> Result<(), SstError> {
     Ok(())
 }
 
-/// Base name of the donor's binary log, which need not be ours.
+/// Returns the base name of the donor's binary log, which may differ from this node's.
 fn binlog_of(new: &Path) -> Option<OsString> {
     let names = ["xtrabackup_binlog_info", "mariadb_backup_binlog_info"];
     let text = names.iter().find_map(|name| std::fs::read_to_string(new.join(name)).ok())?;
@@ -68,8 +68,8 @@ fn binlog_of(new: &Path) -> Option<OsString> {
     name.file_stem().map(OsStr::to_owned)
 }
 
-/// Moves the kinds of files that have a folder of their own: within `new` where that lies in the data
-/// directory, else into the `.xb/new` of their folder.
+/// Moves the kinds of files that have their own directory: within `new` if that directory is in the
+/// data directory, else into `.xb/new` of that directory.
 pub(crate) fn relocate_all(context: &Context, new: &Path) -> Result<(), SstError> {
     let inside = context.layout.inside.iter().map(|place| (&place.kind, new.join(&place.dir)));
     let outside = context.layout.outside.iter();
@@ -91,7 +91,7 @@ pub(crate) fn relocate_all(context: &Context, new: &Path) -> Result<(), SstError
     Ok(())
 }
 
-/// Renames, or copies where the file systems differ.
+/// Renames, or copies across file systems.
 fn transfer(from: &Path, to: &Path) -> Result<(), SstError> {
     match std::fs::rename(from, to) {
         Ok(()) => Ok(()),
@@ -117,9 +117,9 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
-/// Tablespaces that the donor keeps outside its data directory (`DATA DIRECTORY`): moved to the same
-/// place here, into the `.xb/new` of their folder. Where that is impossible they stay in the schema's
-/// folder and lose their link. The folders; what was moved is on the disk.
+/// Moves tablespaces that the donor keeps outside its data directory (`DATA DIRECTORY`) to the same
+/// path here, into `.xb/new` of their directory. If that is impossible, they stay in the schema's
+/// directory and lose their link. Returns the directories; the moved files are synced to disk.
 pub(crate) fn relocate_remote(context: &Context, new: &Path) -> Result<Vec<PathBuf>, SstError> {
     let (layout, talk) = (&context.layout, &context.talk);
     let mut folders = Vec::new();
@@ -149,7 +149,7 @@ pub(crate) fn relocate_remote(context: &Context, new: &Path) -> Result<Vec<PathB
     Ok(folders)
 }
 
-/// One of them. Its folder is noted on the disk before anything is written there.
+/// Moves one tablespace. Its directory is recorded on disk before anything is written there.
 fn to_remote(
     layout: &Layout,
     new: &Path,
@@ -162,12 +162,12 @@ fn to_remote(
         return Err(NO_PLACE.to_owned());
     };
     std::fs::create_dir_all(folder).map_err(|error| error.to_string())?;
-    // Links on the way may lead back.
+    // Links in the path may lead back into the data directory.
     let folder = std::fs::canonicalize(folder).map_err(|error| error.to_string())?;
     if folder.starts_with(&layout.datadir) || layout.folders_outside().contains(&folder) {
         return Err(NO_PLACE.to_owned());
     }
-    // A file that is there may be anybody's, unless our own data has the same link.
+    // An existing file may belong to something else, unless this node's own data has the same link.
     let own = layout.datadir.join(link.strip_prefix(new).unwrap_or(link));
     let is_own = || read_link(&own).is_ok_and(|own| own == target);
     if folder.join(name).symlink_metadata().is_ok() && !is_own() {
@@ -186,14 +186,14 @@ fn to_remote(
 
 const NO_PLACE: &str = "its link names no place for it";
 
-/// What a link names.
+/// Returns the content of a link file.
 fn read_link(link: &Path) -> io::Result<PathBuf> {
     let mut text = Vec::new();
     File::open(link)?.take(MAX_LINK).read_to_end(&mut text)?;
     Ok(OsStr::from_bytes(text.trim_ascii()).into())
 }
 
-/// What a link names, if a server would put this file there.
+/// Returns the path in a link file, if a server would put this file there.
 fn remote_target(link: &Path, file: &Path) -> Result<PathBuf, String> {
     let target = read_link(link).map_err(|error| error.to_string())?;
     let plain = target.components().all(|c| matches!(c, Component::RootDir | Component::Normal(_)));

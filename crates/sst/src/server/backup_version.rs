@@ -1,4 +1,5 @@
-//! The version of the backup program, which must fit its server's: known before anything is begun.
+//! The version of the backup program, which must match the server's. It is known before the
+//! transfer begins.
 
 use std::ffi::OsString;
 
@@ -9,10 +10,10 @@ use crate::session::context::Context;
 /// Longest answer that is read, in bytes.
 const MAX: u64 = 4096;
 
-/// Asks the backup program for its version; nothing if the answer is not understood.
+/// Asks the backup program for its version. Returns `None` if the answer cannot be parsed.
 ///
 /// # Errors
-/// When there is no such program.
+/// If the program does not exist.
 pub(crate) fn of_backup_program(context: &Context) -> Result<Option<String>, SstError> {
     let run = Run {
         program: &context.settings.program,
@@ -25,8 +26,8 @@ pub(crate) fn of_backup_program(context: &Context) -> Result<Option<String>, Sst
     Ok(std::iter::once(text).chain(words).find_map(|text| version_in(&text)))
 }
 
-/// `mariadb-backup based on MariaDB server 10.11.19-MariaDB debian-linux-gnu (x86_64)`,
-/// `xtrabackup version 8.0.35-31 based on MySQL server 8.0.35 Linux (x86_64)`
+/// Parses `mariadb-backup based on MariaDB server 10.11.19-MariaDB debian-linux-gnu (x86_64)` or
+/// `xtrabackup version 8.0.35-31 based on MySQL server 8.0.35 Linux (x86_64)`.
 fn version_in(text: &str) -> Option<String> {
     let (_, behind) = text.split_once(" based on ")?;
     let (_, behind) = behind.split_once(" server ")?;

@@ -1,4 +1,4 @@
-//! How much there is to send.
+//! Estimate of how much data there is to send.
 
 use std::ffi::OsStr;
 use std::fs::Metadata;
@@ -9,12 +9,12 @@ use std::path::Path;
 use crate::contract::datadir::Layout;
 use crate::swap::OURS;
 
-/// A size, about.
+/// Approximate size of the data.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Size {
     /// Bytes in files.
     pub bytes: u64,
-    /// Bytes they take on the disk; less where files have holes.
+    /// Bytes on disk; fewer if files have holes.
     pub disk: u64,
 }
 
@@ -25,12 +25,12 @@ impl Size {
     }
 }
 
-/// Adds up what a backup of this server would hold. What cannot be read counts nothing.
+/// Adds up what a backup of this server would contain. Unreadable files are not counted.
 #[must_use]
 pub(crate) fn estimate(layout: &Layout) -> Size {
     let mut size = Size::default();
     walk(&layout.datadir, 0, &mut |name, depth, metadata| {
-        // In the folder itself lie logs, caches and the like, too.
+        // The data directory itself also holds logs, caches and the like.
         if depth > 0 || is_data(name) {
             size.add(metadata);
         }

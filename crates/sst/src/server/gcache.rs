@@ -1,5 +1,5 @@
-//! How far back the donor's write sets reach, asked from its server now and then: a node that needs
-//! older ones than that needs a snapshot instead.
+//! How far back the donor's gcache reaches, asked from its server from time to time: a node that
+//! needs older write sets than those needs a snapshot instead.
 
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
@@ -9,17 +9,17 @@ use crate::session::context::Context;
 
 const QUESTION: &str = "SHOW GLOBAL STATUS WHERE Variable_name IN ('wsrep_local_cached_downto', 'wsrep_last_committed')";
 
-/// Asks and compares.
+/// Asks for the gcache's range and compares it with the time that the transfer needs.
 #[derive(Debug)]
 pub(crate) struct Gcache {
     sql: Sql,
-    /// A question that is not answered yet.
+    /// A query that is not answered yet.
     asked: Option<Receiver<Option<(Reach, Instant)>>>,
     first: Option<(Reach, Instant)>,
     over: bool,
 }
 
-/// Which write sets a node has, by their numbers.
+/// Sequence numbers of the write sets that a node has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Reach {
     from: u64,
@@ -31,9 +31,9 @@ impl Gcache {
         Self { sql: Sql::new(context), asked: None, first: None, over: false }
     }
 
-    /// Asks, for the next [`Gcache::warning`] to use, unless a question is still open. A server may take the question and never answer it, and
-    /// whoever tells of progress must not wait for that: it is asked in a thread of its own, whose end
-    /// ends the client, too.
+    /// Starts a query for the next [`Gcache::warning`] to use, unless one is still open. The query
+    /// runs in a thread of its own, whose end also ends the client: a server may accept a query and
+    /// never answer it, and the progress report must not wait for that.
     pub(crate) fn ask(&mut self) {
         if self.over || self.asked.is_some() {
             return;
@@ -42,15 +42,15 @@ impl Gcache {
         let sql = self.sql.clone();
         let asking = move || {
             let answer = sql.ask(QUESTION).and_then(|answer| parse(&answer));
-            // Nobody wants to know any more when the transfer has ended.
+            // The receiver is gone once the transfer has ended.
             let _ = tell.send(answer.map(|reach| (reach, Instant::now())));
         };
         let thread = std::thread::Builder::new().name("gcache".into()).spawn(asking);
         self.asked = thread.is_ok().then_some(asked);
     }
 
-    /// A warning, once, if an answer has come and `left` is longer than the write sets reach back.
-    /// Without a client nothing is said.
+    /// Returns a warning, once, if an answer has arrived and `left` is longer than the write sets
+    /// reach back. Without a client there is no warning.
     pub(crate) fn warning(&mut self, left: Option<Duration>) -> Option<String> {
         let answer = match self.asked.as_ref()?.try_recv() {
             Err(TryRecvError::Empty) => return None,
@@ -73,8 +73,8 @@ impl Gcache {
     }
 }
 
-/// How long ago the oldest write set that is still there was written. Nothing, as long as none was
-/// dropped since the first look: then it holds more than is known.
+/// Returns the age of the oldest write set still in the gcache. `None` while none has been dropped
+/// since the first query: until then the gcache reaches further back than known.
 fn reach(first: Reach, now: Reach, elapsed: Duration) -> Option<Duration> {
     let rate = now.to.checked_sub(first.to)? as f64 / elapsed.as_secs_f64();
     let has = now.to.checked_sub(now.from)? as f64;
@@ -101,7 +101,7 @@ mod tests {
         let answer = b"wsrep_last_committed\t52\nwsrep_local_cached_downto\t2\n";
         assert_eq!(parse(answer), Some(Reach { from: 2, to: 52 }));
         assert_eq!(parse(b"wsrep_last_committed\t52\n"), None);
-        // An empty cache says the largest number there is.
+        // An empty cache reports the largest possible number.
         let empty = b"wsrep_last_committed\t5\nwsrep_local_cached_downto\t18446744073709551615\n";
         assert_eq!(
             reach(parse(answer).unwrap(), parse(empty).unwrap(), Duration::from_secs(1)),

@@ -1,9 +1,9 @@
-//! A donor whose server goes on while the backup holds its locks.
+//! Keeps a donor replicating while the backup holds its locks.
 //!
-//! From the moment in which a backup locks out changes of tables until its end, MariaDB takes the
-//! node out of replication: whoever commits there waits. Not so (since 10.6.18, 10.11.8, 11.4;
-//! MDEV-33211) on a donor that has the stock method. What counts is the donor's own setting, and not
-//! which method runs; so it is set for that time.
+//! From the moment at which a backup locks out table changes until the backup ends, MariaDB takes
+//! the node out of replication, and commits on it wait. It does not do so (since 10.6.18, 10.11.8,
+//! 11.4; MDEV-33211) on a donor whose method is the stock one. What counts is the donor's setting,
+//! not the method that runs; so the setting is changed for that time.
 
 use std::time::Duration;
 
@@ -12,20 +12,20 @@ use crate::contract::error_log::ErrorLog;
 use crate::server::sql::Sql;
 use crate::session::context::Context;
 
-/// The method for which the server goes on.
+/// The method with which the server keeps replicating.
 const STOCK: &str = "mariabackup";
 
 /// How long the server may take to answer.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// The server takes its method for the stock one from [`ReplicationGuard::set`] to
-/// [`ReplicationGuard::end`]; dropping it is the net for a panic.
+/// Sets the server's method to the stock one from [`ReplicationGuard::set`] to
+/// [`ReplicationGuard::end`]; dropping it restores the method after a panic.
 #[derive(Debug)]
 pub(crate) struct ReplicationGuard {
     sql: Sql,
     talk: ErrorLog,
     method: Option<String>,
-    /// The server has said that it is set.
+    /// The server has confirmed that the method is set.
     certain: bool,
 }
 
@@ -43,7 +43,7 @@ impl ReplicationGuard {
             return this;
         };
         let Some(method) = name(&method).filter(|name| *name != STOCK) else { return this };
-        // A server that does not answer in time may do it all the same.
+        // A server that does not answer in time may still execute the statement.
         this.method = Some(method.to_owned());
         this.certain = this.sql.ask_within(LIMIT, &set_to(STOCK)).is_some();
         if !this.certain {
@@ -54,7 +54,7 @@ impl ReplicationGuard {
         this
     }
 
-    /// Gives the server its own method back.
+    /// Restores the server's own method.
     pub(crate) fn end(mut self) {
         self.put_back();
     }
@@ -62,7 +62,8 @@ impl ReplicationGuard {
     fn put_back(&mut self) {
         let Some(method) = self.method.take() else { return };
         let restored = self.sql.ask_within(LIMIT, &set_to(&method)).is_some();
-        // The next donor's work goes as well with it, and a restart reads the option file.
+        // A failure does no harm: the next donor works with the stock method as well, and a restart
+        // reads the option file.
         if self.certain && !restored {
             self.talk.info(format_args!(
                 "this server's wsrep_sst_method stays {STOCK} until SET GLOBAL wsrep_sst_method = '{method}', or a restart"
@@ -81,7 +82,7 @@ fn set_to(method: &str) -> String {
     format!("SET GLOBAL wsrep_sst_method = '{method}'")
 }
 
-/// A method's name, which may stand between quotes.
+/// Parses a method's name, which may be in quotes.
 fn name(answer: &[u8]) -> Option<&str> {
     let name = std::str::from_utf8(answer).ok()?.trim();
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);

@@ -1,4 +1,4 @@
-//! Statements for the own server, by its client program.
+//! Statements for this node's server, executed by its client program.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::session::context::Context;
 /// Longest answer that is read, in bytes.
 const MAX: u64 = 4096;
 
-/// A client that is logged in as the backup is.
+/// A client with the backup's login.
 #[derive(Debug, Clone)]
 pub(crate) struct Sql {
     stop: CancelToken,
@@ -41,8 +41,9 @@ impl Sql {
         Self { stop: context.stop().clone(), client, args: words, password }
     }
 
-    /// What comes back; nothing without a client, without an answer, or after an error. A server may
-    /// take the question and never answer it: this waits until everything is to end, then.
+    /// Returns the answer; `None` without a client, without an answer, or after an error. A server
+    /// may accept a statement and never answer it: this call then waits until the transfer is
+    /// cancelled.
     pub(crate) fn ask(&self, statement: &str) -> Option<Vec<u8>> {
         let mut args = self.args.clone();
         args.extend(["--execute", statement].map(OsString::from));
@@ -51,7 +52,7 @@ impl Sql {
         run.output(&self.stop, MAX).ok()
     }
 
-    /// The same for at most `limit`, also when everything is to end.
+    /// Like [`ask`](Self::ask), but waits at most `limit`, even after cancellation.
     pub(crate) fn ask_within(&self, limit: Duration, statement: &str) -> Option<Vec<u8>> {
         let stop = CancelToken::new();
         let client = Self { stop: stop.clone(), ..self.clone() };

@@ -1,4 +1,4 @@
-//! The service manager, so that it does not take a long transfer for a server that hangs.
+//! Notifies the service manager, so that it does not take a long transfer for a hanging server.
 
 use std::ffi::OsStr;
 use std::os::linux::net::SocketAddrExt as _;
@@ -6,12 +6,12 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::{Duration, Instant};
 
-/// How long each message extends the time for starting.
+/// By how much each message extends the start timeout.
 const EXTENSION: Duration = Duration::from_secs(120);
 /// Time between messages.
 const EVERY: Duration = Duration::from_secs(10);
 
-/// Sends to the socket that the service manager has named, if it has.
+/// Sends to the service manager's socket, if there is one.
 #[derive(Debug)]
 pub(crate) struct Notifier {
     socket: Option<(UnixDatagram, SocketAddr)>,
@@ -19,7 +19,7 @@ pub(crate) struct Notifier {
 }
 
 impl Notifier {
-    /// `name` is `$NOTIFY_SOCKET`.
+    /// Creates a notifier; `name` is `$NOTIFY_SOCKET`.
     pub(crate) fn new(name: Option<&OsStr>) -> Self {
         let address = name.map(OsStr::as_bytes).and_then(|name| match name {
             [b'@', name @ ..] => SocketAddr::from_abstract_name(name).ok(),
@@ -30,7 +30,7 @@ impl Notifier {
         Self { socket, next: None }
     }
 
-    /// Says that there is progress, now and then.
+    /// Reports progress, at most once per interval.
     pub(crate) fn alive(&mut self, status: &str) {
         let now = Instant::now();
         if self.next.is_some_and(|next| now < next) {
@@ -39,7 +39,7 @@ impl Notifier {
         self.next = Some(now + EVERY);
         if let Some((socket, address)) = &self.socket {
             let text = format!("EXTEND_TIMEOUT_USEC={}\nSTATUS={status}", EXTENSION.as_micros());
-            // The manager may not listen to us (NotifyAccess); then nothing is lost.
+            // The manager may ignore this process (NotifyAccess); nothing is lost then.
             let _ = socket.send_to_addr(text.as_bytes(), address);
         }
     }

@@ -1,11 +1,11 @@
-//! What every call of the backup program is given.
+//! Arguments and environment for every call of the backup program.
 
 use std::ffi::{OsStr, OsString};
 
 use super::context::Context;
 use crate::contract::args::Args;
 
-/// `NAME=VALUE`.
+/// Formats an option as `NAME=VALUE`.
 pub(crate) fn option(name: &str, value: impl AsRef<OsStr>) -> OsString {
     let mut word = OsString::from(name);
     word.push("=");
@@ -13,14 +13,15 @@ pub(crate) fn option(name: &str, value: impl AsRef<OsStr>) -> OsString {
     word
 }
 
-/// Secrets never go on the command line, which everybody can read.
+/// Returns the environment variable with the password. Secrets never go on the command line, which
+/// every user can read.
 pub(crate) fn password(context: &Context) -> Vec<(&'static str, OsString)> {
     let login = context.settings.login.iter();
     login.map(|login| ("MYSQL_PWD", OsString::from(login.password()))).collect()
 }
 
-/// What of the server's own command line a backup program must know: where the files are. How a
-/// damaged server is to start is none of its business: it would refuse that word.
+/// Options of the server's own command line that a backup program needs: the locations of the
+/// files. Options for starting a damaged server are left out: the backup program rejects them.
 pub(crate) fn server_words(args: &Args) -> Vec<OsString> {
     let about_files = |name: &str| {
         ["innodb-", "aria-", "log-bin", "log-basename", "plugin-"]

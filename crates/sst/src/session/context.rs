@@ -1,4 +1,4 @@
-//! What both roles need.
+//! State that both roles need.
 
 use crate::cancel::CancelToken;
 use crate::contract::args::Args;
@@ -7,21 +7,21 @@ use crate::contract::error_log::ErrorLog;
 use crate::contract::server_lines::Server;
 use crate::contract::settings::Settings;
 
-/// Everything that is known when a transfer begins.
+/// Everything known at the start of a transfer.
 pub struct Context {
-    /// What the server said.
+    /// The server's arguments.
     pub args: Args,
-    /// What the operator set.
+    /// The operator's settings.
     pub settings: Settings,
-    /// Where the server's files are.
+    /// Locations of the server's files.
     pub layout: Layout,
     /// Cancels the transfer.
     pub stop: CancelToken,
     /// The error log.
     pub talk: ErrorLog,
-    /// The server's ear.
+    /// The server's line protocol.
     pub server: Server,
-    /// `NAME:secret` that the joiner sent by way of both servers.
+    /// `NAME:secret` that the joiner sent through both servers.
     pub remote_auth: Option<String>,
     /// `$NOTIFY_SOCKET`.
     pub notify_socket: Option<std::ffi::OsString>,
@@ -30,7 +30,7 @@ pub struct Context {
 }
 
 impl std::fmt::Debug for Context {
-    /// Without what others must not read.
+    /// Omits secrets.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Context")
             .field("args", &self.args)

@@ -1,4 +1,4 @@
-//! The transport, set up as settings and server say.
+//! The connection, set up according to settings and server.
 
 use std::io::ErrorKind;
 use std::num::{NonZeroU8, NonZeroU64};
@@ -14,18 +14,18 @@ use xb_wire::{
     Listener, Observer, Outgoing, Security, TlsMode, connect as connect_to,
 };
 
-/// Certificates that Percona's server makes in its data directory.
+/// Certificates that Percona's server creates in its data directory.
 const PERCONAS: [&str; 3] = ["server-cert.pem", "server-key.pem", "ca.pem"];
 
-/// How long a donor believes in a joiner whose port is closed.
+/// How long a donor retries while the joiner's port is closed.
 const REFUSED: Duration = Duration::from_secs(10);
 
-/// A switch that goes with the wish to end.
+/// Returns a switch that follows the cancellation.
 fn cancel(stop: &CancelToken) -> (Cancel, CancelHook) {
     let cancel = Cancel::new();
     let (switch, asked) = (cancel.clone(), stop.clone());
     let hooked = stop.on_stop(move || match asked.why() {
-        // The peer is told, too.
+        // The peer gets the reason, too.
         Some(why) => switch.cancel_because(&why.to_string()),
         None => switch.cancel(),
     });
@@ -35,7 +35,7 @@ fn cancel(stop: &CancelToken) -> (Cancel, CancelHook) {
 fn limits(settings: &Settings) -> Limits {
     let mut limits = Limits::default();
     limits.resume = settings.resume_limit;
-    // Nobody ever listens there again: a joiner that has ended does not come back.
+    // A joiner that has ended does not listen again.
     limits.refused = REFUSED.min(settings.resume_limit);
     limits.rate = settings.rlimit.and_then(NonZeroU64::new);
     let connections = settings.connections.and_then(|n| u8::try_from(n).ok());
@@ -43,14 +43,15 @@ fn limits(settings: &Settings) -> Limits {
     limits
 }
 
-/// What is told of the transport: to people; and on the donor a failure ends the backup, which may
-/// be silent just then.
+/// Logs the transport's events. On the donor, a failure also ends the backup, which may produce no
+/// output at that moment.
 fn observer(context: &Context) -> Observer {
     let (talk, stop, role) = (context.talk.clone(), context.stop().clone(), context.args.role);
     Observer::new(move |event| match event {
         Event::Failed { .. } => {
             if role == Role::Donor {
-                // Who tells this holds what those need who are asked to end.
+                // In another thread: the one that reports the event holds locks that the cancel
+                // hooks need.
                 let stop = stop.clone();
                 std::thread::spawn(move || stop.ask(CancelReason::Elsewhere));
             }
@@ -60,7 +61,7 @@ fn observer(context: &Context) -> Observer {
     })
 }
 
-/// How the wire is protected, with one line about it in the log.
+/// Returns the protection of the connection, and logs one line about it.
 fn security(context: &Context) -> Result<Security, SstError> {
     let Context { args, settings, talk, .. } = context;
     let tls = &settings.tls;
@@ -117,12 +118,12 @@ fn security(context: &Context) -> Result<Security, SstError> {
     Ok(Security::Certificates(certificates))
 }
 
-/// Whether the server's channel carries a secret.
+/// Returns whether the server's channel carries a secret.
 fn has_secret(args: &Args) -> bool {
     args.family == Family::MariaDb
 }
 
-/// Where nothing else proves the donor, the operator must want that.
+/// If nothing else authenticates the donor, the operator must allow that explicitly.
 fn demand_secret(args: &Args, settings: &Settings) -> Result<(), SstError> {
     if args.role == Role::Joiner && !has_secret(args) && !settings.tls.any_donor {
         return Err(SstError::Security(
@@ -133,7 +134,7 @@ fn demand_secret(args: &Args, settings: &Settings) -> Result<(), SstError> {
     Ok(())
 }
 
-/// What Percona's servers use for their own traffic.
+/// Certificates that Percona's servers use for their own traffic.
 fn perconas(context: &Context) -> Option<Certificates> {
     if context.args.family != Family::Percona {
         return None;
@@ -144,7 +145,7 @@ fn perconas(context: &Context) -> Option<Certificates> {
     all.then_some(Certificates { certificate, key, authority, mode: TlsMode::VerifyCa })
 }
 
-/// Listens where the server says.
+/// Listens on the address that the server gives.
 pub(crate) fn listen(context: &Context) -> Result<(Listener, CancelHook), SstError> {
     let address: HostPort = context
         .args
@@ -162,7 +163,7 @@ pub(crate) fn listen(context: &Context) -> Result<(Listener, CancelHook), SstErr
     };
     match Listener::bind(&address, joiner.clone()) {
         Err(BindError::Listen { source, .. }) if source.kind() == ErrorKind::AddrNotAvailable => {
-            // Behind a translation of addresses, as containers have it.
+            // Behind network address translation, as in containers.
             context.talk.warn(format_args!(
                 "{} is no address of this machine: listening on all of them, and announcing it",
                 address.host()
@@ -178,7 +179,7 @@ pub(crate) fn listen(context: &Context) -> Result<(Listener, CancelHook), SstErr
     }
 }
 
-/// Goes where the joiner has said.
+/// Connects to the address that the joiner announced.
 pub(crate) fn connect(context: &Context, offer: &[u8]) -> Result<(Outgoing, CancelHook), SstError> {
     let announcement = Announcement::parse(&context.args.address, context.remote_auth.as_deref())
         .map_err(|error| SstError::Address(error.to_string()))?;

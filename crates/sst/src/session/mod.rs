@@ -1,4 +1,4 @@
-//! What both roles need for one transfer: its context, the connection, the offer, progress.
+//! State and helpers of both roles: context, connection, offer, progress.
 
 pub(crate) mod backup_program;
 pub(crate) mod context;

@@ -1,37 +1,37 @@
-//! What a donor tells its joiner before the first byte of data.
+//! The donor's offer: what it tells the joiner before the first byte of data.
 
 use serde::{Deserialize, Serialize};
 
 use crate::contract::args::Family;
 use crate::contract::position::{Position, StateId};
 
-/// Version of what is offered; a joiner takes only its own.
+/// Version of the offer; a joiner accepts only its own.
 pub(crate) const FORMAT: u32 = 1;
 /// Longest offer, in bytes.
 pub(crate) const MAX: usize = 16 << 10;
 
-/// An offer.
+/// What the donor is about to send, and from which server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Offer {
-    /// Version of the offer; a joiner takes only its own.
+    /// Version of the offer; a joiner accepts only its own.
     pub format: u32,
-    /// What follows.
+    /// What follows the offer.
     pub what: What,
     /// The donor's position, `UUID:SEQNO`.
     pub state: String,
-    /// Its GTID domain.
+    /// The donor's GTID domain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub domain: Option<u32>,
-    /// `mariadb` or `percona`: whose backup program makes the data.
+    /// `mariadb` or `percona`: the family of the backup program that makes the data.
     pub family: String,
-    /// Version of the donor's server, where the donor knows it.
+    /// Version of the donor's server, if the donor knows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<String>,
     /// Program and version of the donor.
     pub program: String,
 }
 
-/// What follows an offer.
+/// What follows the offer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum What {
@@ -39,51 +39,51 @@ pub enum What {
     Ist,
     /// A backup.
     Full {
-        /// About how many bytes its files have.
+        /// Approximate size of its files in bytes.
         bytes: u64,
-        /// About how many bytes they take on the donor's disk.
+        /// Approximate space that they take on the donor's disk, in bytes.
         disk: u64,
-        /// Codec of the frames, for people.
+        /// Codec of the frames, for the log.
         compress: String,
     },
 }
 
-/// Why an offer is not taken.
+/// Why an offer is rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OfferError {
-    /// It is no offer.
+    /// The offer cannot be parsed.
     #[error("the donor's offer cannot be understood")]
     Damaged,
-    /// It is one of another version.
+    /// The offer has another version.
     #[error(
         "the donor's offer is of format {theirs}, this program takes {FORMAT}: install the same version on both nodes"
     )]
     Format {
-        /// The donor's.
+        /// The donor's version.
         theirs: u32,
     },
-    /// Data of one family does not become the other's.
+    /// The data is of the other family.
     #[error("the donor is a server of the {theirs} family, this node of {ours}")]
     Family {
-        /// The donor's.
+        /// The donor's family.
         theirs: String,
-        /// The joiner's.
+        /// The joiner's family.
         ours: &'static str,
     },
-    /// A server cannot read what a later one wrote.
+    /// The donor's server is later than the joiner's, which could not read its data.
     #[error(
         "the donor's server has version {theirs}, which is later than {ours} here: upgrade this node first, or name another donor"
     )]
     Later {
-        /// The donor's.
+        /// The donor's version.
         theirs: String,
-        /// The joiner's.
+        /// The joiner's version.
         ours: String,
     },
 }
 
-/// The family's name in an offer.
+/// Returns the family's name in an offer.
 #[must_use]
 pub(crate) fn family_name(family: Family) -> &'static str {
     match family {
@@ -93,14 +93,14 @@ pub(crate) fn family_name(family: Family) -> &'static str {
 }
 
 impl Offer {
-    /// The bytes that are sent.
+    /// Encodes the offer.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         serde_json::to_vec(self).unwrap_or_default()
     }
 
-    /// Reads an offer and checks that this node can take it. `server` is the version of its own
-    /// server, where that is known.
+    /// Parses an offer and checks that this node can accept it. `server` is the version of this
+    /// node's server, if known.
     ///
     /// # Errors
     /// [`OfferError`].
@@ -112,7 +112,7 @@ impl Offer {
         if bytes.len() > MAX {
             return Err(OfferError::Damaged);
         }
-        // A later format may look otherwise in all but this.
+        // A later format may share no other field.
         let Format { format } = serde_json::from_slice(bytes).map_err(|_| OfferError::Damaged)?;
         if format != FORMAT {
             return Err(OfferError::Format { theirs: format });
@@ -136,7 +136,7 @@ impl Offer {
         Ok(offer)
     }
 
-    /// The donor's position.
+    /// Returns the donor's position.
     #[must_use]
     pub fn position(&self) -> Option<Position> {
         let state: StateId = self.state.parse().ok()?;

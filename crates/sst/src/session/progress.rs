@@ -1,4 +1,4 @@
-//! What people and the server are told while bytes go by.
+//! Progress reports for the log, the server and the service manager.
 
 use std::fmt::Display;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -15,10 +15,10 @@ use crate::server::gcache::Gcache;
 use crate::server::systemd_notify::Notifier;
 use crate::session::context::Context;
 
-/// How often the counters are read.
+/// Interval at which the counters are read.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Tells until it is finished or dropped.
+/// Reports progress until it is finished or dropped.
 #[derive(Debug)]
 pub(crate) struct Progress {
     stop: Option<Sender<()>>,
@@ -29,7 +29,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// `total` is about how many bytes there will be.
+    /// Starts the reports; `total` is the approximate number of bytes to transfer.
     pub(crate) fn start(context: &Context, observer: &Observer, total: u64) -> Self {
         let (stop, stopped) = channel::<()>();
         let mut telling = ProgressReporter {
@@ -54,7 +54,7 @@ impl Progress {
             }
             telling.end();
         };
-        // Without a thread for it nothing is told, and that is all.
+        // Without a thread for them there are no reports, but the transfer continues.
         let thread = std::thread::Builder::new().name("progress".into()).spawn(run).ok();
         Self {
             stop: Some(stop),
@@ -65,7 +65,7 @@ impl Progress {
         }
     }
 
-    /// Ends with a line that says what it came to.
+    /// Ends the reports with a summary line.
     pub(crate) fn finish(mut self, what: impl Display) {
         self.join();
         let now = self.observer.snapshot();
@@ -82,7 +82,7 @@ impl Progress {
     fn join(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // One that panicked has said so.
+            // A panic has already printed its message.
             let _ = thread.join();
         }
     }
@@ -99,16 +99,16 @@ struct ProgressReporter {
     observer: Observer,
     total: u64,
     idle_limit: Duration,
-    /// Bytes on the wire when something last moved, and when that was.
+    /// Bytes transferred at the last change, and the time of that change.
     moved: (u64, Instant),
     stop_all: CancelToken,
-    /// Asked on the donor, where lines are told.
+    /// Queried on the donor, if progress lines are logged.
     gcache: Option<Gcache>,
     server: Server,
     talk: ErrorLog,
     notifier: Notifier,
     every: Duration,
-    /// Bytes that the server knows of.
+    /// Bytes that were reported to the server.
     told: u64,
     next: Duration,
     begin: Instant,
@@ -138,7 +138,7 @@ impl ProgressReporter {
         }
     }
 
-    /// Gives up when nothing moves.
+    /// Cancels the transfer if no data moves for too long.
     fn watch(&mut self) {
         let now = self.observer.snapshot();
         let bytes = now.bytes.saturating_add(now.stored);
@@ -156,13 +156,13 @@ impl ProgressReporter {
     fn tell_server(&mut self) {
         let bytes = self.observer.snapshot().bytes;
         if bytes > self.told {
-            // A server that does not read any more is noticed where it matters.
+            // If the server no longer reads, a later and more important line fails.
             let _ = self.server.complete(bytes - self.told);
             self.told = bytes;
         }
     }
 
-    /// About how long it will still take.
+    /// Estimates the remaining time.
     fn left(&self, elapsed: Duration) -> Option<Duration> {
         let done = self.observer.snapshot().bytes;
         let rate = done as f64 / elapsed.as_secs_f64().max(0.001);

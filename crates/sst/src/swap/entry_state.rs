@@ -1,4 +1,4 @@
-//! What it is that stands at a name while data is being exchanged.
+//! State of an entry in the middle of a swap: which entry a name refers to.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -11,19 +11,19 @@ use super::folders::{NEW, OLD, OURS, exists, list};
 use super::journal::{Entry, Journal};
 use crate::contract::datadir::Kind;
 
-/// What stands in a folder under a name.
+/// What a name in a directory refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EntryState {
     Nothing,
-    /// The old entry, which has not gone yet.
+    /// The old entry, not moved away yet.
     Old,
-    /// The new one, which has come.
+    /// The new entry, already moved in.
     New,
-    /// None of both: a server was started in the middle and made it.
+    /// Neither of them: created by a server that was started in the middle of the swap.
     Foreign,
 }
 
-/// Where an entry may stand.
+/// The paths at which an entry can be.
 pub(super) struct EntryPaths {
     pub(super) here: PathBuf,
     pub(super) old: PathBuf,
@@ -42,7 +42,7 @@ impl EntryPaths {
     }
 }
 
-/// A journal's entries, to look up.
+/// A journal's entries as sets, for lookups.
 pub(super) struct Listed<'a> {
     journal: &'a Journal,
     old: HashSet<&'a Entry>,
@@ -70,20 +70,20 @@ impl<'a> Listed<'a> {
         })
     }
 
-    /// Whether the new entry is there, in one of its places.
+    /// Returns whether the new entry exists at one of its paths.
     pub(super) fn has_new(&self, entry: &Entry) -> Result<bool, SwapError> {
         Ok(exists(&EntryPaths::of(self.journal, entry).new)?
             || self.state_of(entry)? == EntryState::New)
     }
 
-    /// Whether the old entry is there, in one of its places.
+    /// Returns whether the old entry exists at one of its paths.
     pub(super) fn has_old(&self, entry: &Entry) -> Result<bool, SwapError> {
         Ok(exists(&EntryPaths::of(self.journal, entry).old)?
             || self.state_of(entry)? == EntryState::Old)
     }
 
-    /// What a server has made that was started in the middle: entries in the way of others, and
-    /// files of storage engines that nobody knows.
+    /// Returns what a server created that was started in the middle of the swap: entries in the way
+    /// of others, and files of storage engines that the journal does not list.
     pub(super) fn foreign(&self) -> Result<Vec<Entry>, SwapError> {
         let mut foreign = Vec::new();
         for entry in self.old.union(&self.new) {
@@ -95,7 +95,7 @@ impl<'a> Listed<'a> {
         for (folder, path) in self.journal.folders.iter().enumerate() {
             let kinds = KINDS.iter().filter(|kind| {
                 let has = |entry: &&&Entry| entry.folder == folder && kind.has(&entry.name);
-                // A folder elsewhere may have files of other servers.
+                // A directory elsewhere may hold files of other servers.
                 folder == 0 || self.old.union(&self.new).any(|entry| has(&entry))
             });
             let kinds: Vec<_> = kinds.collect();
@@ -113,7 +113,7 @@ impl<'a> Listed<'a> {
     }
 }
 
-/// What storage engines make in an empty folder.
+/// Files that storage engines create in an empty directory.
 static KINDS: [Kind; 4] = [Kind::Data(Vec::new()), Kind::Redo, Kind::Undo, Kind::Aria];
 
 pub(super) fn of_engine(name: &OsStr, metadata: &Metadata) -> bool {
@@ -121,7 +121,7 @@ pub(super) fn of_engine(name: &OsStr, metadata: &Metadata) -> bool {
     (metadata.is_file() || name == "#innodb_redo") && KINDS.iter().any(|kind| kind.has(name))
 }
 
-/// What servers remove by themselves, and need not have back.
+/// Files that servers remove by themselves, and that need not be restored.
 pub(super) fn is_fleeting(name: &OsStr) -> bool {
     let name = name.as_bytes();
     name == b"ibtmp1" || name.starts_with(b"gcache.page.") || name.starts_with(b"#sql")

@@ -1,22 +1,22 @@
-//! Why data could not be exchanged.
+//! Errors of a swap.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use super::journal::JournalError;
 
-/// Why the data could not be exchanged.
+/// Why the data could not be swapped.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SwapError {
-    /// The system refused something.
+    /// A system call failed.
     #[error("cannot {what} {}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// What was attempted.
         what: &'static str,
-        /// Where.
+        /// The path.
         path: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
     /// The journal cannot be read.
@@ -27,34 +27,34 @@ pub enum SwapError {
         /// What is wrong with it.
         source: JournalError,
     },
-    /// An entry is in none of its places, or in two that exclude each other.
+    /// An entry is at none of its paths, or at two that exclude each other.
     #[error(
         "{} was changed while the data was being exchanged: {name} is not where it should be", folder.display()
     )]
     Lost {
-        /// The folder.
+        /// The directory.
         folder: PathBuf,
         /// The entry.
         name: String,
     },
-    /// An entry is to stay, and to be replaced.
+    /// An entry is both kept and replaced.
     #[error(
         "{name} is to stay in {}, and has come from the donor, too: nothing was exchanged", folder.display()
     )]
     Kept {
-        /// The folder.
+        /// The directory.
         folder: PathBuf,
         /// The entry.
         name: String,
     },
-    /// The journal is of another data directory, and names folders of that one's.
+    /// The journal belongs to another data directory, and names that one's directories.
     #[error(
         "the journal in {} was written for {}: the data directory was moved or copied in the middle of an exchange", datadir.display(), home.display()
     )]
     Elsewhere {
         /// The data directory.
         datadir: PathBuf,
-        /// The one it was written for.
+        /// The data directory that the journal was written for.
         home: PathBuf,
     },
 }

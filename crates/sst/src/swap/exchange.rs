@@ -1,4 +1,4 @@
-//! The exchange itself, forward and back.
+//! The renames of a swap, forward and back.
 
 use std::io;
 use std::path::Path;
@@ -12,11 +12,11 @@ use super::folders::{NEW, OLD, OURS, STRAY, exists, make_dir, sync_dir};
 use super::journal::{Entry, Journal};
 use super::journal_file::{begin, journal_path, kept_journal_path};
 
-/// Does what is left of the journal's work, and then removes it. `before` is called before each
-/// rename and may break it off, as a crash would.
+/// Does the remaining work of the journal, and then removes the journal. `before` is called before
+/// each rename and may interrupt the swap, as a crash would.
 ///
 /// # Errors
-/// [`SwapError`]; the journal stays, and this can be called again.
+/// [`SwapError`]; the journal stays, and this function can be called again.
 pub fn finish(
     datadir: &Path,
     journal: &Journal,
@@ -26,7 +26,8 @@ pub fn finish(
     let mut journal = journal.clone();
     let gone = look_forward(&journal)?;
     if !gone.is_empty() {
-        // Once the new ones have come, nothing else would tell them from the old.
+        // Recorded now: once the new entries are moved in, they could not be told from the old
+        // ones.
         journal.gone.extend(gone);
         begin(datadir, &journal)?;
     }
@@ -51,10 +52,10 @@ pub fn finish(
     sync_dir(&datadir.join(OURS))
 }
 
-/// Takes back what was done of the journal's work, and then removes it.
+/// Undoes the finished work of the journal, and then removes the journal.
 ///
 /// # Errors
-/// [`SwapError`]; the journal stays, and this can be called again.
+/// [`SwapError`]; the journal stays, and this function can be called again.
 pub fn roll_back(
     datadir: &Path,
     journal: &Journal,
@@ -62,7 +63,7 @@ pub fn roll_back(
 ) -> Result<(), SwapError> {
     set_aside(journal, &mut before)?;
     let listed = Listed::of(journal);
-    // Half of the old data is none.
+    // Old data with missing entries is unusable.
     for entry in journal.old.iter().filter(|entry| !is_fleeting(&entry.name)) {
         if !listed.has_old(entry)? {
             return Err(lost(journal, entry));
@@ -94,8 +95,8 @@ fn stepping(
     |from, to| before().and_then(|()| rename(from, to)).map_err(failed("rename", from))
 }
 
-/// Looks before the first rename whether there is a way forward: all that is new must be there. Gives
-/// what of the old has vanished: nobody needs that any more.
+/// Checks before the first rename that the swap can be finished: every new entry must exist.
+/// Returns the old entries that have vanished, which are no longer needed.
 fn look_forward(journal: &Journal) -> Result<Vec<Entry>, SwapError> {
     let listed = Listed::of(journal);
     for entry in &journal.new {
@@ -112,7 +113,7 @@ fn look_forward(journal: &Journal) -> Result<Vec<Entry>, SwapError> {
     Ok(gone)
 }
 
-/// Puts aside what a server has made that was started in the middle.
+/// Moves aside what a server created that was started in the middle of the swap.
 fn set_aside(
     journal: &Journal,
     before: &mut impl FnMut() -> io::Result<()>,
@@ -120,7 +121,7 @@ fn set_aside(
     for folder in &journal.folders {
         let ours = folder.join(OURS);
         if !exists(&ours)? {
-            // Its file system is not mounted, perhaps.
+            // Its file system may not be mounted.
             return Err(SwapError::Lost { folder: folder.clone(), name: OURS.to_owned() });
         }
         for path in [ours.join(OLD), ours.join(NEW)] {
@@ -153,10 +154,10 @@ fn lost(journal: &Journal, entry: &Entry) -> SwapError {
     }
 }
 
-/// A rename that overwrites nothing.
+/// Renames without overwriting anything.
 fn rename(from: &Path, to: &Path) -> io::Result<()> {
     match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-        // The file system does not know the flag.
+        // The file system does not support the flag.
         Err(Errno::INVAL) if std::fs::symlink_metadata(to).is_ok() => Err(Errno::EXIST.into()),
         Err(Errno::INVAL) => std::fs::rename(from, to),
         done => Ok(done?),

@@ -1,4 +1,4 @@
-//! Our folders beside the data, and what is done with folders.
+//! This program's directories beside the data, and operations on directories.
 
 use std::ffi::OsString;
 use std::io;
@@ -6,29 +6,29 @@ use std::path::Path;
 
 use super::error::{SwapError, failed};
 
-/// Our folder in a data directory. Servers and backup programs pass over names with a dot, and what
-/// would be taken for the files of a schema never lies directly in it.
+/// This program's directory in a data directory. Servers and backup programs ignore names that
+/// begin with a dot, and files that could be taken for a schema's never lie directly in it.
 pub const OURS: &str = ".xb";
-/// In [`OURS`]: what is about to become the data.
+/// In [`OURS`]: the future data.
 pub const NEW: &str = "new";
-/// In [`OURS`]: what was the data.
+/// In [`OURS`]: the old data.
 pub const OLD: &str = "old";
 
-/// In [`OLD`]: what a server has made that was started in the middle of an exchange.
+/// In [`OLD`]: what a server created that was started in the middle of a swap.
 pub(super) const STRAY: &str = ".stray";
 
-/// Makes `FOLDER/.xb` with an empty `new` in it.
+/// Creates `FOLDER/.xb` with an empty `new` in it.
 ///
 /// # Errors
 /// [`SwapError::Io`].
 pub fn make_folders(folder: &Path) -> Result<(), SwapError> {
     let new = folder.join(OURS).join(NEW);
-    // What is left of another transfer must not come in with this one.
+    // Data of an earlier transfer must not be swapped in with this one.
     remove_tree(&new)?;
     make_dir(&new).map_err(failed("make", &new))
 }
 
-/// Makes an empty `FOLDER/.xb/old`, which an exchange needs.
+/// Creates an empty `FOLDER/.xb/old`, which a swap needs.
 ///
 /// # Errors
 /// [`SwapError::Io`].
@@ -38,13 +38,13 @@ pub fn make_old(folder: &Path) -> Result<(), SwapError> {
     make_dir(&old).map_err(failed("make", &old))
 }
 
-/// Makes a folder that nobody else may look into, and those on the way to it.
+/// Creates a directory that only its owner can read, and its parents.
 pub(crate) fn make_dir(path: &Path) -> io::Result<()> {
     use std::os::unix::fs::DirBuilderExt as _;
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// Removes a folder with all that is in it; good if there is none.
+/// Removes a directory with its contents; succeeds if it does not exist.
 ///
 /// # Errors
 /// [`SwapError::Io`].
@@ -56,7 +56,7 @@ pub fn remove_tree(path: &Path) -> Result<(), SwapError> {
     }
 }
 
-/// The entries of a folder, in order; none where there is no folder.
+/// Lists the entries of a directory in order; none if the directory does not exist.
 pub(super) fn list(folder: &Path) -> Result<Vec<(OsString, std::fs::Metadata)>, SwapError> {
     let entries = match std::fs::read_dir(folder) {
         Ok(entries) => entries,
@@ -68,7 +68,7 @@ pub(super) fn list(folder: &Path) -> Result<Vec<(OsString, std::fs::Metadata)>, 
         let entry = entry.map_err(failed("list", folder))?;
         match entry.metadata() {
             Ok(metadata) => list.push((entry.file_name(), metadata)),
-            // It went while we were looking, as temporary files do.
+            // Removed during the listing, as temporary files are.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(failed("look at", &entry.path())(error)),
         }

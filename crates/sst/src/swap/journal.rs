@@ -1,9 +1,9 @@
-//! The journal of an exchange: which entries of which folders go out, and which come in.
+//! The journal of a swap: which entries of which directories are moved out, and which are moved in.
 //!
 //! Text, a line each: `xb-sst-journal 1`, `home PATH` with the data directory it was written for,
 //! `folder PATH` for each of the others, `out N NAME`, `in N NAME`, `stay N NAME`, `gone N NAME` (N
-//! counts folders, 0 is the data directory), `end COUNT` with the number of lines before it. In paths
-//! and names every byte but letters, digits and `-._/#@` is `%XX`.
+//! counts folders, 0 is the data directory), `end COUNT` with the number of lines before it. In
+//! paths and names every byte except letters, digits and `-._/#@` is written as `%XX`.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -11,45 +11,45 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
 const FIRST: &str = "xb-sst-journal 1";
-/// What begins the lines of entries, in the order of the lists.
+/// First words of the lines for entries, in the order of the lists.
 const WORDS: [&str; 4] = ["out", "in", "stay", "gone"];
-/// Most lines of a journal that is believed.
+/// Maximum number of lines in a journal.
 const MAX_LINES: usize = 10_000_000;
 
-/// An entry of a folder.
+/// An entry of a directory.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Entry {
-    /// Number of its folder.
+    /// Number of its directory.
     pub folder: usize,
-    /// Its name there.
+    /// Its name in the directory.
     pub name: OsString,
 }
 
-/// What is to be exchanged, in the order in which it is done.
+/// The entries to swap, in the order of the renames.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Journal {
-    /// The folders, the data directory first. What is read from the disk names the data directory
-    /// that it was found in.
+    /// The directories, the data directory first. In a journal read from disk, that is the data
+    /// directory in which the journal was found.
     pub folders: Vec<PathBuf>,
-    /// What goes to `old`.
+    /// Entries that go to `old`.
     pub old: Vec<Entry>,
-    /// What comes from `new`.
+    /// Entries that come from `new`.
     pub new: Vec<Entry>,
-    /// Files of storage engines that are to stay: others that appear are a server's that was started
-    /// in the middle.
+    /// Files of storage engines that stay. Any other such file was created by a server that was
+    /// started in the middle of the swap.
     pub stay: Vec<Entry>,
-    /// Of the old, what had vanished before it could go.
+    /// Old entries that had vanished before they could be moved.
     pub gone: Vec<Entry>,
 }
 
-/// A journal that cannot be followed.
+/// Why a journal cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum JournalError {
-    /// It begins with another line.
+    /// Its first line is another one.
     #[error("it is no journal of ours, or of a later version")]
     NotOurs,
-    /// A line that is none.
+    /// A line is invalid.
     #[error("line {0} is damaged")]
     Line(usize),
     /// Its last line is missing.
@@ -58,13 +58,13 @@ pub enum JournalError {
 }
 
 impl Journal {
-    /// The folder of an entry; the data directory for one of nobody's.
+    /// Returns the directory of an entry; the data directory if the entry's number is unknown.
     #[must_use]
     pub fn folder(&self, entry: &Entry) -> &Path {
         self.folders.get(entry.folder).or(self.folders.first()).map_or(Path::new(""), |f| f)
     }
 
-    /// The text.
+    /// Encodes the journal as text.
     #[must_use]
     pub fn encode(&self) -> String {
         let mut text = format!("{FIRST}\n");
@@ -84,7 +84,7 @@ impl Journal {
         text
     }
 
-    /// Reads the text.
+    /// Parses the text of a journal.
     ///
     /// # Errors
     /// [`JournalError`].
@@ -100,7 +100,7 @@ impl Journal {
             let folders = journal.folders.len();
             match line.split_once(' ').ok_or_else(damaged)? {
                 (word @ ("home" | "folder"), path) => {
-                    // There is one home, and it is the first.
+                    // Exactly one `home` line, before all `folder` lines.
                     if (word == "home") != journal.folders.is_empty() {
                         return Err(damaged());
                     }
@@ -131,7 +131,7 @@ impl Journal {
     }
 }
 
-/// One component, and none that leads elsewhere.
+/// Returns whether this is a single path component that does not lead elsewhere.
 fn is_name(name: &[u8]) -> bool {
     !matches!(name, b"" | b"." | b".." | b".xb") && !name.contains(&b'/') && !name.contains(&0)
 }

@@ -1,4 +1,4 @@
-//! The journal on the disk, and the note of the folders in which a transfer writes.
+//! The journal on disk, and the list of directories in which a transfer writes.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,17 +13,17 @@ pub fn journal_path(datadir: &Path) -> PathBuf {
     datadir.join(OURS).join("journal")
 }
 
-/// Where the journal goes when all is done: it tells in which folders old data lies.
+/// Path to which a finished journal is moved: it records which directories hold old data.
 #[must_use]
 pub fn kept_journal_path(datadir: &Path) -> PathBuf {
     datadir.join(OURS).join(OLD).join(".journal")
 }
 
-/// Writes the journal, after which there is no way but forward; what it names must be durable, and
-/// nothing may lie in the folders' `.xb/old`.
+/// Writes the journal, after which the swap can only go forward. What the journal names must be
+/// durable, and the directories' `.xb/old` must be empty.
 ///
 /// # Errors
-/// [`SwapError::Io`]; then nothing has begun.
+/// [`SwapError::Io`]; in that case nothing has begun.
 pub fn begin(datadir: &Path, journal: &Journal) -> Result<(), SwapError> {
     write(datadir, journal, &journal_path(datadir))
 }
@@ -46,18 +46,18 @@ fn write(datadir: &Path, journal: &Journal, path: &Path) -> Result<(), SwapError
     sync_dir(&datadir.join(OURS))
 }
 
-/// The journal that an interrupted exchange has left, if there is one.
+/// Returns the journal of an interrupted swap, if there is one.
 ///
 /// # Errors
-/// When it cannot be read, or is none of ours; [`SwapError::Elsewhere`].
+/// If the journal cannot be read or parsed; [`SwapError::Elsewhere`].
 pub fn interrupted(datadir: &Path) -> Result<Option<Journal>, SwapError> {
     read(datadir, &journal_path(datadir))
 }
 
-/// The journal of the last exchange, as long as its old data is there.
+/// Returns the journal of the last swap, as long as its old data exists.
 ///
 /// # Errors
-/// When it cannot be read, or is none of ours; [`SwapError::Elsewhere`].
+/// If the journal cannot be read or parsed; [`SwapError::Elsewhere`].
 pub fn last(datadir: &Path) -> Result<Option<Journal>, SwapError> {
     read(datadir, &kept_journal_path(datadir))
 }
@@ -70,7 +70,7 @@ fn read(datadir: &Path, path: &Path) -> Result<Option<Journal>, SwapError> {
     };
     let mut journal = Journal::parse(&text)
         .map_err(|source| SwapError::Journal { path: path.to_owned(), source })?;
-    // A snapshot or a copy has its data directory elsewhere, and the other folders are not its own.
+    // A snapshot or a copy has another data directory, and the other directories are not its own.
     let here = std::fs::canonicalize(datadir).map_err(failed("find", datadir))?;
     let several = journal.folders.len() > 1;
     match journal.folders.first_mut() {
@@ -89,7 +89,7 @@ fn remembered_path(datadir: &Path) -> PathBuf {
     datadir.join(OURS).join("folders")
 }
 
-/// Notes, durably, in which folders of nobody's a transfer is about to write.
+/// Records durably in which further directories, outside the layout, a transfer is about to write.
 ///
 /// # Errors
 /// [`SwapError::Io`].
@@ -98,18 +98,18 @@ pub(crate) fn remember(datadir: &Path, folders: &[PathBuf]) -> Result<(), SwapEr
     write(datadir, &Journal { folders, ..Journal::default() }, &remembered_path(datadir))
 }
 
-/// The folders that were noted; none where the note is not of this data directory.
+/// Returns the recorded directories; none if the record belongs to another data directory.
 pub(crate) fn remembered(datadir: &Path) -> Vec<PathBuf> {
     let noted = read(datadir, &remembered_path(datadir)).ok().flatten();
     noted.map(|noted| noted.folders.into_iter().skip(1).collect()).unwrap_or_default()
 }
 
-/// Forgets them.
+/// Removes the record.
 pub(crate) fn forget(datadir: &Path) {
     let _ = std::fs::remove_file(remembered_path(datadir));
 }
 
-/// Removes what is empty of `FOLDER/.xb`: a server shows it as a schema as long as it is there.
+/// Removes the empty parts of `FOLDER/.xb`, which a server shows as a schema while it exists.
 pub fn tidy(folder: &Path) {
     let ours = folder.join(OURS);
     for growing in [journal_path(folder), remembered_path(folder)] {
@@ -120,11 +120,11 @@ pub fn tidy(folder: &Path) {
         journal.old.is_empty() && !journal.folders.iter().any(stray)
     };
     if last(folder).is_ok_and(|last| last.is_some_and(nothing_old)) {
-        // There was nothing to keep, anywhere.
+        // No directory holds old data.
         let _ = std::fs::remove_file(kept_journal_path(folder));
     }
     for path in [ours.join(NEW), ours.join(OLD), ours] {
-        // What is not empty stays.
+        // A directory that is not empty stays.
         let _ = std::fs::remove_dir(path);
     }
 }

@@ -1,4 +1,4 @@
-//! The order in which entries go and come.
+//! The order of the renames in a swap.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -11,11 +11,11 @@ use super::folders::{NEW, OURS, list};
 use super::journal::{Entry, Journal};
 use crate::contract::datadir::Kind;
 
-/// Plans the exchange: of every folder, all entries for which `goes` says so go out, and all that
-/// lie in its `.xb/new` come in. The data directory is the first of `folders`.
+/// Plans the swap: in every directory, all entries for which `goes` returns true are moved out, and
+/// all entries of its `.xb/new` are moved in. The data directory is the first of `folders`.
 ///
 /// # Errors
-/// When a folder cannot be listed; [`SwapError::Kept`].
+/// If a directory cannot be listed; [`SwapError::Kept`].
 pub fn plan(
     folders: Vec<PathBuf>,
     goes: impl Fn(usize, &OsStr, &std::fs::Metadata) -> bool,
@@ -48,9 +48,9 @@ pub fn plan(
     Ok(journal)
 }
 
-/// What has most goes first and comes last. Without `mysql/` no server starts; `ibdata1` is never there
-/// without its redo log, since servers would make a new log then, and a new `ibdata1` where there is
-/// none of both.
+/// Weight of an entry: the heaviest is moved out first and moved in last. Without `mysql/` no
+/// server starts. `ibdata1` is never present without its redo log: a server would create a new log
+/// for it, or a new `ibdata1` if both are missing.
 fn weight(folder: usize, name: &OsStr) -> u8 {
     let bytes = name.as_bytes();
     if folder == 0 && bytes == b"mysql" {

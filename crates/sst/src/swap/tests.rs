@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use super::*;
 
-/// What lies in a folder: names to contents, our own folder left out.
+/// Returns the contents of a directory as names and texts, without `.xb`.
 fn content(folder: &Path) -> BTreeMap<String, String> {
     let mut content = BTreeMap::new();
     for entry in std::fs::read_dir(folder).unwrap() {
@@ -47,7 +47,8 @@ const NEW_NAMES: [&str; 6] = ["mysql", "ibdata1", "ib_logfile0", "shop", "added"
 const KEPT: [&str; 2] = ["galera.cache", "x.pem"];
 const REDO: [&str; 2] = ["ib_logfile0", "ib_logfile1"];
 
-/// A data directory and a folder for redo elsewhere, and the journal for both, begun.
+/// Creates a data directory, a separate redo directory and the journal for both, and begins the
+/// swap.
 fn scene() -> (TempDir, PathBuf, PathBuf, Journal) {
     let scratch = tempfile::tempdir().unwrap();
     let base = std::fs::canonicalize(scratch.path()).unwrap();
@@ -84,7 +85,7 @@ fn is_old(data: &Path, redo: &Path) -> bool {
         && content(&data.join(".xb/new")) == expected(&NEW_NAMES, "new", &[])
 }
 
-/// Lets so many renames happen, and then crashes.
+/// Lets `steps` renames happen, and then simulates a crash.
 fn crash_after(steps: usize) -> impl FnMut() -> io::Result<()> {
     let mut left = steps;
     move || match left.checked_sub(1) {
@@ -140,7 +141,8 @@ fn after_a_crash_at_any_step_the_next_start_finishes_or_takes_it_back() {
     }
 }
 
-/// What a server leaves that is started without `mysql/`: InnoDB and Aria make theirs first.
+/// Files that a server leaves if it is started without `mysql/`: InnoDB and Aria create theirs
+/// first.
 const STRAYS: [&str; 5] =
     ["ibdata1", "ib_logfile0", "undo001", "aria_log.00000001", "aria_log_control"];
 
@@ -160,7 +162,7 @@ fn strays(folders: [&Path; 2]) -> usize {
     folders.into_iter().filter_map(list).map(Iterator::count).sum()
 }
 
-/// Without what only tests of strays have there.
+/// Removes what only tests of stray files create.
 fn forget_strays(folders: [&Path; 2]) {
     for folder in folders {
         let _ = std::fs::remove_dir_all(folder.join(".xb/old/.stray"));
@@ -174,7 +176,7 @@ fn a_server_that_was_started_in_the_middle_is_no_obstacle() {
             let (_scratch, data, redo, journal) = scene();
             assert!(finish(&data, &journal, crash_after(crash)).is_err());
             let mut made = start_a_server(&data, &redo);
-            // And once more, in the middle of the repair.
+            // A second crash, in the middle of the repair.
             let way = |left: usize| match forward {
                 true => finish(&data, &interrupted(&data).unwrap().unwrap(), crash_after(left)),
                 false => roll_back(&data, &interrupted(&data).unwrap().unwrap(), crash_after(left)),
@@ -212,7 +214,7 @@ fn files_that_are_to_stay_are_not_taken_for_strays() {
 fn what_somebody_has_put_there_meanwhile_is_put_aside() {
     let (_scratch, data, redo, journal) = scene();
     assert!(finish(&data, &journal, crash_after(OLD_NAMES.len() + REDO.len() + 3)).is_err());
-    // Somebody has started a server on it, by force.
+    // A server was forced to start on this data.
     std::fs::create_dir(data.join("mysql")).unwrap();
     finish(&data, &journal, || Ok(())).unwrap();
     assert!(data.join(".xb/old/.stray/mysql").is_dir());
@@ -238,7 +240,7 @@ fn old_data_that_vanishes_ends_no_exchange_but_cannot_come_back() {
     for crash in [0, 6, STEPS - 1] {
         for name in OLD_NAMES {
             let (_scratch, data, redo, journal) = scene();
-            // The operator helps, and leaves what begins with a dot.
+            // The operator moves the data by hand, but not the names that begin with a dot.
             let vanish = |path: PathBuf| {
                 let _ = std::fs::remove_dir_all(&path);
                 let _ = std::fs::remove_file(path);
@@ -315,7 +317,7 @@ fn a_copy_of_a_data_directory_leaves_the_original_alone() {
     assert_eq!(content(&copy), expected(&["mysql"], "new", &[]));
     assert_eq!(content(&data), expected(&["mysql"], "old", &[]));
 
-    // With folders elsewhere there is no telling whose they are.
+    // In directories elsewhere, the owner of a file is unknown.
     let (scratch, data, redo, _) = scene();
     let copy = scratch.path().join("copy");
     std::fs::rename(&data, &copy).unwrap();

@@ -1,4 +1,4 @@
-//! `host[:port]`, as the server hands it over.
+//! An address `host[:port]`, as the server passes it.
 
 use std::fmt;
 use std::net::Ipv6Addr;
@@ -6,10 +6,10 @@ use std::str::FromStr;
 
 use crate::printable::printable;
 
-/// The port of the stock scripts, when an address names none.
+/// Port of the stock scripts, for addresses without one.
 pub const DEFAULT_PORT: u16 = 4444;
 
-/// Longest host name that the domain name system can hold.
+/// Longest host name in the domain name system.
 const MAX_HOST: usize = 253;
 
 /// A host name or address, and a port. IPv6 addresses are written in brackets.
@@ -19,11 +19,11 @@ pub struct HostPort {
     port: u16,
 }
 
-/// Why a text is no address.
+/// Text that is not an address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is no address of the form host[:port] or [IPv6][:port]")]
 pub struct HostPortError {
-    /// What was given, cut and escaped.
+    /// The text, truncated and escaped.
     pub text: String,
 }
 
@@ -33,12 +33,12 @@ impl HostPort {
         &self.host
     }
 
-    /// The port; 0 asks for any free one when listening.
+    /// The port; when listening, 0 asks for any free one.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// The same host with another port.
+    /// Returns the same host with another port.
     #[must_use]
     pub fn with_port(mut self, port: u16) -> Self {
         self.port = port;
@@ -78,7 +78,7 @@ fn parse(text: &str) -> Option<HostPort> {
 }
 
 fn parse_port(text: &str) -> Option<u16> {
-    // `+1` would parse as a number, too.
+    // `+1` would also parse as a number.
     text.bytes().all(|c| c.is_ascii_digit()).then(|| text.parse().ok())?
 }
 

@@ -1,8 +1,8 @@
-//! What the joiner's `ready` line tells the donor: where, and how it will be known.
+//! The announcement in the joiner's `ready` line: its address, and how the donor authenticates it.
 //!
 //! `[xbrs:SECRET@]HOST:PORT/xbrs/HOW/1`, HOW being `plain`, `once-FINGERPRINT` (a one-time
-//! certificate) or `cert-FINGERPRINT` (the joiner's own). The shape `/module/lsn/version` is the
-//! stock scripts'; every byte is one that each server lets through.
+//! certificate) or `cert-FINGERPRINT` (the joiner's own). The form `/module/lsn/version` is the
+//! stock scripts'; every byte is one that all servers accept.
 
 pub(crate) mod address;
 pub(crate) mod secret;
@@ -19,22 +19,22 @@ use crate::printable::printable;
 const NAME: &str = "xbrs";
 /// Version of the text, not of the protocol.
 const VERSION: &str = "1";
-/// The server reads the joiner's line into 512 bytes, with `ready ` before and an end after it.
+/// The server reads the joiner's line into 512 bytes, including `ready ` and the line end.
 const MAX_TEXT: usize = 512 - 8;
 
-/// How the joiner proves who it is.
+/// How the joiner authenticates itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protection {
     /// Neither encrypted nor authenticated.
     Plain,
-    /// TLS with a certificate made for this transfer; the fingerprint is the proof.
+    /// TLS with a certificate made for this transfer, authenticated by its fingerprint.
     OneTime(Fingerprint),
-    /// TLS with a certificate of the operator's.
+    /// TLS with a certificate set by the operator.
     Certificate(Fingerprint),
 }
 
-/// Where a joiner listens and how it will be known; made by [`Listener`](crate::Listener), read by
-/// the donor.
+/// Address of a joiner and how it is authenticated; created by [`Listener`](crate::Listener),
+/// parsed by the donor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Announcement {
     address: HostPort,
@@ -62,16 +62,16 @@ pub enum AnnouncementError {
         /// The version it names.
         version: String,
     },
-    /// It is not of the form at all.
+    /// The text does not have the form of an announcement.
     #[error("the joiner's address `{text}` cannot be read")]
     Malformed {
-        /// The address, without a secret.
+        /// The address, without its secret.
         text: String,
     },
-    /// The secret is there but not one of ours.
+    /// The secret has the wrong form.
     #[error("the joiner's secret did not come through whole")]
     Secret,
-    /// The line would not fit into the server's buffer.
+    /// The line is too long for the server's buffer.
     #[error("the address is too long for the server's line: {len} bytes of at most {MAX_TEXT}")]
     TooLong {
         /// Its length in bytes.
@@ -90,10 +90,10 @@ impl Announcement {
         if len > MAX_TEXT { Err(AnnouncementError::TooLong { len }) } else { Ok(announcement) }
     }
 
-    /// Reads the donor's `--address`, and `WSREP_SST_OPT_REMOTE_AUTH` where the server has set it.
+    /// Parses the donor's `--address`, and `WSREP_SST_OPT_REMOTE_AUTH` if the server has set it.
     ///
     /// # Errors
-    /// When another program, another version or nothing readable is announced.
+    /// If the text announces another program or another version, or cannot be parsed.
     pub fn parse(address: &str, remote_auth: Option<&str>) -> Result<Self, AnnouncementError> {
         let (inline, address) = match address.rsplit_once('@') {
             Some((auth, rest)) => (Some(auth), rest),
@@ -122,13 +122,13 @@ impl Announcement {
         if parts.next().is_some() {
             return Err(malformed());
         }
-        // Read last: a joiner of another method may have a secret of another form.
+        // Parsed last: a joiner of another method may have a secret of another form.
         let secret = secret.map(|s| s.ok_or(AnnouncementError::Secret)).transpose()?;
         Ok(Self { address: host, protection, secret })
     }
 
-    /// The text for the server's line, to be printed after `ready `. It holds the secret: nobody but
-    /// the server may see it.
+    /// The text for the server's line, to be printed after `ready `. It holds the secret: only the
+    /// server may see it.
     pub fn text(&self) -> Zeroizing<String> {
         let mut text = Zeroizing::new(String::with_capacity(MAX_TEXT));
         if let Some(secret) = &self.secret {
@@ -144,17 +144,17 @@ impl Announcement {
         text
     }
 
-    /// Where the joiner listens.
+    /// Address on which the joiner listens.
     pub fn address(&self) -> &HostPort {
         &self.address
     }
 
-    /// How the joiner proves who it is.
+    /// How the joiner authenticates itself.
     pub fn protection(&self) -> Protection {
         self.protection
     }
 
-    /// Whether the donor can prove who it is by a one-time secret.
+    /// Whether the donor can authenticate itself with a one-time secret.
     pub fn has_secret(&self) -> bool {
         self.secret.is_some()
     }
@@ -210,7 +210,7 @@ mod tests {
         assert!(read("10.0.0.2:4444/xbrs/once-12/1").contains("cannot be read"));
         let auth = Announcement::parse("h:1/xbrs/plain/1", Some("xbrs:12"));
         assert_eq!(auth, Err(AnnouncementError::Secret));
-        // A stock joiner's secret is no reason to complain about ours.
+        // The error names the stock method, not the form of its secret.
         let stock = Announcement::parse("h:1/xtrabackup_sst//1", Some("CN:secret"));
         assert!(matches!(stock, Err(AnnouncementError::OtherMethod { .. })));
     }
@@ -223,7 +223,7 @@ mod tests {
             Protection::OneTime(Fingerprint::of(b"")),
             Some(Secret::new().unwrap()),
         );
-        // Even the longest name fits.
+        // Even with the longest host name, the text fits.
         assert!(long.unwrap().text().len() < 400);
     }
 

@@ -11,13 +11,13 @@ use crate::hex::{from_hex, to_hex};
 /// Bytes of a one-time secret: 128 bits, so that the server's line stays short.
 const SECRET_LEN: usize = 16;
 
-/// What the joiner tells the donor through the server's own channel. It never crosses the wire;
-/// it is wiped when dropped, and `Debug` shows `***`.
+/// Secret that the joiner passes to the donor through the servers' own channel. It is never sent on
+/// the connection; it is wiped when dropped, and `Debug` shows `***`.
 #[derive(Clone)]
 pub struct Secret(Zeroizing<[u8; SECRET_LEN]>);
 
 impl Secret {
-    /// A new one from the system's random numbers.
+    /// Creates a secret from the system's random numbers.
     pub(crate) fn new() -> Result<Self, getrandom::Error> {
         let mut bytes = Zeroizing::new([0; SECRET_LEN]);
         getrandom::fill(&mut *bytes)?;
@@ -53,8 +53,8 @@ impl PartialEq for Secret {
 
 impl Eq for Secret {}
 
-/// The SHA-256 of a certificate as it is sent (DER). Shown as 64 hexadecimal digits, as
-/// `openssl x509 -noout -fingerprint -sha256` does without its colons.
+/// SHA-256 of a certificate as it is sent (DER). Displayed as 64 hexadecimal digits, as `openssl
+/// x509 -noout -fingerprint -sha256` does without its colons.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Fingerprint([u8; 32]);
 

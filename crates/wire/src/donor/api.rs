@@ -1,4 +1,4 @@
-//! What the calls of [`Outgoing`](super::Outgoing) do to the shared state.
+//! Implementation of the calls of [`Outgoing`](super::Outgoing) on the shared state.
 
 use std::time::Instant;
 
@@ -20,7 +20,7 @@ impl Wakes for Shared {
 }
 
 impl State {
-    /// Has up to `blocks` idle connections look for work.
+    /// Wakes up to `blocks` idle connections, so that they look for work.
     pub(super) fn wake_idle(&mut self, blocks: usize) {
         for worker in self.workers.iter_mut().filter(|worker| worker.idle).take(blocks) {
             worker.idle = false;
@@ -51,7 +51,7 @@ impl Shared {
         self.cancel.is_cancelled() || self.monitor.lock().over.is_some()
     }
 
-    /// Ends the transfer with its first cause, which is given back.
+    /// Ends the transfer with `error`, unless it has already failed; returns the first cause.
     pub(super) fn fail(&self, state: &mut State, error: TransferError) -> TransferError {
         let code = match &error {
             TransferError::Refused { .. } | TransferError::Aborted { .. } => None,
@@ -79,7 +79,7 @@ impl Shared {
         error
     }
 
-    /// Tells the observer of a failure, once, and without the lock: it may call back.
+    /// Reports a failure to the observer, once, and without the lock: the observer may call back.
     pub(super) fn tell_failure(&self) {
         let mut state = self.monitor.lock();
         let Some(Over::Failed { error, .. }) = &state.over else { return };

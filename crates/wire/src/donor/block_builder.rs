@@ -1,4 +1,4 @@
-//! Bytes on their way into blocks.
+//! Collects bytes into blocks.
 
 use std::collections::VecDeque;
 
@@ -19,7 +19,7 @@ impl Pending {
         }
     }
 
-    /// The first `most` bytes, or all.
+    /// Takes the first `most` bytes, or all if there are fewer.
     pub(super) fn take(&mut self, most: usize) -> Vec<Bytes> {
         let mut taken = Vec::new();
         let mut left = most;

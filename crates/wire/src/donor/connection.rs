@@ -1,4 +1,4 @@
-//! The thread of one connection: opens it, again and again, until the transfer is over.
+//! The thread of one connection: opens and reopens it until the transfer is over.
 
 use std::io;
 use std::sync::atomic::Ordering::Relaxed;
@@ -14,10 +14,10 @@ use crate::link::LinkError;
 use crate::link::wake::{self, Wake};
 use crate::protocol::message::Welcome;
 
-/// Pauses between tries to connect.
+/// Shortest and longest pause between attempts to connect.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
-/// The most that one try to connect anew takes: the system's own tries within it come ever more
-/// rarely, so that a way that is open again would be found late.
+/// Longest duration of one attempt to reconnect. The system's own retries within an attempt become
+/// ever rarer, so that a restored network path would be noticed late.
 const TRY: Duration = Duration::from_secs(4);
 
 /// How the work on one connection ended.
@@ -26,14 +26,14 @@ pub(super) enum Ended {
     Lost(String),
 }
 
-/// The threads, one a connection.
+/// The threads, one per connection.
 impl Shared {
     pub(super) fn work(&self, connection: u16, wake: &Wake) {
         let index = usize::from(connection);
         let (mut pause, mut before) = (PAUSE.0, None);
         loop {
             if self.is_over() {
-                // Where nobody has noticed yet, a cancel is noticed here.
+                // If no other thread has noticed a cancellation yet, it is noticed here.
                 let _ = self.check(&mut self.monitor.lock());
                 break;
             }
@@ -51,7 +51,7 @@ impl Shared {
                     self.connection_ended(id, index);
                     match ended {
                         Ended::Over => break,
-                        // At the end the joiner may be the first to close.
+                        // At the end the joiner may close first.
                         Ended::Lost(_) if self.is_over() => {}
                         Ended::Lost(why) => {
                             pause = PAUSE.0;
@@ -127,7 +127,7 @@ impl Shared {
         })
     }
 
-    /// Whether to stop trying; the transfer may have failed with it.
+    /// Returns whether to stop trying; the transfer may fail because of that.
     fn give_up(&self, connection: u16, failed: OpenError) -> bool {
         let mut state = self.monitor.lock();
         if state.over.is_some() || self.cancel.is_cancelled() {
@@ -143,9 +143,9 @@ impl Shared {
             return true;
         }
         if !failed.passing {
-            // The others go on, if there are any.
+            // The other connections continue, if there are any.
             if let Some(worker) = state.workers.get_mut(usize::from(connection)) {
-                // Now, under the lock: of two that leave at once the second must see it.
+                // Set now, under the lock: if two threads leave at once, the second must see it.
                 worker.live = false;
             }
             if !state.workers.iter().any(|worker| worker.live) {
@@ -166,7 +166,7 @@ impl Shared {
         self.no_progress(&mut state, now)
     }
 
-    /// Fails the transfer when there was no progress for too long.
+    /// Fails the transfer if there was no progress for too long.
     pub(super) fn no_progress(&self, state: &mut State, now: Instant) -> bool {
         let waited = now.saturating_duration_since(state.last_progress);
         let too_long = waited >= self.limits.resume;
@@ -177,7 +177,7 @@ impl Shared {
         too_long
     }
 
-    /// Books a new connection in the place of one before it.
+    /// Registers a new connection in the place of an earlier one.
     fn begin(
         &self,
         opened: &Opened<Welcome>,
@@ -194,7 +194,7 @@ impl Shared {
             .map_err(|error| TransferError::Protocol { peer, what: error.to_string() })?;
         add(&self.counters.acknowledged, freed);
         if let Some(before) = before {
-            // The joiner has closed the old connection before it said what it has.
+            // The joiner closed the old connection before it reported which blocks it has.
             state.ledger.release(before);
             state.in_doubt.retain(|(link, _)| *link != before);
             self.counters.reconnects.fetch_add(1, Relaxed);
@@ -224,7 +224,7 @@ impl Shared {
         if let Some(worker) = state.workers.get_mut(index) {
             worker.idle = false;
         }
-        // They see when the doubt ends.
+        // Idle threads check when the doubt ends.
         state.wake_idle(usize::MAX);
     }
 

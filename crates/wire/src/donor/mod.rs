@@ -1,4 +1,4 @@
-//! The donor's side: [`connect`] and [`Outgoing`].
+//! The donor's side of a transfer: [`connect`] and [`Outgoing`].
 
 mod api;
 mod block_builder;
@@ -32,21 +32,21 @@ use crate::security::Security;
 use crate::security::proof::Transfer;
 use crate::security::tls::DonorTls;
 
-/// How the donor's side is set up.
+/// Configuration of the donor's side.
 #[derive(Debug, Clone, Default)]
 pub struct Donor {
-    /// Certificates, or not.
+    /// Protection of the connections.
     pub security: Security,
-    /// Times and sizes.
+    /// Time limits and sizes.
     pub limits: Limits,
-    /// Ends everything.
+    /// Cancels the transfer.
     pub cancel: Cancel,
-    /// Who is told what happens.
+    /// Receives the events.
     pub observer: Observer,
 }
 
-/// Connects to the joiner that has announced itself, and waits for its answer to `offer`, which the
-/// layer above makes and reads; at most [`MAX_OFFER`] bytes.
+/// Connects to the joiner that sent the announcement, and waits for its answer to `offer`. The
+/// layer above creates and parses the offer, which has at most [`MAX_OFFER`] bytes.
 ///
 /// # Errors
 /// [`TransferError`]: unreachable, foreign, another version, certificates, refused.
@@ -114,14 +114,14 @@ pub fn connect(
         pending: Pending::default(),
         block,
     };
-    // From here on dropping it ends the threads.
+    // From here on, dropping it ends the threads.
     outgoing.spawn(0)?;
     outgoing.await_answer()?;
     outgoing.spawn_rest()?;
     Ok(outgoing)
 }
 
-/// The sending end of a transfer. Dropped without [`Outgoing::finish`] it aborts the transfer.
+/// The sending end of a transfer. Dropping it without [`Outgoing::finish`] aborts the transfer.
 #[derive(Debug)]
 pub struct Outgoing {
     shared: Arc<Shared>,
@@ -137,20 +137,20 @@ impl Outgoing {
         &self.answer
     }
 
-    /// Live numbers; they can be kept beyond the transfer.
+    /// Live counters, which remain usable after the transfer.
     pub fn counters(&self) -> Arc<Counters> {
         Arc::clone(&self.shared.counters)
     }
 
-    /// Takes the next bytes of the stream. Waits while the window is full.
+    /// Sends the next bytes of the stream. Waits while the credit is used up.
     ///
     /// # Errors
-    /// The first cause, when the transfer has failed.
+    /// The first cause, if the transfer has failed.
     pub fn send(&mut self, bytes: Bytes) -> Result<(), TransferError> {
         self.send_all([bytes])
     }
 
-    /// The same for several slices that follow each other.
+    /// Like [`Outgoing::send`], for several consecutive slices.
     ///
     /// # Errors
     /// As [`Outgoing::send`].
@@ -172,7 +172,7 @@ impl Outgoing {
         Ok(())
     }
 
-    /// Whether the transfer has failed meanwhile; for a caller whose source is silent.
+    /// Checks whether the transfer has failed, for a caller whose source produces no data.
     ///
     /// # Errors
     /// The first cause.
@@ -180,11 +180,11 @@ impl Outgoing {
         self.shared.check(&mut self.shared.monitor.lock())
     }
 
-    /// Ends the stream and waits until the joiner has confirmed that it received, verified and kept
-    /// everything.
+    /// Ends the stream and waits until the joiner has confirmed that it received, verified and
+    /// stored everything.
     ///
     /// # Errors
-    /// The first cause; then the joiner has not confirmed.
+    /// The first cause; in that case the joiner has not confirmed.
     pub fn finish(mut self) -> Result<(), TransferError> {
         if self.pending.len > 0 {
             let block = self.pending.take(self.block);
@@ -195,7 +195,7 @@ impl Outgoing {
         result
     }
 
-    /// Ends the transfer; the joiner is told why.
+    /// Aborts the transfer, and sends `reason` to the joiner.
     pub fn abort(mut self, reason: &str) {
         self.shared.abort(reason);
         self.join();
@@ -262,7 +262,7 @@ impl Outgoing {
 
     fn join(&mut self) {
         for thread in self.threads.drain(..) {
-            // A panic has spoken for itself, and left the transfer without a confirmation.
+            // A panic has printed its message, and left the transfer without a confirmation.
             let _ = thread.join();
         }
     }
@@ -275,7 +275,7 @@ impl Drop for Outgoing {
     }
 }
 
-/// Ends the transfer when its thread panics: nobody else would wake who waits.
+/// Fails the transfer if its thread panics: otherwise waiting threads would never be woken.
 struct Fuse<'a>(&'a Shared);
 
 impl Drop for Fuse<'_> {
@@ -286,8 +286,9 @@ impl Drop for Fuse<'_> {
     }
 }
 
-/// One TCP window a round trip is what one connection can carry; on a short way one or two saturate
-/// the cores, on a long one only their number helps.
+/// Chooses the number of connections. One connection carries one TCP window per round trip. With
+/// short round trips one or two connections saturate the cores; with long ones only more
+/// connections help.
 fn by_round_trip(round_trip: Duration, cores: usize) -> u8 {
     match round_trip.as_micros() {
         0..2_000 if cores < 4 => 1,
@@ -301,13 +302,13 @@ fn by_round_trip(round_trip: Duration, cores: usize) -> u8 {
 #[derive(Debug)]
 struct Worker {
     wake: Arc<Wake>,
-    /// It waits for a block.
+    /// The thread waits for a block.
     idle: bool,
-    /// It has not given up its connection for good.
+    /// The thread has not given up its connection permanently.
     live: bool,
 }
 
-/// How it ended.
+/// How the transfer ended.
 #[derive(Debug, Clone)]
 enum Over {
     Confirmed,
@@ -319,19 +320,19 @@ struct State {
     ledger: SendLedger,
     rate: Option<Rate>,
     over: Option<Over>,
-    /// Whether the observer knows of the failure.
+    /// Whether the failure was reported to the observer.
     failure_told: bool,
     answer: Option<Vec<u8>>,
-    /// When the joiner first said welcome.
+    /// When the first welcome from the joiner arrived.
     first_welcome: Option<Instant>,
-    /// How many connections it takes.
+    /// Maximum number of connections that the joiner accepts.
     most_connections: u8,
     /// Totals, once the stream has ended.
     end: Option<(u64, u64)>,
     workers: Vec<Worker>,
     next_link: u64,
     up: usize,
-    /// Lost links whose blocks are in doubt, and until when.
+    /// Lost connections whose blocks are in doubt, and until when.
     in_doubt: Vec<(u64, Instant)>,
     last_progress: Instant,
     refusing_since: Option<Instant>,

@@ -1,12 +1,12 @@
-//! A ceiling for bytes a second, shared by all connections.
+//! A rate limit in bytes per second, shared by all connections.
 
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
 
-/// A thread that wakes late may catch up this much; more idle time than this is no credit.
+/// How much a thread that wakes late may catch up; longer idle time is not credited.
 const GRACE: Duration = Duration::from_millis(60);
 
-/// Hands out the moments at which blocks may go.
+/// Schedules the times at which blocks may be sent.
 #[derive(Debug)]
 pub(crate) struct Rate {
     bytes_a_second: NonZeroU64,
@@ -18,7 +18,8 @@ impl Rate {
         Self { bytes_a_second, free_from: None }
     }
 
-    /// The moment from which `bytes` may go, in turn with all others that ask; it may have passed.
+    /// Reserves the time from which `bytes` may be sent, in turn with all other callers. That time
+    /// may be in the past.
     pub(crate) fn reserve(&mut self, bytes: usize, now: Instant) -> Instant {
         let nanos = bytes as u128 * 1_000_000_000 / u128::from(self.bytes_a_second.get());
         let takes = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));

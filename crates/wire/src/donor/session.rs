@@ -1,4 +1,4 @@
-//! What is read and written on one connection of the donor.
+//! Reading and writing on one connection of the donor.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -19,13 +19,13 @@ use crate::protocol::head::write_data_head;
 use crate::protocol::message::{Message, Welcome};
 use crate::protocol::message_reader::{Inbound, InboundError, Item};
 
-/// What one connection remembers.
+/// State of one connection.
 #[derive(Debug, Default)]
 struct Own {
     fin_sent: bool,
-    /// A block that may go at this moment.
+    /// A block that may be sent from this time on.
     held: Option<(Instant, Outbound)>,
-    /// The token of the last ping that is not answered: a peer that takes no answers gets but one.
+    /// The token of the last unanswered ping: a peer that reads no answers gets only one.
     pong: Option<u64>,
 }
 
@@ -52,11 +52,11 @@ impl Shared {
             }
             let step = match link.flush() {
                 Ok(true) => self.next_job(index, id, &mut own, link.last_out()),
-                // What is being written goes first, unless it is all over.
+                // A write in progress is finished first, unless the transfer is over.
                 Ok(false) if self.is_over() => Job::Close(self.last_words()),
                 Ok(false) => Job::Wait(until),
                 Err(error) => {
-                    // The peer's last words may have come before.
+                    // The peer's final message may have arrived before.
                     let _ = self.read(&mut link, &mut inbound, &pool, &mut own);
                     return Ended::Lost(in_words(&error));
                 }
@@ -89,7 +89,7 @@ impl Shared {
         }
     }
 
-    /// Reads what is there. The error: why the connection is of no more use.
+    /// Reads what has arrived. The error is the reason why the connection is no longer usable.
     fn read(
         &self,
         link: &mut Link,
@@ -103,7 +103,7 @@ impl Shared {
             match inbound.next(link, pool, data) {
                 Ok(Some(Item::Message(message))) => {
                     if self.handle(message, peer, own).is_err() {
-                        // It is over; the next job says so.
+                        // The transfer is over; the next job handles that.
                         return Ok(());
                     }
                 }
@@ -115,7 +115,7 @@ impl Shared {
                     self.fail(&mut self.monitor.lock(), TransferError::Protocol { peer, what });
                     return Ok(());
                 }
-                // Without TLS it may be a broken wire.
+                // Without TLS the cause may be corruption in the network.
                 Err(InboundError::Protocol(error)) => return Err(error.to_string()),
             }
         }
@@ -184,7 +184,7 @@ impl Shared {
         Ok(())
     }
 
-    /// What a connection with nothing left to write does next.
+    /// Returns what a connection with nothing left to write does next.
     fn next_job(&self, index: usize, id: u64, own: &mut Own, last_out: Instant) -> Job {
         let mut state = self.monitor.lock();
         let now = Instant::now();
@@ -267,7 +267,7 @@ impl Shared {
 
     fn last_words(&self) -> Option<Message> {
         let mut state = self.monitor.lock();
-        // A cancel that nobody has noticed yet is noticed here.
+        // A cancellation that no thread has noticed yet is noticed here.
         let _ = self.check(&mut state);
         match &state.over {
             Some(Over::Confirmed) => Some(Message::Bye),
@@ -276,7 +276,7 @@ impl Shared {
         }
     }
 
-    /// Head and payload of a block; summed up where TLS does not guard it.
+    /// Encodes head and payload of a block; adds a checksum if TLS does not protect it.
     fn dress(&self, mut block: Outbound, tls: bool) -> Vec<Bytes> {
         let len = block.head.len as usize;
         add(&self.counters.sent, len);

@@ -1,4 +1,4 @@
-//! The donor's half, which connects and speaks first.
+//! The donor's half of the handshake: it connects and speaks first.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -23,7 +23,7 @@ use crate::protocol::message::{Hello, Message, Welcome};
 use crate::protocol::message_reader::Inbound;
 use crate::security::proof::{Binding, Side, Transfer};
 use crate::security::tls::DonorTls;
-/// Connects without blocking beyond `until` or a cancel.
+/// Connects; gives up at `until` or on cancellation.
 pub(crate) fn connect_socket(
     to: SocketAddr,
     waiting: Waiting<'_>,
@@ -54,18 +54,18 @@ pub(crate) fn connect_socket(
     }
 }
 
-/// Who the donor is on a connection.
+/// Identity of the donor on a connection.
 pub(crate) struct Donor<'a> {
     pub(crate) tls: Option<&'a DonorTls>,
     pub(crate) secret: Option<&'a Secret>,
     pub(crate) transfer: &'a Transfer,
     pub(crate) connection: u16,
-    /// On a first contact.
+    /// Set on the first contact only.
     pub(crate) offer: Option<&'a [u8]>,
 }
 
 impl Donor<'_> {
-    /// Speaks first.
+    /// Opens the connection; the donor speaks first.
     pub(crate) fn open(
         &self,
         socket: TcpStream,
@@ -89,14 +89,14 @@ impl Donor<'_> {
         link.queue(Message::Hello(Box::new(hello)).write().into()).map_err(failed)?;
         let mut inbound = Inbound::default();
         let message = read_message(&mut link, &mut inbound, waiting, until).map_err(failed)?;
-        // The shorter of two: a busy joiner lets one seem longer than the way is.
+        // The shorter of the two: a busy joiner can delay one of them.
         let round_trip = asked.elapsed().min(first_round_trip);
         let what = self.welcomed(message, peer, &at).map_err(OpenError::for_good)?;
         Ok(Opened { link, inbound, what, round_trip })
     }
 
-    /// Sends the first line and reads the joiner's. Its nonce, and how long that took. Where the two
-    /// want TLS, it has begun.
+    /// Sends the first line and reads the joiner's. Returns the joiner's nonce and the duration. If
+    /// both sides require TLS, it has begun.
     fn exchange_banners(
         &self,
         link: &mut Link,
@@ -136,11 +136,11 @@ impl Donor<'_> {
         }
     }
 
-    /// What it means that the joiner's first line has not come.
+    /// Returns the error for a missing first line of the joiner.
     fn no_line(&self, peer: SocketAddr, error: LineError, limits: &Limits) -> OpenError {
         let foreign = |what: String| TransferError::Foreign { peer, role: "joiner", what };
         match error {
-            // A joiner whose seats are full of strangers does that, too.
+            // A joiner whose slots are all taken by strangers closes the connection, too.
             LineError::Link(error) if went_away(&error) => OpenError::passing(foreign(
                 "it closed the connection without a word: does another transfer method listen there?"
                     .to_owned(),
@@ -167,7 +167,7 @@ impl Donor<'_> {
         }
     }
 
-    /// Takes the joiner's reply to the hello, if that is a welcome with the right proof.
+    /// Returns the joiner's reply to the hello, if that is a welcome with a valid proof.
     fn welcomed(
         &self,
         message: Message,
@@ -198,8 +198,8 @@ impl Donor<'_> {
         let lost = |what: String| OpenError::passing(TransferError::Tls { peer, what });
         let tls = |error: &rustls::Error| {
             let what = self.tls.map_or_else(|| error.to_string(), |tls| tls.explain(error));
-            // What came through once may come through again: later it is a bad wire, unless the
-            // certificate is another one.
+            // A handshake that succeeded once can succeed again: a later error is a network fault,
+            // unless the certificate has changed.
             let certificate = matches!(error, rustls::Error::InvalidCertificate(_));
             let passing = self.offer.is_none() && !certificate;
             OpenError { error: TransferError::Tls { peer, what }, passing, refused: false }

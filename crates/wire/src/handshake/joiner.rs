@@ -1,4 +1,4 @@
-//! The joiner's half, which listens first.
+//! The joiner's half of the handshake: it listens first.
 
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
@@ -11,22 +11,22 @@ use crate::protocol::message::{Hello, Message};
 use crate::protocol::message_reader::Inbound;
 use crate::security::proof::Binding;
 use crate::security::tls::JoinerTls;
-/// What the joiner knows about a donor that has said hello, before it is known to be the right one.
+/// What the joiner knows about a donor after its hello, before the donor is authenticated.
 pub(crate) struct Introduced {
     pub(crate) hello: Hello,
     pub(crate) version: u16,
     pub(crate) at: Binding,
 }
 
-/// Why somebody is no donor; in words for the log.
+/// Why a peer is not a donor, as text for the log.
 pub(crate) enum Stranger {
-    /// Worth a line.
+    /// Worth logging.
     Odd(String),
     /// This side is ending.
     Cancelled,
 }
 
-/// The joiner's half: listens first. `spoke` is called when the donor's line was right.
+/// Runs the joiner's half. `spoke` is called once the donor's first line is valid.
 pub(crate) fn receive(
     socket: TcpStream,
     tls: Option<&JoinerTls>,
@@ -35,7 +35,7 @@ pub(crate) fn receive(
 ) -> Result<Opened<Introduced>, Stranger> {
     let limits = waiting.limits;
     let until = Instant::now() + limits.handshake;
-    // Blocks go straight to their place without TLS: only their heads are read ahead.
+    // Without TLS, blocks are read directly into their buffers: only their heads are read ahead.
     let ahead = if tls.is_some() { 128 << 10 } else { 8 << 10 };
     let mut link =
         Link::new(socket, ahead, limits.stall).map_err(|error| Stranger::Odd(error.to_string()))?;
@@ -57,7 +57,7 @@ pub(crate) fn receive(
         link.start_tls(tls.connection().map_err(|error| explain(error.into()))?);
         if let Err(error) = link.handshake(waiting.wake, until, waiting.cancelled) {
             if !matches!(error, LinkError::Cancelled) {
-                // So that the peer reads what TLS has told it.
+                // So that the peer can read the TLS alert.
                 link.close(waiting.wake, Instant::now() + limits.farewell);
             }
             return Err(explain(error));
@@ -81,7 +81,7 @@ pub(crate) fn receive(
     Ok(Opened { link, inbound, what, round_trip: Duration::ZERO })
 }
 
-/// The nonce in the donor's first line. The inner error is what the donor is to read.
+/// Returns the nonce in the donor's first line. The inner error is the reply for the donor.
 fn their_nonce(
     link: &mut Link,
     tls: Option<&JoinerTls>,
@@ -112,7 +112,7 @@ fn their_nonce(
     }
 }
 
-/// Tells a donor why it is sent away.
+/// Tells a donor why it is refused.
 fn say_no(mut link: Link, text: String, waiting: Waiting<'_>) -> Stranger {
     let (min_version, max_version) = VERSIONS;
     let line = Banner { min_version, max_version, kind: BannerKind::No(text.clone()) };

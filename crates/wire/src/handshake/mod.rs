@@ -1,4 +1,4 @@
-//! The first words on a connection, of both sides: line, TLS, hello, welcome.
+//! The handshake of both sides on a connection: first line, TLS, hello, welcome.
 
 pub(crate) mod donor;
 pub(crate) mod joiner;
@@ -18,10 +18,10 @@ use crate::protocol::error::ProtocolError;
 use crate::protocol::message::{Message, Stop, StopCode, VERSION};
 use crate::protocol::message_reader::{Inbound, InboundError, Item};
 
-/// Versions of the protocol that this program speaks.
+/// Protocol versions that this program supports.
 pub(crate) const VERSIONS: (u16, u16) = (VERSION, VERSION);
 
-/// A connection on which both sides know each other.
+/// A connection on which the handshake has succeeded.
 pub(crate) struct Opened<T> {
     pub(crate) link: Link,
     pub(crate) inbound: Inbound,
@@ -29,13 +29,13 @@ pub(crate) struct Opened<T> {
     pub(crate) round_trip: Duration,
 }
 
-/// Why there is none.
+/// Why a connection could not be opened.
 #[derive(Debug)]
 pub(crate) struct OpenError {
     pub(crate) error: TransferError,
-    /// Whether another try may go better.
+    /// Whether another attempt may succeed.
     pub(crate) passing: bool,
-    /// Whether nobody listened.
+    /// Whether the port was closed.
     pub(crate) refused: bool,
 }
 
@@ -49,7 +49,7 @@ impl OpenError {
     }
 }
 
-/// What a thread needs to wait.
+/// What a thread needs for a wait.
 #[derive(Clone, Copy)]
 pub(crate) struct Waiting<'a> {
     pub(crate) wake: &'a Wake,
@@ -57,7 +57,7 @@ pub(crate) struct Waiting<'a> {
     pub(crate) limits: &'a Limits,
 }
 
-/// What a stop means for the side that gets it.
+/// Returns the error for a stop message received from the peer.
 pub(crate) fn stopped(stop: Stop, who: &'static str, peer: SocketAddr) -> TransferError {
     let reason = printable(&stop.reason, MAX_REASON);
     match stop.code {
@@ -78,7 +78,7 @@ fn nonce() -> Result<[u8; 16], OpenError> {
     Ok(nonce)
 }
 
-/// The TLS error inside one of reading.
+/// Returns the TLS error inside a read error.
 fn within(error: &io::Error) -> Option<&rustls::Error> {
     let inner = error.get_ref()?;
     match inner.downcast_ref::<LinkError>() {
@@ -115,7 +115,7 @@ fn read_message(
         if (waiting.cancelled)() {
             return Err(LinkError::Cancelled);
         }
-        // The peer's last words are read even if it takes none any more.
+        // The peer's final message is read even if the peer no longer reads.
         let flushed = link.flush();
         let early = |_: &_| Err(ProtocolError::Unexpected { what: "block" });
         match inbound.next(link, &pool, early) {

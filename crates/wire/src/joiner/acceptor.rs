@@ -1,4 +1,4 @@
-//! Accepts connections, and decides which of them is the donor's.
+//! Accepts connections, and decides which of them are the donor's.
 
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::AsFd;
@@ -18,10 +18,10 @@ use crate::link::wake::{self, Wake, Want};
 use crate::protocol::message::{Message, Stop, StopCode, Welcome};
 use crate::security::proof::{Side, Transfer};
 
-/// So many refused connections have a line in the log.
+/// Maximum number of refused connections that are logged.
 const MOST_TOLD: u32 = 100;
 
-/// One thread accepts connections, and each has a thread of its own.
+/// One thread accepts connections, and each connection has its own thread.
 impl Shared {
     pub(super) fn accept_peers(self: &Arc<Self>) {
         loop {
@@ -50,7 +50,7 @@ impl Shared {
         }
     }
 
-    /// Without the lock: it may call back.
+    /// Reports a failure without the lock: the observer may call back.
     fn tell_failure(&self) {
         let state = self.monitor.lock();
         if let (Some(Over::Failed { error, .. }), Some(_)) = (&state.over, &state.transfer) {
@@ -60,7 +60,7 @@ impl Shared {
         }
     }
 
-    /// Fails a transfer whose donor does not come back. The moment at which to look again.
+    /// Fails a transfer whose donor does not return. Returns the time of the next check.
     fn too_long_alone(&self, state: &mut State) -> Option<Instant> {
         if state.transfer.is_none() || !state.links.is_empty() || state.confirm {
             return None;
@@ -74,7 +74,7 @@ impl Shared {
     }
 
     fn accept_peer(self: &Arc<Self>, socket: TcpStream, peer: SocketAddr) {
-        // Without a descriptor or a thread the socket is closed; the donor tries again.
+        // If there is no descriptor or thread, the socket is closed, and the donor tries again.
         let Ok(pending) = Wake::new().map(PendingPeer::new).map(Arc::new) else { return };
         let mut state = self.monitor.lock();
         state.peer_threads.retain(|accepted| !accepted.is_finished());
@@ -87,7 +87,7 @@ impl Shared {
             accepted.shared.welcome(socket, peer, &accepted.pending);
             drop(fuse);
         };
-        // Who is not spawned is dropped, which takes the lock.
+        // If the thread cannot be spawned, dropping the closure takes the lock.
         drop(state);
         if let Ok(accepted) = thread.spawn(welcome) {
             self.monitor.lock().peer_threads.push(accepted);
@@ -137,7 +137,7 @@ impl Shared {
         }
     }
 
-    /// Whoever knocks without end shall not fill the log.
+    /// Logs a refused connection; limited, so that repeated attempts cannot fill the log.
     fn tell_of_stranger(&self, peer: SocketAddr, mut what: String) {
         let told = self.strangers_told.fetch_add(1, Relaxed);
         if told == MOST_TOLD {
@@ -184,8 +184,8 @@ impl Shared {
         Ok((id, welcome, again))
     }
 
-    /// Whether it is the donor that is being served, or the first that has the secret, which is served
-    /// from now on.
+    /// Checks whether this is the donor that is being served, or the first one with the secret,
+    /// which is served from now on.
     fn recognize(
         &self,
         state: &mut State,
@@ -235,7 +235,8 @@ impl Shared {
         Ok(())
     }
 
-    /// The connection before it is read to its end, so that what it brought is not sent again.
+    /// Reads the earlier connection to its end, so that the data that arrived on it is not sent
+    /// again.
     fn end_predecessor<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
@@ -254,7 +255,7 @@ impl Shared {
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() || state.over.is_some() {
-                // Without a word the donor tries again.
+                // Without a reply the donor tries again.
                 return Err(None);
             }
             state = self.monitor.wait(state, Some(left));
@@ -266,7 +267,7 @@ impl Shared {
         self.counters.connections.store(up, Relaxed);
     }
 
-    /// A connection has ended.
+    /// Handles the end of a connection.
     fn leave(&self, id: u64, connection: u16, why: Option<String>) {
         let mut state = self.monitor.lock();
         state.links.retain(|entry| entry.id != id);
@@ -287,12 +288,12 @@ impl Shared {
     }
 }
 
-/// A refusal with its reason for the peer.
+/// Returns a refusal with its reason for the peer.
 fn no<T>(code: StopCode, reason: &str) -> Result<T, Option<Stop>> {
     Err(Some(Stop { code, reason: reason.to_owned() }))
 }
 
-/// An accepted connection's place in the counts; given back when dropped.
+/// An accepted connection's share in the counts; given back when dropped.
 struct AcceptedPeer {
     shared: Arc<Shared>,
     pending: Arc<PendingPeer>,

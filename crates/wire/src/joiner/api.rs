@@ -1,5 +1,5 @@
-//! What the calls of [`Listener`](super::Listener), [`Offered`](super::Offered) and
-//! [`Incoming`](super::Incoming) do to the shared state.
+//! Implementation of the calls of [`Listener`](super::Listener), [`Offered`](super::Offered) and
+//! [`Incoming`](super::Incoming) on the shared state.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -113,8 +113,8 @@ impl Shared {
         self.fail(state, TransferError::Protocol { peer, what: error.to_string() })
     }
 
-    /// Has the donor told of more room, once it is worth a message: by every connection, since one may
-    /// be dead without anybody knowing it yet.
+    /// Reports new credit to the donor once it is large enough for a message. It is reported on
+    /// every connection, since one of them may be dead without having been noticed yet.
     fn give_credit(&self, state: &mut State) {
         if self.credit_is_due(state, state.woken_at) {
             state.woken_at = state.ledger.credit();
@@ -122,7 +122,7 @@ impl Shared {
         }
     }
 
-    /// Whether there is worth telling to who knows of `told`.
+    /// Returns whether the credit has grown enough since `told` to be reported.
     pub(super) fn credit_is_due(&self, state: &State, told: (u64, u64)) -> bool {
         let (bytes, blocks) = state.ledger.credit();
         bytes.saturating_sub(told.0) >= self.limits.window_size() as u64 / 8

@@ -1,4 +1,4 @@
-//! The joiner's side: [`Listener`], [`Offered`] and [`Incoming`].
+//! The joiner's side of a transfer: [`Listener`], [`Offered`] and [`Incoming`].
 
 mod acceptor;
 mod api;
@@ -33,22 +33,22 @@ use crate::security::Security;
 use crate::security::proof::Transfer;
 use crate::security::tls::JoinerTls;
 
-/// How the joiner's side is set up.
+/// Configuration of the joiner's side.
 #[derive(Debug, Clone)]
 pub struct Joiner {
-    /// Certificates, or not.
+    /// Protection of the connections.
     pub security: Security,
-    /// Whether the server's channel carries a secret (`NAME:secret@`). Where it does not and the
-    /// donor has no certificate to show, **the donor is not authenticated**: whoever connects first
-    /// may send data. That must be the operator's own wish, and belongs into the log.
+    /// Whether the server's channel carries a secret (`NAME:secret@`). If it does not and the donor
+    /// has no certificate, **the donor is not authenticated**: anyone who connects first may send
+    /// data. The operator must have asked for that, and it must be logged.
     pub secret: bool,
-    /// Where the donor is to connect to, if that is not the address that is listened on.
+    /// Address to which the donor connects, if it differs from the address to listen on.
     pub announce_as: Option<HostPort>,
-    /// Times and sizes.
+    /// Time limits and sizes.
     pub limits: Limits,
-    /// Ends everything.
+    /// Cancels the transfer.
     pub cancel: Cancel,
-    /// Who is told what happens.
+    /// Receives the events.
     pub observer: Observer,
 }
 
@@ -65,7 +65,7 @@ impl Default for Joiner {
     }
 }
 
-/// Listens for a donor. The port is open from [`Listener::bind`] until the transfer's end.
+/// Listens for a donor. The port stays open from [`Listener::bind`] to the end of the transfer.
 #[derive(Debug)]
 pub struct Listener {
     core: Core,
@@ -74,7 +74,7 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens on `address`, and on nothing else; port 0 is any free one.
+    /// Listens on `address` only; port 0 means any free port.
     ///
     /// # Errors
     /// [`BindError`]: the address, the certificates, or a line too long for the server.
@@ -148,26 +148,26 @@ impl Listener {
         Ok(Self { core, announcement, local })
     }
 
-    /// What the donor must be told, through the server.
+    /// The announcement, which the server passes to the donor.
     pub fn announcement(&self) -> &Announcement {
         &self.announcement
     }
 
-    /// The address and port that are listened on.
+    /// The address and port of the listening socket.
     pub fn local_addr(&self) -> SocketAddr {
         self.local
     }
 
-    /// The fingerprint of this side's certificate; `None` when plain.
+    /// The fingerprint of this side's certificate; `None` without TLS.
     pub fn fingerprint(&self) -> Option<Fingerprint> {
         self.core.shared.tls.as_ref().map(|tls| tls.fingerprint)
     }
 
-    /// Waits for a donor that proves who it is. Whoever else connects is sent away, and an
-    /// [`Event::Stranger`] tells of it.
+    /// Waits for a donor that authenticates itself. Any other peer is refused and reported as
+    /// [`Event::Stranger`].
     ///
     /// # Errors
-    /// When none has come within `limit`, or at a cancel.
+    /// If no donor has authenticated itself within `limit`, or on cancellation.
     pub fn accept(self, limit: Duration) -> Result<Offered, TransferError> {
         let shared = &self.core.shared;
         let limit = bounded(limit);
@@ -190,7 +190,7 @@ impl Listener {
     }
 }
 
-/// A donor that has proved who it is waits for an answer to its offer. Dropped, it is refused.
+/// An authenticated donor that waits for an answer to its offer. Dropping it refuses the offer.
 #[derive(Debug)]
 pub struct Offered {
     core: Core,
@@ -199,7 +199,7 @@ pub struct Offered {
 }
 
 impl Offered {
-    /// What the donor's layer above says.
+    /// The offer, as the donor's layer above has created it.
     pub fn offer(&self) -> &[u8] {
         &self.offer
     }
@@ -209,11 +209,11 @@ impl Offered {
         self.peer
     }
 
-    /// Takes the offer; the donor's [`connect`](crate::connect) returns with `answer`, at most
-    /// [`MAX_OFFER`] bytes.
+    /// Accepts the offer; the donor's [`connect`](crate::connect) returns with `answer`, which has
+    /// at most [`MAX_OFFER`] bytes.
     ///
     /// # Errors
-    /// When the transfer has failed meanwhile.
+    /// If the transfer has failed.
     pub fn accept(self, answer: &[u8]) -> Result<Incoming, TransferError> {
         if answer.len() > MAX_OFFER {
             return Err(TransferError::TooLong {
@@ -231,13 +231,13 @@ impl Offered {
         Ok(Incoming { core: self.core, current: Bytes::new() })
     }
 
-    /// Says no; the reason reaches the donor.
+    /// Refuses the offer; the donor receives the reason.
     pub fn refuse(self, reason: &str) {
         self.core.shared.refuse(reason);
     }
 }
 
-/// The receiving end of a transfer. Dropped without [`Incoming::confirm`] the transfer fails on
+/// The receiving end of a transfer. Dropping it without [`Incoming::confirm`] fails the transfer on
 /// both sides.
 #[derive(Debug)]
 pub struct Incoming {
@@ -245,22 +245,23 @@ pub struct Incoming {
     current: Bytes,
 }
 
-/// Whether the donor knows that it is done.
+/// Whether the donor has received the confirmation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Receipt {
-    /// It has said so.
+    /// The donor has acknowledged the confirmation.
     Heard,
-    /// The connection was lost while it was told, and it did not come back. It may have heard.
+    /// The connection was lost while the confirmation was sent, and did not come back. The donor
+    /// may have received it.
     Unheard,
 }
 
 impl Incoming {
-    /// The next bytes of the stream, in order, as they are in memory; `None` at its end, when every
-    /// byte that the donor counted has been handed over.
+    /// Returns the next bytes of the stream, in order, in the buffer that received them; `None` at
+    /// the end, once every byte that the donor counted has been returned.
     ///
     /// # Errors
-    /// The first cause, when the transfer has failed.
+    /// The first cause, if the transfer has failed.
     pub fn next_block(&mut self) -> Result<Option<Bytes>, TransferError> {
         if self.current.has_remaining() {
             return Ok(Some(std::mem::take(&mut self.current)));
@@ -268,12 +269,12 @@ impl Incoming {
         self.core.shared.next_block()
     }
 
-    /// Live numbers; they can be kept beyond the transfer.
+    /// Live counters, which remain usable after the transfer.
     pub fn counters(&self) -> Arc<Counters> {
         Arc::clone(&self.core.shared.counters)
     }
 
-    /// Whether the transfer has failed meanwhile; for a caller that is busy with what it has.
+    /// Checks whether the transfer has failed, for a caller that is busy with earlier data.
     ///
     /// # Errors
     /// The first cause.
@@ -281,34 +282,35 @@ impl Incoming {
         self.core.shared.check(&mut self.core.shared.monitor.lock())
     }
 
-    /// Tells the donor that everything was received, verified and kept, so that its
-    /// [`finish`](crate::Outgoing::finish) returns. To be called after [`Incoming::next_block`] has
-    /// given `None`.
+    /// Confirms to the donor that everything was received, verified and stored, so that its
+    /// [`finish`](crate::Outgoing::finish) returns. Call this after [`Incoming::next_block`] has
+    /// returned `None`.
     ///
     /// # Errors
-    /// When the stream is not at its end, or the donor has given up meanwhile.
+    /// If the stream is not at its end, or the donor has aborted.
     pub fn confirm(self) -> Result<Receipt, TransferError> {
         self.core.shared.confirm()
     }
 
-    /// Ends the transfer; the reason reaches the donor.
+    /// Aborts the transfer; the donor receives the reason.
     pub fn refuse(self, reason: &str) {
         self.core.shared.refuse(reason);
     }
 
-    /// A way to do so from elsewhere, while somebody waits for the donor.
+    /// Returns a handle that aborts the transfer from another thread, while this one waits for the
+    /// donor.
     pub fn refusal(&self) -> Refusal {
         Refusal(Arc::downgrade(&self.core.shared))
     }
 }
 
-/// Ends a transfer of which the joiner wants no more. Clones end the same.
+/// Handle with which the joiner aborts a transfer. Clones abort the same transfer.
 #[derive(Debug, Clone)]
 pub struct Refusal(Weak<Shared>);
 
 impl Refusal {
-    /// Ends the transfer, if it is not over; the reason reaches the donor, and
-    /// [`Incoming::next_block`] gives [`TransferError::Cancelled`].
+    /// Aborts the transfer, if it is not over. The donor receives the reason, and
+    /// [`Incoming::next_block`] returns [`TransferError::Cancelled`].
     pub fn refuse(&self, reason: &str) {
         if let Some(shared) = self.0.upgrade() {
             shared.refuse(reason);
@@ -333,7 +335,7 @@ impl Read for Incoming {
     }
 }
 
-/// Ends the transfer when its thread panics: nobody else would wake who waits.
+/// Fails the transfer if its thread panics: otherwise waiting threads would never be woken.
 struct Fuse<'a>(&'a Shared);
 
 impl Drop for Fuse<'_> {
@@ -362,7 +364,7 @@ impl Drop for Core {
             }
         }
         if let Some(acceptor) = self.acceptor.take() {
-            // A panic has spoken for itself.
+            // A panic has already printed its message.
             let _ = acceptor.join();
         }
     }
@@ -395,15 +397,15 @@ struct State {
     over: Option<Over>,
     links: Vec<LinkEntry>,
     next_link: u64,
-    /// Connections that were there once.
+    /// Connections that were established at least once.
     seen: [bool; MAX_CONNECTIONS as usize],
-    /// Connections that have not shown yet who they are.
+    /// Connections whose peer is not authenticated yet.
     pending_peers: PendingPeers,
-    /// Threads of connections.
+    /// Number of connection threads.
     thread_count: usize,
-    /// The credit at which connections were last woken to tell of it.
+    /// The credit at which connections were last woken to report it.
     woken_at: (u64, u64),
-    /// Since when there is no connection.
+    /// Since when there has been no connection.
     alone_since: Instant,
     last_cause: String,
     peer_threads: Vec<JoinHandle<()>>,
@@ -414,7 +416,7 @@ impl State {
         self.links.iter().for_each(|link| link.wake.wake());
     }
 
-    /// When all is over.
+    /// Called when the transfer is over.
     fn wake_everybody(&self) {
         self.wake_links();
         self.pending_peers.wake();

@@ -1,5 +1,5 @@
-//! Connections whose peer has not proved yet who it is. Their number is limited; when one more comes,
-//! the oldest is closed, so that silent peers cannot keep the donor out.
+//! Connections whose peer is not authenticated yet. Their number is limited; one more connection
+//! closes the oldest, so that silent peers cannot keep the donor out.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::limits::MAX_PENDING_PEERS;
 use crate::link::wake::Wake;
 
-/// All of them, in the order in which they came.
+/// All pending connections, in the order of arrival.
 #[derive(Debug, Default)]
 pub(super) struct PendingPeers(Vec<Arc<PendingPeer>>);
 
-/// One such connection.
+/// A pending connection.
 #[derive(Debug)]
 pub(super) struct PendingPeer {
     pub(super) wake: Arc<Wake>,
@@ -24,12 +24,12 @@ impl PendingPeer {
         Self { wake: Arc::new(wake), has_spoken: false.into(), is_evicted: false.into() }
     }
 
-    /// A donor's first line was right. A real one says it at once.
+    /// Records that the donor's first line was valid. A real donor sends it immediately.
     pub(super) fn spoke(&self) {
         self.has_spoken.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it had to make room.
+    /// Returns whether it was closed to make room.
     pub(super) fn is_evicted(&self) -> bool {
         self.is_evicted.load(Ordering::Acquire)
     }
@@ -48,12 +48,12 @@ impl PendingPeers {
         self.0.push(pending);
     }
 
-    /// Wakes all of them.
+    /// Wakes the threads of all pending connections.
     pub(super) fn wake(&self) {
         self.0.iter().for_each(|pending| pending.wake.wake());
     }
 
-    /// Removes a connection that has proved who it is, or has ended.
+    /// Removes a connection whose peer is now authenticated, or that has ended.
     pub(super) fn remove(&mut self, pending: &Arc<PendingPeer>) {
         self.0.retain(|other| !Arc::ptr_eq(other, pending));
     }

@@ -1,4 +1,4 @@
-//! What is read and written on one connection of the joiner.
+//! Reading and writing on one connection of the joiner.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -13,19 +13,19 @@ use crate::protocol::error::ProtocolError;
 use crate::protocol::message::Message;
 use crate::protocol::message_reader::{Inbound, InboundError, Item};
 
-/// Bytes after which an acknowledgement goes out even if more is there to be read.
+/// Bytes after which an acknowledgement is sent even if there is more to read.
 const ACK_EVERY: usize = 1 << 20;
 
-/// What one connection remembers.
+/// State of one connection.
 #[derive(Debug, Default)]
 struct Own {
     answer_sent: bool,
     confirm_sent: bool,
-    /// Bytes that arrived here and are not acknowledged.
+    /// Bytes that arrived on this connection and are not acknowledged.
     unacknowledged: usize,
-    /// The credit that was told here.
+    /// The credit last reported on this connection.
     told: (u64, u64),
-    /// The token of the last ping that is not answered: a peer that takes no answers gets but one.
+    /// The token of the last unanswered ping: a peer that reads no answers gets only one.
     pong: Option<u64>,
 }
 
@@ -35,7 +35,7 @@ enum Job {
     Close(Option<Message>),
 }
 
-/// Why reading stops.
+/// Why reading has stopped.
 enum Reading {
     Dry,
     Lost(String),
@@ -44,7 +44,7 @@ enum Reading {
 
 /// The connections.
 impl Shared {
-    /// Serves a connection to its end. Why it was lost, unless the transfer is over.
+    /// Serves a connection to its end. Returns why it was lost, unless the transfer is over.
     pub(super) fn serve(
         &self,
         mut link: Link,
@@ -109,7 +109,7 @@ impl Shared {
         }
     }
 
-    /// Reads what is there, but not more than is to be acknowledged at once.
+    /// Reads what has arrived, up to the next acknowledgement.
     fn read(
         &self,
         link: &mut Link,
@@ -150,7 +150,7 @@ impl Shared {
                     Err(error) => Some(error),
                 },
                 Err(InboundError::Io(error)) => return Some(Reading::Lost(in_words(&error))),
-                // Without TLS it may be a broken wire.
+                // Without TLS the cause may be corruption in the network.
                 Err(InboundError::Protocol(error)) if plain => {
                     return Some(Reading::Lost(error.to_string()));
                 }
@@ -159,14 +159,14 @@ impl Shared {
             if let Some(error) = violation {
                 let what = error.to_string();
                 self.fail(&mut self.monitor.lock(), TransferError::Protocol { peer, what });
-                // The next job is to say so.
+                // The next job sends the final message.
                 return Some(Reading::Dry);
             }
         }
         None
     }
 
-    /// `Ok(true)`: the donor has said goodbye.
+    /// Handles a message. Returns `Ok(true)` after the donor's goodbye.
     fn handle(
         &self,
         message: Message,

@@ -1,4 +1,4 @@
-//! Which block is where, on both sides. Pure: no I/O, no clock.
+//! Bookkeeping of blocks on both sides. Pure: no I/O, no clock.
 
 pub(crate) mod receive;
 pub(crate) mod send;

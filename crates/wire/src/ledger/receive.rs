@@ -1,4 +1,5 @@
-//! The joiner's books: which blocks are here, in order for the reader. Pure: no I/O, no clock.
+//! The joiner's ledger: the blocks received so far, in order for the reader. Pure: no I/O, no
+//! clock.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +10,11 @@ use crate::protocol::head::{DataHead, MAX_RANGES};
 use crate::protocol::message::Ack;
 use crate::protocol::message_reader::Disposition;
 
-/// Blocks that wait for their turn or for the reader.
+/// Blocks that wait for earlier blocks or for the reader.
 #[derive(Debug)]
 pub(crate) struct ReceiveLedger {
     held: BTreeMap<u64, (u64, Bytes)>,
-    /// All before this one are here.
+    /// All blocks before this one have arrived.
     next: u64,
     delivered_blocks: u64,
     delivered_bytes: u64,
@@ -35,7 +36,7 @@ impl ReceiveLedger {
         }
     }
 
-    /// Whether a block is wanted, before memory is taken for it.
+    /// Returns whether a block is needed, before memory is allocated for it.
     pub(crate) fn disposition(&self, head: &DataHead) -> Result<Disposition, ProtocolError> {
         let wrong =
             |what| Err(ProtocolError::Block { number: head.number, offset: head.offset, what });
@@ -57,7 +58,8 @@ impl ReceiveLedger {
         Ok(Disposition::Keep)
     }
 
-    /// Takes a block whose checksum was right. `Ok(false)`: it came by another connection meanwhile.
+    /// Adds a block whose checksum is valid. Returns `Ok(false)` if it has already arrived on
+    /// another connection.
     pub(crate) fn insert(
         &mut self,
         head: &DataHead,
@@ -73,7 +75,7 @@ impl ReceiveLedger {
         Ok(true)
     }
 
-    /// The next block of the stream, if it is here.
+    /// Returns the next block of the stream, if it has arrived.
     pub(crate) fn deliver(&mut self) -> Result<Option<Bytes>, ProtocolError> {
         let number = self.delivered_blocks;
         let Some((offset, payload)) = self.held.remove(&number) else { return Ok(None) };
@@ -86,7 +88,7 @@ impl ReceiveLedger {
         Ok(Some(payload))
     }
 
-    /// The donor's totals.
+    /// Records the donor's totals.
     pub(crate) fn end_at(&mut self, blocks: u64, bytes: u64) -> Result<(), ProtocolError> {
         let last = self.held.last_key_value().map_or(self.next, |(last, _)| last + 1);
         let wrong = match self.totals {
@@ -104,7 +106,8 @@ impl ReceiveLedger {
         Ok(())
     }
 
-    /// Whether the reader has had everything. The error: block and byte counts do not agree.
+    /// Returns whether the reader has received everything. The error: block and byte counts
+    /// disagree.
     pub(crate) fn is_whole(&self) -> Result<bool, ProtocolError> {
         match self.totals {
             Some((blocks, bytes)) if blocks == self.delivered_blocks => {
@@ -120,7 +123,7 @@ impl ReceiveLedger {
         }
     }
 
-    /// What the donor is to be told.
+    /// Returns the acknowledgement for the donor.
     pub(crate) fn ack(&self) -> Ack {
         let mut ranges: Vec<(u64, u64)> = Vec::new();
         for &number in self.held.range(self.next..).map(|(number, _)| number) {
@@ -141,7 +144,7 @@ impl ReceiveLedger {
         }
     }
 
-    /// Up to which byte and which block the donor may send.
+    /// Returns the stream offset and the block number up to which the donor may send.
     pub(crate) fn credit(&self) -> (u64, u64) {
         (self.credit_bytes(), self.credit_blocks())
     }
@@ -162,16 +165,16 @@ mod tests {
     use crate::ledger::send::{SendLedger, Take};
     use proptest::prelude::*;
 
-    /// What may happen to a transfer of several connections.
+    /// An event in a transfer over several connections.
     #[derive(Debug, Clone)]
     enum Step {
         Push(usize),
         Take(u64),
-        /// The oldest block on a connection arrives.
+        /// The oldest block on this connection arrives.
         Arrive(u64),
         Deliver,
         Ack,
-        /// A connection is lost with all that is on it, and all of that is released.
+        /// This connection is lost with all blocks on it, which are then released.
         Lose(u64),
     }
 
@@ -187,8 +190,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is lost, and in whatever order blocks and acknowledgements come: the stream
-        /// arrives whole, nothing acknowledged is sent again, and no window is passed.
+        /// Whatever is lost, and in whatever order blocks and acknowledgements arrive: the stream
+        /// arrives complete, nothing acknowledged is sent again, and no window is exceeded.
         #[test]
         fn books_agree(steps in proptest::collection::vec(step(), 0..400), window in 4000_usize..9000) {
             let mut sending = SendLedger::new(window);
@@ -241,7 +244,7 @@ mod tests {
             for step in steps {
                 run(step, &mut made, &mut got);
             }
-            // Then it is let run to its end.
+            // Then it runs to its end without further losses.
             while got.len() < made.len() {
                 for step in [Step::Lose(1), Step::Lose(2), Step::Take(0), Step::Arrive(0), Step::Deliver, Step::Ack] {
                     run(step, &mut made, &mut got);

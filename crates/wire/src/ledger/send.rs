@@ -1,4 +1,4 @@
-//! The donor's books: which blocks are where. Pure: no I/O, no clock.
+//! The donor's ledger: the state of every block not yet acknowledged. Pure: no I/O, no clock.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,14 +8,14 @@ use crate::protocol::error::ProtocolError;
 use crate::protocol::head::DataHead;
 use crate::protocol::message::Ack;
 
-/// Where a block is.
+/// Holder of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Holder {
-    /// Waits for a connection.
+    /// In the queue, until a connection takes it.
     Queue,
-    /// Given to this connection.
+    /// Assigned to this connection.
     Link(u64),
-    /// This connection is lost; the joiner may have it or not.
+    /// This connection is lost; the joiner may have received the block or not.
     Doubt(u64),
 }
 
@@ -31,20 +31,20 @@ struct Block {
 /// A block for a connection to send.
 #[derive(Debug)]
 pub(crate) struct Outbound {
-    /// Not yet said to be summed up.
+    /// The flag for a payload checksum is not set yet.
     pub(crate) head: DataHead,
     pub(crate) payload: Vec<Bytes>,
     /// Whether it was sent before.
     pub(crate) again: bool,
 }
 
-/// What [`SendLedger::take`] has for a connection.
+/// Result of [`SendLedger::take`].
 #[derive(Debug)]
 pub(crate) enum Take {
     Block(Outbound),
-    /// Nothing waits to be sent.
+    /// No block waits to be sent.
     Empty,
-    /// Something waits, but the joiner has not the room yet.
+    /// A block waits, but the joiner has not granted enough credit.
     NoCredit,
 }
 
@@ -77,12 +77,12 @@ impl SendLedger {
         }
     }
 
-    /// Whether a block of `len` bytes may come in now.
+    /// Returns whether a block of `len` bytes can be added now.
     pub(crate) fn has_room(&self, len: usize) -> bool {
         self.held_bytes == 0 || self.held_bytes.saturating_add(len) <= self.window
     }
 
-    /// Takes the next block of the stream; never empty.
+    /// Adds the next block of the stream, which must not be empty.
     pub(crate) fn push(&mut self, payload: Vec<Bytes>, len: u32) {
         let number = self.next_number;
         let block = Block {
@@ -99,7 +99,7 @@ impl SendLedger {
         self.ready.insert(number);
     }
 
-    /// The oldest block that waits, for connection `link`.
+    /// Assigns the oldest waiting block to connection `link`.
     pub(crate) fn take(&mut self, link: u64) -> Take {
         let Some(&number) = self.ready.first() else { return Take::Empty };
         let Some(block) = self.blocks.get_mut(&number) else { return Take::Empty };
@@ -115,7 +115,8 @@ impl SendLedger {
         Take::Block(Outbound { head, payload: block.payload.clone(), again })
     }
 
-    /// Drops what the joiner has. Gives the number of bytes dropped, and whether there is more credit.
+    /// Drops the blocks that the joiner has. Returns the number of bytes dropped, and whether there
+    /// is more credit.
     pub(crate) fn acknowledge(&mut self, ack: &Ack) -> Result<(usize, bool), ProtocolError> {
         let last = ack.ranges.last().map_or(ack.next, |(_, end)| *end);
         if last > self.next_number {
@@ -138,8 +139,8 @@ impl SendLedger {
         Ok((freed, more))
     }
 
-    /// The joiner has confirmed everything; acknowledgements may still be on their way. Gives the
-    /// number of bytes dropped.
+    /// Drops all blocks after the joiner's confirmation, which may overtake acknowledgements.
+    /// Returns the number of bytes dropped.
     pub(crate) fn acknowledge_all(&mut self) -> usize {
         let numbers: Vec<u64> = self.blocks.keys().copied().collect();
         numbers.into_iter().map(|number| self.drop_block(number)).sum()
@@ -156,7 +157,7 @@ impl SendLedger {
         block.len as usize
     }
 
-    /// `link` is gone: what it had is in doubt until [`SendLedger::release`].
+    /// Records the loss of `link`: its blocks are in doubt until [`SendLedger::release`].
     pub(crate) fn lost(&mut self, link: u64) {
         for block in self.blocks.values_mut() {
             if block.holder == Holder::Link(link) {
@@ -165,7 +166,7 @@ impl SendLedger {
         }
     }
 
-    /// What is still in doubt from `link` is to be sent again.
+    /// Queues the blocks of `link` that are still in doubt, to be sent again.
     pub(crate) fn release(&mut self, link: u64) {
         for (number, block) in &mut self.blocks {
             if matches!(block.holder, Holder::Doubt(id) | Holder::Link(id) if id == link) {
@@ -176,17 +177,17 @@ impl SendLedger {
         }
     }
 
-    /// Whether blocks were given to connections and are not acknowledged.
+    /// Returns whether blocks are assigned to connections and not acknowledged.
     pub(crate) fn is_under_way(&self) -> bool {
         self.under_way > 0
     }
 
-    /// Whether blocks wait for a connection.
+    /// Returns whether blocks wait for a connection.
     pub(crate) fn has_ready(&self) -> bool {
         !self.ready.is_empty()
     }
 
-    /// Blocks and bytes that ever came in.
+    /// Returns the number of blocks and bytes ever added.
     pub(crate) fn totals(&self) -> (u64, u64) {
         (self.next_number, self.next_offset)
     }

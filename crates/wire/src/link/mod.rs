@@ -1,4 +1,4 @@
-//! One connection: a socket that never blocks, with or without TLS over it.
+//! One connection: a nonblocking socket, with or without TLS.
 
 pub(crate) mod wake;
 
@@ -15,13 +15,13 @@ use socket2::{SockRef, TcpKeepalive};
 use self::wake::{Ready, Wake, Want};
 use crate::security::proof::EXPORTER;
 
-/// Bytes that the socket may hold unsent: enough to keep the wire full while this thread waits for
-/// its turn on a busy machine, few enough that a slow connection does not take much.
+/// Bytes that the socket may hold unsent: enough to keep the network busy while this thread waits
+/// for the CPU, few enough that a slow connection does not hold many blocks.
 const UNSENT: u32 = 2 << 20;
-/// Slices handed to one system call.
+/// Maximum number of slices in one system call.
 const SLICES: usize = 64;
 
-/// Why a connection is of no more use.
+/// Why a connection is no longer usable.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LinkError {
     #[error("{0}")]
@@ -36,17 +36,17 @@ pub(crate) enum LinkError {
     Cancelled,
 }
 
-/// One connection. Reading gives `WouldBlock` when nothing is there, and 0 at its end.
+/// One connection. Reading returns `WouldBlock` if no data is available, and 0 at the end.
 #[derive(Debug)]
 pub(crate) struct Link {
     socket: TcpStream,
     peer: SocketAddr,
     tls: Option<Box<Connection>>,
-    /// Read ahead: what comes next on the socket, encrypted under TLS.
+    /// Data read ahead from the socket; with TLS it is encrypted.
     ahead: Vec<u8>,
     from: usize,
     to: usize,
-    /// To be written before anything that TLS has.
+    /// Data to be written before any TLS output.
     out: VecDeque<Bytes>,
     ended: bool,
     last_in: Instant,
@@ -54,12 +54,12 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// `ahead`: size of the buffer that is read into.
+    /// Creates a connection; `ahead` is the size of the read buffer.
     pub(crate) fn new(socket: TcpStream, ahead: usize, stall: Duration) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
         socket.set_nodelay(true)?;
         let options = SockRef::from(&socket);
-        // The system's own ways to notice a dead peer; ours does not depend on them.
+        // The system's own detection of a dead peer; the protocol's does not depend on it.
         let _ = options.set_tcp_user_timeout(Some(stall));
         let _ =
             options.set_tcp_keepalive(&TcpKeepalive::new().with_time(stall).with_interval(stall));
@@ -88,17 +88,17 @@ impl Link {
         &self.socket
     }
 
-    /// When something last arrived.
+    /// When data last arrived.
     pub(crate) fn last_in(&self) -> Instant {
         self.last_in
     }
 
-    /// When something was last written.
+    /// When data was last written.
     pub(crate) fn last_out(&self) -> Instant {
         self.last_out
     }
 
-    /// From here on everything but what is already queued goes through TLS.
+    /// Starts TLS for all data after what is already queued.
     pub(crate) fn start_tls(&mut self, connection: Connection) {
         let mut tls = Box::new(connection);
         tls.set_buffer_limit(None);
@@ -109,7 +109,7 @@ impl Link {
         self.tls.is_some()
     }
 
-    /// Bytes that both ends of this TLS connection know, and nobody else; zeros without TLS.
+    /// Bytes that only the two ends of this TLS connection know; zeros without TLS.
     pub(crate) fn exported(&self) -> Result<[u8; 32], rustls::Error> {
         match &self.tls {
             Some(tls) => tls.export_keying_material([0; 32], EXPORTER, None),
@@ -117,7 +117,7 @@ impl Link {
         }
     }
 
-    /// Takes `bytes` to be written by [`Link::flush`].
+    /// Queues `bytes` to be written by [`Link::flush`].
     pub(crate) fn queue(&mut self, bytes: Bytes) -> Result<(), LinkError> {
         match &mut self.tls {
             Some(tls) => tls.writer().write_all(&bytes)?,
@@ -126,13 +126,13 @@ impl Link {
         Ok(())
     }
 
-    /// The same for what belongs together: TLS cuts its records across it.
+    /// Queues slices that belong together: TLS records may span them.
     pub(crate) fn queue_all(&mut self, bytes: Vec<Bytes>) -> Result<(), LinkError> {
         match &mut self.tls {
             Some(tls) => {
                 let slices: Vec<IoSlice<'_>> = bytes.iter().map(|b| IoSlice::new(b)).collect();
                 let len: usize = bytes.iter().map(Bytes::len).sum();
-                // Without a limit it takes everything.
+                // The writer has no buffer limit, so it accepts everything.
                 if len > 0 && tls.writer().write_vectored(&slices)? != len {
                     return Err(io::Error::from(io::ErrorKind::WriteZero).into());
                 }
@@ -142,12 +142,12 @@ impl Link {
         Ok(())
     }
 
-    /// Whether something waits to be written.
+    /// Returns whether output is waiting.
     pub(crate) fn has_output(&self) -> bool {
         !self.out.is_empty() || self.tls.as_ref().is_some_and(|tls| tls.wants_write())
     }
 
-    /// Writes what the socket takes. `Ok(true)`: all of it.
+    /// Writes what the socket accepts. Returns `Ok(true)` once everything is written.
     pub(crate) fn flush(&mut self) -> io::Result<bool> {
         while !self.out.is_empty() {
             let slices: Vec<IoSlice<'_>> =
@@ -182,7 +182,8 @@ impl Link {
         Ok(true)
     }
 
-    /// Reads from the socket behind what is read ahead. `Ok(false)`: nothing is there now.
+    /// Appends data from the socket to the read-ahead buffer. Returns `Ok(false)` if none is
+    /// available.
     fn read_ahead(&mut self) -> io::Result<bool> {
         if self.from == self.to {
             (self.from, self.to) = (0, 0);
@@ -208,17 +209,17 @@ impl Link {
         }
     }
 
-    /// The bytes read ahead, before TLS has taken any: for the first line.
+    /// The read-ahead bytes before TLS has consumed any: for the first line.
     pub(crate) fn buffered(&self) -> &[u8] {
         self.ahead.get(self.from..self.to).unwrap_or_default()
     }
 
-    /// Drops the first `len` of them.
+    /// Drops the first `len` of these bytes.
     pub(crate) fn skip(&mut self, len: usize) {
         self.from = self.to.min(self.from.saturating_add(len));
     }
 
-    /// Hands what is read ahead to TLS. `Ok(false)`: more is needed from the socket.
+    /// Passes the read-ahead data to TLS. Returns `Ok(false)` if TLS needs more from the socket.
     fn feed_tls(&mut self) -> Result<bool, LinkError> {
         let Some(tls) = &mut self.tls else { return Ok(false) };
         let mut ahead = self.ahead.get(self.from..self.to).unwrap_or_default();
@@ -232,7 +233,7 @@ impl Link {
         Ok(true)
     }
 
-    /// Ends the TLS handshake, within the limit.
+    /// Completes the TLS handshake within the limit.
     pub(crate) fn handshake(
         &mut self,
         wake: &Wake,
@@ -243,7 +244,7 @@ impl Link {
             self.flush()?;
             let fed = self.feed_tls();
             if fed.is_err() {
-                // What is wrong is told the peer, too.
+                // The peer gets the TLS alert, too.
                 let _ = self.flush();
             }
             if !fed? && !self.more(wake, until, cancelled)? {
@@ -253,7 +254,7 @@ impl Link {
         Ok(())
     }
 
-    /// Waits for bytes and reads them ahead. `Ok(false)`: the end.
+    /// Waits for data and reads it ahead. Returns `Ok(false)` at the end.
     pub(crate) fn more(
         &mut self,
         wake: &Wake,
@@ -275,14 +276,15 @@ impl Link {
         }
     }
 
-    /// Waits for the socket, for `wake` or for `until`.
+    /// Waits for the socket, for `wake` or until `until`.
     pub(crate) fn wait(&self, wake: &Wake, until: Option<Instant>) -> io::Result<Ready> {
         let want = if self.has_output() { Want::ReadWrite } else { Want::Read };
         wake::wait(Some((self.socket.as_fd(), want)), wake, until)
     }
 
-    /// Says goodbye: writes what is queued, tells the peer that no more comes, and reads over what it
-    /// still sends. Without that the system would reset the connection, and the last words be lost.
+    /// Closes in order: writes what is queued, signals the end to the peer, and discards what the
+    /// peer still sends. Otherwise the system would reset the connection, and the final message
+    /// would be lost.
     pub(crate) fn close(mut self, wake: &Wake, until: Instant) {
         if let Some(tls) = &mut self.tls {
             tls.send_close_notify();
@@ -325,7 +327,7 @@ impl Read for Link {
         }
         if self.from == self.to && !self.ended {
             (self.from, self.to) = (0, 0);
-            // Straight into its place, and what comes behind it into the buffer.
+            // Directly into the caller's buffer, and what follows into the read-ahead buffer.
             let direct = out.len();
             let mut both = [IoSliceMut::new(out), IoSliceMut::new(&mut self.ahead)];
             let n = (&self.socket).read_vectored(&mut both)?;
@@ -363,7 +365,8 @@ impl Link {
                 continue;
             }
             if self.ended {
-                // Without TLS's own end: a cut, which is all the same here.
+                // The connection ended without TLS's own close: a truncation, handled like any end
+                // here.
                 return Ok(0);
             }
             if !self.read_ahead()? {
@@ -373,17 +376,17 @@ impl Link {
     }
 }
 
-/// `Ok(false)` for what is no error.
+/// Returns `Ok(false)` for errors that mean "not now".
 fn would_block(error: io::Error) -> io::Result<bool> {
     match error.kind() {
         io::ErrorKind::WouldBlock => Ok(false),
-        // The caller comes again: the socket is still ready.
+        // The caller tries again: the socket is still ready.
         io::ErrorKind::Interrupted => Ok(false),
         _ => Err(error),
     }
 }
 
-/// An end is the most likely thing to go wrong, and its own words say nothing.
+/// Describes an error. An unexpected end is the most likely one, and its own text is unhelpful.
 pub(crate) fn in_words(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::UnexpectedEof => "the peer closed it".to_owned(),

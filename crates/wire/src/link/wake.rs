@@ -1,4 +1,4 @@
-//! Waiting for a socket, a word from another thread, or a moment, whichever is first.
+//! Waits for a socket, a wake-up from another thread, or a time, whichever comes first.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,7 +17,7 @@ impl Wake {
     }
 
     pub(crate) fn wake(&self) {
-        // It can only fail when 2^64 calls were not yet seen: then it is awake anyway.
+        // Can only fail after 2^64 unread calls: then the thread is woken anyway.
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 
@@ -26,31 +26,31 @@ impl Wake {
     }
 }
 
-/// What ended a wait.
+/// Result of a wait.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Ready {
-    /// There is something to read, or the end.
+    /// There is data to read, or the end of the stream.
     pub(crate) read: bool,
-    /// There is room to write, or an error to be told.
+    /// There is room to write, or an error to report.
     pub(crate) write: bool,
 }
 
-/// What a thread waits for at a socket.
+/// The socket events to wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Want {
     Read,
     ReadWrite,
 }
 
-/// Waits until `socket` is ready, `wake` was woken, or `until` has come. With a moment in the past it
-/// only looks.
+/// Waits until `socket` is ready, `wake` was woken, or `until` has passed. With a time in the past
+/// it only polls.
 pub(crate) fn wait(
     socket: Option<(BorrowedFd<'_>, Want)>,
     wake: &Wake,
     until: Option<Instant>,
 ) -> io::Result<Ready> {
     let timeout = until.map(|at| at.saturating_duration_since(Instant::now()));
-    // Rounded up: else the last fraction of a millisecond would be spent turning.
+    // Rounded up: otherwise the last fraction of a millisecond would be spent in a busy loop.
     let timeout = timeout.map(|t| timespec(t.saturating_add(Duration::from_micros(50))));
     let wake_fd = PollFd::new(&wake.0, PollFlags::IN);
     let mut ready = Ready::default();
@@ -80,7 +80,7 @@ pub(crate) fn wait(
     Ok(ready)
 }
 
-/// A signal in between is nothing: the caller looks again.
+/// An interrupting signal is no error: the caller polls again.
 fn turn(result: Result<usize, Errno>) -> io::Result<()> {
     match result {
         Ok(_) | Err(Errno::INTR) => Ok(()),

@@ -1,18 +1,18 @@
-//! The first line of each side, before TLS: who speaks, which versions, how protected.
+//! The first line of each side, before TLS: program, versions, and whether TLS follows.
 //!
 //! `XBRS-WIRE MIN-MAX MODE NONCE\n`, MODE being `tls` or `plain`, NONCE 32 hexadecimal digits; or
-//! from a joiner that says no, `XBRS-WIRE MIN-MAX no TEXT\n`. It is text so that whoever connects by
-//! mistake sees what this is. Nothing here is trusted: versions count again inside TLS, and the
-//! nonces go into the proofs.
+//! from a joiner that refuses, `XBRS-WIRE MIN-MAX no TEXT\n`. It is text so that a person who
+//! connects by mistake can recognize the protocol. Nothing in it is trusted: versions are
+//! negotiated again inside TLS, and the nonces are part of the proofs.
 
 use crate::hex::{from_hex, to_hex};
 use crate::printable::{cut, printable, printable_bytes};
 
 const MAGIC: &[u8] = b"XBRS-WIRE ";
-/// Longest line with its end.
+/// Longest line, including its line end, in bytes.
 pub(crate) const MAX_LINE: usize = 256;
 
-/// A first line that was understood.
+/// A parsed first line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[doc(hidden)]
 pub struct Banner {
@@ -20,41 +20,41 @@ pub struct Banner {
     pub min_version: u16,
     /// Newest version.
     pub max_version: u16,
-    /// The rest.
+    /// Remaining content.
     pub kind: BannerKind,
 }
 
-/// What the line says.
+/// Whether the sender continues or refuses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BannerKind {
-    /// Go on.
+    /// Continue with the handshake.
     Go {
         /// Whether TLS begins after the line.
         tls: bool,
         /// Random bytes for the proofs.
         nonce: [u8; 16],
     },
-    /// Go away, with a reason.
+    /// Refusal, with a reason.
     No(String),
 }
 
-/// Why the first bytes are no such line.
+/// Why the first bytes are not such a line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[doc(hidden)]
 pub enum BannerError {
-    /// Somebody else's protocol.
+    /// Another protocol.
     #[error("{0}")]
     Foreign(String),
-    /// Ours, but not as it should be.
+    /// This protocol, but malformed.
     #[error("its first line cannot be read: `{0}`")]
     Malformed(String),
 }
 
-/// Looks at the first bytes. `Ok(None)`: so far it could be one, more is needed. `Ok(Some((banner,
-/// len)))`: the first `len` bytes are the line.
+/// Parses the first bytes. `Ok(None)`: they may be the beginning of a line, more bytes are needed.
+/// `Ok(Some((banner, len)))`: the first `len` bytes are the line.
 ///
 /// # Errors
-/// As soon as it can be no such line.
+/// As soon as the bytes cannot be such a line.
 pub fn parse(bytes: &[u8]) -> Result<Option<(Banner, usize)>, BannerError> {
     let same = bytes.len().min(MAGIC.len());
     if bytes.get(..same) != MAGIC.get(..same) {
@@ -98,7 +98,7 @@ fn read(line: &[u8]) -> Option<Banner> {
 }
 
 impl Banner {
-    /// The line with its end.
+    /// Encodes the line, including its line end.
     pub fn write(&self) -> Vec<u8> {
         let Self { min_version, max_version, kind } = self;
         let rest = match kind {
@@ -115,13 +115,13 @@ impl Banner {
     }
 }
 
-/// The newest version that two ranges share.
+/// Returns the newest version that two ranges share.
 pub(crate) fn common_version(a: (u16, u16), b: (u16, u16)) -> Option<u16> {
     let newest = a.1.min(b.1);
     (newest >= a.0.max(b.0)).then_some(newest)
 }
 
-/// Names whoever begins like this.
+/// Names the protocol that begins with these bytes.
 fn foreign(bytes: &[u8]) -> String {
     let known = [
         (&b"XBSTCK01"[..], "a stock transfer script's donor (it sends xbstream data unasked)"),

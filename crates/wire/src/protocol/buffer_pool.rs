@@ -1,4 +1,4 @@
-//! Buffers for received blocks, used again when their last slice is dropped.
+//! Buffers for received blocks, reused after their last slice is dropped.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -6,11 +6,11 @@ use bytes::Bytes;
 
 use crate::limits::MAX_BLOCK;
 
-/// Blocks up to this size take memory of just their size: a full-size buffer each would let small
-/// ones take much more than the window.
+/// Blocks up to this size get a buffer of exactly their size: with full-size buffers, small blocks
+/// could take much more memory than the window.
 const SMALL: usize = 16 << 10;
 
-/// Keeps free buffers of one size. Taking never waits: what bounds memory is the window.
+/// Keeps free buffers of one size. Taking a buffer never waits: the window limits the memory.
 #[derive(Debug, Clone)]
 pub struct Pool(Arc<Free>);
 
@@ -22,7 +22,7 @@ struct Free {
 }
 
 impl Pool {
-    /// Keeps at most `most` free buffers of `size` bytes.
+    /// Creates a pool that keeps at most `most` free buffers of `size` bytes.
     pub fn new(size: usize, most: usize) -> Self {
         Self(Arc::new(Free {
             size: size.clamp(SMALL, MAX_BLOCK as usize),
@@ -31,7 +31,7 @@ impl Pool {
         }))
     }
 
-    /// A buffer of `len` bytes with anything in it.
+    /// Returns a buffer of `len` bytes with arbitrary content.
     pub(crate) fn take(&self, len: usize) -> Buffer {
         let size = self.0.size;
         if len <= SMALL || len > size {
@@ -43,7 +43,7 @@ impl Pool {
     }
 }
 
-/// Memory for one block.
+/// Buffer for one block.
 #[derive(Debug)]
 pub(crate) struct Buffer {
     bytes: Vec<u8>,

@@ -2,7 +2,7 @@
 
 use crc_fast::{CrcAlgorithm, Digest};
 
-/// A checksum that grows.
+/// A running checksum.
 #[derive(Debug, Clone)]
 pub(crate) struct Sum(Digest);
 
@@ -17,7 +17,7 @@ impl Sum {
         self.0.update(bytes);
     }
 
-    /// The library hands out 64 bits for every width.
+    /// The library returns 64 bits for every width.
     #[allow(clippy::cast_possible_truncation)]
     pub(crate) fn value(&self) -> u32 {
         self.0.finalize() as u32

@@ -1,51 +1,51 @@
-//! Why bytes are no message of ours.
+//! Errors of the message decoder.
 
-/// Why bytes are no message of ours.
+/// Why bytes are not a valid message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProtocolError {
-    /// No message has this number.
+    /// The message kind is unknown.
     #[error("message of unknown kind {kind}")]
     Kind {
-        /// The number.
+        /// The number of the kind.
         kind: u8,
     },
-    /// A body longer or shorter than its kind allows.
+    /// The body is longer or shorter than its kind allows.
     #[error("message of kind {kind} with {len} bytes")]
     Length {
         /// The kind.
         kind: u8,
-        /// The length that was announced.
+        /// The announced length.
         len: u32,
     },
-    /// The checksum is not that of the bytes.
+    /// The checksum does not match the bytes.
     #[error("message of kind {kind} arrived damaged")]
     Damaged {
         /// The kind.
         kind: u8,
     },
-    /// A field that cannot be.
+    /// A field has an invalid value.
     #[error("message of kind {kind}: {what}")]
     Field {
         /// The kind.
         kind: u8,
-        /// Which field.
+        /// The field.
         what: &'static str,
     },
-    /// A block that does not belong where it says.
+    /// A block's number, offset or length is inconsistent.
     #[error("block {number} at {offset}: {what}")]
     Block {
         /// Its number.
         number: u64,
-        /// Its place in the stream.
+        /// Its offset in the stream.
         offset: u64,
         /// What is wrong.
         what: &'static str,
     },
-    /// A message that this side never gets, or not now.
+    /// A message that this side never accepts, or not at this point.
     #[error("unexpected message {what}")]
     Unexpected {
-        /// Which.
+        /// The message.
         what: &'static str,
     },
 }

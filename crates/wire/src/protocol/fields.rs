@@ -1,8 +1,8 @@
-//! Numbers and arrays at the front of a body.
+//! Decoding of numbers and arrays from a message body.
 
 use super::error::ProtocolError;
 
-/// Takes fields off the front of a body.
+/// Reader of a body's fields, front to back.
 pub(super) struct Fields<'a> {
     pub(super) kind: u8,
     pub(super) rest: &'a [u8],

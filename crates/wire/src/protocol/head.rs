@@ -5,13 +5,13 @@ use super::error::ProtocolError;
 use super::fields::Fields;
 use crate::limits::{MAX_BLOCK, MAX_OFFER, MAX_REASON};
 
-/// Bytes before every body.
+/// Length of the head of every message, in bytes.
 pub(crate) const HEAD_LEN: usize = 12;
-/// As many of them are summed up; the checksum itself is the rest.
+/// Number of head bytes that the checksum covers; the rest is the checksum itself.
 pub(super) const HEAD_SUMMED: usize = 8;
-/// Bytes of a data message before its payload, without the head.
+/// Length of a data message's fields before its payload, without the head.
 pub(crate) const DATA_HEAD_LEN: usize = 16;
-/// The most ranges in one acknowledgement; those beyond it are told by a later one.
+/// Maximum number of ranges in one acknowledgement; later acknowledgements report the others.
 pub(crate) const MAX_RANGES: usize = 64;
 /// Flag of a data message whose checksum covers the payload, too.
 const SUMMED: u8 = 1;
@@ -32,29 +32,29 @@ const HELLO_FIXED: usize = 2 + 2 + 8 + 16 + 2 + 2 + 32 + 32;
 const ACK_FIXED: usize = 8 + 8 + 8 + 2;
 const WELCOME_FIXED: usize = 2 + 2 + 8 + 32;
 
-/// What stands before the payload of a block.
+/// The fields before a block's payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DataHead {
-    /// Blocks are numbered from 0.
+    /// Number of the block, from 0.
     pub number: u64,
-    /// Where in the stream its payload begins.
+    /// Offset of its payload in the stream.
     pub offset: u64,
-    /// Bytes of its payload, 1 to 1 MiB.
+    /// Length of its payload, 1 byte to 1 MiB.
     pub len: u32,
-    /// Whether its checksum covers the payload: always on plain connections.
+    /// Whether its checksum covers the payload: always without TLS.
     pub summed: bool,
 }
 
-/// What a head announces.
+/// What follows a head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Head {
-    /// A body of so many bytes.
+    /// A body of `len` bytes.
     Body { kind: u8, len: usize },
-    /// A data message with so many payload bytes.
+    /// A data message with `len` payload bytes.
     Data { len: u32, summed: bool },
 }
 
-/// Reads a head. Its checksum is looked at when the body is there, by [`check`].
+/// Decodes a head. Its checksum is verified once the body has arrived, by [`check`].
 pub(crate) fn head(bytes: [u8; HEAD_LEN]) -> Result<Head, ProtocolError> {
     let [kind, flags, zero @ .., a, b, c, d, _, _, _, _] = bytes;
     let len = u32::from_le_bytes([a, b, c, d]);
@@ -88,12 +88,12 @@ pub(crate) fn head(bytes: [u8; HEAD_LEN]) -> Result<Head, ProtocolError> {
     if fits { Ok(Head::Body { kind, len: size }) } else { Err(ProtocolError::Length { kind, len }) }
 }
 
-/// The checksum of a message that begins with `head`; its body is to follow.
+/// Starts the checksum of a message with this head; the caller adds the body.
 pub(crate) fn sum(head: &[u8; HEAD_LEN]) -> Sum {
     Sum::over(head.first_chunk::<HEAD_SUMMED>().map_or(&[], |summed| summed))
 }
 
-/// Compares it with the one in `head`.
+/// Compares the checksum with the one in `head`.
 pub(crate) fn check(head: &[u8; HEAD_LEN], sum: &Sum) -> Result<(), ProtocolError> {
     let [kind, .., a, b, c, d] = *head;
     if sum.value() == u32::from_le_bytes([a, b, c, d]) {
@@ -103,7 +103,7 @@ pub(crate) fn check(head: &[u8; HEAD_LEN], sum: &Sum) -> Result<(), ProtocolErro
     }
 }
 
-/// Reads the fields that stand before a block's payload of `len` bytes.
+/// Decodes the fields before a block's payload of `len` bytes.
 pub(crate) fn data_head(
     bytes: [u8; DATA_HEAD_LEN],
     len: u32,
@@ -113,8 +113,8 @@ pub(crate) fn data_head(
     Ok(DataHead { number: fields.u64()?, offset: fields.u64()?, len, summed })
 }
 
-/// The head and the fields before the payload of a block; `payload` is what is summed up if the
-/// block says so.
+/// Encodes the head and the fields before a block's payload; `payload` enters the checksum if the
+/// block's flag is set.
 pub(crate) fn write_data_head<'a>(
     block: &DataHead,
     payload: impl IntoIterator<Item = &'a [u8]>,

@@ -1,9 +1,9 @@
-//! The messages, as bytes and back (`docs/wire.md`, "Messages"). Pure: no I/O, no clock.
+//! The messages and their encoding (`docs/wire.md`, "Messages"). Pure: no I/O, no clock.
 //!
-//! A message is a head of 12 bytes (kind, flags, two zero bytes, length of the rest, checksum) and a
-//! body. Numbers are little endian. Every length is compared with the limit of its kind before it is
-//! used. The checksum is what guards a connection without TLS: a wrong number in an acknowledgement
-//! would else lose a block for good.
+//! A message is a head of 12 bytes (kind, flags, two zero bytes, length of the rest, checksum) and
+//! a body. Numbers are little endian. Every length is compared with the limit of its kind before it
+//! is used. The checksum protects a connection without TLS: a wrong number in an acknowledgement
+//! would otherwise lose a block permanently.
 
 use zeroize::Zeroizing;
 
@@ -17,30 +17,30 @@ use super::head::{
 use crate::limits::{MAX_OFFER, MAX_REASON};
 use crate::printable::cut;
 
-/// The only version of the protocol so far.
+/// The only protocol version so far.
 pub(crate) const VERSION: u16 = 1;
 /// The donor's first message on each connection.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Hello {
-    /// Oldest version it speaks.
+    /// Oldest version that the donor supports.
     pub min_version: u16,
-    /// Newest version it speaks.
+    /// Newest version that the donor supports.
     pub max_version: u16,
-    /// Bits without a meaning yet; unknown ones are ignored.
+    /// Reserved bits; unknown ones are ignored.
     pub capabilities: u64,
-    /// Random, the same on each connection of a transfer.
+    /// Random ID, the same on every connection of a transfer.
     pub transfer: [u8; 16],
-    /// Which of the transfer's connections this is.
+    /// Number of this connection in the transfer.
     pub connection: u16,
-    /// On a first contact: the transfer's key. Later ones prove to know it.
+    /// On the first contact: the transfer's key. Later connections prove that they know it.
     pub key: Option<Zeroizing<[u8; 32]>>,
     /// Proof of the one-time secret and the key, bound to this connection.
     pub proof: [u8; 32],
-    /// For the layer above; empty but on a first contact.
+    /// Data of the layer above; empty except on the first contact.
     pub offer: Vec<u8>,
 }
 
-// The key must not be seen, and the proof is of no use to anybody.
+// Hides the key, and leaves out the proof, which is of no use in a log.
 impl std::fmt::Debug for Hello {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Hello")
@@ -55,28 +55,28 @@ impl std::fmt::Debug for Hello {
 /// The joiner's reply to [`Hello`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Welcome {
-    /// The version that counts from here.
+    /// The version used from here on.
     pub version: u16,
-    /// The most connections that the joiner takes.
+    /// Maximum number of connections that the joiner accepts.
     pub connections: u16,
-    /// Bits without a meaning yet; unknown ones are ignored.
+    /// Reserved bits; unknown ones are ignored.
     pub capabilities: u64,
     /// The joiner's proof.
     pub proof: [u8; 32],
-    /// What it has, and how much it takes.
+    /// Blocks that the joiner has, and its credit.
     pub have: Ack,
 }
 
-/// What the joiner has, and how much more it takes. Never goes back.
+/// Blocks that the joiner has, and its credit. Neither ever decreases.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ack {
-    /// All blocks before this one are there.
+    /// All blocks before this one have arrived.
     pub next: u64,
     /// The stream offset up to which blocks may be sent.
     pub credit_bytes: u64,
     /// The block number up to which blocks may be sent.
     pub credit_blocks: u64,
-    /// Blocks there beyond `next`: first and one after the last, ascending, with gaps between.
+    /// Blocks received beyond `next`: first and one after the last, ascending, with gaps between.
     pub ranges: Vec<(u64, u64)>,
 }
 
@@ -84,63 +84,63 @@ pub struct Ack {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StopCode {
-    /// The layer above has said no.
+    /// The layer above refuses.
     Refused,
     /// Another transfer is running.
     Busy,
-    /// The transfer is not known here.
+    /// The transfer is unknown here.
     Unknown,
     /// No common version.
     Version,
-    /// A proof was wrong.
+    /// A proof is invalid.
     Proof,
-    /// The other side broke the protocol.
+    /// The peer violated the protocol.
     Protocol,
-    /// The sender of this message failed, or was told to end.
+    /// The sender of this message failed or was cancelled.
     Aborted,
 }
 
-/// The transfer is over.
+/// Final message of a transfer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stop {
-    /// Which kind of end.
+    /// Kind of the end.
     pub code: StopCode,
-    /// In words. From a peer: not yet fit for a log.
+    /// Reason as text. If it comes from a peer, it is not yet safe for a log.
     pub reason: String,
 }
 
-/// Every message but data.
+/// Every message except data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message {
-    /// Donor: here I am.
+    /// Donor: introduces itself.
     Hello(Box<Hello>),
-    /// Joiner: you are known, this is what I have.
+    /// Joiner: accepts the connection and reports what it has.
     Welcome(Welcome),
-    /// Joiner: the layer above takes the offer; its answer.
+    /// Joiner: the layer above accepts the offer; its answer.
     Answer(Vec<u8>),
-    /// Joiner: what is there.
+    /// Joiner: acknowledges blocks.
     Ack(Ack),
-    /// Donor: the stream has so many blocks and bytes, and no more.
+    /// Donor: the stream ends with these totals.
     Fin {
         /// Number of blocks.
         blocks: u64,
         /// Number of bytes.
         bytes: u64,
     },
-    /// Joiner: everything is received, verified and kept.
+    /// Joiner: everything is received, verified and stored.
     Confirm,
-    /// Donor: I have heard that.
+    /// Donor: has received the confirmation.
     Bye,
-    /// Either: it is over.
+    /// Either side: ends the transfer.
     Stop(Stop),
-    /// Either: still there?
+    /// Either side: asks for a sign of life.
     Ping(u64),
-    /// Either: yes.
+    /// Either side: answers a ping.
     Pong(u64),
 }
 
 impl Message {
-    /// Reads a body of a kind that [`head`] has let pass.
+    /// Decodes a body of a kind that [`head`] has accepted.
     pub(crate) fn read(kind: u8, body: &[u8]) -> Result<Self, ProtocolError> {
         let mut fields = Fields { kind, rest: body };
         let message = match kind {
@@ -172,7 +172,8 @@ impl Message {
         }
     }
 
-    /// Head and body. An offer, answer or reason beyond its limit is cut; callers check before.
+    /// Encodes head and body. An offer, answer or reason beyond its limit is truncated; callers
+    /// check the limit first.
     pub fn write(&self) -> Vec<u8> {
         let mut out = vec![0; HEAD_LEN];
         let kind = match self {
@@ -234,7 +235,7 @@ impl Message {
         out
     }
 
-    /// For messages about messages.
+    /// Name of the message, for errors.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Hello(_) => "hello",
@@ -278,7 +279,7 @@ impl StopCode {
         }
     }
 
-    /// What is not known is an abort: it ends the transfer all the same.
+    /// An unknown code counts as an abort: it ends the transfer, too.
     fn from_number(number: u16) -> Self {
         match number {
             1 => Self::Refused,
@@ -292,7 +293,7 @@ impl StopCode {
     }
 }
 
-/// The messages with more than one field.
+/// Decoding of the messages with more than one field.
 impl Fields<'_> {
     fn hello(&mut self) -> Result<Hello, ProtocolError> {
         let (min_version, max_version) = (self.u16()?, self.u16()?);

@@ -1,4 +1,4 @@
-//! Cuts what arrives on a connection into messages, and blocks straight into their buffers.
+//! Splits what arrives on a connection into messages, and reads blocks directly into their buffers.
 
 use std::io::{self, Read};
 
@@ -10,38 +10,38 @@ use crate::protocol::error::ProtocolError;
 use crate::protocol::head::{self, DATA_HEAD_LEN, DataHead, HEAD_LEN, Head};
 use crate::protocol::message::Message;
 
-/// Whether a block is wanted.
+/// Whether a block is needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Disposition {
-    /// Keep it.
+    /// Keep the block.
     Keep,
-    /// It is here already: read over it.
+    /// The block is already here: skip its payload.
     Skip,
 }
 
-/// What has come in whole.
+/// A message or block that has arrived completely.
 #[derive(Debug)]
 pub enum Item {
     /// A message.
     Message(Message),
-    /// A block that was wanted; its checksum, if it covers the payload, was right.
+    /// A block that was needed. If its checksum covers the payload, it was verified.
     Block(DataHead, Bytes),
-    /// A block that was not wanted.
+    /// A block that was not needed.
     Skipped(DataHead),
 }
 
-/// Why reading cannot go on.
+/// Why reading cannot continue.
 #[derive(Debug, thiserror::Error)]
 pub enum InboundError {
-    /// The connection failed; `UnexpectedEof` when it ended.
+    /// The connection failed; `UnexpectedEof` if it ended.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// The peer sent what it may not.
+    /// The peer violated the protocol.
     #[error(transparent)]
     Protocol(#[from] ProtocolError),
 }
 
-/// The state between two reads.
+/// Decoder state between two reads.
 #[derive(Debug, Default)]
 pub struct Inbound {
     state: State,
@@ -80,7 +80,7 @@ enum State {
     },
 }
 
-/// The checksum of a block so far, and the head that has the one it must be.
+/// The checksum of a block so far, and the head with the expected checksum.
 #[derive(Debug)]
 struct Summing {
     head: [u8; HEAD_LEN],
@@ -101,11 +101,11 @@ impl Default for State {
 }
 
 impl Inbound {
-    /// Reads on. `Ok(None)`: nothing more is there now. `disposition` is asked about each block before
-    /// memory is taken for it.
+    /// Continues reading. Returns `Ok(None)` if no more data is available now. `disposition` is
+    /// called for each block before memory is allocated for it.
     ///
     /// # Errors
-    /// [`InboundError`]; the connection is of no use afterwards.
+    /// [`InboundError`]; the connection is not usable afterwards.
     pub fn next(
         &mut self,
         from: &mut impl Read,
@@ -122,7 +122,8 @@ impl Inbound {
         }
     }
 
-    /// Reads what the state waits for. `Ok(false)`: not all of it is there now.
+    /// Reads the bytes that the current state needs. Returns `Ok(false)` if they are not all
+    /// available now.
     fn fill(&mut self, from: &mut impl Read) -> io::Result<bool> {
         match &mut self.state {
             State::Head { bytes, filled } => fill(from, bytes, filled),
@@ -153,7 +154,7 @@ impl Inbound {
         }
     }
 
-    /// Goes from a state that has all it waited for to the next.
+    /// Moves to the next state once the current one has all its bytes.
     fn advance(
         &mut self,
         pool: &Pool,
@@ -209,7 +210,8 @@ impl Inbound {
     }
 }
 
-/// Fills `space` from `filled` on. `Ok(false)`: not full, and nothing more is there now.
+/// Fills `space` from `filled` on. Returns `Ok(false)` if it is not full and no more data is
+/// available now.
 fn fill(from: &mut impl Read, space: &mut [u8], filled: &mut usize) -> io::Result<bool> {
     while let Some(rest) = space.get_mut(*filled..).filter(|rest| !rest.is_empty()) {
         match from.read(rest) {
@@ -228,7 +230,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Gives its bytes in pieces, with nothing there between them.
+    /// Returns its bytes in pieces, with `WouldBlock` between them.
     struct Pieces<'a> {
         bytes: &'a [u8],
         cuts: Vec<usize>,

@@ -1,4 +1,4 @@
-//! Bytes on a connection: the first line, the messages, the blocks (`docs/wire.md`).
+//! The protocol on a connection: first line, messages and blocks (`docs/wire.md`).
 
 pub(crate) mod banner;
 pub(crate) mod buffer_pool;

@@ -1,4 +1,4 @@
-//! What is checked of a certificate: its fingerprint, its chain, its name.
+//! Verification of a certificate: its fingerprint, its chain, its name.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::announce::secret::Fingerprint;
 use crate::security::TlsMode;
 use crate::security::x509::{Fields, public_key_parts};
 
-/// Words about a certificate for which the library has none.
+/// Reasons for rejection for which the library has no error.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CertRejection {
     #[error("its certificate is not the one that was announced")]
@@ -37,17 +37,17 @@ impl CertRejection {
     }
 }
 
-/// The authorities of one side.
+/// The authorities that one side trusts.
 #[derive(Debug)]
 pub(crate) struct Trust {
-    /// All that the file holds. Who shows one of these is believed; one that is no authority's counts
-    /// for nothing but itself.
+    /// All certificates in the file. A peer with one of these is trusted; one that is not an
+    /// authority certifies nothing else.
     certificates: Vec<CertificateDer<'static>>,
     anchors: Vec<TrustAnchor<'static>>,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
-/// A key usage of any kind: MySQL's own certificates know no difference.
+/// Accepts any key usage: MySQL's own certificates do not distinguish server and client.
 struct AnyUsage;
 
 impl ExtendedKeyUsageValidator for AnyUsage {
@@ -58,7 +58,7 @@ impl ExtendedKeyUsageValidator for AnyUsage {
 
 impl Trust {
     pub(crate) fn new(certificates: Vec<CertificateDer<'static>>, crypto: &CryptoProvider) -> Self {
-        // The library makes an anchor of everything.
+        // The library would make a trust anchor of every certificate.
         let authorities = certificates.iter().filter(|certificate| {
             Fields::read(certificate).is_some_and(|fields| fields.is_authority())
         });
@@ -69,7 +69,7 @@ impl Trust {
         Self { certificates, anchors, algorithms: crypto.signature_verification_algorithms }
     }
 
-    /// The chain, without name and usage.
+    /// Verifies the chain, without name and usage.
     pub(crate) fn check(
         &self,
         leaf: &CertificateDer<'_>,
@@ -98,14 +98,15 @@ impl Trust {
         }
     }
 
-    /// Whether the file has a certificate of that name, though not an authority's.
+    /// Returns whether the file has a certificate with this subject.
     fn has_subject(&self, name: &[u8]) -> bool {
         self.certificates
             .iter()
             .any(|known| Fields::read(known).is_some_and(|fields| fields.subject == name))
     }
 
-    /// A certificate of version 1 has no extensions: its dates and its signature are all.
+    /// Verifies a certificate of version 1. It has no extensions: only its dates and its signature
+    /// are checked.
     fn check_version_1(
         &self,
         leaf: &CertificateDer<'_>,
@@ -163,8 +164,8 @@ fn translate(error: webpki::Error) -> CertificateError {
     }
 }
 
-/// Whether a certificate names `host`: by its alternative names, or by its common name where it has
-/// no names of hosts, as `openssl s_client -verify_hostname` does.
+/// Returns whether a certificate names `host`: in its alternative names, or in its common name if
+/// it has no host names there, as `openssl s_client -verify_hostname` does.
 fn names(certificate: &CertificateDer<'_>, host: &str) -> bool {
     let by_common_name = || {
         Fields::read(certificate)
@@ -177,12 +178,12 @@ fn names(certificate: &CertificateDer<'_>, host: &str) -> bool {
     listed || (parsed.valid_dns_names().next().is_none() && by_common_name())
 }
 
-/// The donor's check of the joiner.
+/// The donor's verification of the joiner.
 #[derive(Debug)]
 pub(crate) struct JoinerCheck {
     pub(crate) pin: Fingerprint,
     pub(crate) mode: TlsMode,
-    /// There unless the mode is `Required`.
+    /// `Some` unless the mode is `Required`.
     pub(crate) trust: Option<Trust>,
     pub(crate) host: String,
     pub(crate) algorithms: WebPkiSupportedAlgorithms,
@@ -203,7 +204,7 @@ impl ServerCertVerifier for JoinerCheck {
         if self.mode == TlsMode::VerifyIdentity && !names(leaf, &self.host) {
             return Err(CertificateError::NotValidForName.into());
         }
-        // Last, so that a wrong certificate is explained where it can be.
+        // Checked last, so that a wrong certificate gets the most specific explanation.
         if Fingerprint::of(leaf) != self.pin {
             return Err(CertRejection::Fingerprint.into_error().into());
         }
@@ -233,10 +234,10 @@ impl ServerCertVerifier for JoinerCheck {
     }
 }
 
-/// The joiner's check of the donor.
+/// The joiner's verification of the donor.
 #[derive(Debug)]
 pub(crate) struct DonorCheck {
-    /// There unless the mode is `Required`.
+    /// `Some` unless the mode is `Required`.
     pub(crate) trust: Option<Trust>,
     pub(crate) algorithms: WebPkiSupportedAlgorithms,
 }
@@ -285,7 +286,7 @@ impl ClientCertVerifier for DonorCheck {
     }
 }
 
-/// By the bare key: the library would not look into a certificate of version 1.
+/// With the raw key: the library does not parse certificates of version 1.
 fn verify_signature(
     message: &[u8],
     certificate: &CertificateDer<'_>,

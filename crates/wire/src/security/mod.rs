@@ -1,4 +1,4 @@
-//! How a side is told to protect the transfer, and the PEM files it names.
+//! The security settings of a side, and the PEM files that they name.
 
 pub(crate) mod certificate_check;
 pub(crate) mod proof;
@@ -16,18 +16,18 @@ use crate::error::SecurityError;
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub enum Security {
-    /// No certificates: the joiner makes one for this transfer. A donor takes whatever the joiner
-    /// announces, but plain.
+    /// No certificates: the joiner creates one for this transfer. A donor accepts whatever
+    /// protection the joiner announces, except plain.
     #[default]
     OneTime,
     /// The operator's certificates.
     Certificates(Certificates),
-    /// Neither encrypted nor authenticated. Say so loudly: whoever reaches the port can send a
-    /// database.
+    /// Neither encrypted nor authenticated. The caller must warn about it: anyone who reaches the
+    /// port can send a database.
     Plain,
 }
 
-/// The operator's certificates, by the stock options.
+/// The operator's certificates, from the stock options.
 #[derive(Debug, Clone)]
 pub struct Certificates {
     /// PEM, the node's own certificate first, then those between it and the authority: `tcert`,
@@ -35,27 +35,28 @@ pub struct Certificates {
     pub certificate: PathBuf,
     /// PEM, not encrypted; may be the same file: `tkey`, `ssl-key`.
     pub key: PathBuf,
-    /// PEM, one or more: `tca`, `ssl-ca`. One that is no authority's (CA:FALSE) signs nobody: it
-    /// stands for the node that has it, and for nothing else.
+    /// PEM, one or more: `tca`, `ssl-ca`. One that is not an authority's (CA:FALSE) certifies no
+    /// other: it identifies only the node that has it.
     pub authority: Option<PathBuf>,
     /// `ssl-mode`.
     pub mode: TlsMode,
 }
 
-/// What is checked of the other side's certificate, as the stock option `ssl-mode` means it.
+/// What is verified of the peer's certificate, as in the stock option `ssl-mode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TlsMode {
-    /// Nothing beyond what the joiner has announced: the fingerprint of its certificate, and the
-    /// one-time secret where that fits.
+    /// Only what the joiner has announced: the fingerprint of its certificate, and the one-time
+    /// secret if there is one.
     Required,
     /// The chain up to the authority, without name and key usage. A certificate that is itself in
     /// the authority's file is accepted.
     VerifyCa,
-    /// The same, and for the donor: the joiner's certificate must name the host it connects to.
+    /// Like `VerifyCa`, and on the donor: the joiner's certificate must name the host to connect
+    /// to.
     VerifyIdentity,
 }
 
-/// What the files held.
+/// Contents of the files.
 pub(crate) struct Loaded {
     pub(crate) chain: Vec<CertificateDer<'static>>,
     pub(crate) key: PrivateKeyDer<'static>,
@@ -97,7 +98,7 @@ fn certificates(
     Ok(found)
 }
 
-/// More than this is no file of certificates.
+/// Maximum size of a file of certificates, in bytes.
 const MAX_FILE: u64 = 4 << 20;
 
 fn read(what: &'static str, path: &Path) -> Result<zeroize::Zeroizing<Vec<u8>>, SecurityError> {
@@ -113,7 +114,7 @@ fn read(what: &'static str, path: &Path) -> Result<zeroize::Zeroizing<Vec<u8>>, 
     Ok(bytes)
 }
 
-// The library's own words may quote a line of the file.
+// The library's own message is left out, because it may quote a line of the file.
 fn unreadable(what: &'static str, path: &Path, error: PemError) -> SecurityError {
     let cause = match error {
         PemError::MissingSectionEnd { .. } => "a PEM section has no end line",

@@ -1,12 +1,13 @@
 //! Proof of the one-time secret and of the transfer's key, bound to one connection.
 //!
 //! ```text
-//! binding = SHA-256("xbrs-wire binding" ‖ TLS exporter, or 32 zero bytes ‖ donor's nonce ‖ joiner's nonce)
+//! binding = SHA-256("xbrs-wire binding" ‖ TLS exporter, or 32 zero bytes
+//!                   ‖ donor's nonce ‖ joiner's nonce)
 //! key     = HMAC-SHA-256(secret, or nothing; "xbrs-wire key" ‖ transfer id ‖ transfer key)
 //! proof   = HMAC-SHA-256(key; "donor" or "joiner" ‖ connection number ‖ binding)
 //! ```
 //!
-//! Whoever stands in the middle has another exporter, so a proof is of no use to it.
+//! A man in the middle has different exporters on its two connections, so it cannot use a proof.
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
@@ -18,7 +19,7 @@ use crate::announce::secret::Secret;
 /// Label of the TLS exporter.
 pub(crate) const EXPORTER: &[u8] = b"EXPORTER-xbrs-wire";
 
-/// What is the same for both ends of one connection and for no other.
+/// Value that is the same for both ends of one connection and for no other.
 #[derive(Clone, Copy)]
 pub(crate) struct Binding([u8; 32]);
 
@@ -29,14 +30,14 @@ impl Binding {
     }
 }
 
-/// Whose proof it is.
+/// The side that makes a proof.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
     Donor,
     Joiner,
 }
 
-/// Names a transfer and holds its key.
+/// ID and key of a transfer.
 #[derive(Clone)]
 pub(crate) struct Transfer {
     pub(crate) id: [u8; 16],
@@ -83,7 +84,7 @@ impl Transfer {
         self.mac(secret, side, connection, at).finalize().into_bytes().into()
     }
 
-    /// In the same time whatever the answer.
+    /// Verifies a proof in constant time.
     pub(crate) fn holds(
         &self,
         proof: &[u8; 32],
@@ -96,7 +97,7 @@ impl Transfer {
     }
 }
 
-// HMAC takes keys of any length.
+// HMAC accepts keys of any length.
 #[allow(clippy::expect_used)]
 fn keyed(key: &[u8]) -> Hmac<Sha256> {
     Hmac::<Sha256>::new_from_slice(key).expect("a key for HMAC")

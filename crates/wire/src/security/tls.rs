@@ -1,4 +1,4 @@
-//! TLS 1.3 for both sides, and words for what goes wrong in it.
+//! TLS 1.3 for both sides, and explanations of its errors.
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ pub(crate) struct DonorTls {
     words: Words,
 }
 
-/// What explanations need to know.
+/// Details for explanations.
 #[derive(Debug, Clone)]
 struct Words {
     peer: &'static str,
@@ -48,7 +48,7 @@ fn crypto() -> Arc<CryptoProvider> {
 }
 
 impl JoinerTls {
-    /// `None`: plain.
+    /// Returns `None` without TLS.
     pub(crate) fn new(security: &Security) -> Result<Option<Self>, SecurityError> {
         let crypto = crypto();
         let (identity, fingerprint, trust, own) = match security {
@@ -79,7 +79,7 @@ impl JoinerTls {
             None => builder.with_client_cert_verifier(WebPkiClientVerifier::no_client_auth()),
         };
         let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(identity)));
-        // Each connection stands for itself: nothing to take up again, no tickets to send.
+        // Every connection is independent: no resumption, no tickets.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         let words = Words { peer: "donor", own: own.cloned(), host: None };
@@ -96,7 +96,7 @@ impl JoinerTls {
 }
 
 impl DonorTls {
-    /// `None`: plain, which both sides must have been told.
+    /// Returns `None` without TLS, which both sides must have set.
     pub(crate) fn new(
         security: &Security,
         protection: Protection,
@@ -149,7 +149,7 @@ impl DonorTls {
         };
         config.resumption = Resumption::disabled();
         config.enable_sni = false;
-        // It is never looked at: the check has the host itself.
+        // This name is not used: the verifier has the host itself.
         let name = ServerName::try_from("joiner").map_err(one_time_error)?;
         let words = Words { peer: "joiner", own: files.cloned(), host: Some(host) };
         Ok(Some(Self { config: Arc::new(config), name, words }))
@@ -168,7 +168,7 @@ fn one_time_error(error: impl std::fmt::Display) -> SecurityError {
     SecurityError::OneTime { cause: error.to_string() }
 }
 
-/// A certificate for one transfer; nothing in it is looked at but its fingerprint.
+/// Creates a certificate for one transfer; only its fingerprint is ever checked.
 fn one_time() -> Result<(CertificateDer<'static>, PrivateKeyDer<'static>), SecurityError> {
     let made = rcgen::generate_simple_self_signed(vec!["joiner".to_owned()]);
     let made = made.map_err(one_time_error)?;
@@ -186,8 +186,8 @@ fn identity(
 
 type Own = (CertifiedKey, CertificateDer<'static>, Option<Trust>);
 
-/// The operator's files, with the checks that the other side would make anyway, where they can be
-/// explained better.
+/// Loads the operator's files, with the checks that the other side would make anyway: errors can be
+/// explained better here.
 fn own(files: &Certificates, crypto: &CryptoProvider) -> Result<Own, SecurityError> {
     let Loaded { chain, key, authority } = files.load()?;
     let unusable = |cause: String| SecurityError::Unusable {
@@ -220,7 +220,7 @@ fn own(files: &Certificates, crypto: &CryptoProvider) -> Result<Own, SecurityErr
 }
 
 impl Words {
-    /// One sentence, with the command that shows or fixes it.
+    /// Explains an error in one sentence, with the command that shows or fixes the cause.
     fn explain(&self, error: &Error) -> String {
         match error {
             Error::InvalidCertificate(error) => self.certificate(error),

@@ -1,6 +1,6 @@
-//! The few fields of a certificate (RFC 5280, section 4.1) that the checking library does not hand
-//! out: for certificates of version 1, which it does not take at all, though `openssl x509 -req`
-//! makes them unless told otherwise, for the common name, and for what makes an authority.
+//! The few fields of a certificate (RFC 5280, section 4.1) that the verifying library does not
+//! expose: for certificates of version 1, which the library rejects although `openssl x509 -req`
+//! creates them by default; for the common name; and for the properties of an authority.
 
 use rustls::pki_types::{CertificateDer, SubjectPublicKeyInfoDer, UnixTime};
 use std::time::Duration;
@@ -30,7 +30,7 @@ const CERT_SIGN: u8 = 0x04;
 /// Slices of one certificate.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Fields<'a> {
-    /// What is signed, with its tag and length.
+    /// The signed part, with its tag and length.
     pub(crate) signed: &'a [u8],
     /// Algorithm identifier of the signature, without tag and length.
     pub(crate) algorithm: &'a [u8],
@@ -45,12 +45,12 @@ pub(crate) struct Fields<'a> {
     pub(crate) not_before: UnixTime,
     pub(crate) not_after: UnixTime,
     is_version_1: bool,
-    /// What comes after the public key.
+    /// What follows the public key.
     rest: &'a [u8],
 }
 
 impl<'a> Fields<'a> {
-    /// `None` when it is no certificate.
+    /// Returns `None` if this is not a certificate.
     pub(crate) fn read(certificate: &'a CertificateDer<'_>) -> Option<Self> {
         let mut outer = Der(certificate);
         let mut body = Der(outer.take(SEQUENCE)?);
@@ -93,9 +93,10 @@ impl<'a> Fields<'a> {
         SubjectPublicKeyInfoDer::from(self.public_key)
     }
 
-    /// Whether it may sign others, as `openssl verify` sees it: its basic constraints say so, and its
-    /// key usage does not say otherwise (RFC 5280, 4.2.1.3 and 4.2.1.9). Of those without constraints,
-    /// only one whose usage says so, or one of version 1 that has signed itself.
+    /// Returns whether it may sign others, as `openssl verify` judges: its basic constraints allow
+    /// it, and its key usage does not forbid it (RFC 5280, 4.2.1.3 and 4.2.1.9). Without basic
+    /// constraints it may only if its key usage allows it, or if it is of version 1 and
+    /// self-signed.
     pub(crate) fn is_authority(&self) -> bool {
         match self.signs_others() {
             Some((_, Some(false))) | None => false,
@@ -105,7 +106,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// What basic constraints and key usage say, where they are there; `None` when damaged.
+    /// Returns what basic constraints and key usage say, if present; `None` if they are malformed.
     fn signs_others(&self) -> Option<(Option<bool>, Option<bool>)> {
         let mut rest = Der(self.rest);
         for tag in UNIQUE_IDS {
@@ -159,7 +160,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Algorithm identifier and bits of a public key, whose bytes have no tag and length before them.
+/// Returns algorithm identifier and key bits of a public key, given without its tag and length.
 pub(crate) fn public_key_parts(spki: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut fields = Der(spki);
     let algorithm = fields.take(SEQUENCE)?;
@@ -168,7 +169,7 @@ pub(crate) fn public_key_parts(spki: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((algorithm, key))
 }
 
-/// A bit string of whole bytes.
+/// Returns the content of a bit string of whole bytes.
 fn bits(content: &[u8]) -> Option<&[u8]> {
     match content {
         [0, bits @ ..] => Some(bits),
@@ -176,7 +177,7 @@ fn bits(content: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// Takes values off the front.
+/// Reader of DER values, front to back.
 struct Der<'a>(&'a [u8]);
 
 impl<'a> Der<'a> {
@@ -184,7 +185,7 @@ impl<'a> Der<'a> {
         self.0.first().copied()
     }
 
-    /// Tag and content of the next value, whose length must be in its shortest form.
+    /// Reads tag and content of the next value, whose length must be in its shortest form.
     fn any(&mut self) -> Option<(u8, &'a [u8])> {
         let (&[tag, first], mut rest) = self.0.split_first_chunk()?;
         let len = match first {
@@ -213,7 +214,7 @@ impl<'a> Der<'a> {
         self.any().map(|(_, content)| content)
     }
 
-    /// The next value with its tag and length, and its content.
+    /// Reads the next value: with its tag and length, and its content.
     fn whole(&mut self, wanted: u8) -> Option<(&'a [u8], &'a [u8])> {
         let before = self.0;
         let content = self.take(wanted)?;
@@ -235,7 +236,7 @@ impl<'a> Der<'a> {
             UTC_TIME => {
                 let (year, rest) = text.split_at_checked(2)?;
                 let year = number(year)?;
-                // RFC 5280, 4.1.2.5.1: 50 to 99 are of the last century.
+                // RFC 5280, 4.1.2.5.1: 50 to 99 belong to the last century.
                 (if year >= 50 { 1900 + year } else { 2000 + year }, rest)
             }
             GENERALIZED_TIME => {
@@ -251,14 +252,14 @@ impl<'a> Der<'a> {
         if !(1..=12).contains(&month) || !(1..=31).contains(&day) || hour > 23 || minute > 59 {
             return None;
         }
-        // What lies before 1970 is as good as 1970 here.
+        // A date before 1970 counts as 1970, which makes no difference here.
         let days = days_since_1970(year, month, day).unwrap_or(0);
         let seconds = ((days * 24 + hour) * 60 + minute) * 60 + second.min(60);
         Some(UnixTime::since_unix_epoch(Duration::from_secs(seconds)))
     }
 }
 
-/// Days of the Gregorian calendar, counted in years that begin in March.
+/// Counts days in the Gregorian calendar, with years that begin in March.
 fn days_since_1970(year: u64, month: u64, day: u64) -> Option<u64> {
     let (year, month) =
         if month <= 2 { (year.checked_sub(1)?, month + 9) } else { (year, month - 3) };

@@ -1,4 +1,4 @@
-//! The operator's certificates, made as manuals say, and everything that is wrong with some.
+//! The operator's certificates, created as in the manuals, and their possible faults.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -10,7 +10,7 @@ use xb_wire::{
     Cancel, Certificates, HostPort, Joiner, Listener, Security, TlsMode, TransferError, connect,
 };
 
-/// A folder for keys and certificates, filled by `openssl`.
+/// A directory for keys and certificates, filled by `openssl`.
 struct Keys(TempDir);
 
 impl Keys {
@@ -28,7 +28,7 @@ impl Keys {
         assert!(out.status.success(), "openssl {words}: {}", String::from_utf8_lossy(&out.stderr));
     }
 
-    /// `NAME.pem` and `NAME.key`, signed by itself.
+    /// Creates `NAME.pem` and `NAME.key`, self-signed.
     fn authority(&self, name: &str) -> &Self {
         self.openssl(&format!(
             "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN={name} -keyout {name}.key -out {name}.pem"
@@ -36,8 +36,8 @@ impl Keys {
         self
     }
 
-    /// The same signed by `authority`, as the server's manuals do it: without extensions this makes a
-    /// certificate of version 1.
+    /// Creates a certificate signed by `authority`, as in the server's manuals: without extensions
+    /// this makes a certificate of version 1.
     fn signed(&self, name: &str, common_name: &str, authority: &str, extensions: &str) -> &Self {
         self.openssl(&format!(
             "req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN={common_name} -keyout {name}.key -out {name}.csr"
@@ -63,8 +63,8 @@ impl Keys {
     }
 }
 
-/// A short transfer from one to the other, the joiner being known as `host`. What the donor got, and
-/// what the joiner's log says.
+/// Runs a short transfer; the joiner's host is `host`. Returns the donor's result and the joiner's
+/// log.
 fn run(host: &str, of_joiner: Security, of_donor: Security) -> (Result<(), TransferError>, String) {
     let (told, cancel) = (Told::default(), Cancel::new());
     let observer = told.observer();
@@ -82,7 +82,7 @@ fn run(host: &str, of_joiner: Security, of_donor: Security) -> (Result<(), Trans
         let connected = connect(&announcement, b"", donor(of_donor));
         let sent = connected.and_then(|outgoing| send(outgoing, &stream, 100));
         if sent.is_err() {
-            // Nobody else comes; first let it say why.
+            // No other donor connects; wait for the joiner's reason first.
             told.wait_for("refused a connection", 1);
             cancel.cancel();
         }
@@ -96,7 +96,7 @@ fn good(host: &str, of_joiner: Security, of_donor: Security) {
     assert!(sent.is_ok(), "{sent:?}\n{log}");
 }
 
-/// What donor and joiner say when it does not come about.
+/// Returns the messages of donor and joiner for a transfer that must fail.
 fn bad(host: &str, of_joiner: Security, of_donor: Security) -> (String, String) {
     let (sent, log) = run(host, of_joiner, of_donor);
     (sent.unwrap_err().to_string(), log)
@@ -118,7 +118,7 @@ fn certificates_of_one_authority_pass_without_name_and_usage() {
     assert!(old.contains("Version: 1"), "the manuals' way makes another version now: {old}");
     let of = |name: &str| keys.security(name, Some("ca"), TlsMode::VerifyCa);
     good(HERE, of("old"), of("new"));
-    // As a client's, the other usage; and version 1 on the connecting side.
+    // With a client's key usage, and with version 1 on the connecting side.
     good(HERE, of("new"), of("old"));
     good(HERE, of("new"), of("new"));
 }
@@ -135,12 +135,12 @@ fn one_that_is_in_the_authoritys_file_passes() {
 fn a_nodes_certificate_in_the_authoritys_file_signs_nobody() {
     let keys = Keys::new();
     keys.authority("ca");
-    // Of both kinds: of version 3, and as manuals make them.
+    // Certificates of both kinds: of version 3, and as the manuals create them.
     for (leaf, extensions) in [("new", "basicConstraints=CA:FALSE\n"), ("old", "")] {
         keys.signed(leaf, leaf, "ca", extensions);
         let itself = || keys.security(leaf, Some(leaf), TlsMode::VerifyCa);
         good(HERE, itself(), itself());
-        // Whoever has that node's key makes himself certificates.
+        // The holder of that node's key tries to issue certificates.
         for (made, extensions) in [("made3", "basicConstraints=CA:FALSE\n"), ("made1", "")] {
             let made = format!("{made}{leaf}");
             keys.signed(&made, "x", leaf, extensions);
@@ -184,12 +184,12 @@ fn another_authority_is_named_on_both_sides_with_the_command_that_shows_it() {
     assert!(error.contains("the joiner's certificate was not signed by"), "{error}");
     assert!(error.contains("`openssl verify -CAfile "), "{error}");
     assert!(log.contains("does not know the authority that signed"), "{log}");
-    // A donor that looks at nothing is refused by a joiner that does.
+    // A donor that verifies nothing is refused by a joiner that does.
     let blind = keys.security("theirs", None, TlsMode::Required);
     let (error, log) = bad(HERE, ours(), blind);
     assert!(error.contains("does not know the authority that signed this node's"), "{error}");
     assert!(log.contains("the donor's certificate was not signed by"), "{log}");
-    // An authority of the same name, and another key.
+    // An authority with the same name and another key.
     let fake = Keys::new();
     fake.authority("ca").signed("ours", "a", "ca", "");
     let (error, _) = bad(HERE, fake.security("ours", Some("ca"), TlsMode::VerifyCa), ours());
@@ -204,10 +204,10 @@ fn a_donor_without_a_certificate_is_asked_for_one() {
     let (error, log) = bad(HERE, of_joiner, Security::OneTime);
     assert!(error.contains("wants a certificate of this node: set ssl-cert"), "{error}");
     assert!(log.contains("has shown no certificate"), "{log}");
-    // A joiner that does not ask for one knows the donor by the secret, and is itself known by the
-    // fingerprint.
+    // A joiner that verifies no certificate authenticates the donor by the secret, and is itself
+    // authenticated by the fingerprint.
     good(HERE, keys.security("node", None, TlsMode::Required), Security::OneTime);
-    // A donor that must check cannot check a one-time certificate.
+    // A donor that must verify cannot verify a one-time certificate.
     let (listener, announcement) = super::support::listen(joiner(Security::OneTime));
     let strict = donor(keys.security("node", Some("ca"), TlsMode::VerifyCa));
     let error = connect(&announcement, b"", strict).unwrap_err().to_string();
@@ -215,14 +215,14 @@ fn a_donor_without_a_certificate_is_asked_for_one() {
     drop(listener);
 }
 
-/// A certificate that `ca` has signed for times gone by.
+/// Creates a certificate that `ca` has signed for a period in the past.
 fn expired(keys: &Keys) {
     let ca_key = std::fs::read_to_string(keys.path("ca.key")).unwrap();
     keys.openssl("pkey -in ca.key -outform DER -out ca.key.der");
     keys.openssl("x509 -in ca.pem -outform DER -out ca.der");
     assert!(ca_key.contains("PRIVATE KEY"));
     let der = std::fs::read(keys.path("ca.key.der")).unwrap();
-    // openssl 3.0 writes the older form of such keys, so that it is taken as such.
+    // openssl 3.0 writes the older form of such keys, and `rcgen` must read that form.
     let key = rcgen::KeyPair::try_from(der.as_slice()).unwrap();
     let mut ca = rcgen::CertificateParams::new(vec![]).unwrap();
     ca.distinguished_name = rcgen::DistinguishedName::new();

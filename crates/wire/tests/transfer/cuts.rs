@@ -1,4 +1,4 @@
-//! Connections that break, and what it costs.
+//! Connections that break, and the cost of that.
 
 use std::num::NonZeroU8;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::relay::{Fate, How, Relay};
 use super::support::{LONG, Told, donor, joiner, limits, listen, noise, receive, send};
 use xb_wire::{Donor, Joiner, Receipt, Security, Snapshot, TransferError, connect};
 
-/// A transfer through a relay; what both sides counted.
+/// Runs a transfer through a relay; returns the counters of both sides.
 fn through(
     fates: &[Fate],
     joiner: Joiner,
@@ -27,7 +27,7 @@ fn through(
             send(outgoing, stream, 300_000)?;
             Ok(counters.snapshot())
         });
-        // It stays until both sides are done.
+        // The relay lives until both sides are done.
         let relay = &mut relay;
         scope.spawn(move || meanwhile(relay));
         let received = listener.accept(LONG).and_then(|offered| {
@@ -44,8 +44,8 @@ fn through(
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
-    /// Wherever connections are cut: the stream arrives as it is, nothing that had arrived is sent
-    /// again, and a cut costs at most what the window held.
+    /// Wherever connections are cut: the stream arrives unchanged, nothing that had arrived is sent
+    /// again, and a cut costs at most the contents of the window.
     #[test]
     fn a_stream_arrives_whatever_is_cut(
         len in 0_usize..6_000_000,
@@ -57,10 +57,10 @@ proptest! {
         let security = if tls { Security::OneTime } else { Security::Plain };
         let mut donor = donor(security.clone());
         donor.limits.connections = NonZeroU8::new(connections);
-        // Every connection comes back, however busy the machine is.
+        // Long enough for every connection to come back, however busy the machine is.
         donor.limits.doubt = LONG;
         let window = donor.limits.window as u64;
-        // The first contact is spared: a donor that never got through gives up soon.
+        // The first contact is spared: a donor that never connected gives up soon.
         let fates: Vec<Fate> = cuts
             .iter()
             .map(|&(after, reset)| {
@@ -82,7 +82,8 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 16, ..ProptestConfig::default() })]
 
-    /// A flipped bit costs a connection at the most: TLS finds it, and so do our checksums.
+    /// A flipped bit costs at most a connection: TLS detects it, and so do the protocol's
+    /// checksums.
     #[test]
     fn a_stream_arrives_whatever_is_flipped(
         tls: bool,
@@ -93,7 +94,8 @@ proptest! {
         let security = if tls { Security::OneTime } else { Security::Plain };
         let mut donor = donor(security.clone());
         donor.limits.connections = NonZeroU8::new(connections);
-        // The first contact is spared; back come only acknowledgements, which are few.
+        // The first contact is spared. Flips from joiner to donor come early, because only
+        // acknowledgements go that way.
         let fates: Vec<Fate> = flips
             .iter()
             .map(|&(after, back)| {
@@ -116,7 +118,7 @@ fn silence_is_noticed_on_both_sides_and_survived() {
     let mut donor = donor(Security::OneTime);
     for limits in [&mut joiner.limits, &mut donor.limits] {
         limits.heartbeat = Duration::from_millis(50);
-        // Longer than a busy machine lets a thread wait.
+        // Longer than a thread has to wait on a busy machine.
         limits.stall = Duration::from_secs(2);
     }
     donor.limits.handshake = Duration::from_secs(2);
@@ -132,10 +134,10 @@ fn silence_is_noticed_on_both_sides_and_survived() {
         relay.hold_still();
         joiner_saw.wait_for("lost connection", 2);
         donor_saw.wait_for("lost connection", 2);
-        // What it held is lost, as it is on a way that was cut.
+        // Data held in the relay is lost, as on a path that was cut.
         relay.reset_all();
         relay.go_on();
-        // The other may come too late to be needed.
+        // The other connection may return too late to be needed.
         donor_saw.wait_for("is there again", 1);
     });
     assert_eq!(received.unwrap().received, stream.len() as u64);
@@ -184,6 +186,6 @@ fn a_joiner_that_is_gone_is_not_waited_for_as_long_as_a_network() {
     });
     let (received, sent) = (received.unwrap_err(), sent.unwrap_err());
     assert!(matches!(sent, TransferError::Gone { .. }), "{sent}");
-    // The same is what a joiner sees of a donor that was killed.
+    // A joiner sees the same if its donor is killed.
     assert!(matches!(received, TransferError::Lost { .. }), "{received}");
 }

@@ -1,4 +1,4 @@
-//! Ends without success: both sides know why, and nothing is left running.
+//! Failed transfers: both sides know the reason, and nothing is left running.
 
 use std::num::{NonZeroU8, NonZeroU64};
 use std::time::Instant;
@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::support::{LONG, Told, donor, joiner, listen, noise, pair, receive, send};
 use xb_wire::{Announcement, Cancel, Security, TransferError, connect};
 
-/// Sends until something goes wrong.
+/// Sends until there is an error.
 fn send_for_ever(outgoing: &mut xb_wire::Outgoing) -> TransferError {
     let block = noise(300_000);
     loop {
@@ -80,7 +80,7 @@ fn dropping_either_side_ends_the_other() {
 
 #[test]
 fn a_cancel_ends_every_wait() {
-    // Nobody comes.
+    // No donor connects.
     let joiner_cancel = Cancel::new();
     let mut waiting = joiner(Security::OneTime);
     waiting.cancel = joiner_cancel.clone();
@@ -90,7 +90,7 @@ fn a_cancel_ends_every_wait() {
         joiner_cancel.cancel();
         assert!(matches!(accepted.join().unwrap(), Err(TransferError::Cancelled)));
     });
-    // The joiner's reader and the donor's sender wait.
+    // The joiner's reader and the donor's sender are waiting.
     for of_donor in [true, false] {
         let (joiner_cancel, donor_cancel) = (Cancel::new(), Cancel::new());
         let mut joiner = joiner(Security::OneTime);
@@ -161,7 +161,7 @@ fn a_donor_with_another_secret_is_sent_away_and_the_right_one_is_served() {
             send(connect(&announcement, b"", donor(Security::OneTime)).unwrap(), &stream, 10)
         });
         let incoming = listener.accept(LONG).unwrap().accept(b"").unwrap();
-        // While it is served, nobody else is.
+        // While a donor is served, no other is.
         let error = connect(&announcement, b"", donor(Security::OneTime)).unwrap_err();
         assert_eq!(
             error.to_string(),
@@ -211,7 +211,7 @@ fn a_reader_that_stands_still_holds_the_donor_and_no_window_is_passed() {
             }
             outgoing.finish()
         });
-        // Until the joiner is full: whole blocks, so that the last one may not fit.
+        // Until the joiner's buffers are full: in whole blocks, so that the last one may not fit.
         let start = Instant::now();
         while ours.snapshot().acknowledged + (64 << 10) <= window {
             assert!(start.elapsed() < LONG, "{:?}", ours.snapshot());
@@ -251,7 +251,7 @@ fn a_rate_is_kept() {
         super::support::transfer(joiner(Security::OneTime), donor, &stream, 1 << 20);
     received.unwrap();
     sent.unwrap();
-    // The last of the sixteenths goes when those before it have had their time. There is no bound
-    // from above: the machine may be busy.
+    // The last of sixteen blocks is sent after the time of those before it. There is no upper
+    // bound: the machine may be busy.
     assert!(start.elapsed().as_secs_f64() > 0.15, "{:?}", start.elapsed());
 }

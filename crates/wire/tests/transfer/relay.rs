@@ -1,4 +1,4 @@
-//! A relay between donor and joiner that cuts, resets, holds still, or closes its door.
+//! A relay between donor and joiner that cuts, resets, pauses or refuses connections.
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
@@ -12,10 +12,10 @@ use xb_wire::Announcement;
 /// What happens to one connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Fate {
-    /// It comes when so many bytes have gone.
+    /// Number of bytes before it happens.
     pub(crate) after: usize,
     pub(crate) how: How,
-    /// Counted from joiner to donor.
+    /// Whether bytes from joiner to donor are counted.
     pub(crate) back: bool,
 }
 
@@ -23,7 +23,7 @@ pub(crate) struct Fate {
 pub(crate) enum How {
     Reset,
     End,
-    /// A bit is another one.
+    /// Flips a bit.
     Flip,
 }
 
@@ -33,7 +33,7 @@ struct State {
     pairs: Vec<(TcpStream, TcpStream)>,
     still: bool,
     closed: bool,
-    /// Bytes from donor to joiner.
+    /// Bytes passed from donor to joiner.
     passed: usize,
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct Relay {
 }
 
 impl Relay {
-    /// Stands before a joiner; the announcement that leads through it.
+    /// Starts a relay in front of a joiner; returns the announcement that leads through the relay.
     pub(crate) fn before(joiner: &Announcement, fates: &[Fate]) -> (Self, Announcement) {
         let to = (joiner.address().host().to_owned(), joiner.address().port());
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -83,18 +83,18 @@ impl Relay {
         (Self { shared, address, door: Some(door) }, announcement)
     }
 
-    /// Holds everything, silently.
+    /// Pauses all connections silently.
     pub(crate) fn hold_still(&self) {
         self.shared.state.lock().unwrap().still = true;
     }
 
-    /// Lets everything go on.
+    /// Resumes all connections.
     pub(crate) fn go_on(&self) {
         self.shared.state.lock().unwrap().still = false;
         self.shared.changed.notify_all();
     }
 
-    /// Waits until so many bytes have gone from donor to joiner.
+    /// Waits until this many bytes have passed from donor to joiner.
     pub(crate) fn wait_for(&self, bytes: usize) {
         let mut state = self.shared.state.lock().unwrap();
         while state.passed < bytes {
@@ -105,14 +105,14 @@ impl Relay {
         }
     }
 
-    /// Resets every connection; new ones are taken.
+    /// Resets every connection; accepts new ones.
     pub(crate) fn reset_all(&self) {
         for (donor, joiner) in self.shared.state.lock().unwrap().pairs.drain(..) {
             end(&donor, &joiner, true);
         }
     }
 
-    /// Closes the door: new connections are refused, those that are there are reset.
+    /// Closes the port: refuses new connections, and resets the existing ones.
     pub(crate) fn close(&mut self) {
         self.shared.state.lock().unwrap().closed = true;
         self.go_on();
@@ -183,7 +183,7 @@ impl Shared {
         match fate {
             Some(fate) if left == 0 => end(&from, &to, fate.how == How::Reset),
             _ => {
-                // One end is passed on as one.
+                // The end of one direction is passed on as such.
                 let _ = to.shutdown(Shutdown::Write);
                 let _ = from.shutdown(Shutdown::Read);
             }

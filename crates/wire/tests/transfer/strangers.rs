@@ -1,4 +1,4 @@
-//! Peers that are something else, and donors that are not the right one.
+//! Peers of other kinds, and donors that are not the expected one.
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
@@ -12,12 +12,12 @@ use super::relay::{Fate, How, Relay};
 use super::support::{LONG, Told, donor, joiner, listen, noise, receive, send};
 use xb_wire::{Announcement, Security, TransferError, connect};
 
-/// What a joiner says to a peer that begins with `bytes`.
+/// Returns the joiner's answer to a peer that begins with `bytes`.
 fn answer_to(bytes: &[u8], to: std::net::SocketAddr) -> String {
     let mut socket = TcpStream::connect(to).unwrap();
     socket.write_all(bytes).unwrap();
     let mut answer = Vec::new();
-    // A reset after the answer is as good as an end.
+    // A reset after the answer counts as an end.
     let _ = socket.read_to_end(&mut answer);
     String::from_utf8_lossy(&answer).into_owned()
 }
@@ -38,7 +38,7 @@ fn other_programs_are_sent_away_with_a_word_and_the_donor_still_comes_through() 
     let nonce = "00".repeat(16);
     assert!(no(format!("XBRS-WIRE 7-9 tls {nonce}\n").as_bytes()).contains("versions 7-9"));
     assert!(no(format!("XBRS-WIRE 1-1 plain {nonce}\n").as_bytes()).contains("wants TLS"));
-    // Garbage after the line is ended by TLS itself.
+    // TLS itself refuses garbage after the line.
     no(format!("XBRS-WIRE 1-1 tls {nonce}\nno TLS at all").as_bytes());
 
     let stream = noise(100_000);
@@ -65,7 +65,7 @@ fn silence_is_ended_by_the_limit() {
     told.wait_for("it did not say who it is within", 1);
 }
 
-/// What a donor makes of a server that answers with `bytes` and goes away, however often it comes.
+/// Returns the donor's error for a server that always answers with `bytes` and closes.
 fn at_a_server(bytes: &'static [u8]) -> TransferError {
     let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = server.local_addr().unwrap();
@@ -75,11 +75,11 @@ fn at_a_server(bytes: &'static [u8]) -> TransferError {
     donor.limits.connect = Duration::from_millis(200);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            // A connection without a line is the last one.
+            // A connection without a first line is the last one.
             while let Ok((mut socket, _)) = server.accept()
                 && socket.read_exact(&mut [0; 20]).is_ok()
             {
-                // The donor may be gone already.
+                // The donor may already be gone.
                 let _ = socket.write_all(bytes);
             }
         });
@@ -119,7 +119,7 @@ fn a_donor_says_who_answered_instead_of_a_joiner() {
 
 #[test]
 fn a_closed_port_is_named_with_the_way_to_open_it() {
-    // Taken, so that nobody else listens on it.
+    // Bound, so that no other program listens on it.
     let taken = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     taken.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
     let port = taken.local_addr().unwrap().as_socket().unwrap().port();
@@ -141,7 +141,7 @@ fn nobody_keeps_the_donor_out_by_silence() {
     let told = Told::default();
     let mut joiner = joiner(Security::OneTime);
     joiner.observer = told.observer();
-    // They may stay for longer than this test takes.
+    // The strangers may stay for longer than this test takes.
     joiner.limits.handshake = LONG;
     let (listener, announcement) = listen(joiner);
     let line = format!("XBRS-WIRE 1-1 tls {}\n", "00".repeat(16));
@@ -185,7 +185,7 @@ fn a_flood_of_first_lines_does_not_keep_the_donor_out() {
                         let Ok(mut socket) = TcpStream::connect(to) else { continue };
                         let _ = socket.write_all(line.as_bytes());
                         open.push_back(socket);
-                        // More than the joiner has seats for.
+                        // More than the joiner has room for.
                         if open.len() > 40 {
                             open.pop_front();
                         }

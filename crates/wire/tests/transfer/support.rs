@@ -1,4 +1,4 @@
-//! What the tests share.
+//! Shared test support.
 
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
@@ -16,7 +16,7 @@ pub(crate) fn loopback() -> HostPort {
     "127.0.0.1:0".parse().unwrap()
 }
 
-/// Limits for tests: quick to give up, small to fill.
+/// Limits for tests: short times, small buffers.
 pub(crate) fn limits() -> Limits {
     let mut limits = Limits::default();
     limits.heartbeat = Duration::from_millis(200);
@@ -33,14 +33,14 @@ pub(crate) fn donor(security: Security) -> Donor {
     Donor { security, limits: limits(), ..Donor::default() }
 }
 
-/// Listens; the text that the donor is given.
+/// Listens; returns the announcement for the donor.
 pub(crate) fn listen(joiner: Joiner) -> (Listener, Announcement) {
     let listener = Listener::bind(&loopback(), joiner).unwrap();
     let announcement = listener.announcement().clone();
     (listener, announcement)
 }
 
-/// Collects what is told.
+/// Collects events.
 #[derive(Clone, Default)]
 pub(crate) struct Told(Arc<(Mutex<Vec<String>>, Condvar)>);
 
@@ -57,7 +57,7 @@ impl Told {
         self.0.0.lock().unwrap().join("\n")
     }
 
-    /// Waits until so many events hold `word`.
+    /// Waits until `times` events contain `word`.
     pub(crate) fn wait_for(&self, word: &str, times: usize) {
         let mut told = self.0.0.lock().unwrap();
         while told.iter().filter(|event| event.contains(word)).count() < times {
@@ -68,7 +68,7 @@ impl Told {
     }
 }
 
-/// Bytes that differ from each other at every distance.
+/// Pseudorandom bytes, without repetition at any distance.
 pub(crate) fn noise(len: usize) -> Bytes {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut bytes = Vec::with_capacity(len + 8);
@@ -80,7 +80,7 @@ pub(crate) fn noise(len: usize) -> Bytes {
     bytes.into()
 }
 
-/// Sends `stream` in pieces of about `piece` bytes and ends.
+/// Sends `stream` in pieces of about `piece` bytes, and finishes.
 pub(crate) fn send(
     mut outgoing: Outgoing,
     stream: &Bytes,
@@ -95,7 +95,7 @@ pub(crate) fn send(
     outgoing.finish()
 }
 
-/// Receives to the end, compares, and confirms.
+/// Receives to the end, compares and confirms.
 pub(crate) fn receive(mut incoming: Incoming, stream: &Bytes) -> Result<Receipt, TransferError> {
     let mut at = 0;
     while let Some(block) = incoming.next_block()? {
@@ -106,7 +106,7 @@ pub(crate) fn receive(mut incoming: Incoming, stream: &Bytes) -> Result<Receipt,
     incoming.confirm()
 }
 
-/// Both sides, with an offer and an answer.
+/// Connects both sides, with an offer and an answer.
 pub(crate) fn pair(joiner: Joiner, donor: Donor) -> (Incoming, Outgoing) {
     let (listener, announcement) = listen(joiner);
     std::thread::scope(|scope| {
@@ -120,7 +120,7 @@ pub(crate) fn pair(joiner: Joiner, donor: Donor) -> (Incoming, Outgoing) {
     })
 }
 
-/// A whole transfer.
+/// Runs a complete transfer.
 pub(crate) fn transfer(
     joiner: Joiner,
     donor: Donor,

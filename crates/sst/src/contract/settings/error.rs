@@ -1,18 +1,18 @@
-//! Why settings cannot be used.
+//! Errors in the settings.
 
-/// Why the settings cannot be used.
+/// Settings that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SettingsError {
-    /// A value that the option cannot have.
+    /// A value that is invalid for the option.
     #[error("option {option}: {what}")]
     Value {
         /// The option's name in `[sst]`.
         option: String,
-        /// What is wrong.
+        /// What is wrong with it.
         what: String,
     },
-    /// An option of the stock method that this one does not have, where ignoring it would be wrong.
+    /// An option of the stock method that is not supported here and must not be ignored.
     #[error("option {option} is not for wsrep_sst_method=xbrs: {instead}")]
     Refused {
         /// The option's name in `[sst]`.

@@ -1,12 +1,12 @@
-//! Where a node has the keys of its encrypted tables, for the backup program's `--prepare`.
+//! Locations of the keys of encrypted tables on this node, for the backup program's `--prepare`.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 
 use crate::contract::option_files::OptionFiles;
 
-/// Options of the server's groups whose name has `key-management` in it, as the text of an option
-/// file. `Debug` shows none: some plugins have a password there.
+/// Options of the server's groups with `key-management` in their names, as the text of an option
+/// file. `Debug` shows none of it: some plugins have a password there.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct KeyOptions(Vec<u8>);
 
@@ -23,7 +23,7 @@ impl KeyOptions {
             if text.is_empty() {
                 text.extend_from_slice(b"\n[mysqld]\n");
             }
-            // A program that has not loaded the plugin does not know the option.
+            // With `loose-`, a program that has not loaded the plugin ignores the option.
             text.extend_from_slice(format!("loose-{name}").as_bytes());
             if let Some(value) = value {
                 text.push(b'=');
@@ -34,13 +34,14 @@ impl KeyOptions {
         Self(text)
     }
 
-    /// A group with the options; empty without any.
+    /// Returns a group with the options; empty if there are none.
     pub(crate) fn text(&self) -> &[u8] {
         &self.0
     }
 }
 
-/// Option files know `\` before some characters, and no `\"`: the last quote of the line ends the value.
+/// Quotes a value. In option files, `\` escapes some characters, but not `"`: the last quote of the
+/// line ends the value.
 fn quote(value: &OsStr, text: &mut Vec<u8>) {
     text.push(b'"');
     for byte in value.as_bytes() {

@@ -1,4 +1,4 @@
-//! What an operator can set, under the stock names where there are any.
+//! The operator's settings, under the stock option names where these exist.
 
 mod error;
 mod keys;
@@ -24,13 +24,12 @@ use crate::contract::keep_patterns::Keep;
 use crate::contract::login::Login;
 use crate::contract::option_files::OptionFiles;
 
-/// What is done with the old data of a joiner.
+/// What happens to the joiner's old data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Old {
-    /// It stays in `.xb/old` until the server is up, or the next transfer.
+    /// It stays in `.xb/old` until the server has started, or until the next transfer.
     Kept,
-    /// It goes as soon as the new data is in its place; and before that, if there is no room for
-    /// both.
+    /// It is deleted once the new data is in place, or earlier if there is no room for both.
     Removed,
 }
 
@@ -39,65 +38,66 @@ pub enum Old {
 pub struct Settings {
     /// Codec on the wire.
     pub compress: Algorithm,
-    /// Threads for it on the donor.
+    /// Compression threads on the donor.
     pub compress_threads: usize,
     /// Threads that write files on the joiner.
     pub write_threads: usize,
-    /// Connections; `None`: the transport chooses.
+    /// Number of connections; `None`: the transport chooses.
     pub connections: Option<usize>,
-    /// Protection of the wire.
+    /// TLS settings of the connections.
     pub tls: Tls,
-    /// Bytes per second on the wire.
+    /// Rate limit in bytes per second.
     pub rlimit: Option<u64>,
     /// How long a joiner waits for its donor.
     pub initial_timeout: Duration,
-    /// How long nothing may come or go.
+    /// How long the connection may be idle.
     pub idle_timeout: Duration,
-    /// How long a broken connection is tried again.
+    /// How long to retry after a broken connection.
     pub resume_limit: Duration,
     /// The backup program.
     pub program: PathBuf,
-    /// Threads that read on the donor.
+    /// Reading threads on the donor.
     pub backup_threads: usize,
-    /// More words for the three steps.
+    /// Extra options for all three backup steps.
     pub backup_opts: Vec<OsString>,
-    /// For `--prepare`.
+    /// Extra options for `--prepare`.
     pub apply_opts: Vec<OsString>,
-    /// Memory for `--prepare`, as it was written.
+    /// Memory for `--prepare`, as written in the option file.
     pub use_memory: Option<OsString>,
     /// Lines of an option file for `--prepare`: where this node has the keys of encrypted tables.
-    /// There may be secrets in them.
+    /// They may hold secrets.
     pub key_options: KeyOptions,
-    /// Who logs in for the backup.
+    /// User and password for the backup.
     pub login: Option<Login>,
-    /// TCP port of `extra-port`, if the backup is to use that.
+    /// TCP port of `extra-port`, if the backup must use it.
     pub extra_port: Option<u16>,
-    /// Folder for temporary files.
+    /// Directory for temporary files.
     pub tmpdir: Option<PathBuf>,
-    /// What happens when the wire holds up a server that is locked.
+    /// What happens when a slow transfer blocks a locked server.
     pub locks: LockGuard,
-    /// Which names stay.
+    /// Names that stay in the data directory.
     pub keep: Keep,
-    /// What is done with the old data.
+    /// What happens to the old data.
     pub old: Old,
-    /// Whether room on the joiner's disk is checked first.
+    /// Whether to check the free space on the joiner first.
     pub space_check: bool,
-    /// Say how long each step took.
+    /// Log how long each step took.
     pub time: bool,
-    /// Time between lines about progress.
+    /// Time between progress lines.
     pub progress_every: Duration,
-    /// What is worth a word: options that have no effect here.
+    /// Warnings about options that have no effect here.
     pub remarks: Vec<String>,
 }
 
-/// Time between lines about progress, where nothing is said.
+/// Default time between progress lines.
 const EVERY: Duration = Duration::from_secs(30);
 
 impl Settings {
-    /// Reads the settings. `login` is what the server handed over, `cores` how many the machine has.
+    /// Reads the settings. `login` is what the server handed over, `cores` the machine's number of
+    /// cores.
     ///
     /// # Errors
-    /// [`SettingsError`], the first one.
+    /// The first [`SettingsError`].
     pub fn read(
         args: &Args,
         files: &OptionFiles,
@@ -134,7 +134,7 @@ impl Settings {
             }
         }
         let extra_port = read.extra_port()?;
-        // A thread for each core, and no more than reading and the network take.
+        // One thread per core, but no more than reading and the network can use.
         let threads = cores.clamp(1, 4);
         Ok(Self {
             compress,
@@ -178,7 +178,7 @@ impl Settings {
         })
     }
 
-    /// One line for the log: what the operator may want to check.
+    /// Returns one line for the log, with the settings that the operator may want to check.
     #[must_use]
     pub fn describe(&self) -> String {
         let rate = self.rlimit.map_or(String::new(), |rate| format!(", at most {rate} bytes/s"));

@@ -1,4 +1,4 @@
-//! Values of options, of the type they must have.
+//! Typed values of options.
 
 use std::ffi::{OsStr, OsString};
 use std::ops::RangeInclusive;
@@ -24,7 +24,7 @@ pub(super) fn refused(option: &str, instead: &str) -> SettingsError {
     SettingsError::Refused { option: option.into(), instead: instead.into() }
 }
 
-/// Where options are looked up.
+/// The sources in which options are looked up.
 pub(super) struct Reader<'a> {
     pub(super) files: &'a OptionFiles,
     pub(super) args: &'a Args,
@@ -40,7 +40,7 @@ impl Reader<'_> {
         port.map(Some).ok_or_else(|| value("use-extra", "the server has no extra-port"))
     }
 
-    /// What happens when the wire holds up a server that is locked.
+    /// What happens when a slow transfer blocks a locked server.
     pub(super) fn locks(&self) -> Result<LockGuard, SettingsError> {
         Ok(LockGuard {
             spool_dir: self.spool_dir(),
@@ -61,14 +61,14 @@ impl Reader<'_> {
         }
     }
 
-    /// The first of the folders: servers take a list.
+    /// Returns the first directory: servers accept a list.
     pub(super) fn tmpdir(&self) -> Option<PathBuf> {
         let list = self.files.any_path("tmpdir")?;
         let first = list.as_os_str().as_bytes().split(|byte| *byte == b':').next()?;
         (!first.is_empty()).then(|| OsStr::from_bytes(first).into())
     }
 
-    /// A server's option: on its command line, else in its groups.
+    /// Returns a server option: from the command line, else from the server's groups.
     pub(super) fn server(&self, name: &str) -> Option<&OsStr> {
         self.args.server_option(name).or_else(|| self.files.server(name))
     }
@@ -128,7 +128,7 @@ fn parse_number(
     })
 }
 
-/// A size with a unit, powers of 1024, as the servers' options and `pv` have it.
+/// Parses a size with a unit; units are powers of 1024, as in the servers' options and `pv`.
 fn parse_size(text: &str) -> Option<u64> {
     let text = text.trim();
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();

@@ -1,4 +1,4 @@
-//! What the options of the stock methods come to here: a meaning, a remark or a refusal.
+//! Effect of the stock methods' options here: a setting, a warning or a refusal.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
@@ -9,7 +9,7 @@ use super::error::SettingsError;
 use super::reader::{Reader, refused, value};
 use crate::contract::shell_words;
 
-/// Names in `[sst]` that mean something, here or in the stock methods.
+/// Names in `[sst]` that have a meaning, here or in the stock methods.
 const KNOWN: [&str; 75] = [
     "auto-upgrade",
     "backup-program",
@@ -89,7 +89,7 @@ const KNOWN: [&str; 75] = [
 ];
 
 impl Reader<'_> {
-    /// Options whose wish would not be fulfilled.
+    /// Refuses options whose request cannot be met.
     pub(super) fn refuse(&self) -> Result<(), SettingsError> {
         let text = |name| self.files.sst(name).and_then(OsStr::to_str).unwrap_or_default();
         match self.files.any("encrypt").and_then(OsStr::to_str).unwrap_or("0") {
@@ -111,7 +111,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Options without an effect.
+    /// Warns about options without an effect.
     pub(super) fn unused(&self, remarks: &mut Vec<String>) {
         for (name, why) in [
             ("transferfmt", "one program does the transfer"),
@@ -145,7 +145,7 @@ impl Reader<'_> {
         }
     }
 
-    /// `compress`, else what a stock `compressor` command would do.
+    /// Returns the value of `compress`, else the algorithm of a stock `compressor` command.
     pub(super) fn compress(&self, remarks: &mut Vec<String>) -> Result<Algorithm, SettingsError> {
         let usual = "zstd:1".parse().unwrap_or_default();
         if let Some(text) = self.files.sst("compress") {
@@ -174,7 +174,7 @@ impl Reader<'_> {
     }
 }
 
-/// What a compressor's command line would do.
+/// Returns the algorithm that a compressor's command line uses.
 fn like_command(words: &[OsString]) -> Option<Algorithm> {
     let program = std::path::Path::new(words.first()?).file_name()?.to_str()?;
     let level = words.iter().skip(1).find_map(|word| {

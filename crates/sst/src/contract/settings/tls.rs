@@ -1,4 +1,4 @@
-//! How the wire is to be protected.
+//! TLS settings of the connections.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -7,33 +7,33 @@ use super::error::SettingsError;
 use super::reader::{Reader, refused, value};
 use crate::contract::args::Role;
 
-/// How the wire is protected, as the stock options say it.
+/// TLS settings, as the stock options express them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tls {
-    /// Certificate in PEM, with what leads to the authority.
+    /// Certificate in PEM, with its chain up to the authority.
     pub cert: Option<PathBuf>,
-    /// Its key; `None`: in the same file.
+    /// Private key; `None`: in the same file.
     pub key: Option<PathBuf>,
-    /// Certificates that are trusted.
+    /// Trusted certificates.
     pub ca: Option<PathBuf>,
-    /// Whether the peer's certificate must be proven: `ssl-mode=VERIFY_CA` or `VERIFY_IDENTITY`,
+    /// Whether the peer's certificate must be verified: `ssl-mode=VERIFY_CA` or `VERIFY_IDENTITY`,
     /// or `encrypt=4`.
     pub verify: Verify,
     /// `wire-security=plain`: no TLS at all.
     pub plain: bool,
-    /// `wire-security=any-donor`: a joiner takes a donor that cannot prove itself.
+    /// `wire-security=any-donor`: a joiner accepts a donor that cannot authenticate itself.
     pub any_donor: bool,
 }
 
-/// What a certificate must show.
+/// What is verified in a certificate.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Verify {
-    /// Whatever else the transport demands.
+    /// Only what the transport itself demands.
     #[default]
     Unsaid,
-    /// It leads to an authority that is trusted.
+    /// Its chain leads to a trusted authority.
     Ca,
-    /// And it names the host.
+    /// Its chain leads to a trusted authority, and it names the host.
     Identity,
 }
 
@@ -43,7 +43,7 @@ impl Reader<'_> {
             Role::Joiner => "server",
             Role::Donor => "client",
         };
-        // The old names win, then those of the role, then the server's own.
+        // The old names win, then those of the role, then the server's own options.
         let path = |old: &str, new: &str| {
             let of_role = format!("ssl-{role}-{new}");
             self.files
@@ -54,7 +54,7 @@ impl Reader<'_> {
         let text = |name: &str| self.files.any(name).and_then(OsStr::to_str).unwrap_or_default();
         let encrypt = text("encrypt");
         let mode = text("ssl-mode").to_ascii_uppercase();
-        // In mode 3 the peer is checked only if its authority is named for that.
+        // In mode 3 the peer is verified only if its authority is set with `tca`.
         let checks = matches!(encrypt, "2" | "4") || (encrypt == "3" && self.files.has("tca"));
         let verify = match mode.as_str() {
             "VERIFY_IDENTITY" => Verify::Identity,
@@ -72,7 +72,7 @@ impl Reader<'_> {
                 "name one file with all certificates of authorities by tca",
             ));
         }
-        // A server's certificate for its clients is not meant for this unless somebody says so.
+        // A server's certificate for its clients is used here only if an option says so.
         let names = ["tcert", "ssl-cert", "ssl-server-cert", "ssl-client-cert"];
         let wanted = matches!(encrypt, "2" | "3" | "4")
             || !matches!(mode.as_str(), "" | "DISABLED")

@@ -106,7 +106,7 @@ proptest! {
             Ok(Head::Body { len, .. }) if len == rest.len() => {
                 prop_assert!(read(&bytes).is_err());
             }
-            // Then the next message is read at the wrong place.
+            // The length has changed, so the next message would be read at the wrong offset.
             _ => {}
         }
     }
@@ -114,7 +114,7 @@ proptest! {
     #[test]
     fn no_bytes_panic_and_one_form_each(kind in 0_u8..13, body in proptest::collection::vec(any::<u8>(), 0..200)) {
         if let Ok(message) = Message::read(kind, &body) {
-            // Text that was no UTF-8 is the one thing that is not given back.
+            // Only text that is not valid UTF-8 does not survive the round trip.
             if !matches!(message, Message::Stop(_)) {
                 prop_assert_eq!(&message.write()[HEAD_LEN..], &body[..]);
             }
