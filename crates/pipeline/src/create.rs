@@ -100,7 +100,6 @@ pub enum CreateError {
 
 /// Writes a stream of `files`, one after the other in the order given.
 ///
-/// The bytes are those of the stock tools: payloads of 10 MiB and a shorter last one, no payload
 /// The bytes are those of the stock tools: payloads of 10 MiB and a shorter last one; no payload
 /// for an empty file. Names are stored as given, without a leading `/` and without everything up to
 /// the last `..`, unless [`CreateOptions::absolute_names`] is set. Symbolic links are followed.

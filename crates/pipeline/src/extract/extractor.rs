@@ -72,10 +72,9 @@ impl Extractor {
         Self::start(target, options, None)
     }
 
-    /// Like [`Extractor::new`], for a run that can be resumed. `log` is told what is proven.
-    /// `begun` lists the files that an earlier run left unfinished: for each of them, the stream
-    /// must continue where that run stopped, and files that were complete must not be in the
-    /// stream.
+    /// Like [`Extractor::new`], for a run that can be resumed: `log` records what is proven.
+    /// `begun` lists the files that an earlier run left unfinished. The stream must continue each
+    /// of them where that run stopped, and must not contain files that were complete.
     ///
     /// # Errors
     /// As [`Extractor::new`]; also if one of the files cannot be resumed.

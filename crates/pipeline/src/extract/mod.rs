@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! feed ──► decoder, file table ──► batches ──► workers ──────────► settler
-//! caller's thread: finds heads,    of steps    sum up pieces,      in order: compares sums,
-//! keeps the order of chunks                    write them at       gives whole files their
+//! caller's thread: finds heads,    of steps    checksum pieces,    in order: compares checksums,
+//! checks the order of chunks                   write them at       gives complete files their
 //!                                              their offsets       names, renames, removes
 //! ```
 //!

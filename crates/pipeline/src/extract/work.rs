@@ -221,7 +221,7 @@ impl OpenFile {
         self.serial.load(Ordering::Relaxed)
     }
 
-    /// Passes the file to `use_it`, together with other threads, and creates it if needed.
+    /// Calls `act` with the file, which is created if needed. Several threads may do so at once.
     pub(crate) fn with<T>(
         &self,
         target: &TargetDir,

@@ -195,7 +195,7 @@ pub enum OpenFileError {
     /// A key was given, but the file is not sealed, so its bytes are not authenticated.
     #[error("the stream is not sealed, and a key was given")]
     NotSealed,
-    /// The stream is damaged, cut, or sealed with another key.
+    /// The stream is damaged, cut, or does not match its keys.
     #[error(transparent)]
     Stream(GetError<io::Error>),
     /// The number of threads is too high.

@@ -2,7 +2,6 @@
 //!
 //! A frame's lease travels with its bytes: the slab into which a piece is copied takes over as much
 //! of the lease as the piece is long, and the rest is returned. So no stage leases twice.
-//! of it as the piece is long, and the rest goes back. So nothing leases a second time.
 
 use crate::flow::budget::Permit;
 use crate::flow::slab::{Slab, SlabPool};

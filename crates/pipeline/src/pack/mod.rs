@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! source ──► slabs ──────► encoded ─────────► laid out ────────────────► sealed ──► cut ────► sink
-//!            chunk heads   pieces summed up,  packed: frames, index    packed:    objects,  parts
-//!            found         frames compressed  classic: chunks by file  segments   parts
+//!            chunk heads   checksums, frames  packed: frames, index    packed:    objects,  parts
+//!            found         compressed         classic: chunks by file  segments   parts
 //!            "read"        n "frame"          "pack"                   n "seal"   "cut"
 //! ```
 //!

@@ -102,7 +102,7 @@ impl Splitter {
                 let (mut now, later) = input.split_at(room.min(input.len()));
                 self.held.fill_from(&mut now);
                 input = later;
-                // One more byte shows that neither the segment nor the trailer is the last.
+                // One more byte shows that this is not the end of the stream.
                 if self.held.len() == self.wanted() && !input.is_empty() {
                     self.full(submit)?;
                 }

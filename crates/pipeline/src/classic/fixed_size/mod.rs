@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! stored bytes of files ──► gathered by file ──► parts of the file's object: whole chunks, whose
-//! plain slabs, or what       up to one part       lengths are planned so that the sum is exact
-//! the transform has made
+//! plain slabs, or output     up to one part       lengths are planned so that the total is exact
+//! of the transform
 //! ```
 //!
 //! Every object of a file except the last has exactly the requested size. It holds whole payload

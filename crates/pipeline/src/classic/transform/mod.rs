@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! pieces of chunks ──► gathered by file ──► workers ──────────► chunks of one file each,
-//! in stream order      up to 4 MiB plain    compress, encrypt   up to 10 MiB ──► classic cut
-//!                      (one thread)         (n, order kept)     (one thread)
+//! in stream order      up to 4 MiB plain    compress, encrypt   up to 10 MiB ──► cut to objects
+//!                      (one thread)         (n, in order)       (one thread)
 //! ```
 //!
 //! Every piece becomes a whole frame and whole xbcrypt chunks, so that workers do not depend on

@@ -2,9 +2,9 @@
 //! suffixes of their names.
 //!
 //! ```text
-//! settler ──► queue of each file ──► crew ─────────────────────────────► final name
-//! in order    bounded by `flight`    one thread at a time for a file:     at the file's end,
-//!                                    decrypt, decompress, write           every layer whole
+//! settler ──► queue of each file ──► workers ──────────────────────────► final name
+//! in order    limited by `flight`    one thread at a time for a file:     at the file's end,
+//!                                    decrypt, decompress, write           every layer complete
 //! ```
 //!
 //! # Memory, and why there is no deadlock
