@@ -1,8 +1,8 @@
 //! A native stream as input: it is cut into objects without changes.
 //!
 //! In an unsealed stream every checksum is checked. In a sealed stream only header and trailer can
-//! be: that they belong together and match the length. Proving the rest takes the key, which may be
-//! elsewhere.
+//! be: that they belong together and match the length. The rest can only be proven with the key,
+//! which may be elsewhere.
 
 use std::io::Read;
 

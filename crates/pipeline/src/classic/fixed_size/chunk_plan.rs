@@ -90,7 +90,7 @@ impl Sizes {
     pub(crate) fn new(plan: &PackPlan, limit: u64) -> Self {
         let (object, limits) = (plan.object_size.get(), plan.limits);
         let least = MIN_PART.max(limits.min).max(object.div_ceil(limits.count.max(1)));
-        // If less is left for the parts that follow, they would be very short.
+        // With less than this, the parts that follow would be very short.
         let rest = if limits.equal { least } else { MIN_OBJECT };
         if object < least + rest {
             return Self { object, part: object, least: object };

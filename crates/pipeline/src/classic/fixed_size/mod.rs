@@ -115,7 +115,8 @@ impl<S: PartSink> FixedSizeCutter<S> {
         self.evict_largest(0)
     }
 
-    /// Like [`FixedSizeCutter::push`], but leases memory for a copy, so that the caller's is freed.
+    /// Like [`FixedSizeCutter::push`], but copies the bytes into newly leased memory, so that the
+    /// caller can free its own.
     fn copy(&mut self, path: &RelPath, mut bytes: &[u8], budget: &Budget) -> Result<(), PackError> {
         while !bytes.is_empty() {
             match self.with_queue(path, |queue| queue.copy_room()) {
