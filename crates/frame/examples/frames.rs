@@ -1,4 +1,4 @@
-//! Lists the frames of a native stream that is not sealed, and checks the checksum of each:
+//! Lists the frames of an unsealed native stream and checks the checksum of each:
 //!
 //! ```sh
 //! cargo run -p xb-frame --example frames < native-stream
@@ -37,7 +37,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             }
         }
     }
-    // Only this says that the stream is complete.
+    // Only `finish` proves that the stream is complete.
     let summary = reader.finish()?;
     println!("complete: {} bytes", summary.stream_len);
     Ok(())

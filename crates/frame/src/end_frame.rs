@@ -1,4 +1,4 @@
-//! What the end frame says (`docs/format.md`, "End frame"), and the summary of a whole stream.
+//! Contents of the end frame (`docs/format.md`, "End frame"), and the summary of a whole stream.
 
 use crate::fields::{Fields, same, within};
 use crate::frame::NO_POSITION;
@@ -6,7 +6,7 @@ use crate::limits::{END_FIXED_LEN, MAX_END_PLAIN, MAX_POSITION, MAX_SOURCES};
 use crate::{FRAME_HEADER_LEN, STREAM_HEADER_LEN, TRAILER_LEN};
 use crate::{FrameError, FrameHeader, Part, Place, StreamHeader, StreamId};
 
-/// Where an index frame lies.
+/// Location of an index frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IndexPlace {
     /// Body position of the frame's first byte.
@@ -16,12 +16,12 @@ pub struct IndexPlace {
 }
 
 impl IndexPlace {
-    /// The two fields that stand for `place`.
+    /// Returns the two fields that encode `place`.
     pub(crate) fn fields(place: Option<Self>) -> (u64, u32) {
         place.map_or((NO_POSITION, 0), |place| (place.position, place.len))
     }
 
-    /// Reads the two fields; the frame must end at or before `limit`.
+    /// Reads the two fields. The frame must end at or before `limit`.
     pub(crate) fn from_fields(
         position: u64,
         len: u32,
@@ -49,21 +49,22 @@ pub struct EndRecord {
     pub data_frames: u64,
     /// Plain bytes of all sources together.
     pub plain_bytes: u64,
-    /// Bytes of all data payloads as stored, headers not counted.
+    /// Stored bytes of all data payloads, without frame headers.
     pub stored_bytes: u64,
     /// Number of index frames.
     pub index_frames: u64,
     /// The last index frame; `None` when there is none.
     pub last_index: Option<IndexPlace>,
-    /// Plain length of each source by its number; at least one, at most [`MAX_SOURCES`].
+    /// Plain length of each source, indexed by source number. At least one entry, at most
+    /// [`MAX_SOURCES`].
     pub sources: Vec<u64>,
 }
 
 impl EndRecord {
-    /// The payload of the end frame.
+    /// Encodes the payload of the end frame.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let (position, len) = IndexPlace::fields(self.last_index);
-        // At most MAX_SOURCES: both sides bound it.
+        // At most MAX_SOURCES: writer and parser both enforce it.
         let sources = u32::try_from(self.sources.len()).unwrap_or(u32::MAX);
         let mut payload = Vec::with_capacity(END_FIXED_LEN + 8 * self.sources.len());
         for total in [self.data_frames, self.plain_bytes, self.stored_bytes, self.index_frames] {
@@ -78,10 +79,10 @@ impl EndRecord {
         payload
     }
 
-    /// Reads the payload of the end frame that lies at body position `position`.
+    /// Parses the payload of the end frame at body position `position`.
     ///
-    /// The totals are what the frame states; [`StreamReader`](crate::StreamReader) compares them
-    /// with what it has counted.
+    /// The totals are not checked here: [`StreamReader`](crate::StreamReader) compares them with
+    /// its own counts.
     ///
     /// # Errors
     /// [`FrameError::Truncated`], [`FrameError::Range`] and [`FrameError::Mismatch`].
@@ -98,7 +99,7 @@ impl EndRecord {
         within(place, "number of sources", 1, MAX_SOURCES.into(), count.into())?;
 
         let (needed, got) = (END_FIXED_LEN as u64 + 8 * u64::from(count), payload.len() as u64);
-        // Only a later minor version may say more.
+        // Only a later minor version may add fields.
         if got < needed || stream.minor() == 0 {
             same(place, "plain length", needed, got)?;
         }
@@ -107,7 +108,8 @@ impl EndRecord {
         Ok(Self { data_frames, plain_bytes, stored_bytes, index_frames, last_index, sources })
     }
 
-    /// Compares these totals with `counted`, which may know fewer sources (the others are empty).
+    /// Compares these totals with `counted`, which may have fewer sources (the missing ones are
+    /// empty).
     pub(crate) fn check_against(
         &self,
         counted: &EndRecord,
@@ -135,7 +137,8 @@ impl EndRecord {
         Ok(())
     }
 
-    /// Adds one data frame whose header has passed its checks and whose offset is the next one.
+    /// Counts one data frame. Its header must have passed its checks, and its offset must be the
+    /// next one.
     pub(crate) fn count_data(&mut self, frame: &FrameHeader) -> Result<(), FrameError> {
         let plain_len = u64::from(frame.plain_len);
         let plain_bytes = self.plain_bytes.saturating_add(plain_len);
@@ -153,28 +156,28 @@ impl EndRecord {
         Ok(())
     }
 
-    /// Where the next plain byte of `source` belongs.
+    /// Offset of the next plain byte of `source`.
     pub(crate) fn next_offset(&self, source: u16) -> u64 {
         self.sources.get(usize::from(source)).copied().unwrap_or(0)
     }
 }
 
-/// A whole stream in numbers, the same for its writer and its readers.
+/// Totals of a whole stream, the same for its writer and its readers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Summary {
     /// The stream's id.
     pub id: StreamId,
-    /// What the end frame says.
+    /// Contents of the end frame.
     pub end: EndRecord,
     /// Body position of the end frame.
     pub end_position: u64,
-    /// Length of the body in bytes, without a seal.
+    /// Length of the body in bytes, before sealing.
     pub body_len: u64,
-    /// Length of the whole stream in bytes as it is stored: header, (sealed) body, trailer.
+    /// Length of the whole stored stream in bytes: header, (sealed) body, trailer.
     pub stream_len: u64,
 }
 
-/// Length of a stream with a body of `body_len` unsealed bytes.
+/// Computes the length of a stream whose body has `body_len` unsealed bytes.
 pub(crate) fn stream_len(header: &StreamHeader, body_len: u64) -> Option<u64> {
     let ends = (STREAM_HEADER_LEN + TRAILER_LEN) as u64;
     let len = header.seal().sealed_len(body_len)?.checked_add(ends)?;

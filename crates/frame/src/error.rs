@@ -1,38 +1,37 @@
-//! What can be wrong with a stream, and where.
+//! Errors of the format, with the location of each.
 
 use std::fmt;
 
 use crate::StreamId;
 
-/// A part of a stream, as errors name it.
+/// A part of a stream, as named in errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Part {
     /// The stream header; positions count from its first byte.
     StreamHeader,
-    /// A frame's header; the position is that of the frame in the body.
+    /// A frame's header. The position is that of the frame in the body.
     FrameHeader,
-    /// A data frame; the position is that of the frame in the body.
+    /// A data frame. The position is that of the frame in the body.
     Data,
-    /// An index frame; the position is that of the frame in the body.
+    /// An index frame. The position is that of the frame in the body.
     Index,
-    /// The end frame; the position is its own in the body.
+    /// The end frame. The position is that of the frame in the body.
     End,
     /// The trailer; the position is the length of the body.
     Trailer,
-    /// A record of an index frame; the position counts from the start of the frame's payload.
+    /// A record of an index frame. The position counts from the start of the frame's payload.
     Record,
 }
 
-/// Where in a stream something is.
+/// Location of an error in a stream.
 ///
-/// Positions in the body count from the first byte after the stream header, and are those of the
-/// unsealed bytes.
+/// Positions in the body count from the first byte after the stream header, in unsealed bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
-    /// What lies there.
+    /// The part of the stream.
     pub part: Part,
-    /// Bytes, counted as [`Part`] says.
+    /// Position in bytes. [`Part`] defines where counting starts.
     pub position: u64,
 }
 
@@ -57,20 +56,21 @@ impl fmt::Display for Place {
     }
 }
 
-/// Why a native stream, or a part of one, is refused; or why the writing side refuses a call.
+/// Reason why a native stream, or a part of one, is rejected, or why the writing side rejects a
+/// call.
 ///
-/// `expected` is what the stream states or what must follow from the bytes before, `got` what was
-/// found or computed.
+/// `expected` is the value that the stream states or that follows from the bytes before; `got` is
+/// the value found or computed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FrameError {
-    /// The first bytes are not those of a native stream.
+    /// The input does not start with the magic of a native stream.
     #[error("not a native stream: it begins with \"{}\"", got.escape_ascii())]
     NotNative {
         /// The first eight bytes.
         got: [u8; 8],
     },
-    /// A format version that this crate does not read.
+    /// This crate does not read the stream's format version.
     #[error("native stream of format version {major}.{minor}, only version 1 can be read")]
     Version {
         /// The stream's major version.
@@ -78,76 +78,76 @@ pub enum FrameError {
         /// The stream's minor version.
         minor: u8,
     },
-    /// The body is sealed, and the caller has not said that it opens the seal itself
+    /// The body is sealed, and the caller has not declared that it opens the seal itself
     /// ([`Limits::caller_opens_seal`](crate::Limits::caller_opens_seal)).
     #[error("the stream is sealed: its body must be opened with its key first")]
     Sealed,
-    /// A frame or the trailer does not begin as it must.
+    /// A frame or the trailer does not start with its magic.
     #[error("{place}: wrong magic \"{}\"", got.escape_ascii())]
     Magic {
-        /// Where.
+        /// Location.
         place: Place,
-        /// The bytes that stand in the magic's place.
+        /// The bytes found instead of the magic.
         got: Vec<u8>,
     },
-    /// A checksum does not fit its bytes.
+    /// A checksum does not match its bytes.
     #[error("{place}: checksum is {got:08x}, expected {expected:08x}")]
     Checksum {
-        /// Where.
+        /// Location.
         place: Place,
-        /// As stored in the stream.
+        /// Checksum stored in the stream.
         expected: u32,
-        /// As computed.
+        /// Checksum computed from the bytes.
         got: u32,
     },
-    /// A number is not the one that must stand there.
+    /// A field does not have the only value allowed here.
     #[error("{place}: {field} is {got}, expected {expected}")]
     Mismatch {
-        /// Where.
+        /// Location.
         place: Place,
-        /// Which number.
+        /// Name of the field.
         field: &'static str,
-        /// As it follows from the bytes before, or from the rule of the format.
+        /// Value that follows from the bytes before, or from a rule of the format.
         expected: u64,
-        /// As found.
+        /// Value found.
         got: u64,
     },
-    /// A number lies outside its range.
+    /// A field is out of range.
     #[error("{place}: {field} is {got}, allowed is {min} to {max}")]
     Range {
-        /// Where.
+        /// Location.
         place: Place,
-        /// Which number.
+        /// Name of the field.
         field: &'static str,
-        /// The smallest that is allowed.
+        /// Smallest value allowed.
         min: u64,
-        /// The largest that is allowed.
+        /// Largest value allowed.
         max: u64,
-        /// As found.
+        /// Value found.
         got: u64,
     },
-    /// An unknown number: kind, codec, seal, flag or record tag.
+    /// An unknown kind, codec, seal, flag or record tag.
     #[error("{place}: unknown {field} {got}")]
     Unknown {
-        /// Where.
+        /// Location.
         place: Place,
-        /// Which field.
+        /// Name of the field.
         field: &'static str,
-        /// As found.
+        /// Value found.
         got: u64,
     },
-    /// Bytes that must be zero are not.
+    /// Reserved bytes are not zero.
     #[error("{place}: reserved bytes are not zero")]
     Reserved {
-        /// Where.
+        /// Location.
         place: Place,
     },
     /// The trailer belongs to another stream.
     #[error("trailer of stream {got}, expected stream {expected}")]
     StreamId {
-        /// The header's id.
+        /// Id in the header.
         expected: StreamId,
-        /// The trailer's id.
+        /// Id in the trailer.
         got: StreamId,
     },
     /// The input ends before the stream does.
@@ -159,28 +159,29 @@ pub enum FrameError {
     /// Bytes follow the trailer.
     #[error("bytes follow the end of the stream at {position}")]
     TrailingBytes {
-        /// The length of the stream, header and trailer included, as counted without the seal.
+        /// Length of the stream in bytes, header and trailer included, without the seal.
         position: u64,
     },
-    /// A record of an index frame is cut, too long, or its numbers are not well formed.
+    /// A record of an index frame is cut short, is too long, or has malformed numbers.
     #[error("{place}: {reason}")]
     BadRecord {
-        /// Where.
+        /// Location.
         place: Place,
-        /// What is wrong.
+        /// Description of the defect.
         reason: &'static str,
     },
-    /// Writing side: the records that wait would not fit into one index frame any more; the caller
-    /// has not written an index frame when [`StreamWriter::index_due`](crate::StreamWriter::index_due) said so.
+    /// Writing side: the pending records would no longer fit into one index frame, because the
+    /// caller ignored [`StreamWriter::index_due`](crate::StreamWriter::index_due) and wrote no
+    /// index frame.
     #[error("an index frame is overdue: {pending} bytes of records wait")]
     IndexOverdue {
-        /// Bytes that wait.
+        /// Length of the pending records in bytes.
         pending: usize,
     },
 }
 
 impl FrameError {
-    /// Where in the stream the error lies, where it lies at one place.
+    /// Location of the error, if it has a single one.
     #[must_use]
     pub fn place(&self) -> Option<Place> {
         match self {

@@ -1,4 +1,4 @@
-//! Little-endian fields at fixed places, and the one checksum.
+//! Little-endian fields at fixed offsets, and the format's one checksum.
 
 use crc_fast::CrcAlgorithm;
 
@@ -10,7 +10,7 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     low_half(crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, bytes))
 }
 
-/// A CRC-32C taken piece by piece.
+/// A CRC-32C computed piece by piece.
 #[derive(Debug, Clone)]
 pub(crate) struct Crc(crc_fast::Digest);
 
@@ -28,14 +28,14 @@ impl Crc {
     }
 }
 
-/// The crate returns 32-bit sums in the low half of a u64.
+/// The crate returns 32-bit checksums in the low half of a u64.
 #[allow(clippy::cast_possible_truncation, reason = "the upper half of a CRC-32 is zero")]
 fn low_half(sum: u64) -> u32 {
     sum as u32
 }
 
-/// Takes fields one after the other from bytes whose length is known to suffice. Past the end it
-/// yields zeros rather than panic.
+/// Reads consecutive fields from bytes whose length the caller has checked. Past the end it returns
+/// zeros instead of panicking.
 #[derive(Debug)]
 pub(crate) struct Fields<'a>(&'a [u8]);
 
@@ -75,7 +75,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Puts fields one after the other into a buffer of a known length.
+/// Writes consecutive fields into a buffer of a fixed length.
 #[derive(Debug)]
 pub(crate) struct Layout<const N: usize> {
     bytes: [u8; N],
@@ -103,7 +103,7 @@ impl<const N: usize> Layout<N> {
         self
     }
 
-    /// Closes with the CRC-32C of `before` and all fields so far.
+    /// Appends the CRC-32C of `before` and all fields so far, and returns the buffer.
     pub(crate) fn crc(self, before: &[u8]) -> [u8; N] {
         let mut crc = Crc::new();
         crc.update(before);
@@ -115,7 +115,8 @@ impl<const N: usize> Layout<N> {
     }
 }
 
-/// Compares the checksum in the last four bytes with that of `before` and all bytes ahead of it.
+/// Compares the checksum in the last four bytes with the CRC-32C of `before` and all preceding
+/// bytes.
 pub(crate) fn check_closing_crc(
     bytes: &[u8],
     before: &[u8],
@@ -132,7 +133,7 @@ pub(crate) fn check_closing_crc(
     Ok(())
 }
 
-/// `got` must be `expected`.
+/// Fails unless `got` equals `expected`.
 pub(crate) fn same(
     place: Place,
     field: &'static str,
@@ -145,7 +146,7 @@ pub(crate) fn same(
     Ok(())
 }
 
-/// `got` must lie in `min..=max`.
+/// Fails unless `got` is in `min..=max`.
 pub(crate) fn within(
     place: Place,
     field: &'static str,
@@ -163,7 +164,7 @@ pub(crate) fn within(
 mod tests {
     use super::*;
 
-    /// Check values: RFC 3720, appendix B.4, and the usual "123456789".
+    /// Published check values: RFC 3720, appendix B.4, and the usual "123456789".
     #[test]
     fn crc32c_has_the_published_values() {
         assert_eq!(crc32c(b"123456789"), 0xe306_9283);

@@ -1,4 +1,4 @@
-//! The 32 bytes in front of every frame (`docs/format.md`, "Frames").
+//! The 32-byte header in front of every frame (`docs/format.md`, "Frames").
 
 use crate::fields::{Fields, Layout, check_closing_crc, crc32c, same, within};
 use crate::limits::{
@@ -10,20 +10,20 @@ use crate::{FrameError, Part, Place, StreamHeader};
 /// The first four bytes of every frame.
 pub const FRAME_MAGIC: [u8; 4] = *b"XBRF";
 
-/// What a frame is.
+/// Kind of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
     /// A piece of a source.
     Data,
-    /// Records that say where files, chunks and frames lie; see [`crate::index`].
+    /// Records that locate files, chunks and frames; see [`crate::index`].
     Index,
-    /// The last frame of a body, with its totals.
+    /// The last frame of a body, which holds the totals.
     End,
 }
 
 impl Kind {
-    /// The number in the frame header.
+    /// Number of this kind in the frame header.
     #[must_use]
     pub fn number(self) -> u8 {
         match self {
@@ -51,24 +51,24 @@ impl Kind {
     }
 }
 
-/// How a data frame's payload is stored. This crate carries the number; it runs no codec.
+/// Compression of a data frame's payload. This crate only stores the number; it runs no codec.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Codec {
-    /// As it is.
+    /// Uncompressed.
     None,
-    /// One LZ4 block, without frame and without a length in front.
+    /// One LZ4 block, without a frame and without a length prefix.
     Lz4,
     /// One raw Snappy block.
     Snappy,
     /// One zlib stream (RFC 1950).
     Zlib,
-    /// One Zstandard frame (RFC 8878) without dictionary.
+    /// One Zstandard frame (RFC 8878) without a dictionary.
     Zstd,
 }
 
 impl Codec {
-    /// The number in the frame header.
+    /// Number of this codec in the frame header.
     #[must_use]
     pub fn number(self) -> u8 {
         match self {
@@ -92,48 +92,48 @@ impl Codec {
     }
 }
 
-/// One frame's header.
+/// Header of one frame.
 ///
-/// Lengths are bytes and hold what the kind allows once a header has come out of
-/// [`FrameHeader::parse`], so that a buffer of `stored_len` or `plain_len` may be taken.
+/// [`FrameHeader::parse`] checks that the lengths, in bytes, are within the limits of the frame's
+/// kind, so it is safe to allocate a buffer of `stored_len` or `plain_len`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FrameHeader {
-    /// Where the frame begins, a body position. Not stored, but covered by the header's checksum.
+    /// Body position of the frame. Not stored, but covered by the header's checksum.
     pub position: u64,
-    /// What the frame is.
+    /// Kind of the frame.
     pub kind: Kind,
-    /// How the payload is stored; always [`Codec::None`] in index and end frames.
+    /// Codec of the payload; always [`Codec::None`] in index and end frames.
     pub codec: Codec,
     /// Number of the source that a data frame belongs to; 0 in other frames.
     pub source: u16,
-    /// Length of the payload once decoded.
+    /// Length of the decoded payload.
     pub plain_len: u32,
     /// Length of the payload in the body; never more than `plain_len`.
     pub stored_len: u32,
-    /// Data: place of the first plain byte in its source. Index: body position of the index frame
-    /// before this one, `u64::MAX` in the first ([`FrameHeader::previous_index`]). End: 0.
+    /// Data: offset of the first plain byte in its source. Index: body position of the previous
+    /// index frame, `u64::MAX` in the first ([`FrameHeader::previous_index`]). End: 0.
     pub plain_offset: u64,
-    /// CRC-32C of the stored payload; `None` beneath a seal.
+    /// CRC-32C of the stored payload; `None` in a sealed stream.
     pub payload_crc32c: Option<u32>,
 }
 
 impl FrameHeader {
-    /// Bytes that the frame takes in the body, header included.
+    /// Length of the whole frame in the body, header included.
     #[must_use]
     pub fn frame_len(&self) -> u64 {
         FRAME_HEADER_LEN as u64 + u64::from(self.stored_len)
     }
 
-    /// Body position of the index frame before this one, if this is an index frame that has one.
+    /// Body position of the previous index frame; `None` in the first one and in other frames.
     #[must_use]
     pub fn previous_index(&self) -> Option<u64> {
         (self.kind == Kind::Index && self.plain_offset != NO_POSITION).then_some(self.plain_offset)
     }
 
-    /// The header's bytes in a stream that has this stream header.
+    /// Encodes this header for a stream with the header `stream`.
     ///
-    /// [`StreamWriter`](crate::StreamWriter) makes the headers of a stream; this is for one who
-    /// builds or repairs single frames.
+    /// [`StreamWriter`](crate::StreamWriter) creates the headers of a stream. Use this method only
+    /// to build or repair single frames.
     #[must_use]
     pub fn encode(&self, stream: &StreamHeader) -> [u8; FRAME_HEADER_LEN] {
         Layout::new()
@@ -147,13 +147,12 @@ impl FrameHeader {
             .crc(&seed(stream, self.position))
     }
 
-    /// Reads the header that stands at body position `position` of a stream with this stream
-    /// header. Nothing in it is believed before its checksum, and every length is bounded.
+    /// Parses the header at body position `position` of a stream with the header `stream`. The
+    /// checksum is compared first, and every length is checked against its limit.
     ///
     /// # Errors
-    /// [`FrameError::Magic`], [`FrameError::Checksum`] (also for a frame of another stream
-    /// or from another place),
-    /// [`FrameError::Unknown`], [`FrameError::Range`], [`FrameError::Mismatch`].
+    /// [`FrameError::Magic`], [`FrameError::Checksum`] (also for a frame from another stream or
+    /// another position), [`FrameError::Unknown`], [`FrameError::Range`], [`FrameError::Mismatch`].
     pub fn parse(
         bytes: &[u8; FRAME_HEADER_LEN],
         stream: &StreamHeader,
@@ -197,7 +196,7 @@ impl FrameHeader {
     /// sealed, its CRC-32C.
     ///
     /// # Errors
-    /// [`FrameError::Mismatch`] or [`FrameError::Checksum`], with the frame's place.
+    /// [`FrameError::Mismatch`] or [`FrameError::Checksum`], with the location of the frame.
     pub fn check_payload(&self, payload: &[u8]) -> Result<(), FrameError> {
         let place = self.place();
         same(place, "stored length", self.stored_len.into(), payload.len() as u64)?;
@@ -207,10 +206,10 @@ impl FrameHeader {
         }
     }
 
-    /// As [`FrameHeader::check_payload`], for a caller that has the payload's CRC-32C.
+    /// Like [`FrameHeader::check_payload`], for a caller that has already computed the CRC-32C.
     ///
     /// # Errors
-    /// [`FrameError::Checksum`] with the frame's place.
+    /// [`FrameError::Checksum`], with the location of the frame.
     pub fn check_payload_crc(&self, got: u32) -> Result<(), FrameError> {
         match self.payload_crc32c {
             Some(expected) if expected != got => {
@@ -220,13 +219,13 @@ impl FrameHeader {
         }
     }
 
-    /// The frame's place as errors name it.
+    /// Location of the frame, for errors.
     #[must_use]
     pub fn place(&self) -> Place {
         Place::new(self.kind.part(), self.position)
     }
 
-    /// The rules on single headers, for both sides: `docs/format.md`, "Frames".
+    /// Checks the format's rules for a single header, on both sides: `docs/format.md`, "Frames".
     pub(crate) fn check_fields(&self, stream: &StreamHeader) -> Result<(), FrameError> {
         let place = self.place();
         let (plain, stored) = (u64::from(self.plain_len), u64::from(self.stored_len));
@@ -238,7 +237,7 @@ impl FrameHeader {
         within(place, "plain length", min, max, plain)?;
         match self.codec {
             Codec::None => same(place, "stored length", plain, stored)?,
-            // A frame that does not shrink is stored as it is.
+            // A payload that does not shrink is stored uncompressed.
             _ => within(place, "stored length", 1, plain - 1, stored)?,
         }
         let end = self.position.saturating_add(self.frame_len());
@@ -252,7 +251,7 @@ impl FrameHeader {
         same(place, "source number", 0, self.source.into())?;
         match self.kind {
             Kind::Index if self.plain_offset != NO_POSITION => {
-                // Backwards only, so that following the chain comes to an end.
+                // The chain only leads backwards, so following it terminates.
                 let last = self.position.saturating_sub(1);
                 within(place, "place of the index frame before", 0, last, self.plain_offset)
             }
@@ -262,8 +261,9 @@ impl FrameHeader {
     }
 }
 
-/// What a frame header's checksum covers before the header itself. It ties the frame to its stream
-/// and to its place, so that one that was imported or moved is noticed without a seal.
+/// Bytes that a frame header's checksum covers in front of the header itself. They tie the frame to
+/// its stream and position, so that a frame copied from elsewhere or moved is detected even without
+/// a seal.
 fn seed(stream: &StreamHeader, position: u64) -> [u8; 24] {
     let mut seed = [0; 24];
     let (id, place) = seed.split_at_mut(16);
@@ -272,5 +272,5 @@ fn seed(stream: &StreamHeader, position: u64) -> [u8; 24] {
     seed
 }
 
-/// Means "no such frame" where a body position is expected.
+/// Marks "no such frame" in a body position field.
 pub(crate) const NO_POSITION: u64 = u64::MAX;

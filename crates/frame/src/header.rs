@@ -14,32 +14,32 @@ pub const STREAM_HEADER_LEN: usize = 128;
 /// Plain bytes in a data frame unless the writer asks for another size.
 pub const DEFAULT_FRAME_PLAIN: usize = 1 << 20;
 
-/// The most plain bytes that any stream may announce for its data frames.
+/// Largest number of plain bytes per data frame that a stream may declare.
 pub const MAX_FRAME_PLAIN: u32 = 16 << 20;
 
 const MAJOR: u8 = 1;
 const MINOR: u8 = 0;
 const FLAG_SEALED: u32 = 1;
 
-/// Whether `prefix`, the first bytes of some input, begins a native stream of any version that
-/// shares this major version. Give it at least eight bytes.
+/// Returns whether `prefix`, the first bytes of some input, starts a native stream of this major
+/// version. Pass at least eight bytes.
 #[must_use]
 pub fn is_native(prefix: &[u8]) -> bool {
     prefix.starts_with(&MAGIC)
 }
 
-/// How the body is sealed.
+/// Seal of the body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Seal {
-    /// No seal: the body is in the clear.
+    /// No seal: the body is not encrypted.
     None,
     /// Tink's AES256-GCM-HKDF streaming format in segments of 1 MiB (`docs/format.md`, "Seal").
     Aes256GcmHkdf1Mb,
 }
 
 impl Seal {
-    /// The number in the stream header.
+    /// Number of this seal in the stream header.
     #[must_use]
     pub fn number(self) -> u8 {
         match self {
@@ -56,13 +56,14 @@ impl Seal {
         }
     }
 
-    /// Bytes that a body of `body_len` bytes takes in the stream, or `None` past the range of u64.
+    /// Stored length of a body of `body_len` bytes; `None` if it exceeds a u64.
     #[must_use]
     pub fn sealed_len(self, body_len: u64) -> Option<u64> {
         match self {
             Seal::None => Some(body_len),
             Seal::Aes256GcmHkdf1Mb => {
-                // Segments of 1 MiB, each with a tag of 16; the first also holds the 40-byte head.
+                // Segments of 1 MiB, each with a 16-byte tag; the first also holds the 40-byte
+                // head.
                 const SEGMENT: u64 = 1 << 20;
                 const HEAD: u64 = 40;
                 const TAG: u64 = 16;
@@ -74,10 +75,10 @@ impl Seal {
     }
 }
 
-/// What the stream header says.
+/// Contents of the stream header.
 ///
-/// Its encoded bytes are the associated data of the seal (by their SHA-256), so that nothing in it
-/// can be changed beneath a seal.
+/// The SHA-256 of its encoded bytes is the associated data of the seal, so any change to the header
+/// of a sealed stream is detected.
 #[derive(Clone, PartialEq, Eq)]
 pub struct StreamHeader {
     id: StreamId,
@@ -88,7 +89,8 @@ pub struct StreamHeader {
 }
 
 impl StreamHeader {
-    /// Header of an unsealed stream with data frames of at most [`DEFAULT_FRAME_PLAIN`] bytes.
+    /// Creates the header of an unsealed stream with data frames of at most [`DEFAULT_FRAME_PLAIN`]
+    /// bytes.
     #[must_use]
     pub fn new(id: StreamId) -> Self {
         #[allow(clippy::cast_possible_truncation, reason = "a constant far below 4 GiB")]
@@ -96,7 +98,7 @@ impl StreamHeader {
         Self { id, minor: MINOR, max_plain, seal: Seal::None, key_commitment: [0; 32] }
     }
 
-    /// Sets the most plain bytes that a data frame may hold, 1 to [`MAX_FRAME_PLAIN`].
+    /// Sets the maximum number of plain bytes in a data frame, 1 to [`MAX_FRAME_PLAIN`].
     ///
     /// # Errors
     /// [`FrameError::Range`] outside that range.
@@ -106,8 +108,8 @@ impl StreamHeader {
         Ok(self)
     }
 
-    /// Says that the body will be sealed by a key with this commitment. The caller does the
-    /// sealing; the frames of such a stream carry no payload checksums.
+    /// Declares that the caller will seal the body with a key that has this commitment. The frames
+    /// of such a stream carry no payload checksums.
     #[must_use]
     pub fn with_seal(mut self, seal: Seal, key_commitment: [u8; 32]) -> Self {
         self.seal = seal;
@@ -121,13 +123,13 @@ impl StreamHeader {
         self.id
     }
 
-    /// The most plain bytes that a data frame of this stream holds.
+    /// Maximum number of plain bytes in a data frame of this stream.
     #[must_use]
     pub fn max_plain(&self) -> u32 {
         self.max_plain
     }
 
-    /// How the body is sealed.
+    /// Seal of the body.
     #[must_use]
     pub fn seal(&self) -> Seal {
         self.seal
@@ -139,20 +141,20 @@ impl StreamHeader {
         self.seal != Seal::None
     }
 
-    /// The commitment to the data key, where the body is sealed.
+    /// Commitment to the data key; `None` if the body is not sealed.
     #[must_use]
     pub fn key_commitment(&self) -> Option<&[u8; 32]> {
         self.is_sealed().then_some(&self.key_commitment)
     }
 
-    /// Minor format version: 0 for what this crate writes. A higher one only adds what a reader may
-    /// pass over (`docs/format.md`, "Versions").
+    /// Minor format version; this crate writes 0. A higher minor version only adds data that a
+    /// reader may skip (`docs/format.md`, "Versions").
     #[must_use]
     pub fn minor(&self) -> u8 {
         self.minor
     }
 
-    /// The header's bytes.
+    /// Encodes the header.
     #[must_use]
     pub fn encode(&self) -> [u8; STREAM_HEADER_LEN] {
         let flags = if self.is_sealed() { FLAG_SEALED } else { 0 };
@@ -170,13 +172,13 @@ impl StreamHeader {
             .crc(&[])
     }
 
-    /// Reads a header from the front of `bytes`; what follows it is not looked at.
+    /// Parses a header from the front of `bytes` and ignores the bytes after it.
     ///
     /// # Errors
-    /// [`FrameError::NotNative`] for other bytes, [`FrameError::Truncated`] when fewer than
-    /// [`STREAM_HEADER_LEN`] are there, [`FrameError::Checksum`], and for what is intact but cannot
+    /// [`FrameError::NotNative`] for other bytes; [`FrameError::Truncated`] for fewer than
+    /// [`STREAM_HEADER_LEN`] bytes; [`FrameError::Checksum`]; and for an intact header that cannot
     /// be read [`FrameError::Version`], [`FrameError::Unknown`], [`FrameError::Range`],
-    /// [`FrameError::Mismatch`], [`FrameError::Reserved`].
+    /// [`FrameError::Mismatch`] or [`FrameError::Reserved`].
     pub fn parse(bytes: &[u8]) -> Result<Self, FrameError> {
         if let Some(magic) = bytes.first_chunk::<8>()
             && *magic != MAGIC
@@ -214,7 +216,7 @@ impl StreamHeader {
         let pad: [u8; 3] = fields.bytes();
         let key_commitment: [u8; 32] = fields.bytes();
         let reserved: [u8; 52] = fields.bytes();
-        // A later minor version may give the reserved bytes a meaning that can be passed over.
+        // A later minor version may assign the reserved bytes a meaning that readers may ignore.
         let unused_commitment = seal == Seal::None && key_commitment != [0; 32];
         if unused_commitment || (minor == MINOR && (pad != [0; 3] || reserved != [0; 52])) {
             return Err(FrameError::Reserved { place: PLACE });
@@ -271,7 +273,7 @@ mod tests {
         assert!(sample().with_max_plain(MAX_FRAME_PLAIN + 1).is_err());
     }
 
-    /// Every rule of the document on an intact header that cannot be read.
+    /// Checks every rule of the document that makes an intact header unreadable.
     #[test]
     fn refuses_what_it_does_not_know() {
         let changes: [(usize, u8, &str); 11] = [
@@ -307,7 +309,7 @@ mod tests {
         assert_eq!((header.minor(), header.id()), (1, sample().id()));
     }
 
-    /// Lengths as the `tink` package from PyPI makes them with AES256_GCM_HKDF_1MB.
+    /// Expected lengths come from the `tink` package on PyPI with AES256_GCM_HKDF_1MB.
     #[test]
     fn sealed_length_is_that_of_tink() {
         for (body, sealed) in [

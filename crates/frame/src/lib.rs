@@ -1,19 +1,19 @@
-//! The native stream, format version 1: one self-describing byte stream that carries any input
-//! and gives it back bit for bit.
+//! The native stream, format version 1: one self-describing byte stream that carries any input and
+//! returns it bit for bit.
 //!
 //! A stream is a fixed header, then a *body* of frames that ends with an end frame, then a fixed
-//! trailer. Data frames carry about 1 MiB of the input each, with checksum and the place of their
-//! bytes in the input; index frames say which files and chunks lie where. The format has a document
-//! of its own, `docs/format.md`, from which all numbers here come.
+//! trailer. A data frame carries about 1 MiB of the input, with a checksum and the offset of its
+//! bytes in the input. Index frames locate files and chunks. The format is specified in
+//! `docs/format.md`, the source of all numbers here.
 //!
-//! This crate only knows bytes: it does no I/O, starts no threads, compresses nothing and has no
+//! This crate only handles bytes: it does no I/O, starts no threads, compresses nothing and has no
 //! keys. Payload never passes through the writing side and is never copied on the reading side.
 //!
 //! # Writing
 //!
-//! [`StreamWriter`] hands out frame headers, and knows all positions. The caller sends each header
-//! and then its own payload buffer, and must end with [`StreamWriter::finish`]: a stream that lacks
-//! its [`Tail`] is refused by every reader.
+//! [`StreamWriter`] returns frame headers and tracks all positions. The caller sends each header,
+//! then its own payload buffer, and must end with [`StreamWriter::finish`]: readers reject a stream
+//! without its [`Tail`].
 //!
 //! ```
 //! use xb_frame::{Codec, StreamHeader, StreamId, StreamWriter, crc32c};
@@ -39,9 +39,10 @@
 //!
 //! # Reading
 //!
-//! [`StreamReader`] is pushed slices of any size and gives [`Event`]s. It checks everything but the
-//! checksum of data payloads, which is left to [`FrameHeader::check_payload`] so that workers can
-//! do it side by side. Only [`StreamReader::finish`] says that the stream was whole.
+//! [`StreamReader`] takes slices of any size and returns [`Event`]s. It checks everything except
+//! the checksums of data payloads. The caller checks those with [`FrameHeader::check_payload`], so
+//! that workers can do it in parallel. Only [`StreamReader::finish`] proves that the stream is
+//! complete.
 //!
 //! ```
 //! use xb_frame::{Event, Kind, Limits, StreamReader};
@@ -66,10 +67,10 @@
 //! assert!(plain(b"not a native stream").is_err());
 //! ```
 //!
-//! # Reading by place
+//! # Random access
 //!
-//! The last 64 bytes of a stream are its [`Trailer`], which says where the end frame and the last
-//! index frame are; each index frame says where the one before it is. [`index::parse`] reads one.
+//! The last 64 bytes of a stream are its [`Trailer`], which locates the end frame and the last
+//! index frame. Each index frame locates the one before it. [`index::parse`] parses one.
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing))]
 

@@ -1,17 +1,17 @@
 //! Lengths and limits of the format (`docs/format.md`, "Limits").
 
-/// The most sources that a stream may have; source numbers are below it.
+/// Maximum number of sources in a stream; source numbers are below it.
 pub const MAX_SOURCES: u16 = 256;
 
-/// The longest payload of an end frame in bytes. Version 1.0 needs 48 and 8 for each source; the
-/// rest is room for later minor versions.
+/// Maximum length of the payload of an end frame, in bytes. Version 1.0 needs 48 bytes plus 8 for
+/// each source; the rest is reserved for later minor versions.
 pub const MAX_END_PLAIN: usize = 4096;
 
-/// Bytes of the payload before the list of sources.
+/// Length of the payload before the list of sources.
 pub(crate) const END_FIXED_LEN: usize = 48;
 
-/// The highest position and length in a stream: 2^63 - 1, so that a signed difference of any two
-/// is safe (`docs/format.md`, "Limits").
+/// Highest position and length in a stream: 2^63 - 1, so that the signed difference of any two
+/// cannot overflow (`docs/format.md`, "Limits").
 pub const MAX_POSITION: u64 = i64::MAX as u64;
 
 /// Length of a frame header in bytes.
@@ -20,7 +20,7 @@ pub const FRAME_HEADER_LEN: usize = 32;
 /// Length of the trailer in bytes.
 pub const TRAILER_LEN: usize = 64;
 
-/// The longest payload of an index frame in bytes.
+/// Maximum length of the payload of an index frame, in bytes.
 pub const MAX_INDEX_PLAIN: usize = 1 << 20;
 
 /// Length of the fixed head of an index frame's payload.

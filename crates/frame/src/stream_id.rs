@@ -1,10 +1,10 @@
-//! The id that ties the frames of a stream together.
+//! Id that ties the frames of a stream together.
 
 use std::fmt;
 
-/// The id of a stream: 128 bits that the writer draws at random for each stream.
+/// Id of a stream: 128 bits that the writer draws at random for each stream.
 ///
-/// It enters the checksum of every frame header, so that a frame of another stream is noticed.
+/// The checksum of every frame header covers it, so that a frame from another stream is detected.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StreamId(pub [u8; 16]);
 

@@ -1,5 +1,5 @@
-//! The last 64 bytes of a stream, plain also where the body is sealed
-//! (`docs/format.md`, "Trailer").
+//! The last 64 bytes of a stream, in plaintext even if the body is sealed (`docs/format.md`,
+//! "Trailer").
 
 use crate::end_frame::{IndexPlace, stream_len};
 use crate::fields::{Fields, Layout, check_closing_crc, same, within};
@@ -11,26 +11,26 @@ use crate::{
 /// The first eight bytes of the trailer.
 pub const TRAILER_MAGIC: [u8; 8] = *b"XBREND01";
 
-/// Positions of the parts of a stream, for a reader that begins at its end or has no key.
+/// Positions of the parts of a stream, for a reader that starts at the end or has no key.
 ///
-/// Beneath a seal the trailer is not authenticated: it is a hint that [`Trailer::check`] and the
-/// end frame confirm.
+/// The trailer of a sealed stream is not authenticated: it is a hint that [`Trailer::check`] and
+/// the end frame confirm.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trailer {
     /// The stream's id, as in its header.
     pub id: StreamId,
-    /// Length of the whole stream in bytes as it is stored, header and trailer included.
+    /// Length of the whole stored stream in bytes, header and trailer included.
     pub stream_len: u64,
     /// Length of the unsealed body in bytes.
     pub body_len: u64,
-    /// Body position of the end frame, which reaches to the end of the body.
+    /// Body position of the end frame, which extends to the end of the body.
     pub end_position: u64,
     /// The last index frame; `None` when there is none.
     pub last_index: Option<IndexPlace>,
 }
 
 impl Trailer {
-    /// The trailer of a stream with this summary.
+    /// Builds the trailer for a stream with this summary.
     #[must_use]
     pub fn of(summary: &Summary) -> Self {
         Self {
@@ -42,7 +42,7 @@ impl Trailer {
         }
     }
 
-    /// The trailer's bytes.
+    /// Encodes the trailer.
     #[must_use]
     pub fn encode(&self) -> [u8; TRAILER_LEN] {
         let (index_position, index_len) = IndexPlace::fields(self.last_index);
@@ -57,8 +57,8 @@ impl Trailer {
             .crc(&[])
     }
 
-    /// Reads a trailer. Its numbers fit together, but whether they fit a stream only
-    /// [`Trailer::check`] says.
+    /// Parses a trailer and checks that its numbers are consistent. Use [`Trailer::check`] to
+    /// compare them with the stream.
     ///
     /// # Errors
     /// [`FrameError::Magic`], [`FrameError::Checksum`], [`FrameError::Range`],
@@ -84,8 +84,8 @@ impl Trailer {
         Ok(Self { id, stream_len, body_len, end_position, last_index })
     }
 
-    /// Checks that this trailer closes the stream that begins with `header` and is `stream_len`
-    /// bytes long. That is all one can prove of a sealed stream without its key.
+    /// Checks that this trailer belongs to the stream that begins with `header` and is `stream_len`
+    /// bytes long. Without the key, nothing more can be proven of a sealed stream.
     ///
     /// # Errors
     /// [`FrameError::StreamId`] or [`FrameError::Mismatch`].

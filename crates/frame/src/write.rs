@@ -1,4 +1,4 @@
-//! The writing side: it makes headers, index and tail, and knows where everything lies.
+//! The writing side: it creates headers, index and tail, and tracks all positions.
 
 use crate::end_frame::{EndRecord, IndexPlace, Summary};
 use crate::fields::{crc32c, within};
@@ -9,11 +9,11 @@ use crate::limits::MAX_POSITION;
 use crate::limits::MAX_SOURCES;
 use crate::{Codec, FrameError, StreamHeader, Trailer};
 
-/// Makes the frames of one stream, in the order in which they will stand in it.
+/// Creates the frames of one stream, in stream order.
 ///
-/// Bytes that it returns must be sent at once and in the order of the calls, each data header with
-/// its payload after it: positions are counted on. It ends with [`StreamWriter::finish`]; a stream
-/// without its tail is refused by every reader.
+/// The caller must send the returned bytes in the order of the calls, each data header followed by
+/// its payload, because the writer counts positions. Call [`StreamWriter::finish`] at the end:
+/// readers reject a stream without its tail.
 #[derive(Debug)]
 pub struct StreamWriter {
     stream: StreamHeader,
@@ -24,21 +24,21 @@ pub struct StreamWriter {
 }
 
 impl StreamWriter {
-    /// Starts the body of a stream with this header, which the caller has sent.
+    /// Starts the body of a stream whose header the caller has sent.
     #[must_use]
     pub fn new(header: &StreamHeader) -> Self {
         Self {
             stream: header.clone(),
             position: 0,
-            // A stream has at least the source 0, even if nothing came from it.
+            // A stream always has source 0, even if it is empty.
             totals: EndRecord { sources: vec![0], ..EndRecord::default() },
             index: IndexBuilder::new(),
             index_target: DEFAULT_INDEX_TARGET,
         }
     }
 
-    /// Sets how many bytes of waiting records make an index frame due; at most half of
-    /// [`MAX_INDEX_PLAIN`], so that some room is left to act.
+    /// Sets the length of pending records, in bytes, at which an index frame is due. At most half
+    /// of [`MAX_INDEX_PLAIN`], so that the caller has some room left to write it.
     #[must_use]
     pub fn with_index_target(mut self, bytes: usize) -> Self {
         self.index_target = bytes.min(MAX_INDEX_PLAIN / 2);
@@ -51,23 +51,23 @@ impl StreamWriter {
         self.position
     }
 
-    /// Plain bytes of `source` so far.
+    /// Number of plain bytes of `source` so far.
     #[must_use]
     pub fn plain_offset(&self, source: u16) -> u64 {
         self.totals.next_offset(source)
     }
 
-    /// Makes the header of the next data frame of `source`. The payload, `stored_len` bytes, must
-    /// follow it in the stream.
+    /// Creates the header of the next data frame of `source`. Its payload of `stored_len` bytes
+    /// must follow in the stream.
     ///
-    /// `payload_crc32c` is the CRC-32C of the payload as stored, see [`crc32c`]; it is not used
-    /// when the stream is sealed. With [`Codec::None`] both lengths are the same, else the stored
-    /// one is the smaller: a frame that does not shrink is stored as it is.
+    /// `payload_crc32c` is the CRC-32C of the stored payload, see [`crc32c`]; it is ignored in a
+    /// sealed stream. With [`Codec::None`] both lengths are the same; otherwise the stored length
+    /// must be smaller, because a payload that does not shrink is stored uncompressed.
     ///
     /// # Errors
     /// [`FrameError::Range`] or [`FrameError::Mismatch`] for numbers that the format does not
-    /// allow, [`FrameError::IndexOverdue`] if [`StreamWriter::index_due`] has been passed over.
-    /// Nothing is counted then.
+    /// allow; [`FrameError::IndexOverdue`] if [`StreamWriter::index_due`] was ignored. After an
+    /// error, nothing is counted.
     pub fn data_frame(
         &mut self,
         source: u16,
@@ -87,7 +87,7 @@ impl StreamWriter {
             payload_crc32c: (!self.stream.is_sealed()).then_some(payload_crc32c),
         };
         header.check_fields(&self.stream)?;
-        // What is still to come needs room, too: index, end, seal and trailer.
+        // Leave room for the rest: index, end frame, seal and trailer.
         let end = self.position + header.frame_len();
         within(header.place(), "end of the frame", 0, MAX_POSITION / 2, end)?;
         self.index.check_room_for_frame()?;
@@ -103,25 +103,26 @@ impl StreamWriter {
         Ok(header.encode(&self.stream))
     }
 
-    /// Adds a record on files to the index. When to do so is free: before or after the frames that
-    /// hold the bytes it tells of.
+    /// Adds a record about files to the index. It may come before or after the frames that hold the
+    /// bytes it describes.
     ///
     /// # Errors
-    /// [`FrameError::Range`] or [`FrameError::BadRecord`] for what the format does not allow (also
-    /// [`Record::Frames`], which the writer makes itself), [`FrameError::IndexOverdue`] if
-    /// [`StreamWriter::index_due`] has been passed over.
+    /// [`FrameError::Range`] or [`FrameError::BadRecord`] for a record that the format does not
+    /// allow (also for [`Record::Frames`], which the writer creates itself);
+    /// [`FrameError::IndexOverdue`] if [`StreamWriter::index_due`] was ignored.
     pub fn record(&mut self, record: &Record<'_>) -> Result<(), FrameError> {
         self.index.push(record)
     }
 
-    /// Whether enough records wait. Ask after every record and every data frame, and put what
-    /// [`StreamWriter::index_frame`] gives into the stream as soon as no frame is half sent.
+    /// Returns whether an index frame is due. Ask after every record and every data frame; when it
+    /// is due, send the result of [`StreamWriter::index_frame`] at the next frame boundary.
     #[must_use]
     pub fn index_due(&self) -> bool {
         !self.index.is_empty() && self.index.pending() >= self.index_target
     }
 
-    /// The next index frame, header and payload, with all records that wait; `None` without any.
+    /// Creates the next index frame, header and payload, from all pending records; `None` if there
+    /// are none.
     pub fn index_frame(&mut self) -> Option<Vec<u8>> {
         let before = self.totals.last_index;
         let (before_position, before_len) = IndexPlace::fields(before);
@@ -135,7 +136,7 @@ impl StreamWriter {
         Some(frame)
     }
 
-    /// Ends the stream: the last index frame, the end frame and the trailer.
+    /// Ends the stream and returns the last index frame, the end frame and the trailer.
     #[must_use = "a stream without its tail is refused by every reader"]
     pub fn finish(mut self) -> Tail {
         let mut bytes = self.index_frame().unwrap_or_default();
@@ -159,7 +160,7 @@ impl StreamWriter {
         Tail { bytes, body_part, summary }
     }
 
-    /// Writes the header of an index or end frame into the room at the front of `frame`.
+    /// Writes the header of an index or end frame into the space reserved at the front of `frame`.
     fn fill_header(&self, mut frame: Vec<u8>, kind: Kind, plain_offset: u64) -> Vec<u8> {
         if let Some((room, payload)) = frame.split_first_chunk_mut::<FRAME_HEADER_LEN>() {
             let len = u32::try_from(payload.len()).unwrap_or(u32::MAX);
@@ -183,20 +184,20 @@ impl StreamWriter {
 const _: () =
     assert!(crate::limits::END_FIXED_LEN + 8 * MAX_SOURCES as usize <= crate::MAX_END_PLAIN);
 
-/// What closes a stream.
+/// End of a stream, as returned by [`StreamWriter::finish`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use = "a stream without its tail is refused by every reader"]
 pub struct Tail {
-    /// The last frames and the trailer, to be sent as they are when the stream is not sealed.
+    /// The last frames and the trailer. Send them unchanged if the stream is not sealed.
     pub bytes: Vec<u8>,
-    /// How many of the bytes belong to the body.
+    /// Number of these bytes that belong to the body.
     body_part: usize,
-    /// The whole stream in numbers.
+    /// Totals of the whole stream.
     pub summary: Summary,
 }
 
 impl Tail {
-    /// The part that belongs to the body and goes through the seal, where there is one.
+    /// The bytes that belong to the body, and pass through the seal if there is one.
     #[must_use]
     pub fn body(&self) -> &[u8] {
         self.bytes.get(..self.body_part).unwrap_or_default()

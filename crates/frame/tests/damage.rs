@@ -1,5 +1,5 @@
-//! Every way to damage a small stream is an error: cuts, single bits, frames dropped, repeated,
-//! swapped or taken from elsewhere, and wrong numbers beneath right checksums.
+//! Checks that all damage to a small stream is an error: cuts, flipped bits, frames dropped,
+//! repeated, swapped or taken from another stream, and wrong numbers with correct checksums.
 
 #![allow(clippy::cast_possible_truncation, reason = "small numbers of a small stream")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests")]
@@ -89,7 +89,7 @@ fn nothing_may_follow() {
     }
 }
 
-/// The sample with its parts in another order, and its checksums as they are.
+/// Returns the sample with its parts in another order and its checksums unchanged.
 fn arranged(stream: &[u8], order: impl IntoIterator<Item = usize>) -> Vec<u8> {
     let parts = parts(stream);
     order.into_iter().flat_map(|n| stream[parts[n].0..parts[n].1].to_vec()).collect()
@@ -116,7 +116,7 @@ fn every_dropped_repeated_or_swapped_part_is_noticed() {
     }
 }
 
-/// All numbers of the two streams are the same; only id and content differ.
+/// The two streams have the same numbers; only id and content differ.
 #[test]
 fn every_part_of_another_stream_is_noticed() {
     let stream = sample();
@@ -141,8 +141,9 @@ fn every_part_of_another_stream_is_noticed() {
     }
 }
 
-/// Wrong numbers with fitting checksums, so that each rule itself must answer. `part` counts as in
-/// [`parts`]: header, data, data of source 1, index, data, data, index, data, index, end, trailer.
+/// Uses wrong numbers with correct checksums, so that each rule must detect its own violation.
+/// `part` counts as in [`parts`]: header, data, data of source 1, index, data, data, index, data,
+/// index, end, trailer.
 #[test]
 fn every_rule_is_kept_beneath_right_checksums() {
     let stream = sample();
@@ -150,7 +151,7 @@ fn every_rule_is_kept_beneath_right_checksums() {
     let end_low = (parts(&stream)[end].0 - 128 + 1) as u8;
     let cases: &[(usize, usize, &[u8], &str)] = &[
         // Frame headers.
-        (1, 0, b"X", "ok"), // the unchanged byte: mending alone changes nothing
+        (1, 0, b"X", "ok"), // the unchanged byte: repairing the checksums alone changes nothing
         (1, 4, &[0], "unknown frame kind 0"),
         (1, 4, &[4], "unknown frame kind 4"),
         (1, 5, &[5], "unknown codec 5"),
@@ -223,7 +224,7 @@ fn every_rule_is_kept_beneath_right_checksums() {
     }
 }
 
-/// Trailer and end frame agree with each other on a wrong index frame, but not with the stream.
+/// Trailer and end frame agree on a wrong index frame, but not with the stream.
 #[test]
 fn totals_that_agree_among_themselves_are_still_compared() {
     let stream = sample();
@@ -243,7 +244,7 @@ fn a_longer_end_frame_is_for_later_minor_versions() {
     let (plain, _) = build(&header(ID), 1 << 20, &[]);
     let parts = parts(&plain);
     let (end, trailer) = (parts[1].0, parts[2].0);
-    // Eight bytes more in the end frame; body and stream grow by them.
+    // Eight more bytes in the end frame; body and stream grow by them.
     let mut longer = [&plain[..trailer], &[7; 8], &plain[trailer..]].concat();
     let trailer = trailer + 8;
     let new = (trailer - end - 32) as u32;
@@ -270,7 +271,7 @@ fn sealed_and_too_large_streams_are_refused_at_the_header() {
     let mut reader = StreamReader::new(Limits::default().with_max_plain(63));
     let error = reader.next(&mut &sample()[..]).unwrap_err();
     assert!(error.to_string().contains("is 64, allowed is 1 to 63"), "{error}");
-    // It stays failed.
+    // The error repeats.
     assert_eq!(reader.next(&mut &b""[..]), Err(error.clone()));
     assert_eq!(reader.finish(), Err(error));
 }

@@ -1,5 +1,5 @@
 //! The worked example of `docs/format.md`: the document, the file in `fixtures/`, our writer, our
-//! reader, and the Python reader that was written from the document alone must all agree.
+//! reader, and a Python reader written from the document alone must all agree.
 
 #![allow(clippy::cast_possible_truncation, reason = "small numbers of small streams")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests")]
@@ -90,7 +90,8 @@ fn reader_reads_the_example() {
     assert!(matches!(records[3], Ok(Record::Frames(run)) if run.plain_range() == (0..53)));
 }
 
-/// Runs the Python reader: its exit status, standard output and standard error.
+/// Runs the Python reader and returns whether it succeeded, its standard output and its standard
+/// error.
 fn second_reader(stream: &[u8]) -> (bool, Vec<u8>, String) {
     let mut child = Command::new("python3")
         .arg(READER)
@@ -101,7 +102,8 @@ fn second_reader(stream: &[u8]) -> (bool, Vec<u8>, String) {
         .expect("this test needs python3");
     let mut stdin = child.stdin.take().unwrap();
     let done = std::thread::scope(|scope| {
-        // Beside the reading, or both would wait for the other. It may stop at an error.
+        // Write in another thread: otherwise both sides would wait for each other. The reader may
+        // stop at an error.
         scope.spawn(move || stdin.write_all(stream).is_ok());
         child.wait_with_output().unwrap()
     });
@@ -114,7 +116,7 @@ fn second_reader_reads_the_example_and_ours() {
     assert!(ok, "{message}");
     assert_eq!(plain, PLAIN);
 
-    // Several sources, several index frames, files, frames of unlike sizes.
+    // Several sources, several index frames, files, frames of different sizes.
     let header = StreamHeader::new(common::ID).with_max_plain(3000).unwrap();
     let (mut ops, mut first) = (Vec::new(), Vec::new());
     for n in 0..200_usize {

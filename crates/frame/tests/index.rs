@@ -1,4 +1,4 @@
-//! Index records put together by hand: what a reader must refuse, and what it may pass over.
+//! Hand-made index records: those that a reader must reject, and those that it may skip.
 
 #![allow(clippy::cast_possible_truncation, reason = "short records")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
@@ -6,7 +6,7 @@
 use xb_frame::index::{FramePlace, parse};
 use xb_frame::{FrameError, FrameHeader, Kind, Record};
 
-/// A payload with these records, the number of which it states.
+/// Builds a payload of these records, with their count.
 fn payload(records: &[(u8, &[u8])]) -> Vec<u8> {
     let mut payload = [0; 12].to_vec();
     payload.extend((records.len() as u32).to_le_bytes());
@@ -19,7 +19,7 @@ fn payload(records: &[(u8, &[u8])]) -> Vec<u8> {
 
 #[test]
 fn refuses_records_that_are_not_well_formed() {
-    // 2^63 - 1 as a number, and the step there from 0.
+    // 2^63 - 1 as a number, and as the difference from 0.
     const MAX: &[u8] = &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f];
     const STEP_MAX: &[u8] = &[0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1];
     let with = |parts: &[&[u8]]| parts.concat();
@@ -105,13 +105,13 @@ fn ignorable_records_are_passed_over() {
     assert!(matches!(error, FrameError::Unknown { field: "record tag", got: 0x7f, .. }));
 }
 
-/// The arithmetic of two runs: 10 and 10 bytes as they are, 7 stored as 4, then after a gap of 100
-/// bytes one frame of another source.
+/// The arithmetic of two runs: frames of 10 and 10 bytes uncompressed and of 7 stored as 4, then
+/// after a gap of 100 bytes one frame of another source.
 #[test]
 fn runs_give_the_place_of_every_frame() {
     let runs = payload(&[
         (6, &[0, 16, 5, 3, 1, 10, 0, 3 << 1 | 1, 7]),
-        (6, &[1, 200, 1, 0, 1, 1, 2]), // the step 100 is 200 in zigzag: c8 01
+        (6, &[1, 200, 1, 0, 1, 1, 2]), // the difference 100 is 200 in zigzag: c8 01
     ]);
     let places: Vec<FramePlace> = parse(&runs)
         .unwrap()
@@ -136,7 +136,7 @@ fn runs_give_the_place_of_every_frame() {
             place(1, 228, 0, 2, 2),
         ]
     );
-    // What is found at such a place is held against it.
+    // The header found at this position is compared with the entry.
     let found = FrameHeader {
         position: 92,
         kind: Kind::Data,

@@ -1,4 +1,4 @@
-//! Properties: what is written is read, whatever the sizes; no bytes make a reader panic.
+//! Property tests: data of any size is read back as written, and no input makes a reader panic.
 
 #![allow(clippy::cast_possible_truncation, reason = "small numbers of small streams")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests")]
@@ -24,7 +24,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// A record that needs no bytes of its own, so that it can be made from a strategy.
+/// A record without borrowed bytes, so that a strategy can generate it.
 #[derive(Debug, Clone)]
 enum Owned {
     File(u64, u16, Vec<u8>),
@@ -103,7 +103,7 @@ proptest! {
         prop_assert_eq!(&read(&stream, &[1]).unwrap(), &whole);
     }
 
-    /// The chain, walked as one does who has only the end of a stream.
+    /// Follows the index chain from the end of the stream.
     #[test]
     fn the_index_is_found_from_the_end(ops in vec(op(), 0..40), target in 0..300_usize) {
         let (stream, summary) = build(&header(), target, &ops);
@@ -158,8 +158,8 @@ proptest! {
         }
     }
 
-    /// Damage with checksums that fit, which reaches what lies behind them. Where the bytes still
-    /// are a stream, they are so in any pieces.
+    /// Damage with repaired checksums reaches the checks after the checksums. If the bytes are
+    /// still a valid stream, they are valid in pieces of any size.
     #[test]
     fn mended_damage_never_panics(
         ops in vec(op(), 0..12),
@@ -174,8 +174,8 @@ proptest! {
         prop_assert_eq!(read(&stream, &[stream.len()]), read(&stream, &[7]));
     }
 
-    /// Positions and payloads of a sealed stream are those of the unsealed body; payload checksums
-    /// are left out, and only one who opens the seal is let in.
+    /// Positions and payloads of a sealed stream are those of the unsealed body. Payload checksums
+    /// are left out, and the reader only accepts the stream if the caller opens the seal.
     #[test]
     fn sealed_streams_differ_in_header_and_checksums(ops in vec(op(), 0..12)) {
         let (open, open_summary) = build(&header(), 200, &ops);
@@ -183,7 +183,7 @@ proptest! {
         let (sealed, summary) = build(&sealed_header, 200, &ops);
         prop_assert_eq!(open.len(), sealed.len());
         prop_assert_eq!(&summary.end, &open_summary.end);
-        // One segment: 40 bytes of head and a tag of 16, if it is short enough.
+        // One segment, as the stream is short: a 40-byte head and a 16-byte tag.
         prop_assert_eq!(summary.stream_len, open_summary.stream_len + 56);
 
         let limits = Limits::default().with_caller_opens_seal(true);
@@ -199,7 +199,7 @@ proptest! {
     }
 }
 
-/// Codec numbers are carried; their lengths are bounded on both sides.
+/// The codec number is passed on; both sides check the lengths.
 #[test]
 fn compressed_frames_must_shrink() {
     let mut writer = StreamWriter::new(&header());
@@ -248,7 +248,7 @@ fn the_writer_refuses_records_that_no_reader_takes() {
     assert_eq!(writer.index_frame(), None, "a refused record leaves nothing behind");
 }
 
-/// A caller that never asks whether an index frame is due is stopped before the format's limit.
+/// A caller that never asks whether an index frame is due gets an error before the format's limit.
 #[test]
 fn an_overdue_index_frame_is_an_error() {
     let mut writer = StreamWriter::new(&header());
@@ -266,7 +266,7 @@ fn an_overdue_index_frame_is_an_error() {
     assert!(frame.len() <= 32 + index::MAX_INDEX_PLAIN && frame.len() > 1_000_000);
     assert_eq!(index::parse(&frame[32..]).unwrap().count() as u64, file);
 
-    // The same for frames: alternate sources, so that each is a run of its own.
+    // The same for frames: sources alternate, so that each frame is a run of its own.
     let mut frames = 0_u32;
     while let Ok(_header) = writer.data_frame((frames % 2) as u16, Codec::None, 1, 1, 0) {
         frames += 1;
@@ -275,8 +275,8 @@ fn an_overdue_index_frame_is_an_error() {
     assert!(writer.index_frame().unwrap().len() <= 32 + index::MAX_INDEX_PLAIN);
 }
 
-/// What the document promises of the size of the index: 1 byte a frame that is stored as it is,
-/// 3 a frame of 1 MiB that shrinks; and a run is cut at 4096.
+/// The size of the index that the document promises: 1 byte per frame that is stored uncompressed,
+/// 3 per frame of 1 MiB that shrinks. A run ends after 4096 frames.
 #[test]
 fn frame_records_are_small() {
     for (codec, stored, each) in [(Codec::None, 1 << 20, 1), (Codec::Zstd, 400_000, 3)] {

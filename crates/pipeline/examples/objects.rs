@@ -1,4 +1,4 @@
-//! Packs an xbstream into objects of one size, beneath a directory, and reads it back from them:
+//! Packs an xbstream into objects of one size in a directory, and reads it back:
 //!
 //! ```sh
 //! cargo run --release -p xb-pipeline --example objects -- backup.xbs objects/
@@ -44,7 +44,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let write = move |part: Part| {
         let mut options = OpenOptions::new();
         options.create(true).append(part.index > 0).write(true).truncate(part.index == 0);
-        // The cause is the sink's own to report.
+        // The sink has the cause and must report it.
         let mut object = options.open(into.join(&*part.object)).map_err(|_| Closed)?;
         part.payload.iter().try_for_each(|bytes| object.write_all(bytes)).map_err(|_| Closed)
     };
@@ -53,7 +53,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let packed = start_pack(File::open(&stream)?, settings, &budget, &observer, write)?.join()?;
     println!("{} bytes, {} files, packed", packed.scanned.bytes, packed.scanned.files);
 
-    // `None` would say that an object cannot be read.
+    // `None` would mean that an object cannot be read.
     let objects = (0..).map(move |number| dir.join(object_key(number)));
     let ranges = objects.take_while(|path| path.exists()).map(|path| fs::read(path).ok());
     let (mut plain, plan) = (0, GetPlan::new(MEMORY, 2, 1)?);

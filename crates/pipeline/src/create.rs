@@ -1,4 +1,4 @@
-//! Files into a stream, cut as the stock tools cut them.
+//! Creates a stream from files, cut into chunks as the stock tools do.
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -13,15 +13,16 @@ use xb_reader::{ChunkWriter, PathError, Printable, RelPath};
 
 use crate::flow::observer::{Observer, Wait};
 
-/// Payload of every chunk but a file's last: 10 MiB, as `xbstream -c` and `mbstream -c` cut.
+/// Payload length of every chunk except a file's last: 10 MiB, as in `xbstream -c` and `mbstream
+/// -c`.
 const CHUNK: usize = 10 << 20;
 
-/// How to make a stream of files.
+/// Options for creating a stream from files.
 #[derive(Debug, Clone, Default)]
 pub struct CreateOptions {
-    /// Where relative names are looked up; empty for the working directory.
+    /// Directory for relative names; empty for the working directory.
     pub dir: PathBuf,
-    /// Store names as they are given, even if no careful reader will take them.
+    /// Store names as given, even if they are unsafe and careful readers reject them.
     pub absolute_names: bool,
     /// Counts bytes and files.
     pub observer: Observer,
@@ -31,26 +32,26 @@ pub struct CreateOptions {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum CreateNote<'a> {
-    /// This file begins. The name as it is stored.
+    /// This file begins. The name is the stored one.
     File(&'a Printable),
-    /// A name is stored without this front part.
+    /// A name is stored without this prefix.
     Stripped {
-        /// What was removed.
+        /// The prefix that was removed.
         prefix: Printable,
     },
 }
 
-/// What was written.
+/// Totals of the stream written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CreateReport {
     /// Files in the stream.
     pub files: u64,
-    /// Bytes of their content.
+    /// Bytes of the files' content.
     pub bytes: u64,
 }
 
-/// The stream could not be made. What was written of it has no proper end.
+/// Reason why the stream could not be created. Anything written so far has no proper end.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CreateError {
@@ -59,24 +60,24 @@ pub enum CreateError {
     Open {
         /// The name as given.
         name: Printable,
-        /// The system's answer.
+        /// System error.
         source: io::Error,
     },
-    /// Only regular files go into a stream.
+    /// The file is not a regular file; only regular files can be stored.
     #[error("{name}: not a regular file")]
     NotRegular {
         /// The name as given.
         name: Printable,
     },
-    /// No reader would take the name.
+    /// The name is invalid, and readers would reject it.
     #[error("{name}: {source}")]
     Name {
         /// The name as given.
         name: Printable,
-        /// What is wrong with it.
+        /// Defect of the name.
         source: PathError,
     },
-    /// The stream would have two files of one name, which no reader takes.
+    /// Two files would have the same name in the stream, which readers reject.
     #[error("{name}: named twice")]
     Twice {
         /// The name as stored.
@@ -89,25 +90,25 @@ pub enum CreateError {
         name: Printable,
         /// Offset in the file.
         offset: u64,
-        /// The system's answer.
+        /// System error.
         source: io::Error,
     },
-    /// The output does not take the stream.
+    /// The stream cannot be written to the output.
     #[error("cannot write the stream: {0}")]
     Write(#[source] io::Error),
 }
 
 /// Writes a stream of `files`, one after the other in the order given.
 ///
-/// The bytes are those of the stock tools: payloads of 10 MiB and a shorter last one, no payload
-/// for an empty file. Names are stored as given, less a leading `/` and all up to the last `..`,
-/// unless [`CreateOptions::absolute_names`] says otherwise. Symbolic links are followed.
+/// The bytes are those of the stock tools: payloads of 10 MiB and a shorter last one; no payload
+/// for an empty file. Names are stored as given, without a leading `/` and without everything up to
+/// the last `..`, unless [`CreateOptions::absolute_names`] is set. Symbolic links are followed.
 ///
-/// All files are looked at before anything is written.
+/// All files are checked before anything is written.
 ///
 /// # Errors
-/// The first file that cannot be taken, or an output that fails. If something had been written,
-/// the stream ends in an unfinished file, so that no careful reader takes it for whole.
+/// The first file that cannot be stored, or an output that fails. If anything has been written, the
+/// stream ends in an unfinished file, so that careful readers do not take it for complete.
 pub fn create(
     output: impl Write,
     files: &[OsString],
@@ -139,14 +140,14 @@ pub fn create(
     Ok(report)
 }
 
-/// A file that is to go into the stream.
+/// A file that will be stored in the stream.
 struct Planned<'a> {
     given: &'a OsStr,
     path: PathBuf,
     stored: Vec<u8>,
 }
 
-/// Looks at all files, so that a mistake is seen before half a stream has been sent.
+/// Checks all files, so that a mistake is found before half a stream has been sent.
 fn plan<'a>(
     files: &'a [OsString],
     options: &CreateOptions,
@@ -180,7 +181,7 @@ struct Creator<'a, W> {
 }
 
 impl<W: Write> Creator<'_, W> {
-    /// Writes one file, and says how many bytes it had.
+    /// Writes one file and returns its length in bytes.
     fn add(&mut self, planned: &Planned<'_>) -> Result<u64, CreateError> {
         let mut file = open_regular(&planned.path, planned.given)?;
         let mut offset = 0;
@@ -203,16 +204,16 @@ impl<W: Write> Creator<'_, W> {
         Ok(offset)
     }
 
-    /// After an error: without this, a stream that breaks off before a file's first chunk would
-    /// look whole.
+    /// Leaves an unfinished file after an error. Otherwise a stream that ends before a file's first
+    /// chunk would look complete.
     fn leave_unfinished(mut self, planned: &Planned<'_>, error: &CreateError) {
         let begun = match error {
-            // The reader is gone, or nothing can be written.
+            // The reader has closed the output, or writing is impossible.
             CreateError::Write(_) => return,
             CreateError::Read { offset, .. } => *offset > 0,
             _ => false,
         };
-        // If this fails, the output breaks off all the more.
+        // If this fails, the stream is cut off, which readers detect, too.
         if !begun && self.writer.payload(&planned.stored, 0, &[]).is_ok() {
             let _ = self.writer.finish();
         }
@@ -225,19 +226,19 @@ fn printable(name: &OsStr) -> Printable {
 
 fn open_regular(path: &Path, given: &OsStr) -> Result<File, CreateError> {
     let failed = |source| CreateError::Open { name: printable(given), source };
-    // Without this a FIFO would block before it can be seen to be one. It means nothing for
-    // regular files.
+    // Without this flag, opening a FIFO would block before its type is known. Regular files ignore
+    // it.
     let nonblock = OFlags::NONBLOCK.bits().cast_signed();
     let file = OpenOptions::new().read(true).custom_flags(nonblock).open(path).map_err(failed)?;
     if !file.metadata().map_err(failed)?.is_file() {
         return Err(CreateError::NotRegular { name: printable(given) });
     }
-    // Only a hint: the system may do as it likes, and so may we.
+    // Only a hint, so a failure does not matter.
     let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Sequential);
     Ok(file)
 }
 
-/// Fills the buffer as far as there is input.
+/// Fills the buffer, or reads to the end of the input.
 fn read_full(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     let mut len = 0;
     while len < buffer.len() {
@@ -251,17 +252,17 @@ fn read_full(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     Ok(len)
 }
 
-/// A name as it goes into the stream.
+/// A name as stored in the stream.
 #[derive(Debug, PartialEq, Eq)]
 struct Stored {
     name: Vec<u8>,
-    /// What was taken off its front.
+    /// The prefix that was removed.
     stripped: Option<Vec<u8>>,
 }
 
-/// What name to store for one that was given. As Percona 8.0 does, all up to the last `..` and
-/// slashes in front are removed; beyond that, names that no reader of ours would take (`a//b`,
-/// `a/./b`) are stored in their plain form.
+/// Returns the name to store for a given one. Like Percona 8.0, it removes everything up to the
+/// last `..` and leading slashes. In addition, it normalizes names that our reader would reject
+/// (`a//b`, `a/./b`).
 fn stored_name(given: &[u8], absolute: bool) -> Result<Stored, PathError> {
     if absolute {
         if given.len() > RelPath::MAX_LEN {
@@ -295,7 +296,7 @@ mod tests {
 
     use super::*;
 
-    /// Name, offset and length of every chunk; an end has no length.
+    /// Name, offset and length of every chunk; an end chunk has no length.
     fn chunks(stream: &[u8]) -> Vec<(String, Option<(u64, u64)>)> {
         let mut reader = ChunkReader::new(stream, Dialect::Auto, Limits::default());
         let mut chunks = Vec::new();
@@ -367,7 +368,7 @@ mod tests {
     fn a_file_that_cannot_be_read_leaves_a_stream_that_no_reader_takes() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("a"), "abc").unwrap();
-        // Looks like a file, and cannot be read at its beginning.
+        // Looks like a regular file but cannot be read at its start.
         let files = ["a".into(), "/proc/self/mem".into()];
         let options = CreateOptions { dir: dir.path().into(), ..CreateOptions::default() };
         let mut stream = Vec::new();

@@ -1,17 +1,19 @@
-//! Streams into objects and back, in threads, within a budget of memory, without a store.
+//! Converts streams to objects and back, in threads, within a memory budget, and without a store.
 //!
-//! - Up: [`start_pack`] reads an xbstream, checks every chunk of it, makes a native stream of it (or
-//!   keeps its chunks, the classic way) and hands [`Part`]s of exactly sized objects to a
-//!   [`PartSink`]. A [`Transform`] compresses and encrypts file by file. Only a stream that is
-//!   complete by its [`EndRule`] gives a result.
-//! - Down: [`unpack`] takes ranges of a native stream and gives its plain bytes, [`relay`] checks
-//!   a plain xbstream as it passes, an [`Extractor`] makes files of one, and decrypts and
-//!   decompresses them on the way ([`Undo`]). An [`Inspector`] checks one and keeps nothing.
-//! - [`filter`] makes encrypted files of any bytes, and reads them back.
-//! - A [`Budget`] counts the bytes that are held, its [`Permit`]s travel in [`Slab`]s, [`PackPlan`]
-//!   and [`GetPlan`] derive all sizes from it, and [`ordered`] workers do the work.
+//! - Up: [`start_pack`] reads an xbstream, checks every chunk, makes a native stream of it (or
+//!   keeps its chunks in the classic layout) and passes [`Part`]s of objects of exact size to a
+//!   [`PartSink`]. A [`Transform`] compresses and encrypts file by file. A result is returned only
+//!   if the stream is complete by its [`EndRule`].
+//! - Down: [`unpack`] takes ranges of a native stream and returns its plain bytes. [`relay`] checks
+//!   a plain xbstream as it passes. An [`Extractor`] creates the files of an xbstream, and decrypts
+//!   and decompresses them on the way ([`Undo`]). An [`Inspector`] checks an xbstream and stores
+//!   nothing.
+//! - [`filter`] encrypts any bytes to a file and decrypts them again.
+//! - A [`Budget`] counts the bytes held in memory, and its [`Permit`]s travel in [`Slab`]s.
+//!   [`PackPlan`] and [`GetPlan`] derive all sizes from the budget, and [`ordered`] workers do the
+//!   work.
 //!
-//! All of it runs in plain threads. The stage that stops first has the cause; the others report
+//! All stages run in plain threads. The stage that stops first has the cause; the others report
 //! [`Closed`]. An [`Observer`] counts for progress displays.
 //!
 //! # Up

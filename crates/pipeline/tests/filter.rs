@@ -1,4 +1,4 @@
-//! The filters: what goes in comes out, and damage never does.
+//! Filters return the original input, and never any damaged bytes.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation)] // a test that cannot go on must stop
 
@@ -18,7 +18,7 @@ use xb_pipeline::filter::{
 
 const OPEN: OpenFile = OpenFile { threads: 2, max_memory: 64 << 20 };
 
-/// Gives its bytes in reads of the lengths of a list, over and over.
+/// A reader that returns its bytes in reads of the listed lengths, repeatedly.
 struct Bits {
     bytes: Cursor<Vec<u8>>,
     lengths: Vec<usize>,
@@ -66,7 +66,7 @@ fn open(file: &[u8], reads: &[usize], keys: &Keys) -> (Vec<u8>, Result<(), OpenF
     (out, outcome.map(|_| ()))
 }
 
-/// Text that a codec shrinks, and noise that none does.
+/// Text that a codec shrinks, and noise that no codec shrinks.
 fn sample(len: usize) -> Vec<u8> {
     let text = b"the quick brown fox jumps over the lazy dog; ".iter().copied().cycle();
     let mut state = 1_u64;
@@ -152,12 +152,12 @@ fn a_changed_native_file_gives_nothing_false() {
         changed[at] ^= 1 << (at % 8);
         let (out, outcome) = open(&changed, &[4096], &keys(1));
         assert!(outcome.is_err(), "a bit of byte {at}");
-        // The trailer is plain and stands behind the sealed bytes, which are genuine.
+        // The trailer is plaintext after the sealed bytes, which are genuine.
         assert!(out.is_empty() || (out == plain && at + 64 >= file.len()), "{at}");
     }
 }
 
-/// Segments of a second file under the same keys, and of the same one in another order.
+/// Segments of a second file with the same key slots, and of the same file in another order.
 #[test]
 fn foreign_and_moved_segments_are_refused() {
     const SEGMENT: usize = 1 << 20;
@@ -173,14 +173,14 @@ fn foreign_and_moved_segments_are_refused() {
     swapped[segment(2)].copy_from_slice(&one[segment(1)]);
     let left_out = [&one[..segment(1).start], &one[segment(2).start..]].concat();
     let repeated = [&one[..segment(1).end], &one[segment(1).start..]].concat();
-    // Keys and header of one, body of the other.
+    // Keys block and header of one file, body of the other.
     let head = [&one[..start], &other[start..]].concat();
     for file in [foreign, swapped, left_out, repeated, head] {
         let (out, outcome) = open(&file, &[SEGMENT], &keys(1));
         assert!(outcome.is_err());
         assert!(out.len() <= 2 * SEGMENT && plain.starts_with(&out));
     }
-    // The keys of one in front of the other are found out before anything is opened.
+    // Keys of one file in front of the other are detected before any segment is opened.
     let (out, outcome) = open(&[&one[..4096], &other[4096..]].concat(), &[SEGMENT], &keys(1));
     assert!(matches!(outcome, Err(OpenFileError::Envelope(_))) && out.is_empty());
 }
@@ -198,12 +198,12 @@ fn streams_without_keys_in_front() {
     assert_eq!(out.len(), 53);
     let (out, outcome) = open(&tiny, &[7], &keys(1));
     assert!(matches!(outcome, Err(OpenFileError::NotSealed)) && out.is_empty());
-    // A keys block vouches for no stream that is not sealed.
+    // A keys block does not authenticate an unsealed stream.
     let (out, outcome) = open(&[&file[..4096], &tiny[..]].concat(), &[100], &keys(1));
     assert!(matches!(outcome, Err(OpenFileError::NotSealed)) && out.is_empty());
 }
 
-/// Takes so many bytes, then no more.
+/// A writer that accepts this many bytes, then fails.
 struct Full(usize);
 
 impl Write for Full {
@@ -317,7 +317,7 @@ fn chunks_end_where_the_stock_tool_ends_them() {
     );
     let blocks = encrypt(&plain, &[999], writing(65536, 100_000, 2));
     assert_eq!(chunks(&blocks), [65536, 34464, 65536, 34464, 1]);
-    // A chunk that is larger than a batch.
+    // A chunk larger than a batch.
     let large = sample(5 << 20);
     assert_eq!(
         chunks(&encrypt(&large, &[60_001], writing(3 << 20, 10 << 20, 2))),
@@ -328,7 +328,7 @@ fn chunks_end_where_the_stock_tool_ends_them() {
 
 #[test]
 fn nothing_is_written_of_a_batch_with_damage() {
-    // Batches of 1 MiB: damage in the second leaves the first.
+    // Batches of 1 MiB: damage in the second does not affect the first.
     let plain = sample(3 << 20);
     let file = encrypt(&plain, &[1 << 20], writing(65536, 10 << 20, 2));
     let chunk = sealed_len(&cipher(Algorithm::Aes256), 65536);
@@ -412,7 +412,7 @@ proptest! {
         reads in proptest::collection::vec(1_usize..200_000, 1..5),
         threads in 1_usize..4,
     ) {
-        // Blocks of a few bytes make chunks of a few bytes; not too many of them.
+        // Blocks of a few bytes create chunks of a few bytes, so limit their number.
         let plain = plain.repeat(times);
         let block = block.max(plain.len() as u64 / 1000 + 1);
         let file = encrypt(&plain, &reads, writing(size, block, threads));
@@ -425,7 +425,7 @@ proptest! {
         prop_assert_eq!(whole, Some(plain.len() as u64));
     }
 
-    /// Any bytes at all, and any file with some bytes changed.
+    /// Uses arbitrary bytes, and any file with some bytes changed.
     #[test]
     fn no_input_makes_it_panic(
         noise in proptest::collection::vec(any::<u8>(), 0..300),
@@ -450,7 +450,7 @@ proptest! {
     }
 }
 
-/// A pipe passes on what a dead producer has left: the filter is the last that can see it.
+/// A pipe delivers the output of a producer that died; the filter is the last stage to detect it.
 #[test]
 fn an_xbstream_that_was_cut_is_not_sealed_unless_asked_for() {
     let ways = ways(1);

@@ -1,4 +1,5 @@
-//! Streams looked into: pages in every wrapping, damage in every layer, an index that lies.
+//! Inspection of streams: pages with every combination of layers, damage in every layer, wrong
+//! indexes.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 #![allow(clippy::cast_possible_truncation, reason = "a page's size is small")]
 
@@ -26,7 +27,7 @@ fn cipher() -> Cipher {
     Cipher::new(Algorithm::Aes256, Some(&key), Backend::default()).unwrap()
 }
 
-/// A tablespace of MariaDB's usual kind.
+/// A tablespace of MariaDB's default kind.
 fn tablespace(pages: u32) -> Vec<u8> {
     let page = |number: u32| {
         let noise = |n: u32| (n ^ number).wrapping_mul(0x9e37_79b9).to_le_bytes()[2];
@@ -42,7 +43,7 @@ fn tablespace(pages: u32) -> Vec<u8> {
     (0..pages).flat_map(page).collect()
 }
 
-/// The bytes of a file wrapped as its suffixes say.
+/// Encodes a file as its suffixes indicate.
 fn wrapped(suffixes: &str, plain: &[u8]) -> Vec<u8> {
     suffixes.split('.').skip(1).fold(plain.to_vec(), |plain, layer| match layer {
         "lz4" => compressed(MemberCodec::Lz4, &plain),
@@ -69,7 +70,7 @@ fn compressed(codec: MemberCodec, plain: &[u8]) -> Vec<u8> {
     stored
 }
 
-/// All files mixed, in chunks of `chunk` bytes.
+/// Interleaves all files in chunks of `chunk` bytes.
 fn mixed(files: &[(String, Vec<u8>)], chunk: usize) -> Vec<u8> {
     let mut writer = ChunkWriter::new(Vec::new());
     let most = files.iter().map(|(_, stored)| stored.len()).max().unwrap_or(0);
@@ -135,14 +136,14 @@ fn a_bad_page_is_found_in_every_wrapping() {
     all.sort();
     assert_eq!(bad, all);
 
-    // Without the key the encrypted ones are left and counted.
+    // Without the key, encrypted files are left alone and counted.
     let found = inspect(&stream, 10_000, options(false)).unwrap();
     assert_eq!((found.pages.files, found.pages.passed_over, found.unopened), (3, 3, 3));
-    // And nothing is undone unless asked for.
+    // Layers are only decoded on request.
     let plain = InspectOptions { undo: false, ..options(true) };
     let found = inspect(&stream, 10_000, plain).unwrap();
     assert_eq!((found.pages.files, found.pages.passed_over, found.unopened), (1, 5, 0));
-    // What an incremental backup holds of it has pages, too, and is not taken for checked.
+    // The file's changed pages in an incremental backup are not counted as checked.
     let delta = mixed(&[("d/t.ibd.delta".into(), vec![9; 70_000])], 60_000);
     let found = inspect(&delta, 10_000, options(false)).unwrap();
     assert_eq!((found.pages.files, found.pages.passed_over), (0, 1));
@@ -175,28 +176,28 @@ fn damage_in_a_file_is_not_blamed_on_the_key_nor_the_other_way_round() {
         let name = format!("t.ibd{wrapping}");
         let stored = wrapped(wrapping, &plain);
         let stream = mixed(&[(name.clone(), stored.clone())], 60_000);
-        // In the stream only: its checksum says so.
+        // Damage in the stream only: the chunk's checksum detects it.
         let mut bad = stream.clone();
         bad[500] ^= 1;
         let error = inspect(&bad, 7777, options(true)).unwrap_err();
         assert!(matches!(error, InspectError::Stream(_)), "{wrapping}: {error}");
-        // Before it was put into a stream.
+        // Damage before the file was put into a stream.
         let mut stored = stored;
         let at = stored.len() / 2;
         stored[at] ^= 1;
         let stream = mixed(&[(name.clone(), stored)], 60_000);
         match inspect(&stream, 7777, options(true)) {
             Err(InspectError::Undo { path, .. }) => assert_eq!(path.to_string(), name),
-            // A codec without checksums may not notice; the pages do.
+            // A codec without checksums may miss the damage; the page check does not.
             Ok(found) => assert!(found.pages.counts.damaged > 0, "{wrapping}"),
             Err(error) => panic!("{wrapping}: {error}"),
         }
     }
-    // Cut short inside the wrapping.
+    // Cut inside a layer.
     let stored = wrapped(".zst", &plain);
     let stream = mixed(&[("t.ibd.zst".into(), stored[..stored.len() - 3].to_vec())], 60_000);
     assert!(matches!(inspect(&stream, 999, options(true)), Err(InspectError::Undo { .. })));
-    // And the stream itself must be whole.
+    // The stream itself must be complete, too.
     let stream = mixed(&[("t.ibd".into(), plain)], 60_000);
     for cut in [stream.len() - 40, stream.len() / 2] {
         let cut = inspect(&stream[..cut], 999, options(true));
@@ -212,7 +213,7 @@ fn memory_that_is_not_there_is_an_error_with_the_number() {
     assert!(error.to_string().contains("of memory"), "{error}");
 }
 
-/// What the writer's index says is what the stream says, for every codec and beneath the seal.
+/// The writer's index matches the stream, for every codec and with a seal.
 #[test]
 fn an_index_agrees_with_its_own_stream_only() {
     let streams = [mixed(&files(&tablespace(9)), 60_000), mixed(&files(&tablespace(9)), 50_000)];
@@ -265,7 +266,7 @@ proptest! {
         let stream = mixed(&files(&plain), chunk);
         let found = inspect(&stream, piece, options(true)).unwrap();
         let damaged = found.pages.counts.damaged;
-        // Flags that are damaged make a page look like several.
+        // A damaged flag field makes one bad page look like several.
         let right = if expected == 0 { damaged == 0 } else { damaged >= 6 };
         prop_assert!(right, "{} bad pages", damaged);
         let whole = inspect(&stream, stream.len(), options(true)).unwrap();
@@ -282,7 +283,7 @@ proptest! {
     }
 }
 
-/// What becomes of a stream of these files, stored as their names say, on its way up.
+/// Packs a stream of these files, encoded as their names indicate.
 fn taken(files: &[(&str, &[u8])]) -> Result<Inspected, InspectError> {
     let mut writer = ChunkWriter::new(Vec::new());
     for (name, plain) in files {
@@ -312,7 +313,7 @@ fn a_compressed_info_file_tells_who_wrote_it() {
         assert!(cut.contains("xtrabackup 8.0.35-31 writes xtrabackup_tablespaces"), "{cut}");
         taken(&[("a", b"1"), (&info, newer), (&last, b"{}")]).unwrap();
         let whole = taken(&[("a", b"1"), (&info, other)]).unwrap();
-        // It is there for the manifest, too.
+        // The content is also kept for the manifest.
         assert_eq!(whole.scanned.described["xtrabackup_info"], other);
         let early = taken(&[(&info, other), ("a", b"1")]).unwrap_err().to_string();
         assert!(early.contains("a comes after xtrabackup_info"), "{early}");

@@ -1,4 +1,4 @@
-//! The classic layout in objects of one size, from the stream on.
+//! The classic layout with objects of one size, starting from a stream.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 
 mod common;
@@ -25,8 +25,8 @@ const MIB: usize = 1 << 20;
 
 type Objects = BTreeMap<String, Vec<u8>>;
 
-/// Puts a stream. The store takes parts in a thread of its own, and holds on to `slow` of them
-/// until more come.
+/// Packs a stream. The store takes parts in a thread of its own, and holds `slow` of them until
+/// more arrive.
 fn put(
     stream: Vec<u8>,
     plan: PackPlan,
@@ -65,7 +65,7 @@ fn put(
     Ok((objects, cut))
 }
 
-/// All files mixed in chunks of `chunk` bytes, and then their ends.
+/// Interleaves all files in chunks of `chunk` bytes, followed by their end chunks.
 fn mixed(files: &[(String, Vec<u8>)], chunk: usize) -> Vec<u8> {
     let mut writer = ChunkWriter::new(Vec::new());
     let most = files.iter().map(|(_, bytes)| bytes.len()).max().unwrap_or(0);
@@ -79,12 +79,12 @@ fn mixed(files: &[(String, Vec<u8>)], chunk: usize) -> Vec<u8> {
     writer.finish().unwrap()
 }
 
-/// The objects of the files one after the other, as the stock tool gives them.
+/// Joins the objects of all files, as the stock tool does.
 fn joined(objects: &Objects) -> Vec<u8> {
     objects.values().flatten().copied().collect()
 }
 
-/// Name to content of the files in a stream.
+/// Returns name and content of the files in a stream.
 fn files_of(stream: &[u8]) -> BTreeMap<String, Vec<u8>> {
     let mut files = BTreeMap::<String, Vec<u8>>::new();
     for chunk in scan(stream) {
@@ -120,7 +120,7 @@ fn assert_same(objects: &Objects, files: &[(String, Vec<u8>)]) {
 
 #[test]
 fn sixteen_mixed_files_have_exact_objects_where_their_parts_fit() {
-    // 16 parts of 5 MiB and what is on its way.
+    // 16 parts of 5 MiB and the bytes in flight.
     let files = many(16, 11 * MIB);
     let stream = mixed(&files, 10 * MIB);
     let limits = PartLimits { min: 5 << 20, max: 5 << 30, count: 10_000, equal: false };
@@ -167,7 +167,7 @@ fn a_failed_run_gives_everything_back() {
     let files = many(40, 300_000);
     let mut stream = mixed(&files, 20_000);
     let plan = pack_plan(16 << 20, 100_000, 2, 2, LIMITS).unwrap();
-    // A flipped bit of a payload, a cut, an end that never comes.
+    // A flipped bit of a payload, a cut, and a missing end.
     let last = stream.len() - 1;
     stream[last / 2] ^= 1;
     assert!(matches!(put(stream.clone(), plan, None, 0), Err(PackError::Stream(_))));
@@ -250,7 +250,7 @@ fn files_that_are_compressed_on_the_way_have_exact_objects_too() {
             let (_, full) = lens.split_last().unwrap();
             assert!(full.len() > 2 && full.iter().all(|len| *len == 400_000), "{lens:?}");
         }
-        // The stored bytes are those of the stock cut.
+        // The stored bytes are the same as in the stock layout.
         let stored = files_of(&joined(&objects));
         assert!(stored.values().all(|bytes| bytes.len() > MIB));
         let dir = tempfile::tempdir().unwrap();

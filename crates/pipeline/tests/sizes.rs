@@ -1,4 +1,4 @@
-//! Only the packer decides how large an object is, and how input arrives decides nothing.
+//! The packer alone decides the size of objects; how the input arrives has no influence.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 
 mod common;
@@ -13,7 +13,7 @@ use xb_testkit::data;
 
 const MIB: usize = 1 << 20;
 
-/// A stream of about `len` bytes, of which every codec leaves more than three quarters.
+/// A stream of about `len` bytes, of which every codec keeps more than three quarters.
 fn table(len: usize) -> Bytes {
     let mut piece = data::noise(1, 3 * MIB);
     piece.extend(data::pages(2, MIB));
@@ -58,8 +58,8 @@ fn objects_have_the_size_asked_for_with_every_codec_and_the_seal() {
     }
 }
 
-/// One byte a read, odd numbers, the borders of slabs and segments, and all at once; down in ranges
-/// of such sizes.
+/// Reads of one byte, odd lengths, the boundaries of slabs and segments, and everything at once;
+/// unpacked in ranges of the same lengths.
 #[test]
 fn no_size_of_reads_or_ranges_changes_what_comes_back() {
     let small = stream(&[("t", 5_000), ("xtrabackup_info", 5)], 777);

@@ -1,4 +1,4 @@
-//! Up and down again without a store: parts are collected in memory.
+//! Packs and unpacks without a store: parts are collected in memory.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 
 mod common;
@@ -33,8 +33,8 @@ fn comes_back_bit_for_bit_in_objects_of_the_size_asked_for() {
     }
 }
 
-/// The flaw that made this project necessary: with a codec and a seal the objects still have the
-/// size asked for.
+/// The flaw that motivated this project: with a codec and a seal, too, the objects must have the
+/// requested size.
 #[test]
 fn every_codec_and_the_seal_leave_the_size_alone() {
     let files = [("a.ibd", 5_000_000), ("b/c.frm", 12_345), ("xtrabackup_info", 100)];
@@ -63,7 +63,8 @@ fn every_codec_and_the_seal_leave_the_size_alone() {
                     "{what}, {range}"
                 );
             }
-            // A sealed stream opens with its key alone, an unsealed one is not taken for sealed.
+            // A sealed stream only opens with its own key, and an unsealed one does not pass as
+            // sealed.
             let other = native_key();
             assert!(open(native.clone(), 977, Some(other)).is_err(), "{what}: a foreign key");
             assert_eq!(open(native, 977, None).is_err(), sealed, "{what}: no key");
@@ -88,7 +89,8 @@ fn every_cut_and_every_flipped_bit_of_a_sealed_stream_is_noticed() {
     assert_eq!(open(native.into(), 4096, key).unwrap(), input);
 }
 
-/// Segments of a body of several: dropped, doubled, swapped. What comes out before is genuine.
+/// Segments of a body with several are dropped, repeated or swapped. All bytes returned before the
+/// error are genuine.
 #[test]
 fn segments_out_of_place_are_noticed_and_nothing_false_comes_out() {
     let input = stream(&[("a", 4_000_000), ("xtrabackup_info", 10)], 700_000);

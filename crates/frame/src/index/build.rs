@@ -1,4 +1,4 @@
-//! Gathers records until there is enough for an index frame.
+//! Collects records until there are enough for an index frame.
 
 use super::frame_runs::OpenRun;
 use super::{
@@ -9,23 +9,24 @@ use crate::fields::within;
 use crate::limits::MAX_POSITION;
 use crate::{FRAME_HEADER_LEN, FrameError, MAX_SOURCES, Part, Place};
 
-/// Room for the frame's header and the payload's head, filled in when the frame is made.
+/// Space for the frame header and the head of the payload, filled in when the frame is taken.
 const AHEAD: usize = FRAME_HEADER_LEN + INDEX_HEAD_LEN;
 
-/// The waiting records of one index frame. All its bases start anew with each frame, so that every
-/// frame can be parsed alone.
+/// Pending records of one index frame. All its bases are reset for each frame, so that every frame
+/// can be parsed alone.
 #[derive(Debug)]
 pub(crate) struct IndexBuilder {
-    /// The frame as it will be written, [`AHEAD`] bytes left free at its front.
+    /// The frame as it will be written, with the first [`AHEAD`] bytes left free.
     frame: Vec<u8>,
     records: u32,
     run: Option<OpenRun>,
-    /// Where the last run that has been put down ended.
+    /// End position of the last run written.
     run_base: u64,
     bases: ChunkBases,
 }
 
-/// What chunk records are relative to: the end of the chunk before, in its source and its file.
+/// Bases for the relative numbers of chunk records: the end of the previous chunk in its source and
+/// its file.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ChunkBases {
     position: u64,
@@ -34,17 +35,17 @@ pub(super) struct ChunkBases {
 }
 
 impl ChunkBases {
-    /// Base of the next chunk's position.
+    /// Base for the next chunk's position.
     pub(super) fn position(&self) -> u64 {
         self.position
     }
 
-    /// Base of the next chunk's file offset.
+    /// Base for the next chunk's file offset.
     pub(super) fn offset(&self, file: u64) -> u64 {
         if self.file == Some(file) { self.offset } else { 0 }
     }
 
-    /// Goes on behind `chunk`; `None` when an end of it is past the highest position.
+    /// Moves the bases to the end of `chunk`; `None` if an end exceeds the highest position.
     pub(super) fn advance(&mut self, chunk: &ChunkRecord) -> Option<()> {
         let end = chunk.position.checked_add(chunk.head_len)?.checked_add(chunk.payload_len)?;
         let offset = chunk.offset.checked_add(chunk.logical_len)?;
@@ -67,7 +68,7 @@ impl IndexBuilder {
         }
     }
 
-    /// Bytes of payload that the records take so far; never too low.
+    /// Upper bound of the payload length of the records so far, in bytes.
     pub(crate) fn pending(&self) -> usize {
         self.frame.len() - FRAME_HEADER_LEN + self.run.as_ref().map_or(0, OpenRun::len)
     }
@@ -76,7 +77,7 @@ impl IndexBuilder {
         self.records == 0 && self.run.is_none()
     }
 
-    /// Adds a record of the caller's.
+    /// Adds a record from the caller.
     pub(crate) fn push(&mut self, record: &Record<'_>) -> Result<(), FrameError> {
         let bad = |reason| FrameError::BadRecord { place: self.here(), reason };
         let mut body = Vec::with_capacity(64);
@@ -133,12 +134,12 @@ impl IndexBuilder {
         Ok(())
     }
 
-    /// Whether one more data frame has room; to be asked before [`IndexBuilder::push_frame`].
+    /// Checks that one more data frame fits. Call this before [`IndexBuilder::push_frame`].
     pub(crate) fn check_room_for_frame(&self) -> Result<(), FrameError> {
         self.check_room(OpenRun::HEAD_MAX + OpenRun::ENTRY_MAX)
     }
 
-    /// Adds a data frame to the open run, or opens a new one.
+    /// Adds a data frame to the open run, or starts a new run.
     pub(crate) fn push_frame(&mut self, frame: FramePlace) {
         match &mut self.run {
             Some(run) if run.continues(&frame) => run.push(frame),
@@ -149,8 +150,8 @@ impl IndexBuilder {
         }
     }
 
-    /// The whole frame with its payload complete and its header still to be filled in, and a fresh
-    /// start. `None` when nothing waits.
+    /// Returns the frame with a complete payload and an empty header, and resets the builder.
+    /// `None` if no record is pending.
     pub(crate) fn take(&mut self, number: u64, previous_len: u32) -> Option<Vec<u8>> {
         self.close_run();
         if self.is_empty() {

@@ -1,4 +1,4 @@
-//! Runs of data frames: the part of the index that makes a plain offset a body position.
+//! Runs of data frames: the part of the index that maps a plain offset to a body position.
 
 use super::varint;
 use crate::fields::same;
@@ -6,26 +6,26 @@ use crate::frame::FrameHeader;
 use crate::limits::MAX_POSITION;
 use crate::{FRAME_HEADER_LEN, FrameError, Kind, MAX_FRAME_PLAIN};
 
-/// The most frames in one run.
+/// Maximum number of frames in one run.
 pub const MAX_RUN_FRAMES: u32 = 4096;
 
-/// One data frame as the index knows it.
+/// Index entry of one data frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FramePlace {
-    /// The source that the frame belongs to.
+    /// Number of the source that the frame belongs to.
     pub source: u16,
     /// Body position of the frame's header.
     pub position: u64,
-    /// Place of its first plain byte in the source.
+    /// Offset of the frame's first plain byte in the source.
     pub plain_offset: u64,
-    /// Length of its payload once decoded.
+    /// Length of the decoded payload.
     pub plain_len: u32,
-    /// Length of its payload in the body.
+    /// Length of the payload in the body.
     pub stored_len: u32,
 }
 
 impl FramePlace {
-    /// Checks that the header found at this place is that of the frame the index means.
+    /// Checks that `header`, found at this position, matches the index entry.
     ///
     /// # Errors
     /// [`FrameError::Mismatch`] for the first difference.
@@ -41,7 +41,7 @@ impl FramePlace {
     }
 }
 
-/// Data frames of one source that follow one another in the body without a gap.
+/// Consecutive data frames of one source, without a gap in the body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrameRun<'a> {
     source: u16,
@@ -50,7 +50,7 @@ pub struct FrameRun<'a> {
     count: u32,
     end_position: u64,
     end_offset: u64,
-    /// Checked when the run was parsed.
+    /// Entries, which were checked when the run was parsed.
     entries: &'a [u8],
 }
 
@@ -67,13 +67,13 @@ impl<'a> FrameRun<'a> {
         self.count
     }
 
-    /// The plain bytes that the run holds, as a range of the source.
+    /// Plain bytes of the run, as a range of the source.
     #[must_use]
     pub fn plain_range(&self) -> std::ops::Range<u64> {
         self.plain_offset..self.end_offset
     }
 
-    /// The body bytes that the run takes.
+    /// Bytes of the run in the body.
     #[must_use]
     pub fn body_range(&self) -> std::ops::Range<u64> {
         self.position..self.end_position
@@ -84,7 +84,7 @@ impl<'a> FrameRun<'a> {
         Walk::of(self.source, self.position, self.plain_offset, self.entries)
     }
 
-    /// Takes a run from a record's body; `base` is where the run before it ended.
+    /// Takes a run from a record's body; `base` is the end position of the previous run.
     pub(super) fn take(body: &mut &'a [u8], base: u64) -> Result<Self, &'static str> {
         let source = varint::take(body).ok_or(BAD_NUMBER)?;
         let source = u16::try_from(source)
@@ -116,7 +116,7 @@ impl<'a> FrameRun<'a> {
         })
     }
 
-    /// Where the run ends, the base of the next one.
+    /// End position of the run, which is the base of the next one.
     pub(super) fn end_position(&self) -> u64 {
         self.end_position
     }
@@ -124,7 +124,7 @@ impl<'a> FrameRun<'a> {
 
 pub(super) const BAD_NUMBER: &str = "a number is cut, too long or out of range";
 
-/// Walks over the entries of a run.
+/// Iterates over the entries of a run.
 #[derive(Debug)]
 struct Walk<'a> {
     source: u16,
@@ -149,7 +149,7 @@ impl<'a> Walk<'a> {
                 .filter(|len| *len <= MAX_FRAME_PLAIN && !repeated)
                 .ok_or("plain length of a frame is out of range or repeated")?;
         }
-        // What is stored is at least one byte: that also refuses an empty frame.
+        // A stored length is at least one byte, which also rules out an empty frame.
         let stored_len = u32::try_from(entry >> 1)
             .ok()
             .and_then(|saved| self.plain_len.checked_sub(saved))
@@ -195,9 +195,9 @@ pub(super) struct OpenRun {
 }
 
 impl OpenRun {
-    /// The most bytes before the entries: five numbers, and the tag.
+    /// Maximum length of the bytes before the entries: five numbers and the tag.
     pub(super) const HEAD_MAX: usize = 1 + 5 * varint::MAX_LEN;
-    /// The most bytes that one more frame takes.
+    /// Maximum length of one more entry.
     pub(super) const ENTRY_MAX: usize = 2 * varint::MAX_LEN;
 
     pub(super) fn new(first: FramePlace) -> Self {
@@ -212,8 +212,8 @@ impl OpenRun {
         run
     }
 
-    /// Whether `frame` goes on where the run ends. Its plain offset does so by the writer's own
-    /// count.
+    /// Returns whether `frame` continues the run. Its plain offset always does, because the writer
+    /// counts it.
     pub(super) fn continues(&self, frame: &FramePlace) -> bool {
         self.count < MAX_RUN_FRAMES
             && frame.source == self.first.source
@@ -240,7 +240,7 @@ impl OpenRun {
         self.next_position
     }
 
-    /// The record's body; `base` is where the run before it ended.
+    /// Encodes the record's body; `base` is the end position of the previous run.
     pub(super) fn body(&self, base: u64) -> Vec<u8> {
         let mut body = Vec::with_capacity(self.len());
         varint::put(&mut body, self.first.source.into());

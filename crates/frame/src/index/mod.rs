@@ -1,8 +1,8 @@
-//! Index frames: where files, chunks and data frames lie, so that a part of a stream can be read
+//! Index frames: they locate files, chunks and data frames, so that a part of a stream can be read
 //! without the rest (`docs/format.md`, "Index frames").
 //!
-//! Each index frame can be parsed alone; they are chained backwards from the end of the stream. A
-//! file's records may be spread over several index frames, in the order of the stream.
+//! Each index frame can be parsed alone. The frames are chained backwards from the end of the
+//! stream. A file's records may be spread over several index frames, in stream order.
 
 mod build;
 mod frame_runs;
@@ -15,13 +15,14 @@ pub use frame_runs::{FramePlace, FrameRun, MAX_RUN_FRAMES};
 pub(crate) use parse::IndexHead;
 pub use parse::{Records, parse};
 
-/// Bytes of waiting records at which a writer makes an index frame, by default.
+/// Default length of the pending records, in bytes, at which a writer creates an index frame.
 pub const DEFAULT_INDEX_TARGET: usize = 256 << 10;
 
-/// The longest path in a File or Rename record in bytes; the limit of the xbstream container.
+/// Maximum length of a path in a File or Rename record, in bytes; the limit of the xbstream
+/// container.
 pub const MAX_PATH: usize = 511;
 
-/// Records that a reader does not know and may pass over have tags from here on.
+/// Lowest tag of the records that a reader may skip if it does not know them.
 const IGNORABLE: u8 = 0x80;
 
 const TAG_FILE: u8 = 1;
@@ -35,64 +36,64 @@ const TAG_FRAMES: u8 = 6;
 const CHUNK_KINDS: [u8; 2] = *b"PS";
 const BAD_KIND: &str = "a chunk of the index is of kind P or S";
 
-/// One record of the index. Positions and lengths are bytes, each at most
+/// One record of the index. Positions and lengths are in bytes, each at most
 /// [`MAX_POSITION`](crate::MAX_POSITION).
 ///
-/// Records stand in the order in which a reader of the source comes upon what they tell, so a
-/// later record on a name or a file replaces an earlier one.
+/// Records are in the order in which a reader of the source finds what they describe, so a later
+/// record for a name or a file replaces an earlier one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Record<'a> {
-    /// A file begins. Later records mean it by its id.
+    /// A file begins. Later records refer to it by its id.
     File {
-        /// Its id, unique in the stream.
+        /// Id of the file, unique in the stream.
         file: u64,
-        /// The source that holds it.
+        /// Number of the source that holds the file.
         source: u16,
-        /// Its name as the source gives it, 1 to [`MAX_PATH`] bytes. A reader that makes files of
-        /// it has to check it again.
+        /// Name of the file as the source has it, 1 to [`MAX_PATH`] bytes. Check it again before
+        /// you create files from it.
         path: &'a [u8],
     },
     /// A chunk of a file with payload.
     Chunk(ChunkRecord),
-    /// A file is whole.
+    /// A file is complete.
     End {
-        /// The file's id.
+        /// Id of the file.
         file: u64,
-        /// Its size, holes included.
+        /// Size of the file, holes included.
         size: u64,
     },
-    /// A file has got another name.
+    /// A file was renamed.
     Rename {
-        /// The file's id.
+        /// Id of the file.
         file: u64,
-        /// The new name, as in [`Record::File`].
+        /// New name, as in [`Record::File`].
         path: &'a [u8],
     },
-    /// A file has been removed.
+    /// A file was removed.
     Remove {
-        /// The file's id.
+        /// Id of the file.
         file: u64,
     },
-    /// Data frames. Made by [`StreamWriter`](crate::StreamWriter) itself.
+    /// A run of data frames. [`StreamWriter`](crate::StreamWriter) creates these records itself.
     Frames(FrameRun<'a>),
 }
 
-/// Where a chunk lies in its source and what it gives to its file.
+/// Location of a chunk in its source, and of its data in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChunkRecord {
-    /// The file's id; its File record names the source.
+    /// Id of the file. The source is named by the file's File record.
     pub file: u64,
-    /// The chunk's type letter in the xbstream container: `P` payload or `S` sparse.
+    /// Type letter of the chunk in the xbstream container: `P` payload or `S` sparse.
     pub kind: u8,
-    /// Place of the chunk's first byte, its magic, in the source.
+    /// Offset of the chunk's first byte (its magic) in the source.
     pub position: u64,
-    /// Bytes from there to the payload, the map of a sparse chunk included.
+    /// Bytes from the chunk's first byte to its payload, including the map of a sparse chunk.
     pub head_len: u64,
-    /// Bytes of payload.
+    /// Length of the payload.
     pub payload_len: u64,
-    /// Where in the file the chunk begins.
+    /// Offset in the file at which the chunk begins.
     pub offset: u64,
-    /// Bytes of the file that the chunk covers: its payload and, when sparse, its holes.
+    /// Bytes of the file that the chunk covers: its payload and, in a sparse chunk, its holes.
     pub logical_len: u64,
 }

@@ -1,4 +1,4 @@
-//! Reads the records of one index frame.
+//! Parses the records of one index frame.
 
 use super::build::ChunkBases;
 use super::frame_runs::BAD_NUMBER;
@@ -10,7 +10,7 @@ use crate::fields::{Fields, within};
 use crate::limits::MAX_POSITION;
 use crate::{FrameError, MAX_SOURCES, Part, Place};
 
-/// The head of an index frame's payload.
+/// Head of an index frame's payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct IndexHead {
     pub(crate) number: u64,
@@ -25,12 +25,12 @@ impl IndexHead {
     }
 }
 
-/// Reads the payload of an index frame whose checksum has been checked, or whose seal has been
-/// opened. It borrows names and runs from the payload and allocates nothing.
+/// Parses the payload of an index frame. Its checksum must have been checked, or its seal opened.
+/// The records borrow names and runs from the payload; nothing is allocated.
 ///
 /// # Errors
 /// [`FrameError::Truncated`] and [`FrameError::Range`] for a payload that is too short or too long;
-/// all else comes from the iterator.
+/// the iterator returns all other errors.
 pub fn parse(payload: &[u8]) -> Result<Records<'_>, FrameError> {
     let place = Place::new(Part::Record, 0);
     let Some((head, rest)) = payload.split_first_chunk::<INDEX_HEAD_LEN>() else {
@@ -49,8 +49,8 @@ pub fn parse(payload: &[u8]) -> Result<Records<'_>, FrameError> {
     })
 }
 
-/// The records of one index frame, in order. Records of unknown kinds that may be passed over are
-/// passed over. After an error, nothing more comes.
+/// Iterator over the records of one index frame, in order. It skips records of unknown kinds where
+/// the format allows it. After an error it returns `None`.
 #[derive(Debug, Clone)]
 pub struct Records<'a> {
     head: IndexHead,
@@ -63,20 +63,20 @@ pub struct Records<'a> {
 }
 
 impl<'a> Records<'a> {
-    /// The number of this index frame; the first in a stream is 0.
+    /// Number of this index frame; the first in a stream is 0.
     #[must_use]
     pub fn number(&self) -> u64 {
         self.head.number
     }
 
-    /// Whole length in bytes, header included, of the index frame before this one, whose position
-    /// is [`FrameHeader::previous_index`](crate::FrameHeader::previous_index). 0 in the first.
+    /// Length in bytes, header included, of the previous index frame, whose position is
+    /// [`FrameHeader::previous_index`](crate::FrameHeader::previous_index). 0 in the first.
     #[must_use]
     pub fn previous_len(&self) -> u32 {
         self.head.previous_len
     }
 
-    /// The next record, or `None` for one that is passed over.
+    /// Reads the next record; `None` for a record that is skipped.
     fn record(&mut self) -> Result<Option<Record<'a>>, FrameError> {
         let place = Place::new(Part::Record, self.at);
         let bad = |reason| FrameError::BadRecord { place, reason };
@@ -106,7 +106,7 @@ impl<'a> Records<'a> {
         Ok(Some(record))
     }
 
-    /// The fields of a record with this tag; `None` for an unknown tag.
+    /// Parses the fields of a record with this tag; `None` for an unknown tag.
     fn body(&mut self, tag: u8, body: &mut &'a [u8]) -> Result<Option<Record<'a>>, &'static str> {
         let record = match tag {
             TAG_FILE => {
@@ -189,7 +189,7 @@ fn position(body: &mut &[u8]) -> Result<u64, &'static str> {
     number(body).and_then(|at| if at <= MAX_POSITION { Ok(at) } else { Err(BAD_NUMBER) })
 }
 
-/// The rest of the record is a name.
+/// Takes the rest of the record as a name.
 fn path<'a>(body: &mut &'a [u8]) -> Result<&'a [u8], &'static str> {
     let path = std::mem::take(body);
     if (1..=MAX_PATH).contains(&path.len()) { Ok(path) } else { Err("path length is out of range") }

@@ -1,6 +1,6 @@
-//! Numbers of index records: unsigned LEB128 in the shortest form, signed ones in zigzag.
+//! Numbers in index records: unsigned LEB128 in the shortest form; signed numbers in zigzag.
 
-/// The longest number: ten groups of seven bits hold 64.
+/// Maximum length of a number: ten groups of seven bits hold 64 bits.
 pub(super) const MAX_LEN: usize = 10;
 
 /// Appends `value`.
@@ -15,8 +15,8 @@ pub(super) fn put(out: &mut Vec<u8>, mut value: u64) {
     }
 }
 
-/// Takes a number from the front of `bytes`. `None` when it is cut, has more than 64 bits, or has
-/// a shorter form.
+/// Takes a number from the front of `bytes`. `None` if it is cut short, exceeds 64 bits, or is not
+/// in the shortest form.
 pub(super) fn take(bytes: &mut &[u8]) -> Option<u64> {
     let mut value = 0_u64;
     for at in 0..MAX_LEN {
@@ -37,14 +37,14 @@ pub(super) fn take(bytes: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// Appends the signed way from `from` to `to`; both are at most `MAX_POSITION`.
+/// Appends the signed difference from `from` to `to`; both are at most `MAX_POSITION`.
 pub(super) fn put_step(out: &mut Vec<u8>, from: u64, to: u64) {
     let step = to.wrapping_sub(from).cast_signed();
     put(out, ((step << 1) ^ (step >> 63)).cast_unsigned());
 }
 
-/// Takes a signed step and goes it from `from`. `None` as in [`take`], or when the way leads below
-/// zero or past 2^63 - 1.
+/// Takes a signed difference and adds it to `from`. `None` as in [`take`], or if the result is
+/// below zero or above 2^63 - 1.
 pub(super) fn take_step(bytes: &mut &[u8], from: u64) -> Option<u64> {
     let zigzag = take(bytes)?;
     let step = (zigzag >> 1).cast_signed() ^ -(zigzag & 1).cast_signed();

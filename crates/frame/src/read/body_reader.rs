@@ -1,4 +1,5 @@
-//! The reader behind the stream header: frames, end and trailer, one state for each.
+//! Reader for everything after the stream header: frames, end frame and trailer, one state for
+//! each.
 
 use crate::end_frame::{EndRecord, IndexPlace, Summary, stream_len};
 use crate::fields::{Crc, same};
@@ -10,7 +11,7 @@ use crate::{
     Event, FrameError, Part, Place, STREAM_HEADER_LEN, StreamHeader, TRAILER_LEN, Trailer,
 };
 
-/// Reads what follows the stream header, and counts it.
+/// Reads and counts the bytes after the stream header.
 #[derive(Debug)]
 pub(crate) struct Body {
     stream: StreamHeader,
@@ -29,7 +30,7 @@ enum State {
     Done(Summary),
 }
 
-/// What is looked at while the payload of an index frame passes through.
+/// State for checking the payload of an index frame as it passes.
 #[derive(Debug)]
 struct IndexCheck {
     crc: Crc,

@@ -10,15 +10,16 @@ use crate::read::body_reader::Body;
 use crate::read::pieces::Pieces;
 use crate::{Event, FrameError, MAX_FRAME_PLAIN, Part, Place, STREAM_HEADER_LEN, StreamHeader};
 
-/// What a reader is ready for.
+/// Limits and assumptions of a reader.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Limits {
-    /// The most plain bytes in a data frame: what the caller can hold. A stream that announces
-    /// more is refused at its header. At most, and by default, [`MAX_FRAME_PLAIN`].
+    /// Maximum number of plain bytes in a data frame that the caller can hold. The reader rejects a
+    /// stream that declares more when it sees the header. At most, and by default,
+    /// [`MAX_FRAME_PLAIN`].
     pub max_plain: u32,
-    /// The caller opens the seal: it pushes the header, then the *opened* body, then the trailer.
-    /// Without this, a sealed stream is refused at its header.
+    /// Whether the caller opens the seal: it pushes the header, then the *opened* body, then the
+    /// trailer. Otherwise the reader rejects a sealed stream when it sees the header.
     pub caller_opens_seal: bool,
 }
 
@@ -46,12 +47,12 @@ impl Limits {
 
 /// Reads a native stream that is pushed in slices of any size.
 ///
-/// It checks everything but the checksums of data payloads: every header's checksum and bounds, the
-/// order of frames, that the plain bytes of each source follow one another without a gap, the
-/// chain and checksums of index frames, the totals in the end frame and the trailer, and that
-/// nothing follows. It copies headers only and allocates nothing on a stated length.
+/// It checks everything except the checksums of data payloads: the checksum and limits of every
+/// header, the order of frames, that the plain bytes of each source are contiguous, the chain and
+/// checksums of index frames, the totals in the end frame and the trailer, and that nothing follows
+/// the trailer. It copies only headers and never allocates a length that the stream states.
 ///
-/// After an error it stays failed and gives the same error again.
+/// After an error, every call returns the same error again.
 #[derive(Debug)]
 pub struct StreamReader {
     limits: Limits,
@@ -67,13 +68,13 @@ enum State {
 }
 
 impl StreamReader {
-    /// A reader at the start of a stream.
+    /// Creates a reader at the start of a stream.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         Self { limits, pieces: Pieces::default(), state: State::Header }
     }
 
-    /// The stream header, once it has come.
+    /// The stream header; `None` until it has been read.
     #[must_use]
     pub fn header(&self) -> Option<&StreamHeader> {
         match &self.state {
@@ -82,11 +83,11 @@ impl StreamReader {
         }
     }
 
-    /// Takes bytes from the front of `input` up to the next event. `None`: all of it is taken and
-    /// more is wanted, or the stream is complete.
+    /// Takes bytes from the front of `input` up to the next event. `None` means that all input was
+    /// taken and the reader needs more, or that the stream is complete.
     ///
     /// # Errors
-    /// Any [`FrameError`] but those of the writing side, with the place.
+    /// Any [`FrameError`] except those of the writing side, with its location.
     pub fn next<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Event<'a>>, FrameError> {
         let event = match &mut self.state {
             State::Header => self.stream_header(input),
@@ -99,10 +100,10 @@ impl StreamReader {
         event
     }
 
-    /// The input is over: was the stream whole?
+    /// Ends the input and checks that the stream is complete.
     ///
     /// # Errors
-    /// [`FrameError::Truncated`] with the part that is cut or missing, or the error of before.
+    /// [`FrameError::Truncated`] with the part that is cut short or missing, or the earlier error.
     pub fn finish(&self) -> Result<Summary, FrameError> {
         match &self.state {
             State::Header => Err(FrameError::Truncated { place: HEADER }),

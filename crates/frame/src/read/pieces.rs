@@ -1,11 +1,11 @@
-//! Short parts of a stream that come in pieces.
+//! Assembles short parts of a stream from pieces.
 
-/// Puts together what comes in pieces and is wanted whole: headers, the end record, the trailer.
+/// Buffer that assembles headers, the end record and the trailer.
 #[derive(Debug, Default)]
 pub(crate) struct Pieces(Vec<u8>);
 
 impl Pieces {
-    /// Takes from `input` until `N` bytes are together.
+    /// Takes from `input` until `N` bytes are buffered.
     pub(crate) fn array<const N: usize>(&mut self, input: &mut &[u8]) -> Option<[u8; N]> {
         if self.0.is_empty()
             && let Some((whole, rest)) = input.split_first_chunk::<N>()
@@ -16,7 +16,7 @@ impl Pieces {
         self.bytes(N, input)?.first_chunk().copied()
     }
 
-    /// Takes from `input` until `want` bytes are together; the caller has bounded `want`.
+    /// Takes from `input` until `want` bytes are buffered. The caller must have checked `want`.
     pub(crate) fn bytes(&mut self, want: usize, input: &mut &[u8]) -> Option<Vec<u8>> {
         let most = want.saturating_sub(self.0.len()).min(input.len());
         let (piece, rest) = input.split_at(most);

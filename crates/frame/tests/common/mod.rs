@@ -1,5 +1,5 @@
-//! Builds streams, reads them back with everything checked, and mends checksums of damaged ones so
-//! that the rules behind the checksums are reached. Also used by the fuzz targets.
+//! Builds streams, reads them back with all checks, and repairs the checksums of damaged streams so
+//! that tests reach the checks after the checksums. Also used by the fuzz targets.
 
 #![allow(clippy::cast_possible_truncation, reason = "small numbers of small streams")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
@@ -22,11 +22,11 @@ pub(crate) enum Op {
     Data(u16, Vec<u8>),
     /// A file with one chunk and its end.
     File(u64, Vec<u8>),
-    /// An index frame, due or not.
+    /// An index frame, whether or not it is due.
     Index,
 }
 
-/// The stream that these steps make.
+/// Builds the stream that these steps create.
 pub(crate) fn build(header: &StreamHeader, target: usize, ops: &[Op]) -> (Vec<u8>, Summary) {
     let mut stream = header.encode().to_vec();
     let mut writer = StreamWriter::new(header).with_index_target(target);
@@ -68,19 +68,19 @@ fn file_records(file: u64, path: &[u8]) -> [Record<'_>; 3] {
     [Record::File { file, source: 0, path }, Record::Chunk(chunk), Record::End { file, size: 3 }]
 }
 
-/// What a reader that looks at everything has got from a stream.
+/// Everything that a reader finds in a stream.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Whole {
     pub(crate) summary: Summary,
     /// Plain bytes by source.
     pub(crate) plain: BTreeMap<u16, Vec<u8>>,
-    /// Data frames as they came, and as the index lists them.
+    /// Data frames as they were read, and as the index lists them.
     pub(crate) frames: Vec<FramePlace>,
     pub(crate) listed: Vec<FramePlace>,
     pub(crate) index_payloads: Vec<Vec<u8>>,
 }
 
-/// Reads a stream in pieces of these sizes (the last one again and again), checks all of it.
+/// Reads a stream in pieces of these sizes (the last size repeats) and checks everything.
 pub(crate) fn read(stream: &[u8], pieces: &[usize]) -> Result<Whole, FrameError> {
     let mut reader = StreamReader::new(Limits::default());
     let mut whole = Whole {
@@ -145,8 +145,8 @@ impl Whole {
     }
 }
 
-/// Where the parts of an intact unsealed stream lie: `(start, end)` of the header, of each frame
-/// and of the trailer.
+/// Locates the parts of an intact unsealed stream: `(start, end)` of the header, of each frame and
+/// of the trailer.
 pub(crate) fn parts(stream: &[u8]) -> Vec<(usize, usize)> {
     let mut parts = vec![(0, STREAM_HEADER_LEN)];
     let mut at = STREAM_HEADER_LEN;
@@ -159,7 +159,7 @@ pub(crate) fn parts(stream: &[u8]) -> Vec<(usize, usize)> {
     parts
 }
 
-/// Makes all checksums fit again, as far as the stated lengths lead through the stream.
+/// Repairs all checksums, as far as the stated lengths lead through the stream.
 pub(crate) fn mend(stream: &mut [u8]) {
     let len = stream.len();
     if len < STREAM_HEADER_LEN {
@@ -185,7 +185,7 @@ pub(crate) fn mend(stream: &mut [u8]) {
     }
 }
 
-/// Sets the closing checksum of a header.
+/// Sets the checksum at the end of a header.
 fn mend_sum(header: &mut [u8], before: &[u8]) {
     let at = header.len() - 4;
     let sum = crc32c(&[before, &header[..at]].concat());

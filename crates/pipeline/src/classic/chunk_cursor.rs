@@ -1,22 +1,22 @@
-//! The place of a chunk in its file: the bytes it has, and the holes between them.
+//! Position within a chunk: the bytes it holds, and the holes between them.
 
 use xb_reader::{ChunkHead, ChunkKind, Placement, RelPath};
 
 use crate::pack::error::CutError;
 
-/// The chunk at hand, while its payload comes in pieces.
+/// Cursor through the current chunk, whose payload arrives in pieces.
 #[derive(Debug)]
 pub(crate) struct ChunkCursor {
     pub(crate) path: RelPath,
     place: Placement,
-    /// File offset that was reached, holes counted.
+    /// File offset reached, holes included.
     at: u64,
-    /// File offset behind the chunk.
+    /// File offset of the end of the chunk.
     end: u64,
 }
 
 impl ChunkCursor {
-    /// A cursor at the start of a payload or sparse chunk; `None` for an end chunk.
+    /// Creates a cursor at the start of a payload or sparse chunk; `None` for an end chunk.
     ///
     /// # Errors
     /// [`CutError::Dialect`] for a chunk of any other kind, and for one that replaces a file.
@@ -34,8 +34,8 @@ impl ChunkCursor {
         Ok(Some(Self { path: head.path.clone(), place: head.placement(), at: offset, end }))
     }
 
-    /// Takes at most `max` bytes of payload that lie together: the length of the hole in front of
-    /// them, and how many they are. `None` when `max` is 0 or the payload is used up.
+    /// Takes at most `max` contiguous bytes of payload. Returns the length of the hole before them
+    /// and their number; `None` if `max` is 0 or the payload is used up.
     pub(crate) fn take(&mut self, max: u64) -> Option<(u64, u64)> {
         let (offset, len) = self.place.take(max)?;
         let hole = offset.saturating_sub(self.at);
@@ -43,7 +43,7 @@ impl ChunkCursor {
         Some((hole, len))
     }
 
-    /// Length of the hole behind the last byte.
+    /// Length of the hole after the last byte.
     pub(crate) fn rest(&self) -> u64 {
         self.end.saturating_sub(self.at)
     }

@@ -15,14 +15,14 @@ use crate::pack::packer::{Part, PartSink};
 use crate::pack::result::PackOutput;
 use crate::scan::scanner::Entry;
 
-/// Cuts a stream as it came in.
+/// Cuts a stream of unchanged chunks.
 pub(crate) struct StreamCutter<S> {
     cutter: ChunkCutter,
     sink: S,
 }
 
 impl<S: PartSink> StreamCutter<S> {
-    /// A cutter whose parts have at most `part` bytes.
+    /// Creates a cutter whose parts have at most `part` bytes.
     pub(crate) fn new(part: u64, sink: S) -> Self {
         Self { cutter: ChunkCutter::new(part), sink }
     }
@@ -58,11 +58,11 @@ struct Object {
     payload: Vec<Bytes>,
 }
 
-/// Cuts a stream at its chunk borders. Chunks longer than `part` go in parts of that size.
+/// Cuts a stream at its chunk boundaries. Chunks longer than `part` are sent in parts of that size.
 #[derive(Debug)]
 pub struct ChunkCutter {
     part: u64,
-    /// Bytes whose chunk is not known yet: the head is not complete.
+    /// Bytes whose chunk is not known yet, because the head is incomplete.
     early: VecDeque<Bytes>,
     heads: VecDeque<(Arc<str>, u64)>,
     /// Number of the next object of each file that is still open.
@@ -72,7 +72,7 @@ pub struct ChunkCutter {
 }
 
 impl ChunkCutter {
-    /// A cutter whose parts have at most `part` bytes.
+    /// Creates a cutter whose parts have at most `part` bytes.
     #[must_use]
     pub fn new(part: u64) -> Self {
         Self {
@@ -85,10 +85,10 @@ impl ChunkCutter {
         }
     }
 
-    /// Tells of the next chunk, in stream order, at the latest with the slab in which its head ends.
+    /// Announces the next chunk, in stream order, no later than the slab in which its head ends.
     ///
     /// # Errors
-    /// [`CutError`] when it can have no object.
+    /// [`CutError`] if the chunk cannot be stored as an object.
     pub fn head(&mut self, head: &ChunkHead) -> Result<(), CutError> {
         let plain = matches!(
             head.kind,
@@ -113,7 +113,7 @@ impl ChunkCutter {
     /// Takes the next bytes of the stream.
     ///
     /// # Errors
-    /// [`Closed`] when the sink has stopped.
+    /// [`Closed`] if the sink has stopped.
     pub fn push(&mut self, bytes: Bytes, sink: &mut impl PartSink) -> Result<(), Closed> {
         self.early.push_back(bytes);
         loop {
@@ -156,7 +156,7 @@ impl ChunkCutter {
         }
     }
 
-    /// What was cut. Only right after a whole stream.
+    /// Returns the totals. Call this only directly after a whole stream.
     #[must_use]
     pub fn finish(&self) -> Cut {
         self.cut

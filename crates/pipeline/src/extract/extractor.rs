@@ -1,4 +1,4 @@
-//! The front of extraction: heads, files and their names.
+//! First stage of extraction: heads, files and their names.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -27,13 +27,13 @@ use crate::flow::observer::Wait;
 use crate::flow::ordered_pool::{Submit, WorkerDied, ordered};
 use crate::flow::plan::SLAB;
 
-/// Called with each file's name when its first chunk has come.
+/// Callback that receives each file's name when its first chunk arrives.
 type OnFile = Box<dyn FnMut(&RelPath) + Send>;
 
 /// Extracts a stream that is fed to it piece by piece.
 ///
-/// It ends with [`Extractor::finish`]. Dropped instead, it stops where it is: files that are whole
-/// keep their names, unfinished ones are removed.
+/// Call [`Extractor::finish`] at the end. If the extractor is dropped instead, extraction stops:
+/// complete files keep their names, unfinished ones are removed.
 pub struct Extractor {
     decoder: Decoder,
     files: FileTable,
@@ -42,16 +42,16 @@ pub struct Extractor {
     batch: Vec<Step>,
     on_file: Option<OnFile>,
     options: ExtractOptions,
-    /// The names that files get, where something is undone.
+    /// Names that the files will get, if any layer is decoded.
     names: Names,
-    /// Bounds what waits to be undone; the permit is for the slab at hand.
+    /// Limits the bytes that wait for decoding. The permit pays for the current slab.
     flight: Budget,
     slab: Option<Arc<Permit>>,
     target: Arc<TargetDir>,
-    /// Gone once the last batch has been sent.
+    /// `None` after the last batch was sent.
     submit: Option<Submit<Vec<Step>, Vec<Outcome>>>,
     settler: Option<JoinHandle<Settled>>,
-    /// Set by the settler at its first error: what is still on its way is not wanted.
+    /// Set by the settler at its first error: remaining work is to be skipped.
     cancelled: Arc<AtomicBool>,
     failure: Option<ExtractCause>,
 }
@@ -64,7 +64,7 @@ struct Current {
 }
 
 impl Extractor {
-    /// Starts the threads. Nothing is read and no file made yet.
+    /// Starts the threads. It does not read input or create files yet.
     ///
     /// # Errors
     /// [`ExtractCause::Thread`].
@@ -72,12 +72,12 @@ impl Extractor {
         Self::start(target, options, None)
     }
 
-    /// As [`Extractor::new`], for a run that can be gone on with: `log` learns what is proven, and
-    /// `begun` are the files that an earlier run has come to. Chunks of these come from where each of
-    /// them stands; files that are whole do not come at all.
+    /// Like [`Extractor::new`], for a run that can be resumed: `log` records what is proven.
+    /// `begun` lists the files that an earlier run left unfinished. The stream must continue each
+    /// of them where that run stopped, and must not contain files that were complete.
     ///
     /// # Errors
-    /// As [`Extractor::new`]; also when one of the files cannot be gone on with.
+    /// As [`Extractor::new`]; also if one of the files cannot be resumed.
     pub fn resumable(
         target: TargetDir,
         options: ExtractOptions,
@@ -129,7 +129,7 @@ impl Extractor {
             let logged = log.is_some();
             move |batch| work::run(batch, &target, &cancelled, logged)
         };
-        // One batch being built, one under work for each thread, and as many waiting to be settled.
+        // One batch being filled, one in work per thread, and as many waiting to be settled.
         let (submit, results) = ordered("extract", threads, 2 * threads + 1, work);
         let settler = {
             let durable = options.durability == Durability::File;
@@ -169,18 +169,18 @@ impl Extractor {
         })
     }
 
-    /// Calls `on_file` with the name of each file when its first chunk has come.
+    /// Sets a callback that receives the name of each file when its first chunk arrives.
     #[must_use]
     pub fn on_file(mut self, on_file: impl FnMut(&RelPath) + Send + 'static) -> Self {
         self.on_file = Some(Box::new(on_file));
         self
     }
 
-    /// Takes the next piece of the stream, of any length. Waits while the workers have enough to
-    /// do. The bytes are shared, not copied.
+    /// Takes the next piece of the stream, of any length. Waits while the workers are busy. The
+    /// bytes are shared, not copied.
     ///
     /// # Errors
-    /// [`Stopped`]: feeding on is of no use; ask [`Extractor::finish`] why.
+    /// [`Stopped`]: further input is useless; [`Extractor::finish`] returns the cause.
     pub fn feed(&mut self, mut bytes: Bytes) -> Result<(), Stopped> {
         while !bytes.is_empty() {
             if self.is_stopped() {
@@ -189,7 +189,7 @@ impl Extractor {
             let piece = bytes.split_to(SLAB.min(bytes.len()));
             self.options.observer.add_bytes(piece.len() as u64);
             if self.options.undo.is_active() {
-                // It holds this slab, whatever becomes of the pieces: each keeps a share.
+                // The lease is for the whole slab, because every piece of it keeps all of it alive.
                 let lease = || self.flight.lease(SLAB as u64);
                 self.slab = Some(Arc::new(self.options.observer.waiting(Wait::Workers, lease)));
             }
@@ -203,17 +203,16 @@ impl Extractor {
         Ok(())
     }
 
-    /// Whether an error was found, so that there is no use in waiting for more input.
+    /// Whether an error was found, so that waiting for more input is useless.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.failure.is_some() || self.cancelled.load(Ordering::Acquire)
     }
 
-    /// Says that the stream is over; waits until everything is written, settled and, as the
-    /// options say, durable.
+    /// Ends the stream and waits until everything is written, settled and, as configured, durable.
     ///
     /// # Errors
-    /// The first thing that was wrong, in the order of the stream. Whole files stay.
+    /// The first error, in the order of the stream. Complete files stay.
     pub fn finish(mut self) -> Result<ExtractReport, ExtractError> {
         if self.failure.is_none() {
             self.failure = self.take_end().err();
@@ -221,9 +220,9 @@ impl Extractor {
         self.conclude()
     }
 
-    /// Says that there is no more input because it cannot be read. What came before is settled.
+    /// Ends the stream because the input cannot be read. Everything before is settled.
     ///
-    /// Gives the error to report: that of `source`, or of something before it in the stream.
+    /// Returns the error to report: that of `source`, or an error earlier in the stream.
     #[must_use]
     pub fn read_failed(mut self, source: io::Error) -> ExtractError {
         let position = self.decoder.position();
@@ -253,9 +252,10 @@ impl Extractor {
         Ok(report)
     }
 
-    /// Waits until all that came is settled, and removes what is not whole. The first failure.
+    /// Waits until everything so far is settled, and removes unfinished files. Returns the first
+    /// failure.
     fn settle(&mut self) -> (ExtractReport, Option<ExtractCause>) {
-        // Stopped means that the settler has a failure, and that is earlier than any here.
+        // Stopped means that the settler has a failure, which is earlier than any here.
         let _ = self.send_batch();
         let settled = self.join();
         self.current = None;
@@ -269,7 +269,8 @@ impl Extractor {
         (report, settled.failure.or_else(|| self.failure.take()))
     }
 
-    /// Ends the threads and waits for them. What has been sent is still settled, unless cancelled.
+    /// Ends the threads and waits for them. Batches already sent are still settled, unless
+    /// cancelled.
     fn join(&mut self) -> Settled {
         drop(self.submit.take());
         let settled = self.settler.take().map(JoinHandle::join);
@@ -280,7 +281,7 @@ impl Extractor {
         })
     }
 
-    /// Finds what a piece of the stream says, and notes it in the batch.
+    /// Decodes a piece of the stream and adds its steps to the batch.
     fn take(&mut self, bytes: &Bytes) -> Result<(), ExtractCause> {
         let mut input = &bytes[..];
         while let Some(event) = self.decoder.next(&mut input)? {
@@ -360,7 +361,7 @@ impl Extractor {
                 if let ChunkKind::Rename { to } = head.kind {
                     let (path, to) = self.rename(&path, &to, position)?;
                     self.batch.push(if open {
-                        // The name is given at the end: for now it only has to be free.
+                        // The file is renamed at its end; until then the name only has to be free.
                         Step::CheckAbsent { path: to, position }
                     } else {
                         Step::Rename { path, to, position }
@@ -382,8 +383,8 @@ impl Extractor {
                 self.batch.push(Step::Remove { path, position });
                 self.barrier();
             }
-            // Nothing to remove; but a file that is not of this stream must not be passed off as
-            // removed.
+            // Nothing to remove. But a file that does not come from this stream must not be
+            // reported as removed.
             Change::Removed { id: None, .. } => {
                 let path = self.plan(&path, position)?.name;
                 self.batch.push(Step::CheckAbsent { path, position });
@@ -409,12 +410,12 @@ impl Extractor {
         Ok(file)
     }
 
-    /// What becomes of the file of this name.
+    /// Plans the restore of the file of this name.
     fn plan(&self, path: &RelPath, position: u64) -> Result<Plan, ExtractCause> {
         Plan::new(path, &self.options.undo).map_err(cannot_undo(path, position))
     }
 
-    /// The names without suffixes of a file that is renamed.
+    /// Returns the names, without suffixes, of a file that is renamed.
     fn rename(
         &mut self,
         path: &RelPath,
@@ -433,7 +434,7 @@ impl Extractor {
         Ok((old.name, new.name))
     }
 
-    /// A chunk with content for `file`, or a seek in it.
+    /// Handles a chunk with content for `file`, or a seek in it.
     fn go_on(&mut self, file: Arc<OpenFile>, head: ChunkHead) -> Result<(), ExtractCause> {
         if file.member.is_some() && !matches!(head.kind, ChunkKind::Payload { .. }) {
             return Err(cannot_undo(&head.path, head.position)(UndoError::OutOfOrder));
@@ -447,14 +448,14 @@ impl Extractor {
         Ok(())
     }
 
-    /// Waits until the settler has done everything so far. Needed where names change, because
-    /// workers look up whether a name is free.
+    /// Waits until the settler has processed everything so far. Needed where names change, because
+    /// workers check whether a name is free.
     fn barrier(&mut self) {
         let (reached, wait) = bounded::<Infallible>(0);
         self.batch.push(Step::Barrier { _reached: reached });
         if self.send_batch().is_ok() {
-            // Nothing is ever sent: the settler drops its end, in order or because it has
-            // stopped. In the second case the next batch is not sent any more.
+            // Nothing is ever sent: the settler drops its end when it gets here or when it has
+            // stopped. In the second case the next batch is not sent.
             let _ = wait.recv();
         }
     }
@@ -476,7 +477,7 @@ impl Drop for Extractor {
     fn drop(&mut self) {
         if self.submit.is_some() {
             self.cancelled.store(true, Ordering::Release);
-            // All threads must be through with the files before these are removed.
+            // All threads must have released the files before they are removed.
             self.join();
         }
     }

@@ -1,4 +1,4 @@
-//! Extracting all that a reader gives.
+//! Extracts a stream from a reader.
 
 use std::io::{self, Read};
 
@@ -10,10 +10,10 @@ use crate::flow::observer::Wait;
 use crate::flow::plan::SLAB;
 use crate::flow::slab::SlabPool;
 
-/// Extracts all that `input` gives. It needs no buffering of its own.
+/// Extracts everything that `input` returns. `input` needs no buffering of its own.
 ///
 /// # Errors
-/// As [`Extractor::finish`]; also when `input` cannot be read.
+/// As [`Extractor::finish`]; also if `input` cannot be read.
 pub fn extract_from(
     mut input: impl Read,
     target: TargetDir,
@@ -31,13 +31,13 @@ pub fn extract_from(
                 Ok(len) => slab.advance(len),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
-                    // The error of what came before, if there is one, is the first.
+                    // An error in the bytes before comes first, if there is one.
                     let _ = extractor.feed(slab.freeze());
                     return Err(extractor.read_failed(error));
                 }
             }
         }
-        // Stopped is seen by the loop, and told by `finish`.
+        // The loop detects Stopped, and `finish` returns the cause.
         let _ = extractor.feed(slab.freeze());
     }
     extractor.finish()

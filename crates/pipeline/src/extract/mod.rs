@@ -1,16 +1,16 @@
-//! A plain xbstream into files, in parallel.
+//! Extracts a plain xbstream into files, in parallel.
 //!
 //! ```text
 //! feed ──► decoder, file table ──► batches ──► workers ──────────► settler
-//! caller's thread: finds heads,    of steps    sum up pieces,      in order: compares sums,
-//! keeps the order of chunks                    write them at       gives whole files their
+//! caller's thread: finds heads,    of steps    checksum pieces,    in order: compares checksums,
+//! checks the order of chunks                   write them at       gives complete files their
 //!                                              their offsets       names, renames, removes
 //! ```
 //!
-//! One batch holds what one slab of the stream says. Workers may overtake each other, also within
-//! one file, because every piece knows its offset; only pieces that overlap others (behind a
-//! seek) are written by the settler. The settler sees the steps in the order of the stream, so
-//! its first error is the first in the stream.
+//! A batch holds the steps of one slab of the stream. Workers may overtake each other, even within
+//! one file, because every piece knows its offset. Only pieces that overlap others (after a seek)
+//! are written by the settler. The settler sees the steps in stream order, so its first error is
+//! the first in the stream.
 
 pub(crate) mod decode;
 pub(crate) mod extractor;

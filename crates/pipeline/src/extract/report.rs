@@ -1,4 +1,4 @@
-//! How to extract, and what may come of it.
+//! Options and results of extraction.
 
 use std::fmt;
 use std::io;
@@ -13,34 +13,34 @@ use crate::flow::ordered_pool::WorkerDied;
 /// When extracted files are made durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Durability {
-    /// Each file before it gets its name, and the file system once more at the end.
+    /// Sync each file before it gets its name, and the file system once more at the end.
     File,
-    /// The whole file system once, at the end.
+    /// Sync the whole file system once, at the end.
     #[default]
     End,
-    /// Not at all: the system will write it some time, and failures of that are not seen.
+    /// Never sync: the system writes the data later, and write errors are not detected.
     None,
 }
 
-/// How to extract.
+/// Options for extraction.
 #[derive(Debug, Clone)]
 pub struct ExtractOptions {
     /// Worker threads, at least one.
     pub threads: usize,
-    /// What a chunk of type `S` means.
+    /// Meaning of the chunk type `S`.
     pub dialect: Dialect,
-    /// What a chunk may announce.
+    /// Limits on the sizes that a chunk may declare.
     pub limits: Limits,
-    /// Keep the whole files of a stream that was cut, instead of failing.
+    /// Keep the complete files of a stream that was cut, instead of failing.
     pub allow_truncated: bool,
     /// When files are made durable.
     pub durability: Durability,
-    /// What to decompress and decrypt on the way. While anything is undone, blocks of zeros in
-    /// `.ibd` files become holes.
+    /// Layers to decompress and decrypt on the way. If any are decoded, blocks of zeros in `.ibd`
+    /// files become holes.
     pub undo: Undo,
-    /// Counts bytes of the stream and files that have their names.
+    /// Counts bytes of the stream, and files that have their final names.
     pub observer: Observer,
-    /// Told of a failure when it is found, which may be long before more input comes.
+    /// Callback for a failure, called when it is found, possibly long before more input arrives.
     pub on_failure: OnFailure,
 }
 
@@ -59,16 +59,16 @@ impl Default for ExtractOptions {
     }
 }
 
-/// Who is told that extraction has failed, so that nobody waits for input that is of no use any more.
-/// It is called by a thread of the extractor, at least once, and must not wait for that; which failure
-/// was the first, [`Extractor::finish`](crate::Extractor::finish) tells.
+/// Callback for a failed extraction, so that the caller can stop waiting for input that is now
+/// useless. A thread of the extractor calls it at least once. The callback must not wait for the
+/// extraction to end; [`Extractor::finish`](crate::Extractor::finish) returns the first failure.
 #[derive(Clone, Default)]
 pub struct OnFailure(Option<Arc<Tell>>);
 
 type Tell = dyn Fn(&ExtractCause) + Send + Sync;
 
 impl OnFailure {
-    /// Tells `tell`.
+    /// Creates a callback from a function.
     pub fn new(tell: impl Fn(&ExtractCause) + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(tell)))
     }
@@ -86,65 +86,66 @@ impl fmt::Debug for OnFailure {
     }
 }
 
-/// Told what is proven while it is extracted, so that a later run need not do it again. It is called
-/// by several threads, for one file by one at a time.
+/// Log of proven data, so that a later run need not extract it again. Several threads call it, but
+/// only one at a time for each file.
 pub trait ExtractLog: Send + Sync {
-    /// Of the file `path` of the stream, which grows under this number, all bytes before the
-    /// offset `upto` are right and written, and have the CRC-32 `crc`. The chunk that ends there took
-    /// `chunk` bytes of the stream.
+    /// All bytes of the file `path` of the stream before the offset `upto` are correct, written,
+    /// and have the CRC-32 `crc`. `number` is the file's number among the partial files. The chunk
+    /// that ends at `upto` has `chunk` bytes in the stream.
     fn proven(&self, path: &RelPath, number: u64, upto: u64, chunk: u64, crc: u32);
 
-    /// What was said of the file of this number no longer holds: what was written is overwritten.
+    /// Earlier reports about the file of this number are no longer valid: its bytes are
+    /// overwritten.
     fn overwritten(&self, number: u64);
 
-    /// The file `path` of the stream, which grew under this number, is whole. Its length is `size`,
-    /// and right after this it is called `name`. The CRC-32 of its content is `crc`; that of a file
-    /// that was written out of order is not known.
+    /// The file `path` of the stream, the partial file of this number, is complete. It has `size`
+    /// bytes and is about to be renamed to `name`. `crc` is the CRC-32 of its content, unless it
+    /// was written out of order.
     fn whole(&self, path: &RelPath, number: u64, name: &RelPath, size: u64, crc: Option<u32>);
 
-    /// The stream takes back files or names: nothing that was said can be gone on with.
+    /// The stream removes files or changes names: no earlier report can be used to resume.
     fn taken_back(&self);
 }
 
-/// A file that an earlier run has begun, and no layer of which is undone.
+/// A file that an earlier run left unfinished, without layers to decode.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BegunFile {
-    /// Its name in the stream.
+    /// Name in the stream.
     pub path: RelPath,
-    /// The number under which it grows.
+    /// Number of the partial file.
     pub number: u64,
-    /// All bytes before this offset are there,
+    /// All bytes before this offset are present.
     pub upto: u64,
-    /// and have this CRC-32.
+    /// CRC-32 of the bytes before `upto`.
     pub crc: u32,
 }
 
-/// What was extracted.
+/// Totals of an extraction.
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct ExtractReport {
-    /// Files that are whole and have their names.
+    /// Complete files that have their final names.
     pub files: u64,
     /// How many of them were decrypted.
     pub decrypted: u64,
-    /// Bytes of the stream that were taken.
+    /// Bytes of the stream that were processed.
     pub bytes: u64,
-    /// How the stream was cut, if it was and that is allowed.
+    /// How the stream was cut, if it was and the options allow it.
     pub truncated: Option<Box<Truncated>>,
 }
 
-/// A stream that ended too early, and what was lost with its end.
+/// A stream that ended too early, and the files lost by it.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Truncated {
-    /// How it ended.
+    /// The error at the end of the stream.
     pub cause: ExtractCause,
-    /// Files that were begun and dropped, with the offset in bytes up to which they had come, by
-    /// name.
+    /// Unfinished files that were dropped, sorted by name, each with the offset in bytes that it
+    /// had reached.
     pub dropped: Vec<(RelPath, u64)>,
 }
 
-/// Extraction failed. Files that were whole before stay under their names; all others are gone.
+/// Extraction failed. Files that were complete before keep their names; all others are removed.
 #[derive(Debug, thiserror::Error)]
 #[error("{cause}")]
 #[non_exhaustive]
@@ -152,23 +153,23 @@ pub struct ExtractError {
     /// The first cause, in the order of the stream.
     #[source]
     pub cause: ExtractCause,
-    /// What was extracted before.
+    /// Totals up to the failure.
     pub report: ExtractReport,
 }
 
-/// Why extraction failed.
+/// Reason why extraction failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExtractCause {
     /// The input could not be read.
     #[error("cannot read at stream offset {position}: {source}")]
     Read {
-        /// Bytes taken before.
+        /// Number of bytes processed before.
         position: u64,
-        /// The system's answer.
+        /// System error.
         source: io::Error,
     },
-    /// The input is no well-formed stream, or a checksum does not hold.
+    /// The input is not a well-formed stream, or a checksum does not match.
     #[error(transparent)]
     Decode(#[from] DecodeError),
     /// A chunk does not fit those before it.
@@ -180,34 +181,34 @@ pub enum ExtractCause {
     /// A file could not be written or settled.
     #[error("{source} (stream offset {position})")]
     Target {
-        /// Where the chunk in question begins in the stream.
+        /// Stream offset of the chunk.
         position: u64,
-        /// What went wrong, with file and offset.
+        /// Cause, with file and offset.
         source: TargetError,
     },
     /// A file could not be decrypted or decompressed.
     #[error("{path}: {source} (stream offset {position})")]
     Undo {
-        /// Its name in the stream.
+        /// Name in the stream.
         path: RelPath,
-        /// Where the chunk in question begins in the stream.
+        /// Stream offset of the chunk.
         position: u64,
-        /// What went wrong, with the place in the file where there is one.
+        /// Cause, with the position in the file if it is known.
         source: UndoError,
     },
-    /// What was written could not be made durable.
+    /// The written data could not be made durable.
     #[error(transparent)]
     Sync(TargetError),
     /// A thread ended without a result.
     #[error(transparent)]
     Worker(#[from] WorkerDied),
-    /// The system gave no thread.
+    /// The system could not start a thread.
     #[error("cannot start a thread: {0}")]
     Thread(#[source] io::Error),
 }
 
 impl ExtractCause {
-    /// Whether this is what a cut stream looks like.
+    /// Whether this error is typical of a stream that was cut.
     #[must_use]
     pub fn is_cut(&self) -> bool {
         matches!(
@@ -218,13 +219,14 @@ impl ExtractCause {
     }
 }
 
-/// Adds the file and the chunk's position to why it cannot be undone.
+/// Adds the file and the chunk's position to an error of decoding.
 pub(super) fn cannot_undo(path: &RelPath, position: u64) -> impl Fn(UndoError) -> ExtractCause {
     let path = path.clone();
     move |source| ExtractCause::Undo { path: path.clone(), position, source }
 }
 
-/// The extractor has stopped: an error was found. [`Extractor::finish`](crate::Extractor::finish) tells which.
+/// The extractor stopped because of an error. [`Extractor::finish`](crate::Extractor::finish)
+/// returns it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("extraction has stopped")]
 pub struct Stopped;

@@ -1,4 +1,4 @@
-//! What must happen in the order of the stream: comparing sums, giving names.
+//! Work that must happen in the order of the stream: comparing checksums and naming files.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,26 +11,26 @@ use crate::extract::decode::Crew;
 use crate::flow::observer::Observer;
 use crate::flow::ordered_pool::Results;
 
-/// How it ended.
+/// Result of the settler.
 pub(super) struct Settled {
-    /// Files that have their names.
+    /// Files that have their final names.
     pub(super) files: u64,
     /// How many of them were encrypted.
     pub(super) decrypted: u64,
-    /// The first failure in the order of the stream.
+    /// The first failure, in the order of the stream.
     pub(super) failure: Option<ExtractCause>,
 }
 
-/// Takes the outcomes in order.
+/// Processes the workers' results in order.
 pub(super) struct Settler {
     target: Arc<TargetDir>,
     durable: bool,
     observer: Observer,
     current: Option<(Box<ChunkHead>, Arc<OpenFile>, PayloadCheck)>,
     files: u64,
-    /// Files that had their names and were removed again.
+    /// Number of files that had their final names and were removed again.
     removed: u64,
-    /// Undoes the layers of files that have any.
+    /// Decodes the layers of files that have any.
     crew: Option<Crew>,
     log: Option<Arc<dyn ExtractLog>>,
     on_failure: OnFailure,
@@ -49,8 +49,8 @@ impl Settler {
         Self { target, durable, observer, current: None, files, removed, crew, log, on_failure }
     }
 
-    /// Settles until the feeder is done. After a failure it only takes, so that nobody waits for
-    /// it, until the feeder has noticed.
+    /// Settles until the feeder ends. After a failure it only drains the results until the feeder
+    /// has noticed, so that no thread blocks.
     pub(super) fn run(
         mut self,
         mut results: Results<Vec<Outcome>>,
@@ -66,7 +66,7 @@ impl Settler {
                 Err(died) => Err(died.into()),
             };
             if let Err(cause) = settled {
-                // First, so that who sees the stop knows that the cause was told.
+                // Report the cause first, so that it is known before the stop is visible.
                 self.on_failure.tell(&cause);
                 cancelled.store(true, Ordering::Release);
                 failure = Some(cause);
@@ -129,7 +129,7 @@ impl Settler {
         match step {
             Step::Head(head, file) => {
                 let check = PayloadCheck::new(&head);
-                // Before any of its pieces is written: serial ones are, by this thread.
+                // Before any of its pieces is written: this thread writes serial pieces itself.
                 if let (true, Some(log), Some(number)) =
                     (file.is_serial(), &self.log, file.number())
                 {
@@ -142,7 +142,7 @@ impl Settler {
                     check.finish(&head)?;
                     self.proven(&head, &file);
                 }
-                // Only now: what does not fit its checksum must not be blamed on the key.
+                // Only now: damage that the checksum detects must not be blamed on the key.
                 if let Some(crew) = &self.crew {
                     crew.check()?;
                 }
@@ -153,7 +153,7 @@ impl Settler {
                     crew.end(&file, name, position);
                 } else if let Some(partial) = file.take() {
                     if let Some(log) = &self.log {
-                        // A hole at the end comes with the length.
+                        // Setting the length creates a hole at the end.
                         let content = file.content(|content| content.zeros_up_to(size));
                         let crc = (!file.is_serial()).then_some(content.crc32());
                         log.whole(&path, partial.number(), &name, size, crc);
@@ -192,19 +192,19 @@ impl Settler {
                 self.drain()?;
                 self.target.check_absent(&path).map_err(at(position))?;
             }
-            // Reached by being dropped.
+            // Dropping the barrier signals that it was reached.
             Step::Barrier { .. } => self.drain()?,
-            // The workers' own.
+            // Done by the workers.
             Step::Begin { .. } | Step::Piece(_) => {}
         }
         Ok(())
     }
 
-    /// Says how far the file has come with this chunk.
+    /// Logs how far the file is proven with this chunk.
     fn proven(&self, head: &ChunkHead, file: &OpenFile) {
         let (Some(log), None, false) = (&self.log, &file.member, file.is_serial()) else { return };
         let content = match &head.kind {
-            // Just compared with what came.
+            // Just compared with the received bytes.
             ChunkKind::Payload { len, crc, .. } => {
                 file.content(|content| content.append(*len, *crc))
             }
@@ -227,7 +227,7 @@ impl Settler {
         }
     }
 
-    /// Waits until every file that has ended has its name.
+    /// Waits until every file that has ended has its final name.
     fn drain(&self) -> Result<(), ExtractCause> {
         self.crew.as_ref().map_or(Ok(()), Crew::drain)
     }

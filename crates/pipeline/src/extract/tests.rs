@@ -22,7 +22,7 @@ fn stream(write: impl FnOnce(&mut Writer) -> io::Result<()>) -> Vec<u8> {
     writer.finish().unwrap()
 }
 
-/// Bytes that differ from place to place.
+/// Bytes that differ at every position.
 fn content(seed: usize, len: usize) -> Vec<u8> {
     (0..len).map(|n| (n ^ seed).wrapping_mul(0x9e37_79b9).to_le_bytes()[2]).collect()
 }
@@ -31,7 +31,7 @@ fn options(threads: usize) -> ExtractOptions {
     ExtractOptions { threads, durability: Durability::None, ..ExtractOptions::default() }
 }
 
-/// Extracts, fed `step` bytes at a time.
+/// Extracts a stream that is fed `step` bytes at a time.
 fn run(
     dir: &Path,
     bytes: &[u8],
@@ -47,7 +47,7 @@ fn run(
     extractor.finish()
 }
 
-/// All files, unfinished ones included.
+/// Reads all files, including unfinished ones.
 fn tree(dir: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut found = BTreeMap::new();
     let mut dirs = vec![dir.to_path_buf()];
@@ -57,7 +57,7 @@ fn tree(dir: &Path) -> BTreeMap<String, Vec<u8>> {
             if path.is_dir() {
                 dirs.push(path);
             } else {
-                // A damaged name need not be text.
+                // A damaged name may not be text.
                 let name = path.strip_prefix(dir).unwrap().to_string_lossy().into_owned();
                 found.insert(name, fs::read(&path).unwrap());
             }
@@ -70,7 +70,7 @@ fn names(dir: &TempDir) -> Vec<String> {
     tree(dir.path()).into_keys().collect()
 }
 
-/// Two files of several MiB mixed, one with holes, and many small ones between them.
+/// Interleaves two files of several MiB, one with holes, and many small files.
 fn mixed() -> (Vec<u8>, BTreeMap<String, Vec<u8>>) {
     let mut files = BTreeMap::new();
     let big = content(1, 5_000_001);
@@ -173,7 +173,7 @@ fn the_first_error_in_the_stream_counts_and_whole_files_stay() {
         w.payload("half", 0, &big)
     });
     let mut bytes = good.clone();
-    // A wrong byte of payload, and behind it a chunk that does not fit and one that is none.
+    // A wrong byte of payload, followed by a chunk out of order and by bytes that are no chunk.
     bytes[1 << 20] ^= 1;
     bytes.extend(stream(|w| {
         w.payload("late", 0, &big)?;
@@ -247,7 +247,7 @@ fn nothing_that_was_there_is_touched() {
             matches!(error.cause, ExtractCause::Target { source: TargetError::Exists { .. }, .. });
         assert!(exists, "{error}");
     }
-    // Even when a chunk says that it may replace the file.
+    // Even if a chunk declares that it may replace the file.
     let mut bytes = stream(|w| w.payload("old", 0, b"new"));
     bytes[8] = FLAG_REWRITE;
     bytes.extend(stream(|w| w.end("old")));
@@ -264,13 +264,13 @@ fn names_change_in_the_order_of_the_stream() {
     let mut bytes = stream(|w| {
         put(w, "a", b"first a")?;
         put(w, "b", b"first b")?;
-        // A swap, and then the free name once more.
+        // Swap two names, then use the freed name again.
         w.rename("a", "tmp")?;
         w.rename("b", "a")?;
         w.rename("tmp", "b")?;
         w.rename("b", "c/d")?;
         put(w, "b", b"second b")?;
-        // Removed and made anew; removed while open; renamed while open.
+        // Remove and create again; remove while open; rename while open.
         w.remove("a")?;
         put(w, "a", b"second a")?;
         w.payload("gone", 0, b"x")?;
@@ -352,7 +352,7 @@ fn a_cut_stream_is_salvaged_only_where_that_is_allowed() {
         let both = [("a".to_owned(), 3), ("b".to_owned(), 5)];
         assert_eq!(dropped, if cut == bytes.len() - 38 { &both[1..] } else { &both[..] });
     }
-    // What is no cut is never forgiven.
+    // Errors other than a cut are never tolerated.
     let mut wrong = bytes.clone();
     wrong[37] ^= 1;
     for bytes in [&wrong[..], b""] {
@@ -400,7 +400,7 @@ fn input_that_fails_is_an_error_with_its_place() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: 64, ..ProptestConfig::default() })]
 
-    /// Whatever is damaged: no panic, no hang, and what has a name is what was in the stream.
+    /// For any damage: no panic, no hang, and every named file has its content from the stream.
     #[test]
     fn damage_is_contained(at in any::<prop::sample::Index>(), bit in 0..8, threads in 1_usize..4, step in 1_usize..200) {
         let mut files: BTreeMap<String, Vec<u8>> = BTreeMap::new();
@@ -420,7 +420,7 @@ proptest! {
         let dir = tempfile::tempdir().unwrap();
         let _ = run(dir.path(), &bytes, step, options(threads));
         for (name, bytes) in tree(dir.path()) {
-            // Names are not covered by any checksum, contents are.
+            // Checksums cover the contents, but not the names.
             let empty = bytes.is_empty();
             prop_assert!(empty || files.values().any(|known| *known == bytes), "{}", name);
         }
@@ -443,7 +443,7 @@ fn a_failure_is_told_while_no_more_input_comes() {
             writer.payload("taken", 0, b"new")?;
             writer.end("taken")
         });
-        // It may be found before all is fed.
+        // The error may be found before all bytes are fed.
         let _ = extractor.feed(bytes.into());
         let cause = told.recv_timeout(std::time::Duration::from_secs(60)).unwrap();
         assert!(cause.contains("taken: exists already"), "{cause}");

@@ -1,4 +1,4 @@
-//! What the workers do: make files, sum up pieces, write them.
+//! Work of the worker threads: create files, checksum pieces, write them.
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,10 +15,10 @@ use super::report::ExtractCause;
 use crate::extract::decode::{Member, write_with_holes};
 use crate::flow::budget::Permit;
 
-/// Something to do, in the order of the stream. `position` is always the stream offset of the
-/// chunk that asks for it.
+/// A step, in the order of the stream. `position` is always the stream offset of the chunk that
+/// requires the step.
 pub(super) enum Step {
-    /// Make the file, under no name yet.
+    /// Create the file, without a final name.
     Begin { file: Arc<OpenFile>, position: u64 },
     /// A chunk with content for the file begins.
     Head(Box<ChunkHead>, Arc<OpenFile>),
@@ -26,30 +26,30 @@ pub(super) enum Step {
     Piece(Piece),
     /// The chunk is complete.
     ChunkEnd,
-    /// The file, called `path` in the stream, is complete: give it its name.
+    /// The file, called `path` in the stream, is complete: give it its final name.
     Commit { file: Arc<OpenFile>, path: RelPath, name: RelPath, size: u64, position: u64 },
-    /// The file is not wanted.
+    /// Drop the file.
     Discard { file: Arc<OpenFile> },
-    /// Rename a file that has its name.
+    /// Rename a file that has its final name.
     Rename { path: RelPath, to: RelPath, position: u64 },
-    /// Remove a file that has its name.
+    /// Remove a file that has its final name.
     Remove { path: RelPath, position: u64 },
-    /// See that nothing has this name.
+    /// Check that the name is free.
     CheckAbsent { path: RelPath, position: u64 },
-    /// Dropping it tells the feeder that everything before is done.
+    /// Barrier: dropping it tells the feeder that all earlier steps are done.
     Barrier { _reached: Sender<Infallible> },
 }
 
 /// A piece of a chunk's payload.
 pub(super) struct Piece {
     pub(super) file: Arc<OpenFile>,
-    /// Where its bytes go.
+    /// Position of the bytes in the file.
     pub(super) place: Placement,
     pub(super) bytes: Bytes,
-    /// Must not be written before the pieces in front of it.
+    /// Whether it must not be written before the pieces in front of it.
     pub(super) serial: bool,
     pub(super) position: u64,
-    /// For the memory it holds on to, where it may wait long.
+    /// Permit for the memory that the piece keeps alive, if it may wait long.
     pub(super) flight: Option<Arc<Permit>>,
 }
 
@@ -71,10 +71,10 @@ impl Piece {
         let mut rest = &self.bytes[..];
         let written = self.file.with(target, |partial| {
             while let Some((offset, len)) = place.take(rest.len() as u64) {
-                // No more than asked for, so it fits.
+                // At most the rest of the piece, so the conversion cannot fail.
                 let len = usize::try_from(len).unwrap_or(rest.len());
                 let (now, later) = rest.split_at(len);
-                // A serial piece may have to overwrite something with zeros.
+                // A serial piece may have to overwrite data with zeros.
                 if self.file.may_have_holes && !self.serial {
                     write_with_holes(partial, offset, now)?;
                 } else {
@@ -88,28 +88,29 @@ impl Piece {
     }
 }
 
-/// A part of a piece that lies in the file without a hole.
+/// A contiguous part of a piece, without a hole.
 pub(super) struct Extent {
     pub(super) offset: u64,
     pub(super) len: u64,
     pub(super) crc: u32,
 }
 
-/// What a step came to, for the settler.
+/// Result of a step, for the settler.
 pub(super) enum Outcome {
-    /// A piece was written and has this sum. Where it lies among holes, each part has its own, too.
+    /// A piece was written and has this checksum. If holes divide it, each part has a checksum,
+    /// too.
     Written(PieceCheck, Vec<Extent>),
-    /// A piece has this sum; the settler is to write it, or to hand it on.
+    /// A piece has this checksum; the settler must write it or pass it on.
     ToWrite(PieceCheck, Piece),
-    /// A step that is the settler's alone.
+    /// A step that only the settler can perform.
     Settle(Step),
-    /// Here the worker stopped.
+    /// The worker stopped here.
     Failed(ExtractCause),
 }
 
-/// Does what can be done in any order, and passes on the rest.
+/// Performs the steps that can be done in any order, and passes on the others.
 ///
-/// `logged`: the sums of what is written are wanted, too.
+/// `logged`: whether to compute checksums of the written parts, too.
 pub(super) fn run(
     batch: Vec<Step>,
     target: &TargetDir,
@@ -140,9 +141,9 @@ fn perform(step: Step, target: &TargetDir, logged: bool) -> Result<Option<Outcom
             None
         }
         Step::Piece(piece) => {
-            // The sum first: it brings the bytes into the cache for the copy that follows.
+            // The checksum first: it loads the bytes into the cache for the copy that follows.
             let sum = PieceCheck::of(&piece.bytes);
-            // What has layers is undone in order, too.
+            // Layers must be decoded in order, too.
             if piece.serial || piece.file.member.is_some() {
                 Some(Outcome::ToWrite(sum, piece))
             } else {
@@ -156,32 +157,32 @@ fn perform(step: Step, target: &TargetDir, logged: bool) -> Result<Option<Outcom
     })
 }
 
-/// Adds the chunk's position to what went wrong in the target directory.
+/// Adds the chunk's position to an error in the target directory.
 pub(super) fn at(position: u64) -> impl FnOnce(TargetError) -> ExtractCause {
     move |source| ExtractCause::Target { position, source }
 }
 
-/// A file that is being extracted. It is made by the first that needs it.
+/// A file that is being extracted. The first thread that needs it creates it.
 pub(crate) struct OpenFile {
     path: RelPath,
     partial: RwLock<Option<PartialFile>>,
     serial: AtomicBool,
-    /// Zeros need not be written.
+    /// Whether zeros may be left out as holes.
     may_have_holes: bool,
-    /// Its layers, if it has any that are to be undone.
+    /// Layers of the file, if any are to be decoded.
     pub(crate) member: Option<Member>,
-    /// The sum of what is proven of it, where that is logged.
+    /// Checksum of the proven bytes, if progress is logged.
     content: Mutex<ContentSum>,
 }
 
 impl OpenFile {
-    /// `path` is the name it is to get.
+    /// `path` is the final name of the file.
     pub(super) fn new(path: RelPath, may_have_holes: bool, member: Option<Member>) -> Self {
         let (partial, serial) = (RwLock::new(None), AtomicBool::new(false));
         Self { path, partial, serial, may_have_holes, member, content: Mutex::default() }
     }
 
-    /// One that an earlier run has begun, and what there is of it.
+    /// Creates the state of a file that an earlier run left unfinished.
     pub(super) fn begun(
         path: RelPath,
         may_have_holes: bool,
@@ -193,25 +194,25 @@ impl OpenFile {
         Self { path, partial, serial, may_have_holes, member: None, content }
     }
 
-    /// Adds to the sum of what is proven, and gives it.
+    /// Extends the checksum of the proven bytes and returns it.
     pub(super) fn content(&self, add: impl FnOnce(&mut ContentSum)) -> ContentSum {
         let mut content = self.content.lock().unwrap_or_else(PoisonError::into_inner);
         add(&mut content);
         *content
     }
 
-    /// Its number among the unfinished files, once it is made.
+    /// Number of the partial file; `None` until it is created.
     pub(crate) fn number(&self) -> Option<u64> {
         let partial = self.partial.read().unwrap_or_else(PoisonError::into_inner);
         partial.as_ref().map(PartialFile::number)
     }
 
-    /// The name it is to get, as far as it was known when the file began.
+    /// Final name of the file, as known when the file began.
     pub(crate) fn path(&self) -> &RelPath {
         &self.path
     }
 
-    /// From now on its pieces are written in order: they may overlap.
+    /// From now on the file's pieces are written in order, because they may overlap.
     pub(super) fn make_serial(&self) {
         self.serial.store(true, Ordering::Relaxed);
     }
@@ -220,7 +221,7 @@ impl OpenFile {
         self.serial.load(Ordering::Relaxed)
     }
 
-    /// Uses the file, together with others; makes it if that was not done yet.
+    /// Calls `act` with the file, which is created if needed. Several threads may do so at once.
     pub(crate) fn with<T>(
         &self,
         target: &TargetDir,
@@ -241,7 +242,7 @@ impl OpenFile {
         }
     }
 
-    /// Takes the file out, whole or not.
+    /// Takes the file out, complete or not.
     pub(crate) fn take(&self) -> Option<PartialFile> {
         self.partial.write().unwrap_or_else(PoisonError::into_inner).take()
     }

@@ -1,4 +1,4 @@
-//! What an encrypted file shows without its key.
+//! Inspects an encrypted file without its key.
 
 use std::io::{self, Read, Seek, SeekFrom};
 
@@ -11,10 +11,10 @@ use xb_frame::{
 
 use super::{FileKind, MAGIC_LEN};
 
-/// Longest head of an xbcrypt chunk.
+/// Maximum length of the head of an xbcrypt chunk.
 const MAX_HEAD: usize = 60;
 
-/// What a file is.
+/// Description of a file.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Facts {
@@ -40,61 +40,61 @@ impl KeysFacts {
     }
 }
 
-/// A native file as it looks from outside.
+/// Description of a native file without its key.
 #[derive(Debug)]
 pub struct NativeFacts {
-    /// Its keys; a stream as objects hold it has none.
+    /// Keys block; `None` for a stream as objects hold it.
     pub keys: Option<KeysFacts>,
-    /// The header of the stream.
+    /// Header of the stream.
     pub header: StreamHeader,
-    /// Codec of the first frame; unknown in a sealed stream.
+    /// Codec of the first frame; `None` in a sealed stream.
     pub codec: Option<Codec>,
     /// Length of the file in bytes.
     pub file_len: u64,
-    /// The trailer, where it stands at the end and fits header and length; else the file is incomplete.
-    /// Beneath a seal it is not authenticated.
+    /// Trailer, if it is at the end and matches header and length; otherwise the file is
+    /// incomplete. The trailer of a sealed stream is not authenticated.
     pub trailer: Result<Trailer, FrameError>,
 }
 
 impl NativeFacts {
-    /// Bytes before the stream.
+    /// Number of bytes before the stream.
     #[must_use]
     pub fn stream_start(&self) -> u64 {
         self.keys.as_ref().map_or(0, |keys| keys.block_len)
     }
 }
 
-/// An xbcrypt file as its chunk heads tell. Payloads are not looked at.
+/// Description of an xbcrypt file by its chunk heads. Payloads are not checked.
 #[derive(Debug, Default)]
 pub struct XbcryptFacts {
-    /// Chunks of version 1, 2 and 3.
+    /// Number of chunks of version 1, 2 and 3.
     pub chunks: [u64; 3],
-    /// Chunks of versions 2 and 3 without an IV: they are not encrypted.
+    /// Number of chunks of versions 2 and 3 without an IV, which are not encrypted.
     pub not_encrypted: u64,
-    /// Plain bytes in all of them.
+    /// Plain bytes in all chunks.
     pub plain_bytes: u64,
-    /// Plain bytes in the largest.
+    /// Plain bytes in the largest chunk.
     pub largest: u64,
     /// Length of the file in bytes.
     pub file_len: u64,
-    /// What is wrong with the chunk where looking stopped.
+    /// Defect of the chunk at which the inspection stopped.
     pub damage: Option<XbcryptError>,
 }
 
-/// Why a file cannot be described.
+/// Reason why a file cannot be described.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FactsError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read: {0}")]
     Read(#[from] io::Error),
-    /// It is none of the formats.
+    /// The file has an unknown format.
     #[error("neither a native file nor an xbcrypt file: it begins with \"{}\"", got.escape_ascii())]
     Unknown {
-        /// Its first bytes.
+        /// First bytes of the file.
         got: Vec<u8>,
     },
-    /// The keys in front of a native file cannot be read.
+    /// The keys block of a native file cannot be read.
     #[error(transparent)]
     Envelope(#[from] EnvelopeError),
     /// The header of a native stream cannot be read.
@@ -102,10 +102,10 @@ pub enum FactsError {
     Frame(#[from] FrameError),
 }
 
-/// Looks at a file from outside. `file` must be at its start.
+/// Inspects a file without its key. `file` must be at its start.
 ///
 /// # Errors
-/// [`FactsError`]. Damage further behind is a fact.
+/// [`FactsError`]. Damage after the start of the file is not an error but part of the result.
 pub fn facts<R: Read + Seek>(mut file: R) -> Result<Facts, FactsError> {
     let file_len = file.seek(SeekFrom::End(0))?;
     match FileKind::of(&read_at(&mut file, 0, MAGIC_LEN)?) {
@@ -119,7 +119,7 @@ pub fn facts<R: Read + Seek>(mut file: R) -> Result<Facts, FactsError> {
     }
 }
 
-/// Up to `len` bytes from `position` on; fewer at the end of the file.
+/// Reads up to `len` bytes from `position`; fewer at the end of the file.
 fn read_at(file: &mut (impl Read + Seek), position: u64, len: usize) -> io::Result<Vec<u8>> {
     file.seek(SeekFrom::Start(position))?;
     let mut bytes = Vec::with_capacity(len);

@@ -1,9 +1,9 @@
-//! Filters: any bytes in, an encrypted file out, and back.
+//! Filters: they encrypt any bytes to a file, and decrypt it again.
 //!
-//! Each is one call that reads `source` in a thread of its own and writes to `out` in the caller's;
-//! the work between is done by ordered workers, and what is held at a time is bounded. Only `Ok`
-//! says that all went through. The observer counts what came in as its bytes, what went out as
-//! stored. After an error a thread may still wait for a stalled source.
+//! Each filter is one call that reads `source` in a thread of its own and writes to `out` in the
+//! caller's thread. Ordered workers do the work in between, and the bytes held at a time are
+//! limited. Only `Ok` proves that everything was processed. The observer counts input as bytes and
+//! output as stored bytes. After an error a thread may still wait for a stalled source.
 
 mod facts;
 mod native;
@@ -20,27 +20,27 @@ pub use xbcrypt::{
     XbcryptFilterError, XbcryptRead, XbcryptWrite, xbcrypt_decrypt, xbcrypt_encrypt,
 };
 
-/// Length of the magic of each kind, in bytes.
+/// Length of each magic, in bytes.
 const MAGIC_LEN: usize = 8;
 
-/// What a file is by its first bytes.
+/// Kind of a file by its first bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FileKind {
-    /// A native file: its keys, then a sealed stream.
+    /// A native file: a keys block, then a sealed stream.
     Native,
-    /// A native stream as objects hold it, without keys in front.
+    /// A native stream as objects hold it, without a keys block.
     NativeStream,
-    /// xbcrypt chunks.
+    /// A file of xbcrypt chunks.
     Xbcrypt,
-    /// Nothing at all, which is what xbcrypt makes of nothing.
+    /// An empty file, which is the output of xbcrypt for empty input.
     Empty,
-    /// Something else: its first bytes, at most eight.
+    /// Another format, with its first bytes, at most eight.
     Other(Vec<u8>),
 }
 
 impl FileKind {
-    /// Tells by the first eight bytes, or all there are.
+    /// Detects the kind by the first eight bytes, or by all if there are fewer.
     #[must_use]
     pub fn of(front: &[u8]) -> Self {
         match front {
@@ -53,13 +53,13 @@ impl FileKind {
     }
 }
 
-/// A source whose first bytes have been looked at.
+/// A source whose first bytes were read to detect its kind.
 pub type Looked<R> = Chain<Cursor<Vec<u8>>, R>;
 
-/// Looks at the first bytes of `source`, and gives it back with them.
+/// Detects the kind of `source` by its first bytes, and returns the source including these bytes.
 ///
 /// # Errors
-/// When it cannot be read.
+/// The source cannot be read.
 pub fn look<R: Read>(mut source: R) -> io::Result<(FileKind, Looked<R>)> {
     let mut front = Vec::new();
     (&mut source).take(MAGIC_LEN as u64).read_to_end(&mut front)?;

@@ -29,59 +29,61 @@ use crate::scan::end_rule::EndRule;
 use crate::unpack::error::GetError;
 use crate::unpack::unpack;
 
-/// Room for four parts of a slab, each with a slab at its ends.
+/// Memory for four parts of the size of a slab, each with a slab at both ends.
 const FOR_PARTS: u64 = 8 * SLAB as u64;
-/// A file is one object: the largest that there is.
+/// A file is a single object of the largest possible size.
 const ONE_OBJECT: ObjectSize = ObjectSize::new(1 << 62);
-/// Ranges that may lie between the reader and the workers.
+/// Maximum number of ranges between the reader and the workers.
 const RANGES: usize = 4;
 
-/// How [`seal_file`] is to work.
+/// Options of [`seal_file`].
 #[derive(Debug)]
 pub struct SealFile<'a> {
-    /// The key slots of the file, at least one.
+    /// Key slots of the file, at least one.
     pub ways_in: &'a WaysIn,
     /// Codec of the frames.
     pub compress: Algorithm,
     /// Worker threads.
     pub threads: usize,
-    /// Whether to take the input as it is. Otherwise one that begins as an xbstream must be one, and
-    /// whole as far as that shows: every chunk sound, every file with its end.
+    /// Whether to accept any input. Otherwise, input that starts like an xbstream must be a valid
+    /// one, and complete as far as that can be checked: every chunk correct, every file with its
+    /// end.
     pub raw: bool,
 }
 
-/// Why no native file was made.
+/// Reason why no native file was created.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SealFileError {
-    /// There is no key slot, or a key slot cannot be made.
+    /// There is no key slot, or one cannot be created.
     #[error(transparent)]
     Wrap(#[from] WrapError),
-    /// The keys do not go into a block.
+    /// The key slots do not fit into a keys block.
     #[error(transparent)]
     Envelope(#[from] EnvelopeError),
-    /// The seal cannot be begun.
+    /// Sealing cannot start.
     #[error(transparent)]
     Seal(#[from] SealError),
-    /// No random bytes.
+    /// No random bytes are available.
     #[error(transparent)]
     Random(#[from] NoRandom),
-    /// The number of threads is out of reason.
+    /// The number of threads is too high.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// The way up failed; [`PackError::Read`] is an error of the source.
+    /// Packing failed; [`PackError::Read`] is an error of the source.
     #[error(transparent)]
     Pack(#[from] PackError),
-    /// The output was not taken.
+    /// The output cannot be written.
     #[error("cannot write: {0}")]
     Write(#[source] io::Error),
 }
 
-/// Makes a native file of `source`: keys block, header, frames in a seal, trailer. Every call takes a
-/// new data key. Flushes nothing.
+/// Creates a native file from `source`: keys block, header, sealed frames, trailer. Every call uses
+/// a new data key. The output is not flushed.
 ///
 /// # Errors
-/// [`SealFileError`], the first cause. What was written then is no whole file, and readers say so.
+/// [`SealFileError`], the first cause. The bytes written by then are an incomplete file, which
+/// readers reject.
 pub fn seal_file<R, W>(
     mut source: R,
     out: &mut W,
@@ -130,7 +132,7 @@ where
     }
     match putting.join()?.output {
         PackOutput::Packed { summary, .. } => Ok(summary),
-        // Only this was asked for.
+        // No other layout was requested.
         _ => Err(PackError::Closed(Closed).into()),
     }
 }
@@ -142,16 +144,16 @@ fn put_plan(threads: usize) -> Result<PackPlan, PlanError> {
     PackPlan::new(PackSizing { memory, object_size: ONE_OBJECT, threads, parallel: 1, limits })
 }
 
-/// How [`open_file`] is to work.
+/// Options of [`open_file`].
 #[derive(Debug, Clone, Copy)]
 pub struct OpenFile {
     /// Worker threads.
     pub threads: usize,
-    /// Memory that trying a passphrase may take, in bytes.
+    /// Limit on the memory for trying a passphrase, in bytes.
     pub max_memory: u64,
 }
 
-/// Why a native file did not open, or not to its end.
+/// Reason why a native file could not be opened, or not to its end.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenFileError {
@@ -160,55 +162,56 @@ pub enum OpenFileError {
     Read {
         /// Offset in the input.
         position: u64,
-        /// Error of the system.
+        /// System error.
         source: io::Error,
     },
-    /// It begins neither with a keys block nor with a stream header.
+    /// The file starts neither with a keys block nor with a stream header.
     #[error("this is no native file: it begins with \"{}\"", got.escape_ascii())]
     Magic {
-        /// Its first bytes.
+        /// First bytes of the file.
         got: Vec<u8>,
     },
-    /// It ends before its first frame.
+    /// The file ends before its first frame.
     #[error("the file was cut: it ends in its {part}")]
     Cut {
-        /// What it ends in.
+        /// The part in which it ends.
         part: &'static str,
     },
-    /// The keys in front cannot be read, or belong to another stream.
+    /// The keys block cannot be read, or belongs to another stream.
     #[error(transparent)]
     Envelope(#[from] EnvelopeError),
-    /// It is sealed, and there is nothing to try.
+    /// The file is sealed, and no key was given.
     #[error("no key is given; the file opens with: {}", kept_for.join(", "))]
     NoKey {
-        /// The key slots of the file.
+        /// Key slots of the file.
         kept_for: Vec<String>,
     },
-    /// None of the keys opens it.
+    /// None of the given keys opens the file.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// A sealed stream whose keys are elsewhere.
+    /// The stream is sealed and has no keys block.
     #[error("a sealed stream without its keys in front")]
     NoEnvelope,
-    /// A key is given, and nothing vouches for the bytes.
+    /// A key was given, but the file is not sealed, so its bytes are not authenticated.
     #[error("the stream is not sealed, and a key was given")]
     NotSealed,
-    /// The stream is damaged, cut or foreign.
+    /// The stream is damaged, cut, or does not match its keys.
     #[error(transparent)]
     Stream(GetError<io::Error>),
-    /// The number of threads is out of reason.
+    /// The number of threads is too high.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// The output was not taken.
+    /// The output cannot be written.
     #[error("cannot write: {0}")]
     Write(#[source] io::Error),
 }
 
-/// Opens a native file, or a native stream that is not sealed, and writes its plain bytes. Nothing is
-/// written before a key has opened the file, and never a byte that was not proved.
+/// Opens a native file, or an unsealed native stream, and writes its plain bytes. Nothing is
+/// written before a key has opened the file, and every byte is authenticated or checked before it
+/// is written.
 ///
 /// # Errors
-/// [`OpenFileError`], the first cause. What was written then is genuine, but not all.
+/// [`OpenFileError`], the first cause. The bytes written by then are genuine, but incomplete.
 pub fn open_file<R, W>(
     mut source: R,
     out: &mut W,
@@ -255,7 +258,7 @@ where
         observer.add_stored(bytes.len() as u64);
         Ok(())
     };
-    // It counts the other way round: to it the source is the store.
+    // The counts are reversed: `unpack` regards its source as the store.
     unpack(ranges, key, &plan, &Observer::default(), sink).map_err(|error| match error {
         GetError::Sink(error) => OpenFileError::Write(error),
         error => match failed.lock().unwrap_or_else(PoisonError::into_inner).take() {
@@ -308,17 +311,17 @@ impl<R: Read> Front<'_, R> {
         let mut block = magic;
         block.extend(self.bytes(BLOCK_HEAD_LEN - MAGIC_LEN, PART)?);
         let head = block.first_chunk().ok_or(OpenFileError::Cut { part: PART })?;
-        // The head's checksum and bounds have been checked then.
+        // Checksum and limits of the head have been checked at this point.
         let len = BlockHead::parse(head)?.block_len;
         block.extend(self.bytes(len.saturating_sub(BLOCK_HEAD_LEN), PART)?);
         Ok(parse_block(&block)?)
     }
 }
 
-/// Where and why the source failed.
+/// Offset and error of a failed source.
 type Failed = Arc<Mutex<Option<(u64, io::Error)>>>;
 
-/// A source in slabs.
+/// Iterator over a source in slabs.
 struct Ranges<R> {
     source: R,
     pool: SlabPool,

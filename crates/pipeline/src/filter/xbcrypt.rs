@@ -1,7 +1,7 @@
-//! xbcrypt files, many chunks side by side.
+//! xbcrypt files, with many chunks in parallel.
 //!
-//! Chunks are worked on in batches of about a slab, since they may be small. A batch is written when
-//! all of it is proven, so damage in one of its chunks holds back all of them.
+//! Chunks may be small, so they are processed in batches of about a slab. A batch is written after
+//! all of it is proven, so damage in one chunk holds back its whole batch.
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
@@ -17,15 +17,14 @@ use crate::flow::observer::Observer;
 use crate::flow::ordered_pool::{Closed, Results, Submit, WorkerDied, ordered};
 use crate::flow::plan::SLAB;
 
-/// Bytes in a batch of small chunks; a larger chunk is a batch of its own.
+/// Length of a batch of small chunks in bytes; a larger chunk is a batch of its own.
 const BATCH: usize = SLAB;
-/// Batches that are held at a time, in bytes of their input. A chunk that is larger is worked on
-/// alone.
+/// Limit on the batches held at a time, in bytes of their input. A larger chunk is processed alone.
 const BUDGET: u64 = 64 << 20;
-/// Bytes asked for by one read.
+/// Length of one read, in bytes.
 const READ: usize = 1 << 20;
 
-/// Why a filter run failed.
+/// Reason why a filter run failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum XbcryptFilterError {
@@ -34,52 +33,52 @@ pub enum XbcryptFilterError {
     Read {
         /// Offset in the input.
         position: u64,
-        /// Error of the system.
+        /// System error.
         source: io::Error,
     },
     /// The file is damaged or cut, or the key is wrong.
     #[error(transparent)]
     Xbcrypt(#[from] XbcryptError),
-    /// The output was not taken.
+    /// The output cannot be written.
     #[error("cannot write: {0}")]
     Write(#[source] io::Error),
-    /// The system has no thread for us.
+    /// The system cannot start a thread.
     #[error("cannot start a thread: {0}")]
     Thread(#[source] io::Error),
-    /// A thread of ours died.
+    /// A worker thread died.
     #[error(transparent)]
     Worker(#[from] WorkerDied),
-    /// The next stage stopped; it knows the cause.
+    /// The next stage stopped and has the cause.
     #[error(transparent)]
     Closed(#[from] Closed),
 }
 
-/// How [`xbcrypt_encrypt`] is to work.
+/// Options of [`xbcrypt_encrypt`].
 #[derive(Debug)]
 pub struct XbcryptWrite {
     /// Algorithm and key.
     pub cipher: Cipher,
-    /// Plain bytes in a chunk.
+    /// Plain bytes per chunk.
     pub chunk: ChunkSize,
-    /// After this many bytes of input a chunk ends in any case, as `--read-buffer-size` has it.
+    /// A chunk also ends after this many bytes of input, as with `--read-buffer-size`.
     pub block: u64,
     /// Worker threads.
     pub threads: usize,
 }
 
-/// How [`xbcrypt_decrypt`] is to work.
+/// Options of [`xbcrypt_decrypt`].
 #[derive(Debug)]
 pub struct XbcryptRead {
     /// Algorithm and key.
     pub cipher: Cipher,
-    /// What the file may hold.
+    /// Limits on the content of the file.
     pub limits: Limits,
     /// Worker threads.
     pub threads: usize,
 }
 
-/// Makes version 3 chunks of `source`. However the source is cut, only the last chunk of a block is
-/// short. No input gives no output.
+/// Encrypts `source` into version 3 chunks. However the source is divided into reads, only the last
+/// chunk of a block is short. Empty input gives empty output.
 ///
 /// # Errors
 /// [`XbcryptFilterError`], the first cause.
@@ -124,11 +123,11 @@ where
     write_all(results, reader, out, |bytes| observer.add_stored(bytes))
 }
 
-/// Gives the plain bytes of an xbcrypt file. Whether chunks are missing between two others or at the
-/// end nobody can tell: the format guards against accident only.
+/// Decrypts an xbcrypt file. Missing chunks, between two others or at the end, cannot be detected:
+/// the format only protects against accidental damage.
 ///
 /// # Errors
-/// [`XbcryptFilterError`], the first cause; nothing of the batch it lies in has been written.
+/// [`XbcryptFilterError`], the first cause. Nothing of the failed batch has been written.
 pub fn xbcrypt_decrypt<R, W>(
     source: R,
     out: &mut W,
@@ -148,7 +147,7 @@ where
     write_all(results, reader, out, |bytes| observer.add_stored(bytes))
 }
 
-/// Some chunks: plain bytes, or payloads one behind the other with the heads that stood before them.
+/// Several chunks: plain bytes, or consecutive payloads with the heads that preceded them.
 struct Batch<C> {
     bytes: Vec<u8>,
     chunks: C,
@@ -157,7 +156,7 @@ struct Batch<C> {
 
 type Worked = Result<(Vec<u8>, Permit), XbcryptError>;
 
-/// The work of a worker on the way up.
+/// Encrypts a batch; called by a worker.
 fn encrypt(cipher: &Cipher, size: usize, batch: Batch<()>) -> Worked {
     let pieces = batch.bytes.chunks(size);
     let mut out = vec![0; pieces.clone().map(|piece| sealed_len(cipher, piece.len())).sum()];
@@ -170,12 +169,12 @@ fn encrypt(cipher: &Cipher, size: usize, batch: Batch<()>) -> Worked {
     Ok((out, batch.permit))
 }
 
-/// The work of a worker on the way down.
+/// Decrypts a batch; called by a worker.
 fn decrypt(cipher: &Cipher, batch: Batch<Vec<Head>>) -> Worked {
     let Batch { mut bytes, chunks, permit } = batch;
     let (mut from, mut to) = (0, 0);
     for head in chunks {
-        // As many as have been gathered for this head.
+        // This many bytes were gathered for the head.
         let len = usize::try_from(head.payload_len).unwrap_or(usize::MAX);
         let plain = open_chunk(cipher, &head, &mut bytes[from..from + len])?;
         bytes.copy_within(from..from + plain, to);
@@ -186,7 +185,7 @@ fn decrypt(cipher: &Cipher, batch: Batch<Vec<Head>>) -> Worked {
     Ok((bytes, permit))
 }
 
-/// Finds chunks and hands them on in batches.
+/// Finds chunks and passes them on in batches.
 fn find<R: Read>(
     input: &mut Input<R>,
     limits: Limits,
@@ -218,7 +217,7 @@ fn find<R: Read>(
                         permit: budget.lease(needed(0).max(BATCH as u64)),
                     });
                 }
-                // Grows with what has come, not with what a head promises.
+                // Grows with the bytes received, not with the length that a head states.
                 Event::Data(piece) => {
                     if let Some(batch) = &mut batch {
                         batch.bytes.extend_from_slice(piece);
@@ -260,7 +259,7 @@ fn write_all(
     reader.join().unwrap_or(Err(XbcryptFilterError::Worker(WorkerDied)))
 }
 
-/// A source that counts, and fills up what comes short.
+/// A source that counts bytes and repeats short reads.
 struct Input<R> {
     source: R,
     position: u64,

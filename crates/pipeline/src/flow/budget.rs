@@ -1,18 +1,19 @@
-//! One budget of bytes for a run; permits travel inside the buffers they pay for.
+//! One byte budget for a run; permits travel inside the buffers they pay for.
 //!
 //! # The rule against deadlock
-//! A unit (a frame on the way up, a range on the way down) is admitted in sequence order and leases
-//! at once all it may come to need. Nothing that was admitted leases again. So the oldest
-//! unit can always finish on what it holds, and with it what it holds comes back.
+//! A unit (a frame on the way up, a range on the way down) is admitted in sequence order and
+//! immediately leases all bytes it may need. An admitted unit never leases again. So the oldest
+//! unit can always finish with what it holds, and then returns it.
 
 use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Leases are counted in pages of this many bytes: tokio's semaphore counts to 2^32 a lease.
+/// Leases are counted in pages of this many bytes, because tokio's semaphore limits a lease to
+/// 2^32 permits.
 pub(crate) const PAGE: u64 = 4096;
 
-/// A limit in bytes on what is held at one time. Clones share it.
+/// Limit on the bytes held at one time. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Budget {
     pages: Arc<Semaphore>,
@@ -20,7 +21,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// A budget of `bytes`, rounded down to pages of 4 KiB, at least one page.
+    /// Creates a budget of `bytes`, rounded down to pages of 4 KiB; at least one page.
     #[must_use]
     pub fn new(bytes: u64) -> Self {
         let pages = (bytes / PAGE).clamp(1, u64::from(u32::MAX));
@@ -28,40 +29,40 @@ impl Budget {
         Self { pages: Arc::new(Semaphore::new(places)), total: pages * PAGE }
     }
 
-    /// The whole budget in bytes.
+    /// Size of the whole budget in bytes.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.total
     }
 
-    /// Bytes leased now.
+    /// Number of bytes leased now.
     #[must_use]
     pub fn in_use(&self) -> u64 {
         self.total - self.pages.available_permits() as u64 * PAGE
     }
 
-    /// Leases `bytes` as soon as they are there, first come, first served; a lease larger than the
-    /// whole budget gets the whole budget. For plain threads: waits by parking the thread.
+    /// Leases `bytes` as soon as they are free, first come, first served. A lease larger than the
+    /// whole budget gets the whole budget. For plain threads: parks the thread while it waits.
     ///
     /// # Panics
-    /// Inside an async task that runs on this thread it would park the executor: use
+    /// If this thread runs an async task, parking would block the executor: use
     /// [`Budget::lease_async`] there.
     #[must_use]
     pub fn lease(&self, bytes: u64) -> Permit {
         pollster(self.lease_async(bytes))
     }
 
-    /// As [`Budget::lease`], for async tasks.
+    /// Like [`Budget::lease`], for async tasks.
     pub async fn lease_async(&self, bytes: u64) -> Permit {
         let pages = self.pages_for(bytes);
         match Arc::clone(&self.pages).acquire_many_owned(pages).await {
             Ok(permit) => Permit { permit: Some(permit) },
-            // Only a closed semaphore refuses, and this one is never closed.
+            // Only a closed semaphore fails, and this one is never closed.
             Err(_closed) => Permit { permit: None },
         }
     }
 
-    /// Leases `bytes` if they are free now and no earlier lease waits.
+    /// Leases `bytes` if they are free now and no earlier lease is waiting.
     #[must_use]
     pub fn try_lease(&self, bytes: u64) -> Option<Permit> {
         let permit = Arc::clone(&self.pages).try_acquire_many_owned(self.pages_for(bytes)).ok()?;
@@ -73,25 +74,25 @@ impl Budget {
     }
 }
 
-/// The right to hold some bytes of a [`Budget`], returned on drop. The default covers none.
+/// Right to hold some bytes of a [`Budget`], returned on drop. The default permit covers none.
 #[derive(Debug, Default)]
 pub struct Permit {
     permit: Option<OwnedSemaphorePermit>,
 }
 
 impl Permit {
-    /// The bytes this permit covers.
+    /// Number of bytes this permit covers.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.permit.as_ref().map_or(0, |p| p.num_permits() as u64 * PAGE)
     }
 
-    /// Gives back what exceeds `bytes`.
+    /// Returns everything above `bytes` to the budget.
     pub fn shrink_to(&mut self, bytes: u64) {
         drop(self.split_off(bytes));
     }
 
-    /// Keeps `bytes` and gives the rest as a permit of its own.
+    /// Keeps `bytes` and returns the rest as a separate permit.
     #[must_use]
     pub fn split_off(&mut self, bytes: u64) -> Self {
         let rest = self.permit.as_mut().and_then(|permit| {
@@ -101,7 +102,7 @@ impl Permit {
         Self { permit: rest }
     }
 
-    /// Takes over the bytes of `other`, a permit of the same budget.
+    /// Absorbs the bytes of `other`, a permit of the same budget.
     pub fn merge(&mut self, other: Self) {
         match (&mut self.permit, other.permit) {
             (Some(own), Some(more)) => own.merge(more),
@@ -110,7 +111,7 @@ impl Permit {
     }
 }
 
-/// Runs a future to its end on this thread, parked between polls.
+/// Runs a future to completion on this thread, which is parked between polls.
 fn pollster<F: Future>(future: F) -> F::Output {
     struct Unpark(std::thread::Thread);
     impl std::task::Wake for Unpark {

@@ -1,14 +1,14 @@
-//! Checksums, each under the name of its use, all from one library that can combine them.
+//! Checksums, each named after its algorithm, from one library that can combine them.
 
 use crc_fast::{CrcAlgorithm, checksum, checksum_combine};
 
-/// CRC-32 of zlib: what xbstream chunks carry.
+/// CRC-32 as in zlib, used by xbstream chunks.
 #[must_use]
 pub fn crc32(bytes: &[u8]) -> u32 {
     low(checksum(CrcAlgorithm::Crc32IsoHdlc, bytes))
 }
 
-/// The CRC-32 of two pieces of which the second is `len` bytes long.
+/// Combines the CRC-32 of two pieces; the second is `len` bytes long.
 #[must_use]
 pub fn crc32_combine(first: u32, second: u32, len: u64) -> u32 {
     if len == 0 {
@@ -17,13 +17,13 @@ pub fn crc32_combine(first: u32, second: u32, len: u64) -> u32 {
     low(checksum_combine(CrcAlgorithm::Crc32IsoHdlc, first.into(), second.into(), len))
 }
 
-/// CRC-32C: what frames carry.
+/// CRC-32C, used by frames.
 #[must_use]
 pub fn crc32c(bytes: &[u8]) -> u32 {
     low(checksum(CrcAlgorithm::Crc32Iscsi, bytes))
 }
 
-/// The CRC-32C of two pieces of which the second is `len` bytes long.
+/// Combines the CRC-32C of two pieces; the second is `len` bytes long.
 #[must_use]
 pub fn crc32c_combine(first: u32, second: u32, len: u64) -> u32 {
     if len == 0 {
@@ -32,13 +32,13 @@ pub fn crc32c_combine(first: u32, second: u32, len: u64) -> u32 {
     low(checksum_combine(CrcAlgorithm::Crc32Iscsi, first.into(), second.into(), len))
 }
 
-/// CRC-64/NVME: what objects carry, and what S3 can check.
+/// CRC-64/NVME, used for objects; S3 can check it.
 #[must_use]
 pub fn crc64(bytes: &[u8]) -> u64 {
     checksum(CrcAlgorithm::Crc64Nvme, bytes)
 }
 
-/// The CRC-64/NVME of two pieces of which the second is `len` bytes long.
+/// Combines the CRC-64/NVME of two pieces; the second is `len` bytes long.
 #[must_use]
 pub fn crc64_combine(first: u64, second: u64, len: u64) -> u64 {
     if len == 0 {
@@ -47,7 +47,7 @@ pub fn crc64_combine(first: u64, second: u64, len: u64) -> u64 {
     checksum_combine(CrcAlgorithm::Crc64Nvme, first, second, len)
 }
 
-/// The library gives 32-bit sums in the low half of a 64-bit number.
+/// The library returns 32-bit checksums in the low half of a u64.
 #[allow(clippy::cast_possible_truncation)]
 fn low(sum: u64) -> u32 {
     sum as u32
@@ -57,7 +57,7 @@ fn low(sum: u64) -> u32 {
 mod tests {
     use super::*;
 
-    /// The check values of the algorithms' catalogue entries, for the digits 1 to 9.
+    /// Check values from the catalogue entries of the algorithms, for the digits 1 to 9.
     #[test]
     fn known_values() {
         assert_eq!(crc32(b"123456789"), 0xcbf4_3926);

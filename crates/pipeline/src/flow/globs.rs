@@ -1,10 +1,10 @@
-//! Shell patterns on file names.
+//! Shell patterns for file names.
 
 use std::path::Path;
 
 use globset::{Glob, GlobSet, GlobSetBuilder};
 
-/// A text that is no valid pattern.
+/// Error for an invalid pattern.
 pub use globset::Error as GlobError;
 
 /// Several shell patterns; `*` also matches slashes.
@@ -14,10 +14,10 @@ pub struct Globs {
 }
 
 impl Globs {
-    /// Compiles them.
+    /// Compiles the patterns.
     ///
     /// # Errors
-    /// When one is not a valid pattern.
+    /// A pattern that is not valid.
     pub fn new(patterns: &[String]) -> Result<Self, GlobError> {
         let mut set = GlobSetBuilder::new();
         for pattern in patterns {
@@ -26,19 +26,19 @@ impl Globs {
         Ok(Self { set: set.build()? })
     }
 
-    /// Whether there is none.
+    /// Whether there are no patterns.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.set.is_empty()
     }
 
-    /// Whether any matches.
+    /// Whether any pattern matches.
     #[must_use]
     pub fn is_match(&self, name: &Path) -> bool {
         self.set.is_match(name)
     }
 
-    /// The numbers of those that match, in the order given.
+    /// Indexes of the patterns that match, in the order given.
     #[must_use]
     pub fn matches(&self, name: &Path) -> Vec<usize> {
         self.set.matches(name)

@@ -1,5 +1,5 @@
-//! What every stage is built on: memory leases, pooled buffers, ordered workers, sizes derived from the
-//! budget, checksums and counters.
+//! Building blocks of all stages: memory leases, pooled buffers, ordered workers, sizes derived
+//! from the budget, checksums and counters.
 
 pub(crate) mod budget;
 pub mod checksum;

@@ -1,4 +1,4 @@
-//! What a run has done so far: plain counters that anyone may read at any time.
+//! Progress of a run: plain counters that any thread may read at any time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,47 +16,47 @@ struct Counters {
     waits: [AtomicU64; 3],
 }
 
-/// What the head of the pipeline waited for.
+/// What the first stage of the pipeline waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
     /// Bytes from the producer or the store.
     Source = 0,
     /// A worker.
     Workers = 1,
-    /// Memory, which comes back when the far end has taken bytes.
+    /// Memory, which is returned when the last stage has sent its bytes.
     Sink = 2,
 }
 
-/// The counters at one moment.
+/// Values of the counters at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Snapshot {
-    /// Bytes of the stream so far, as its producer wrote it.
+    /// Bytes of the stream so far, as the producer wrote it.
     pub bytes: u64,
     /// Bytes in the store so far: sent and acknowledged, or fetched.
     pub stored: u64,
     /// Files that are complete.
     pub files: u64,
-    /// What the run has waited for longest, if for anything.
+    /// The longest of the waits so far, if there was any.
     pub bottleneck: Option<Wait>,
 }
 
 impl Observer {
-    /// Counts bytes of the stream.
+    /// Adds bytes of the stream.
     pub fn add_bytes(&self, n: u64) {
         self.0.bytes.fetch_add(n, Ordering::Relaxed);
     }
 
-    /// Counts bytes in the store.
+    /// Adds bytes in the store.
     pub fn add_stored(&self, n: u64) {
         self.0.stored.fetch_add(n, Ordering::Relaxed);
     }
 
-    /// Counts complete files.
+    /// Adds complete files.
     pub fn add_files(&self, n: u64) {
         self.0.files.fetch_add(n, Ordering::Relaxed);
     }
 
-    /// Runs `step` and counts the time it took as a wait for `what`.
+    /// Runs `step` and counts its duration as a wait for `what`.
     pub fn waiting<T>(&self, what: Wait, step: impl FnOnce() -> T) -> T {
         let begin = Instant::now();
         let value = step();
@@ -65,7 +65,7 @@ impl Observer {
         value
     }
 
-    /// The counters now.
+    /// Returns the current values.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         let wait = |what: Wait| {

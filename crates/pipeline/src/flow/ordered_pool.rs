@@ -1,20 +1,20 @@
 //! Workers in parallel, results in the order of submission.
 //!
-//! Every job carries the sending half of a one-place channel; the receiving halves queue up in
-//! order of submission. So a slow job holds back the results after it, never their work.
+//! Every job carries the sender of a channel with one slot; the receivers are queued in the order
+//! of submission. So a slow job delays the results after it, but not the work on them.
 
 use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
-/// The other side of the pool is gone: results are not taken any more.
+/// The other side of the pool is gone, so results are no longer collected.
 ///
 /// This is a consequence, never a cause: the stage that dropped the other side has the cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the next stage has stopped")]
 pub struct Closed;
 
-/// A worker thread ended without giving its result, which only a panic can do.
+/// A worker thread ended without a result, which only a panic can cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a worker thread panicked; this is a bug")]
 pub struct WorkerDied;
@@ -24,7 +24,7 @@ struct Job<J, R> {
     result: Sender<R>,
 }
 
-/// The submitting half of [`ordered`].
+/// Submitting half of [`ordered`].
 #[derive(Debug)]
 pub struct Submit<J, R> {
     jobs: Sender<Job<J, R>>,
@@ -32,19 +32,19 @@ pub struct Submit<J, R> {
 }
 
 impl<J, R> Submit<J, R> {
-    /// Queues `job`; waits while `depth` jobs are queued or not yet collected.
+    /// Queues `job`; waits while `depth` jobs are not yet collected.
     ///
     /// # Errors
-    /// [`Closed`] when the results side was dropped.
+    /// [`Closed`] if the results side was dropped.
     pub fn send(&self, job: J) -> Result<(), Closed> {
         let (result, slot) = bounded(1);
-        // The place in the order is taken first: it is this queue that bounds the depth.
+        // The slot in the order is taken first, because this queue limits the depth.
         self.order.send(slot).map_err(|_| Closed)?;
         self.jobs.send(Job { job, result }).map_err(|_| Closed)
     }
 }
 
-/// The collecting half of [`ordered`].
+/// Collecting half of [`ordered`].
 #[derive(Debug)]
 pub struct Results<R> {
     order: Receiver<Receiver<R>>,
@@ -52,19 +52,20 @@ pub struct Results<R> {
 }
 
 impl<R> Results<R> {
-    /// The next result in order of submission; `None` when the submitter is gone and all is collected.
+    /// Returns the next result in order of submission; `None` if the submitter is gone and all
+    /// results are collected.
     pub fn recv(&mut self) -> Option<Result<R, WorkerDied>> {
         let slot = self.order.recv().ok()?;
         Some(slot.recv().map_err(|_| WorkerDied))
     }
 
-    /// Waits for the workers to end. Drops what was not collected.
+    /// Waits for the workers to end. Drops results that were not collected.
     ///
     /// # Errors
-    /// [`WorkerDied`] when one of them panicked.
+    /// [`WorkerDied`] if a worker panicked.
     pub fn join(self) -> Result<(), WorkerDied> {
         drop(self.order);
-        // Every worker is joined, also after the first that died.
+        // Join every worker, even after one has failed.
         let mut outcome = Ok(());
         for worker in self.workers {
             if worker.join().is_err() {
@@ -77,9 +78,9 @@ impl<R> Results<R> {
 
 /// Starts `threads` workers (at least one) named `name` that run `work` on each job.
 ///
-/// At most `depth` jobs (at least `threads`) are waiting, running or done and not yet collected;
-/// further submissions wait. Dropping the submitter ends the workers when the queue is empty,
-/// dropping the results makes the submitter fail with [`Closed`].
+/// At most `depth` jobs (at least `threads`) are waiting, running or not yet collected; further
+/// submissions wait. Dropping the submitter ends the workers when the queue is empty. Dropping the
+/// results makes the submitter fail with [`Closed`].
 pub fn ordered<J, R, F>(
     name: &str,
     threads: usize,
@@ -94,7 +95,7 @@ where
     ordered_by(name, threads, depth, || work.clone())
 }
 
-/// As [`ordered`], for work with a state of its own in each thread, which `make` makes.
+/// Like [`ordered`], for work with a state per thread, which `make` creates.
 pub fn ordered_by<J, R, W>(
     name: &str,
     threads: usize,
@@ -113,13 +114,13 @@ where
     let workers = (0..threads)
         .filter_map(|number| {
             let (queue, mut work) = (queue.clone(), make());
-            // A thread that the system refuses is done without; with none at all `send` is
-            // Closed and `recv` answers WorkerDied, so nothing waits for ever.
+            // If the system cannot start a thread, the pool runs without it. With no threads at
+            // all, `send` returns Closed and `recv` returns WorkerDied, so nothing waits forever.
             std::thread::Builder::new()
                 .name(format!("{name}-{number}"))
                 .spawn(move || {
                     for Job { job, result } in queue {
-                        // After a cancel the result is not collected: that is no error here.
+                        // After a cancel the result is not collected, which is not an error here.
                         let _ = result.send(work(job));
                     }
                 })

@@ -1,88 +1,87 @@
-//! From a memory budget and an object size to part sizes and numbers of things at a time, never the
+//! Derives part sizes and degrees of parallelism from a memory budget and an object size, never the
 //! other way round.
 
-/// Frames of the reader's slab size; see `xb_frame::DEFAULT_FRAME_PLAIN`.
+/// Size of a slab, and of the frames made from it; see `xb_frame::DEFAULT_FRAME_PLAIN`.
 pub const SLAB: usize = 1 << 20;
 
-/// What a frame leases: its slab. A codec works in a scratch of its own and puts what it made back
-/// into that slab.
+/// Lease of a frame: its slab. A codec works in a scratch buffer of its own and copies its output
+/// back into that slab.
 const FRAME_LEASE: u64 = SLAB as u64;
 
 /// Settings that cannot work, with the numbers.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
-    /// The budget is too small for anything.
+    /// The budget is too small.
     #[error("{memory} bytes of memory are too few: {threads} threads need at least {needed}")]
     Memory {
-        /// The budget asked for, in bytes.
+        /// Budget requested, in bytes.
         memory: u64,
         /// Worker threads.
         threads: usize,
-        /// The least that works, in bytes.
+        /// Smallest budget that works, in bytes.
         needed: u64,
     },
-    /// Objects of this size are too small for what has to be in each.
+    /// Objects of this size are too small for the chunks that each must hold.
     #[error(
         "objects of {object_size} bytes are too small for the classic layout: at least {least}"
     )]
     Object {
-        /// Object size asked for, in bytes.
+        /// Object size requested, in bytes.
         object_size: u64,
-        /// The least that works, in bytes.
+        /// Smallest object size that works, in bytes.
         least: u64,
     },
-    /// Objects of this size need parts that the budget cannot hold.
+    /// Objects of this size need parts that do not fit into the budget.
     #[error(
         "objects of {object_size} bytes need parts of at least {part} bytes, two of them at a time: at least {needed} bytes of memory, {memory} are allowed"
     )]
     Part {
-        /// Object size asked for, in bytes.
+        /// Object size requested, in bytes.
         object_size: u64,
-        /// Smallest part size that keeps to the store's limits, in bytes.
+        /// Smallest part size within the store's limits, in bytes.
         part: u64,
-        /// The least memory that works, in bytes.
+        /// Smallest budget that works, in bytes.
         needed: u64,
-        /// The budget asked for, in bytes.
+        /// Budget requested, in bytes.
         memory: u64,
     },
 }
 
-/// Limits that a store sets to the parts of an object.
+/// Limits of a store on the parts of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PartLimits {
-    /// Smallest part but the last, in bytes.
+    /// Minimum size of every part except the last, in bytes.
     pub min: u64,
-    /// Largest part, and largest object sent in one go, in bytes.
+    /// Maximum size of a part, and of an object sent in one request, in bytes.
     pub max: u64,
-    /// Most parts of one object.
+    /// Maximum number of parts per object.
     pub count: u64,
-    /// Whether all parts of an object but the last must have one size.
+    /// Whether all parts of an object except the last must have the same size.
     pub equal: bool,
 }
 
-/// Size of the objects in the store, in bytes, at least 1: what the user sets.
+/// Size of the objects in the store, in bytes; at least 1. The user sets it.
 ///
-/// An object has nothing to do with the chunks of the xbstream in it, nor with those of an xbcrypt
-/// file.
+/// It is unrelated to the size of xbstream chunks or xbcrypt chunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ObjectSize(u64);
 
 impl ObjectSize {
-    /// So many bytes, or 1.
+    /// Creates a size of `bytes`, at least 1.
     #[must_use]
     pub const fn new(bytes: u64) -> Self {
         Self(if bytes == 0 { 1 } else { bytes })
     }
 
-    /// The size in bytes.
+    /// Size in bytes.
     #[must_use]
     pub const fn get(self) -> u64 {
         self.0
     }
 }
 
-/// What a [`PackPlan`] is made from.
+/// Inputs for a [`PackPlan`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PackSizing {
     /// The whole budget in bytes.
@@ -91,24 +90,24 @@ pub struct PackSizing {
     pub object_size: ObjectSize,
     /// Worker threads.
     pub threads: usize,
-    /// Requests at a time; the budget limits them in any case.
+    /// Parallel requests; the budget may allow fewer.
     pub parallel: usize,
     /// Limits of the store.
     pub limits: PartLimits,
 }
 
-/// How a run up is laid out.
+/// Sizes and degrees of parallelism for packing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PackPlan {
     /// Worker threads.
     pub threads: usize,
-    /// Frames waiting for a worker, in work, or waiting for their turn.
+    /// Frames that wait for a worker, are in work, or wait for their turn.
     pub depth: usize,
     /// Size of the objects.
     pub object_size: ObjectSize,
-    /// Size of equal parts in bytes; the object size itself where one put does.
+    /// Size of equal parts in bytes; the object size if an object is sent in a single request.
     pub part_size: u64,
-    /// Parts on their way at one time.
+    /// Parts in flight at one time.
     pub parallel: usize,
     /// The whole budget in bytes.
     pub memory: u64,
@@ -117,20 +116,20 @@ pub struct PackPlan {
 }
 
 impl PackPlan {
-    /// Lays out a run.
+    /// Derives a plan.
     ///
-    /// The budget holds the frames in work, and beside them at least two parts: one that fills
-    /// while the other is on its way. Parts are billed, so an object of which the budget holds two
-    /// goes up in one put. A larger one has parts of which it holds four.
+    /// The budget holds the frames in work and at least two parts: one that fills while the other
+    /// is in flight. Stores bill each part, so an object of which the budget holds two is sent in
+    /// one request. A larger object is sent in parts of which the budget holds four.
     ///
     /// # Errors
-    /// [`PlanError`] with the numbers when that does not fit.
+    /// [`PlanError`] with the numbers if the settings do not fit.
     pub fn new(sizing: PackSizing) -> Result<Self, PlanError> {
         let PackSizing { memory, object_size, parallel, limits, .. } = sizing;
         let threads = sizing.threads.max(1);
         let object = object_size.get();
         let depth = threads * 2;
-        // Slabs with the workers and one being read, and a scratch for each codec.
+        // Slabs with the workers, one being read, and one scratch buffer per codec.
         let in_work = (depth as u64 + threads as u64 + 1) * FRAME_LEASE;
         let needed = in_work + 2 * (limits.min.min(object) + FRAME_LEASE);
         if memory < needed {
@@ -141,12 +140,13 @@ impl PackPlan {
         let part = if object <= of_budget(2).max(limits.min).min(limits.max) {
             object
         } else {
-            // Two would leave the line idle too often, and four cost no more requests to speak of.
+            // Two parts would leave the connection idle too often; four cost few additional
+            // requests.
             let largest = of_budget(4).max(limits.min).min(limits.max);
             let parts = object.div_ceil(largest);
             object.div_ceil(parts.min(limits.count)).max(limits.min)
         };
-        // A part holds on to whole slabs at both of its ends.
+        // A part keeps whole slabs alive at both of its ends.
         let held = part + FRAME_LEASE;
         if part > limits.max || for_parts < 2 * held {
             return Err(PlanError::Part {
@@ -169,44 +169,44 @@ impl PackPlan {
     }
 }
 
-/// How a run down is laid out.
+/// Sizes and degrees of parallelism for unpacking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GetPlan {
     /// Worker threads.
     pub threads: usize,
-    /// Frames waiting for a worker, in work, or waiting for their turn.
+    /// Frames that wait for a worker, are in work, or wait for their turn.
     pub depth: usize,
-    /// Bytes asked for by one request.
+    /// Bytes per request.
     pub range: u64,
-    /// Requests at a time.
+    /// Parallel requests.
     pub parallel: usize,
     /// Budget for fetched bytes, in bytes.
     pub memory: u64,
 }
 
-/// Largest range: more makes a request no cheaper and the first byte later.
+/// Maximum range: a larger one makes a request no cheaper and delays the first byte.
 const MAX_RANGE: u64 = 16 << 20;
-/// Smallest range of one request.
+/// Minimum range of one request.
 const MIN_RANGE: u64 = 1 << 20;
 
 impl GetPlan {
-    /// Lays out a run within `memory` bytes. Frames straddle ranges, so at least four ranges are
+    /// Derives a plan within `memory` bytes. Frames straddle ranges, so at least four ranges are
     /// held at a time.
     ///
     /// # Errors
-    /// [`PlanError::Memory`] when not even four ranges fit.
+    /// [`PlanError::Memory`] if four ranges do not fit.
     pub fn new(memory: u64, threads: usize, parallel: usize) -> Result<Self, PlanError> {
         let threads = threads.max(1);
         let depth = threads * 2;
         let parallel = parallel.max(1);
-        // Slabs with the workers and one being read, and a scratch for each codec.
+        // Slabs with the workers, one being read, and one scratch buffer per codec.
         let in_work = (depth as u64 + threads as u64 + 1) * FRAME_LEASE;
         let needed = in_work + 4 * MIN_RANGE;
         if memory < needed {
             return Err(PlanError::Memory { memory, threads, needed });
         }
         let for_ranges = memory - in_work;
-        // As many again may be fetched and not yet consumed.
+        // The same number may be fetched and not yet consumed.
         let range = (for_ranges / (2 * parallel as u64)).clamp(MIN_RANGE, MAX_RANGE);
         let fit = usize::try_from(for_ranges / range).unwrap_or(usize::MAX);
         Ok(Self {
@@ -243,13 +243,13 @@ mod tests {
         let plan = |chunk| pack(512 * MIB, chunk, 2, 8, S3).unwrap();
         assert_eq!(plan(MIB).part_size, MIB);
         assert_eq!(plan(64 * MIB).part_size, 64 * MIB);
-        // One on its way while the next one fills.
+        // One part in flight while the next one fills.
         let twice = plan(200 * MIB);
         assert_eq!((twice.part_size, twice.parallel), (200 * MIB, 1));
         assert!(plan(256 * MIB).part_size < 128 * MIB);
         let large = plan(1 << 30);
         assert!(large.part_size < 128 * MIB && large.part_size * 2 < 512 * MIB);
-        // Equal: the last one is not a sliver.
+        // Equal parts: the last one is not much shorter.
         assert!((1 << 30) - large.part_size * ((1 << 30) / large.part_size) < large.part_size);
     }
 
@@ -271,12 +271,12 @@ mod tests {
         ) {
             if let Ok(plan) = pack(memory, chunk, threads, parallel, S3) {
                 let in_work = (plan.depth as u64 + 1) * FRAME_LEASE;
-                // One part fills, `parallel` are on their way, all frames are in work: it fits.
+                // One part fills, `parallel` are in flight, all frames are in work: this must fit.
                 let held = plan.part_size + FRAME_LEASE;
                 prop_assert!(in_work + held * (plan.parallel as u64 + 1) <= memory);
                 prop_assert!(plan.part_size == chunk || plan.part_size >= S3.min);
                 prop_assert!(chunk.div_ceil(plan.part_size) <= S3.count);
-                // Every object of which two fit is a single put.
+                // Every object that fits twice is sent in a single request.
                 let fits = in_work + (plan.threads as u64) * FRAME_LEASE + 2 * (chunk + FRAME_LEASE) <= memory;
                 prop_assert!(!fits || chunk > S3.max || plan.part_size == chunk);
             }

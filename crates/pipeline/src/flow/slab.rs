@@ -1,8 +1,8 @@
-//! Pooled buffers: bytes are read into a slab once and leave it only when the last reader of the
-//! frozen slab is done, be that the store's client or the disk.
+//! Pooled buffers. Bytes are read into a slab once, and stay there until the last user of the
+//! frozen slab, be it the store's client or the disk, has dropped it.
 //!
-//! Fixed buffers are reused instead of being given back to the allocator: fresh megabyte buffers
-//! freed by other threads make a process grow to several times what is alive.
+//! Buffers are reused instead of returned to the allocator: allocating megabyte buffers and freeing
+//! them in other threads makes a process grow to several times its live memory.
 
 use std::io::Read;
 use std::ops::{Deref, DerefMut};
@@ -12,7 +12,7 @@ use bytes::Bytes;
 
 use crate::flow::budget::Permit;
 
-/// A pool of equal buffers.
+/// Pool of buffers of equal size.
 #[derive(Debug, Clone)]
 pub struct SlabPool {
     inner: Arc<Inner>,
@@ -26,13 +26,14 @@ struct Inner {
 }
 
 impl SlabPool {
-    /// A pool of buffers of `size` bytes that keeps at most `keep` unused ones.
+    /// Creates a pool of buffers of `size` bytes that keeps at most `keep` unused ones.
     #[must_use]
     pub fn new(size: usize, keep: usize) -> Self {
         Self { inner: Arc::new(Inner { size, keep, free: Mutex::new(Vec::new()) }) }
     }
 
-    /// A pool of buffers of `size` bytes that keeps as many unused ones as `memory` bytes hold.
+    /// Creates a pool of buffers of `size` bytes that keeps as many unused ones as fit into
+    /// `memory` bytes.
     #[must_use]
     pub fn for_memory(size: usize, memory: u64) -> Self {
         Self::new(size, usize::try_from(memory / size as u64).unwrap_or(usize::MAX))
@@ -44,7 +45,8 @@ impl SlabPool {
         self.inner.size
     }
 
-    /// An empty slab. `permit`, where given, is held until the last byte of it is no longer used.
+    /// Returns an empty slab. If `permit` is given, it is held until the last byte of the slab is
+    /// dropped.
     #[must_use]
     pub fn take(&self, permit: Option<Permit>) -> Slab {
         let reused = self.inner.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
@@ -53,7 +55,7 @@ impl SlabPool {
     }
 }
 
-/// A buffer of fixed size with a filled front part.
+/// A buffer of fixed size whose front is filled.
 #[derive(Debug)]
 pub struct Slab {
     buffer: Box<[u8]>,
@@ -63,12 +65,12 @@ pub struct Slab {
 }
 
 impl Slab {
-    /// The part that is not filled yet.
+    /// The unfilled part.
     pub fn room(&mut self) -> &mut [u8] {
         &mut self.buffer[self.len..]
     }
 
-    /// Whether there is no room left.
+    /// Whether the slab is full.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.len == self.buffer.len()
@@ -77,13 +79,13 @@ impl Slab {
     /// Counts `n` more bytes of [`Slab::room`] as filled.
     ///
     /// # Panics
-    /// When `n` is more than there was room for, which is a bug of the caller.
+    /// If `n` exceeds the length of the unfilled part, which is a bug of the caller.
     pub fn advance(&mut self, n: usize) {
         assert!(n <= self.buffer.len() - self.len, "advanced past the end of a slab");
         self.len += n;
     }
 
-    /// Copies from the front of `input` what fits, and takes it off there.
+    /// Moves as many bytes as fit from the front of `input` into the slab.
     pub fn fill_from(&mut self, input: &mut &[u8]) {
         let n = input.len().min(self.buffer.len() - self.len);
         let (now, later) = input.split_at(n);
@@ -92,10 +94,10 @@ impl Slab {
         *input = later;
     }
 
-    /// Reads until the slab is full or the input is over.
+    /// Reads until the slab is full or the input ends.
     ///
     /// # Errors
-    /// Those of the input, other than an interrupted call.
+    /// Errors of the input, except an interrupted call.
     pub fn read_from(&mut self, source: &mut impl Read) -> std::io::Result<()> {
         while !self.is_full() {
             match source.read(self.room()) {
@@ -108,17 +110,17 @@ impl Slab {
         Ok(())
     }
 
-    /// Forgets what is filled behind the first `len` bytes.
+    /// Drops everything after the first `len` bytes.
     pub fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
     }
 
-    /// Takes the permit out: the bytes are about to be copied to a slab that it will pay for.
+    /// Takes the permit out, because the bytes will be copied to a slab that it pays for.
     pub fn take_permit(&mut self) -> Option<Permit> {
         self.permit.take()
     }
 
-    /// Takes a permit over, up to the size of the slab: more it can never hold.
+    /// Absorbs a permit, up to the size of the slab, which can never hold more.
     pub fn pay(&mut self, permit: Permit) {
         let size = self.buffer.len() as u64;
         let held = self.permit.get_or_insert_default();
@@ -126,8 +128,8 @@ impl Slab {
         held.shrink_to(size);
     }
 
-    /// The filled part as shared bytes; the buffer returns to its pool, and the permit to its
-    /// budget, with the last clone.
+    /// Returns the filled part as shared bytes. When the last clone is dropped, the buffer returns
+    /// to its pool and the permit to its budget.
     #[must_use]
     pub fn freeze(self) -> Bytes {
         Bytes::from_owner(self)
@@ -160,7 +162,8 @@ impl Drop for Slab {
         if free.len() < self.pool.keep {
             free.push(buffer);
         }
-        // The permit goes back after the buffer: the stage it admits finds the buffer in the pool.
+        // The permit is dropped after the buffer, so that the next stage admitted finds the buffer
+        // in the pool.
     }
 }
 

@@ -1,6 +1,7 @@
-//! Whether the index of a native stream says what the stream says.
+//! Checks that the index of a native stream matches its content.
 //!
-//! Both are summed up, record by record, and only the sums are compared: neither is ever held.
+//! Both are digested record by record and only the digests are compared, so neither is ever held in
+//! memory.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,13 +13,13 @@ use xb_frame::{FrameError, FrameHeader, Kind, Record};
 
 use crate::scan::scanner::Entry;
 
-/// The digest of what an index says about files and chunks, or should say.
+/// Digest of the files and chunks that an index lists, or should list.
 #[derive(Debug, Default)]
 pub(super) struct Records {
     digest: Sha256,
     /// Files so far.
     files: u64,
-    /// Ids of files that are not their number. Ours always are.
+    /// Ids of files that differ from their number. In streams of our own there are none.
     ids: HashMap<u64, u64>,
 }
 
@@ -72,20 +73,21 @@ impl Records {
     }
 }
 
-/// Watches the frames of a stream for [`unpack_watched`](crate::unpack_watched). Clones watch together.
+/// Watches the frames of a stream for [`unpack_watched`](crate::unpack_watched). Clones share one
+/// state.
 #[derive(Debug, Clone, Default)]
 pub struct IndexWatch(Arc<Mutex<Watched>>);
 
 #[derive(Debug, Default)]
 struct Watched {
     records: Records,
-    /// Data frames as they are, and as the index lists them.
+    /// Digest of the data frames found; the next field covers those that the index lists.
     found: Sha256,
     listed: Sha256,
     failure: Option<FrameError>,
 }
 
-/// What an index says, in sum, and whether it lists the frames that there are.
+/// Digest of an index, and whether it lists the frames that exist.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IndexProof {
     records: [u8; 32],
@@ -93,23 +95,23 @@ pub struct IndexProof {
     failure: Option<FrameError>,
 }
 
-/// An index that is not that of its stream. Who reads single files by it would get others.
+/// An index that does not match its stream. Reading single files by it would return wrong data.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Disagreement {
-    /// It cannot be read.
+    /// The index cannot be read.
     #[error("the index cannot be read: {0}")]
     Unreadable(FrameError),
-    /// It lists other frames.
+    /// The index lists other frames.
     #[error("the index lists other frames than the stream has")]
     Frames,
-    /// It tells of other files or chunks.
+    /// The index lists other files or chunks.
     #[error("the index tells of other files or chunks than the stream has")]
     Records,
 }
 
 impl IndexWatch {
-    /// Sees one frame.
+    /// Adds one frame.
     pub fn frame(&self, header: &FrameHeader, payload: &[Bytes]) {
         let mut watched = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match header.kind {
@@ -130,7 +132,7 @@ impl IndexWatch {
         }
     }
 
-    /// What was seen; the stream is over.
+    /// Returns the result, at the end of the stream.
     #[must_use]
     pub fn finish(self) -> IndexProof {
         let watched = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
@@ -168,7 +170,7 @@ fn add(digest: &mut Sha256, place: [u64; 5]) {
 }
 
 impl IndexProof {
-    /// Compares with what was found in the stream; `None`: nobody has looked for files there.
+    /// Compares with the records found in the stream; `None` if its files were not inspected.
     ///
     /// # Errors
     /// [`Disagreement`].

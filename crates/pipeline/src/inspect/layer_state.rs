@@ -1,4 +1,4 @@
-//! One file on its way through: layers off, pages looked at.
+//! State of one file during inspection: its layers are decoded and its pages checked.
 
 use xb_pages::{BadPage, PageChecker, PageCounts};
 use xb_reader::RelPath;
@@ -8,10 +8,10 @@ use crate::extract::decode::{Chain, Decrypt, Flow, Layer, Plan, Undo, UndoError,
 use crate::flow::budget::{Budget, Permit};
 use crate::scan::end_rule::logical_name;
 
-/// Plain bytes that come out of the layers at a time.
+/// Size of the buffer for decoded bytes.
 const BUFFER: usize = 256 << 10;
 
-/// What incremental backups call the pages of a file that have changed.
+/// Suffix of the files that hold changed pages in incremental backups.
 const DELTA: &[u8] = b".delta";
 
 /// An open file.
@@ -19,9 +19,9 @@ const DELTA: &[u8] = b".delta";
 pub(super) struct Look {
     chain: Option<Layers>,
     pages: Pages,
-    /// Encrypted, and there is no key.
+    /// Whether the file is encrypted and there is no key.
     unopened: bool,
-    /// Where the next byte belongs, as the stream has it.
+    /// File offset of the next byte, as the stream has it.
     next: u64,
 }
 
@@ -30,7 +30,7 @@ struct Layers {
     permit: Permit,
 }
 
-/// What all files work with.
+/// Resources that all files share.
 #[derive(Debug)]
 pub(super) struct Desk {
     budget: Budget,
@@ -51,14 +51,14 @@ impl std::fmt::Debug for Layers {
 
 #[derive(Debug, Default)]
 enum Pages {
-    /// No tablespace, or nobody asked.
+    /// Not a tablespace, or pages are not checked.
     #[default]
     None,
     PassedOver,
     Checked(PageChecker),
 }
 
-/// What a file turned out to be.
+/// Result for the content of a file.
 pub(super) enum Content {
     Other,
     PassedOver,
@@ -81,7 +81,7 @@ impl Look {
         let all = Plan::of_all(path)?;
         let bare = plan.layers == all.layers;
         let name = logical_name(path.as_bytes());
-        // Of an incremental backup: some of the pages, in a wrapping that we do not know.
+        // A file of an incremental backup: some of the pages, in a format that we cannot read.
         let (name, delta) = name.strip_suffix(DELTA).map_or((name, false), |name| (name, true));
         let checker = options.pages.then(|| PageChecker::of_name(name)).flatten();
         let pages = match (checker, bare && !delta) {
@@ -93,7 +93,7 @@ impl Look {
         Ok(Self { chain, pages, unopened, next: 0 })
     }
 
-    /// Its bytes cannot be checked in order.
+    /// Stops checking pages, because the file's bytes are out of order.
     pub(super) fn pass_over(&mut self) {
         if let Pages::Checked(_) = self.pages {
             self.pages = Pages::PassedOver;
@@ -108,7 +108,7 @@ impl Look {
         self.chain.is_some()
     }
 
-    /// Bytes that its page checker holds.
+    /// Bytes that the file's page checker holds.
     pub(super) fn held(&self) -> u64 {
         match &self.pages {
             Pages::Checked(checker) => checker.held() as u64,
@@ -116,7 +116,7 @@ impl Look {
         }
     }
 
-    /// Bytes of the stream that belong to `offset` of the file.
+    /// Takes bytes of the stream at `offset` of the file.
     pub(super) fn take(
         &mut self,
         offset: u64,
@@ -138,7 +138,7 @@ impl Look {
         }
     }
 
-    /// What is missing up to `offset` is zeros.
+    /// Counts the gap up to `offset` as zeros.
     pub(super) fn hole_up_to(&mut self, offset: u64, bad: &mut impl FnMut(BadPage)) {
         if let (Pages::Checked(checker), None) = (&mut self.pages, &self.chain)
             && let Some(hole) = offset.checked_sub(self.next)
@@ -148,7 +148,7 @@ impl Look {
         }
     }
 
-    /// The file has ended: every layer must have, too.
+    /// Ends the file; every layer must have ended, too.
     pub(super) fn finish(
         mut self,
         desk: &mut Desk,
@@ -193,11 +193,11 @@ impl Layers {
         }
     }
 
-    /// There is no disk to park a file on, as a restore does: what is not there is missing.
+    /// Grants memory or fails: unlike a restore, an inspection has no disk on which to park a file.
     fn grant(&mut self, want: Want, budget: &Budget) -> Result<(), UndoError> {
         let (needed, more) = self.chain.cost(want);
         let allowed = budget.total();
-        // A lease is cut to the whole budget, which would not do here.
+        // A lease above the whole budget would be reduced to it, which is too little here.
         let lease = (more <= allowed).then(|| budget.try_lease(more)).flatten();
         let Some(permit) = lease else { return Err(UndoError::Memory { needed, allowed }) };
         self.permit.merge(permit);

@@ -1,7 +1,8 @@
-//! A plain xbstream looked into and thrown away: every chunk against its checksum, every file from its
-//! first byte to its end, what is in them undone layer by layer, and the pages of their tablespaces.
+//! Inspects a plain xbstream without storing it: checks every chunk against its checksum and every
+//! file from its first byte to its end, decodes the layers of files, and checks the pages of
+//! tablespaces.
 //!
-//! Nothing is kept but what is open: a file costs what its decoders hold.
+//! Only open files use memory: each as much as its decoders hold.
 
 mod index_check;
 mod layer_state;
@@ -24,70 +25,71 @@ use crate::scan::scanner::{
     ChunkCheck, Scanned, Scanner, Step, StreamError, chunk_record, sum_pieces,
 };
 
-/// The most bad pages that are told one by one.
+/// Maximum number of bad pages that are listed individually.
 pub const MAX_BAD_PAGES: usize = 1000;
 
-/// A page that does not fit, and where it is.
+/// A bad page and its file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BadPageOf {
-    /// Its file, as the stream names it.
+    /// The file's name in the stream.
     pub path: RelPath,
-    /// Which page, and what is wrong.
+    /// The page and its defect.
     pub page: BadPage,
 }
 
-/// What was found in a stream that is whole.
+/// Result for a complete stream.
 #[derive(Debug, Clone)]
 pub struct Inspected {
-    /// The stream as such.
+    /// Findings about the stream itself.
     pub scanned: Scanned,
-    /// What its index has to say.
+    /// Digest of the files and chunks, to compare with the index.
     pub records: [u8; 32],
-    /// Files whose layers were undone to their end.
+    /// Number of files whose layers were decoded to their end.
     pub undone: u64,
-    /// Encrypted files that were left as they are, for want of a key.
+    /// Number of encrypted files that were left alone because there is no key.
     pub unopened: u64,
-    /// What was found about pages.
+    /// Findings about pages.
     pub pages: PagesFound,
 }
 
-/// What was found about the pages of a stream.
+/// Findings about the pages of a stream.
 #[derive(Debug, Clone, Default)]
 pub struct PagesFound {
-    /// Tablespace files whose pages were checked.
+    /// Number of tablespace files whose pages were checked.
     pub files: u64,
-    /// Tablespace files that could not be: their bytes come out of order, they are compressed or
-    /// encrypted and not undone, or too many are open at a time.
+    /// Number of tablespace files that could not be checked: their bytes are out of order, they are
+    /// compressed or encrypted and not decoded, or too many are open at a time.
     pub passed_over: u64,
-    /// The pages.
+    /// Counts of pages in files that have ended.
     pub counts: PageCounts,
-    /// The first [`MAX_BAD_PAGES`] bad ones.
+    /// The first [`MAX_BAD_PAGES`] bad pages.
     pub bad: Vec<BadPageOf>,
-    /// How many more bad ones there are. The counts cannot tell: they are of files that have ended.
+    /// Number of further bad pages. The counts do not include all of them, because they only cover
+    /// files that have ended.
     pub untold: u64,
 }
 
-/// Why a stream is not in order.
+/// Reason why a stream failed inspection.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum InspectError {
-    /// As a stream.
+    /// The stream itself is damaged or incomplete.
     #[error(transparent)]
     Stream(#[from] StreamError),
     /// A file cannot be decrypted or decompressed.
     #[error("{path}: {source} (stream offset {position})")]
     Undo {
-        /// Its name in the stream.
+        /// Name in the stream.
         path: RelPath,
-        /// Where the chunk in question begins in the stream.
+        /// Stream offset of the chunk.
         position: u64,
-        /// What went wrong.
+        /// Cause.
         source: Arc<UndoError>,
     },
 }
 
 impl InspectError {
-    /// Where in the stream it was found, and in which file's chunk, as far as these are known.
+    /// Stream offset and file of the chunk with the error, if they are known.
     #[must_use]
     pub fn place(&self) -> (Option<u64>, Option<&RelPath>) {
         match self {
@@ -99,7 +101,7 @@ impl InspectError {
         }
     }
 
-    /// Where in that file, in bytes, where it is known.
+    /// Offset of the error in that file, in bytes, if it is known.
     #[must_use]
     pub fn file_offset(&self) -> Option<u64> {
         match self {
@@ -114,7 +116,7 @@ impl InspectError {
     }
 }
 
-/// Looks into a stream that is fed to it piece by piece. It ends with [`Inspector::finish`].
+/// Inspects a stream that is fed to it piece by piece. Call [`Inspector::finish`] at the end.
 #[derive(Debug)]
 pub struct Inspector {
     options: InspectOptions,
@@ -126,7 +128,7 @@ pub struct Inspector {
     current: Option<Current>,
     /// Bytes that page checkers of open files hold.
     held: u64,
-    /// What is wrong with the content of the chunk at hand, unless its checksum is.
+    /// Error in the content of the current chunk, dropped if the chunk's checksum does not match.
     failure: Option<InspectError>,
     undone: u64,
     unopened: u64,
@@ -138,12 +140,12 @@ struct Current {
     path: RelPath,
     position: u64,
     place: Placement,
-    /// Where the file stands behind it, holes counted.
+    /// File offset after the chunk, holes included.
     end: u64,
 }
 
 impl Inspector {
-    /// An inspector at the start of a stream.
+    /// Creates an inspector at the start of a stream.
     #[must_use]
     pub fn new(options: InspectOptions) -> Self {
         Self {
@@ -165,7 +167,7 @@ impl Inspector {
     /// Takes the next piece of the stream, of any length.
     ///
     /// # Errors
-    /// [`InspectError`]; feeding on is of no use.
+    /// [`InspectError`]; further input is useless.
     pub fn feed(&mut self, bytes: &Bytes) -> Result<(), InspectError> {
         let notes = self.scanner.scan(bytes)?;
         let sums = sum_pieces(bytes, &notes.steps);
@@ -174,10 +176,10 @@ impl Inspector {
         notes.steps.into_iter().try_for_each(|step| self.step(step, bytes, &mut sums))
     }
 
-    /// The stream is over.
+    /// Ends the stream.
     ///
     /// # Errors
-    /// [`InspectError`] when it is not whole.
+    /// [`InspectError`] if the stream is incomplete.
     pub fn finish(self) -> Result<Inspected, InspectError> {
         let Self { scanner, mut records, undone, unopened, pages, .. } = self;
         let (notes, scanned) = scanner.finish()?;
@@ -191,7 +193,7 @@ impl Inspector {
         &self.pages
     }
 
-    /// The file whose chunk is not at its end, if any: what comes next belongs to it.
+    /// The file of the current chunk, if the chunk is incomplete: the next bytes belong to it.
     #[must_use]
     pub fn inside(&self) -> Option<&RelPath> {
         self.current.as_ref().map(|current| &current.path)
@@ -216,7 +218,7 @@ impl Inspector {
         }
         self.check.step(step, sums).map_err(StreamError::from)?;
         if ended {
-            // Only now: what does not fit its checksum must not be blamed on the key.
+            // Only now: damage that the checksum detects must not be blamed on the key.
             self.failure.take().map_or(Ok(()), Err)?;
             self.chunk_end();
         }
@@ -254,13 +256,13 @@ impl Inspector {
         Ok(())
     }
 
-    /// The file of this name; it is begun if it is not open.
+    /// Returns the state of the file of this name, and creates it if the file is new.
     fn look(&mut self, path: &RelPath, position: u64) -> Result<&mut Look, InspectError> {
         if !self.open.contains_key(path) {
             let look = Look::new(path, &self.options).map_err(cannot_undo(path, position))?;
             self.open.insert(path.clone(), look);
         }
-        // Put there if it was not.
+        // Inserted above if it was missing.
         Ok(self.open.entry(path.clone()).or_default())
     }
 
@@ -269,7 +271,7 @@ impl Inspector {
         let Some(look) = self.open.get_mut(&current.path) else { return Ok(()) };
         let before = look.held();
         while let Some((offset, len)) = current.place.take(bytes.len() as u64) {
-            // No more than asked for, so it fits.
+            // At most as long as requested, so the conversion cannot fail.
             let (now, later) = bytes.split_at(usize::try_from(len).unwrap_or(bytes.len()));
             let mut bad = note(&mut self.pages, &current.path);
             look.take(offset, now, &mut self.desk, &mut bad)
@@ -312,7 +314,7 @@ impl Inspector {
     }
 }
 
-/// Writes down the bad pages of a file.
+/// Records the bad pages of a file.
 fn note<'p>(pages: &'p mut PagesFound, path: &'p RelPath) -> impl FnMut(BadPage) + 'p {
     |page| {
         if pages.bad.len() < MAX_BAD_PAGES {

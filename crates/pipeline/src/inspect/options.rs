@@ -1,4 +1,4 @@
-//! How a stream is inspected.
+//! Options of an inspection.
 
 use std::sync::Arc;
 
@@ -6,17 +6,17 @@ use xb_encryptor::xbcrypt::Cipher;
 
 use crate::scan::end_rule::EndRule;
 
-/// What is looked into.
+/// Options of an inspection.
 #[derive(Debug, Clone)]
 pub struct InspectOptions {
-    /// When the stream counts as whole.
+    /// Rule by which the stream counts as complete.
     pub rule: EndRule,
-    /// Decompress and decrypt single files, as the suffixes of their names tell.
+    /// Decompress and decrypt single files, as indicated by the suffixes of their names.
     pub undo: bool,
-    /// For encrypted files. Without it they are left as they are, and counted.
+    /// Cipher for encrypted files. Without it they are left alone and counted.
     pub cipher: Option<Arc<Cipher>>,
     /// Check the pages of tablespaces.
     pub pages: bool,
-    /// Ceiling in bytes for what the decoders of open files hold.
+    /// Limit in bytes on the memory of the decoders of open files.
     pub memory: u64,
 }

@@ -1,4 +1,4 @@
-//! The body of a native stream on its way to the packer: frames as they are, or in segments that are
+//! Body of a native stream on its way to the packer: plain frames, or segments, which may be
 //! sealed.
 
 use std::thread::JoinHandle;
@@ -15,12 +15,12 @@ use crate::pack::coalesce::Coalescer;
 use crate::pack::error::PackError;
 use crate::pack::packer::{Packed, Packer, PartSink};
 
-/// Takes the bytes of one stream in order.
+/// Writes the bytes of one stream in order.
 #[derive(Debug)]
 pub(crate) enum Body<S> {
-    /// Frames without a codec stay in the slab they were read into.
+    /// Frames without a codec stay in the slab into which they were read.
     Direct { packer: Packer, sink: S },
-    /// Frames are copied into segments, which workers seal and sum up.
+    /// Frames are copied into segments, which workers seal and checksum.
     Segmented(Segments),
 }
 
@@ -32,10 +32,10 @@ pub(crate) struct Segments {
     cutter: JoinHandle<Result<Packed, PackError>>,
 }
 
-/// The way to the workers that seal.
+/// Sender to the sealing workers.
 pub(crate) type ToSeal = Submit<Segment, Result<SealedSegment, SealError>>;
 
-/// A job for one of them.
+/// A job for a sealing worker.
 #[derive(Debug)]
 pub(crate) enum Segment {
     /// Bytes outside the body.
@@ -52,12 +52,12 @@ pub(crate) struct SealedSegment {
 }
 
 impl<S: PartSink> Body<S> {
-    /// Bytes go to the packer as they come.
+    /// Creates a body whose bytes go straight to the packer.
     pub(crate) fn direct(packer: Packer, sink: S) -> Self {
         Self::Direct { packer, sink }
     }
 
-    /// Bytes go into segments, which `sealer` seals where there is one; `cutter` takes them to the
+    /// Creates a body of segments. `sealer`, if given, seals them; `cutter` passes them to the
     /// packer.
     pub(crate) fn segmented(
         pool: SlabPool,
@@ -138,7 +138,7 @@ impl<S: PartSink> Body<S> {
         }
     }
 
-    /// The cause of a [`PackError::Closed`] of this body.
+    /// Returns the cause of a [`PackError::Closed`] of this body.
     pub(crate) fn cause(self) -> PackError {
         match self {
             Self::Direct { .. } => PackError::Closed(Closed),
@@ -165,13 +165,13 @@ impl Segments {
     }
 }
 
-/// Takes the next segment's number: numbers are given in order, sealing is done in any.
+/// Assigns the next segment number. Numbers are assigned in order; sealing happens in any order.
 fn segment(slab: Slab, sealer: &mut Option<Sealer>, last: bool) -> Result<Segment, PackError> {
     let right = sealer.as_mut().map(|sealer| sealer.next_segment(last)).transpose()?;
     Ok(Segment::Body(slab, right))
 }
 
-/// Seals one segment and sums it up.
+/// Seals one segment and computes its checksum.
 pub(crate) fn seal(segment: Segment) -> Result<SealedSegment, SealError> {
     let bytes = match segment {
         Segment::Plain(bytes) => bytes,
@@ -185,7 +185,7 @@ pub(crate) fn seal(segment: Segment) -> Result<SealedSegment, SealError> {
     Ok(SealedSegment { crc64: checksum::crc64(&bytes), bytes })
 }
 
-/// Cuts the sealed segments to objects.
+/// Cuts the sealed segments into objects.
 pub(crate) fn cut(
     mut sealed: Results<Result<SealedSegment, SealError>>,
     mut packer: Packer,

@@ -1,4 +1,4 @@
-//! The loop over a stream on its way up, the same for every layout.
+//! Loop over a stream on its way up, the same for every layout.
 
 use bytes::Bytes;
 use xb_reader::{ChunkHead, PieceCheck};
@@ -9,41 +9,41 @@ use crate::pack::error::PackError;
 use crate::pack::result::{PackOutput, PackResult};
 use crate::scan::scanner::{ChunkCheck, Entry, Scanned, Step, StreamError};
 
-/// A layout of objects. It takes the chunks of a stream, or its slabs, in order.
+/// A layout of objects, which receives the chunks of a stream, or its slabs, in order.
 pub(crate) trait ChunkSink {
-    /// Before all others.
+    /// Called before all other methods.
     fn begin(&mut self) -> Result<(), PackError> {
         Ok(())
     }
 
-    /// A chunk begins.
+    /// Start of a chunk.
     fn head(&mut self, _head: &ChunkHead) -> Result<(), PackError> {
         Ok(())
     }
 
-    /// The next piece of the chunk's payload, a slice of the slab, with its checksum.
+    /// Next piece of the chunk's payload, a slice of the slab, with its checksum.
     fn piece(&mut self, _bytes: Bytes, _sum: PieceCheck) -> Result<(), PackError> {
         Ok(())
     }
 
-    /// The chunk is complete. Its checksum is compared right after this.
+    /// End of the chunk. Its checksum is compared right after this call.
     fn chunk_end(&mut self) -> Result<(), PackError> {
         Ok(())
     }
 
-    /// The slab that all this was found in, and what the index has to say about it.
+    /// The slab that contained these chunks, and its entries for the index.
     fn slab_end(&mut self, _content: SlabContent, _entries: &[Entry]) -> Result<(), PackError> {
         Ok(())
     }
 
-    /// The stream is over and complete.
+    /// End of a complete stream.
     fn finish(self) -> Result<PackOutput, PackError>;
 
-    /// Why a call has failed with [`PackError::Closed`]: a stage behind this one may have the cause.
+    /// Returns why a call failed with [`PackError::Closed`]: a later stage may have the cause.
     fn cause(self) -> PackError;
 }
 
-/// Gives all slabs to `sink` and compares the checksum of each chunk, in the order of the stream.
+/// Passes all slabs to `sink` and compares the checksum of each chunk, in stream order.
 pub(crate) fn drive(
     encoded: Results<Encoded>,
     mut sink: impl ChunkSink,
@@ -69,7 +69,7 @@ fn take_all(
             match &step {
                 Step::Head(head) => sink.head(head)?,
                 Step::Piece(range) => {
-                    // There is one for each piece.
+                    // There is one checksum for each piece.
                     if let Some(sum) = sums.as_slice().first() {
                         sink.piece(slab.content.piece(range), *sum)?;
                     }

@@ -1,7 +1,7 @@
-//! Small pieces side by side: what a codec has shrunk must not keep a whole slab each.
+//! Joins small pieces, so that compressed payloads do not keep a whole slab each.
 //!
-//! A frame's lease travels with its bytes: the slab that a piece is copied to takes over as much
-//! of it as the piece is long, and the rest goes back. So nothing leases a second time.
+//! A frame's lease travels with its bytes: the slab into which a piece is copied takes over as much
+//! of the lease as the piece is long, and the rest is returned. So no stage leases twice.
 
 use crate::flow::budget::Permit;
 use crate::flow::slab::{Slab, SlabPool};
@@ -10,21 +10,21 @@ use crate::flow::slab::{Slab, SlabPool};
 #[derive(Debug)]
 pub(crate) struct Coalescer {
     pool: SlabPool,
-    /// Length of the first slab and of all others in bytes.
+    /// Length of the first slab and of all other slabs, in bytes.
     lengths: (usize, usize),
     current: Option<Slab>,
     begun: u64,
 }
 
 impl Coalescer {
-    /// Slabs of `pool`, the first filled to `first` bytes, the others to `then`; both at most the
-    /// size of a slab.
+    /// Takes slabs from `pool` and fills the first to `first` bytes, the others to `then`. Both are
+    /// at most the size of a slab.
     pub(crate) fn new(pool: SlabPool, first: usize, then: usize) -> Self {
         let size = pool.slab_size();
         Self { pool, lengths: (first.clamp(1, size), then.clamp(1, size)), current: None, begun: 0 }
     }
 
-    /// Copies `bytes`, which `permit` pays for; `full` gets each slab that is full and not the
+    /// Copies `bytes`, for which `permit` pays. `full` receives each slab that is full and not the
     /// last.
     pub(crate) fn push<E>(
         &mut self,
@@ -33,7 +33,7 @@ impl Coalescer {
         mut full: impl FnMut(Slab) -> Result<(), E>,
     ) -> Result<(), E> {
         while !bytes.is_empty() {
-            // A full slab waits until it is known that it is not the last.
+            // A full slab waits until more bytes show that it is not the last.
             if let Some(slab) =
                 self.current.take_if(|slab| slab.len() == limit(self.lengths, self.begun))
             {
@@ -55,7 +55,7 @@ impl Coalescer {
         Ok(())
     }
 
-    /// The last slab; `None` if there never was a byte.
+    /// Returns the last slab; `None` if no byte was pushed.
     pub(crate) fn finish(self) -> Option<Slab> {
         self.current
     }
@@ -82,7 +82,7 @@ mod tests {
             for (n, len) in pieces.iter().enumerate() {
                 let piece = vec![u8::try_from(n).unwrap(); *len];
                 input.extend_from_slice(&piece);
-                // A frame's lease is larger than what the codec left of it.
+                // A frame's lease is larger than its compressed payload.
                 coalescer.push(&piece, Some(budget.lease(1 << 16)), |slab| { slabs.push(slab); Ok::<_, ()>(()) }).unwrap();
                 let held: u64 = slabs.iter().map(|s: &Slab| s.len().next_multiple_of(4096) as u64 + 4096).sum::<u64>() + 8192;
                 prop_assert!(budget.in_use() <= held, "{} of {held}", budget.in_use());

@@ -1,4 +1,4 @@
-//! What a worker does to each slab while it is in cache: checksums and codec.
+//! Work of a worker on each slab while it is in the CPU cache: checksums and codec.
 
 use std::ops::Range;
 
@@ -14,14 +14,14 @@ use crate::scan::scanner::{Notes, Scanned, sum_pieces};
 
 /// A slab of the stream with what the scanner found in it.
 pub(crate) struct ScannedSlab {
-    /// None behind the last byte.
+    /// The slab; `None` after the last byte.
     pub(crate) slab: Option<Slab>,
     pub(crate) notes: Notes,
-    /// The whole stream, at its end.
+    /// Result of scanning the whole stream; only at its end.
     pub(crate) end: Option<Box<Scanned>>,
 }
 
-/// A slab behind the workers, or why it could not be encoded.
+/// An encoded slab, or the error of the codec.
 pub(crate) type Encoded = Result<EncodedSlab, CodecError>;
 
 /// A slab with its checksums.
@@ -30,20 +30,20 @@ pub(crate) struct EncodedSlab {
     /// Checksums of the pieces of chunks, in order.
     pub(crate) sums: Vec<PieceCheck>,
     pub(crate) notes: Notes,
-    /// The whole stream, at its end.
+    /// Result of scanning the whole stream; only at its end.
     pub(crate) end: Option<Box<Scanned>>,
 }
 
-/// The bytes of a slab as the layout needs them.
+/// Bytes of a slab in the form that the layout needs.
 pub(crate) enum SlabContent {
-    /// As they came.
+    /// Unchanged.
     Plain(Bytes),
-    /// As the payload of a frame.
+    /// Payload of a frame.
     Frame(FramePayload),
 }
 
 impl SlabContent {
-    /// A piece of the slab as it came; empty where it is not kept that way.
+    /// Returns a piece of the slab; empty if the slab was not kept unchanged.
     pub(crate) fn piece(&self, range: &Range<usize>) -> Bytes {
         match self {
             Self::Plain(bytes) if range.end <= bytes.len() => bytes.slice(range.clone()),
@@ -52,32 +52,32 @@ impl SlabContent {
     }
 }
 
-/// The payload of a frame, with what its header and its object need to know of it.
+/// Payload of a frame, with the values that its header and its object need.
 pub(crate) struct FramePayload {
     pub(crate) stored: Slab,
     pub(crate) codec: Codec,
     pub(crate) plain_len: usize,
-    /// Zero where a seal proves more.
+    /// Zero if the stream is sealed, because the seal proves more.
     pub(crate) crc32c: u32,
-    /// Zero where the payload does not go to the packer as it is.
+    /// Zero if the payload does not go straight to the packer.
     pub(crate) crc64: u64,
 }
 
-/// What becomes of each slab.
+/// Encoding of the slabs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Encoding {
-    /// It stays as it is.
+    /// Slabs stay unchanged.
     Plain,
-    /// It becomes the payload of a frame.
+    /// A slab becomes the payload of a frame.
     Frame {
-        /// A payload that does not shrink is stored as it is.
+        /// Codec. A payload that does not shrink is stored uncompressed.
         compress: Algorithm,
         crc32c: bool,
         crc64: bool,
     },
 }
 
-/// One worker.
+/// State of one worker.
 pub(crate) struct SlabEncoder {
     encoding: Encoding,
     encoder: BlockEncoder,
@@ -113,7 +113,7 @@ impl SlabEncoder {
         if let Some(block) = compress.block_codec()
             && let Some(len) = self.encoder.encode(&slab, &mut self.scratch)?
         {
-            // Back into the slab it came from, which is paid for.
+            // Back into the slab it came from, whose memory is leased.
             slab.truncate(len);
             slab.copy_from_slice(&self.scratch[..len]);
             codec = frame_codec(block);
@@ -124,7 +124,7 @@ impl SlabEncoder {
     }
 }
 
-/// The two crates number the codecs alike and do not know each other.
+/// Maps the codec numbers of the two crates, which are the same but defined independently.
 fn frame_codec(block: xb_compressor::BlockCodec) -> Codec {
     use xb_compressor::BlockCodec;
     match block {

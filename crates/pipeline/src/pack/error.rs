@@ -1,4 +1,4 @@
-//! Why packing fails.
+//! Errors of packing.
 
 use xb_compressor::CodecError;
 use xb_encryptor::SealError;
@@ -11,7 +11,7 @@ use crate::flow::ordered_pool::{Closed, WorkerDied};
 use crate::flow::plan::PlanError;
 use crate::scan::scanner::StreamError;
 
-/// Why packing failed.
+/// Reason why packing failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PackError {
@@ -20,22 +20,22 @@ pub enum PackError {
     Read {
         /// Offset in the stream.
         position: u64,
-        /// Error of the system.
+        /// System error.
         source: std::io::Error,
     },
     /// The stream is damaged or incomplete.
     #[error(transparent)]
     Stream(#[from] StreamError),
-    /// The stream cannot be cut the classic way.
+    /// The stream cannot be stored in the classic layout.
     #[error(transparent)]
     Cut(CutError),
-    /// The format's own limits were reached.
+    /// The stream exceeds a limit of the native format.
     #[error(transparent)]
     Frame(#[from] FrameError),
-    /// A codec refused its work.
+    /// A codec failed.
     #[error(transparent)]
     Codec(#[from] CodecError),
-    /// The seal refused its work.
+    /// Sealing failed.
     #[error(transparent)]
     Seal(#[from] SealError),
     /// A chunk could not be encrypted.
@@ -44,16 +44,16 @@ pub enum PackError {
     /// A file cannot be compressed or encrypted on its own.
     #[error(transparent)]
     Member(#[from] MemberError),
-    /// The memory is too little for what is to be done.
+    /// The memory is too small for the settings.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// The system refuses a thread.
+    /// The system cannot start a thread.
     #[error("cannot start a thread: {0}")]
     Thread(#[source] std::io::Error),
     /// A thread of the pipeline died.
     #[error(transparent)]
     Worker(#[from] WorkerDied),
-    /// The next stage stopped; it knows the cause.
+    /// The next stage stopped and has the cause.
     #[error(transparent)]
     Closed(#[from] Closed),
 }
@@ -67,20 +67,20 @@ impl From<CutError> for PackError {
     }
 }
 
-/// A chunk that the classic layout has no key for.
+/// A chunk that cannot be stored in the classic layout.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CutError {
-    /// The next stage has stopped.
+    /// The next stage stopped.
     #[error(transparent)]
     Closed(#[from] Closed),
-    /// An object's key must be text.
+    /// An object key must be valid text, and the file name is not.
     #[error("{path}: the name is not UTF-8, so no object can have it: use the packed layout")]
     NotText {
         /// The file.
         path: RelPath,
     },
-    /// Stock readers know payload, sparse and end chunks only.
+    /// Stock readers only know payload, sparse and end chunks.
     #[error(
         "{path}: chunk at stream offset {position} renames, removes, seeks in or replaces a file, which the classic layout cannot hold: use the packed layout"
     )]
@@ -92,24 +92,24 @@ pub enum CutError {
     },
 }
 
-/// Why a file cannot be transformed.
+/// Reason why a file cannot be transformed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MemberError {
-    /// Its name does not go with that of another file, or with any.
+    /// The name is invalid, or conflicts with the name of another file.
     #[error("{path}: {source}")]
     Name {
-        /// Its name in the stream.
+        /// Name in the stream.
         path: RelPath,
-        /// What is wrong.
+        /// Cause.
         source: UndoError,
     },
-    /// With its suffixes the name is too long.
+    /// The name is too long with its suffixes.
     #[error("{path}: its name with suffixes: {source}")]
     TooLong {
-        /// Its name in the stream.
+        /// Name in the stream.
         path: RelPath,
-        /// What is wrong.
+        /// Cause.
         source: PathError,
     },
 }

@@ -1,4 +1,4 @@
-//! The packed layout: slabs as frames of a native stream, with its index.
+//! The packed layout: slabs become frames of a native stream with an index.
 
 use xb_frame::{Record, StreamHeader, StreamWriter};
 
@@ -39,7 +39,7 @@ impl<S: PartSink + Send + 'static> ChunkSink for FrameSink<S> {
 
     fn slab_end(&mut self, content: SlabContent, entries: &[Entry]) -> Result<(), PackError> {
         if let SlabContent::Frame(frame) = content {
-            // Slabs are of one size, far below 4 GiB.
+            // All slabs have the same size, far below 4 GiB.
             let len = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
             let (plain, stored) = (len(frame.plain_len), len(frame.stored.len()));
             let header = self.writer.data_frame(0, frame.codec, plain, stored, frame.crc32c)?;

@@ -1,4 +1,4 @@
-//! What comes in, and how it is laid out in objects.
+//! Input of packing, and its layout in objects.
 
 use xb_compressor::Algorithm;
 use xb_encryptor::Sealer;
@@ -13,75 +13,75 @@ use crate::flow::plan::{PackPlan, PlanError};
 use crate::pack::encode::Encoding;
 use crate::scan::end_rule::EndRule;
 
-/// How a stream is laid out in objects.
+/// Layout of a stream in objects.
 #[derive(Debug)]
 pub enum ObjectLayout {
     /// One native stream in objects of the plan's size.
     Packed {
-        /// What comes in.
+        /// Kind of input.
         content: Content,
-        /// The native stream that is made of it.
+        /// Native stream to create.
         stream: NativeStream,
     },
-    /// Objects of whole chunks of one file each.
+    /// Objects that hold whole chunks of one file each.
     Classic {
-        /// How to read the xbstream that comes in.
+        /// How to read the input xbstream.
         input: XbstreamInput,
-        /// How its files are laid out.
+        /// Layout of its files.
         files: ClassicLayout,
     },
 }
 
-/// How files are laid out in classic objects.
+/// Layout of files in classic objects.
 #[derive(Debug, Clone)]
 pub struct ClassicLayout {
-    /// What an object holds.
+    /// Content of an object.
     pub objects: ClassicObjects,
-    /// Compresses and encrypts file by file before.
+    /// Compresses and encrypts each file before it is cut into objects.
     pub transform: Option<Transform>,
 }
 
-/// What an object of the classic layout holds.
+/// Content of an object in the classic layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClassicObjects {
-    /// One chunk, as the stock tools store it. The plan's object size does not count.
+    /// One chunk, as the stock tools store it. The plan's object size is ignored.
     OnePerChunk,
-    /// As many chunks of one file as make exactly the plan's object size.
+    /// As many chunks of one file as fill exactly the plan's object size.
     FixedSize,
 }
 
-/// What comes in.
+/// Kind of input.
 #[derive(Debug, Clone)]
 pub enum Content {
-    /// An xbstream: every chunk is checked, and the index knows every file.
+    /// An xbstream: every chunk is checked, and the index lists every file.
     Xbstream(XbstreamInput),
-    /// Any bytes up to the end of the input. That this is their right end cannot be checked, and
-    /// there is nothing to index.
+    /// Any bytes, up to the end of the input. Whether the input is complete cannot be checked, and
+    /// there are no files to index.
     Raw,
 }
 
 /// How to read an xbstream.
 #[derive(Debug, Clone)]
 pub struct XbstreamInput {
-    /// When it counts as complete.
+    /// Rule by which the stream counts as complete.
     pub rule: EndRule,
-    /// How to read the letter `S`.
+    /// Meaning of the chunk type `S`.
     pub dialect: Dialect,
 }
 
-/// What the native stream is to be like.
+/// Properties of the native stream to create.
 #[derive(Debug)]
 pub struct NativeStream {
-    /// Its header, which must be sealed exactly when there is a sealer.
+    /// Stream header. It must declare a seal exactly if there is a sealer.
     pub header: StreamHeader,
-    /// Codec of its frames. A frame that does not shrink is stored as it is.
+    /// Codec of the frames. A frame that does not shrink is stored uncompressed.
     pub compress: Algorithm,
-    /// Seals its body.
+    /// Seals the body.
     pub sealer: Option<Sealer>,
 }
 
 impl NativeStream {
-    /// Neither compressed nor sealed.
+    /// Creates a stream that is neither compressed nor sealed.
     #[must_use]
     pub fn plain(header: StreamHeader) -> Self {
         Self { header, compress: Algorithm::None, sealer: None }
@@ -92,27 +92,27 @@ impl NativeStream {
     }
 }
 
-/// How the memory of a run is divided.
+/// Division of a run's memory.
 pub(crate) struct LayoutMemory {
-    /// What the reader's slabs are leased from.
+    /// Budget for the reader's slabs.
     pub(crate) slabs: Budget,
-    /// The share of the files that are transformed one by one.
+    /// Memory for transforming files; `None` without a transform.
     pub(crate) transform: Option<MemorySplit>,
 }
 
 impl LayoutMemory {
-    /// What gives slabs back: the stage that takes them apart, or, as their bytes travel on in them,
-    /// the store.
+    /// Returns which stage frees slabs: the workers if they copy the bytes out, otherwise the sink,
+    /// because the bytes travel on inside the slabs.
     pub(crate) fn slabs_wait_for(&self) -> Wait {
         if self.transform.is_some() { Wait::Workers } else { Wait::Sink }
     }
 }
 
 impl ClassicLayout {
-    /// Checks that the plan's memory is enough for this layout.
+    /// Checks that the plan's memory is large enough for this layout.
     ///
     /// # Errors
-    /// [`PlanError`] with the memory that is.
+    /// [`PlanError`] with the memory that is needed.
     pub fn check(&self, plan: &PackPlan) -> Result<(), PlanError> {
         match (&self.transform, self.objects) {
             (None, ClassicObjects::OnePerChunk) => Ok(()),
@@ -155,7 +155,7 @@ impl ObjectLayout {
         match self {
             Self::Packed { stream, .. } => Encoding::Frame {
                 compress: stream.compress,
-                // The tags of a seal prove more, and segments are summed up behind it.
+                // The tags of a seal prove more, and sealed segments are checksummed later.
                 crc32c: stream.sealer.is_none(),
                 crc64: stream.is_plain(),
             },

@@ -1,15 +1,15 @@
-//! Packing: a stream into objects.
+//! Packing: converts a stream to objects.
 //!
 //! ```text
 //! source ──► slabs ──────► encoded ─────────► laid out ────────────────► sealed ──► cut ────► sink
-//!            chunk heads   pieces summed up,  packed: frames, index    packed:    objects,  parts
-//!            found         frames compressed  classic: chunks by file  segments   parts
+//!            chunk heads   checksums, frames  packed: frames, index    packed:    objects,  parts
+//!            found         compressed         classic: chunks by file  segments   parts
 //!            "read"        n "frame"          "pack"                   n "seal"   "cut"
 //! ```
 //!
-//! In quotation marks: the threads. A packed stream without codec and seal needs no segments: its
-//! frames stay in the slabs they were read into, and "pack" cuts. The classic layouts cut by file;
-//! where files are transformed, further workers stand between ([`classic`](crate::classic)).
+//! Names in quotation marks are threads. A packed stream without codec and seal needs no segments:
+//! its frames stay in the slabs into which they were read, and "pack" cuts. The classic layouts cut
+//! by file; if files are transformed, more workers run in between ([`classic`](crate::classic)).
 
 pub(crate) mod body;
 pub(crate) mod chunk_sink;
@@ -47,16 +47,16 @@ use crate::pack::slab_reader::{InputScanner, SlabReader};
 /// Settings of [`start_pack`].
 #[derive(Debug)]
 pub struct PackSettings {
-    /// Sizes and numbers of things at a time.
+    /// Sizes and degrees of parallelism.
     pub plan: PackPlan,
-    /// What comes in, and how it is laid out in objects.
+    /// Kind of input, and its layout in objects.
     pub layout: ObjectLayout,
 }
 
-/// Starts to read `source` and to hand parts of objects to `sink`, both in threads of their own.
+/// Starts to read `source` and to pass parts of objects to `sink`, both in threads of their own.
 ///
 /// # Errors
-/// When the system has no thread for us, or the plan too little memory for the layout.
+/// The system cannot start a thread, or the plan's memory is too small for the layout.
 pub fn start_pack<R, S>(
     source: R,
     settings: PackSettings,
@@ -71,14 +71,14 @@ where
     let PackSettings { plan, layout } = settings;
     let memory = layout.memory(&plan, budget)?;
 
-    // Read: the source into slabs, in which the scanner finds the chunks.
+    // Read: fill slabs from the source and find the chunks in them.
     let slabs = SlabPool::for_memory(SLAB, plan.memory);
     let (reader_budget, lease_waits_for) = (memory.slabs.clone(), memory.slabs_wait_for());
     let (pool, watching) = (slabs.clone(), observer.clone());
     let reader = SlabReader { source, pool, budget: reader_budget, lease_waits_for, watching };
     let scanner = InputScanner::new(layout.content());
 
-    // Encode: checksums of the pieces of chunks, codec and checksum of a frame.
+    // Encode: compute checksums of chunk pieces; run the codec and the checksum of a frame.
     let encoding = layout.encoding();
     let (to_workers, encoded) = ordered_by("frame", plan.threads, plan.depth, || {
         // A codec without memory fails at its first job, in stream order like every failure.
@@ -88,12 +88,12 @@ where
     let reader = spawn("read", move || reader.read_all(scanner, &to_workers))?;
 
     let packer = match layout {
-        // Frames, cut to objects as they are.
+        // Frames, cut into objects directly.
         ObjectLayout::Packed { stream, .. } if stream.is_plain() => {
             let body = Body::direct(Packer::new(plan.object_size, plan.part_size), sink);
             spawn("pack", move || drive(encoded, FrameSink::new(stream.header, body)))
         }
-        // Frames, segments of them, sealed, cut to objects.
+        // Frames, joined into segments, sealed, and cut into objects.
         ObjectLayout::Packed { stream, .. } => {
             let (segments, sealed) = ordered("seal", plan.threads, plan.depth, seal);
             let objects = Packer::new(plan.object_size, plan.part_size);
@@ -101,7 +101,7 @@ where
             let body = Body::<S>::segmented(slabs, stream.sealer, segments, cutter);
             spawn("pack", move || drive(encoded, FrameSink::new(stream.header, body)))
         }
-        // Chunks by file, compressed and encrypted where that is asked for, cut to objects.
+        // Chunks by file, compressed and encrypted if requested, and cut into objects.
         ObjectLayout::Classic { files: ClassicLayout { objects, transform }, .. } => {
             match (objects, transform.zip(memory.transform)) {
                 (ClassicObjects::OnePerChunk, None) => {

@@ -1,7 +1,8 @@
-//! A native stream as input: it is cut into objects and not changed.
+//! A native stream as input: it is cut into objects without changes.
 //!
-//! Without a seal every checksum in it is checked. With one, only its own ends can be: that header
-//! and trailer belong together and fit the length. The key, which may be elsewhere, proves the rest.
+//! In an unsealed stream every checksum is checked. In a sealed stream only header and trailer can
+//! be: that they belong together and match the length. The rest can only be proven with the key,
+//! which may be elsewhere.
 
 use std::io::Read;
 
@@ -21,11 +22,11 @@ use crate::pack::result::{PackHandle, PackOutput, PackResult};
 use crate::scan::end_rule::EndProof;
 use crate::scan::scanner::Scanned;
 
-/// Starts to read a native stream from `source` and to hand parts of equal objects to `sink`, in a
-/// thread of its own. The result says [`PackOutput::Native`].
+/// Starts to read a native stream from `source` and to pass parts of equal objects to `sink`, in a
+/// thread of its own. The output of the result is [`PackOutput::Native`].
 ///
 /// # Errors
-/// When the system has no thread for us.
+/// The system cannot start a thread.
 pub fn start_pack_native<R, S>(
     source: R,
     plan: PackPlan,
@@ -68,7 +69,8 @@ fn pack_native(
         ends.add(&slab);
         let proof = match &mut proof {
             Some(proof) => proof,
-            // A slab holds the header unless the stream is shorter, which the end says.
+            // The first slab holds the whole header, unless the stream is shorter; then the check
+            // at the end fails.
             None => proof.insert(StreamProof::of(&slab)?),
         };
         proof.check(&slab)?;
@@ -92,10 +94,10 @@ fn cut(part: Where, position: u64) -> PackError {
     FrameError::Truncated { place: Place { part, position } }.into()
 }
 
-/// What can be proven of the stream.
+/// Checks of the stream, as far as they are possible.
 struct StreamProof {
     header: StreamHeader,
-    /// Reads all of it, where it is not sealed.
+    /// Checks all frames of an unsealed stream.
     reader: Option<FrameChecker>,
 }
 
@@ -114,7 +116,7 @@ impl StreamProof {
     }
 }
 
-/// Checks every frame of a stream without a seal.
+/// Checks every frame of an unsealed stream.
 struct FrameChecker {
     reader: StreamReader,
     sum: u32,
@@ -122,7 +124,7 @@ struct FrameChecker {
 
 impl Default for FrameChecker {
     fn default() -> Self {
-        // As large as a reader of ours takes them: what is stored must come back.
+        // As large as our readers accept: a stored stream must be readable again.
         let most = u32::try_from(SLAB).unwrap_or(u32::MAX);
         Self { reader: StreamReader::new(Limits::default().with_max_plain(most)), sum: 0 }
     }
@@ -151,7 +153,7 @@ impl FrameChecker {
     }
 }
 
-/// Length and last bytes of what has passed.
+/// Length of the stream so far, and its last bytes.
 #[derive(Default)]
 struct TrailerWindow {
     len: u64,

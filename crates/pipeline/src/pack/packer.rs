@@ -1,6 +1,6 @@
-//! The packer: the only place that cuts a native stream into objects.
+//! The packer: the only place where a native stream is cut into objects.
 //!
-//! The stages before it (frames, codecs, seal) do not influence the size of an object.
+//! Earlier stages (frames, codecs, seal) do not influence the size of an object.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use crate::flow::checksum;
 use crate::flow::ordered_pool::Closed;
 use crate::flow::plan::ObjectSize;
 
-/// A piece of an object, ready to go to a store. The parts of an object come in order.
+/// A piece of an object, ready to be sent to a store. The parts of an object are in order.
 #[derive(Debug)]
 pub struct Part {
-    /// Key of the object below the place of the run.
+    /// Key of the object, relative to the prefix of the run.
     pub object: Arc<str>,
     /// Number of this part in its object, from 0.
     pub index: u32,
@@ -24,12 +24,12 @@ pub struct Part {
     pub end: bool,
 }
 
-/// Takes finished parts. It waits while the next stage has no room.
+/// Takes finished parts. It blocks while the next stage is full.
 pub trait PartSink {
     /// Takes one part.
     ///
     /// # Errors
-    /// [`Closed`] when the next stage has stopped.
+    /// [`Closed`] if the next stage has stopped.
     fn part(&mut self, part: Part) -> Result<(), Closed>;
 }
 
@@ -39,8 +39,8 @@ impl<F: FnMut(Part) -> Result<(), Closed>> PartSink for F {
     }
 }
 
-/// SHA-256 over the list of objects: for each, in order, its length and its CRC-64/NVME, both as
-/// unsigned 64-bit little-endian numbers.
+/// SHA-256 over the list of objects: the length and the CRC-64/NVME of each object, in order, both
+/// as unsigned 64-bit little-endian numbers.
 #[derive(Debug, Clone, Default)]
 pub struct RootDigest(Sha256);
 
@@ -51,37 +51,37 @@ impl RootDigest {
         self.0.update(crc64.to_le_bytes());
     }
 
-    /// The digest over all objects added.
+    /// Returns the digest over all objects added.
     #[must_use]
     pub fn finish(self) -> [u8; 32] {
         self.0.finalize().into()
     }
 }
 
-/// The most objects whose sums are kept one by one: 8 bytes each.
+/// Maximum number of objects whose checksums are kept one by one, at 8 bytes each.
 pub const MAX_SUMS: usize = 1 << 20;
 
-/// What was packed.
+/// Totals of the objects written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Packed {
     /// Number of objects.
     pub objects: u64,
     /// Bytes in all of them.
     pub bytes: u64,
-    /// [`RootDigest`] over them.
+    /// [`RootDigest`] over the objects.
     pub root: [u8; 32],
-    /// The CRC-64/NVME of each object, in order; empty when there are more than [`MAX_SUMS`].
+    /// CRC-64/NVME of each object, in order; empty if there are more than [`MAX_SUMS`].
     pub sums: Vec<u64>,
 }
 
-/// Key of packed object number `number`: nine digits.
+/// Key of the packed object `number`: nine digits.
 #[must_use]
 pub fn object_key(number: u64) -> String {
     format!("{number:09}")
 }
 
-/// Cuts a byte stream into objects of exactly `object_size` bytes (the last may be shorter), each in
-/// equal parts of `part_size` bytes (an object's last may be shorter).
+/// Cuts a byte stream into objects of exactly `object_size` bytes (the last may be shorter), each
+/// in equal parts of `part_size` bytes (an object's last part may be shorter).
 #[derive(Debug)]
 pub struct Packer {
     object_size: u64,
@@ -99,8 +99,8 @@ pub struct Packer {
 }
 
 impl Packer {
-    /// A packer for objects of `object_size` in parts of `part_size` bytes, at least 1. A part as
-    /// large as the object or larger means one part an object.
+    /// Creates a packer for objects of `object_size` in parts of `part_size` bytes, at least 1. If
+    /// a part is at least as large as the object, each object is a single part.
     #[must_use]
     pub fn new(object_size: ObjectSize, part_size: u64) -> Self {
         Self {
@@ -122,7 +122,7 @@ impl Packer {
     /// Adds `bytes`, whose CRC-64/NVME the caller may already know.
     ///
     /// # Errors
-    /// [`Closed`] when the sink has stopped.
+    /// [`Closed`] if the sink has stopped.
     pub fn push(
         &mut self,
         mut bytes: Bytes,
@@ -130,7 +130,7 @@ impl Packer {
         sink: &mut impl PartSink,
     ) -> Result<(), Closed> {
         while !bytes.is_empty() {
-            // A full part waits until it is known whether the object ends with it.
+            // A full part waits until it is known whether it is the last of its object.
             if self.part_len == self.part_size {
                 self.emit(false, sink)?;
             }
@@ -154,10 +154,10 @@ impl Packer {
         Ok(())
     }
 
-    /// Sends what is left as the last, possibly shorter object.
+    /// Sends the remaining bytes as the last object, which may be shorter.
     ///
     /// # Errors
-    /// [`Closed`] when the sink has stopped.
+    /// [`Closed`] if the sink has stopped.
     pub fn finish(mut self, sink: &mut impl PartSink) -> Result<Packed, Closed> {
         if self.object_len > 0 {
             self.emit(true, sink)?;
@@ -195,7 +195,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Objects as lists of parts, after cutting `input` fed in pieces of the given lengths.
+    /// Cuts `input`, fed in pieces of the given lengths, and returns the objects as lists of parts.
     fn pack(input: &[u8], pieces: &[usize], chunk: u64, part: u64) -> (Vec<Vec<Vec<u8>>>, Packed) {
         let mut objects: Vec<Vec<Vec<u8>>> = Vec::new();
         let mut ended = true;
@@ -227,7 +227,7 @@ mod tests {
     }
 
     proptest! {
-        /// The promise of the product: all objects have the size asked for, whatever comes in.
+        /// The product's promise: all objects have the requested size, whatever the input.
         #[test]
         fn objects_have_exactly_the_size_asked_for(
             input in proptest::collection::vec(any::<u8>(), 0..5000),

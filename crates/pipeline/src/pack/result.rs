@@ -1,4 +1,4 @@
-//! What packing gives: a handle while it runs, then what came in and what went out.
+//! Result of packing: a handle while it runs, then the totals of input and output.
 
 use std::thread::JoinHandle;
 
@@ -10,39 +10,40 @@ use crate::pack::error::PackError;
 use crate::pack::packer::Packed;
 use crate::scan::scanner::Scanned;
 
-/// Result of packing. Only a complete stream gives one.
+/// Result of packing. Only a complete stream returns one.
 #[derive(Debug, Clone)]
 pub struct PackResult {
-    /// What came in.
+    /// Totals of the input.
     pub scanned: Scanned,
-    /// What went out.
+    /// Totals of the output.
     pub output: PackOutput,
 }
 
-/// What went out.
+/// Totals of the output.
 #[derive(Debug, Clone)]
 pub enum PackOutput {
-    /// A native stream in equal objects.
+    /// A native stream in objects of equal size.
     Packed {
-        /// The stream in numbers.
+        /// Totals of the stream.
         summary: Summary,
-        /// The objects in numbers.
+        /// Totals of the objects.
         packed: Packed,
     },
-    /// A native stream that came in as one, in equal objects ([`start_pack_native`](crate::start_pack_native)).
+    /// A native stream that was already native as input, in objects of equal size
+    /// ([`start_pack_native`](crate::start_pack_native)).
     Native {
-        /// Its header.
+        /// Header of the stream.
         header: StreamHeader,
-        /// Its trailer, which fits the header and the length.
+        /// Trailer of the stream, checked against the header and the length.
         trailer: Trailer,
-        /// The objects in numbers.
+        /// Totals of the objects.
         packed: Packed,
     },
-    /// Objects file by file.
+    /// Objects of the classic layout.
     Classic(Cut),
 }
 
-/// A run up in progress.
+/// Handle of a running pack operation.
 #[derive(Debug)]
 pub struct PackHandle {
     pub(crate) reader: Option<JoinHandle<Result<(), PackError>>>,
@@ -50,13 +51,13 @@ pub struct PackHandle {
 }
 
 impl PackHandle {
-    /// Waits for the end and gives the result, or the first cause.
+    /// Waits for the end and returns the result, or the first cause.
     ///
-    /// Waits for the source too, which may be stalled: after a failure of a later stage, end the
-    /// source first or do not call this.
+    /// This also waits for the source, which may be stalled: after a later stage has failed, end
+    /// the source first or do not call this.
     ///
     /// # Errors
-    /// [`PackError`]; [`PackError::Closed`] only when the sink of parts has stopped.
+    /// [`PackError`]; [`PackError::Closed`] only if the sink of parts has stopped.
     pub fn join(self) -> Result<PackResult, PackError> {
         let packed = self.packer.join().unwrap_or(Err(PackError::Worker(WorkerDied)));
         let read = self.reader.map_or(Ok(Ok(())), JoinHandle::join);

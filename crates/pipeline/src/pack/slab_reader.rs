@@ -1,4 +1,4 @@
-//! The front of the way up: the source into slabs, each with the chunks that the scanner found in it.
+//! First stage of packing: reads the source into slabs and finds the chunks in each.
 
 use std::io::Read;
 
@@ -13,7 +13,7 @@ use crate::pack::layout::{Content, XbstreamInput};
 use crate::scan::end_rule::EndProof;
 use crate::scan::scanner::{Entry, Notes, Scanned, Scanner, StreamError};
 
-/// Looks for chunks in what passes, where the source is an xbstream.
+/// Finds chunks in the bytes that pass, if the source is an xbstream.
 pub(crate) enum InputScanner {
     Xbstream(Box<Scanner>),
     Raw { bytes: u64 },
@@ -53,16 +53,16 @@ impl InputScanner {
 pub(crate) struct SlabReader<R> {
     pub(crate) source: R,
     pub(crate) pool: SlabPool,
-    /// Pays for the slabs.
+    /// Budget that pays for the slabs.
     pub(crate) budget: Budget,
-    /// What gives back leases of that budget.
+    /// What frees leases of that budget.
     pub(crate) lease_waits_for: Wait,
     pub(crate) watching: Observer,
 }
 
 impl<R: Read> SlabReader<R> {
-    /// Gives every slab to the workers. The end follows only after a complete stream: without it
-    /// nothing behind the workers gives a result.
+    /// Passes every slab to the workers. The end is passed on only after a complete stream: without
+    /// it no later stage returns a result.
     pub(crate) fn read_all(
         mut self,
         mut scanner: InputScanner,

@@ -1,25 +1,27 @@
-//! Whether a stream from outside is the whole of what its producer had to say.
+//! Decides whether a stream from outside is complete.
 //!
-//! An xbstream has no end mark: cut between two files it still looks complete. What can be
-//! known is that every file saw its end, and that the file which the producer writes last is there.
+//! An xbstream has no end mark: if it is cut between two files, it still looks complete. All that
+//! can be checked is that every file has its end and that the file which the producer writes last
+//! is present.
 
 use globset::{Glob, GlobMatcher};
 
-/// By which rule a stream counts as whole.
+/// Rule by which a stream counts as complete.
 #[derive(Debug, Clone)]
 pub enum EndRule {
-    /// The file that xtrabackup or mariadb-backup writes last must come last.
+    /// The file that xtrabackup or mariadb-backup writes last must be the last one.
     KnownProducer,
-    /// A file that matches this pattern must come last.
+    /// A file that matches this pattern must be the last one.
     LastFile(LastFile),
-    /// A file that matches this pattern must be there, wherever: for streams that were put together
-    /// again from files.
+    /// A file that matches this pattern must be present, at any position: for streams that were
+    /// reassembled from files.
     WithFile(LastFile),
-    /// Every file must have its end; that none is missing is the operator's word.
+    /// Every file must have its end. The operator vouches that no file is missing.
     AnyEnd,
 }
 
-/// A pattern on file names for [`EndRule::LastFile`] and [`EndRule::WithFile`]; `*` also matches slashes.
+/// Pattern for file names in [`EndRule::LastFile`] and [`EndRule::WithFile`]; `*` also matches
+/// slashes.
 #[derive(Debug, Clone)]
 pub struct LastFile {
     pattern: String,
@@ -30,26 +32,27 @@ impl LastFile {
     /// Compiles a shell pattern.
     ///
     /// # Errors
-    /// When it is not a valid pattern.
+    /// A pattern that is not valid.
     pub fn new(pattern: &str) -> Result<Self, globset::Error> {
         Ok(Self { pattern: pattern.to_owned(), matcher: Glob::new(pattern)?.compile_matcher() })
     }
 }
 
-/// Written last by mariadb-backup (10.11.19: seen, under the first name; newer: the second), also
-/// compressed, incremental, and on a node of a cluster.
+/// Files that mariadb-backup writes last (10.11.19, observed: the first name; newer versions: the
+/// second), also compressed, incremental, and on a cluster node.
 const INFO: [&str; 2] = ["xtrabackup_info", "mariadb_backup_info"];
-/// Written last by later xtrabackup 8.0, but perhaps for other files that describe the backup.
+/// File that later xtrabackup 8.0 writes last, possibly except other files that describe the
+/// backup.
 const TABLESPACES: &str = "xtrabackup_tablespaces";
-/// What those begin with.
+/// Prefix of the files that describe the backup.
 const DESCRIBES: &str = "xtrabackup_";
-/// In every backup of MySQL 8 and later, which only xtrabackup 8 and later makes; whole or the pages
-/// that have changed.
+/// Data dictionary, or its changed pages. It is in every backup of MySQL 8 and later, which only
+/// xtrabackup 8 and later can make.
 const DICTIONARY: [&str; 2] = ["mysql.ibd", "mysql.ibd.delta"];
-/// What a compressor or encryptor in the producer adds to a name.
+/// Suffixes that compression or encryption in the producer adds to a name.
 const SUFFIXES: [&str; 4] = [".qp", ".lz4", ".zst", ".xbcrypt"];
 
-/// A name without the suffixes that compression and encryption add.
+/// Returns a name without the suffixes of compression and encryption.
 #[must_use]
 pub fn logical_name(path: &[u8]) -> &[u8] {
     let mut name = path;
@@ -59,7 +62,7 @@ pub fn logical_name(path: &[u8]) -> &[u8] {
     name
 }
 
-/// Which of the files that matter have been seen to their end.
+/// Tracks which of the relevant files have been seen to their end.
 #[derive(Debug, Clone)]
 pub struct EndWatch {
     rule: EndRule,
@@ -71,63 +74,64 @@ pub struct EndWatch {
     last: Vec<u8>,
 }
 
-/// A file that may be the last.
+/// Tracks a file that may be the last one.
 #[derive(Debug, Clone, Copy, Default)]
 struct Seen {
     there: bool,
-    /// Nothing came after it.
+    /// Whether no other file came after it.
     last: bool,
 }
 
 impl Seen {
-    /// The next file ends: whether that is the one, and if not, whether it may come after it.
+    /// Notes the end of the next file: whether it is the tracked file, and if not, whether it may
+    /// follow that file.
     fn next(&mut self, is_it: bool, may_follow: bool) {
         self.there |= is_it;
         self.last = is_it || (self.last && may_follow);
     }
 }
 
-/// How a stream turned out to be whole; goes into the manifest.
+/// Reason why a stream counts as complete; recorded in the manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EndProof {
     /// The producer's last file was seen.
     LastFile(String),
-    /// Nothing was demanded.
+    /// The rule required no particular file.
     Unproven,
-    /// The content was not looked into; the input was over.
+    /// The content was not inspected; the input ended.
     InputEnd,
-    /// A native stream came with its trailer.
+    /// The input was a native stream with its trailer.
     Trailer,
 }
 
-/// A stream whose files are complete, but the one that shows the end is missing.
+/// All files of the stream are complete, but the file that proves its end is missing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotWhole {
-    /// Neither xtrabackup's nor mariadb-backup's last file was there.
+    /// The last file of neither xtrabackup nor mariadb-backup was present.
     #[error(
         "the stream ends without the file that xtrabackup and mariadb-backup write last (xtrabackup_info, mariadb_backup_info or xtrabackup_tablespaces): it was cut between two files, or comes from another program"
     )]
     UnknownEnd,
-    /// xtrabackup 8 writes another file after its info file.
+    /// This version of xtrabackup writes another file after its info file.
     #[error(
         "the stream ends after xtrabackup_info, but xtrabackup {version} writes xtrabackup_tablespaces after it: it was cut between two files"
     )]
     Tablespaces {
-        /// Version that the info file names.
+        /// Version stated in the info file.
         version: String,
     },
-    /// The file is there, and another one came after it.
+    /// The file is present, but another one came after it.
     #[error(
         "{then} comes after {name}, which should be the last file of the stream: it was put together in another order, and nobody can tell whether it was cut"
     )]
     NotLast {
-        /// What should be last, or its pattern.
+        /// Name or pattern of the expected last file.
         name: String,
-        /// What came last.
+        /// Name of the actual last file.
         then: String,
     },
-    /// No file matched the pattern given.
+    /// No file matched the given pattern.
     #[error("the stream ends without a file that matches `{pattern}`")]
     NoMatch {
         /// The pattern.
@@ -136,7 +140,7 @@ pub enum NotWhole {
 }
 
 impl EndWatch {
-    /// Watches for what `rule` demands.
+    /// Creates a watch for what `rule` requires.
     #[must_use]
     pub fn new(rule: EndRule) -> Self {
         Self {
@@ -164,16 +168,16 @@ impl EndWatch {
         self.last.extend_from_slice(path);
     }
 
-    /// Whether a file that some producer writes last was there, wherever.
+    /// Whether a file that some producer writes last was present, at any position.
     #[must_use]
     pub fn has_last_file(&self) -> bool {
         self.info.there || self.tablespaces.there
     }
 
-    /// The verdict at the end of input. `info` is the text of the info file where it was legible.
+    /// Decides at the end of input. `info` is the text of the info file if it could be read.
     ///
     /// # Errors
-    /// [`NotWhole`] when what the rule demands was not seen.
+    /// [`NotWhole`] if the rule is not met.
     pub fn verdict(&self, info: Option<&str>) -> Result<EndProof, NotWhole> {
         match &self.rule {
             EndRule::AnyEnd => Ok(EndProof::Unproven),
@@ -192,7 +196,7 @@ impl EndWatch {
             EndRule::KnownProducer if self.info.there => {
                 let version = match info {
                     Some(info) => writes_tablespaces(info),
-                    // It is encrypted, or damaged.
+                    // The info file is encrypted or damaged.
                     None => self.dictionary.then(|| "8".to_owned()),
                 };
                 match version {
@@ -213,10 +217,10 @@ impl EndWatch {
     }
 }
 
-/// The version of an xtrabackup that writes `xtrabackup_tablespaces` after its info file.
+/// Returns the version of an xtrabackup that writes `xtrabackup_tablespaces` after its info file.
 ///
-/// Which 8.0 release was the first is not established, so all of 8 and later are taken for it:
-/// a refusal can be overruled by the operator, a wrong "whole" cannot be repaired.
+/// The first such 8.0 release is not known, so this assumes all versions from 8 on: the operator
+/// can overrule a wrong refusal, but a wrong "complete" cannot be repaired.
 fn writes_tablespaces(info: &str) -> Option<String> {
     let field = |key: &str| {
         info.lines().find_map(|line| {

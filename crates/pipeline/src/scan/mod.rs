@@ -1,4 +1,4 @@
-//! Reading an xbstream as it passes: chunk heads, order of chunks, checksums, the rule for its end.
+//! Reads an xbstream as it passes: chunk heads, order of chunks, checksums, and the end rule.
 
 pub(crate) mod end_rule;
 pub(crate) mod passthrough;

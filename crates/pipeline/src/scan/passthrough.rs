@@ -1,4 +1,4 @@
-//! A plain xbstream on its way down: every chunk is checked as it passes.
+//! Checks every chunk of a plain xbstream as it passes on its way down.
 
 use bytes::Bytes;
 use xb_reader::{ChunkHead, Dialect, RelPath};
@@ -7,31 +7,31 @@ use crate::flow::observer::{Observer, Wait};
 use crate::scan::end_rule::EndRule;
 use crate::scan::scanner::{ChunkCheck, Scanned, Scanner, StreamError, sum_pieces};
 
-/// Why a stream was not passed on to its end.
+/// Reason why a stream was not passed on to its end.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RelayError<E> {
     /// The stream is damaged, or a file in it has no end.
     #[error(transparent)]
     Stream(StreamError),
-    /// The caller does not want this chunk.
+    /// The caller rejected this chunk.
     #[error("{0}")]
     Refused(String),
-    /// The bytes were not taken.
+    /// The sink failed.
     #[error(transparent)]
     Sink(E),
-    /// The bytes stopped coming; whoever brings them has the cause.
+    /// The source failed; its owner has the cause.
     #[error("the stream stopped coming")]
     Stopped,
 }
 
-/// Passes a stream on to `sink` and checks it meanwhile; `allow` sees the head of each chunk.
+/// Passes a stream on to `sink` and checks it; `allow` sees the head of each chunk.
 ///
-/// `begun` are files that have come up to an offset in an earlier part of the stream, where there was
-/// one.
+/// `begun` lists the files that an earlier part of the stream left unfinished, each with the offset
+/// reached.
 ///
-/// An item that is `None` says that the source has failed. Bytes are given on before the checksum
-/// of their chunk is known, so only `Ok` says that they were right.
+/// A `None` item means that the source has failed. Bytes are passed on before the checksum of their
+/// chunk is known, so only `Ok` proves that they were correct.
 ///
 /// # Errors
 /// [`RelayError`], the first cause.

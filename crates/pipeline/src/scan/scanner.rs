@@ -1,8 +1,8 @@
-//! Finds the chunks in a stream as it passes, and keeps the books: order of chunks, files, what
-//! the index has to say, and what has to be checked by whom.
+//! Finds the chunks in a stream as it passes, and tracks the order of chunks, the files, the index
+//! entries, and the pieces whose checksums the workers must compute.
 //!
-//! The scanner looks at heads only. Payload is not touched: it notes which pieces of each slab
-//! belong to which chunk, and the workers sum them up.
+//! The scanner only reads chunk heads. It does not touch payload: it notes which pieces of each
+//! slab belong to which chunk, and the workers compute their checksums.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -17,30 +17,30 @@ use xb_reader::{
 use crate::extract::decode::{Chain, Flow, Names, Plan, UndoError};
 use crate::scan::end_rule::{EndProof, EndRule, EndWatch, NotWhole, logical_name};
 
-/// A stream from outside that is damaged or not whole.
+/// A stream from outside is damaged or incomplete.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum StreamError {
-    /// Bytes that are not an xbstream, or a checksum that does not fit.
+    /// The bytes are not an xbstream, or a checksum does not match.
     #[error(transparent)]
     Decode(#[from] DecodeError),
-    /// Chunks that do not follow one another.
+    /// A chunk does not continue its file where the previous one ended.
     #[error(transparent)]
     Order(#[from] OrderError),
-    /// The input ended inside a file, or there was none.
+    /// The input ended inside a file, or was empty.
     #[error(transparent)]
     Unfinished(#[from] Unfinished),
-    /// A name that no restore could give to the file.
+    /// A restore could not create a file with this name.
     #[error("{path}: {source} (stream offset {position})")]
     Name {
-        /// The name in the stream.
+        /// Name in the stream.
         path: RelPath,
-        /// Where the chunk in question begins in the stream.
+        /// Stream offset of the chunk.
         position: u64,
-        /// What is wrong with it.
+        /// Cause.
         source: Arc<UndoError>,
     },
-    /// All files are complete, but the last one is not there.
+    /// All files are complete, but the last file is missing.
     #[error(transparent)]
     NotWhole(#[from] NotWhole),
 }
@@ -55,39 +55,39 @@ pub(crate) enum Entry {
     Remove { file: u64 },
 }
 
-/// Something to do with the bytes of one slab, in order.
+/// A step through the bytes of one slab, in order.
 #[derive(Debug, Clone)]
 pub(crate) enum Step {
-    /// A chunk begins; its head has been read to the end.
+    /// Start of a chunk whose head has been read completely.
     Head(Box<ChunkHead>),
     /// These bytes of the slab are the next piece of the chunk's payload.
     Piece(Range<usize>),
-    /// The chunk is complete.
+    /// End of the chunk.
     End,
 }
 
-/// What one slab of the stream contains.
+/// Findings in one slab of the stream.
 #[derive(Debug, Default)]
 pub(crate) struct Notes {
     pub(crate) steps: Vec<Step>,
     pub(crate) entries: Vec<Entry>,
 }
 
-/// What a whole stream turned out to be.
+/// Findings in a complete stream.
 #[derive(Debug, Clone)]
 pub struct Scanned {
     /// Length of the stream in bytes.
     pub bytes: u64,
     /// Files that are complete.
     pub files: u64,
-    /// How it is known to be whole.
+    /// Reason why the stream counts as complete.
     pub proof: EndProof,
-    /// Content of the small files that describe the backup, where they came in the clear.
+    /// Content of the small files that describe the backup, if they were readable.
     pub described: BTreeMap<String, Vec<u8>>,
 }
 
 impl Scanned {
-    /// A stream that was not looked into.
+    /// Result for a stream whose content was not inspected.
     pub(crate) fn unread(bytes: u64, proof: EndProof) -> Self {
         Self { bytes, files: 0, proof, described: BTreeMap::new() }
     }
@@ -95,12 +95,12 @@ impl Scanned {
 
 /// Files whose content is kept for the manifest.
 const DESCRIBING: [&str; 4] = ["info", "checkpoints", "binlog_info", "galera_info"];
-/// Longest content kept of one of them, in bytes.
+/// Maximum length of the content kept per file, in bytes.
 const MAX_DESCRIBING: usize = 64 << 10;
-/// Memory for decompressing one of them, in bytes: producers do with less.
+/// Memory for decompressing one of these files, in bytes: producers need less.
 const UNPACKING: u64 = 16 << 20;
 
-/// The name of a file that describes the backup, with its suffixes.
+/// Returns the name of a file that describes the backup, with its suffixes.
 fn describes(path: &RelPath) -> Option<String> {
     let bare = std::str::from_utf8(logical_name(path.as_bytes())).ok()?;
     let rest = bare.strip_prefix("xtrabackup_").or_else(|| bare.strip_prefix("mariadb_backup_"))?;
@@ -108,7 +108,7 @@ fn describes(path: &RelPath) -> Option<String> {
     DESCRIBING.contains(&rest).then(|| name.to_owned())
 }
 
-/// Such a file without its suffixes; `None` when it is encrypted or cannot be decompressed.
+/// Returns such a file without its suffixes; `None` if it is encrypted or cannot be decompressed.
 fn legible((name, content): (String, Vec<u8>)) -> Option<(String, Vec<u8>)> {
     let plan = Plan::of_all(&RelPath::new(name.as_bytes()).ok()?).ok()?;
     if plan.layers.is_empty() {
@@ -136,11 +136,11 @@ fn legible((name, content): (String, Vec<u8>)) -> Option<(String, Vec<u8>)> {
 pub(crate) struct Scanner {
     decoder: Decoder,
     files: FileTable,
-    /// The names that a restore would give, if there is to be one.
+    /// Names that a restore would create; `None` if restorable names are not required.
     names: Option<Names>,
     watch: EndWatch,
     described: BTreeMap<String, Vec<u8>>,
-    /// The describing file that the current chunk belongs to.
+    /// The descriptive file to which the current chunk belongs.
     keeping: Option<String>,
 }
 
@@ -156,12 +156,12 @@ impl Scanner {
         }
     }
 
-    /// Leaves it to others whether the names can be restored.
+    /// Turns off the check that a restore could create the names.
     pub(crate) fn with_any_names(self) -> Self {
         Self { names: None, ..self }
     }
 
-    /// There was an earlier part of the stream, in which these files came so far.
+    /// Resumes after an earlier part of the stream, in which these files reached these offsets.
     pub(crate) fn go_on(&mut self, begun: &[(RelPath, u64)]) {
         self.files.went_before();
         for (path, next) in begun {
@@ -169,7 +169,7 @@ impl Scanner {
         }
     }
 
-    /// Takes the next slab of the stream.
+    /// Scans the next slab of the stream.
     pub(crate) fn scan(&mut self, slab: &[u8]) -> Result<Notes, StreamError> {
         let mut notes = Notes::default();
         let mut input = slab;
@@ -192,7 +192,7 @@ impl Scanner {
         Ok(notes)
     }
 
-    /// The input is over: what is left of it, and the verdict on the whole.
+    /// Ends the input and returns the last notes and the result for the whole stream.
     pub(crate) fn finish(mut self) -> Result<(Notes, Scanned), StreamError> {
         let mut notes = Notes::default();
         while let Some(event) = self.decoder.finish()? {
@@ -255,7 +255,7 @@ impl Scanner {
 }
 
 impl Scanner {
-    /// Sees that every file can have its name when all is restored.
+    /// Checks that a restore could give every file its name.
     fn name(&mut self, change: &Change, head: &ChunkHead) -> Result<(), StreamError> {
         let Some(names) = &mut self.names else { return Ok(()) };
         let plan = |path| Plan::of_all(path);
@@ -300,7 +300,7 @@ pub(crate) fn chunk_record(file: u64, head: &ChunkHead) -> Option<ChunkRecord> {
     })
 }
 
-/// Sums of the pieces in a slab, in order; the work of a worker.
+/// Computes the checksums of the pieces in a slab, in order. Called by a worker.
 pub(crate) fn sum_pieces(slab: &[u8], steps: &[Step]) -> Vec<PieceCheck> {
     steps
         .iter()
@@ -311,14 +311,15 @@ pub(crate) fn sum_pieces(slab: &[u8], steps: &[Step]) -> Vec<PieceCheck> {
         .collect()
 }
 
-/// Puts the sums of pieces together to those of chunks and compares, in stream order.
+/// Combines the checksums of pieces to those of chunks and compares them, in stream order.
 #[derive(Debug, Default)]
 pub(crate) struct ChunkCheck {
     current: Option<(Box<ChunkHead>, xb_reader::PayloadCheck)>,
 }
 
 impl ChunkCheck {
-    /// Takes the steps of the next slab with the sums of its pieces; `on_head` sees each head.
+    /// Processes the steps of the next slab with the checksums of its pieces; `on_head` sees each
+    /// head.
     pub(crate) fn steps(
         &mut self,
         steps: Vec<Step>,
@@ -334,7 +335,7 @@ impl ChunkCheck {
         })
     }
 
-    /// Takes one step; `sums` gives the sum of the piece, where it is one.
+    /// Processes one step; `sums` returns the checksum if the step is a piece.
     pub(crate) fn step<'s>(
         &mut self,
         step: Step,

@@ -1,4 +1,4 @@
-//! Why unpacking fails.
+//! Errors of unpacking.
 
 use xb_compressor::CodecError;
 use xb_encryptor::SealError;
@@ -7,41 +7,40 @@ use xb_frame::{FrameError, Part, Place};
 use crate::flow::ordered_pool::{Closed, WorkerDied};
 use crate::unpack::frame_decoder::Undecoded;
 
-/// Why unpacking failed.
+/// Reason why unpacking failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GetError<E> {
     /// The native stream is damaged or cut.
     #[error(transparent)]
     Frame(FrameError),
-    /// The seal does not hold: another key, or bytes that were changed.
+    /// The seal does not match: the key is wrong, or the bytes were changed.
     #[error(transparent)]
     Seal(SealError),
-    /// A frame does not decode to what its header says.
+    /// A frame does not decode to the length in its header, or not at all.
     #[error("{place}: {source}")]
     Codec {
-        /// The frame.
+        /// Location of the frame.
         place: Place,
-        /// What the codec says.
+        /// Error of the codec.
         source: CodecError,
     },
     /// A thread of the pipeline died.
     #[error(transparent)]
     Worker(#[from] WorkerDied),
-    /// The plain bytes were not taken.
+    /// The sink of plain bytes failed.
     #[error(transparent)]
     Sink(E),
-    /// The source of the ranges stopped; it has the cause.
+    /// The source of the ranges stopped and has the cause.
     #[error("the ranges stopped coming")]
     Stopped,
-    /// The system refuses a thread.
+    /// The system cannot start a thread.
     #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),
 }
 
 impl<E> GetError<E> {
-    /// Where in the stream the damage lies, counted from the first byte of its body without the
-    /// seal, where that can be told.
+    /// Location of the damage, counted from the first byte of the unsealed body, if it is known.
     #[must_use]
     pub fn place(&self) -> Option<Place> {
         match self {
@@ -52,19 +51,19 @@ impl<E> GetError<E> {
     }
 }
 
-/// Why no more frames were found.
+/// Reason why no more frames were found.
 #[derive(Debug)]
 pub(crate) enum Stop {
-    /// The next stage has stopped.
+    /// The next stage stopped.
     Closed,
-    /// The source of the ranges has stopped.
+    /// The source of the ranges stopped.
     Source,
     Frame(FrameError),
     Seal(SealError),
     Worker(WorkerDied),
 }
 
-/// Error of a stream without a seal where a key is given: its bytes are not authenticated.
+/// Error for an unsealed stream if a key was given: its bytes are not authenticated.
 pub(crate) fn not_sealed() -> Stop {
     Stop::Frame(FrameError::Mismatch {
         place: Place { part: Part::StreamHeader, position: 0 },

@@ -1,4 +1,4 @@
-//! Checking and decoding one frame.
+//! Checks and decodes one frame.
 
 use bytes::Bytes;
 use xb_compressor::{BlockCodec, BlockDecoder, CodecError};
@@ -7,33 +7,33 @@ use xb_frame::{Codec, FrameError, FrameHeader, Place};
 use crate::flow::checksum;
 use crate::flow::slab::SlabPool;
 
-/// A frame as it lies in the ranges: a job for a worker.
+/// A frame as slices of the ranges: a job for a worker.
 pub(crate) struct Frame {
     pub(crate) header: FrameHeader,
     pub(crate) payload: Vec<Bytes>,
 }
 
-/// Why a frame gave no plain bytes.
+/// Reason why a frame could not be decoded.
 pub(crate) enum Undecoded {
     Frame(FrameError),
     Codec(Place, CodecError),
 }
 
-/// What a worker has of its own.
+/// State of one worker.
 pub(crate) struct FrameDecoder {
     blocks: BlockDecoder,
-    /// The payload in one piece, where it lies in several.
+    /// Buffer that joins a payload that is in several slices.
     scratch: Vec<u8>,
     pool: SlabPool,
 }
 
 impl FrameDecoder {
-    /// A decoder that puts what it decodes into slabs of `pool`.
+    /// Creates a decoder that writes its output to slabs of `pool`.
     pub(crate) fn new(pool: SlabPool) -> Self {
         Self { blocks: BlockDecoder::new(), scratch: Vec::new(), pool }
     }
 
-    /// Checks a frame and gives its plain bytes.
+    /// Checks a frame and returns its plain bytes.
     pub(crate) fn decode(
         &mut self,
         Frame { header, payload }: Frame,

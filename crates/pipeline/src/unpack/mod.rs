@@ -1,4 +1,4 @@
-//! Unpacking: ranges of a native stream into its plain bytes.
+//! Unpacking: converts ranges of a native stream to its plain bytes.
 //!
 //! ```text
 //! ranges ──► unsealed ──────► frames ───────────► decoded ──────► sink
@@ -7,8 +7,8 @@
 //!            n "open"         "frames"            n "frame"       the caller
 //! ```
 //!
-//! In quotation marks: the threads. A payload is never copied before it is decoded: a frame that lies
-//! in two ranges is a list of slices. Without a seal the first step is left out.
+//! Names in quotation marks are threads. A payload is never copied before it is decoded: a frame
+//! that spans two ranges is a list of slices. Without a seal the first step is left out.
 
 pub(crate) mod error;
 pub(crate) mod frame_decoder;
@@ -30,14 +30,14 @@ use crate::unpack::error::{GetError, Stop, not_sealed};
 use crate::unpack::frame_decoder::{Frame, FrameDecoder, Undecoded};
 use crate::unpack::unseal::Unsealed;
 
-/// Takes the ranges of a native stream in order, and gives its plain bytes to `sink`, in order.
-/// `key` opens the seal; a stream without one is taken only without a key.
+/// Takes the ranges of a native stream in order, and passes its plain bytes to `sink`, in order.
+/// `key` opens the seal; an unsealed stream is only accepted without a key.
 ///
-/// An item of `ranges` that is `None` says that the source has failed; the end of the iterator
-/// says that all has been given.
+/// A `None` item of `ranges` means that the source has failed; the end of the iterator means that
+/// all ranges were returned.
 ///
-/// Every byte given to `sink` has passed its checksum or seal. But only `Ok` says that the stream
-/// was whole.
+/// Every byte passed to `sink` has been checked by checksum or seal. But only `Ok` proves that the
+/// stream was complete.
 ///
 /// # Errors
 /// [`GetError`], the first cause.
@@ -55,8 +55,9 @@ where
     unpack_watched(ranges, key, plan, observer, |_, _| {}, sink)
 }
 
-/// As [`unpack`]; `watch` sees the header and the stored payload of each data and index frame, in
-/// order. An index payload has passed its checksum then, that of data has not yet.
+/// Like [`unpack`]. `watch` receives the header and the stored payload of each data and index
+/// frame, in order. At that point the checksum of an index payload has been checked, that of a data
+/// payload has not.
 ///
 /// # Errors
 /// As [`unpack`].
@@ -83,21 +84,21 @@ where
         None => Box::new(counted.map(|range| range.ok_or(Stop::Source))),
     };
 
-    // Decode: workers check the frames and decode them. The pool has room for those not taken yet.
+    // Decode: workers check and decode the frames. The pool has room for those not yet consumed.
     let pool = SlabPool::new(SLAB, plan.depth + 2);
     let (to_decode, mut decoded) = ordered_by("frame", plan.threads, plan.depth, || {
         let mut decoder = FrameDecoder::new(pool.clone());
         move |frame| decoder.decode(frame)
     });
 
-    // Find: the frames of the body, for the decoders.
+    // Find: locate the frames of the body for the decoders.
     let observing = observer.clone();
     let finder: JoinHandle<Result<Summary, Stop>> = std::thread::Builder::new()
         .name("frames".into())
         .spawn(move || find(body, sealed, &to_decode, &observing, watch))
         .map_err(GetError::Thread)?;
 
-    // Hand on: the plain bytes, in order.
+    // Pass on the plain bytes, in order.
     let mut outcome = Ok(());
     while let Some(result) = decoded.recv() {
         outcome = match result {
@@ -112,7 +113,7 @@ where
             break;
         }
     }
-    // Ends the finder if it still runs: its frames are not taken any more.
+    // Ends the finder if it still runs, because its frames are no longer needed.
     drop(decoded);
     outcome?;
     Ok(finder.join().unwrap_or(Err(Stop::Worker(WorkerDied)))?)
@@ -125,7 +126,7 @@ fn find(
     observer: &Observer,
     mut watch: impl FnMut(&FrameHeader, &[Bytes]),
 ) -> Result<Summary, Stop> {
-    // Larger frames than ours would not fit the slabs.
+    // Frames larger than ours would not fit the slabs.
     let most = u32::try_from(SLAB).unwrap_or(u32::MAX);
     let mut reader =
         StreamReader::new(Limits::default().with_max_plain(most).with_caller_opens_seal(sealed));

@@ -1,8 +1,8 @@
-//! The way down for chosen parts of a native stream: body ranges → segments opened → frames →
-//! decoded in parallel → plain bytes with their places, in order.
+//! Unpacks selected parts of a native stream: body ranges → segments opened → frames → decoded in
+//! parallel → plain bytes with their offsets, in order.
 //!
-//! Whoever knows from the index where frames lie asks a [`Body`] which bytes of the stored stream to
-//! fetch for them, and gives what came back.
+//! A caller that knows from the index where frames are asks a [`Body`] which bytes of the stored
+//! stream to fetch for them, and passes the fetched bytes back.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -24,45 +24,45 @@ use crate::flow::slab::SlabPool;
 use crate::unpack::error::{GetError, Stop};
 use crate::unpack::frame_decoder::{Frame, FrameDecoder, Undecoded};
 
-/// Length in bytes of the front of a stored stream that [`Body::open`] takes.
+/// Length in bytes of the start of a stored stream that [`Body::open`] needs.
 pub const FRONT_LEN: usize = STREAM_HEADER_LEN + SEAL_HEAD_LEN;
 
-/// The body of a stored stream of which any part can be read.
+/// Body of a stored stream, for access to any part.
 #[derive(Debug, Clone)]
 pub struct Body {
     header: StreamHeader,
     opener: Option<Arc<Opener>>,
-    /// Without the seal.
+    /// Length without the seal.
     len: u64,
 }
 
-/// A stored stream that cannot be read in parts.
+/// Reason why a stored stream cannot be read in parts.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BodyError {
-    /// Its header is damaged, or a frame is not where it should be.
+    /// The header is damaged, or a frame is not where it should be.
     #[error(transparent)]
     Frame(#[from] FrameError),
-    /// The key is another one, or the bytes were changed.
+    /// The key is wrong, or the bytes were changed.
     #[error(transparent)]
     Seal(#[from] SealError),
-    /// It is sealed and there is no key, or the other way round.
+    /// The stream is sealed and no key was given, or the other way round.
     #[error("{}", if *.sealed { "it is sealed, and there is no key" } else { "it is not sealed, and there is a key" })]
     Key {
-        /// Whether it is sealed.
+        /// Whether the stream is sealed.
         sealed: bool,
     },
-    /// No stream has this length.
+    /// No stream can have this length.
     #[error("no stream is {len} bytes long")]
     Length {
-        /// The length in bytes.
+        /// Length in bytes.
         len: u64,
     },
 }
 
 impl Body {
-    /// Reads the front of a stream that is `stream_len` bytes long as it is stored. `front` has
-    /// [`FRONT_LEN`] bytes, or fewer where the stream has.
+    /// Reads the start of a stored stream that is `stream_len` bytes long. `front` must have
+    /// [`FRONT_LEN`] bytes, or all bytes of a shorter stream.
     ///
     /// # Errors
     /// [`BodyError`].
@@ -92,7 +92,7 @@ impl Body {
         Ok(Self { header, opener, len })
     }
 
-    /// The stream's header.
+    /// Header of the stream.
     #[must_use]
     pub fn header(&self) -> &StreamHeader {
         &self.header
@@ -104,23 +104,25 @@ impl Body {
         self.len
     }
 
-    /// Whether there is nothing in it, which no sound stream has: an end frame is always there.
+    /// Whether the body is empty, which no valid stream is: it always has an end frame.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Where in the stored stream the bytes lie that are needed for these body ranges, in order and
-    /// without overlap. `runs` are in order and do not overlap, none is empty, all lie in the body.
+    /// Ranges of the stored stream that are needed for the body ranges `runs`, in order and without
+    /// overlap. `runs` must be in order and not overlap, each must not be empty, and all must lie
+    /// within the body.
     #[must_use]
     pub fn stored(&self, runs: &[Range<u64>]) -> Vec<Range<u64>> {
         self.spans(runs).into_iter().map(|span| span.stored).collect()
     }
 
-    /// The bytes of one body range out of what [`Body::stored`] has named for it.
+    /// Returns the bytes of one body range from the bytes that [`Body::stored`] names for it.
     ///
     /// # Errors
-    /// [`SealError`] when the seal does not hold; [`FrameError::Truncated`] when too little came.
+    /// [`SealError`] if the seal does not match; [`FrameError::Truncated`] if `stored` is too
+    /// short.
     pub fn plain(&self, run: &Range<u64>, stored: &[u8]) -> Result<Bytes, BodyError> {
         let cut = || BodyError::Frame(FrameError::Truncated { place: at(Part::Index, run.start) });
         let Some(span) = self.spans(std::slice::from_ref(run)).pop() else { return Err(cut()) };
@@ -181,7 +183,7 @@ impl Body {
         spans
     }
 
-    /// The segments of a span.
+    /// Segments of a span.
     fn segments(&self, span: &Span) -> impl Iterator<Item = Segment> + use<> {
         let (start, end, len) = (span.body.start, span.body.end, self.len);
         let mut index = LAYOUT.locate(start).index;
@@ -205,7 +207,7 @@ impl Body {
 
 const LAYOUT: SegmentLayout = SegmentLayout::NATIVE;
 
-/// A piece of the body that is fetched in one go.
+/// A piece of the body that is fetched at once.
 #[derive(Debug, Clone)]
 struct Span {
     body: Range<u64>,
@@ -216,9 +218,9 @@ struct Span {
 struct Segment {
     index: u64,
     last: bool,
-    /// Body position of its first byte.
+    /// Body position of the segment's first byte.
     start: u64,
-    /// Sealed, tag included.
+    /// Sealed length, tag included.
     len: usize,
 }
 
@@ -226,7 +228,7 @@ fn at(part: Part, position: u64) -> Place {
     Place { part, position }
 }
 
-/// Bytes of the body and where they begin.
+/// Bytes of the body and their position.
 type Positioned = (u64, Bytes);
 
 /// A piece of the stored stream for a worker.
@@ -248,13 +250,13 @@ fn open(job: Job) -> Result<Positioned, SealError> {
     }
 }
 
-/// Takes what [`Body::stored`] has named for `runs`, in order and cut anyhow, and gives the plain
-/// bytes of all data frames in these runs to `sink`, with their place in the source, in order. Each
-/// run begins with a frame and ends with one.
+/// Takes the bytes that [`Body::stored`] names for `runs`, in order and in pieces of any length,
+/// and passes the plain bytes of all data frames in these runs to `sink`, with their offset in the
+/// source, in order. Each run must start and end at a frame boundary.
 ///
-/// An item of `ranges` that is `None` says that the source has failed. Only frames of source 0 are
-/// given. Every byte given to `sink` has passed its checksum or seal; only `Ok` says that it was all
-/// that was asked for.
+/// A `None` item of `ranges` means that the source has failed. Only frames of source 0 are passed
+/// on. Every byte passed to `sink` has been checked by checksum or seal; only `Ok` proves that all
+/// requested bytes were passed on.
 ///
 /// # Errors
 /// [`GetError`], the first cause.
@@ -292,7 +294,7 @@ where
             let pieces = std::iter::from_fn(|| opened.recv());
             let found = find(pieces, &header, &runs, &submit, &observing);
             drop(opened);
-            // Too little came when the splitter has stopped: then it has the cause.
+            // If the splitter stopped, too few bytes arrived, and the splitter has the cause.
             let split = splitter.join().unwrap_or(Err(Stop::Worker(WorkerDied)));
             match (found, split) {
                 (Err(Stop::Source), Err(cause)) => Err(cause),
@@ -321,7 +323,7 @@ where
     Ok(finder.join().unwrap_or(Err(Stop::Worker(WorkerDied)))?)
 }
 
-/// Cuts what arrives into segments for the workers.
+/// Cuts the fetched bytes into segments for the workers.
 fn split(
     mut ranges: impl Iterator<Item = Option<Bytes>>,
     body: &Body,
@@ -329,7 +331,7 @@ fn split(
     submit: &Submit<Job, Result<Positioned, SealError>>,
 ) -> Result<(), Stop> {
     let mut held = Bytes::new();
-    // Gives at most `most` of the bytes that come next.
+    // Returns at most `most` of the next bytes.
     let mut take = |most: usize| -> Result<Bytes, Stop> {
         while held.is_empty() {
             held = ranges.next().flatten().ok_or(Stop::Source)?;
@@ -366,7 +368,7 @@ fn split(
     Ok(())
 }
 
-/// Finds the frames of the runs, and hands those with data to the workers.
+/// Finds the frames of the runs, and passes data frames to the workers.
 fn find(
     mut pieces: impl Iterator<Item = Result<Result<Positioned, SealError>, WorkerDied>>,
     stream: &StreamHeader,
@@ -374,7 +376,7 @@ fn find(
     submit: &Submit<Frame, (u64, Result<Vec<Bytes>, Undecoded>)>,
     observer: &Observer,
 ) -> Result<(), Stop> {
-    // The piece at hand and where it begins; what lies before a run is passed over.
+    // The current piece and its position; bytes before a run are skipped.
     let mut held: Positioned = (0, Bytes::new());
     let mut take = |position: u64, most: usize| -> Result<Bytes, Stop> {
         loop {

@@ -1,4 +1,4 @@
-//! The seal on the way down: ranges in, the stream without its seal out, in order.
+//! Opens the seal on the way down: takes ranges and returns the unsealed stream, in order.
 
 use std::sync::Arc;
 
@@ -23,14 +23,14 @@ enum Job {
     },
 }
 
-/// The stream as it was before it was sealed.
+/// The unsealed stream.
 pub(crate) struct Unsealed {
     results: Results<Result<Bytes, SealError>>,
     feeder: Option<std::thread::JoinHandle<Result<(), Stop>>>,
 }
 
 impl Unsealed {
-    /// Opens the seal of the stream that `ranges` bring, side by side.
+    /// Starts to open the sealed stream in `ranges`, with segments in parallel.
     pub(crate) fn start<I>(ranges: I, key: Arc<DataKey>, plan: &GetPlan) -> std::io::Result<Self>
     where
         I: Iterator<Item = Option<Bytes>> + Send + 'static,
@@ -60,7 +60,7 @@ impl Iterator for Unsealed {
     }
 }
 
-/// The work of a worker.
+/// Opens one segment; called by a worker.
 fn open(job: Job) -> Result<Bytes, SealError> {
     match job {
         Job::Plain(bytes) => Ok(bytes),
@@ -72,12 +72,12 @@ fn open(job: Job) -> Result<Bytes, SealError> {
     }
 }
 
-/// Finds the segments. Where the stream ends is not known before it does: so as many bytes as the
-/// trailer has are always held back, and a segment until more than them has come.
+/// Finds the segments. The end of the stream is not known in advance, so the splitter always holds
+/// back the length of a trailer, and a segment until more bytes than both have arrived.
 struct Splitter {
     key: Arc<DataKey>,
     pool: SlabPool,
-    /// What has come and is not given on: a segment grows where it is opened later.
+    /// Bytes not yet passed on. A segment is collected in the slab in which it is opened later.
     held: Slab,
     opener: Option<Arc<Opener>>,
     index: u64,
@@ -102,7 +102,7 @@ impl Splitter {
                 let (mut now, later) = input.split_at(room.min(input.len()));
                 self.held.fill_from(&mut now);
                 input = later;
-                // One byte more than these shows that neither end is reached.
+                // One more byte shows that this is not the end of the stream.
                 if self.held.len() == self.wanted() && !input.is_empty() {
                     self.full(submit)?;
                 }
@@ -111,7 +111,7 @@ impl Splitter {
         self.end(submit)
     }
 
-    /// Bytes to hold before something can be given on.
+    /// Number of bytes to hold before something can be passed on.
     fn wanted(&self) -> usize {
         match &self.opener {
             None => STREAM_HEADER_LEN + SEAL_HEAD_LEN,
@@ -119,12 +119,12 @@ impl Splitter {
         }
     }
 
-    /// Length of the segment at hand when it is full, tag included.
+    /// Length of the current segment when it is full, tag included.
     fn segment_len(&self) -> usize {
         if self.index == 0 { SLAB - SEAL_HEAD_LEN } else { SLAB }
     }
 
-    /// As much has come as was wanted, and more follows.
+    /// Handles a full buffer that is followed by more bytes.
     fn full(&mut self, submit: &Submit<Job, Result<Bytes, SealError>>) -> Result<(), Stop> {
         if self.opener.is_none() {
             return self.begin(submit);
@@ -168,17 +168,17 @@ impl Splitter {
         Ok(())
     }
 
-    /// The input is over: what is held is the last segment and the trailer.
+    /// Ends the input: the buffer holds the last segment and the trailer.
     fn end(mut self, submit: &Submit<Job, Result<Bytes, SealError>>) -> Result<(), Stop> {
         if self.opener.is_none() {
             if self.held.len() < STREAM_HEADER_LEN + SEAL_HEAD_LEN {
-                // The reader of frames says how far it got.
+                // The reader of frames reports how far the stream got.
                 submit.send(Job::Plain(self.held.freeze()))?;
                 return Ok(());
             }
             self.begin(submit)?;
         }
-        // Too short for a trailer: there is none, and the last segment is unknown.
+        // Too short for a trailer, so there is none, and the last segment is unknown.
         let last = self.held.len().saturating_sub(TRAILER_LEN);
         if last > 0 {
             self.segment(last, true, submit)?;

@@ -1,4 +1,4 @@
-//! Streams up into memory and down again.
+//! Packs streams into memory and unpacks them.
 #![allow(clippy::unwrap_used, clippy::expect_used, dead_code, reason = "tests fail by panic")]
 
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ pub(crate) fn pack_plan(
 
 pub(crate) type Objects = BTreeMap<String, Vec<u8>>;
 
-/// Gives its bytes in reads of at most `step`.
+/// A reader that returns its bytes in reads of at most `step`.
 pub(crate) struct Steps(pub(crate) Bytes, pub(crate) usize);
 
 impl Read for Steps {
@@ -83,7 +83,7 @@ pub(crate) fn put(
     (Arc::try_unwrap(objects).unwrap().into_inner().unwrap(), result)
 }
 
-/// Every lease comes back, also of what a worker still has in hand when a failed run has ended.
+/// Checks that every lease is returned, even by a worker that is still busy after a failed run.
 pub(crate) fn all_comes_back(budget: &Budget) {
     let (done, waiting) = std::sync::mpsc::channel();
     let budget = budget.clone();
@@ -92,7 +92,7 @@ pub(crate) fn all_comes_back(budget: &Budget) {
     assert_eq!(all, Ok(true), "every lease comes back");
 }
 
-/// How an xbstream is read until [`with_rule`] says otherwise.
+/// How to read an xbstream, unless [`with_rule`] sets another rule.
 pub(crate) fn input() -> XbstreamInput {
     XbstreamInput { rule: EndRule::KnownProducer, dialect: Dialect::Auto }
 }
@@ -119,7 +119,7 @@ pub(crate) fn one_object_per_chunk() -> ObjectLayout {
     ObjectLayout::Classic { input: input(), files }
 }
 
-/// A native stream with this codec, sealed or not, and the key if it is.
+/// A native stream with this codec, sealed or not, and the key if it is sealed.
 pub(crate) fn native(compress: &str, sealed: bool) -> (ObjectLayout, Option<Arc<DataKey>>) {
     let compress = compress.parse().unwrap();
     let header = StreamHeader::new(StreamId([9; 16]));

@@ -1,31 +1,33 @@
-//! The classic layout in objects of one size.
+//! The classic layout with objects of one size.
 //!
 //! ```text
 //! stored bytes of files ──► gathered by file ──► parts of the file's object: whole chunks, whose
-//! plain slabs, or what       up to one part       lengths are planned so that the sum is exact
-//! the transform has made
+//! plain slabs, or output     up to one part       lengths are planned so that the total is exact
+//! of the transform
 //! ```
 //!
-//! Every object of a file but its last has exactly the size asked for. It holds whole payload chunks
-//! of that file and nothing else, so that the objects of a file, in order of their numbers, are
-//! what any reader of the format takes. The end chunk rides in the last object; only where that
-//! would become too long it has an object of its own.
+//! Every object of a file except the last has exactly the requested size. It holds whole payload
+//! chunks of that file and nothing else, so any reader of the format accepts the objects of a file
+//! in order of their numbers. The end chunk is in the last object; if that object would become too
+//! long, the end chunk gets an object of its own.
 //!
-//! The head of a chunk carries the checksum of its payload, so no byte can go before its chunk is
-//! there. Therefore a part consists of whole chunks too, and what a file gathers is one part: the
-//! whole object where memory allows, else a piece of at least 5 MiB, and the object goes up as
-//! multipart.
+//! The head of a chunk carries the checksum of its payload, so no byte can be sent before its chunk
+//! is complete. Therefore a part consists of whole chunks, too. A file gathers one part at a time:
+//! the whole object if memory allows, otherwise a part of at least 5 MiB, and the object is a
+//! multipart upload.
 //!
-//! Holes of sparse chunks become zeros, as in every transform: both forks' readers take these, while
-//! to MariaDB's the letter of a sparse chunk means something else. The zeros cost no memory.
+//! Holes of sparse chunks become zeros, as in every transform: the readers of both forks accept
+//! zeros, while MariaDB's reader gives the letter of a sparse chunk another meaning. The zeros use
+//! no memory.
 //!
 //! # Memory, and why there is no deadlock
 //!
-//! What open files hold idle is bounded (three quarters of the budget at most, [`idle_limit`]). Where it
-//! would become more, the file that holds most sends what it has: as a part, if it is enough for one;
-//! else its object ends there, shorter than asked for, which is counted. So at least a quarter of the
-//! budget is free or on its way to the store, needs nothing to go on, and comes back. Whoever leases
-//! (the reader for its slabs, this stage for what it copies) asks for less than that.
+//! The idle bytes of open files are limited (to at most three quarters of the budget,
+//! [`idle_limit`]). When the limit would be exceeded, the file that holds most sends its bytes: as
+//! a part, if there are enough for one; otherwise its object ends there as a short object, which is
+//! counted. So at least a quarter of the budget is free or on its way to the store, needs no
+//! further lease, and is returned. Every lease (by the reader for its slabs, by this stage for its
+//! copies) is smaller than that.
 
 mod chunk_plan;
 mod queue;
@@ -49,7 +51,7 @@ use crate::pack::packer::{Part, PartSink};
 use chunk_plan::{Fill, Heads};
 use queue::Queue;
 
-/// Holes are sent as slices of this.
+/// Holes are sent as slices of this buffer.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 /// Cuts the bytes of files into objects of one size.
@@ -58,7 +60,7 @@ pub(crate) struct FixedSizeCutter<S> {
     sizes: Sizes,
     sink: S,
     files: HashMap<RelPath, File>,
-    /// Bytes of memory that open files hold, and the most that they may.
+    /// Bytes of memory that open files hold, and their limit.
     idle: u64,
     limit: u64,
     cut: Cut,
@@ -71,7 +73,8 @@ struct File {
     queue: Queue,
     /// File offset of the first byte in the queue.
     offset: u64,
-    /// Number of the object at hand, its key once a part of it went, bytes and parts that went.
+    /// State of the current object: its number, its key once a part was sent, bytes sent and parts
+    /// sent.
     number: u64,
     key: Option<Arc<str>>,
     sent: u64,
@@ -93,13 +96,13 @@ impl File {
 }
 
 impl<S: PartSink> FixedSizeCutter<S> {
-    /// A cutter under which open files hold at most `limit` bytes.
+    /// Creates a cutter whose open files hold at most `limit` bytes.
     pub(crate) fn new(sizes: Sizes, limit: u64, sink: S) -> Self {
         Self { sizes, sink, files: HashMap::new(), idle: 0, limit, cut: Cut::default() }
     }
 
-    /// Takes the next bytes of a file, which hold `held` bytes of memory, and their sum if it is
-    /// known.
+    /// Takes the next bytes of a file, which hold `held` bytes of memory, and their checksum if it
+    /// is known.
     fn push(
         &mut self,
         path: &RelPath,
@@ -112,7 +115,8 @@ impl<S: PartSink> FixedSizeCutter<S> {
         self.evict_largest(0)
     }
 
-    /// As [`FixedSizeCutter::push`], for bytes whose memory is wanted back: leases for a copy of them.
+    /// Like [`FixedSizeCutter::push`], but copies the bytes into newly leased memory, so that the
+    /// caller can free its own.
     fn copy(&mut self, path: &RelPath, mut bytes: &[u8], budget: &Budget) -> Result<(), PackError> {
         while !bytes.is_empty() {
             match self.with_queue(path, |queue| queue.copy_room()) {
@@ -133,7 +137,7 @@ impl<S: PartSink> FixedSizeCutter<S> {
         Ok(())
     }
 
-    /// A hole of `left` bytes.
+    /// Adds a hole of `left` bytes.
     fn zeros(&mut self, path: &RelPath, mut left: u64) -> Result<(), PackError> {
         while left > 0 {
             let len = usize::try_from(left).unwrap_or(usize::MAX).min(ZEROS.len());
@@ -143,9 +147,10 @@ impl<S: PartSink> FixedSizeCutter<S> {
         Ok(())
     }
 
-    /// Makes the file known, if it is not, and keeps the books on what its queue holds.
+    /// Applies `change` to the file's queue, which is created if needed, and updates the idle
+    /// count.
     fn with_queue<T>(&mut self, path: &RelPath, change: impl FnOnce(&mut Queue) -> T) -> T {
-        // Not by `entry` at once: the name is copied once a file, not once a block.
+        // Not by `entry`, so that the name is copied once per file instead of once per block.
         let mut known = self.files.get_mut(path);
         let file = match &mut known {
             Some(file) => file,
@@ -157,7 +162,7 @@ impl<S: PartSink> FixedSizeCutter<S> {
         done
     }
 
-    /// Sends every part of the file that is full.
+    /// Sends every full part of the file.
     fn send_full(&mut self, path: &RelPath) -> Result<(), PackError> {
         loop {
             let Some(file) = self.files.get(path) else { return Ok(()) };
@@ -171,7 +176,7 @@ impl<S: PartSink> FixedSizeCutter<S> {
         }
     }
 
-    /// Makes room for `more` bytes in what open files may hold.
+    /// Makes room for `more` bytes within the limit of open files.
     fn evict_largest(&mut self, more: u64) -> Result<(), PackError> {
         while self.idle + more > self.limit {
             let fullest = self.files.iter().filter(|(_, file)| file.queue.held() > 0);
@@ -182,7 +187,7 @@ impl<S: PartSink> FixedSizeCutter<S> {
             match self.sizes.early(file.sent, all.total(file.heads)) {
                 Some(room) => {
                     self.send(&path, Fill::exactly(room, file.heads), End::No)?;
-                    // One head more than the whole would have had: the rest may be full by that.
+                    // The early part has added a head, so the rest may now fill a part.
                     self.send_full(&path)?;
                 }
                 None => {
@@ -194,7 +199,8 @@ impl<S: PartSink> FixedSizeCutter<S> {
         Ok(())
     }
 
-    /// Sends chunks made of the front of the file's queue as the next part of its object.
+    /// Builds chunks from the front of the file's queue and sends them as the next part of its
+    /// object.
     fn send(&mut self, path: &RelPath, fill: Fill, end: End) -> Result<(), PackError> {
         let Some(file) = self.files.get_mut(path) else { return Ok(()) };
         let before = file.queue.held();
@@ -244,7 +250,7 @@ impl<S: PartSink> FixedSizeCutter<S> {
 enum End {
     No,
     Object,
-    /// The object, with the end chunk in it.
+    /// The object, which contains the end chunk.
     File,
 }
 
@@ -270,8 +276,8 @@ impl<S: PartSink> FileCutter for FixedSizeCutter<S> {
                 self.files.remove(path);
                 break;
             }
-            // All of it but the end chunk would fit. With one chunk more than needed the part is
-            // exact, and a few bytes are left that go with the end chunk.
+            // Only the end chunk does not fit. One more chunk than needed makes the part exact and
+            // leaves a few bytes, which are sent with the end chunk.
             let whole = sent + room == self.sizes.object;
             self.send(path, Fill::exactly_with_one_more(room, heads), End::object_if(whole))?;
         }

@@ -1,4 +1,4 @@
-//! What one file waits to send.
+//! Queue of the bytes that one file has yet to send.
 
 use std::collections::VecDeque;
 
@@ -8,14 +8,14 @@ use xb_reader::PieceCheck;
 use crate::classic::object::page_rounded;
 use crate::flow::budget::{PAGE, Permit};
 
-/// What is copied is kept in blocks of at most this many bytes.
+/// Maximum length of a block of copied bytes.
 const BLOCK: u64 = 64 << 10;
 
 /// Bytes of a file, in order.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     blocks: VecDeque<Block>,
-    /// Bytes that were copied, behind the blocks.
+    /// Copied bytes that follow the blocks.
     tail: Tail,
     len: u64,
     held: u64,
@@ -25,11 +25,11 @@ pub(super) struct Queue {
 struct Block {
     bytes: Bytes,
     sum: Option<PieceCheck>,
-    /// What it holds of the memory, also when a part of it has gone.
+    /// Memory that the block holds, even after a part of it was taken.
     held: u64,
 }
 
-/// A buffer that grows as the file does: most files are small.
+/// A buffer that grows with the file, because most files are small.
 #[derive(Debug, Default)]
 struct Tail {
     bytes: Vec<u8>,
@@ -66,18 +66,18 @@ impl Queue {
         self.blocks.push_back(Block { bytes, sum, held });
     }
 
-    /// How many bytes can be copied before the next lease, and how large that should be.
+    /// Returns how many bytes can be copied before the next lease, or the size of that lease.
     pub(super) fn copy_room(&self) -> Result<u64, u64> {
         let (len, capacity) = (self.tail.bytes.len() as u64, self.tail.permit.bytes());
         match capacity - len.min(capacity) {
-            // As large as what there is: so at least half of it is used.
+            // As large as the queue so far, so that at least half of it is used.
             0 if capacity < BLOCK => Err(page_rounded(self.len).clamp(PAGE, BLOCK - capacity)),
             0 => Err(BLOCK),
             room => Ok(room),
         }
     }
 
-    /// Makes room for bytes to be copied.
+    /// Adds memory for more copied bytes.
     pub(super) fn grow(&mut self, permit: Permit) {
         if self.tail.permit.bytes() >= BLOCK {
             self.freeze();
@@ -88,20 +88,20 @@ impl Queue {
         self.tail.bytes.reserve_exact(capacity - self.tail.bytes.len().min(capacity));
     }
 
-    /// Copies bytes for which there is room.
+    /// Copies bytes, which must fit.
     pub(super) fn copy(&mut self, bytes: &[u8]) {
         self.len += bytes.len() as u64;
         self.tail.bytes.extend_from_slice(bytes);
     }
 
-    /// Makes a block of the tail.
+    /// Turns the tail into a block.
     fn freeze(&mut self) {
         if self.tail.bytes.is_empty() {
             return;
         }
         let mut tail = std::mem::take(&mut self.tail);
         self.held -= tail.permit.bytes();
-        // A block that is less than half full is copied to one of its own size.
+        // A block less than half full is copied to one of its own size.
         if tail.bytes.capacity() - tail.bytes.len() >= tail.bytes.len() {
             tail.bytes.shrink_to_fit();
             tail.permit.shrink_to(tail.bytes.len() as u64);
@@ -111,7 +111,7 @@ impl Queue {
         self.blocks.push_back(Block { bytes: Bytes::from_owner(tail), sum: None, held });
     }
 
-    /// Takes `wanted` bytes, which must be there.
+    /// Takes `wanted` bytes, which the queue must hold.
     pub(super) fn take(&mut self, wanted: u64) -> Taken {
         let blocks: u64 = self.len - self.tail.bytes.len() as u64;
         if blocks < wanted {

@@ -1,4 +1,4 @@
-//! Objects and parts of files that come mixed, in pieces of any length.
+//! Objects and parts of interleaved files, in pieces of any length.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on must stop")]
 
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ fn plan(memory: u64, object: u64, limits: PartLimits) -> Result<PackPlan, PlanEr
 type Object = (Vec<u64>, Vec<u8>);
 
 fn name(file: usize) -> RelPath {
-    // The longest there can be among them.
+    // The longest name allowed is among them.
     let deep = "n".repeat(250);
     let folder = ["d".into(), "d/dd".into(), deep.clone(), format!("{deep}/{deep}")];
     let path = format!("{}/{file:09}", folder[file % 4]);
@@ -33,8 +33,8 @@ fn content(file: usize, len: usize) -> Vec<u8> {
     (0..len).map(|n| if n / 2000 % 3 == 1 { 0 } else { byte(n) }).collect()
 }
 
-/// Cuts files of these lengths, of which `steps` says whose next piece comes and how long it is. The
-/// pieces of every other file are copied.
+/// Cuts files of these lengths; `steps` lists whose piece is next and its length. The pieces of
+/// every other file are copied.
 fn cut(
     lens: &[usize],
     steps: &[(usize, usize)],
@@ -78,7 +78,7 @@ fn cut(
     (objects, cut)
 }
 
-/// The files in a stream, whose chunks must follow one another and have their sums.
+/// Returns the files in a stream. Their chunks must be contiguous and have correct checksums.
 fn files_of(stream: &[u8]) -> BTreeMap<RelPath, Vec<u8>> {
     let mut reader = ChunkReader::new(stream, Dialect::Percona, Limits::default());
     let (mut open, mut files) = (BTreeMap::<RelPath, Vec<u8>>::new(), BTreeMap::new());
@@ -109,7 +109,7 @@ fn files_of(stream: &[u8]) -> BTreeMap<RelPath, Vec<u8>> {
     files
 }
 
-/// Everything that holds with any memory. Returns how many objects are short and not the last.
+/// Checks everything that holds with any amount of memory. Returns the number of short objects.
 fn check(
     lens: &[usize],
     sizes: Sizes,
@@ -118,7 +118,7 @@ fn check(
 ) -> Result<u64, TestCaseError> {
     let total: usize = objects.values().map(|(_, bytes)| bytes.len()).sum();
     prop_assert_eq!((cut.objects, cut.bytes), (objects.len() as u64, total as u64));
-    // The names with their numbers sort as the objects follow one another.
+    // Sorted names with their numbers are in the order of the objects.
     let stream: Vec<u8> = objects.values().flat_map(|(_, bytes)| bytes).copied().collect();
     let files = files_of(&stream);
     prop_assert_eq!(files.len(), lens.len());
@@ -137,7 +137,7 @@ fn check(
             let fits = |part: &u64| if equal { *part == sizes.part } else { *part >= sizes.least };
             prop_assert!(full.iter().all(fits), "parts of {:?}", parts);
             prop_assert!(parts.iter().all(|part| *part < sizes.part + MIN_OBJECT));
-            // Whole chunks, and nothing of another file.
+            // Whole chunks of this file only.
             prop_assert!(scan(bytes).iter().all(|c| c.path.as_bytes() == name(n).as_bytes()));
         }
         for (_, (_, bytes)) in others {
@@ -149,7 +149,7 @@ fn check(
     Ok(short)
 }
 
-/// Lengths around those at which something changes.
+/// Lengths around the thresholds.
 fn len() -> impl Strategy<Value = usize> {
     prop_oneof![Just(0), 1_usize..600, 3000_usize..5000, 0_usize..60_000]
 }
@@ -158,7 +158,7 @@ fn steps() -> impl Strategy<Value = Vec<(usize, usize)>> {
     prop::collection::vec((0_usize..8, prop_oneof![1_usize..40, 1_usize..30_000]), 0..60)
 }
 
-/// As one put, with parts of any size, with parts of one size.
+/// Objects in one request, in parts of any size, and in equal parts.
 fn sizes() -> impl Strategy<Value = Sizes> {
     (4096_u64..40_000, 1_u64..6, 4096_u64..9000, any::<bool>()).prop_map(
         |(object, parts, least, equal)| {
@@ -187,7 +187,8 @@ proptest! {
     fn with_little_memory_short_ones_are_counted(
         lens in prop::collection::vec(len(), 1..8), steps in steps(), sizes in sizes(), room in 0_u64..60_000,
     ) {
-        // Blocks hold whole pages, and the first more than its part. One file at a time always fits.
+        // Blocks hold whole pages, and the first block more than its part. A single file always
+        // fits.
         let pages = if lens.len() == 1 { 4096 * steps.len() as u64 } else { 0 };
         let limit = sizes.needed() + (64 << 10) + pages + room;
         let (objects, cut) = cut(&lens, &steps, sizes, limit);
@@ -203,7 +204,7 @@ proptest! {
             prop_assert_eq!(fill.chunks().sum::<u64>(), fill.payload);
             prop_assert!(fill.chunks().all(|len| (1..=MAX_XBSTREAM_CHUNK).contains(&len)));
         }
-        // What goes early, all of it, is exact in the same chunks.
+        // An early part with all bytes is exact in the same number of chunks.
         let all = Fill::all(room);
         prop_assert_eq!(Fill::exactly(all.total(heads), heads), all);
     }
@@ -222,7 +223,7 @@ proptest! {
             prop_assert!(sizes.least == object || sizes.least >= limits.min);
             let smallest = sizes.part.min(sizes.least);
             prop_assert!(object.div_ceil(smallest) <= count);
-            // The last of equal parts is no sliver.
+            // The last of equal parts is not much shorter.
             let last = object - sizes.part * ((object - 1) / sizes.part);
             prop_assert!(!equal || last >= MIN_OBJECT);
         }

@@ -1,4 +1,4 @@
-//! From the steps of a stream to the files in it, where nothing is done to these.
+//! Cuts the files of a stream without a transform.
 
 use bytes::Bytes;
 use xb_reader::{ChunkHead, PieceCheck};
@@ -14,23 +14,23 @@ use crate::pack::error::PackError;
 use crate::pack::packer::PartSink;
 use crate::pack::result::PackOutput;
 
-/// From this length on a piece stays in its slab, which it pays for as a whole. A shorter one is
-/// copied: else files with a few bytes each would soon hold all slabs.
+/// Minimum length at which a piece stays in its slab, and keeps the whole slab. Shorter pieces are
+/// copied; otherwise small files would soon hold all slabs.
 const KEEP: usize = SLAB / 2;
 
-/// The most that open files may hold idle, out of the plan's memory, in bytes.
+/// Maximum number of bytes that open files may hold idle, out of the plan's memory.
 ///
 /// # Errors
-/// [`PlanError`] when that is too little, or objects of the plan's size are too small.
+/// [`PlanError`] if the memory is too small, or objects of the plan's size are too small.
 pub(crate) fn idle_limit(plan: &PackPlan) -> Result<u64, PlanError> {
     let (object_size, memory, threads) = (plan.object_size.get(), plan.memory, plan.threads);
     if object_size < MIN_OBJECT {
         return Err(PlanError::Object { object_size, least: MIN_OBJECT });
     }
-    // With the workers, one being read, one being taken apart.
+    // Slabs with the workers, one being read, one being taken apart.
     let in_work = (plan.depth + threads + 2) as u64 * SLAB as u64;
     let free = memory.saturating_sub(in_work);
-    // What is always on its way, or free: two slabs at the least.
+    // Memory that is always in flight or free: at least two slabs.
     let idle = free - (free / 4).max(2 * SLAB as u64).min(free);
     // A block may hold more than its part.
     let needed = Sizes::new(plan, idle).needed() + SLAB as u64;
@@ -41,7 +41,7 @@ pub(crate) fn idle_limit(plan: &PackPlan) -> Result<u64, PlanError> {
     Ok(idle)
 }
 
-/// Cuts a stream whose files stay as they are.
+/// Cuts a stream whose files are not transformed.
 #[derive(Debug)]
 pub(crate) struct Untransformed<S> {
     cutter: FixedSizeCutter<S>,
@@ -50,7 +50,7 @@ pub(crate) struct Untransformed<S> {
 }
 
 impl<S: PartSink> Untransformed<S> {
-    /// `budget` is that of the slabs.
+    /// `budget` is the budget of the slabs.
     pub(crate) fn new(plan: &PackPlan, budget: Budget, sink: S) -> Result<Self, PlanError> {
         let idle = idle_limit(plan)?;
         let cutter = FixedSizeCutter::new(Sizes::new(plan, idle), idle, sink);
@@ -72,7 +72,7 @@ impl<S: PartSink> ChunkSink for Untransformed<S> {
         let whole = bytes.len();
         while let Some((hole, len)) = current.take(bytes.len() as u64) {
             self.cutter.zeros(&current.path, hole)?;
-            // No more than asked for, so it fits.
+            // At most as long as requested, so the conversion cannot fail.
             let run = bytes.split_to(usize::try_from(len).unwrap_or(usize::MAX).min(bytes.len()));
             if run.len() < KEEP {
                 self.cutter.copy(&current.path, &run, &self.budget)?;

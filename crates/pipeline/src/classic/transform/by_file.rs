@@ -1,4 +1,4 @@
-//! Sorting the pieces of a stream by file.
+//! Sorts the pieces of a stream by file.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::pack::result::PackOutput;
 
 static ZEROS: [u8; BLOCK] = [0; BLOCK];
 
-/// Sorts the pieces of a stream by file, gives them to the workers, and cuts what these made.
+/// Sorts the pieces of a stream by file, passes them to the workers, and cuts their output.
 pub(crate) struct TransformStage {
     transform: Transform,
     names: Names,
@@ -33,9 +33,9 @@ pub(crate) struct TransformStage {
     budget: Budget,
     observer: Observer,
     pool: SlabPool,
-    /// Beside the blocks of a piece, for what the transform may add.
+    /// Additional bytes leased per piece, because a transform may lengthen it.
     spare: u64,
-    /// Bytes leased for what is gathered, and the most that may be.
+    /// Bytes leased for gathered pieces, and their limit.
     gathered: u64,
     limit: u64,
     submit: Option<Submit<Job, super::worker::TransformOutput>>,
@@ -48,7 +48,7 @@ struct Open {
     blocks: Vec<Slab>,
     len: usize,
     permit: Permit,
-    /// Whether a piece of it was handed on.
+    /// Whether a piece of the file was already passed to the workers.
     begun: bool,
 }
 
@@ -83,7 +83,7 @@ impl TransformStage {
             budget: Budget::new(memory.files),
             observer: observer.clone(),
             pool,
-            // And the rest of a block at the end.
+            // Plus an unfilled block at the end.
             spare: (surplus + BLOCK) as u64,
             gathered: 0,
             limit,
@@ -100,14 +100,14 @@ impl TransformStage {
     fn end(&mut self, path: &RelPath) -> Result<(), PackError> {
         self.file(path)?;
         let Some(mut open) = self.open.remove(path) else { return Ok(()) };
-        // An empty file gets a frame, too: not every reader takes a file without any.
+        // An empty file gets a frame, too, because not every reader accepts a file without one.
         if open.len > 0 || (open.file.compress && !open.begun) {
             self.submit_blocks(&mut open)?;
         }
         self.send(Job::End(open.file))
     }
 
-    /// Makes the file known, if it is not.
+    /// Creates the state of the file if it is new.
     fn file(&mut self, path: &RelPath) -> Result<(), PackError> {
         if self.open.contains_key(path) {
             return Ok(());
@@ -121,7 +121,7 @@ impl TransformStage {
         Ok(())
     }
 
-    /// A hole: no compressor or encryptor of the stock tools keeps them either.
+    /// Adds a hole as zeros: the stock compressors and encryptors do not keep holes either.
     fn zeros(&mut self, path: &RelPath, mut left: u64) -> Result<(), PackError> {
         while left > 0 {
             let len = usize::try_from(left).unwrap_or(usize::MAX).min(BLOCK);
@@ -149,7 +149,7 @@ impl TransformStage {
         Ok(())
     }
 
-    /// One more block for the file.
+    /// Adds a block to the file.
     fn block(&mut self, path: &RelPath) -> Result<(), PackError> {
         let fresh = self.open.get(path).is_some_and(|open| open.blocks.is_empty());
         let wanted = BLOCK as u64 + if fresh { self.spare } else { 0 };
@@ -159,11 +159,12 @@ impl TransformStage {
             let Some(fullest) = fullest else { break };
             self.submit_blocks_of(&fullest)?;
             if fullest == *path {
-                // It begins anew, with the spare that belongs to it.
+                // Start over with a new piece, which includes the spare bytes.
                 return self.block(path);
             }
         }
-        // The lease always comes: bytes that open files do not hold are on their way to the store.
+        // This lease is always granted: bytes that open files do not hold are on their way to the
+        // store.
         let permit = self.observer.waiting(Wait::Sink, || self.budget.lease(wanted));
         self.gathered += permit.bytes();
         if let Some(open) = self.open.get_mut(path) {
@@ -180,7 +181,7 @@ impl TransformStage {
         Ok(())
     }
 
-    /// Gives what is gathered to the workers.
+    /// Passes the gathered bytes to the workers.
     fn submit_blocks(&mut self, open: &mut Open) -> Result<(), PackError> {
         open.len = 0;
         open.begun = true;
@@ -209,7 +210,7 @@ impl ChunkSink for TransformStage {
         let Some(mut current) = self.current.take() else { return Ok(()) };
         while let Some((hole, len)) = current.take(bytes.len() as u64) {
             self.zeros(&current.path, hole)?;
-            // No more than asked for, so it fits.
+            // At most as long as requested, so the conversion cannot fail.
             let (now, later) = bytes.split_at(usize::try_from(len).unwrap_or(bytes.len()));
             self.push(&current.path, now)?;
             bytes = later;

@@ -1,4 +1,4 @@
-//! Chunks of the stored stream, put together file by file, and cut the classic way.
+//! Assembles the chunks of the stored stream by file, and cuts them in the classic layout.
 
 use std::collections::HashMap;
 
@@ -12,18 +12,18 @@ use crate::flow::ordered_pool::Results;
 use crate::pack::error::PackError;
 use crate::pack::packer::PartSink;
 
-/// What a file waits to send.
+/// Bytes that a file has yet to send.
 #[derive(Default)]
 struct Waiting {
     blocks: Vec<Bytes>,
     len: u64,
-    /// What they hold of the budget.
+    /// Bytes of the budget that they hold.
     held: u64,
-    /// Stored bytes that went before.
+    /// Number of stored bytes sent before.
     offset: u64,
 }
 
-/// Takes what the workers transformed, in order, until they end.
+/// Takes the workers' output in order until they end.
 pub(super) fn assemble(
     mut results: Results<TransformOutput>,
     mut cutter: impl FileCutter,
@@ -41,14 +41,14 @@ pub(super) fn assemble(
     Ok(cutter.finish())
 }
 
-/// Puts chunks together as the stock tools do, and cuts them to objects as they do.
+/// Assembles chunks as the stock tools do, and cuts them into objects as they do.
 pub(crate) struct ChunkAssembler<S> {
     cutter: ChunkCutter,
     sink: S,
-    /// In the stored stream.
+    /// Position in the stored stream.
     position: u64,
     files: HashMap<RelPath, Waiting>,
-    /// Bytes that wait, and the most that may.
+    /// Waiting bytes, and their limit.
     waiting: u64,
     limit: u64,
 }
@@ -66,7 +66,7 @@ impl<S: PartSink> FileCutter for ChunkAssembler<S> {
         if self.files.get(path).is_some_and(|file| file.len + len > MAX_XBSTREAM_CHUNK) {
             self.flush(path)?;
         }
-        // Not by `entry`: the name is copied once a file, not once a block.
+        // Not by `entry`, so that the name is copied once per file instead of once per block.
         if !self.files.contains_key(path) {
             self.files.insert(path.clone(), Waiting::default());
         }
@@ -94,7 +94,7 @@ impl<S: PartSink> FileCutter for ChunkAssembler<S> {
 }
 
 impl<S: PartSink> ChunkAssembler<S> {
-    /// False when nothing waits.
+    /// Returns false if no bytes are waiting.
     fn flush_fullest(&mut self) -> Result<bool, PackError> {
         let fullest = self.files.iter().filter(|(_, file)| file.len > 0);
         let fullest = fullest.max_by_key(|(_, file)| file.len).map(|(path, _)| path.clone());
@@ -104,7 +104,7 @@ impl<S: PartSink> ChunkAssembler<S> {
         }
     }
 
-    /// Makes a chunk of what waits for the file.
+    /// Makes a chunk of the file's waiting bytes.
     fn flush(&mut self, path: &RelPath) -> Result<(), PackError> {
         let Some(file) = self.files.get_mut(path).filter(|file| file.len > 0) else {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Up and down again; what open files may hold.
+//! Packs and unpacks transformed files, and checks the memory limits of open files.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on must stop")]
 
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ use crate::{
     Undo, XbstreamInput, extract_from, start_pack,
 };
 
-/// One object a chunk.
+/// One object per chunk.
 fn files(transform: Transform) -> ClassicLayout {
     ClassicLayout { objects: ClassicObjects::OnePerChunk, transform: Some(transform) }
 }
@@ -51,7 +51,7 @@ fn content(seed: usize, len: usize) -> Vec<u8> {
     (0..len).map(|n| ((n / 5) ^ seed).wrapping_mul(0x9e37_79b9).to_le_bytes()[2]).collect()
 }
 
-/// All files mixed in chunks of `chunk` bytes, and then their ends.
+/// Interleaves all files in chunks of `chunk` bytes, followed by their end chunks.
 fn mixed(files: &[(&str, Vec<u8>)], chunk: usize) -> Vec<u8> {
     let mut writer = ChunkWriter::new(Vec::new());
     let most = files.iter().map(|(_, bytes)| bytes.len()).max().unwrap_or(0);
@@ -65,7 +65,7 @@ fn mixed(files: &[(&str, Vec<u8>)], chunk: usize) -> Vec<u8> {
     writer.finish().unwrap()
 }
 
-/// Objects by key, and the run's result.
+/// Packs a stream and returns its objects by key, and the result.
 fn put(
     stream: Vec<u8>,
     transform: Transform,
@@ -97,7 +97,7 @@ fn put(
     (objects, result)
 }
 
-/// One stream of all objects; the names with their numbers sort as they must.
+/// Joins all objects to one stream; sorted names with their numbers are in the right order.
 fn joined(objects: &BTreeMap<String, Vec<u8>>) -> Vec<u8> {
     objects.values().flatten().copied().collect()
 }
@@ -127,7 +127,7 @@ fn tree(dir: &Path) -> Files {
     found
 }
 
-/// Path and payload lengths of the chunks, each checked.
+/// Returns path and payload length of each chunk, after checking it.
 fn chunks(stream: &[u8]) -> Vec<(String, Option<u64>)> {
     let mut reader = ChunkReader::new(stream, Dialect::Percona, Limits::default());
     let mut found = Vec::new();
@@ -185,7 +185,7 @@ fn names_and_order_are_those_of_xtrabackup() {
 
 #[test]
 fn chunks_are_as_large_as_they_may_be() {
-    // Noise stays as long as it is, so that the sum is known.
+    // Noise does not shrink, so that the total is known.
     let mut state = 1_u64;
     let noise: Vec<u8> = std::iter::repeat_with(|| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -275,7 +275,7 @@ fn what_does_not_go_is_refused() {
         w.rename("x", "y").unwrap();
     });
     assert!(error.contains("renames"), "{error}");
-    // Damage in the stream is found before anything is made of it that counts.
+    // Damage in the stream is found before a result is returned.
     let mut stream = mixed(&[("x", content(1, 5000))], 1000);
     stream[100] ^= 1;
     let error = put(stream, transform(zstd(), None), 64 << 20).1.unwrap_err();
@@ -333,8 +333,8 @@ fn a_sink_that_stops_stops_all() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: 48, ..ProptestConfig::default() })]
 
-    /// Whatever the files and the cut of the stream: what comes back is what went in, chunks are
-    /// within their limit, and the stored bytes do not depend on the cut unless memory is short.
+    /// For any files and any cut of the stream, the unpacked content is the original, chunks keep
+    /// to their limit, and the stored bytes do not depend on the cut unless memory is short.
     #[test]
     fn what_goes_up_comes_down(
         lens in prop::collection::vec(prop_oneof![0_usize..200, 0_usize..100_000, (4_usize << 20) - 2..(4 << 20) + 3], 1..6),

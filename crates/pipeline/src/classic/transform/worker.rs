@@ -1,4 +1,4 @@
-//! What a worker does to a piece of a file: compress it, encrypt it.
+//! Work on a piece of a file: compression and encryption.
 
 use std::sync::Arc;
 
@@ -11,18 +11,18 @@ use crate::flow::budget::Permit;
 use crate::flow::slab::{Slab, SlabPool};
 use crate::pack::error::PackError;
 
-/// Something to do for one file, in its order.
+/// A job for one file. The jobs of a file are in order.
 pub(super) enum Job {
-    /// Plain bytes, and a lease that is enough for whatever comes of them.
+    /// Plain bytes, and a lease large enough for the transformed bytes.
     Piece { file: Arc<File>, blocks: Vec<Slab>, permit: Permit },
     /// The file is complete.
     End(Arc<File>),
 }
 
-/// What came of a job.
+/// Result of a job.
 pub(super) type TransformOutput = Result<Transformed, PackError>;
 
-/// Stored bytes of a file, the next or none.
+/// Next stored bytes of a file, possibly none.
 pub(super) struct Transformed {
     pub(super) file: Arc<File>,
     pub(super) blocks: Vec<Bytes>,
@@ -33,7 +33,7 @@ pub(super) struct TransformWorker {
     encoder: Option<PieceEncoder>,
     cipher: Option<FileCipher>,
     pool: SlabPool,
-    /// Plain bytes, then what came of them.
+    /// Plain bytes, later the transformed bytes.
     plain: Vec<u8>,
     packed: Vec<u8>,
     sealed: Vec<u8>,
@@ -71,7 +71,7 @@ impl TransformWorker {
     ) -> Result<Vec<Bytes>, PackError> {
         self.plain.clear();
         for block in blocks {
-            // Back to the pool at once: the output takes them up again.
+            // Return the block to the pool at once, because the output uses the blocks again.
             self.plain.extend_from_slice(&block);
         }
         let mut out = Out { pool: &self.pool, permit, slab: None, blocks: Vec::new() };
@@ -97,7 +97,7 @@ impl TransformWorker {
     }
 }
 
-/// Puts bytes into blocks that share out one lease.
+/// Writes bytes into blocks that divide one lease between them.
 struct Out<'a> {
     pool: &'a SlabPool,
     permit: Permit,
@@ -119,7 +119,7 @@ impl Out<'_> {
         }
     }
 
-    /// The last block only holds what is in it: most files are small.
+    /// Shrinks the last block to its content, because most files are small.
     fn finish(mut self) -> Vec<Bytes> {
         if let Some(mut slab) = self.slab.take() {
             let mut permit = slab.take_permit().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The layers of one file, as decoders one behind the other.
+//! The layers of one file, as a chain of decoders.
 
 use std::sync::Arc;
 
@@ -7,22 +7,22 @@ use xb_encryptor::xbcrypt::{Cipher, Decoder, Event, Head, Limits, MAX_SIZE, open
 
 use super::{Layer, UndoError};
 
-/// Size of the buffer in front of every layer but the outermost.
+/// Size of the buffer in front of every layer except the outermost.
 const PIPE: usize = 64 << 10;
-/// What a layer holds before it has read how much it needs: buffer and codec context.
+/// Memory of a layer before it has read how much it needs: buffer and codec context.
 const START: u64 = 256 << 10;
 
-/// Undoes the layers of one file, piece by piece, whatever the pieces are.
+/// Decodes the layers of one file from pieces of any length.
 pub(crate) struct Chain {
-    /// From the outside.
+    /// The outermost layer is first.
     stages: Vec<Stage>,
 }
 
 struct Stage {
     work: Work,
-    /// Bytes of memory it may hold.
+    /// Bytes of memory that the stage may hold.
     granted: u64,
-    /// What the layer outside has given and is not yet taken. Unused by the outermost.
+    /// Output of the next outer layer that is not yet consumed. Unused in the outermost stage.
     held: Vec<u8>,
     taken: usize,
 }
@@ -32,23 +32,23 @@ enum Work {
     Unpack(Member, Option<MemberDecoder>),
 }
 
-/// Why the chain, or one stage of it, has stopped.
+/// Reason why the chain, or a stage of it, stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Flow {
     /// The output is full.
     Full,
-    /// All input is taken, and all that follows from it has been given out.
+    /// All input was consumed, and all output that follows from it was returned.
     Hungry,
-    /// To go on a stage must hold more memory: [`Chain::grant`].
+    /// To continue, a stage needs more memory: [`Chain::grant`].
     Wants(Want),
 }
 
-/// What a stage must be able to hold.
+/// Memory that a stage needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Want {
-    /// Its number from the outside.
+    /// Number of the stage, counted from the outermost.
     stage: usize,
-    /// Bytes altogether.
+    /// Total memory of the stage in bytes.
     memory: u64,
 }
 
@@ -64,7 +64,7 @@ impl Chain {
         Ok(Self { stages: stages.collect::<Result<_, UndoError>>()? })
     }
 
-    /// Takes bytes from the front of `input`, and gives plain ones to the front of `out`.
+    /// Takes bytes from the front of `input`, and writes plain bytes to the front of `out`.
     pub(crate) fn run(
         &mut self,
         input: &mut &[u8],
@@ -73,12 +73,13 @@ impl Chain {
         produce(&mut self.stages, input, out)
     }
 
-    /// The input is over and [`Chain::run`] is hungry: says whether every layer is whole.
+    /// Ends the input, after [`Chain::run`] returned hungry, and checks that every layer is
+    /// complete.
     pub(crate) fn finish(self) -> Result<(), UndoError> {
         self.stages.into_iter().try_for_each(Stage::finish)
     }
 
-    /// Bytes that all stages hold when `want` is granted, and how many more that is.
+    /// Total bytes of all stages if `want` is granted, and how many of them are new.
     pub(crate) fn cost(&self, want: Want) -> (u64, u64) {
         let granted: u64 = self.stages.iter().map(|stage| stage.granted).sum();
         let own = self.stages.get(want.stage).map_or(0, |stage| stage.granted);
@@ -86,7 +87,7 @@ impl Chain {
         (granted.saturating_add(more), more)
     }
 
-    /// Grants what was asked for.
+    /// Grants the memory requested by `want`.
     pub(crate) fn grant(&mut self, want: Want) {
         if let Some(stage) = self.stages.get_mut(want.stage) {
             stage.granted = want.memory;
@@ -94,7 +95,7 @@ impl Chain {
     }
 }
 
-/// Output of the last of `stages`, which draws on those before it.
+/// Produces output of the last of `stages`, which takes its input from the stages before it.
 fn produce(
     stages: &mut [Stage],
     input: &mut &[u8],
@@ -132,7 +133,7 @@ impl Stage {
         match self.work {
             Work::Open(opening) => opening.decoder.finish()?,
             Work::Unpack(_, Some(decoder)) => drop(decoder.finish()?),
-            // Not one byte has come: whether that is in order is up to the format.
+            // No byte has arrived; the format decides whether that is valid.
             Work::Unpack(member, None) => drop(MemberDecoder::new(member)?.finish()?),
         }
         Ok(())
@@ -169,7 +170,7 @@ impl Work {
                 let flow = match progress.state {
                     State::OutputFull => Flow::Full,
                     State::NeedsMemory(memory) => wants(memory),
-                    // Whatever comes after the end is the decoder's to refuse.
+                    // Bytes after the end are rejected by the decoder.
                     State::NeedsInput | State::Finished => Flow::Hungry,
                 };
                 Ok((progress.written, flow))
@@ -178,14 +179,14 @@ impl Work {
     }
 }
 
-/// Decrypts one chunk after the other. Nothing of a chunk comes out before its hash fits.
+/// Decrypts one chunk after the other. No byte of a chunk is returned before its hash is checked.
 struct Opening {
     cipher: Arc<Cipher>,
     decoder: Decoder,
-    /// A chunk for which there is no memory yet.
+    /// A chunk that waits for memory.
     waiting: Option<Head>,
     payload: Vec<u8>,
-    /// Plain bytes in `payload`, and how many of them were given out.
+    /// Number of plain bytes in `payload`, and how many of them were returned.
     plain: usize,
     given: usize,
 }
@@ -194,8 +195,8 @@ impl Opening {
     fn new(cipher: &Arc<Cipher>) -> Self {
         Self {
             cipher: Arc::clone(cipher),
-            // As large as the format has them, since memory is asked for: to raise the chunk size far
-            // beyond 64 MiB was the way to fewer objects with the stock tools.
+            // Up to the format's maximum, because memory is requested first. Stock tools needed
+            // chunk sizes far above 64 MiB to create fewer objects.
             decoder: Decoder::new(Limits { max_chunk: MAX_SIZE, ..Limits::default() }),
             waiting: None,
             payload: Vec::new(),
@@ -204,7 +205,8 @@ impl Opening {
         }
     }
 
-    /// Bytes written, and why it has stopped; the error is the memory it wants.
+    /// Returns the number of bytes written and why it stopped; the inner error is the memory it
+    /// needs.
     fn step(
         &mut self,
         granted: u64,
@@ -229,7 +231,7 @@ impl Opening {
                 let len = usize::try_from(head.payload_len).unwrap_or(usize::MAX);
                 (self.plain, self.given, self.waiting) = (0, 0, None);
                 self.payload.clear();
-                // Exactly: that much was granted.
+                // Exactly, because this much was granted.
                 self.payload.reserve_exact(len);
             }
             match self.decoder.next(input)? {

@@ -10,9 +10,9 @@ use super::codec_chain::Chain;
 use super::suffixes::{Layer, Plan};
 use crate::flow::budget::Permit;
 
-/// A file with layers: what has come for it and is not yet undone.
+/// A file with layers: the bytes that arrived for it and are not yet decoded.
 pub(crate) struct Member {
-    /// Its name in the stream.
+    /// Name in the stream.
     pub(super) stored: RelPath,
     pub(super) layers: Vec<Layer>,
     pub(super) queue: Mutex<Queue>,
@@ -22,7 +22,7 @@ pub(crate) struct Member {
 #[derive(Default)]
 pub(super) struct Queue {
     pub(super) items: VecDeque<Item>,
-    /// Whether some thread has it, or will.
+    /// Whether a thread works on the file or will take it.
     pub(super) scheduled: bool,
 }
 
@@ -32,14 +32,14 @@ pub(super) enum Item {
     Discard,
 }
 
-/// Where a file stands.
+/// Decoding state of a file.
 pub(super) struct Work {
     pub(super) chain: Chain,
-    /// For what the chain holds.
+    /// Permit for the memory that the chain holds.
     pub(super) permit: Permit,
-    /// Plain bytes so far,
+    /// Number of plain bytes so far.
     pub(super) plain: u64,
-    /// and their sum, where it is logged.
+    /// Checksum of the plain bytes, if it is logged.
     pub(super) sum: PieceCheck,
     pub(super) parked: Option<Parked>,
     pub(super) may_have_holes: bool,

@@ -1,28 +1,28 @@
-//! Undoing what was done to the files of a backup one by one: compression and encryption, as the
-//! suffixes of their names tell.
+//! Reverses the compression and encryption of single files in a backup, as indicated by the
+//! suffixes of their names.
 //!
 //! ```text
-//! settler ──► queue of each file ──► crew ─────────────────────────────► final name
-//! in order    bounded by `flight`    one thread at a time for a file:     at the file's end,
-//!                                    decrypt, decompress, write           every layer whole
+//! settler ──► queue of each file ──► workers ──────────────────────────► final name
+//! in order    limited by `flight`    one thread at a time for a file:     at the file's end,
+//!                                    decrypt, decompress, write           every layer complete
 //! ```
 //!
-//! # Memory, and why nobody waits for ever
+//! # Memory, and why there is no deadlock
 //!
 //! [`Undo::memory`] is divided into three parts.
 //!
-//! - *Flight*: bytes between the feeder and the crew. They can always be taken without any further
-//!   input, so the feeder, which waits for this part, waits only for work.
-//! - *States*: what open files hold between two pieces: a chunk that is not whole, windows, blocks.
-//!   A decoder asks before it takes any. It never waits for it: its file may end only after others
-//!   have gone on. Where there is nothing left the file is *parked*: from then on its stored bytes
-//!   go to a nameless file beside its own, and at its end it is undone from there.
-//! - *The seat*, more than half: parked files are undone one at a time, and who sits there may hold
-//!   all of it. He needs nothing but his own file, so he always comes to an end. What does not fit
-//!   the seat fits nowhere and is an error with the number.
+//! - *Flight*: bytes between the feeder and the workers. They can always be consumed without
+//!   further input, so the feeder, which waits for this part, only waits for work to be done.
+//! - *States*: memory that open files hold between two pieces: an incomplete chunk, windows,
+//!   blocks. A decoder requests it in advance and never waits for it, because its file may end only
+//!   after others have advanced. If none is left, the file is *parked*: from then on its stored
+//!   bytes go to an unnamed file beside its own, and at its end it is decoded from there.
+//! - *The seat*, more than half: parked files are decoded one at a time, and that file may use the
+//!   whole seat. It depends on nothing but its own bytes, so it always finishes. A file that does
+//!   not fit into the seat is an error, which states the memory needed.
 //!
-//! So windows of 128 MiB are at most as many at a time as *states* holds, and one more; the others
-//! wait in the order of their ends, on disk.
+//! So the number of 128 MiB windows in memory is at most what *states* holds, plus one; the other
+//! files wait on disk, in the order of their ends.
 
 mod codec_chain;
 mod file_queue;
@@ -47,44 +47,45 @@ pub(crate) use workers::Crew;
 
 use crate::flow::plan::SLAB;
 
-/// What is to be undone.
+/// Layers of files that are decoded during extraction.
 #[derive(Debug, Clone)]
 pub struct Undo {
     /// Decompress `.qp`, `.lz4` and `.zst` files.
     pub decompress: bool,
-    /// What to do with `.xbcrypt` files.
+    /// Treatment of `.xbcrypt` files.
     pub decrypt: Decrypt,
-    /// Threads for it, at least one. Files are undone side by side, one file by one thread.
+    /// Threads for decoding, at least one. Files are decoded in parallel, each by one thread at a
+    /// time.
     pub threads: usize,
-    /// Ceiling in bytes for what is on its way, for chunks, blocks and windows; at least
-    /// [`Undo::MIN_MEMORY`] is taken. A file that needs more than five eighths of it is refused.
+    /// Limit in bytes for data in flight, chunks, blocks and windows; raised to
+    /// [`Undo::MIN_MEMORY`] if lower. A file that needs more than five eighths of it is an error.
     pub memory: u64,
 }
 
-/// What to do with encrypted files.
+/// Treatment of encrypted files.
 #[derive(Clone, Default)]
 #[non_exhaustive]
 pub enum Decrypt {
-    /// They stay as they are, with their suffix, and so does what is inside.
+    /// They stay encrypted, with their suffix, and their inner layers are left, too.
     #[default]
     Leave,
-    /// The first one is an error.
+    /// The first encrypted file is an error.
     Refuse,
     /// They are decrypted.
     With(Arc<Cipher>),
 }
 
 impl Undo {
-    /// The least memory: a few pieces on their way, and room for ordinary files.
+    /// Minimum memory: a few pieces in flight, and space for ordinary files.
     pub const MIN_MEMORY: u64 = 16 << 20;
 
-    /// Whether anything is to be done.
+    /// Whether any layer is to be decoded.
     #[must_use]
     pub fn is_active(&self) -> bool {
         self.decompress || !matches!(self.decrypt, Decrypt::Leave)
     }
 
-    /// How the memory is divided.
+    /// Division of the memory.
     fn shares(&self) -> Shares {
         let memory = self.memory.max(Self::MIN_MEMORY);
         let flight = (memory / 8).max(4 * SLAB as u64);
@@ -92,14 +93,14 @@ impl Undo {
         Shares { flight, states, seat: memory - flight - states }
     }
 
-    /// Bytes that may be between the feeder and the crew.
+    /// Maximum number of bytes between the feeder and the workers.
     pub(crate) fn flight(&self) -> u64 {
         self.shares().flight
     }
 }
 
 impl Default for Undo {
-    /// Nothing is undone.
+    /// Decodes nothing.
     fn default() -> Self {
         Self { decompress: false, decrypt: Decrypt::Leave, threads: 1, memory: 256 << 20 }
     }
@@ -122,69 +123,69 @@ impl fmt::Debug for Decrypt {
     }
 }
 
-/// Why a file cannot be undone.
+/// Reason why the layers of a file cannot be decoded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum UndoError {
-    /// The compressed bytes are refused.
+    /// The compressed bytes are invalid.
     #[error(transparent)]
     Codec(#[from] CodecError),
-    /// The encrypted bytes are refused, or the key is another.
+    /// The encrypted bytes are invalid, or the key is wrong.
     #[error(transparent)]
     Xbcrypt(#[from] XbcryptError),
-    /// An encrypted file where there must be none without a key.
+    /// An encrypted file, and no key was given.
     #[error("it is encrypted, and no key was given")]
     NoKey,
-    /// Its windows, blocks or chunks are too large.
+    /// The windows, blocks or chunks of the file are too large.
     #[error("needs {needed} bytes of memory to be undone, {allowed} are allowed")]
     Memory {
-        /// What it asks for.
+        /// Memory that the file needs, in bytes.
         needed: u64,
-        /// The most that one file may hold.
+        /// Maximum memory for one file, in bytes.
         allowed: u64,
     },
-    /// Two files of the stream would have one name.
+    /// Two files of the stream would have the same name.
     #[error("without its suffixes it is called {name}, and so is {other}")]
     Taken {
-        /// The name that both would have.
+        /// The common name.
         name: RelPath,
-        /// The other file, as the stream names it.
+        /// The other file's name in the stream.
         other: RelPath,
     },
-    /// A file of the stream cannot have others in it.
+    /// The path of this file leads through another file of the stream.
     #[error("it lies in {name}, which is a file of the stream")]
     InFile {
-        /// What should be a folder.
+        /// Name that would have to be a directory.
         name: RelPath,
     },
-    /// A folder of the stream has that name.
+    /// A directory of the stream has this name.
     #[error("it would be called {name}, which is a folder of the stream")]
     Folder {
-        /// The name without suffixes.
+        /// Name without suffixes.
         name: RelPath,
     },
-    /// The name belongs to what a restore keeps in the target.
+    /// The name is reserved for files that a restore keeps in the target directory.
     #[error("names that begin with {prefix} are reserved")]
     Reserved {
-        /// What it begins with.
+        /// Reserved prefix of the name.
         prefix: &'static str,
     },
-    /// No producer wraps files so often.
+    /// The file has more layers than any producer writes.
     #[error("its name has more than {max} suffixes to undo")]
     Layers {
-        /// The most.
+        /// Maximum number of layers.
         max: usize,
     },
-    /// What is left of the name without suffixes is none.
+    /// Without its suffixes the name is invalid.
     #[error("without its suffixes it has no name: {0}")]
     Name(PathError),
-    /// Holes and seeks cannot be in what was compressed or encrypted front to back.
+    /// The file has holes or seeks, which are impossible in compressed or encrypted files.
     #[error("it is compressed or encrypted, and its chunks have holes or go back")]
     OutOfOrder,
-    /// A rename that would make it a file of another kind.
+    /// A rename would change the layers of the file.
     #[error("it is renamed to {to}, which has other suffixes")]
     Renamed {
-        /// The new name.
+        /// New name.
         to: RelPath,
     },
 }

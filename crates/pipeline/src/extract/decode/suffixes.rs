@@ -1,4 +1,4 @@
-//! What the names of files say about their layers.
+//! Derives the layers of a file from its name.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -9,13 +9,13 @@ use xb_reader::{RelPath, reserved};
 
 use super::{Decrypt, Undo, UndoError};
 
-/// Most layers of one file. Producers make two.
+/// Maximum number of layers of one file. Producers create two.
 const MAX_LAYERS: usize = 4;
 
 /// The suffix of encrypted files.
 const XBCRYPT: &[u8] = b".xbcrypt";
 
-/// One thing that was done to a file.
+/// A transformation that was applied to a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Layer {
     Xbcrypt,
@@ -37,7 +37,7 @@ impl Layer {
         }
     }
 
-    /// The outermost layer that a name tells of, and the rest of the name.
+    /// Returns the outermost layer by its suffix, and the rest of the name.
     fn of_name(name: &[u8]) -> Option<(&[u8], Self)> {
         Self::ALL.into_iter().find_map(|layer| {
             let rest = name.strip_suffix(layer.suffix())?;
@@ -46,20 +46,20 @@ impl Layer {
     }
 }
 
-/// What becomes of one file.
+/// How to restore one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Plan {
-    /// Its name when the layers are undone.
+    /// Name after the layers are decoded.
     pub(crate) name: RelPath,
-    /// The layers to undo, from the outside.
+    /// Layers to decode, outermost first.
     pub(crate) layers: Vec<Layer>,
 }
 
 impl Plan {
-    /// What `undo` means for the file `path`.
+    /// Plans what `undo` requires for the file `path`.
     ///
-    /// Suffixes are taken from the outside, and the first one that is not to be undone ends it:
-    /// without a key `x.lz4.xbcrypt` stays, as with the stock tool.
+    /// Suffixes are removed from the outermost on, up to the first one whose layer stays: without a
+    /// key `x.lz4.xbcrypt` stays, as with the stock tool.
     pub(crate) fn new(path: &RelPath, undo: &Undo) -> Result<Self, UndoError> {
         Self::strip(path, |layer| match (layer, &undo.decrypt) {
             (Layer::Codec(_), _) => Ok(undo.decompress),
@@ -69,7 +69,7 @@ impl Plan {
         })
     }
 
-    /// All layers that the name tells of.
+    /// Plans to decode all layers that the name indicates.
     pub(crate) fn of_all(path: &RelPath) -> Result<Self, UndoError> {
         Self::strip(path, |_| Ok(true))
     }
@@ -98,21 +98,21 @@ impl Plan {
     }
 }
 
-/// The names that the files of a stream will have. Some 20 bytes a file: of a name only a hash with
-/// a random key is kept, and the suffixes that were taken from it.
+/// Names that the files of a stream will have. Uses about 20 bytes per file: it stores only a hash
+/// of the name with a random key, and the suffixes that were removed.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     claims: HashMap<u64, u16>,
-    /// Hashes of the folders that the files lie in.
+    /// Hashes of the directories that contain the files.
     folders: HashSet<u64>,
     hasher: RandomState,
 }
 
 impl Names {
-    /// Notes that a file will have this name.
+    /// Reserves the name of a file.
     ///
     /// # Errors
-    /// No restore could give it that.
+    /// A restore could not create a file with this name.
     pub(crate) fn claim(&mut self, plan: &Plan) -> Result<(), UndoError> {
         if let Some(prefix) = reserved(&plan.name) {
             return Err(UndoError::Reserved { prefix });
@@ -127,7 +127,7 @@ impl Names {
                 free.insert(code);
                 Ok(())
             }
-            // The same name in the stream, which is not ours to judge.
+            // The same name in the stream: checked elsewhere.
             Entry::Occupied(known) if *known.get() == code => Ok(()),
             Entry::Occupied(known) => {
                 let mut other = plan.name.as_bytes().to_vec();
@@ -138,7 +138,7 @@ impl Names {
         }
     }
 
-    /// Notes the folders on the way to `name`. None of them can be a file.
+    /// Reserves the parent directories of `name`. None of them can be a file.
     fn enter_folders(&mut self, name: &[u8]) -> Result<(), UndoError> {
         let mut rest = name;
         while let Some(at) = rest.iter().rposition(|&byte| byte == b'/') {
@@ -148,7 +148,7 @@ impl Names {
                 let name = RelPath::new(rest).map_err(UndoError::Name)?;
                 return Err(UndoError::InFile { name });
             }
-            // Whoever was there before has seen to those above.
+            // The directories above were added together with this one.
             if !self.folders.insert(key) {
                 break;
             }
@@ -156,13 +156,13 @@ impl Names {
         Ok(())
     }
 
-    /// Notes that the file is gone, or called otherwise. Its folders stay.
+    /// Releases the name of a file that was removed or renamed. Its directories stay.
     pub(crate) fn release(&mut self, plan: &Plan) {
         self.claims.remove(&self.hasher.hash_one(plan.name.as_bytes()));
     }
 }
 
-/// Three bits a layer, the outermost lowest; 0 is none.
+/// Three bits per layer, the outermost lowest; 0 means none.
 fn encode(layers: &[Layer]) -> u16 {
     layers.iter().rev().fold(0, |code, layer| {
         let number = Layer::ALL.iter().zip(1..).find(|(known, _)| *known == layer);

@@ -1,4 +1,4 @@
-//! Damage in every layer, pieces of every size, memory for hardly anything.
+//! Damage in every layer, pieces of every size, and very little memory.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on must stop")]
 
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ fn content(seed: usize, len: usize) -> Vec<u8> {
     (0..len).map(|n| ((n / 7) ^ seed).wrapping_mul(0x9e37_79b9).to_le_bytes()[2]).collect()
 }
 
-/// Frames of `piece` plain bytes.
+/// Compresses to frames of `piece` plain bytes.
 fn compressed(codec: MemberCodec, plain: &[u8], piece: usize) -> Vec<u8> {
     let mut encoder = PieceEncoder::new(codec).unwrap();
     let mut stored = Vec::new();
@@ -45,7 +45,7 @@ fn encrypted(plain: &[u8], chunk: u64) -> Vec<u8> {
     stored
 }
 
-/// One file in each way to be wrapped: stored name, stored bytes, plain name, plain bytes.
+/// One file for each combination of layers: stored name, stored bytes, plain name, plain bytes.
 fn samples(len: usize) -> Vec<(String, Vec<u8>, String, Vec<u8>)> {
     let zstd = MemberCodec::Zstd(ZstdLevel::new(3).unwrap());
     let mut all = Vec::new();
@@ -68,7 +68,7 @@ fn samples(len: usize) -> Vec<(String, Vec<u8>, String, Vec<u8>)> {
     all
 }
 
-/// All files mixed, in chunks of `chunk` bytes.
+/// Interleaves all files in chunks of `chunk` bytes.
 fn stream(files: &[(String, Vec<u8>, String, Vec<u8>)], chunk: usize) -> Vec<u8> {
     let mut writer = ChunkWriter::new(Vec::new());
     let most = files.iter().map(|(_, stored, ..)| stored.len()).max().unwrap();
@@ -157,7 +157,7 @@ fn hundreds_of_open_files_do_not_exceed_the_memory_and_wait_on_disk() {
     let mut parked = 0;
     for piece in bytes.chunks(100_000) {
         extractor.feed(Bytes::copy_from_slice(piece)).unwrap();
-        // A file on its way is one file there, a parked one two.
+        // A file in progress is one file in the directory, a parked one is two.
         let runs = fs::read_dir(dir.path().join(".xb-partial")).unwrap();
         let there: usize = runs.map(|run| fs::read_dir(run.unwrap().path()).unwrap().count()).sum();
         parked = parked.max(there.saturating_sub(300));
@@ -174,7 +174,7 @@ fn cut_layers_are_errors_though_the_stream_is_whole() {
         if name.ends_with(".ibd") {
             continue;
         }
-        // Not at a border of chunks or frames, where nothing tells.
+        // Not on a boundary of chunks or frames, where a cut cannot be detected.
         for cut in [1, 20, 4_321, stored.len() - 1] {
             let file = vec![(name.clone(), stored[..cut].to_vec(), String::new(), Vec::new())];
             let dir = tempfile::tempdir().unwrap();
@@ -186,7 +186,7 @@ fn cut_layers_are_errors_though_the_stream_is_whole() {
     }
 }
 
-/// What the thread was to undo holds memory for which the feeder waits: it must come back.
+/// The job of the panicking thread holds memory for which the feeder waits; it must be freed.
 #[test]
 fn a_panic_ends_the_extraction_with_its_cause() {
     let noise = xb_testkit::data::noise(1, 40 << 20);
@@ -216,7 +216,7 @@ fn large_encrypted_chunks_want_their_memory() {
     let stored = encrypted(&plain, len as u64);
     let file = vec![("f.xbcrypt".to_owned(), stored, String::new(), Vec::new())];
     let bytes = stream(&file, 10 << 20);
-    // As it comes where there is room, from disk where there is just enough, else not at all.
+    // Decoded directly if there is memory, from disk if there is just enough, otherwise an error.
     for memory in [400, 120] {
         let dir = tempfile::tempdir().unwrap();
         run(dir.path(), &bytes, 1 << 20, options(1, memory << 20)).unwrap();
@@ -261,7 +261,7 @@ fn renames_and_removals_reach_files_that_are_undone() {
     writer.rename("open.lz4", "late.lz4").unwrap();
     writer.end("late.lz4").unwrap();
     writer.remove("gone.lz4").unwrap();
-    // The name is free again, also with another suffix.
+    // The name is free again, even with another suffix.
     writer.payload("b", 0, b"plain").unwrap();
     writer.end("b").unwrap();
     let bytes = writer.finish().unwrap();
@@ -314,9 +314,9 @@ fn a_cut_stream_keeps_the_files_that_were_undone() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: 96, ..ProptestConfig::default() })]
 
-    /// Damage inside the stored bytes of one file, which no checksum of the stream shows: no
-    /// panic, no hang, and what has a name is what it was. Only a few bits are nobody's: they
-    /// are in places that no layer covers.
+    /// Damage inside the stored bytes of one file, which no checksum of the stream detects: no
+    /// panic, no hang, and every named file has its original content. Only a few bits are exempt,
+    /// in places that no layer checks.
     #[test]
     fn damage_in_a_layer_is_contained(
         which in 1_usize..7, at in any::<prop::sample::Index>(), bit in 0..8, threads in 1_usize..4, chunk in 100_usize..20_000,

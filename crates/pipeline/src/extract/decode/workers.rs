@@ -1,4 +1,4 @@
-//! The threads that undo files side by side, and the files they work on.
+//! Threads that decode files in parallel, and the files they work on.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,10 +20,10 @@ use crate::flow::budget::{Budget, Permit};
 use crate::flow::observer::Observer;
 use crate::flow::ordered_pool::WorkerDied;
 
-/// Plain bytes that come out before they are written, and pieces in which a parked file is read.
+/// Size of the buffer for plain bytes before they are written, and of the reads from a parked file.
 const BUFFER: usize = 256 << 10;
 
-/// The threads.
+/// The pool of threads.
 pub(crate) struct Crew {
     shared: Arc<Shared>,
     jobs: Option<Sender<Arc<OpenFile>>>,
@@ -37,7 +37,7 @@ struct Shared {
     observer: Observer,
     states: Budget,
     seat: Mutex<()>,
-    /// Most that one file may hold.
+    /// Maximum memory for one file.
     seat_bytes: u64,
     status: Mutex<Status>,
     changed: Condvar,
@@ -48,23 +48,23 @@ struct Shared {
 
 #[derive(Default)]
 struct Status {
-    /// Files whose end has come and that have no name yet.
+    /// Number of files that have ended and have no final name yet.
     pending: usize,
     done: Done,
     failure: Option<ExtractCause>,
 }
 
-/// What has become of the files.
+/// Totals of the decoded files.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Done {
-    /// Files that have their names.
+    /// Files that have their final names.
     pub(crate) files: u64,
     /// How many of them were encrypted.
     pub(crate) decrypted: u64,
 }
 
 impl Crew {
-    /// Starts the threads. A thread that the system refuses is done without.
+    /// Starts the threads. If the system cannot start a thread, the pool runs without it.
     pub(crate) fn new(
         undo: &Undo,
         target: Arc<TargetDir>,
@@ -103,7 +103,7 @@ impl Crew {
         Self { shared, jobs: Some(jobs), threads }
     }
 
-    /// Tells `log` of every file that is whole.
+    /// Reports every complete file to `log`.
     pub(crate) fn logging(self, log: Option<Arc<dyn ExtractLog>>) -> Self {
         if let Some(log) = log {
             let _ = self.shared.log.set(log);
@@ -111,7 +111,7 @@ impl Crew {
         self
     }
 
-    /// Hands over a piece of the file, in order.
+    /// Adds the next piece of the file.
     pub(crate) fn piece(
         &self,
         file: &Arc<OpenFile>,
@@ -122,13 +122,13 @@ impl Crew {
         self.push(file, Item::Piece { bytes, position, _flight: flight });
     }
 
-    /// The file is complete and is to be called `name`.
+    /// Ends the file, which will get the name `name`.
     pub(crate) fn end(&self, file: &Arc<OpenFile>, name: RelPath, position: u64) {
         self.shared.status().pending += 1;
         self.push(file, Item::End { name, position });
     }
 
-    /// The file is not wanted.
+    /// Drops the file.
     pub(crate) fn discard(&self, file: &Arc<OpenFile>) {
         self.push(file, Item::Discard);
     }
@@ -147,16 +147,16 @@ impl Crew {
         }
     }
 
-    /// The first failure so far.
+    /// Returns the first failure so far.
     pub(crate) fn check(&self) -> Result<(), ExtractCause> {
         if !self.shared.failed.load(Ordering::Acquire) {
             return Ok(());
         }
-        // Taken once; who asks again is told the little that is certain.
+        // The cause can be taken only once; later calls get a generic error.
         Err(self.shared.status().failure.take().unwrap_or(WorkerDied.into()))
     }
 
-    /// Waits until all files whose end was handed over have their names.
+    /// Waits until all files that have ended have their final names.
     pub(crate) fn drain(&self) -> Result<(), ExtractCause> {
         let mut status = self.shared.status();
         while status.pending > 0 && !self.shared.failed.load(Ordering::Acquire) {
@@ -166,7 +166,7 @@ impl Crew {
         self.check()
     }
 
-    /// Gives up what is not done.
+    /// Abandons unfinished work.
     pub(crate) fn cancel(&self) {
         self.shared.failed.store(true, Ordering::Release);
     }
@@ -196,7 +196,7 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// The work of one thread.
+    /// Main loop of one thread.
     fn work_off(&self, queue: &Receiver<Arc<OpenFile>>) {
         let mut buffer = vec![0; BUFFER];
         for file in queue {
@@ -213,8 +213,8 @@ impl Shared {
                     continue;
                 }
                 let mut job = Job { shared: self, file: &file, member, buffer: &mut buffer };
-                // The thread lives on and takes what is queued, now and later: that holds memory
-                // for which the feeder waits.
+                // After a panic the thread continues and takes all queued items, because they hold
+                // memory for which the feeder waits.
                 let taken = catch_unwind(AssertUnwindSafe(|| job.take(item)));
                 if let Err(cause) = taken.unwrap_or_else(|_panic| Err(WorkerDied.into())) {
                     self.fail(cause);
@@ -224,7 +224,7 @@ impl Shared {
     }
 }
 
-/// One file in the hands of one thread.
+/// Work of one thread on one file.
 struct Job<'a> {
     shared: &'a Shared,
     file: &'a OpenFile,
@@ -232,7 +232,7 @@ struct Job<'a> {
     buffer: &'a mut [u8],
 }
 
-/// What goes wrong inside, before it is said with which file and where.
+/// An error inside a job, before file and position are added.
 enum Fault {
     Undo(UndoError),
     Target(TargetError),
@@ -318,7 +318,7 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// Runs the chain until it wants memory, or has nothing more to do.
+    /// Runs the chain until it needs memory or has no more work.
     fn run(&mut self, work: &mut Work, input: &mut &[u8]) -> Result<Option<Want>, Fault> {
         loop {
             let (len, flow) = work.chain.run(input, self.buffer)?;
@@ -340,10 +340,10 @@ impl Job<'_> {
         }
     }
 
-    /// Leases what the chain wants, if it is there now.
+    /// Leases the memory that the chain needs, if it is free now.
     fn grant(&self, work: &mut Work, want: Want) -> Result<bool, UndoError> {
         let more = self.cost(work, want)?;
-        // A lease is cut to the whole budget, which would not do here.
+        // A lease above the whole budget would be reduced to it, which is too little here.
         let lease = (more <= self.shared.states.total())
             .then(|| self.shared.states.try_lease(more))
             .flatten();
@@ -353,14 +353,14 @@ impl Job<'_> {
         Ok(true)
     }
 
-    /// How many bytes more it takes; an error when one file may not hold so much.
+    /// Number of additional bytes the chain needs; an error if one file may not hold that much.
     fn cost(&self, work: &Work, want: Want) -> Result<u64, UndoError> {
         let (needed, more) = work.chain.cost(want);
         let allowed = self.shared.seat_bytes;
         if needed > allowed { Err(UndoError::Memory { needed, allowed }) } else { Ok(more) }
     }
 
-    /// The last of the file has come: what is parked is undone, and the file gets its name.
+    /// Ends the file: decodes the parked bytes and gives the file its name.
     fn end(&mut self, mut work: Work, name: &RelPath) -> Result<(), Fault> {
         if let Some(parked) = work.parked.take() {
             let _seat = lock(&self.shared.seat);
@@ -376,7 +376,7 @@ impl Job<'_> {
             }
             parked.spool.discard();
         }
-        // What has come is undone; the chain is hungry.
+        // All bytes were decoded and the chain is hungry.
         work.chain.finish()?;
         self.file.with(&self.shared.target, |_| Ok(()))?;
         if let Some(file) = self.file.take() {
@@ -395,7 +395,7 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// Runs the chain with all the memory it wants: whoever has the seat may.
+    /// Runs the chain with all the memory it needs, which is allowed while the file has the seat.
     fn run_seated(&mut self, work: &mut Work, input: &mut &[u8]) -> Result<(), Fault> {
         while let Some(want) = self.run(work, input)? {
             self.cost(work, want)?;
