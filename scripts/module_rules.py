@@ -257,7 +257,7 @@ def item_end(code, start):
 
 
 def body_end(code, start):
-    """Returns the end of the body of the function whose name ends at `start`, or None without body."""
+    """Returns the end of the body of the function whose name ends at `start`; None without body."""
     depth = 0
     for at in range(start, len(code)):
         if code[at] in "([":
