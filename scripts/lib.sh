@@ -1,14 +1,14 @@
 # Shared by the scripts of this folder; to be sourced, not run.
 # shellcheck shell=bash disable=SC2034
 
-# The root of the checkout, whatever the current folder is.
+# Root of the checkout, independent of the current folder.
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 readonly ROOT
-# Debian keeps servers where an ordinary user's PATH does not look.
+# Debian installs servers in folders that an ordinary user's PATH lacks.
 export PATH="$PATH:/usr/sbin:/sbin"
 
-# The packages with the server's and the tools' programs alone. mariadb-server
-# would bring a service with it and start it; nothing here touches one that runs.
+# The packages with only the programs of the server and the tools. mariadb-server would install
+# and start a service; nothing here touches a running service.
 readonly MARIADB_PACKAGES=(mariadb-server-core mariadb-client-core mariadb-backup)
 
 step() { printf '\n==> %s\n' "$*"; }
@@ -18,7 +18,7 @@ die() {
     exit 1
 }
 
-# Runs a command up to three times: mirrors and registries have bad moments.
+# Runs a command up to three times, because mirrors and registries fail now and then.
 retry() {
     local try
     for try in 1 2 3; do
@@ -28,7 +28,7 @@ retry() {
     return 1
 }
 
-# As root: directly, or through sudo.
+# Runs a command as root: directly, or through sudo.
 as_root() {
     if [[ $(id -u) == 0 ]]; then
         "$@"
@@ -39,7 +39,7 @@ as_root() {
     fi
 }
 
-# Installs Debian packages unless all programs named before `--` are there.
+# Installs Debian packages unless all programs named before `--` exist.
 #   need PROGRAM... -- PACKAGE...
 need() {
     local missing=()
@@ -57,17 +57,17 @@ need() {
 }
 
 need_rust() {
-    command -v cargo >/dev/null || die "Rust is missing: install rustup; rust-toolchain.toml says which Rust"
+    command -v cargo >/dev/null || die "Rust is missing: install rustup; rust-toolchain.toml names the version"
     need cc -- build-essential
     note "$(cargo --version)"
 }
 
-# The package lists may be absent or old: they are fetched only when needed.
+# Installs packages. The package lists may be missing or old: they are updated only if needed.
 apt_install() {
     local install=(env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends)
     as_root "${install[@]}" "$@" >/dev/null 2>&1 && return
     retry as_root apt-get update -q >/dev/null && retry as_root "${install[@]}" "$@" >/dev/null
 }
 
-# Size of a number of bytes, for people.
+# Prints a number of bytes with a unit, for people.
 human() { numfmt --to=iec-i --suffix=B --format=%.1f "$1"; }

@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""Rules about the source files of our crates:
+"""Checks rules about the source files of our crates:
 
-- the files of a crate do not import each other in a circle. An arrow goes from a file to the file
-  that defines what it uses; a name that a parent module re-exports counts as defined where it is,
-  so a re-export by itself is no arrow. Test modules are not looked at;
-- a folder holds at most a dozen files, besides the file of the module itself;
+- the files of a crate do not import each other in a circle. An arrow leads from a file to the file
+  that defines a name it uses. A re-exported name counts as defined in its original file, so a
+  re-export alone is not an arrow. Test modules are ignored;
+- a folder contains at most a dozen files, besides the file of the module itself;
 - a file has at most 500 lines, or a comment `// Long because ...` in its first ten lines;
 - a function has at most 80 lines, or a comment `// Long because ...` right above it or its attributes.
 
-Problems of the crates in STRICT fail; those of the others are counted, and listed with `--all`.
-`module_rules.py CRATE...` lists those of the named crates only, `--arrows` their arrows, too.
+Problems in the crates of STRICT are failures; those in other crates are counted, and listed with
+`--all`. `module_rules.py CRATE...` lists only those of the named crates, `--arrows` also their
+arrows.
 """
 
 import re
@@ -18,7 +19,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# Crates that keep the rules. Add one when it is done; none may go.
+# Crates for which a violation fails. Add a crate once it has no violations; never remove one.
 STRICT = {
     "compressor", "encryptor", "frame", "keyring", "pages", "pipeline", "wsrep-sst-xbrs", "xbcrypt-rs",
 }
@@ -28,7 +29,7 @@ MAX_FUNCTION = 80
 MAX_FILES = 12
 REASON = re.compile(r"//[/!]? *Long because \w")
 
-# Comments and literals, in one pass: what one of them contains is none of the others.
+# Comments and literals in one pass, so that none is found inside another.
 TOKEN = re.compile(
     r"""
     //[^\n]*
@@ -54,7 +55,7 @@ def main(args):
         if (folder / "src").is_dir() and folder.name not in ("fuzz", "benches"):
             crates[folder.name] = folder
     for name in sorted(STRICT - set(crates)):
-        print(f"    {name} is in STRICT of scripts/module_rules.py and no crate of ours")
+        print(f"    {name} is in STRICT of scripts/module_rules.py, but is not a crate of ours")
         failed += 1
     for name, folder in crates.items():
         if listed and name not in listed:
@@ -78,7 +79,7 @@ def main(args):
 
 
 class Crate:
-    """The files of one crate, and what they use of each other."""
+    """Files of one crate, and the names they use from each other."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -100,7 +101,7 @@ class Crate:
                     self.load(candidate, (*names, child))
 
     def connect(self, module):
-        """Notes the arrows that go out from one module."""
+        """Records the arrows from one module."""
         for name, path in module.imports.items():
             self.arrow(module, path, name)
         for path in module.globs:
@@ -123,8 +124,8 @@ class Crate:
             self.arrows.setdefault((module.names, target.names), set()).add(name)
 
     def resolve(self, path, seen):
-        """The module that defines what `path` names; None for a module as such and for what is
-        not ours."""
+        """Returns the module that defines the name in `path`; None for a module itself and for
+        names of other crates."""
         if path is None or path in seen:
             return None
         seen = seen | {path}
@@ -175,13 +176,13 @@ class Crate:
 
 
 class Module:
-    """One file: its child modules, what it imports, exports and uses."""
+    """One file: its child modules, and the names that it imports, exports and uses."""
 
     def __init__(self, path, names):
         self.path, self.names = path, names
         self.text = path.read_text()
         self.is_test = "tests" in names or "tests.rs" in path.name
-        # Line numbers stay; test items go.
+        # Line numbers stay; test items are removed.
         self.code = without_tests(blank(self.text))
         self.children = set(MODULE.findall(self.code))
         self.imports, self.exports, self.globs = {}, {}, []
@@ -199,7 +200,7 @@ class Module:
         self.body = MODULE.sub("", USE.sub("", self.code))
 
     def absolute(self, tokens):
-        """A path from the root of the crate; None for another crate's."""
+        """Returns a path from the root of the crate; None for another crate's path."""
         names, tokens = self.names, list(tokens)
         if tokens[0] == "crate":
             names, tokens = (), tokens[1:]
@@ -212,7 +213,7 @@ class Module:
         return names + tuple(tokens)
 
     def functions(self):
-        """Name, first line and number of lines of each function."""
+        """Yields name, first line and number of lines of each function."""
         lines = self.text.splitlines()
         for match in FUNCTION.finditer(self.code):
             end = body_end(self.code, match.end())
@@ -228,12 +229,12 @@ class Module:
 
 
 def blank(text):
-    """The text without what comments and literals say; lines and lengths stay."""
+    """Returns the text with blank comments and literals; lines and lengths stay."""
     return TOKEN.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
 
 
 def without_tests(code):
-    """The code without items for tests only."""
+    """Returns the code without test-only items."""
     while match := TEST_ITEM.search(code):
         end = item_end(code, match.end())
         code = code[:match.start()] + re.sub(r"[^\n]", " ", code[match.start():end]) + code[end:]
@@ -241,7 +242,7 @@ def without_tests(code):
 
 
 def item_end(code, start):
-    """Where the item that begins at `start` ends: behind its `;` or its braces."""
+    """Returns the end of the item that begins at `start`: after its `;` or its braces."""
     depth = 0
     for at in range(start, len(code)):
         if code[at] in "([":
@@ -256,7 +257,7 @@ def item_end(code, start):
 
 
 def body_end(code, start):
-    """Where the body of the function whose name ends at `start` ends; None if it has none."""
+    """Returns the end of the body of the function whose name ends at `start`; None without body."""
     depth = 0
     for at in range(start, len(code)):
         if code[at] in "([":
@@ -280,7 +281,7 @@ def braces_end(code, start):
 
 
 def flatten(tree):
-    """The paths of a use tree, each as its tokens and the name it gets here."""
+    """Yields the paths of a use tree, each as its tokens and its name in this file."""
     tree = tree.strip()
     brace = tree.find("{")
     if brace < 0:
@@ -310,7 +311,7 @@ def has_reason(lines):
 
 
 def circles(modules, arrows):
-    """For each group of files that reach each other: one shortest circle through it."""
+    """Yields one shortest circle for each group of files that reach each other."""
     after = {names: set() for names in modules}
     for source, target in arrows:
         after[source].add(target)
@@ -335,7 +336,7 @@ def reachable(after, start):
 
 
 def shortest(after, start):
-    """The shortest way from `start` back to it."""
+    """Returns the shortest path from `start` back to it."""
     ways, seen = [[start]], set()
     for way in ways:
         for names in sorted(after[way[-1]]):

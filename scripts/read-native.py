@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """Reads a native stream (docs/format.md) and writes the plain bytes of source 0 to standard output.
 
-    read-native.py [FILE]        without FILE from standard input
+    read-native.py [FILE]        without FILE: from standard input
 
-A second implementation, written from the document alone, with nothing but the standard library: it
-shares no code with the Rust one, so that the two can disagree. It checks all that section 10 of the
-document lists, the index records included, and is slow. It knows codec none, and no seal.
+A second implementation, written from the document alone, with only the standard library. It shares
+no code with the Rust one, so that errors in either show up. It performs all checks of section 10 of
+the document, including the index records, and is slow. It supports codec none and no seal.
 
-Exit status 0 only if the stream was whole and everything held; else 1 and one line on standard
-error. What has been written before an error is not to be used.
+Exit status 0 only if the stream is complete and passes all checks; otherwise 1, and one line on
+standard error. Do not use output that was written before an error.
 """
 
 import struct
@@ -51,7 +51,7 @@ def crc32c(data):
 
 
 class Input:
-    """Bytes by exact count, and the position in the stream."""
+    """Input that reads exact byte counts and tracks the position in the stream."""
 
     def __init__(self, file):
         self.file = file
@@ -65,7 +65,7 @@ class Input:
 
 
 class Record:
-    """The fields of one index record, taken from the front."""
+    """Fields of one index record, read from the front."""
 
     def __init__(self, body):
         self.body = body
@@ -248,7 +248,7 @@ class Stream:
         return file
 
     def run(self, record, base, here):
-        """Compares a Frames record with the frames that have been read."""
+        """Compares a Frames record with the frames read so far."""
         source, position = record.source(), record.step(base)
         offset, count = record.length(), record.varint()
         need(1 <= count <= 4096, f"{here}: number of frames in a run")

@@ -1,5 +1,5 @@
--- A small but real data set: every engine and row format that a backup treats in
--- a way of its own. Sizes come from two variables, set before this file is read:
+-- A small but realistic data set with every engine and row format that a backup treats
+-- differently. Two variables, set before this file is read, determine the sizes:
 --   @big_rows      rows of the large table, about 1.6 KiB each in its file
 --   @small_tables  small tables, spread over InnoDB, Aria and MyISAM
 

@@ -1,7 +1,7 @@
-//! Words of a command line, read as MySQL's tools read them, with the options clap knows.
+//! Parser of command lines in the style of MySQL's tools, for the options that clap knows.
 //!
-//! Nothing here decides anything about values: the words are rewritten into a form in which
-//! clap cannot misread them (`--long=value`, one option a word), and clap does the rest.
+//! Values are not judged here: the arguments are rewritten into a form that clap cannot misread
+//! (`--long=value`, one option per argument), and clap does the rest.
 
 use std::any::TypeId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,48 +12,47 @@ use clap::{Arg, ArgAction, Command};
 
 use crate::secret::Secret;
 
-/// Sets what the stock tools' way of writing options needs from clap, for the command and all
-/// its subcommands: a later value wins over an earlier one, and unique prefixes of long names
-/// are taken.
+/// Configures clap for the stock tools' option syntax, for the command and all its subcommands: a
+/// later value overrides an earlier one, and unique prefixes of long names are accepted.
 pub fn mysql_style(command: Command) -> Command {
     command.args_override_self(true).infer_long_args(true).mut_subcommands(mysql_style)
 }
 
-/// What an option takes.
+/// Whether an option takes a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Nothing, or a switch value after `=`.
+    /// No value, or a switch value after `=`.
     Switch,
-    /// A value, after `=` or as the next word.
+    /// Required value, after `=` or as the next argument.
     Value,
-    /// A value after `=`, or none.
+    /// Optional value, only after `=`.
     OptionalValue,
 }
 
-/// The options of a command, by name. Clones of `Arg` are not kept; only names and kinds are.
+/// Options of a command, by name. Only names and kinds are kept, not clones of `Arg`.
 #[derive(Debug, Default)]
 pub(crate) struct OptionTable {
-    /// The kinds, under the long name; for an option that has none, under its letter.
+    /// Kinds by long name; for an option without long name, by its letter.
     kinds: BTreeMap<String, Kind>,
-    /// All long names and aliases, `-` for `_`, with the key of `kinds`.
+    /// Key of `kinds` for each long name and alias, with `-` for `_`.
     longs: BTreeMap<String, String>,
     shorts: BTreeMap<char, String>,
-    /// The keys of options whose value is a [`Secret`].
+    /// Keys of options whose value is a [`Secret`].
     secrets: BTreeSet<String>,
 }
 
-/// What a long name means.
+/// Meaning of a long name.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Meaning<'a> {
     Option(&'a str, Kind),
-    /// A prefix of several; the kind when they share one.
+    /// A prefix of several options; the kind, if all have the same.
     Ambiguous(Option<Kind>),
     Unknown,
 }
 
 impl OptionTable {
-    /// Adds the options of one command; not those of its subcommands. Where two commands give
-    /// different kinds to one name, the first is kept.
+    /// Adds the options of one command, without those of its subcommands. If two commands use one
+    /// name for different kinds, the first is kept.
     pub(crate) fn add_command(&mut self, command: &Command) {
         for arg in command.get_arguments().filter(|arg| !arg.is_positional()) {
             self.add_arg(arg);
@@ -88,7 +87,7 @@ impl OptionTable {
         self.kinds.entry(key).or_insert(kind);
     }
 
-    /// What a long name or a prefix of one means; `_` equals `-`.
+    /// Returns the meaning of a long name or its prefix; `_` equals `-`.
     pub(crate) fn meaning(&self, name: &str) -> Meaning<'_> {
         let name = dashed(name);
         if let Some(key) = self.longs.get(&name) {
@@ -113,12 +112,12 @@ impl OptionTable {
         }
     }
 
-    /// Whether there is an option under this key.
+    /// Whether an option has this key.
     pub(crate) fn has(&self, key: &str) -> bool {
         self.kinds.contains_key(key)
     }
 
-    /// Whether the value of the option under this key must not be seen.
+    /// Whether the value of the option with this key is secret.
     pub(crate) fn is_secret(&self, key: &str) -> bool {
         self.secrets.contains(key)
     }
@@ -126,7 +125,7 @@ impl OptionTable {
     fn short(&self, letter: char) -> Meaning<'_> {
         match (self.shorts.get(&letter), letter) {
             (Some(key), _) => self.option(key),
-            // Help in the stock tools.
+            // `-?` means help in the stock tools.
             (None, '?') => self.meaning("help"),
             (None, _) => Meaning::Unknown,
         }
@@ -137,32 +136,32 @@ impl OptionTable {
     }
 }
 
-/// `_` equals `-` in the names of options.
+/// Replaces `_` by `-` in an option name.
 fn dashed(name: &str) -> String {
     name.replace('_', "-")
 }
 
-/// One thing that a word says.
+/// One parsed element of an argument.
 #[derive(Clone, PartialEq, Eq)]
 #[cfg_attr(test, derive(Debug))]
 pub(crate) enum Item {
     /// A switch, or an option without its optional value.
     On(String),
-    /// A switch taken back: what was said of it before does not count.
+    /// A switch turned off: its earlier uses do not count.
     Off(String),
     /// An option with its value.
     Value(String, OsString),
-    /// A word that is no option.
+    /// An argument that is not an option.
     Word(OsString),
-    /// `--`: only words follow.
+    /// `--`: no options follow.
     EndOfOptions,
-    /// An option that is not known, as it was written; clap words the complaint.
+    /// An unknown option as written; clap reports the error.
     Unknown(OsString),
-    /// An unknown option that may be unknown (`--loose-NAME`): its name.
+    /// An unknown option that may be ignored (`--loose-NAME`): its name.
     Loose(String),
 }
 
-/// Reads the word at the front of `words`, and the one after it when that is its value.
+/// Reads the first of `words`, and the next one if it is the value of the first.
 pub(crate) fn next_items(
     words: &mut std::slice::Iter<'_, OsString>,
     table: &OptionTable,
@@ -197,7 +196,7 @@ fn long_items(
         Said::Item(item) => vec![item],
         Said::WantsValue(key) => match words.next() {
             Some(value) => vec![Item::Value(key, value.clone())],
-            // clap says that a value is missing.
+            // Clap reports the missing value.
             None => vec![Item::Unknown(word.clone())],
         },
         Said::Ambiguous(takes_next) => {
@@ -209,21 +208,21 @@ fn long_items(
     }
 }
 
-/// What a long option without its dashes says, on the command line or in a file.
+/// Result of parsing a long option without its dashes, from the command line or a file.
 pub(crate) enum Said {
     Item(Item),
     /// The option needs a value and has none yet.
     WantsValue(String),
-    /// A prefix of several options; whether all of them take a value.
+    /// A prefix of several options; true if all of them take a value.
     Ambiguous(bool),
-    /// A switch with a value that is none of a switch's.
+    /// A switch with an invalid switch value.
     BadSwitch,
     Unknown,
-    /// Unknown, but was given as `loose-NAME`.
+    /// Unknown, but given as `loose-NAME`.
     Loose(String),
 }
 
-/// Reads `name` and `value` as a long option.
+/// Parses `name` and `value` as a long option.
 pub(crate) fn said(name: &str, value: Option<&OsStr>, table: &OptionTable) -> Said {
     match table.meaning(name) {
         Meaning::Option(key, kind) => said_of(key.to_owned(), kind, value),
@@ -247,7 +246,7 @@ fn said_of(key: String, kind: Kind, value: Option<&OsStr>) -> Said {
     }
 }
 
-/// `loose-`, and for switches `skip-`, `disable-`, `enable-`.
+/// Parses the prefix `loose-`, and for switches `skip-`, `disable-` and `enable-`.
 fn said_with_prefix(name: &str, value: Option<&OsStr>, table: &OptionTable) -> Said {
     if let Some(rest) = name.strip_prefix("loose-") {
         return match said(rest, value, table) {
@@ -282,7 +281,7 @@ fn switch_value(value: &OsStr) -> Option<bool> {
     }
 }
 
-/// `-xv`, `-t4`, `-xt 4`: one option a letter, up to the first that takes a value.
+/// Parses `-xv`, `-t4`, `-xt 4`: one option per letter, up to the first that takes a value.
 fn cluster_items(
     cluster: &[u8],
     words: &mut std::slice::Iter<'_, OsString>,
@@ -292,14 +291,16 @@ fn cluster_items(
     for (at, byte) in cluster.iter().enumerate() {
         let rest = &cluster[at + 1..];
         if *byte == b'-' {
-            // On its own it would read as the start of a long option: the whole word is refused.
+            // A single `-` inside a cluster would look like the start of a long option: reject the
+            // whole argument.
             return vec![unknown_letters(cluster)];
         }
-        // Letters outside ASCII are nobody's options.
+        // Letters outside ASCII are never options.
         let meaning =
             if byte.is_ascii() { table.short(char::from(*byte)) } else { Meaning::Unknown };
         match meaning {
-            // The only switch whose letter says less than its name: clap has a short help, too.
+            // The letter stays as it is for this switch only: clap's `-h` prints a shorter help
+            // than `--help`.
             Meaning::Option("help", Kind::Switch) if *byte == b'h' => {
                 items.push(Item::Unknown("-h".into()));
             }
@@ -311,7 +312,7 @@ fn cluster_items(
                 let value = if rest.is_empty() {
                     words.next().cloned()
                 } else {
-                    // As clap has it: `-t=4` is `-t4`.
+                    // As in clap: `-t=4` is `-t4`.
                     let glued = rest.strip_prefix(b"=").unwrap_or(rest);
                     Some(OsString::from_vec(glued.to_vec()))
                 };
@@ -334,7 +335,7 @@ fn unknown_letters(letters: &[u8]) -> Item {
     Item::Unknown(OsString::from_vec([b"-", letters].concat()))
 }
 
-/// The words for clap. A switch taken back removes what was said of it before.
+/// Returns the arguments for clap. A switch that was turned off removes its earlier uses.
 pub(crate) fn words(items: &[Item]) -> Vec<OsString> {
     let off = |at: usize, key: &String| {
         items[at..].iter().any(|later| matches!(later, Item::Off(off) if off == key))
@@ -346,7 +347,7 @@ pub(crate) fn words(items: &[Item]) -> Vec<OsString> {
             Item::On(key) => words.push(option_word(key)),
             Item::Value(key, value) => {
                 let mut word = option_word(key);
-                // A letter takes its value after `=`, too.
+                // A letter also accepts its value after `=`.
                 word.push("=");
                 word.push(value);
                 words.push(word);
@@ -360,8 +361,8 @@ pub(crate) fn words(items: &[Item]) -> Vec<OsString> {
 }
 
 fn option_word(key: &str) -> OsString {
-    // A key of one letter is that of an option without a long name; clap has no long names of
-    // one letter here.
+    // A key of one letter is that of an option without a long name: here, clap has no long names of
+    // one letter.
     let dashes = if key.chars().count() == 1 { "-" } else { "--" };
     format!("{dashes}{key}").into()
 }
@@ -455,7 +456,7 @@ mod tests {
             // Unknown.
             (&["--bogus=1", "--bogus", "x"], &["--bogus=1", "--bogus", "x"]),
             (&["--loose-bogus=1", "--loose_parallel=2"], &["--parallel=2"]),
-            // Nothing after `--` is touched.
+            // Arguments after `--` stay unchanged.
             (&["-v", "--", "--par", "-xv"], &["--verbose", "--", "--par", "-xv"]),
         ];
         for (line, expected) in table {
@@ -475,7 +476,7 @@ mod tests {
         assert_eq!(table.meaning("s3_k"), Meaning::Option("s3-key", Kind::Value));
         assert_eq!(table.meaning(""), Meaning::Unknown);
         assert_eq!(table.meaning("zz"), Meaning::Unknown);
-        // A full name wins over the prefix of another.
+        // A full name takes precedence over the prefix of another name.
         assert_eq!(table.meaning("s"), Meaning::Option("s", Kind::Value));
     }
 
@@ -515,7 +516,7 @@ mod tests {
             let line: Vec<&str> = line.iter().map(String::as_str).collect();
             let once = rewrite(&line);
             let again: Vec<&str> = once.iter().map(String::as_str).collect();
-            // What was rewritten says the same when it is read once more.
+            // A second rewrite changes nothing.
             prop_assert_eq!(rewrite(&again), once.clone());
         }
     }

@@ -1,9 +1,9 @@
-//! Values from the environment, under several names.
+//! Values from environment variables with several names.
 
-/// The value of the first of `names` that is set and not empty.
+/// Returns the value of the first of `names` that is set and not empty.
 ///
-/// The environment ranks below the command line and the option files, so this is asked only
-/// for options that neither has set. A value that is not UTF-8 counts as not set.
+/// The environment has lower precedence than the command line and the option files, so call this
+/// only for options that neither of them sets. A value that is not UTF-8 counts as not set.
 pub fn env_first(names: &[&str]) -> Option<String> {
     first_of(names, |name| std::env::var(name).ok())
 }

@@ -1,31 +1,31 @@
-//! The few exit codes.
+//! Exit codes.
 
 use crate::personality::Personality;
 
-/// How a run ended. These are all the exit codes there are, apart from a panic's 101.
+/// End of a run. These are all the exit codes, apart from 101 for a panic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Exit {
-    /// All that was promised is done: 0. Also for `--help` and `--version`.
+    /// Success: 0. Also for `--help` and `--version`.
     Done,
-    /// Something went wrong: 1.
+    /// Failure: 1.
     Failed,
-    /// The command line or an option file is wrong, nothing was begun: 2; 1 when called under
-    /// the name of a stock tool, which knows only 0 and 1.
+    /// Wrong command line or option file, before any work: 2; 1 if called by the name of a stock
+    /// tool, which has only 0 and 1.
     Usage,
     /// Ended by this signal: 128 + its number, as a shell shows it.
     Interrupted(i32),
 }
 
 impl Exit {
-    /// The code for the system.
+    /// Returns the exit code for the system.
     pub fn code(self, personality: Personality) -> u8 {
         match self {
             Self::Done => 0,
             Self::Failed => 1,
             Self::Usage if personality.is_stock() => 1,
             Self::Usage => 2,
-            // Signal numbers end at 64; anything else would be a caller's mistake and is Failed.
+            // Signal numbers end at 64; any other number is a caller's mistake and returns Failed.
             Self::Interrupted(signal) => match u8::try_from(signal) {
                 Ok(signal @ 1..=64) => 128 + signal,
                 _ => 1,

@@ -1,4 +1,4 @@
-//! The whole way of the arguments, from the system to clap.
+//! Preparation of the arguments, from the system to clap.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -17,67 +17,67 @@ const DEFAULTS_EXTRA_FILE: &str = "defaults-extra-file";
 const DEFAULTS_GROUP_SUFFIX: &str = "defaults-group-suffix";
 const NO_DEFAULTS: &str = "no-defaults";
 
-/// Why arguments were refused before clap saw them. Values are never quoted.
+/// Errors in arguments found before clap parses them. Values are never quoted.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum UsageError {
-    /// An option about option files behind other words, where MySQL's tools do not take it.
+    /// An option about option files after other arguments, where MySQL's tools do not accept it.
     #[error("--{option} must stand before all other options")]
     DefaultsNotFirst {
-        /// The option, without dashes.
+        /// Option name without dashes.
         option: String,
     },
-    /// An option file could not be taken.
+    /// An option file could not be used.
     #[error(transparent)]
     OptionFile(#[from] OptionFileError),
     /// An option file has an option that no command knows.
     #[error("unknown option {key} in {} line {line}", file.display())]
     UnknownOption {
-        /// The option as it is written there.
+        /// Option as written in the file.
         key: String,
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
-        /// The line, from 1.
+        /// Line number, from 1.
         line: usize,
     },
     /// An option in an option file has no value, but needs one.
     #[error("option {key} in {} line {line} needs a value", file.display())]
     NoValue {
-        /// The option as it is written there.
+        /// Option as written in the file.
         key: String,
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
-        /// The line, from 1.
+        /// Line number, from 1.
         line: usize,
     },
-    /// A switch in an option file has a value that is no switch's.
+    /// A switch in an option file has an invalid switch value.
     #[error("option {key} in {} line {line} takes only 0, 1, on, off, true or false", file.display())]
     BadSwitch {
-        /// The option as it is written there.
+        /// Option as written in the file.
         key: String,
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
-        /// The line, from 1.
+        /// Line number, from 1.
         line: usize,
     },
-    /// A shortened name in an option file fits several options.
+    /// An abbreviated name in an option file matches several options.
     #[error("option {key} in {} line {line} fits more than one option", file.display())]
     Ambiguous {
-        /// The option as it is written there.
+        /// Option as written in the file.
         key: String,
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
-        /// The line, from 1.
+        /// Line number, from 1.
         line: usize,
     },
 }
 
-/// Arguments for clap. `Debug` shows no argument, since they hold secrets.
+/// Arguments for clap. `Debug` shows no arguments, since they may hold secrets.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Expanded {
-    /// `argv[0]`, the subcommand, the options of the files, then the user's own.
+    /// `argv[0]`, the subcommand, options from files, then the user's own arguments.
     pub args: Vec<OsString>,
-    /// What to tell the user once there is a log.
+    /// Warnings to print once there is a log.
     pub warnings: Vec<String>,
     /// Values of [`Secret`](crate::Secret) options on the command line itself.
     pub secrets: Vec<OsString>,
@@ -92,31 +92,32 @@ impl fmt::Debug for Expanded {
     }
 }
 
-/// Rewrites arguments as MySQL's tools take them into arguments for `command`.
+/// Rewrites arguments in the style of MySQL's tools into arguments for `command`.
 ///
-/// `argv` starts with `argv[0]`. `command` should have gone through
-/// [`mysql_style`](crate::mysql_style), which lets later values win.
+/// `argv` starts with `argv[0]`. Prepare `command` with [`mysql_style`](crate::mysql_style), so
+/// that later values override earlier ones.
 ///
-/// - The subcommand, the first word that is no option, is moved to the front, so that options
-///   may stand before it: `xbcloud --storage=s3 put NAME`.
-/// - `--defaults-file=`, `--defaults-extra-file=`, `--defaults-group-suffix=` and
-///   `--no-defaults` are taken at the front, or right after a subcommand at the front. Then the
-///   `groups` of the option files are read from `places` and put before the user's arguments.
-///   Options there that belong only to other subcommands are passed over. With no `groups`
-///   there are no option files and no such options.
-/// - `_` equals `-` in names; unique prefixes of long names; `--skip-NAME`, `--disable-NAME`,
-///   `--enable-NAME` and `--NAME=0|1|on|off|true|false` for switches, the last one wins;
-///   `-t4`; `-?`; `--loose-NAME` may be unknown.
-/// - An option whose value is optional takes it only after `=`, or glued to its letter.
-///   (Declare it with `num_args(0..=1)`, `require_equals(true)` and a `default_missing_value`;
-///   a switch that is on by default likewise, with a boolish value.)
-/// - Nothing after `--` is touched.
+/// - The subcommand, the first argument that is not an option, is moved to the front, so that
+///   options may precede it: `xbcloud --storage=s3 put NAME`.
+/// - `--defaults-file=`, `--defaults-extra-file=`, `--defaults-group-suffix=` and `--no-defaults`
+///   are accepted at the front, or right after a subcommand at the front. Then the `groups` of the
+///   option files are read from `places` and put before the user's arguments. Options in these
+///   groups that belong only to other subcommands are skipped. If `groups` is empty, there are no
+///   option files and no such options.
+/// - `_` equals `-` in names. Unique prefixes of long names are accepted. Switches accept
+///   `--skip-NAME`, `--disable-NAME`, `--enable-NAME` and `--NAME=0|1|on|off|true|false`; the last
+///   one wins. `-t4` and `-?` are accepted. `--loose-NAME` may be unknown.
+/// - An option with an optional value accepts the value only after `=`, or directly after its
+///   letter. (Declare it with `num_args(0..=1)`, `require_equals(true)` and a
+///   `default_missing_value`; do the same, with a boolish value, for a switch that is on by
+///   default.)
+/// - Arguments after `--` stay unchanged.
 ///
 /// One name should mean the same kind of option in all subcommands. Options with more than one
-/// value at a time are not known here.
+/// value at a time are not supported.
 ///
 /// # Errors
-/// [`UsageError`], by kind. What is wrong with the user's own options is left for clap to say.
+/// [`UsageError`], by kind. Errors in the user's own options are left for clap to report.
 pub fn expand(
     command: &Command,
     groups: &[&str],
@@ -124,7 +125,7 @@ pub fn expand(
     places: &Places,
 ) -> Result<Expanded, UsageError> {
     let mut command = command.clone();
-    // Settles what derives from other settings: value counts, help, globals in subcommands.
+    // Computes derived settings: value counts, help, global options in subcommands.
     command.build();
     let defaults = if groups.is_empty() { Vec::new() } else { defaults_args(None) };
     let known = table_of(&command, true, &[]);
@@ -179,8 +180,8 @@ pub fn expand(
     Ok(expanded)
 }
 
-/// Passwords and keys among the words behind `--`, which are the arguments of another program: our
-/// own process list would show them for as long as that runs.
+/// Returns passwords and keys after `--`, in the arguments of another program. Otherwise, our own
+/// process list entry would show them for as long as the other program runs.
 fn secrets_behind(items: &[Item]) -> Vec<OsString> {
     const OPTIONS: [&str; 3] = ["--password", "--encrypt-key", "-p"];
     let behind = items.iter().skip_while(|item| !matches!(item, Item::EndOfOptions));
@@ -206,8 +207,8 @@ fn secrets_behind(items: &[Item]) -> Vec<OsString> {
     secrets
 }
 
-/// The options about option files, for clap's help; [`expand`] takes them out of the arguments.
-/// `short` is the letter of `--defaults-file`, which stock `xbcloud` calls `-c`.
+/// Returns the options about option files, for clap's help; [`expand`] removes them from the
+/// arguments. `short` is the letter of `--defaults-file`, which stock `xbcloud` calls `-c`.
 pub fn defaults_args(short: Option<char>) -> Vec<Arg> {
     let with_value = |name: &'static str, value: &'static str, help: &'static str| {
         Arg::new(name).long(name).value_name(value).help(help)
@@ -252,7 +253,7 @@ fn leading_subcommand(command: &Command, rest: &mut Iter<'_, OsString>) -> Optio
     Some(word.clone())
 }
 
-/// Takes the options about option files from the front.
+/// Removes the options about option files from the front.
 fn leading_defaults(rest: &mut Iter<'_, OsString>, table: &OptionTable) -> Wanted {
     let mut wanted = Wanted::default();
     loop {
@@ -273,7 +274,7 @@ fn leading_defaults(rest: &mut Iter<'_, OsString>, table: &OptionTable) -> Wante
     }
 }
 
-/// Where the first word that is no option stands, if that is a subcommand.
+/// Returns the index of the first argument that is not an option, if it is a subcommand.
 fn subcommand_at(command: &Command, rest: &[OsString], table: &OptionTable) -> Option<usize> {
     let mut ahead = rest.iter();
     loop {
@@ -296,7 +297,7 @@ fn all_items(rest: &[OsString], table: &OptionTable) -> Vec<Item> {
     items
 }
 
-/// What an option of a file says here: nothing when it is for other subcommands only.
+/// Parses an option of a file; returns nothing if it belongs only to other subcommands.
 fn file_item(
     option: FileOption,
     known: &OptionTable,
@@ -386,7 +387,7 @@ mod tests {
                 &["x", "fetch", "--verbose", "--insecure", "n"],
             ),
             (&["x", "--par", "4", "get", "n"], &["x", "get", "--parallel=4", "n"]),
-            // Not a subcommand, or behind `--`: left to clap.
+            // Not a subcommand, or after `--`: left to clap.
             (&["x", "n", "put"], &["x", "n", "put"]),
             (&["x", "--", "put"], &["x", "--", "put"]),
             (&["x", "--bogus", "put", "n"], &["x", "put", "--bogus", "n"]),
@@ -397,7 +398,7 @@ mod tests {
                 &["x", "put", "--s3", "k", "--chunk", "1M", "n"],
                 &["x", "put", "--s3-secret-key=k", "--chunk-size=1M", "n"],
             ),
-            // What is behind `--` belongs to another program.
+            // Arguments after `--` belong to another program.
             (
                 &[
                     "x",
@@ -474,7 +475,7 @@ mod tests {
                     "n",
                 ],
             ),
-            // Switches are taken back; options of other subcommands are passed over.
+            // Switches are turned off; options of other subcommands are skipped.
             (
                 &["--skip-verbose", "get", "n"],
                 &["x", "get", "--storage=s3", "--s3-secret-key=a b", "--parallel=2", "n"],
@@ -504,7 +505,7 @@ mod tests {
         assert_eq!(put.get_one::<String>("parallel").unwrap(), "3");
         assert_eq!(put.get_count("verbose"), 2);
         assert_eq!(put.get_one::<String>("NAME").unwrap(), "n");
-        // What may be given more than once adds up.
+        // Values of a repeatable option add up.
         let headers: Vec<_> = put.get_many::<String>("header").unwrap().collect();
         assert_eq!(headers, ["a: 1", "b: 2"]);
     }
@@ -535,7 +536,7 @@ mod tests {
             let error = run(argv, &Places::none()).unwrap_err();
             assert!(matches!(error, UsageError::DefaultsNotFirst { .. }), "{argv:?}: {error}");
         }
-        // Another program's options are its own.
+        // Options of another program stay unchanged.
         let own = args(&["x", "backup", "n", "--", "mariadb-backup", "--no-defaults"]);
         assert_eq!(own, ["x", "backup", "n", "--", "mariadb-backup", "--no-defaults"]);
     }
@@ -565,7 +566,7 @@ mod tests {
         ];
         for (line, text) in table {
             let files = Files::new(&format!("[xbcloud]\n{line}\n"));
-            // Not one of the command's own, so that only the known ones count.
+            // The command does not declare these options, so only the built-in ones count.
             let argv = ["x", &files.option(), "put", "n"].map(OsString::from);
             let error = expand(&plain(), &["xbcloud"], &argv, &Places::none()).unwrap_err();
             assert_eq!(error.to_string(), text.replace('@', files.path().to_str().unwrap()));
@@ -573,7 +574,7 @@ mod tests {
         }
     }
 
-    /// The command without the options about files, which need not be declared.
+    /// Returns the command without the options about option files, which need not be declared.
     fn plain() -> Command {
         let mut plain = Command::new("xbcloud");
         for subcommand in command().get_subcommands() {
@@ -614,7 +615,8 @@ mod tests {
             ),
             tail in proptest::collection::vec("-{0,2}[a-z_=]{0,6}", 0..4),
         ) {
-            // A word before `--`, since an option that wants a value would take that.
+            // An argument before `--`, since an option that needs a value would take `--` as its
+            // value.
             let words = ["x"].into_iter().chain(line.iter().map(String::as_str)).chain(["w", "--"]);
             let argv: Vec<OsString> =
                 words.chain(tail.iter().map(String::as_str)).map(OsString::from).collect();

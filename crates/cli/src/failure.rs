@@ -1,4 +1,4 @@
-//! The one error a run ends with.
+//! Error that ends a run.
 
 use std::any::Any;
 use std::error::Error;
@@ -8,10 +8,11 @@ use crate::exit::Exit;
 use crate::expand::UsageError;
 use crate::text::printable;
 
-/// The first cause of a failed run, as it is shown to the user: stage, message, source chain, hint.
+/// First cause of a failed run, as shown to the user: stage, message, source chain, hint.
 ///
-/// Any error turns into one by `?`; [`OrFail`] adds the stage and a hint on the way. Like
-/// `anyhow::Error`, it is no [`Error`] itself, since then it could not be made from any.
+/// `?` converts any error into it; [`OrFail`] adds the stage and a hint on the way. Like
+/// `anyhow::Error`, it does not implement [`Error`], because then it could not be converted from
+/// any error.
 ///
 /// ```
 /// use xb_cli::{Failure, OrFail};
@@ -33,7 +34,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// A failure with this message: lower case, no final period, no secrets.
+    /// Creates a failure with this message: lower case, no final period, no secrets.
     pub fn new(message: impl Into<String>) -> Self {
         Self {
             stage: None,
@@ -45,12 +46,12 @@ impl Failure {
         }
     }
 
-    /// A wrong command line, found after clap was content with it.
+    /// Creates a failure for a wrong command line that clap accepted.
     pub fn usage(message: impl Into<String>) -> Self {
         Self { exit: Exit::Usage, ..Self::new(message) }
     }
 
-    /// The run was ended by this signal.
+    /// Creates a failure for a run that this signal ended.
     pub fn interrupted(signal: i32) -> Self {
         Self {
             exit: Exit::Interrupted(signal),
@@ -58,48 +59,48 @@ impl Failure {
         }
     }
 
-    /// Adds the stage of the work, such as `read`, `upload`, `commit`. The innermost one stays.
+    /// Adds the stage of the work, such as `read`, `upload`, `commit`. The innermost stage stays.
     #[must_use]
     pub fn stage(mut self, stage: impl Into<String>) -> Self {
         self.stage.get_or_insert_with(|| stage.into());
         self
     }
 
-    /// Adds what the user can do about it. The innermost one stays.
+    /// Adds a hint for the user. The innermost hint stays.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint.get_or_insert_with(|| hint.into());
         self
     }
 
-    /// Adds the error behind it; the message is shown first.
+    /// Adds the underlying error; the message is shown first.
     #[must_use]
     pub fn because(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         self.source = Some(source.into());
         self
     }
 
-    /// How the process ends after this.
+    /// Returns how the process ends after this failure.
     pub fn exit(&self) -> Exit {
         match &self.clap {
-            // Help and version come as errors, too.
+            // Clap returns help and version as errors, too.
             Some(error) if !error.use_stderr() => Exit::Done,
             _ => self.exit,
         }
     }
 
-    /// The stage, if one was given.
+    /// Returns the stage, if there is one.
     pub fn stage_name(&self) -> Option<&str> {
         self.stage.as_deref()
     }
 
-    /// The hint, if one was given.
+    /// Returns the hint, if there is one.
     pub fn hint_text(&self) -> Option<&str> {
         self.hint.as_deref()
     }
 
-    /// Message and source chain on one line, joined by `: `; a source whose text the line
-    /// already ends with is left out.
+    /// Returns message and source chain on one line, joined by `: `. A source whose text already
+    /// ends the line is left out.
     pub fn line(&self) -> String {
         let mut line = self.message.clone();
         let mut next = self.source.as_deref().map(|source| source as &dyn Error);
@@ -116,7 +117,7 @@ impl Failure {
         printable(&line)
     }
 
-    /// What is printed: `NAME: stage: message: source`, then `hint: ...` on a line of its own.
+    /// Returns the text to print: `NAME: stage: message: source`, then `hint: ...` on its own line.
     pub fn report(&self, name: &str) -> String {
         let stage = self.stage.as_ref().map(|s| format!("{}: ", printable(s))).unwrap_or_default();
         let hint =
@@ -124,7 +125,7 @@ impl Failure {
         format!("{name}: {stage}{}\n{hint}", self.line())
     }
 
-    /// The error of clap, which prints itself in its own way.
+    /// Returns the error of clap, which prints itself.
     pub(crate) fn clap_error(&self) -> Option<&clap::Error> {
         self.clap.as_deref()
     }
@@ -159,18 +160,18 @@ impl<E: Error + Send + Sync + 'static> From<E> for Failure {
     }
 }
 
-/// Adds stage and hint to any result on its way up.
+/// Adds stage and hint to any result.
 pub trait OrFail<T> {
-    /// As [`Failure::stage`].
+    /// Adds the stage as [`Failure::stage`] does.
     ///
     /// # Errors
-    /// The error it was called on.
+    /// The error of the result.
     fn stage(self, stage: &str) -> Result<T, Failure>;
 
-    /// As [`Failure::hint`].
+    /// Adds the hint as [`Failure::hint`] does.
     ///
     /// # Errors
-    /// The error it was called on.
+    /// The error of the result.
     fn hint(self, hint: &str) -> Result<T, Failure>;
 }
 

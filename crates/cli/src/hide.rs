@@ -1,9 +1,9 @@
-//! Secrets of the command line out of the process list.
+//! Removal of command-line secrets from the process list.
 //!
-//! Every user of the machine may read the arguments of a running process. Overwriting them in place,
-//! as the stock tools do, takes unsafe code. So the process starts itself anew, under the same
-//! process id, with `***` for each secret; the arguments as they were given go along in a memory
-//! file that nobody else has. What is left is the moment before that, as with the stock tools.
+//! Every user of the machine can read the arguments of a running process. The stock tools overwrite
+//! them in place, which takes unsafe code. Instead, the process executes itself again, with the
+//! same process ID and with `***` for each secret; a private memory file carries the original
+//! arguments. The secrets are visible only until then, as with the stock tools.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
@@ -17,16 +17,17 @@ use std::process::Command;
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::{FdFlags, fcntl_setfd};
 
-/// In front of the number of the memory file, as the first argument.
+/// Prefix of the memory file's descriptor number in the first argument.
 const MARK: &[u8] = b"--hidden-args=";
-/// Name of the memory file, by which it is known again.
+/// Name of the memory file, which identifies it.
 const NAME: &str = "xb-args";
-/// What is shown for a secret.
+/// Replacement for a secret.
 const SHOWN: &[u8] = b"***";
-/// Longest arguments that are taken back, in bytes: more than any system hands to a program.
+/// Maximum size of the arguments in the memory file, in bytes: more than any system passes to a
+/// program.
 const MOST: u64 = 8 << 20;
 
-/// The arguments of this process as they were given, and whether they were hidden already.
+/// Returns the original arguments of this process, and whether they are already hidden.
 pub(crate) fn given() -> (Vec<OsString>, bool) {
     let shown: Vec<OsString> = std::env::args_os().collect();
     let number = shown.get(1).and_then(|word| word.as_bytes().strip_prefix(MARK));
@@ -39,9 +40,9 @@ pub(crate) fn given() -> (Vec<OsString>, bool) {
     }
 }
 
-/// Starts this program anew, without `secrets` in sight. Returns only when that is not possible.
+/// Executes this program again, with `secrets` hidden. Returns only if that fails.
 ///
-/// Nothing may have been read from standard input, and no thread may run, since both would be lost.
+/// Call it before anything is read from standard input or any thread runs: both would be lost.
 pub(crate) fn start_anew(argv: &[OsString], secrets: &[OsString]) -> io::Error {
     let Some((argv0, words)) = argv.split_first() else {
         return io::ErrorKind::InvalidInput.into();
@@ -51,7 +52,7 @@ pub(crate) fn start_anew(argv: &[OsString], secrets: &[OsString]) -> io::Error {
         Ok(file) => {
             let mut mark = OsString::from_vec(MARK.to_vec());
             mark.push(file.as_raw_fd().to_string());
-            // The link stays right when the program's own file has been replaced meanwhile.
+            // The link stays right even if the program's own file has been replaced.
             Command::new("/proc/self/exe")
                 .arg0(argv0)
                 .arg(mark)
@@ -61,7 +62,7 @@ pub(crate) fn start_anew(argv: &[OsString], secrets: &[OsString]) -> io::Error {
     }
 }
 
-/// A memory file with the words, open also in the program that takes our place.
+/// Writes the arguments to a memory file that stays open in the new program.
 fn keep(argv: &[OsString]) -> io::Result<File> {
     let mut file = File::from(memfd_create(NAME, MemfdFlags::CLOEXEC)?);
     let words: Vec<&[u8]> = argv.iter().map(|word| word.as_bytes()).collect();
@@ -70,8 +71,8 @@ fn keep(argv: &[OsString]) -> io::Result<File> {
     Ok(file)
 }
 
-/// Takes the words out of memory file `number`. It cannot be closed from here, and would go on to
-/// every child; so it is emptied.
+/// Reads the arguments from memory file `number` and empties it. It cannot be closed from here, so
+/// every child inherits it.
 fn take(number: &OsStr) -> io::Result<Vec<OsString>> {
     let path = Path::new("/proc/self/fd").join(number);
     let target = std::fs::read_link(&path)?;
@@ -86,7 +87,7 @@ fn take(number: &OsStr) -> io::Result<Vec<OsString>> {
     Ok(bytes.split(|byte| *byte == 0).map(|word| OsString::from_vec(word.to_vec())).collect())
 }
 
-/// The link's name would stand in short process lists.
+/// Sets the process name; otherwise, short process lists show the name of the link.
 fn name_after(argv0: Option<&OsString>) {
     let name = argv0.and_then(|word| Path::new(word).file_name()).map(OsStr::as_bytes);
     if let Some(name) = name.and_then(|name| CString::new(name).ok()) {
@@ -94,7 +95,7 @@ fn name_after(argv0: Option<&OsString>) {
     }
 }
 
-/// `word` with `***` wherever a secret stands in it.
+/// Returns `word` with `***` for each secret in it.
 fn without(word: &OsStr, secrets: &[OsString]) -> OsString {
     let mut rest = word.as_bytes();
     let mut shown = Vec::new();

@@ -1,4 +1,4 @@
-//! Input as fast as it comes, without being deaf for signals.
+//! Fast input that reacts to signals.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -9,10 +9,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::signals::interrupted;
 
-/// Pipes are enlarged to this many bytes, the most an ordinary user may ask for.
+/// Size of an enlarged pipe in bytes, the maximum for an ordinary user.
 const PIPE: usize = 1 << 20;
 
-/// How long to wait for input before looking at other things.
+/// Maximum wait for input before a check for signals.
 const PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 
 /// Standard input or a file, without the standard library's buffer.
@@ -22,32 +22,33 @@ pub struct Input {
 }
 
 impl Input {
-    /// Standard input, its pipe enlarged.
+    /// Opens standard input and enlarges its pipe.
     ///
     /// # Errors
-    /// When it is closed.
+    /// Standard input is closed.
     pub fn stdin() -> io::Result<Self> {
         Ok(Self::of(File::from(io::stdin().as_fd().try_clone_to_owned()?)))
     }
 
-    /// The file at `path`, which may be a FIFO.
+    /// Opens the file at `path`, which may be a FIFO.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system.
     pub fn open(path: &Path) -> io::Result<Self> {
         Ok(Self::of(File::open(path)?))
     }
 
     fn of(file: File) -> Self {
-        // No pipe, or a system with less to give: then it stays as it is.
+        // Not a pipe, or the limit of the system is lower: keep the size as it is.
         let _ = rustix::pipe::fcntl_setpipe_size(&file, PIPE);
         Self { file }
     }
 
-    /// Waits for input, or for its end, some tenths of a second. False: there is none yet.
+    /// Waits for input, or for its end, up to a fifth of a second. Returns false if there is none
+    /// yet.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system.
     pub fn wait(&self) -> io::Result<bool> {
         match poll(&mut [PollFd::new(&self.file, PollFlags::IN)], Some(&PATIENCE)) {
             Ok(ready) => Ok(ready > 0),
@@ -56,7 +57,7 @@ impl Input {
         }
     }
 
-    /// Bytes from here to the end, if the input is a file.
+    /// Returns the number of bytes from here to the end, if the input is a file.
     #[allow(clippy::len_without_is_empty, reason = "only a file has a length")]
     pub fn len(&self) -> Option<u64> {
         let metadata = self.file.metadata().ok().filter(std::fs::Metadata::is_file)?;
@@ -66,14 +67,14 @@ impl Input {
 }
 
 impl Input {
-    /// The same, but reading fails when a signal has asked the process to end
-    /// ([`interrupted`]), also while nothing comes.
+    /// Returns a reader of this input that fails once a signal has asked the process to end
+    /// ([`interrupted`]), even while no input arrives.
     pub fn until_interrupted(self) -> UntilInterrupted {
         UntilInterrupted(self)
     }
 }
 
-/// See [`Input::until_interrupted`].
+/// Reader returned by [`Input::until_interrupted`].
 #[derive(Debug)]
 pub struct UntilInterrupted(Input);
 
@@ -81,7 +82,7 @@ impl Read for UntilInterrupted {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
             if let Some(signal) = interrupted() {
-                // Not the kind `Interrupted`, after which readers try again.
+                // The kind `Interrupted` would make readers try again.
                 return Err(io::Error::other(format!("interrupted by signal {signal}")));
             }
             if self.0.wait()? {

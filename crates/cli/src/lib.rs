@@ -1,20 +1,23 @@
-//! What the binaries share and no library may use: the command line and all talk with people.
+//! Command line and user interface, shared by the binaries and not used by libraries.
 //!
-//! A tour, in the order of a run:
+//! The parts, in the order of a run:
 //!
-//! - [`run`] frames `main`: it prints the one [`Failure`] a run may end with and gives the
-//!   [`Exit`] code. [`OrFail`] adds stage and hint to any error on its way up.
-//! - [`Personality`] says which tool we are called as; a link named `xbcloud` makes a drop-in.
-//! - [`Program::parse`] brings the arguments to clap: [`expand`] reads the option files and
-//!   rewrites MySQL's ways of writing options into clap's, and no [`Secret`] stays in the process
-//!   list. [`env_first`] asks the environment.
-//! - [`Size`], [`Secret`] are option types; [`format_size`] and its kin are for people.
-//! - [`Log`] talks on standard error, [`Progress`] draws the counters it is given there.
+//! - [`run`] wraps `main`: it prints the [`Failure`] that ended the run and returns the [`Exit`]
+//!   code. [`OrFail`] adds stage and hint to any error.
+//! - [`Personality`] tells by which name the program was called; a link named `xbcloud` makes a
+//!   drop-in.
+//! - [`Program::parse`] passes the arguments to clap: [`expand`] reads the option files and
+//!   rewrites MySQL's option syntax into clap's, and removes each [`Secret`] from the process list.
+//!   [`env_first`] reads the environment.
+//! - [`Size`] and [`Secret`] are option types; [`format_size`] and similar functions format values
+//!   for people.
+//! - [`Log`] writes to standard error; [`Progress`] shows counters there.
 //! - [`Signals`] turns HUP, INT and TERM into a callback and [`interrupted`].
-//! - [`Input`] reads without being deaf for them.
-//! - [`refuse_terminal_input`] and [`refuse_terminal_output`] keep data off terminals; [`ask`] asks there.
+//! - [`Input`] reads input and reacts to signals.
+//! - [`refuse_terminal_input`] and [`refuse_terminal_output`] keep data off terminals; [`ask`] asks
+//!   questions there.
 //!
-//! Standard output is never written here; it belongs to the data. (clap prints help there.)
+//! This crate never writes to standard output, which is for data. (clap prints help there.)
 //!
 //! ```
 //! use clap::Command;

@@ -1,4 +1,4 @@
-//! Talk on standard error.
+//! Log on standard error.
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
@@ -11,36 +11,36 @@ use serde_json::{Map, Value, json};
 use crate::failure::Failure;
 use crate::text::printable;
 
-/// How much is said. Errors are said at every level.
+/// Verbosity of the log. Errors are written at every level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Level {
     /// Warnings and errors only.
     Quiet,
-    /// What was done.
+    /// Completed steps.
     #[default]
     Normal,
-    /// Each file, each retry.
+    /// Each file and each retry.
     Verbose,
 }
 
-/// What the command line says about talk.
+/// Log options from the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LogOptions {
-    /// How much.
+    /// Verbosity.
     pub level: Level,
-    /// One JSON object a line instead of text.
+    /// One JSON object per line instead of text.
     pub json: bool,
-    /// No time stamps in front of text. Without this they stand there when standard error is
-    /// not a terminal, as in stock `xbcloud`; stock `xbstream` has none.
+    /// No timestamps in front of text. By default, they are written if standard error is not a
+    /// terminal, as in stock `xbcloud`; stock `xbstream` has none.
     pub no_stamps: bool,
 }
 
-/// The one way to standard error. Clones are handles of the same log.
+/// Only writer to standard error. Clones are handles of the same log.
 ///
-/// Text lines read `NAME: text`, in a log file `YYMMDD HH:MM:SS NAME: text` (UTC). With JSON,
-/// each line is an object with at least `event` (its name) and `time` (RFC 3339, UTC); text
-/// comes as the event `message` with `level` and `text`. Control characters are escaped. A
-/// progress bar steps aside for each line. A standard error that is gone is no error.
+/// Text lines have the form `NAME: text`, in a log file `YYMMDD HH:MM:SS NAME: text` (UTC). With
+/// JSON, each line is an object with at least `event` (its name) and `time` (RFC 3339, UTC); text
+/// becomes the event `message` with `level` and `text`. Control characters are escaped. A progress
+/// bar makes room for each line. A closed standard error is not an error.
 #[derive(Clone)]
 pub struct Log(Arc<Inner>);
 
@@ -66,12 +66,12 @@ impl fmt::Debug for Log {
 }
 
 impl Log {
-    /// A log on standard error under this program name.
+    /// Creates a log on standard error under this program name.
     pub fn stderr(name: &str, options: LogOptions) -> Self {
         Self::new(name, options, io::stderr().is_terminal(), Box::new(io::stderr()))
     }
 
-    /// A log on any writer, which is no terminal; for tests of what is said.
+    /// Creates a log on any writer that is not a terminal; for tests of log output.
     pub fn to(name: &str, options: LogOptions, writer: impl Write + Send + 'static) -> Self {
         Self::new(name, options, false, Box::new(writer))
     }
@@ -81,26 +81,26 @@ impl Log {
         Self(Arc::new(Inner { name: name.to_owned(), options, terminal, out }))
     }
 
-    /// Says what was done. Not with [`Level::Quiet`].
+    /// Logs a completed step. Not with [`Level::Quiet`].
     pub fn info(&self, text: impl fmt::Display) {
         if self.0.options.level >= Level::Normal {
             self.message("info", "", &text);
         }
     }
 
-    /// Says a detail. Only with [`Level::Verbose`].
+    /// Logs a detail. Only with [`Level::Verbose`].
     pub fn verbose(&self, text: impl fmt::Display) {
         if self.0.options.level >= Level::Verbose {
             self.message("verbose", "", &text);
         }
     }
 
-    /// Says that something is odd, but not wrong. At every level.
+    /// Logs something unusual that is not an error. At every level.
     pub fn warn(&self, text: impl fmt::Display) {
         self.message("warning", "warning: ", &text);
     }
 
-    /// The name of a file being worked on, on a line of its own without name and stamp, as
+    /// Logs the name of the current file on its own line, without program name and timestamp, as
     /// stock `xbstream -v` prints it. Only with [`Level::Verbose`]; the event `file` in JSON.
     pub fn file(&self, name: impl fmt::Display) {
         if self.0.options.level < Level::Verbose {
@@ -113,8 +113,8 @@ impl Log {
         }
     }
 
-    /// A line of a child process, as it is; the event `child` in JSON. At every level: what went
-    /// wrong there is said there.
+    /// Logs a line of a child process unchanged; the event `child` in JSON. At every level, because
+    /// the child reports its errors there.
     pub fn pass_on(&self, line: &str) {
         if self.0.options.json {
             self.event("child", &json!({ "text": line }));
@@ -123,8 +123,8 @@ impl Log {
         }
     }
 
-    /// One event for machines, at every level but only in JSON. `fields` should be an object;
-    /// anything else comes as the field `value`. `event` and `time` are set here.
+    /// Logs an event for machines, at every level but only in JSON. `fields` should be an object;
+    /// any other value becomes the field `value`. `event` and `time` are set here.
     pub fn event(&self, event: &str, fields: &Value) {
         if !self.0.options.json {
             return;
@@ -146,22 +146,22 @@ impl Log {
         self.write(&format!("{}\n", Value::Object(line)));
     }
 
-    /// How much is said.
+    /// Returns the verbosity.
     pub fn level(&self) -> Level {
         self.0.options.level
     }
 
-    /// Whether it talks JSON.
+    /// Whether the log is JSON.
     pub fn is_json(&self) -> bool {
         self.0.options.json
     }
 
-    /// Whether somebody is watching: a terminal, and text.
+    /// Whether the log is text on a terminal.
     pub fn is_terminal(&self) -> bool {
         self.0.terminal && !self.0.options.json
     }
 
-    /// The one error a run ends with; the event `error` in JSON.
+    /// Logs the error that ended the run; the event `error` in JSON.
     pub(crate) fn failure(&self, failure: &Failure, code: u8) {
         if self.0.options.json {
             let fields = json!({
@@ -176,7 +176,7 @@ impl Log {
         }
     }
 
-    /// Lines make this bar step aside from now on.
+    /// Makes this bar hide for each line from now on.
     pub(crate) fn attach(&self, bar: ProgressBar) {
         self.out().bar = Some(bar);
     }
@@ -203,12 +203,12 @@ impl Log {
         }
     }
 
-    /// Writes whole lines in one call, so that lines of several processes stay whole.
+    /// Writes whole lines in one call, so that lines of several processes do not mix.
     fn write(&self, lines: &str) {
         let mut out = self.out();
         let Out { writer, bar } = &mut *out;
         let mut write = || {
-            // There is nowhere to tell that the place to tell things is gone.
+            // A failure of standard error itself cannot be reported anywhere.
             let _ = writer.write_all(lines.as_bytes()).and_then(|()| writer.flush());
         };
         match bar {
@@ -218,12 +218,12 @@ impl Log {
     }
 
     fn out(&self) -> MutexGuard<'_, Out> {
-        // A panic while a line was written leaves nothing inconsistent behind.
+        // A panic while a line was written leaves nothing inconsistent.
         self.0.out.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// `YYMMDD HH:MM:SS ` in UTC: the stock tools' form.
+/// Formats a time as `YYMMDD HH:MM:SS ` in UTC: the stock tools' form.
 fn stamp(time: Timestamp) -> String {
     time.strftime("%y%m%d %H:%M:%S ").to_string()
 }
@@ -232,7 +232,7 @@ fn stamp(time: Timestamp) -> String {
 pub(crate) mod tests {
     use super::*;
 
-    /// What a log has said so far.
+    /// Recorded output of a log.
     #[derive(Clone, Default)]
     pub(crate) struct Said(Arc<Mutex<Vec<u8>>>);
 

@@ -1,6 +1,6 @@
 //! MySQL option files.
 //!
-//! The rules were seen at work in `my_print_defaults` of MariaDB 10.11; the tests hold them.
+//! The rules were observed in `my_print_defaults` of MariaDB 10.11; the tests check them.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -12,88 +12,88 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-/// Largest option file that is read, in bytes. Real ones have a few thousand.
+/// Maximum size of an option file, in bytes. Real files have a few thousand bytes.
 const MAX_FILE: u64 = 1 << 20;
-/// How deep `!include` goes, as in MySQL; what lies deeper is skipped with a warning.
+/// Maximum depth of `!include`, as in MySQL; deeper files are skipped with a warning.
 const MAX_DEPTH: u32 = 10;
-/// Most files that one run reads. A folder whose files include the folder would else be read
-/// a number of times that grows with the power of the depth.
+/// Maximum number of files that one run reads. Without it, a folder whose files include the folder
+/// would be read a number of times that grows exponentially with the depth.
 const MAX_FILES: u32 = 1000;
 
-/// Why an option file was refused. Names places and keys, never values: they may be secrets.
+/// Errors in option files. They name paths and keys, never values, which may be secrets.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum OptionFileError {
-    /// A file that was asked for by name cannot be read.
+    /// A file that was named explicitly cannot be read.
     #[error("cannot read option file {}", path.display())]
     Read {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
     /// The folder of an `!includedir` cannot be listed.
     #[error("cannot list the option file folder {}", path.display())]
     List {
-        /// The folder.
+        /// Path of the folder.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
     /// A file is larger than the limit.
     #[error("option file {} is larger than {limit} bytes", path.display())]
     TooLarge {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The limit, in bytes.
+        /// Limit in bytes.
         limit: u64,
     },
-    /// Too many files, by way of `!include` and `!includedir`.
+    /// `!include` and `!includedir` lead to too many files.
     #[error("more than {limit} option files; {} is one too many", path.display())]
     TooMany {
-        /// The first file that was not read.
+        /// First file that was not read.
         path: PathBuf,
-        /// The limit.
+        /// Maximum number of files.
         limit: u32,
     },
     /// A `[` without `]`.
     #[error("wrong group in option file {} line {line}", path.display())]
     BadGroup {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The line, from 1.
+        /// Line number, from 1.
         line: usize,
     },
     /// An option before the first group.
     #[error("option without a group before it in option file {} line {line}", path.display())]
     NoGroup {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The line, from 1.
+        /// Line number, from 1.
         line: usize,
     },
 }
 
-/// Where option files are looked for when the command line does not say.
+/// Default locations of option files.
 #[derive(Debug, Clone, Default)]
 pub struct Places {
-    /// Read first, in this order.
+    /// System files, read first, in this order.
     system: Vec<PathBuf>,
     /// The user's home, for `~/.my.cnf`, which is read last, and for `~/` in file names.
     home: Option<PathBuf>,
-    /// From the environment; the command line's wins.
+    /// Group suffix from the environment; the one on the command line takes precedence.
     group_suffix: Option<String>,
 }
 
 impl Places {
-    /// MySQL's: `/etc/my.cnf`, `/etc/mysql/my.cnf`, `$MYSQL_HOME/my.cnf`, then what
-    /// `--defaults-extra-file` names, then `~/.my.cnf`. A later file wins. Group suffix from
-    /// `$MYSQL_GROUP_SUFFIX`.
+    /// Returns MySQL's locations: `/etc/my.cnf`, `/etc/mysql/my.cnf`, `$MYSQL_HOME/my.cnf`, then
+    /// the file of `--defaults-extra-file`, then `~/.my.cnf`. A later file takes precedence. The
+    /// group suffix comes from `$MYSQL_GROUP_SUFFIX`.
     pub fn usual() -> Self {
         Self::with(|name| std::env::var_os(name).filter(|value| !value.is_empty()))
     }
 
-    /// None at all; only what the command line names is read.
+    /// Returns no locations: only files named on the command line are read.
     pub fn none() -> Self {
         Self::default()
     }
@@ -116,7 +116,7 @@ impl Places {
     }
 }
 
-/// What the command line says about option files.
+/// Command-line options about option files.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Wanted {
     pub(crate) none: bool,
@@ -125,19 +125,19 @@ pub(crate) struct Wanted {
     pub(crate) group_suffix: Option<String>,
 }
 
-/// One option from a file. `Debug` hides the value.
+/// Option from a file. `Debug` hides the value.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FileOption {
-    /// The group it stands in, with its suffix.
+    /// Group of the option, with its suffix.
     pub group: String,
-    /// Its name as it was written.
+    /// Name as written in the file.
     pub key: String,
-    /// What stands behind the `=`, if there is one.
+    /// Value after the `=`, if there is one.
     pub value: Option<OsString>,
-    /// The file.
+    /// Path of the file.
     pub file: PathBuf,
-    /// The line, from 1.
+    /// Line number, from 1.
     pub line: usize,
 }
 
@@ -147,16 +147,17 @@ impl fmt::Debug for FileOption {
     }
 }
 
-/// All options of some groups, in the order of reading, and what is to be said about it.
+/// Options of the requested groups, in the order of reading, and warnings.
 #[derive(Debug, Default)]
 pub(crate) struct Loaded {
     pub(crate) options: Vec<FileOption>,
     pub(crate) warnings: Vec<String>,
 }
 
-/// All options of the groups that `wants` names, in the order of reading, and what is to be said
-/// about the files. For programs that are no command of their own: [`expand`](crate::expand) does it
-/// for those. `only` and `extra` are what `--defaults-file` and `--defaults-extra-file` name.
+/// Returns all options of the groups that `wants` accepts, in the order of reading, and warnings
+/// about the files. For programs without a clap command: for the others, [`expand`](crate::expand)
+/// reads the files. `only` and `extra` are the files of `--defaults-file` and
+/// `--defaults-extra-file`.
 ///
 /// # Errors
 /// [`OptionFileError`].
@@ -175,7 +176,7 @@ pub fn read_groups(
     Ok((loaded.options, loaded.warnings))
 }
 
-/// Reads all option files that count.
+/// Reads all applicable option files.
 pub(crate) fn load(
     places: &Places,
     wanted: &Wanted,
@@ -223,14 +224,14 @@ struct Loader<'a> {
 }
 
 impl Loader<'_> {
-    /// A file that the user named: it must be there.
+    /// Reads a file that the user named: it must exist.
     fn named(&mut self, path: &Path) -> Result<(), OptionFileError> {
         let path = self.places.expand_home(path);
         let text = self.read(&path)?;
         self.lines(&path, &text, 0)
     }
 
-    /// A file that may be missing. One that is there but cannot be read is worth a word.
+    /// Reads a file that may be missing. If it exists but cannot be read, a warning is recorded.
     fn usual(&mut self, path: &Path) -> Result<(), OptionFileError> {
         self.optional(path, 0)
     }
@@ -252,7 +253,7 @@ impl Loader<'_> {
         self.loaded.warnings.push(text);
     }
 
-    /// The content; empty for a file that everybody may write to, as in MySQL.
+    /// Returns the content of a file; empty if the file is world-writable, as in MySQL.
     fn read(&mut self, path: &Path) -> Result<Vec<u8>, OptionFileError> {
         if self.files == MAX_FILES {
             return Err(OptionFileError::TooMany { path: path.to_owned(), limit: MAX_FILES });
@@ -261,7 +262,7 @@ impl Loader<'_> {
         let failed = |source| OptionFileError::Read { path: path.to_owned(), source };
         let file = File::open(path).map_err(failed)?;
         let about = file.metadata().map_err(failed)?;
-        // Only of a regular file: /dev/fd/N of a shell's `<(...)` may have any mode.
+        // Only for a regular file: /dev/fd/N of a shell's `<(...)` may have any mode.
         if about.is_file() && about.mode() & 0o002 != 0 {
             self.warn(format!("world-writable option file {} is ignored", path.display()));
             return Ok(Vec::new());
@@ -276,7 +277,7 @@ impl Loader<'_> {
     }
 
     fn lines(&mut self, path: &Path, text: &[u8], depth: u32) -> Result<(), OptionFileError> {
-        // None before the first group, then the group's name if it is one of ours.
+        // `None` before the first group, then the group's name if the group was requested.
         let mut group: Option<Option<String>> = None;
         for (number, line) in text.split(|byte| *byte == b'\n').enumerate() {
             let number = number + 1;
@@ -332,7 +333,7 @@ impl Loader<'_> {
     }
 }
 
-/// The `*.cnf` files of a folder, in the order of their names.
+/// Returns the `*.cnf` files of a folder, sorted by name.
 fn option_files_in(folder: &Path) -> Result<Vec<PathBuf>, OptionFileError> {
     let failed = |source| OptionFileError::List { path: folder.to_owned(), source };
     let mut files = Vec::new();
@@ -382,8 +383,8 @@ fn read_directive(text: &[u8]) -> Line<'_> {
     }
 }
 
-/// The line up to the first `#` outside quotes. A quote begins anywhere, even behind a
-/// backslash, but is not ended by one behind a backslash.
+/// Returns the line up to the first `#` outside quotes. A quote can begin anywhere, even after a
+/// backslash, but a quote character after a backslash does not end it.
 fn without_comment(line: &[u8]) -> &[u8] {
     let (mut quote, mut escaped) = (None, false);
     for (at, byte) in line.iter().enumerate() {
@@ -408,7 +409,7 @@ fn read_option(text: &[u8]) -> Line<'_> {
     }
 }
 
-/// Quotes count only around the whole value.
+/// Removes quotes, but only if they enclose the whole value.
 fn unquoted(value: &[u8]) -> &[u8] {
     match value {
         [b'"', inner @ .., b'"'] | [b'\'', inner @ .., b'\''] => inner,

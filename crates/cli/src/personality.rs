@@ -1,11 +1,11 @@
-//! Which tool are we called as?
+//! Detection of the tool by whose name the program was called.
 
 use std::ffi::OsStr;
 use std::path::Path;
 
-/// The tool whose command line and exit codes are promised to the caller.
+/// Tool whose command line and exit codes the program follows.
 ///
-/// A link with the name of a stock tool is enough to make a binary its drop-in.
+/// A link with the name of a stock tool makes a binary its drop-in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Personality {
@@ -22,7 +22,7 @@ pub enum Personality {
 }
 
 impl Personality {
-    /// Tells the personality from the last component of `argv[0]`.
+    /// Returns the personality for the last component of `argv[0]`.
     ///
     /// ```
     /// use xb_cli::Personality;
@@ -45,7 +45,7 @@ impl Personality {
     }
 }
 
-/// The last component of `argv[0]`, for the front of messages; `fallback` when there is none.
+/// Returns the last component of `argv[0]`, as a prefix of messages; `fallback` if there is none.
 pub fn program_name(argv0: Option<&OsStr>, fallback: &str) -> String {
     argv0
         .and_then(|word| Path::new(word).file_name())

@@ -1,4 +1,4 @@
-//! The frame around `main`.
+//! Wrapper around `main`.
 
 use std::cell::{OnceCell, RefCell};
 use std::ffi::OsString;
@@ -17,13 +17,13 @@ use crate::option_file::Places;
 use crate::personality::{Personality, program_name};
 use crate::signals;
 
-/// Runs a program: calls `main`, prints the one error it may end with, gives the exit code.
+/// Runs a program: calls `main`, prints the error that ended it, returns the exit code.
 ///
-/// `fallback_name` stands in messages when the system gave no `argv[0]`. The error goes to the
-/// log when `main` has started one, else plainly to standard error; clap's errors, help and
-/// version are printed by clap. When a signal was caught, a failure counts as
-/// [`Exit::Interrupted`], whatever the work broke with. Programs that are started within `main` get
-/// a guardian, which is this program once more: it ends them when this process is killed.
+/// `fallback_name` is used in messages if the system passed no `argv[0]`. The error is written to
+/// the log if `main` has started one, otherwise as plain text to standard error; clap prints its
+/// own errors, help and version. If a signal was caught, a failure counts as [`Exit::Interrupted`],
+/// whatever its cause. Programs that are started within `main` get a guardian, a second process of
+/// this program: it ends them if this process is killed.
 ///
 /// ```no_run
 /// #[derive(clap::Parser)]
@@ -65,14 +65,14 @@ fn exit_of(failure: &Failure, signal: Option<i32>) -> Exit {
     }
 }
 
-/// What a run knows about itself: name, arguments, log.
+/// Name, arguments and log of a run.
 ///
 /// `Debug` shows no argument, since they may hold secrets.
 pub struct Program {
     name: String,
     personality: Personality,
     argv: Vec<OsString>,
-    /// Whether secrets in `argv` stand in the process list, and can be taken from there.
+    /// Whether `argv` may contain secrets that are visible in the process list and can be hidden.
     may_hide: bool,
     warnings: RefCell<Vec<String>>,
     log: OnceCell<Log>,
@@ -89,7 +89,7 @@ impl fmt::Debug for Program {
 }
 
 impl Program {
-    /// A program called with these words, `argv[0]` included.
+    /// Creates a program with these arguments, including `argv[0]`.
     pub fn new(argv: Vec<OsString>, fallback_name: &str) -> Self {
         let argv0 = argv.first().map(OsString::as_os_str);
         Self {
@@ -102,27 +102,27 @@ impl Program {
         }
     }
 
-    /// The name it was called by, without folders.
+    /// Returns the name by which the program was called, without folders.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Which tool it was called as.
+    /// Returns the tool as which the program was called.
     pub fn personality(&self) -> Personality {
         self.personality
     }
 
-    /// The words it was called with, `argv[0]` included, untouched.
+    /// Returns the original arguments, including `argv[0]`.
     pub fn argv(&self) -> &[OsString] {
         &self.argv
     }
 
-    /// Parses the arguments as [`expand`] says, with the option files' `groups` in the usual
-    /// places. Warnings are kept until the log starts.
+    /// Parses the arguments as described for [`expand`], with the `groups` of the option files in
+    /// the default locations. Warnings are kept until the log starts.
     ///
-    /// Where the command line has the value of a [`Secret`](crate::Secret) option, the process starts
-    /// anew without it in the process list, if the program was begun by [`run`]: parse before anything
-    /// else is done.
+    /// If the command line contains the value of a [`Secret`](crate::Secret) option and [`run`]
+    /// started the program, the process executes itself again without the value in the process
+    /// list: call this function before doing anything else.
     ///
     /// # Errors
     /// A usage failure; or clap's help or version, whose exit is [`Exit::Done`].
@@ -143,7 +143,7 @@ impl Program {
         Ok(P::from_arg_matches(&matches)?)
     }
 
-    /// Starts the log on standard error; the first call decides, later ones give the same log.
+    /// Starts the log on standard error. Later calls return the log of the first call.
     pub fn start_log(&self, options: LogOptions) -> Log {
         let log = self.log.get_or_init(|| Log::stderr(&self.name, options));
         for warning in self.warnings.take() {
@@ -154,7 +154,7 @@ impl Program {
 
     fn report(&self, failure: &Failure, exit: Exit) {
         if let Some(error) = failure.clap_error() {
-            // Nobody is left to tell when this fails.
+            // A failure here cannot be reported anywhere.
             let _ = error.print();
         } else if let Some(log) = self.log.get() {
             log.failure(failure, exit.code(self.personality));

@@ -1,4 +1,4 @@
-//! Progress: drawn for a terminal, told now and then in a log.
+//! Progress display: a bar on a terminal, occasional lines in a log.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -11,31 +11,31 @@ use serde_json::{Value, json};
 use crate::log::{Level, Log};
 use crate::size::{format_duration, format_rate, format_size};
 
-/// How often the counters are read.
+/// Interval between readings of the counters.
 const TICK: Duration = Duration::from_millis(200);
-/// The rate is that of the last so many seconds: long enough to be calm, short enough to show
-/// that a store has become slow.
+/// Time span of the rate: long enough for a steady number, short enough to show that a store has
+/// become slow.
 const RATE_SPAN: Duration = Duration::from_secs(10);
 
-/// The counters at one moment. All only grow, except the stage.
+/// Counters at one moment. They never decrease; `bottleneck` may change freely.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Snapshot {
-    /// Bytes of the work done, on the side that `total` counts.
+    /// Bytes done, in the same unit as `total`.
     pub done: u64,
-    /// Bytes of the work there are, if that is known.
+    /// Total bytes of the work, if known.
     pub total: Option<u64>,
-    /// Bytes stored after packing and compression, where there is such a side.
+    /// Bytes stored after packing and compression, if the work stores data.
     pub stored: Option<u64>,
     /// Requests that were sent again.
     pub retries: u64,
-    /// The stage that the others wait for, if one stands out.
+    /// Stage that slows down the others, if there is a clear one.
     pub bottleneck: Option<String>,
 }
 
-/// How progress is shown.
+/// Display options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProgressOptions {
-    /// Nothing is shown when this is false. [`Level::Quiet`] hides it, too, except in JSON.
+    /// Whether to show progress. [`Level::Quiet`] hides it, too, except in JSON.
     pub enabled: bool,
     /// Time between lines in a log.
     pub every: Duration,
@@ -44,23 +44,23 @@ pub struct ProgressOptions {
 }
 
 impl Default for ProgressOptions {
-    /// Shown; a line every 30 s, an event every second.
+    /// Progress is shown, with a line every 30 s and an event every second.
     fn default() -> Self {
         Self { enabled: true, every: Duration::from_secs(30), json_every: Duration::from_secs(1) }
     }
 }
 
-/// What it came to.
+/// Result of a finished progress display.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ProgressEnd {
-    /// The counters at the end.
+    /// Counters at the end.
     pub last: Snapshot,
-    /// From start to finish.
+    /// Time from start to finish.
     pub elapsed: Duration,
 }
 
-/// Shows counters until it is finished. Dropping it stops it, too; no thread stays behind.
+/// Shows counters until it is finished or dropped. No thread stays behind.
 #[derive(Debug)]
 pub struct Progress {
     stop: Option<Sender<()>>,
@@ -68,14 +68,14 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Starts a thread that reads the counters five times a second by `poll` and shows them in
-    /// the way that fits `log`: a bar on a terminal, lines in a log, events in JSON. `what` is
-    /// the word in front, such as `put` or `restore`.
+    /// Starts a thread that reads the counters with `poll` five times per second and shows them in
+    /// the form that fits `log`: a bar on a terminal, lines in a log, events in JSON. `what` is the
+    /// label in front, such as `put` or `restore`.
     ///
     /// `poll` must not block and must not write to `log`.
     ///
     /// # Errors
-    /// When the system gives no thread.
+    /// The thread cannot be started.
     pub fn start(
         log: &Log,
         what: &str,
@@ -102,14 +102,14 @@ impl Progress {
         Ok(Self { stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Stops, removes the bar, and gives the counters as they are now. A `poll` that panicked
-    /// leaves them at zero.
+    /// Stops the display, removes the bar, and returns the current counters. If `poll` panicked,
+    /// the counters are zero.
     pub fn finish(mut self) -> ProgressEnd {
         self.join().unwrap_or(ProgressEnd { last: Snapshot::default(), elapsed: Duration::ZERO })
     }
 
     fn join(&mut self) -> Option<ProgressEnd> {
-        // The thread ends when the sender is gone.
+        // The thread ends when the sender is dropped.
         drop(self.stop.take());
         self.thread.take()?.join().ok()
     }
@@ -121,32 +121,32 @@ impl Drop for Progress {
     }
 }
 
-/// Counters with what follows from them.
+/// Counters and values computed from them.
 #[derive(Debug, Clone, PartialEq)]
 struct Reading {
     now: Snapshot,
     elapsed: Duration,
-    /// Bytes per second, of late.
+    /// Recent rate in bytes per second.
     rate: f64,
-    /// Time left, when there is a total and something moves.
+    /// Time left, if there is a total and the rate is not zero.
     left: Option<Duration>,
 }
 
-/// Computes the rate of late.
+/// Computes the recent rate.
 #[derive(Debug, Default)]
 struct Meter {
-    /// Moments within the span, the oldest first.
+    /// Moments within the span, oldest first.
     moments: VecDeque<(Duration, u64)>,
 }
 
 impl Meter {
     fn read(&mut self, elapsed: Duration, now: &Snapshot) -> Reading {
-        // The start counts as a moment, too, so that the first reading has a rate.
+        // The start counts as a moment, so that the first reading has a rate.
         if self.moments.is_empty() {
             self.moments.push_back((Duration::ZERO, 0));
         }
         self.moments.push_back((elapsed, now.done));
-        // One moment older than the span stays as the point to measure from.
+        // Keep one moment older than the span as the start of the measurement.
         while self.moments.get(1).is_some_and(|(at, _)| *at + RATE_SPAN <= elapsed) {
             self.moments.pop_front();
         }
@@ -162,7 +162,8 @@ impl Meter {
     }
 }
 
-/// `1.50 GiB of 4.00 GiB (37%), stored 700 MiB (45%), 120 MiB/s, 21 s left, 2 retries, upload is slowest`
+/// Describes a reading: `1.50 GiB of 4.00 GiB (37%), stored 700 MiB (45%), 120 MiB/s, 21 s left, 2
+/// retries, upload is slowest`
 fn describe(reading: &Reading) -> String {
     let now = &reading.now;
     let mut text = format_size(now.done);
@@ -193,8 +194,8 @@ fn describe(reading: &Reading) -> String {
     text
 }
 
-/// The same for a screen of 80 columns with a bar on it, what matters most first:
-/// `1.50 GiB/4.00 GiB, 120 MiB/s, 21 s left, upload is slowest, stored 45%, 2 retries`
+/// Describes a reading for a screen of 80 columns with a bar, most important facts first: `1.50
+/// GiB/4.00 GiB, 120 MiB/s, 21 s left, upload is slowest, stored 45%, 2 retries`
 fn describe_short(reading: &Reading) -> String {
     let now = &reading.now;
     let mut text = format_size(now.done);
@@ -217,13 +218,13 @@ fn describe_short(reading: &Reading) -> String {
     text
 }
 
-/// Rounded down, so that 100 means all.
+/// Percentage, rounded down, so that 100 means complete.
 fn percent(part: u64, whole: u64) -> Option<u128> {
     (u128::from(part) * 100).checked_div(u128::from(whole))
 }
 
 fn event(what: &str, reading: &Reading) -> Value {
-    // A rate has no digits of meaning behind the point.
+    // The decimals of a rate have no meaning.
     json!({
         "what": what,
         "done": reading.now.done,
@@ -237,7 +238,7 @@ fn event(what: &str, reading: &Reading) -> Value {
     })
 }
 
-/// One way of showing.
+/// Display of one run of work.
 struct Show {
     log: Log,
     what: String,
@@ -290,7 +291,8 @@ impl Show {
         }
     }
 
-    /// The last reading is always told to machines. People get a summary from the command.
+    /// Ends the display. In JSON, the last reading is always logged; for text, the command prints a
+    /// summary.
     fn end(&mut self, reading: &Reading) {
         match &self.way {
             Way::Hidden | Way::Lines { .. } => {}
@@ -318,7 +320,7 @@ fn draw(bar: &ProgressBar, reading: &Reading) {
 fn style(with_total: bool) -> ProgressStyle {
     let template =
         if with_total { "{prefix} [{bar:12}] {wide_msg}" } else { "{prefix} {spinner} {wide_msg}" };
-    // The templates are ours and good; the plain bar is what is left if they were not.
+    // The templates are valid constants; the default bar is only a fallback.
     ProgressStyle::with_template(template)
         .unwrap_or_else(|_| ProgressStyle::default_bar())
         .progress_chars("=> ")
@@ -347,7 +349,7 @@ mod tests {
         assert_eq!(meter.read(Duration::ZERO, &bytes(0)).rate, 0.0);
         assert_eq!(meter.read(seconds(1.0), &bytes(100)).rate, 100.0);
         assert_eq!(meter.read(seconds(10.0), &bytes(1000)).rate, 100.0);
-        // Nothing moves any more: after the span it is seen as such.
+        // No progress: after the span, the rate is zero.
         assert_eq!(meter.read(seconds(15.0), &bytes(1000)).rate, 900.0 / 14.0);
         assert_eq!(meter.read(seconds(30.0), &bytes(1000)).rate, 0.0);
         assert!(meter.moments.len() <= 3);
@@ -451,7 +453,7 @@ mod tests {
         let end = progress.finish();
         assert_eq!(end.last, bytes(77));
         assert_eq!(said.events().last().unwrap()["done"], 77);
-        // The closure is gone, so the thread is, too.
+        // The closure is dropped, so the thread has ended.
         assert_eq!(Arc::strong_count(&counter), 1);
 
         let poll = {
@@ -462,7 +464,7 @@ mod tests {
         assert_eq!(Arc::strong_count(&counter), 1);
     }
 
-    /// A terminal that remembers all that was written to it.
+    /// Terminal that records its output.
     #[derive(Debug, Clone, Default)]
     struct Screen(Arc<Mutex<String>>);
 

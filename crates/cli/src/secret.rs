@@ -1,19 +1,19 @@
-//! Values that must never be seen.
+//! Values that must never be shown.
 
 use std::convert::Infallible;
 use std::fmt;
 use std::str::FromStr;
 
-/// A key, password or token. `Debug` and `Display` print `***`.
+/// Key, password or token. `Debug` and `Display` print `***`.
 ///
-/// Reading one never fails, so that no message about a wrong value can quote it.
+/// Parsing a secret never fails, so no error message can quote it.
 ///
 /// # Secrets on the command line
-/// Every user of the machine can read the arguments of a running process. Where an option of this
-/// type is given there, [`Program::parse`](crate::Program::parse) starts the process anew with `***`
-/// in its place. The moment before that is left, as it is with the stock tools, which overwrite their
-/// arguments. So: rather hand secrets over by an option file (mode 0600), by the environment, or by a
-/// key file. Never pass one on as an argument of a child process.
+/// Every user of the machine can read the arguments of a running process. If an option of this type
+/// is given there, [`Program::parse`](crate::Program::parse) executes the process again with `***`
+/// in its place. The secret is visible only until then, as with the stock tools, which overwrite
+/// their arguments. Prefer an option file (mode 0600), the environment, or a key file for secrets.
+/// Never pass a secret as an argument of a child process.
 ///
 /// ```
 /// let key: xb_cli::Secret = "s3cr3t".parse().unwrap();
@@ -29,12 +29,12 @@ impl Secret {
         Self(value.into())
     }
 
-    /// The value itself, for the one place that must have it.
+    /// Returns the value, for the one place that needs it.
     pub fn expose(&self) -> &str {
         &self.0
     }
 
-    /// Whether there is nothing inside; an empty secret counts as not given.
+    /// Whether the secret is empty; an empty secret counts as not given.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -1,4 +1,4 @@
-//! HUP, INT and TERM.
+//! Handling of the signals HUP, INT and TERM.
 
 use std::fmt;
 use std::io;
@@ -11,38 +11,38 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Handle;
 use signal_hook::low_level;
 
-/// The first signal that was caught; 0 before.
+/// First signal that was caught; 0 before.
 static CAUGHT: AtomicI32 = AtomicI32::new(0);
 
-/// A closed terminal, a service manager or a wrapper often sends two signals at once, and means
-/// one end. Only a signal this long after the first says that somebody is tired of waiting.
+/// Minimum time before another signal counts. A closed terminal, a service manager or a wrapper
+/// often sends two signals at once for one request to end. Only a later signal means that the user
+/// does not want to wait.
 const SAME_WISH: Duration = Duration::from_millis(500);
 
-/// The signal that asked this process to end, if one has.
+/// Returns the signal that asked this process to end, if any.
 pub fn interrupted() -> Option<i32> {
     Some(CAUGHT.load(Ordering::Acquire)).filter(|signal| *signal != 0)
 }
 
 /// Catches HUP, INT and TERM until it is dropped.
 ///
-/// The first one sets [`interrupted`] and calls back; the program then winds down: it cancels,
-/// cleans up, and ends with [`Exit::Interrupted`](crate::Exit::Interrupted). Another one, half a
-/// second or more later, calls back and ends the process at once, with the exit code
-/// 128 + its number. Signals that were ignored when the process started, as under `nohup`,
-/// stay ignored.
+/// The first signal sets [`interrupted`] and calls the callback; the program then cancels its work,
+/// cleans up, and ends with [`Exit::Interrupted`](crate::Exit::Interrupted). Another signal, half a
+/// second or more later, calls the callback and ends the process at once, with the exit code 128 +
+/// its number. Signals that were ignored when the process started, as under `nohup`, stay ignored.
 ///
-/// SIGPIPE is left alone: Rust starts with it ignored, so a closed pipe shows as a write error.
+/// SIGPIPE is not caught: Rust starts with it ignored, so a closed pipe causes a write error.
 pub struct Signals {
     handle: Option<Handle>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Signals {
-    /// Starts to catch. `on_signal` gets each signal's number, on a thread of its own; it may
-    /// lock and block, but while it blocks no later signal is seen.
+    /// Starts to catch signals. `on_signal` receives each signal's number on its own thread. It may
+    /// lock and block, but while it blocks, no later signal is handled.
     ///
     /// # Errors
-    /// When the system gives no handler or no thread.
+    /// The handler cannot be installed or the thread cannot be started.
     pub fn catch(on_signal: impl Fn(i32) + Send + 'static) -> io::Result<Self> {
         let ignored = ignored_mask();
         let wanted = [SIGHUP, SIGINT, SIGTERM].into_iter().filter(|s| !is_in(ignored, *s));
@@ -76,13 +76,14 @@ impl Drop for Signals {
             handle.close();
         }
         if let Some(thread) = self.thread.take() {
-            // A callback that panicked has said so already.
+            // A callback that panicked has already printed its message.
             let _ = thread.join();
         }
     }
 }
 
-/// Bit n - 1 is set when signal n was ignored at the start; nothing is known without `/proc`.
+/// Returns a mask in which bit n - 1 is set if signal n was ignored at the start; zero without
+/// `/proc`.
 fn ignored_mask() -> u64 {
     std::fs::read_to_string("/proc/self/status").map_or(0, |status| mask_in(&status))
 }
@@ -110,7 +111,7 @@ mod tests {
         assert!(is_in(0x1001, 13));
         assert!(!is_in(0x1001, SIGINT));
         assert!(!is_in(u64::MAX, 0) && !is_in(u64::MAX, 65));
-        // Rust ignores SIGPIPE at the start, so this process shows how it looks.
+        // Rust ignores SIGPIPE at the start, so this process is an example.
         assert!(is_in(ignored_mask(), 13));
     }
 }

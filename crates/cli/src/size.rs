@@ -1,4 +1,4 @@
-//! Numbers with units: what options take, and what people read.
+//! Numbers with units: parsing for options, and formatting for people.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,20 +6,20 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-/// The units that options take, largest first.
+/// Units of option values, largest first.
 const UNITS: [(char, u32); 4] = [('T', 40), ('G', 30), ('M', 20), ('K', 10)];
 
-/// Why a size was refused.
+/// Errors in a size.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum SizeError {
     /// No digits at the front: empty, a sign, a fraction without a whole part.
     #[error("a size is a whole number with an optional K, M, G or T")]
     NotANumber,
-    /// What follows the digits is not one of the units.
+    /// The text after the digits is not a unit.
     #[error("unknown unit {unit:?}: K, M, G and T (powers of 1024) are known")]
     UnknownUnit {
-        /// What stood after the digits.
+        /// Text after the digits.
         unit: String,
     },
     /// More than 2^64 - 1 bytes.
@@ -27,10 +27,11 @@ pub enum SizeError {
     TooLarge,
 }
 
-/// Reads a size in bytes: digits, then nothing or `K`, `M`, `G`, `T` in either case.
+/// Parses a size in bytes: digits, then nothing or `K`, `M`, `G`, `T` in either case.
 ///
-/// Units are powers of 1024, as in the stock tools' options. `KiB`, `KB` and plain `B` are taken,
-/// too, and mean the same; there are no powers of 1000 here. No sign, no fraction, no spaces.
+/// Units are powers of 1024, as in the stock tools' options. `KiB`, `KB` and plain `B` are
+/// accepted, too, with the same meaning; there are no powers of 1000. No sign, no fraction, no
+/// spaces.
 ///
 /// # Errors
 /// [`SizeError`], by kind.
@@ -46,7 +47,7 @@ pub fn parse_size(text: &str) -> Result<u64, SizeError> {
     if number.is_empty() {
         return Err(SizeError::NotANumber);
     }
-    // Only digits are left, so the one way to fail is to be too large.
+    // Only digits are left, so the only possible error is overflow.
     let number: u64 = number.parse().map_err(|_| SizeError::TooLarge)?;
     let shift = shift_of(unit).ok_or_else(|| SizeError::UnknownUnit { unit: unit.to_owned() })?;
     number.checked_mul(1 << shift).ok_or(SizeError::TooLarge)
@@ -62,14 +63,14 @@ fn shift_of(unit: &str) -> Option<u32> {
     matches!(rest, "" | "B" | "IB").then_some(shift)
 }
 
-/// A size in bytes as an option's value; read by [`parse_size`].
+/// Size in bytes as an option's value, parsed by [`parse_size`].
 ///
-/// `Display` gives the shortest form that reads back as the same number: `64M`, `1025`.
+/// `Display` prints the shortest form that parses to the same number: `64M`, `1025`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Size(pub u64);
 
 impl Size {
-    /// The number of bytes.
+    /// Returns the number of bytes.
     pub fn bytes(self) -> u64 {
         self.0
     }
@@ -94,7 +95,7 @@ impl fmt::Display for Size {
     }
 }
 
-/// A size for people: `0 B`, `999 B`, `1.50 KiB`, `64.0 MiB`, `512 GiB`; three digits.
+/// Formats a size for people, with three digits: `0 B`, `999 B`, `1.50 KiB`, `64.0 MiB`, `512 GiB`.
 pub fn format_size(bytes: u64) -> String {
     const NAMES: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if bytes < 1024 {
@@ -103,7 +104,7 @@ pub fn format_size(bytes: u64) -> String {
     let mut value = bytes as f64 / 1024.0;
     let mut name = NAMES[0];
     for next in &NAMES[1..] {
-        // 999.5 would be shown as 1000, which is four digits.
+        // 999.5 would be rounded to 1000, which has four digits.
         if value < 999.5 {
             break;
         }
@@ -120,15 +121,15 @@ pub fn format_size(bytes: u64) -> String {
     format!("{value:.decimals$} {name}")
 }
 
-/// A rate for people: `12.3 MiB/s`. A rate that is not a number or negative counts as 0.
+/// Formats a rate for people: `12.3 MiB/s`. A rate that is not a number or is negative counts as 0.
 pub fn format_rate(bytes_per_second: f64) -> String {
-    // `as` saturates and maps NaN to 0, which is what is promised.
+    // `as` saturates and maps NaN to 0, as documented above.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     let whole = bytes_per_second as u64;
     format!("{}/s", format_size(whole))
 }
 
-/// A span of time for people: `0.4 s`, `59 s`, `2m 05s`, `3h 07m`, `2d 04h`.
+/// Formats a duration for people: `0.4 s`, `59 s`, `2m 05s`, `3h 07m`, `2d 04h`.
 pub fn format_duration(span: Duration) -> String {
     let seconds = span.as_secs();
     match seconds {

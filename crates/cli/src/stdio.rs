@@ -1,4 +1,4 @@
-//! Data goes to and comes from files and pipes, never a terminal; questions go to a terminal only.
+//! Terminal rules: data never goes to or comes from a terminal; questions only go to a terminal.
 
 use std::io::{BufRead, BufReader, IsTerminal, Write, stderr, stdin, stdout};
 
@@ -7,9 +7,9 @@ use crate::input::Input;
 use crate::signals::{Signals, interrupted};
 use crate::text::printable;
 
-/// Refuses to read data from standard input when that is a terminal.
+/// Returns an error if standard input, from which data is to be read, is a terminal.
 ///
-/// `hint` tells what to type instead, such as `xbstream-rs -x < backup.xbstream`.
+/// `hint` shows what to type instead, such as `xbstream-rs -x < backup.xbstream`.
 ///
 /// # Errors
 /// A usage [`Failure`] with that hint.
@@ -17,9 +17,9 @@ pub fn refuse_terminal_input(hint: &str) -> Result<(), Failure> {
     refuse(&stdin(), "standard input is a terminal; a backup stream is expected there", hint)
 }
 
-/// Refuses to write data to standard output when that is a terminal.
+/// Returns an error if standard output, to which data is to be written, is a terminal.
 ///
-/// `hint` tells what to type instead.
+/// `hint` shows what to type instead.
 ///
 /// # Errors
 /// A usage [`Failure`] with that hint.
@@ -27,11 +27,11 @@ pub fn refuse_terminal_output(hint: &str) -> Result<(), Failure> {
     refuse(&stdout(), "standard output is a terminal; binary data is not written to it", hint)
 }
 
-/// Asks a question on standard error and reads a line from standard input: whether it is `y` or `yes`.
-/// `None` when one of the two is no terminal; nothing is asked then.
+/// Asks a question on standard error and reads a line from standard input. Returns whether the line
+/// is `y` or `yes`, or `None` without asking if one of the two is not a terminal.
 ///
 /// # Errors
-/// When the question cannot be written or the answer cannot be read, and when a signal comes first.
+/// The question cannot be written, the answer cannot be read, or a signal arrives first.
 pub fn ask(question: &str) -> Result<Option<bool>, Failure> {
     if !stdin().is_terminal() || !stderr().is_terminal() {
         return Ok(None);
@@ -53,7 +53,7 @@ fn eprint(text: &str) -> std::io::Result<()> {
     out.flush()
 }
 
-/// Whether a line says yes. The end of the input does not.
+/// Whether a line is `y` or `yes`. The end of the input counts as no.
 fn answer(mut input: impl BufRead) -> std::io::Result<bool> {
     let mut line = String::new();
     input.read_line(&mut line)?;
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn a_terminal_is_refused_with_a_hint() {
-        // The master side of a new pseudo terminal is a terminal. Some sandboxes have none.
+        // The master side of a new pseudoterminal is a terminal. Some sandboxes have none.
         let Ok(terminal) = File::open("/dev/ptmx") else { return };
         let failure = refuse(&terminal, "is a terminal", "x < FILE").unwrap_err();
         assert_eq!(failure.exit(), crate::Exit::Usage);

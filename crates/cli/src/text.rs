@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-/// `text` with control characters written as escapes (`\n`, `\u{1b}`), so that a file name or a
-/// server's answer can neither break a log line nor drive the terminal.
+/// Returns `text` with control characters escaped (`\n`, `\u{1b}`), so that a file name or a
+/// server's response can neither break a log line nor control the terminal.
 pub(crate) fn printable(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {

@@ -1,9 +1,9 @@
-//! What only a whole process can show: exit codes, messages, signals.
+//! Tests that need a whole process: exit codes, messages, signals.
 //!
-//! Each test runs this binary again with `XB_CLI_TEST` naming a part to play; the part ends the
-//! process before the test harness can say anything.
+//! Each test runs this binary again with `XB_CLI_TEST` set to the name of a role; the role ends the
+//! process before the test harness can print anything.
 
-// The switch that allows this in tests does not reach the helpers of an integration test.
+// The setting that allows this in tests does not apply to the helpers of an integration test.
 #![allow(clippy::unwrap_used)]
 
 use std::ffi::OsString;
@@ -25,12 +25,12 @@ struct Line {
     number: Option<u32>,
 }
 
-/// The entry of the child; does nothing in a normal test run.
+/// Entry point of the child; does nothing in a normal test run.
 #[test]
 fn part() {
     let Ok(part) = std::env::var("XB_CLI_TEST") else { return };
     let code = run("fallback", |program| play(&part, program));
-    // ExitCode can only be returned from main; its number is all we need.
+    // ExitCode can only be returned from main; its number is sufficient here.
     std::process::exit(
         (0..=255).find(|n| code == std::process::ExitCode::from(*n)).unwrap().into(),
     );
@@ -118,7 +118,7 @@ fn end(part: &str) -> (ExitStatus, String, String) {
     (output.status, text(output.stdout), text(output.stderr))
 }
 
-/// Reads until a line has `text`; the test harness of the child writes there, too.
+/// Reads until a line contains `text`; the test harness of the child writes to the same output.
 fn wait_for(out: &mut BufReader<ChildStdout>, text: &str) {
     let mut line = String::new();
     while !line.contains(text) {
@@ -127,7 +127,7 @@ fn wait_for(out: &mut BufReader<ChildStdout>, text: &str) {
     }
 }
 
-/// Whether the tests themselves run with the signal ignored, as a shell's background jobs do.
+/// Whether the tests themselves run with the signal ignored, as in a shell's background jobs.
 fn is_ignored(signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap().trim();
@@ -154,7 +154,7 @@ fn codes_and_messages() {
     let (status, stdout, stderr) = end("help");
     assert_eq!((status.code(), stderr.as_str()), (Some(0), ""));
     assert!(stdout.contains("--number"), "{stdout}");
-    // /dev/null is no terminal.
+    // /dev/null is not a terminal.
     assert_eq!(end("stdin").0.code(), Some(0));
 }
 
@@ -193,8 +193,8 @@ fn a_later_signal_ends_at_once() {
     wait_for(&mut out, "ready");
     kill(&child, SIGTERM);
     wait_for(&mut out, "caught 15");
-    // Signals that follow at once are the same wish, so this has to go on for a while. It ends
-    // as soon as the process does.
+    // Signals that follow at once count as one request, so keep sending them for a while, until the
+    // process ends.
     let start = Instant::now();
     let status = loop {
         assert!(start.elapsed() < Duration::from_secs(60), "it does not end");
@@ -212,7 +212,7 @@ fn signals_ignored_at_the_start_stay_ignored() {
     let child = start("nohup", &["nohup"]);
     let output = child.wait_with_output().unwrap();
     let stderr = String::from_utf8(output.stderr).unwrap();
-    // The HUP would have come first.
+    // An ignored HUP leaves no trace; a caught one would appear first.
     assert!(
         stderr.ends_with(": 15\nXX: Some(15)\n".replace("XX", &name(&stderr)).as_str()),
         "{stderr}"

@@ -1,4 +1,4 @@
-//! A real server of Azure's Blob interface over HTTP: Azurite, one for the whole test process.
+//! Real server of Azure's Blob interface over HTTP: Azurite, one for the whole test process.
 
 use std::io::{self, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -11,13 +11,13 @@ use crate::http::Head;
 use crate::s3::sign::{hmac, now};
 use crate::tools;
 
-/// The account every emulator has.
+/// Account name of every emulator.
 pub const ACCOUNT: &str = "devstoreaccount1";
-/// Its key, which Azure's documentation gives.
+/// Key of the account, from Azure's documentation.
 pub const KEY: &str =
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
 
-/// How long it may take to start.
+/// Time limit of the server's start.
 const START_LIMIT: Duration = Duration::from_secs(90);
 
 #[derive(Debug)]
@@ -27,7 +27,7 @@ struct Server {
     _scratch: Scratch,
 }
 
-/// A container of a running server.
+/// Container of a running server.
 #[derive(Debug, Clone)]
 pub struct Container {
     address: String,
@@ -35,29 +35,29 @@ pub struct Container {
 }
 
 impl Container {
-    /// Its name.
+    /// Returns the name of the container.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Host and port of the server.
+    /// Returns host and port of the server.
     #[must_use]
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// The address of the account, `http://127.0.0.1:PORT/devstoreaccount1`.
+    /// Returns the address of the account, `http://127.0.0.1:PORT/devstoreaccount1`.
     #[must_use]
     pub fn endpoint(&self) -> String {
         format!("http://{}/{ACCOUNT}", self.address)
     }
 }
 
-/// A new, empty container on the server of this process, which is started when it is first needed.
+/// Creates a new, empty container on the server of this process. The first call starts the server.
 ///
 /// # Panics
-/// When the server cannot be started or makes no container.
+/// The server cannot be started or creates no container.
 #[must_use]
 pub fn container() -> Container {
     static SERVER: OnceLock<Server> = OnceLock::new();
@@ -69,7 +69,7 @@ pub fn container() -> Container {
     Container { address: server.address.clone(), name }
 }
 
-/// One request, signed as "Authorize with Shared Key" says.
+/// Sends a request, signed as in "Authorize with Shared Key".
 fn create(address: &str, name: &str) -> io::Result<u16> {
     let date = now();
     let headers = format!("x-ms-date:{date}\nx-ms-version:2021-08-06");

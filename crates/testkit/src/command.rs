@@ -1,4 +1,4 @@
-//! Runs a built program and keeps all it said, its time and its memory.
+//! Runs a built program and records its output, time and memory.
 //!
 //! ```
 //! use xb_testkit::command::Cmd;
@@ -22,15 +22,15 @@ use crate::daemon::proc_file;
 
 pub use rustix::process::Signal;
 
-/// How often the process is looked at. Its peak memory is a high-water mark, so
-/// only growth within the last such interval before its end can be missed.
+/// Interval between checks of the process. Its peak memory is a high-water mark, so only growth in
+/// the last interval before its end can be missed.
 const POLL: Duration = Duration::from_millis(3);
-/// What a message shows of a long output, in bytes.
+/// Maximum length of an output in a message, in bytes.
 const SHOWN: usize = 8 * 1024;
-/// Settings of the machine that would change what a store client does.
+/// Environment variables of the machine that would affect a store client.
 const FOREIGN_ENV: [&str; 4] = ["AWS_", "S3_", "XBCLOUD_", "OS_"];
 
-/// A program to be run, with what it gets.
+/// Program to run, with its arguments, environment, input and outputs.
 pub struct Cmd {
     program: PathBuf,
     args: Vec<OsString>,
@@ -57,7 +57,7 @@ enum Output {
 }
 
 impl Cmd {
-    /// A run of `program` with an empty stdin and a limit of five minutes.
+    /// Prepares a run of `program` with an empty stdin and a time limit of five minutes.
     pub fn new(program: impl Into<PathBuf>) -> Self {
         Self {
             program: program.into(),
@@ -84,22 +84,22 @@ impl Cmd {
         self
     }
 
-    /// Sets an environment variable. Credentials and endpoints of the machine's
-    /// own environment are not passed on.
+    /// Sets an environment variable. Credentials and endpoints from the machine's own environment
+    /// are not passed on.
     #[must_use]
     pub fn env(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
         self.envs.push((name.into(), value.into()));
         self
     }
 
-    /// Runs in this folder.
+    /// Sets the working directory.
     #[must_use]
     pub fn cwd(mut self, dir: impl Into<PathBuf>) -> Self {
         self.cwd = Some(dir.into());
         self
     }
 
-    /// Stdin is a pipe with these bytes.
+    /// Makes stdin a pipe with these bytes.
     #[must_use]
     pub fn stdin_bytes(self, bytes: impl Into<Vec<u8>>) -> Self {
         let bytes = bytes.into();
@@ -108,61 +108,61 @@ impl Cmd {
         })
     }
 
-    /// Stdin is this file.
+    /// Makes stdin this file.
     #[must_use]
     pub fn stdin_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.stdin = Input::File(path.into());
         self
     }
 
-    /// Stdin is a pipe that `feed` writes, in a thread of its own.
+    /// Makes stdin a pipe that `feed` writes, on its own thread.
     #[must_use]
     pub fn stdin_feed(mut self, feed: impl FnOnce(&mut dyn Write) + Send + 'static) -> Self {
         self.stdin = Input::Feed(Box::new(feed));
         self
     }
 
-    /// Stdin is a pipe that stays open until [`Running::stdin`] is dropped.
+    /// Makes stdin a pipe that stays open until [`Running::stdin`] is dropped.
     #[must_use]
     pub fn stdin_held(mut self) -> Self {
         self.stdin = Input::Held;
         self
     }
 
-    /// Stdout goes to this file and not to [`Ran::stdout`].
+    /// Sends stdout to this file instead of [`Ran::stdout`].
     #[must_use]
     pub fn stdout_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.stdout = Output::File(path.into());
         self
     }
 
-    /// Stdout is a pipe whose content goes to `out` as it comes.
+    /// Sends stdout through a pipe to `out` as it arrives.
     #[must_use]
     pub fn stdout_into(mut self, out: impl Write + Send + 'static) -> Self {
         self.stdout = Output::Into(Box::new(out));
         self
     }
 
-    /// How long it may take before it is killed and the test fails.
+    /// Sets the time limit, after which the program is killed and the test fails.
     #[must_use]
     pub fn limit(mut self, limit: Duration) -> Self {
         self.limit = limit;
         self
     }
 
-    /// Runs it to its end.
+    /// Runs the program to its end.
     ///
     /// # Panics
-    /// When it cannot be started or takes longer than its limit.
+    /// The program cannot be started or exceeds its time limit.
     #[must_use]
     pub fn run(self) -> Ran {
         self.spawn().wait()
     }
 
-    /// Starts it.
+    /// Starts the program.
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// The program cannot be started.
     #[must_use]
     pub fn spawn(self) -> Running {
         let line = self.to_string();
@@ -173,7 +173,7 @@ impl Cmd {
                 command.env_remove(name);
             }
         }
-        // No place for a cache: nothing of one test is for another, or stays on the machine.
+        // No cache directory: tests share nothing and leave nothing on the machine.
         command.env("LC_ALL", "C").env("XDG_CACHE_HOME", "none").envs(self.envs);
         if let Some(dir) = &self.cwd {
             command.current_dir(dir);
@@ -223,7 +223,7 @@ impl fmt::Debug for Cmd {
     }
 }
 
-/// A program under way; killed when dropped.
+/// Running program; killed when dropped.
 #[derive(Debug)]
 pub struct Running {
     line: String,
@@ -237,44 +237,44 @@ pub struct Running {
 }
 
 impl Running {
-    /// Its process id.
+    /// Returns the process ID.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// The writing end of a held stdin; dropping it ends the input.
+    /// Returns the writing end of a held stdin; dropping it ends the input.
     pub fn stdin(&mut self) -> Option<ChildStdin> {
         self.stdin.take()
     }
 
-    /// Kills it hard, as the out-of-memory killer would.
+    /// Kills the program with SIGKILL, as the out-of-memory killer would.
     pub fn kill_9(&mut self) {
         let _ = self.child.kill();
     }
 
-    /// Sends it a signal.
+    /// Sends a signal to the program.
     ///
     /// # Panics
-    /// When it is not there any more.
+    /// The program no longer exists.
     pub fn signal(&self, signal: Signal) {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, signal)
             .unwrap_or_else(|e| panic!("signal to {}: {e}", self.line));
     }
 
-    /// Whether it has ended.
+    /// Whether the program has ended.
     ///
     /// # Panics
-    /// When that cannot be found out.
+    /// The state of the process cannot be read.
     pub fn has_ended(&mut self) -> bool {
         self.look().is_some()
     }
 
-    /// Calls `reached` until it says yes.
+    /// Calls `reached` until it returns true.
     ///
     /// # Panics
-    /// When the program ends before, or its limit passes.
+    /// The program ends before that or exceeds its time limit.
     pub fn until(&mut self, what: &str, mut reached: impl FnMut() -> bool) {
         while !reached() {
             if self.look().is_some() {
@@ -285,10 +285,10 @@ impl Running {
         }
     }
 
-    /// Waits for its end.
+    /// Waits for the end of the program.
     ///
     /// # Panics
-    /// When it takes longer than its limit.
+    /// The program exceeds its time limit.
     #[must_use]
     pub fn wait(mut self) -> Ran {
         while self.look().is_none() {
@@ -312,7 +312,7 @@ impl Running {
         }
     }
 
-    /// Everything about an ended (or just killed) process.
+    /// Collects the results of an ended (or just killed) process.
     fn collect(&mut self) -> Ran {
         let status = self.child.wait().unwrap_or_else(|e| panic!("waiting for {}: {e}", self.line));
         let wall = self.start.elapsed();
@@ -338,33 +338,33 @@ impl Drop for Running {
     }
 }
 
-/// What came of a run.
+/// Result of a run.
 pub struct Ran {
-    /// The command line, for messages.
+    /// Command line, for messages.
     pub line: String,
-    /// How it ended.
+    /// Exit status.
     pub status: ExitStatus,
-    /// Its stdout, if that went nowhere else.
+    /// Content of stdout, unless it was sent elsewhere.
     pub stdout: Vec<u8>,
-    /// Its stderr.
+    /// Content of stderr.
     pub stderr: Vec<u8>,
-    /// From its start to its end.
+    /// Time from start to end.
     pub wall: Duration,
-    /// The most memory it held at once, in bytes; without its children's.
+    /// Peak memory in bytes, without child processes.
     pub peak_rss: u64,
 }
 
 impl Ran {
-    /// The exit code, or 128 + the signal that ended it, as a shell says it.
+    /// Returns the exit code, or 128 + the signal that ended the program, as in a shell.
     #[must_use]
     pub fn code(&self) -> i32 {
         self.status.code().unwrap_or_else(|| 128 + self.status.signal().unwrap_or(0))
     }
 
-    /// Passes a run with this exit code on.
+    /// Returns the run unchanged if it has this exit code.
     ///
     /// # Panics
-    /// With the command and all it said, when the code is another.
+    /// The exit code differs. The message contains the command and its output.
     #[must_use]
     #[track_caller]
     pub fn expect(self, code: i32) -> Self {
@@ -372,10 +372,10 @@ impl Ran {
         self
     }
 
-    /// Passes a run on that failed by its own decision: a code from 1 to 127.
+    /// Returns the run unchanged if it failed with an exit code from 1 to 127.
     ///
     /// # Panics
-    /// With the command and all it said, when it succeeded or died by a signal.
+    /// The run succeeded or died by a signal. The message contains the command and its output.
     #[must_use]
     #[track_caller]
     pub fn expect_failure(self) -> Self {
@@ -383,13 +383,13 @@ impl Ran {
         self
     }
 
-    /// Stdout as text.
+    /// Returns stdout as text.
     #[must_use]
     pub fn stdout_text(&self) -> String {
         String::from_utf8_lossy(&self.stdout).into_owned()
     }
 
-    /// Stderr as text.
+    /// Returns stderr as text.
     #[must_use]
     pub fn stderr_text(&self) -> String {
         String::from_utf8_lossy(&self.stderr).into_owned()
@@ -419,7 +419,7 @@ impl fmt::Debug for Ran {
     }
 }
 
-/// Reads a pipe to its end in a thread of its own.
+/// Reads a pipe to its end on its own thread.
 fn collect(
     mut pipe: impl Read + Send + 'static,
     out: Option<Box<dyn Write + Send>>,
@@ -441,15 +441,15 @@ fn collect(
     result
 }
 
-/// `VmHWM` of a process's status file, in bytes.
+/// Returns `VmHWM` from a process's status file, in bytes.
 fn high_water_mark(status: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     let kib: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
     Some(kib * 1024)
 }
 
-/// Whether our children hear `signal`: what whoever started us ignores (as `nohup` does, or a shell in
-/// the background), they ignore, too.
+/// Whether our children receive `signal`. They ignore a signal that was ignored when this process
+/// started, as under `nohup` or in a shell's background.
 #[must_use]
 pub fn is_heard(signal: Signal) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -491,7 +491,7 @@ mod tests {
 
     #[test]
     fn peak_memory_is_seen() {
-        // A shell variable of 32 MiB; the held stdin lets the harness look.
+        // A shell variable of 32 MiB; the held stdin keeps the shell alive during the check.
         let mut run = sh("x=$(head -c 33554432 /dev/zero | tr '\\0' a); echo ready; read -r _")
             .stdin_held()
             .spawn();

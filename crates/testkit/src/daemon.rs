@@ -1,8 +1,8 @@
 //! Background processes and scratch folders that do not outlive the tests.
 //!
-//! A value in a `static` is never dropped, and a test process may be killed, so
-//! neither is left to `Drop` alone: the kernel kills a [`Daemon`] when its
-//! parent dies, and a waiting shell removes a [`Scratch`] folder.
+//! A value in a `static` is never dropped, and a test process may be killed, so `Drop` alone is not
+//! sufficient: the kernel kills a [`Daemon`] when its parent dies, and a waiting shell removes a
+//! [`Scratch`] folder.
 
 use std::fs::File;
 use std::io;
@@ -13,10 +13,10 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How often a daemon is looked at for having ended by itself.
+/// Interval between checks whether a daemon has ended by itself.
 const POLL: Duration = Duration::from_millis(20);
 
-/// A server process; killed when dropped, and when the test process dies.
+/// Server process; killed when dropped, and when the test process dies.
 #[derive(Debug)]
 pub struct Daemon {
     pid: u32,
@@ -29,7 +29,7 @@ impl Daemon {
     /// Starts `program` with both output streams in the file `log`.
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// The program cannot be started.
     #[must_use]
     pub fn start(program: &Path, args: &[String], log: &Path) -> Self {
         let mut command = Command::new("setpriv");
@@ -40,8 +40,8 @@ impl Daemon {
         let ended = Arc::new((Mutex::new(None), Condvar::new()));
         let (kill, orders) = mpsc::channel();
         let (started, child) = mpsc::channel();
-        // The kernel counts the *thread* that forked as the parent, and a test's
-        // thread ends with the test: each daemon gets a thread that stays.
+        // The kernel treats the *thread* that forked as the parent, and a test's thread ends with
+        // the test: each daemon gets a thread that stays alive.
         let state = Arc::clone(&ended);
         thread::spawn(move || match command.spawn() {
             Ok(child) => {
@@ -60,19 +60,19 @@ impl Daemon {
         Self { pid, log: log.to_path_buf(), kill, ended }
     }
 
-    /// Process id; `setpriv` becomes the program, so it is the program's own.
+    /// Returns the process ID of the program itself, because `setpriv` executes it in place.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// How it ended, if it has.
+    /// Returns the exit status, if the process has ended.
     #[must_use]
     pub fn ended(&self) -> Option<ExitStatus> {
         *self.ended.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until the process has ended; `None` after `limit`.
+    /// Waits for the end of the process; `None` after `limit`.
     #[must_use]
     pub fn wait(&self, limit: Duration) -> Option<ExitStatus> {
         let (lock, bell) = &*self.ended;
@@ -83,22 +83,22 @@ impl Daemon {
             .0
     }
 
-    /// Kills the process hard and waits for its end.
+    /// Kills the process with SIGKILL and waits for its end.
     pub fn kill(&self) {
         let _ = self.kill.send(());
         assert!(self.wait(Duration::from_secs(30)).is_some(), "process {} does not die", self.pid);
     }
 
-    /// What the process has written so far.
+    /// Returns the output of the process so far.
     #[must_use]
     pub fn log(&self) -> String {
         String::from_utf8_lossy(&std::fs::read(&self.log).unwrap_or_default()).into_owned()
     }
 
-    /// Calls `ready` until it says so.
+    /// Calls `ready` until it returns true.
     ///
     /// # Panics
-    /// With the log, when the process ends or `limit` passes first.
+    /// The process ends or `limit` passes first. The message contains the log.
     pub fn wait_ready(&self, what: &str, limit: Duration, mut ready: impl FnMut() -> bool) {
         let start = Instant::now();
         while !ready() {
@@ -118,7 +118,7 @@ impl Drop for Daemon {
     }
 }
 
-/// Owns the child, so that no signal can hit another process with its id.
+/// Owns the child, so that no signal can hit another process with the same ID.
 fn watch(mut child: Child, orders: &Receiver<()>) -> ExitStatus {
     loop {
         match child.try_wait() {
@@ -136,7 +136,7 @@ fn watch(mut child: Child, orders: &Receiver<()>) -> ExitStatus {
     }
 }
 
-/// A temporary folder, removed when dropped or when the test process dies.
+/// Temporary folder, removed when dropped or when the test process dies.
 #[derive(Debug)]
 pub struct Scratch {
     dir: tempfile::TempDir,
@@ -144,16 +144,16 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Makes a new folder below the system's temporary one. The name is kept
-    /// short: a socket's path has room for 107 bytes.
+    /// Creates a folder in the system's temporary folder. The name is short, because the path of a
+    /// socket is limited to 107 bytes.
     ///
     /// # Panics
-    /// When no folder can be made.
+    /// The folder cannot be created.
     #[must_use]
     pub fn new() -> Self {
         let dir = tempfile::Builder::new().prefix("xb-").tempdir().expect("temporary folder");
-        // `read` ends when this process's end of the pipe closes, however it ends.
-        // The servers in the folder die at the same moment, hence the second try.
+        // `read` returns when this process's end of the pipe closes, however the process ends. The
+        // servers in the folder die at the same moment, hence the second try.
         let script = r#"read -r _; rm -rf "$1" 2>/dev/null || { sleep 1; rm -rf "$1"; }"#;
         let janitor = Command::new("sh")
             .args(["-c", script, "janitor"])
@@ -166,22 +166,22 @@ impl Scratch {
         Self { dir, janitor }
     }
 
-    /// The folder.
+    /// Returns the path of the folder.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.dir.path()
     }
 
-    /// A path inside the folder.
+    /// Returns a path inside the folder.
     #[must_use]
     pub fn join(&self, name: impl AsRef<Path>) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    /// A new, empty folder inside the folder.
+    /// Creates an empty folder inside the folder.
     ///
     /// # Panics
-    /// When it exists or cannot be made.
+    /// The folder exists or cannot be created.
     #[must_use]
     pub fn dir(&self, name: &str) -> PathBuf {
         let path = self.join(name);
@@ -203,17 +203,17 @@ impl Drop for Scratch {
     }
 }
 
-/// Reads a file of `/proc` about a process; `None` when it is gone.
+/// Reads a file of `/proc` about a process; `None` if the process no longer exists.
 pub(crate) fn proc_file(pid: u32, name: &str) -> Option<String> {
     match std::fs::read_to_string(format!("/proc/{pid}/{name}")) {
         Ok(text) => Some(text),
         Err(e) if e.kind() == io::ErrorKind::NotFound => None,
-        // ESRCH: it went while we were reading.
+        // ESRCH: the process ended during the read.
         Err(_) => None,
     }
 }
 
-/// The processes that `pid` has started and that still run.
+/// Returns the running child processes of `pid`.
 #[must_use]
 pub fn children(pid: u32) -> Vec<u32> {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
@@ -224,7 +224,7 @@ pub fn children(pid: u32) -> Vec<u32> {
         .collect()
 }
 
-/// Process ids of its children, of theirs, and so on.
+/// Returns the process IDs of all children, their children, and so on.
 #[must_use]
 pub fn descendants(pid: u32) -> Vec<u32> {
     let mut found = children(pid);
@@ -236,7 +236,7 @@ pub fn descendants(pid: u32) -> Vec<u32> {
     found
 }
 
-/// The short name of a running process; `None` when it has ended, waited for or not.
+/// Returns the short name of a running process; `None` if it has ended, even as a zombie.
 #[must_use]
 pub fn process_name(pid: u32) -> Option<String> {
     let status = proc_file(pid, "status")?;
@@ -245,10 +245,11 @@ pub fn process_name(pid: u32) -> Option<String> {
     field("Name:").filter(|_| !dead).map(str::to_owned)
 }
 
-/// Kills a process that this test has (indirectly) started.
+/// Kills a process that this test has (indirectly) started. A process that no longer exists is
+/// ignored.
 ///
 /// # Panics
-/// When it cannot be killed for another reason than being gone.
+/// The process cannot be killed for any other reason.
 pub fn kill_9(pid: u32) {
     let raw = i32::try_from(pid).expect("process id");
     let pid = rustix::process::Pid::from_raw(raw).expect("process id");

@@ -1,20 +1,20 @@
-//! Contents for test files: the same arguments give the same bytes everywhere.
+//! Contents for test files: the same arguments produce the same bytes everywhere.
 
-/// One page of the page-like data, in bytes; InnoDB's default page size.
+/// Size of one page of the page-like data, in bytes; InnoDB's default page size.
 pub const PAGE: usize = 16 * 1024;
 
-/// Steele and Vigna's `splitmix64`: small, and good enough that nothing compresses it.
+/// Steele and Vigna's `splitmix64`: small, and random enough to be incompressible.
 #[derive(Debug, Clone)]
 pub struct Noise(u64);
 
 impl Noise {
-    /// A sequence of its own for each seed.
+    /// Creates a separate sequence for each seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0xA076_1D64_78BD_642F) ^ 0x2545_F491_4F6C_DD1D)
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     #[expect(clippy::should_implement_trait, reason = "endless; an iterator adds nothing")]
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
@@ -24,12 +24,12 @@ impl Noise {
         z ^ (z >> 31)
     }
 
-    /// A number below `limit`, which must not be 0.
+    /// Returns a number below `limit`, which must not be 0.
     pub fn below(&mut self, limit: u64) -> u64 {
         self.next() % limit
     }
 
-    /// Fills `buf`.
+    /// Fills `buf` with noise.
     pub fn fill(&mut self, buf: &mut [u8]) {
         for piece in buf.chunks_mut(8) {
             let word = self.next().to_le_bytes();
@@ -38,7 +38,7 @@ impl Noise {
     }
 }
 
-/// `len` incompressible bytes.
+/// Returns `len` incompressible bytes.
 #[must_use]
 pub fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut out = vec![0; len];
@@ -46,8 +46,8 @@ pub fn noise(seed: u64, len: usize) -> Vec<u8> {
     out
 }
 
-/// `len` bytes that look like a table file: page heads, rows of words and
-/// rising numbers, a zero tail in each page, a page of noise now and then.
+/// Returns `len` bytes that look like a table file: page headers, rows of words and rising numbers,
+/// zeros at the end of each page, and some pages of noise.
 #[must_use]
 pub fn pages(seed: u64, len: usize) -> Vec<u8> {
     const WORDS: [&[u8]; 8] = [
@@ -87,7 +87,7 @@ pub fn pages(seed: u64, len: usize) -> Vec<u8> {
     out
 }
 
-/// Half page-like, half incompressible, in runs of 64 KiB to 256 KiB.
+/// Returns half page-like, half incompressible data, in runs of 64 KiB to 256 KiB.
 #[must_use]
 pub fn mixed(seed: u64, len: usize) -> Vec<u8> {
     let mut draw = Noise::new(seed ^ 0x6D69_7865);

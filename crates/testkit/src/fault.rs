@@ -1,13 +1,13 @@
-//! A proxy in front of an HTTP server that fails as told, the same way each time.
+//! Proxy in front of an HTTP server that fails on request, in the same way each time.
 //!
-//! Each [`Rule`] counts the requests it fits and acts on a stretch of them; the
-//! first rule that acts on a request decides, all others go through unchanged.
+//! Each [`Rule`] counts the requests that match it and acts on some of them. The first rule that
+//! acts on a request decides; all other requests pass unchanged.
 //!
 //! ```no_run
 //! use xb_testkit::fault::{Action, Proxy, Rule};
 //!
 //! let bucket = xb_testkit::s3::bucket();
-//! // The second put of a data object is told to slow down, three times in a row.
+//! The second put of a data object gets "slow down" three times in a row.
 //! let rule = Rule::new("PUT", "/000000", Action::answer(503)).skip(1).times(3);
 //! let proxy = Proxy::start(bucket.address(), vec![rule]);
 //! let endpoint = proxy.endpoint();
@@ -24,48 +24,47 @@ use std::time::Duration;
 
 use crate::http::{Head, copy_body};
 
-/// A server that says nothing for this long is taken for dead.
+/// Time without a byte after which a server counts as dead.
 const UPSTREAM_LIMIT: Duration = Duration::from_secs(120);
 
-/// What happens to a request.
+/// Action on a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    /// Its body is read, the server never sees it, and this status is answered.
+    /// The body is read, the server never sees the request, and this status is returned.
     Answer {
         /// HTTP status.
         status: u16,
-        /// Seconds in `Retry-After`, if that is sent.
+        /// Seconds in the `Retry-After` header, if it is sent.
         retry_after: Option<u32>,
     },
-    /// As `Answer`, with an error code of S3's of one's own choice.
+    /// As `Answer`, with a given S3 error code.
     Refuse {
         /// HTTP status.
         status: u16,
-        /// What stands in `Code`.
+        /// Text of the `Code` element.
         code: &'static str,
     },
-    /// Its body is taken at this many bytes a second, then it goes on as usual.
+    /// The body is read at this many bytes per second, then the request proceeds as usual.
     Slow(u64),
-    /// The connection is reset when this many bytes of its body were passed on.
+    /// The connection is reset after this many bytes of the request's body were passed on.
     CutRequest(u64),
-    /// The connection ends when this many bytes of the answer's body were passed on.
+    /// The connection ends after this many bytes of the response's body were passed on.
     CutAnswer(u64),
-    /// The server does it, and its answer is thrown away with the connection.
+    /// The server handles the request, but its response is dropped with the connection.
     LoseAnswer,
-    /// Nothing is passed on or answered until [`Proxy::release`], then the
-    /// connection ends.
+    /// Nothing is passed on or returned until [`Proxy::release`], then the connection ends.
     Stall,
 }
 
 impl Action {
-    /// A plain error status, as a store in trouble sends it.
+    /// Returns a plain error status, as a store in trouble sends it.
     #[must_use]
     pub fn answer(status: u16) -> Self {
         Self::Answer { status, retry_after: None }
     }
 }
 
-/// Which requests meet an action.
+/// Match condition and action for requests.
 #[derive(Debug, Clone)]
 pub struct Rule {
     method: String,
@@ -78,29 +77,28 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// All requests of this method (empty: any) whose path with its query
-    /// contains `part`.
+    /// Matches all requests of this method (empty: any) whose path with its query contains `part`.
     #[must_use]
     pub fn new(method: &str, part: &str, action: Action) -> Self {
         let (method, part) = (method.to_owned(), part.to_owned());
         Self { method, part, skip: 0, times: u64::MAX, every: 1, action, seen: 0 }
     }
 
-    /// Lets the first `n` of them pass.
+    /// Lets the first `n` matching requests pass.
     #[must_use]
     pub fn skip(mut self, n: u64) -> Self {
         self.skip = n;
         self
     }
 
-    /// Acts on `n` of them only.
+    /// Acts on only `n` matching requests.
     #[must_use]
     pub fn times(mut self, n: u64) -> Self {
         self.times = n;
         self
     }
 
-    /// Acts on every `n`-th of them only, beginning with the first.
+    /// Acts only on every `n`-th matching request, starting with the first.
     #[must_use]
     pub fn every(mut self, n: u64) -> Self {
         self.every = n;
@@ -111,7 +109,7 @@ impl Rule {
         (self.method.is_empty() || self.method == method) && path.contains(&self.part)
     }
 
-    /// Counts a request; the action if this is one of the stretch.
+    /// Counts a request and returns the action if the rule applies to it.
     fn count(&mut self, method: &str, path: &str) -> Option<Action> {
         if !self.fits(method, path) {
             return None;
@@ -124,14 +122,14 @@ impl Rule {
     }
 }
 
-/// A request that has come in.
+/// Request that arrived at the proxy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
-    /// Its method.
+    /// HTTP method.
     pub method: String,
-    /// Its path with the query.
+    /// Path with the query.
     pub path: String,
-    /// What was done to it; `None`: passed on.
+    /// Action on the request; `None` if it was passed on.
     pub action: Option<Action>,
 }
 
@@ -139,7 +137,7 @@ pub struct Seen {
 struct State {
     rules: Vec<Rule>,
     seen: Vec<Seen>,
-    /// Both ends of every connection under way, to be closed at the end.
+    /// Both ends of every open connection, to be closed at the end.
     open: BTreeMap<u64, [TcpStream; 2]>,
     released: bool,
 }
@@ -149,7 +147,7 @@ struct Shared {
     state: Mutex<State>,
     bell: Condvar,
     ended: AtomicBool,
-    /// Headers are translated from Google's names.
+    /// Whether to translate headers from Google's names.
     google: bool,
 }
 
@@ -159,7 +157,7 @@ impl Shared {
     }
 }
 
-/// The proxy; ends with all its connections when dropped.
+/// Running proxy; dropping it ends all its connections.
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
@@ -170,27 +168,27 @@ impl Proxy {
     /// Starts a proxy on a free loopback port in front of `upstream` (`HOST:PORT`).
     ///
     /// # Panics
-    /// When no port can be had.
+    /// No port is available.
     #[must_use]
     pub fn start(upstream: &str, rules: Vec<Rule>) -> Self {
         Self::run("127.0.0.1:0", upstream, rules, false)
     }
 
-    /// The same at `address`, for a server that was away for a while.
+    /// Starts a proxy at `address`, for a server that is down for a while.
     ///
     /// # Panics
-    /// When the port is taken.
+    /// The port is in use.
     #[must_use]
     pub fn start_at(address: &str, upstream: &str, rules: Vec<Rule>) -> Self {
         Self::run(address, upstream, rules, false)
     }
 
-    /// A stand-in for Google Cloud Storage: its XML interface is that of S3 with other names of
-    /// headers. The bucket behind it must take anonymous requests ([`crate::s3::open_bucket`]).
-    /// It proves the calls on the wire, not Google's authorization.
+    /// Starts a substitute for Google Cloud Storage: its XML interface is that of S3 with different
+    /// header names. The bucket behind it must accept anonymous requests
+    /// ([`crate::s3::open_bucket`]). It tests the requests on the wire, not Google's authorization.
     ///
     /// # Panics
-    /// When no port can be had.
+    /// No port is available.
     #[must_use]
     pub fn google(upstream: &str, rules: Vec<Rule>) -> Self {
         Self::run("127.0.0.1:0", upstream, rules, true)
@@ -212,7 +210,7 @@ impl Proxy {
                 let (shared, upstream) = (Arc::clone(&ours), upstream.clone());
                 connections += 1;
                 thread::spawn(move || {
-                    // A broken connection is what this proxy is for.
+                    // Broken connections are expected in this proxy.
                     let _ = connect(&shared, connections, client, &upstream);
                 });
             }
@@ -220,31 +218,31 @@ impl Proxy {
         Self { address, shared }
     }
 
-    /// `http://127.0.0.1:PORT`.
+    /// Returns `http://127.0.0.1:PORT`.
     #[must_use]
     pub fn endpoint(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// All requests so far, in order of arrival.
+    /// Returns all requests so far, in order of arrival.
     #[must_use]
     pub fn seen(&self) -> Vec<Seen> {
         self.shared.lock().seen.clone()
     }
 
-    /// How many requests of this method (empty: any) had a path with `part`.
+    /// Counts the requests of this method (empty: any) whose path contains `part`.
     #[must_use]
     pub fn count(&self, method: &str, part: &str) -> usize {
         let wanted = Rule::new(method, part, Action::Stall);
         self.shared.lock().seen.iter().filter(|s| wanted.fits(&s.method, &s.path)).count()
     }
 
-    /// Puts other rules in force; their counts begin at 0.
+    /// Replaces the rules; the counts restart at 0.
     pub fn set_rules(&self, rules: Vec<Rule>) {
         self.shared.lock().rules = rules;
     }
 
-    /// Ends the stalled connections, and those that would stall from now on.
+    /// Ends the stalled connections, and from now on also those that would stall.
     pub fn release(&self) {
         self.shared.lock().released = true;
         self.shared.bell.notify_all();
@@ -263,7 +261,7 @@ impl Drop for Proxy {
     }
 }
 
-/// Puts a client's connection through and closes both ends when it is over.
+/// Forwards a client's connection and closes both ends when it is over.
 fn connect(shared: &Shared, id: u64, client: TcpStream, upstream: &str) -> io::Result<()> {
     let server = TcpStream::connect(upstream)?;
     client.set_nodelay(true)?;
@@ -363,7 +361,7 @@ fn serve(shared: &Shared, client: &TcpStream, server: &TcpStream) -> io::Result<
     Ok(())
 }
 
-/// The final answer: interim ones (1xx) were for us alone.
+/// Reads the final response and skips interim ones (1xx), which are only for this proxy.
 fn read_answer(from: &mut BufReader<impl Read>) -> io::Result<Head> {
     loop {
         let head = Head::read(from)?.ok_or(io::ErrorKind::UnexpectedEof)?;
@@ -376,7 +374,7 @@ fn read_answer(from: &mut BufReader<impl Read>) -> io::Result<Head> {
 fn decide(shared: &Shared, request: &Head) -> Option<Action> {
     let (method, path) = (request.word(0), request.word(1));
     let mut state = shared.lock();
-    // Every rule counts, also those behind the one that acts.
+    // Every matching rule counts the request, including rules after the one that acts.
     let actions: Vec<_> = state.rules.iter_mut().map(|rule| rule.count(method, path)).collect();
     let action = actions.into_iter().flatten().next();
     let (method, path) = (method.to_owned(), path.to_owned());
@@ -384,7 +382,7 @@ fn decide(shared: &Shared, request: &Head) -> Option<Action> {
     action
 }
 
-/// Reads no faster than `rate`, a sixteenth of a second at a time.
+/// Reader with at most `rate` bytes per second, in steps of a sixteenth of a second.
 struct Slow<'a, R> {
     from: &'a mut R,
     rate: u64,
@@ -415,7 +413,7 @@ impl<R: BufRead> BufRead for Slow<'_, R> {
     }
 }
 
-/// Google's names of headers become those of S3; the authorization is dropped.
+/// Translates Google's header names to those of S3 and drops the authorization.
 fn google_to_s3(request: &mut Head) {
     request.rewrite(|name, value| match name {
         "authorization" => None,
@@ -427,7 +425,7 @@ fn google_to_s3(request: &mut Head) {
     });
 }
 
-/// The generation of an object is its ETag here.
+/// Translates the response: the ETag of an object serves as its generation.
 fn s3_to_google(answer: &mut Head) {
     if let Some(etag) = answer.header("etag") {
         answer.add("x-goog-generation", &etag);
@@ -463,7 +461,7 @@ mod tests {
     use crate::http::read_body;
     use std::sync::mpsc::{self, Receiver};
 
-    /// A server that answers each request with the body it got, and reports it.
+    /// Starts a server that returns each request's body as the response, and reports the request.
     fn echo_server() -> (String, Receiver<(String, usize)>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();

@@ -1,4 +1,4 @@
-//! Comparing folders and long streams by their digests.
+//! Comparison of folders and long streams by their digests.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -8,13 +8,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use sha2::{Digest, Sha256};
 
-/// Takes bytes and keeps their count and SHA-256; clones share both, so that one
-/// can be given away as an output and another asked afterwards.
+/// Writer that keeps the count and SHA-256 of its bytes. Clones share both, so one clone can serve
+/// as an output while another reports the result.
 #[derive(Debug, Clone, Default)]
 pub struct Digester(Arc<Mutex<(Sha256, u64)>>);
 
 impl Digester {
-    /// Bytes taken so far, and their SHA-256 in hex.
+    /// Returns the number of bytes so far, and their SHA-256 in hex.
     #[must_use]
     pub fn result(&self) -> (u64, String) {
         let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -36,11 +36,11 @@ impl Write for Digester {
     }
 }
 
-/// Every file below a folder: its path in it, its size and SHA-256. Folders of
-/// ours (`.xb…`) are not looked into.
+/// Returns every file below a folder: its relative path, size and SHA-256. Our own folders (`.xb…`)
+/// are skipped.
 ///
 /// # Panics
-/// When something cannot be read, or is neither a file nor a folder.
+/// An entry cannot be read, or is neither a file nor a folder.
 #[must_use]
 pub fn tree(root: &Path) -> BTreeMap<String, (u64, String)> {
     let mut found = BTreeMap::new();
@@ -67,10 +67,10 @@ pub fn tree(root: &Path) -> BTreeMap<String, (u64, String)> {
     found
 }
 
-/// The two folders have the same files with the same contents.
+/// Asserts that two folders have the same files with the same contents.
 ///
 /// # Panics
-/// With the names that differ.
+/// The folders differ, or both are empty. The message lists the names that differ.
 #[track_caller]
 pub fn assert_same_tree(one: &Path, other: &Path) {
     let (left, right) = (tree(one), tree(other));

@@ -1,20 +1,20 @@
-//! As much of HTTP/1.1 as the fault proxy and the small S3 client need.
+//! Subset of HTTP/1.1 for the fault proxy and the small S3 client.
 
 use std::io::{self, BufRead, ErrorKind, Read, Write};
 
-/// Heads longer than this are refused.
+/// Maximum length of a head; longer ones are rejected.
 const MAX_HEAD: u64 = 64 * 1024;
 
-/// The head of a request or an answer.
+/// Head of a request or a response.
 #[derive(Debug, Clone)]
 pub(crate) struct Head {
-    /// First line, without its end.
+    /// First line, without its line end.
     pub(crate) first: String,
-    /// All of it as it came, blank line included.
+    /// The whole head as received, including the blank line.
     pub(crate) raw: Vec<u8>,
 }
 
-/// How long a body is.
+/// Length of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Body {
     Length(u64),
@@ -23,7 +23,7 @@ pub(crate) enum Body {
 }
 
 impl Head {
-    /// Reads a head; `None` when the connection ends before its first byte.
+    /// Reads a head; `None` if the connection ends before its first byte.
     pub(crate) fn read(from: &mut impl BufRead) -> io::Result<Option<Self>> {
         let mut raw = Vec::new();
         loop {
@@ -42,7 +42,7 @@ impl Head {
         }
     }
 
-    /// The value of a header.
+    /// Returns the value of a header.
     pub(crate) fn header(&self, name: &str) -> Option<String> {
         let text = String::from_utf8_lossy(&self.raw);
         text.lines().skip(1).find_map(|line| {
@@ -51,7 +51,7 @@ impl Head {
         })
     }
 
-    /// Gives each header another name and value, or none. Names come in lower case.
+    /// Replaces name and value of each header, or removes it. Names are in lower case.
     pub(crate) fn rewrite(
         &mut self,
         change: impl for<'n> Fn(&'n str, &str) -> Option<(&'n str, String)>,
@@ -74,17 +74,17 @@ impl Head {
         self.raw.extend_from_slice(format!("{name}: {value}\r\n\r\n").as_bytes());
     }
 
-    /// The n-th word of the first line: method and path, or version and status.
+    /// Returns the n-th word of the first line: method and path, or version and status.
     pub(crate) fn word(&self, n: usize) -> &str {
         self.first.split(' ').nth(n).unwrap_or_default()
     }
 
-    /// The status of an answer, 0 if it has none.
+    /// Returns the status of a response, or 0 if it has none.
     pub(crate) fn status(&self) -> u16 {
         self.word(1).parse().unwrap_or(0)
     }
 
-    /// The body of a request.
+    /// Returns the length of a request's body.
     pub(crate) fn request_body(&self) -> Body {
         match self.stated_body() {
             Body::UntilClose => Body::Length(0),
@@ -92,7 +92,7 @@ impl Head {
         }
     }
 
-    /// The body of the answer to a request of this method.
+    /// Returns the length of the body in the response to a request of this method.
     pub(crate) fn answer_body(&self, method: &str) -> Body {
         let none = method == "HEAD" || matches!(self.status(), 100..=199 | 204 | 304);
         if none { Body::Length(0) } else { self.stated_body() }
@@ -108,8 +108,8 @@ impl Head {
     }
 }
 
-/// Copies a body as it stands on the wire, at most `limit` bytes of it.
-/// Returns the bytes copied and whether that was all of the body.
+/// Copies a body in its wire format, at most `limit` bytes of it. Returns the number of bytes
+/// copied and whether this was the whole body.
 pub(crate) fn copy_body(
     from: &mut impl BufRead,
     to: &mut impl Write,
@@ -161,7 +161,7 @@ fn copy_chunked(
     }
 }
 
-/// A whole small body, decoded.
+/// Reads and decodes a small body.
 pub(crate) fn read_body(from: &mut impl BufRead, body: Body) -> io::Result<Vec<u8>> {
     let mut wire = Vec::new();
     copy_body(from, &mut wire, body, u64::MAX)?;

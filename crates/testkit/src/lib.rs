@@ -1,19 +1,17 @@
-//! What the tests of this workspace share; never part of a shipped program.
+//! Helpers shared by the tests of this workspace; never part of a shipped program.
 //!
-//! - [`stream`] writes and scans xbstreams with a few lines of its own, so that
-//!   the reader crate is not tested with itself, and [`data`] makes repeatable
-//!   contents for them.
+//! - [`stream`] writes and scans xbstreams with code of its own, so that the reader crate is not
+//!   tested with itself, and [`data`] creates repeatable contents for them.
 //! - [`vectors`] finds the golden files.
-//! - [`command`] runs a built program and keeps everything it said, how long it
-//!   took and how much memory it held.
-//! - [`mariadb`], [`galera`] and [`s3`] start *real* servers on this machine; [`store`] is a
-//!   bucket or a folder under one roof, [`files`] compares what came back, and
-//!   [`fault`] puts a proxy with scripted failures in front of a server. [`daemon`] makes sure that
-//!   no server and no scratch folder outlives the test process.
+//! - [`command`] runs a built program and records its output, time and memory.
+//! - [`mariadb`], [`galera`] and [`s3`] start *real* servers on this machine. [`store`] handles a
+//!   bucket and a folder alike, [`files`] compares results, and [`fault`] puts a proxy with
+//!   scripted failures in front of a server. [`daemon`] ensures that no server and no scratch
+//!   folder outlives the test process.
 //!
-//! A helper that cannot do its work panics and says why: in a test that is the
-//! right way to fail. A missing server program is a failure, too, never a
-//! reason to skip; `scripts/test` installs them.
+//! A helper that fails panics with the reason: in a test, that is the right way to fail. A missing
+//! server program is a failure, too, never a reason to skip; `scripts/test` installs these
+//! programs.
 //!
 //! ```
 //! use xb_testkit::stream::{StreamWriter, scan};

@@ -1,7 +1,7 @@
-//! A store that takes everything and keeps next to nothing, for measuring what is in front of it.
+//! Store that accepts everything and keeps almost nothing, to measure the code in front of it.
 //!
-//! It speaks as much S3 as a put needs. Objects of up to 1 MiB are kept, so that claims and
-//! manifests read back; of larger ones, and of parts, only the length is.
+//! It supports the part of S3 that a put needs. Objects of up to 1 MiB are kept, so that claims and
+//! manifests can be read back; of larger objects, and of parts, only the length is kept.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufReader, Write};
@@ -13,10 +13,10 @@ use std::time::Duration;
 
 use crate::http::{Body, Head, copy_body};
 
-/// Longest object that is kept, in bytes.
+/// Maximum size of an object that is kept, in bytes.
 const KEPT: u64 = 1 << 20;
 
-/// The server; takes no more connections when dropped.
+/// Running server; dropping it ends the listener.
 #[derive(Debug)]
 pub struct Sink {
     address: SocketAddr,
@@ -26,17 +26,17 @@ pub struct Sink {
 #[derive(Debug)]
 struct Shared {
     kept: Mutex<BTreeMap<String, Object>>,
-    /// How long the answer to a large body takes.
+    /// Delay of the response to a large body.
     delay: Duration,
     ended: AtomicBool,
 }
 
-/// What is remembered of an object, or of one that grows in parts.
+/// Record of an object, or of an upload in parts.
 #[derive(Debug, Default)]
 struct Object {
-    /// Lengths of the parts by number; a plain object has one.
+    /// Lengths of the parts by number; a plain object has one part.
     parts: BTreeMap<String, u64>,
-    /// Empty where it was too long.
+    /// Content; empty if it was too long.
     content: Vec<u8>,
     whole: bool,
 }
@@ -54,10 +54,10 @@ impl Shared {
 }
 
 impl Sink {
-    /// Starts it on a free loopback port. `delay` holds back the answer to every large body.
+    /// Starts the server on a free loopback port. `delay` delays the response to every large body.
     ///
     /// # Panics
-    /// When no port can be had.
+    /// No port is available.
     #[must_use]
     pub fn start(delay: Duration) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
@@ -71,14 +71,14 @@ impl Sink {
                     return;
                 }
                 let (Ok(client), shared) = (client, Arc::clone(&ours)) else { continue };
-                // A client that goes away ends its connection.
+                // A client that disconnects ends its connection.
                 thread::spawn(move || serve(&shared, &client));
             }
         });
         Self { address, shared }
     }
 
-    /// `http://127.0.0.1:PORT`.
+    /// Returns `http://127.0.0.1:PORT`.
     #[must_use]
     pub fn endpoint(&self) -> String {
         format!("http://{}", self.address)
@@ -173,7 +173,7 @@ fn answer(shared: &Shared, request: &Head, content: Vec<u8>, len: u64) -> Vec<u8
     }
 }
 
-/// Without the `%40` of a URL; an escape that is none stays.
+/// Decodes percent escapes such as `%40`; an invalid escape stays as it is.
 fn unescaped(text: &str) -> String {
     let mut out = Vec::new();
     let mut rest = text.as_bytes();
@@ -188,7 +188,7 @@ fn unescaped(text: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// All in one page; names are those of a bench and need no escaping.
+/// Returns a listing in one page; the names in benches need no escaping.
 fn listing(kept: &BTreeMap<String, Object>, bucket: &str, prefix: &str) -> String {
     let bucket = bucket.trim_end_matches('/');
     let mut text = "<ListBucketResult><IsTruncated>false</IsTruncated>".to_owned();
@@ -203,7 +203,8 @@ fn listing(kept: &BTreeMap<String, Object>, bucket: &str, prefix: &str) -> Strin
     text + "</ListBucketResult>"
 }
 
-/// Removes what a request for many lists; a client tries again what the answer does not name.
+/// Deletes the objects in a bulk request and names each in the response; a client retries the
+/// others.
 fn delete(kept: &mut BTreeMap<String, Object>, bucket: &str, request: &str) -> String {
     let mut text = "<DeleteResult>".to_owned();
     for key in request.split("<Key>").skip(1).filter_map(|rest| rest.split("</Key>").next()) {

@@ -1,5 +1,4 @@
-//! A store seen from outside, be it a folder or a bucket, so that a test can be
-//! written once for both.
+//! Store seen from outside, a folder or a bucket, so that one test can be written for both.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,39 +6,38 @@ use std::path::PathBuf;
 use crate::daemon::Scratch;
 use crate::s3::{self, Bucket};
 
-/// The path in a bucket under which the backups of a test lie.
+/// Path in a bucket that contains the backups of a test.
 const PREFIX: &str = "backups/nightly";
 
-/// A fresh place for backups. Keys are relative to the ROOT of the design: the
-/// parent of the backups' names.
+/// Fresh store for backups. Keys are relative to ROOT, the parent of the backups' names.
 #[derive(Debug)]
 pub enum Store {
-    /// A local folder.
+    /// Local folder.
     Folder {
-        /// The ROOT.
+        /// Path of ROOT.
         root: PathBuf,
-        /// Removed with the store.
+        /// Scratch folder, removed with the store.
         scratch: Scratch,
     },
-    /// A bucket on the S3 server of this process.
+    /// Bucket on the S3 server of this process.
     Bucket(Bucket),
 }
 
 impl Store {
-    /// An empty folder.
+    /// Creates an empty folder.
     #[must_use]
     pub fn folder() -> Self {
         let scratch = Scratch::new();
         Self::Folder { root: scratch.dir("store"), scratch }
     }
 
-    /// An empty bucket.
+    /// Creates an empty bucket.
     #[must_use]
     pub fn bucket() -> Self {
         Self::Bucket(s3::bucket())
     }
 
-    /// The URL of the ROOT.
+    /// Returns the URL of ROOT.
     #[must_use]
     pub fn root_url(&self) -> String {
         match self {
@@ -48,13 +46,13 @@ impl Store {
         }
     }
 
-    /// The URL of a backup.
+    /// Returns the URL of a backup.
     #[must_use]
     pub fn url(&self, name: &str) -> String {
         format!("{}/{name}", self.root_url())
     }
 
-    /// The options a program of ours needs to get there.
+    /// Returns the options that direct our programs to this store.
     #[must_use]
     pub fn options(&self) -> Vec<String> {
         match self {
@@ -63,10 +61,10 @@ impl Store {
         }
     }
 
-    /// Keys that begin with `prefix` and the sizes of their objects, in byte order.
+    /// Returns the keys that begin with `prefix` and the sizes of their objects, in byte order.
     ///
     /// # Panics
-    /// When the store cannot be read; so do the others.
+    /// The store cannot be read. The other functions panic in this case, too.
     #[must_use]
     pub fn list(&self, prefix: &str) -> Vec<(String, u64)> {
         match self {
@@ -74,7 +72,7 @@ impl Store {
                 let mut found = Vec::new();
                 let mut todo = vec![root.clone()];
                 while let Some(dir) = todo.pop() {
-                    // Programs under test make and remove folders meanwhile.
+                    // Programs under test create and remove folders during the listing.
                     for entry in fs::read_dir(&dir).into_iter().flatten().flatten() {
                         let Ok(facts) = entry.metadata() else { continue };
                         if facts.is_dir() {
@@ -98,7 +96,7 @@ impl Store {
         }
     }
 
-    /// The content of an object, if it is there.
+    /// Returns the content of an object, if it exists.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<Vec<u8>> {
         match self {
@@ -110,7 +108,7 @@ impl Store {
     /// Stores an object.
     ///
     /// # Panics
-    /// When the store does not take it.
+    /// The store rejects the object.
     pub fn put(&self, key: &str, body: &[u8]) {
         match self {
             Self::Folder { root, .. } => {
@@ -125,7 +123,7 @@ impl Store {
     /// Deletes an object.
     ///
     /// # Panics
-    /// When it cannot be deleted.
+    /// The object cannot be deleted.
     pub fn delete(&self, key: &str) {
         match self {
             Self::Folder { root, .. } => fs::remove_file(root.join(key)).expect("object"),

@@ -1,14 +1,14 @@
-//! A small xbstream writer and scanner, independent of the reader crate.
+//! Small xbstream writer and scanner, independent of the reader crate.
 //!
-//! The layout is that of the stock tools: magic, flags, type, path length, path,
-//! and what follows for the type; all numbers little-endian, CRC-32 as in zlib.
+//! The layout is that of the stock tools: magic, flags, type, path length, path, and fields that
+//! depend on the type; all numbers are little-endian, CRC-32 is that of zlib.
 
 use std::io::Write;
 
-/// Every chunk begins with these bytes.
+/// First bytes of every chunk.
 pub const MAGIC: &[u8; 8] = b"XBSTCK01";
 
-/// Writes chunks, right or wrong ones as told: nothing is checked.
+/// Writer of chunks. It checks nothing, so it can write invalid ones.
 #[derive(Debug)]
 pub struct StreamWriter<W: Write> {
     out: W,
@@ -16,23 +16,23 @@ pub struct StreamWriter<W: Write> {
 }
 
 impl<W: Write> StreamWriter<W> {
-    /// A writer of chunks into `out`.
+    /// Creates a writer of chunks into `out`.
     pub fn new(out: W) -> Self {
         Self { out, flags: 0 }
     }
 
-    /// Sets the flags of the chunks to come (1 ignorable, 2 rewrite).
+    /// Sets the flags of the following chunks (1 ignorable, 2 rewrite).
     pub fn flags(&mut self, flags: u8) -> &mut Self {
         self.flags = flags;
         self
     }
 
-    /// A payload chunk with the right checksum.
+    /// Writes a payload chunk with the right checksum.
     pub fn payload(&mut self, path: &str, offset: u64, data: &[u8]) -> &mut Self {
         self.payload_with_crc(path, offset, data, crc32(0, data))
     }
 
-    /// A payload chunk with a given checksum.
+    /// Writes a payload chunk with a given checksum.
     pub fn payload_with_crc(
         &mut self,
         path: &str,
@@ -45,7 +45,7 @@ impl<W: Write> StreamWriter<W> {
         self.raw(&crc.to_le_bytes()).raw(data)
     }
 
-    /// Percona's sparse chunk; `map` holds (bytes to skip, bytes to write).
+    /// Writes Percona's sparse chunk; `map` contains pairs (bytes to skip, bytes to write).
     pub fn sparse(
         &mut self,
         path: &str,
@@ -64,28 +64,28 @@ impl<W: Write> StreamWriter<W> {
         self.raw(&crc32(crc32(0, &entries), data).to_le_bytes()).raw(&entries).raw(data)
     }
 
-    /// The end chunk of a file.
+    /// Writes the end chunk of a file.
     pub fn end(&mut self, path: &str) -> &mut Self {
         self.head(b'E', path)
     }
 
-    /// MariaDB's seek chunk.
+    /// Writes MariaDB's seek chunk.
     pub fn seek(&mut self, path: &str, offset: u64) -> &mut Self {
         self.head(b'S', path).raw(&offset.to_le_bytes())
     }
 
-    /// MariaDB's rename chunk.
+    /// Writes MariaDB's rename chunk.
     pub fn rename(&mut self, path: &str, to: &str) -> &mut Self {
         let len = u32::try_from(to.len()).expect("path length");
         self.head(b'R', path).raw(&len.to_le_bytes()).raw(to.as_bytes())
     }
 
-    /// MariaDB's remove chunk.
+    /// Writes MariaDB's remove chunk.
     pub fn remove(&mut self, path: &str) -> &mut Self {
         self.head(b'D', path)
     }
 
-    /// A whole file in payload chunks of at most `chunk` bytes, then its end.
+    /// Writes a file in payload chunks of at most `chunk` bytes, then its end chunk.
     pub fn file(&mut self, path: &str, data: &[u8], chunk: usize) -> &mut Self {
         let mut offset = 0;
         for piece in data.chunks(chunk) {
@@ -95,8 +95,8 @@ impl<W: Write> StreamWriter<W> {
         self.end(path)
     }
 
-    /// A file of `chunks` payload chunks with the same `block` in each, then its
-    /// end: gigabytes of valid stream for one checksum.
+    /// Writes a file of `chunks` payload chunks with the same `block` in each, then its end chunk:
+    /// gigabytes of valid stream at the cost of one checksum.
     pub fn repeated(&mut self, path: &str, block: &[u8], chunks: u64) -> &mut Self {
         let crc = crc32(0, block);
         for n in 0..chunks {
@@ -105,14 +105,14 @@ impl<W: Write> StreamWriter<W> {
         self.end(path)
     }
 
-    /// The file that mariadb-backup writes last, by which a stream is known as whole.
+    /// Writes the file that mariadb-backup writes last, which shows that a stream is complete.
     pub fn info(&mut self) -> &mut Self {
         self.file("xtrabackup_info", b"tool_name = mariadb-backup\n", 1 << 20)
     }
 
-    /// Bytes as they are.
+    /// Writes bytes unchanged.
     pub fn raw(&mut self, bytes: &[u8]) -> &mut Self {
-        // A reader that stops early is often what a test is about.
+        // Many tests are about a reader that stops early.
         match self.out.write_all(bytes) {
             Ok(()) => {}
             Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => {}
@@ -121,7 +121,7 @@ impl<W: Write> StreamWriter<W> {
         self
     }
 
-    /// Gives the output back.
+    /// Returns the output.
     pub fn finish(self) -> W {
         self.out
     }
@@ -133,7 +133,7 @@ impl<W: Write> StreamWriter<W> {
     }
 }
 
-/// A whole small backup stream: some files of mixed contents and the last file.
+/// Returns a complete small backup stream: some files of mixed contents and the last file.
 #[must_use]
 pub fn small_backup(seed: u64, size: usize) -> Vec<u8> {
     let mut out = StreamWriter::new(Vec::with_capacity(size + 4096));
@@ -148,21 +148,21 @@ pub fn small_backup(seed: u64, size: usize) -> Vec<u8> {
 /// One chunk of a scanned stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chunk {
-    /// The type letter.
+    /// Type letter.
     pub kind: char,
-    /// The path as it stands.
+    /// Path as written.
     pub path: String,
-    /// Where its magic is.
+    /// Offset of the magic.
     pub start: usize,
-    /// Where the next chunk begins.
+    /// Offset of the next chunk.
     pub stop: usize,
 }
 
-/// The chunks of a right stream of payload and end chunks (and MariaDB's seek,
-/// rename and remove), in order.
+/// Returns the chunks of a valid stream of payload and end chunks (and MariaDB's seek, rename and
+/// remove chunks), in order.
 ///
 /// # Panics
-/// When it is not one.
+/// The stream is invalid.
 #[must_use]
 pub fn scan(bytes: &[u8]) -> Vec<Chunk> {
     let word =
@@ -188,7 +188,7 @@ pub fn scan(bytes: &[u8]) -> Vec<Chunk> {
     chunks
 }
 
-/// CRC-32 of zlib, carried on from `crc` (0 at the start), eight bytes at a time.
+/// Computes zlib's CRC-32, continuing from `crc` (0 at the start), eight bytes at a time.
 #[must_use]
 pub fn crc32(crc: u32, data: &[u8]) -> u32 {
     const TABLES: [[u32; 256]; 8] = tables();
@@ -239,7 +239,7 @@ mod tests {
 
     #[test]
     fn crc32_check_value_and_carrying_on() {
-        // The check value of CRC-32/ISO-HDLC in every catalogue of checksums.
+        // Published check value of CRC-32/ISO-HDLC.
         assert_eq!(crc32(0, b"123456789"), 0xCBF4_3926);
         let data = crate::data::noise(9, 1000);
         for cut in [0, 1, 7, 8, 9, 500, 1000] {

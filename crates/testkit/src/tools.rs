@@ -1,20 +1,20 @@
-//! Where the programs that tests run are found.
+//! Locations of the programs that tests run.
 
 use std::env;
 use std::path::{Path, PathBuf};
 
-/// The root of the checkout this crate was compiled in.
+/// Returns the root of the checkout in which this crate was compiled.
 #[must_use]
 pub fn workspace() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.ancestors().nth(2).expect("crates/testkit lies two levels down").to_path_buf()
 }
 
-/// The full path of a program: in `$XB_TOOLS`, in `target/tools/bin`, on the
-/// `PATH`, or in the `sbin` folders that an ordinary user's `PATH` lacks.
+/// Returns the full path of a program: in `$XB_TOOLS`, in `target/tools/bin`, on the `PATH`, or in
+/// the `sbin` folders that an ordinary user's `PATH` lacks.
 ///
 /// # Panics
-/// When it is nowhere.
+/// The program is in none of them.
 #[must_use]
 pub fn find(name: &str) -> PathBuf {
     let own = env::var_os("XB_TOOLS").map(PathBuf::from);

@@ -1,5 +1,5 @@
-//! Golden files: the small ones in `fixtures/`, and the full collection that may
-//! lie beside the checkout.
+//! Golden files: the small ones in `fixtures/`, and the full collection that may exist beside the
+//! checkout.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,10 +9,10 @@ use serde_json::Value;
 
 use crate::tools::workspace;
 
-/// The path of a file in `fixtures/`.
+/// Returns the path of a file in `fixtures/`.
 ///
 /// # Panics
-/// When it is not there.
+/// The file does not exist.
 #[must_use]
 pub fn path(name: &str) -> PathBuf {
     let path = workspace().join("fixtures").join(name);
@@ -20,19 +20,19 @@ pub fn path(name: &str) -> PathBuf {
     path
 }
 
-/// The content of a file in `fixtures/`, unpacked when it ends in `.gz`.
+/// Returns the content of a file in `fixtures/`, decompressed if its name ends in `.gz`.
 ///
 /// # Panics
-/// When it cannot be read.
+/// The file cannot be read.
 #[must_use]
 pub fn read(name: &str) -> Vec<u8> {
     read_file(&path(name))
 }
 
-/// All files with this ending in a folder of `fixtures/`, by name.
+/// Returns all files with this ending in a folder of `fixtures/`, by name.
 ///
 /// # Panics
-/// When there are none: a loop over nothing would prove nothing.
+/// No file matches: a loop over nothing would prove nothing.
 #[must_use]
 pub fn all(folder: &str, ending: &str) -> Vec<(String, Vec<u8>)> {
     let dir = path(folder);
@@ -46,35 +46,35 @@ pub fn all(folder: &str, ending: &str) -> Vec<(String, Vec<u8>)> {
     names.into_iter().map(|name| (name.clone(), read_file(&dir.join(name)))).collect()
 }
 
-/// One vector of the collection, as its `MANIFEST.json` describes it.
+/// Vector of the collection, as described in its `MANIFEST.json`.
 #[derive(Debug, Clone)]
 pub struct Vector {
-    /// Path below the collection, such as `xbstream-bad/gap.xbs`.
+    /// Path in the collection, such as `xbstream-bad/gap.xbs`.
     pub name: String,
-    /// What a right reader gets, by file name: size and SHA-256 in hex. `None`:
-    /// nothing is promised, the input is bad or a matter of choice.
+    /// Expected result by file name: size and SHA-256 in hex. `None`: no result is specified,
+    /// because the input is bad or readers may differ.
     pub plain: Option<Vec<(String, u64, String)>>,
-    /// Remarks of its maker.
+    /// Remarks of the author.
     pub note: String,
     file: PathBuf,
 }
 
 impl Vector {
-    /// Its bytes, unpacked.
+    /// Returns the content, decompressed.
     ///
     /// # Panics
-    /// When it cannot be read.
+    /// The file cannot be read.
     #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
         read_file(&self.file)
     }
 }
 
-/// The vectors below `folder` of the collection `shared/vectors` beside the
-/// checkout. Empty when there is none: tests must be able to do without it.
+/// Returns the vectors below `folder` of the collection `shared/vectors` beside the checkout. Empty
+/// if there is no collection: tests must work without it.
 ///
 /// # Panics
-/// When the collection is there but unreadable.
+/// The collection exists but is unreadable.
 #[must_use]
 pub fn collection(folder: &str) -> Vec<Vector> {
     let root = workspace().join("../shared/vectors");

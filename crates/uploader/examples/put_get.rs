@@ -16,7 +16,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let settings = StoreSettings::default();
     let (store, prefix) = open(&location, &settings, Policy::default(), true)?;
 
-    // An object that fits one part is one request; a larger one comes as parts 0, 1, 2 and so on.
+    // An object that fits in one part is one request; a larger one is sent as parts 0, 1, 2 and so
+    // on.
     let mut sender = PartSender::new(store.clone(), 2);
     for name in ["one", "two"] {
         let key = format!("{prefix}{name}").into();

@@ -1,7 +1,7 @@
 //! Keys from the shared files of the AWS tools (`~/.aws/credentials`, `~/.aws/config`).
 //!
-//! Source of the format: "Configuration and credential file settings in the AWS CLI". Only what we
-//! can use is understood: static and temporary keys, web identities, region and endpoint.
+//! Source of the format: "Configuration and credential file settings in the AWS CLI". Only
+//! supported settings are read: static and temporary keys, web identities, region and endpoint.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,10 +13,10 @@ use object_store::aws::AwsCredential;
 
 use crate::settings::{AwsProfile, WebIdentity};
 
-/// Files larger than this are no such files.
+/// Size limit of a profile file, in bytes. A larger file is rejected.
 const LARGEST: u64 = 1 << 20;
 
-/// What a profile says.
+/// Settings found in a profile.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     pub(crate) keys: Option<Arc<AwsCredential>>,
@@ -42,11 +42,11 @@ pub(crate) enum ProfileError {
     Half { name: String },
 }
 
-/// Reads a profile. One that is not there is an error only if it was asked for.
+/// Reads a profile. A missing profile is an error only if [`AwsProfile::required`] is set.
 pub(crate) fn read(profile: &AwsProfile) -> Result<Found, ProfileError> {
     let mut says = BTreeMap::new();
     let mut there = false;
-    // The file of keys wins where both have a setting.
+    // Where both files have a setting, the credentials file takes precedence.
     for (path, prefix) in [(&profile.config, "profile "), (&profile.credentials, "")] {
         if let Some(section) = section(&text(path)?, &profile.name, prefix) {
             there = true;
@@ -109,7 +109,8 @@ fn text(path: &Path) -> Result<String, ProfileError> {
     std::fs::read_to_string(path).map_err(failed)
 }
 
-/// The settings of one section, `None` when it is not there. `[default]` needs no prefix.
+/// Returns the settings of one section, or `None` if the section is missing. `[default]` needs no
+/// prefix.
 fn section(text: &str, name: &str, prefix: &str) -> Option<BTreeMap<String, String>> {
     let mut inside = false;
     let mut found: Option<BTreeMap<String, String>> = None;
@@ -127,7 +128,7 @@ fn section(text: &str, name: &str, prefix: &str) -> Option<BTreeMap<String, Stri
             }
             continue;
         }
-        // An indented line belongs to the setting above it (`s3 =` and its like).
+        // An indented line belongs to the setting above it (for example, `s3 =`).
         if !inside || line.starts_with([' ', '\t']) {
             continue;
         }
@@ -140,20 +141,20 @@ fn section(text: &str, name: &str, prefix: &str) -> Option<BTreeMap<String, Stri
     found
 }
 
-/// Keys of a profile, read again whenever the file has changed: whoever renews them there renews
-/// them for us.
+/// Keys of a profile. They are read again whenever the file has changed, so keys renewed in the
+/// file by another program are used.
 #[derive(Debug)]
 pub(crate) struct ProfileKeys {
     profile: AwsProfile,
     last: Mutex<(Option<Stamp>, Arc<AwsCredential>)>,
 }
 
-/// By which a file is known to have changed.
+/// Modification time and size of a file, compared to detect a change.
 type Stamp = (SystemTime, u64);
 
 impl ProfileKeys {
     pub(crate) fn new(profile: AwsProfile, keys: Arc<AwsCredential>) -> Self {
-        // Without a stamp: whatever was written since is read at first use.
+        // No stamp yet: the first use reads the file again and sees any change since.
         Self { profile, last: Mutex::new((None, keys)) }
     }
 
@@ -171,7 +172,8 @@ impl CredentialProvider for ProfileKeys {
         let now = self.stamp();
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if now != last.0 {
-            // A file that is being written may be half there: what we have is good until it is not.
+            // A file that is being written may be incomplete. Keep the current keys until it is
+            // whole.
             if let Ok(Found { keys: Some(keys), .. }) = read(&self.profile) {
                 *last = (now, keys);
             }

@@ -1,21 +1,22 @@
-//! The time by a store's own clock: ages of objects are counted by it, never by ours.
+//! Time by a store's own clock. Ages of objects are computed from this clock, never from the local
+//! one.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use crate::direct::Direct;
 use crate::store::Store;
 
-/// What a store said last of its time.
+/// Last time that a store reported.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Heard {
     /// Seconds since 1970 by the store's clock.
     seconds: i64,
-    /// When that was, by ours.
+    /// Local time of that report.
     at: Instant,
 }
 
 impl Heard {
-    /// Reads the `Date` of an answer (RFC 9110, 6.6.1).
+    /// Reads the `Date` header of a response (RFC 9110, 6.6.1).
     pub(crate) fn date(value: &str) -> Option<Self> {
         let seconds = jiff::fmt::rfc2822::parse(value).ok()?.timestamp().as_second();
         Some(Self { seconds, at: Instant::now() })
@@ -27,8 +28,9 @@ impl Heard {
 }
 
 impl Store {
-    /// The time by the store's clock, seconds since 1970: as its last answer gave it, or as a file
-    /// system dates a new file. Ours, where the store gives none.
+    /// Returns the time by the store's clock, in seconds since 1970: from its last response, or
+    /// from the timestamp that a file system gives a new file. Falls back to the local clock if the
+    /// store reports no time.
     #[must_use]
     pub fn now(&self) -> i64 {
         if let Direct::Folder(root) = &self.nature.direct {

@@ -1,4 +1,4 @@
-//! Requests that the store crate does not know, made and signed here.
+//! Requests that the `object_store` crate does not offer, built and signed here.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use object_store::gcp::GcpCredentialProvider;
 
 use crate::encode::base64;
 
-/// Who is asked, and how one is let in.
+/// Target and credentials of a direct request.
 #[derive(Debug, Clone)]
 pub(crate) enum Direct {
     S3 {
@@ -26,7 +26,7 @@ pub(crate) enum Direct {
         bucket: String,
     },
     Folder(PathBuf),
-    /// Nobody has to be asked for anything.
+    /// Store without direct requests.
     Nothing,
 }
 
@@ -46,7 +46,8 @@ struct Refused {
 struct NoRequests;
 
 impl Direct {
-    /// Asks for `what` in the bucket: a path with its query, percent-encoded. Gives the body of the answer.
+    /// Sends a request for `what` in the bucket: a path with its query, percent-encoded. Returns
+    /// the body of the response.
     pub(crate) async fn call(
         &self,
         method: Method,
@@ -64,7 +65,8 @@ impl Direct {
         *request.method_mut() = method;
         *request.uri_mut() = format!("{bucket}{what}").parse().map_err(failed)?;
         if let Some(sum) = sum {
-            // All stores know it, and some want it for what they must not get wrong.
+            // All stores accept this header, and some require it for requests that must arrive
+            // intact.
             request
                 .headers_mut()
                 .insert("content-md5", HeaderValue::from_str(&sum).map_err(failed)?);

@@ -1,8 +1,8 @@
-//! Bytes as text in headers and addresses.
+//! Text encodings of bytes for headers and URLs.
 
 const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/// Standard base64 with padding, as keys and checksums stand in headers.
+/// Encodes bytes as standard base64 with padding, as used for keys and checksums in headers.
 #[must_use]
 pub fn base64(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
@@ -18,7 +18,7 @@ pub fn base64(bytes: &[u8]) -> String {
     text
 }
 
-/// Percent-encoding of everything but unreserved characters, as signatures want it in a query.
+/// Percent-encodes everything but unreserved characters, as signatures require in a query.
 pub(crate) fn percent(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {

@@ -1,45 +1,45 @@
-//! What can go wrong with an object, told apart by what the caller decides next.
+//! Errors of a store, classified by what the caller decides next.
 
 use std::borrow::Cow;
 use std::fmt;
 
-/// The kind of a store's refusal: one for each decision a caller makes.
+/// Kind of a store error: one for each decision a caller makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StoreErrorKind {
     /// No such object (or bucket, or folder).
     NotFound,
-    /// A create-only write found something there.
+    /// A create-only write found an existing object.
     AlreadyExists,
-    /// Credentials are missing, wrong, or do not allow this.
+    /// Credentials are missing or wrong, or do not permit the operation.
     Denied,
-    /// The store could not be reached or kept failing for as long as the policy is patient.
+    /// The store could not be reached, or kept failing, until the retry limits of the policy.
     Unavailable,
-    /// The store refused for good; trying again would not help.
+    /// The store rejected the request; a retry would not help.
     Rejected,
-    /// What came back is not what was stored: wrong length or unreadable listing.
+    /// The response differs from what was stored: wrong length or unreadable listing.
     Damaged,
-    /// The caller's [`Gate`](crate::Gate) has closed: the request was not made.
+    /// The caller's [`Gate`](crate::Gate) is closed: the request was not sent.
     Fenced,
 }
 
-/// An operation on a store that failed for good, after all retries.
+/// Final error of a store operation, after all retries.
 #[derive(Debug)]
 pub struct StoreError {
-    /// What was tried: `put`, `get`, `list`, ...
+    /// Operation that failed: `put`, `get`, `list`, ...
     pub operation: &'static str,
-    /// The object or prefix concerned.
+    /// Object or prefix of the operation.
     pub key: String,
-    /// What kind of failure it is.
+    /// Kind of the failure.
     pub kind: StoreErrorKind,
-    /// How often it was tried.
+    /// Number of tries.
     pub attempts: u32,
     message: String,
     hint: Option<Cow<'static, str>>,
 }
 
 impl StoreError {
-    /// An error of `kind`; `message` says what happened in words.
+    /// Creates an error of `kind`; `message` describes what happened.
     pub fn new(
         operation: &'static str,
         key: impl Into<String>,
@@ -59,7 +59,7 @@ impl StoreError {
         self
     }
 
-    /// What the operator may do next, where that can be told.
+    /// Returns a hint for the operator, if there is one.
     #[must_use]
     pub fn hint(&self) -> Option<&str> {
         if let Some(hint) = &self.hint {
@@ -95,12 +95,13 @@ impl fmt::Display for StoreError {
 
 impl std::error::Error for StoreError {}
 
-/// The innermost message of an error chain, which in `object_store` is the one that tells the cause.
+/// Returns the innermost message of an error chain. In `object_store` that message contains the
+/// cause.
 pub(crate) fn root_message(error: &(dyn std::error::Error + 'static)) -> String {
     let mut deepest = error;
     while let Some(source) = deepest.source() {
         deepest = source;
     }
-    // One line: servers answer with indented XML.
+    // Join lines: servers respond with indented XML.
     deepest.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -1,4 +1,4 @@
-//! Data objects that are created only where nothing stands, and what proves whose bytes they are.
+//! Data objects that are created only if absent, and the checks that tell which run wrote them.
 
 use futures::TryStreamExt as _;
 use object_store::{ObjectStoreExt as _, PutMode, PutOptions, PutPayload};
@@ -9,19 +9,20 @@ use crate::store::{CONFLICTS, Store, jitter, path_of};
 /// Length and CRC-64/NVME of an object that was read back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadBack {
-    /// Its length in bytes.
+    /// Length in bytes.
     pub len: u64,
-    /// The CRC-64/NVME of its bytes.
+    /// CRC-64/NVME of the bytes.
     pub crc64: u64,
-    /// The store's own mark of these bytes (`ETag`), where it gives one.
+    /// Entity tag of the content (`ETag`), if the store returns one.
     pub tag: Option<String>,
 }
 
 impl Store {
-    /// Writes a data object where nothing stands, and gives the store's mark of the bytes. A store
-    /// that knows no conditions replaces what stands there.
+    /// Creates a data object if it is absent, and returns its entity tag. A store without
+    /// conditional writes replaces an existing object.
     ///
-    /// An earlier try whose answer was lost may have written it: then the same bytes stand there.
+    /// An earlier try whose response was lost may have written the object. An existing object with
+    /// the same bytes therefore counts as success.
     pub(crate) async fn create_data(
         &self,
         key: &str,
@@ -47,7 +48,8 @@ impl Store {
                     let kind = StoreErrorKind::AlreadyExists;
                     return Err(StoreError::new("create", key, kind, message));
                 }
-                // Refused for a conflict with another one who did not write either (S3 says 409).
+                // Refused because of a concurrent write that did not succeed either (S3 returns
+                // 409).
                 Err(gone) if gone.kind == StoreErrorKind::NotFound && conflicts < CONFLICTS => {
                     conflicts += 1;
                     tokio::time::sleep(self.policy.pause(conflicts, None, jitter())).await;
@@ -58,10 +60,10 @@ impl Store {
         }
     }
 
-    /// Reads an object for its sum alone, in little memory.
+    /// Reads an object only to compute its checksum, in little memory.
     ///
     /// # Errors
-    /// [`StoreErrorKind::NotFound`] when there is none; others after all retries.
+    /// [`StoreErrorKind::NotFound`] if there is no such object; other kinds after all retries.
     pub async fn read_back(&self, key: &str) -> Result<ReadBack, StoreError> {
         let path = path_of("get", key)?;
         self.retrying("get", key, || async {

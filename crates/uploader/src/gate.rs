@@ -1,4 +1,4 @@
-//! A gate before the requests that change a store.
+//! Gate that every request passes before it changes a store.
 
 use std::fmt::Debug;
 
@@ -6,13 +6,13 @@ use async_trait::async_trait;
 
 use crate::error::StoreError;
 
-/// Decides, right before each try of a request, whether it may still be made.
+/// Decides, right before each try of a request, whether the request may still be sent.
 #[async_trait]
 pub trait Gate: Debug + Send + Sync {
     /// Lets a request through.
     ///
     /// # Errors
-    /// [`StoreErrorKind::Fenced`](crate::StoreErrorKind::Fenced) when no request may be made any more;
-    /// others when that could not be found out.
+    /// [`StoreErrorKind::Fenced`](crate::StoreErrorKind::Fenced) if no further request may be sent;
+    /// other kinds if this could not be determined.
     async fn pass(&self) -> Result<(), StoreError>;
 }

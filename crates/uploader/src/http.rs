@@ -1,7 +1,8 @@
-//! Our place in the HTTP client: every request of every store passes here.
+//! HTTP connector that every request of every store passes through.
 //!
-//! The store crate's own retries are off; what it folds into one error text (status, `Retry-After`,
-//! kind of a broken connection) is noted here for the one retry loop, by way of a task-local.
+//! The `object_store` crate's own retries are off. It folds details into one error text, so the
+//! connector records them in a task-local for the one retry loop: status, `Retry-After`, kind of
+//! transport failure.
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -27,20 +28,21 @@ pub struct Traffic(Arc<Counters>);
 struct Counters {
     requests: AtomicU64,
     retries: AtomicU64,
-    /// Whether the store has ever taken our credentials.
+    /// Whether the store has ever accepted the credentials.
     let_in: AtomicBool,
-    /// What the store's last answer said of the time.
+    /// Time reported in the store's last response.
     heard: Mutex<Option<Heard>>,
 }
 
 impl Traffic {
-    /// Requests sent, retries and listings included. A local folder counts none.
+    /// Returns the number of requests sent, including retries and listings. A local folder counts
+    /// none.
     #[must_use]
     pub fn requests(&self) -> u64 {
         self.0.requests.load(Ordering::Relaxed)
     }
 
-    /// Tries that followed a failed one.
+    /// Returns the number of tries that followed a failed one.
     #[must_use]
     pub fn retries(&self) -> u64 {
         self.0.retries.load(Ordering::Relaxed)
@@ -63,18 +65,18 @@ impl Traffic {
     }
 }
 
-/// What the last request within one try came to.
+/// Result of the last request within one try.
 #[derive(Debug, Default)]
 pub(crate) struct Answer {
-    /// Whether anything was sent at all.
+    /// Whether any request was sent.
     pub(crate) asked: Cell<bool>,
     pub(crate) status: Cell<Option<u16>>,
     pub(crate) retry_after: Cell<Option<Duration>>,
-    /// Libcurl's number for how the transport failed.
+    /// Libcurl's number for the transport failure.
     pub(crate) broken: Cell<Option<u32>>,
-    /// The region a bucket says it lies in.
+    /// Region that the bucket reports.
     pub(crate) region: RefCell<Option<String>>,
-    /// The request went to the machine's own source of credentials.
+    /// Whether the request went to the machine's own credentials service.
     pub(crate) metadata: Cell<bool>,
 }
 
@@ -82,7 +84,7 @@ tokio::task_local! {
     pub(crate) static ANSWER: Answer;
 }
 
-/// How the client is built, the same for every store.
+/// Settings of the HTTP client, the same for every store.
 #[derive(Debug, Clone)]
 pub(crate) struct Connector {
     pub(crate) traffic: Traffic,
@@ -91,13 +93,13 @@ pub(crate) struct Connector {
     pub(crate) certificates: Vec<reqwest::Certificate>,
     pub(crate) insecure: bool,
     pub(crate) headers: HeaderMap,
-    /// Give the CRC-32C of a body in the header of Google's own interface.
+    /// Whether to send the CRC-32C of a body in the header of Google's own interface.
     pub(crate) goog_hash: bool,
 }
 
-/// How long a connection may take to come about.
+/// Time limit for establishing a connection.
 const CONNECT: Duration = Duration::from_secs(20);
-/// The same for addresses of this machine's own surroundings, which answer at once or not at all.
+/// Time limit for link-local addresses, which respond at once or not at all.
 const CONNECT_NEAR: Duration = Duration::from_secs(2);
 
 impl HttpConnector for Connector {
@@ -105,7 +107,8 @@ impl HttpConnector for Connector {
         let client = |connect| {
             reqwest::Client::builder()
                 .user_agent(concat!("xb-uploader/", env!("CARGO_PKG_VERSION")))
-                // One connection for each request under way: on a shared one a stall hits them all.
+                // One connection for each request in flight: a stall on a shared connection would
+                // hit all of them.
                 .http1_only()
                 .connect_timeout(connect)
                 .tls_certs_merge(self.certificates.iter().cloned())
@@ -129,7 +132,7 @@ struct Watched {
     how: Connector,
 }
 
-/// Hosts that give out credentials to the machine or container they belong to.
+/// Hosts that issue credentials to their machine or container.
 const METADATA: [&str; 5] =
     ["169.254.169.254", "169.254.170.2", "169.254.170.23", "metadata.google.internal", "metadata"];
 
@@ -175,7 +178,7 @@ impl HttpService for Watched {
     }
 }
 
-/// A request for the client, its body not yet watched.
+/// Request for the client whose body is not watched yet.
 struct Prepared(reqwest::Request, Option<object_store::client::HttpRequestBody>);
 
 impl Prepared {
@@ -201,7 +204,8 @@ impl Watched {
         let (mut parts, body) = request.into_parts();
         let authorization = parts.headers.get(http::header::AUTHORIZATION);
         let signed = |scheme| authorization.is_some_and(|a| a.as_bytes().starts_with(scheme));
-        // Who signs headers has put ours in before, or takes none that he did not sign.
+        // AWS signatures cover all headers, so the client has added ours before. Azure's cover the
+        // `x-ms-` headers: the store rejects unsigned ones.
         let (all, own) = (signed(b"AWS4-"), signed(b"SharedKey "));
         for (name, value) in &self.how.headers {
             let theirs = all || own && name.as_str().starts_with("x-ms-");
@@ -224,12 +228,12 @@ impl Watched {
     }
 }
 
-/// `x-goog-hash` for a body: Google refuses it when another one arrives.
+/// Returns the `x-goog-hash` header for a body. Google rejects a body that does not match it.
 fn goog_hash(mut body: object_store::client::HttpRequestBody) -> (HeaderName, HeaderValue) {
     use http_body::Body as _;
     let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-    // A body that lies in memory is always ready.
+    // A body in memory is always ready.
     while let std::task::Poll::Ready(Some(Ok(frame))) =
         std::pin::Pin::new(&mut body).poll_frame(&mut context)
     {
@@ -253,10 +257,10 @@ fn note(response: &http::Response<reqwest::Body>) {
     });
 }
 
-/// Longest pause a store may ask for.
+/// Maximum pause that a store may request.
 const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
 
-/// `Retry-After` in either of its forms: seconds, or a date (RFC 9110, 10.2.3).
+/// Parses `Retry-After` in either of its forms: seconds, or a date (RFC 9110, 10.2.3).
 fn retry_after(value: &str, now: SystemTime) -> Option<Duration> {
     let value = value.trim();
     let pause = match value.parse() {
@@ -269,7 +273,7 @@ fn retry_after(value: &str, now: SystemTime) -> Option<Duration> {
     Some(pause.min(LONGEST_PAUSE))
 }
 
-/// Libcurl's numbers of the failures we tell apart (its documentation, `libcurl-errors`).
+/// Libcurl's numbers of the transport failures that are distinguished here (`libcurl-errors`).
 pub(crate) mod curl {
     pub(crate) const RESOLVE: u32 = 6;
     pub(crate) const CONNECT: u32 = 7;
@@ -282,7 +286,7 @@ pub(crate) mod curl {
     pub(crate) const CERTIFICATE: u32 = 60;
 }
 
-/// What went wrong between us and the store, in a line.
+/// Transport failure, described in one line.
 #[derive(Debug, thiserror::Error)]
 #[error("{what} {host}: {cause}")]
 struct Broken {

@@ -1,11 +1,10 @@
-//! Objects in a store: put, get, list, delete, in parallel and in parts, retried in one place.
+//! Object storage: put, get, list and delete, in parallel and in parts, with one retry loop.
 //!
-//! Knows neither backups nor their formats. [`open`] turns a [`Place`] into a [`Store`];
-//! [`PartSender`] takes pieces of objects in order and has them sent in parallel.
+//! This crate knows neither backups nor their formats. [`open`] turns a [`Place`] into a [`Store`];
+//! [`PartSender`] takes pieces of objects in order and sends them in parallel.
 //!
-//! The clients are those of the `object_store` crate, with their own retries switched off:
-//! [`Policy`] says how patient [`Store`] is, and that is the only place where anything is tried
-//! twice.
+//! The clients come from the `object_store` crate, with their own retries switched off. [`Store`]
+//! is the only place that retries, within the limits of [`Policy`].
 
 mod aws_profile;
 mod clock;

@@ -1,65 +1,65 @@
-//! From a URL to a place in a store.
+//! Parser of URLs that name a place in a store.
 
 use url::Url;
 
-/// A place in a store: which store, and the path within it (no slash at either end).
+/// Place in a store: which store, and the path within it (no slash at either end).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Location {
-    /// Which kind of store, with what addresses it.
+    /// Kind of store and its bucket or container.
     pub place: Place,
     /// Path within the bucket or below the root folder; may be empty.
     pub path: String,
 }
 
-/// What a [`Location`] lies in.
+/// Store that contains a [`Location`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Place {
-    /// A folder of this machine; `path` counts from `/`.
+    /// Local file system; `path` is relative to `/`.
     Local,
-    /// An S3 bucket.
+    /// S3 bucket.
     S3 {
-        /// Its name.
+        /// Name of the bucket.
         bucket: String,
     },
-    /// A bucket of Google Cloud Storage.
+    /// Bucket of Google Cloud Storage.
     Google {
-        /// Its name.
+        /// Name of the bucket.
         bucket: String,
     },
-    /// A container of Azure Blob Storage.
+    /// Container of Azure Blob Storage.
     Azure {
-        /// Its name.
+        /// Name of the container.
         container: String,
     },
 }
 
-/// A URL that names no place we know.
+/// Error for a URL that names no supported place.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LocationError {
-    /// The scheme is not one of ours.
+    /// The scheme is not supported.
     #[error(
         "`{scheme}://` is not supported; use file:///DIR/NAME, s3://BUCKET/PREFIX/NAME, gs://BUCKET/PREFIX/NAME or azure://CONTAINER/PREFIX/NAME"
     )]
     Scheme {
-        /// What stood before `://`.
+        /// Text before `://`.
         scheme: String,
     },
-    /// It does not parse, or parts are missing.
+    /// The URL does not parse, or parts are missing.
     #[error("`{url}` is not a usable location: {reason}")]
     Malformed {
-        /// As given, without credentials.
+        /// URL as given, without credentials.
         url: String,
-        /// What is wrong with it.
+        /// Reason of the failure.
         reason: &'static str,
     },
 }
 
 impl Location {
     /// Parses `file:///DIR/...`, `s3://BUCKET/...`, `gs://BUCKET/...` (also `google://`) or
-    /// `azure://CONTAINER/...` (also `az://`). Returns `None` when `text` is no URL at all
-    /// (a plain name, as the stock tools take it).
+    /// `azure://CONTAINER/...` (also `az://`). Returns `None` if `text` is not a URL (a plain name,
+    /// as the stock tools accept it).
     ///
     /// # Errors
     /// [`LocationError`] for an unknown scheme or a URL with parts missing.

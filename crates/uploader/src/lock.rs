@@ -1,7 +1,8 @@
-//! Objects that nobody can remove before their time: S3's object lock.
+//! Object lock of S3: objects that cannot be removed before a given time.
 //!
-//! The store crate has no headers for it. So an object is locked by a request of its own once it is there
-//! ("PutObjectRetention"), which also serves for objects that the store copied or that were there before.
+//! The `object_store` crate has no headers for it. An object is therefore locked by a separate
+//! request after it exists ("PutObjectRetention"), which also works for objects that the store
+//! copied or that existed before.
 
 use std::fmt;
 
@@ -14,13 +15,13 @@ use crate::encode::percent;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::store::Store;
 
-/// Who may take a lock away before its time ("S3 Object Lock", retention modes).
+/// Rule for removing an object lock early ("S3 Object Lock", retention modes).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LockMode {
-    /// Who has a right of its own for that (`s3:BypassGovernanceRetention`).
+    /// Removable with the permission `s3:BypassGovernanceRetention`.
     Governance,
-    /// Nobody.
+    /// Not removable.
     Compliance,
 }
 
@@ -33,17 +34,17 @@ impl fmt::Display for LockMode {
     }
 }
 
-/// How long an object is locked.
+/// Mode and end of an object lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lock {
-    /// Who may take it away.
+    /// Rule for removing the lock early.
     pub mode: LockMode,
-    /// Until when, UTC; whole seconds count.
+    /// End of the lock, UTC, in whole seconds.
     pub until: Timestamp,
 }
 
 impl Lock {
-    /// The body of the request ("PutObjectRetention", request syntax).
+    /// Returns the request body ("PutObjectRetention", request syntax).
     fn xml(&self) -> String {
         let until = self.until.strftime("%Y-%m-%dT%H:%M:%SZ");
         let mode = self.mode;
@@ -56,9 +57,9 @@ impl Lock {
 const NO_LOCKS: &str = "objects in this bucket cannot be locked";
 const HINT: &str = "S3's object lock is switched on for a bucket, mostly when it is made; a retention policy of the bucket itself needs no option";
 
-/// Whether the answer to "GetObjectLockConfiguration" is one, and says yes. A store that does not know
-/// the question answers with something else, such as a listing; to such a one a lock is no lock, but the
-/// new content of the object.
+/// Returns whether a response to "GetObjectLockConfiguration" is valid and reports object lock as
+/// enabled. A store that does not know the request returns something else, such as a listing; such
+/// a store would take a lock request as new content of the object.
 fn says_enabled(answer: &[u8]) -> bool {
     let answer = String::from_utf8_lossy(answer);
     let inside = |name: &str| {
@@ -70,12 +71,12 @@ fn says_enabled(answer: &[u8]) -> bool {
 }
 
 impl Store {
-    /// Finds out whether objects can be locked here. To be asked before [`Store::lock`], always: a store
-    /// that knows no locks may take one for the content of an object.
+    /// Checks that objects can be locked here. Always call this before [`Store::lock`]: a store
+    /// without object lock may take the lock request as new content of the object.
     ///
     /// # Errors
-    /// [`StoreErrorKind::Rejected`] when they cannot, [`StoreErrorKind::Denied`] when that may not be asked;
-    /// others after all retries.
+    /// [`StoreErrorKind::Rejected`] if objects cannot be locked, [`StoreErrorKind::Denied`] if the
+    /// check is not permitted; other kinds after all retries.
     pub async fn can_lock(&self) -> Result<(), StoreError> {
         let no = |message: &str| {
             let error = StoreError::new("lock", "", StoreErrorKind::Rejected, message);
@@ -99,11 +100,11 @@ impl Store {
         }
     }
 
-    /// Locks an object that is there. One that is locked already can be locked for longer.
+    /// Locks an existing object. Locking a locked object again can only extend its lock.
     ///
     /// # Errors
-    /// [`StoreErrorKind::Rejected`] or [`StoreErrorKind::Denied`] where objects cannot be locked or a lock
-    /// would be shortened; others after all retries.
+    /// [`StoreErrorKind::Rejected`] or [`StoreErrorKind::Denied`] if objects cannot be locked or
+    /// the lock would become shorter; other kinds after all retries.
     pub async fn lock(&self, key: &str, lock: &Lock) -> Result<(), StoreError> {
         let path: Vec<String> = key.split('/').map(percent).collect();
         let what = format!("/{}?retention=", path.join("/"));

@@ -1,4 +1,4 @@
-//! From a place and settings to a store.
+//! Builds a [`Store`] from a place and settings.
 
 use std::sync::Arc;
 
@@ -27,16 +27,16 @@ use crate::settings::{
 use crate::store::{Nature, Store};
 use crate::watch::Limits;
 
-/// Why settings cannot work.
+/// Reason why settings are invalid.
 type Refused = Box<dyn std::error::Error + Send + Sync>;
 
-/// Opens the store that `root` lies in. Returns it with what every key below `root` begins with
+/// Opens the store that contains `root`. Returns the store and the prefix of every key below `root`
 /// (empty for a folder, `a/b/` in a bucket).
 ///
-/// A folder that is not there is made when `create` is set.
+/// If `create` is set, a missing folder is created.
 ///
 /// # Errors
-/// [`StoreError`] when the settings cannot work; a bucket itself is not asked yet.
+/// [`StoreError`] if the settings are invalid. No request is sent to a bucket yet.
 pub fn open(
     root: &Location,
     settings: &StoreSettings,
@@ -83,9 +83,9 @@ fn local(
     }
     let store = LocalFileSystem::new_with_prefix(&folder)
         .map_err(|error| refused(root_message(&error)))?
-        // Bytes and names are on disk when a put returns, as in any remote store.
+        // Content and names are on disk when a put returns, as in any remote store.
         .with_fsync(true)
-        // Stores know no empty folders.
+        // Remote stores have no empty folders.
         .with_automatic_cleanup(true);
     let nature = Nature {
         limits: StoreLimits::S3,
@@ -96,7 +96,7 @@ fn local(
         attributes_of_parts: false,
         direct: Direct::Folder(folder.clone().into()),
         rate: settings.http.limit_rate.map(|rate| Arc::new(RateLimit::new(rate))),
-        // Two names for one file are no copy.
+        // A hard link is not a copy: both names would share one file.
         copies: false,
     };
     let store = Store::new(Arc::new(store), None, nature, policy, Traffic::default());
@@ -115,7 +115,7 @@ fn connector(
     let mut headers = HeaderMap::new();
     for (name, value) in &http.headers {
         let mut value = HeaderValue::from_str(value)?;
-        // It may be a key.
+        // The value may be a secret.
         value.set_sensitive(true);
         headers.append(HeaderName::from_bytes(name.as_bytes())?, value);
     }
@@ -130,7 +130,7 @@ fn connector(
     })
 }
 
-/// One retry loop, ours.
+/// Switches off the client's retries: [`Store`] has the only retry loop.
 fn no_retries() -> RetryConfig {
     RetryConfig { max_retries: 0, ..RetryConfig::default() }
 }
@@ -149,7 +149,7 @@ struct Opening {
 }
 
 impl Opening {
-    /// Settings of the client that are not ours to make: what is signed along.
+    /// Client settings that must be made here because the client signs the default headers.
     fn options(&self, plain: bool) -> ClientOptions {
         ClientOptions::new()
             .with_allow_http(plain)
@@ -168,12 +168,12 @@ impl Opening {
         let by_host = match s3.lookup {
             BucketLookup::Dns => true,
             BucketLookup::Path => false,
-            // Dots in the name would fail the certificate check of a wildcard name.
+            // A bucket name with dots would not match a wildcard certificate.
             BucketLookup::Auto => endpoint.is_none() && !bucket.contains('.'),
         };
         let provider = s3.provider.unwrap_or_else(|| Provider::of_endpoint(endpoint.as_deref()));
         let region = s3.region.clone().unwrap_or_else(|| "us-east-1".to_owned());
-        // TLS protects the body; over plain HTTP the signature has to.
+        // TLS protects the body; over plain HTTP the signature must.
         let signed = plain || s3.sign_bodies;
         builder = builder
             .with_bucket_name(bucket)
@@ -206,7 +206,7 @@ impl Opening {
         };
         let address = bucket_address(endpoint.as_deref(), bucket, &region, by_host);
         if let Some(endpoint) = &endpoint {
-            // With host style the client wants the bucket in the endpoint already.
+            // For host-style requests, the client requires the bucket in the endpoint.
             builder = builder.with_endpoint(if by_host { &address } else { endpoint });
         }
         if let Some(key) = &s3.access_key {
@@ -225,7 +225,7 @@ impl Opening {
             region,
             bucket: address,
         };
-        // A copy would need the headers of a put, which the client does not send with it.
+        // A copy needs the headers of a put, and the client does not send them with a copy.
         let copies = s3.storage_class.is_none() && s3.encryption.is_none();
         let nature = Nature {
             limits: provider.limits(),
@@ -259,7 +259,7 @@ impl Opening {
             let says: serde_json::Value = serde_json::from_str(&text)
                 .map_err(|error| format!("{} is no JSON: {error}", file.display()))?;
             if says.get("private_key").is_some() {
-                // An emulator's key names its address.
+                // An emulator's key file contains the emulator's address.
                 let named = says.get("gcs_base_url").and_then(|url| url.as_str());
                 base = base.or(named.map(str::to_owned));
                 builder = builder.with_service_account_key(text);
@@ -341,11 +341,12 @@ impl Opening {
             conditions: true,
             refreshable,
             attributes: storage_class(azure.tier.clone()),
-            // The client sends none with a list of blocks: such a blob gets the account's own tier.
+            // The client sends no tier when it commits a list of blocks: such a blob gets the
+            // account's default tier.
             attributes_of_parts: false,
             direct: Direct::Nothing,
             rate: None,
-            // Its copies may still be going on when the answer comes.
+            // A copy in Azure may still be running when the response arrives.
             copies: false,
         };
         Ok(Store::new(store.clone(), Some(store), nature, self.policy, self.traffic))
@@ -368,7 +369,7 @@ fn storage_class(class: Option<String>) -> Attributes {
     class.into_iter().map(|class| (Attribute::StorageClass, AttributeValue::from(class))).collect()
 }
 
-/// Google's XML interface, which takes S3's signatures.
+/// Converts settings for Google's XML interface, which accepts S3 signatures.
 fn google_as_s3(google: &GoogleSettings) -> S3Settings {
     let endpoint =
         google.endpoint.clone().unwrap_or_else(|| "https://storage.googleapis.com".into());
@@ -384,7 +385,7 @@ fn google_as_s3(google: &GoogleSettings) -> S3Settings {
     }
 }
 
-/// Sources of keys that are asked again when these run out, in their order.
+/// Adds the sources of renewable keys in their order of precedence.
 fn renewed_keys(
     mut builder: AmazonS3Builder,
     s3: &mut S3Settings,
@@ -396,7 +397,7 @@ fn renewed_keys(
         let found = aws_profile::read(profile)?;
         s3.region = s3.region.take().or(found.region);
         s3.endpoint = s3.endpoint.take().or(found.endpoint);
-        // Who names a profile means it.
+        // A profile that was named explicitly takes precedence.
         if web_identity.is_none() || profile.required {
             if let Some(keys) = found.keys {
                 let keys = ProfileKeys::new(profile.clone(), keys);
@@ -442,7 +443,7 @@ fn is_plain(endpoint: Option<&str>) -> bool {
     endpoint.is_some_and(|endpoint| endpoint.starts_with("http://"))
 }
 
-/// The address of a bucket.
+/// Returns the address of a bucket.
 fn bucket_address(endpoint: Option<&str>, bucket: &str, region: &str, by_host: bool) -> String {
     let default = format!("https://s3.{region}.amazonaws.com");
     let endpoint = endpoint.unwrap_or(&default);

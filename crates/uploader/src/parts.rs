@@ -1,4 +1,4 @@
-//! Objects that go up in parts, several at a time.
+//! Upload of objects in parts, several parts at a time.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,22 +15,25 @@ use crate::error::{StoreError, StoreErrorKind, root_message};
 use crate::store::{Multiparts, Store, path_of};
 use crate::unfinished::Unfinished;
 
-/// How long requests on their way may take to end after a failure.
+/// Time that requests in flight have to end after a failure.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// How long a store that does not answer may keep us from saying what has failed.
+/// Time limit of the cleanup after a failure, so that an unresponsive store does not delay the
+/// error report.
 const CLEAN_UP: Duration = Duration::from_secs(15);
 
-/// One piece of an object, ready to go. The pieces of an object come in order, objects may mix.
+/// One piece of an object, ready to send. The pieces of one object come in order; objects may be
+/// interleaved.
 #[derive(Debug)]
 pub struct PartData {
-    /// Key of the object this is a part of.
+    /// Key of the object.
     pub key: Arc<str>,
     /// Number of this part in its object, from 0.
     pub index: u32,
-    /// The bytes; whatever they hold on to is released at acknowledgement.
+    /// Content. The buffers are released when the store acknowledges the part.
     pub payload: Vec<Bytes>,
-    /// Whether the object ends here. Number 0 that ends too is a whole object: one plain put.
+    /// Whether the object ends with this part. If part 0 ends the object, the object is sent as one
+    /// plain put.
     pub end: bool,
 }
 
@@ -41,38 +44,38 @@ impl PartData {
         self.payload.iter().map(|b| b.len() as u64).sum()
     }
 
-    /// Whether there are no bytes in it.
+    /// Whether the part is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// What has been acknowledged so far.
+/// Counters of acknowledged objects, bytes and parts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Uploaded {
-    /// Whole objects.
+    /// Complete objects.
     pub objects: u64,
-    /// Bytes in them and in acknowledged parts.
+    /// Bytes in complete objects and in acknowledged parts.
     pub bytes: u64,
     /// Parts of multipart objects.
     pub parts: u64,
 }
 
-/// What the store answered to the last request for an object.
+/// Store's response to the last request for an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stored {
-    /// Its key.
+    /// Key of the object.
     pub key: Arc<str>,
-    /// Its size in bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// The store's own mark of these bytes (`ETag`), where the answer came and gave one.
+    /// Entity tag of the content (`ETag`), if a response arrived and contained one.
     pub tag: Option<String>,
 }
 
-/// Sends parts, at most a fixed number at a time, each retried on its own.
+/// Sends parts, at most a fixed number at a time. Each part is retried on its own.
 ///
-/// Dropping it without [`PartSender::finish`] leaves unfinished objects behind: call
+/// Dropping a sender without [`PartSender::finish`] leaves unfinished uploads behind: call
 /// [`PartSender::abort`] on any failure.
 #[derive(Debug)]
 pub struct PartSender {
@@ -82,9 +85,9 @@ pub struct PartSender {
     open: HashMap<Arc<str>, OpenObject>,
     uploaded: Uploaded,
     give_up: watch::Sender<bool>,
-    /// The object that is being begun; its upload may exist without our knowing its id.
+    /// Object whose upload is being started. The upload may exist although its ID is not known yet.
     beginning: Option<Arc<str>>,
-    /// Whether others may write the same keys, and what was stored then.
+    /// Whether other runs may write the same keys. If so, `stored` records the stored objects.
     shared: bool,
     stored: Vec<Stored>,
 }
@@ -96,15 +99,16 @@ struct OpenObject {
     outstanding: usize,
     size: u64,
     ended: bool,
-    /// An answer to its beginning may have got lost: the store may hold a second one.
+    /// Whether a response to the start of the upload may have been lost. The store may then hold a
+    /// second upload.
     doubtful: bool,
 }
 
 #[derive(Debug, Clone)]
 enum Target {
-    /// Parts by number, in any order.
+    /// Parts by number, sent in any order.
     Numbered { store: Multiparts, path: Path, id: String },
-    /// One growing file with a staging name; a local folder.
+    /// One growing file with a staging name, in a local folder.
     Staged(Arc<Mutex<Box<dyn MultipartUpload>>>),
 }
 
@@ -116,7 +120,7 @@ enum Done {
 }
 
 impl PartSender {
-    /// Sends at most `parallel` requests at a time to `store`.
+    /// Creates a sender to `store` with at most `parallel` requests at a time.
     #[must_use]
     pub fn new(store: Store, parallel: usize) -> Self {
         let (give_up, giving_up) = watch::channel(false);
@@ -133,29 +137,30 @@ impl PartSender {
         }
     }
 
-    /// For keys that others may write, too: an object that goes up in one put is created only where
-    /// nothing stands, as far as the store can, and [`PartSender::stored`] gives what the store
-    /// answered.
+    /// Prepares the sender for keys that other runs may write, too. An object that is sent in one
+    /// put is created only if absent, as far as the store supports it, and [`PartSender::stored`]
+    /// returns the store's responses.
     #[must_use]
     pub fn shared(self) -> Self {
         Self { shared: true, ..self }
     }
 
-    /// What was stored since this was asked last. Only of a sender for [shared](Self::shared) keys.
+    /// Returns the objects stored since the last call. Only for a sender of [shared](Self::shared)
+    /// keys.
     pub fn stored(&mut self) -> Vec<Stored> {
         std::mem::take(&mut self.stored)
     }
 
-    /// Acknowledged so far.
+    /// Returns the counters of acknowledged objects, bytes and parts.
     #[must_use]
     pub fn uploaded(&self) -> Uploaded {
         self.uploaded
     }
 
-    /// Starts to send `part`; waits while too many are on their way.
+    /// Starts to send `part`. Waits while too many requests are in flight.
     ///
     /// # Errors
-    /// The first failure of any part so far. Call [`PartSender::abort`] then.
+    /// The first failure of any part so far. After an error, call [`PartSender::abort`].
     pub async fn send(&mut self, part: PartData) -> Result<(), StoreError> {
         while self.running.len() >= self.parallel {
             self.collect_one().await?;
@@ -216,7 +221,8 @@ impl PartSender {
                 });
             }
             Target::Staged(upload) => {
-                // The place in the file is fixed by the order of these calls; the writing is not.
+                // The order of these calls fixes the offset in the file; the writes may run in any
+                // order.
                 let write = upload.lock().await.put_part(payload);
                 self.running.spawn(async move {
                     store.keep_to_rate(usize::try_from(bytes).unwrap_or(usize::MAX)).await;
@@ -231,7 +237,7 @@ impl PartSender {
     /// Waits until every object is acknowledged.
     ///
     /// # Errors
-    /// The first failure. Call [`PartSender::abort`] then.
+    /// The first failure. After an error, call [`PartSender::abort`].
     pub async fn finish(&mut self) -> Result<Uploaded, StoreError> {
         while !self.running.is_empty() {
             self.collect_one().await?;
@@ -247,11 +253,12 @@ impl PartSender {
         Ok(self.uploaded)
     }
 
-    /// Ends what is on its way and removes the parts of unfinished objects. Whole objects stay:
-    /// their keys are the caller's business. Failures here are not reported, the cause is known.
+    /// Ends requests in flight and removes the parts of unfinished objects. Complete objects stay;
+    /// the caller decides about them. Failures are not reported, because the cause is already
+    /// known.
     ///
-    /// Requests on their way are let finish for a while: one that was broken off may still be
-    /// carried out by the store, after the caller has removed what it found.
+    /// Requests in flight get some time to finish: the store may still carry out an interrupted
+    /// request after the caller has removed the objects it found.
     pub async fn abort(&mut self) {
         self.give_up.send_replace(true);
         let drained = async { while self.running.join_next().await.is_some() {} };
@@ -381,12 +388,13 @@ async fn refuse_taken(store: &Store, key: &str, shared: bool) -> Result<(), Stor
     Err(StoreError::new("complete", key, StoreErrorKind::AlreadyExists, message))
 }
 
-/// Aborts an upload of ours. What stays in spite of this is found by a listing later.
+/// Aborts an upload of this sender. An upload that cannot be aborted is found by a later listing.
 async fn abort_upload(store: &Store, key: &str, id: String) {
     let _ = store.abort(&Unfinished { key: key.to_owned(), id, started: 0 }).await;
 }
 
-/// Aborts whatever else was begun for `key`, which is ours alone and whole or given up by now.
+/// Aborts all other uploads of `key`. No other run uses `key`, and its object is complete or given
+/// up.
 async fn abort_strays(store: &Store, key: &str) {
     for upload in store.unfinished_uploads(key).await.unwrap_or_default() {
         if upload.key == key {

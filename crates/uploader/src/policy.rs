@@ -1,23 +1,23 @@
-//! How patient we are with a store. Plain numbers; nothing here waits.
+//! Retry and time limits for a store. Plain numbers; nothing here waits.
 
 use std::time::Duration;
 
 /// Retry and time limits for one run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
-    /// Tries after the first one, for each object or part. Stock default: 10.
+    /// Number of retries for each object or part. Stock default: 10.
     pub max_retries: u32,
-    /// How long a request is tried at the least, whatever the number of tries: an outage that is
-    /// over before this never fails a run. Zero: only the number of tries counts.
+    /// Minimum time for which a request is retried, whatever the number of tries: a shorter outage
+    /// never fails a run. Zero: only the number of tries counts.
     pub retry_timeout: Duration,
-    /// Longest pause between two tries. Stock default: 300 s.
+    /// Maximum pause between two tries. Stock default: 300 s.
     pub max_backoff: Duration,
-    /// How long a request may bring nothing forward. Stock default: 120 s. Zero: no limit.
+    /// Time limit without progress of a request. Stock default: 120 s. Zero: no limit.
     pub stall: Duration,
-    /// HTTP statuses that are worth another try besides the built-in ones.
+    /// HTTP statuses that are retried, besides the built-in ones.
     pub also_statuses: Vec<u16>,
-    /// Transport errors that are worth another try besides the built-in ones, by libcurl's numbers.
-    /// All but 60 (a certificate that does not check) are built in.
+    /// Transport errors that are retried besides the built-in ones, by libcurl's numbers. All but
+    /// 60 (a certificate that cannot be verified) are built in.
     pub also_transport: Vec<u32>,
 }
 
@@ -35,12 +35,12 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// How long an outage may last when nobody says.
+    /// Default of [`Policy::retry_timeout`].
     pub const OUTAGE: Duration = Duration::from_secs(30 * 60);
 
-    /// The pause before try `retry` (from 1): two to the power of `retry` seconds plus up to one
-    /// second of jitter, so that many clients do not come back in step; never below what the
-    /// store asked for, never above [`Policy::max_backoff`] unless it did.
+    /// Returns the pause before try `retry` (from 1): two to the power of `retry` seconds plus up
+    /// to one second of jitter, so that many clients do not retry in step. It is at least what the
+    /// store requested, and at most [`Policy::max_backoff`] unless the store requested more.
     #[must_use]
     pub fn pause(&self, retry: u32, asked: Option<Duration>, jitter: f64) -> Duration {
         let doubled = Duration::from_secs(1_u64.checked_shl(retry.min(20)).unwrap_or(u64::MAX));
@@ -50,15 +50,15 @@ impl Policy {
         asked.map_or(own, |asked| own.max(asked))
     }
 
-    /// How much longer a request that has failed `tries` times, for the first time `since` ago, may
-    /// still be tried: `None` is for ever (tries are left), zero is not at all.
+    /// Returns how much longer a request may be retried that has failed `tries` times, first
+    /// `since` ago: `None` means without limit (tries are left), zero means not at all.
     #[must_use]
     pub fn patience(&self, tries: u32, since: Duration) -> Option<Duration> {
         (tries > self.max_retries).then(|| self.retry_timeout.saturating_sub(since))
     }
 
-    /// How long the answer may be waited for after the last byte of a request: twice the stall, for
-    /// what lies in buffers on the way has still to arrive, and a store may have to put parts together.
+    /// Returns the time limit for the response after the last byte of a request. It is twice the
+    /// stall: buffered data still has to arrive, and a store may have to join parts.
     #[must_use]
     pub fn answer(&self) -> Duration {
         self.stall.saturating_mul(2)

@@ -1,54 +1,56 @@
-//! Where stores that speak S3 differ from Amazon's, by provider.
+//! Differences between S3-compatible stores and Amazon S3, by provider.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Sizes and numbers of parts that a store takes.
+/// Limits of a store for sizes and numbers of parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoreLimits {
-    /// Smallest part but the last, in bytes.
+    /// Minimum size of a part other than the last, in bytes.
     pub min_part: u64,
-    /// Largest part, and largest single put, in bytes.
+    /// Maximum size of a part and of a single put, in bytes.
     pub max_part: u64,
-    /// Largest number of parts of one object.
+    /// Maximum number of parts of one object.
     pub max_parts: u64,
-    /// Whether all parts of an object but the last must have one size.
+    /// Whether all parts of an object but the last must have the same size.
     pub equal_parts: bool,
 }
 
 impl StoreLimits {
-    /// Those of Amazon S3, and of Google through either interface: parts of 5 MiB to 5 GiB, 10,000
-    /// of them ("Amazon S3 multipart upload limits").
+    /// Limits of Amazon S3, and of Google through either interface: parts of 5 MiB to 5 GiB, 10,000
+    /// parts ("Amazon S3 multipart upload limits").
     pub const S3: Self =
         Self { min_part: 5 << 20, max_part: 5 << 30, max_parts: 10_000, equal_parts: false };
-    /// Those of Azure: blocks of at most 4000 MiB, 50,000 of them ("Scalability targets for Blob storage").
+    /// Limits of Azure: blocks of at most 4000 MiB, 50,000 blocks ("Scalability targets for Blob
+    /// storage").
     pub const AZURE: Self =
         Self { min_part: 1 << 20, max_part: 4000 << 20, max_parts: 50_000, equal_parts: false };
 }
 
-/// A kind of S3 store.
+/// Provider of an S3-compatible store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Provider {
-    /// Amazon.
+    /// Amazon S3.
     Aws,
-    /// Google's XML interface with HMAC keys: no conditions, no deletes in bulk.
+    /// Google's XML interface with HMAC keys: no conditional writes, no bulk deletes.
     Google,
-    /// Cloudflare R2: equal parts, no checksums of S3's newer kind on parts.
+    /// Cloudflare R2: equal parts, none of S3's newer checksums on parts.
     R2,
-    /// Backblaze B2: no conditions.
+    /// Backblaze B2: no conditional writes.
     B2,
-    /// Wasabi: no conditions.
+    /// Wasabi: no conditional writes.
     Wasabi,
-    /// Scaleway: at most 1,000 parts, no conditions.
+    /// Scaleway: at most 1,000 parts, no conditional writes.
     Scaleway,
-    /// Ceph's gateway, and who builds on it: conditions, no newer checksums.
+    /// Ceph's gateway, and stores built on it: conditional writes, no newer checksums.
     Ceph,
     /// MinIO.
     Minio,
-    /// Any other store: taken to know conditions and deletes in bulk, but no checksums.
+    /// Any other store: assumed to support conditional writes and bulk deletes, but no checksums.
     Other,
-    /// The least that all can do: no conditions, no deletes in bulk, no checksums, 1,000 equal parts.
+    /// Features that every store supports: no conditional writes, no bulk deletes, no checksums,
+    /// 1,000 equal parts.
     Plain,
 }
 
@@ -66,7 +68,8 @@ const NAMES: [(Provider, &str); 10] = [
 ];
 
 impl Provider {
-    /// Who stands behind an endpoint, by its host name; without one it is Amazon.
+    /// Returns the provider of an endpoint by its host name. Without an endpoint, this is Amazon
+    /// S3.
     #[must_use]
     pub fn of_endpoint(endpoint: Option<&str>) -> Self {
         let Some(endpoint) = endpoint else { return Self::Aws };
@@ -89,7 +92,7 @@ impl Provider {
         .unwrap_or(Self::Other)
     }
 
-    /// Sizes and numbers of parts.
+    /// Returns the limits for sizes and numbers of parts.
     #[must_use]
     pub fn limits(self) -> StoreLimits {
         match self {
@@ -100,19 +103,19 @@ impl Provider {
         }
     }
 
-    /// Whether it refuses a create-only write where something stands (`If-None-Match: *`).
+    /// Whether the store rejects a create-only write if the object exists (`If-None-Match: *`).
     #[must_use]
     pub fn has_conditions(self) -> bool {
         matches!(self, Self::Aws | Self::R2 | Self::Ceph | Self::Minio | Self::Other)
     }
 
-    /// Whether it deletes many objects by one request.
+    /// Whether the store deletes many objects in one request.
     #[must_use]
     pub fn deletes_in_bulk(self) -> bool {
         !matches!(self, Self::Google | Self::Plain)
     }
 
-    /// Whether it checks a CRC-64/NVME sent with puts and parts.
+    /// Whether the store checks a CRC-64/NVME sent with puts and parts.
     #[must_use]
     pub fn checks_crc64(self) -> bool {
         self == Self::Aws
@@ -127,7 +130,7 @@ impl fmt::Display for Provider {
     }
 }
 
-/// No provider of that name.
+/// Error for an unknown provider name.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error(
     "`{0}` is no provider; one of aws, google, r2, b2, wasabi, scaleway, ceph, minio, other, plain"

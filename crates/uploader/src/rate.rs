@@ -1,4 +1,4 @@
-//! A ceiling for bytes a second, shared by all that moves.
+//! Limit of bytes per second, shared by all transfers.
 
 use std::num::NonZeroU64;
 use std::sync::{Mutex, PoisonError};
@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Largest piece of a body that is handed on at once.
+/// Maximum size of a piece of a body that is sent at once.
 pub(crate) const SLICE: usize = 64 << 10;
-/// Smallest one, however slow it has to be.
+/// Minimum size of a piece, however low the rate.
 const LEAST: u64 = 1 << 10;
-/// So many pieces a second at the least, so that a slow rate is smooth and no server takes it for
-/// a dead connection.
+/// Minimum number of pieces per second, so that a low rate is smooth and servers do not consider
+/// the connection dead.
 const PIECES: u64 = 16;
 
-/// Hands out the moments at which bytes may move. Bytes that were not moved in time are not saved
-/// up: the rate is never exceeded by more than one piece.
+/// Assigns the moments at which bytes may move. Unused time is not saved up: the rate is never
+/// exceeded by more than one piece.
 #[derive(Debug)]
 pub(crate) struct RateLimit {
     bytes_a_second: NonZeroU64,
@@ -27,13 +27,13 @@ impl RateLimit {
         Self { bytes_a_second, free_from: Mutex::new(None) }
     }
 
-    /// Size of the pieces to move.
+    /// Returns the size of the pieces to move.
     pub(crate) fn slice(&self) -> usize {
         let piece = (self.bytes_a_second.get() / PIECES).max(LEAST);
         usize::try_from(piece).unwrap_or(SLICE).min(SLICE)
     }
 
-    /// The moment from which `bytes` may move, in turn with all others who ask.
+    /// Reserves a turn for `bytes` after all earlier reservations, and returns its start.
     pub(crate) fn reserve(&self, bytes: usize) -> Instant {
         let rate = u128::from(self.bytes_a_second.get());
         let nanos = bytes as u128 * 1_000_000_000 / rate;
@@ -54,14 +54,14 @@ mod tests {
     async fn many_together_keep_to_one_rate_and_nothing_is_saved_up() {
         let limit = RateLimit::new(NonZeroU64::new(1 << 20).unwrap());
         let start = Instant::now();
-        // An idle minute before it is no credit.
+        // An idle minute gives no credit.
         tokio::time::advance(Duration::from_secs(60)).await;
         let begin = Instant::now();
         let mut last = begin;
         for _ in 0..160 {
             last = limit.reserve(64 << 10);
         }
-        // 10 MiB at 1 MiB/s: the last piece goes when the 159 before it have.
+        // 10 MiB at 1 MiB/s: the last piece is sent after the 159 before it.
         let took = last - begin;
         assert!(
             took > Duration::from_millis(9930) && took < Duration::from_millis(9940),

@@ -1,4 +1,4 @@
-//! What a failed try means: whether another one is worth it, and what the operator can do.
+//! Classification of failed tries: whether to retry, and which hint to give.
 
 use std::borrow::Cow;
 
@@ -8,27 +8,27 @@ use crate::error::{StoreErrorKind, root_message};
 use crate::http::{Answer, curl};
 use crate::policy::Policy;
 
-/// The judgement of one failed try.
+/// Classification of one failed try.
 #[derive(Debug)]
 pub(crate) struct Verdict {
     pub(crate) kind: StoreErrorKind,
     pub(crate) message: String,
     pub(crate) hint: Option<Cow<'static, str>>,
-    /// Whether it is worth another try.
+    /// Whether to try again.
     pub(crate) again: bool,
 }
 
-/// Facts of the run that a verdict depends on.
+/// Facts of the run that the classification depends on.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Circumstances {
-    /// Another try may find fresh credentials.
+    /// Whether another try may find fresh credentials.
     pub(crate) refreshable: bool,
-    /// The store has taken our credentials before.
+    /// Whether the store has accepted the credentials before.
     pub(crate) let_in: bool,
 }
 
-/// Judges by the answer's status and the store's own error code where there was an answer, by the
-/// state of the connection where there was none.
+/// Classifies a failure: by status and error code if the store responded, otherwise by the state of
+/// the connection.
 pub(crate) fn judge(
     error: &Error,
     answer: &Answer,
@@ -50,12 +50,12 @@ pub(crate) fn judge(
         Error::NotFound { .. } => (StoreErrorKind::NotFound, None),
         Error::AlreadyExists { .. } | Error::Precondition { .. } => (StoreErrorKind::AlreadyExists, None),
         _ if EXPIRED.iter().any(|code| said(code)) => expired(about),
-        // S3 gives it under status 400.
+        // S3 returns this code with status 400.
         _ if said("<Code>RequestTimeout</Code>") => (StoreErrorKind::Unavailable, None),
         Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => {
             (StoreErrorKind::Denied, denied(&message))
         }
-        // A local folder gives no status: its errors are final, a full disk above all.
+        // A local folder has no status: its errors are final, especially a full disk.
         Error::Generic { store: "LocalFileSystem", .. } => (StoreErrorKind::Rejected, None),
         Error::Generic { .. } if said("Received redirect") => (
             StoreErrorKind::Rejected,
@@ -65,7 +65,7 @@ pub(crate) fn judge(
             }),
         ),
         Error::Generic { .. } => match (status, answer.broken.get()) {
-            // Nothing was sent: settings, or a file with credentials.
+            // No request was sent: the settings or a file with credentials are wrong.
             _ if !answer.asked.get() => (StoreErrorKind::Rejected, None),
             _ if answer.metadata.get() && !about.let_in => (
                 StoreErrorKind::Denied,
@@ -81,7 +81,8 @@ pub(crate) fn judge(
                 StoreErrorKind::Rejected,
                 Some("the store does not know this request: try another --s3-provider".into()),
             ),
-            // A failing server, an answer that began well and broke off, or none.
+            // A failing server, a response that started with success and was interrupted, or no
+            // response.
             (None | Some(200..=299 | 408 | 429 | 500..=599), _) => (StoreErrorKind::Unavailable, None),
             (Some(_), _) => (StoreErrorKind::Rejected, None),
         },
@@ -93,8 +94,8 @@ pub(crate) fn judge(
     Verdict { kind, message, hint, again }
 }
 
-/// Codes for objects that lie in an archive class and cannot be read as they are, and how they are
-/// thawed.
+/// Error codes for objects in an archive class, which must be restored before they can be read,
+/// with a hint for each.
 const THAW: [(&str, &str); 3] = [
     (
         "InvalidObjectState",
@@ -107,7 +108,7 @@ const THAW: [(&str, &str); 3] = [
     ("BlobBeingRehydrated", "the blobs are being thawed: try again when that is done"),
 ];
 
-/// Codes of S3 for credentials whose time is over.
+/// S3 error codes for expired credentials.
 const EXPIRED: [&str; 4] =
     ["ExpiredToken", "InvalidToken", "TokenRefreshRequired", "RequestExpired"];
 
@@ -242,7 +243,7 @@ mod tests {
         let error = generic("<Code>ExpiredToken</Code>");
         let about = Circumstances { refreshable: true, let_in: true };
         assert!(judge(&error, &answer, &Policy::default(), about).again);
-        // The machine's own source of credentials: absent at the start, in trouble later.
+        // The machine's own credentials service: missing at the start, failing later.
         answer.metadata.set(true);
         answer.status.set(None);
         for let_in in [false, true] {

@@ -1,40 +1,40 @@
-//! How to reach and enter a store.
+//! Addresses, credentials and options of a store.
 
 use std::num::NonZeroU64;
 use std::path::PathBuf;
 
 use crate::provider::Provider;
 
-/// Everything [`crate::open`] may need besides the place. Unset values are defaults.
+/// Everything [`crate::open`] may need besides the place. Unset values mean defaults.
 #[derive(Debug, Clone, Default)]
 pub struct StoreSettings {
-    /// For S3 and what speaks like it.
+    /// For S3 and compatible stores.
     pub s3: S3Settings,
     /// For Google Cloud Storage.
     pub google: GoogleSettings,
     /// For Azure Blob Storage.
     pub azure: AzureSettings,
-    /// For all of them. Proxies come from the environment (`HTTPS_PROXY`, `NO_PROXY`, ...).
+    /// For all stores. Proxies come from the environment (`HTTPS_PROXY`, `NO_PROXY`, ...).
     pub http: HttpSettings,
 }
 
-/// The connection, whatever the store.
+/// Connection settings, the same for every store.
 #[derive(Debug, Clone, Default)]
 pub struct HttpSettings {
-    /// PEM bundle of additional certificate authorities, its content.
+    /// Content of a PEM bundle with additional certificate authorities.
     pub ca_bundle: Option<Vec<u8>>,
     /// Accept any certificate.
     pub insecure: bool,
-    /// Further headers of every request, name and value; signed where the store signs headers.
+    /// Additional headers of every request, name and value; signed if the store signs headers.
     pub headers: Vec<(String, String)>,
-    /// Most bytes a second in both directions and all requests together.
+    /// Maximum bytes per second, for both directions and all requests together.
     pub limit_rate: Option<NonZeroU64>,
 }
 
-/// How a bucket name becomes part of the address.
+/// Way in which a bucket name becomes part of the address.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum BucketLookup {
-    /// By path for an own endpoint or a name with dots, else as a host name.
+    /// By path for a custom endpoint or a name with dots, otherwise as a host name.
     #[default]
     Auto,
     /// `https://BUCKET.HOST/KEY`.
@@ -43,7 +43,7 @@ pub enum BucketLookup {
     Path,
 }
 
-/// What a store is asked to check bodies by.
+/// Checksum that a store uses to check bodies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Checksum {
@@ -51,11 +51,11 @@ pub enum Checksum {
     Crc64Nvme,
     /// SHA-256.
     Sha256,
-    /// Nothing.
+    /// No checksum.
     None,
 }
 
-/// Encryption by the store, at rest. Our own seal needs none of it.
+/// Encryption at rest by the store. It is not needed for sealed data.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Encryption {
@@ -63,10 +63,10 @@ pub enum Encryption {
     Store,
     /// With a key of the store's key service (SSE-KMS).
     Kms {
-        /// Its id; the bucket's default key when there is none.
+        /// ID of the key; without it, the bucket's default key.
         key_id: Option<String>,
     },
-    /// With a key that goes along in each request (SSE-C): 32 bytes in base64.
+    /// With a key that is sent with each request (SSE-C): 32 bytes in base64.
     Customer {
         /// The key.
         key: String,
@@ -83,48 +83,48 @@ impl std::fmt::Debug for Encryption {
     }
 }
 
-/// How to reach and enter an S3 store.
+/// Settings of an S3 store.
 ///
 /// Credentials are taken from the first of these that is set: `access_key`, `web_identity`,
-/// `profile`, `container`, and at last the role of the machine (instance metadata). All but the first
-/// are renewed in mid-run.
+/// `profile`, `container`; otherwise from the role of the machine (instance metadata). All but
+/// `access_key` are renewed during a run.
 #[derive(Clone, Default)]
 pub struct S3Settings {
-    /// `http://` or `https://` and a host; without a scheme it is https.
+    /// `http://` or `https://` and a host. The default scheme is https.
     pub endpoint: Option<String>,
-    /// Default: that of the profile, or us-east-1.
+    /// Region. Default: that of the profile, or us-east-1.
     pub region: Option<String>,
-    /// Access key id.
+    /// Access key ID.
     pub access_key: Option<String>,
     /// Secret access key.
     pub secret_key: Option<String>,
     /// Session token of temporary credentials.
     pub session_token: Option<String>,
-    /// A token file to be exchanged for credentials.
+    /// Token file that is exchanged for credentials.
     pub web_identity: Option<WebIdentity>,
-    /// A profile in the shared files of the AWS tools.
+    /// Profile in the shared files of the AWS tools.
     pub profile: Option<AwsProfile>,
-    /// A container's own source of credentials.
+    /// A container's own credentials service.
     pub container: Option<ContainerCredentials>,
-    /// Address of the instance metadata service, for machines that have it elsewhere.
+    /// Address of the instance metadata service, if it is not the default.
     pub metadata_endpoint: Option<String>,
     /// Address style.
     pub lookup: BucketLookup,
-    /// How the store differs; unset: told by the endpoint.
+    /// Provider of the store. Default: derived from the endpoint.
     pub provider: Option<Provider>,
     /// Storage class of the objects.
     pub storage_class: Option<String>,
     /// Encryption by the store.
     pub encryption: Option<Encryption>,
-    /// What bodies are checked by; unset: what the provider is known to take.
+    /// Checksum of bodies. Default: what the provider is known to support.
     pub checksum: Option<Checksum>,
-    /// Sign bodies over TLS too. Without TLS they always are.
+    /// Whether to sign bodies over TLS, too. Without TLS, they are always signed.
     pub sign_bodies: bool,
 }
 
 impl std::fmt::Debug for S3Settings {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // No secret reaches a log.
+        // No secret may reach a log.
         f.debug_struct("S3Settings")
             .field("endpoint", &self.endpoint)
             .field("region", &self.region)
@@ -133,51 +133,51 @@ impl std::fmt::Debug for S3Settings {
     }
 }
 
-/// Web identity: a token that a file holds is exchanged for credentials of a role.
+/// Web identity: a token from a file is exchanged for credentials of a role.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WebIdentity {
     /// File with the token; read again for each exchange.
     pub token_file: PathBuf,
-    /// The role.
+    /// ARN of the role.
     pub role_arn: String,
     /// Name of the session.
     pub session_name: Option<String>,
 }
 
-/// A profile of the AWS tools.
+/// Profile of the AWS tools.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AwsProfile {
-    /// Its name: `default` when nobody says.
+    /// Name of the profile. Default: `default`.
     pub name: String,
-    /// Whether somebody has said: then it must be there.
+    /// Whether the profile was named explicitly and therefore must exist.
     pub required: bool,
-    /// The file of keys, `~/.aws/credentials`.
+    /// Credentials file, `~/.aws/credentials`.
     pub credentials: PathBuf,
-    /// The file of settings, `~/.aws/config`.
+    /// Config file, `~/.aws/config`.
     pub config: PathBuf,
 }
 
-/// Where a container gets its credentials.
+/// Source of a container's credentials.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ContainerCredentials {
-    /// ECS: a path at the task's own address.
+    /// ECS: a path on the task's own address.
     Relative(String),
-    /// EKS pod identity: an address, and the file with the token to show there.
+    /// EKS pod identity: an address, and the file with the token for it.
     Full {
         /// The address.
         url: String,
-        /// The file.
+        /// Path of the token file.
         token_file: PathBuf,
     },
 }
 
-/// How to reach and enter Google Cloud Storage. With an access key it is reached through the XML
-/// interface as an S3 store; else natively, with the service account or the default credentials
-/// (the file of `gcloud`, or the machine's account).
+/// Settings of Google Cloud Storage. With an access key, it is reached through the XML interface as
+/// an S3 store; otherwise natively, with the service account or the default credentials (the file
+/// of `gcloud`, or the machine's account).
 #[derive(Clone, Default)]
 pub struct GoogleSettings {
-    /// Another address than Google's.
+    /// Address other than Google's.
     pub endpoint: Option<String>,
     /// Region for signatures (HMAC only).
     pub region: Option<String>,
@@ -199,8 +199,8 @@ impl std::fmt::Debug for GoogleSettings {
     }
 }
 
-/// How to reach and enter Azure Blob Storage. Credentials are taken from the first of these that is
-/// set: account key, workload identity, client secret, SAS, and at last the machine's identity.
+/// Settings of Azure Blob Storage. Credentials are taken from the first of these that is set:
+/// account key, workload identity, client secret, SAS; otherwise from the machine's identity.
 #[derive(Clone, Default)]
 pub struct AzureSettings {
     /// Storage account.
@@ -209,19 +209,19 @@ pub struct AzureSettings {
     pub access_key: Option<String>,
     /// Shared access signature, the query part.
     pub sas: Option<String>,
-    /// Tenant, client and secret or token file of an application.
+    /// Tenant of an application, which also needs a client ID and a secret or token file.
     pub tenant_id: Option<String>,
-    /// Client id of an application, or of the managed identity meant.
+    /// Client ID of an application, or of a managed identity.
     pub client_id: Option<String>,
     /// Secret of the application.
     pub client_secret: Option<String>,
     /// File with a federated token (workload identity).
     pub federated_token_file: Option<PathBuf>,
-    /// Another address than `https://ACCOUNT.blob.core.windows.net`.
+    /// Address other than `https://ACCOUNT.blob.core.windows.net`.
     pub endpoint: Option<String>,
     /// Access tier of the blobs.
     pub tier: Option<String>,
-    /// The emulator: its account and key, at its address unless an endpoint is given.
+    /// Whether to use the emulator: its account and key, at its address unless an endpoint is set.
     pub development: bool,
 }
 

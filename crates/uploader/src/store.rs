@@ -1,4 +1,4 @@
-//! One store, with retry in one place.
+//! Store client with the only retry loop.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -25,20 +25,20 @@ use crate::rate::RateLimit;
 use crate::retry::{Circumstances, judge};
 use crate::unfinished::Unfinished;
 
-/// An object as a listing shows it.
+/// Object as a listing shows it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Listed {
-    /// The whole key.
+    /// Full key.
     pub key: String,
-    /// Its size in bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// When it was last written, seconds since 1970.
+    /// Time of the last write, in seconds since 1970.
     pub modified: i64,
-    /// The store's own mark of these bytes (`ETag`), where it gives one.
+    /// Entity tag of the content (`ETag`), if the store returns one.
     pub tag: Option<String>,
 }
 
-/// A store and how we treat it. Clones are cheap and share client and counters.
+/// Store with its retry policy. Clones are cheap and share client and counters.
 #[derive(Debug, Clone)]
 pub struct Store {
     pub(crate) objects: Arc<dyn ObjectStore>,
@@ -46,34 +46,35 @@ pub struct Store {
     pub(crate) nature: Arc<Nature>,
     pub(crate) policy: Policy,
     traffic: Traffic,
-    /// Becomes true when nothing is worth another try.
+    /// Becomes true when further tries are useless.
     giving_up: watch::Receiver<bool>,
-    /// What every request that changes something has to pass.
+    /// Gate that every request passes before it changes something.
     gate: Option<Arc<dyn Gate>>,
 }
 
-/// What a store is like, and how objects go there.
+/// Properties of a store, and settings of its objects.
 #[derive(Debug)]
 pub(crate) struct Nature {
     pub(crate) limits: StoreLimits,
-    /// What protects bodies on their way, in words.
+    /// Protection of bodies in transit, in words.
     pub(crate) protection: &'static str,
-    /// Whether a create-only write can be asked for.
+    /// Whether the store supports create-only writes.
     pub(crate) conditions: bool,
     /// Whether another try may find fresh credentials.
     pub(crate) refreshable: bool,
-    /// Storage class of data objects. What is read again soon stays in the bucket's own.
+    /// Storage class of data objects. Small objects that are read again soon get the bucket's
+    /// default.
     pub(crate) attributes: Attributes,
-    /// Whether uploads in parts take them too.
+    /// Whether multipart uploads take the attributes, too.
     pub(crate) attributes_of_parts: bool,
     pub(crate) direct: Direct,
-    /// The rate, where no HTTP client keeps to it.
+    /// Rate limit, for stores whose bytes do not pass through the HTTP client.
     pub(crate) rate: Option<Arc<RateLimit>>,
-    /// Whether it copies objects by itself, with all that a put would give them.
+    /// Whether the store can copy objects with everything that a put would set.
     pub(crate) copies: bool,
 }
 
-/// Wraps the trait object, which has no `Debug` of its own.
+/// Wrapper of the trait object, which has no `Debug` of its own.
 #[derive(Clone)]
 pub(crate) struct Multiparts(pub(crate) Arc<dyn MultipartStore>);
 
@@ -84,7 +85,7 @@ impl std::fmt::Debug for Multiparts {
 }
 
 impl Store {
-    /// A store over any client; `multipart` where parts can be sent by number.
+    /// Creates a store over any client; `multipart` is set if parts can be sent by number.
     pub(crate) fn new(
         objects: Arc<dyn ObjectStore>,
         multipart: Option<Arc<dyn MultipartStore>>,
@@ -105,19 +106,20 @@ impl Store {
         }
     }
 
-    /// The same store behind a gate: each try of a request that changes something passes it first.
+    /// Returns the same store behind a gate: each try of a request that changes something passes
+    /// the gate first.
     #[must_use]
     pub fn gated(&self, gate: Arc<dyn Gate>) -> Self {
         Self { gate: Some(gate), ..self.clone() }
     }
 
-    /// The same store without a gate.
+    /// Returns the same store without a gate.
     #[must_use]
     pub fn ungated(&self) -> Self {
         Self { gate: None, ..self.clone() }
     }
 
-    /// Passes the gate, where there is one.
+    /// Passes the gate, if there is one.
     pub(crate) async fn pass(&self) -> Result<(), StoreError> {
         match &self.gate {
             Some(gate) => gate.pass().await,
@@ -125,13 +127,13 @@ impl Store {
         }
     }
 
-    /// The same store for one who may give up: from then on nothing is tried again, and pauses
-    /// between tries end. Requests on their way are not broken off.
+    /// Returns the same store with a signal to give up: once it is set, nothing is retried, and
+    /// pauses between tries end. Requests in flight are not interrupted.
     pub(crate) fn until(&self, giving_up: watch::Receiver<bool>) -> Self {
         Self { giving_up, ..self.clone() }
     }
 
-    /// The same store for one who cleans up after a failure: a few quick tries, nothing more.
+    /// Returns the same store for a cleanup after a failure: only a few quick tries.
     pub(crate) fn hasty(&self) -> Self {
         let (_, never) = watch::channel(false);
         let policy = Policy {
@@ -143,34 +145,34 @@ impl Store {
         Self { policy, giving_up: never, ..self.clone() }
     }
 
-    /// Whether a create-only write is refused by the store itself where something stands.
+    /// Whether the store itself rejects a create-only write of an existing object.
     #[must_use]
     pub fn has_conditions(&self) -> bool {
         self.nature.conditions
     }
 
-    /// Sizes and numbers of parts that the store takes.
+    /// Returns the store's limits for sizes and numbers of parts.
     #[must_use]
     pub fn limits(&self) -> StoreLimits {
         self.nature.limits
     }
 
-    /// What protects the bytes of an object on their way into the store, in words for a report.
+    /// Describes, for a report, what protects the bytes of an object on their way into the store.
     #[must_use]
     pub fn protection(&self) -> &'static str {
         self.nature.protection
     }
 
-    /// Counters of all that passed through this store.
+    /// Returns the counters of all requests to this store.
     #[must_use]
     pub fn traffic(&self) -> &Traffic {
         &self.traffic
     }
 
-    /// Writes an object, replacing what is there. Safe to repeat.
+    /// Writes an object, replacing an existing one. Safe to repeat.
     ///
-    /// It gets the bucket's own storage class, whatever class was asked for: that is for data objects,
-    /// which a [`crate::PartSender`] sends.
+    /// The object gets the bucket's default storage class. A configured class applies only to data
+    /// objects, which a [`crate::PartSender`] sends.
     ///
     /// # Errors
     /// [`StoreError`] after all retries.
@@ -178,7 +180,7 @@ impl Store {
         self.put_with(key, payload, PutOptions::default).await.map(drop)
     }
 
-    /// As [`Store::put`], for a data object. Gives the store's mark of the bytes.
+    /// Writes a data object as [`Store::put`] does, and returns the entity tag of its content.
     pub(crate) async fn put_data(
         &self,
         key: &str,
@@ -202,15 +204,17 @@ impl Store {
         .await
     }
 
-    /// Writes an object only if nothing stands there.
+    /// Writes an object only if it does not exist.
     ///
-    /// The answer to such a write can get lost after the store has acted, and a store may ignore
-    /// the condition or know none. So after any doubt, and after success too, what stands there is
-    /// read back: our bytes mean that we have won. (Without conditions two who write in the same
-    /// moment both look first; then the later one wins, and the other one is told so.)
+    /// The response to such a write can be lost after the store has acted, and a store may ignore
+    /// the condition or not support it. So after an error, and after success too, the object is
+    /// read back: equal bytes mean that this write succeeded. (Without conditional writes, two
+    /// writers at the same moment may both find no object; then the later write wins, and the other
+    /// writer gets an error.)
     ///
     /// # Errors
-    /// [`StoreErrorKind::AlreadyExists`] when other bytes stand there; others after all retries.
+    /// [`StoreErrorKind::AlreadyExists`] if the object exists with other bytes; other kinds after
+    /// all retries.
     pub async fn create(&self, key: &str, content: Bytes) -> Result<(), StoreError> {
         let path = path_of("create", key)?;
         let taken = || {
@@ -235,7 +239,8 @@ impl Store {
             match (self.get(key).await, outcome) {
                 (Ok(found), _) if found == content => return Ok(()),
                 (Ok(_), _) => return Err(taken()),
-                // Refused for a conflict with another one who did not write either (S3 says 409).
+                // Refused because of a concurrent write that did not succeed either (S3 returns
+                // 409).
                 (Err(gone), Err(refused))
                     if gone.kind == StoreErrorKind::NotFound
                         && refused.kind == StoreErrorKind::AlreadyExists
@@ -244,8 +249,8 @@ impl Store {
                     conflicts += 1;
                     tokio::time::sleep(self.policy.pause(conflicts, None, jitter())).await;
                 }
-                // Not there after a refusal: the refusal is the cause. Not there after success
-                // cannot be taken for success either.
+                // If the object is missing after a refusal, the refusal is the cause. If it is
+                // missing after success, the write did not succeed either.
                 (Err(read_back), outcome) => return Err(outcome.err().unwrap_or(read_back)),
             }
         }
@@ -254,17 +259,17 @@ impl Store {
     /// Reads a whole object.
     ///
     /// # Errors
-    /// [`StoreErrorKind::NotFound`] when there is none; others after all retries.
+    /// [`StoreErrorKind::NotFound`] if there is no such object; other kinds after all retries.
     pub async fn get(&self, key: &str) -> Result<Bytes, StoreError> {
         let path = path_of("get", key)?;
         self.retrying("get", key, || async { self.objects.get(&path).await?.bytes().await }).await
     }
 
-    /// Reads a range of an object that must have `size` bytes; what comes back has exactly the
-    /// length asked for.
+    /// Reads a range of an object that must have `size` bytes. The result has exactly the requested
+    /// length.
     ///
     /// # Errors
-    /// [`StoreErrorKind::Damaged`] when the object has another size; others after all retries.
+    /// [`StoreErrorKind::Damaged`] if the object has another size; other kinds after all retries.
     pub async fn get_range(
         &self,
         key: &str,
@@ -282,7 +287,7 @@ impl Store {
                 Ok((answer.meta.size, answer.bytes().await?))
             })
             .await?;
-        // The store tells it with every range: it costs no request.
+        // The store reports the size with every range, so this check costs no request.
         if found != size {
             let message = format!("the object has {found} bytes, not {size}");
             return Err(StoreError::new("get", key, StoreErrorKind::Damaged, message));
@@ -299,28 +304,28 @@ impl Store {
         Ok(bytes)
     }
 
-    /// Whether objects of at most [`Store::MAX_COPY`] bytes may be copied by the store itself.
+    /// Whether the store itself can copy objects of at most [`Store::MAX_COPY`] bytes.
     #[must_use]
     pub fn copies(&self) -> bool {
         self.nature.copies
     }
 
-    /// The largest object that one request copies, in bytes ("CopyObject": 5 GiB).
+    /// Maximum size of an object that one request can copy, in bytes ("CopyObject": 5 GiB).
     pub const MAX_COPY: u64 = 5 << 30;
 
-    /// Has the store copy an object within the bucket, replacing what is there. Safe to repeat.
+    /// Makes the store copy an object within the bucket, replacing an existing one. Safe to repeat.
     ///
     /// # Errors
-    /// [`StoreErrorKind::NotFound`] when there is none; others after all retries.
+    /// [`StoreErrorKind::NotFound`] if there is no such object; other kinds after all retries.
     pub async fn copy(&self, from: &str, to: &str) -> Result<(), StoreError> {
         let (source, target) = (path_of("copy", from)?, path_of("copy", to)?);
         self.retrying("copy", from, || async { self.objects.copy(&source, &target).await }).await
     }
 
-    /// Size of an object, or `None` when there is none.
+    /// Returns the size of an object, or `None` if there is no such object.
     ///
     /// # Errors
-    /// Anything but "not there", after all retries.
+    /// Any error except "not found", after all retries.
     pub async fn size(&self, key: &str) -> Result<Option<u64>, StoreError> {
         let path = path_of("head", key)?;
         match self.retrying("head", key, || async { self.objects.head(&path).await }).await {
@@ -330,12 +335,12 @@ impl Store {
         }
     }
 
-    /// Everything below the folder `prefix` (empty: everything), in byte order of the keys.
+    /// Lists all objects below the folder `prefix` (empty: all objects), in byte order of the keys.
     ///
-    /// Stores do not agree on the order of a listing, so it is sorted here.
+    /// Stores return listings in different orders, so the result is sorted here.
     ///
     /// # Errors
-    /// After all retries; a listing that fails half way is started over.
+    /// Any error, after all retries. A listing that fails partway is restarted.
     pub async fn list(&self, prefix: &str) -> Result<Vec<Listed>, StoreError> {
         let path = path_of("list", prefix)?;
         let mut found: Vec<Listed> = self
@@ -348,10 +353,10 @@ impl Store {
         Ok(found)
     }
 
-    /// The folders directly below `prefix`, by their last component, in byte order.
+    /// Lists the folders directly below `prefix`, by their last component, in byte order.
     ///
     /// # Errors
-    /// After all retries.
+    /// Any error, after all retries.
     pub async fn folders(&self, prefix: &str) -> Result<Vec<String>, StoreError> {
         let path = path_of("list", prefix)?;
         let mut found: Vec<String> = self
@@ -369,10 +374,10 @@ impl Store {
         Ok(found)
     }
 
-    /// Removes one object; none there is success.
+    /// Deletes one object. A missing object counts as success.
     ///
     /// # Errors
-    /// After all retries.
+    /// Any error, after all retries.
     pub async fn delete(&self, key: &str) -> Result<(), StoreError> {
         let path = path_of("delete", key)?;
         match self.retrying("delete", key, || async { self.objects.delete(&path).await }).await {
@@ -381,12 +386,13 @@ impl Store {
         }
     }
 
-    /// Removes many objects, in bulk where the store can.
+    /// Deletes many objects, in bulk if the store supports it.
     ///
     /// # Errors
-    /// The first failure, after all retries; the others may or may not be gone.
+    /// The first failure, after all retries. The other objects may or may not be deleted.
     pub async fn delete_all(&self, keys: Vec<String>) -> Result<(), StoreError> {
-        // Few at a time where each is a request: a gate that closes meanwhile stops the rest.
+        // Small batches where each object is a request: a gate that closes meanwhile stops the
+        // rest.
         let at_once = match self.nature.direct {
             Direct::Folder(_) => 16,
             _ => 1000,
@@ -425,11 +431,11 @@ impl Store {
             .await
     }
 
-    /// Uploads in parts whose keys begin with `prefix` and that were begun and never ended, those of
-    /// runs in progress among them; in a folder, staging files. Azure has none to abort.
+    /// Lists unfinished multipart uploads whose keys begin with `prefix`, including those of runs
+    /// in progress; in a folder, staging files. Azure has none to abort.
     ///
     /// # Errors
-    /// After all retries.
+    /// Any error, after all retries.
     pub async fn unfinished_uploads(&self, prefix: &str) -> Result<Vec<Unfinished>, StoreError> {
         let mut found = Vec::new();
         let mut after = None;
@@ -440,7 +446,7 @@ impl Store {
                 })
                 .await?;
             found.extend(page);
-            // A store that gives the same marker again would have us go round for ever.
+            // A repeated marker would make this loop endless.
             if next.is_none() || next == after {
                 found.sort_unstable();
                 found.dedup();
@@ -450,10 +456,10 @@ impl Store {
         }
     }
 
-    /// Removes what is left of an upload that was never ended; none there any more is success.
+    /// Removes an unfinished upload. A missing upload counts as success.
     ///
     /// # Errors
-    /// After all retries.
+    /// Any error, after all retries.
     pub async fn abort(&self, upload: &Unfinished) -> Result<(), StoreError> {
         let path = path_of("abort", &upload.key)?;
         let outcome = match (&self.multipart, &self.nature.direct) {
@@ -479,7 +485,7 @@ impl Store {
         }
     }
 
-    /// Waits until `bytes` may move, where that is not the HTTP client's business.
+    /// Waits until `bytes` may move, if the HTTP client does not apply the rate limit.
     pub(crate) async fn keep_to_rate(&self, bytes: usize) {
         if let Some(rate) = &self.nature.rate {
             tokio::time::sleep_until(rate.reserve(bytes)).await;
@@ -514,7 +520,7 @@ impl Store {
         match outcome {
             Ok(tag) => Ok(tag),
             Err(error) if error.kind == StoreErrorKind::Fenced => Err(error),
-            // A lost answer: the store may have completed it and forgotten the id.
+            // The response was lost: the store may have completed the upload and forgotten its ID.
             Err(error) => match self.size(key).await {
                 Ok(Some(found)) if found == size => Ok(None),
                 _ => Err(error),
@@ -522,8 +528,8 @@ impl Store {
         }
     }
 
-    /// Runs `attempt` until it succeeds, fails for good, or patience is at its end. All our
-    /// operations may be repeated: data keys are ours alone, and [`Store::create`] reads back.
+    /// Runs `attempt` until it succeeds, fails for good, or reaches the retry limits. All
+    /// operations may be repeated: data keys belong to one run, and [`Store::create`] reads back.
     pub(crate) async fn retrying<T, F, Fut>(
         &self,
         operation: &'static str,
@@ -570,9 +576,9 @@ impl Store {
             let pause = self.policy.pause(tries, asked, jitter());
             let mut giving_up = self.giving_up.clone();
             tokio::select! {
-                // The last try comes when the time is up, not after it.
+                // The last try starts when the time limit is reached, not after it.
                 () = tokio::time::sleep(left.map_or(pause, |left| pause.min(left))) => {}
-                // A sender that is gone never gives up.
+                // A dropped sender can no longer give up.
                 Ok(_) = giving_up.wait_for(|up| *up) => return Err(failed),
             }
             self.traffic.count_retry();
@@ -580,16 +586,16 @@ impl Store {
     }
 }
 
-/// Whether a request of this name has to pass the gate. Ending an upload of one's own hurts nobody.
+/// Whether a request of this name has to pass the gate. Aborting one's own upload is always safe.
 fn changes(operation: &str) -> bool {
     !matches!(operation, "get" | "head" | "list" | "list uploads" | "abort")
 }
 
-/// How often a create-only write that met another one is repeated.
+/// Maximum number of repetitions of a create-only write that met a concurrent write.
 pub(crate) const CONFLICTS: u32 = 5;
 
 fn none_if_missing<T>(error: StoreError) -> Result<Vec<T>, StoreError> {
-    // A folder that is not there yet lists as empty, as a prefix does.
+    // A missing folder lists as empty, as a missing prefix does.
     if error.kind == StoreErrorKind::NotFound && error.operation == "list" {
         Ok(Vec::new())
     } else {
@@ -606,7 +612,7 @@ fn listed(meta: object_store::ObjectMeta) -> Listed {
     }
 }
 
-/// The store's path for a key, taken as it is: nothing is escaped, so that stock tools find it.
+/// Returns the store's path for a key. Nothing is escaped, so that stock tools find the object.
 pub(crate) fn path_of(operation: &'static str, key: &str) -> Result<Path, StoreError> {
     Path::parse(key).map_err(|error| {
         StoreError::new(
@@ -618,7 +624,7 @@ pub(crate) fn path_of(operation: &'static str, key: &str) -> Result<Path, StoreE
     })
 }
 
-/// A number from 0 to 1 that differs between processes; no randomness, half a second.
+/// Returns a number from 0 to 1 that differs between processes, or 0.5 without randomness.
 pub(crate) fn jitter() -> f64 {
     let mut bytes = [0; 2];
     match getrandom::fill(&mut bytes) {

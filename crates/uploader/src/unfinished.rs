@@ -1,8 +1,8 @@
-//! Uploads that were begun and never ended: they are billed, and no ordinary listing shows them.
+//! Unfinished multipart uploads: they are billed, and no ordinary listing shows them.
 //!
-//! The store crate lists none, so S3's `ListMultipartUploads` is asked and signed here; Google's XML
-//! interface has the same call with its own authorization. Azure needs none: blocks that were never
-//! committed vanish by themselves after seven days.
+//! The `object_store` crate cannot list them, so S3's `ListMultipartUploads` is sent and signed
+//! here; Google's XML interface has the same call with its own authorization. Azure needs no such
+//! call: it removes uncommitted blocks after seven days.
 
 use bytes::Bytes;
 use http::Method;
@@ -11,14 +11,14 @@ use serde::Deserialize;
 use crate::direct::{Direct, failed};
 use crate::encode::percent;
 
-/// An upload in parts, or a local file's staging, that was begun and never ended.
+/// Multipart upload, or staging file of a local folder, that was started and never finished.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Unfinished {
-    /// The object it would have become.
+    /// Key of the object that the upload would create.
     pub key: String,
-    /// The store's name for it.
+    /// Store's ID of the upload.
     pub id: String,
-    /// When it was begun (for a folder: last written), seconds since 1970.
+    /// Start time in seconds since 1970 (for a folder: time of the last write).
     pub started: i64,
 }
 
@@ -41,11 +41,12 @@ struct Upload {
     initiated: Option<String>,
 }
 
-/// Where the next page begins: key and id.
+/// Start of the next page: key and ID.
 pub(crate) type Marker = (String, String);
 
 impl Direct {
-    /// One page of those whose keys begin with `prefix`, and where the next one begins.
+    /// Reads one page of the uploads whose keys begin with `prefix`. Returns the page and the start
+    /// of the next one.
     pub(crate) async fn page(
         &self,
         prefix: &str,
@@ -80,20 +81,22 @@ impl Direct {
 }
 
 fn unfinished(upload: Upload) -> Unfinished {
-    // A store that does not say when: begun just now, so that nobody takes it for an old one.
+    // If the store reports no start time, use the current time, so that the upload does not count
+    // as old.
     let started = upload.initiated.and_then(|at| at.parse::<jiff::Timestamp>().ok());
     let started = started.unwrap_or_else(jiff::Timestamp::now).as_second();
     Unfinished { key: upload.key, id: upload.upload_id, started }
 }
 
-/// Staging files below `root`: the store crate writes an object `name` as `name#N` until it is whole.
+/// Finds the staging files below `root`: the `object_store` crate writes an object `name` as
+/// `name#N` until it is complete.
 fn staged(root: &std::path::Path, prefix: &str) -> std::io::Result<Vec<Unfinished>> {
     let mut found = Vec::new();
     let mut todo = vec![root.to_owned()];
     while let Some(folder) = todo.pop() {
         for entry in std::fs::read_dir(&folder)? {
             let entry = entry?;
-            // Others come and go meanwhile.
+            // Files may appear and disappear during the scan.
             let Ok(facts) = entry.metadata() else { continue };
             let path = entry.path();
             if facts.is_dir() {

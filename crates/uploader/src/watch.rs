@@ -1,7 +1,8 @@
-//! The watchdog of a request: what counts is that bytes move, not how long all of them take.
+//! Watchdog of a request: it checks that bytes move, not how long the whole request takes.
 //!
-//! Bodies go out in slices; each one that is taken is progress, and so is each piece of the answer's
-//! body. A connection that takes nothing for a while is dead, one that takes little is slow.
+//! Bodies are sent in slices. Each slice that the connection accepts is progress, and so is each
+//! piece of the response body. A connection that accepts nothing for a while is dead; one that
+//! accepts little is slow.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,7 +17,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use crate::policy::Policy;
 use crate::rate::{RateLimit, SLICE};
 
-/// Why the watchdog ended a try.
+/// Reason why the watchdog ended a try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Stalled {
     #[error("stalled: the store took nothing for {} s", .0.as_secs())]
@@ -27,7 +28,7 @@ pub(crate) enum Stalled {
     Receiving(Duration),
 }
 
-/// How long nothing may happen; `None` for ever.
+/// Time limit without progress; `None` means no limit.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     stall: Option<Duration>,
@@ -41,22 +42,22 @@ impl Limits {
     }
 }
 
-/// When something last moved in a request.
+/// Time of the last progress of a request.
 #[derive(Debug)]
 pub(crate) struct Progress(Mutex<(Instant, bool)>);
 
 impl Progress {
-    /// A request that starts now; `sent` when it has no body.
+    /// Starts to watch a request; `sent` is set if it has no body.
     pub(crate) fn start(sent: bool) -> Self {
         Self(Mutex::new((Instant::now(), sent)))
     }
 
-    /// Something moves at `at`, which may lie ahead when our own rate holds it back.
+    /// Records progress at `at`, which may be in the future if the rate limit delays it.
     fn moved(&self, at: Instant, sent: bool) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = (at, sent);
     }
 
-    /// Returns when nothing has moved for as long as `limits` allow.
+    /// Returns once nothing has moved for as long as `limits` allows.
     pub(crate) async fn stalled(&self, limits: Limits, has_body: bool) -> Stalled {
         loop {
             let (last, sent) = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -70,15 +71,15 @@ impl Progress {
     }
 }
 
-/// A request's body, handed out in slices that the watchdog sees.
+/// Request body that is sent in slices, each visible to the watchdog.
 pub(crate) struct Fed {
     inner: HttpRequestBody,
-    /// What is left of the piece of `inner` that is being handed out.
+    /// Rest of the current piece of `inner`.
     piece: Bytes,
     left: u64,
     progress: Arc<Progress>,
     rate: Option<Arc<RateLimit>>,
-    /// The wait for the rate's leave to hand out the next slice.
+    /// Wait until the rate limit permits the next slice.
     held: Option<Pin<Box<Sleep>>>,
 }
 
@@ -133,12 +134,12 @@ impl Body for Fed {
     }
 }
 
-/// An answer's body that ends in an error when nothing of it comes for too long.
+/// Response body that ends in an error if no piece of it arrives for too long.
 #[derive(Debug)]
 pub(crate) struct Guarded {
     inner: HttpResponseBody,
     limit: Option<Duration>,
-    /// Runs only while we wait for the store, not while our reader is slow.
+    /// Runs only while we wait for the store, not while the reader of the body is slow.
     waiting: Option<Pin<Box<Sleep>>>,
     rate: Option<Arc<RateLimit>>,
     held: Option<Pin<Box<Sleep>>>,
@@ -170,7 +171,7 @@ impl Body for Guarded {
         if let Poll::Ready(frame) = Pin::new(&mut this.inner).poll_frame(cx) {
             this.waiting = None;
             if let (Some(Ok(frame)), Some(rate)) = (&frame, &this.rate) {
-                // What has come is here; the next piece waits until its time is used up.
+                // This piece has arrived; the next one waits until the time of this one is used up.
                 let bytes = frame.data_ref().map_or(0, Bytes::len);
                 rate.reserve(bytes);
                 this.held = Some(Box::pin(sleep_until(rate.reserve(0))));
@@ -209,7 +210,8 @@ mod tests {
         Limits::of(&policy)
     }
 
-    /// Takes a body at `pause` a slice, as a slow connection does; the number of bytes and the time.
+    /// Reads a body with a pause of `pause` after each slice, as a slow connection does. Returns
+    /// the number of bytes and the time.
     async fn drain(
         mut body: impl Body<Data = Bytes, Error = HttpError> + Unpin,
         pause: Duration,
@@ -235,13 +237,14 @@ mod tests {
         let progress = Arc::new(Progress::start(false));
         let body = Fed::new(payload(&[8 << 20, 0, 5]), Arc::clone(&progress), None);
         assert_eq!(body.size_hint().exact(), Some((8 << 20) + 5));
-        // 129 slices at 2 s: many times the limit of 3 s in all, never that long for one.
+        // 129 slices at 2 s: many times the limit of 3 s in total, but never more than it for one
+        // slice.
         let (bytes, took) = tokio::select! {
             drained = drain(body, 2 * SECOND) => drained,
             stalled = progress.stalled(limits(3), true) => panic!("{stalled}"),
         };
         assert_eq!((bytes, took), ((8 << 20) + 5, 258 * SECOND));
-        // All is sent, the answer does not come: twice as patient.
+        // All is sent, but no response arrives: the limit is twice as long.
         let start = Instant::now();
         let stalled = progress.stalled(limits(3), true).await;
         assert_eq!(stalled, Stalled::Answer(6 * SECOND));
@@ -264,12 +267,12 @@ mod tests {
             drained = drain(body, Duration::ZERO) => drained,
             stalled = progress.stalled(limits(1), true) => panic!("{stalled}"),
         };
-        // The last of ten slices goes when the nine before it have used up their time.
+        // The last of ten slices is sent when the nine before it have used up their time.
         assert_eq!(bytes, 10_240);
         assert!(took >= 92 * SECOND && took < 93 * SECOND, "{took:?}");
     }
 
-    /// A body that gives a piece every so often, and then nothing any more.
+    /// Body that returns a piece at intervals, and then nothing more.
     struct Dripping(u32, Option<Pin<Box<Sleep>>>);
 
     impl Body for Dripping {
@@ -297,7 +300,7 @@ mod tests {
         let mut next = async || std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await;
         for _ in 0..5 {
             assert!(next().await.unwrap().is_ok());
-            // A reader that takes its time is not the store's fault.
+            // A slow reader is not the store's fault.
             tokio::time::sleep(10 * SECOND).await;
         }
         let start = Instant::now();

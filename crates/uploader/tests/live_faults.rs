@@ -1,4 +1,5 @@
-//! A store that has a bad day: what goes up is whole, as many objects as planned, and nothing else.
+//! Tests with a faulty store: uploads are complete, with as many objects as planned, and nothing
+//! else.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 
 mod common;
@@ -12,7 +13,7 @@ use xb_testkit::fault::{Action, Proxy, Rule};
 use xb_testkit::s3::{self, Bucket};
 use xb_uploader::{PartSender, Policy, Store, StoreError, StoreErrorKind};
 
-/// A mix of small objects and objects in parts; key and content.
+/// Uploads a mix of small objects and multipart objects. Returns keys and content.
 async fn backup(
     store: &Store,
     sender: &mut PartSender,
@@ -28,7 +29,8 @@ async fn backup(
     Ok(sent)
 }
 
-/// What lies in the bucket, seen from outside, is what was sent, and nothing is left half done.
+/// Asserts that the bucket, seen from outside, holds exactly what was sent and no unfinished
+/// upload.
 async fn assert_whole(bucket: &Bucket, store: &Store, sent: &BTreeMap<String, Vec<u8>>) {
     let listed: Vec<_> = bucket.list("a/").into_iter().map(|(key, _)| key).collect();
     assert_eq!(listed, sent.keys().cloned().collect::<Vec<_>>());
@@ -39,7 +41,7 @@ async fn assert_whole(bucket: &Bucket, store: &Store, sent: &BTreeMap<String, Ve
     assert_eq!(store.unfinished_uploads("a/").await.unwrap(), []);
 }
 
-/// Puts through trouble that passes.
+/// Uploads through a temporary fault.
 async fn survives(policy: Policy, rules: Vec<Rule>) -> (Proxy, Store) {
     let bucket = s3::bucket();
     let proxy = Proxy::start(bucket.address(), rules);
@@ -67,7 +69,7 @@ async fn who_asks_for_a_pause_gets_it() {
     let busy = Action::Answer { status: 429, retry_after: Some(1) };
     let begin = Instant::now();
     survives(quick(), vec![Rule::new("PUT", "000000002", busy).times(2)]).await;
-    // Our own pauses are 20 ms at most.
+    // Our own pauses are at most 20 ms.
     assert!(begin.elapsed() >= Duration::from_secs(2));
 }
 
@@ -78,8 +80,8 @@ async fn connections_that_break_near_the_end_of_a_part() {
     survives(quick(), vec![cut("partNumber=1"), cut("partNumber=2"), cut("partNumber=3")]).await;
 }
 
-/// The store has acted, and nobody said so: parts, whole puts, beginnings and ends of uploads, and the
-/// create-only object. A beginning that got lost must not stay behind as an upload of its own.
+/// The store acts, but its response is lost: for parts, whole puts, starts and ends of uploads, and
+/// the create-only object. A lost start must not leave a second upload behind.
 #[tokio::test]
 async fn answers_that_get_lost_after_the_store_has_acted() {
     let lose = |method: &str, part: &str| Rule::new(method, part, Action::LoseAnswer).times(1);
@@ -101,7 +103,7 @@ async fn a_steady_slow_store_is_no_reason_to_begin_again() {
     let bucket = s3::bucket();
     let proxy =
         Proxy::start(bucket.address(), vec![Rule::new("PUT", "/a/x", Action::Slow(4 << 20))]);
-    // In all it takes longer than any of the limits.
+    // The whole upload takes longer than any of the limits.
     let policy = Policy { stall: Duration::from_secs(2), ..quick() };
     let limit = policy.answer();
     let store = opened(&bucket.url("a"), &s3_settings(&proxy.endpoint()), policy);
@@ -121,7 +123,7 @@ async fn a_store_that_takes_nothing_any_more_is_left() {
     assert_eq!(store.traffic().retries(), 1);
 }
 
-/// Nobody listens at first: connections are refused until the store comes up.
+/// Connections are refused until the store starts.
 #[tokio::test]
 async fn a_store_that_is_away_for_a_while() {
     let bucket = s3::bucket();
@@ -143,7 +145,7 @@ async fn a_store_that_is_away_for_a_while() {
     assert_whole(&bucket, &store, &sent.unwrap()).await;
 }
 
-/// Downloads that break off or stop in the middle are taken up again.
+/// Interrupted and stalled downloads are resumed.
 #[tokio::test]
 async fn downloads_survive_too() {
     let bucket = s3::bucket();
@@ -163,8 +165,8 @@ async fn downloads_survive_too() {
     assert_eq!(store.traffic().retries(), 3);
 }
 
-/// Failure without end: an error that names the cause within the patience, and no upload is left once
-/// the store listens again to what we say while cleaning up.
+/// A permanent failure: the error names the cause within the time limit, and no upload is left once
+/// the store accepts requests again during the cleanup.
 #[tokio::test]
 async fn trouble_that_does_not_pass_ends_the_run_and_leaves_nothing() {
     let bucket = s3::bucket();
@@ -179,7 +181,7 @@ async fn trouble_that_does_not_pass_ends_the_run_and_leaves_nothing() {
     sender.abort().await;
     assert_eq!(store.unfinished_uploads("a/").await.unwrap(), []);
 
-    // Nobody there at all: the time is what counts.
+    // No server at all: the time limit counts.
     let policy = Policy { max_retries: 0, retry_timeout: Duration::from_secs(2), ..quick() };
     let store = opened(&bucket.url("a"), &s3_settings("http://127.0.0.1:1"), policy);
     let begin = Instant::now();
@@ -201,7 +203,7 @@ async fn trouble_that_does_not_pass_ends_the_run_and_leaves_nothing() {
     );
 }
 
-/// Who gives up while the store is a black hole is not held up by it.
+/// A store that never responds does not delay giving up.
 #[tokio::test]
 async fn giving_up_does_not_wait_for_a_black_hole() {
     let bucket = s3::bucket();
@@ -221,7 +223,7 @@ async fn giving_up_does_not_wait_for_a_black_hole() {
     assert!(begin.elapsed() < Duration::from_secs(60), "{:?}", begin.elapsed());
 }
 
-/// The rate holds for all requests together, in both directions.
+/// The rate limit holds for all requests together, in both directions.
 #[tokio::test]
 async fn the_rate_is_kept() {
     let bucket = s3::bucket();

@@ -1,4 +1,4 @@
-//! Each kind of store over HTTP, on real servers: the same calls, the same answers.
+//! Tests of each kind of store over HTTP, on real servers: the same calls, the same results.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 
 mod common;
@@ -29,7 +29,7 @@ async fn does_all(store: &Store, prefix: &str) {
     store.create(&key("once"), small.clone()).await.unwrap();
     let second = store.create(&key("once"), Bytes::from_static(b"others")).await.unwrap_err();
     assert_eq!(second.kind, StoreErrorKind::AlreadyExists, "{second}");
-    // A repetition of our own is no collision.
+    // Repeating our own write is no conflict.
     store.create(&key("once"), small.clone()).await.unwrap();
 
     let mut sender = PartSender::new(store.clone(), 3);
@@ -129,7 +129,7 @@ async fn azure_blob_storage() {
     let url = format!("azure://{}/a", container.name());
     does_all(&opened(&url, &settings, quick()), "a/").await;
 
-    // A wrong key is refused at once.
+    // A wrong key fails at once.
     let mut wrong = settings.clone();
     wrong.azure.access_key = Some("AAAA".into());
     let error = opened(&url, &wrong, quick()).put("a/x", Bytes::new().into()).await.unwrap_err();
@@ -152,14 +152,14 @@ async fn a_local_folder() {
     does_all(&store, "a/").await;
 }
 
-/// An upload whose process died is found by listing, and removed; whole objects are no business of it.
+/// An upload of a killed process is found by listing and removed; complete objects stay.
 async fn abandons_and_cleans_up(store: &Store, prefix: &str) {
     let key = |name: &str| format!("{prefix}{name}");
     store.put(&key("whole"), Bytes::from_static(b"x").into()).await.unwrap();
     for name in ["dead/1", "dead/2", "other"] {
         let mut sender = PartSender::new(store.clone(), 2);
         sender.send(part(&key(name), 0, false)).await.unwrap();
-        // Forgotten, as by a process that was killed.
+        // Leaked on purpose, as by a process that was killed.
         std::mem::forget(sender);
     }
     let found = store.unfinished_uploads(&key("dead/")).await.unwrap();
@@ -185,7 +185,7 @@ async fn unfinished_uploads_are_found_and_removed() {
     abandons_and_cleans_up(&store, "a/").await;
 }
 
-/// Keys that were renewed where they come from are used from then on, in mid-run.
+/// Keys that are renewed at their source are used from then on, during a run.
 #[tokio::test]
 async fn keys_renewed_in_a_profile_are_taken_up_in_mid_run() {
     let bucket = s3::bucket();
@@ -197,7 +197,7 @@ async fn keys_renewed_in_a_profile_are_taken_up_in_mid_run() {
         std::fs::write(&credentials, text).unwrap();
     };
     write(s3::ACCESS_KEY);
-    // The first keys expire after two puts; the file has fresh ones when that is noticed.
+    // The first keys expire after two puts; by the time of the retry, the file has fresh ones.
     let expired = Rule::new("PUT", "/a/", Action::Refuse { status: 400, code: "ExpiredToken" });
     let proxy = Proxy::start(bucket.address(), vec![expired.skip(2).times(1)]);
     let mut settings = s3_settings(&proxy.endpoint());
@@ -221,7 +221,7 @@ async fn keys_renewed_in_a_profile_are_taken_up_in_mid_run() {
     }
     assert_eq!((store.list("a").await.unwrap().len(), store.traffic().retries()), (5, 1));
 
-    // Keys that nobody can renew: no second try.
+    // Keys that cannot be renewed: no second try.
     let expired = Rule::new("PUT", "/a/", Action::Refuse { status: 400, code: "ExpiredToken" });
     proxy.set_rules(vec![expired]);
     let store = opened(&bucket.url("a"), &s3_settings(&proxy.endpoint()), quick());
@@ -230,7 +230,7 @@ async fn keys_renewed_in_a_profile_are_taken_up_in_mid_run() {
     assert!(error.hint().unwrap().contains("expired"), "{error}");
 }
 
-/// A container's source of credentials is asked again before those it gave expire.
+/// The credentials service of a container is called again before its credentials expire.
 #[tokio::test]
 async fn credentials_of_a_container_are_renewed() {
     let bucket = s3::bucket();
@@ -248,7 +248,8 @@ async fn credentials_of_a_container_are_renewed() {
     let store = opened(&bucket.url("a"), &settings, quick());
     let begin = std::time::Instant::now();
     let mut puts = 0;
-    // They say that they hold for less time than a client keeps in hand, so each is renewed soon.
+    // The credentials are valid for less time than the client's safety margin, so they are renewed
+    // soon.
     while source.asked() < 3 {
         store.put(&format!("a/{puts}"), Bytes::from_static(b"x").into()).await.unwrap();
         puts += 1;
@@ -287,7 +288,7 @@ async fn permanent_refusals_are_not_tried_twice_and_come_with_advice() {
     }
 }
 
-/// Headers of one's own are signed too, or the store would refuse the request.
+/// Additional headers are signed too; otherwise the store would reject the request.
 #[tokio::test]
 async fn further_headers_are_sent_and_signed() {
     let bucket = s3::bucket();

@@ -11,7 +11,7 @@ fn folder(files: &[(&str, &str)]) -> TempDir {
     for (name, text) in files {
         let path = folder.path().join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
-        // `@` stands for the folder itself.
+        // `@` is replaced by the folder's path.
         fs::write(path, text.replace('@', folder.path().to_str().unwrap())).unwrap();
     }
     folder
@@ -34,7 +34,7 @@ fn read(text: &str) -> Vec<String> {
     pairs(&load(&Places::none(), &only(&folder, "my.cnf"), &["g"]).unwrap())
 }
 
-/// Each line as `my_print_defaults` shows it.
+/// Checks each line against the output of `my_print_defaults`.
 #[test]
 fn lines_are_read_as_mysql_reads_them() {
     let table = [
@@ -216,7 +216,7 @@ fn options_do_not_show_their_value() {
     assert!(!format!("{loaded:?}").contains("hunter2"));
 }
 
-/// Lines made of the characters that mean something.
+/// Lines of characters with a special meaning.
 const ODD_LINE: &str = "[\\[\\]!#;=\"'\\\\ a-c]{0,12}";
 
 proptest! {
@@ -246,7 +246,7 @@ proptest! {
     }
 }
 
-/// The same odd lines through the stock reader, where one is installed.
+/// Reads the same odd lines with the stock reader, if it is installed.
 #[test]
 fn the_stock_reader_agrees() {
     use proptest::strategy::ValueTree;
@@ -263,7 +263,7 @@ fn the_stock_reader_agrees() {
         return;
     }
     let mut runner = TestRunner::deterministic();
-    // Groups and directives have tests of their own; control of the generator stays with lines.
+    // Groups and directives have separate tests; here, the generator produces only option lines.
     let lines = proptest::collection::vec("[a-c][#;=\"'\\\\ a-c]{0,12}", 40);
     for _ in 0..50 {
         let lines = lines.new_tree(&mut runner).unwrap().current();

@@ -1,4 +1,4 @@
-//! A small S3 client to look at a store from outside: nothing of ours between.
+//! Small S3 client that inspects a store from outside, without any of the tested code.
 
 use std::io::{self, BufReader, Write};
 use std::net::TcpStream;
@@ -9,20 +9,20 @@ use sha2::{Digest, Sha256};
 use super::sign::{self, Request, authorization, encode, hex};
 use crate::http::{Head, read_body};
 
-/// The access key every test server knows.
+/// Access key of every test server.
 pub const ACCESS_KEY: &str = "testkey";
-/// Another one, with the same rights.
+/// Second access key with the same rights.
 pub const OTHER_KEY: &str = "otherkey";
-/// One that may only read.
+/// Access key that may only read.
 pub const READ_KEY: &str = "readkey";
-/// The secret of all of them.
+/// Secret key of all access keys.
 pub const SECRET_KEY: &str = "testsecret123";
-/// The region that requests are signed for.
+/// Region that requests are signed for.
 pub const REGION: &str = "us-east-1";
 
-/// One signed request on a connection of its own. `target` is an encoded path;
-/// `query` holds plain pairs in the order of their names, `further` headers that
-/// sort between `host` and `x-amz-content-sha256`.
+/// Sends one signed request on its own connection. `target` is an encoded path; `query` contains
+/// plain pairs sorted by name, `further` headers that sort between `host` and
+/// `x-amz-content-sha256`.
 pub(super) fn request(
     address: &str,
     (method, target): (&str, &str),
@@ -62,7 +62,7 @@ pub(super) fn request(
     Ok((answer.status(), content))
 }
 
-/// A bucket of a running server.
+/// Bucket of a running server.
 #[derive(Debug, Clone)]
 pub struct Bucket {
     address: String,
@@ -70,7 +70,7 @@ pub struct Bucket {
 }
 
 impl Bucket {
-    /// Makes a new bucket; `locks`: one whose objects can be locked.
+    /// Creates a bucket; with `locks`, objects in it can be locked.
     pub(super) fn create(address: &str, name: &str, locks: bool) -> io::Result<Self> {
         let bucket = Self { address: address.to_owned(), name: name.to_owned() };
         let further = [("x-amz-bucket-object-lock-enabled", "true")];
@@ -82,54 +82,54 @@ impl Bucket {
         Err(io::Error::other(format!("{status} {}", String::from_utf8_lossy(&body))))
     }
 
-    /// The bucket's name.
+    /// Returns the name of the bucket.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// `s3://BUCKET/path`.
+    /// Returns `s3://BUCKET/path`.
     #[must_use]
     pub fn url(&self, path: &str) -> String {
         format!("s3://{}/{path}", self.name)
     }
 
-    /// The endpoint, `http://127.0.0.1:PORT`.
+    /// Returns the endpoint, `http://127.0.0.1:PORT`.
     #[must_use]
     pub fn endpoint(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Host and port of the server.
+    /// Returns host and port of the server.
     #[must_use]
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// The options that lead a program of ours to this bucket's server.
+    /// Returns the options that direct our programs to this bucket's server.
     #[must_use]
     pub fn options(&self) -> Vec<String> {
         options_for(&self.endpoint())
     }
 
-    /// The keys below `prefix` with their sizes, in byte order.
+    /// Returns the keys below `prefix` with their sizes, in byte order.
     ///
     /// # Panics
-    /// When the store does not answer as it should; so do the others.
+    /// The store returns an unexpected response. The other functions panic in this case, too.
     #[must_use]
     pub fn list(&self, prefix: &str) -> Vec<(String, u64)> {
         let size = |entry: &str| element(entry, "Size").parse().expect("size");
         self.entries(prefix).iter().map(|entry| (element(entry, "Key"), size(entry))).collect()
     }
 
-    /// The keys below `prefix` with their storage classes, in byte order.
+    /// Returns the keys below `prefix` with their storage classes, in byte order.
     #[must_use]
     pub fn classes(&self, prefix: &str) -> Vec<(String, String)> {
         let class = |entry: &str| element(entry, "StorageClass");
         self.entries(prefix).iter().map(|entry| (element(entry, "Key"), class(entry))).collect()
     }
 
-    /// What a listing says of each key below `prefix`, in byte order of the keys.
+    /// Returns the listing entry of each key below `prefix`, in byte order of the keys.
     fn entries(&self, prefix: &str) -> Vec<String> {
         let mut found: Vec<String> = Vec::new();
         let mut after = String::new();
@@ -141,14 +141,14 @@ impl Bucket {
             if element(&text, "IsTruncated") != "true" {
                 break;
             }
-            // SeaweedFS does not list in byte order: go on from the last one listed.
+            // SeaweedFS does not list in byte order: continue after the last key listed.
             after = element(found.last().expect("a truncated listing has keys"), "Key");
         }
         found.sort_by_key(|entry| element(entry, "Key"));
         found
     }
 
-    /// The content of an object, `None` when there is none.
+    /// Returns the content of an object, or `None` if there is no such object.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<Vec<u8>> {
         let (status, body) = self.call("GET", key, &[], b"");
@@ -159,7 +159,7 @@ impl Bucket {
         }
     }
 
-    /// How an object is locked, and until when.
+    /// Returns the lock mode and end of an object's lock.
     #[must_use]
     pub fn lock_of(&self, key: &str) -> Option<(String, String)> {
         let (status, body) = self.call("GET", key, &[("retention", "")], b"");
@@ -199,7 +199,7 @@ impl Bucket {
     }
 }
 
-/// The stock options for a server at this endpoint.
+/// Returns the stock options for a server at this endpoint.
 #[must_use]
 pub fn options_for(endpoint: &str) -> Vec<String> {
     vec![
@@ -211,7 +211,7 @@ pub fn options_for(endpoint: &str) -> Vec<String> {
     ]
 }
 
-/// The text of the first element of this name.
+/// Returns the text of the first element of this name.
 fn element(xml: &str, name: &str) -> String {
     let open = format!("<{name}>");
     let rest = xml.split_once(&open).map_or("", |(_, rest)| rest);

@@ -1,4 +1,4 @@
-//! A real S3 server over HTTP: SeaweedFS, one for the whole test process.
+//! Real S3 server over HTTP: SeaweedFS, one for the whole test process.
 //!
 //! ```no_run
 //! let bucket = xb_testkit::s3::bucket();
@@ -20,7 +20,8 @@ pub use client::{ACCESS_KEY, Bucket, OTHER_KEY, READ_KEY, REGION, SECRET_KEY, op
 use crate::daemon::{Daemon, Scratch};
 use crate::tools;
 
-/// SeaweedFS was usable 4 to 7 s after its start; a busy machine takes longer.
+/// Time limit of the server's start. SeaweedFS was usable 4 to 7 s after its start; a busy machine
+/// takes longer.
 const START_LIMIT: Duration = Duration::from_secs(90);
 
 #[derive(Debug)]
@@ -30,17 +31,16 @@ struct Server {
     _scratch: Scratch,
 }
 
-/// A new, empty bucket on the server of this process, which is started when it
-/// is first needed.
+/// Creates a new, empty bucket on the server of this process. The first call starts the server.
 ///
 /// # Panics
-/// When the server cannot be started or makes no bucket.
+/// The server cannot be started or creates no bucket.
 #[must_use]
 pub fn bucket() -> Bucket {
     new_bucket("bucket")
 }
 
-/// The same, but one that also takes requests without a signature.
+/// Creates a bucket that also accepts requests without a signature.
 ///
 /// # Panics
 /// As [`bucket`].
@@ -49,7 +49,7 @@ pub fn open_bucket() -> Bucket {
     new_bucket("open")
 }
 
-/// The same, but one whose objects can be locked.
+/// Creates a bucket whose objects can be locked.
 ///
 /// # Panics
 /// As [`bucket`].
@@ -91,25 +91,25 @@ fn start() -> Server {
         "-s3.port.lance=0".to_owned(),
         format!("-master.port={}", ports[2]),
         format!("-master.port.grpc={}", ports[3]),
-        // On by default: it would talk to the outside.
+        // On by default, it would connect to the internet.
         "-master.telemetry=false".to_owned(),
         "-master.volumeSizeLimitMB=1024".to_owned(),
         format!("-volume.port={}", ports[4]),
         format!("-volume.port.grpc={}", ports[5]),
-        // A bucket takes seven of them at once; without one free it takes nothing.
+        // A bucket uses seven volumes at once; without a free one, it accepts nothing.
         "-volume.max=1000".to_owned(),
         format!("-filer.port={}", ports[6]),
         format!("-filer.port.grpc={}", ports[7]),
     ];
     let daemon = Daemon::start(&tools::find("weed"), &args, &scratch.join("log"));
-    // Its port is open seconds before it can make a bucket.
+    // The port is open seconds before the server can create a bucket.
     daemon.wait_ready("weed server", START_LIMIT, || {
         Bucket::create(&address, "ready", false).is_ok()
     });
     Server { address, _daemon: daemon, _scratch: scratch }
 }
 
-/// Ports that were free a moment ago; all are held until the last is found.
+/// Returns ports that were free a moment ago; all are held until the last is found.
 fn free_ports<const N: usize>() -> [u16; N] {
     let listeners: [TcpListener; N] =
         std::array::from_fn(|_| TcpListener::bind("127.0.0.1:0").expect("a free port"));

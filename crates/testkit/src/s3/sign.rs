@@ -4,8 +4,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use sha2::{Digest, Sha256};
 
-/// What a signature covers. Names of headers in lower case; headers and query
-/// in the order of their names.
+/// Input of a signature. Header names are in lower case; headers and query are sorted by name.
 #[derive(Debug)]
 pub(super) struct Request<'a> {
     pub(super) method: &'a str,
@@ -18,7 +17,7 @@ pub(super) struct Request<'a> {
     pub(super) body_hash: &'a str,
 }
 
-/// The value of the `Authorization` header. `time` as `YYYYMMDDTHHMMSSZ`.
+/// Returns the value of the `Authorization` header. `time` has the form `YYYYMMDDTHHMMSSZ`.
 pub(super) fn authorization(
     request: &Request<'_>,
     (access_key, secret_key): (&str, &str),
@@ -46,7 +45,7 @@ pub(super) fn authorization(
     )
 }
 
-/// Percent-encoding as S3 signs it; a slash stays when `keep_slash` is set.
+/// Percent-encodes text as S3 signs it; slashes are kept if `keep_slash` is set.
 pub(super) fn encode(text: &str, keep_slash: bool) -> String {
     let mut out = String::new();
     for byte in text.bytes() {
@@ -61,7 +60,7 @@ pub(super) fn encode(text: &str, keep_slash: bool) -> String {
     out
 }
 
-/// Now, as signatures want it.
+/// Returns the current time in the form that signatures require.
 pub(crate) fn now() -> String {
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
@@ -70,7 +69,7 @@ pub(crate) fn now() -> String {
     format!("{year:04}{month:02}{day:02}T{hour:02}{minute:02}{second:02}Z")
 }
 
-/// The date of a day counted from 1970-01-01.
+/// Returns the date of a day counted from 1970-01-01.
 fn civil(mut days: u64) -> (u64, u64, u64) {
     let leap = |year: u64| {
         year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
@@ -96,7 +95,7 @@ pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-/// HMAC-SHA-256 (RFC 2104).
+/// Computes HMAC-SHA-256 (RFC 2104).
 pub(crate) fn hmac(key: &[u8], data: &[u8]) -> Vec<u8> {
     let mut block = [0_u8; 64];
     if key.len() > block.len() {

@@ -1,4 +1,4 @@
-//! What the live tests share.
+//! Helpers shared by the live tests.
 #![allow(clippy::unwrap_used, clippy::expect_used, dead_code, reason = "tests fail by panic")]
 
 use std::io::{BufRead, BufReader, Write};
@@ -14,10 +14,10 @@ use xb_uploader::{
     StoreSettings,
 };
 
-/// Size of parts: the smallest a store takes.
+/// Size of parts: the minimum of a store.
 pub(crate) const PART: usize = 5 << 20;
 
-/// Tries often and soon.
+/// Returns a policy with many tries and short pauses.
 pub(crate) fn quick() -> Policy {
     Policy {
         max_retries: 8,
@@ -45,16 +45,17 @@ pub(crate) fn opened(url: &str, settings: &StoreSettings, policy: Policy) -> Sto
     xb_uploader::open(&location, settings, policy, true).unwrap().0
 }
 
-/// Part `index` of an object, full unless it is the last one.
+/// Returns part `index` of an object; full unless it is the last one.
 pub(crate) fn part(key: &str, index: u32, end: bool) -> PartData {
     let size = if end { 1000 } else { PART };
     let bytes = Bytes::from(xb_testkit::data::noise(u64::from(index), size));
-    // In two pieces, as the pipeline's slabs come.
+    // In two pieces, like the pipeline's slabs.
     let payload = vec![bytes.slice(..size / 3), bytes.slice(size / 3..)];
     PartData { key: key.into(), index, payload, end }
 }
 
-/// Sends an object of `full` full parts and a short one; `full` 0 is one plain put. Gives its content.
+/// Sends an object of `full` full parts and a short one; with `full` 0, one plain put. Returns its
+/// content.
 pub(crate) async fn upload(
     sender: &mut PartSender,
     key: &str,
@@ -69,8 +70,8 @@ pub(crate) async fn upload(
     Ok(content)
 }
 
-/// Gives out credentials as a container's agent does, another key each time in turn, all of them with
-/// only a minute to live.
+/// Credentials service like a container's agent: each response has another key in turn, valid for
+/// one minute.
 pub(crate) struct CredentialSource {
     address: SocketAddr,
     asked: Arc<AtomicUsize>,
