@@ -11,11 +11,12 @@
 //!   recognizes them by name. [`MemberDecoder::metered`] asks before it allocates memory.
 //! - [`PieceEncoder`], [`MemberEncoder`]: `.lz4` and `.zst` members that the stock tools can read;
 //!   piece by piece for workers, or sequentially.
+//!
 //! # Blocks
 //!
-//! A block that would not get shorter is not made. A reader knows beforehand how long the plain
-//! bytes A block that would not be shorter than its plain bytes is not made. A reader knows the
-//! plain length beforehand, and refuses a block that decodes to one byte more or less.
+//! A block that would not be shorter than its plain bytes is not made. A reader knows the plain
+//! length beforehand, and refuses a block that decodes to one byte more or less.
+//!
 //! ```
 //! use xb_compressor::{Algorithm, BlockDecoder, BlockEncoder, CodecError};
 //!

@@ -89,6 +89,7 @@ impl KeyFile {
     /// Parses the content of a key file. All of it is the key, as with the stock tools: a key may
     /// begin with NUL and end with a newline. Only if the file is exactly one byte too long and the
     /// last byte is a newline, that byte is dropped.
+    ///
     /// # Errors
     /// [`KeyLength`] for other lengths.
     pub fn parse(content: &[u8]) -> Result<Self, KeyLength> {

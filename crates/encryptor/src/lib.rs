@@ -42,13 +42,13 @@
 //! # }
 //! ```
 //!
-//! The formats are `docs/format.md`, section 8, and `docs/keys.md`.
 //! The formats are described in `docs/format.md`, section 8, and in `docs/keys.md`.
+//!
 //! # xbcrypt
 //!
-//! [`xbcrypt`] reads and writes what the stock tool does. Its files are guarded against accident
 //! [`xbcrypt`] reads and writes the format of the stock tool. Its files are protected against
 //! accidental damage only.
+//!
 //! ```
 //! use xb_encryptor::xbcrypt::{Algorithm, ChunkSize, Cipher, Decrypter, Encrypter, Limits};
 //! use xb_encryptor::{Backend, KeyBytes};

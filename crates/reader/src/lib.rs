@@ -36,10 +36,11 @@
 //! ```
 //!
 //! # What is an error
+//!
 //! Everything that the stock tools accept although data is lost: a file without its end chunk,
 //! empty input, a chunk after the end of its file, a gap. And everything that a hostile stream
 //! could try: names that leave the directory, lengths beyond the limits, a sparse map that does not
-//! add up. up.
+//! add up.
 //!
 //! ```
 //! use xb_reader::{ChunkReader, ChunkWriter, Dialect, Limits, ReadError, Unfinished};

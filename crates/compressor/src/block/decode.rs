@@ -37,8 +37,8 @@ impl BlockDecoder {
     /// - [`CodecError::Mismatch`]: the block states another length.
     /// - [`CodecError::Trailing`]: there is data after the end of the block.
     /// - [`CodecError::Damaged`], [`CodecError::Magic`], [`CodecError::Range`],
-    /// [`CodecError::Unsupported`]: the bytes are not a block of this codec as native frames allow
-    ///   it.
+    ///   [`CodecError::Unsupported`]: the bytes are not a block of this codec, or of a form that
+    ///   native frames do not allow.
     /// - [`CodecError::Caller`]: `out` is longer than a block can be.
     /// - [`CodecError::Failed`]: no memory for a context.
     pub fn decode(
