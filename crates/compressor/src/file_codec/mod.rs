@@ -77,8 +77,8 @@ pub struct MemberTotals {
 /// Decodes one compressed member from pieces of any size.
 ///
 /// The caller provides the output buffer and so limits the output of each call. The decoder holds
-/// at most one block and its plain bytes (qpress: [`MemberLimits::max_qpress_block`] twice; lz4: 8
-/// MiB; zstd: the window and some 256 KiB), allocated when first needed.
+/// at most one block and its plain bytes (qpress: [`MemberLimits::max_qpress_block`] twice;
+/// lz4: 8 MiB; zstd: the window and some 256 KiB), allocated when first needed.
 ///
 /// Checksums are verified: those of blocks before any byte of the block is output, those of whole
 /// frames only at the frame's end. So output is proven only after [`MemberDecoder::finish`] has

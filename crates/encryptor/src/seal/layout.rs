@@ -60,8 +60,8 @@ impl SegmentLayout {
         self.segment - TAG
     }
 
-    /// Number of segments of a body of `plain_len` bytes; `None` when it exceeds the maximum (4
-    /// PiB).
+    /// Number of segments of a body of `plain_len` bytes; `None` when it exceeds the maximum
+    /// (4 PiB).
     #[must_use]
     pub fn segments(self, plain_len: u64) -> Option<u64> {
         let segments = 1 + plain_len.saturating_sub(self.first()).div_ceil(self.later());
