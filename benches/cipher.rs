@@ -1,6 +1,6 @@
-//! What the ciphers cost, one core: the seal on segments of 1 MiB, and xbcrypt version 3 (AES in
-//! counter mode, SHA-256, CRC-32) on chunks of two sizes, in each backend. The default backend is
-//! the one that is faster here.
+//! Cost of the ciphers on one core: the seal on segments of 1 MiB, and xbcrypt version 3 (AES in
+//! counter mode, SHA-256, CRC-32) on chunks of two sizes, with each backend. The default backend is
+//! the faster one here.
 
 #![allow(clippy::expect_used, missing_docs)]
 
@@ -31,7 +31,7 @@ fn seal(c: &mut Criterion) {
             let segment = sealer.next_segment(false).expect("less than 4 PiB");
             segment.seal(buf).expect("a full segment");
         };
-        // The first segment is shorter: it stays out.
+        // The first segment is shorter and is not measured.
         let (mut long, mut buf) = (sealer(), vec![0x5a; SEGMENT_LEN]);
         next(&mut long, &mut buf[40..]);
         group.bench_function(format!("{backend:?} seal"), |b| {

@@ -1,7 +1,7 @@
-//! Bytes of plain data a second through each codec, one thread, in frames of 1 MiB.
+//! Throughput of each codec in plain bytes per second, one thread, in frames of 1 MiB.
 //!
-//! `pages` looks like table files, one page in four of them noise; `noise` does not shrink at all.
-//! Beside each other: `cargo bench --bench codec`, one codec: `cargo bench --bench codec -- zstd`.
+//! `pages` resembles table files, with noise in one of four pages; `noise` does not shrink at all.
+//! All codecs: `cargo bench --bench codec`; one codec: `cargo bench --bench codec -- zstd`.
 
 #![allow(clippy::expect_used, missing_docs)]
 
@@ -16,7 +16,7 @@ use xb_compressor::{
 use xb_testkit::{data, vectors};
 
 const FRAME: usize = 1 << 20;
-/// More than the caches hold of one core's share.
+/// More than one core's share of the caches.
 const PLAIN: usize = 16 << 20;
 const ALGORITHMS: [&str; 8] =
     ["lz4", "snappy", "gzip:1", "gzip:3", "gzip:6", "zstd:1", "zstd:3", "zstd:9"];

@@ -1,1 +1,1 @@
-//! Benches only; nothing to use from here.
+//! Benchmarks only; this crate exports nothing.

@@ -1,8 +1,8 @@
-//! What the pipeline costs beside the checksums that it has to make.
+//! Cost of the pipeline, compared to the checksums that it must compute.
 //!
-//! `floor` makes the three checksums over the same bytes in one thread; `up` runs the whole way
-//! from a stream in memory to objects that are dropped; `down` the way back; `extract` makes files
-//! (in the temporary folder: put it on a tmpfs to measure us and not the disk).
+//! `floor` computes the three checksums over the same bytes in one thread; `up` runs the whole way
+//! from a stream in memory to objects that are dropped; `down` the way back; `extract` writes files
+//! (in the temporary folder: use a tmpfs to measure the program and not the disk).
 
 #![allow(clippy::expect_used, missing_docs)]
 
@@ -20,7 +20,7 @@ use xb_reader::{ChunkWriter, Dialect, TargetDir};
 const LIMITS: PartLimits = PartLimits { min: 5 << 20, max: 5 << 30, count: 10_000, equal: false };
 const MEMORY: u64 = 256 << 20;
 
-/// 16 files of 8 MiB in chunks of 1 MiB, interleaved as several copying threads do.
+/// A stream of 16 files of 8 MiB in chunks of 1 MiB, interleaved as by several copying threads.
 fn stream() -> Bytes {
     let mut writer = ChunkWriter::new(Vec::new());
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;

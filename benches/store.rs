@@ -1,4 +1,4 @@
-//! The whole program in front of a store: how fast, and within what memory.
+//! The whole program with a store: its speed and its peak memory.
 //!
 //! ```text
 //! cargo build --release -p xbcloud-rs
@@ -6,7 +6,7 @@
 //! cargo bench --bench store -- speed [GIB [OPTION...]]  put into a real S3 server, chunk size by chunk size
 //! ```
 //!
-//! Streams are made as they are sent: table files of 16 copying threads, in chunks of 10 MiB.
+//! Streams are generated as they are sent: table files of 16 copying threads, in chunks of 10 MiB.
 
 #![allow(clippy::expect_used, missing_docs)]
 
@@ -22,11 +22,11 @@ use xb_testkit::sink::Sink;
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
-/// Payload of a chunk, as the stock producers have it.
+/// Payload of a chunk, as the stock producers write it.
 const CHUNK: usize = 10 << 20;
-/// Files that grow side by side.
+/// Number of files that grow in parallel.
 const FILES: usize = 16;
-/// What a run may take beside its buffers.
+/// Memory that a run may use besides its buffers.
 const BESIDE: u64 = 64 * MIB;
 
 fn main() {
@@ -41,7 +41,7 @@ fn main() {
     }
 }
 
-/// The release build, which lies beside this one's folder.
+/// Path of the release build, beside the folder of this program.
 fn program() -> PathBuf {
     let here = std::env::current_exe().expect("a path");
     let path = here.ancestors().nth(2).expect("a target folder").join("xbcloud-rs");
@@ -49,8 +49,8 @@ fn program() -> PathBuf {
     path
 }
 
-/// A stream of about `bytes`, in which no two chunks of a file are alike: windows of `table`, which
-/// has four times the length of a chunk.
+/// A stream of about `bytes` in which no two chunks of a file are equal: windows of `table`, whose
+/// length is four chunks.
 fn stream(bytes: u64, table: Vec<u8>) -> impl FnOnce(&mut dyn Write) + Send {
     move |out| {
         let mut writer = ChunkWriter::new(out);
@@ -61,7 +61,7 @@ fn stream(bytes: u64, table: Vec<u8>) -> impl FnOnce(&mut dyn Write) + Send {
                 let from = (n * 4099 + usize::try_from(round).unwrap_or(0) * 77_773) % (3 * CHUNK);
                 let payload = &table[from..from + CHUNK];
                 if writer.payload(name, round * CHUNK as u64, payload).is_err() {
-                    return; // The program has failed and says why.
+                    return; // The program has failed and reports why.
                 }
             }
         }
@@ -92,10 +92,10 @@ const LAYOUTS: [(&str, &[&str]); 4] = [
         &["--layout=classic", "--compress=zstd", "--encrypt=AES256", SEAL],
     ),
 ];
-/// Stands for the option that names the key's file.
+/// Placeholder for the option that names the key file.
 const SEAL: &str = "KEY";
 
-/// Where the key is, and what asks for it.
+/// The key file, and the option that names it.
 struct Key {
     dir: tempfile::TempDir,
     option: String,
@@ -135,7 +135,7 @@ fn row(what: &str, layout: &str, store: &str, chunk: &str, budget: u64, ran: &Ra
     );
 }
 
-/// Into a store that takes everything, at once or 0.4 s late.
+/// Uploads into a store that accepts everything, immediately or 0.4 s late.
 fn memory_up() {
     let key = Key::new();
     let sinks =
@@ -157,7 +157,7 @@ fn memory_up() {
     }
 }
 
-/// 1 GiB out of a folder, as a stream and into files.
+/// Downloads 1 GiB from a folder, as a stream and into files.
 fn memory_down() {
     let key = Key::new();
     let place = format!("file://{}/store/b", key.dir.path().display());
@@ -179,7 +179,7 @@ fn memory_down() {
                 .run()
                 .expect(0);
             let sealed = layout.contains(&SEAL);
-            // Files that were encrypted one by one come out of `get` as they are.
+            // `get` does not decrypt files that were encrypted individually.
             let streamed = sealed && !layout.contains(&"--layout=classic");
             let opening = |sealed| key.named(if sealed { &[SEAL] } else { &[] });
             for budget in [64, 512] {
@@ -200,8 +200,8 @@ fn memory_down() {
     }
 }
 
-/// Alternating, so that a slow moment of the machine meets all of them, and each has its turn to be
-/// the first: the server still clears away what the one before has left.
+/// Measures the sizes in turn, so that a slow moment of the machine affects all of them. Each size
+/// is first in some round, because the server is still cleaning up after the previous one.
 fn speed(gib: u64, more: &[String]) {
     const CHUNKS: [&str; 3] = ["10M", "200M", "1G"];
     let bucket = bucket();
@@ -214,8 +214,8 @@ fn speed(gib: u64, more: &[String]) {
             let chunk = CHUNKS[column];
             let place = bucket.url(&format!("backups/{round}-{chunk}"));
             let size = format!("--chunk-size={chunk}");
-            // Nothing that shrinks, as backups arrive: this server looks at the first bytes of every
-            // 8 MiB that it gets and compresses some, so that speed would hang on where pieces begin.
+            // Data that does not shrink, as backups arrive. This server looks at the first bytes of
+            // every 8 MiB and compresses some, so that speed would depend on where parts begin.
             let table = data::noise(7, 4 * CHUNK);
             let mut options = vec![&*size];
             options.extend(more.iter().map(String::as_str));

@@ -1,12 +1,12 @@
-//! What compression and the seal cost inside the pipeline beside the codec and the cipher alone.
+//! CPU cost of compression and seal in the pipeline, compared to codec and cipher alone.
 //!
 //! `alone` runs codec and cipher over the same bytes in the same pieces, in one thread; `pipeline`
 //! is the whole way from a stream in memory to objects that are dropped: chunks found and checked,
-//! frames, index, segments, object checksums. `plain` is that way without codec and seal. What is
-//! measured is CPU time of the process, all threads together.
+//! frames, index, segments, object checksums. `plain` is the same way without codec and seal. The
+//! benchmark measures CPU time of the process, all threads together.
 //!
-//! At the end two ratios are printed, taken over rounds that alternate: what codec and seal add to
-//! the plain pipeline, to what they cost alone; and the whole pipeline, to the same.
+//! At the end it prints two ratios, from alternating rounds: the cost that codec and seal add to
+//! the plain pipeline, and the cost of the whole pipeline, each divided by their cost alone.
 
 #![allow(clippy::expect_used, missing_docs)]
 
@@ -30,7 +30,7 @@ use xb_testkit::data;
 const ALGORITHMS: [&str; 5] = ["none", "lz4", "snappy", "zstd:1", "gzip:3"];
 const MEMORY: u64 = 256 << 20;
 const LIMITS: PartLimits = PartLimits { min: 5 << 20, max: 5 << 30, count: 10_000, equal: false };
-/// Rounds of the closing comparison.
+/// Number of rounds of the final comparison.
 const ROUNDS: usize = 5;
 
 /// CPU time of the process.
@@ -65,7 +65,7 @@ impl Measurement for CpuTime {
     }
 }
 
-/// Table files in chunks of 10 MiB, as the stock tools write them.
+/// A stream of table files in chunks of 10 MiB, as the stock tools write them.
 fn stream() -> Bytes {
     let mut writer = ChunkWriter::new(Vec::new());
     for number in 0..4_u64 {
@@ -95,10 +95,10 @@ fn sealer() -> (StreamHeader, Sealer) {
 fn alone(stream: &Bytes, algorithm: Algorithm) {
     let mut encoder = BlockEncoder::new(algorithm).expect("memory");
     let mut out = vec![0; encoder.max_encoded_len(SLAB)];
-    // A full segment in which the frames of one piece lie, as far as they fill it.
+    // A full segment that holds the frames of one piece, as far as they fill it.
     let mut segment = vec![0; SLAB];
     let (_, mut sealer) = sealer();
-    // The first segment is shorter by the head.
+    // The head makes the first segment shorter.
     let first = &mut segment[40..];
     sealer.next_segment(false).expect("a few").seal(first).expect("its length");
     let mut due = 0;
@@ -182,7 +182,7 @@ fn transform(c: &mut Criterion<CpuTime>) {
     }
 }
 
-/// Median, least and most.
+/// Formats median, minimum and maximum.
 fn median(mut rounds: Vec<f64>) -> String {
     rounds.sort_by(f64::total_cmp);
     let (least, most) = (rounds[0], rounds[rounds.len() - 1]);

@@ -1,4 +1,4 @@
-//! The transport of a state transfer against one plain TCP connection.
+//! The transport of a state transfer compared to one plain TCP connection.
 //!
 //! ```text
 //! cargo bench --bench wire -- near [MIB]      loopback: rate, and CPU of both ends together
@@ -24,7 +24,7 @@ use rustix::time::{ClockId, clock_gettime};
 use xb_wire::{Announcement, Donor, Joiner, Listener, Observer, Security, connect};
 
 const MIB: usize = 1 << 20;
-/// What one connection may have under way, as a system without settings would give it.
+/// Default window: what one connection may have in transit on a system without tuning.
 const WINDOW_KIB: usize = 256;
 
 fn main() {
@@ -107,7 +107,7 @@ fn cpu() -> Duration {
 
 type Way = Option<(Duration, usize)>;
 
-/// What `socat` does, with large buffers.
+/// A plain connection with large buffers, like `socat`.
 fn plain(mib: usize, way: Way) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let to = listener.local_addr().expect("an address");
@@ -166,8 +166,8 @@ fn ours(mib: usize, security: &Security, connections: Option<NonZeroU8>, way: Wa
     });
 }
 
-/// A relay that holds every byte for `way.0`, and at most `way.1` bytes a direction. Its threads end
-/// with their connections; the one that accepts, with the program.
+/// A relay that delays every byte by `way.0`, and holds at most `way.1` bytes per direction. Its
+/// threads end with their connections; the accepting thread ends with the program.
 fn relay(to: SocketAddr, way: (Duration, usize)) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
@@ -186,7 +186,7 @@ fn relay(to: SocketAddr, way: (Duration, usize)) -> SocketAddr {
     address
 }
 
-/// Bytes under way.
+/// Bytes in transit.
 #[derive(Default)]
 struct Held {
     way: Mutex<UnderWay>,
@@ -195,9 +195,9 @@ struct Held {
 
 #[derive(Default)]
 struct UnderWay {
-    /// When each piece comes out.
+    /// Each piece with the time at which it leaves the relay.
     pieces: VecDeque<(Instant, Vec<u8>)>,
-    /// When word of its arrival has come back and the window is free again.
+    /// When the acknowledgement of a piece returns, and how many bytes of the window it frees.
     owed: VecDeque<(Instant, usize)>,
     bytes: usize,
 }
@@ -239,7 +239,7 @@ fn carry(mut from: TcpStream, mut to: TcpStream, (delay, most): (Duration, usize
 }
 
 impl Held {
-    /// Waits until something of the window is free.
+    /// Waits until part of the window is free.
     fn room(&self, most: usize) -> usize {
         let mut way = self.way.lock().expect("no panic");
         loop {

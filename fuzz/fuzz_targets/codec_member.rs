@@ -1,11 +1,11 @@
-//! Any bytes as a member of each format, in any pieces: no panic, and the same answer however input
+//! Any bytes as a member of each format, in any pieces: no panic, and the same result however input
 //! and output are cut.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use xb_compressor::{CodecError, Member, MemberDecoder, MemberLimits, MemberTotals, State};
 
-/// More is not looked at: a few bytes can stand for very many.
+/// Decoding stops after this many bytes: a few bytes can expand to very many.
 const MOST: usize = 8 << 20;
 
 type Outcome = (Vec<u8>, Option<Result<MemberTotals, CodecError>>);
@@ -41,7 +41,7 @@ fuzz_target!(|data: &[u8]| {
     let Some((&[which, piece, out], data)) = data.split_first_chunk() else { return };
     let member = Member::ALL[usize::from(which) % Member::ALL.len()];
     let whole = decode(member, data, usize::MAX, 2 << 20);
-    // Very small buffers take too long for what is very large.
+    // Very small buffers would take too long for very large output.
     let out = if whole.0.len() > 1 << 20 { 9999 } else { 1 + usize::from(out) };
     let pieces = decode(member, data, 1 + usize::from(piece), out);
     match (whole.1, pieces.1) {
@@ -54,7 +54,7 @@ fuzz_target!(|data: &[u8]| {
             let len = whole.0.len().min(pieces.0.len());
             assert_eq!(whole.0[..len], pieces.0[..len]);
         }
-        // Too much in one of them: then the other has come to as much, or to an error on the way.
+        // One of them stopped at the limit: the other must have stopped there, too, or failed.
         (None, again) | (again, None) => assert!(!matches!(again, Some(Ok(_)))),
     }
 });

@@ -1,5 +1,5 @@
-//! Any bytes as the body of a QuickLZ packet, in a member that is otherwise in order: no panic, and
-//! not a byte more than the packet has announced.
+//! Any bytes as the body of a QuickLZ packet, in an otherwise valid member: no panic, and not one
+//! byte more than the packet announces.
 #![no_main]
 
 #[path = "../../crates/compressor/tests/common/qpress.rs"]
@@ -33,7 +33,7 @@ fuzz_target!(|data: &[u8]| {
     assert!(whole.as_ref().is_none_or(|plain| plain.len() == announced));
     assert_eq!(whole, decode(&member, 77));
 
-    // And the other way, with a writer that keeps the rules.
+    // The reverse, with a writer that follows the rules.
     let member = qpress::member(data, 1000, qpress::Packing::Compressed);
     assert_eq!(decode(&member, 4096).as_deref(), Some(data));
 });

@@ -1,5 +1,5 @@
-//! Any text as an envelope, with a fitting digest: no panic, never a key. What can be read is written
-//! out as it came, in a block, too.
+//! Any text as an envelope, with a matching digest: no panic, never a key. An envelope that can be
+//! parsed is encoded as the same bytes, also in a block.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! Any bytes as the payload of an index frame: no panic, runs as long as they say, and records that
-//! were read are written and read again as the same.
+//! Any bytes as the payload of an index frame: no panic, runs have the length that they state, and
+//! parsed records stay the same when written and parsed again.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -21,7 +21,7 @@ fuzz_target!(|data: &[u8]| {
             }
             Ok(record) => {
                 if writer.record(&record).is_err() {
-                    break; // full: the numbers of one frame may take more room in another order
+                    break; // full: the numbers of one frame may take more space in another order
                 }
                 sent.push(record);
             }

@@ -1,5 +1,5 @@
-//! Any bytes as a native stream, in any pieces: no panic, and the same answer however the input is
-//! cut. Half of the inputs get fitting checksums first, or no input would come past the header.
+//! Any bytes as a native stream, in any pieces: no panic, and the same result however the input is
+//! cut. Half of the inputs get matching checksums first; otherwise none would get past the header.
 #![no_main]
 
 #[path = "../../crates/frame/tests/common/mod.rs"]

@@ -1,5 +1,5 @@
-//! A sealed body that was changed somehow, and any bytes in its place: nothing comes out of either,
-//! whatever the pieces.
+//! A changed sealed body, and any bytes instead of one: no output from either, however they are
+//! cut.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -26,7 +26,7 @@ fuzz_target!(|data: &[u8]| {
     if changed != sealed {
         assert_eq!(open(&key, &context, &changed, step), (vec![], false));
     }
-    // The input itself as a sealed body.
+    // The input itself, as a sealed body.
     assert_eq!(open(&key, &context, plain, step), (vec![], false));
 });
 

@@ -7,7 +7,7 @@ use std::io::{self, Read};
 use libfuzzer_sys::fuzz_target;
 use xb_wire::parsers::{DataHead, Inbound, Item, Disposition, Pool, parse_banner};
 
-/// Gives its bytes in pieces, with nothing there between them.
+/// A reader that returns its bytes in pieces, with nothing available in between.
 struct Pieces<'a> {
     bytes: &'a [u8],
     most: usize,

@@ -1,5 +1,6 @@
-//! Any bytes as an xbcrypt file, in any pieces: no panic, and the same answer however the input is
-//! cut. Half of the inputs get fitting checksums first, or few would come past the first one.
+//! Any bytes as an xbcrypt file, in any pieces: no panic, and the same result however the input is
+//! cut. Half of the inputs get matching checksums first; otherwise few would get past the first
+//! one.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -33,7 +34,7 @@ fn read(file: &[u8], how: u8, step: usize) -> (Vec<u8>, Option<String>) {
     (out, end)
 }
 
-/// Makes the sizes of each chunk those of what follows it, up to the next magic, and the CRC fit.
+/// Corrects the sizes of each chunk, up to the next magic, and its CRC.
 fn mend(file: &mut [u8]) {
     let starts: Vec<usize> =
         (0..file.len()).filter(|&n| file[n..].starts_with(b"XBCRYP0")).collect();

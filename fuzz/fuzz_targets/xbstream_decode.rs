@@ -1,10 +1,10 @@
-//! Any bytes, in any pieces: no panic, and the same answer however the input is cut.
+//! Any bytes, in any pieces: no panic, and the same result however the input is cut.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use xb_reader::{Decoder, Dialect, Event, FileTable, Limits, PayloadCheck};
 
-/// Length of the payloads, and the error or the number of finished files.
+/// Returns the total length of the payloads, and the error or the number of finished files.
 fn decode(dialect: Dialect, pieces: &mut dyn Iterator<Item = &[u8]>) -> (u64, Result<u64, String>) {
     let limits = Limits { max_payload: 1 << 20, max_map_entries: 1 << 10 };
     let mut decoder = Decoder::new(dialect, limits);

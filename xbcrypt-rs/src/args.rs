@@ -7,7 +7,7 @@ use xb_cli::{Failure, Log, Secret, Size};
 use xb_encryptor::xbcrypt::Algorithm;
 use xb_keyring::{IdentityOptions, KeyOptions, NewKeyOptions, RecipientOptions};
 
-/// Words that are commands where they come first.
+/// Words that are commands if they come first.
 pub(crate) const TOOLS: [&str; 4] = ["keygen", "rewrap", "inspect", "help"];
 
 const EXAMPLES: &str = "\
@@ -107,7 +107,7 @@ pub(crate) enum Format {
 }
 
 impl Line {
-    /// The key options as one.
+    /// Collects the key options.
     pub(crate) fn keys(&self) -> KeyOptions {
         KeyOptions {
             encrypt_key_file: self.encrypt_key_file.clone(),
@@ -117,7 +117,7 @@ impl Line {
         }
     }
 
-    /// The option in use, if any, that only a native file has a use for.
+    /// The option in use, if any, that applies only to native files.
     pub(crate) fn native_only(&self) -> Option<&'static str> {
         let table = [
             (!self.recipients.recipient.is_empty(), "--recipient"),
@@ -131,7 +131,7 @@ impl Line {
         table.into_iter().find_map(|(used, name)| used.then_some(name))
     }
 
-    /// Worker threads. Numbers out of range are moved to the nearest limit, as stock does.
+    /// Number of worker threads. Values out of range are moved to the nearest limit, as stock does.
     pub(crate) fn threads(&self, stock: bool, log: &Log) -> usize {
         let Some(wanted) = self.encrypt_threads.into_iter().chain(self.compress_threads).max()
         else {

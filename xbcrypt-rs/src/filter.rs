@@ -18,9 +18,9 @@ use crate::args::{Format, Line};
 use crate::hints;
 use crate::output::Output;
 
-/// `--read-buffer-size` when nobody says.
+/// Default of `--read-buffer-size`.
 const READ_BUFFER: u64 = 10 << 20;
-/// What trying a passphrase may take, in bytes: twice what `age -p` asks for.
+/// Memory limit for trying a passphrase, in bytes: twice what `age -p` uses.
 pub(crate) const PASSPHRASE_MEMORY: u64 = 512 << 20;
 
 type Source = Looked<xb_cli::UntilInterrupted>;
@@ -31,7 +31,7 @@ pub(crate) fn run(line: &Line, stock: bool, log: &Log) -> Result<(), Failure> {
     if line.input.is_none() {
         xb_cli::refuse_terminal_input("give it a file: xbcrypt-rs -i FILE, or < FILE")?;
     }
-    // On standard output there is nothing to clean up, and what reads it sees the end.
+    // Standard output needs no cleanup, and its reader notices the early end.
     let (mut output, _signals) = match &line.output {
         None => {
             xb_cli::refuse_terminal_output("send it somewhere: xbcrypt-rs -o FILE, or > FILE")?;
@@ -95,7 +95,7 @@ fn snapshot(observer: &Observer, total: Option<u64>) -> Snapshot {
     }
 }
 
-/// What is to be done, with every option checked.
+/// The work to do, with every option checked.
 enum Work {
     Encrypt(XbcryptWrite),
     Seal { ways_in: xb_encryptor::WaysIn, compress: Codec, threads: usize, raw: bool },
@@ -182,7 +182,7 @@ fn seal(line: &Line, threads: usize, log: &Log) -> Result<Work, Failure> {
     Ok(Work::Seal { ways_in, compress, threads, raw: line.raw })
 }
 
-/// The environment ranks below options, so it is asked only where no key is given.
+/// Reads the key from the environment. Options take precedence, so call this only without a key.
 fn key_from_environment() -> Result<Option<KeyBytes>, Failure> {
     const NAME: &str = "XBCRYPT_ENCRYPTION_KEY";
     let text = env_first(&[NAME]).map(Secret::new);
@@ -198,10 +198,10 @@ fn cipher(algorithm: Algorithm, key: Option<&KeyBytes>) -> Result<Cipher, Failur
     })
 }
 
-/// Decryption of whatever comes.
+/// Decryption of input in either format.
 struct Decrypt {
     format: Option<Format>,
-    /// As asked for; the stock tool's default is NONE.
+    /// As requested; the stock tool's default is NONE.
     algorithm: Option<Algorithm>,
     key: Option<KeyBytes>,
     keys: xb_encryptor::Keys,
@@ -216,11 +216,12 @@ impl Decrypt {
     fn of(line: &Line, stock: bool, threads: usize, log: &Log) -> Result<Self, Failure> {
         let options = line.keys();
         let key = options.key(log)?;
-        // Read once, the key may come from a FIFO; whether its length is right the format says.
+        // Read only once, because the key may come from a FIFO. The format decides on its length
+        // later.
         let others =
             xb_keyring::KeyOptions { encrypt_key_file: None, encrypt_key: None, ..options };
         let keys = others.keys(&line.identities, log)?;
-        // The environment stands in only where nothing else is given.
+        // The environment is used only if no key option is given.
         let key = match key {
             None if keys.is_empty() => key_from_environment()?,
             given => given,
@@ -231,7 +232,7 @@ impl Decrypt {
             key,
             keys,
             native_only: line.native_only(),
-            // Whoever calls the stock tool by its name has asked for what that takes.
+            // A call by the stock tool's name accepts what the stock tool accepts.
             allow_unhashed: line.allow_unhashed || stock,
             threads,
             stock,
@@ -280,7 +281,7 @@ impl Decrypt {
                 .hint("the input is no native file; give the key it was made with: -f KEYFILE"));
         }
         let algorithm = self.algorithm.unwrap_or(match self.key {
-            // Any of the three names means the AES of the key's length.
+            // All three names mean AES with the length of the key.
             Some(_) => Algorithm::Aes256,
             None => Algorithm::None,
         });

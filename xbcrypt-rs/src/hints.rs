@@ -1,4 +1,4 @@
-//! What to do about it.
+//! Hints for errors.
 
 use std::io;
 use std::path::Path;
@@ -16,9 +16,9 @@ const FOREIGN: &str =
 const NAME_A_KEY: &str =
     "give what opens it: -f KEYFILE, --identity-file, --passphrase-file or --key-command";
 
-/// Encryption or decryption failed, `stage` says which.
+/// Converts a failed encryption or decryption; `stage` is its name.
 fn failed(stage: &str, message: String, hint: Option<String>) -> Failure {
-    // Whatever broke then broke because of it.
+    // The signal is the cause of any other error.
     if let Some(signal) = interrupted() {
         return Failure::interrupted(signal);
     }
@@ -127,7 +127,7 @@ fn write(error: &io::Error) -> String {
     .to_owned()
 }
 
-/// A file that cannot be made or completed.
+/// Converts the error of an output file that cannot be created or completed.
 pub(crate) fn output_failure(path: &Path, error: &TargetError) -> Failure {
     let hint = match error {
         TargetError::Exists { .. } => "nothing is overwritten: take another name, or remove it",
@@ -136,7 +136,7 @@ pub(crate) fn output_failure(path: &Path, error: &TargetError) -> Failure {
     };
     let message = match error {
         TargetError::Open { .. } | TargetError::Sync { .. } => error.to_string(),
-        // With the folder in front of the name.
+        // Adds the folder before the name.
         _ => match path.parent() {
             Some(folder) if folder != Path::new("") => format!("{}/{error}", folder.display()),
             _ => error.to_string(),

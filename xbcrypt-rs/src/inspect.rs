@@ -1,4 +1,4 @@
-//! `inspect`: what a file is, as far as that can be seen without a key.
+//! `inspect`: describes a file as far as possible without a key.
 
 use std::fs::File;
 use std::io::{self, BufReader, Write};
@@ -38,7 +38,7 @@ pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
 
 type Said = (String, Value, Option<String>);
 
-/// The name as `--compress` has it.
+/// The name as in `--compress`.
 fn codec_name(codec: xb_pipeline::filter::Codec) -> &'static str {
     use xb_pipeline::filter::Codec;
     match codec {
@@ -108,7 +108,7 @@ fn native(facts: &NativeFacts) -> Said {
     (lines.join("\n") + "\n", value, problem)
 }
 
-/// The kind as the keys object has it.
+/// The kind as in the keys object.
 fn kind(slot: &xb_encryptor::SlotInfo) -> String {
     use xb_encryptor::SlotKind;
     match &slot.kind {

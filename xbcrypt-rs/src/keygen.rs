@@ -1,4 +1,4 @@
-//! `keygen`: a key of 32 random bytes, or an age identity.
+//! `keygen`: generates a key of 32 random bytes, or an age identity.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -11,7 +11,7 @@ use xb_encryptor::Identities;
 use crate::args::KeygenArgs;
 use crate::output::sync_folder;
 
-/// What the native seal wants, and xbcrypt takes as AES-256.
+/// Length required by the native seal; xbcrypt uses it as AES-256.
 const KEY_LEN: usize = 32;
 
 pub(crate) fn run(args: &KeygenArgs, log: &Log) -> Result<(), Failure> {
@@ -25,7 +25,7 @@ pub(crate) fn run(args: &KeygenArgs, log: &Log) -> Result<(), Failure> {
         let recipient = recipients.join(" ");
         log.info(format_args!("public key: {recipient}"));
         let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ");
-        // As age-keygen writes it.
+        // The format of age-keygen.
         format!("# created: {now}\n# public key: {recipient}\n{}\n", *secret).into_bytes()
     } else {
         let mut key = [0; KEY_LEN];
@@ -47,7 +47,7 @@ pub(crate) fn run(args: &KeygenArgs, log: &Log) -> Result<(), Failure> {
     }
 }
 
-/// A new file that only its owner can read, durable before anything is encrypted with it.
+/// Creates a file that only its owner can read, and syncs it before anything is encrypted with it.
 fn create(path: &Path, content: &[u8]) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     let write = |file: &mut File| {

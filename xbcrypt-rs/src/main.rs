@@ -21,7 +21,7 @@ fn main() -> ExitCode {
 fn run(program: &Program) -> Result<(), Failure> {
     let stock = program.personality().is_stock();
     let first = program.argv().get(1).and_then(|word| word.to_str());
-    // The stock tool has no such words, and a drop-in takes nothing else for a command.
+    // The stock tool has no commands, so neither does a drop-in replacement.
     if !stock && first.is_some_and(|word| args::TOOLS.contains(&word)) {
         let line: ToolLine = program.parse(&[])?;
         let log = program.start_log(LogOptions { no_stamps: true, ..LogOptions::default() });

@@ -1,4 +1,4 @@
-//! Where the bytes go: standard output, or a file that has its name only when it is whole.
+//! The output: standard output, or a file that gets its name only when it is complete.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -11,16 +11,16 @@ use xb_reader::{PartialFile, RelPath, TargetDir, TargetError};
 
 use crate::hints;
 
-/// Pipes are enlarged to this many bytes, the most an ordinary user may ask for.
+/// Pipes are enlarged to this many bytes, the most that an unprivileged user can request.
 const PIPE: usize = 1 << 20;
 
-/// The output of one run. It must end with [`finish`](Output::finish); dropped, a file is gone.
+/// The output of one run. Call [`finish`](Output::finish) at the end; dropping it removes a file.
 pub(crate) enum Output {
     Stdout(File),
     New(Box<NewFile>),
 }
 
-/// A file on its way.
+/// An unfinished file.
 pub(crate) struct NewFile {
     target: TargetDir,
     partial: PartialFile,
@@ -30,14 +30,14 @@ pub(crate) struct NewFile {
 }
 
 impl Output {
-    /// Standard output as it is.
+    /// Uses standard output.
     pub(crate) fn stdout() -> Result<Self, Failure> {
         let file = File::from(io::stdout().as_fd().try_clone_to_owned().stage("output")?);
         let _ = rustix::pipe::fcntl_setpipe_size(&file, PIPE);
         Ok(Self::Stdout(file))
     }
 
-    /// A new file at `path`; nothing may be there yet.
+    /// Creates a new file at `path`, which must not exist.
     pub(crate) fn create(path: &Path) -> Result<Self, Failure> {
         let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(Failure::usage(format!("{} is no name for a file", path.display())));
@@ -56,7 +56,7 @@ impl Output {
         })))
     }
 
-    /// All is written and proven: a file is made durable and gets its name.
+    /// Completes the output after everything was written and checked: syncs and renames a file.
     pub(crate) fn finish(self) -> Result<(), Failure> {
         let file = match self {
             Self::Stdout(_) => return Ok(()),
@@ -71,7 +71,7 @@ impl Output {
     }
 }
 
-/// Makes the names in a folder durable.
+/// Syncs the names in a folder.
 pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }

@@ -1,8 +1,8 @@
-//! `rewrap`: other ways in for a native file. The sealed data is copied as it is, not opened.
+//! `rewrap`: replaces the key slots of a native file. The sealed data is copied, not opened.
 //!
-//! The new file is written beside the old one, made durable, and then takes its name in one step: at
-//! every moment there is a whole file that somebody can open. On file systems that can share blocks
-//! between files the copy takes no room and no time.
+//! The new file is written beside the old one, synced, and then renamed over it in one step: at
+//! every moment there is a complete file that some key can open. On file systems that can share
+//! blocks between files the copy takes no space and no time.
 
 use std::fs::{self, File, Metadata, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -19,7 +19,7 @@ use crate::filter::PASSPHRASE_MEMORY;
 use crate::hints;
 use crate::output::{Output, sync_folder};
 
-/// Bytes copied before signals are looked at.
+/// Number of bytes copied between checks for signals.
 const STEP: u64 = 64 << 20;
 
 pub(crate) fn run(args: &RewrapArgs, log: &Log) -> Result<(), Failure> {
@@ -63,7 +63,7 @@ pub(crate) fn run(args: &RewrapArgs, log: &Log) -> Result<(), Failure> {
             output.finish()?;
         }
         None => {
-            // The file itself is replaced, not a link to it.
+            // Replace the file itself, not a link to it.
             let path = fs::canonicalize(&args.file).map_err(|error| named(&error))?;
             let like = file.metadata().map_err(|error| named(&error))?;
             let mut beside = Beside::create(&path, &like).map_err(|error| named(&error))?;
@@ -93,7 +93,7 @@ fn unlock(
     }
 }
 
-/// Copies exactly `len` bytes; between two files the system does it alone.
+/// Copies exactly `len` bytes; between two files the kernel does it alone.
 fn copy(from: &mut File, to: &mut (impl Write + ?Sized), len: u64) -> io::Result<()> {
     let mut left = len;
     while left > 0 {
@@ -109,13 +109,13 @@ fn copy(from: &mut File, to: &mut (impl Write + ?Sized), len: u64) -> io::Result
     Ok(())
 }
 
-/// Names of files on their way begin so; what follows is the process.
+/// Prefix of the names of unfinished files; the process id follows.
 const PREFIX: &str = ".xbcrypt-rs.";
 
-/// A file that is to replace the one it lies beside; dropped, it is gone.
+/// A file that will replace the one beside it. Dropping it removes it.
 ///
-/// It is locked as long as the run lives: an unlocked one was left by a run that was killed, and the
-/// next run in that folder removes it.
+/// It is locked while the run lives: an unlocked one belongs to a run that was killed, and the next
+/// run in that folder removes it.
 struct Beside {
     file: File,
     path: PathBuf,
@@ -123,15 +123,16 @@ struct Beside {
 }
 
 impl Beside {
-    /// With the mode of the old one, and its owner where that is allowed.
+    /// Creates it with the mode of the old file, and with its owner if that is allowed.
     fn create(of: &Path, like: &Metadata) -> io::Result<Self> {
         sweep(folder_of(of));
         let path = of.with_file_name(format!("{PREFIX}{}", std::process::id()));
         let beside = loop {
             let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
-            // A file system without locks has nobody who sweeps.
+            // On a file system without locks no run sweeps.
             let locked = file.try_lock();
-            // Between these steps another run may have taken it for a dead one's and removed it.
+            // Before the lock was taken, another run may have considered it abandoned and removed
+            // it.
             if !matches!(locked, Err(TryLockError::WouldBlock)) && has_name(&path, &file) {
                 break Self { file, path, done: false };
             }
@@ -156,7 +157,7 @@ fn folder_of(file: &Path) -> &Path {
     file.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."))
 }
 
-/// Removes what dead runs have left in a folder. Best effort: it only takes up room.
+/// Removes the files of dead runs in a folder. Best effort: they only take up space.
 fn sweep(folder: &Path) {
     let ours = |name: &str| {
         name.strip_prefix(PREFIX)
@@ -169,14 +170,14 @@ fn sweep(folder: &Path) {
         }
         let path = entry.path();
         let Ok(file) = OpenOptions::new().write(true).open(&path) else { continue };
-        // Its run may have ended meanwhile, and the name be gone or another's.
+        // Its run may have ended meanwhile: then the name is free, or it is another file's.
         if file.try_lock().is_ok() && has_name(&path, &file) {
             let _ = fs::remove_file(&path);
         }
     }
 }
 
-/// Whether `path` still stands for the file that was opened under it.
+/// Whether `path` still refers to the file that was opened under it.
 fn has_name(path: &Path, file: &File) -> bool {
     let (Ok(there), Ok(ours)) = (fs::symlink_metadata(path), file.metadata()) else { return false };
     (there.dev(), there.ino()) == (ours.dev(), ours.ino())

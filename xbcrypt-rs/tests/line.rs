@@ -1,5 +1,5 @@
-//! The program as a process: files that appear whole, signals, and what the process list shows.
-#![allow(clippy::unwrap_used)] // a test that cannot go on must stop
+//! The program as a process: files that appear only when complete, signals, and the process list.
+#![allow(clippy::unwrap_used)] // a failed step must end the test
 
 mod support;
 
@@ -31,7 +31,7 @@ fn an_output_file_takes_any_path_and_replaces_nothing() {
         let back = xbcrypt().args(["-d", "-k", KEY, "-i", path]).cwd(folder.0.path()).run();
         assert_eq!(back.expect(0).stdout, b"plain");
     }
-    // A link that leads nowhere is something, too.
+    // A dangling link counts as existing, too.
     std::os::unix::fs::symlink("nowhere", folder.path("link")).unwrap();
     for path in ["link", "no/folder/here", "sub", "..", "/"] {
         let words = ["-a", "AES256", "-k", KEY, "-o", path];
@@ -52,7 +52,7 @@ fn a_signal_leaves_no_file() {
             let mut run = xbcrypt().args(words).stdin_held().spawn();
             let mut stdin = run.stdin().unwrap();
             stdin.write_all(&noise(1, 3 << 20)).unwrap();
-            // Under way, and its input stalls.
+            // The run has begun, and its input stalls.
             run.until("it has begun", || folder.path(".xb-partial").exists());
             run.signal(signal);
             let ran = run.wait();
@@ -76,7 +76,7 @@ fn no_secret_shows_in_the_process_list() {
         let shows = |bytes: &[u8]| {
             secrets.iter().any(|secret| bytes.windows(secret.len()).any(|part| part == *secret))
         };
-        // The moment in which the system has its arguments as they were given cannot be avoided.
+        // The short time in which the original arguments are visible cannot be avoided.
         let (pid, mut cmdline) = (run.pid(), Vec::new());
         run.until("it has started anew", || {
             cmdline = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -87,11 +87,11 @@ fn no_secret_shows_in_the_process_list() {
         stdin.write_all(b"plain").unwrap();
         let of = |what: &str| fs::read(format!("/proc/{pid}/{what}")).unwrap_or_default();
         assert!(!shows(&of("environ")) && !shows(&of("cmdline")));
-        // In short lists it has its own name.
+        // The short process name is that of the program.
         run.until("it has its name back", || {
             fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "xbcrypt-rs\n")
         });
-        // The memory file was emptied once it was read.
+        // The memory file was emptied after reading.
         let fds = fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
         for fd in fds.map(|fd| fd.unwrap().path()) {
             let is_ours =

@@ -1,5 +1,5 @@
-//! Native files: what they hold against, and what other programs make of them.
-#![allow(clippy::unwrap_used)] // a test that cannot go on must stop
+//! Native files: which damage they detect, and how other programs read them.
+#![allow(clippy::unwrap_used)] // a failed step must end the test
 
 mod support;
 
@@ -61,7 +61,7 @@ fn every_way_in_opens() {
     let recipient = text.lines().find_map(|line| line.strip_prefix("# public key: ")).unwrap();
     let recipients = folder.file("recipients", format!("# us\n{recipient}\n").as_bytes());
     let passphrase = folder.file("passphrase", b"correct horse\n");
-    // Turns each byte round: enough not to be the key.
+    // Rotates the value of each byte: enough to differ from the key.
     let command =
         folder.file("wrap", b"#!/bin/sh\nexec tr '\\000-\\377' '\\200-\\377\\000-\\177'\n");
     let command = format!("sh {command}");
@@ -78,7 +78,7 @@ fn every_way_in_opens() {
     }
 }
 
-/// Each of them as a run of the program; `crates/pipeline/tests/filter.rs` tries every byte.
+/// Runs the program for each case; `crates/pipeline/tests/filter.rs` tries every byte.
 #[test]
 fn damage_gives_no_byte_and_no_file() {
     let folder = Folder::new();
@@ -97,7 +97,7 @@ fn damage_gives_no_byte_and_no_file() {
     bad.push([&file[..], b"x"].concat());
     bad.push([&file[..], &file[..]].concat());
     let output = folder.name("out");
-    // `--format` says what it must be: an empty file, or an xbcrypt file, is none.
+    // `--format` states the expected format: an empty file, or an xbcrypt file, does not have it.
     for bad in bad {
         let words = ["-d", "--format=native", "-f", &key];
         let ran = filter(&words, &bad).expect(1);
@@ -119,7 +119,7 @@ fn an_xbcrypt_file_is_not_taken_for_a_native_one() {
     assert!(ran.stdout.is_empty(), "{ran:?}");
 }
 
-/// The data key comes out by plain `age`, and plain `tink` opens the body with it.
+/// Plain `age` decrypts the data key, and plain `tink` opens the body with it.
 #[test]
 fn age_and_tink_open_it() {
     const SCRIPT: &str = r#"
@@ -168,7 +168,7 @@ with primitive.new_decrypting_stream(body, bytes.fromhex(associated)) as stream:
         .map_or_else(|| workspace().join("target/tools/bin/python"), Into::into);
     let words = ["-c", SCRIPT, &hex(&data_key), &sha256(header)];
     let body = Cmd::new(python).args(words).stdin_bytes(sealed).run().expect(0).stdout;
-    // Frames as they are: each begins with 32 bytes.
+    // The frames follow unchanged: each begins with 32 bytes.
     let (mut at, mut out) = (0, Vec::new());
     while body[at + 4] == 1 {
         let len = usize::try_from(u32::from_le_bytes(body[at + 12..at + 16].try_into().unwrap()));
@@ -201,7 +201,7 @@ fn rewrap_changes_who_can_open_it() {
     assert!(
         opens(&added, &key) && opens(&added, &new) && opens(&path, &key) && !opens(&path, &new)
     );
-    let _ = rewrap(&words).expect(1); // there is a file of that name now
+    let _ = rewrap(&words).expect(1); // a file of that name exists now
 
     let _ = rewrap(&["--encrypt-key-file", &key, "--new-key-file", &new]).expect(0);
     assert!(!opens(&path, &key) && opens(&path, &new));
@@ -211,7 +211,7 @@ fn rewrap_changes_who_can_open_it() {
         std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&path).unwrap().permissions());
     assert_eq!(mode & 0o777, 0o604);
 
-    // Refused, and the file is as it was.
+    // The rewrap is refused, and the file is unchanged.
     let cut = folder.file("cut", &after[..after.len() - 1]);
     for (words, code) in [
         (&[&path[..], "--encrypt-key-file", &key, "--new-key-file", &key][..], 1),
@@ -226,7 +226,7 @@ fn rewrap_changes_who_can_open_it() {
     }
     assert!(folder.read("file") == after);
 
-    // Behind a link it is the file that changes, not the link.
+    // With a link, the file is replaced, not the link.
     std::os::unix::fs::symlink("file", folder.path("link")).unwrap();
     let link = folder.name("link");
     let words = ["rewrap", &link, "--encrypt-key-file", &new, "--new-key-file", &key];
@@ -241,7 +241,7 @@ fn rewrap_removes_what_a_killed_one_has_left() {
     let (key, new) = (folder.file("key", &KEY), folder.file("new", &[8; 32]));
     let file = filter(&["--format=native", "-f", &key], &mixed(4, 50_000)).expect(0).stdout;
     let path = folder.file("file", &file);
-    // Of a dead run, of one that lives, and what only looks alike.
+    // Files of a dead run and of a live one, and names that only look alike.
     for name in [".xbcrypt-rs.4194999", ".xbcrypt-rs.1", ".xbcrypt-rs.", ".xbcrypt-rs.7x"] {
         folder.file(name, b"half a file");
     }

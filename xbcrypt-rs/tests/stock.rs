@@ -1,5 +1,5 @@
-//! As the stock filter: its vectors, its options, and openssl as the other side.
-#![allow(clippy::unwrap_used)] // a test that cannot go on must stop
+//! Use as the stock filter: its vectors, its options, and openssl as the other side.
+#![allow(clippy::unwrap_used)] // a failed step must end the test
 
 mod support;
 
@@ -18,7 +18,7 @@ struct Vector {
     plain: Option<(u64, String)>,
 }
 
-/// Those in `fixtures/`, and where the whole collection lies beside the checkout also the others.
+/// The vectors in `fixtures/`, and the whole collection if it is present beside the checkout.
 fn all_vectors() -> Vec<Vector> {
     let list = String::from_utf8(vectors::read("xbcrypt/vectors.jsonl")).unwrap();
     let mut all: Vec<Vector> = list
@@ -61,7 +61,7 @@ fn every_vector_gives_what_it_must() {
         let ran = xbcrypt().args(words).stdin_file(&input).run();
         let to_file = xbcrypt().args(words).args(["-i", &input, "-o", &output]).run();
         assert_eq!(ran.code(), to_file.code(), "{}", vector.file);
-        // The one where our key file reader drops a newline; `null` is what the stock tool says.
+        // The vector whose key file has a newline that we drop; `null` is the stock tool's result.
         let newline = vector.file == "bad/key-with-newline-file.xbcrypt";
         match &vector.plain {
             Some((size, digest)) => {
@@ -95,13 +95,13 @@ fn versions_without_a_hash_are_taken_only_when_asked_for() {
         let ran = filter(&words, &vector.bytes).expect(1);
         assert!(ran.stdout.is_empty());
         assert!(ran.stderr_text().contains("--allow-unhashed"), "{ran:?}");
-        // The stock tool has no such word.
+        // Under the stock name the program accepts such files without the option.
         let stock = folder.linked_as("xbcrypt").args(words).stdin_bytes(&vector.bytes[..]).run();
         assert_eq!(sha256(&stock.expect(0).stdout), vector.plain.as_ref().unwrap().1);
     }
     let ran = filter(&["-d", "-f", &key], b"").expect(0);
     assert!(ran.stdout.is_empty(), "nothing is what xbcrypt makes of nothing");
-    // It is also what a failed copy leaves.
+    // A failed copy also leaves empty input.
     assert!(ran.stderr_text().contains("the input is empty"), "{ran:?}");
 }
 
@@ -155,7 +155,7 @@ fn we_read_what_openssl_writes() {
     }
     let ran = filter(&["-d", "-a", "AES256", "-k", KEY], &file).expect(0);
     assert!(ran.stdout == plain);
-    // Who gives a key need not name the algorithm.
+    // With a key, the algorithm need not be named.
     assert!(filter(&["-d", "-k", KEY], &file).expect(0).stdout == plain);
 }
 
@@ -185,17 +185,17 @@ fn options_as_the_stock_tool_has_them() {
     let back = xbcrypt().arg("-d").env("XBCRYPT_ENCRYPTION_KEY", KEY).stdin_bytes(&file[..]);
     assert!(back.run().expect(0).stdout == plain);
 
-    // NONE is the default, and encrypts nothing; we say so.
+    // NONE is the default and encrypts nothing, so we warn.
     let ran = stock().run().expect(0);
     assert!(ran.stderr_text().contains("nothing is encrypted"), "{ran:?}");
     assert!(ran.stdout.windows(1000).any(|window| window == &plain[50..1050]));
     let back = folder.linked_as("xbcrypt").args(["-d", "-aNONE"]).stdin_bytes(&ran.stdout[..]);
     assert!(back.run().expect(0).stdout == plain);
-    // Whoever gives a key does not want bytes that were never encrypted.
+    // With a key, input that was never encrypted is an error.
     let refused = filter(&["-d", "-k", KEY], &ran.stdout).expect(1);
     assert!(refused.stdout.is_empty());
 
-    // An option file has the group of the stock tool.
+    // An option file uses the stock tool's group.
     let options = format!("[xbcrypt]\nencrypt-algo=AES256\nencrypt-key-file={key}\n");
     let defaults = format!("--defaults-file={}", folder.file("my.cnf", options.as_bytes()));
     let file = stock().arg(&defaults).run().expect(0).stdout;
@@ -229,7 +229,7 @@ fn wrong_settings_are_refused_before_anything_is_read() {
         assert_eq!(ran.code(), 2, "{ran:?}");
         assert!(ran.stdout.is_empty() && !ran.stderr_text().contains("panicked"), "{ran:?}");
         assert!(!ran.stderr_text().contains(KEY), "{ran:?}");
-        // The stock tool knows only 1.
+        // The stock tool exits only with 1.
         let stock = folder.linked_as("xbcrypt").args(words).stdin_bytes("XBCRYP03").run();
         assert!([0, 1].contains(&stock.code()), "{stock:?}");
     }

@@ -22,8 +22,8 @@ Nothing is overwritten. A file has its name only when it is whole. Exit codes: 0
 
 /// Most worker threads.
 const MAX_PARALLEL: u64 = 256;
-/// Worker threads when nobody says and we are not called as a stock tool: more than this many
-/// only wait for the disk.
+/// Default worker threads when we are not called as a stock tool: more than this only wait for
+/// the disk.
 const DEFAULT_PARALLEL: usize = 4;
 
 /// Makes, lists and extracts the streams of MySQL and MariaDB backups.
@@ -94,8 +94,8 @@ pub(crate) struct Line {
     #[arg(short = 'V', long, action = clap::ArgAction::Version)]
     version: Option<bool>,
 
-    // Options of the stock tool that ask for something we do not do yet. They are known so that
-    // the answer is clear.
+    // Options of the stock tool for features that are not implemented. They are listed so that the
+    // error is clear.
     #[arg(long, hide = true)]
     fifo_streams: Option<u64>,
     #[arg(long, hide = true)]
@@ -104,7 +104,7 @@ pub(crate) struct Line {
     fifo_timeout: Option<u64>,
 }
 
-/// What to do.
+/// The mode of operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
     Create,
@@ -127,7 +127,7 @@ pub(crate) enum SyncArg {
 }
 
 impl Line {
-    /// Checks what clap cannot, and tells the mode.
+    /// Checks what clap cannot, and returns the mode.
     pub(crate) fn check(&self, stock: bool, log: &Log) -> Result<Mode, Failure> {
         let mode = match (self.create, self.extract, self.list) {
             (true, false, false) => Mode::Create,
@@ -149,7 +149,7 @@ impl Line {
             Mode::Create if self.files.is_empty() => Err(Failure::usage("no files are named")
                 .hint("name the files: xbstream-rs -c FILE ...")),
             Mode::Extract if stock && !self.files.is_empty() => {
-                // The stock tools say nothing, either, but take everything.
+                // The stock tools do not warn, but extract everything, too.
                 log.warn("file names are ignored: everything is extracted");
                 Ok(mode)
             }
@@ -162,7 +162,7 @@ impl Line {
         }
     }
 
-    /// The stock option in use, if any, that this release does not have.
+    /// The stock option in use, if any, that is not implemented.
     fn not_here(&self) -> Option<&'static str> {
         let table = [
             (self.fifo_streams.is_some_and(|streams| streams > 1), "--fifo-streams"),
@@ -171,7 +171,7 @@ impl Line {
         table.into_iter().find_map(|(used, name)| used.then_some(name))
     }
 
-    /// Worker threads. Numbers out of range are moved to the nearest limit, as stock does.
+    /// Number of worker threads. Values out of range are moved to the nearest limit, as stock does.
     pub(crate) fn threads(&self, stock: bool, log: &Log) -> usize {
         let Some(wanted) = self.parallel else {
             let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -184,7 +184,7 @@ impl Line {
         usize::try_from(threads).unwrap_or(1)
     }
 
-    /// What is to be undone.
+    /// The layers to undo: decompression and decryption.
     pub(crate) fn undo(&self, threads: usize, log: &Log) -> Result<Undo, Failure> {
         let asked = self.decompress_threads.max(self.encrypt_threads);
         let asked = asked.map(|asked| asked.clamp(1, MAX_PARALLEL));
@@ -196,7 +196,7 @@ impl Line {
         })
     }
 
-    /// Where to work.
+    /// The directory to work in.
     pub(crate) fn dir(&self) -> PathBuf {
         self.directory.clone().unwrap_or_else(|| PathBuf::from("."))
     }
@@ -262,7 +262,7 @@ mod tests {
             let failure = check(words, false).unwrap_err();
             assert_eq!(failure.line(), format!("{name} is not in this release"));
         }
-        // What asks for nothing is taken.
+        // Values that request nothing are accepted.
         for words in [
             &["-x", "--decrypt=NONE"][..],
             &["-x", "--decompress-threads=4", "--encrypt-threads=4"],

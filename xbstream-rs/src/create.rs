@@ -1,4 +1,4 @@
-//! `-c`
+//! Mode `-c`.
 
 use std::fs::File;
 use std::io::{self, BufWriter};
@@ -9,13 +9,13 @@ use xb_pipeline::{CreateError, CreateNote, CreateOptions};
 
 use crate::args::Line;
 
-/// Heads and small files are gathered up to this many bytes; larger payloads go straight through.
+/// Heads and small files are buffered up to this many bytes; larger payloads are written directly.
 const BUFFER: usize = 64 << 10;
-/// Pipes are enlarged to this many bytes, the most an ordinary user may ask for.
+/// Pipes are enlarged to this many bytes, the most that an unprivileged user can request.
 const PIPE: usize = 1 << 20;
 
-/// No signals are caught here: there is nothing to clean up, and a stream without its end is
-/// what any reader refuses.
+/// Writes the stream. Signals are not caught here: there is nothing to clean up, and every reader
+/// refuses a stream without its end.
 pub(crate) fn run(line: &Line, log: &Log) -> Result<(), Failure> {
     xb_cli::refuse_terminal_output("send it somewhere: xbstream-rs -c FILE ... > STREAM")?;
     let dir = line.directory.clone().unwrap_or_default();
@@ -26,7 +26,7 @@ pub(crate) fn run(line: &Line, log: &Log) -> Result<(), Failure> {
     }
     let options =
         CreateOptions { dir, absolute_names: line.absolute_names, ..CreateOptions::default() };
-    // Not the standard library's stdout, which looks for line breaks in what it writes.
+    // Not the standard library's stdout, which searches its output for line breaks.
     let output = File::from(io::stdout().as_fd().try_clone_to_owned().stage("create")?);
     let _ = rustix::pipe::fcntl_setpipe_size(&output, PIPE);
     let output = BufWriter::with_capacity(BUFFER, output);

@@ -1,4 +1,4 @@
-//! `-x`
+//! Mode `-x`.
 
 use std::io::{self, Read};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -32,7 +32,7 @@ pub(crate) fn run(line: &Line, stock: bool, log: &Log) -> Result<(), Failure> {
         observer: observer.clone(),
         on_failure: OnFailure::default(),
     };
-    // From here on a signal ends the run by way of this function, so that nothing stays behind.
+    // From here on a signal ends the run through this function, so that it cleans up.
     let _signals = Signals::catch(|_| ()).stage("start")?;
     let target = TargetDir::open(&line.dir()).map_err(|error| hints::target_failure(&error))?;
     let input = Input::stdin().stage("start")?;
@@ -85,7 +85,7 @@ pub(crate) fn run(line: &Line, stock: bool, log: &Log) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Feeds the extractor until the input is over, the extractor has found an error, or a signal came.
+/// Feeds the extractor until the input ends, the extractor finds an error, or a signal arrives.
 fn pump(
     mut input: Input,
     slabs: &SlabPool,
@@ -102,7 +102,7 @@ fn pump(
             }
             match input.wait() {
                 Ok(true) => {}
-                // What has come may as well be worked on.
+                // Use the waiting time to extract what has arrived.
                 Ok(false) if !slab.is_empty() => break,
                 Ok(false) => continue,
                 Err(error) => return Err(read_failed(extractor, error)),
@@ -117,7 +117,7 @@ fn pump(
                 }
             }
         }
-        // Stopped is seen by the loop, and told by `finish`.
+        // The loop checks whether the extractor has stopped; `finish` reports the error.
         let _ = extractor.feed(slab.freeze());
     }
     extractor.finish().map_err(|error| hints::extract_failure(&error.cause, error.report.files))
@@ -142,11 +142,11 @@ fn warn_of_cut(log: &Log, report: &ExtractReport) {
     ));
 }
 
-/// Whether the stream is a server's backup, and whether it has its last file.
+/// Evidence whether the stream is a server's backup, and whether it has its last file.
 #[derive(Debug)]
 pub(crate) struct Seen {
     backup: bool,
-    /// Files that are encrypted.
+    /// Number of encrypted files.
     encrypted: u64,
     end: EndWatch,
 }
@@ -164,8 +164,8 @@ impl Seen {
         self.end.ended(path.as_bytes());
     }
 
-    /// A cut between two files cannot be seen in the chunks. Where the names show that this is a
-    /// whole server's backup, it can be guessed.
+    /// Warns if the stream may have been cut between two files. The chunks do not show this, but it
+    /// can be guessed if the names show that this is a server's full backup.
     pub(crate) fn warn(&self, log: &Log) {
         if self.backup && !self.end.has_last_file() {
             log.warn(

@@ -1,4 +1,4 @@
-//! What to do about it.
+//! Hints for errors.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use xb_encryptor::xbcrypt::XbcryptError;
 use xb_pipeline::{ExtractCause, UndoError};
 use xb_reader::{DecodeError, OrderError, Printable, ReadError, TargetError, Unfinished};
 
-/// Beginnings of what is handed in instead of an xbstream: magic, name, what undoes it.
+/// Input that is mistaken for an xbstream: magic, name, and the command that unpacks it.
 const OTHERS: [(&[u8], &str); 9] = [
     (b"\x1f\x8b", "this is gzip: gzip -dc < FILE | xbstream-rs ..."),
     (b"\x28\xb5\x2f\xfd", "this is zstd: zstd -dc < FILE | xbstream-rs ..."),
@@ -25,7 +25,7 @@ const DAMAGED: &str = "the stream was damaged on its way or on disk: get it agai
 const HOSTILE: &str = "no backup program writes this: the stream is damaged, or made to do harm";
 const DISORDER: &str = "parts of the stream are missing, doubled or mixed with another one";
 
-/// A failed extraction, with what was kept.
+/// Converts a failed extraction, with the number of files that were kept.
 pub(crate) fn extract_failure(cause: &ExtractCause, files: u64) -> Failure {
     let mut hint = match cause {
         ExtractCause::Decode(error) => decode(error),
@@ -44,7 +44,7 @@ pub(crate) fn extract_failure(cause: &ExtractCause, files: u64) -> Failure {
     Failure::new(cause.to_string()).stage("extract").hint(hint)
 }
 
-/// A failed listing.
+/// Converts a failed listing.
 pub(crate) fn read_failure(error: &ReadError) -> Failure {
     let hint = match error {
         ReadError::Decode(error) => decode(error),
@@ -141,7 +141,7 @@ fn target(error: &TargetError) -> String {
     }
 }
 
-/// What to do about the system's answer.
+/// Hint for an error of the operating system.
 fn system(error: &io::Error) -> String {
     if error.raw_os_error() == Some(rustix::io::Errno::MFILE.raw_os_error()) {
         return "the stream has more files open at once than this process may have: ulimit -n"
@@ -161,7 +161,7 @@ fn system(error: &io::Error) -> String {
     }
 }
 
-/// A target directory that cannot be used.
+/// Converts an error of the target directory.
 pub(crate) fn target_failure(error: &TargetError) -> Failure {
     Failure::new(error.to_string()).stage("extract").hint(target(error))
 }

@@ -1,4 +1,4 @@
-//! From the options to a cipher. Whatever is wrong with them is found before anything is read.
+//! Converts the key options to a cipher. All errors are found before any input is read.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use xb_pipeline::Decrypt;
 
 use crate::args::Line;
 
-/// What `--decrypt` and the key options mean.
+/// Interprets `--decrypt` and the key options.
 pub(crate) fn decrypt(line: &Line, log: &Log) -> Result<Decrypt, Failure> {
     let algorithm = match &line.decrypt {
         None => Algorithm::None,

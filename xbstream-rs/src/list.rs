@@ -1,4 +1,4 @@
-//! `-t`
+//! Mode `-t`.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
@@ -14,8 +14,8 @@ use crate::args::Line;
 use crate::extract::Seen;
 use crate::hints;
 
-/// Reads the whole stream, checks all of it, and prints what is in it. Where it is damaged, what
-/// came before is printed, too.
+/// Reads and checks the whole stream, and prints its files. If it is damaged, the files before the
+/// damage are printed, too.
 pub(crate) fn run(line: &Line, log: &Log) -> Result<(), Failure> {
     xb_cli::refuse_terminal_input("give it a stream: xbstream-rs -t < FILE")?;
     let _signals = Signals::catch(|_| ()).stage("start")?;
@@ -44,32 +44,32 @@ fn is_cut(error: &ReadError) -> bool {
     )
 }
 
-/// What is known of one file.
+/// The known facts of one file.
 #[derive(Debug, Serialize)]
 struct Entry {
-    /// Its name, with escapes for what is not printable UTF-8.
+    /// Its name, with escapes for bytes that are not printable UTF-8.
     path: String,
-    /// The bytes of the name in hex, where `path` has escapes.
+    /// The bytes of the name in hex, if `path` has escapes.
     #[serde(skip_serializing_if = "Option::is_none")]
     path_hex: Option<String>,
-    /// Length in bytes, holes counted. Of an incomplete file: as far as it came.
+    /// Length in bytes, holes counted. For an incomplete file, the length received.
     size: u64,
-    /// Bytes of it in the stream.
+    /// Number of its bytes in the stream.
     stored: u64,
-    /// Chunks with content.
+    /// Number of chunks with content.
     chunks: u64,
-    /// Where its first chunk begins in the stream.
+    /// Offset of its first chunk in the stream.
     position: u64,
-    /// Whether its end was seen.
+    /// Whether its end chunk was seen.
     complete: bool,
 }
 
 #[derive(Debug, Default)]
 struct List {
-    /// By number, so in the order of opening.
+    /// By file number, which is the order of opening.
     entries: HashMap<FileId, Entry>,
     seen: Seen,
-    /// The file whose content is arriving, and where in it.
+    /// The file whose content is arriving, and the position in it.
     current: Option<(FileId, Placement)>,
 }
 
@@ -166,7 +166,7 @@ impl List {
     }
 }
 
-/// A name as text, and in hex where the text is not the name itself.
+/// Returns a name as text, and in hex if the text differs from the name.
 fn names(path: &RelPath) -> (String, Option<String>) {
     let text = path.to_string();
     let hex = (text.as_bytes() != path.as_bytes())

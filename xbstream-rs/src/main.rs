@@ -23,7 +23,7 @@ fn run(program: &Program) -> Result<(), Failure> {
         if program.personality() == Personality::Mbstream { &[] } else { &["xbstream"] };
     let line: Line = program.parse(groups)?;
     let level = if line.verbose { Level::Verbose } else { Level::Normal };
-    // In the mode -t, `--json` is about the list on standard output, too.
+    // In mode -t, `--json` also applies to the list on standard output.
     let log = program.start_log(LogOptions { level, json: line.json, no_stamps: true });
     let stock = program.personality().is_stock();
     let mode = line.check(stock, &log)?;

@@ -1,6 +1,6 @@
-//! What can go wrong around the program: full disks, signals, readers that leave.
+//! Faults around the program: full disks, signals, readers that exit early.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on must stop
+#![allow(clippy::unwrap_used)] // a failed step must end the test
 
 mod support;
 
@@ -15,7 +15,7 @@ use xb_testkit::command::{Cmd, Running, is_heard};
 use xb_testkit::data::noise;
 use xb_testkit::stream::StreamWriter;
 
-/// One whole file, then half of another.
+/// One complete file, then half of another.
 fn one_and_a_half() -> Vec<u8> {
     let mut stream = StreamWriter::new(Vec::new());
     stream.payload("db/whole", 0, &noise(1, 10_000)).end("db/whole");
@@ -23,14 +23,14 @@ fn one_and_a_half() -> Vec<u8> {
     stream.finish()
 }
 
-/// The same with the end of the other.
+/// Both files complete.
 fn two() -> Vec<u8> {
     let mut stream = StreamWriter::new(one_and_a_half());
     stream.end("db/half");
     stream.finish()
 }
 
-/// Starts an extraction and holds its input when `one_and_a_half` has gone in.
+/// Starts an extraction and pauses its input after `one_and_a_half`.
 fn stalled(dir: &Path) -> (Running, std::process::ChildStdin) {
     let mut running = xbstream().args(["-x", "-p", "2", "-C"]).arg(dir).stdin_held().spawn();
     let mut input = running.stdin().unwrap();
@@ -63,11 +63,11 @@ fn a_kill_leaves_no_half_file_under_its_name() {
     running.kill_9();
     let _ = running.wait().expect(137);
     drop(input);
-    // Nobody could clean up, but what has a name is whole.
+    // After SIGKILL nothing cleans up, but files with a final name are complete.
     let names: Vec<_> = xb_testkit::files::tree(&cage.inner).into_keys().collect();
     assert_eq!(names, ["db/whole"]);
     assert!(cage.inner.join(".xb-partial").exists());
-    // What is left does not stand in the way of another try with the rest, which removes it.
+    // The leftovers do not prevent another run with the rest, which removes them.
     let mut rest = StreamWriter::new(Vec::new());
     rest.payload("db/half", 0, b"now whole").end("db/half");
     let _ = extract(&cage.inner, &rest.finish(), 1).expect(0);
@@ -79,7 +79,7 @@ fn a_kill_leaves_no_half_file_under_its_name() {
 fn an_error_is_told_while_the_input_stalls() {
     let cage = Cage::new();
     let (running, mut input) = stalled(&cage.inner);
-    // Less than the program likes to read at once, and then nothing more.
+    // Less than the program reads at once, and then nothing more.
     input.write_all(b"not a chunk, and that is all\n").unwrap();
     let ran = running.wait().expect(1);
     assert!(ran.stderr_text().contains("found \"not a chunk, and that is all\""), "{ran:?}");
@@ -91,7 +91,7 @@ fn a_file_too_large_for_the_limit_is_an_error() {
     let cage = Cage::new();
     let stream = cage.outer.path().join("stream");
     fs::write(&stream, two()).unwrap();
-    // Without the trap the system would kill the program at once. The unit is 512 bytes.
+    // Without the trap the system would kill the program immediately. The unit is 512 bytes.
     let script = r#"trap "" XFSZ; ulimit -f 2048; exec "$0" -x -C "$1" < "$2""#;
     let ran = Cmd::new("/bin/sh")
         .args(["-c", script, BINARY])
@@ -109,8 +109,8 @@ fn a_file_too_large_for_the_limit_is_an_error() {
 
 #[test]
 fn a_full_disk_is_an_error() {
-    // A small file system of our own, in a namespace of our own. Where the machine allows
-    // neither, the limit above has tested the same path.
+    // A small file system of our own, in a namespace of our own. If the machine allows neither,
+    // the limit above has tested the same path.
     let allowed =
         Command::new("unshare").args(["-rm", "mount", "-t", "tmpfs", "none", "/mnt"]).status();
     if !allowed.is_ok_and(|status| status.success()) {
@@ -160,7 +160,7 @@ fn what_is_there_stays_as_it_is() {
     assert!(ran.stderr_text().contains("db/half: exists already (stream offset"), "{ran:?}");
     assert_eq!(fs::read(cage.inner.join("db/half")).unwrap(), b"precious");
 
-    // A link to somewhere else is neither followed nor replaced.
+    // A link to another directory is neither followed nor replaced.
     let cage = Cage::new();
     let elsewhere = tempfile::tempdir().unwrap();
     std::os::unix::fs::symlink(elsewhere.path(), cage.inner.join("db")).unwrap();

@@ -1,6 +1,6 @@
-//! The command line: exit codes, names, what is said.
+//! The command line: exit codes, names, messages.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on must stop
+#![allow(clippy::unwrap_used)] // a failed step must end the test
 
 mod support;
 
@@ -90,7 +90,7 @@ fn create_strips_what_no_reader_would_take_unless_told() {
     assert!(said.contains("removing leading '/'"), "{said}");
     let (_, said, list) = created(&["-c", "-P", &absolute]);
     assert!(said.is_empty(), "{said}");
-    // Our own reader is one that does not take it.
+    // Our own reader refuses such a stream.
     assert!(list.expect(1).stderr_text().contains("absolute file name"));
 }
 
@@ -211,6 +211,6 @@ fn holes_stay_holes() {
     let meta = fs::metadata(cage.inner.join("f")).unwrap();
     assert_eq!(meta.len(), (128 << 20) + 4096);
     assert!(meta.blocks() * 512 < 1 << 20, "{} blocks", meta.blocks());
-    // mode 0640 less the umask, as the stock tools have it
+    // mode 0640 reduced by the umask, as with the stock tools
     assert_eq!(meta.mode() & 0o777 & !0o640, 0);
 }

@@ -1,6 +1,6 @@
-//! Both ways with Debian's mbstream.
+//! Streams in both directions with Debian's mbstream.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on must stop
+#![allow(clippy::unwrap_used)] // a failed step must end the test
 
 mod support;
 
@@ -18,7 +18,7 @@ fn mbstream() -> Cmd {
     Cmd::new(xb_testkit::tools::find("mbstream"))
 }
 
-/// Files around the borders of the stock tools' cut, with odd names.
+/// Creates files around the chunk size of the stock tools, with unusual names.
 fn sample(dir: &Path) -> Vec<&'static str> {
     let files = [
         ("empty", 0),
@@ -84,7 +84,7 @@ fn a_link_named_mbstream_takes_its_place() {
             .run()
             .expect(0);
         assert!(ours.stdout == theirs.stdout, "{arguments:?}");
-        // With -v each name, on a line of its own; later mbstreams have a stamp in front.
+        // With -v each name is on its own line; later mbstreams print a timestamp before it.
         let (ours, theirs) = (ours.stderr_text(), theirs.stderr_text());
         assert_eq!(ours.lines().count(), theirs.lines().count(), "{arguments:?}");
         assert!(

@@ -1,4 +1,4 @@
-//! More files than the process may have open at a time.
+//! More files than the process can open at a time.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on must stop")]
 
 mod support;

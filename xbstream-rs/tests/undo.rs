@@ -1,7 +1,7 @@
-//! Decompressing and decrypting while extracting: every vector, every layer damaged, and both ways
-//! with the programs that others use.
+//! Decompressing and decrypting while extracting: every vector, damage in every layer, and both
+//! directions with the original programs.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on must stop
+#![allow(clippy::unwrap_used)] // a failed step must end the test
 
 mod support;
 
@@ -39,7 +39,7 @@ struct Vector {
     bytes: Vec<u8>,
 }
 
-/// The chains in the checkout, and those of the collection that may lie beside it.
+/// The chains in the repository, and those of the collection if it is present beside the checkout.
 fn chains() -> Vec<Vector> {
     let list = String::from_utf8(vectors::read("pipeline/vectors.jsonl")).unwrap();
     let mut all: Vec<Vector> = list
@@ -78,7 +78,7 @@ fn every_chain_is_undone_by_one_command() {
             assert_eq!(ran.code(), 0, "{}: {ran:?}", vector.name);
             assert_eq!(cage.files(), vector.plain, "{}", vector.name);
         }
-        // Without the options everything stays as it is.
+        // Without the options everything is extracted unchanged.
         if vector.name.contains("sparse") {
             continue;
         }
@@ -142,7 +142,7 @@ fn a_wrong_key_is_one_clear_error_and_no_encrypted_file_has_a_name() {
         let said = ran.expect(1).stderr_text();
         assert_eq!(said.matches("wrong key").count(), 1, "{}: {said}", vector.name);
         assert!(said.contains("hint: give the key"), "{said}");
-        // Only what was not encrypted.
+        // Only the files that were not encrypted.
         for name in cage.files().keys() {
             assert_eq!(name, "xtrabackup_checkpoints", "{}", vector.name);
         }
@@ -156,7 +156,7 @@ fn what_is_not_to_be_decrypted_stays_with_a_warning() {
     let ran = undo(&cage, None, &[], &bytes).expect(0);
     assert!(ran.stderr_text().contains("6 encrypted files (.xbcrypt) were left"), "{ran:?}");
     assert!(cage.files().contains_key("golf/small.ibd.lz4.xbcrypt"));
-    // Only decrypted: the compressed files are there.
+    // Decryption only: the compressed files are extracted.
     let cage = Cage::new();
     let cmd = xbstream().args(["-x", "-d", "aes256", "-k", KEY, "-C"]).arg(&cage.inner);
     let _ = cmd.stdin_bytes(bytes).run().expect(0);
@@ -175,7 +175,7 @@ fn two_names_that_become_one_are_both_named() {
     }
 }
 
-/// What real programs make of a file.
+/// Pipes a file through a real program.
 fn through(program: &str, args: &[&str], bytes: &[u8]) -> Vec<u8> {
     Cmd::new(tools::find(program)).args(args).stdin_bytes(bytes).run().expect(0).stdout
 }
@@ -213,8 +213,8 @@ fn what_lz4_and_zstd_make_of_interleaved_files_is_undone_also_without_room() {
         stream.end(name);
     }
     let stream = stream.finish();
-    // In the second case hardly any window finds room: files wait on disk. A window of 128 MiB
-    // wants a seat of that size.
+    // In the second case hardly any window fits into memory: files wait on disk. A window of 128
+    // MiB needs that much of the budget at once.
     for memory in ["--memory=1G", "--memory=220M"] {
         let cage = Cage::new();
         let ran = undo(&cage, None, &[memory, "--decompress-threads=4"], &stream).expect(0);
@@ -223,7 +223,7 @@ fn what_lz4_and_zstd_make_of_interleaved_files_is_undone_also_without_room() {
             assert!(got == *bytes, "{n}: {ran:?}");
         }
     }
-    // What is larger than any seat is refused with the number.
+    // A file that needs more than the whole limit is refused, with the number.
     let cage = Cage::new();
     let ran = undo(&cage, None, &["--memory=100M"], &stream).expect(1);
     assert!(ran.stderr_text().contains("bytes of memory to be undone"), "{ran:?}");
@@ -231,7 +231,7 @@ fn what_lz4_and_zstd_make_of_interleaved_files_is_undone_also_without_room() {
 
 #[test]
 fn page_compressed_tables_have_their_holes_again() {
-    // Pages of 16 KiB of which 1 to 3 blocks are used, as a server leaves them; then full ones.
+    // Pages of 16 KiB with 1 to 3 blocks used, as a server leaves them; then full ones.
     let mut table = Vec::new();
     for page in 0..400_usize {
         let mut bytes = vec![0; 16384];
@@ -252,7 +252,7 @@ fn page_compressed_tables_have_their_holes_again() {
         assert!(blocks <= written + 65536, "{name}: {blocks} for {written}");
         assert!(blocks * 3 < table.len() as u64 * 2, "{name}: {blocks}");
     }
-    // Real ones: MariaDB's, as it sends them, and as Percona's sparse chunks.
+    // Real ones from MariaDB: as it sends them, and as Percona's sparse chunks.
     for vector in chains().iter().filter(|vector| {
         vector.name.ends_with("ccs16384.xbs.gz") || vector.name.ends_with("sparse-crafted.xbs.gz")
     }) {
@@ -261,7 +261,7 @@ fn page_compressed_tables_have_their_holes_again() {
         let found = fs::metadata(cage.inner.join("golf/packed.ibd")).unwrap();
         assert!(found.blocks() * 512 < found.len() / 2, "{}: {found:?}", vector.name);
     }
-    // Other files may be full of zeros on purpose.
+    // Other files may be full of zeros intentionally.
     let mut stream = StreamWriter::new(Vec::new());
     stream.file("ib_logfile0", &vec![0; 1 << 20], 1 << 20);
     let cage = Cage::new();

@@ -1,6 +1,6 @@
-//! The built program over every vector.
+//! Runs the built program on every vector.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on must stop
+#![allow(clippy::unwrap_used)] // a failed step must end the test
 
 mod support;
 
@@ -37,7 +37,7 @@ fn a_listing_agrees_and_fails_where_extraction_fails() {
     for vector in all_vectors() {
         let ran = xbstream().args(["-t", "--json"]).stdin_bytes(vector.bytes).run();
         let name = &vector.name;
-        // Only making the file can show that there is a file where a directory should be.
+        // Only creating the file can show that there is a file in place of a directory.
         if name.ends_with("file-then-dir.xbs") {
             let _ = ran.expect(0);
             continue;
@@ -101,7 +101,7 @@ fn a_cut_stream_can_be_salvaged() {
             assert!(ran.stderr_text().contains("warning: the stream"), "{ran:?}");
         }
         for name in plain.keys().filter(|name| !files.contains_key(*name)) {
-            // Named, unless nothing of it had come.
+            // The file is named, unless none of it had arrived.
             let begun = whole.bytes[..cut].windows(name.len() + 4).any(|w| {
                 w[..4] == u32::try_from(name.len()).unwrap().to_le_bytes()
                     && w[4..] == *name.as_bytes()
@@ -113,7 +113,7 @@ fn a_cut_stream_can_be_salvaged() {
             );
         }
         kept.push(files.len());
-        // Without the option it is an error, and the same files stay.
+        // Without the option it is an error, and the same files are kept.
         let cage = Cage::new();
         let _ = extract(&cage.inner, &whole.bytes[..cut], 2).expect(1);
         assert_eq!(cage.files(), files, "cut at {cut}");

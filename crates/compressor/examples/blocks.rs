@@ -1,4 +1,4 @@
-//! Compares the codecs on a file, in blocks of 1 MiB, and decodes what each has made:
+//! Compares the codecs on a file, in blocks of 1 MiB, and decodes their output:
 //!
 //! ```sh
 //! cargo run --release -p xb-compressor --example blocks -- ibdata1

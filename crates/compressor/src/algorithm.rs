@@ -1,21 +1,21 @@
-//! What the command line may ask for: the one place where a codec is chosen.
+//! The choice of a codec on the command line. It is made only here.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::{BlockCodec, GzipLevel, Level, MemberCodec, ZstdLevel};
 
-/// How data is to be compressed, as `--compress` says it.
+/// Compression of data, as given to `--compress`.
 ///
-/// Made from text by [`FromStr`]: `none`, `lz4`, `snappy`, `gzip`, `zstd`, the last two with a level
-/// behind a colon if wanted. [`Display`](fmt::Display) gives that text back, the level always named.
+/// [`FromStr`] parses it from text: `none`, `lz4`, `snappy`, `gzip`, `zstd`; the last two with an
+/// optional level after a colon. [`Display`](fmt::Display) prints that text, always with the level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Algorithm {
-    /// Not at all.
+    /// No compression.
     #[default]
     None,
-    /// LZ4, in its one fast mode.
+    /// LZ4, always in its fast mode.
     Lz4,
     /// Snappy, which has no levels.
     Snappy,
@@ -26,7 +26,7 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// The names, as the command line takes them.
+    /// The names that the command line accepts.
     pub const NAMES: [&'static str; 5] = ["none", "lz4", "snappy", "gzip", "zstd"];
 
     /// The codec of single blocks; `None` for [`Algorithm::None`].
@@ -41,7 +41,7 @@ impl Algorithm {
         }
     }
 
-    /// The codec of whole members that the stock tools read; `None` where they have none.
+    /// The codec for members that the stock tools can read; `None` where they can read none.
     #[must_use]
     pub fn member_codec(self) -> Option<MemberCodec> {
         match self {
@@ -100,7 +100,7 @@ fn parse_level<const MAX: u8, const DEFAULT: u8>(
     text: Option<&str>,
 ) -> Result<Level<MAX, DEFAULT>, AlgorithmError> {
     let Some(text) = text else { return Ok(Level::DEFAULT) };
-    // Digits only: the standard parser would take a plus sign.
+    // Digits only: the standard parser would accept a plus sign.
     let digits = text.bytes().all(|byte| byte.is_ascii_digit()).then_some(text);
     digits
         .and_then(|digits| digits.parse().ok())
@@ -108,23 +108,23 @@ fn parse_level<const MAX: u8, const DEFAULT: u8>(
         .ok_or_else(|| AlgorithmError::Level { name, got: text.to_owned(), max: MAX })
 }
 
-/// Why a text names no [`Algorithm`].
+/// Why a text is not a valid [`Algorithm`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AlgorithmError {
-    /// There is none of this name.
+    /// The name is unknown.
     #[error("unknown compression \"{name}\": take one of {}", Algorithm::NAMES.join(", "))]
     Unknown {
-        /// The name, without level.
+        /// The name, without the level.
         name: String,
     },
-    /// A level where there are none.
+    /// A level was given to an algorithm without levels.
     #[error("{name} has no levels")]
     NoLevels {
         /// The algorithm.
         name: String,
     },
-    /// Not a level of this algorithm.
+    /// The level is not one of this algorithm.
     #[error("{name} has levels 1 to {max}, not \"{got}\"")]
     Level {
         /// The algorithm.

@@ -1,8 +1,8 @@
-//! What can be wrong with compressed bytes, and where.
+//! Errors in compressed bytes, with their position.
 
 use std::fmt;
 
-/// A compressed format, as errors name it.
+/// A compressed format, as named in errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Format {
@@ -23,7 +23,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// Whether it is a member, of which the positions are worth telling.
+    /// Whether it is a member: only then are positions useful in messages.
     fn is_member(self) -> bool {
         matches!(self, Format::Qpress | Format::Lz4 | Format::Zstd)
     }
@@ -43,14 +43,14 @@ impl fmt::Display for Format {
     }
 }
 
-/// Where something is: a format, and a place in it.
+/// A position in compressed bytes, and their format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
-    /// What is being read or written.
+    /// The format that is read or written.
     pub format: Format,
-    /// Bytes of the compressed member before the part that is wrong, or, where it was cut, its
-    /// length. For zstd it is the frame that is named, not the part of it. Always 0 in a block,
-    /// which the caller knows better.
+    /// Offset of the faulty part in the compressed member; if the member was cut, its length. For
+    /// zstd it is the offset of the frame, not of the part. Always 0 in a block, whose position
+    /// only the caller knows.
     pub position: u64,
 }
 
@@ -73,10 +73,9 @@ impl fmt::Display for Place {
     }
 }
 
-/// Why compressed bytes are refused, or why a codec cannot do what it is asked for.
+/// Why compressed bytes are refused, or why a codec cannot do its work.
 ///
-/// `expected` is what the bytes state or what follows from the format, `got` what was found or
-/// computed.
+/// `expected` is what the bytes state or the format requires, `got` what was found or computed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CodecError {
@@ -85,79 +84,79 @@ pub enum CodecError {
     Cut {
         /// Where the input ends.
         place: Place,
-        /// What is not whole.
+        /// The part that is incomplete.
         part: &'static str,
     },
-    /// Something does not begin as it must.
+    /// A part does not begin with its magic.
     #[error("{place}: {part} cannot begin with \"{}\"", got.escape_ascii())]
     Magic {
-        /// Where.
+        /// Position of the part.
         place: Place,
-        /// What should begin there.
+        /// The part that should begin there.
         part: &'static str,
-        /// The bytes that stand there.
+        /// The bytes found instead.
         got: Vec<u8>,
     },
-    /// A checksum does not fit its bytes.
+    /// A checksum does not match.
     #[error("{place}: checksum of {part} is {got:08x}, expected {expected:08x}")]
     Checksum {
-        /// Where.
+        /// Position of the part.
         place: Place,
-        /// What it was made over.
+        /// The part that the checksum covers.
         part: &'static str,
-        /// As stored.
+        /// The checksum as stored.
         expected: u32,
-        /// As computed.
+        /// The checksum as computed.
         got: u32,
     },
-    /// A number is not the one that must stand there.
+    /// A number does not have the required value.
     #[error("{place}: {field} is {got}, expected {expected}")]
     Mismatch {
-        /// Where.
+        /// Position of the part.
         place: Place,
-        /// Which number.
+        /// Name of the number.
         field: &'static str,
-        /// As it is announced, or as the format has it.
+        /// The value as announced, or as the format requires.
         expected: u64,
-        /// As found.
+        /// The value found.
         got: u64,
     },
-    /// A number lies outside its range.
+    /// A number is out of range.
     #[error("{place}: {field} is {got}, allowed is {min} to {max}")]
     Range {
-        /// Where.
+        /// Position of the part.
         place: Place,
-        /// Which number.
+        /// Name of the number.
         field: &'static str,
-        /// The smallest that is allowed.
+        /// The smallest value allowed.
         min: u64,
-        /// The largest that is allowed.
+        /// The largest value allowed.
         max: u64,
-        /// As found.
+        /// The value found.
         got: u64,
     },
-    /// A part of the format that this crate does not read: it does not occur in backups.
+    /// A feature of the format that this crate does not support; it does not occur in backups.
     #[error("{place}: {field} {got} cannot be read")]
     Unsupported {
-        /// Where.
+        /// Position of the part.
         place: Place,
-        /// Which field.
+        /// Name of the field.
         field: &'static str,
-        /// As found.
+        /// The value found.
         got: u64,
     },
-    /// The compressed bytes contradict themselves.
+    /// The compressed bytes are inconsistent.
     #[error("{place}: damaged: {what}")]
     Damaged {
-        /// Where.
+        /// Position of the part.
         place: Place,
-        /// What is wrong with them, in the codec's own words.
+        /// What is wrong with them, as the codec reports it.
         what: &'static str,
     },
-    /// The bytes decode to more than they may: the length announced, or the most for a block.
+    /// The bytes decode to more than the announced length, or than the maximum for a block.
     #[error("{place}: decodes to more than {expected} bytes")]
     TooLong {
-        /// Where.
+        /// Position of the part.
         place: Place,
         /// The length announced or allowed.
         expected: u64,
@@ -165,39 +164,39 @@ pub enum CodecError {
     /// The bytes decode to less than the length announced.
     #[error("{place}: decodes to {got} bytes, expected {expected}")]
     TooShort {
-        /// Where.
+        /// Position of the part.
         place: Place,
         /// The length announced.
         expected: u64,
-        /// What came out.
+        /// The length decoded.
         got: u64,
     },
-    /// Something follows the end.
+    /// There is data after the end.
     #[error("{place}: more input after the end")]
     Trailing {
-        /// Where the end is.
+        /// Position of the end.
         place: Place,
     },
-    /// The caller's buffer or slice does not have the size that was asked for.
+    /// The caller's buffer or slice has the wrong size.
     #[error("{place}: {field} is {got} bytes, allowed is {min} to {max}")]
     Caller {
         /// Which codec was called.
         place: Place,
-        /// Which slice.
+        /// Name of the slice.
         field: &'static str,
-        /// The least that is allowed.
+        /// The smallest size allowed.
         min: usize,
-        /// The most that is allowed.
+        /// The largest size allowed.
         max: usize,
-        /// As given.
+        /// The size given.
         got: usize,
     },
-    /// The codec could not do its work, for want of memory as a rule.
+    /// The codec could not do its work, usually for lack of memory.
     #[error("{place}: {what}")]
     Failed {
         /// Which codec.
         place: Place,
-        /// Its own words.
+        /// The codec's own message.
         what: &'static str,
     },
 }

@@ -1,21 +1,21 @@
-//! Codecs: for the frames of the native stream, and for the compressed members of stock backups.
+//! Codecs for the frames of the native stream, and for the compressed members of stock backups.
 //!
-//! This crate only knows bytes: it does no I/O, starts no threads, and knows neither the native
-//! stream nor the xbstream container. Every output buffer is the caller's, and so is the limit on
-//! what comes out.
+//! This crate works on bytes only: it does no I/O, starts no threads, and knows neither the native
+//! stream nor the xbstream container. The caller provides every output buffer, and so limits the
+//! output.
 //!
-//! - [`Algorithm`]: what `--compress` may say.
+//! - [`Algorithm`]: the values of `--compress`.
 //! - [`BlockEncoder`], [`BlockDecoder`]: one slice in, one slice out; the payload of a native data
-//!   frame. One of each for a worker thread, and nothing is allocated from block to block.
-//! - [`MemberDecoder`]: `.qp`, `.lz4` and `.zst` members in pieces of any size. [`Member`] knows the
-//!   names. [`MemberDecoder::metered`] makes one that asks before it takes memory.
-//! - [`PieceEncoder`], [`MemberEncoder`]: `.lz4` and `.zst` members that the stock tools read; piece
-//!   by piece for workers, or all in a row.
+//!   frame. Use one of each per worker thread: they allocate nothing from block to block.
+//! - [`MemberDecoder`]: `.qp`, `.lz4` and `.zst` members in pieces of any size. [`Member`]
+//!   recognizes them by name. [`MemberDecoder::metered`] asks before it allocates memory.
+//! - [`PieceEncoder`], [`MemberEncoder`]: `.lz4` and `.zst` members that the stock tools can read;
+//!   piece by piece for workers, or sequentially.
 //!
 //! # Blocks
 //!
-//! A block that would not get shorter is not made. A reader knows beforehand how long the plain bytes
-//! are, and a block that decodes to one byte more or less is refused.
+//! A block that would not be shorter than its plain bytes is not made. A reader knows the plain
+//! length beforehand, and refuses a block that decodes to one byte more or less.
 //!
 //! ```
 //! use xb_compressor::{Algorithm, BlockDecoder, BlockEncoder, CodecError};

@@ -1,5 +1,5 @@
-//! What blocks and members of Zstandard share: the frame header (RFC 8878, section 3.1.1.1), and one
-//! frame at a time over libzstd.
+//! Zstandard for both blocks and members: the frame header (RFC 8878, section 3.1.1.1), and single
+//! frames over libzstd.
 
 use zstd_safe::{CCtx, CParameter, DCtx, get_error_name};
 
@@ -8,7 +8,7 @@ use crate::block::MAX_BLOCK_PLAIN;
 use crate::error::{CodecError, Format, Place};
 
 pub(crate) const MAGIC: [u8; 4] = 0xFD2F_B528_u32.to_le_bytes();
-/// Magic and descriptor: they say how long the header is.
+/// Magic and descriptor, which determine the length of the header.
 pub(crate) const HEAD_START: usize = 5;
 /// The longest header: magic 4, descriptor 1, window 1, dictionary 4, content size 8.
 pub(crate) const MAX_HEAD: usize = 18;
@@ -19,12 +19,12 @@ const ERROR_MEMORY: usize = 64;
 const ERROR_OUTPUT_TOO_SMALL: usize = 70;
 const ERROR_INPUT_TOO_SHORT: usize = 72;
 
-/// libzstd's own words, and the number of the error.
+/// Returns libzstd's message and the number of the error.
 fn explain(code: usize) -> (usize, &'static str) {
     (code.wrapping_neg(), get_error_name(code))
 }
 
-/// A decoder's error in our words.
+/// Converts a decoder error of libzstd.
 pub(crate) fn damaged(place: Place, code: usize) -> CodecError {
     match explain(code) {
         (ERROR_MEMORY, what) => CodecError::Failed { place, what },
@@ -35,11 +35,11 @@ pub(crate) fn damaged(place: Place, code: usize) -> CodecError {
     }
 }
 
-/// Length of the frame header that begins with these bytes.
+/// Returns the length of the frame header that begins with these bytes.
 ///
 /// # Errors
 ///
-/// [`CodecError::Magic`], or what no frame may have: reserved bits.
+/// [`CodecError::Magic`], or an error for reserved bits that are set.
 pub(crate) fn head_len(place: Place, start: [u8; HEAD_START]) -> Result<usize, CodecError> {
     let [magic @ .., descriptor] = start;
     if magic != MAGIC {
@@ -53,12 +53,12 @@ pub(crate) fn head_len(place: Place, start: [u8; HEAD_START]) -> Result<usize, C
     Ok(HEAD_START + bits.window_len() + bits.dictionary_len() + bits.content_size_len())
 }
 
-/// The byte behind the magic.
+/// The byte after the magic.
 #[derive(Clone, Copy)]
 struct Descriptor(u8);
 
 impl Descriptor {
-    /// The content is one segment: the window is as large as the content.
+    /// Whether the content is a single segment: then the window is as large as the content.
     fn single_segment(self) -> bool {
         self.0 & 0x20 != 0
     }
@@ -82,16 +82,16 @@ impl Descriptor {
     }
 }
 
-/// What a frame header states.
+/// The fields of a frame header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Head {
-    /// Bytes of its past that the decoder must keep.
+    /// Window size: bytes of past content that the decoder must keep.
     pub(crate) window: u64,
-    /// Bytes of the plain content.
+    /// Length of the plain content, if stated.
     pub(crate) content_size: Option<u64>,
 }
 
-/// Takes a whole header apart, of which [`head_len`] has given the length.
+/// Parses a complete header, whose length [`head_len`] has returned.
 ///
 /// # Errors
 ///
@@ -124,7 +124,8 @@ pub(crate) fn parse_head(place: Place, head: &[u8], max_window: u64) -> Result<H
     let window = match content_size {
         Some(size) if bits.single_segment() => size,
         _ => {
-            // Exponent above 1 KiB in the upper five bits, eighths of that in the lower three.
+            // The upper five bits are the exponent above 1 KiB, the lower three count eighths of
+            // that.
             let base = 1_u64 << (10 + (window >> 3));
             base + base / 8 * (window & 7)
         }
@@ -143,7 +144,7 @@ pub(crate) enum Checksum {
     No,
 }
 
-/// Makes one frame of each slice.
+/// Encodes each slice as one frame.
 pub(crate) struct Encoder {
     context: CCtx<'static>,
     place: Place,
@@ -167,7 +168,7 @@ impl Encoder {
         Ok(Self { context, place })
     }
 
-    /// One frame into the front of `out`, and its length; `None` when it does not fit.
+    /// Writes one frame to the front of `out`. Returns its length, or `None` when it does not fit.
     pub(crate) fn encode(
         &mut self,
         plain: &[u8],
@@ -203,7 +204,7 @@ impl BlockDecoder {
         let cut = CodecError::Cut { place, part: "the frame" };
         let expected = out.len() as u64;
 
-        // libzstd itself would take several frames here, skippable ones among them.
+        // libzstd itself would accept several frames here, including skippable ones.
         let start = stored.first_chunk().ok_or(cut.clone())?;
         let head = stored.get(..head_len(place, *start)?).ok_or(cut.clone())?;
         let head = parse_head(place, head, MAX_BLOCK_PLAIN as u64)?;

@@ -1,5 +1,5 @@
 //! Nothing is allocated from block to block.
-#![allow(unsafe_code, clippy::unwrap_used)] // an allocator that counts has to be one
+#![allow(unsafe_code, clippy::unwrap_used)] // the counting allocator needs unsafe
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -15,16 +15,16 @@ thread_local! {
     static COUNT: Cell<usize> = const { Cell::new(0) };
 }
 
-// SAFETY: all work is left to the system's allocator; the counter needs no memory of its own.
+// SAFETY: the system's allocator does all the work; the counter allocates nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         COUNT.with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller's promises are passed on.
+        // SAFETY: the caller guarantees the same conditions.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promises are passed on.
+        // SAFETY: the caller guarantees the same conditions.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -38,7 +38,7 @@ fn allocations(work: impl FnOnce()) -> usize {
     COUNT.with(Cell::get) - before
 }
 
-// libzstd allocates for itself, which is not seen here; it keeps what it has for the same reason.
+// libzstd's own allocations are not counted here; it keeps its memory for the same reason.
 #[test]
 fn blocks() {
     assert!(allocations(|| drop(std::hint::black_box(vec![5]))) > 0, "it counts");
@@ -74,7 +74,7 @@ fn members() {
         let more = allocations(|| len = encoder.encode(&plain, &mut stored).unwrap());
         assert_eq!(more, 0, "{codec:?}");
 
-        // The second frame of a member takes what the first has taken, whatever the pieces.
+        // The second frame of a member reuses the memory of the first, however the input is cut.
         let mut decoder = MemberDecoder::new(codec.member()).unwrap();
         let mut out = vec![0; 100_000];
         let mut frame = || {
@@ -87,7 +87,7 @@ fn members() {
     }
 }
 
-/// A packet that announces much and brings little.
+/// A packet that announces much and contains little.
 #[test]
 fn no_memory_for_a_mere_announcement() {
     let mut member = b"qpress10\0\0\0\x04\0\0\0\0F\x01\0\0\0t\0NEWBNEWB".to_vec();

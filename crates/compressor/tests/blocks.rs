@@ -1,4 +1,4 @@
-//! Blocks: there and back, announced lengths, and what does not shrink.
+//! Blocks: round trips, announced lengths, and data that does not shrink.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::cast_possible_truncation)]
 
 mod common;
@@ -55,7 +55,7 @@ fn numbers_of_the_native_format() {
     assert_eq!([0, 5, 255].map(BlockCodec::from_number), [None; 3]);
 }
 
-/// One encoder and one decoder for all sizes: nothing is left over from the block before.
+/// One encoder and one decoder for all sizes: no state is left over from the previous block.
 #[test]
 fn there_and_back() {
     let mut decoder = BlockDecoder::new();
@@ -98,7 +98,7 @@ fn what_does_not_shrink_is_left() {
     assert_eq!(none.encode(&[0; 1000], &mut []), Ok(None));
 }
 
-/// The length that decides: strictly shorter, to the byte.
+/// A block must be strictly shorter than its plain bytes, to the byte.
 #[test]
 fn the_border_of_shrinking() {
     for text in ALGORITHMS {
@@ -116,7 +116,7 @@ fn the_border_of_shrinking() {
         }
         assert!(kept > 2 && made > 20, "{text}: {kept} {made}");
     }
-    // These two cannot be held to a length: some of what they make is exactly as long as the input.
+    // These two cannot be limited in length: some of their output is exactly as long as the input.
     for text in ["lz4", "snappy"] {
         let (mut encoder, _) = encoder(text);
         for random in 0..200 {
@@ -144,7 +144,7 @@ fn buffers_of_the_wrong_size() {
     }
 }
 
-/// A block is announced with one length, and decodes to exactly that or is refused.
+/// A block must decode to exactly the announced length, or it is refused.
 #[test]
 fn announced_lengths() {
     let plain = pages(3, 40_000);
@@ -209,7 +209,7 @@ fn cut_at_every_byte() {
     }
 }
 
-/// zlib has its Adler-32; the others lie in frames that have sums of their own.
+/// zlib has its Adler-32; the others are in frames that have their own checksums.
 #[test]
 fn zlib_is_checked() {
     let plain = pages(6, 3000);
@@ -219,7 +219,7 @@ fn zlib_is_checked() {
         let mut bad = stored.clone();
         bad[bit / 8] ^= 1 << (bit % 8);
         if let Ok(out) = decode(codec, &bad, plain.len()) {
-            assert!(out == plain, "bit {bit}"); // in the header, or filling up the last byte
+            assert!(out == plain, "bit {bit}"); // in the header, or padding in the last byte
         }
     }
 }
@@ -235,14 +235,14 @@ fn bombs() {
         let small = matches!(error, CodecError::TooLong { .. } | CodecError::Mismatch { .. });
         assert!(small, "{text}: {error}");
     }
-    // 4 GiB - 1 in its first bytes, and then nothing.
+    // The first bytes announce 4 GiB - 1, and nothing follows.
     assert_eq!(
         decode(BlockCodec::Snappy, &[0xff, 0xff, 0xff, 0xff, 0x0f, 0], 100)
             .unwrap_err()
             .to_string(),
         "snappy block: plain length is 4294967295, expected 100"
     );
-    // A zstd frame without content size that goes on and on, and one with a window of 2 TiB.
+    // A zstd frame without content size that never ends, and one with a window of 2 TiB.
     let mut frame = vec![0x28, 0xb5, 0x2f, 0xfd, 0, 7 << 3];
     for n in 0..100_u32 {
         frame.extend(&((128 << 10) << 3 | 1 << 1 | u32::from(n == 99)).to_le_bytes()[..3]);
@@ -259,7 +259,7 @@ fn bombs() {
         decode(BlockCodec::Zstd, &frame, 100 << 17),
         Err(CodecError::Range { field: "window", max: 16_777_216, .. })
     ));
-    // A zlib stream whose last byte has been taken in and that still has more to give.
+    // A zlib stream whose last byte was consumed and that still has output left.
     let mut deflate = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::best());
     deflate.write_all(&[0; 600]).unwrap();
     let stream = deflate.finish().unwrap();
@@ -268,7 +268,7 @@ fn bombs() {
     assert!(matches!(error, CodecError::TooLong { expected: 10, .. }), "{error}");
 }
 
-/// What the codecs' formats allow and native frames do not.
+/// Forms that the codecs' formats allow and native frames do not.
 #[test]
 fn forms_that_are_refused() {
     let mut stream = flate2::Compress::new(flate2::Compression::fast(), true);
@@ -302,7 +302,7 @@ fn forms_that_are_refused() {
     );
 }
 
-/// The decoder is as good as new after an error.
+/// After an error the decoder works as before.
 #[test]
 fn after_an_error() {
     let plain = pages(8, 5000);

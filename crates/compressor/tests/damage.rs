@@ -1,4 +1,4 @@
-//! Members that were cut, changed, or made to hurt.
+//! Members that were cut, changed, or made to do harm.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::cast_possible_truncation)]
 
 mod common;
@@ -30,7 +30,7 @@ fn small_members() -> Vec<(Member, Vec<u8>, Vec<u8>)> {
     all
 }
 
-/// A frame of raw blocks with these flags and all the sums and sizes that they ask for.
+/// A frame of raw blocks with these flags and all checksums and sizes that they require.
 fn lz4_frame(flags: u8, blocks: &[&[u8]]) -> Vec<u8> {
     let mut descriptor = vec![flags, 0x40];
     if flags & 8 != 0 {
@@ -100,7 +100,7 @@ fn cut_at_every_byte() {
     for (member, stored, plain) in small_members() {
         for len in 0..stored.len() {
             let outcome = decode(member, &stored[..len]);
-            // Nothing is left of it: what the stock tools write for an empty file.
+            // Nothing is left of the member: this is what the stock tools write for an empty file.
             if len == 0 && member != Member::Qpress {
                 assert_eq!(outcome.end.unwrap().plain, 0);
                 continue;
@@ -113,12 +113,12 @@ fn cut_at_every_byte() {
     }
 }
 
-/// Where nothing but a checksum could tell, there is one: in none of these does a change give other
-/// plain bytes and a good end.
+/// Every change that only a checksum can find is found: no change leads to other plain bytes and a
+/// successful end.
 #[test]
 fn every_changed_bit_is_an_error_or_changes_nothing() {
     for (member, stored, plain) in small_members() {
-        // Bytes that say nothing: the name in a qpress archive, zstd's unused header bit.
+        // Bytes without effect: the name in a qpress archive, zstd's unused header bit.
         let name = stored.get(17).map_or(0, |len| usize::from(*len));
         let step = if stored.len() > 1000 { 3 } else { 1 };
         for bit in (0..stored.len() * 8).step_by(step) {
@@ -146,7 +146,7 @@ fn more_after_the_end() {
     let qp = qpress::member(&plain, 1000, Packing::Compressed);
     let place = at(Format::Qpress, qp.len() as u64);
     assert_eq!(error(Member::Qpress, &[&qp[..], b"x"].concat()), CodecError::Trailing { place });
-    // Archives of several files are real, only not here.
+    // Archives of several files exist, but are not supported here.
     let second = [&qp[..qp.len() - 16], b"F\x01\0\0\0u\0"].concat();
     let place = at(Format::Qpress, qp.len() as u64 - 16);
     let second = error(Member::Qpress, &[&second[..], b"NEWBNEWB"].concat());
@@ -160,13 +160,13 @@ fn more_after_the_end() {
                 if place.position == whole.len() as u64 && got == b"xxxx"),
             "{error}"
         );
-        // Less than a magic could still become one: it is a cut.
+        // Fewer bytes than a magic could still become one: this is a cut.
         let short = common::error(codec.member(), &[&whole[..], b"xxx"].concat());
         assert!(matches!(short, CodecError::Cut { part: "a frame header", .. }), "{short}");
     }
 }
 
-/// Frames, skippable frames and empty frames in a row.
+/// Frames, skippable frames and empty frames in sequence.
 #[test]
 fn several_frames() {
     let (one, two) = (pages(1, 70_000), noise(2, 1000));
@@ -196,7 +196,7 @@ fn an_error_stays() {
     assert_eq!(decoder.finish(), Err(first));
 }
 
-/// What was decoded but never fetched is not read: the end says so.
+/// Output that was decoded but never fetched is an error at the end.
 #[test]
 fn finishing_before_all_is_given_out() {
     for (member, stored) in [
@@ -295,10 +295,10 @@ fn qpress_blocks_out_of_order() {
     }
 }
 
-/// A file head without a word on how much is to come, and a packet that says it is huge.
+/// A file head that does not state a size, and a packet that states a huge one.
 #[test]
 fn qpress_bombs() {
-    // 255 bytes out of three, as dense as it goes; more is refused before anything is allocated.
+    // 255 bytes from three is the highest density; more is refused before anything is allocated.
     let zeros = vec![0; 1 << 20];
     let bomb = qpress::member(&zeros, 1 << 20, Packing::Compressed);
     assert!(bomb.len() < 16_000);
@@ -313,7 +313,7 @@ fn qpress_bombs() {
         CodecError::Range { field: "packet length", min: 789_526, .. }
     ));
 
-    // The limit is the caller's.
+    // The caller sets the limit.
     let decoder = limited(Member::Qpress, 0, 1 << 19);
     let outcome = common::decode_with(decoder, &bomb, &[usize::MAX], &[1000]);
     let (field, min, max, got) = ("plain length of the packet", 1, 1 << 19, 1 << 20);
@@ -321,7 +321,7 @@ fn qpress_bombs() {
     assert_eq!(outcome.end, Err(CodecError::Range { place, field, min, max, got }));
 }
 
-/// Bodies that only a broken or hostile writer makes, behind a right Adler-32.
+/// Bodies that only a broken or hostile writer makes, with a correct Adler-32.
 #[test]
 fn quicklz_bodies() {
     let body = |control: u32, items: &[u8]| [&control.to_le_bytes()[..], items].concat();
@@ -342,7 +342,7 @@ fn quicklz_bodies() {
     // Three literals, a match of 14 that repeats the first, two literals.
     let two = |more: &[u8]| body(0b1001000, &aaa(0, more));
     assert_eq!(run(&two(b"\x0ebc"), 19).plain, b"aaaaaaaaaaaaaaaaabc");
-    // With eleven bytes left and a literal next, flags do not count any more.
+    // With eleven bytes left and a literal next, flags no longer count.
     let flagged = body(1 << 31 | 1 << 4, b"aaabcdefghijkl");
     assert_eq!(run(&flagged, 14).plain, b"aaabcdefghijkl");
     let flagged = body(1 << 31 | 1 << 3, b"aaabcdefghijkl");
@@ -401,7 +401,7 @@ fn lz4_heads_that_are_refused() {
         refused(&lz4_start(&[0x60, 0x30])),
         say(4, "code of the block size is 3, allowed is 4 to 7")
     );
-    // The legacy format, which nobody writes into backups.
+    // The legacy format, which no program writes into backups.
     assert_eq!(
         refused(&0x184c_2102_u32.to_le_bytes()),
         say(0, "an lz4 frame cannot begin with \"\\x02!L\\x18\"")
@@ -458,7 +458,7 @@ fn lz4_bombs() {
     assert_eq!(outcome.end, Err(CodecError::TooLong { place, expected: 65_536 }));
     assert!(outcome.plain.is_empty());
 
-    // Many blocks of that: the caller decides how much it takes.
+    // Many such blocks: the caller decides how much output it takes.
     let zeros = encode(MemberCodec::Lz4, &vec![0; 1 << 20]);
     assert!(zeros.len() < 6000);
     let mut decoder = MemberDecoder::new(Member::Lz4).unwrap();
@@ -473,7 +473,7 @@ fn lz4_bombs() {
     assert!(input.len() > zeros.len() - 400, "no more is decoded than was asked for");
 }
 
-/// Distances that the window does not hold: in the first block of a frame, and after a linked one.
+/// Distances beyond the window: in the first block of a frame, and after a linked one.
 #[test]
 fn lz4_distances() {
     let block = |distance: u16| {
@@ -494,7 +494,7 @@ fn lz4_distances() {
     assert_eq!(frame(0x40, 14).plain, b"0123456789abcd0123\x01\x02\x03\x04\x05");
     assert_eq!(frame(0x40, 6).plain, b"0123456789abcd89ab\x01\x02\x03\x04\x05");
     let damaged = |what| Err(CodecError::Damaged { place: at(Format::Lz4, 25), what });
-    // Over several short blocks, and no further than to the start of the frame.
+    // Across several short blocks, but no further than the start of the frame.
     let row = |distance: u16| {
         let mut member = lz4_start(&[0x40, 0x40]);
         for raw in [&b"0123456789"[..], b"vwxyz"] {
@@ -521,7 +521,8 @@ fn lz4_distances() {
 
 #[test]
 fn zstd_windows() {
-    // 28 b5 2f fd, no single segment, window 2^(10 + 17) and 2^(10 + 18), one raw block of a byte.
+    // 28 b5 2f fd, no single segment, window 2^(10 + 17) and 2^(10 + 18), one raw block of one
+    // byte.
     let frame = |window: u8| {
         let mut member = vec![0x28, 0xb5, 0x2f, 0xfd, 0, window];
         member.extend([9, 0, 0, b'x']);
@@ -543,7 +544,7 @@ fn zstd_windows() {
 
 #[test]
 fn zstd_bombs() {
-    // A frame that announces much, and one that is much: a block of 128 KiB out of four bytes.
+    // A frame that announces much, and one that contains much: a block of 128 KiB from four bytes.
     let announced = [0x28, 0xb5, 0x2f, 0xfd, 0xe0, 0, 0, 0, 0, 0, 1, 0, 0, 1, 0, 0];
     assert!(matches!(
         error(Member::Zstd, &announced),
@@ -566,7 +567,7 @@ fn zstd_bombs() {
     assert!(input.len() > bomb.len() - 100, "no more is decoded than was asked for");
 }
 
-/// More input is only asked for when all is given out that can be.
+/// The decoder asks for more input only after it has written all possible output.
 #[test]
 fn nothing_is_held_back() {
     let plain = pages(9, 100_000);
@@ -593,7 +594,7 @@ fn nothing_is_held_back() {
     }
 }
 
-/// A stalled caller: calls without room or input must neither fail nor lose anything.
+/// A stalled caller: calls without space or input must neither fail nor lose anything.
 #[test]
 fn calls_that_cannot_do_anything() {
     for (member, stored, plain) in small_members() {

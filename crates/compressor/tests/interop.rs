@@ -1,4 +1,4 @@
-//! What we write, read by the programs `lz4`, `zstd`, `gzip` and by Python's zlib; and the reverse.
+//! The programs `lz4`, `zstd`, `gzip` and Python's zlib read what we write, and the reverse.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::cast_possible_truncation)]
 
 mod common;
@@ -47,7 +47,7 @@ fn programs_read_our_members() {
     for plain in plains() {
         for (program, codec) in [("lz4", MemberCodec::Lz4), ("zstd", zstd(1)), ("zstd", zstd(19))] {
             if codec == zstd(19) && plain.len() > PIECE_PLAIN {
-                continue; // slow, and no other code
+                continue; // slow, and no different code
             }
             let stored = encode(codec, &plain);
             assert!(filter(program, &["-dc"], &stored) == plain, "{program}: {}", plain.len());
@@ -82,7 +82,7 @@ fn we_read_lz4_with_all_its_options() {
     }
 }
 
-/// With a content size in the header, which only comes with a file.
+/// Members with a content size in the header, which the programs only write for files.
 #[test]
 fn we_read_lz4_and_zstd_files_with_content_size() {
     let dir = tempfile::tempdir().unwrap();
@@ -115,7 +115,7 @@ fn we_read_zstd_with_all_its_options() {
             &["--ultra", "-22", "--single-thread"],
         ] {
             if plain.len() > PIECE_PLAIN && (args[0] == "--ultra" || args[0] == "-19") {
-                continue; // slow, and no other code
+                continue; // slow, and no different code
             }
             let stored = filter("zstd", &[args, &["-c"]].concat(), &plain);
             let outcome = decode(Member::Zstd, &stored);
@@ -130,7 +130,7 @@ fn we_read_zstd_with_all_its_options() {
     );
 }
 
-/// Frames of both, in one member.
+/// Frames of both programs in one member.
 #[test]
 fn frames_in_a_row() {
     let (one, two) = (pages(5, 300_000), mixed(6, 300_000));
@@ -176,7 +176,7 @@ fn zlib_blocks() {
     }
 }
 
-/// The gzip program has the same deflate in another wrapping.
+/// The gzip program uses the same deflate format in a different wrapper.
 #[test]
 fn gzip_and_zlib_blocks() {
     let plain = pages(9, 500_000);
@@ -211,18 +211,18 @@ fn zstd_blocks() {
             let stored = block(&format!("zstd:{level}"), &plain);
             assert!(filter("zstd", &["-dc"], &stored) == plain);
         }
-        // From a pipe: without content size, with checksum.
+        // From a pipe: without a content size, with a checksum.
         let stored = filter("zstd", &["-c"], &plain);
         assert!(unblock(BlockCodec::Zstd, &stored, plain.len()) == plain);
     }
 }
 
-/// A block is what a frame of one block holds.
+/// A block is the content of a frame with one block.
 #[test]
 fn lz4_blocks() {
     let plain = pages(12, 3_000_000);
     let stored = block("lz4", &plain);
-    // 4 MiB blocks, no sums but that of the header.
+    // 4 MiB blocks, no checksums except that of the header.
     let mut frame = vec![4, 0x22, 0x4d, 0x18, 0x60, 0x70, 0x73];
     frame.extend(u32::try_from(stored.len()).unwrap().to_le_bytes());
     frame.extend(&stored);
@@ -236,8 +236,8 @@ fn lz4_blocks() {
     assert!(unblock(BlockCodec::Lz4, &frame[11..11 + len], plain.len()) == plain);
 }
 
-/// No program for Snappy: a block put together from the format's description, and what our own
-/// must look like.
+/// No program for Snappy is available: the test decodes a block built from the format's
+/// description, and checks the form of our own.
 #[test]
 fn snappy_blocks() {
     let by_hand = [
@@ -246,7 +246,7 @@ fn snappy_blocks() {
         &[4 << 2 | 1, 4],          // copy of 8 from 4 back, offset in 11 bits
         &[5 << 2 | 2, 8, 0],       // copy of 6 from 8 back, offset in 16 bits
         &[5 << 2 | 3, 2, 0, 0, 0], // copy of 6 from 2 back, offset in 32 bits
-        &[60 << 2, 1],             // a literal with its length, 2, in a byte
+        &[60 << 2, 1],             // a literal with its length, 2, in one byte
         b"yz",
     ]
     .concat();

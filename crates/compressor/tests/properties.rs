@@ -1,4 +1,4 @@
-//! Any bytes in, any bytes back; and no bytes at all that a decoder would panic on.
+//! Any bytes survive a round trip, and no bytes make a decoder panic.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::cast_possible_truncation)]
 
 mod common;
@@ -14,7 +14,7 @@ use xb_compressor::{Algorithm, BlockCodec, BlockDecoder, BlockEncoder, Member, M
 const CODECS: [BlockCodec; 4] =
     [BlockCodec::Lz4, BlockCodec::Snappy, BlockCodec::Zlib, BlockCodec::Zstd];
 
-/// Bytes with repeats near and far, and stretches that have none.
+/// Bytes with near and far repeats, and ranges without any.
 fn plain() -> impl Strategy<Value = Vec<u8>> {
     let run = (0_usize..600, any::<u8>(), 0_u8..4, any::<u64>());
     vec(run, 0..12).prop_map(|runs| {
@@ -121,7 +121,7 @@ proptest! {
         prop_assert_eq!(outcome.plain, plain);
     }
 
-    /// A changed member ends in an error, or is another valid one; how it is cut does not matter.
+    /// A changed member is an error or another valid member, however it is cut.
     #[test]
     fn changed_members(
         (member, mut stored, plain) in stored(),
@@ -133,7 +133,8 @@ proptest! {
         let whole = decode_with(decoder(), &stored, &[usize::MAX], &[1 << 20]);
         let pieces = decode_with(decoder(), &stored, &inputs, &outputs);
         prop_assert_eq!(whole.end.is_ok(), pieces.end.is_ok());
-        // All three have sums over the content or the blocks. What is left without a byte is whole.
+        // All three formats have checksums over the content or the blocks. An empty one is
+        // complete.
         if whole.end.is_ok() && !stored.is_empty() {
             prop_assert_eq!(&whole.plain, &plain, "other bytes were accepted");
             prop_assert_eq!(pieces.plain, whole.plain);
@@ -165,7 +166,7 @@ proptest! {
         }
     }
 
-    /// Behind a right beginning, so that it comes past the magic.
+    /// Random bytes after a valid beginning, so that decoding gets past the magic.
     #[test]
     fn any_bytes_as_members(
         bytes in vec(any::<u8>(), 0..300), member in member(), begin in any::<bool>(),

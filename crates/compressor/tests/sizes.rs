@@ -1,4 +1,4 @@
-//! Input and output in pieces of any size: always the same bytes, the same sizes, the same error.
+//! Input and output in pieces of any size result in the same bytes, the same sizes, the same error.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::cast_possible_truncation)]
 
 mod common;
@@ -88,7 +88,7 @@ fn decoding_large_members() {
     }
 }
 
-/// What workers make of a member, each with an encoder of its own.
+/// Encodes a member as workers do, each piece with its own encoder.
 fn in_pieces(codec: MemberCodec, plain: &[u8]) -> Vec<u8> {
     let piece = |plain: &[u8]| {
         let mut encoder = PieceEncoder::new(codec).unwrap();
@@ -130,7 +130,7 @@ fn encoding() {
     }
 }
 
-/// Vectors of other programs, and what is refused of them.
+/// Vectors of other programs, and the errors of the bad ones.
 #[test]
 fn vectors() {
     for vector in Vector::all() {

@@ -1,4 +1,4 @@
-//! Members from other programs: what must come out, and what must be refused.
+//! Members from other programs: the expected output, and those that must be refused.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::cast_possible_truncation)]
 
 mod common;
@@ -18,7 +18,7 @@ fn good_ones_give_their_plain_bytes() {
     }
 }
 
-/// The kind of error, and nothing accepted past the fault.
+/// Checks the kind of error, and that nothing after the fault is accepted.
 #[test]
 fn bad_ones_are_refused() {
     let place = |format, position| Place { format, position };
@@ -71,7 +71,7 @@ fn bad_ones_are_refused() {
     for vector in bad {
         let outcome = decode(vector.member(), &vector.bytes);
         assert_eq!(outcome.end, Err(expected(&vector.file)), "{}", vector.file);
-        // A block with a checksum of its own is not given out at all.
+        // A block with its own checksum is not output at all.
         let most = match vector.file.as_str() {
             "bad-bad-header.qp" | "bad-adler-wrong.qp" | "bad-header-checksum-wrong.lz4" => 0,
             _ => 300_000,
@@ -81,7 +81,7 @@ fn bad_ones_are_refused() {
     }
 }
 
-/// The whole collection, where it lies beside the checkout.
+/// The whole collection, if it is present beside the checkout.
 #[test]
 fn the_collection() {
     for vector in vectors::collection("compress") {
@@ -98,14 +98,14 @@ fn the_collection() {
     }
 }
 
-/// Where the stock bytes follow from the format alone, ours are the same.
+/// Where the format leaves no choice, our bytes are the same as those of the stock tools.
 #[test]
 fn empty_members_are_written_as_stock_does() {
     assert_eq!(encode(MemberCodec::Lz4, b""), vectors::read("compress/zero-byte-write.lz4"));
     assert_eq!(encode(zstd(1), b""), vectors::read("compress/zero-byte-write.zst"));
 }
 
-/// A file that is never written to: no frame at all in two of the formats.
+/// A file that is never written to: in two of the formats it has no frame at all.
 #[test]
 fn a_member_of_no_bytes() {
     for member in [Member::Lz4, Member::Zstd] {

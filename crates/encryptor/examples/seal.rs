@@ -16,7 +16,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mine = KeyBytes::new(b"0123456789abcdefghijklmnopqrstuv")?;
     let theirs = KeyBytes::new(b"vutsrqponmlkjihgfedcba9876543210")?;
 
-    // The key is fresh for every stream; the envelope keeps it, once for each way to open it.
+    // Every stream has its own key; the envelope wraps it once per key slot.
     let stream_id = new_stream_id()?;
     let fresh = FreshKey::generate()?;
     let commitment = fresh.key().commitment(&stream_id);

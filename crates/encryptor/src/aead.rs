@@ -1,26 +1,26 @@
-//! AES-256-GCM behind one thin seam: two implementations, the same bytes.
+//! AES-256-GCM over two implementations with identical output.
 
 use aes_gcm::{AeadInOut, Aes256Gcm, KeyInit};
 
 /// Length of an authentication tag in bytes.
 pub const TAG_LEN: usize = 16;
 
-/// Which implementation of the ciphers does the work. Both give the same bytes.
+/// The implementation of the ciphers. Both produce the same bytes.
 ///
 /// The default is the fastest that is built in; `benches/cipher.rs` compares them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Backend {
     /// The Rust crates `aes`, `aes-gcm`, `ctr` and `sha2`; uses the CPU's AES and SHA
-    /// instructions where it has them.
+    /// instructions if available.
     Portable,
-    /// AWS-LC through `aws-lc-rs`: hand-written assembler, needs a C compiler to build.
+    /// AWS-LC through `aws-lc-rs`: hand-written assembler; building it needs a C compiler.
     #[cfg(feature = "aws-lc")]
     AwsLc,
 }
 
 impl Backend {
-    /// All that are built in, the default last.
+    /// All implementations that are built in, the default last.
     pub const ALL: &'static [Backend] = &[
         Backend::Portable,
         #[cfg(feature = "aws-lc")]
@@ -40,7 +40,7 @@ impl Default for Backend {
     }
 }
 
-/// A key that is ready for use.
+/// An expanded key, ready for use.
 pub(crate) enum Aead {
     Portable(Box<Aes256Gcm>),
     #[cfg(feature = "aws-lc")]
@@ -61,10 +61,10 @@ impl Aead {
         }
     }
 
-    /// Encrypts all of `buf` but its last [`TAG_LEN`] bytes in place; the tag goes there. `None`
-    /// when there is no room for a tag, or more than AES-GCM takes (64 GiB).
+    /// Encrypts all of `buf` except its last [`TAG_LEN`] bytes in place; the tag is written there.
+    /// `None` when there is no space for a tag, or more data than AES-GCM allows (64 GiB).
     ///
-    /// The caller sees to it that a nonce is used once with a key.
+    /// The caller must use each nonce only once with a key.
     pub(crate) fn seal(&self, nonce: &[u8; 12], aad: &[u8], buf: &mut [u8]) -> Option<()> {
         let (text, room) = buf.split_last_chunk_mut::<TAG_LEN>()?;
         match self {
@@ -83,12 +83,12 @@ impl Aead {
         Some(())
     }
 
-    /// Decrypts `buf`, ciphertext and tag, in place and gives the length of the plain bytes, which
-    /// stand at its front. `None` when they do not prove themselves; `buf` is zeroed then.
+    /// Decrypts `buf`, ciphertext and tag, in place. Returns the length of the plain bytes, which
+    /// are then at its front. `None` when they are not authentic; `buf` is then zeroed.
     pub(crate) fn open(&self, nonce: &[u8; 12], aad: &[u8], buf: &mut [u8]) -> Option<usize> {
         let opened = self.try_open(nonce, aad, buf);
         if opened.is_none() {
-            // Whatever the implementation has left there, nobody shall take it for plain bytes.
+            // Whatever the implementation has left there must not be taken for plain bytes.
             buf.fill(0);
         }
         opened

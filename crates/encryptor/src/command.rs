@@ -1,4 +1,4 @@
-//! A program that wraps and unwraps data keys: a client of Vault, of a KMS, of a smart card.
+//! The key command: a program that wraps and unwraps data keys (Vault, KMS, smart card).
 
 use std::ffi::OsString;
 use std::fmt;
@@ -12,16 +12,16 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use xb_process::{Program, Running};
 use zeroize::Zeroizing;
 
-/// Most bytes that a program may make of a data key.
+/// Longest wrapped data key that a program may return, in bytes.
 pub const MAX_WRAPPED: usize = 8192;
 
-/// How long a program may take unless told otherwise.
+/// Default time limit of a program.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How often a program is looked at that has closed its output but still runs.
+/// How often to check a program that has closed its output but still runs.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
-/// What a key command is asked for; stands as the last word of its arguments.
+/// The operation of a key command, passed as the last argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verb {
     Wrap,
@@ -39,10 +39,10 @@ impl fmt::Display for Verb {
 
 /// A program and its arguments, started without a shell.
 ///
-/// The word `wrap` or `unwrap` is added as the last argument. The bytes to work on come on its
-/// standard input, the result is expected on its standard output, nothing else; its standard error
-/// is ours. A key never stands in an argument. `Debug` shows the program alone: the arguments may
-/// hold secrets of the user's.
+/// The word `wrap` or `unwrap` is added as the last argument. The program reads its input from
+/// stdin and must write the result, and nothing else, to stdout; it shares our stderr. A key is
+/// never passed as an argument. `Debug` prints only the program, because the user's arguments may
+/// contain secrets.
 #[derive(Clone)]
 pub struct KeyCommand {
     program: OsString,
@@ -51,7 +51,7 @@ pub struct KeyCommand {
 }
 
 impl KeyCommand {
-    /// A command of these words, the first of them the program. `None` when there are no words.
+    /// Makes a command from these words; the first is the program. `None` when there are no words.
     #[must_use]
     pub fn new(words: impl IntoIterator<Item = OsString>) -> Option<Self> {
         let mut words = words.into_iter();
@@ -59,14 +59,14 @@ impl KeyCommand {
         Some(Self { program, arguments: words.collect(), timeout: DEFAULT_TIMEOUT })
     }
 
-    /// Ends the program when it has taken this long.
+    /// Sets the time limit, after which the program is ended.
     #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// Runs it. The result has at most [`MAX_WRAPPED`] bytes.
+    /// Runs the program. The result has at most [`MAX_WRAPPED`] bytes.
     pub(crate) fn run(&self, verb: Verb, input: &[u8]) -> Result<Zeroizing<Vec<u8>>, CommandError> {
         let deadline = Instant::now() + self.timeout;
         let fault = |what| CommandError::new(self, verb, what);
@@ -77,9 +77,9 @@ impl KeyCommand {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::inherit())
-            // It may ask for a PIN.
+            // The program may ask for a PIN.
             .in_our_group_at_a_terminal();
-        // Ended when it is dropped.
+        // Dropping it ends the program.
         let mut program = program.start().map_err(|e| fault(CommandFault::Start(e)))?;
         let output = exchange(&mut program, input, deadline, self.timeout).map_err(fault)?;
         let status = loop {
@@ -101,7 +101,7 @@ impl fmt::Debug for KeyCommand {
     }
 }
 
-/// Writes and reads as the program is ready for it, so that neither waits for the other.
+/// Writes and reads as soon as the program is ready, so that neither side blocks the other.
 fn exchange(
     program: &mut Running,
     mut input: &[u8],
@@ -114,7 +114,7 @@ fn exchange(
     if let Some(pipe) = &stdin {
         rustix::io::ioctl_fionbio(pipe, true).map_err(|e| CommandFault::Io(e.into()))?;
     }
-    // At its full length from the start: growing would leave copies of a key behind.
+    // Allocated at full length: growing would leave copies of a key in memory.
     let mut output = Zeroizing::new(vec![0; MAX_WRAPPED + 1]);
     let mut have = 0;
     loop {
@@ -130,7 +130,8 @@ fn exchange(
             match pipe.write(input) {
                 Ok(taken) => input = input.get(taken..).unwrap_or_default(),
                 Err(e) if is_transient(&e) => {}
-                // It does not want its input: what it makes without is seen soon enough.
+                // The program does not read its input: the check of its output shows whether that
+                // is correct.
                 Err(e) if e.kind() == io::ErrorKind::BrokenPipe => input = &[],
                 Err(e) => return Err(CommandFault::Io(e)),
             }
@@ -155,7 +156,7 @@ fn is_transient(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock)
 }
 
-/// Which of the two pipes can go on.
+/// Returns which of the two pipes is ready.
 fn ready(
     stdout: &impl AsFd,
     stdin: Option<&impl AsFd>,
@@ -172,15 +173,14 @@ fn ready(
     Ok((is_ready(0), is_ready(1)))
 }
 
-/// A key command that did not do what it was asked for. Names the program; nothing of what it has
-/// read or written.
+/// A failed key command. Contains the program's name, but nothing that it has read or written.
 #[derive(Debug, thiserror::Error)]
 #[error("key command {} {verb}: {fault}", program.display())]
 pub struct CommandError {
     /// The program.
     pub program: OsString,
     verb: Verb,
-    /// What went wrong.
+    /// The fault.
     pub fault: CommandFault,
 }
 
@@ -190,32 +190,32 @@ impl CommandError {
     }
 }
 
-/// What can go wrong with a key command.
+/// Faults of a key command.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommandFault {
-    /// It cannot be started.
+    /// The program cannot be started.
     #[error("cannot start it: {0}")]
     Start(io::Error),
-    /// Its pipes do not work.
+    /// Reading or writing its pipes failed.
     #[error("{0}")]
     Io(io::Error),
-    /// It has not ended in time, and was ended.
+    /// It exceeded its time limit and was ended.
     #[error("not done after {} s", .0.as_secs_f32())]
     Timeout(Duration),
-    /// It says itself that it failed.
+    /// It reported a failure by its exit status.
     #[error("it failed: {0}")]
     Status(ExitStatus),
-    /// It wrote more than a wrapped key can be.
+    /// It wrote more than the longest wrapped key.
     #[error("it wrote more than {MAX_WRAPPED} bytes")]
     TooMuch,
-    /// It wrote nothing.
+    /// It wrote no output.
     #[error("it wrote nothing")]
     Nothing,
-    /// What it wrote when it was to wrap the key holds the key as it is.
+    /// The output of `wrap` contains the key in plain.
     #[error("it gave the key back as it is")]
     NotWrapped,
-    /// What it wrote when it was to unwrap a key is not as long as one.
+    /// The output of `unwrap` does not have the length of a key.
     #[error("it wrote {0} bytes, a key has 32")]
     NotAKey(usize),
 }
@@ -237,7 +237,8 @@ mod tests {
     fn input_goes_in_and_output_comes_out() {
         let out = shell("printf '%s:' \"$1\"; cat").run(Verb::Unwrap, b"bytes").unwrap();
         assert_eq!(&out[..], b"unwrap:bytes");
-        // More than a pipe may hold, while nobody reads; then all of it at once.
+        // More than a pipe may hold, written while nothing is read; then everything is read at
+        // once.
         let input = vec![b'x'; MAX_WRAPPED];
         let out = shell("all=$(cat); printf %s \"$all\"").run(Verb::Wrap, &input).unwrap();
         assert_eq!(&out[..], &input[..]);
@@ -256,7 +257,7 @@ mod tests {
         assert!(matches!(fault("yes", long), CommandFault::TooMuch));
         let short = Duration::from_millis(50);
         assert!(matches!(fault("exec tail -f /dev/null", short), CommandFault::Timeout(_)));
-        // The output is closed, the program is still there.
+        // The program closes its output and continues to run.
         let script = "exec >/dev/null; exec tail -f /dev/null";
         assert!(matches!(fault(script, short), CommandFault::Timeout(_)));
         let none = KeyCommand::new([OsString::from("/no/such/program")]).unwrap();

@@ -8,7 +8,7 @@ use crate::{Backend, DataKey};
 
 /// A data key that has not sealed anything yet.
 ///
-/// Only [`FreshKey::generate`] makes one, and [`FreshKey::sealer`] takes it away: a key cannot seal
+/// Only [`FreshKey::generate`] creates one, and [`FreshKey::sealer`] consumes it: a key cannot seal
 /// two streams.
 ///
 /// ```compile_fail,E0382
@@ -25,7 +25,7 @@ use crate::{Backend, DataKey};
 pub struct FreshKey(DataKey);
 
 impl FreshKey {
-    /// A new random key.
+    /// Generates a random key.
     ///
     /// # Errors
     /// [`NoRandom`]
@@ -34,13 +34,13 @@ impl FreshKey {
         Ok(Self(DataKey::new(&bytes)))
     }
 
-    /// The key itself: for its commitment, its envelope, its manifest.
+    /// The data key: for its commitment, its envelope, its manifest.
     #[must_use]
     pub fn key(&self) -> &DataKey {
         &self.0
     }
 
-    /// Begins to seal the one stream that this key is for.
+    /// Starts sealing the one stream that this key is for.
     ///
     /// # Errors
     /// [`SealError::ForeignHeader`] when the commitment in `context` is not that of this key,

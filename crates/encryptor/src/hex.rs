@@ -5,13 +5,13 @@ use std::fmt::Write;
 pub(crate) fn encode(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len() * 2);
     for byte in bytes {
-        // Writing to a String does not fail.
+        // Writing to a String cannot fail.
         let _ = write!(text, "{byte:02x}");
     }
     text
 }
 
-/// `None` for anything but pairs of lower-case digits: one value has one text.
+/// Decodes pairs of lower-case digits; `None` for anything else, so that each value has one text.
 pub(crate) fn decode(text: &str) -> Option<Vec<u8>> {
     let (pairs, rest) = text.as_bytes().as_chunks::<2>();
     if !rest.is_empty() {

@@ -1,4 +1,4 @@
-//! The public and private keys of `age`, and passphrases.
+//! Recipients and identities of `age`, and passphrases.
 
 use std::fmt;
 use std::fs::File;
@@ -13,36 +13,36 @@ use zeroize::Zeroizing;
 
 use crate::hex;
 
-/// Longest file of recipients or identities that is read.
+/// Longest file of recipients or identities that is read, in bytes.
 const MAX_FILE: u64 = 1 << 20;
 
-/// Bytes of a digest that make an id.
+/// Number of bytes of a digest that form an id.
 const ID_LEN: usize = 8;
 
-/// A public key of `age`, `age1…`: who has its private key can open the stream.
+/// A public key of `age`, `age1…`. The matching private key opens the stream.
 #[derive(Clone)]
 pub struct Recipient {
     pub(crate) key: x25519::Recipient,
 }
 
 impl Recipient {
-    /// The id that its slot has: the first 8 bytes of SHA-256 over the text `age1…`, in hex.
+    /// Returns the id of its key slot: the first 8 bytes of SHA-256 over the text `age1…`, in hex.
     #[must_use]
     pub fn id(&self) -> String {
         let digest = Sha256::digest(self.key.to_string().as_bytes());
         hex::encode(digest.get(..ID_LEN).unwrap_or_default())
     }
 
-    /// Takes the text of a file of recipients: one a line; empty lines and those that begin with
-    /// `#` are passed over.
+    /// Parses the text of a file of recipients: one per line; empty lines and lines that begin with
+    /// `#` are ignored.
     ///
     /// # Errors
-    /// [`IdentityError`] names the line; [`IdentityError::NoRecipient`] when there is none.
+    /// [`IdentityError`] names the line; [`IdentityError::NoRecipient`] when the file has none.
     pub fn parse_list(text: &str) -> Result<Vec<Self>, IdentityError> {
         let recipients: Vec<Self> = lines(text)
             .map(|(line, text)| text.parse().map_err(|RecipientError| bad(line, RECIPIENT)))
             .collect::<Result<_, _>>()?;
-        // Taken for no recipients, such a file would make a backup that is not sealed.
+        // If such a file counted as "no recipients", the backup would not be sealed.
         if recipients.is_empty() { Err(IdentityError::NoRecipient) } else { Ok(recipients) }
     }
 
@@ -55,7 +55,7 @@ impl Recipient {
     }
 }
 
-/// Text that is no `age` recipient of the kind `age1…`. SSH keys and plugins are not taken.
+/// Text that is not an `age` recipient of the form `age1…`. SSH keys and plugins are not supported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not an age recipient (age1…)")]
 pub struct RecipientError;
@@ -80,11 +80,11 @@ impl fmt::Debug for Recipient {
     }
 }
 
-/// Private keys of `age`, as its identity files hold them.
+/// Private keys of `age`, as in its identity files.
 pub struct Identities(pub(crate) Vec<x25519::Identity>);
 
 impl Identities {
-    /// A new identity, and its text `AGE-SECRET-KEY-1…` for a file.
+    /// Generates an identity, and its text `AGE-SECRET-KEY-1…` for a file.
     #[must_use]
     pub fn generate() -> (Self, Zeroizing<String>) {
         let identity = x25519::Identity::generate();
@@ -92,11 +92,11 @@ impl Identities {
         (Self(vec![identity]), text)
     }
 
-    /// Takes the text of an identity file: one key a line; empty lines and those that begin with `#`
-    /// are passed over.
+    /// Parses the text of an identity file: one key per line; empty lines and lines that begin with
+    /// `#` are ignored.
     ///
     /// # Errors
-    /// [`IdentityError`] names the line, never its text.
+    /// [`IdentityError`] names the line, but never contains its text.
     pub fn parse(text: &str) -> Result<Self, IdentityError> {
         let identities: Vec<x25519::Identity> = lines(text)
             .map(|(line, text)| text.parse().map_err(|_: &str| bad(line, IDENTITY)))
@@ -104,8 +104,8 @@ impl Identities {
         if identities.is_empty() { Err(IdentityError::Empty) } else { Ok(Self(identities)) }
     }
 
-    /// Reads an identity file, of at most 1 MiB. One that is itself encrypted is not taken: decrypt
-    /// it with `age -d` into a pipe.
+    /// Reads an identity file, of at most 1 MiB. An encrypted identity file is refused: decrypt it
+    /// with `age -d` into a pipe.
     ///
     /// # Errors
     /// [`IdentityError`]
@@ -113,7 +113,7 @@ impl Identities {
         Self::parse(&read_text(path)?).map_err(|error| error.in_file(path))
     }
 
-    /// Their public keys.
+    /// Returns their public keys.
     #[must_use]
     pub fn recipients(&self) -> Vec<Recipient> {
         self.0.iter().map(|identity| Recipient { key: identity.to_public() }).collect()
@@ -138,29 +138,29 @@ pub enum IdentityError {
     Io {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// A line is something else.
+    /// A line is not valid.
     #[error("line {line} is not {wanted}")]
     Line {
         /// Its number, from 1.
         line: usize,
-        /// What it must be.
+        /// The expected form of the line.
         wanted: &'static str,
     },
-    /// There is no identity.
+    /// The file has no identity.
     #[error("no age identity in it")]
     Empty,
-    /// There is no recipient.
+    /// The file has no recipient.
     #[error("no age recipient in it")]
     NoRecipient,
-    /// One of the others, in a file.
+    /// One of the other errors, in a file.
     #[error("{}: {error}", path.display())]
     File {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error.
         error: Box<IdentityError>,
     },
 }
@@ -175,7 +175,7 @@ fn bad(line: usize, wanted: &'static str) -> IdentityError {
     IdentityError::Line { line, wanted }
 }
 
-/// The lines that say something, with their numbers.
+/// The lines that are neither empty nor comments, with their numbers.
 fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let numbered = text.lines().enumerate().map(|(n, line)| (n + 1, line.trim()));
     numbered.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
@@ -197,14 +197,14 @@ fn read_text(path: &Path) -> Result<Zeroizing<String>, IdentityError> {
 pub struct Passphrase(SecretString);
 
 impl Passphrase {
-    /// `None` for an empty one: it would be no secret.
+    /// Makes a passphrase; `None` if the text is empty, because that would not be a secret.
     #[must_use]
     pub fn new(text: String) -> Option<Self> {
         let text = Zeroizing::new(text);
         (!text.is_empty()).then(|| Self(SecretString::from(text.as_str())))
     }
 
-    /// Takes the first line of a passphrase file, without its line end. `None` when it is empty or
+    /// Uses the first line of a passphrase file, without its line end. `None` when it is empty or
     /// not UTF-8.
     #[must_use]
     pub fn from_file(content: &[u8]) -> Option<Self> {
@@ -243,7 +243,7 @@ mod tests {
         for nothing in ["", "\n \t\n", "# nobody\n"] {
             assert!(matches!(Recipient::parse_list(nothing), Err(IdentityError::NoRecipient)));
         }
-        // A private key in the wrong place must not come back in a message.
+        // A private key given by mistake must not appear in a message.
         let error = Recipient::parse_list(&secret).unwrap_err().to_string();
         assert!(!error.contains("SECRET-KEY-1Q") && error.contains("line 1"), "{error}");
         let typo = secret.to_lowercase();

@@ -1,10 +1,10 @@
-//! HKDF with SHA-256 (RFC 5869): every key of ours that is not random comes from here.
+//! HKDF with SHA-256 (RFC 5869), the source of all keys that are not random.
 
 use hkdf::Hkdf;
 use sha2::Sha256;
 use zeroize::Zeroizing;
 
-/// 32 bytes from `key`. The caller's `info` keeps keys for different purposes apart.
+/// Derives 32 bytes from `key`. The caller's `info` separates keys for different purposes.
 pub(crate) fn derive(key: &[u8], salt: &[u8], info: &[u8]) -> Zeroizing<[u8; 32]> {
     let mut out = Zeroizing::new([0; 32]);
     #[allow(clippy::expect_used, reason = "HKDF-SHA-256 gives up to 8160 bytes")]
@@ -25,7 +25,7 @@ mod tests {
         let mut tried = 0;
         for group in set.test_groups {
             for test in group.tests {
-                // What we derive is always 32 bytes long: a prefix of longer results.
+                // We always derive 32 bytes: a prefix of longer results.
                 if test.result == TestResult::Valid && test.size >= 32 {
                     let got = derive(&test.ikm, &test.salt, &test.info);
                     assert_eq!(&got[..], &test.okm[..32], "case {}", test.tc_id);

@@ -1,4 +1,4 @@
-//! The data key of a stream, and the keys that are derived from it.
+//! The data key of a stream, and the keys derived from it.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use crate::random::{self, NoRandom};
 /// Length of a stream id in bytes.
 pub const STREAM_ID_LEN: usize = 16;
 
-/// The id of a new stream: random, and drawn anew for every try.
+/// Returns the id of a new stream: random, and new for every try.
 ///
 /// # Errors
 /// [`NoRandom`]
@@ -27,13 +27,14 @@ const ENVELOPE_INFO: &[u8] = b"xbrs keys mac 1";
 
 /// The 32 random bytes that seal one stream, once.
 ///
-/// A `DataKey` comes out of an [`Envelope`](crate::Envelope) and can open its stream, check its
-/// manifest, and go into a new envelope. It cannot seal: only a [`FreshKey`](crate::FreshKey) can. It has no `Clone`,
-/// prints as `DataKey(***)`, and is wiped when dropped.
+/// A `DataKey` comes from an [`Envelope`](crate::Envelope). It can open its stream, check its
+/// manifest, and be wrapped in a new envelope. It cannot seal: only a
+/// [`FreshKey`](crate::FreshKey) can. It has no `Clone`, prints as `DataKey(***)`, and is wiped
+/// when dropped.
 pub struct DataKey(Box<[u8; DataKey::LEN]>);
 
 impl DataKey {
-    /// Its length in bytes.
+    /// Length of the key in bytes.
     pub const LEN: usize = 32;
 
     pub(crate) fn new(bytes: &[u8; DataKey::LEN]) -> Self {
@@ -47,27 +48,26 @@ impl DataKey {
         &self.0
     }
 
-    /// The commitment that stands in the header of the stream with this id (`docs/format.md`,
-    /// section 8). It says nothing about the key, but no other key has it.
+    /// Returns the commitment, as in the header of the stream with this id (`docs/format.md`,
+    /// section 8). It reveals nothing about the key, but no other key has it.
     #[must_use]
     pub fn commitment(&self, stream_id: &[u8; STREAM_ID_LEN]) -> [u8; 32] {
         *kdf::derive(self.bytes(), stream_id, COMMITMENT_INFO)
     }
 
-    /// Whether `commitment` is this key's, for the stream with this id. Takes the same time
-    /// whatever the answer.
+    /// Whether `commitment` is that of this key, for the stream with this id. Takes constant time.
     #[must_use]
     pub fn fits(&self, stream_id: &[u8; STREAM_ID_LEN], commitment: &[u8; 32]) -> bool {
         self.commitment(stream_id).ct_eq(commitment).into()
     }
 
-    /// The key that authenticates the manifest of the backup whose stream has this id.
+    /// Returns the key that authenticates the manifest of the backup whose stream has this id.
     #[must_use]
     pub fn manifest_key(&self, stream_id: &[u8; STREAM_ID_LEN]) -> MacKey {
         MacKey(kdf::derive(self.bytes(), stream_id, MANIFEST_INFO))
     }
 
-    /// The key that authenticates the envelope.
+    /// Returns the key that authenticates the envelope.
     pub(crate) fn envelope_key(&self, stream_id: &[u8; STREAM_ID_LEN]) -> MacKey {
         MacKey(kdf::derive(self.bytes(), stream_id, ENVELOPE_INFO))
     }
@@ -91,14 +91,13 @@ impl fmt::Debug for DataKey {
 pub struct MacKey(Zeroizing<[u8; 32]>);
 
 impl MacKey {
-    /// The authentication code of these bytes.
+    /// Computes the authentication code of these bytes.
     #[must_use]
     pub fn code(&self, bytes: &[u8]) -> [u8; 32] {
         self.mac(bytes).finalize().into_bytes().into()
     }
 
-    /// Whether `code` is the authentication code of these bytes. Takes the same time whatever the
-    /// answer.
+    /// Whether `code` is the authentication code of these bytes. Takes constant time.
     #[must_use]
     pub fn verify(&self, bytes: &[u8], code: &[u8; 32]) -> bool {
         self.mac(bytes).verify(code.into()).is_ok()
@@ -122,7 +121,7 @@ mod tests {
     use super::*;
     use crate::FreshKey;
 
-    /// Computed with Python's hmac module by the formula of RFC 5869.
+    /// The expected values were computed with Python's hmac module and the formula of RFC 5869.
     #[test]
     fn derived_keys_are_those_of_the_documents() {
         let key = DataKey::new(&std::array::from_fn(|n| n as u8));

@@ -1,4 +1,4 @@
-//! Keys that people keep: 16, 24 or 32 raw bytes, in a file or as text.
+//! Key files: 16, 24 or 32 raw bytes, in a file or as text.
 
 use std::fmt;
 use std::fs::File;
@@ -8,21 +8,21 @@ use std::path::{Path, PathBuf};
 
 use zeroize::Zeroizing;
 
-/// The lengths that AES keys have, in bytes.
+/// The valid lengths of AES keys, in bytes.
 const LENGTHS: [usize; 3] = [16, 24, 32];
 
-/// One byte more than the longest key file that could be taken.
+/// One byte more than the longest key file that could be accepted.
 const READ_AT_MOST: u64 = 34;
 
-/// Key bytes as `--encrypt-key` and `--encrypt-key-file` give them: 16, 24 or 32 of any value.
+/// Key bytes from `--encrypt-key` or `--encrypt-key-file`: 16, 24 or 32 arbitrary bytes.
 ///
-/// xbcrypt takes every length; the native seal wants 32, so that one file can serve both. Prints as
-/// `KeyBytes(32 bytes)`, and is wiped when dropped.
+/// xbcrypt accepts all three lengths; the native seal requires 32, so that one file can serve both.
+/// Prints as `KeyBytes(32 bytes)`, and is wiped when dropped.
 #[derive(Clone)]
 pub struct KeyBytes(Zeroizing<Vec<u8>>);
 
 impl KeyBytes {
-    /// Takes these bytes as they are.
+    /// Uses these bytes unchanged.
     ///
     /// # Errors
     /// [`KeyLength`] unless there are 16, 24 or 32.
@@ -34,7 +34,7 @@ impl KeyBytes {
         }
     }
 
-    /// Takes the text of `--encrypt-key`: up to its first NUL, as the stock tools do.
+    /// Uses the text of `--encrypt-key` up to its first NUL, as the stock tools do.
     ///
     /// # Errors
     /// [`KeyLength`] unless that is 16, 24 or 32 bytes long.
@@ -53,7 +53,7 @@ impl KeyBytes {
         &self.0
     }
 
-    /// The bytes, where they are the 32 that the native seal wants.
+    /// The bytes, if they are the 32 that the native seal requires.
     pub(crate) fn full(&self) -> Option<&[u8; 32]> {
         self.0.as_slice().try_into().ok()
     }
@@ -65,30 +65,30 @@ impl fmt::Debug for KeyBytes {
     }
 }
 
-/// A key that has no AES length.
+/// A key whose length is not valid for AES.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the key has {got} bytes, it must have 16, 24 or 32")]
 pub struct KeyLength {
-    /// Its length in bytes; of a file, 34 stands for that and more.
+    /// Its length in bytes; for a file, 34 means 34 or more.
     pub got: usize,
 }
 
-/// What was in a key file.
+/// The content of a key file.
 #[derive(Debug, Clone)]
 pub struct KeyFile {
     /// The key.
     pub key: KeyBytes,
-    /// The file was one byte too long, and that byte a newline, which was dropped. The stock tools
+    /// The file was one byte too long, and that byte, a newline, was dropped. The stock tools
     /// refuse such a file: warn about it.
     pub newline_dropped: bool,
-    /// The file's mode lets group or others read it: warn about it.
+    /// The file's mode allows group or others to read it: warn about it.
     pub open_to_others: bool,
 }
 
 impl KeyFile {
-    /// Takes the content of a key file. All of it is the key, as the stock tools have it: a key may
-    /// begin with NUL and end with a newline. Only where the length is wrong by exactly one byte at
-    /// the end, and this byte is a newline, it is dropped.
+    /// Parses the content of a key file. All of it is the key, as with the stock tools: a key may
+    /// begin with NUL and end with a newline. Only if the file is exactly one byte too long and the
+    /// last byte is a newline, that byte is dropped.
     ///
     /// # Errors
     /// [`KeyLength`] for other lengths.
@@ -102,7 +102,7 @@ impl KeyFile {
         Ok(Self { key, newline_dropped, open_to_others: false })
     }
 
-    /// Reads a key file; a FIFO will do. At most 34 bytes are read.
+    /// Reads a key file, which may be a FIFO. At most 34 bytes are read.
     ///
     /// # Errors
     /// [`KeyFileError`], which names the file.
@@ -124,20 +124,20 @@ impl KeyFile {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyFileError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read the key file {}: {source}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The operating system's error.
         source: std::io::Error,
     },
-    /// Its length is that of no key.
+    /// Its length is not that of a key.
     #[error("key file {}: {length}", path.display())]
     Length {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The length error.
         length: KeyLength,
     },
 }

@@ -1,17 +1,17 @@
-//! Ciphers and keys: stock xbcrypt files, the seal of native streams, and the envelope that keeps the
-//! key of a sealed stream.
+//! Ciphers and keys: stock xbcrypt files, the seal of native streams, and the envelope that holds
+//! the wrapped key of a sealed stream.
 //!
-//! This crate turns bytes into bytes. It starts no threads and does no I/O, but for the functions
-//! that read a key file ([`KeyFile::read`], [`Identities::read`], [`Recipient::read_list`]) or run a
-//! key command. It knows nothing of frames, objects and archives. No message, error or `Debug` output
-//! of it holds a key.
+//! This crate turns bytes into bytes. It starts no threads and does no I/O, except for the
+//! functions that read a key file ([`KeyFile::read`], [`Identities::read`],
+//! [`Recipient::read_list`]) or run a key command. It is independent of frames, objects and
+//! archives. Its messages, errors and `Debug` output never contain a key.
 //!
 //! # The seal
 //!
 //! A [`FreshKey`] seals one stream, once. Its [`Sealer`] hands out segments, which workers seal in
-//! place, side by side. A reader opens the [`Envelope`] with what it has, and with the [`DataKey`]
-//! from it any segment in any order; none gives out a byte unless it is genuine. [`SealStream`] and
-//! [`OpenStream`] do the same from front to back.
+//! place, in parallel. A reader opens the [`Envelope`] with its keys, and with the resulting
+//! [`DataKey`] any segment in any order; no byte of a segment is output unless it is authentic.
+//! [`SealStream`] and [`OpenStream`] do the same sequentially.
 //!
 //! ```
 //! use xb_encryptor::{Backend, Envelope, FreshKey, KeyBytes, OpenStream, SealContext, SealStream,
@@ -42,12 +42,12 @@
 //! # }
 //! ```
 //!
-//! The formats are `docs/format.md`, section 8, and `docs/keys.md`.
+//! The formats are described in `docs/format.md`, section 8, and in `docs/keys.md`.
 //!
 //! # xbcrypt
 //!
-//! [`xbcrypt`] reads and writes what the stock tool does. Its files are guarded against accident
-//! only.
+//! [`xbcrypt`] reads and writes the format of the stock tool. Its files are protected against
+//! accidental damage only.
 //!
 //! ```
 //! use xb_encryptor::xbcrypt::{Algorithm, ChunkSize, Cipher, Decrypter, Encrypter, Limits};
@@ -73,7 +73,7 @@
 //! ```
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing))]
-#![cfg_attr(test, allow(clippy::cast_possible_truncation))] // the numbers of tests are small
+#![cfg_attr(test, allow(clippy::cast_possible_truncation))] // the numbers in tests are small
 
 mod aead;
 mod command;

@@ -1,11 +1,11 @@
 //! Random bytes from the system.
 
-/// The system gave no random bytes. Nothing can be encrypted then.
+/// The system returned no random bytes, so nothing can be encrypted.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("the system gives no random bytes: {0}")]
 pub struct NoRandom(#[from] getrandom::Error);
 
-/// `N` bytes from the system's generator.
+/// Returns `N` bytes from the system's random generator.
 pub(crate) fn bytes<const N: usize>() -> Result<[u8; N], NoRandom> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes)?;

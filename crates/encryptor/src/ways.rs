@@ -1,16 +1,16 @@
-//! Who can open a sealed stream: ways in when it is made, and what a reader has.
+//! Key slots to create for a new stream, and the keys that a reader has.
 
 use crate::{
     DataKey, Envelope, Identities, KeyBytes, KeyCommand, OpenError, Passphrase, Recipient, Unlock,
     WayIn,
 };
 
-/// Ways in that a new stream shall have; each opens it alone.
+/// The key slots to create for a new stream; each of them alone opens it.
 #[derive(Debug, Default)]
 pub struct WaysIn {
     /// A key of 32 bytes.
     pub key: Option<KeyBytes>,
-    /// age recipients.
+    /// Recipients (age).
     pub recipients: Vec<Recipient>,
     /// A passphrase.
     pub passphrase: Option<Passphrase>,
@@ -19,13 +19,13 @@ pub struct WaysIn {
 }
 
 impl WaysIn {
-    /// Whether there is none.
+    /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.list().is_empty()
     }
 
-    /// All of them, for an [`Envelope`].
+    /// Lists all key slots, for an [`Envelope`].
     #[must_use]
     pub fn list(&self) -> Vec<WayIn<'_>> {
         let mut ways: Vec<WayIn<'_>> = self.key.iter().map(WayIn::Key).collect();
@@ -36,12 +36,12 @@ impl WaysIn {
     }
 }
 
-/// What a reader has to open a sealed stream with. All are tried.
+/// The keys with which a reader can open a sealed stream. All are tried.
 #[derive(Debug, Default)]
 pub struct Keys {
     /// A key of 32 bytes; for single encrypted files of a backup also of 16 or 24.
     pub key: Option<KeyBytes>,
-    /// Private keys of age.
+    /// Identities (age).
     pub identities: Option<Identities>,
     /// A passphrase.
     pub passphrase: Option<Passphrase>,
@@ -50,7 +50,7 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// Whether there is none.
+    /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.key.is_none()
@@ -59,8 +59,8 @@ impl Keys {
             && self.command.is_none()
     }
 
-    /// Opens an envelope with the first that fits; `None` when there is nothing to try.
-    /// `max_memory` bounds a passphrase's derivation, in bytes.
+    /// Opens an envelope with the first key that matches; `None` when there are no keys.
+    /// `max_memory` limits the memory for a passphrase, in bytes.
     #[must_use]
     pub fn open(&self, envelope: &Envelope, max_memory: u64) -> Option<Result<DataKey, OpenError>> {
         let key = self.key.iter().filter(|key| key.len() == DataKey::LEN);

@@ -1,6 +1,6 @@
-//! The `age` program opens the slots of an envelope, and what it makes can stand in one.
+//! The `age` program opens the slots of an envelope, and its output works as a slot.
 
-#![allow(clippy::unwrap_used, clippy::cast_possible_truncation)] // a test that cannot go on must stop
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation)] // a failed step must end the test
 
 mod common;
 
@@ -15,7 +15,7 @@ use xb_testkit::tools::find;
 
 const ID: [u8; 16] = [1; 16];
 
-/// The data key in plain, by a key command that keeps it.
+/// Returns the plain data key, with the help of a key command that stores it.
 fn plain_key(fresh: &FreshKey, dir: &tempfile::TempDir) -> Vec<u8> {
     let path = dir.path().join("plain");
     let script = format!("cat > {}; echo wrapped", path.display());
@@ -34,7 +34,7 @@ fn slot(envelope: &Envelope, n: usize) -> String {
 fn age_opens_a_recipient_slot() {
     let dir = tempfile::tempdir().unwrap();
     let fresh = FreshKey::generate().unwrap();
-    // One key from us, one from age-keygen.
+    // One key made by us, one by age-keygen.
     let (ours, secret) = Identities::generate();
     let (ok, theirs, talk) = run(&find("age-keygen"), &[], b"");
     assert!(ok, "{talk}");
@@ -50,7 +50,7 @@ fn age_opens_a_recipient_slot() {
         let (ok, out, talk) = run(&find("age"), &["-d", "-i", &file], armored.as_bytes());
         assert!(ok, "{talk}");
         assert_eq!(out, plain);
-        // And only its own.
+        // Each key opens only its own slot.
         let (ok, out, _) =
             run(&find("age"), &["-d", "-i", &file], slot(&envelope, 1 - n).as_bytes());
         assert!(!ok && out.is_empty());
@@ -59,7 +59,7 @@ fn age_opens_a_recipient_slot() {
     assert_eq!(public.parse::<Recipient>().unwrap().id(), recipients[1].id());
 }
 
-/// `age` asks for passphrases on the terminal alone, so it gets one.
+/// `age` asks for passphrases only on a terminal, so the test provides one.
 fn on_a_terminal(arguments: &[&str], answers: &str) -> (bool, String) {
     let script = r#"
 import os, pty, sys
@@ -105,7 +105,7 @@ fn age_opens_a_passphrase_slot() {
     assert_eq!(std::fs::read(&target).unwrap(), plain_key(&fresh, &dir));
 }
 
-/// The other way round: age wraps the data key, as a `--key-command` would, and the slot opens.
+/// The reverse: age wraps the data key, as a `--key-command` would, and the slot opens.
 #[test]
 fn a_slot_that_age_made_opens() {
     let fresh = FreshKey::generate().unwrap();
@@ -123,7 +123,7 @@ fn a_slot_that_age_made_opens() {
     assert_eq!(key.commitment(&ID), fresh.key().commitment(&ID));
 }
 
-/// Armored files of age stand where ours would; the library reads them.
+/// Armored files of age replace ours in a slot; the library reads them.
 #[test]
 fn files_of_age_are_read_as_slots() {
     let dir = tempfile::tempdir().unwrap();
@@ -152,7 +152,7 @@ fn files_of_age_are_read_as_slots() {
     let envelope = Envelope::parse(&rebuilt).unwrap();
     let key = envelope.open(&Unlock::Identities(&identities)).unwrap();
     assert_eq!(key.commitment(&ID), fresh.key().commitment(&ID));
-    // The program takes 2^18 on its own: 256 MiB.
+    // The program uses 2^18 by default: 256 MiB.
     let open = |max_memory| envelope.open(&Unlock::Passphrase { passphrase: &words, max_memory });
     assert!(open(64 << 20).unwrap_err().to_string().contains("needs 268435456 bytes"));
     assert!(open(256 << 20).is_ok());

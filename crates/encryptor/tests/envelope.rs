@@ -1,6 +1,6 @@
-//! Envelopes: every way in opens, wrong ones say so, changed ones never do.
+//! Envelopes: every kind of slot opens, wrong keys are reported, changed envelopes never open.
 
-#![allow(clippy::unwrap_used, clippy::cast_possible_truncation)] // a test that cannot go on must stop
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation)] // a failed step must end the test
 
 mod common;
 
@@ -25,8 +25,8 @@ fn passphrase(text: &str) -> Passphrase {
     Passphrase::new(text.to_owned()).unwrap()
 }
 
-/// XORs with a fixed pattern and puts a mark in front: enough to see that the right bytes go in and
-/// out. It unwraps only what has its mark.
+/// A key command that XORs with a fixed pattern and prepends a mark: enough to see that the right
+/// bytes go in and out. It unwraps only input with its mark.
 fn command(mark: &str) -> KeyCommand {
     let script = r#"
 import sys
@@ -88,7 +88,7 @@ fn every_way_in_opens_and_gives_the_same_key() {
     ] {
         assert!(same(&read.open(&unlock).unwrap(), fresh.key()), "{unlock:?}");
     }
-    // The ids say who can open it, and nothing else shows.
+    // The ids show which keys open it; nothing else is visible.
     assert_eq!(slots(&read)[1], format!("age recipient {}", one.id()));
     assert_eq!(slots(&read)[3..], ["passphrase", "key command"]);
     let shown = format!("{read:?} {:?}", [WayIn::Key(&file), WayIn::Passphrase(&words)]);
@@ -175,7 +175,7 @@ fn an_envelope_needs_a_way_in_and_takes_none_twice() {
     assert!(matches!(seal(&ways), WrapError::TooMany { got: 9, slow: true, .. }));
 }
 
-/// A program that does not wrap would put the key into the bucket.
+/// A program that does not wrap would put the plain key into the bucket.
 #[test]
 fn a_key_command_must_hide_the_key() {
     let fresh = FreshKey::generate().unwrap();
@@ -237,7 +237,7 @@ fn sample() -> (Envelope, KeyBytes) {
     (Envelope::seal(fresh.key(), ID, &ways).unwrap(), file)
 }
 
-/// Also in slots that are not asked.
+/// Also in slots that are not tried.
 #[test]
 fn every_flipped_bit_and_every_cut_is_an_error() {
     let (envelope, file) = sample();
@@ -255,7 +255,7 @@ fn every_flipped_bit_and_every_cut_is_an_error() {
     assert!(Envelope::parse(&longer).is_err());
 }
 
-/// Who changes the text can mend the digest, but not the authentication line.
+/// An attacker who changes the text can correct the digest, but not the authentication line.
 fn mend(json: &str, rest: &[u8]) -> Vec<u8> {
     let line = format!("sha256:{}\n", common::hex(&Sha256::digest(json)));
     let mac = &rest[rest.len() - 77..];
@@ -272,7 +272,7 @@ fn a_changed_envelope_opens_nothing() {
     let (envelope, file) = sample();
     let (mut value, rest): (serde_json::Value, _) =
         (serde_json::from_str(&json(&envelope)).unwrap(), envelope.encode());
-    // A slot that nobody asks for, taken away.
+    // A slot that is not tried was removed.
     value["slots"].as_array_mut().unwrap().pop();
     let text = serde_json::to_string_pretty(&value).unwrap() + "\n";
     let changed = Envelope::parse(&mend(&text, rest)).unwrap();
@@ -285,7 +285,7 @@ fn a_changed_envelope_opens_nothing() {
     let changed = Envelope::parse(&mend(&text, rest)).unwrap();
     let error = changed.open(&Unlock::Key(&file)).unwrap_err();
     assert!(matches!(error, OpenError::Slot { fault: SlotFault::ForeignKey, .. }));
-    // Its id alone: nothing fits any more.
+    // Only its id changes: nothing matches any more.
     value["stream"] = "00".repeat(16).into();
     let text = serde_json::to_string_pretty(&value).unwrap() + "\n";
     let changed = Envelope::parse(&mend(&text, rest)).unwrap();
@@ -308,7 +308,7 @@ fn what_a_later_version_writes_is_named_or_kept() {
     let unknown = text.replace("\"age-recipient\"", "\"tpm-2\"");
     let envelope = Envelope::parse(&mend(&unknown, rest)).unwrap();
     assert_eq!(slots(&envelope)[1], "unknown kind tpm-2");
-    // Kept word for word by a rewrap.
+    // A rewrap keeps it byte for byte.
     let (genuine, _) = sample();
     let key = genuine.open(&Unlock::Key(&file)).unwrap();
     assert!(envelope.rewrap(&key, |_| true, &[]).is_err(), "the key of another stream");

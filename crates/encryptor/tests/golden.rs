@@ -1,7 +1,7 @@
-//! Files that Tink, age and Python made from the documents alone, and the worked example of
+//! Files that Tink, age and Python made from the documentation alone, and the worked example of
 //! `docs/keys.md`.
 
-#![allow(clippy::unwrap_used, clippy::cast_possible_truncation)] // a test that cannot go on must stop
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation)] // a failed step must end the test
 
 mod common;
 
@@ -36,14 +36,14 @@ fn a_stream_that_others_sealed_opens_by_either_slot() {
             assert_eq!(out, body);
         }
     }
-    // What we write of it is what stands there.
+    // Encoding it again results in the same bytes.
     assert_eq!(block.encode_block_of(4096).unwrap(), read("seal/keys-block"));
     let ids: Vec<String> = object.slots().map(|slot| slot.id.unwrap()).collect();
     assert_eq!(ids[1], identities.recipients()[0].id());
     assert_eq!(ids[0], KEY_FILE_ID);
 }
 
-/// From `make.py`; also in the document.
+/// From `make.py`; also in the documentation.
 const KEY_FILE_ID: &str = "fd66d6c3d24e7c30";
 
 #[test]
@@ -58,7 +58,7 @@ fn the_document_shows_the_fixture() {
     }
 }
 
-/// The fixed texts of derivation, in one place beside the documents.
+/// The fixed texts used in key derivation, collected here as the documentation has them.
 #[test]
 fn keys_are_derived_as_written() {
     let data_key: Vec<u8> = (0..32).collect();

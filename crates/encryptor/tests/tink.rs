@@ -1,6 +1,6 @@
-//! Tink as the second implementation of the seal: it opens what we seal, and we open what it seals.
+//! Tink as the second implementation of the seal: each opens what the other seals.
 
-#![allow(clippy::unwrap_used, clippy::cast_possible_truncation)] // a test that cannot go on must stop
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation)] // a failed step must end the test
 
 mod common;
 
@@ -11,7 +11,7 @@ use xb_encryptor::{
     SegmentLayout, TAG_LEN, Unlock, WayIn,
 };
 
-/// A key of Tink's own making goes in by its raw bytes. `seal` and `open` work on files.
+/// A Tink key is built from its raw bytes. `seal` and `open` work on files.
 const SCRIPT: &str = r#"
 import io, sys
 import tink
@@ -53,13 +53,13 @@ open(target, 'wb').write(result)
 const ID: [u8; 16] = [0x5a; 16];
 const HEADER: [u8; 128] = [0x48; 128];
 
-/// Around the borders of the first segments.
+/// Lengths around the borders of the first segments.
 fn lengths() -> Vec<usize> {
     let (first, second) = (1_048_520, 1_048_520 + 1_048_560);
     vec![0, 1, 1000, first - 1, first, first + 1, second - 1, second, second + 1, second + 70_000]
 }
 
-/// A data key whose bytes the test knows: it asks for them in the slot of a key command.
+/// A data key whose bytes the test knows: a key command records them.
 struct Known {
     key: Option<FreshKey>,
     bytes: Vec<u8>,
@@ -71,7 +71,7 @@ impl Known {
         let dir = tempfile::tempdir().unwrap();
         let key = FreshKey::generate().unwrap();
         let path = dir.path().join("key");
-        // A program that does not wrap, but puts the key where the test finds it.
+        // The program does not wrap; it stores the key where the test finds it.
         let script = format!("cat > {}; echo wrapped", path.display());
         let words = ["sh", "-c", &script].map(std::ffi::OsString::from);
         let command = xb_encryptor::KeyCommand::new(words).unwrap();
@@ -131,7 +131,7 @@ fn we_open_what_tink_seals() {
             assert_eq!(stream.finish(&mut out).unwrap(), len as u64);
             assert_eq!(out, plain, "{len} bytes");
 
-            // And from behind, segment by segment.
+            // Also from the last segment to the first.
             let opener =
                 Opener::new(key, &known.context(), sealed.first_chunk().unwrap(), backend).unwrap();
             let layout = opener.layout();
@@ -148,7 +148,7 @@ fn we_open_what_tink_seals() {
     }
 }
 
-/// The test would prove little if Tink took anything.
+/// The comparison would prove little if Tink accepted everything.
 #[test]
 fn tink_refuses_what_we_refuse() {
     let mut known = Known::new();
@@ -164,7 +164,7 @@ fn tink_refuses_what_we_refuse() {
     assert!(known.tink("open", &sealed).is_err(), "a flipped bit");
 }
 
-/// The envelope's own way in gives the same key; a check of the helper above.
+/// Checks the helper above: opening the envelope returns the same key.
 #[test]
 fn the_known_key_is_the_key() {
     let known = Known::new();
@@ -173,7 +173,7 @@ fn the_known_key_is_the_key() {
     let envelope = Envelope::seal(key, ID, &[WayIn::Key(&file)]).unwrap();
     assert!(envelope.open(&Unlock::Key(&file)).is_ok());
     assert_eq!(Sha256::digest(HEADER).len(), 32);
-    // By the formula of docs/format.md.
+    // The formula of docs/format.md.
     let okm = hkdf::Hkdf::<Sha256>::new(Some(&ID), &known.bytes);
     let mut commitment = [0; 32];
     okm.expand(b"xbrs key commitment 1", &mut commitment).unwrap();

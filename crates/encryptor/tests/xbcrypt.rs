@@ -1,6 +1,6 @@
-//! The stock format: every vector, openssl as the other implementation, and any bytes at all.
+//! The stock format: every vector, openssl as the other implementation, and arbitrary bytes.
 
-#![allow(clippy::unwrap_used, clippy::cast_possible_truncation)] // a test that cannot go on must stop
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation)] // a failed step must end the test
 
 mod common;
 
@@ -21,7 +21,7 @@ struct Vector {
     plain: Option<(u64, String)>,
 }
 
-/// Those in `fixtures/`, and where the whole collection lies beside the checkout also the others.
+/// The vectors in `fixtures/`, and the whole collection if it is present beside the checkout.
 fn vectors() -> Vec<Vector> {
     let list = String::from_utf8(xb_testkit::vectors::read("xbcrypt/vectors.jsonl")).unwrap();
     let mut vectors: Vec<Vector> = list
@@ -106,7 +106,7 @@ fn every_vector_gives_what_it_must() {
     }
 }
 
-/// The one vector that is about its key file.
+/// The only vector that tests its key file.
 #[test]
 fn a_key_file_with_a_newline_is_taken_with_a_word() {
     let vectors = vectors();
@@ -115,13 +115,13 @@ fn a_key_file_with_a_newline_is_taken_with_a_word() {
     assert!(file.newline_dropped);
     let cipher = Cipher::new(Algorithm::Aes256, Some(&file.key), Backend::default()).unwrap();
     assert!(decrypt(cipher, Limits::default(), &vector.bytes, 100).1.is_ok());
-    // This one begins with a NUL and ends with a newline that belongs to it.
+    // This key begins with a NUL and ends with a newline, and both belong to it.
     let vector = vectors.iter().find(|v| v.file == "good/binary-key-file.xbcrypt").unwrap();
     let file = KeyFile::parse(&vector.key).unwrap();
     assert!(!file.newline_dropped && vector.key.ends_with(b"\n") && vector.key.starts_with(b"\0"));
 }
 
-/// What the bad ones say, so that a message that gets worse is seen.
+/// The messages of the bad vectors, so that a message that gets worse is noticed.
 #[test]
 fn messages_name_chunk_and_offset() {
     let vectors = vectors();
@@ -188,7 +188,7 @@ fn what_cannot_show_a_wrong_key_must_be_asked_for() {
         let (out, end) = decrypt(right(), Limits::default(), &bytes, 100);
         assert!(out.is_empty());
         assert!(matches!(end, Err(XbcryptError::NoHash { version: v, .. }) if v == version));
-        // And this is why: noise, and nobody could know.
+        // The reason for the refusal: a wrong key results in noise that cannot be detected.
         let wrong = cipher(Algorithm::Aes256, &[b'x'; 32], Backend::default());
         let (out, end) = decrypt(wrong, Limits::ALL, &bytes, 100);
         assert!(end.is_ok() && out.len() == 3000);
@@ -202,7 +202,7 @@ fn limits_hold_before_anything_is_kept() {
     let mut decoder = Decoder::new(limits);
     let error = decoder.next(&mut &bytes[..44]).unwrap_err();
     assert!(matches!(error, XbcryptError::Limit { size: 3032, limit: 3031, .. }));
-    // A decoder that has failed stays so.
+    // A decoder that has failed keeps failing.
     assert!(decoder.next(&mut &bytes[..]).is_err() && decoder.finish().is_err());
     let limits = Limits { max_chunk: 3032, ..Limits::default() };
     assert!(matches!(Decoder::new(limits).next(&mut &bytes[..]), Ok(Some(Event::Head(_)))));
@@ -225,7 +225,7 @@ fn algorithm_and_chunk_must_agree() {
     assert!(is_xbcrypt(&aes) && !is_xbcrypt(b"XBSTCK01") && !is_xbcrypt(b"XBCRYP0"));
 }
 
-/// No bit of a chunk can be flipped unseen, but for the reserved field, which nobody looks at.
+/// Every flipped bit of a chunk is found, except in the reserved field, which readers ignore.
 #[test]
 fn every_flipped_bit_and_every_cut_is_an_error() {
     let key = [7; 32];
@@ -251,7 +251,7 @@ fn every_flipped_bit_and_every_cut_is_an_error() {
     }
 }
 
-/// A payload whose tag does not fit must not be left in the buffer as plain bytes.
+/// A payload whose hash does not match must not stay in the buffer as plain bytes.
 #[test]
 fn nothing_stays_in_the_buffer_after_a_wrong_key() {
     let sealing = cipher(Algorithm::Aes256, &[1; 32], Backend::default());
@@ -279,7 +279,7 @@ fn openssl(arguments: &[&str], input: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Builds the same chunk from openssl's AES and digest, and a CRC-32 by its definition.
+/// Builds the same chunk from openssl's AES and digest, and a CRC-32 from its definition.
 #[test]
 fn openssl_makes_the_same_chunk() {
     for (len, bits) in [(16, "128"), (24, "192"), (32, "256")] {
@@ -395,14 +395,14 @@ proptest! {
         prop_assert_eq!(out, plain);
     }
 
-    /// Never a panic, and the same answer whatever the cuts.
+    /// Never a panic, and the same result however the input is cut.
     #[test]
     fn any_bytes_get_one_answer(mut bytes in prop::collection::vec(any::<u8>(), 0..300),
                                 front in any::<Option<u8>>(), step in 1_usize..50) {
         if let Some(version) = front {
             let magic = [b"XBCRYP0".as_slice(), &[b'1' + version % 3]].concat();
             bytes.splice(0..0, magic);
-            // Sizes that could be, or most inputs would end there.
+            // Plausible sizes: otherwise most inputs would fail there.
             if bytes.len() > 32 && version > 50 {
                 let size = u64::from(version % 90).to_le_bytes();
                 bytes[16..24].copy_from_slice(&size);
@@ -417,7 +417,7 @@ proptest! {
     }
 }
 
-/// The hash stands behind the plain bytes and is encrypted with them: known from NONE.
+/// The hash follows the plain bytes and is encrypted with them: NONE makes it visible.
 #[test]
 fn with_none_the_hash_is_plain_to_see() {
     let bytes = xb_testkit::vectors::read("xbcrypt/good/algo-NONE.xbcrypt");

@@ -1,9 +1,9 @@
 //! The key options of the binaries.
 //!
-//! [`KeyOptions`] has what both opens and makes a way in, [`RecipientOptions`] and
-//! [`IdentityOptions`] the two halves that age keeps apart, [`NewKeyOptions`] the ways in that a
-//! rewrap makes. Each turns into keys of `xb-encryptor`; whatever is wrong with one is found before
-//! any work begins.
+//! [`KeyOptions`] holds the keys that both create and open a key slot, [`RecipientOptions`] and
+//! [`IdentityOptions`] the two halves that age separates, [`NewKeyOptions`] the key slots that a
+//! rewrap creates. Each is converted to keys of `xb-encryptor`; all errors are found before any
+//! work begins.
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use xb_encryptor::{
     Identities, KeyBytes, KeyCommand, KeyFile, Keys, Passphrase, Recipient, WaysIn,
 };
 
-/// What makes a way in, and opens it again.
+/// Keys that create a key slot and open it again.
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Keys")]
 pub struct KeyOptions {
@@ -32,7 +32,7 @@ pub struct KeyOptions {
     pub key_command: Option<Secret>,
 }
 
-/// Public keys: who uses them need not be able to open what he makes.
+/// Public keys. The maker of a backup need not be able to open it.
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Keys")]
 pub struct RecipientOptions {
@@ -53,7 +53,7 @@ pub struct IdentityOptions {
     pub identity_file: Option<PathBuf>,
 }
 
-/// The ways in that a rewrap makes.
+/// The key slots that a rewrap creates.
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "New ways in")]
 pub struct NewKeyOptions {
@@ -78,7 +78,7 @@ pub struct NewKeyOptions {
 }
 
 impl KeyOptions {
-    /// The ways in that are asked for; there may be none.
+    /// Returns the requested key slots; there may be none.
     ///
     /// # Errors
     /// A usage failure names the option.
@@ -91,8 +91,8 @@ impl KeyOptions {
         })
     }
 
-    /// What there is to open with; there may be nothing. The key may be one for xbcrypt: who needs
-    /// one for the seal asks [`sealing`].
+    /// Returns the keys to open with; there may be none. The key may have a length for xbcrypt: use
+    /// [`sealing`] to get one for the seal.
     ///
     /// # Errors
     /// A usage failure names the option.
@@ -106,7 +106,7 @@ impl KeyOptions {
         })
     }
 
-    /// The key of `--encrypt-key-file` or `--encrypt-key`, of any length that AES has.
+    /// Returns the key of `--encrypt-key-file` or `--encrypt-key`, of any AES length.
     ///
     /// # Errors
     /// A usage failure names the option.
@@ -122,7 +122,7 @@ impl KeyOptions {
 }
 
 impl NewKeyOptions {
-    /// The new ways in; there may be none.
+    /// Returns the new key slots; there may be none.
     ///
     /// # Errors
     /// A usage failure names the option.
@@ -143,7 +143,7 @@ impl NewKeyOptions {
 
 const MAKE_A_KEY: &str = "openssl rand -out KEYFILE 32 makes one";
 
-/// The key, if it is as long as the seal wants it.
+/// Returns the key, if it has the length that the seal requires.
 ///
 /// # Errors
 /// A usage failure with the length.
@@ -188,7 +188,7 @@ fn passphrase(option: &str, file: Option<&Path>) -> Result<Option<Passphrase>, F
     read_passphrase(option, file, |_| true)
 }
 
-/// One to seal with: blanks alone are no secret. What was sealed with such a one still opens.
+/// Reads a passphrase to seal with. Blanks alone are refused, but still open what they once sealed.
 fn new_passphrase(option: &str, file: Option<&Path>) -> Result<Option<Passphrase>, Failure> {
     let is_secret = |content: &[u8]| {
         let line = content.split(|byte| *byte == b'\n').next().unwrap_or_default();
@@ -212,7 +212,7 @@ fn read_passphrase(
         .ok_or_else(|| Failure::usage(format!("{option}: {} holds no passphrase", path.display())))
 }
 
-/// Its arguments may hold a token: the whole of it is treated as a secret.
+/// Parses a key command. Its arguments may contain a token, so its whole text is a secret.
 fn command(option: &str, text: Option<&Secret>) -> Result<Option<KeyCommand>, Failure> {
     let Some(text) = text else { return Ok(None) };
     let command = KeyCommand::new(text.expose().split_whitespace().map(Into::into));

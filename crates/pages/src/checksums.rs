@@ -1,4 +1,4 @@
-//! The sums themselves. Each is over part of a page; ranges beyond its end count as empty.
+//! The checksum algorithms. Each covers part of a page; ranges beyond its end count as empty.
 
 use std::ops::Range;
 
@@ -11,19 +11,19 @@ pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
     u32::from_le_bytes([a, b, c, d])
 }
 
-/// The CRC-32C sums of ranges of a page, combined by exclusive or.
+/// CRC-32C of each range of a page, combined by exclusive or.
 pub(crate) fn crc32c_of(page: &[u8], ranges: &[Range<usize>]) -> u32 {
     ranges.iter().fold(0, |sum, range| sum ^ crc32c(page.get(range.clone()).unwrap_or_default()))
 }
 
-/// Adler-32 over ranges of a page one after the other, from 0 where RFC 1950 begins with 1.
+/// Adler-32 over consecutive ranges of a page, starting from 0 instead of 1 as in RFC 1950.
 pub(crate) fn adler_of(page: &[u8], ranges: &[Range<usize>]) -> u32 {
     let mut sum = Adler32::from_checksum(0);
     ranges.iter().for_each(|range| sum.write(page.get(range.clone()).unwrap_or_default()));
     sum.finish()
 }
 
-/// The sum that InnoDB had before CRC-32C: each byte is folded into 32 bits with two constants.
+/// InnoDB's checksum before CRC-32C: each byte is folded into 32 bits with two constants.
 pub(crate) fn fold(bytes: &[u8]) -> u32 {
     const MASK: u32 = 1_463_735_687;
     const MASK_2: u32 = 1_653_893_711;
@@ -42,7 +42,8 @@ mod tests {
         assert_eq!(crc32c(b"123456789"), 0xe306_9283);
         let whole = std::slice::from_ref(&(0..9));
         assert_eq!(crc32c_of(b"123456789", whole), 0xe306_9283);
-        // RFC 1950's is 0x11e60398 for "Wikipedia"; from 0 it lacks 1 and, for each byte, 1.
+        // RFC 1950's value for "Wikipedia" is 0x11e60398; starting from 0 subtracts 1, and 1 per
+        // byte.
         assert_eq!(adler_of(b"Wikipedia", whole), 0x11e6_0398 - 1 - (9 << 16));
         assert_eq!(fold(b""), 0);
     }

@@ -1,14 +1,14 @@
-//! How the pages of a tablespace are made, as its first page says.
+//! The format of a tablespace's pages, as stated by its first page.
 
-/// The largest page in bytes.
+/// The largest page size, in bytes.
 pub const MAX_PAGE: usize = 64 << 10;
 
 /// Size and kind of a tablespace's pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Format {
-    /// Bytes of a page in the file: a power of two from 1 KiB to [`MAX_PAGE`].
+    /// Size of a page in the file, in bytes: a power of two from 1 KiB to [`MAX_PAGE`].
     pub page_size: usize,
-    /// How it is protected.
+    /// How the pages are protected.
     pub kind: Kind,
 }
 
@@ -17,30 +17,30 @@ pub struct Format {
 pub enum Kind {
     /// Checksum fields at both ends: crc32, innodb or none.
     Both,
-    /// MariaDB's full_crc32.
+    /// MariaDB's full_crc32: a checksum at the end.
     Full,
     /// `ROW_FORMAT=COMPRESSED`.
     Zip,
 }
 
-/// Where the tablespace's flags are in page 0: the header of the space begins behind the 38 bytes
-/// that all pages have, its flags 16 bytes further.
+/// Offset of the tablespace's flags in page 0: the space header follows the 38 bytes that all pages
+/// have, and its flags are 16 bytes further.
 const FLAGS_AT: usize = 38 + 16;
-/// In the flags of a full_crc32 tablespace.
+/// This bit is set in the flags of a full_crc32 tablespace.
 const FULL_MARK: u32 = 1 << 4;
-/// The page size of tablespaces whose flags name none.
+/// The page size of tablespaces whose flags state none.
 const DEFAULT_PAGE: usize = 16 << 10;
-/// What shifted by the size code of the flags gives a page's size.
+/// Shifted by the size code of the flags, this is the page size.
 const SIZE_UNIT: usize = 512;
 
 impl Format {
-    /// What is assumed where nothing tells.
+    /// The format that is assumed when there is no information.
     pub(crate) const DEFAULT: Self = Self { page_size: DEFAULT_PAGE, kind: Kind::Both };
 
-    /// What the flags of a tablespace say; `None` when no tablespace has such flags.
+    /// Decodes the flags of a tablespace; `None` when the flags are not valid.
     ///
-    /// The two families of flags differ in bit 4, which is always set in full_crc32 ones and cannot
-    /// be in the others, where it is the highest bit of a size code that ends at 5.
+    /// The two families of flags differ in bit 4. It is always set for full_crc32. It cannot be set
+    /// for the others, where it is the highest bit of a size code whose maximum is 5.
     #[must_use]
     pub fn of_flags(flags: u32) -> Option<Self> {
         let size = |code: u32, least: u32, most: u32| {
@@ -56,12 +56,12 @@ impl Format {
         }
     }
 
-    /// What the first page of a tablespace says.
+    /// Reads the format from the first page of a tablespace.
     pub(crate) fn of_first_page(page: &[u8]) -> Option<Self> {
         Self::of_flags(be32(page, FLAGS_AT)?)
     }
 
-    /// All that there are.
+    /// All formats.
     pub(crate) fn all() -> impl Iterator<Item = Self> {
         let of = |kind, codes: std::ops::RangeInclusive<u32>| {
             codes.map(move |code| Self { page_size: SIZE_UNIT << code, kind })
@@ -69,18 +69,18 @@ impl Format {
         of(Kind::Full, 3..=7).chain(of(Kind::Both, 3..=7)).chain(of(Kind::Zip, 1..=5))
     }
 
-    /// Pages of an extent: 1 MiB of pages up to 16 KiB, else 64 pages.
+    /// Number of pages in an extent: 1 MiB for pages up to 16 KiB, else 64 pages.
     pub(crate) fn extent(self) -> u64 {
         ((1 << 20) / self.page_size.max(1) as u64).max(64)
     }
 }
 
-/// A big-endian number; all of InnoDB's are.
+/// Reads a 32-bit big-endian number, as InnoDB stores all numbers.
 pub(crate) fn be32(page: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_be_bytes(*page.get(at..)?.first_chunk()?))
 }
 
-/// As [`be32`], of 16 bits.
+/// Reads a 16-bit big-endian number.
 pub(crate) fn be16(page: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes(*page.get(at..)?.first_chunk()?))
 }
@@ -92,7 +92,7 @@ mod tests {
     #[test]
     fn flags_name_size_and_kind() {
         let of = |flags| Format::of_flags(flags).map(|f| (f.page_size, f.kind));
-        // As MariaDB 10.11 and MySQL 8.0 write them.
+        // Flags as written by MariaDB 10.11 and MySQL 8.0.
         assert_eq!(of(0x15), Some((16384, Kind::Full)));
         assert_eq!(of(0x13), Some((4096, Kind::Full)));
         assert_eq!(of(0x17), Some((65536, Kind::Full)));

@@ -1,21 +1,21 @@
-//! The checksums of InnoDB pages, in a stream and without a server.
+//! Checks the checksums of InnoDB pages, in a stream and without a server.
 //!
-//! Pure: bytes of a tablespace go in, in order and cut anyhow, and what is wrong with its pages comes
-//! out. Page size and kind of checksum are told by the tablespace's own first page, and where that is
-//! damaged, by which of them the other pages fit.
+//! No I/O: the bytes of a tablespace go in, in order and in pieces of any size, and the faults of
+//! its pages come out. The first page of the tablespace states page size and kind of checksum. If
+//! it is damaged, the format is used that most of the other pages match.
 //!
-//! | kind | who writes it | where the checksum is |
+//! | kind | written by | position of the checksum |
 //! |---|---|---|
 //! | crc32 | MySQL 5.6 and later, MariaDB 10.0 to 10.4 | both ends of the page, CRC-32C |
-//! | innodb | before that | both ends, two older sums |
-//! | none | whoever asks for it | both ends, a constant |
-//! | full_crc32 | MariaDB 10.4 and later | the end, CRC-32C over all the rest |
+//! | innodb | earlier versions | both ends, two older checksums |
+//! | none | servers configured for it | both ends, a constant |
+//! | full_crc32 | MariaDB 10.4 and later | the end, CRC-32C over the rest of the page |
 //! | of `ROW_FORMAT=COMPRESSED` | all | the beginning, CRC-32C or Adler-32 |
 //!
-//! Encrypted pages of MariaDB carry a checksum of what is encrypted, and page-compressed ones of the
-//! full_crc32 kind one of what is compressed; both are checked. MySQL's encrypted and page-compressed
-//! pages, and MariaDB's older page-compressed ones, have their checksum inside: these are counted as
-//! [`PageCounts::unchecked`].
+//! MariaDB's encrypted pages have a checksum of the encrypted bytes, and page-compressed ones of
+//! the full_crc32 kind a checksum of the compressed bytes; both are checked. MySQL's encrypted and
+//! page-compressed pages, and MariaDB's older page-compressed ones, have their checksum inside:
+//! they are counted as [`PageCounts::unchecked`].
 //!
 //! ```
 //! use xb_pages::PageChecker;

@@ -1,39 +1,40 @@
-//! One page against its own checksum.
+//! Checks one page against its own checksum.
 
 use std::fmt;
 
 use crate::checksums::{adler_of, crc32c, crc32c_of, fold};
 use crate::format::{Format, Kind, be16, be32};
 
-// What all pages begin with, by offset: checksum 0, page number 4, log position 16, type 24, then
-// eight bytes of several uses 26, number of the tablespace 34, content 38.
+// Fields at the beginning of every page, by offset: checksum 0, page number 4, log position 16,
+// type 24, eight bytes with several uses 26, number of the tablespace 34, content 38.
 const NUMBER: usize = 4;
 const LSN: usize = 16;
 const TYPE: usize = 24;
 const VARIOUS: usize = 26;
 const SPACE: usize = 34;
 const DATA: usize = 38;
-/// Both checksum fields of a page that has none.
+/// Value of both checksum fields in a page without checksum.
 const NO_CHECKSUM: u32 = 0xdead_beef;
-/// In the type of a compressed full_crc32 page; the other bits are its length in units of 256 bytes.
+/// Flag in the type of a compressed full_crc32 page; the other bits are its length in units of 256
+/// bytes.
 const FULL_COMPRESSED: u16 = 1 << 15;
-/// MariaDB: compressed; compressed and then encrypted. The checksum is inside.
+/// MariaDB page types: compressed; compressed and then encrypted. The checksum is inside.
 const MARIADB_COMPRESSED: [u16; 2] = [34354, 37401];
-/// MySQL: compressed, encrypted, both, encrypted spatial index. The checksum is inside.
+/// MySQL page types: compressed, encrypted, both, encrypted spatial index. The checksum is inside.
 const MYSQL_INSIDE: [u16; 4] = [14, 15, 16, 17];
 
-/// What a page was found to be.
+/// The result of checking a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It fits its checksum.
+    /// It matches its checksum.
     Good,
-    /// Nothing but zeros: never written.
+    /// It is all zeros, never written.
     Empty,
-    /// It says that it has no checksum.
+    /// It is marked as having no checksum.
     NoChecksum,
-    /// Its checksum is inside of what is compressed or encrypted.
+    /// Its checksum is inside the compressed or encrypted part.
     Inside,
-    /// It does not fit.
+    /// It does not match its checksum.
     Damaged(Fault),
 }
 
@@ -41,35 +42,35 @@ pub(crate) enum Verdict {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
-    /// Its bytes do not fit its checksum.
+    /// The checksum does not match.
     Checksum {
-        /// As the page has it.
+        /// The checksum as stored.
         stored: u32,
-        /// As it should be, by the algorithm that is usual for this kind of page.
+        /// The checksum as computed, by the usual algorithm for this kind of page.
         computed: u32,
     },
-    /// The log positions at its beginning and end differ: two versions of the page, torn.
+    /// The log positions at its beginning and end differ: a torn page, mixed from two versions.
     Torn {
         /// Low 32 bits, at the beginning.
         head: u32,
-        /// At the end.
+        /// Low 32 bits, at the end.
         tail: u32,
     },
-    /// It is another page than belongs here.
+    /// The page has the number of another page.
     Number {
-        /// The page that belongs here.
+        /// The expected page number.
         expected: u64,
-        /// The one that it says it is.
+        /// The page number as stored.
         got: u32,
     },
-    /// The length that a compressed page gives itself cannot be.
+    /// A compressed page states an impossible length.
     Length {
-        /// That length in bytes.
+        /// The stated length in bytes.
         len: usize,
     },
-    /// The file ends inside it.
+    /// The file ends inside the page.
     Cut {
-        /// Bytes that are there.
+        /// Number of bytes present.
         len: usize,
     },
 }
@@ -93,8 +94,8 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Checks a page of exactly the format's size. `first`: it is the first of its file, where the bytes
-/// that tell of encryption elsewhere are a log position.
+/// Checks a page of exactly the format's size. `first`: it is the first page of its file, where the
+/// field that indicates encryption in other pages is a log position.
 pub(crate) fn check(format: Format, page: &[u8], first: bool) -> Verdict {
     if is_empty(page) {
         return Verdict::Empty;
@@ -104,18 +105,18 @@ pub(crate) fn check(format: Format, page: &[u8], first: bool) -> Verdict {
         Kind::Both => both(page, first),
         Kind::Zip => zip(page, first),
     };
-    // Only a page shorter than its format's has no place for the fields, and there is none.
+    // Only a page shorter than its format's size lacks the fields, and none is passed here.
     verdict.unwrap_or(Verdict::Damaged(Fault::Cut { len: page.len() }))
 }
 
-/// The number that the page gives itself.
+/// The page number that the page states.
 pub(crate) fn number(page: &[u8]) -> Option<u32> {
     be32(page, NUMBER)
 }
 
-/// Whether there are only zeros.
+/// Whether the page is all zeros.
 pub(crate) fn is_empty(page: &[u8]) -> bool {
-    // In long words: tablespaces have many such pages.
+    // Compares 16 bytes at a time: tablespaces have many empty pages.
     let words = page.chunks_exact(16);
     words.remainder().iter().all(|byte| *byte == 0)
         && words.into_iter().all(|word| word.first_chunk() == Some(&[0_u8; 16]))
@@ -133,7 +134,7 @@ fn full(page: &[u8]) -> Option<Verdict> {
     if stored != computed {
         return Some(Verdict::Damaged(Fault::Checksum { stored, computed }));
     }
-    // An encrypted page names its key first; then what is at its end is encrypted, too.
+    // An encrypted page begins with its key version; then its end is encrypted, too.
     let plain = !compressed && be32(page, 0)? == 0;
     Some(if plain { whole(page, end.checked_sub(4)?)? } else { Verdict::Good })
 }
@@ -165,7 +166,7 @@ fn both(page: &[u8], first: bool) -> Option<Verdict> {
         return whole(page, end + 4);
     }
     Some(Verdict::Damaged(Fault::Checksum {
-        // Whichever end does not fit.
+        // The end that does not match.
         stored: if head == computed { tail } else { head },
         computed,
     }))
@@ -188,7 +189,7 @@ fn zip(page: &[u8], first: bool) -> Option<Verdict> {
     })
 }
 
-/// Whether beginning and end are of one moment.
+/// Whether beginning and end are of the same version.
 fn whole(page: &[u8], tail_at: usize) -> Option<Verdict> {
     let (head, tail) = (be32(page, LSN + 4)?, be32(page, tail_at)?);
     Some(if head == tail { Verdict::Good } else { Verdict::Damaged(Fault::Torn { head, tail }) })

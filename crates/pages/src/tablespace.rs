@@ -1,38 +1,38 @@
-//! All pages of one file, as its bytes come.
+//! Checks all pages of one file while its bytes arrive.
 
 use crate::format::{Format, Kind, MAX_PAGE};
 use crate::page::{Fault, Verdict, check, is_empty, number};
 
-/// A page that is not as it should be.
+/// A page that is damaged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BadPage {
     /// Its number in the file, from 0.
     pub page: u64,
-    /// Where it begins in the file, in bytes.
+    /// Offset of the page in the file, in bytes.
     pub offset: u64,
     /// What is wrong with it.
     pub fault: Fault,
 }
 
-/// The pages of a file, by what they were found to be.
+/// Number of pages of a file, by result.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PageCounts {
-    /// Fit their checksum.
+    /// Pages that match their checksum.
     pub good: u64,
-    /// Were never written: nothing but zeros.
+    /// Pages that were never written: all zeros.
     pub empty: u64,
-    /// Say that they have no checksum.
+    /// Pages that are marked as having no checksum.
     pub no_checksum: u64,
-    /// Cannot be checked: their checksum is inside of what is compressed or encrypted, or they are
-    /// the doublewrite area of the system tablespace, where anything may lie.
+    /// Pages that cannot be checked: their checksum is inside the compressed or encrypted part, or
+    /// they are in the doublewrite area of the system tablespace, whose content is arbitrary.
     pub unchecked: u64,
-    /// Do not fit.
+    /// Pages that are damaged.
     pub damaged: u64,
 }
 
 impl PageCounts {
-    /// Adds those of another file.
+    /// Adds the counts of another file.
     pub fn add(&mut self, other: &Self) {
         self.good += other.good;
         self.empty += other.empty;
@@ -44,24 +44,25 @@ impl PageCounts {
 
 /// Checks the pages of one tablespace file.
 ///
-/// Holds at most [`MAX_PAGE`] bytes, and those only between two pieces that meet inside a page.
+/// The checker holds at most [`MAX_PAGE`] bytes, and only between two pieces that meet inside a
+/// page.
 #[derive(Debug)]
 pub struct PageChecker {
-    /// A file of the system tablespace: only the first begins with page 0.
+    /// Whether this is a file of the system tablespace: only the first of them begins with page 0.
     system: bool,
     format: Option<Format>,
-    /// What is not yet a page, or while the format is not known, not yet [`MAX_PAGE`] bytes.
+    /// Bytes short of a page, or of [`MAX_PAGE`] while the format is unknown.
     held: Vec<u8>,
-    /// Bytes that were checked.
+    /// Number of bytes checked.
     at: u64,
-    /// What to add to a page's place in the file for its number, once known.
+    /// Difference between a page's number and its position in the file, once known.
     base: Option<u64>,
     counts: PageCounts,
 }
 
 impl PageChecker {
-    /// A checker for the file of this name, without suffixes of compression or encryption; `None` if it
-    /// is no tablespace. They are called `*.ibd`, `*.ibu`, `ibdata*` and `undo*`.
+    /// Creates a checker for the file of this name, without suffixes of compression or encryption.
+    /// `None` if it is not a tablespace: those are named `*.ibd`, `*.ibu`, `ibdata*` and `undo*`.
     #[must_use]
     pub fn of_name(path: &[u8]) -> Option<Self> {
         let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
@@ -81,19 +82,19 @@ impl PageChecker {
         })
     }
 
-    /// What the pages are like, once that is known.
+    /// The format of the pages, once known.
     #[must_use]
     pub fn format(&self) -> Option<Format> {
         self.format
     }
 
-    /// Bytes held at the moment.
+    /// Number of bytes currently held.
     #[must_use]
     pub fn held(&self) -> usize {
         self.held.len()
     }
 
-    /// Takes the next bytes of the file; `bad` is told of each page that does not fit.
+    /// Takes the next bytes of the file and calls `bad` for each damaged page.
     pub fn feed(&mut self, mut bytes: &[u8], bad: &mut impl FnMut(BadPage)) {
         while !bytes.is_empty() {
             let unit = self.unit();
@@ -113,13 +114,13 @@ impl PageChecker {
         }
     }
 
-    /// Takes a hole: so many zeros.
+    /// Takes a hole: `len` zeros.
     pub fn feed_zeros(&mut self, mut len: u64, bad: &mut impl FnMut(BadPage)) {
         const ZEROS: [u8; 4096] = [0; 4096];
         while len > 0 {
             let unit = self.unit() as u64;
             if self.held.is_empty() && len >= unit {
-                // Whole pages need not be looked at.
+                // Whole pages of zeros need no check.
                 let whole = len - len % unit;
                 let page = self.format.unwrap_or(Format::DEFAULT).page_size as u64;
                 self.counts.empty += whole / page;
@@ -133,7 +134,7 @@ impl PageChecker {
         }
     }
 
-    /// The file is complete.
+    /// Signals the end of the file.
     #[must_use]
     pub fn finish(mut self, bad: &mut impl FnMut(BadPage)) -> PageCounts {
         let held = std::mem::take(&mut self.held);
@@ -143,12 +144,12 @@ impl PageChecker {
         self.counts
     }
 
-    /// How many bytes are looked at together.
+    /// Number of bytes that are checked together.
     fn unit(&self) -> usize {
         self.format.map_or(MAX_PAGE, |format| format.page_size)
     }
 
-    /// Takes [`PageChecker::unit`] bytes, or the last of the file.
+    /// Takes [`PageChecker::unit`] bytes, or the last bytes of the file.
     fn take(&mut self, bytes: &[u8], bad: &mut impl FnMut(BadPage)) {
         let format = match self.format {
             Some(format) => format,
@@ -202,19 +203,19 @@ impl PageChecker {
     }
 }
 
-/// Whether the name is `prefix` and then digits only.
+/// Whether the name is `prefix` followed by digits only.
 fn numbered(name: &[u8], prefix: &[u8]) -> bool {
     name.strip_prefix(prefix)
         .is_some_and(|rest| !rest.is_empty() && rest.iter().all(u8::is_ascii_digit))
 }
 
 /// Whether a page of the first file of the system tablespace is in the doublewrite area: its second
-/// and third extent. Copies of other pages lie there, any of them torn or of long ago.
+/// and third extent. It holds copies of other pages, which may be torn or old.
 fn in_doublewrite(format: Format, page: u64) -> bool {
     (format.extent()..3 * format.extent()).contains(&page)
 }
 
-/// The format of pages of which some are not empty. `first`: they are the first of the file.
+/// Detects the format of pages that are not all empty. `first`: they begin the file.
 fn recognise(bytes: &[u8], first: bool) -> Format {
     let named = if first { Format::of_first_page(bytes) } else { None };
     let fits = |format: &Format| {
@@ -224,8 +225,8 @@ fn recognise(bytes: &[u8], first: bool) -> Format {
     if let Some(format) = named.filter(fits) {
         return format;
     }
-    // The first page is damaged or not the tablespace's: the format that most bytes fit. A format
-    // that is named wins over one that fits as well.
+    // The first page is damaged or not the tablespace's: choose the format that matches most bytes.
+    // The format that the page states wins a tie.
     let good = |format: &Format| -> usize {
         let pages = bytes.chunks_exact(format.page_size).enumerate();
         let good =

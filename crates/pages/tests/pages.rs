@@ -1,4 +1,4 @@
-//! Pages made here, by the description of the format, in every kind and size.
+//! Pages built from the description of the format, in every kind and size.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 #![allow(clippy::cast_possible_truncation, reason = "page fields are the low bits")]
 
@@ -6,7 +6,7 @@ use crc_fast::{CrcAlgorithm, checksum};
 use proptest::prelude::*;
 use xb_pages::{BadPage, Fault, Format, Kind, PageChecker, PageCounts};
 
-/// What a page is protected by.
+/// The kind of checksum of a page.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Sum {
     Crc32,
@@ -56,7 +56,7 @@ fn put(page: &mut [u8], at: usize, value: u32) {
     page[at..at + 4].copy_from_slice(&value.to_be_bytes());
 }
 
-/// The sum before CRC-32C, bit by bit as its description has it, in 64 bits.
+/// The checksum before CRC-32C, bit by bit as in its description, in 64 bits.
 fn fold(bytes: &[u8]) -> u64 {
     let pair = |a: u64, b: u64| {
         let mixed = (a ^ b ^ 1_653_893_711).wrapping_shl(8).wrapping_add(a);
@@ -74,7 +74,7 @@ fn adler(pieces: &[&[u8]]) -> u32 {
     b << 16 | a
 }
 
-/// Page `number` of a tablespace, with `fill` as its content.
+/// Builds page `number` of a tablespace, with `fill` as its content.
 fn page(sum: Sum, code: u32, number: u32, fill: u8) -> Vec<u8> {
     let size = 512_usize << code;
     let mut page: Vec<u8> = (0..size).map(|n| fill.wrapping_add((n / 7) as u8)).collect();
@@ -153,7 +153,7 @@ fn file(sum: Sum, code: u32, pages: u32) -> Vec<u8> {
     (0..pages).flat_map(|n| page(sum, code, n, n as u8)).collect()
 }
 
-/// Feeds a file in pieces of these lengths, again and again.
+/// Feeds a file in pieces of these lengths, used in turn.
 fn checked(
     name: &str,
     file: &[u8],
@@ -202,7 +202,8 @@ fn a_flipped_byte_is_found_in_its_page() {
             for (hit, at) in
                 [(0, 60), (0, 4), (1, 100), (3, size / 2 - 10), (3, 24), (5, 4), (5, 16)]
             {
-                // A log position of a compressed page is in no checksum, and has no second copy.
+                // No checksum covers the log position of a compressed page, and it has no second
+                // copy.
                 if at == 16 && sum.kind() == Kind::Zip {
                     continue;
                 }
@@ -261,7 +262,7 @@ fn empty_pages_holes_and_cut_files() {
     all.extend(vec![0; 2 * size]);
     let (counts, bad, _) = checked("t.ibd", &all, &[12345]);
     assert_eq!((counts.good, counts.empty, bad.len()), (3, 2, 0));
-    // A file that has only been made.
+    // A file that was created but not written.
     let (counts, bad, _) = checked("t.ibd", &vec![0; 7 * size], &[5000]);
     assert_eq!((counts.empty, bad.len()), (7, 0));
     let (counts, ..) = checked("t.ibd", &[], &[1]);
@@ -274,7 +275,7 @@ fn empty_pages_holes_and_cut_files() {
     let mut bad = Vec::new();
     let pages = file(Sum::FullCompressed, 5, 8);
     for page in pages.chunks(size) {
-        // As a sparse chunk brings it: the second half is a hole.
+        // As in a sparse chunk: the second half is a hole.
         let hole = page[24] & 0x80 != 0;
         checker.feed(if hole { &page[..size / 2] } else { page }, &mut |page| bad.push(page));
         if hole {
@@ -289,7 +290,7 @@ fn empty_pages_holes_and_cut_files() {
 #[test]
 fn the_doublewrite_area_and_later_system_files_are_left_to_their_ways() {
     let mut first = file(Sum::Crc32, 5, 256);
-    // Page 100 is in the area, page 200 behind it.
+    // Page 100 is inside the area, page 200 after it.
     for hit in [100, 200] {
         first[hit * 16384 + 500] ^= 1;
     }

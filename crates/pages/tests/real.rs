@@ -1,4 +1,4 @@
-//! Tablespaces of a real MariaDB, in the page sizes and kinds that it makes.
+//! Tablespaces of a real MariaDB, in the page sizes and kinds that it supports.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use xb_pages::{BadPage, Format, Kind, PageChecker, PageCounts};
 use xb_testkit::mariadb::MariaDb;
 
-/// Tables of all row formats that the page size allows; enough rows for some levels of an index.
+/// Creates tables of all row formats that the page size allows, with several levels of an index.
 fn tables(server: &MariaDb, zip: bool) {
     let zipped = if zip {
         "CREATE TABLE t.zip LIKE t.plain; ALTER TABLE t.zip ROW_FORMAT=COMPRESSED KEY_BLOCK_SIZE=2;
@@ -56,8 +56,8 @@ fn check(path: &Path, bytes: &[u8]) -> (PageCounts, Vec<BadPage>, Option<Format>
     (checker.finish(&mut |page| bad.push(page)), bad, format)
 }
 
-/// Every tablespace of a server that was shut down passes; a byte changed in the middle of a page in
-/// use does not.
+/// Every tablespace of a server that was shut down passes. A byte changed in the middle of a used
+/// page is found.
 fn sound(options: &[&str], page_size: usize, kind: Kind) {
     let server = MariaDb::start_with(options);
     tables(&server, page_size <= 16384);
@@ -69,13 +69,13 @@ fn sound(options: &[&str], page_size: usize, kind: Kind) {
         let (counts, bad, format) = check(&path, &bytes);
         assert_eq!(bad, [], "{options:?} {}", path.display());
         sum.add(&counts);
-        // Of a file shorter than the largest page it is told at its end.
+        // In a file shorter than the largest page, the format is known only at its end.
         let Some(format) = format else { continue };
         let zip = path.ends_with("zip.ibd");
         assert_eq!(format.kind, if zip { Kind::Zip } else { kind }, "{}", path.display());
         assert_eq!(format.page_size, if zip { 2048 } else { page_size }, "{}", path.display());
         kinds.push(format.kind);
-        // Where the rows are, the page of the root has content in its middle.
+        // In files with rows, the root page has content in its middle.
         if path.ends_with("plain.ibd") || path.ends_with("zip.ibd") {
             let at = 3 * format.page_size + format.page_size / 3;
             bytes[at] ^= 0x10;
@@ -108,7 +108,7 @@ fn crc32_of_8k() {
     sound(&["--innodb-checksum-algorithm=strict_crc32", "--innodb-page-size=8k"], 8192, Kind::Both);
 }
 
-/// With the key file plugin, also the redo-only and system pages that it encrypts.
+/// With the key file plugin, which also encrypts redo-only and system pages.
 #[test]
 fn encrypted_tables_of_both_kinds() {
     for (algorithm, kind) in [("full_crc32", Kind::Full), ("crc32", Kind::Both)] {

@@ -1,4 +1,4 @@
-//! Lists the files of an xbstream and checks it on the way:
+//! Lists and checks the files of an xbstream:
 //!
 //! ```sh
 //! cargo run -p xb-reader --example list < backup.xbs
@@ -12,7 +12,7 @@ use xb_reader::{Change, ChunkReader, Dialect, Item, Limits};
 fn main() -> Result<(), Box<dyn Error>> {
     let input = io::stdin().lock();
     let mut reader = ChunkReader::new(input, Dialect::Auto, Limits::default());
-    // An error here is a damaged chunk, or a file without its end: then nothing counts.
+    // An error means a damaged chunk or a file without its end: the whole list is then invalid.
     while let Some(item) = reader.next()? {
         if let Item::Chunk(head, Change::Ended { size, .. }) = item {
             println!("{size:>12} {}", head.path);

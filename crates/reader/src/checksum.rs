@@ -15,18 +15,18 @@ pub fn crc32(bytes: &[u8]) -> u32 {
     value(&digest)
 }
 
-/// The result as the 32 bits it is; crc_fast hands out 64 for every width.
+/// Returns the checksum as 32 bits; crc_fast returns 64 bits for every width.
 pub(crate) fn value(digest: &Digest) -> u32 {
     let [a, b, c, d, ..] = digest.finalize().to_le_bytes();
     u32::from_le_bytes([a, b, c, d])
 }
 
-/// The checksum of one piece of a payload, made on its own, in any thread.
+/// The checksum of one piece of a payload. Any thread can compute it, independently of the others.
 #[derive(Debug, Clone, Copy)]
 pub struct PieceCheck(Digest);
 
 impl PieceCheck {
-    /// Sums up one piece.
+    /// Computes the checksum of one piece.
     #[must_use]
     pub fn of(piece: &[u8]) -> Self {
         let mut digest = Digest::new(CRC);
@@ -34,24 +34,24 @@ impl PieceCheck {
         Self(digest)
     }
 
-    /// Makes the piece longer.
+    /// Appends `bytes` to the piece.
     pub fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
 
-    /// Puts the next piece behind this one.
+    /// Appends the piece that follows this one.
     pub fn append(&mut self, next: &PieceCheck) {
         self.0.combine(&next.0);
     }
 
-    /// The CRC-32 of the piece, as it stands in the head of a chunk that holds nothing else.
+    /// Returns the CRC-32 of the piece. A chunk whose payload is just this piece stores this value.
     #[must_use]
     pub fn crc32(&self) -> u32 {
         value(&self.0)
     }
 }
 
-/// The checksum of one chunk, from its payload in pieces and in order.
+/// The checksum of one chunk, computed from the pieces of its payload in order.
 ///
 /// ```
 /// use xb_reader::{ChunkReader, Decoder, Dialect, Event, Limits, PayloadCheck, PieceCheck};
@@ -75,17 +75,17 @@ impl PieceCheck {
 #[derive(Debug, Clone)]
 pub struct PayloadCheck {
     digest: Digest,
-    /// Whether nothing has been summed up yet, not even a map.
+    /// Whether nothing was added yet, not even a map.
     fresh: bool,
 }
 
 impl PayloadCheck {
-    /// Begins the check of `head`'s payload.
+    /// Starts the checksum of `head`'s payload.
     #[must_use]
     pub fn new(head: &ChunkHead) -> Self {
         match &head.kind {
-            // The sum goes on from the map. Its length never matters: only what is appended
-            // counts.
+            // The checksum continues that of the map. The map's length does not matter: combining
+            // needs only the length of what is appended.
             ChunkKind::Sparse { map_crc, .. } => {
                 let digest = Digest::new_with_init_state(CRC, u64::from(!*map_crc));
                 Self { digest, fresh: false }
@@ -94,17 +94,17 @@ impl PayloadCheck {
         }
     }
 
-    /// Takes the next piece of the payload.
+    /// Adds the next piece of the payload.
     pub fn update(&mut self, piece: &[u8]) {
         self.digest.update(piece);
         self.fresh = false;
     }
 
-    /// Takes the next piece of the payload, already summed up.
+    /// Adds the next piece of the payload, whose checksum is already computed.
     pub fn append(&mut self, piece: &PieceCheck) {
         if self.fresh {
-            // Most chunks of small files come in one piece, and combining costs as much as summing
-            // up several hundred KiB.
+            // Most chunks of small files have one piece, and combining takes as long as computing
+            // the checksum of several hundred KiB.
             self.digest = piece.0;
             self.fresh = false;
         } else {
@@ -112,8 +112,8 @@ impl PayloadCheck {
         }
     }
 
-    /// Compares with what `head` says. Chunks without a checksum always pass: also ignored ones,
-    /// of which nobody knows what their checksum covers.
+    /// Compares the checksum with the one in `head`. Chunks without a checksum always pass, and so
+    /// do ignored chunks, because it is unknown what their checksum covers.
     ///
     /// # Errors
     ///
@@ -134,7 +134,7 @@ impl PayloadCheck {
     }
 }
 
-/// The checksum that a sparse chunk with this map and payload carries.
+/// Returns the checksum that a sparse chunk with this map and payload carries.
 pub(crate) fn sparse_crc(map: &[MapEntry], payload: &[u8]) -> u32 {
     let mut digest = Digest::new(CRC);
     for entry in map {
@@ -167,7 +167,7 @@ mod tests {
         let mut pieces = PieceCheck::of(b"");
         ["12", "345", "", "6789"].iter().for_each(|p| pieces.append(&PieceCheck::of(p.as_bytes())));
         assert_eq!(pieces.crc32(), 0xcbf4_3926);
-        // The check value that every table of CRC-32 variants gives for zlib's.
+        // The check value of zlib's CRC-32 in every table of CRC-32 variants.
         assert_eq!(crc32(b"123456789"), 0xcbf4_3926);
         assert_eq!(crc32(b""), 0);
     }

@@ -1,4 +1,4 @@
-//! The layout of a chunk: what every part of this crate agrees on.
+//! The layout of a chunk, shared by the reading and writing parts of this crate.
 //!
 //! All integers are unsigned and little-endian. A chunk is a head (magic, flags, type, length of
 //! the path, path), a part that depends on the type, and for some types a payload:
@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use crate::RelPath;
 
-/// What every chunk begins with.
+/// The first bytes of every chunk.
 pub const MAGIC: [u8; 8] = *b"XBSTCK01";
 
 /// Length in bytes of the part that all chunks share, up to the path: magic, flags, type, path
@@ -28,7 +28,7 @@ pub(crate) const FIXED_LEN: usize = 14;
 
 /// Flag bit: a reader that does not know the type should skip the chunk. No stock writer sets it.
 pub const FLAG_IGNORABLE: u8 = 0x01;
-/// Flag bit, MariaDB: the file replaces one that the stream made before.
+/// Flag bit, MariaDB: the file replaces an earlier one of the stream.
 pub const FLAG_REWRITE: u8 = 0x02;
 
 pub(crate) mod kind {
@@ -50,41 +50,41 @@ pub(crate) const RENAME_FIELDS: usize = 4;
 /// Bytes of one map entry.
 pub(crate) const MAP_ENTRY_LEN: usize = 8;
 
-/// Highest file offset there can be: files end at the largest signed 64-bit number.
+/// Highest possible file offset: the largest signed 64-bit number.
 pub const MAX_FILE_OFFSET: u64 = i64::MAX as u64;
 
 /// One step of a sparse chunk: leave `skip` bytes of the file as a hole, then write the next
 /// `len` bytes of the payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MapEntry {
-    /// Bytes of the hole in front.
+    /// Length of the hole before the bytes.
     pub skip: u32,
-    /// Bytes of payload behind the hole. Zero only in a chunk's last entry: the file goes on (or
-    /// ends) behind the hole.
+    /// Length of the payload after the hole. Zero only in a chunk's last entry: the file continues
+    /// (or ends) after the hole.
     pub len: u32,
 }
 
-/// Everything a chunk says before its payload.
+/// All fields of a chunk before its payload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChunkHead {
     /// Offset in the stream of the chunk's first byte.
     pub position: u64,
     /// Bytes from the magic to the payload, a sparse map included.
     pub head_len: u64,
-    /// The flags as they came; see [`FLAG_IGNORABLE`] and [`FLAG_REWRITE`].
+    /// The flags as stored; see [`FLAG_IGNORABLE`] and [`FLAG_REWRITE`].
     pub flags: u8,
     /// The file the chunk is about.
     pub path: RelPath,
-    /// What it says about the file.
+    /// The type of the chunk, with its fields.
     pub kind: ChunkKind,
 }
 
-/// What a chunk says about its file.
+/// The type of a chunk, with its fields.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ChunkKind {
     /// `len` bytes for the file at `offset`.
     Payload {
-        /// Where in the file, in bytes.
+        /// Offset in the file, in bytes.
         offset: u64,
         /// Length of the payload in bytes.
         len: u64,
@@ -93,7 +93,7 @@ pub enum ChunkKind {
     },
     /// Bytes and holes for the file from `offset` on.
     Sparse {
-        /// Where in the file the first hole or byte is.
+        /// Offset in the file of the first hole or byte.
         offset: u64,
         /// Length of the payload in bytes, holes not counted.
         len: u64,
@@ -101,26 +101,26 @@ pub enum ChunkKind {
         crc: u32,
         /// Holes and pieces, in order. The decoder has checked that they add up to `len`.
         map: Arc<[MapEntry]>,
-        /// CRC-32 of the map alone. Combined with the CRC of the payload it must give `crc`.
+        /// CRC-32 of the map alone. Combined with the CRC of the payload it must equal `crc`.
         map_crc: u32,
     },
     /// The file is complete.
     End,
-    /// The file's next payload has this offset.
+    /// The file's next payload is for this offset.
     Seek {
         /// The new offset.
         offset: u64,
     },
-    /// The file gets another name.
+    /// The file is renamed.
     Rename {
         /// The new name.
         to: RelPath,
     },
-    /// The file is no longer wanted.
+    /// The file is no longer needed.
     Remove,
-    /// A chunk of a type that this reader does not know and the writer marked as ignorable.
+    /// A chunk of a type that is unknown here and that the writer marked as ignorable.
     Ignored {
-        /// The type as it came.
+        /// The type as stored.
         type_byte: u8,
         /// Length of the payload in bytes.
         len: u64,
@@ -128,7 +128,7 @@ pub enum ChunkKind {
 }
 
 impl ChunkHead {
-    /// Bytes of payload that follow the head; 0 for chunks that have none.
+    /// Length of the payload after the head; 0 for types without payload.
     #[must_use]
     pub fn payload_len(&self) -> u64 {
         match self.kind {
@@ -142,20 +142,20 @@ impl ChunkHead {
         }
     }
 
-    /// Whether the writer allowed this chunk to replace a file that is there already.
+    /// Whether the writer allowed this chunk to replace an existing file.
     #[must_use]
     pub fn is_rewrite(&self) -> bool {
         self.flags & FLAG_REWRITE != 0
     }
 
-    /// Offset in the stream just behind the chunk.
+    /// Offset in the stream of the first byte after the chunk.
     #[must_use]
     pub fn end(&self) -> u64 {
         self.position.saturating_add(self.head_len).saturating_add(self.payload_len())
     }
 
-    /// Walks through the chunk's payload and says where in the file each byte belongs. For chunks
-    /// without a file offset nothing is placed.
+    /// Returns the position in the file for each byte of the chunk's payload. Chunks without a file
+    /// offset have an empty placement.
     #[must_use]
     pub fn placement(&self) -> Placement {
         match &self.kind {
@@ -166,8 +166,8 @@ impl ChunkHead {
     }
 }
 
-/// A place in a chunk's payload and the matching place in the file. Cheap to clone, so that
-/// pieces of one payload can be written by several threads.
+/// A position in a chunk's payload and the matching position in the file. Cheap to clone, so that
+/// several threads can write pieces of one payload.
 ///
 /// ```
 /// use xb_reader::{MapEntry, Placement};
@@ -181,9 +181,9 @@ impl ChunkHead {
 /// ```
 #[derive(Debug, Clone)]
 pub struct Placement {
-    /// Where the next byte of payload goes.
+    /// File offset of the next byte of payload.
     offset: u64,
-    /// Bytes left of the run that lies there without a hole.
+    /// Bytes left until the next hole.
     run: u64,
     map: Option<(Arc<[MapEntry]>, usize)>,
 }
@@ -201,14 +201,14 @@ impl Placement {
         Self { offset, run: 0, map: Some((map, 0)) }
     }
 
-    /// Whether there may be holes between its pieces.
+    /// Whether there may be holes between the pieces.
     #[must_use]
     pub fn is_sparse(&self) -> bool {
         self.map.is_some()
     }
 
-    /// Takes at most `max` bytes of payload that lie together in the file: their file offset and
-    /// how many they are. `None` when `max` is 0 or the payload is used up.
+    /// Takes at most `max` bytes of payload that are contiguous in the file. Returns their file
+    /// offset and their number, or `None` when `max` is 0 or the payload is used up.
     pub fn take(&mut self, max: u64) -> Option<(u64, u64)> {
         while self.run == 0 {
             let (map, at) = self.map.as_mut()?;
@@ -227,7 +227,7 @@ impl Placement {
         Some((offset, len))
     }
 
-    /// Goes over `len` bytes of payload without looking at where they go.
+    /// Skips `len` bytes of payload.
     pub fn skip(&mut self, mut len: u64) {
         while let Some((_, taken)) = self.take(len) {
             len -= taken;

@@ -1,13 +1,13 @@
-//! The checksum of a file's content, put together while the file grows.
+//! The checksum of a file's content, computed while the file grows.
 
 use crc_fast::checksum_combine;
 
 use crate::checksum::{CRC, PieceCheck, crc32};
 
-/// Zeros are summed up in runs of this length, longer ones by doubling.
+/// Zeros are checksummed in blocks of this length; longer ranges by repeated doubling.
 const ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
-/// The CRC-32 of a file from its first byte on, as it reads back: holes are zeros.
+/// The CRC-32 of a file from its first byte on, as the file reads back: holes are zeros.
 ///
 /// ```
 /// use xb_reader::{ContentSum, crc32};
@@ -25,31 +25,31 @@ pub struct ContentSum {
 }
 
 impl ContentSum {
-    /// The sum of `len` bytes that was made before.
+    /// A checksum of `len` bytes that was computed before.
     #[must_use]
     pub fn new(len: u64, crc: u32) -> Self {
         Self { len, crc }
     }
 
-    /// Bytes summed up.
+    /// Number of bytes covered so far.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Whether nothing was summed up yet.
+    /// Whether no bytes are covered yet.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Their CRC-32.
+    /// The CRC-32 of the bytes covered so far.
     #[must_use]
     pub fn crc32(&self) -> u32 {
         self.crc
     }
 
-    /// Puts `len` bytes behind those, whose own sum is `crc`.
+    /// Appends `len` bytes whose own CRC-32 is `crc`.
     pub fn append(&mut self, len: u64, crc: u32) {
         self.crc = match (self.len, len) {
             (_, 0) => return,
@@ -59,7 +59,7 @@ impl ContentSum {
         self.len = self.len.saturating_add(len);
     }
 
-    /// What is missing up to the offset `end` is zeros.
+    /// Appends zeros up to the offset `end`.
     pub fn zeros_up_to(&mut self, end: u64) {
         let missing = end.saturating_sub(self.len);
         self.append(missing, crc_of_zeros(missing));
@@ -68,7 +68,7 @@ impl ContentSum {
 
 fn combine(first: u32, second: u32, second_len: u64) -> u32 {
     let both = checksum_combine(CRC, first.into(), second.into(), second_len);
-    // Of 32 bits, handed out as 64.
+    // A 32-bit checksum, returned as 64 bits.
     u32::try_from(both & u64::from(u32::MAX)).unwrap_or_default()
 }
 
@@ -81,11 +81,11 @@ fn crc_of_zeros(len: u64) -> u32 {
     if len % 2 == 0 { whole } else { combine(whole, crc32(&[0]), 1) }
 }
 
-/// Sums up what a reader gives, up to `len` bytes; what it lacks of them counts as zeros, which a file
-/// has behind its end.
+/// Computes the checksum of up to `len` bytes of a reader. If the reader ends earlier, the missing
+/// bytes count as zeros, like a hole at the end of a file.
 ///
 /// # Errors
-/// Those of the reader; those of `go_on`, which is asked now and then.
+/// Those of the reader, and those of `go_on`, which is called at intervals.
 pub fn sum_of(
     mut input: impl std::io::Read,
     len: u64,
@@ -128,7 +128,7 @@ mod tests {
             sum.zeros_up_to(5 + hole as u64);
             sum.append(6, crc32(b"behind"));
             assert_eq!(sum, ContentSum::new(whole.len() as u64, crc32(&whole)), "{hole}");
-            // It begins with a hole, and ends with one.
+            // The content begins and ends with a hole.
             let mut sum = ContentSum::default();
             sum.zeros_up_to(hole as u64);
             assert_eq!(sum.crc32(), crc32(&vec![0; hole]));

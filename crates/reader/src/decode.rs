@@ -1,4 +1,4 @@
-//! The push decoder: bytes in, chunks out. It does no I/O and keeps no payload.
+//! The push decoder: turns bytes into chunks. It does no I/O and keeps no payload.
 
 mod bytes;
 mod options;
@@ -17,17 +17,17 @@ use crate::{DecodeError, Printable, RelPath, checksum};
 use bytes::{ends_text, first_line, u32_at, u64_at};
 pub use options::{Dialect, Limits};
 
-/// How much of the text that stands in place of a chunk goes into the error, in bytes.
+/// If text is found instead of a chunk, the error quotes at most this many bytes of it.
 const QUOTE_LEN: usize = 80;
 
-/// The same where there is no text.
+/// The same limit if what is found is blank.
 const QUOTE_BLANK_LEN: usize = 16;
 
-/// How many map entries are allocated ahead of their arrival.
+/// Most map entries allocated before they arrive.
 const MAP_AHEAD: u32 = 4096;
 
-/// What the decoder found next. Every chunk gives `Head`, then `Data` as often as its payload
-/// needs, then `ChunkEnd`.
+/// What the decoder found next. Every chunk results in one `Head`, then any number of `Data` for
+/// its payload, then `ChunkEnd`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event<'a> {
     /// A chunk begins.
@@ -40,10 +40,9 @@ pub enum Event<'a> {
 
 /// Finds the chunks in a stream that arrives in pieces of any size.
 ///
-/// Checked here: the layout, all limits, names, the sums of sparse maps. Not checked here: the
-/// CRC of payloads (see [`PayloadCheck`](crate::PayloadCheck)) and the order of chunks (see
-/// [`FileTable`](crate::FileTable)), so that callers can do the first in parallel and the
-/// second once.
+/// The decoder checks the layout, all limits, names, and that sparse maps add up. It does not check
+/// the CRC of payloads (see [`PayloadCheck`](crate::PayloadCheck)) or the order of chunks (see
+/// [`FileTable`](crate::FileTable)), so that callers can check CRCs in parallel and the order once.
 ///
 /// ```
 /// use xb_reader::{Decoder, Dialect, Event, Limits};
@@ -63,7 +62,7 @@ pub struct Decoder {
     dialect: Dialect,
     limits: Limits,
     stage: Stage,
-    /// The bytes of the current head that have come, or of the current map entry.
+    /// The bytes of the current head, or of the current map entry, that have arrived.
     buf: Vec<u8>,
     /// Offset in the stream of the current chunk's first byte.
     start: u64,
@@ -71,16 +70,16 @@ pub struct Decoder {
     taken: u64,
 }
 
-/// How far the current chunk has come.
+/// The decoder's progress in the current chunk.
 #[derive(Debug, Clone)]
 enum Stage {
     /// Magic, flags, type and path length.
     Fixed,
-    /// What stands here is not a chunk: collect enough of it for the error.
+    /// There is no chunk here: collect enough bytes for the error.
     Text,
     /// The name.
     Path { flags: u8, type_byte: u8, len: usize },
-    /// An `S` that may be either: look at what follows.
+    /// An `S` of either meaning: look at what follows.
     Probe(Named),
     /// What follows the path, except a map or a second path.
     Fields(Named, Shape),
@@ -88,13 +87,13 @@ enum Stage {
     NewPath(Named, usize),
     /// The map of a sparse chunk.
     Map(Box<PartialMap>),
-    /// The payload; at 0 bytes left the chunk's end is to be given out.
+    /// The payload; when 0 bytes are left, the chunk's end is reported.
     Payload { path: RelPath, left: u64 },
     /// The stream is not well-formed.
     Failed(DecodeError),
 }
 
-/// What the type of a chunk says about the bytes behind its path.
+/// The layout of the bytes after the path, as the chunk's type determines it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shape {
     Payload,
@@ -107,11 +106,11 @@ enum Shape {
 }
 
 impl Shape {
-    /// Bytes of fixed fields behind the path.
+    /// Length of the fixed fields after the path, in bytes.
     fn fields_len(self) -> usize {
         match self {
-            // An ignored chunk is taken for shaped like a payload: the format has no other way to
-            // say how long it is.
+            // An ignored chunk is assumed to have the layout of a payload chunk: the format has no
+            // other way to state its length.
             Self::Payload | Self::Ignored(_) => PAYLOAD_FIELDS,
             Self::Sparse => SPARSE_FIELDS,
             Self::Seek => SEEK_FIELDS,
@@ -126,7 +125,7 @@ impl Shape {
 struct Named {
     flags: u8,
     path: RelPath,
-    /// Bytes of the head up to and including the path, as it was stored.
+    /// Length of the head up to and including the path as stored, in bytes.
     len: usize,
 }
 
@@ -142,11 +141,11 @@ struct PartialMap {
     digest: Digest,
 }
 
-/// What a stage came to.
+/// The result of a stage.
 enum Next<'a> {
-    /// Something to give out.
+    /// An event to return.
     Give(Event<'a>, Stage),
-    /// Nothing yet, but there may be enough input to go on.
+    /// No event yet, but there may be enough input to continue.
     Go(Stage),
     /// The input is used up.
     Wait(Stage),
@@ -166,12 +165,12 @@ impl Decoder {
         }
     }
 
-    /// Takes bytes from the front of `input` until something can be said about them. `None`: all
-    /// of `input` was taken and more is wanted.
+    /// Takes bytes from the front of `input` until the next event is known. `None` means that all
+    /// of `input` was taken and more is needed.
     ///
     /// # Errors
     ///
-    /// The stream is not well-formed. The decoder is of no further use: every later call returns
+    /// The stream is not well-formed. The decoder cannot be used further: every later call returns
     /// the same error.
     pub fn next<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Event<'a>>, DecodeError> {
         loop {
@@ -191,12 +190,12 @@ impl Decoder {
         }
     }
 
-    /// Says that the input is over. Call it until it returns `None`: a seek that was held back
-    /// to see what follows may still come out.
+    /// Signals the end of the input. Call this until it returns `None`: a seek that was held back
+    /// to see what follows it may still be returned.
     ///
     /// # Errors
     ///
-    /// The input ended inside a chunk, or what stood there was no chunk.
+    /// The input ended inside a chunk, or its last bytes are not a chunk.
     pub fn finish(&mut self) -> Result<Option<Event<'static>>, DecodeError> {
         let path = match mem::replace(&mut self.stage, Stage::Fixed) {
             Stage::Fixed if self.buf.is_empty() => return Ok(None),
@@ -231,7 +230,7 @@ impl Decoder {
         Err(self.fail(DecodeError::Truncated { position: self.start, end: self.taken, path }))
     }
 
-    /// How many bytes of the stream have been taken from inputs so far.
+    /// Number of bytes taken from all inputs so far.
     #[must_use]
     pub fn position(&self) -> u64 {
         self.taken
@@ -309,7 +308,7 @@ impl Decoder {
         })
     }
 
-    /// Collects the head up to `len` bytes; false if the input was used up before.
+    /// Collects the head up to `len` bytes. Returns false if the input was used up before that.
     fn fill(&mut self, input: &mut &[u8], len: usize) -> bool {
         let missing = len.saturating_sub(self.buf.len());
         let (head, rest) = input.split_at(missing.min(input.len()));
@@ -337,7 +336,7 @@ impl Decoder {
         }
     }
 
-    /// The path that fills the buffer from `at` on.
+    /// Parses the path that fills the buffer from `at` on.
     fn parse_path(&self, at: usize) -> Result<RelPath, DecodeError> {
         RelPath::new(&self.buf[at..])
             .map_err(|source| DecodeError::Path { position: self.start, source })
@@ -406,7 +405,8 @@ impl Decoder {
         Ok(self.give_head(named, head_len, kind))
     }
 
-    /// Takes map entries as long as there are whole ones; true once all have come.
+    /// Takes map entries as long as complete ones are available. Returns true once all have
+    /// arrived.
     fn take_entries(&mut self, partial: &mut PartialMap, input: &mut &[u8]) -> bool {
         while partial.map.len() < partial.entries as usize {
             if !self.fill(input, MAP_ENTRY_LEN) {
@@ -423,7 +423,7 @@ impl Decoder {
 
     fn parse_map(&mut self, partial: PartialMap) -> Result<Next<'static>, DecodeError> {
         let PartialMap { named, offset, len, crc, map, digest, .. } = partial;
-        // At most 2^32 entries of less than 2^32 each: the sums fit.
+        // At most 2^32 entries of less than 2^32 each: the totals cannot overflow.
         let sum: u64 = map.iter().map(|entry| u64::from(entry.len)).sum();
         let holes: u64 = map.iter().map(|entry| u64::from(entry.skip)).sum();
         let position = self.start;
@@ -454,7 +454,7 @@ impl Decoder {
         Ok(len)
     }
 
-    /// Checks that `span` bytes from `offset` on lie within what a file can have.
+    /// Checks that `span` bytes from `offset` on are within the largest possible file.
     fn check_reach(&self, path: &RelPath, offset: u64, span: u64) -> Result<(), DecodeError> {
         match offset.checked_add(span) {
             Some(end) if end <= MAX_FILE_OFFSET => Ok(()),
@@ -467,8 +467,8 @@ impl Decoder {
 
     fn give_head(&mut self, named: Named, head_len: usize, kind: ChunkKind) -> Next<'static> {
         let Named { flags, path, .. } = named;
-        // Behind a seek the next chunk's magic may be in the buffer already; it stays there. Of a
-        // sparse chunk nothing is left in it.
+        // After a seek the buffer may already hold the next chunk's magic, which must stay there.
+        // After a sparse chunk the buffer is empty.
         self.buf.drain(..head_len.min(self.buf.len()));
         let head_len = head_len as u64;
         let head = ChunkHead { position: self.start, head_len, flags, path, kind };
@@ -476,7 +476,7 @@ impl Decoder {
         Next::Give(Event::Head(head), stage)
     }
 
-    /// The chunk is over: the next one begins here, less what is held back already.
+    /// Ends the chunk. The next one begins here, minus the bytes that are already held back.
     fn next_chunk(&mut self) {
         self.start = self.taken - self.buf.len() as u64;
     }
@@ -484,7 +484,7 @@ impl Decoder {
     fn not_a_chunk(&self) -> DecodeError {
         let found = match first_line(&self.buf) {
             Some(line) => line,
-            // Nothing but zeros or empty lines: a few of them say enough.
+            // Only zeros or empty lines: a few of them are enough for the error.
             None if self.buf.iter().all(|&b| ends_text(b)) => {
                 self.buf.get(..QUOTE_BLANK_LEN).unwrap_or(&self.buf)
             }

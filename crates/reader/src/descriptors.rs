@@ -1,8 +1,8 @@
-//! Descriptors of unfinished files: only so many are open at a time.
+//! Descriptors of unfinished files, with a limit on how many are open at a time.
 //!
-//! A stream may have thousands of files open at once, and a stretch of tiny ones makes thousands
-//! before the first has its name. So a descriptor is opened when it is needed, and the one that was
-//! opened first is closed when there are too many. What has no descriptor is opened again by its name.
+//! A stream may have thousands of files open at once, and a run of tiny ones creates thousands
+//! before the first gets its name. So a descriptor is opened when it is needed, and the oldest one
+//! is closed when there are too many. A file without descriptor is reopened by its name.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Most descriptors, however many the process may have.
+/// Most descriptors, whatever the limit of the process.
 const MOST: u64 = 4096;
 
 /// The descriptors of one target directory.
@@ -23,8 +23,8 @@ pub(crate) struct Descriptors {
     _raised: Option<Raised>,
 }
 
-/// The process may open as many files as it may allow itself. Afterwards it may no more than before:
-/// programs that it starts then shall have the limit that was meant for them.
+/// The raised limit of open files of the process. Drop restores the old limit, so that programs
+/// started later get the limit that was meant for them.
 #[derive(Debug)]
 struct Raised {
     before: Rlimit,
@@ -37,7 +37,7 @@ impl Raised {
         if before.current == before.maximum {
             return None;
         }
-        // Where that is refused, what there is has to do.
+        // If raising is refused, the old limit must do.
         setrlimit(Resource::Nofile, limit).ok().map(|()| Self { before })
     }
 }
@@ -55,7 +55,7 @@ struct Open {
     by_age: BTreeMap<u64, Arc<Slot>>,
 }
 
-/// Where the descriptor of one file is, while it has one.
+/// The descriptor of one file, while it is open.
 #[derive(Debug, Default)]
 pub(crate) struct Slot(Mutex<Option<Held>>);
 
@@ -66,7 +66,7 @@ struct Held {
 }
 
 impl Descriptors {
-    /// Half of what the process may open: the other half is for sockets, objects and programs.
+    /// Uses half of the limit of the process: the other half is for sockets, objects and programs.
     pub(crate) fn of_process() -> Self {
         let raised = Raised::now();
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
@@ -78,7 +78,7 @@ impl Descriptors {
         Self { most: most.max(1), open: Mutex::default(), _raised: None }
     }
 
-    /// The descriptor in `slot`. Where there is none `open` makes one.
+    /// Returns the descriptor in `slot`. Calls `open` if it is closed.
     pub(crate) fn get(
         &self,
         slot: &Arc<Slot>,
@@ -89,7 +89,7 @@ impl Descriptors {
         }
         let file = loop {
             match open() {
-                // Something else needs more than its half.
+                // Something else uses more than its half.
                 Err(Errno::MFILE | Errno::NFILE) if self.close_oldest() => {}
                 opened => break Arc::new(File::from(opened?)),
             }
@@ -128,14 +128,14 @@ impl Descriptors {
         oldest.is_some()
     }
 
-    /// Taken before a slot's lock, never while that is held.
+    /// Lock order: this lock first, then a slot's lock.
     fn open(&self) -> MutexGuard<'_, Open> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Open {
-    /// Whoever still uses it closes it.
+    /// Takes the oldest descriptor. It is closed when its last user drops it.
     fn take_oldest(&mut self) -> Option<Held> {
         let (_, slot) = self.by_age.pop_first()?;
         let held = slot.held().take();
@@ -190,7 +190,7 @@ mod tests {
         };
         descriptors.get(&slots[2], grudging).unwrap();
         assert!(slots[0].held().is_none() && slots[1].held().is_some());
-        // With nothing left to close it is an error.
+        // If there is nothing left to close, it is an error.
         let none = descriptors.get(&Arc::default(), || Err(Errno::MFILE));
         assert_eq!(none.unwrap_err(), Errno::MFILE);
     }

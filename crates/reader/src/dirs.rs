@@ -1,14 +1,14 @@
-//! Making and opening directories, one component at a time.
+//! Creates and opens directories, one component at a time.
 
 use std::os::fd::OwnedFd;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-/// Mode of directories, cut by the umask.
+/// Mode of directories, reduced by the umask.
 pub(crate) const DIR_MODE: Mode = Mode::from_raw_mode(0o750);
 
-/// Flags for opening one component on the way: no symbolic link is followed.
+/// Flags for opening one component of a path: no symbolic link is followed.
 pub(crate) const STEP: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 

@@ -1,4 +1,4 @@
-//! What can be wrong with the bytes of a stream.
+//! Errors in the bytes of a stream.
 
 use crate::{PathError, Printable, RelPath};
 
@@ -8,41 +8,41 @@ use crate::{PathError, Printable, RelPath};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
-    /// Something else stands where a chunk must begin: often text that a program wrote to stdout
-    /// before or between the chunks.
+    /// There is something other than a chunk: often text that a program wrote to stdout before or
+    /// between the chunks.
     #[error("no chunk at stream offset {position}: expected XBSTCK01, found \"{found}\"")]
     Magic {
-        /// Where the chunk should be.
+        /// Offset at which the chunk should begin.
         position: u64,
-        /// What stands there: the first line of it, up to 80 bytes.
+        /// What was found instead: its first line, up to 80 bytes.
         found: Printable,
     },
     /// The input ended inside a chunk.
     #[error("the stream ends at offset {end}, inside the chunk at {position}{}", of(path.as_ref()))]
     Truncated {
-        /// Where the cut chunk begins.
+        /// Offset of the incomplete chunk.
         position: u64,
-        /// Where the input ended.
+        /// Offset at which the input ended.
         end: u64,
         /// The chunk's file, as far as it is known.
         path: Option<RelPath>,
     },
-    /// The stated length of the path is beyond the limit.
+    /// The stated length of the path exceeds the limit.
     #[error(
         "chunk at stream offset {position} announces a file name of {len} bytes, more than {max}"
     )]
     PathLength {
-        /// Where the chunk begins.
+        /// Offset of the chunk.
         position: u64,
         /// The stated length.
         len: u32,
         /// The longest allowed.
         max: usize,
     },
-    /// The name of the file, or the new name in a rename, is not acceptable.
+    /// The name of the file, or the new name in a rename, is not allowed.
     #[error("chunk at stream offset {position}: {source}")]
     Path {
-        /// Where the chunk begins.
+        /// Offset of the chunk.
         position: u64,
         /// What is wrong with the name.
         source: PathError,
@@ -50,15 +50,15 @@ pub enum DecodeError {
     /// The type is unknown and not marked as ignorable.
     #[error("chunk at stream offset {position} has the unknown type 0x{type_byte:02x}")]
     UnknownType {
-        /// Where the chunk begins.
+        /// Offset of the chunk.
         position: u64,
-        /// The type as it came.
+        /// The type as stored.
         type_byte: u8,
     },
-    /// The stated length of the payload is beyond the limit.
+    /// The stated length of the payload exceeds the limit.
     #[error("{path}: chunk at stream offset {position} announces {len} bytes, more than {max}")]
     PayloadLength {
-        /// Where the chunk begins.
+        /// Offset of the chunk.
         position: u64,
         /// The chunk's file.
         path: RelPath,
@@ -72,7 +72,7 @@ pub enum DecodeError {
         "{path}: sparse chunk at stream offset {position} announces {entries} map entries, allowed are 1 to {max}"
     )]
     MapEntries {
-        /// Where the chunk begins.
+        /// Offset of the chunk.
         position: u64,
         /// The chunk's file.
         path: RelPath,
@@ -86,21 +86,21 @@ pub enum DecodeError {
         "{path}: map of the sparse chunk at stream offset {position} adds up to {got} bytes, the payload has {expected}"
     )]
     MapSum {
-        /// Where the chunk begins.
+        /// Offset of the chunk.
         position: u64,
         /// The chunk's file.
         path: RelPath,
         /// Length of the payload.
         expected: u64,
-        /// Sum over the map.
+        /// Total of the map.
         got: u64,
     },
-    /// An entry without bytes stands before the last one of a sparse map.
+    /// A sparse map has an entry without bytes before the last one.
     #[error(
         "{path}: map of the sparse chunk at stream offset {position} has an empty entry before the last"
     )]
     MapEmptyEntry {
-        /// Where the chunk begins.
+        /// Offset of the chunk.
         position: u64,
         /// The chunk's file.
         path: RelPath,
@@ -110,19 +110,19 @@ pub enum DecodeError {
         "{path}: chunk at stream offset {position} reaches beyond the largest file offset, from {offset}"
     )]
     OffsetTooLarge {
-        /// Where the chunk begins.
+        /// Offset of the chunk.
         position: u64,
         /// The chunk's file.
         path: RelPath,
         /// The stated file offset.
         offset: u64,
     },
-    /// The payload is not what the writer wrote.
+    /// The payload does not match its checksum.
     #[error(
         "{path}: checksum mismatch in the chunk for file offset {offset} (stream offset {position}): expected {expected:08x}, got {got:08x}"
     )]
     Checksum {
-        /// Where the chunk begins.
+        /// Offset of the chunk.
         position: u64,
         /// The chunk's file.
         path: RelPath,
@@ -130,13 +130,13 @@ pub enum DecodeError {
         offset: u64,
         /// The stored CRC-32.
         expected: u32,
-        /// The CRC-32 of what came.
+        /// The CRC-32 of the payload received.
         got: u32,
     },
 }
 
 impl DecodeError {
-    /// Offset in the stream of the chunk that is wrong.
+    /// Offset in the stream of the faulty chunk.
     #[must_use]
     pub fn position(&self) -> u64 {
         match self {
@@ -154,7 +154,7 @@ impl DecodeError {
         }
     }
 
-    /// The file in whose chunk the fault was found, if it got that far.
+    /// The file of the faulty chunk, if it is known.
     #[must_use]
     pub fn path(&self) -> Option<&RelPath> {
         match self {

@@ -1,4 +1,4 @@
-//! What the chunks of a stream say about its files, one after the other.
+//! Tracks the files of a stream from its chunks.
 
 #[cfg(test)]
 mod tests;
@@ -11,10 +11,10 @@ use std::hash::{BuildHasher, RandomState};
 use crate::RelPath;
 use crate::chunk::{ChunkHead, ChunkKind};
 
-/// Most files that a stream may have open at once. Producers interleave a few dozen.
+/// Most files of a stream that may be open at once. Producers interleave a few dozen.
 const MAX_OPEN: usize = 65_536;
 
-/// How many names an [`Unfinished`] lists.
+/// Most names that an [`Unfinished`] lists.
 const MAX_NAMES: usize = 8;
 
 /// A file of the stream, numbered from 0 in the order of opening. A file that replaces another
@@ -22,96 +22,96 @@ const MAX_NAMES: usize = 8;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileId(pub u64);
 
-/// What a chunk did to the files.
+/// The effect of a chunk on the files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
     /// The chunk (payload, sparse or seek) is the first of a file.
     Opened {
         /// The new file.
         id: FileId,
-        /// The finished file of this stream whose name it takes over.
+        /// The finished file of this stream that it replaces, if any.
         replaces: Option<FileId>,
     },
-    /// The chunk goes on with a file.
+    /// The chunk continues a file.
     Continued {
-        /// Which one.
+        /// The file.
         id: FileId,
     },
     /// A file is complete.
     Ended {
-        /// Which one.
+        /// The file.
         id: FileId,
         /// Its length in bytes, holes counted.
         size: u64,
         /// Whether this was its only chunk: an empty file.
         only_chunk: bool,
     },
-    /// A file has a new name.
+    /// A file was renamed.
     Renamed {
-        /// Which one.
+        /// The file.
         id: FileId,
-        /// Whether more of it is to come.
+        /// Whether the file is still open.
         open: bool,
     },
-    /// A file is not wanted, complete or not.
+    /// A file was removed, complete or not.
     Removed {
-        /// Which one; `None` if the stream has no file of that name, and nothing is to be done.
+        /// The file; `None` if the stream has no file of that name, and there is nothing to do.
         id: Option<FileId>,
-        /// Whether it was still open.
+        /// Whether the file was still open.
         open: bool,
     },
-    /// The chunk says nothing about any file.
+    /// The chunk has no effect on any file.
     Ignored,
 }
 
-/// A chunk does not fit what the stream said before.
+/// A chunk contradicts the chunks before it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OrderError {
-    /// The chunk does not go on where the last one of its file ended.
+    /// The chunk does not begin where the last one of its file ended.
     #[error(
         "{path}: chunk at stream offset {position} is for file offset {got}, expected {expected}"
     )]
     Offset {
-        /// Where the chunk begins in the stream.
+        /// Offset of the chunk in the stream.
         position: u64,
         /// The chunk's file.
         path: RelPath,
-        /// Where the file stands, holes counted.
+        /// The file offset that should come next, holes counted.
         expected: u64,
-        /// Where the chunk wants to go on.
+        /// The file offset that the chunk states.
         got: u64,
     },
     /// A chunk for a file that has ended, or a second file of that name.
     #[error("{path}: chunk at stream offset {position} comes after the end of the file")]
     AfterEnd {
-        /// Where the chunk begins in the stream.
+        /// Offset of the chunk in the stream.
         position: u64,
         /// The chunk's file.
         path: RelPath,
     },
-    /// A rename of a file that the stream has not.
+    /// A rename of a file that is not in the stream.
     #[error("{path}: chunk at stream offset {position} renames a file that is not in the stream")]
     RenameUnknown {
-        /// Where the chunk begins in the stream.
+        /// Offset of the chunk in the stream.
         position: u64,
         /// The old name.
         path: RelPath,
     },
-    /// A rename to a name that another file of the stream has.
+    /// A rename to a name that another file of the stream already has.
     #[error("{path}: chunk at stream offset {position} renames it to {to}, which is taken")]
     RenameTaken {
-        /// Where the chunk begins in the stream.
+        /// Offset of the chunk in the stream.
         position: u64,
         /// The old name.
         path: RelPath,
         /// The new name.
         to: RelPath,
     },
-    /// More files begun and not ended than any producer has.
+    /// More open files than any producer writes.
     #[error("{path}: chunk at stream offset {position} opens one more file when {max} are open")]
     TooManyOpen {
-        /// Where the chunk begins in the stream.
+        /// Offset of the chunk in the stream.
         position: u64,
         /// The chunk's file.
         path: RelPath,
@@ -121,7 +121,7 @@ pub enum OrderError {
 }
 
 impl OrderError {
-    /// Offset in the stream of the chunk that does not fit.
+    /// Offset in the stream of the offending chunk.
     #[must_use]
     pub fn position(&self) -> u64 {
         match self {
@@ -133,7 +133,7 @@ impl OrderError {
         }
     }
 
-    /// The file in question.
+    /// The file that the error is about.
     #[must_use]
     pub fn path(&self) -> &RelPath {
         match self {
@@ -146,19 +146,19 @@ impl OrderError {
     }
 }
 
-/// The input is over, but what came is not a whole stream.
+/// The input ended, but the stream is incomplete.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unfinished {
-    /// No chunk at all.
+    /// The stream has no chunk at all.
     #[error("empty input: not one chunk")]
     Empty,
-    /// Files were begun and not ended.
+    /// Files were begun but not ended.
     #[error("the stream was cut: {}", Cut { count: *count, first })]
     Files {
-        /// How many.
+        /// Number of these files.
         count: usize,
-        /// Some of them, in the order of their names, with the length in bytes that came.
+        /// Some of them, sorted by name, with the bytes received of each.
         first: Vec<(RelPath, u64)>,
     },
 }
@@ -184,9 +184,9 @@ impl fmt::Display for Cut<'_> {
 
 /// The files of a stream: which are open, and where the next chunk of each must begin.
 ///
-/// Hand every head to [`FileTable::apply`], in order, and call [`FileTable::finish`] at the end of
-/// the input. Finished files cost some 20 bytes each (their names are kept as 64-bit hashes with a
-/// random key), so that hundreds of thousands are no burden.
+/// Pass every head to [`FileTable::apply`], in order, and call [`FileTable::finish`] at the end of
+/// the input. A finished file takes some 20 bytes (its name is kept as a 64-bit hash with a random
+/// key), so hundreds of thousands are no problem.
 #[derive(Debug, Default)]
 pub struct FileTable {
     open: HashMap<RelPath, OpenFile>,
@@ -199,21 +199,21 @@ pub struct FileTable {
 #[derive(Debug)]
 struct OpenFile {
     id: FileId,
-    /// Where the next chunk must begin.
+    /// File offset at which the next chunk must begin.
     next: u64,
-    /// Furthest byte or hole so far; less than `next` after a seek beyond it.
+    /// Highest byte or hole so far; less than `next` after a seek beyond it.
     size: u64,
 }
 
 impl FileTable {
-    /// A table for a stream that has not begun.
+    /// A table at the start of a stream.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes a file for begun that had come up to `next` in an earlier part of the stream. Nothing
-    /// more of it need come but its end.
+    /// Registers a file that an earlier part of the stream began and brought up to offset `next`.
+    /// Only its end chunk must still follow.
     pub fn begun_before(&mut self, path: &RelPath, next: u64) -> FileId {
         let id = FileId(self.next_id);
         self.next_id += 1;
@@ -221,16 +221,16 @@ impl FileTable {
         id
     }
 
-    /// Says that there was an earlier part of the stream: none of it need come now.
+    /// Notes that there was an earlier part of the stream, so that this part may be empty.
     pub fn went_before(&mut self) {
         self.any_chunk = true;
     }
 
-    /// Checks the next chunk against what came before, and says what it does.
+    /// Checks the next chunk against the chunks before it, and returns its effect.
     ///
     /// # Errors
     ///
-    /// The chunk does not fit; the table is unchanged.
+    /// The chunk contradicts the chunks before it; the table is unchanged.
     pub fn apply(&mut self, head: &ChunkHead) -> Result<Change, OrderError> {
         let change = match &head.kind {
             ChunkKind::Payload { offset, len, .. } => self.extend(head, *offset, *len),
@@ -248,13 +248,13 @@ impl FileTable {
         Ok(change)
     }
 
-    /// The files that have begun and not ended, with the offset of their next chunk, in no
+    /// The files that were begun and not ended, with the offset of their next chunk, in no
     /// particular order.
     pub fn open_files(&self) -> impl Iterator<Item = (&RelPath, u64)> {
         self.open.iter().map(|(path, file)| (path, file.next))
     }
 
-    /// How many files are complete. Removed ones do not count, and a replaced file counts once.
+    /// Number of complete files. Removed files are not counted; a replaced file is counted once.
     #[must_use]
     pub fn finished(&self) -> u64 {
         self.finished.len() as u64
@@ -279,7 +279,8 @@ impl FileTable {
         Err(Unfinished::Files { count: self.open.len(), first })
     }
 
-    /// Checks that a chunk with content may come for this file, and says where it must begin.
+    /// Checks that a content chunk is allowed for this file. Returns the offset where it must
+    /// begin.
     fn admit(&self, head: &ChunkHead) -> Result<u64, OrderError> {
         if let Some(file) = self.open.get(&head.path) {
             return Ok(file.next);
@@ -294,7 +295,7 @@ impl FileTable {
         Ok(0)
     }
 
-    /// The file of a chunk that was admitted.
+    /// Returns the file of an admitted chunk, and opens it if it is new.
     fn touch(&mut self, path: &RelPath) -> (&mut OpenFile, Change) {
         let key = self.key(path);
         match self.open.entry(path.clone()) {

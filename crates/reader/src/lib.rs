@@ -1,20 +1,20 @@
 //! The xbstream container of MySQL and MariaDB backups: bytes, chunks and files.
 //!
-//! An xbstream is a row of chunks, each with a piece of one file; the files may be mixed. It has no
-//! head, no index and no end mark. Percona's and MariaDB's tools share the format and have each
-//! added chunk types of their own; this crate reads them all.
+//! An xbstream is a sequence of chunks, each with a piece of one file; the files may be
+//! interleaved. It has no head, no index and no end mark. Percona's and MariaDB's tools share the
+//! format and have each added chunk types of their own; this crate reads them all.
 //!
 //! The layers, from the bottom:
 //!
 //! - [`ChunkHead`], [`ChunkKind`], [`RelPath`]: what a chunk is.
-//! - [`Decoder`]: finds the chunks in bytes that arrive in pieces. No I/O, no payload kept, every
-//!   stated length checked against [`Limits`] before it is used.
-//! - [`PayloadCheck`], [`PieceCheck`]: the checksum of a payload, in one go or in parallel.
-//! - [`FileTable`]: what the chunks say about the files: order, ends, new names.
+//! - [`Decoder`]: finds the chunks in bytes that arrive in pieces. It does no I/O, keeps no
+//!   payload, and checks every stated length against [`Limits`] before using it.
+//! - [`PayloadCheck`], [`PieceCheck`]: the checksum of a payload, sequential or in parallel.
+//! - [`FileTable`]: tracks the files: order, ends, new names.
 //! - [`ChunkReader`], [`ChunkWriter`]: the above over [`std::io::Read`] and [`std::io::Write`].
-//! - [`TargetDir`]: files beneath a directory, under their names only when they are whole.
+//! - [`TargetDir`]: files beneath a directory, under their names only when they are complete.
 //!
-//! There are no threads here; the pipeline crate extracts in parallel with the same parts.
+//! This crate starts no threads; the pipeline crate extracts in parallel with the same parts.
 //!
 //! # Reading and writing
 //!
@@ -37,10 +37,10 @@
 //!
 //! # What is an error
 //!
-//! Everything that the stock tools let pass and that loses data: a file without its end, empty
-//! input, a chunk behind the end of its file, a gap. And everything that a hostile stream could
-//! try: names that leave the directory, lengths beyond the limits, a sparse map that does not add
-//! up.
+//! Everything that the stock tools accept although data is lost: a file without its end chunk,
+//! empty input, a chunk after the end of its file, a gap. And everything that a hostile stream
+//! could try: names that leave the directory, lengths beyond the limits, a sparse map that does not
+//! add up.
 //!
 //! ```
 //! use xb_reader::{ChunkReader, ChunkWriter, Dialect, Limits, ReadError, Unfinished};

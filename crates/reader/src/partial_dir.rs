@@ -1,4 +1,4 @@
-//! The directory of one run's unfinished files, and what became of those of dead runs.
+//! The directory of one run's unfinished files, and the removal of those that dead runs left.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -8,34 +8,34 @@ use rustix::io::Errno;
 
 use crate::dirs::{DIR_MODE, STEP, make_dir};
 
-/// Where files grow until they are whole: beside their final places, so that the last step is a
-/// rename within one file system. Servers do not take a directory with a dot in front for a
-/// database.
+/// Directory in which files grow until they are complete. It is in the target directory, so that
+/// the last step is a rename within one file system. Servers do not take a directory with a leading
+/// dot for a database.
 pub(crate) const PARTIAL_DIR: &str = ".xb-partial";
 
-/// A directory in [`PARTIAL_DIR`] that belongs to one run. It is locked as long as the run lives:
-/// an unlocked one was left by a run that was killed, and the next run removes it.
+/// A directory in [`PARTIAL_DIR`] that belongs to one run. It is locked while the run lives: an
+/// unlocked one belongs to a run that was killed, and the next run removes it.
 #[derive(Debug)]
 pub(crate) struct RunDir {
     root: Arc<OwnedFd>,
     holder: OwnedFd,
     name: String,
-    /// Files are made in here. Carries the lock.
+    /// Unfinished files are created in this directory. Its descriptor holds the lock.
     pub(crate) dir: OwnedFd,
-    /// What is unfinished stays for a run that goes on with it.
+    /// Whether unfinished files are kept for a run that resumes this one.
     pub(crate) kept: bool,
 }
 
-/// The directory of a run that another may go on with. It is not swept.
+/// Name of the directory of a resumable run. It is not swept.
 pub(crate) const KEPT: &str = "restore";
 
 impl RunDir {
-    /// Makes the directory, and removes what dead runs have left beside it.
+    /// Creates the directory, and removes the directories of dead runs beside it.
     pub(crate) fn make(root: Arc<OwnedFd>) -> rustix::io::Result<Self> {
         loop {
             make_dir(&root, PARTIAL_DIR)?;
             let holder = match rustix::fs::openat(&root, PARTIAL_DIR, STEP, Mode::empty()) {
-                // Another run has just ended and took the directory away.
+                // Another run has just ended and removed the holder.
                 Err(Errno::NOENT) => continue,
                 opened => opened?,
             };
@@ -47,13 +47,14 @@ impl RunDir {
         }
     }
 
-    /// Opens or makes the directory that stays when its run ends early; nobody else may have it.
+    /// Opens or creates the directory that is kept when its run ends early. Only one run can hold
+    /// it.
     pub(crate) fn keep(root: Arc<OwnedFd>) -> rustix::io::Result<Self> {
         make_dir(&root, PARTIAL_DIR)?;
         let holder = rustix::fs::openat(&root, PARTIAL_DIR, STEP, Mode::empty())?;
         make_dir(&holder, KEPT)?;
         let dir = rustix::fs::openat(&holder, KEPT, STEP, Mode::empty())?;
-        // What another user has put there root must not believe.
+        // Root must not trust a directory that another user created.
         if rustix::process::geteuid().is_root() {
             for folder in [&holder, &dir] {
                 let owner = rustix::fs::fstat(folder)?.st_uid;
@@ -70,20 +71,21 @@ impl RunDir {
         }
     }
 
-    /// What is in it.
+    /// The names in the directory.
     pub(crate) fn entries(&self) -> Vec<Vec<u8>> {
         names(&self.dir)
     }
 }
 
-/// Who owns what we make here. Some file systems make root somebody else (NFS with `root_squash`). Who
-/// that is there can change whatever we make as well: to refuse his folders would protect from nothing.
+/// The owner that our new files get. Some file systems map root to another user (NFS with
+/// `root_squash`). That user can change all our files anyway, so refusing its folders would
+/// protect nothing.
 ///
-/// Told by a file that is opened as it is made: nobody can put another one in its place.
+/// The owner is read from a file opened at its creation, so that it cannot be replaced in between.
 fn owner_of_ours(folder: &OwnedFd) -> rustix::io::Result<u32> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let name = format!("owner-{}", rustix::process::getpid().as_raw_nonzero());
-    // Left by a killed process of this number, or another name space's.
+    // Left by a killed process with this number, or by one of another PID namespace.
     let _ = rustix::fs::unlinkat(folder, &name, AtFlags::empty());
     let file = rustix::fs::openat(folder, &name, flags, Mode::RUSR)?;
     let _ = rustix::fs::unlinkat(folder, &name, AtFlags::empty());
@@ -92,25 +94,25 @@ fn owner_of_ours(folder: &OwnedFd) -> rustix::io::Result<u32> {
 
 impl Drop for RunDir {
     fn drop(&mut self) {
-        // Best effort: what is in use by others, or holds files of theirs, stays.
+        // Best effort: directories that are in use, or that hold files of others, stay.
         let _ = rustix::fs::unlinkat(&self.holder, &self.name, AtFlags::REMOVEDIR);
         let _ = rustix::fs::unlinkat(&self.root, PARTIAL_DIR, AtFlags::REMOVEDIR);
     }
 }
 
-/// Makes and locks a directory that no other run has; `None` if the holder was taken away.
+/// Creates and locks a new directory; `None` if the holder was removed meanwhile.
 fn claim(holder: &OwnedFd) -> rustix::io::Result<Option<(String, OwnedFd)>> {
     let pid = rustix::process::getpid().as_raw_nonzero();
     for number in 0_u32.. {
         let name = format!("{pid}-{number}");
         match rustix::fs::mkdirat(holder, &name, DIR_MODE) {
             Ok(()) => {}
-            // Another target in this process, or in another name space of process numbers.
+            // Another target in this process, or a process of another PID namespace.
             Err(Errno::EXIST) => continue,
             Err(Errno::NOENT) => return Ok(None),
             Err(error) => return Err(error),
         }
-        // Between these steps another run may take it for a dead one's and remove it.
+        // Before the lock is taken, another run may consider the directory abandoned and remove it.
         let dir = match rustix::fs::openat(holder, &name, STEP, Mode::empty()) {
             Err(Errno::NOENT) => continue,
             opened => opened?,
@@ -122,11 +124,11 @@ fn claim(holder: &OwnedFd) -> rustix::io::Result<Option<(String, OwnedFd)>> {
     Err(Errno::EXIST)
 }
 
-/// Removes the directories of runs that are dead. Best effort: they only take up room.
+/// Removes the directories of dead runs. Best effort: they only take up space.
 fn sweep(holder: &OwnedFd) {
     for name in names(holder).into_iter().filter(|name| name != KEPT.as_bytes()) {
         let Ok(dir) = rustix::fs::openat(holder, &name[..], STEP, Mode::empty()) else { continue };
-        // Its run may have ended and removed it meanwhile: then the name is free, or another's.
+        // Its run may have ended meanwhile: then the name is free, or it is another directory's.
         if lock(&dir) != Lock::Ours || !has_name(holder, &name, &dir) {
             continue;
         }
@@ -137,8 +139,8 @@ fn sweep(holder: &OwnedFd) {
     }
 }
 
-/// Whether `name` still stands for the directory that was opened under it. Who has its lock keeps
-/// it so: a name is only taken away under the lock.
+/// Whether `name` still refers to the directory that was opened under it. This stays true while we
+/// hold its lock: a directory is only removed by a process that holds the lock.
 fn has_name(holder: &OwnedFd, name: &[u8], dir: &OwnedFd) -> bool {
     let there = rustix::fs::statat(holder, name, AtFlags::SYMLINK_NOFOLLOW);
     matches!((there, rustix::fs::fstat(dir)), (Ok(there), Ok(ours)) if there.st_ino == ours.st_ino)
@@ -148,7 +150,7 @@ fn has_name(holder: &OwnedFd, name: &[u8], dir: &OwnedFd) -> bool {
 enum Lock {
     Ours,
     Taken,
-    /// The file system has no locks: nobody sweeps there.
+    /// The file system has no locks; nothing is swept there.
     Unknown,
 }
 
@@ -160,7 +162,7 @@ fn lock(dir: &OwnedFd) -> Lock {
     }
 }
 
-/// What is in a directory, as far as it can be read.
+/// The names in a directory, as far as it can be read.
 fn names(dir: &OwnedFd) -> Vec<Vec<u8>> {
     let Ok(entries) = Dir::read_from(dir) else { return Vec::new() };
     entries
@@ -204,7 +206,7 @@ mod tests {
         let kept = dir.path().join(PARTIAL_DIR).join(KEPT);
         fs::create_dir_all(&kept).unwrap();
         let keep = || RunDir::keep(Arc::new(File::open(dir.path()).unwrap().into()));
-        // Another user cannot give it away, and has it himself.
+        // An unprivileged user cannot change the owner, and owns the directory.
         if std::os::unix::fs::chown(&kept, Some(12345), None).is_ok() {
             assert_eq!(keep().unwrap_err(), Errno::PERM);
             std::os::unix::fs::chown(&kept, Some(0), None).unwrap();
@@ -212,19 +214,19 @@ mod tests {
         assert!(keep().is_ok());
     }
 
-    /// As on NFS with `root_squash`: who is root here is another user to the file system.
+    /// As on NFS with `root_squash`: the file system maps root to another user.
     #[test]
     fn root_goes_on_where_it_is_somebody_else() {
         use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
         const NOBODY: u32 = 65534;
         let dir = tempfile::tempdir().unwrap();
         if chown(dir.path(), Some(NOBODY), None).is_err() {
-            // Only root can be made another.
+            // Only root can switch to another user.
             return;
         }
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
         let kept = dir.path().join(PARTIAL_DIR).join(KEPT);
-        // A thread's own affair.
+        // The file system user belongs to the thread, not to the process.
         let squashed = || {
             std::thread::scope(|scope| {
                 let keep = || {
@@ -240,7 +242,7 @@ mod tests {
         fs::write(kept.join("0"), "half a file").unwrap();
         drop(first);
         assert_eq!(squashed().unwrap().entries(), [b"0"]);
-        // Somebody third's is refused, there as elsewhere; and to a root that is root, nobody's too.
+        // A third user's directory is refused in both cases; unmapped root also refuses this one.
         chown(&kept, Some(12345), None).unwrap();
         assert_eq!(squashed().unwrap_err(), Errno::PERM);
         chown(&kept, Some(NOBODY), None).unwrap();

@@ -1,15 +1,15 @@
-//! Names of files as a stream carries them.
+//! Names of files as stored in a stream.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// Longest name of one directory or file, in bytes: what Linux file systems take.
+/// Longest name of one directory or file, in bytes: the limit of Linux file systems.
 const MAX_COMPONENT: usize = 255;
 
-/// A file's name in a stream: relative, and unable to leave the directory it is extracted into.
+/// A file's name in a stream: relative, and unable to leave the target directory.
 ///
-/// The bytes need not be UTF-8. One or more leading `./` are dropped; everything else stays as it
-/// came. Cloning is cheap: clones share the bytes.
+/// The bytes need not be UTF-8. Leading `./` are dropped; everything else is kept unchanged.
+/// Cloning is cheap: clones share the bytes.
 ///
 /// ```
 /// use xb_reader::{PathError, RelPath};
@@ -27,7 +27,7 @@ pub struct RelPath(Arc<[u8]>);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PathError {
-    /// The name has no bytes, or none beside a leading `./`.
+    /// The name is empty, apart from a leading `./`.
     #[error("empty file name")]
     Empty,
     /// The name is longer than [`RelPath::MAX_LEN`].
@@ -78,11 +78,11 @@ impl RelPath {
     /// Longest name in bytes. The stock readers refuse 512 and more.
     pub const MAX_LEN: usize = 511;
 
-    /// Checks a name as it stands in a stream.
+    /// Checks a name as stored in a stream.
     ///
     /// # Errors
     ///
-    /// One kind for each way to be wrong; see [`PathError`].
+    /// Any [`PathError`].
     pub fn new(raw: &[u8]) -> Result<Self, PathError> {
         if raw.len() > Self::MAX_LEN {
             return Err(PathError::TooLong { len: raw.len(), max: Self::MAX_LEN });
@@ -98,7 +98,7 @@ impl RelPath {
         if name.contains(&0) {
             return Err(PathError::Nul { name: printable() });
         }
-        // Behind a leading `./` too: `.//etc` would otherwise turn absolute here.
+        // Also after a leading `./`: `.//etc` would otherwise become absolute here.
         if name.starts_with(b"/") {
             return Err(PathError::Absolute { name: printable() });
         }
@@ -125,13 +125,13 @@ impl RelPath {
         &self.0
     }
 
-    /// The parts between the slashes, from the left. There is at least one; none is empty, `.` or
-    /// `..`.
+    /// The components between the slashes, from the left. There is at least one; none is empty, `.`
+    /// or `..`.
     pub fn components(&self) -> impl DoubleEndedIterator<Item = &[u8]> {
         self.0.split(|&b| b == b'/')
     }
 
-    /// Splits into the directory part, if there is one, and the last component.
+    /// Splits the path into the directory part, if any, and the last component.
     #[must_use]
     pub fn split_last(&self) -> (Option<&[u8]>, &[u8]) {
         match self.0.iter().rposition(|&b| b == b'/') {
@@ -147,7 +147,7 @@ impl AsRef<[u8]> for RelPath {
     }
 }
 
-/// Prints the name fit for a terminal and a log: see [`Printable`].
+/// Prints the name in a form that is safe for a terminal and a log: see [`Printable`].
 impl fmt::Display for RelPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write_printable(&self.0, f)
@@ -160,22 +160,22 @@ impl fmt::Debug for RelPath {
     }
 }
 
-/// Bytes from outside that can be shown safely: UTF-8 stays readable, everything that could steer
-/// a terminal or turn the reading direction is escaped, and so are bytes that are not UTF-8.
+/// Bytes from outside in a form that is safe to show. UTF-8 stays readable; characters that could
+/// control a terminal or change the reading direction, and bytes that are not UTF-8, are escaped.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Printable(Box<[u8]>);
 
 impl Printable {
-    /// Longest piece kept, in bytes; the rest shows as `...`.
+    /// Longest piece kept, in bytes; the rest is shown as `...`.
     pub const MAX_LEN: usize = 512;
 
-    /// Keeps a copy of the bytes, cut to [`Printable::MAX_LEN`].
+    /// Copies the bytes, cut to [`Printable::MAX_LEN`].
     #[must_use]
     pub fn new(raw: &[u8]) -> Self {
         Self(raw.get(..Self::MAX_LEN + 1).unwrap_or(raw).into())
     }
 
-    /// The bytes as they came.
+    /// The bytes without escapes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         self.0.get(..Self::MAX_LEN).unwrap_or(&self.0)
@@ -220,8 +220,8 @@ fn write_printable(raw: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     Ok(())
 }
 
-/// Unicode's line breaks and its marks for the reading direction: not control characters, yet
-/// able to make one name look like another.
+/// Whether the character is one of Unicode's line breaks or marks of reading direction. They are
+/// not control characters, but can make one name look like another.
 fn steers_text(c: char) -> bool {
     matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }

@@ -1,4 +1,4 @@
-//! A blocking reader that checks everything.
+//! A blocking reader that checks the whole stream.
 
 use std::io::{self, Read};
 
@@ -8,7 +8,7 @@ use crate::{
     Unfinished,
 };
 
-/// How much is read from the input at once, in bytes.
+/// Size of one read from the input, in bytes.
 const BUFFER_LEN: usize = 256 << 10;
 
 /// Reading a stream failed.
@@ -18,15 +18,15 @@ pub enum ReadError {
     /// The input could not be read.
     #[error("cannot read at stream offset {position}: {source}")]
     Io {
-        /// Bytes read before.
+        /// Bytes read before the error.
         position: u64,
-        /// The system's answer.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// The input is no well-formed stream, or a checksum does not hold.
+    /// The input is not a well-formed stream, or a checksum does not match.
     #[error(transparent)]
     Decode(#[from] DecodeError),
-    /// A chunk does not fit those before it.
+    /// A chunk contradicts the chunks before it.
     #[error(transparent)]
     Order(#[from] OrderError),
     /// The input ended too early.
@@ -34,21 +34,21 @@ pub enum ReadError {
     Unfinished(#[from] Unfinished),
 }
 
-/// What [`ChunkReader::next`] found.
+/// What [`ChunkReader::next`] returns.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Item<'a> {
-    /// A chunk begins. What it does to the files is told along with it.
+    /// A chunk begins, with its effect on the files.
     Chunk(ChunkHead, Change),
     /// The next piece of its payload.
     Data(&'a [u8]),
-    /// The chunk is complete and its checksum holds. Data before this is unproven.
+    /// The chunk is complete and its checksum matches. Until then its data is unproven.
     ChunkEnd,
 }
 
-/// Reads a stream from anything that can be read: finds the chunks, checks their sums, their
-/// order and the end of every file.
+/// Reads a stream from any [`Read`]: finds the chunks, and checks their checksums, their order and
+/// the end of every file.
 ///
-/// It has a buffer of its own.
+/// The reader has its own buffer.
 ///
 /// ```
 /// use xb_reader::{ChunkReader, ChunkWriter, Dialect, Item, Limits};
@@ -75,7 +75,7 @@ pub struct ChunkReader<R> {
     files: FileTable,
     current: Option<(ChunkHead, PayloadCheck)>,
     buffer: Vec<u8>,
-    /// The part of the buffer that is filled and not decoded.
+    /// Start of the bytes in the buffer that are not decoded yet.
     start: usize,
     filled: usize,
     over: bool,
@@ -96,12 +96,12 @@ impl<R: Read> ChunkReader<R> {
         }
     }
 
-    /// The next item; `None` at the end of a whole stream.
+    /// Returns the next item; `None` at the end of a complete stream.
     ///
     /// # Errors
     ///
-    /// Everything that [`ReadError`] lists. After an error the reader is of no further use.
-    #[allow(clippy::should_implement_trait)] // lends from its buffer, as an iterator cannot
+    /// Any [`ReadError`]. After an error the reader cannot be used further.
+    #[allow(clippy::should_implement_trait)] // lends from its buffer, which an iterator cannot do
     pub fn next(&mut self) -> Result<Option<Item<'_>>, ReadError> {
         loop {
             let event = if self.over {
@@ -117,8 +117,8 @@ impl<R: Read> ChunkReader<R> {
                 let mut input = &self.buffer[self.start..self.filled];
                 let event = self.decoder.next(&mut input)?;
                 let end = self.filled - input.len();
-                // The piece is borrowed again below: a borrow that lives on only in one branch
-                // would hold the buffer in all of them.
+                // The piece is borrowed again below. A borrow that is returned from one branch only
+                // would lock the buffer in all branches.
                 let piece = matches!(event, Some(Event::Data(_))).then_some(self.start..end);
                 self.start = end;
                 match (event, piece) {
@@ -150,7 +150,7 @@ impl<R: Read> ChunkReader<R> {
         }
     }
 
-    /// The files as far as the stream has been read.
+    /// The files, as far as the stream was read.
     pub fn files(&self) -> &FileTable {
         &self.files
     }
@@ -160,7 +160,7 @@ impl<R: Read> ChunkReader<R> {
         self.decoder.position()
     }
 
-    /// Fills the buffer; false at the end of the input.
+    /// Fills the buffer. Returns false at the end of the input.
     fn refill(&mut self) -> Result<bool, ReadError> {
         loop {
             match self.input.read(&mut self.buffer) {

@@ -1,4 +1,4 @@
-//! Files beneath a target directory, seen under their names only when they are whole.
+//! Files beneath a target directory, visible under their names only when they are complete.
 
 use std::fs::File;
 use std::io;
@@ -16,14 +16,14 @@ use crate::dirs::{STEP, make_dir};
 use crate::partial_dir::{PARTIAL_DIR, RunDir};
 use crate::{Printable, RelPath};
 
-/// Mode of files, cut by the umask; that of the stock tools.
+/// Mode of files, reduced by the umask; the same as that of the stock tools.
 const FILE_MODE: Mode = Mode::from_raw_mode(0o640);
 
-/// Flags for opening an unfinished file once it is made.
+/// Flags for reopening an unfinished file.
 const AGAIN: OFlags = OFlags::RDWR.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// What the name begins with, if such names belong to a restore at work: unfinished files, and
-/// increments that are not yet applied, which go when it ends.
+/// Returns the reserved prefix of the name, if it has one. Reserved names belong to a restore in
+/// progress: unfinished files, and increments not applied yet. They are removed when it ends.
 #[must_use]
 pub fn reserved(path: &RelPath) -> Option<&'static str> {
     [PARTIAL_DIR, ".xb-incremental"]
@@ -31,7 +31,7 @@ pub fn reserved(path: &RelPath) -> Option<&'static str> {
         .find(|prefix| path.as_bytes().starts_with(prefix.as_bytes()))
 }
 
-/// Something could not be done in the target directory.
+/// An operation in the target directory failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TargetError {
@@ -40,36 +40,36 @@ pub enum TargetError {
     Open {
         /// The directory as the caller named it.
         path: PathBuf,
-        /// The system's answer.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// The name belongs to what a restore keeps in the target while it is at work.
+    /// The name is reserved for files that a restore keeps in the target while it runs.
     #[error("{path}: names that begin with {} are reserved", reserved(path).unwrap_or(PARTIAL_DIR))]
     Reserved {
         /// The name in the stream.
         path: RelPath,
     },
-    /// There is something under that name already.
+    /// Something of that name exists already.
     #[error("{path}: exists already")]
     Exists {
         /// The name in the stream.
         path: RelPath,
     },
-    /// Something on the way to the file is no directory: a file, or a symbolic link, which is
-    /// never followed.
+    /// A component of the path is not a directory, but a file or a symbolic link, which is never
+    /// followed.
     #[error("{path}: {component} is not a directory")]
     NotADirectory {
         /// The name in the stream.
         path: RelPath,
-        /// Which component.
+        /// The component.
         component: Printable,
     },
-    /// A file, or a directory on the way to it, cannot be made.
+    /// The file, or a directory on its path, cannot be created.
     #[error("{path}: cannot create: {source}")]
     Create {
         /// The name in the stream.
         path: RelPath,
-        /// The system's answer.
+        /// The operating system's error.
         source: io::Error,
     },
     /// Bytes cannot be written.
@@ -79,25 +79,25 @@ pub enum TargetError {
         path: RelPath,
         /// Offset in the file.
         offset: u64,
-        /// The system's answer.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// Bytes that were written before cannot be read back.
+    /// Bytes written earlier cannot be read back.
     #[error("{path}: cannot read back at offset {offset}: {source}")]
     ReadBack {
         /// The name in the stream.
         path: RelPath,
         /// Offset in the file.
         offset: u64,
-        /// The system's answer.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// The file is written, but its length, its durability or its name could not be settled.
+    /// The file is written, but setting its length, syncing it or giving it its name failed.
     #[error("{path}: cannot complete: {source}")]
     Commit {
         /// The name in the stream.
         path: RelPath,
-        /// The system's answer.
+        /// The operating system's error.
         source: io::Error,
     },
     /// A file cannot be renamed.
@@ -107,7 +107,7 @@ pub enum TargetError {
         path: RelPath,
         /// The new name.
         to: RelPath,
-        /// The system's answer.
+        /// The operating system's error.
         source: io::Error,
     },
     /// A file cannot be removed.
@@ -115,19 +115,19 @@ pub enum TargetError {
     Remove {
         /// The name in the stream.
         path: RelPath,
-        /// The system's answer.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// The file system reported that it could not keep what was written.
+    /// The file system reported that it could not store what was written.
     #[error("cannot make the files durable: {source}")]
     Sync {
-        /// The system's answer.
+        /// The operating system's error.
         source: io::Error,
     },
 }
 
 impl TargetError {
-    /// The file in question, if it is about one.
+    /// The file that the error is about, if any.
     #[must_use]
     pub fn path(&self) -> Option<&RelPath> {
         match self {
@@ -145,22 +145,22 @@ impl TargetError {
     }
 }
 
-/// A directory that files are extracted into, held open, so that all names are looked up beneath
-/// it and nothing that happens to its own path matters.
+/// A directory that files are extracted into. It is held open, and all names are looked up beneath
+/// it, so that changes to its own path have no effect.
 ///
-/// Files grow in `.xb-partial/` inside it and get their names when they are whole
-/// ([`PartialFile::commit`]). Nothing that exists is overwritten. No symbolic link beneath the
-/// directory is followed, and none is made. Drop or [`TargetDir::close`] removes `.xb-partial/`
-/// if no other run uses it; what a killed run has left in there is removed by the next one.
+/// Files grow in `.xb-partial/` inside it and get their names when they are complete
+/// ([`PartialFile::commit`]). Existing files are never overwritten. No symbolic link beneath the
+/// directory is followed, and none is created. Drop or [`TargetDir::close`] removes `.xb-partial/`
+/// if no other run uses it; the next run removes what a killed run has left there.
 ///
-/// While it is open, the process' soft limit of open files is raised to the hard one.
+/// While it is open, the soft limit of open files of the process is raised to the hard limit.
 #[derive(Debug)]
 pub struct TargetDir {
     root: Arc<OwnedFd>,
     run: Arc<RunDir>,
     descriptors: Arc<Descriptors>,
     next: AtomicU64,
-    /// The directory used last. Most streams come directory by directory.
+    /// The directory used last. Most streams list files directory by directory.
     parent: Mutex<Option<Parent>>,
 }
 
@@ -172,11 +172,11 @@ struct Parent {
 }
 
 impl TargetDir {
-    /// Opens an existing directory for extraction. `path` itself may lead over symbolic links.
+    /// Opens an existing directory for extraction. `path` itself may contain symbolic links.
     ///
     /// # Errors
     ///
-    /// [`TargetError::Open`]: it does not exist, is no directory or cannot be written to.
+    /// [`TargetError::Open`]: it does not exist, is not a directory or is not writable.
     pub fn open(path: &Path) -> Result<Self, TargetError> {
         let failed =
             |error: Errno| TargetError::Open { path: path.to_path_buf(), source: error.into() };
@@ -186,20 +186,20 @@ impl TargetDir {
         Ok(Self::of(root, run, 0))
     }
 
-    /// As [`TargetDir::open`], for a run that another one may go on with: what is unfinished when it
-    /// ends stays in `.xb-partial/restore/`, until [`TargetDir::clear`]. At most one such run has a
-    /// directory at a time.
+    /// Opens a directory like [`TargetDir::open`], for a run that can be resumed: files that are
+    /// unfinished when it ends stay in `.xb-partial/restore/` until [`TargetDir::clear`]. A
+    /// directory has at most one such run at a time.
     ///
     /// # Errors
     ///
-    /// [`TargetError::Open`], also while another such run is going on.
+    /// [`TargetError::Open`], also while another such run is active.
     pub fn open_kept(path: &Path) -> Result<Self, TargetError> {
         let failed =
             |error: Errno| TargetError::Open { path: path.to_path_buf(), source: error.into() };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = Arc::new(rustix::fs::openat(CWD, path, flags, Mode::empty()).map_err(failed)?);
         let run = Arc::new(RunDir::keep(Arc::clone(&root)).map_err(failed)?);
-        // No number is given twice, whatever earlier runs have left.
+        // Numbers are unique across runs: counting starts after those that earlier runs left.
         let number = |name: Vec<u8>| std::str::from_utf8(&name).ok()?.parse::<u64>().ok();
         let next = run.entries().into_iter().filter_map(number).max().map_or(0, |last| last + 1);
         Ok(Self::of(root, run, next))
@@ -210,24 +210,24 @@ impl TargetDir {
         Self { root, run, descriptors, next: AtomicU64::new(next), parent: Mutex::new(None) }
     }
 
-    /// Where a kept run's unfinished files are, beneath `path`; a journal has room there, too.
+    /// Path of a resumable run's unfinished files, beneath `path`; also used for a journal.
     #[must_use]
     pub fn kept_folder(path: &Path) -> PathBuf {
         path.join(PARTIAL_DIR).join(crate::partial_dir::KEPT)
     }
 
-    /// The folder of unfinished files, held open: what belongs beside them is looked up from here, and
-    /// not by a path that another may have put a link into.
+    /// The folder of unfinished files, held open. Files that belong beside them are looked up from
+    /// here, not by a path in which someone else may have placed a symbolic link.
     #[must_use]
     pub fn unfinished(&self) -> BorrowedFd<'_> {
         self.run.dir.as_fd()
     }
 
-    /// Removes the unfinished files whose numbers `keep` does not hold; other things there stay.
+    /// Removes the unfinished files whose numbers `keep` does not select; other files stay.
     ///
     /// # Errors
     ///
-    /// [`TargetError::Sync`] when one cannot be removed.
+    /// [`TargetError::Sync`] when a file cannot be removed.
     pub fn clear(&self, keep: impl Fn(u64) -> bool) -> Result<(), TargetError> {
         for name in self.run.entries() {
             let number = std::str::from_utf8(&name).ok().and_then(|text| text.parse::<u64>().ok());
@@ -239,11 +239,11 @@ impl TargetDir {
         Ok(())
     }
 
-    /// Goes on with the unfinished file of this number, which is to be called `path`.
+    /// Resumes the unfinished file of this number, whose final name is `path`.
     ///
     /// # Errors
     ///
-    /// It is gone or cannot be opened, or its name is taken.
+    /// The file is missing or cannot be opened, or its final name is taken.
     pub fn go_on(&self, path: &RelPath, number: u64) -> Result<PartialFile, TargetError> {
         self.check_absent(path)?;
         let failed = |error: io::Error| TargetError::Create { path: path.clone(), source: error };
@@ -265,12 +265,12 @@ impl TargetDir {
         }
     }
 
-    /// Begins a file that is to be called `path`. Nothing is visible under that name yet.
+    /// Begins a file whose final name is `path`. Nothing is visible under that name yet.
     ///
     /// # Errors
     ///
-    /// The name is taken or reserved, leads over something that is no directory, or the file
-    /// cannot be made.
+    /// The name is taken or reserved, a component of its path is not a directory, or the file
+    /// cannot be created.
     pub fn begin(&self, path: &RelPath) -> Result<PartialFile, TargetError> {
         self.check_absent(path)?;
         let file = self.partial(path, self.next.fetch_add(1, Ordering::Relaxed));
@@ -279,12 +279,12 @@ impl TargetDir {
         Ok(file)
     }
 
-    /// Checks that a file of this name could be made: nothing has the name, and what there is of
-    /// the way to it are directories.
+    /// Checks that a file of this name could be created: nothing has the name, and the existing
+    /// components of its path are directories.
     ///
     /// # Errors
     ///
-    /// The name is taken or reserved, or leads over something that is no directory.
+    /// The name is taken or reserved, or a component of its path is not a directory.
     pub fn check_absent(&self, path: &RelPath) -> Result<(), TargetError> {
         if reserved(path).is_some() {
             return Err(TargetError::Reserved { path: path.clone() });
@@ -297,12 +297,12 @@ impl TargetDir {
         }
     }
 
-    /// Renames a file that was committed here. Nothing is overwritten.
+    /// Renames a file that was committed here. Never overwrites.
     ///
     /// # Errors
     ///
-    /// The new name is taken or reserved, leads over something that is no directory, or the
-    /// system refuses.
+    /// The new name is taken or reserved, a component of its path is not a directory, or the system
+    /// call fails.
     pub fn rename(&self, from: &RelPath, to: &RelPath) -> Result<(), TargetError> {
         self.check_absent(to)?;
         let failed = |error: Errno| match error {
@@ -320,7 +320,7 @@ impl TargetDir {
     ///
     /// # Errors
     ///
-    /// The system refuses, or the file is gone.
+    /// The file does not exist, or the system call fails.
     pub fn remove(&self, path: &RelPath) -> Result<(), TargetError> {
         let failed =
             |error: Errno| TargetError::Remove { path: path.clone(), source: error.into() };
@@ -328,24 +328,23 @@ impl TargetDir {
         rustix::fs::unlinkat(&parent, path.split_last().1, AtFlags::empty()).map_err(failed)
     }
 
-    /// Waits until everything in the directory's file system is on its medium, and learns whether
-    /// any write to it has failed since [`TargetDir::open`].
+    /// Syncs the directory's file system, and checks whether any write to it has failed since
+    /// [`TargetDir::open`].
     ///
     /// # Errors
     ///
-    /// [`TargetError::Sync`]: what was written may be lost.
+    /// [`TargetError::Sync`]: data may be lost.
     pub fn sync(&self) -> Result<(), TargetError> {
         rustix::fs::syncfs(&self.root).map_err(|error| TargetError::Sync { source: error.into() })
     }
 
-    /// Ends the use of the directory. Files that were not committed are gone with their
-    /// [`PartialFile`]s; those must be dropped before, or the empty `.xb-partial/` stays a little
-    /// longer.
+    /// Closes the directory. Uncommitted files are removed when their [`PartialFile`]s are dropped.
+    /// Drop them first: otherwise the empty `.xb-partial/` stays a little longer.
     pub fn close(self) {
         drop(self);
     }
 
-    /// The directory in which `path`'s last component lies; `None` if it does not exist.
+    /// The directory that contains `path`'s last component; `None` if it does not exist.
     fn parent_of(
         &self,
         path: &RelPath,
@@ -366,7 +365,7 @@ impl TargetDir {
             dir = match rustix::fs::openat(&dir, component, STEP, Mode::empty()) {
                 Ok(next) => Arc::new(next),
                 Err(Errno::NOENT) if missing == Missing::Stop => return Ok(None),
-                // What Linux says to a link or a file depends on the two flags: either is no way.
+                // For a link or a file, Linux returns one or the other depending on the two flags.
                 Err(Errno::NOTDIR | Errno::LOOP) => {
                     let component = Printable::new(component);
                     return Err(TargetError::NotADirectory { path: path.clone(), component });
@@ -379,17 +378,17 @@ impl TargetDir {
     }
 }
 
-/// What to do about directories that are not there.
+/// What to do about missing directories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Missing {
     Make,
     Stop,
 }
 
-/// A file that is not whole yet. Dropping it removes it.
+/// A file that is not complete yet. Dropping it removes it.
 ///
-/// Several threads may write to it at once. Where nothing is written a hole stays. As many as a
-/// stream needs can be there at a time: it has a descriptor only while there are enough of them.
+/// Several threads may write to it at once. Ranges that are not written stay holes. Any number of
+/// partial files can exist at a time: a file only has a descriptor while there are enough of them.
 #[derive(Debug)]
 pub struct PartialFile {
     slot: Arc<Slot>,
@@ -397,15 +396,15 @@ pub struct PartialFile {
     run: Arc<RunDir>,
     /// Its name in the directory of unfinished files.
     name: String,
-    /// The name it was begun under, for messages.
+    /// Its final name as given at the beginning, for messages.
     path: RelPath,
-    /// Furthest byte written.
+    /// End of the highest byte written.
     size: AtomicU64,
     committed: bool,
 }
 
 impl PartialFile {
-    /// Its number among the unfinished files of its run.
+    /// Number of the file among the unfinished files of its run.
     #[must_use]
     pub fn number(&self) -> u64 {
         self.name.parse().unwrap_or(u64::MAX)
@@ -420,9 +419,9 @@ impl PartialFile {
         self.descriptors.get(&self.slot, open)
     }
 
-    /// Removes it, also where unfinished files are kept.
+    /// Removes the file, also in a run that keeps unfinished files.
     pub fn discard(mut self) {
-        // Best effort, as when it is dropped.
+        // Best effort, as in drop.
         let _ = rustix::fs::unlinkat(&self.run.dir, &self.name, AtFlags::empty());
         self.committed = true;
     }
@@ -439,7 +438,7 @@ impl PartialFile {
         Ok(())
     }
 
-    /// Fills `buffer` with what stands at `offset`.
+    /// Fills `buffer` with the bytes at `offset`.
     ///
     /// # Errors
     ///
@@ -449,13 +448,13 @@ impl PartialFile {
         read.map_err(|source| TargetError::ReadBack { path: self.path.clone(), offset, source })
     }
 
-    /// Gives the file its length and its name, making the directories on the way. All writes must
-    /// have returned. With `durable` the file's bytes are on the medium before it has the name.
+    /// Gives the file its length and its final name, and creates the directories of its path. All
+    /// writes must have returned. With `durable` the file is synced before it gets the name.
     ///
     /// # Errors
     ///
-    /// The name is taken or reserved, leads over something that is no directory, or the system
-    /// refuses. The file is removed then.
+    /// The name is taken or reserved, a component of its path is not a directory, or a system call
+    /// fails. The file is then removed.
     pub fn commit(
         mut self,
         target: &TargetDir,
@@ -490,7 +489,7 @@ impl Drop for PartialFile {
     fn drop(&mut self) {
         self.descriptors.close(&self.slot);
         if !self.committed && !self.run.kept {
-            // Best effort: there is nobody to tell, and it is not under a name that counts.
+            // Best effort: drop cannot report an error, and the file does not have its final name.
             let _ = rustix::fs::unlinkat(&self.run.dir, &self.name, AtFlags::empty());
         }
     }
@@ -504,13 +503,13 @@ fn move_into_place(
     to: &[u8],
 ) -> rustix::io::Result<()> {
     match rustix::fs::renameat_with(&old, from, &new, to, RenameFlags::NOREPLACE) {
-        // Not every file system knows the flag.
+        // Not every file system supports the flag.
         Err(Errno::INVAL | Errno::NOSYS) => link_into_place(old, from, new, to),
         moved => moved,
     }
 }
 
-/// The same where the flag is not known: a hard link never replaces anything either.
+/// Moves a file where the flag is not supported. A hard link never replaces anything either.
 fn link_into_place(
     old: impl AsFd,
     from: &[u8],
@@ -596,7 +595,7 @@ mod tests {
         for path in ["old", "link"] {
             assert!(matches!(target.begin(&name(path)), Err(TargetError::Exists { .. })), "{path}");
         }
-        // Also when it appears in between.
+        // Also when the name appears in between.
         let file = target.begin(&name("late")).unwrap();
         fs::write(dir.path().join("late"), "theirs").unwrap();
         let error = file.commit(&target, &name("late"), 0, false).unwrap_err();
@@ -648,7 +647,7 @@ mod tests {
             let committed = file.commit(&target, &name(path), 0, false);
             assert!(matches!(committed, Err(TargetError::Reserved { .. })), "{path}");
         }
-        // Not ours if someone has put a link there.
+        // A link that someone else placed here is not ours to remove.
         drop(target);
         let outside = tempfile::tempdir().unwrap();
         symlink(outside.path(), dir.path().join(PARTIAL_DIR)).unwrap();

@@ -6,20 +6,19 @@ use crate::checksum::{self, crc32};
 use crate::chunk::{FIXED_LEN, MAGIC, MAP_ENTRY_LEN, MapEntry, kind};
 use crate::{MAX_FILE_OFFSET, RelPath};
 
-/// Writes chunks, with flags 0. It keeps no account of the files: ending each one, and giving
-/// their chunks in order, is the caller's job.
+/// Writes chunks, with flags 0. The writer does not track files: the caller must end each file and
+/// write its chunks in order.
 ///
-/// Each chunk goes out with one or two writes; small ones want a [`std::io::BufWriter`] below.
-/// Names are anything that gives bytes, a [`RelPath`] or a name as the user wrote it: 1 to 511
-/// bytes without NUL.
+/// Each chunk takes one or two writes; for small chunks put a [`std::io::BufWriter`] underneath.
+/// Names can be anything that converts to bytes, a [`RelPath`] or a name as the user wrote it: 1 to
+/// 511 bytes without NUL.
 ///
-/// A stream ends with [`ChunkWriter::finish`], which flushes. A writer that is dropped instead
-/// flushes nothing.
+/// A stream ends with [`ChunkWriter::finish`], which flushes. Dropping the writer does not flush.
 ///
 /// # Errors
 ///
-/// All methods pass on what the output below says, and refuse with
-/// [`InvalidInput`](io::ErrorKind::InvalidInput) what no reader could take.
+/// All methods return the errors of the output, and
+/// [`InvalidInput`](io::ErrorKind::InvalidInput) for chunks that no reader could accept.
 #[derive(Debug)]
 pub struct ChunkWriter<W> {
     output: W,
@@ -27,12 +26,12 @@ pub struct ChunkWriter<W> {
 }
 
 impl<W: Write> ChunkWriter<W> {
-    /// A stream that begins where `output` stands.
+    /// Starts a stream at the current position of `output`.
     pub fn new(output: W) -> Self {
         Self { output, head: Vec::new() }
     }
 
-    /// `bytes` of the file from `offset` on.
+    /// Writes `bytes` of the file, beginning at file offset `offset`.
     ///
     /// # Errors
     ///
@@ -42,8 +41,8 @@ impl<W: Write> ChunkWriter<W> {
         self.put(bytes)
     }
 
-    /// Only the head of a chunk with `len` bytes of the file from `offset` on, whose CRC-32 is
-    /// `crc`. The caller sees to it that these bytes come next.
+    /// Writes only the head of a chunk with `len` bytes of the file from `offset` on, whose CRC-32
+    /// is `crc`. The caller must write these bytes next.
     ///
     /// # Errors
     ///
@@ -68,13 +67,13 @@ impl<W: Write> ChunkWriter<W> {
         Ok(())
     }
 
-    /// Holes and bytes of the file from `offset` on; see [`MapEntry`]. Only Percona XtraBackup
-    /// 8.0 and later read this.
+    /// Writes holes and bytes of the file from `offset` on; see [`MapEntry`]. Only Percona
+    /// XtraBackup 8.0 and later read this.
     ///
     /// # Errors
     ///
-    /// See [`ChunkWriter`]; also when the map is empty, does not add up to the length of
-    /// `bytes`, or has an empty entry before the last.
+    /// See [`ChunkWriter`]. Also an error: an empty map, a map that does not add up to the length
+    /// of `bytes`, or an empty entry before the last.
     pub fn sparse(
         &mut self,
         path: impl AsRef<[u8]>,
@@ -103,7 +102,7 @@ impl<W: Write> ChunkWriter<W> {
         self.put(bytes)
     }
 
-    /// The file is complete.
+    /// Writes the end chunk: the file is complete.
     ///
     /// # Errors
     ///
@@ -113,7 +112,7 @@ impl<W: Write> ChunkWriter<W> {
         self.put(&[])
     }
 
-    /// The file's next payload is for `offset`. Only MariaDB reads this.
+    /// Writes a seek: the file's next payload is for `offset`. Only MariaDB reads this.
     ///
     /// # Errors
     ///
@@ -125,7 +124,7 @@ impl<W: Write> ChunkWriter<W> {
         self.put(&[])
     }
 
-    /// The file gets another name. Only MariaDB reads this.
+    /// Writes a rename of the file. Only MariaDB reads this.
     ///
     /// # Errors
     ///
@@ -139,7 +138,7 @@ impl<W: Write> ChunkWriter<W> {
         self.put(&[])
     }
 
-    /// The file is not wanted any more. Only MariaDB reads this.
+    /// Writes a removal: the file is no longer needed. Only MariaDB reads this.
     ///
     /// # Errors
     ///
@@ -149,11 +148,11 @@ impl<W: Write> ChunkWriter<W> {
         self.put(&[])
     }
 
-    /// Flushes and gives the output back.
+    /// Flushes and returns the output.
     ///
     /// # Errors
     ///
-    /// The output could not be flushed: the stream is not complete.
+    /// The output could not be flushed: the stream is incomplete.
     pub fn finish(mut self) -> io::Result<W> {
         self.output.flush()?;
         Ok(self.output)

@@ -1,13 +1,13 @@
-//! A stream cut at every byte, and streams that end oddly.
+//! Streams cut at every byte, and streams with unusual ends.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)] // a test that cannot go on must stop
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a failed step must end the test
 
 mod common;
 
 use common::{extract, tree};
 use xb_reader::{ChunkWriter, MapEntry};
 
-/// Two mixed files with holes and an empty one; the offsets at which no file is open.
+/// Two interleaved files with holes and an empty one, and the offsets at which no file is open.
 fn sample() -> (Vec<u8>, Vec<usize>) {
     let mut stream = Vec::new();
     let mut whole_at = Vec::new();
@@ -43,7 +43,7 @@ fn a_cut_is_seen_wherever_a_file_is_open() {
         let result = extract(&stream[..cut], dir.path());
         let got = tree(dir.path());
         assert_eq!(result.is_ok(), whole_at.contains(&cut), "cut at {cut}: {result:?}");
-        // Whatever has a final name is whole.
+        // Every file with a final name is complete.
         for (name, content) in &got {
             let whole = match name.as_str() {
                 "db/a" | "c" | "d/e" => 10,

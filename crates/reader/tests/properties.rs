@@ -1,6 +1,6 @@
 //! Random streams, random cuts, random damage.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)] // a test that cannot go on must stop
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a failed step must end the test
 
 mod common;
 
@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use sha2::{Digest, Sha256};
 use xb_reader::{ChunkWriter, DecodeError, Decoder, Dialect, Event, Limits, MapEntry};
 
-/// One step of one file: a hole in front, then bytes.
+/// One step of one file: a hole, then bytes.
 #[derive(Debug, Clone)]
 struct Extent {
     skip: u16,
@@ -25,7 +25,8 @@ fn extents() -> impl Strategy<Value = Vec<Extent>> {
     vec(extent, 0..6)
 }
 
-/// Writes files `f0`, `d/f1`, ... with their chunks mixed as `order` says, and what they hold.
+/// Writes files `f0`, `d/f1`, ... with their chunks interleaved as in `order`. Returns their
+/// content.
 fn write_stream(
     files: &[Vec<Extent>],
     order: &[prop::sample::Index],
@@ -51,7 +52,8 @@ fn write_stream(
         if extent.skip == 0 {
             writer.payload(name(n), offset, &extent.bytes).unwrap();
         } else {
-            // The bytes in two entries, the second without a hole, unless there is only one.
+            // The bytes are split into two entries, the second without a hole, unless there is only
+            // one byte.
             let half = extent.bytes.len() / 2;
             let lens = [half, extent.bytes.len() - half];
             let entry = |skip, len: usize| MapEntry { skip, len: u32::try_from(len).unwrap() };
@@ -78,7 +80,7 @@ fn streams() -> impl Strategy<Value = (Vec<u8>, BTreeMap<String, Content>)> {
         .prop_map(|(files, order)| write_stream(&files, &order))
 }
 
-/// Everything a decoder says, with adjacent pieces of payload joined.
+/// All events of a decoder, with adjacent pieces of payload joined.
 fn decode(dialect: Dialect, pieces: &[&[u8]]) -> (Vec<String>, Option<DecodeError>) {
     let mut decoder = Decoder::new(dialect, Limits::default());
     let mut said = Vec::new();
@@ -120,7 +122,7 @@ fn decode(dialect: Dialect, pieces: &[&[u8]]) -> (Vec<String>, Option<DecodeErro
 }
 
 proptest! {
-    // Found failures become named tests, not seed files.
+    // Failures that are found become named tests, not seed files.
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
@@ -146,7 +148,7 @@ proptest! {
 
     #[test]
     fn arbitrary_bytes_are_harmless(bytes in vec(any::<u8>(), 0..600), begin in 0_usize..=14, flags in any::<u8>()) {
-        // Mostly with a valid beginning, or nothing but the magic would ever be tested.
+        // Mostly with a valid beginning: otherwise only the check of the magic would be tested.
         let kinds = [b'P', b'E', b'S', b'R', b'D', b'Q'];
         let mut stream = b"XBSTCK01".to_vec();
         stream.extend_from_slice(&[flags, kinds[begin % kinds.len()], 3, 0, 0, 0, b'a', b'/', b'b']);
@@ -169,7 +171,7 @@ proptest! {
             let at = at.index(stream.len());
             stream[at] = byte;
         }
-        // And a name that wants out, where the damage did not stop the stream before.
+        // Then a name that tries to escape, in case the damage did not end the stream before.
         stream.extend_from_slice(b"XBSTCK01\0E");
         stream.extend_from_slice(&u32::try_from(path.len()).unwrap().to_le_bytes());
         stream.extend_from_slice(path.as_bytes());

@@ -1,6 +1,6 @@
-//! Every vector, with the input cut in several ways.
+//! Decodes every vector, with the input cut in several ways.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)] // a test that cannot go on must stop
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a failed step must end the test
 
 mod common;
 
@@ -24,14 +24,14 @@ fn every_vector_gives_what_it_must() {
                 (None, Ok(())) => panic!("{}, step {step}: taken", vector.file),
                 (None, Err(_)) => {}
             }
-            // Nothing is left of unfinished files, and nothing lies outside.
+            // No unfinished files are left, and there is nothing outside the target.
             assert!(!target.join(".xb-partial").exists(), "{}", vector.file);
             assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "{}", vector.file);
         }
     }
 }
 
-/// What the bad ones say, so that a message that gets worse is seen.
+/// The messages of the bad vectors, so that a message that gets worse is noticed.
 #[test]
 fn messages_name_file_and_offset() {
     let vectors = Vector::all();
@@ -85,7 +85,7 @@ fn messages_name_file_and_offset() {
     assert!(worse.is_empty(), "{worse:#?}");
 }
 
-/// The vector's own content, spelled out: the seek comes back into the middle of the file.
+/// The content of the vector, spelled out: the seek goes back into the middle of the file.
 #[test]
 fn a_seek_overwrites() {
     let vectors = Vector::all();

@@ -1,6 +1,6 @@
-//! What the tests of the binary share.
+//! Shared by the tests of the binary.
 #![allow(dead_code, unreachable_pub)] // each test crate uses its part of it
-#![allow(clippy::unwrap_used)] // a test that cannot go on must stop
+#![allow(clippy::unwrap_used)] // a failed step must end the test
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,12 +16,12 @@ pub fn xbcrypt() -> Cmd {
     Cmd::new(BINARY)
 }
 
-/// Runs it with these words on these bytes.
+/// Runs the binary with these arguments on this input.
 pub fn filter(words: &[&str], input: &[u8]) -> Ran {
     xbcrypt().args(words).stdin_bytes(input).run()
 }
 
-/// A folder with files in it.
+/// A temporary folder with files.
 pub struct Folder(pub TempDir);
 
 impl Folder {
@@ -33,13 +33,13 @@ impl Folder {
         self.0.path().join(name)
     }
 
-    /// Writes a file and gives its path as text.
+    /// Writes a file and returns its path as text.
     pub fn file(&self, name: &str, content: &[u8]) -> String {
         fs::write(self.path(name), content).unwrap();
         self.name(name)
     }
 
-    /// The path of a file as text.
+    /// Returns the path of a file as text.
     pub fn name(&self, name: &str) -> String {
         self.path(name).to_str().unwrap().to_owned()
     }
@@ -48,7 +48,7 @@ impl Folder {
         fs::read(self.path(name)).unwrap()
     }
 
-    /// What is in it.
+    /// The names in the folder.
     pub fn names(&self) -> Vec<String> {
         names(self.0.path())
     }

@@ -1,6 +1,6 @@
-//! What the tests of the binary share.
+//! Shared by the tests of the binary.
 #![allow(dead_code, unreachable_pub)] // each test crate uses its part of it
-#![allow(clippy::unwrap_used)] // a test that cannot go on must stop
+#![allow(clippy::unwrap_used)] // a failed step must end the test
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -30,13 +30,13 @@ pub fn linked_as(name: &str, dir: &TempDir) -> Cmd {
     Cmd::new(link)
 }
 
-/// Extracts into `dir` with a number of threads.
+/// Extracts into `dir` with this number of threads.
 pub fn extract(dir: &Path, stream: &[u8], threads: usize) -> Ran {
     let threads = format!("--parallel={threads}");
     xbstream().args(["-x", "-C"]).arg(dir).arg(threads).stdin_bytes(stream).run()
 }
 
-/// A directory inside another, so that what leaves it can be seen.
+/// A directory inside another one, so that files outside it are noticed.
 pub struct Cage {
     pub outer: TempDir,
     pub inner: PathBuf,
@@ -50,7 +50,7 @@ impl Cage {
         Self { outer, inner }
     }
 
-    /// The files inside; nothing lies outside, and nothing unfinished is left.
+    /// The files inside. Checks that there is nothing outside and nothing unfinished.
     #[track_caller]
     pub fn files(&self) -> Files {
         assert_eq!(fs::read_dir(&self.outer).unwrap().count(), 1, "something lies outside");
@@ -59,14 +59,14 @@ impl Cage {
     }
 }
 
-/// A stream, and what must come of it; `None`: it must be refused.
+/// A stream and the expected files; `None`: it must be refused.
 pub struct Vector {
     pub name: String,
     pub plain: Option<Files>,
     pub bytes: Vec<u8>,
 }
 
-/// The vectors in the checkout, and those of the collection that may lie beside it.
+/// The vectors in the repository, and those of the collection if it is present beside the checkout.
 pub fn all_vectors() -> Vec<Vector> {
     let list = String::from_utf8(vectors::read("xbstream/vectors.jsonl")).unwrap();
     let mut all: Vec<Vector> = list

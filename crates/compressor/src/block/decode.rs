@@ -1,4 +1,4 @@
-//! A block to plain bytes.
+//! Decodes blocks.
 
 use std::fmt;
 
@@ -9,9 +9,9 @@ use super::{BlockCodec, MAX_BLOCK_PLAIN};
 use crate::error::{CodecError, Format, Place};
 use crate::zstd;
 
-/// Turns blocks into plain bytes, whatever their codec.
+/// Decodes blocks of any codec.
 ///
-/// Make one for each worker thread: contexts are made when a block first needs them, and kept.
+/// Create one per worker thread: a context is created when a block first needs it, and then kept.
 #[derive(Default)]
 pub struct BlockDecoder {
     zlib: Option<Decompress>,
@@ -19,25 +19,26 @@ pub struct BlockDecoder {
 }
 
 impl BlockDecoder {
-    /// A decoder that holds nothing yet.
+    /// Creates a decoder without any contexts.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Decodes one block, which must fill `out` to its last byte and use up all of `stored`.
+    /// Decodes one block, which must fill `out` exactly and use up all of `stored`.
     ///
-    /// `out` is as long as the plain bytes are announced to be, at most [`MAX_BLOCK_PLAIN`]. Nothing
-    /// is written beyond it and, whatever the block says, no memory of that order is taken besides
-    /// it. After an error `out` holds nothing of use.
+    /// `out` must have the announced length of the plain bytes, at most [`MAX_BLOCK_PLAIN`].
+    /// Nothing is written beyond it and, whatever the block states, no other buffer of that size is
+    /// allocated. After an error the content of `out` is undefined.
     ///
     /// # Errors
     ///
-    /// - [`CodecError::TooLong`], [`CodecError::TooShort`]: it decodes to another length.
-    /// - [`CodecError::Mismatch`]: it states another length.
-    /// - [`CodecError::Trailing`]: something follows the block's end.
+    /// - [`CodecError::TooLong`], [`CodecError::TooShort`]: the block decodes to another length.
+    /// - [`CodecError::Mismatch`]: the block states another length.
+    /// - [`CodecError::Trailing`]: there is data after the end of the block.
     /// - [`CodecError::Damaged`], [`CodecError::Magic`], [`CodecError::Range`],
-    ///   [`CodecError::Unsupported`]: it is not a block of this codec as native frames have it.
+    ///   [`CodecError::Unsupported`]: the bytes are not a block of this codec, or of a form that
+    ///   native frames do not allow.
     /// - [`CodecError::Caller`]: `out` is longer than a block can be.
     /// - [`CodecError::Failed`]: no memory for a context.
     pub fn decode(
@@ -78,7 +79,7 @@ fn lz4(stored: &[u8], out: &mut [u8]) -> Result<(), CodecError> {
     filled(place, out.len(), got)
 }
 
-/// An LZ4 block's fault in our words. `limit` is the room that the block had.
+/// Converts the error of an LZ4 block. `limit` is the length of the output that was allowed.
 pub(crate) fn lz4_error(place: Place, error: &DecompressError, limit: usize) -> CodecError {
     let what = match error {
         DecompressError::OutputTooSmall { .. } => {
@@ -126,7 +127,7 @@ fn zlib(stream: &mut Decompress, stored: &[u8], out: &mut [u8]) -> Result<(), Co
             filled(place, out.len(), usize::try_from(stream.total_out()).unwrap_or(usize::MAX))
         }
         Ok(Status::Ok | Status::BufError) => {
-            // It stopped for want of input, or else for want of room: see whether it has more.
+            // It stopped because input or output ran out: check whether there is more output.
             let (len, mut one) = (stream.total_out(), [0]);
             let more = stream.decompress(&[], &mut one, FlushDecompress::Finish);
             if all_in && (more.is_err() || stream.total_out() == len) {

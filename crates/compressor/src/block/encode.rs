@@ -1,4 +1,4 @@
-//! Plain bytes to a block.
+//! Encodes plain bytes as blocks.
 
 use std::fmt;
 
@@ -11,11 +11,10 @@ use crate::error::{CodecError, Format, Place};
 use crate::zstd;
 use crate::{Algorithm, BlockCodec};
 
-/// Turns plain bytes into blocks, one after the other.
+/// Encodes plain bytes as independent blocks.
 ///
-/// Make one for each worker thread: tables and contexts are made once, and nothing is allocated for
-/// a block after the first. Blocks are independent of each other, and the same bytes always give the
-/// same block.
+/// Create one per worker thread: tables and contexts are reused, and nothing is allocated after the
+/// first block. The same bytes always result in the same block.
 pub struct BlockEncoder {
     algorithm: Algorithm,
     inner: Inner,
@@ -30,15 +29,16 @@ enum Inner {
     SlowZstd(zstd::Encoder, Probe),
 }
 
-/// From this level on zstd takes its time with data that does not shrink.
+/// From this level on zstd is slow on data that does not shrink.
 const SLOW_ZSTD: u8 = 13;
 
 impl BlockEncoder {
-    /// An encoder for this algorithm; with [`Algorithm::None`] every block stays as it is.
+    /// Creates an encoder for this algorithm; with [`Algorithm::None`] every block is stored as it
+    /// is.
     ///
     /// # Errors
     ///
-    /// [`CodecError::Failed`] when the codec gets no memory.
+    /// [`CodecError::Failed`] when the codec cannot allocate memory.
     pub fn new(algorithm: Algorithm) -> Result<Self, CodecError> {
         let inner = match algorithm {
             Algorithm::None => Inner::None,
@@ -49,7 +49,7 @@ impl BlockEncoder {
                 Inner::Zlib(stream, Probe::new())
             }
             Algorithm::Zstd(level) => {
-                // The frame it lies in has a checksum, or a seal around it.
+                // The native frame around the block has a checksum, or is sealed.
                 let place = Place::block(Format::ZstdFrame);
                 let encoder = zstd::Encoder::new(place, level, zstd::Checksum::No)?;
                 match level.get() < SLOW_ZSTD {
@@ -61,16 +61,15 @@ impl BlockEncoder {
         Ok(Self { algorithm, inner })
     }
 
-    /// The algorithm it was made for.
+    /// The algorithm of this encoder.
     #[must_use]
     pub fn algorithm(&self) -> Algorithm {
         self.algorithm
     }
 
-    /// Bytes that [`BlockEncoder::encode`] needs as `out` for `plain_len` plain bytes.
+    /// Length that `out` must have in [`BlockEncoder::encode`] for `plain_len` plain bytes.
     ///
-    /// Never less than `plain_len`, and up to a fifth more where it takes a codec that cannot be
-    /// stopped at a limit.
+    /// At least `plain_len`; up to a fifth more for codecs that cannot be stopped at a limit.
     #[must_use]
     pub fn max_encoded_len(&self, plain_len: usize) -> usize {
         match self.inner {
@@ -81,16 +80,17 @@ impl BlockEncoder {
         }
     }
 
-    /// Encodes one block into the front of `out` and gives its length, which is less than that of
-    /// `plain`; or `None` when it would not be, and the plain bytes are to be stored as they are.
+    /// Encodes one block into the front of `out`. Returns its length, or `None` when the block
+    /// would not be shorter than `plain`: then the plain bytes must be stored as they are.
     ///
-    /// Slow codecs give up at once on bytes that look random, of which they might have saved one
-    /// percent. With `None`, `out` holds nothing of use.
+    /// Slow codecs give up at once on bytes that look random, where they could save one percent at
+    /// most. After `None` the content of `out` is undefined.
     ///
     /// # Errors
     ///
     /// [`CodecError::Caller`] when `plain` is longer than [`MAX_BLOCK_PLAIN`] or `out` shorter than
-    /// [`BlockEncoder::max_encoded_len`], [`CodecError::Failed`] when the codec gets no memory.
+    /// [`BlockEncoder::max_encoded_len`], [`CodecError::Failed`] when the codec cannot allocate
+    /// memory.
     pub fn encode(&mut self, plain: &[u8], out: &mut [u8]) -> Result<Option<usize>, CodecError> {
         let Some(codec) = self.algorithm.block_codec() else { return Ok(None) };
         let place = Place::block(codec.format());
@@ -110,7 +110,7 @@ impl BlockEncoder {
         {
             return Ok(None);
         }
-        // Room for one byte less than the input, so that codecs that can be stopped are.
+        // One byte less than the input, so that codecs with a limit stop there.
         let shorter = plain.len() - 1;
         let len = match &mut self.inner {
             Inner::None => None,
@@ -127,7 +127,7 @@ impl BlockEncoder {
     }
 }
 
-/// The length, or `None` when the stream does not fit.
+/// Returns the length, or `None` when the stream does not fit.
 fn zlib(stream: &mut Compress, plain: &[u8], out: &mut [u8]) -> Result<Option<usize>, CodecError> {
     stream.reset();
     match stream.compress(plain, out, FlushCompress::Finish) {

@@ -10,22 +10,22 @@ pub use encode::BlockEncoder;
 
 use crate::error::Format;
 
-/// The most plain bytes in a block: 16 MiB, as in a native data frame.
+/// Most plain bytes in a block: 16 MiB, as in a native data frame.
 pub const MAX_BLOCK_PLAIN: usize = 16 << 20;
 
 /// The codec of one block, by its number in a native data frame.
 ///
-/// Number 0, the bytes as they are, is not among them: nothing is to be done for it.
+/// Number 0, bytes stored as they are, is not included: it needs no codec.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum BlockCodec {
-    /// One LZ4 block, without frame and without a length in front.
+    /// One LZ4 block, without a frame and without a length before it.
     Lz4,
-    /// One raw Snappy block, which begins with its plain length.
+    /// One raw Snappy block, which begins with the plain length.
     Snappy,
-    /// One zlib stream (RFC 1950) with its Adler-32, without preset dictionary.
+    /// One zlib stream (RFC 1950) with its Adler-32, without a preset dictionary.
     Zlib,
-    /// One Zstandard frame (RFC 8878) without dictionary, window at most 16 MiB.
+    /// One Zstandard frame (RFC 8878) without a dictionary, window at most 16 MiB.
     Zstd,
 }
 
@@ -41,7 +41,7 @@ impl BlockCodec {
         }
     }
 
-    /// The codec with this number in a frame header, `None` for 0 and for numbers that have none.
+    /// The codec with this number in a frame header; `None` for 0 and unknown numbers.
     #[must_use]
     pub fn from_number(number: u8) -> Option<Self> {
         match number {

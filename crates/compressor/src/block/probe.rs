@@ -1,13 +1,13 @@
-//! A cheap look at data before a slow codec: encrypted tables and data that is compressed already
-//! would cost it the most time, and give nothing.
+//! A cheap test of data before a slow codec. Encrypted tables and data that is already compressed
+//! would take such a codec the most time, and save nothing.
 
 use lz4_flex::block::{CompressTable, compress_into_with_table, get_maximum_output_size};
 
-/// About so many bytes are counted.
+/// Approximate number of bytes that are counted.
 const SAMPLE: usize = 64 << 10;
-/// They are taken in runs of so many.
+/// Length of the runs in which they are sampled.
 const RUN: usize = 64;
-/// Fewer bytes say too little, and cost little.
+/// With fewer bytes the sample would be too small, and compressing is cheap.
 const LEAST: usize = 4096;
 
 pub(super) struct Probe {
@@ -19,16 +19,16 @@ impl Probe {
         Self { table: CompressTable::large() }
     }
 
-    /// Bytes that [`Probe::is_random`] needs as `out`.
+    /// Length that `out` must have in [`Probe::is_random`].
     pub(super) fn room(plain_len: usize) -> usize {
         get_maximum_output_size(plain_len)
     }
 
-    /// Whether all byte values are as frequent as each other, so that no coding of single bytes
-    /// saves as much as one percent, and LZ4 finds no repeats either.
+    /// Whether all byte values are about equally frequent, so that coding single bytes would save
+    /// less than one percent, and LZ4 finds no repeats either.
     ///
-    /// The count is taken from a part of the bytes; LZ4, which is very fast on what it cannot
-    /// shrink, sees all of them.
+    /// The count uses a sample of the bytes; LZ4, which is very fast on data that does not shrink,
+    /// gets all of them.
     pub(super) fn is_random(&mut self, plain: &[u8], out: &mut [u8]) -> bool {
         flat(plain)
             && compress_into_with_table(plain, out, &mut self.table)
@@ -47,8 +47,8 @@ fn flat(plain: &[u8]) -> bool {
             *count += 1;
         }
     }
-    // The chance that two bytes are the same, times 256, is 1 for random bytes, to which the sample
-    // adds 256 / n by comparing bytes with themselves. 5 % above that is 0.04 bits a byte.
+    // The chance that two bytes are equal, times 256, is 1 for random bytes; the sample adds
+    // 256 / n by comparing bytes with themselves. 5 % above that is 0.04 bits per byte.
     let n: u64 = counts.iter().sum();
     let same: u64 = counts.iter().map(|count| count * count).sum();
     same * 256 * 20 < (n * n + n * 256) * 21
@@ -76,9 +76,9 @@ mod tests {
     fn what_may_shrink_is_not_given_up() {
         let random = noise(6, 1 << 20);
         assert!(!is_random(&pages(1, 1 << 20)));
-        // All values alike, but in order.
+        // All values equally frequent, but in order.
         assert!(!is_random(&(0..1 << 20).map(|n: u32| n.to_le_bytes()[0]).collect::<Vec<_>>()));
-        // Seven bits of eight; a repeat; a sixteenth of zeros.
+        // Seven bits of eight; a repeat; one sixteenth zeros.
         assert!(!is_random(&random.iter().map(|byte| byte & 0x7f).collect::<Vec<_>>()));
         assert!(!is_random(&[&random[..50_000], &random[..50_000]].concat()));
         assert!(!is_random(&[&random[..], &[0; 1 << 16]].concat()));

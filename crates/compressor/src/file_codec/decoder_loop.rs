@@ -1,21 +1,21 @@
-//! The loop that all decoders of members share.
+//! The decoding loop of all members.
 
 use super::progress::{Progress, State};
 use crate::error::CodecError;
 
-/// A decoder that goes part by part.
+/// A decoder that works part by part.
 pub(super) trait DecoderLoop {
-    /// Moves plain bytes that wait for room to the front of `out`; says how many.
+    /// Moves waiting plain bytes to the front of `out`. Returns their number.
     fn give(&mut self, out: &mut [u8]) -> usize;
 
-    /// Why there can be no next step although there is room: more memory is wanted than `granted`, or
-    /// the member has ended, behind which `input` must be empty.
+    /// Why no step is possible although there is space: the decoder needs more memory than
+    /// `granted`, or the member has ended, after which `input` must be empty.
     fn pause(&self, input: &[u8], granted: u64) -> Result<Option<State>, CodecError>;
 
-    /// One part, and how much it has written to `out`; `None` when it is not yet whole.
+    /// Decodes one part. Returns the bytes written to `out`; `None` while the part is incomplete.
     fn step(&mut self, input: &mut &[u8], out: &mut [u8]) -> Result<Option<usize>, CodecError>;
 
-    /// Takes parts until the input is used up, `out` is full, or it has to pause.
+    /// Decodes parts until the input is used up, `out` is full, or a pause is needed.
     fn decode(
         &mut self,
         input: &mut &[u8],

@@ -1,4 +1,4 @@
-//! Members as our programs write them: pieces of 4 MiB, each a whole frame.
+//! Members as our programs write them: pieces of 4 MiB, each a complete frame.
 
 use std::fmt;
 
@@ -15,13 +15,13 @@ use crate::ZstdLevel;
 use crate::error::{CodecError, Format, Place};
 use crate::zstd;
 
-/// Plain bytes in one frame of a member: 4 MiB, only the last frame has fewer.
+/// Plain bytes in one frame of a member: 4 MiB; only the last frame has fewer.
 ///
-/// The stock reader holds a compressed frame whole and goes through it again with every write, so
-/// frames must not be large; and frames can be made and read side by side.
+/// The stock reader keeps a whole compressed frame in memory and scans it again with every write,
+/// so frames must not be large. Separate frames can also be written and read in parallel.
 pub const PIECE_PLAIN: usize = 4 << 20;
 
-/// How members are written.
+/// The codec of members that we write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum MemberCodec {
@@ -33,7 +33,7 @@ pub enum MemberCodec {
 }
 
 impl MemberCodec {
-    /// The format that comes of it, which has the extension of the name.
+    /// The resulting format, which determines the extension of the name.
     #[must_use]
     pub fn member(self) -> Member {
         match self {
@@ -43,10 +43,10 @@ impl MemberCodec {
     }
 }
 
-/// Makes one whole frame of each piece of a member.
+/// Encodes each piece of a member as one complete frame.
 ///
-/// Pieces do not depend on each other: several encoders may work on the pieces of one member, whose
-/// frames are then put together in order. The same piece always gives the same bytes.
+/// Pieces are independent: several encoders can work on the pieces of one member, and the frames
+/// are then concatenated in order. The same piece always results in the same bytes.
 pub struct PieceEncoder {
     codec: MemberCodec,
     inner: Inner,
@@ -58,11 +58,11 @@ enum Inner {
 }
 
 impl PieceEncoder {
-    /// An encoder, to be used for many pieces.
+    /// Creates an encoder, to be used for many pieces.
     ///
     /// # Errors
     ///
-    /// [`CodecError::Failed`] when the codec gets no memory.
+    /// [`CodecError::Failed`] when the codec cannot allocate memory.
     pub fn new(codec: MemberCodec) -> Result<Self, CodecError> {
         let inner = match codec {
             MemberCodec::Lz4 => Inner::Lz4(CompressTable::large()),
@@ -74,13 +74,13 @@ impl PieceEncoder {
         Ok(Self { codec, inner })
     }
 
-    /// Bytes that [`PieceEncoder::encode`] needs as `out` for `plain_len` plain bytes.
+    /// Length that `out` must have in [`PieceEncoder::encode`] for `plain_len` plain bytes.
     #[must_use]
     pub fn max_encoded_len(&self, plain_len: usize) -> usize {
         match self.inner {
             Inner::Lz4(_) => {
                 let blocks = plain_len.div_ceil(LZ4_BLOCK);
-                // The last block's room has to be there before it is known that it shrinks.
+                // The last block needs its maximum size until it is known that it shrinks.
                 let last = get_maximum_output_size(LZ4_BLOCK) - LZ4_BLOCK;
                 LZ4_HEAD + plain_len + 4 * blocks + last + LZ4_TAIL
             }
@@ -88,14 +88,15 @@ impl PieceEncoder {
         }
     }
 
-    /// Encodes one piece into the front of `out`, and gives the frame's length.
+    /// Encodes one piece into the front of `out`. Returns the frame's length.
     ///
-    /// An empty piece gives a frame, too: that is what an empty member is made of.
+    /// An empty piece results in a frame, too: an empty member consists of one.
     ///
     /// # Errors
     ///
     /// [`CodecError::Caller`] when `plain` is longer than [`PIECE_PLAIN`] or `out` shorter than
-    /// [`PieceEncoder::max_encoded_len`], [`CodecError::Failed`] when the codec gets no memory.
+    /// [`PieceEncoder::max_encoded_len`], [`CodecError::Failed`] when the codec cannot allocate
+    /// memory.
     pub fn encode(&mut self, plain: &[u8], out: &mut [u8]) -> Result<usize, CodecError> {
         let place = Place::new(self.codec.member().format(), 0);
         let caller = |field, min, max, got| CodecError::Caller { place, field, min, max, got };
@@ -121,7 +122,7 @@ const LZ4_BLOCK_CODE: u8 = 4;
 const LZ4_BLOCK: usize = 64 << 10;
 const ZSTD_CHECKSUM: usize = 4;
 
-/// One frame; `None` if `out` should be too small.
+/// Writes one frame. Returns `None` if `out` is too small.
 fn lz4_frame(table: &mut CompressTable, plain: &[u8], out: &mut [u8]) -> Option<usize> {
     debug_assert_eq!(block_max(LZ4_BLOCK_CODE), Some(LZ4_BLOCK));
     let (head, mut rest) = out.split_first_chunk_mut::<LZ4_HEAD>()?;
@@ -157,11 +158,11 @@ fn lz4_frame(table: &mut CompressTable, plain: &[u8], out: &mut [u8]) -> Option<
 
 /// Writes one compressed member from pieces of any size, into buffers of any size.
 ///
-/// What comes out depends on the bytes only, not on how they were cut, and is what
-/// [`PieceEncoder`]s make of pieces of [`PIECE_PLAIN`] bytes. It must be ended with
-/// [`MemberEncoder::finish`]: without that at least the last frame is missing.
+/// The output depends on the bytes only, not on how they were cut, and is the same as that of
+/// [`PieceEncoder`]s for pieces of [`PIECE_PLAIN`] bytes. Call [`MemberEncoder::finish`] at the
+/// end: otherwise at least the last frame is missing.
 ///
-/// It holds one piece and one frame, 8 MiB.
+/// The encoder holds one piece and one frame, 8 MiB.
 pub struct MemberEncoder {
     pieces: PieceEncoder,
     piece: Vec<u8>,
@@ -171,11 +172,11 @@ pub struct MemberEncoder {
 }
 
 impl MemberEncoder {
-    /// An encoder at the start of a member.
+    /// Creates an encoder at the start of a member.
     ///
     /// # Errors
     ///
-    /// [`CodecError::Failed`] when the codec gets no memory.
+    /// [`CodecError::Failed`] when the codec cannot allocate memory.
     pub fn new(codec: MemberCodec) -> Result<Self, CodecError> {
         Ok(Self {
             pieces: PieceEncoder::new(codec)?,
@@ -187,14 +188,15 @@ impl MemberEncoder {
     }
 
     /// Takes bytes from the front of `input` and writes compressed ones to the front of `out`,
-    /// until one of the two is used up; never comes to [`State::Finished`].
+    /// until one of the two is used up. Never returns [`State::Finished`].
     ///
-    /// `out` must not be empty. A piece is held back until more input follows it, so that the last
-    /// one is left to [`MemberEncoder::finish`].
+    /// `out` must not be empty. A piece is held back until more input follows it, so that
+    /// [`MemberEncoder::finish`] writes the last one.
     ///
     /// # Errors
     ///
-    /// [`CodecError::Failed`] when the codec gets no memory; then again with every later call.
+    /// [`CodecError::Failed`] when the codec cannot allocate memory, and again with every later
+    /// call.
     pub fn encode(&mut self, input: &mut &[u8], out: &mut [u8]) -> Result<Progress, CodecError> {
         let mut written = 0;
         loop {
@@ -222,7 +224,7 @@ impl MemberEncoder {
         }
     }
 
-    /// The gathered piece as a frame, which is then held.
+    /// Encodes the collected piece as a frame, which is then held for output.
     fn frame(&mut self) -> Result<(), CodecError> {
         let room = self.held.room(self.pieces.max_encoded_len(self.piece.len()));
         let result = self.pieces.encode(&self.piece, room);
@@ -239,12 +241,12 @@ impl MemberEncoder {
         }
     }
 
-    /// Ends the member: gives the bytes that are still to be written behind all that has come out
-    /// before, never none, and the sizes of the whole.
+    /// Ends the member. Returns the remaining bytes, which are never empty and must be written
+    /// after all earlier output, and the sizes of the whole member.
     ///
     /// # Errors
     ///
-    /// [`CodecError::Failed`] when the codec gets no memory, now or before.
+    /// [`CodecError::Failed`] when the codec could not allocate memory, now or before.
     pub fn finish(mut self) -> Result<(Vec<u8>, MemberTotals), CodecError> {
         if let Some(error) = self.failed {
             return Err(error);

@@ -1,4 +1,4 @@
-//! Bytes that arrive in pieces.
+//! Buffers for bytes that arrive in pieces.
 
 /// Collects small fields of known length.
 #[derive(Debug, Default)]
@@ -11,8 +11,8 @@ impl InputBuffer {
     /// The longest field: a zstd frame header has 18 bytes.
     const MAX: usize = 32;
 
-    /// Takes what is missing to `want` bytes, at most [`Self::MAX`], and gives the bytes when they
-    /// are all there. They stay until [`InputBuffer::clear`], so that more can be asked for.
+    /// Takes bytes until there are `want`, at most [`Self::MAX`], and returns them once complete.
+    /// They stay until [`InputBuffer::clear`], so that a later call can ask for more.
     pub(super) fn fill(&mut self, input: &mut &[u8], want: usize) -> Option<&[u8]> {
         let taken = take(input, want.saturating_sub(self.len));
         if let Some(room) = self.bytes.get_mut(self.len..self.len + taken.len()) {
@@ -22,8 +22,8 @@ impl InputBuffer {
         self.bytes.get(..want).filter(|_| self.len >= want)
     }
 
-    /// The same for a field that is a fixed number of bytes and stands alone: the bytes are given
-    /// once, and the next call begins anew.
+    /// Fills a field of fixed length: the bytes are returned once, and the next call begins a new
+    /// field.
     pub(super) fn field<const N: usize>(&mut self, input: &mut &[u8]) -> Option<[u8; N]> {
         let field = self.fill(input, N)?.first_chunk().copied();
         self.clear();
@@ -46,17 +46,17 @@ pub(super) fn take<'a>(input: &mut &'a [u8], limit: usize) -> &'a [u8] {
     taken
 }
 
-/// A block of known length that is best used where it lies: it is only copied when it arrives in
-/// pieces.
+/// A block of known length. It is used in place in the input if possible, and only copied when it
+/// arrives in pieces.
 #[derive(Debug, Default)]
 pub(super) struct Block {
     bytes: Vec<u8>,
 }
 
 impl Block {
-    /// The whole block once it is there. Then [`Block::clear`] must be called before the next one.
+    /// Returns the whole block once it is complete. Call [`Block::clear`] before the next one.
     ///
-    /// The buffer grows with the bytes that have arrived, not with the length announced.
+    /// The buffer grows with the bytes that arrive, not with the length announced.
     pub(super) fn fill<'s, 'i: 's>(
         &'s mut self,
         input: &mut &'i [u8],
@@ -74,7 +74,7 @@ impl Block {
     }
 }
 
-/// Plain bytes that wait for room in the caller's buffer.
+/// Plain bytes that wait for space in the caller's buffer.
 #[derive(Debug, Default)]
 pub(super) struct OutputWindow {
     bytes: Vec<u8>,
@@ -83,7 +83,7 @@ pub(super) struct OutputWindow {
 }
 
 impl OutputWindow {
-    /// A slice of this length to decode into, in place of what was held.
+    /// Returns a slice of this length to decode into. It replaces the bytes held so far.
     pub(super) fn room(&mut self, len: usize) -> &mut [u8] {
         if self.bytes.len() < len {
             self.bytes.resize(len, 0);
@@ -93,12 +93,12 @@ impl OutputWindow {
         self.bytes.get_mut(..len).unwrap_or_default()
     }
 
-    /// The first `len` bytes of the room are to be given out.
+    /// Marks the first `len` bytes of the slice as output.
     pub(super) fn hold(&mut self, len: usize) {
         self.len = len;
     }
 
-    /// Moves what fits to the front of `out`.
+    /// Moves as much as fits to the front of `out`.
     pub(super) fn give(&mut self, out: &mut [u8]) -> usize {
         let mut waiting = self.bytes.get(self.given..self.len).unwrap_or_default();
         let taken = take(&mut waiting, out.len());
@@ -109,7 +109,7 @@ impl OutputWindow {
         taken.len()
     }
 
-    /// All that waits, taken out.
+    /// Takes all waiting bytes.
     pub(super) fn take(&mut self) -> Vec<u8> {
         let mut bytes = std::mem::take(&mut self.bytes);
         bytes.truncate(self.len);

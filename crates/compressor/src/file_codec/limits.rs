@@ -1,13 +1,13 @@
-//! What a compressed file may ask for.
+//! Memory limits of a decoder.
 
-/// What a member may make its decoder allocate.
+/// Limits on the memory that a member can make its decoder allocate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemberLimits {
-    /// The largest zstd window, in bytes; 128 MiB by default, which all levels stay below unless
-    /// long distance matching is asked for.
+    /// The largest zstd window, in bytes; 128 MiB by default. All levels stay below it unless long
+    /// distance matching is used.
     pub max_window: u64,
-    /// The most plain bytes in one qpress block; 64 MiB by default. The stock tools write 64 KiB,
-    /// or what `--compress-chunk-size` says.
+    /// Most plain bytes in one qpress block; 64 MiB by default. The stock tools write 64 KiB, or
+    /// the size given by `--compress-chunk-size`.
     pub max_qpress_block: u32,
 }
 

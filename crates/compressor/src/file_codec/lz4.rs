@@ -1,4 +1,4 @@
-//! `.lz4`: frames of the LZ4 frame format, one behind the other. All numbers are little-endian.
+//! `.lz4`: a sequence of frames of the LZ4 frame format. All numbers are little-endian.
 //!
 //! ```text
 //! frame    u32 magic, FLG, BD, u64 content size if any, one byte of XXH32
@@ -6,8 +6,8 @@
 //!          u32 0, u32 XXH32 of the content if any
 //! ```
 //!
-//! Read is what the `lz4` program writes with any of its options but a dictionary and the legacy
-//! format; xtrabackup writes frames with independent blocks, content size and content checksum.
+//! The decoder reads everything that the `lz4` program writes except dictionaries and the legacy
+//! format. xtrabackup writes frames with independent blocks, content size and content checksum.
 
 use std::hash::Hasher;
 
@@ -25,7 +25,7 @@ use crate::error::{CodecError, Format, Place};
 
 pub(super) struct Decoder {
     part: Part,
-    /// Where the part begins in the member.
+    /// Offset of the part in the member.
     at: u64,
     frame: Frame,
     field: InputBuffer,
@@ -38,7 +38,7 @@ enum Part {
     Magic,
     SkipLen,
     Skip(u64),
-    /// FLG and BD: they say how long the descriptor is.
+    /// FLG and BD, which determine the length of the descriptor.
     Descriptor,
     BlockLen,
     Block {
@@ -48,15 +48,15 @@ enum Part {
     ContentChecksum,
 }
 
-/// What the current frame's descriptor says, and its content so far.
+/// The fields of the current frame's descriptor, and the state of its content.
 struct Frame {
     flags: u8,
     block_max: usize,
-    /// Of the content, when stated.
+    /// Size of the content, if stated.
     size: Option<u64>,
     plain: u64,
     sum: XxHash32,
-    /// The end of the content so far, when blocks reach back into those before.
+    /// The last bytes of the content so far, if blocks refer back to earlier ones.
     past: Vec<u8>,
 }
 
@@ -74,7 +74,7 @@ impl Default for Decoder {
 }
 
 impl Decoder {
-    /// What is missing when the input ends here.
+    /// Names the part that would be incomplete if the input ended here.
     pub(super) fn missing(&self) -> Option<&'static str> {
         if !self.held.is_empty() {
             return Some("a block that was not given out");
@@ -151,7 +151,7 @@ impl DecoderLoop for Decoder {
 }
 
 impl Decoder {
-    /// The descriptor's length once it is whole and in order.
+    /// Returns the descriptor's length once it is complete and valid.
     fn descriptor(&mut self, input: &mut &[u8]) -> Result<Option<u64>, CodecError> {
         let place = self.place();
         let Some(&[flags, _]) = self.field.fill(input, 2).and_then(<[u8]>::first_chunk) else {
@@ -173,7 +173,7 @@ impl Decoder {
             return Err(CodecError::Checksum { place, part, expected, got });
         }
 
-        // All that follows is what the writer meant.
+        // The header checksum matches, so the rest is what the writer meant.
         let (size, id) =
             descriptor.get(2..).unwrap_or_default().split_at(if sized { 8 } else { 0 });
         if let Ok(id) = id.try_into() {
@@ -273,7 +273,7 @@ impl Decoder {
 }
 
 impl Frame {
-    /// `past` is only there for its allocation.
+    /// `past` is passed in only to reuse its allocation.
     fn new(flags: u8, block_max: usize, size: Option<u64>, mut past: Vec<u8>) -> Self {
         past.clear();
         Self { flags, block_max, size, plain: 0, sum: XxHash32::with_seed(0), past }
@@ -283,18 +283,18 @@ impl Frame {
         self.flags & flag != 0
     }
 
-    /// What the decoder may come to hold: a block, its plain bytes, the end of those before.
+    /// Most memory that the decoder may hold: a block, its plain bytes, the end of earlier blocks.
     fn memory(&self) -> u64 {
         2 * (self.block_max as u64 + WINDOW as u64)
     }
 
-    /// The most plain bytes that the next block may have.
+    /// Most plain bytes that the next block may have.
     fn room(&self) -> usize {
         let left = self.size.map_or(u64::MAX, |size| size.saturating_sub(self.plain));
         usize::try_from(left).unwrap_or(usize::MAX).min(self.block_max)
     }
 
-    /// Notes a block's plain bytes.
+    /// Accounts for the plain bytes of a block.
     fn take(&mut self, plain: &[u8]) {
         self.plain += plain.len() as u64;
         if self.has(CONTENT_CHECKSUM) {

@@ -1,17 +1,18 @@
-//! The numbers of the LZ4 frame format, version 1.6.1: shared by reading and writing.
+//! Constants of the LZ4 frame format, version 1.6.1, for reading and writing.
 
 use twox_hash::XxHash32;
 
 pub(super) const MAGIC: u32 = 0x184D_2204;
-/// Frames to be passed over have magics from this one on, for 16.
+/// First of the 16 magics of skippable frames.
 pub(super) const SKIPPABLE: u32 = 0x184D_2A50;
 
-/// Set in the length of a block that is stored as it is.
+/// Set in the length of a block that is stored uncompressed.
 pub(super) const RAW: u32 = 1 << 31;
 /// The length that marks the end of the blocks.
 pub(super) const END_MARK: u32 = 0;
 
-/// FLG, the first byte of the descriptor: the version in bits 6 and 7, then one bit each.
+/// FLG, the first byte of the descriptor: the version in bits 6 and 7; the other flags are single
+/// bits.
 pub(super) const VERSION_1: u8 = 1 << 6;
 pub(super) const VERSION: u8 = 3 << 6;
 pub(super) const INDEPENDENT: u8 = 1 << 5;
@@ -21,10 +22,10 @@ pub(super) const CONTENT_CHECKSUM: u8 = 1 << 2;
 pub(super) const RESERVED: u8 = 1 << 1;
 pub(super) const DICTIONARY: u8 = 1;
 
-/// How far back a match can reach.
+/// Largest distance of a match.
 pub(super) const WINDOW: usize = 64 << 10;
 
-/// The most plain bytes in a block, by the code in bits 4 to 6 of BD.
+/// Most plain bytes in a block, by the code in bits 4 to 6 of BD.
 pub(super) fn block_max(code: u8) -> Option<usize> {
     match code {
         4..=7 => Some(1 << (2 * code + 8)),
@@ -32,7 +33,7 @@ pub(super) fn block_max(code: u8) -> Option<usize> {
     }
 }
 
-/// The byte that closes a descriptor.
+/// The checksum byte at the end of a descriptor.
 pub(super) fn descriptor_sum(descriptor: &[u8]) -> u8 {
     XxHash32::oneshot(0, descriptor).to_le_bytes()[1]
 }

@@ -20,23 +20,23 @@ pub use progress::{Progress, State};
 use crate::error::{CodecError, Format, Place};
 use decoder_loop::DecoderLoop as _;
 
-/// A format of compressed members, known by the last extension of their names.
+/// The format of a compressed member, recognized by the last extension of its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Member {
-    /// A qpress archive of one file with QuickLZ packets; can only be read.
+    /// A qpress archive of one file with QuickLZ packets; read only.
     Qpress,
-    /// LZ4 frames, one behind the other.
+    /// A sequence of LZ4 frames.
     Lz4,
-    /// Zstandard frames, one behind the other.
+    /// A sequence of Zstandard frames.
     Zstd,
 }
 
 impl Member {
-    /// All of them.
+    /// All formats.
     pub const ALL: [Self; 3] = [Self::Qpress, Self::Lz4, Self::Zstd];
 
-    /// The extension of the name, dot included.
+    /// The extension of the name, including the dot.
     #[must_use]
     pub fn suffix(self) -> &'static str {
         match self {
@@ -46,8 +46,8 @@ impl Member {
         }
     }
 
-    /// Takes the extension from a member's name or path: what is left, and the format. `None` when
-    /// the name has no such extension, or nothing before it.
+    /// Splits a member's name or path into the part before the extension and the format. `None`
+    /// when the name has no such extension, or nothing before it.
     #[must_use]
     pub fn of_name(name: &[u8]) -> Option<(&[u8], Self)> {
         Self::ALL.into_iter().find_map(|member| {
@@ -65,7 +65,7 @@ impl Member {
     }
 }
 
-/// The sizes of a member that was read or written to its end.
+/// The sizes of a member that was read or written completely.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemberTotals {
     /// Compressed bytes.
@@ -74,21 +74,21 @@ pub struct MemberTotals {
     pub plain: u64,
 }
 
-/// Reads one compressed member from pieces of any size.
+/// Decodes one compressed member from pieces of any size.
 ///
-/// The caller owns the output buffer, and so decides how much comes out before it looks again; the
-/// decoder holds at most one block and its plain bytes (qpress: [`MemberLimits::max_qpress_block`]
-/// twice; lz4: 8 MiB; zstd: the window and some 256 KiB), taken when first needed.
+/// The caller provides the output buffer and so limits the output of each call. The decoder holds
+/// at most one block and its plain bytes (qpress: [`MemberLimits::max_qpress_block`] twice;
+/// lz4: 8 MiB; zstd: the window and some 256 KiB), allocated when first needed.
 ///
-/// Checksums are compared, those of blocks before a byte of the block is given out; those of whole
-/// frames can only be compared at the frame's end. So bytes that have come out are proven only when
-/// [`MemberDecoder::finish`] says so.
+/// Checksums are verified: those of blocks before any byte of the block is output, those of whole
+/// frames only at the frame's end. So output is proven only after [`MemberDecoder::finish`] has
+/// succeeded.
 pub struct MemberDecoder {
     inner: Inner,
     member: Member,
     totals: MemberTotals,
     failed: Option<CodecError>,
-    /// Bytes of memory that it may hold.
+    /// Bytes of memory that the decoder may hold.
     granted: u64,
 }
 
@@ -99,7 +99,7 @@ enum Inner {
 }
 
 impl MemberDecoder {
-    /// A decoder with the default limits.
+    /// Creates a decoder with the default limits.
     ///
     /// # Errors
     ///
@@ -108,7 +108,7 @@ impl MemberDecoder {
         Self::with_limits(member, MemberLimits::default())
     }
 
-    /// A decoder with these limits.
+    /// Creates a decoder with these limits.
     ///
     /// # Errors
     ///
@@ -123,9 +123,9 @@ impl MemberDecoder {
         Ok(Self { inner, member, totals, failed: None, granted: u64::MAX })
     }
 
-    /// A decoder with these limits that asks before it takes memory for blocks and windows, when it
-    /// has read how much: [`State::NeedsMemory`]. Until then it holds no more than a zstd context,
-    /// some 160 KiB.
+    /// Creates a decoder with these limits that asks before it allocates memory for blocks and
+    /// windows, once it knows how much: [`State::NeedsMemory`]. Until then it holds no more than a
+    /// zstd context, some 160 KiB.
     ///
     /// # Errors
     ///
@@ -134,26 +134,26 @@ impl MemberDecoder {
         Ok(Self { granted: 0, ..Self::with_limits(member, limits)? })
     }
 
-    /// Allows it to hold `bytes` of memory altogether. What was granted before is not taken back.
+    /// Allows the decoder to hold `bytes` of memory in total. Earlier, larger grants stay valid.
     pub fn grant(&mut self, bytes: u64) {
         self.granted = self.granted.max(bytes);
     }
 
-    /// The format it reads.
+    /// The format that this decoder reads.
     #[must_use]
     pub fn member(&self) -> Member {
         self.member
     }
 
-    /// Takes bytes from the front of `input` and writes plain ones to the front of `out`, until
-    /// one of the two is used up.
+    /// Takes bytes from the front of `input` and writes plain ones to the front of `out`, until one
+    /// of the two is used up.
     ///
-    /// `out` must not be empty. Empty input is in order: it gets what is still held.
+    /// `out` must not be empty. `input` may be empty, to fetch output that is still held.
     ///
     /// # Errors
     ///
-    /// Any [`CodecError`] that says why the member is refused. What this call has written to `out`
-    /// is then of no use, and every later call gives the same error.
+    /// Any [`CodecError`] for which the member is refused. The output of this call is then invalid,
+    /// and every later call returns the same error.
     pub fn decode(&mut self, input: &mut &[u8], out: &mut [u8]) -> Result<Progress, CodecError> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
@@ -174,17 +174,17 @@ impl MemberDecoder {
         result
     }
 
-    /// The input is over: says whether the member was whole. To be called when
-    /// [`MemberDecoder::decode`] has given [`State::NeedsInput`] or [`State::Finished`].
+    /// Signals the end of the input, and checks that the member is complete. Call it when
+    /// [`MemberDecoder::decode`] has returned [`State::NeedsInput`] or [`State::Finished`].
     ///
-    /// A member without a single byte is a whole `.lz4` or `.zst` member, as the stock tools write
-    /// it for an empty file, but no `.qp` member. When a `.lz4` or `.zst` member is cut exactly
-    /// between two frames, nothing in it tells.
+    /// A member of zero bytes is a complete `.lz4` or `.zst` member, as the stock tools write it
+    /// for an empty file, but not a complete `.qp` member. A `.lz4` or `.zst` member that was cut
+    /// exactly between two frames cannot be recognized.
     ///
     /// # Errors
     ///
-    /// [`CodecError::Cut`] when the member is not whole or was not given out to its end, or the
-    /// error that has come before.
+    /// [`CodecError::Cut`] when the member is incomplete or its output was not fetched completely,
+    /// or the error of an earlier call.
     pub fn finish(self) -> Result<MemberTotals, CodecError> {
         if let Some(error) = self.failed {
             return Err(error);

@@ -1,26 +1,27 @@
-//! What one call of an encoder or decoder has done.
+//! The result of one call of an encoder or decoder.
 
-/// What one call has done.
+/// The result of one call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub struct Progress {
-    /// Bytes at the front of `out` that are now filled.
+    /// Number of bytes written to the front of `out`.
     pub written: usize,
-    /// Why the call has come back.
+    /// Why the call returned.
     pub state: State,
 }
 
-/// Why a call has come back.
+/// Why a call returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// All input is taken, and all that follows from it has been given out.
+    /// All input is taken, and all output that follows from it was written.
     NeedsInput,
-    /// `out` is full; there may be more to come without further input.
+    /// `out` is full; there may be more output without further input.
     OutputFull,
-    /// The member has ended, and any more input is an error. Only formats with an end mark, which
-    /// is qpress, come to this state; the others may always continue with another frame.
+    /// The member has ended, and any more input is an error. Only qpress, which has an end mark,
+    /// reaches this state; the other formats can always continue with another frame.
     Finished,
-    /// To continue, the decoder must hold so many bytes of memory altogether: call
-    /// [`MemberDecoder::grant`](super::MemberDecoder::grant) first. Only decoders made by [`MemberDecoder::metered`](super::MemberDecoder::metered) ask.
+    /// The decoder needs this many bytes of memory in total to continue: call
+    /// [`MemberDecoder::grant`](super::MemberDecoder::grant) first. Only decoders made by
+    /// [`MemberDecoder::metered`](super::MemberDecoder::metered) return this.
     NeedsMemory(u64),
 }

@@ -7,7 +7,7 @@
 //! trailer        "ENDSENDS", u64 0
 //! ```
 //!
-//! A packet has a head of 3 or 9 bytes and is compressed without regard to the others.
+//! A packet has a head of 3 or 9 bytes and is compressed independently of the others.
 
 use super::decoder_loop::DecoderLoop;
 use super::input_buffer::{Block, InputBuffer, OutputWindow, take};
@@ -20,21 +20,21 @@ const ARCHIVE: [u8; 8] = *b"qpress10";
 const BLOCK: [u8; 8] = *b"NEWBNEWB";
 const TRAILER: [u8; 8] = *b"ENDSENDS";
 
-/// The longest name that a file head may have. File systems end at 255.
+/// Longest name allowed in a file head. File systems allow 255 bytes.
 const MAX_NAME: u32 = 4096;
-/// The most that a packet may exceed the plain bytes allowed for it: writers store what grows.
+/// Most bytes by which a packet may exceed the plain bytes: writers store data that grows.
 const MAX_PACKET_EXCESS: u64 = 400;
-/// The most plain bytes that one byte of a packet can stand for: a match of 255 takes three.
+/// Most plain bytes per byte of a packet: a match of 255 takes three bytes.
 const MAX_RATIO: u64 = 85;
 
 pub(super) struct Decoder {
     limits: MemberLimits,
     part: Part,
-    /// Where the part begins in the member.
+    /// Offset of the part in the member.
     at: u64,
     /// Plain bytes of all blocks so far.
     plain: u64,
-    /// The most plain bytes in a block, by the archive head.
+    /// Most plain bytes in a block, from the archive head.
     block_size: u64,
     field: InputBuffer,
     packet: Block,
@@ -46,11 +46,11 @@ pub(super) struct Decoder {
 enum Part {
     ArchiveHead,
     FileHead,
-    /// So many bytes of the name are still to come, and the 0 behind it.
+    /// Remaining bytes of the name, and then the 0 byte.
     Name(u32),
     BlockOrTrailer,
     BlockHead,
-    /// The packet's head, with the Adler-32 that the packet must have.
+    /// The packet's head, with the expected Adler-32 of the packet.
     PacketHead(u32),
     PacketBody {
         adler: u32,
@@ -75,7 +75,7 @@ impl Decoder {
         }
     }
 
-    /// What is missing when the input ends here.
+    /// Names the part that would be incomplete if the input ended here.
     pub(super) fn missing(&self) -> Option<&'static str> {
         if !self.held.is_empty() {
             return Some("a block that was not given out");
@@ -117,7 +117,8 @@ impl DecoderLoop for Decoder {
             Part::FileHead => {
                 let Some([kind, len @ ..]) = self.field.field::<5>(input) else { return Ok(None) };
                 if kind != b'F' {
-                    // A folder, or the end of one: real archives have them, backups have not.
+                    // A folder, or the end of one: these occur in other archives, but not in
+                    // backups.
                     return Err(self.magic("a file head", &[kind]));
                 }
                 let len = u32::from_le_bytes(len);
@@ -159,7 +160,7 @@ impl DecoderLoop for Decoder {
             }
             Part::PacketHead(adler) => {
                 let Some(head) = self.packet_head(input)? else { return Ok(None) };
-                // The packet is one thing to name: its head and body begin at one place.
+                // Errors name the packet as a whole: its head and body share one position.
                 self.part = Part::PacketBody { adler, head };
             }
             Part::PacketBody { adler, head } => return self.packet(input, out, adler, head),
@@ -175,7 +176,7 @@ impl DecoderLoop for Decoder {
 }
 
 impl Decoder {
-    /// The head stays in the gatherer: it counts into the Adler-32.
+    /// Reads the packet's head. It stays in the input buffer, because the Adler-32 covers it.
     fn packet_head(&mut self, input: &mut &[u8]) -> Result<Option<PacketHead>, CodecError> {
         let Some(&[flags]) = self.field.fill(input, 1).and_then(<[u8]>::first_chunk) else {
             return Ok(None);
@@ -251,7 +252,7 @@ impl Decoder {
         Ok(Some(if direct { plain_len } else { 0 }))
     }
 
-    /// What the packet at hand makes the decoder hold: itself, its plain bytes, the table.
+    /// Memory that the current packet needs: the packet, its plain bytes, the table.
     fn memory(&self) -> u64 {
         match self.part {
             Part::PacketBody { head, .. } => {
@@ -304,7 +305,7 @@ fn halves(bytes: [u8; 16]) -> ([u8; 8], [u8; 8]) {
     (left.try_into().unwrap_or_default(), right.try_into().unwrap_or_default())
 }
 
-// The first byte of a packet: bits 4 and 5 are the size of a streaming buffer, which is never used.
+// The first byte of a packet. Bits 4 and 5 are the size of a streaming buffer, which is never used.
 const COMPRESSED: u8 = 1;
 const LONG: u8 = 1 << 1;
 const LEVEL: u8 = 3 << 2;
@@ -313,11 +314,11 @@ const FIXED: u8 = 1 << 6;
 
 #[derive(Debug, Clone, Copy)]
 struct PacketHead {
-    /// 3 or 9.
+    /// 3 or 9 bytes.
     head_len: u8,
-    /// Else the body is the plain bytes.
+    /// Whether the body is compressed; otherwise it is the plain bytes.
     compressed: bool,
-    /// With the head.
+    /// Length of the packet, including its head.
     packet_len: u32,
     plain_len: u32,
 }

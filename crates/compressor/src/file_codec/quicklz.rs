@@ -1,29 +1,29 @@
 //! The body of a QuickLZ 1.5 packet, level 1, without streaming buffer.
 //!
-//! Plain bytes are literals and matches. A match does not say how far back it reaches: it names one
-//! of 4096 table entries, each the last position at which three bytes with that hash stood, and
-//! reader and writer must enter positions at the same moments. So a packet may name an entry that
-//! was never made; that, and every length and distance, is checked here.
+//! Plain bytes are literals and matches. A match does not state its distance: it names one of 4096
+//! table entries, each the last position of three bytes with that hash. Reader and writer must
+//! enter positions at the same moments. A packet may name an entry that was never made; this, and
+//! every length and distance, is checked here.
 
-/// The last positions of three bytes, by their hash.
+/// The last position of three bytes, by their hash.
 pub(super) struct Table {
-    /// Position + 1; 0 for none.
+    /// Position + 1; 0 for an empty entry.
     entries: Box<[u32; 1 << HASH_BITS]>,
-    /// The first position that has not been entered or left out.
+    /// The first position that was neither entered nor skipped.
     next: usize,
 }
 
 impl Table {
-    /// Memory of its entries.
+    /// Memory of the entries.
     pub(super) const BYTES: u64 = 4 << HASH_BITS;
 }
 
 const HASH_BITS: u32 = 12;
-/// Bytes that make up a hash.
+/// Number of bytes in a hash.
 const HASHED: usize = 3;
-/// The shortest body of a compressed packet: writers fill up to it with whatever stands there.
+/// Shortest body of a compressed packet: writers pad to this length with arbitrary bytes.
 const MIN_BODY: usize = 9;
-/// Plain bytes at the end that are literals only, once there are no more than these left.
+/// Once only this many plain bytes are left, they are all literals.
 const TAIL: usize = 11;
 
 impl Default for Table {
@@ -43,7 +43,7 @@ impl Table {
         usize::try_from(entry.checked_sub(1)?).ok()
     }
 
-    /// Enters the positions that are still waiting and whose three bytes lie within `plain`.
+    /// Enters the pending positions whose three bytes are within `plain`.
     #[inline]
     fn enter(&mut self, plain: &[u8]) {
         for bytes in plain.get(self.next..).unwrap_or_default().windows(HASHED) {
@@ -64,16 +64,16 @@ impl Table {
     }
 }
 
-/// Decodes one packet's body, which must fill `out` and be used up by that.
+/// Decodes the body of one packet, which must fill `out` exactly and be used up.
 ///
 /// # Errors
 ///
-/// What is wrong with the body.
+/// A description of the fault in the body.
 pub(super) fn decode(body: &[u8], out: &mut [u8], table: &mut Table) -> Result<(), &'static str> {
     table.clear();
     let mut input = Input { rest: body, padded: body.len() == MIN_BODY };
     let mut len = 0;
-    // Flags of the items that follow, lowest bit first, beneath a stop bit.
+    // Flags of the next items, lowest bit first, below a stop bit.
     let mut control = 1;
     while len < out.len() {
         if control == 1 {
@@ -101,7 +101,7 @@ pub(super) fn decode(body: &[u8], out: &mut [u8], table: &mut Table) -> Result<(
     input.end()
 }
 
-/// One match behind the `len` bytes that are there; gives the new length.
+/// Copies one match after the first `len` bytes. Returns the new length.
 #[inline]
 fn copy_match(
     input: &mut Input<'_>,
@@ -115,7 +115,7 @@ fn copy_match(
         code => usize::from(code) + 2,
     };
     let from = table.get(word >> 4).ok_or("a match names an empty entry")?;
-    // Below three, the writer's table could not have found it, nor could ours enter it.
+    // A match shorter than three cannot come from the writer's table, nor be entered in ours.
     if count < HASHED {
         return Err("a match of less than three bytes");
     }
@@ -133,13 +133,13 @@ fn copy_match(
             }
         }
     }
-    // The positions up to the match's first; those inside it are left out.
+    // Enters the positions up to the match's first; those inside the match are skipped.
     table.enter(out.get(..len + HASHED).unwrap_or_default());
     table.next = end;
     Ok(end)
 }
 
-/// The last bytes: literals, still with control words between them.
+/// Decodes the last bytes: literals, still with control words between them.
 fn tail(
     input: &mut Input<'_>,
     out: &mut [u8],

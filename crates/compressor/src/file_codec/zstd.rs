@@ -1,7 +1,7 @@
-//! `.zst`: Zstandard frames (RFC 8878), one behind the other, over libzstd's streaming decoder.
+//! `.zst`: a sequence of Zstandard frames (RFC 8878), over libzstd's streaming decoder.
 //!
-//! Frame headers are looked at here before libzstd sees them: for the window that it would allocate,
-//! and because it would not say where in a member it is.
+//! Frame headers are parsed here before libzstd gets them: to check the window that it would
+//! allocate, and because libzstd does not report its position in a member.
 
 use zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer};
 
@@ -12,23 +12,23 @@ use super::progress::State;
 use crate::error::{CodecError, Format, Place};
 use crate::zstd::{HEAD_START, MAX_HEAD, damaged, head_len, parse_head};
 
-/// Frames to be passed over have magics from this one on, for 16.
+/// First of the 16 magics of skippable frames.
 const SKIPPABLE: u32 = 0x184D_2A50;
-/// What libzstd takes beside the window and two blocks: its context.
+/// Memory that libzstd uses besides the window and two blocks: its context.
 const CONTEXT: u64 = 192 << 10;
-/// The most plain bytes in a block of a frame.
+/// Most plain bytes in a block of a frame.
 const MAX_BLOCK: u64 = 128 << 10;
-/// The smallest largest window that libzstd can be told (`ZSTD_WINDOWLOG_ABSOLUTEMIN`), and the
-/// largest.
+/// Range of the maximum window that libzstd can be configured with. Its lower end is
+/// `ZSTD_WINDOWLOG_ABSOLUTEMIN`.
 const WINDOW_LOG: std::ops::RangeInclusive<u32> = 10..=30;
 
 pub(super) struct Decoder {
     context: DCtx<'static>,
     max_window: u64,
     part: Part,
-    /// Where the frame begins in the member.
+    /// Offset of the frame in the member.
     at: u64,
-    /// Bytes of the frame that were taken.
+    /// Bytes of the frame taken so far.
     taken: u64,
     field: InputBuffer,
 }
@@ -39,12 +39,12 @@ enum Part {
     SkipLen,
     Skip(u64),
     Header,
-    /// The header is whole and waits in the gatherer for this much memory.
+    /// The header is complete and stays in the input buffer until this much memory is granted.
     Begin {
         header_len: usize,
         memory: u64,
     },
-    /// libzstd may hold plain bytes that had no room.
+    /// libzstd may hold plain bytes that did not fit into the output.
     Content {
         more: bool,
     },
@@ -55,7 +55,7 @@ impl Decoder {
         let place = Place::new(Format::Zstd, 0);
         let failed = |what| CodecError::Failed { place, what };
         let mut context = DCtx::try_create().ok_or(failed("no memory for a context"))?;
-        // Its own limit, 128 MiB, has to be lifted for larger ones; ours is exact.
+        // Its own limit, 128 MiB, must be raised for larger windows; our limit is exact.
         let log = limits.max_window.max(1).ilog2() + 1;
         let log = log.clamp(*WINDOW_LOG.start(), *WINDOW_LOG.end());
         context
@@ -65,7 +65,7 @@ impl Decoder {
         Ok(Self { context, max_window: limits.max_window, part, at: 0, taken: 0, field })
     }
 
-    /// What is missing when the input ends here.
+    /// Names the part that would be incomplete if the input ended here.
     pub(super) fn missing(&self) -> Option<&'static str> {
         match self.part {
             Part::Magic if self.field.is_empty() => None,
@@ -79,7 +79,7 @@ impl Decoder {
 
 impl DecoderLoop for Decoder {
     fn give(&mut self, _out: &mut [u8]) -> usize {
-        // What waits, waits in libzstd.
+        // Bytes that wait are held by libzstd.
         0
     }
 
@@ -147,7 +147,7 @@ impl Decoder {
 
     fn header(&mut self, input: &mut &[u8]) -> Result<Step, CodecError> {
         let place = self.place();
-        // A wrong magic is an error though the byte behind it has not come.
+        // A wrong magic is an error even before the byte after it arrives.
         let start = self.field.fill(input, HEAD_START).and_then(<[u8]>::first_chunk).copied();
         let Some(start) = start else { return self.check_magic() };
         let len = head_len(place, start)?;
@@ -158,7 +158,7 @@ impl Decoder {
         Ok(Step::Wrote(0))
     }
 
-    /// Hands the header to libzstd, which then takes its memory.
+    /// Passes the header to libzstd, which then allocates its memory.
     fn begin(&mut self, len: usize) -> Result<Step, CodecError> {
         let head = self.field.fill(&mut &[][..], len).unwrap_or_default();
         let mut copy = [0; MAX_HEAD];
@@ -167,7 +167,7 @@ impl Decoder {
         self.field.clear();
         self.part = Part::Content { more: false };
         let mut header = &*copy;
-        // The header alone cannot make plain bytes.
+        // The header alone does not produce plain bytes.
         self.content(&mut header, &mut [])
     }
 

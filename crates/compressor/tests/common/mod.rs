@@ -1,4 +1,4 @@
-//! What the tests share: vectors, and members read and written in pieces.
+//! Shared by the tests: vectors, and members read and written in pieces.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::expect_used)] // each test crate uses its part of it
 
 use serde_json::Value;
@@ -13,7 +13,7 @@ use xb_testkit::vectors;
 pub struct Vector {
     pub file: String,
     pub bytes: Vec<u8>,
-    /// Size and SHA-256; `None`: to be refused.
+    /// Size and SHA-256; `None` if the vector must be refused.
     pub plain: Option<(u64, String)>,
 }
 
@@ -63,14 +63,14 @@ pub fn sha256(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// What a decoder has given out, and how it ended.
+/// The output of a decoder, and how it ended.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Outcome {
     pub plain: Vec<u8>,
     pub end: Result<MemberTotals, CodecError>,
 }
 
-/// Decodes with input pieces of these lengths in turn, and output buffers of those.
+/// Decodes with input pieces and output buffers of the given lengths, each list in turn.
 pub fn decode_with(
     decoder: MemberDecoder,
     mut member: &[u8],
@@ -122,12 +122,12 @@ pub fn error(member: Member, stored: &[u8]) -> CodecError {
     decode(member, stored).end.expect_err("taken for whole")
 }
 
-/// Small limits, so that small tests come to them.
+/// A decoder with small limits, so that small tests reach them.
 pub fn limited(member: Member, max_window: u64, max_qpress_block: u32) -> MemberDecoder {
     MemberDecoder::with_limits(member, MemberLimits { max_window, max_qpress_block }).unwrap()
 }
 
-/// Encodes with input pieces of these lengths in turn, and output buffers of those.
+/// Encodes with input pieces and output buffers of the given lengths, each list in turn.
 pub fn encode_with(
     codec: MemberCodec,
     mut plain: &[u8],

@@ -1,16 +1,16 @@
-//! A qpress writer for tests: no good at compressing, but it keeps QuickLZ's rules.
+//! A qpress writer for tests: it compresses badly, but follows QuickLZ's rules.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
 pub const BLOCK: usize = 64 << 10;
 
-/// How packets are made.
+/// How packets are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Packing {
     Stored,
     Compressed,
 }
 
-/// A whole `.qp` member named `t`.
+/// Writes a complete `.qp` member named `t`.
 pub fn member(plain: &[u8], block: usize, packing: Packing) -> Vec<u8> {
     let mut out = head(block as u64);
     for (number, block_plain) in plain.chunks(block).enumerate() {
@@ -36,7 +36,7 @@ pub fn block_head(offset: u64, packet: &[u8]) -> Vec<u8> {
     out
 }
 
-/// By the book (RFC 1950), to check the fast one.
+/// Adler-32 exactly as in RFC 1950, to check the fast implementation.
 fn adler(bytes: &[u8]) -> u32 {
     let (a, b) = bytes.iter().fold((1, 0), |(a, b), &byte| {
         let a = (a + u32::from(byte)) % 65521;
@@ -45,7 +45,7 @@ fn adler(bytes: &[u8]) -> u32 {
     b << 16 | a
 }
 
-/// The packet of a body, with a head of 3 or 9 bytes as writers choose it.
+/// Wraps a body in a packet, with a head of 3 or 9 bytes as writers choose it.
 pub fn wrap(body: &[u8], plain_len: usize, compressed: bool) -> Vec<u8> {
     let flags = 0x44 | u8::from(compressed);
     let short = plain_len < 216 && body.len() + 3 < 256;
@@ -62,7 +62,7 @@ pub fn packet(plain: &[u8], packing: Packing) -> Vec<u8> {
         Packing::Stored => wrap(plain, plain.len(), false),
         Packing::Compressed => {
             let body = compress(plain);
-            // Small ones may grow, so that the rare forms are met; large ones are stored.
+            // Small bodies may grow, so that rare forms are tested; large ones are stored.
             if body.len() > plain.len() + 300 {
                 return packet(plain, Packing::Stored);
             }
@@ -79,7 +79,7 @@ fn compress(plain: &[u8]) -> Vec<u8> {
     let mut table = [None; 4096];
     let mut next = 0;
     let mut out = Vec::new();
-    // Where the control word stands, its bits so far, and how many.
+    // Position of the control word, its bits so far, and their number.
     let (mut word_at, mut word, mut bits) = (0, 0_u32, 31);
     let mut at = 0;
     while at < plain.len() {

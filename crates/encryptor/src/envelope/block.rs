@@ -1,4 +1,4 @@
-//! The envelope in front of a native file: the same text, in a block with room to grow.
+//! The envelope in front of a native file: the same text, in a block with spare room.
 
 use super::{Envelope, EnvelopeError, MAX_ENVELOPE};
 
@@ -8,23 +8,23 @@ pub const BLOCK_MAGIC: [u8; 8] = *b"XBRKEY01";
 /// Length of the head of a block in bytes.
 pub const BLOCK_HEAD_LEN: usize = 32;
 
-/// A block is a multiple of this long.
+/// The length of a block is a multiple of this.
 pub const BLOCK_UNIT: usize = 4096;
 
 /// Longest block in bytes.
 pub const MAX_BLOCK: usize = 1 << 20;
 
-/// Room that a new block has at least beside the text, for slots that a rewrap adds.
+/// Least spare room after the text in a new block, for slots that a rewrap adds.
 const SPARE: usize = 1024;
 
-/// Bytes of the head that its own checksum covers.
+/// Length of the part of the head that its own checksum covers.
 const CHECKED: usize = BLOCK_HEAD_LEN - 4;
 
-/// What the head of a block says.
+/// The fields of a block's head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BlockHead {
-    /// Length of the whole block, this head included: the native stream begins there.
+    /// Length of the whole block, including this head: the native stream begins after it.
     pub block_len: usize,
     /// Length of the envelope's text.
     pub text_len: usize,
@@ -32,15 +32,14 @@ pub struct BlockHead {
     pub text_crc: u32,
 }
 
-/// Whether `prefix`, the first bytes of some input, begins a keys block. Give it at least eight
-/// bytes.
+/// Whether `prefix`, the first bytes of an input, begins a keys block. Pass at least eight bytes.
 #[must_use]
 pub fn is_keys_block(prefix: &[u8]) -> bool {
     prefix.starts_with(&BLOCK_MAGIC)
 }
 
 impl BlockHead {
-    /// Reads the first [`BLOCK_HEAD_LEN`] bytes of a block.
+    /// Parses the first [`BLOCK_HEAD_LEN`] bytes of a block.
     ///
     /// # Errors
     /// [`EnvelopeError::Block`]
@@ -81,19 +80,19 @@ impl BlockHead {
 }
 
 impl Envelope {
-    /// A new block with this envelope, with room for a slot or two more.
+    /// Makes a new block with this envelope, with room for one or two more slots.
     ///
     /// # Errors
-    /// None that an envelope of this crate could give.
+    /// None for envelopes made by this crate.
     pub fn encode_block(&self) -> Result<Vec<u8>, EnvelopeError> {
         self.encode_block_of(least(self.encode().len() + SPARE))
     }
 
-    /// A block of exactly this length, to be written over an old one in place.
+    /// Makes a block of exactly this length, to overwrite an old one in place.
     ///
     /// # Errors
-    /// [`EnvelopeError::NoRoom`] says how long it would have to be; [`EnvelopeError::Block`] for a
-    /// length that no block has.
+    /// [`EnvelopeError::NoRoom`] contains the length needed; [`EnvelopeError::Block`] if no block
+    /// can have this length.
     pub fn encode_block_of(&self, block_len: usize) -> Result<Vec<u8>, EnvelopeError> {
         let text = self.encode();
         let needed = least(text.len());
@@ -111,10 +110,10 @@ impl Envelope {
     }
 }
 
-/// Reads a whole block. `bytes` must be exactly as long as its head says.
+/// Parses a whole block. `bytes` must be exactly as long as its head states.
 ///
 /// # Errors
-/// [`EnvelopeError::Block`], and as [`Envelope::parse`].
+/// [`EnvelopeError::Block`], and the errors of [`Envelope::parse`].
 pub fn parse_block(bytes: &[u8]) -> Result<Envelope, EnvelopeError> {
     let (head, rest) = bytes.split_first_chunk().ok_or_else(|| block("it was cut"))?;
     let head = BlockHead::parse(head)?;
@@ -132,7 +131,7 @@ pub fn parse_block(bytes: &[u8]) -> Result<Envelope, EnvelopeError> {
     Envelope::parse(text)
 }
 
-/// Least length of a block with so much text.
+/// Least length of a block with this length of text.
 fn least(text_len: usize) -> usize {
     (text_len + BLOCK_HEAD_LEN).next_multiple_of(BLOCK_UNIT)
 }

@@ -1,4 +1,4 @@
-//! What can go wrong with envelopes: making, reading and opening them.
+//! Errors when making, reading and opening envelopes.
 
 use crate::{CommandError, NoRandom};
 
@@ -6,26 +6,26 @@ use crate::{CommandError, NoRandom};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WrapError {
-    /// An envelope that nobody can open.
+    /// The envelope would have no key slot.
     #[error("no way in is given: nobody could open the backup")]
     NoWayIn,
-    /// More ways in than an envelope holds.
+    /// More key slots than an envelope can hold.
     #[error("{got} ways in, at most {max} are allowed{}", if *slow { " of this kind" } else { "" })]
     TooMany {
-        /// How many.
+        /// The number of key slots.
         got: usize,
-        /// How many there may be.
+        /// The most allowed.
         max: usize,
-        /// Whether passphrases or commands are meant.
+        /// Whether the limit is that of passphrases and commands.
         slow: bool,
     },
-    /// The same key file or recipient twice.
+    /// The same key file or recipient was given twice.
     #[error("the key file or recipient with id {id} is given twice")]
     Twice {
         /// Its id.
         id: String,
     },
-    /// A key file that is good for xbcrypt, but too short here.
+    /// A key file that is valid for xbcrypt, but too short for a slot.
     #[error("the key has {got} bytes, the native format needs 32")]
     KeyLength {
         /// Its length in bytes.
@@ -34,10 +34,10 @@ pub enum WrapError {
     /// The key command failed.
     #[error(transparent)]
     Command(#[from] CommandError),
-    /// No random bytes.
+    /// The system returned no random bytes.
     #[error(transparent)]
     Random(#[from] NoRandom),
-    /// The data key is not the one that belongs to this envelope.
+    /// The data key does not belong to this envelope.
     #[error("the data key is that of another stream")]
     ForeignKey,
     /// The envelope would be too long.
@@ -45,104 +45,104 @@ pub enum WrapError {
     TooLong {
         /// Its length in bytes.
         len: usize,
-        /// What is allowed.
+        /// The longest length allowed.
         max: usize,
     },
-    /// A cipher refused; does not happen with keys of the right length.
+    /// A cipher failed; this does not happen with keys of the right length.
     #[error("the data key cannot be encrypted")]
     Cipher,
 }
 
-/// Why bytes are no envelope that this program can use.
+/// Why an envelope cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EnvelopeError {
-    /// Longer than any envelope.
+    /// The text exceeds the longest envelope.
     #[error("the keys object has {len} bytes, at most {max} are allowed")]
     TooLong {
         /// Its length in bytes.
         len: usize,
-        /// What is allowed.
+        /// The longest length allowed.
         max: usize,
     },
     /// The lines at the end are missing or malformed.
     #[error("the keys object has no check lines: it was cut, or is something else")]
     NoCheck,
-    /// The digest does not fit.
+    /// The digest does not match.
     #[error("the keys object is damaged: digest {got}, its check line says {expected}")]
     Damaged {
-        /// As the check line says.
+        /// The digest in the check line.
         expected: String,
-        /// As computed.
+        /// The digest as computed.
         got: String,
     },
-    /// The text is not what an envelope looks like.
+    /// The text does not have the form of an envelope.
     #[error("the keys object cannot be read: {reason}")]
     Malformed {
-        /// How.
+        /// The reason.
         reason: String,
     },
     /// Written by a later version of this program.
     #[error("the keys object has format {found}, this program reads up to {known}")]
     TooNew {
-        /// Format of the object.
+        /// The format that was found.
         found: u32,
-        /// What can be read.
+        /// The latest supported format.
         known: u32,
     },
-    /// A slot is not what its kind looks like.
+    /// A slot does not have the form of its kind.
     #[error("slot {slot} of the keys object cannot be read: {reason}")]
     Slot {
         /// Number of the slot, from 0.
         slot: usize,
-        /// How.
+        /// The reason.
         reason: &'static str,
     },
-    /// The envelope of another stream.
+    /// The envelope belongs to another stream.
     #[error("the keys object belongs to another stream ({got} instead of {expected})")]
     Foreign {
-        /// Id of the stream that is to be opened.
+        /// Id of the stream to open.
         expected: String,
         /// Id in the envelope.
         got: String,
     },
-    /// The stream id fits, the commitment does not.
+    /// The stream id matches, but the commitment does not.
     #[error("the keys object holds the key of another stream with the same id")]
     ForeignCommitment,
-    /// The head of a block is not one.
+    /// The head of a block is not valid.
     #[error("the keys block cannot be read: {reason}")]
     Block {
-        /// How.
+        /// The reason.
         reason: &'static str,
     },
-    /// There is not enough room for the envelope in a block of that length.
+    /// The envelope does not fit into a block of that length.
     #[error("the keys need a block of {needed} bytes, there are {got}")]
     NoRoom {
         /// Least length of a block in bytes.
         needed: usize,
-        /// The length given.
+        /// The length given, in bytes.
         got: usize,
     },
 }
 
-/// Why an envelope does not open.
+/// Why an envelope cannot be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// There is no slot of that kind.
+    /// The envelope has no slot of that kind.
     #[error("the backup cannot be opened by {way}: its key is kept for {}", list(kept_for))]
     NoSlot {
-        /// What was tried.
+        /// The kind of key that was tried.
         way: &'static str,
-        /// What there is.
+        /// The slots that the envelope has.
         kept_for: Vec<String>,
     },
-    /// There are slots of that kind, but none for this one.
+    /// The envelope has slots of that kind, but none for this key.
     #[error("wrong {way}: the key is kept for {}", list(kept_for))]
     NotForThis {
-        /// What was tried.
+        /// The kind of key that was tried.
         way: &'static str,
-        /// What there is.
+        /// The slots that the envelope has.
         kept_for: Vec<String>,
     },
     /// A slot could not be opened.
@@ -150,42 +150,42 @@ pub enum OpenError {
     Slot {
         /// Number of the slot, from 0.
         slot: usize,
-        /// What is wrong.
+        /// The fault of the slot.
         fault: SlotFault,
     },
-    /// The right key, but the envelope is not as its maker left it.
+    /// The key is right, but the envelope was changed after it was made.
     #[error("the keys object was changed: its authentication line does not fit")]
     Altered,
 }
 
-/// What can be wrong with one slot.
+/// Why one slot cannot be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SlotFault {
-    /// It is for another key file or recipient.
+    /// The slot is for another key file or recipient.
     #[error("is for another key")]
     NotForThis,
-    /// The passphrase is wrong (or the slot was changed: nobody can tell).
+    /// The passphrase is wrong, or the slot was changed; these cannot be distinguished.
     #[error("wrong passphrase")]
     WrongPassphrase,
-    /// The passphrase's derivation wants more memory than is allowed.
+    /// Deriving the passphrase's key needs more memory than allowed.
     #[error("the passphrase needs {needed} bytes of memory to be tried, {limit} are allowed")]
     Memory {
-        /// What is needed, in bytes.
+        /// Memory needed, in bytes.
         needed: u64,
-        /// What is allowed, in bytes.
+        /// Memory allowed, in bytes.
         limit: u64,
     },
-    /// A key file that is good for xbcrypt, but too short here.
+    /// A key file that is valid for xbcrypt, but too short for a slot.
     #[error("the key has {got} bytes, the native format needs 32")]
     KeyLength {
         /// Its length in bytes.
         got: usize,
     },
-    /// It is for this key, but does not open.
+    /// The slot is for this key, but cannot be decrypted.
     #[error("damaged: it is for this key, but does not open")]
     Damaged,
-    /// It opens, but what is inside is not this stream's key.
+    /// The slot was decrypted, but its content is not the key of this stream.
     #[error("holds the key of another stream")]
     ForeignKey,
     /// The key command failed.

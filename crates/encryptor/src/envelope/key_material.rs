@@ -1,24 +1,24 @@
-//! What an envelope is made for, and what it is opened with.
+//! Key slots to create in an envelope, and key material to open it with.
 
 use crate::command::KeyCommand;
 use crate::identity::{Identities, Passphrase, Recipient};
 use crate::key_file::KeyBytes;
 
-/// A way in that an envelope shall have.
+/// A key slot to create in an envelope.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum WayIn<'a> {
     /// A key of 32 bytes, from a key file or `--encrypt-key`.
     Key(&'a KeyBytes),
-    /// An age recipient: who makes the backup need not be able to open it.
+    /// An age recipient. The maker of a backup need not be able to open it.
     Recipient(&'a Recipient),
-    /// A passphrase. Its derivation takes 64 MiB of memory and some tenths of a second.
+    /// A passphrase. Deriving its key takes 64 MiB of memory and some tenths of a second.
     Passphrase(&'a Passphrase),
-    /// A program that wraps the key; it is run at once.
+    /// A program that wraps the key; it is run immediately.
     Command(&'a KeyCommand),
 }
 
-/// What an envelope shall be opened with.
+/// Key material to open an envelope with.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum Unlock<'a> {
@@ -30,8 +30,8 @@ pub enum Unlock<'a> {
     Passphrase {
         /// The passphrase.
         passphrase: &'a Passphrase,
-        /// Memory that trying it may take, in bytes. What we write takes 64 MiB; slots made by
-        /// `age` itself may take more, and hostile ones any number.
+        /// Limit of the memory for trying the passphrase, in bytes. Slots written by this crate
+        /// need 64 MiB; slots made by `age` itself may need more, and hostile ones any amount.
         max_memory: u64,
     },
     /// A program that unwraps the key.

@@ -1,4 +1,4 @@
-//! The envelope: the data key of one stream, wrapped once for each way in (`docs/keys.md`).
+//! The envelope: the data key of one stream, wrapped once per key slot (`docs/keys.md`).
 
 mod block;
 mod error;
@@ -27,16 +27,17 @@ pub struct Envelope {
     stream_id: [u8; STREAM_ID_LEN],
     commitment: [u8; 32],
     slots: Vec<Slot>,
-    /// As it was read or will be written; the authentication line is over these very bytes.
+    /// The text as read or as it will be written; the authentication line covers exactly these
+    /// bytes.
     text: text::Text,
 }
 
 impl Envelope {
-    /// Wraps the data key of the stream with this id, once for each way in.
+    /// Wraps the data key of the stream with this id, once per key slot.
     ///
     /// # Errors
-    /// [`WrapError`]: without a way in, with too many or the same twice, with a key that is too
-    /// short, with a key command that fails.
+    /// [`WrapError`]: no key slot, too many or duplicate ones, a key that is too short, or a key
+    /// command that fails.
     pub fn seal(
         data_key: &DataKey,
         stream_id: [u8; STREAM_ID_LEN],
@@ -45,14 +46,14 @@ impl Envelope {
         Self::build(data_key, stream_id, Vec::new(), ways)
     }
 
-    /// A new envelope for the same stream: the slots that `keep` says yes to, as they are, and new
-    /// ones. `data_key` is what [`open`](Self::open) has given.
+    /// Makes a new envelope for the same stream: the slots that `keep` selects, unchanged, and new
+    /// ones. `data_key` comes from [`open`](Self::open).
     ///
-    /// Who had a slot that is left out may still have the data key: this takes away the envelope,
-    /// not the knowledge.
+    /// The owner of a removed slot may still have a copy of the data key: a rewrap removes the
+    /// slot, not the knowledge.
     ///
     /// # Errors
-    /// [`WrapError::ForeignKey`], and as [`seal`](Self::seal).
+    /// [`WrapError::ForeignKey`], and the errors of [`seal`](Self::seal).
     pub fn rewrap(
         &self,
         data_key: &DataKey,
@@ -99,12 +100,12 @@ impl Envelope {
         Ok(Self { stream_id, commitment, slots, text })
     }
 
-    /// Gives the data key. It has been compared with the commitment then, and the envelope is as its
-    /// maker left it.
+    /// Returns the data key, after comparing it with the commitment and authenticating the
+    /// envelope.
     ///
     /// # Errors
-    /// [`OpenError`]: a wrong key, identity or passphrase is told apart from an envelope that was
-    /// changed, as far as that is possible.
+    /// [`OpenError`]: it distinguishes a wrong key, identity or passphrase from a changed envelope,
+    /// as far as that is possible.
     pub fn open(&self, unlock: &Unlock<'_>) -> Result<DataKey, OpenError> {
         let way = unlock.name();
         let (mut tried, mut first_fault) = (false, None);
@@ -131,7 +132,7 @@ impl Envelope {
         })
     }
 
-    /// Whether this is the envelope of the stream with this id and commitment.
+    /// Checks that this is the envelope of the stream with this id and commitment.
     ///
     /// # Errors
     /// [`EnvelopeError::Foreign`], [`EnvelopeError::ForeignCommitment`].
@@ -150,33 +151,33 @@ impl Envelope {
         Ok(())
     }
 
-    /// The id of the stream it belongs to.
+    /// The id of its stream.
     #[must_use]
     pub fn stream_id(&self) -> &[u8; STREAM_ID_LEN] {
         &self.stream_id
     }
 
-    /// The commitment to the data key, as it also stands in the stream header.
+    /// The commitment to the data key, as in the stream header.
     #[must_use]
     pub fn commitment(&self) -> &[u8; 32] {
         &self.commitment
     }
 
-    /// What ways in there are.
+    /// Lists the key slots.
     pub fn slots(&self) -> impl Iterator<Item = SlotInfo> {
         self.slots.iter().enumerate().map(|(n, slot)| slot.info(n))
     }
 
-    /// The envelope as it is stored in the keys object.
+    /// The envelope as stored in the keys object.
     #[must_use]
     pub fn encode(&self) -> &[u8] {
         self.text.bytes()
     }
 
-    /// Reads a keys object.
+    /// Parses a keys object.
     ///
-    /// What is checked here holds against accident; only [`open`](Self::open) can say that it is
-    /// genuine.
+    /// This finds accidental damage; only [`open`](Self::open) proves that the envelope is
+    /// authentic.
     ///
     /// # Errors
     /// [`EnvelopeError`]

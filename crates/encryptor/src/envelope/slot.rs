@@ -1,4 +1,4 @@
-//! One slot: the data key, wrapped in one way.
+//! A key slot: one wrapped copy of the data key.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -13,13 +13,13 @@ use crate::{DataKey, hex};
 /// Most slots in an envelope.
 pub const MAX_SLOTS: usize = 64;
 
-/// Most passphrase slots, and most command slots: each takes its time to try.
+/// Most passphrase slots, and most command slots: trying each of them takes time.
 pub const MAX_SLOW_SLOTS: usize = 8;
 
 /// Longest age file in a slot, in bytes of its armor.
 const MAX_AGE: usize = 8192;
 
-/// A kind of slot.
+/// The kind of a slot.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SlotKind {
@@ -31,19 +31,19 @@ pub enum SlotKind {
     Passphrase,
     /// A key command.
     Command,
-    /// One that this program does not know.
+    /// A kind that is unknown to this version.
     Other(String),
 }
 
-/// What can be said of a slot without opening it.
+/// What is known of a slot without opening it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SlotInfo {
-    /// Its number, from 0.
+    /// Number of the slot, from 0.
     pub slot: usize,
-    /// Its kind.
+    /// Kind of the slot.
     pub kind: SlotKind,
-    /// Which key file or recipient it is for.
+    /// Id of its key file or recipient.
     pub id: Option<String>,
 }
 
@@ -66,7 +66,7 @@ impl std::fmt::Display for SlotInfo {
 #[derive(Debug, Clone)]
 pub(super) enum Slot {
     Known(Known),
-    /// Kept as it is: a later version may know what to do with it.
+    /// A slot of unknown kind. It is kept unchanged, because a later version may understand it.
     Other {
         kind: String,
         value: Value,
@@ -105,7 +105,7 @@ impl Slot {
         }))
     }
 
-    /// Opens it. `None` when it is of another kind.
+    /// Opens the slot. `None` when `unlock` is of another kind.
     pub(super) fn open(
         &self,
         unlock: &Unlock<'_>,
@@ -129,7 +129,7 @@ impl Slot {
         })
     }
 
-    /// Reads a slot and checks all that can be checked without opening it.
+    /// Parses a slot and checks everything that can be checked without opening it.
     pub(super) fn parse(value: Value) -> Result<Self, &'static str> {
         let kind = value.get("kind").and_then(Value::as_str).ok_or("it has no kind")?;
         if !["key-file", "age-recipient", "age-passphrase", "command"].contains(&kind) {
@@ -175,7 +175,7 @@ impl Slot {
     }
 }
 
-/// The number of passphrase slots, or of command slots, where it is too high.
+/// Returns the number of passphrase slots, or of command slots, if there are too many.
 pub(super) fn too_many_slow(slots: &[Slot]) -> Option<usize> {
     [SlotKind::Passphrase, SlotKind::Command].into_iter().find_map(|kind| {
         let count = slots.iter().filter(|slot| slot.info(0).kind == kind).count();

@@ -1,4 +1,4 @@
-//! The text of an envelope: JSON, a line that guards it against accident, and one that
+//! The text of an envelope: JSON, a line with a checksum against accidental damage, and a line that
 //! authenticates it.
 
 use serde::{Deserialize, Serialize};
@@ -17,7 +17,7 @@ const TYPE: &str = "xbrs-keys";
 const FORMAT: u32 = 1;
 const DIGEST_LINE: &str = "sha256:";
 const MAC_LINE: &str = "hmac-sha256:";
-/// 64 digits and the line feed.
+/// 64 hex digits and the line feed.
 const VALUE_LEN: usize = 65;
 
 #[derive(Serialize, Deserialize)]
@@ -30,14 +30,14 @@ struct Content {
     slots: Vec<Value>,
 }
 
-/// Enough to tell a later format from something else.
+/// The fields that tell a later format from other content.
 #[derive(Deserialize)]
 struct Front {
     r#type: String,
     format: u32,
 }
 
-/// An envelope as it is stored, and the two parts of it that matter when it is opened.
+/// An envelope as stored, with the authenticated length and its code.
 #[derive(Clone)]
 pub(super) struct Text {
     bytes: Vec<u8>,
@@ -83,7 +83,7 @@ impl Text {
     }
 }
 
-/// What a text says.
+/// The parsed fields of a text.
 pub(super) struct Parsed {
     pub(super) stream_id: [u8; STREAM_ID_LEN],
     pub(super) commitment: [u8; 32],
@@ -102,7 +102,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Parsed, EnvelopeError> {
         let (expected, got) = (hex::encode(&expected), hex::encode(&got));
         return Err(EnvelopeError::Damaged { expected, got });
     }
-    // Before the rest, so that a later format is named as such.
+    // Parsed before the rest, so that a later format is reported as such.
     let front_fields: Front = serde_json::from_slice(json).map_err(malformed)?;
     if front_fields.r#type != TYPE {
         return Err(reason("it is not of the type xbrs-keys"));
@@ -133,7 +133,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Parsed, EnvelopeError> {
     Ok(Parsed { stream_id, commitment, slots, text })
 }
 
-/// Splits off the last line, `NAME` and 64 digits.
+/// Splits off the last line: `NAME` and 64 digits.
 fn closing_line<'a>(bytes: &'a [u8], name: &str) -> Option<(&'a [u8], [u8; 32])> {
     let at = bytes.len().checked_sub(name.len() + VALUE_LEN)?;
     let (front, line) = bytes.split_at_checked(at)?;

@@ -1,4 +1,4 @@
-//! The four ways in which a data key is wrapped, and unwrapped.
+//! Wraps and unwraps a data key for each of the four kinds of slot.
 
 use std::io::{BufReader, Read, Write};
 use std::iter;
@@ -25,13 +25,13 @@ pub(super) const WRAPPED_LEN: usize = DataKey::LEN + TAG_LEN;
 /// Bytes in the id of a slot.
 pub(super) const ID_LEN: usize = 8;
 
-/// log2 N of the scrypt that guards passphrase slots: 64 MiB.
+/// log2 N of scrypt for passphrase slots: 64 MiB.
 const WORK_FACTOR: u8 = 16;
 
-/// Memory that scrypt takes with N = 1, in bytes: r is always 8 in age files.
+/// Memory that scrypt needs for N = 1, in bytes: r is always 8 in age files.
 const SCRYPT_UNIT: u64 = 1024;
 
-/// The id of a key file: tells which slot is for it, and nothing about it.
+/// Returns the id of a key file. It identifies the slot, and reveals nothing about the key.
 pub(super) fn key_id(key: &[u8; 32]) -> [u8; ID_LEN] {
     let derived = kdf::derive(key, &[], KEY_ID_INFO);
     derived.first_chunk().copied().unwrap_or_default()
@@ -89,12 +89,12 @@ fn associated(stream_id: &[u8; STREAM_ID_LEN]) -> Vec<u8> {
     [KEY_FILE_KIND, stream_id].concat()
 }
 
-/// An armored age file for one recipient.
+/// Wraps the data key as an armored age file for one recipient.
 pub(super) fn by_recipient(data_key: &DataKey, to: &Recipient) -> Result<String, WrapError> {
     age_file(data_key, &to.key)
 }
 
-/// An armored age file for a passphrase.
+/// Wraps the data key as an armored age file for a passphrase.
 pub(super) fn by_passphrase(
     data_key: &DataKey,
     passphrase: &Passphrase,
@@ -163,14 +163,14 @@ fn age_fault(error: age::DecryptError) -> SlotFault {
     }
 }
 
-/// What the program made of the data key.
+/// Wraps the data key with a program, and returns its output.
 pub(super) fn by_command(data_key: &DataKey, command: &KeyCommand) -> Result<Vec<u8>, WrapError> {
     let wrapped = command.run(Verb::Wrap, data_key.bytes())?;
     let fault = |what| WrapError::Command(CommandError::new(command, Verb::Wrap, what));
     if wrapped.is_empty() {
         return Err(fault(CommandFault::Nothing));
     }
-    // A program that only echoes would put the key into the bucket.
+    // A program that only echoes its input would put the plain key into the bucket.
     let text = Zeroizing::new(hex::encode(data_key.bytes()));
     let lower = Zeroizing::new(wrapped.to_ascii_lowercase());
     if holds(&wrapped, data_key.bytes()) || holds(&lower, text.as_bytes()) {

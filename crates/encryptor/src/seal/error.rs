@@ -1,63 +1,63 @@
-//! What can be wrong with a sealed body, and where.
+//! Errors of a sealed body, with their position.
 
 use crate::NoRandom;
 
-/// Why a body cannot be sealed or opened. Offsets count in the sealed body, from its head on.
+/// Why a body cannot be sealed or opened. Offsets count in the sealed body, from its head.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum SealError {
     /// The key is not the one this stream was sealed with.
     #[error("wrong key: the stream was sealed with another one")]
     WrongKey,
-    /// The commitment in the header of a stream that is to be sealed is not that of the key.
+    /// The commitment in the header of the stream to seal is not that of the key.
     #[error("the stream header has the commitment of another key")]
     ForeignHeader,
-    /// The sealed body does not begin as one does.
+    /// The beginning of the sealed body is not valid.
     #[error("the sealed body begins with {got:#04x} instead of its head's length, 40")]
     Head {
         /// Its first byte.
         got: u8,
     },
-    /// A segment does not prove itself: it was damaged, comes from elsewhere, stands in the wrong
-    /// place, or is taken for the last one wrongly.
+    /// A segment is not authentic: it was damaged, comes from another stream, is in the wrong
+    /// place, or `last` is wrong for it.
     #[error("segment {index} at sealed offset {offset} is not genuine: damaged, moved or foreign")]
     Segment {
         /// Number of the segment, from 0.
         index: u64,
-        /// Where it begins.
+        /// Offset of the segment.
         offset: u64,
     },
-    /// A segment has a length that it cannot have.
+    /// A segment has an impossible length.
     #[error("segment {index} at sealed offset {offset} has {got} bytes of text, {expected}")]
     Length {
         /// Number of the segment, from 0.
         index: u64,
-        /// Where it begins.
+        /// Offset of the segment.
         offset: u64,
-        /// Its length in bytes without the tag; 0 also when it is too short for one.
+        /// Its length in bytes without the tag; also 0 when it is too short for a tag.
         got: usize,
-        /// What it must be, in words.
+        /// The length it must have.
         expected: Expected,
     },
     /// The sealed body ends before its last segment.
     #[error("the sealed body was cut: it ends at sealed offset {offset}, before its last segment")]
     Cut {
-        /// Where it ends.
+        /// Offset of the end.
         offset: u64,
     },
-    /// More follows the segment that was said to be the last.
+    /// More follows the segment that was marked as the last.
     #[error("nothing can follow the last segment")]
     AfterLast,
-    /// There are no more segment numbers: 4 PiB.
+    /// There are no more segment numbers: the limit is 4 PiB.
     #[error("a sealed body has at most 4294967296 segments of 1 MiB")]
     TooLong,
-    /// No random bytes to begin with.
+    /// The system returned no random bytes.
     #[error(transparent)]
     Random(#[from] NoRandom),
 }
 
 impl SealError {
-    /// Where in the sealed body it was found, where that can be told.
+    /// Offset of the error in the sealed body, if known.
     #[must_use]
     pub fn offset(&self) -> Option<u64> {
         match self {
@@ -69,13 +69,13 @@ impl SealError {
     }
 }
 
-/// Which lengths a segment can have.
+/// The lengths that a segment can have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Expected {
-    /// Exactly this many: it is not the last one.
+    /// Exactly this length: it is not the last segment.
     Full(usize),
-    /// This range: it is the last one.
+    /// A length in this range: it is the last segment.
     Within(usize, usize),
 }
 

@@ -1,23 +1,23 @@
-//! Where in the sealed body which bytes of the body are: arithmetic only.
+//! Positions of plain bytes in the sealed body: arithmetic only.
 
 use std::ops::Range;
 
 use crate::aead::TAG_LEN;
 
-/// Length of a segment of the sealed body in bytes, tag included; the last one is shorter, and the
-/// first one shares its place with the head.
+/// Length of a segment of the sealed body in bytes, including the tag. The last one is shorter, and
+/// the first one includes the head.
 pub const SEGMENT_LEN: usize = 1 << 20;
 
 /// Length of the head of a sealed body: its own length (1 byte), salt (32), nonce prefix (7).
 pub const SEAL_HEAD_LEN: usize = 40;
 
-/// A segment's number is 32 bits of its nonce.
+/// Most segments: a segment's number takes 32 bits of its nonce.
 const MAX_SEGMENTS: u64 = 1 << 32;
 
 const HEAD: u64 = SEAL_HEAD_LEN as u64;
 const TAG: u64 = TAG_LEN as u64;
 
-/// Which bytes of the body lie in which segment (`docs/format.md`, section 8, "Lengths").
+/// Mapping between the bytes of the body and the segments (`docs/format.md`, section 8, "Lengths").
 ///
 /// *Plain* positions count in the body, *sealed* positions in the sealed body, head included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,12 +25,12 @@ pub struct SegmentLayout {
     segment: u64,
 }
 
-/// Where a plain byte is.
+/// Position of a plain byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SegmentPlace {
     /// Number of the segment, from 0.
     pub index: u64,
-    /// Place in the plain bytes of that segment.
+    /// Offset in the plain bytes of that segment.
     pub within: usize,
 }
 
@@ -38,14 +38,14 @@ impl SegmentLayout {
     /// The layout of native streams: segments of 1 MiB.
     pub const NATIVE: SegmentLayout = SegmentLayout { segment: SEGMENT_LEN as u64 };
 
-    /// Small segments, so that tests can try everything.
+    /// A layout with small segments, so that tests can try all cases.
     #[cfg(test)]
     pub(crate) fn small(segment: u64) -> Self {
         assert!(segment > HEAD + TAG);
         Self { segment }
     }
 
-    /// Plain bytes that segment `index` holds when it is full.
+    /// Number of plain bytes in segment `index` when it is full.
     #[must_use]
     #[allow(clippy::cast_possible_truncation, reason = "a segment is 1 MiB")]
     pub fn capacity(self, index: u64) -> usize {
@@ -60,7 +60,7 @@ impl SegmentLayout {
         self.segment - TAG
     }
 
-    /// Number of segments of a body of `plain_len` bytes; `None` when it is more than there can be
+    /// Number of segments of a body of `plain_len` bytes; `None` when it exceeds the maximum
     /// (4 PiB).
     #[must_use]
     pub fn segments(self, plain_len: u64) -> Option<u64> {
@@ -68,14 +68,14 @@ impl SegmentLayout {
         (segments <= MAX_SEGMENTS).then_some(segments)
     }
 
-    /// Length of the sealed body of `plain_len` bytes; `None` when it is more than can be sealed.
+    /// Length of the sealed body of `plain_len` bytes; `None` when it exceeds the maximum.
     #[must_use]
     pub fn sealed_len(self, plain_len: u64) -> Option<u64> {
         let tags = self.segments(plain_len)? * TAG;
         plain_len.checked_add(HEAD + tags)
     }
 
-    /// Length of the body whose sealed length is `sealed_len`; `None` when no body has it.
+    /// Length of the body whose sealed length is `sealed_len`; `None` when no body has this length.
     #[must_use]
     pub fn plain_len(self, sealed_len: u64) -> Option<u64> {
         let segments = sealed_len.div_ceil(self.segment);
@@ -83,11 +83,11 @@ impl SegmentLayout {
             return None;
         }
         let plain = sealed_len.checked_sub(HEAD)?.checked_sub(segments * TAG)?;
-        // A last segment that is there only for its tag would not have been made.
+        // A last segment with nothing but a tag is never written.
         (self.sealed_len(plain)? == sealed_len).then_some(plain)
     }
 
-    /// The segment that holds the plain byte at `position`.
+    /// Returns the segment that holds the plain byte at `position`.
     #[must_use]
     #[allow(clippy::cast_possible_truncation, reason = "a remainder below 1 MiB")]
     pub fn locate(self, position: u64) -> SegmentPlace {
@@ -100,7 +100,7 @@ impl SegmentLayout {
         }
     }
 
-    /// Where the plain bytes of segment `index` lie in a body of `plain_len` bytes; empty past its
+    /// Range of the plain bytes of segment `index` in a body of `plain_len` bytes; empty past its
     /// end.
     #[must_use]
     pub fn plain_range(self, index: u64, plain_len: u64) -> Range<u64> {
@@ -113,8 +113,8 @@ impl SegmentLayout {
         start..start.saturating_add(capacity).min(plain_len)
     }
 
-    /// Where segment `index` lies in the sealed body whose body has `plain_len` bytes, its tag
-    /// included; the head stands before segment 0. Empty past the end.
+    /// Range of segment `index`, including its tag, in the sealed body of a body of `plain_len`
+    /// bytes. The head precedes segment 0. Empty past the end.
     #[must_use]
     pub fn sealed_range(self, index: u64, plain_len: u64) -> Range<u64> {
         let plain = self.plain_range(index, plain_len);
@@ -126,7 +126,7 @@ impl SegmentLayout {
         start..start + (plain.end - plain.start) + TAG
     }
 
-    /// Where segment `index` begins in the sealed body.
+    /// Offset of segment `index` in the sealed body.
     #[must_use]
     pub fn sealed_start(self, index: u64) -> u64 {
         if index == 0 { HEAD } else { index.saturating_mul(self.segment) }
@@ -152,7 +152,7 @@ mod tests {
         assert_eq!(native.sealed_len(u64::MAX), None);
     }
 
-    /// Every plain byte by counting, for small segments.
+    /// Compares every plain byte with a position found by counting, for small segments.
     #[test]
     fn agrees_with_counting() {
         let layout = SegmentLayout::small(64);

@@ -1,5 +1,5 @@
-//! The seal of a native stream: exactly Tink's AES256-GCM-HKDF streaming format in segments of 1 MiB
-//! (`docs/format.md`, section 8).
+//! The seal of a native stream: exactly Tink's AES256-GCM-HKDF streaming format in segments of
+//! 1 MiB (`docs/format.md`, section 8).
 
 mod error;
 mod layout;
@@ -26,14 +26,14 @@ const PREFIX_LEN: usize = 7;
 #[allow(clippy::cast_possible_truncation, reason = "40")]
 const HEAD_BYTE: u8 = SEAL_HEAD_LEN as u8;
 
-/// What ties a seal to its stream: all of it stands in the stream header.
+/// The fields that tie a seal to its stream; all of them are in the stream header.
 #[derive(Debug, Clone, Copy)]
 pub struct SealContext<'a> {
     /// The stream's id.
     pub stream_id: [u8; STREAM_ID_LEN],
-    /// The commitment to the data key; make it with [`DataKey::commitment`].
+    /// The commitment to the data key, from [`DataKey::commitment`].
     pub commitment: [u8; 32],
-    /// The whole stream header as it stands in the stream, all 128 bytes.
+    /// The whole stream header as stored in the stream, all 128 bytes.
     pub header: &'a [u8],
 }
 
@@ -62,12 +62,12 @@ impl Segments {
         nonce
     }
 
-    /// Checks the length of a segment, tag or its room included.
+    /// Checks the length of a segment, including its tag.
     fn check_len(&self, index: u32, last: bool, len: usize) -> Result<(), SealError> {
         let index = u64::from(index);
         let capacity = self.layout.capacity(index);
         let text = len.checked_sub(TAG_LEN);
-        // Only a body without a single byte has a segment without one.
+        // Only an empty body has an empty segment.
         let least = usize::from(index > 0);
         let (fits, expected) = if last {
             let fits = text.is_some_and(|len| (least..=capacity).contains(&len));
@@ -80,7 +80,7 @@ impl Segments {
     }
 }
 
-/// The 40 bytes that a sealed body begins with.
+/// The first 40 bytes of a sealed body.
 struct Head {
     salt: [u8; SALT_LEN],
     prefix: [u8; PREFIX_LEN],

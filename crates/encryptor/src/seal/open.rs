@@ -1,4 +1,4 @@
-//! Opening: any segment, in any order and thread.
+//! Opens segments, in any order and thread.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ impl Opener {
     /// the sealed body.
     ///
     /// # Errors
-    /// [`SealError::WrongKey`] and [`SealError::Head`]. A head whose salt was changed shows at the
+    /// [`SealError::WrongKey`] and [`SealError::Head`]. A changed salt in the head is found at the
     /// first segment.
     pub fn new(
         key: &DataKey,
@@ -30,13 +30,13 @@ impl Opener {
         Ok(Self { segments: Segments::new(key, context.header, &head, backend) })
     }
 
-    /// Opens segment `index` in place: `buf` is all of it, tag included. Gives the number of plain
-    /// bytes, which stand at the front of `buf`. `last` is the caller's word that the sealed body
-    /// ends here: a wrong one is an error, so a body that was cut cannot pass.
+    /// Opens segment `index` in place: `buf` is the whole segment, including the tag. Returns the
+    /// number of plain bytes, which are then at the front of `buf`. `last` states whether the
+    /// sealed body ends here. A wrong value is an error, so a body that was cut is always found.
     ///
     /// # Errors
-    /// [`SealError::Segment`] and [`SealError::Length`]; `buf` is zeroed then, no byte of a segment
-    /// that is not genuine comes out.
+    /// [`SealError::Segment`] and [`SealError::Length`]; `buf` is then zeroed, so that no byte of a
+    /// segment is output that is not authentic.
     pub fn open_segment(&self, index: u64, last: bool, buf: &mut [u8]) -> Result<usize, SealError> {
         let opened = self.try_open(index, last, buf);
         if opened.is_err() {
@@ -53,7 +53,7 @@ impl Opener {
         self.segments.aead.open(&nonce, &[], buf).ok_or(SealError::Segment { index, offset })
     }
 
-    /// Which bytes lie in which segment.
+    /// The layout of the segments.
     #[must_use]
     pub fn layout(&self) -> SegmentLayout {
         self.segments.layout

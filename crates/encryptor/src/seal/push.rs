@@ -1,4 +1,4 @@
-//! Sealing and opening from front to back, in pieces of any size.
+//! Sequential sealing and opening, in pieces of any size.
 
 use std::fmt;
 
@@ -6,8 +6,8 @@ use super::{Opener, SEAL_HEAD_LEN, SealContext, SealError, Sealer};
 use crate::aead::TAG_LEN;
 use crate::{Backend, DataKey};
 
-/// Seals a body that comes in pieces. It must end with [`finish`](Self::finish): a sealed body
-/// without its last segment is refused by readers.
+/// Seals a body that arrives in pieces. Call [`finish`](Self::finish) at the end: readers refuse a
+/// sealed body without its last segment.
 #[derive(Debug)]
 pub struct SealStream {
     sealer: Sealer,
@@ -15,15 +15,15 @@ pub struct SealStream {
     head_given: bool,
 }
 
-/// The bytes of the segment at work; they may be plain ones, which `Debug` must not show.
+/// The bytes of the current segment; they may be plain, so `Debug` must not print them.
 #[derive(Default)]
 struct Text(Vec<u8>);
 
 impl SealStream {
-    /// Seals with this sealer, which must be new.
+    /// Uses this sealer, which must be new.
     ///
     /// # Errors
-    /// [`SealError::AfterLast`] when segments of it have been taken already.
+    /// [`SealError::AfterLast`] when segments were already taken from it.
     pub fn new(sealer: Sealer) -> Result<Self, SealError> {
         if sealer.is_finished() {
             return Err(SealError::AfterLast);
@@ -31,13 +31,13 @@ impl SealStream {
         Ok(Self { sealer, text: Text::default(), head_given: false })
     }
 
-    /// Takes plain bytes and appends what is ready of the sealed body to `out`.
+    /// Takes plain bytes and appends finished parts of the sealed body to `out`.
     ///
     /// # Errors
     /// [`SealError::TooLong`] after 4 PiB.
     pub fn push(&mut self, mut plain: &[u8], out: &mut Vec<u8>) -> Result<(), SealError> {
         while !plain.is_empty() {
-            // Only when more comes it is clear that a full segment is not the last one.
+            // Only when more bytes arrive it is clear that a full segment is not the last one.
             if self.text.0.len() == self.sealer.capacity() {
                 self.seal(false, out)?;
             }
@@ -49,10 +49,10 @@ impl SealStream {
         Ok(())
     }
 
-    /// Seals what is left as the last segment.
+    /// Seals the remaining bytes as the last segment.
     ///
     /// # Errors
-    /// As [`push`](Self::push).
+    /// Those of [`push`](Self::push).
     pub fn finish(mut self, out: &mut Vec<u8>) -> Result<(), SealError> {
         self.seal(true, out)
     }
@@ -71,7 +71,7 @@ impl SealStream {
     }
 }
 
-/// Opens a sealed body that comes in pieces. Only [`finish`](Self::finish) says that it was whole.
+/// Opens a sealed body that arrives in pieces. Only [`finish`](Self::finish) proves it complete.
 #[derive(Debug)]
 pub struct OpenStream {
     stage: Stage,
@@ -81,7 +81,7 @@ pub struct OpenStream {
 }
 
 enum Stage {
-    /// Waits for the head; the key is known to be right.
+    /// Waiting for the head; the key is already checked.
     Head {
         key: DataKey,
         stream_id: [u8; 16],
@@ -93,7 +93,7 @@ enum Stage {
 }
 
 impl OpenStream {
-    /// Checks the key against the commitment, before a byte of the sealed body is looked at.
+    /// Checks the key against the commitment, before any byte of the sealed body is used.
     ///
     /// # Errors
     /// [`SealError::WrongKey`]
@@ -111,24 +111,25 @@ impl OpenStream {
         Ok(Self { stage, text: Text::default(), next: 0, failed: None })
     }
 
-    /// Takes bytes of the sealed body and appends plain bytes that have proved themselves to `out`.
-    /// The sealed body must end where the input ends: what follows it is the caller's to keep away.
+    /// Takes bytes of the sealed body and appends authentic plain bytes to `out`. The sealed body
+    /// must end where the input ends: the caller must not pass any bytes after it.
     ///
     /// # Errors
-    /// [`SealError::Head`], [`SealError::Segment`]; the same again for every call that follows.
+    /// [`SealError::Head`], [`SealError::Segment`]; every later call returns the same error.
     pub fn push(&mut self, sealed: &[u8], out: &mut Vec<u8>) -> Result<(), SealError> {
         self.guarded(|stream| stream.try_push(sealed, out))
     }
 
-    /// The input is over: opens what is left as the last segment. Gives the length of the body.
+    /// Signals the end of the input and opens the rest as the last segment. Returns the length of
+    /// the body.
     ///
     /// # Errors
-    /// [`SealError::Cut`] where the input ends early, and as [`push`](Self::push).
+    /// [`SealError::Cut`] if the input ends early, and those of [`push`](Self::push).
     pub fn finish(mut self, out: &mut Vec<u8>) -> Result<u64, SealError> {
         self.guarded(|stream| stream.try_finish(out))
     }
 
-    /// After an error nothing more comes out.
+    /// Remembers an error, after which nothing more is output.
     fn guarded<T>(
         &mut self,
         work: impl FnOnce(&mut Self) -> Result<T, SealError>,
@@ -159,7 +160,7 @@ impl OpenStream {
         Ok(())
     }
 
-    /// Makes the opener of a full head, or opens a full segment that more bytes follow.
+    /// Creates the opener from a full head, or opens a full segment that is followed by more bytes.
     fn advance(&mut self, out: &mut Vec<u8>) -> Result<(), SealError> {
         match &self.stage {
             Stage::Head { key, stream_id, commitment, header, backend } => {
@@ -187,7 +188,7 @@ impl OpenStream {
         if self.text.0.len() < TAG_LEN {
             return Err(SealError::Cut { offset });
         }
-        // Kept, to tell a stream that was cut between two segments from a damaged one.
+        // Remembered, to distinguish a stream that was cut between two segments from a damaged one.
         let full = self.text.0.len() == layout.capacity(self.next) + TAG_LEN;
         let mut again = Text(if full { self.text.0.clone() } else { Vec::new() });
         let plain = match opener.open_segment(self.next, true, &mut self.text.0) {

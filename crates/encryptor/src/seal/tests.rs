@@ -1,4 +1,4 @@
-//! Small segments, so that everything can be tried.
+//! Tests with small segments, so that all cases can be tried.
 
 use proptest::prelude::*;
 
@@ -52,7 +52,7 @@ fn opener(sealed: &[u8], backend: Backend) -> Result<Opener, SealError> {
     Ok(opener)
 }
 
-/// What comes out, and how it ends.
+/// Returns the output, and the result at the end.
 fn open(sealed: &[u8], step: usize, backend: Backend) -> (Vec<u8>, Result<u64, SealError>) {
     let mut out = Vec::new();
     let result = opener(sealed, backend).and_then(|opener| {
@@ -69,7 +69,7 @@ fn text(len: usize) -> Vec<u8> {
     (0..len).map(|n| (n % 251) as u8 + 1).collect()
 }
 
-/// Whatever was done to the stream: an error, and before it whole segments of the original alone.
+/// However the stream was changed: an error, and before it only whole segments of the original.
 fn assert_refused(sealed: &[u8], original: &[u8], what: &str) {
     for &backend in Backend::ALL {
         let (out, result) = open(sealed, usize::MAX, backend);
@@ -125,7 +125,7 @@ fn every_cut_is_an_error_and_so_is_more() {
     for len in 0..sealed.len() {
         assert_refused(&sealed[..len], &plain, &format!("cut at {len}"));
     }
-    // At a border the message says that it is a cut.
+    // At a segment border the message reports a cut.
     for (at, out_len) in [(80, 0), (160, 24)] {
         let (out, result) = open(&sealed[..at], 9, Backend::Portable);
         assert!(matches!(result, Err(SealError::Cut { offset }) if offset == at as u64));

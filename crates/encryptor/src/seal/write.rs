@@ -1,4 +1,4 @@
-//! Sealing: segments are handed out in order, and each is sealed once, in any thread.
+//! Seals segments: they are handed out in order, and each is sealed once, in any thread.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,8 +8,9 @@ use crate::{Backend, DataKey, random};
 
 /// Hands out the segments of the one stream that a [`FreshKey`](crate::FreshKey) seals.
 ///
-/// A nonce belongs to a segment's number, and two texts under one nonce would break the cipher. So
-/// nobody can ask for a number: [`next_segment`](Self::next_segment) gives each once.
+/// A nonce is derived from a segment's number, and using one nonce twice would break the cipher.
+/// Callers therefore cannot choose a number: [`next_segment`](Self::next_segment) returns each
+/// once.
 pub struct Sealer {
     segments: Arc<Segments>,
     head: [u8; SEAL_HEAD_LEN],
@@ -40,20 +41,20 @@ impl Sealer {
         Ok(Self { segments: Arc::new(segments), head: head.encode(), next: 0, last_given: false })
     }
 
-    /// The bytes that stand before the first segment.
+    /// The bytes before the first segment.
     #[must_use]
     pub fn head(&self) -> [u8; SEAL_HEAD_LEN] {
         self.head
     }
 
-    /// Plain bytes that the next segment takes. All but the last must be full.
+    /// Number of plain bytes in the next segment. All segments except the last must be full.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.segments.layout.capacity(self.next)
     }
 
-    /// The next segment, to be sealed in this thread or another. The last one must be said to be
-    /// so: it may be shorter, but not empty unless the body is.
+    /// Returns the next segment, to be sealed in this or another thread. Pass `last` for the last
+    /// one: it may be shorter, but not empty unless the body is empty.
     ///
     /// # Errors
     /// [`SealError::AfterLast`], and [`SealError::TooLong`] after 4 PiB.
@@ -67,7 +68,7 @@ impl Sealer {
         Ok(SegmentToSeal { segments: Arc::clone(&self.segments), index, last })
     }
 
-    /// Whether the last segment has been handed out. A body without one is refused by readers.
+    /// Whether the last segment was handed out. Readers refuse a body without one.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.last_given
@@ -88,7 +89,7 @@ impl fmt::Debug for Sealer {
     }
 }
 
-/// The right to seal one segment, once.
+/// The permission to seal one segment, once.
 #[must_use = "a segment that is not sealed leaves a hole"]
 pub struct SegmentToSeal {
     segments: Arc<Segments>,
@@ -103,11 +104,11 @@ impl SegmentToSeal {
         self.index.into()
     }
 
-    /// Seals in place: `buf` is the plain bytes and then 16 more, where the tag goes. Afterwards
-    /// all of it is the segment as it is stored.
+    /// Seals in place: `buf` holds the plain bytes and 16 more bytes for the tag. Afterwards `buf`
+    /// is the segment as stored.
     ///
     /// # Errors
-    /// [`SealError::Length`] unless `buf` is full, or the segment the last one.
+    /// [`SealError::Length`] unless `buf` is full, or the segment is the last one.
     pub fn seal(self, buf: &mut [u8]) -> Result<(), SealError> {
         self.segments.check_len(self.index, self.last, buf.len())?;
         let nonce = self.segments.nonce(self.index, self.last);

@@ -1,4 +1,4 @@
-//! One chunk, in memory.
+//! Sealing and opening one chunk in memory.
 
 use subtle::ConstantTimeEq;
 
@@ -7,7 +7,7 @@ use super::version::HASH_LEN;
 use super::{Cipher, Head, IV_LEN, MAX_SIZE, Place, Version, XbcryptError};
 use crate::random::{self, NoRandom};
 
-/// A fresh random IV. Every chunk has its own.
+/// Returns a new random IV. Every chunk needs its own.
 ///
 /// # Errors
 /// [`NoRandom`]
@@ -59,20 +59,20 @@ pub fn seal_chunk(
     Ok(())
 }
 
-/// Opens a chunk in place: `payload` is all that follows its head. Gives the number of plain bytes,
-/// which stand at the front of `payload`. CRC and, in version 3, the hash have been checked then;
-/// versions 1 and 2 give noise with a wrong key.
+/// Opens a chunk in place: `payload` is everything after its head. Returns the number of plain
+/// bytes, which are then at the front of `payload`. The CRC and, in version 3, the hash are
+/// checked; versions 1 and 2 result in noise with a wrong key.
 ///
 /// # Errors
 /// [`XbcryptError::Crc`], [`Hash`](XbcryptError::Hash), [`Algorithm`](XbcryptError::Algorithm),
-/// [`PayloadLength`](XbcryptError::PayloadLength). `payload` holds no plain bytes then.
+/// [`PayloadLength`](XbcryptError::PayloadLength). After an error `payload` holds no plain bytes.
 pub fn open_chunk(cipher: &Cipher, head: &Head, payload: &mut [u8]) -> Result<usize, XbcryptError> {
     let place = head.place;
     if payload.len() as u64 != head.payload_len {
         let (expected, got) = (head.payload_len, payload.len());
         return Err(XbcryptError::PayloadLength { place, expected, got });
     }
-    // Version 1 has no IV to show whether it is encrypted.
+    // In version 1, no IV shows whether the chunk is encrypted.
     if head.version != Version::V1 && head.iv.is_some() != cipher.encrypts() {
         return Err(XbcryptError::Algorithm { place, encrypted: head.iv.is_some() });
     }

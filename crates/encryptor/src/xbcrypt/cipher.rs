@@ -1,4 +1,4 @@
-//! Which cipher, with which key: AES in counter mode, or none.
+//! The cipher and its key: AES in counter mode, or none.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,18 +13,18 @@ use crate::{Backend, KeyBytes};
 
 /// The value of `--encrypt-algo`.
 ///
-/// Of the three AES names none says which AES it is: that is up to the length of the key, as with
+/// The three AES names are equivalent: the length of the key determines which AES is used, as with
 /// the stock tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Algorithm {
-    /// Chunks with plain payload.
+    /// Chunks with unencrypted payload.
     None,
-    /// AES by the key's length.
+    /// AES; the length of the key determines the variant.
     Aes128,
-    /// AES by the key's length.
+    /// AES; the length of the key determines the variant.
     Aes192,
-    /// AES by the key's length.
+    /// AES; the length of the key determines the variant.
     Aes256,
 }
 
@@ -35,7 +35,7 @@ const NAMES: [(&str, Algorithm); 4] = [
     ("AES256", Algorithm::Aes256),
 ];
 
-/// Text that names no algorithm, or several.
+/// Text that matches no algorithm, or several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not an algorithm: NONE, AES128, AES192 or AES256")]
 pub struct AlgorithmError;
@@ -53,8 +53,8 @@ impl Algorithm {
 impl FromStr for Algorithm {
     type Err = AlgorithmError;
 
-    /// Takes what the stock option takes: the name in any case, a prefix of only one name, or its
-    /// number from 0.
+    /// Parses the same values as the stock option: the name in any case, an unambiguous prefix, or
+    /// the number from 0.
     fn from_str(text: &str) -> Result<Self, AlgorithmError> {
         if let Ok(number) = text.parse::<usize>() {
             return NAMES.get(number).map(|(_, found)| *found).ok_or(AlgorithmError);
@@ -75,12 +75,12 @@ impl fmt::Display for Algorithm {
     }
 }
 
-/// An AES algorithm without a key.
+/// An AES algorithm was given without a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{0} needs a key")]
 pub struct NoKey(pub Algorithm);
 
-/// A cipher with its key, ready for chunks of one file or of many. Can be shared by threads.
+/// A cipher with its key, for the chunks of one or more files. Threads can share it.
 pub struct Cipher {
     algorithm: Algorithm,
     key: Option<Key>,
@@ -94,11 +94,11 @@ enum Key {
 }
 
 impl Cipher {
-    /// A cipher for this algorithm. The length of the key decides which AES it is; with
-    /// [`Algorithm::None`] the key is not used.
+    /// Creates a cipher for this algorithm. The length of the key determines which AES is used;
+    /// with [`Algorithm::None`] the key is not used.
     ///
     /// # Errors
-    /// [`NoKey`] for AES without one.
+    /// [`NoKey`] for AES without a key.
     pub fn new(
         algorithm: Algorithm,
         key: Option<&KeyBytes>,
@@ -112,19 +112,19 @@ impl Cipher {
         Ok(Self { algorithm, key, backend })
     }
 
-    /// What it really is, which of the AES by the length of the key.
+    /// The actual algorithm, with the AES variant by the length of the key.
     #[must_use]
     pub fn algorithm(&self) -> Algorithm {
         self.algorithm
     }
 
-    /// Whether it encrypts at all.
+    /// Whether the cipher encrypts at all.
     #[must_use]
     pub fn encrypts(&self) -> bool {
         self.key.is_some()
     }
 
-    /// Encrypts or decrypts in place; in counter mode it is the same.
+    /// Encrypts or decrypts in place; in counter mode both are the same.
     pub(super) fn apply(&self, iv: &[u8; IV_LEN], bytes: &mut [u8]) {
         match &self.key {
             None => {}
@@ -139,7 +139,7 @@ impl Cipher {
         }
     }
 
-    /// SHA-256 of the plain bytes.
+    /// Computes SHA-256 of the plain bytes.
     pub(super) fn hash(&self, bytes: &[u8]) -> [u8; 32] {
         match self.backend {
             Backend::Portable => Sha256::digest(bytes).into(),

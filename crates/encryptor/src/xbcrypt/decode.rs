@@ -1,4 +1,4 @@
-//! Finding chunks in input of any cut, and decrypting them one after the other.
+//! Finds chunks in input of any cut, and decrypts them sequentially.
 
 use std::fmt;
 
@@ -6,19 +6,19 @@ use super::head::{MAX_HEAD, could_begin};
 use super::version::MAGIC_LEN;
 use super::{Cipher, Head, Limits, Parsed, Place, XbcryptError, open_chunk, parse_head};
 
-/// What the decoder found next. Every chunk gives `Head`, then `Data` until its payload is
+/// What the decoder found next. Every chunk results in `Head`, then `Data` until its payload is
 /// complete, then `ChunkEnd`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event<'a> {
     /// A chunk begins.
     Head(Head),
-    /// The next piece of its payload, still encrypted, never empty.
+    /// The next piece of the chunk's payload, still encrypted, never empty.
     Data(&'a [u8]),
-    /// The payload is complete: ready for [`open_chunk`].
+    /// The payload is complete and can be passed to [`open_chunk`].
     ChunkEnd(Head),
 }
 
-/// Takes an xbcrypt file apart. It keeps nothing but the head it is reading, and decrypts nothing.
+/// Splits an xbcrypt file into chunks. It buffers only the current head, and decrypts nothing.
 #[derive(Debug)]
 pub struct Decoder {
     limits: Limits,
@@ -36,17 +36,17 @@ enum Stage {
 const START: Stage = Stage::Head { bytes: [0; MAX_HEAD], have: 0 };
 
 impl Decoder {
-    /// A decoder at the start of a file.
+    /// Creates a decoder at the start of a file.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         Self { limits, place: Place::default(), stage: START }
     }
 
-    /// Takes bytes from the front of `input`. `None` wants more input; all of it has been taken
-    /// then.
+    /// Takes bytes from the front of `input`. `None` means that all of it was taken and more is
+    /// needed.
     ///
     /// # Errors
-    /// As [`parse_head`]; the same again for every call that follows.
+    /// Those of [`parse_head`]; every later call returns the same error.
     pub fn next<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Event<'a>>, XbcryptError> {
         self.step(input).inspect_err(|error| self.stage = Stage::Failed(error.clone()))
     }
@@ -62,7 +62,7 @@ impl Decoder {
                         return Ok(Some(Event::Head(head)));
                     }
                     Parsed::Needs(want) => {
-                        // Not beyond the magic before it is known to be one.
+                        // Read only the magic until it is known to be valid.
                         let want = if *have < MAGIC_LEN { MAGIC_LEN } else { want };
                         let Some(place) = bytes.get_mut(*have..want) else { return Ok(None) };
                         let taken = take(input, place.len());
@@ -89,11 +89,11 @@ impl Decoder {
         }
     }
 
-    /// The input is over. A file may end only between two chunks; whether chunks are missing there
-    /// nobody can tell.
+    /// Signals the end of the input. A file may end only between two chunks; chunks missing there
+    /// cannot be detected.
     ///
     /// # Errors
-    /// [`XbcryptError::Cut`], or what went wrong before.
+    /// [`XbcryptError::Cut`], or an earlier error.
     pub fn finish(&self) -> Result<(), XbcryptError> {
         let place = self.place;
         match &self.stage {
@@ -110,28 +110,28 @@ impl Decoder {
                 };
                 Err(XbcryptError::Cut { place, missing })
             }
-            // A payload that is complete but whose end was not asked for is not cut.
+            // A payload that is complete is not cut, even if its end was not fetched.
             Stage::Payload { left: 0, .. } => Ok(()),
             Stage::Payload { left, .. } => Err(XbcryptError::Cut { place, missing: *left }),
         }
     }
 
-    /// Where the chunk at work begins, or the next one.
+    /// Position of the current chunk, or of the next one.
     #[must_use]
     pub fn place(&self) -> Place {
         self.place
     }
 }
 
-/// Up to `most` bytes from the front of `input`.
+/// Takes up to `most` bytes from the front of `input`.
 fn take<'a>(input: &mut &'a [u8], most: usize) -> &'a [u8] {
     let (front, rest) = input.split_at(most.min(input.len()));
     *input = rest;
     front
 }
 
-/// Decrypts a file that comes in pieces. Holds one chunk, and grows with what has come, not with
-/// what a head promises.
+/// Decrypts a file that arrives in pieces. It holds one chunk, and its memory grows with the bytes
+/// that arrive, not with the length in a head.
 pub struct Decrypter {
     cipher: Cipher,
     decoder: Decoder,
@@ -140,7 +140,7 @@ pub struct Decrypter {
 }
 
 impl Decrypter {
-    /// A decrypter at the start of a file.
+    /// Creates a decrypter at the start of a file.
     #[must_use]
     pub fn new(cipher: Cipher, limits: Limits) -> Self {
         Self { cipher, decoder: Decoder::new(limits), payload: Vec::new(), failed: None }
@@ -149,7 +149,7 @@ impl Decrypter {
     /// Takes bytes of the file and appends the plain bytes of complete chunks to `out`.
     ///
     /// # Errors
-    /// As [`parse_head`] and [`open_chunk`]; nothing more comes out then.
+    /// Those of [`parse_head`] and [`open_chunk`]; after an error nothing more is output.
     pub fn push(&mut self, mut input: &[u8], out: &mut Vec<u8>) -> Result<(), XbcryptError> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
@@ -171,10 +171,10 @@ impl Decrypter {
         Ok(())
     }
 
-    /// The input is over.
+    /// Signals the end of the input.
     ///
     /// # Errors
-    /// [`XbcryptError::Cut`], or what went wrong before.
+    /// [`XbcryptError::Cut`], or an earlier error.
     pub fn finish(self) -> Result<(), XbcryptError> {
         self.failed.map_or_else(|| self.decoder.finish(), Err)
     }

@@ -1,16 +1,16 @@
-//! What can be wrong with an xbcrypt file, and where.
+//! Errors in an xbcrypt file, with their position.
 
 use std::fmt;
 
 use super::{MAX_SIZE, Version};
 use crate::NoRandom;
 
-/// Which chunk, and where it begins.
+/// Number and offset of a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Place {
     /// Number of the chunk in the file, from 0.
     pub chunk: u64,
-    /// Where its magic stands in the file.
+    /// Offset of its magic in the file.
     pub offset: u64,
 }
 
@@ -24,104 +24,104 @@ impl fmt::Display for Place {
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum XbcryptError {
-    /// Something else stands where a chunk must begin.
+    /// There is no chunk where one must begin.
     #[error("{place}: no chunk there, it begins with \"{}\"", got.escape_ascii())]
     Magic {
-        /// Where.
+        /// Position of the chunk.
         place: Place,
-        /// The first bytes; fewer than eight at the end of the file.
+        /// The first bytes found; fewer than eight at the end of the file.
         got: Vec<u8>,
     },
     /// The two sizes in the head differ; no cipher changes the length.
     #[error("{place}: sizes {original} and {encrypted} differ")]
     Sizes {
-        /// Where.
+        /// Position of the chunk.
         place: Place,
         /// Original size as stated.
         original: u64,
         /// Encrypted size as stated.
         encrypted: u64,
     },
-    /// A size beyond what the format allows.
+    /// A size exceeds the limit of the format.
     #[error("{place}: size {size} is more than {MAX_SIZE}")]
     TooLarge {
-        /// Where.
+        /// Position of the chunk.
         place: Place,
         /// The size as stated.
         size: u64,
     },
-    /// A size beyond the caller's limit.
+    /// A size exceeds the caller's limit.
     #[error("{place}: size {size} is more than the limit of {limit} bytes")]
     Limit {
-        /// Where.
+        /// Position of the chunk.
         place: Place,
         /// The size as stated.
         size: u64,
-        /// What is allowed.
+        /// The largest size allowed.
         limit: u64,
     },
-    /// The payload is too short to hold what it must.
+    /// The payload is too short for its content.
     #[error("{place}: size {size}, but a version {version} chunk has at least {least} bytes")]
     TooShort {
-        /// Where.
+        /// Position of the chunk.
         place: Place,
         /// The size as stated.
         size: u64,
         /// Version of the chunk.
         version: Version,
-        /// A hash and one byte, or one byte.
+        /// Least size: one byte, or a hash and one byte.
         least: u64,
     },
-    /// An IV of a length that no cipher here has.
+    /// The IV has a length that no supported cipher uses.
     #[error("{place}: IV of {got} bytes, it must have 16 with AES and 0 without")]
     IvLength {
-        /// Where.
+        /// Position of the chunk.
         place: Place,
-        /// As stated.
+        /// The length as stated.
         got: u64,
     },
-    /// A chunk with an IV, and algorithm NONE asked for; or AES, and a chunk without.
+    /// The chunk has an IV, but algorithm NONE was requested; or AES, and the chunk has none.
     #[error(
         "{place}: the chunk is {}, but the algorithm asked for is {}",
         if *encrypted { "encrypted" } else { "not encrypted" },
         if *encrypted { "NONE" } else { "AES" },
     )]
     Algorithm {
-        /// Where.
+        /// Position of the chunk.
         place: Place,
         /// Whether the chunk is encrypted.
         encrypted: bool,
     },
-    /// The payload handed in is not as long as the head says.
+    /// The payload passed in does not have the length that the head states.
     #[error("{place}: the payload has {got} bytes, its head says {expected}")]
     PayloadLength {
-        /// Where.
+        /// Position of the chunk.
         place: Place,
-        /// As stated.
+        /// The length as stated.
         expected: u64,
-        /// As handed in.
+        /// The length passed in.
         got: usize,
     },
-    /// The checksum over the encrypted bytes does not fit: the file is damaged.
+    /// The checksum of the encrypted bytes does not match: the file is damaged.
     #[error("{place}: CRC {got:#010x}, its head says {expected:#010x}: the file is damaged")]
     Crc {
-        /// Where.
+        /// Position of the chunk.
         place: Place,
-        /// As stated.
+        /// The checksum as stored.
         expected: u32,
-        /// As computed.
+        /// The checksum as computed.
         got: u32,
     },
-    /// The hash inside does not fit although the CRC does.
+    /// The hash inside does not match although the CRC does.
     #[error("{place}: wrong key: the hash inside does not fit (and the CRC does)")]
     Hash {
-        /// Where.
+        /// Position of the chunk.
         place: Place,
     },
-    /// A version that cannot show whether the key is right, and the caller has not allowed it.
+    /// A version that cannot detect a wrong key, and that the caller has not allowed.
     #[error("{place}: version {version} chunks have no hash: a wrong key would give noise")]
     NoHash {
-        /// Where.
+        /// Position of the chunk.
         place: Place,
         /// Version of the chunk.
         version: Version,
@@ -129,26 +129,26 @@ pub enum XbcryptError {
     /// The input ends inside a chunk.
     #[error("{place}: the file ends inside this chunk, {missing} bytes are missing at least")]
     Cut {
-        /// Where.
+        /// Position of the chunk.
         place: Place,
-        /// As far as is known.
+        /// Number of missing bytes, as far as known.
         missing: u64,
     },
-    /// A chunk without a byte of plain text, or one that is too long, is not written.
+    /// A chunk without plain bytes, or with too many, cannot be written.
     #[error("a chunk has 1 to {} bytes, not {got}", MAX_SIZE - 32)]
     Plain {
-        /// Plain bytes handed in.
+        /// Number of plain bytes passed in.
         got: usize,
     },
-    /// The room for a chunk has the wrong length.
+    /// The output slice for a chunk has the wrong length.
     #[error("{got} bytes of room for a chunk of {expected}")]
     Room {
         /// Length of the chunk.
         expected: usize,
-        /// As handed in.
+        /// The length passed in.
         got: usize,
     },
-    /// No random bytes for an IV.
+    /// The system returned no random bytes for an IV.
     #[error(transparent)]
     Random(#[from] NoRandom),
 }

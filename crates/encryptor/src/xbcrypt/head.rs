@@ -15,41 +15,41 @@ const LEN: usize = 44;
 /// Length of the longest head.
 pub(super) const MAX_HEAD: usize = LEN + IV_LEN;
 
-/// Length of a head as we write it.
+/// Length of a head that we write.
 pub(super) fn head_len(encrypted: bool) -> usize {
     if encrypted { MAX_HEAD } else { LEN }
 }
 
-/// Whether `prefix`, the first bytes of some input, begins an xbcrypt file. Give it at least eight
+/// Whether `prefix`, the first bytes of an input, begins an xbcrypt file. Pass at least eight
 /// bytes.
 #[must_use]
 pub fn is_xbcrypt(prefix: &[u8]) -> bool {
     prefix.first_chunk().is_some_and(|magic| Version::of(*magic).is_some())
 }
 
-/// Whether fewer than eight bytes could be the front of a chunk.
+/// Whether fewer than eight bytes could be the beginning of a chunk.
 pub(super) fn could_begin(prefix: &[u8]) -> bool {
     prefix.iter().zip(&MAGIC_START).all(|(a, b)| a == b)
 }
 
-/// What the head of a chunk says, checked.
+/// The checked fields of a chunk's head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Head {
-    /// Which chunk it is.
+    /// Number and offset of the chunk.
     pub place: Place,
-    /// Its version.
+    /// Version of the chunk.
     pub version: Version,
-    /// Length of the payload that follows the head, 1 to 2^31 - 1.
+    /// Length of the payload after the head, 1 to 2^31 - 1.
     pub payload_len: u64,
     /// CRC-32 of the payload.
     pub crc: u32,
-    /// The IV, where the chunk has one.
+    /// The IV, if the chunk has one.
     pub iv: Option<[u8; IV_LEN]>,
 }
 
 impl Head {
-    /// Plain bytes in the chunk.
+    /// Number of plain bytes in the chunk.
     #[must_use]
     pub fn plain_len(&self) -> u64 {
         self.payload_len - self.version.overhead()
@@ -64,13 +64,13 @@ impl Head {
         }
     }
 
-    /// Never: a head has at least 36 bytes.
+    /// Always false: a head has at least 36 bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         false
     }
 
-    /// The bytes of a version 3 head.
+    /// Encodes a version 3 head.
     pub(super) fn encode(&self) -> impl Iterator<Item = u8> {
         let iv_len = self.iv.map_or(0_u64, |_| IV_LEN as u64);
         let size = self.payload_len.to_le_bytes();
@@ -80,23 +80,23 @@ impl Head {
     }
 }
 
-/// What [`parse_head`] found.
+/// The result of [`parse_head`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Parsed {
     /// A head; the payload begins after [`Head::len`] bytes.
     Head(Head),
-    /// Nothing wrong so far; at least this many bytes are needed to go on.
+    /// No error so far; at least this many bytes are needed to continue.
     Needs(usize),
 }
 
-/// What a file may hold.
+/// Limits of what a file may contain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Largest payload of one chunk in bytes; a chunk must be in memory as a whole. Default 64 MiB.
-    /// The stock tools make 64 KiB unless asked for more, and read up to 2^31 - 1.
+    /// Largest payload of one chunk in bytes; a whole chunk must fit into memory. Default 64 MiB.
+    /// The stock tools write 64 KiB by default, and read up to 2^31 - 1.
     pub max_chunk: u64,
-    /// Take versions 1 and 2, which cannot show that the key is wrong. Default false.
+    /// Whether to accept versions 1 and 2, which cannot detect a wrong key. Default false.
     pub allow_unhashed: bool,
 }
 
@@ -107,12 +107,12 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Whatever the format allows.
+    /// Everything that the format allows.
     pub const ALL: Limits = Limits { max_chunk: MAX_SIZE, allow_unhashed: true };
 }
 
-/// Reads the head of the chunk that begins at the front of `bytes`. What it says is checked against
-/// the format and `limits` before it is given out.
+/// Parses the head of the chunk at the front of `bytes`. All fields are checked against the format
+/// and `limits` before they are returned.
 ///
 /// # Errors
 /// [`XbcryptError::Magic`], [`Sizes`](XbcryptError::Sizes), [`TooLarge`](XbcryptError::TooLarge),
@@ -127,7 +127,7 @@ pub fn parse_head(bytes: &[u8], place: Place, limits: &Limits) -> Result<Parsed,
     if !version.has_hash() && !limits.allow_unhashed {
         return Err(XbcryptError::NoHash { place, version });
     }
-    // Behind the magic 8 reserved bytes, at which no reader looks.
+    // After the magic there are 8 reserved bytes that no reader uses.
     let (Some(original), Some(encrypted), Some(crc)) =
         (field(bytes, 16), field(bytes, 24), field(bytes, 32))
     else {

@@ -1,30 +1,30 @@
-//! Versions of the format, and what they have in common.
+//! Versions of the format.
 
 use std::fmt;
 
-/// The largest size that a head may state: 2^31 - 1.
+/// The largest size in a head: 2^31 - 1.
 pub const MAX_SIZE: u64 = i32::MAX as u64;
 
 /// Length of the SHA-256 at the end of a version 3 payload.
 pub(super) const HASH_LEN: usize = 32;
 
-/// Length of the magic, the last digit of which is the version.
+/// Length of the magic, whose last digit is the version.
 pub(super) const MAGIC_LEN: usize = 8;
 
-/// Version of a chunk; one file may hold several.
+/// Version of a chunk; one file can contain several versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Version {
     /// No IV in the chunk; the counter starts at zero.
     V1,
-    /// An IV that is not used; the counter starts at zero.
+    /// An unused IV; the counter starts at zero.
     V2,
-    /// The IV is the counter's start; a SHA-256 of the plain bytes is encrypted behind them.
+    /// The counter starts at the IV; an encrypted SHA-256 of the plain bytes follows them.
     V3,
 }
 
 impl Version {
-    /// Whether the chunk has a hash inside, which shows a wrong key.
+    /// Whether the chunk contains a hash, which shows a wrong key.
     #[must_use]
     pub fn has_hash(self) -> bool {
         self == Version::V3
@@ -42,7 +42,7 @@ impl Version {
         [Version::V1, Version::V2, Version::V3].into_iter().find(|v| v.magic() == magic)
     }
 
-    /// Bytes in a payload besides the plain ones.
+    /// Length of a payload beyond its plain bytes.
     pub(super) fn overhead(self) -> u64 {
         if self.has_hash() { HASH_LEN as u64 } else { 0 }
     }

@@ -1,10 +1,10 @@
-//! Encrypting from front to back.
+//! Sequential encryption.
 
 use std::fmt;
 
 use super::{Cipher, MAX_SIZE, XbcryptError, new_iv, seal_chunk, sealed_len};
 
-/// Plain bytes in a chunk: `--encrypt-chunk-size`.
+/// Number of plain bytes in a chunk: `--encrypt-chunk-size`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChunkSize {
     size: usize,
@@ -12,12 +12,12 @@ pub struct ChunkSize {
 }
 
 impl ChunkSize {
-    /// The least there is.
+    /// The smallest size.
     pub const MIN: u64 = 1024;
-    /// The most there is.
+    /// The largest size.
     pub const MAX: u64 = MAX_SIZE - 32;
 
-    /// A size that was asked for. What is below 1024 is raised to it, as the stock tools do.
+    /// Makes a size. Values below 1024 are raised to 1024, as the stock tools do.
     ///
     /// # Errors
     /// [`XbcryptError::Plain`] for more than [`ChunkSize::MAX`].
@@ -35,7 +35,7 @@ impl ChunkSize {
         self.size
     }
 
-    /// Whether less was asked for: worth a warning.
+    /// Whether a smaller size was requested, which deserves a warning.
     #[must_use]
     pub fn was_raised(self) -> bool {
         self.raised
@@ -48,8 +48,8 @@ impl Default for ChunkSize {
     }
 }
 
-/// Encrypts what comes in pieces into version 3 chunks, all full but the last, however the pieces
-/// are cut. No input gives no output, as with the stock tools.
+/// Encrypts pieces of any size into version 3 chunks. All but the last are full, however the input
+/// is cut. Empty input results in empty output, as with the stock tools.
 pub struct Encrypter {
     cipher: Cipher,
     size: ChunkSize,
@@ -57,7 +57,7 @@ pub struct Encrypter {
 }
 
 impl Encrypter {
-    /// An encrypter at the start of a file.
+    /// Creates an encrypter at the start of a file.
     #[must_use]
     pub fn new(cipher: Cipher, size: ChunkSize) -> Self {
         Self { cipher, size, plain: Vec::new() }
@@ -85,7 +85,7 @@ impl Encrypter {
         Ok(())
     }
 
-    /// Writes what is left as a last chunk.
+    /// Writes the remaining bytes as the last chunk.
     ///
     /// # Errors
     /// [`XbcryptError::Random`]

@@ -1,4 +1,4 @@
-//! What the tests of this crate share.
+//! Shared by the tests of this crate.
 
 #![allow(dead_code)] // each test program uses a part of it
 
@@ -22,7 +22,7 @@ pub(crate) fn unhex(text: &str) -> Vec<u8> {
     (0..text.len()).step_by(2).map(|n| u8::from_str_radix(&text[n..n + 2], 16).unwrap()).collect()
 }
 
-/// Bytes that no codec and no cipher could guess.
+/// Bytes that no codec can shrink.
 pub(crate) fn noise(len: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     (0..len)
@@ -33,7 +33,7 @@ pub(crate) fn noise(len: usize) -> Vec<u8> {
         .collect()
 }
 
-/// Runs a program with this input; its output, whatever its exit status, and whether it was 0.
+/// Runs a program with this input. Returns whether its exit status was 0, and its output.
 pub(crate) fn run(program: &PathBuf, arguments: &[&str], input: &[u8]) -> (bool, Vec<u8>, String) {
     let mut child = Command::new(program)
         .args(arguments)
@@ -44,7 +44,7 @@ pub(crate) fn run(program: &PathBuf, arguments: &[&str], input: &[u8]) -> (bool,
         .unwrap_or_else(|e| panic!("{}: {e}", program.display()));
     let mut stdin = child.stdin.take().unwrap();
     let input = input.to_vec();
-    // Beside the reading, or both could wait for the other. A closed pipe is the program's choice.
+    // In parallel with reading, to avoid a deadlock. A program may close its input early.
     let writer = std::thread::spawn(move || drop(stdin.write_all(&input)));
     let output = child.wait_with_output().unwrap();
     writer.join().unwrap();
@@ -52,7 +52,7 @@ pub(crate) fn run(program: &PathBuf, arguments: &[&str], input: &[u8]) -> (bool,
     (output.status.success(), output.stdout, talk)
 }
 
-/// The Python that has `tink`.
+/// Path of a Python that has `tink`.
 pub(crate) fn python() -> PathBuf {
     let own = env::var_os("XB_TOOLS_PYTHON").map(PathBuf::from);
     let python =
@@ -72,12 +72,12 @@ pub(crate) fn write(dir: &tempfile::TempDir, name: &str, content: &[u8]) -> Stri
     path.to_str().unwrap().to_owned()
 }
 
-/// HKDF-SHA-256 for 32 bytes, from HMAC alone: the second implementation of what the documents say.
+/// HKDF-SHA-256 for 32 bytes, from HMAC alone: a second implementation of the documented formula.
 pub(crate) fn derive(key: &[u8], salt: &[u8], info: &[u8]) -> Vec<u8> {
     hmac(&hmac(salt, key), &[info, &[1]].concat())
 }
 
-/// HMAC-SHA-256 by its definition.
+/// HMAC-SHA-256, implemented from its definition.
 pub(crate) fn hmac(key: &[u8], message: &[u8]) -> Vec<u8> {
     let mut block = if key.len() > 64 { Sha256::digest(key).to_vec() } else { key.to_vec() };
     block.resize(64, 0);
@@ -86,7 +86,7 @@ pub(crate) fn hmac(key: &[u8], message: &[u8]) -> Vec<u8> {
     Sha256::digest([&pad(0x5c)[..], &inner].concat()).to_vec()
 }
 
-/// A keys object with this content, by `docs/keys.md` alone.
+/// Builds a keys object with this content, from `docs/keys.md` alone.
 pub(crate) fn keys_object(content: &serde_json::Value, data_key: &[u8], id: &[u8]) -> Vec<u8> {
     let mut text = serde_json::to_string_pretty(content).unwrap() + "\n";
     text += &format!("sha256:{}\n", sha256(text.as_bytes()));

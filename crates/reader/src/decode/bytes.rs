@@ -1,7 +1,7 @@
-//! Numbers and text in bytes.
+//! Numbers and text in byte slices.
 
-/// The first piece of text, if its end has been seen. The answer does not depend on how much
-/// stands behind it, so that errors are the same however the input was cut.
+/// Returns the first line of text that is not empty, if its end has arrived. The result does not
+/// depend on what follows, so that errors are the same however the input was cut.
 pub(super) fn first_line(text: &[u8]) -> Option<&[u8]> {
     let from = text.iter().position(|&b| !ends_text(b))?;
     let len = text[from..].iter().position(|&b| ends_text(b))?;

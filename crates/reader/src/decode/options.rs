@@ -1,11 +1,11 @@
-//! How a stream is decoded.
+//! Options of the decoder.
 
-/// Which of the two meanings a chunk of type `S` has.
+/// The meaning of chunks of type `S`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Dialect {
-    /// Look at each `S`: it is a seek if the next chunk (or the end of the input) follows its 8
-    /// bytes, else sparse. A sparse chunk that looks like a seek would announce a payload of
-    /// more than 2^62 bytes, so with any sensible [`Limits`] there is exactly one reading.
+    /// Decide for each `S`: it is a seek if the next chunk (or the end of the input) follows its 8
+    /// bytes, else it is sparse. A sparse chunk that looks like a seek would announce a payload of
+    /// more than 2^62 bytes, so with any sensible [`Limits`] only one reading is possible.
     #[default]
     Auto,
     /// Percona XtraBackup 8.0 and later: `S` is sparse.
@@ -14,15 +14,15 @@ pub enum Dialect {
     MariaDb,
 }
 
-/// What a chunk may announce. Beyond these limits a chunk is an error before anything is read or
-/// allocated for it.
+/// Upper limits of the numbers in a chunk. A chunk beyond them is an error before anything is read
+/// or allocated for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Longest payload of one chunk, in bytes. Default 16 GiB; the stock writers make 10 MiB, or
-    /// one write of the producer.
+    /// Longest payload of one chunk, in bytes. Default 16 GiB; the stock tools write 10 MiB, or one
+    /// write of the producer.
     pub max_payload: u64,
-    /// Most entries in one sparse map, 8 bytes each. Default 1 048 576; a read of 10 MiB with
-    /// 16 KiB pages makes 640.
+    /// Most entries in one sparse map, 8 bytes each. Default 1 048 576; one read of 10 MiB with
+    /// 16 KiB pages results in 640.
     pub max_map_entries: u32,
 }
 

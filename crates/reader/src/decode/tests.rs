@@ -7,7 +7,7 @@ fn stream(write: impl FnOnce(&mut ChunkWriter<Vec<u8>>) -> std::io::Result<()>) 
     writer.finish().unwrap()
 }
 
-/// The kinds of all chunks, with the limits as given.
+/// The kinds of all chunks, decoded with the given limits.
 fn kinds(
     dialect: Dialect,
     limits: Limits,
@@ -43,7 +43,7 @@ fn both_meanings_of_s_are_told_apart() {
     assert!(matches!(got[2], ChunkKind::Seek { offset: 5 }), "{got:?}");
     assert!(matches!(got[3], ChunkKind::Seek { offset: 6 }), "the last one is held back: {got:?}");
 
-    // Told which it is, the decoder does not look at what follows.
+    // With a fixed dialect the decoder does not look at what follows.
     let seek = stream(|w| w.seek("a", 7));
     assert_eq!(
         kinds(Dialect::MariaDb, Limits::default(), &seek).unwrap(),

@@ -107,7 +107,7 @@ fn renames_and_removals_follow_the_names() {
     }
     let renamed = table.apply(&rename("a", "c")).unwrap();
     assert_eq!(renamed, Change::Renamed { id: FileId(0), open: false });
-    // A swap by way of a third name, and a chunk for a file renamed while open.
+    // Two files swap names by way of a third, and a chunk arrives for a file renamed while open.
     let renamed = table.apply(&rename("b", "a")).unwrap();
     assert_eq!(renamed, Change::Renamed { id: FileId(1), open: true });
     table.apply(&payload("a", 1, 1)).unwrap();

@@ -1,4 +1,4 @@
-//! What the tests share: the vectors, a plain extractor, ways to cut the input.
+//! Shared by the tests: the vectors, a plain extractor, ways to cut the input.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)] // each test crate uses its part of it
 
 use std::collections::{BTreeMap, HashMap};
@@ -48,7 +48,7 @@ impl Vector {
     }
 }
 
-/// Gives at most `step` bytes a read.
+/// Returns at most `step` bytes per read.
 pub struct Steps<'a> {
     pub bytes: &'a [u8],
     pub step: usize,
@@ -61,7 +61,7 @@ impl Read for Steps<'_> {
     }
 }
 
-/// Extracts in one thread, with nothing but the crate's own parts.
+/// Extracts in one thread, using only the parts of this crate.
 pub fn extract(input: impl Read, dir: &Path) -> Result<(), Box<dyn Error>> {
     let target = TargetDir::open(dir)?;
     let mut reader = ChunkReader::new(input, Dialect::Auto, Limits::default());
