@@ -8,6 +8,7 @@
 //!
 //! The defences can be switched off one by one; the search then has to find what each is there for.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
+#![allow(clippy::cast_possible_truncation, reason = "there are three runs at most")]
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -236,7 +237,7 @@ impl World {
         let me = r as u8;
         let mut world = self.clone();
         match run.at {
-            At::Over => return Vec::new(),
+            At::Over => Vec::new(),
             At::Begin => match (run.kind, world.manifest) {
                 (Kind::Put, Some(_)) | (Kind::Delete, None) => vec![world.go(r, At::Over)],
                 (_, judged) => {
@@ -543,7 +544,9 @@ const P: Kind = Kind::Put;
 const D: Kind = Kind::Delete;
 
 /// Runs that meet, and how many crashes, long sleeps and failed requests there are.
-const MEETINGS: [(&[Kind], (u8, u8, u8)); 6] = [
+type Meeting = (&'static [Kind], (u8, u8, u8));
+
+const MEETINGS: [Meeting; 6] = [
     (&[P], (1, 1, 1)),
     (&[P, P], (1, 2, 1)),
     (&[P, D], (1, 2, 1)),

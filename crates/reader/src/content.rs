@@ -5,7 +5,7 @@ use crc_fast::checksum_combine;
 use crate::checksum::{CRC, PieceCheck, crc32};
 
 /// Zeros are checksummed in blocks of this length; longer ranges by repeated doubling.
-const ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 /// The CRC-32 of a file from its first byte on, as the file reads back: holes are zeros.
 ///
@@ -78,7 +78,7 @@ fn crc_of_zeros(len: u64) -> u32 {
     }
     let half = crc_of_zeros(len / 2);
     let whole = combine(half, half, len / 2);
-    if len % 2 == 0 { whole } else { combine(whole, crc32(&[0]), 1) }
+    if len.is_multiple_of(2) { whole } else { combine(whole, crc32(&[0]), 1) }
 }
 
 /// Computes the checksum of up to `len` bytes of a reader. If the reader ends earlier, the missing

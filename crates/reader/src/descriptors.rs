@@ -33,7 +33,7 @@ struct Raised {
 impl Raised {
     fn now() -> Option<Self> {
         let before = getrlimit(Resource::Nofile);
-        let limit = Rlimit { current: before.maximum, ..before.clone() };
+        let limit = Rlimit { current: before.maximum, ..before };
         if before.current == before.maximum {
             return None;
         }
@@ -44,7 +44,7 @@ impl Raised {
 
 impl Drop for Raised {
     fn drop(&mut self) {
-        let _ = setrlimit(Resource::Nofile, self.before.clone());
+        let _ = setrlimit(Resource::Nofile, self.before);
     }
 }
 
@@ -138,8 +138,7 @@ impl Open {
     /// Takes the oldest descriptor. It is closed when its last user drops it.
     fn take_oldest(&mut self) -> Option<Held> {
         let (_, slot) = self.by_age.pop_first()?;
-        let held = slot.held().take();
-        held
+        slot.held().take()
     }
 }
 

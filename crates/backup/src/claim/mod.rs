@@ -29,7 +29,7 @@ use self::standing::refuse_unless_taken;
 pub(crate) use self::standing::{
     DEAD, FORGOTTEN, Numbered, claims, is_unfinished, may_be_its_own, refuse_living, standing,
 };
-use crate::catalog::names::{BackupName, CLAIM, RunId, claims_folder, of_packed_run, run_folder};
+use crate::catalog::names::{BackupName, CLAIM, RunId, claims_folder, of_classic, run_folder};
 use crate::catalog::root::Root;
 use crate::error::BackupError;
 
@@ -205,7 +205,7 @@ async fn end_uploads(root: &Root, name: &BackupName) -> Result<(), BackupError> 
         uploads => uploads?,
     };
     for upload in uploads {
-        if upload.key.strip_prefix(&folder).is_some_and(|key| !of_packed_run(key)) {
+        if upload.key.strip_prefix(&folder).is_some_and(of_classic) {
             root.store().abort(&upload).await?;
         }
     }

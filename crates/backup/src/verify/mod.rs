@@ -33,6 +33,7 @@ use crate::catalog::root::Root;
 use crate::claim::is_unfinished;
 use crate::error::BackupError;
 use crate::objects::classic::list_with_sums;
+use crate::objects::classic_checksums::Known;
 use crate::read::unlock::{Accept, Given, envelope, open_sealed};
 
 /// The least memory for what looks into files.
@@ -286,6 +287,9 @@ impl Run<'_> {
                 self.report.authenticity = Authenticity::NotSealed;
                 let what = format!("sound, {}", self.report.authenticity.as_str());
                 self.report.close(Level::Manifest, what);
+                if matches!(files.known(), Known::Whole(_)) {
+                    self.note("no single object can be named by its checksum: the list of checksums is missing or damaged");
+                }
             }
             None => {
                 if files.is_empty() || stop.or(is_unfinished(self.root, name)).await? {

@@ -28,7 +28,7 @@ pub(super) fn compare(
     // What is read back shall come from the medium. Where that fails, the sums show it.
     let _ = syncfs(folder.unfinished());
     let is = |at: BorrowedFd<'_>, name: &Path, wanted: ContentSum, whole: bool| {
-        let found = sum(at, name, wanted.len(), &go_on);
+        let found = sum(at, name, wanted.len(), go_on);
         found.is_ok_and(|(found, len)| found == wanted && (!whole || len == wanted.len()))
     };
     let whole = left.whole.iter().filter(|(_, file)| {
