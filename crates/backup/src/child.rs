@@ -16,7 +16,7 @@ use crate::error::BackupError;
 /// How long to wait for the program's last messages after its end.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
-/// Limit of the answer in bytes; the rest is discarded.
+/// Limit of the answer in bytes; the rest is not read.
 const MAX_ANSWER: u64 = 1 << 20;
 
 /// Called with each line that a program writes, without the line end.

@@ -8,7 +8,7 @@
 //! | `ROOT/NAME/RUN/NNNNNNNNN` | data objects of a packed backup |
 //! | `ROOT/NAME/PATH.NNNNNNNNNNNNNNNNNNNN` | data objects of a classic backup |
 //! | `ROOT/.xb-catalog/NAME` | the manifest, written last: the one commit point |
-//! | `ROOT/.xb-catalog/@claims/NAME/NNNNNN` | claim of a classic run, whose objects have no RUN; `NNNNNN-HOLDER` where a store knows no conditions |
+//! | `ROOT/.xb-catalog/@claims/NAME/NNNNNN` | claim of a classic run, whose objects have no RUN; `NNNNNN-HOLDER` in a store without conditional writes |
 //! | `ROOT/.xb-catalog/@sums/NAME/RUN` | the checksum of each data object of a classic backup |
 //!
 //! No key is the folder of another key, so directories and buckets can hold the same keys.

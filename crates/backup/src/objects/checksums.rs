@@ -34,7 +34,7 @@ pub(crate) fn object_len(manifest: &Manifest, packed: &PackedFacts, number: u64)
     packed.chunk_size.min(manifest.stored_bytes.saturating_sub(start))
 }
 
-/// Reads the list and checks it against the manifest; `Ok(Err(_))` says why the list is unusable.
+/// Reads the list and checks it against the manifest; `Ok(Err(_))` is why it is unusable.
 pub(crate) async fn read(
     root: &Root,
     name: &BackupName,

@@ -34,7 +34,7 @@ pub struct PutRequest {
     /// Kind of the input. An xbstream may also arrive as a native stream, which is stored unchanged
     /// (packed).
     pub content: Content,
-    /// Also write the stock list of MD5 sums (classic only).
+    /// Also write the stock MD5 list (classic only).
     pub md5: bool,
     /// Program and version for the manifest.
     pub tool: String,
