@@ -1,18 +1,18 @@
-//! How a run is asked to stop.
+//! Cancellation of a run.
 
 use tokio::sync::watch;
 
 use crate::error::BackupError;
 
-/// The asking side; kept by whoever hears signals.
+/// Sender of the request to cancel, for example from a signal handler.
 #[derive(Debug, Clone)]
 pub struct Stopper(watch::Sender<Option<i32>>);
 
-/// The hearing side. Clones hear the same.
+/// Receiver of the request to cancel. Clones receive the same request.
 #[derive(Debug, Clone)]
 pub struct Stop(watch::Receiver<Option<i32>>);
 
-/// A pair of the two.
+/// Creates a connected sender and receiver.
 #[must_use]
 pub fn stopper() -> (Stopper, Stop) {
     let (sender, receiver) = watch::channel(None);
@@ -20,16 +20,17 @@ pub fn stopper() -> (Stopper, Stop) {
 }
 
 impl Stopper {
-    /// Asks to stop because of `signal`.
+    /// Requests cancellation because of `signal`.
     pub fn stop(&self, signal: i32) {
         self.0.send_replace(Some(signal));
     }
 }
 
 impl Stop {
-    /// Waits until asked; gives the signal. Never returns when nobody can ask any more.
+    /// Waits for a request to cancel and returns its signal. Never returns once all senders are
+    /// dropped.
     pub async fn asked(&mut self) -> i32 {
-        // What `wait_for` gives holds a lock, which must not live until the next await.
+        // The value that `wait_for` returns holds a lock, which must not live until the next await.
         let closed = self.0.wait_for(Option::is_some).await.is_err();
         match closed {
             false => self.signal().unwrap_or(0),
@@ -37,13 +38,14 @@ impl Stop {
         }
     }
 
-    /// The signal, if it was asked already.
+    /// Returns the signal if cancellation was already requested.
     #[must_use]
     pub fn signal(&self) -> Option<i32> {
         *self.0.borrow()
     }
 
-    /// Does `work`, unless asked to stop before it is done: then it is broken off where it stands.
+    /// Runs `work` to its end, or drops it at its current await point when cancellation is
+    /// requested.
     ///
     /// # Errors
     /// Those of `work`, or [`BackupError::Interrupted`].

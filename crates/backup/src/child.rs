@@ -1,4 +1,4 @@
-//! A program that we start, and see to its end.
+//! Runs a child program until it ends.
 
 use std::ffi::OsString;
 use std::io::Read;
@@ -13,21 +13,21 @@ use xb_process::{Program, Running, how_it_ended, lines};
 use crate::cancel::Stop;
 use crate::error::BackupError;
 
-/// How long its last messages may take after its end.
+/// How long to wait for the program's last messages after its end.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
-/// Most bytes of an answer that are kept.
+/// Limit of the answer in bytes; the rest is not read.
 const MAX_ANSWER: u64 = 1 << 20;
 
-/// Gets each line that a program says, without the line's end.
+/// Called with each line that a program writes, without the line end.
 pub type Talk = Arc<dyn Fn(&[u8]) + Send + Sync>;
 
-/// Runs a program without a shell, in a process group of its own. Every line it says goes to
-/// `talk`; a request to stop is passed on to the whole group.
+/// Runs a program without a shell, in a process group of its own. Passes every line it writes to
+/// `talk`, and forwards a request to cancel to the whole group.
 ///
 /// # Errors
-/// [`BackupError::NotStarted`]; [`BackupError::Program`] for anything but exit status 0;
-/// [`BackupError::Interrupted`] once it has ended after a request to stop.
+/// [`BackupError::NotStarted`]; [`BackupError::Program`] for any exit status but 0;
+/// [`BackupError::Interrupted`] once the program has ended after a request to cancel.
 pub(crate) async fn run(
     program: &Path,
     args: &[OsString],
@@ -43,7 +43,7 @@ pub(crate) async fn run(
     judge(program, status?)
 }
 
-/// As [`run`], for a short answer on its stdout.
+/// Like [`run`], but returns a short answer from the program's stdout.
 pub(crate) async fn ask(
     program: &Path,
     args: &[OsString],
@@ -55,7 +55,7 @@ pub(crate) async fn ask(
     let stdout = child.stdout();
     let answer = std::thread::spawn(move || {
         let mut text = Vec::new();
-        // What cannot be read shows in the exit status.
+        // The exit status shows whether the read failed.
         let _ = stdout.map(|pipe| pipe.take(MAX_ANSWER).read_to_end(&mut text));
         String::from_utf8_lossy(&text).into_owned()
     });
@@ -65,10 +65,10 @@ pub(crate) async fn ask(
     answer.join().map_err(|_| BackupError::Bug("the answer's reader died"))
 }
 
-/// Looks whether one of these programs can be started, by its path or by its name on PATH.
+/// Checks that at least one of these programs can be started, by its path or by its name on PATH.
 ///
 /// # Errors
-/// [`BackupError::NotStarted`] for the first.
+/// [`BackupError::NotStarted`] for the first program if none can.
 pub(crate) fn find(programs: &[&Path]) -> Result<(), BackupError> {
     use rustix::fs::{Access, access};
     let runs = |path: &Path| path.is_file() && access(path, Access::EXEC_OK).is_ok();
@@ -117,8 +117,8 @@ async fn ended(child: &mut Running, stop: &mut Stop) -> Result<ExitStatus, Backu
     }
 }
 
-/// Waits until its last words were passed on. A grandchild that keeps its stderr open is not waited
-/// for.
+/// Waits until the program's last lines have been forwarded, but not for a grandchild that keeps
+/// stderr open.
 async fn hear_out(listeners: Vec<JoinHandle<()>>) {
     let begin = Instant::now();
     while listeners.iter().any(|thread| !thread.is_finished()) && begin.elapsed() < LAST_WORDS {
@@ -201,7 +201,7 @@ mod tests {
         drop(asking.join().unwrap());
         let pid: i32 = std::fs::read_to_string(&pid_file).unwrap().trim().parse().unwrap();
         let pid = Pid::from_raw(pid).unwrap();
-        // Gone, or a zombie that nobody waits for here.
+        // Gone, or a zombie that this test does not reap.
         let state = || std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
         while state().is_ok_and(|stat| !stat.contains(") Z")) {
             std::thread::yield_now();

@@ -1,4 +1,4 @@
-//! The one error of a command: its first cause, with stage, place and what to do next.
+//! The one error of a command: its first cause, with stage, location and a hint.
 
 use xb_pipeline::{PackError, PlanError, StreamError};
 use xb_reader::DecodeError;
@@ -14,63 +14,63 @@ pub enum BackupError {
     /// The store refused or could not be reached.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The way up failed.
+    /// Packing or uploading failed.
     #[error(transparent)]
     Put(#[from] PackError),
-    /// Settings that cannot work.
+    /// The settings cannot work.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// A name that no backup may have.
+    /// The backup name is not allowed.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// The manifest of a backup is damaged or of a later version.
+    /// The manifest of a backup is damaged or from a later version.
     #[error("{key}: {source}")]
     Manifest {
-        /// Its key.
+        /// Key of the manifest.
         key: String,
-        /// What is wrong with it.
+        /// What is wrong with the manifest.
         source: ManifestError,
     },
-    /// There is a backup of that name.
+    /// A backup of that name exists.
     #[error("a backup named {name} is there already{state}")]
     Exists {
-        /// The name.
+        /// Name of the backup.
         name: String,
-        /// What is known of it.
+        /// What is known about the backup.
         state: &'static str,
     },
-    /// A run of that name is going on.
+    /// Another run of that name is in progress.
     #[error("another run of {name} is going on: its claim {claim} was refreshed {seconds} s ago")]
     Running {
-        /// The name.
+        /// Name of the backup.
         name: String,
-        /// Key of its claim.
+        /// Key of the other run's claim.
         claim: String,
         /// Age of the claim.
         seconds: i64,
     },
-    /// Its manifest cannot be read.
+    /// The manifest of a backup cannot be read, so its objects and dependants cannot be determined.
     #[error("{name}: {source}; which objects are its own, and what goes on from it, nobody knows")]
     Unclear {
-        /// Its name.
+        /// Name of the backup.
         name: String,
         /// What is wrong with the manifest.
         source: ManifestError,
     },
-    /// It is no backup: others lie below it.
+    /// The name is a folder of other backups, not a backup.
     #[error("{name} is not a backup but a folder of {what}")]
     Folder {
         /// The name.
         name: String,
-        /// How many backups, and some of their names.
+        /// Number of backups in the folder, and some of their names.
         what: String,
     },
-    /// Objects of other programs lie below the name.
+    /// Objects of other programs exist below the name.
     #[error("{name} holds {what}")]
     Foreign {
         /// The name.
         name: String,
-        /// How many objects, and some of their keys.
+        /// Number of objects, and some of their keys.
         what: String,
     },
     /// Objects in the stock layout that may be a part of a backup, or of several.
@@ -81,205 +81,205 @@ pub enum BackupError {
         /// Some of the keys.
         what: String,
     },
-    /// What a delete would remove is no longer what was shown.
+    /// The objects that a delete would remove have changed since they were shown.
     #[error("{name} has changed since it was shown: nothing was removed")]
     Changed {
-        /// The name.
+        /// Name of the backup.
         name: String,
     },
-    /// It was pinned.
+    /// The backup is pinned.
     #[error("{name} is pinned")]
     Pinned {
-        /// The name.
+        /// Name of the backup.
         name: String,
     },
-    /// Nobody has proven it, and that was asked for.
+    /// The backup is not verified, and the command requires it.
     #[error("{name} is not verified: {why}")]
     Unverified {
-        /// The name.
+        /// Name of the backup.
         name: String,
-        /// What is known of it.
+        /// What is known about its verification.
         why: String,
     },
-    /// There is no backup of that name.
+    /// No complete backup has that name.
     #[error("there is no complete backup named {name}{state}")]
     NotThere {
-        /// The name.
+        /// Name of the backup.
         name: String,
-        /// What is known of it.
+        /// What is known about the name.
         state: &'static str,
     },
-    /// Backups of several servers lie below one ROOT, and none of them was named.
+    /// ROOT holds backups of several servers, and the request names none of them.
     #[error("the backups here are of several servers: {servers}")]
     WhichServer {
-        /// Some of them.
+        /// Some of the servers.
         servers: String,
     },
-    /// An incremental backup that cannot be restored, or taken: what it goes on from does not fit.
+    /// An incremental backup cannot be restored or taken because its base does not fit.
     #[error("{name} is incremental: {what}")]
     Chain {
-        /// Its name.
+        /// Name of the incremental backup.
         name: String,
         /// What is wrong.
         what: String,
     },
-    /// Other backups go on from it.
+    /// Other backups depend on this one.
     #[error("{name} is needed by {by}, which go on from it")]
     Needed {
-        /// Its name.
+        /// Name of this backup.
         name: String,
-        /// Theirs.
+        /// Names of its dependants.
         by: String,
     },
-    /// It is of no node of a cluster.
+    /// The backup does not come from a node of a cluster.
     #[error("{name} has no position in a Galera cluster: it cannot become a node")]
     NoPosition {
-        /// Its name.
+        /// Name of the backup.
         name: String,
     },
-    /// A donor cannot give what came after the backup.
+    /// The donor cannot supply the write sets that follow the backup.
     #[error("{address}: {what}")]
     Donor {
-        /// The donor.
+        /// Address of the donor.
         address: String,
         /// Why not.
         what: String,
     },
-    /// Nobody knows whether the manifest was written.
+    /// It is unknown whether the manifest was written.
     #[error(
         "{name}: all data is stored, but whether the manifest is, nobody could find out: {source}"
     )]
     InDoubt {
-        /// The name.
+        /// Name of the backup.
         name: String,
-        /// What the store said last.
+        /// The store's last error.
         source: StoreError,
     },
-    /// It is there, and not as well kept as was asked for.
+    /// The backup is complete, but not all of its objects could be locked.
     #[error("{name} is complete, but not all of it could be locked: {source}")]
     Unlocked {
-        /// The name.
+        /// Name of the backup.
         name: String,
-        /// What the store said.
+        /// The store's error.
         source: Box<StoreError>,
     },
-    /// The data objects are not what the manifest says, or not a stream.
+    /// The data objects contradict the manifest, or are not a stream.
     #[error("backup {name} is damaged: {what}")]
     Damaged {
-        /// The name.
+        /// Name of the backup.
         name: String,
         /// What was found, with the object.
         what: String,
     },
-    /// The keys that were given do not open or seal it.
+    /// The given keys cannot open or seal the backup.
     #[error("{0}")]
     Keys(String),
-    /// The input is not what was announced.
+    /// The input is not of the announced kind.
     #[error("{0}")]
     Input(String),
-    /// An encrypted file of the backup wants a key, or another one.
+    /// An encrypted file of the backup needs a key, or a different one.
     #[error("{what}")]
     FileKey {
-        /// Which file, and why.
+        /// The file, and why.
         what: String,
     },
-    /// A sealed backup whose manifest has no key's word.
+    /// A sealed backup whose manifest no key has authenticated.
     #[error(
         "no key vouches for the manifest of {name}: it was stored as a native stream, or somebody wants it to look so; its data may be that of another backup"
     )]
     Unvouched {
-        /// The name.
+        /// Name of the backup.
         name: String,
     },
-    /// A key was given, and the backup is not sealed.
+    /// A key was given, but the backup is not sealed.
     #[error(
         "{name} is not sealed, and a key was given: nothing shows that the holder of the key wrote it{but}"
     )]
     Unsealed {
-        /// The name.
+        /// Name of the backup.
         name: String,
-        /// What looks like a proof and is none; may be empty.
+        /// What looks like a proof but is none; may be empty.
         but: &'static str,
     },
-    /// Files were asked for that are not in the backup, or cannot be had on their own.
+    /// The requested files are not in the backup, or cannot be read separately.
     #[error("{0}")]
     Selection(String),
     /// The producer could not be started.
     #[error("cannot start {program}: {what}")]
     NotStarted {
-        /// Its program, as it was given.
+        /// The program, as the user named it.
         program: String,
-        /// What the system said.
+        /// The system's error.
         what: String,
     },
     /// The producer failed.
     #[error("{program} {what}")]
     Producer {
-        /// Its program.
+        /// The program.
         program: String,
-        /// How it failed.
+        /// How the producer failed.
         what: String,
     },
-    /// A program that we run on the files failed.
+    /// A program that runs on the restored files failed.
     #[error("{program} {what}")]
     Program {
-        /// Its file name.
+        /// File name of the program.
         program: String,
-        /// How it failed.
+        /// How the program failed.
         what: String,
     },
-    /// The producer held locks on its server, and nobody took what it wrote.
+    /// The producer held locks on its server while its output was not being read.
     #[error(
         "{program} held locks on the server while the store took nothing for {seconds} s and the spool had no room: it was ended so that the server goes on"
     )]
     LockStall {
-        /// Its program.
+        /// The program.
         program: String,
-        /// How long that was waited for.
+        /// How long the producer was blocked, in seconds.
         seconds: u64,
     },
-    /// There can be no spool.
+    /// The spool cannot be created.
     #[error("cannot make a spool in {dir}: {source}")]
     Spool {
-        /// The folder.
+        /// Directory of the spool.
         dir: String,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// The output could not be written.
     #[error("cannot write {what}: {source}")]
     Output {
-        /// Where to.
+        /// Destination of the output.
         what: String,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// The files could not be made.
+    /// The files could not be restored.
     #[error("restore to {target}: {what}")]
     Restore {
-        /// The target folder.
+        /// The target directory.
         target: String,
-        /// What went wrong, with file and offset.
+        /// What failed, with file and offset.
         what: String,
     },
-    /// A signal asked us to stop.
+    /// A signal cancelled the command.
     #[error("interrupted by signal {0}")]
     Interrupted(i32),
-    /// Something that cannot happen, did.
+    /// An internal invariant is broken.
     #[error("{0}; this is a bug")]
     Bug(&'static str),
-    /// The system refused something that a run needs.
+    /// The system refused a resource that a run needs.
     #[error("{what}: {source}")]
     System {
-        /// What was wanted.
+        /// The resource.
         what: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
 }
 
 impl BackupError {
-    /// The stage of the pipeline that failed, in a word.
+    /// Names the pipeline stage that failed.
     #[must_use]
     pub fn stage(&self) -> &'static str {
         match self {
@@ -317,7 +317,7 @@ impl BackupError {
         }
     }
 
-    /// What the operator may do next.
+    /// Returns advice for the operator, if there is any.
     #[must_use]
     pub fn hint(&self) -> Option<&str> {
         match self {

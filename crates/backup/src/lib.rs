@@ -1,12 +1,12 @@
 //! Backups in a store: put, get, restore, list, delete.
 //!
-//! A [`Root`] is a place in a store. [`put`] and [`backup`] bring a stream there and write its
-//! [`Manifest`] last: a backup exists if and only if that stands. [`get`] and [`restore`] bring it
-//! back, [`list`] says what is there and what it is worth, [`rewrap`] changes who can open it,
-//! [`delete`] removes the manifest first.
-//! What lies where is in `docs/store.md`.
+//! A [`Root`] is a prefix in a store. [`put`] and [`backup`] store a stream there and write its
+//! [`Manifest`] last: a backup exists if and only if its manifest exists. [`get`] and [`restore`]
+//! read a backup back, [`list`] reports the backups and their verification state, [`rewrap`]
+//! changes the key slots, and [`delete`] removes the manifest first. `docs/store.md` describes the
+//! keys in the store.
 //!
-//! Every operation can be asked to [`Stop`], and then cleans up behind itself; an
+//! [`Stop`] cancels any operation, which then cleans up after itself; an
 //! [`Observer`](xb_pipeline::Observer) counts for progress displays. Errors are [`BackupError`]:
 //! the first cause, with its stage and a hint.
 mod admin;
@@ -49,7 +49,7 @@ pub use catalog::root::Root;
 pub use catalog::source_info::Facts;
 pub use child::Talk;
 pub use error::BackupError;
-/// Time as manifests and records have it.
+/// Type of the times in manifests and records.
 pub use jiff::Timestamp;
 pub use read::file_filter::Selection;
 pub use read::get::{GetReport, GetRequest, Output, StreamSink, get};

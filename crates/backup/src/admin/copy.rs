@@ -1,7 +1,8 @@
-//! `copy`: a backup from one place to another, its manifest last.
+//! `copy`: copies a backup from one ROOT to another, its manifest last.
 //!
-//! A packed backup keeps its RUN: what a killed copy has left is its own, and the next one goes on. A
-//! classic one starts over. Whatever has no manifest is no backup.
+//! A copy of a packed backup keeps the RUN, so a retry continues with the objects that an
+//! interrupted copy left. A copy of a classic backup starts over. Without a manifest a copy is not
+//! a backup.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -35,32 +36,32 @@ use crate::read::ranges::{Range, fetch_all, ranges};
 use crate::read::unlock::{Accept, Given, unlock};
 use crate::write::{Foreign, claim_emptied, part_limits, prove_shared, settle_commit};
 
-/// What is to be copied, and how.
+/// What to copy, and how.
 #[derive(Debug)]
 pub struct CopyRequest {
-    /// The backup.
+    /// Name of the backup.
     pub name: BackupName,
-    /// What the copy is called.
+    /// Name of the copy.
     pub to: BackupName,
-    /// Copy it even if nobody has verified it.
+    /// Copy the backup even if it is not verified.
     pub unverified: bool,
-    /// Copy an incremental one even if its base does not stand at the new place.
+    /// Copy an incremental backup even if its base is missing at the destination.
     pub alone: bool,
-    /// What a sealed backup opens with. Needed only for a copy of another name; where there is one, the
-    /// backup must be sealed, and only a record of a verification that had the key counts.
+    /// Keys of a sealed backup. Required only if the copy gets another name. With keys, the backup
+    /// must be sealed, and only a verification record that a key authenticates counts.
     pub keys: Keys,
-    /// What is copied although the keys do not vouch for it.
+    /// What to copy although the keys do not authenticate it.
     pub accept: Accept,
-    /// Both places are in one bucket: let the store copy objects of at most so many bytes, as far as it
-    /// can.
+    /// Both ROOTs are in one bucket: let the store itself copy objects of at most this many bytes,
+    /// if it can.
     pub within_store: Option<u64>,
-    /// Lock what is copied, its manifest last.
+    /// Object lock for all copied objects, the manifest last.
     pub lock: Option<Lock>,
-    /// Budget for buffers in bytes.
+    /// Memory budget for buffers, in bytes.
     pub memory: u64,
     /// Worker threads.
     pub threads: usize,
-    /// Requests at a time; the budget may allow fewer.
+    /// Number of concurrent requests; the budget may allow fewer.
     pub parallel: usize,
 }
 
@@ -70,31 +71,31 @@ impl CopyRequest {
     }
 }
 
-/// What a successful copy did.
+/// Result of a successful copy.
 #[derive(Debug, Clone)]
 pub struct CopyReport {
-    /// The manifest as it stands at the new place.
+    /// The manifest as written at the destination.
     pub manifest: Manifest,
-    /// Data objects that were copied by the store itself; nobody compared them.
+    /// Data objects that the store itself copied; their content was not compared.
     pub by_store: u64,
-    /// Data objects that were there from an earlier copy which did not come to its end. They were read
-    /// back and compared.
+    /// Data objects from an earlier, interrupted copy. They were read back and compared.
     pub kept: u64,
-    /// The copy was complete before.
+    /// Whether the copy was already complete.
     pub was_there: bool,
-    /// Objects that were locked, with the small ones and the manifest.
+    /// Number of locked objects, including the small ones and the manifest.
     pub locked: u64,
     /// Requests sent to both stores, retries included; 0 for folders.
     pub requests: u64,
-    /// Tries that followed a failed one.
+    /// Number of retries.
     pub retries: u64,
 }
 
 /// Copies a backup. The copy exists if and only if this returns `Ok`, or [`BackupError::Unlocked`].
 ///
 /// # Errors
-/// [`BackupError::Unverified`] unless that is allowed; [`BackupError::Exists`] when another backup
-/// has the name. What a failed copy leaves is no backup; the next one goes on, and `gc` removes it.
+/// [`BackupError::Unverified`] unless that is allowed; [`BackupError::Exists`] if another backup
+/// has the name. Objects of a failed copy are not a backup; a retry continues with them, or `gc`
+/// removes them.
 pub async fn copy(
     from: &Root,
     to: &Root,
@@ -131,8 +132,8 @@ pub async fn copy(
             copying.all(&mut report, stop).await?;
         }
     }
-    // What was found out about these bytes holds for their copy, if we saw that it is one. What stands
-    // beside a copy that was there may know more of it by now.
+    // A verification of these bytes also holds for the copy if all of them passed through us. If
+    // the copy existed before, its own records may already be newer.
     if source.same_name && !report.was_there && report.by_store == 0 {
         carry_records(from, to, request).await;
     }
@@ -141,16 +142,16 @@ pub async fn copy(
     Ok(report)
 }
 
-/// The backup that is copied.
+/// The backup to copy.
 struct Source {
     manifest: Manifest,
-    /// Of its manifest as it stood.
+    /// Digest of the manifest at the source.
     original: String,
     run: RunId,
-    /// As it will stand at the new place.
+    /// The manifest for the destination.
     copied: Manifest,
     bytes: Bytes,
-    /// Of these bytes.
+    /// Digest of those bytes.
     digest: String,
     same_name: bool,
 }
@@ -204,8 +205,8 @@ impl Source {
     }
 }
 
-/// Refuses an incremental backup whose base does not stand at the new place, where nobody could
-/// restore it.
+/// Fails for an incremental backup whose base is missing at the destination, because it could not
+/// be restored there.
 async fn base_is_there(
     to: &Root,
     manifest: &Manifest,
@@ -242,7 +243,7 @@ async fn base_is_there(
     }
 }
 
-/// The very bytes of a manifest.
+/// The exact bytes of a manifest.
 async fn raw(
     from: &Root,
     name: &BackupName,
@@ -271,9 +272,9 @@ fn demand_proof(name: &BackupName, proof: Proof) -> Result<(), BackupError> {
     Err(BackupError::Unverified { name: name.to_string(), why })
 }
 
-/// The records of verifications go along. They are worth having, and not more than that.
+/// Copies the verification records. Best effort: a failure does not fail the copy.
 async fn carry_records(from: &Root, to: &Root, request: &CopyRequest) {
-    // The pin, the last of them, is of the other place.
+    // The pin, the last of the keys, stays with the source.
     let [with_key, without_key, _] = records::keys(&request.name);
     for key in [with_key, without_key] {
         if let Ok(bytes) = from.store().get(&from.key(&key)).await {
@@ -282,7 +283,7 @@ async fn carry_records(from: &Root, to: &Root, request: &CopyRequest) {
     }
 }
 
-/// One copy on its way.
+/// A copy in progress.
 #[derive(Clone, Copy)]
 struct Copying<'a> {
     from: &'a Root,
@@ -292,14 +293,14 @@ struct Copying<'a> {
     observer: &'a Observer,
 }
 
-/// An object to copy: its place below both folders, and its size.
+/// An object to copy: its key below both folders, and its size.
 type Object = (String, u64);
 
-/// The sums of objects, as far as they are known.
+/// The known checksums of the objects.
 enum Sums {
-    /// By number.
+    /// By object number.
     Packed(Vec<u64>),
-    /// By file and number.
+    /// By file and object number.
     Classic(ClassicFiles),
 }
 
@@ -320,7 +321,7 @@ impl Copying<'_> {
             let folders = (run_folder(&request.name, source.run), run_folder(name, source.run));
             (folders, stop.or(self.claim_packed()).await?, self.to.clone())
         } else {
-            // It begins with nothing, as a classic run does.
+            // Starts from an empty folder, as a classic run does.
             let (claim, to) =
                 stop.or(claim_emptied(self.to, name, source.run, Foreign::Refuse)).await?;
             ((request.name.to_string(), name.to_string()), claim, to)
@@ -349,7 +350,8 @@ impl Copying<'_> {
         let objects = stop.or(self.objects()).await?;
         let there = stop.or(self.there(&folders.1)).await?;
         let known = stop.or(self.sums()).await?;
-        // Only its sum says that an object is in order: without the sums nothing is kept.
+        // Only its checksum shows that an existing object is sound, so without checksums none is
+        // kept.
         let (of_size, mut missing): (Vec<Object>, Vec<Object>) = objects
             .into_iter()
             .partition(|(key, size)| known.is_some() && there.get(key) == Some(size));
@@ -371,7 +373,8 @@ impl Copying<'_> {
                 Err(error) => return Err(error.into()),
             }
         }
-        // Without the sums all have to pass us, so that the root digest says that they are in order.
+        // Without checksums all objects must pass through us, so that the root digest can verify
+        // them.
         let by_store = request
             .within_store
             .filter(|_| from.store().copies() && (known.is_some() || !packed))
@@ -397,9 +400,10 @@ impl Copying<'_> {
         if let Some(signal) = stop.signal() {
             return Err(BackupError::Interrupted(signal));
         }
-        // Not to be broken off: nobody would know whether it stands.
+        // Not cancellable: otherwise it would be unknown whether the manifest exists.
         to.commit_bytes(name, source.bytes.clone()).await?;
-        // Somebody who took the run for a dead one may have begun to remove it before our claim.
+        // A process that took this run for dead may have begun to remove its objects before our
+        // claim.
         if packed && let Err(error) = self.all_is_there(&folders.1).await {
             to.store().delete(&to.key(&manifest_key(name))).await?;
             return Err(error);
@@ -407,15 +411,16 @@ impl Copying<'_> {
         settle_commit(to, name, claim).await
     }
 
-    /// Claims the folder of the run at the new place, unless the copy would hide something there.
+    /// Claims the folder of the run at the destination, unless the copy would hide existing
+    /// objects.
     async fn claim_packed(&self) -> Result<Claim, BackupError> {
         let (to, name) = (self.to, &self.request.to);
         Contents::of(to, name).await?.refuse_taken(name)?;
         Claim::packed(to, name, self.source.run).await
     }
 
-    /// Makes sure that the objects of a classic copy are those that were put, and that the source still
-    /// exists.
+    /// Checks that the objects of a classic copy are those that were sent, and that the source
+    /// still exists.
     async fn classic_is_there(&self, claim: &Claim, ledger: &Ledger) -> Result<(), BackupError> {
         self.source_stands().await?;
         claim.confirm().await?;
@@ -434,7 +439,7 @@ impl Copying<'_> {
         Err(BackupError::Damaged { name: self.request.name.to_string(), what })
     }
 
-    /// What has to be there in the end.
+    /// The objects that the complete copy must have.
     async fn objects(&self) -> Result<Vec<Object>, BackupError> {
         let manifest = &self.source.manifest;
         match &manifest.packed {
@@ -452,7 +457,7 @@ impl Copying<'_> {
         }
     }
 
-    /// The sum of each object, where they are known.
+    /// The checksum of each object, if known.
     async fn sums(&self) -> Result<Option<Sums>, BackupError> {
         let (manifest, name) = (&self.source.manifest, &self.request.name);
         let Some(packed) = &manifest.packed else {
@@ -464,7 +469,7 @@ impl Copying<'_> {
         Ok(crate::objects::checksums::read(self.from, name, about).await?.ok().map(Sums::Packed))
     }
 
-    /// Objects and sizes at the new place.
+    /// Objects at the destination with their sizes.
     async fn there(&self, folder: &str) -> Result<BTreeMap<String, u64>, BackupError> {
         let listed = self.to.list_below(folder).await?;
         Ok(listed
@@ -477,8 +482,9 @@ impl Copying<'_> {
             .collect())
     }
 
-    /// The objects of a classic backup have no RUN in their keys: those of the next backup of that name
-    /// would stand in their place. What removes one takes its manifest first.
+    /// Checks that the source still exists. A classic backup has no RUN in its keys, so the next
+    /// backup of that name would replace its objects. Whatever removes a backup deletes its
+    /// manifest first.
     async fn source_stands(&self) -> Result<(), BackupError> {
         let name = &self.request.name;
         match self.from.stored_manifest(name).await? {
@@ -504,7 +510,8 @@ impl Copying<'_> {
         Err(BackupError::Damaged { name: self.request.to.to_string(), what })
     }
 
-    /// Objects of up to `largest` bytes are fetched in the pieces in which they are put.
+    /// Plans the fetch so that objects of up to `largest` bytes are fetched in the pieces in which
+    /// they are sent.
     fn plan(&self, largest: u64) -> Result<GetPlan, BackupError> {
         let CopyRequest { memory, threads, parallel, .. } = *self.request;
         let limits = part_limits(self.to.store().limits());
@@ -524,7 +531,7 @@ impl Copying<'_> {
         })
     }
 
-    /// Reads objects at the new place back, and gives those that are not what was stored.
+    /// Reads objects at the destination back, and returns those that differ from the stored ones.
     async fn compare(
         &self,
         folder: &str,
@@ -561,7 +568,7 @@ impl Copying<'_> {
         }
     }
 
-    /// Objects that the store copies by itself.
+    /// Copies objects within the store.
     async fn have_copied(
         &self,
         (from, to): &(String, String),
@@ -581,7 +588,7 @@ impl Copying<'_> {
         stop.or(copying.buffer_unordered(parallel).try_collect::<()>()).await
     }
 
-    /// Objects that go through our hands, in parts as large as the budget allows.
+    /// Reads objects and sends them, in parts as large as the budget allows.
     async fn read_and_put(
         &self,
         (from, to): &(String, String),
@@ -628,9 +635,10 @@ impl Copying<'_> {
         });
         let send = async {
             while let Some(piece) = arriving.recv().await {
-                // The fetching side says why.
+                // The fetching side reports the reason.
                 let Some(bytes) = piece else { break };
-                // It was summed up before it came here: no object ends that is not in order.
+                // Its checksum was computed before the piece arrived here, so a damaged object is
+                // never completed.
                 let wrong = lock(&check).wrong().map(str::to_owned);
                 if let Some(key) = wrong {
                     return Err(BackupError::Damaged {
@@ -653,7 +661,7 @@ impl Copying<'_> {
                 self.observer.add_bytes(len);
                 self.observer.add_stored(len);
             }
-            // Closed before the fetching side waits for room in it.
+            // Close the channel, so that the fetching side does not wait for space in it.
             drop(arriving);
             Ok(())
         };
@@ -686,13 +694,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether objects that pass in ranges are those that were stored.
+/// Checks that objects, which arrive in ranges, are those that were stored.
 enum Check {
-    /// Each by its own sum: those to come, the next one last.
+    /// Each object against its own checksum; the expected ones are a stack with the next on top.
     Each { expected: Vec<(String, u64)>, wrong: Vec<String>, summing: Summing },
-    /// All together, by the root digest.
+    /// All objects together, against the root digest.
     Whole { root: RootDigest, summing: Summing },
-    /// There is nothing to compare with.
+    /// No checksum is known.
     Nothing,
 }
 
@@ -704,7 +712,7 @@ impl Check {
         Self::Each { expected: expected.collect(), wrong: Vec::new(), summing }
     }
 
-    /// `all`: no object is left out.
+    /// `all`: no object is skipped.
     fn whole(all: bool) -> Self {
         match all {
             true => Self::Whole { root: RootDigest::default(), summing: Summing::default() },
@@ -731,7 +739,7 @@ impl Check {
         }
     }
 
-    /// The first object that is not in order.
+    /// The first damaged object.
     fn wrong(&self) -> Option<&str> {
         match self {
             Self::Each { wrong, .. } => wrong.first().map(String::as_str),

@@ -1,10 +1,11 @@
-//! `delete`: the manifest first, so that nothing half gone looks like a backup.
+//! `delete`: removes the manifest first, so that a half-deleted backup never looks complete.
 //!
-//! What goes is listed once: exactly the listed objects are removed. Objects of other programs and other
-//! backups below the name refuse the delete.
+//! The objects are listed once, and exactly the listed ones are removed. The delete is refused if
+//! objects of other programs or other backups exist below the name.
 //!
 //! The objects of a classic backup have no RUN: without their manifest they would look like a stock
-//! backup. So the name is claimed before, as by a run, and until all of it is gone.
+//! backup. So the delete claims the name first, like a run, and holds it until all objects are
+//! gone.
 
 use serde::Serialize;
 use xb_uploader::Listed;
@@ -19,63 +20,63 @@ use crate::claim::{Claim, claims, refuse_living, standing};
 use crate::error::BackupError;
 use crate::objects::contents::Contents;
 
-/// What was removed.
+/// Result of a delete.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Deleted {
-    /// Objects, the manifest not counted.
+    /// Number of removed objects, without the manifest.
     pub objects: u64,
-    /// Objects of packed runs that stay, because a damaged manifest does not say whose they are.
+    /// Objects of packed runs that stay, because a damaged manifest does not show whose they are.
     pub left: u64,
 }
 
-/// What a delete takes away.
+/// What a delete will remove.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Doomed {
     /// Name of the backup.
     pub name: String,
-    /// Key of the manifest, where there is one. It goes first.
+    /// Key of the manifest, if there is one. It is removed first.
     pub manifest: Option<String>,
-    /// Everything else.
+    /// All other objects to remove.
     pub objects: Vec<DoomedObject>,
     #[serde(skip)]
     how: How,
 }
 
 impl Doomed {
-    /// Bytes in all objects.
+    /// Total size of the objects in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.objects.iter().map(|object| object.size).sum()
     }
 }
 
-/// An object that a delete takes away.
+/// An object that a delete will remove.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DoomedObject {
-    /// Its whole key.
+    /// Full key.
     pub key: String,
     /// Its size in bytes.
     pub size: u64,
 }
 
-/// How a delete goes about it.
+/// Conditions of a delete.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct How {
-    /// Digest of the manifest; `None` where there is none, or a damaged one.
+    /// Digest of the manifest; `None` if the manifest is missing or damaged.
     digest: Option<String>,
-    /// Whether the backup has objects without a RUN, for which its name is claimed.
+    /// Whether the backup has objects without a RUN, so that the delete must claim its name.
     claimed: bool,
     /// Objects of packed runs that stay.
     left: u64,
-    /// Whether a backup is kept while others depend on it.
+    /// Whether to keep the backup while others depend on it.
     unless_needed: bool,
 }
 
-/// Says what [`delete`] would take away, or with `unless_needed` [`delete_unless_needed`]; removes
-/// nothing.
+/// Lists what [`delete`] would remove, or with `unless_needed` [`delete_unless_needed`], without
+/// removing it.
 ///
 /// # Errors
-/// As these.
+/// As for that function.
 pub async fn doomed(
     root: &Root,
     name: &BackupName,
@@ -89,7 +90,7 @@ pub async fn doomed(
     Ok(doomed)
 }
 
-/// Lists what goes, and refuses where anything else lies below the name.
+/// Lists the objects to remove, and fails if anything else exists below the name.
 async fn plan(root: &Root, name: &BackupName) -> Result<Doomed, BackupError> {
     refuse_living(root, name).await?;
     let (stored, damaged) = stored_or_damaged(root, name).await?;
@@ -138,7 +139,7 @@ async fn plan(root: &Root, name: &BackupName) -> Result<Doomed, BackupError> {
     Ok(Doomed { name: name.to_string(), manifest, objects, how })
 }
 
-/// Refuses where objects below the name may be others' than the backup's.
+/// Fails if objects below the name may belong to something other than the backup.
 async fn refuse_others(
     root: &Root,
     name: &BackupName,
@@ -147,7 +148,7 @@ async fn refuse_others(
     contents: &Contents,
 ) -> Result<(), BackupError> {
     let manifest = stored.map(|stored| &stored.manifest);
-    // A sound manifest tells its objects from those of backups in folders below.
+    // A sound manifest distinguishes its objects from those of backups in subfolders.
     let told_apart = manifest.is_some_and(|manifest| {
         manifest.layout == Layout::Packed || contents.agrees_with(manifest)
     });
@@ -158,7 +159,7 @@ async fn refuse_others(
     if stored.is_some() || damaged {
         return Ok(());
     }
-    // A claim that has not ended shows that a classic run, or a delete, of ours has left the objects.
+    // A claim that has not ended shows that a classic run or delete of ours left the objects.
     let claims = claims(root, name).await?;
     match standing(root, &claims).await?.seen {
         Some(_) => Ok(()),
@@ -166,7 +167,7 @@ async fn refuse_others(
     }
 }
 
-/// Keys of what may lie beside the manifest, and of the stock list of MD5 sums, below ROOT.
+/// Keys that may exist beside the manifest, and of the stock MD5 list, below ROOT.
 fn beside(name: &BackupName, records: bool, md5: bool) -> Vec<String> {
     let records = records.then(|| records::keys(name)).into_iter().flatten();
     records.chain(md5.then(|| format!("{name}.md5"))).collect()
@@ -175,14 +176,14 @@ fn beside(name: &BackupName, records: bool, md5: bool) -> Vec<String> {
 /// Removes the backup `name`, unless others depend on it.
 ///
 /// # Errors
-/// [`BackupError::Needed`]; [`BackupError::Unclear`] when its manifest is damaged;
-/// [`BackupError::Manifest`] while there is one below ROOT that only a newer version can read; and as
+/// [`BackupError::Needed`]; [`BackupError::Unclear`] if its manifest is damaged;
+/// [`BackupError::Manifest`] while any manifest below ROOT requires a newer version; otherwise as
 /// [`delete`].
 pub async fn delete_unless_needed(root: &Root, name: &BackupName) -> Result<Deleted, BackupError> {
     delete_unless_needed_by(root, name, &mut Known::default()).await
 }
 
-/// As [`delete_unless_needed`], reading only the manifests that are not yet `known`.
+/// Like [`delete_unless_needed`], but reads only manifests that are not yet `known`.
 pub(crate) async fn delete_unless_needed_by(
     root: &Root,
     name: &BackupName,
@@ -192,7 +193,7 @@ pub(crate) async fn delete_unless_needed_by(
     delete(root, name).await
 }
 
-/// Removes what [`doomed`] has shown, if the same would go now.
+/// Removes what [`doomed`] returned, if a delete would still remove the same.
 ///
 /// # Errors
 /// [`BackupError::Changed`]; otherwise as [`delete`], or [`delete_unless_needed`].
@@ -225,15 +226,16 @@ async fn refuse_needed(
     Err(BackupError::Needed { name: name.to_string(), by: by.join(", ") })
 }
 
-/// Removes the backup `name`, a stock one without a manifest too. Packed runs of that name in progress
-/// are left alone. Whether other backups depend on it is not checked.
+/// Removes the backup `name`, including a stock one without a manifest. Leaves packed runs of that
+/// name in progress alone. Does not check whether other backups depend on this one.
 ///
 /// # Errors
-/// [`BackupError::NotThere`] when there is none; [`BackupError::Pinned`]; [`BackupError::Folder`],
-/// [`BackupError::Foreign`] or [`BackupError::Unrecognised`] when anything else may lie below the name;
-/// [`BackupError::Manifest`] when only a newer version can read it; [`BackupError::Running`] while a
-/// classic run of that name is in progress; [`BackupError::Store`] when something could not be removed: it
-/// no longer counts as a backup then, and can be deleted again.
+/// [`BackupError::NotThere`] if there is none; [`BackupError::Pinned`]; [`BackupError::Folder`],
+/// [`BackupError::Foreign`] or [`BackupError::Unrecognised`] if anything else may exist below the
+/// name; [`BackupError::Manifest`] if the manifest requires a newer version;
+/// [`BackupError::Running`] while a classic run of that name is in progress; [`BackupError::Store`]
+/// if an object could not be removed: the name no longer counts as a backup then, and can be
+/// deleted again.
 pub async fn delete(root: &Root, name: &BackupName) -> Result<Deleted, BackupError> {
     let doomed = plan(root, name).await?;
     carry_out(root, name, &doomed).await
@@ -265,7 +267,7 @@ async fn remove(root: &Root, doomed: &Doomed) -> Result<Deleted, BackupError> {
     Ok(Deleted { objects: doomed.objects.len() as u64, left: doomed.how.left })
 }
 
-/// Refuses when the manifest is another than the planned one.
+/// Fails if the manifest is not the planned one.
 async fn refuse_changed(
     root: &Root,
     name: &BackupName,
@@ -280,7 +282,8 @@ async fn refuse_changed(
     Err(BackupError::Changed { name: name.to_string() })
 }
 
-/// The manifest; or that it is damaged, which is not said of one that a newer version wrote.
+/// Reads the manifest, or returns whether it is damaged. A manifest of a newer version is an error,
+/// not damage.
 async fn stored_or_damaged(
     root: &Root,
     name: &BackupName,
@@ -294,10 +297,10 @@ async fn stored_or_damaged(
     }
 }
 
-/// Nothing of this name can be deleted.
+/// Error for a name that has nothing to delete.
 async fn not_there(root: &Root, name: &BackupName) -> Result<BackupError, BackupError> {
     let state = match root.list_below(name.as_str()).await?.is_empty() {
-        // Of a run that goes on, that was abandoned, or of a delete that was.
+        // Left by a run that is in progress, an abandoned run, or an interrupted delete.
         false => {
             ": there are objects without a manifest, which `gc` removes once their run gives no sign of life"
         }
@@ -306,7 +309,7 @@ async fn not_there(root: &Root, name: &BackupName) -> Result<BackupError, Backup
     Ok(BackupError::NotThere { name: name.to_string(), state })
 }
 
-/// `stored`: its manifest, if that can be read; otherwise a pin of whatever manifest counts.
+/// `stored`: the manifest, if it can be read; otherwise a pin of any manifest counts.
 async fn refuse_pinned(
     root: &Root,
     name: &BackupName,
@@ -318,7 +321,7 @@ async fn refuse_pinned(
     }
 }
 
-/// Claims the name to remove what has no RUN. Gives ROOT as the holder of the claim may change it.
+/// Claims the name to remove objects without a RUN. Returns the ROOT to use for changes.
 async fn claim(
     root: &Root,
     name: &BackupName,
@@ -329,7 +332,7 @@ async fn claim(
         source: std::io::Error::other(error),
     })?;
     let (claim, _) = Claim::classic(root, name, run).await?;
-    // Another run, or another delete, may have ended between the plan and the claim.
+    // Another run or delete may have ended between the plan and the claim.
     if let Err(changed) = refuse_changed(root, name, doomed).await {
         claim.withdraw().await;
         return Err(changed);

@@ -1,4 +1,4 @@
-//! `plan`: what a backup of some size will be in the store, and what requests it costs.
+//! `plan`: estimates what a backup of some size will be in the store, and the number of requests.
 
 use serde::Serialize;
 use xb_pipeline::{GetPlan, MAX_SUMS, PackPlan, PackSizing, PlanError};
@@ -6,57 +6,58 @@ use xb_pipeline::{GetPlan, MAX_SUMS, PackPlan, PackSizing, PlanError};
 use crate::catalog::manifest::Layout;
 use crate::write::{FIXED_SIZE, limits};
 
-/// Payload of a chunk as the stock producers write it, in bytes; a classic object holds one where
-/// nobody asks for a size.
+/// Payload of a chunk as the stock producers write it, in bytes; a classic object without a fixed
+/// size holds one chunk.
 const STOCK_CHUNK: u64 = 10 << 20;
-/// Requests of a run beside those for data: the name is looked up, claimed, its folder listed, the
-/// manifest written and read back.
+/// Requests of a run beside those for data: look up and claim the name, list its folder, write the
+/// manifest and read it back.
 const AROUND_PUT: u64 = 5;
-/// The same for a classic run, which claims its name, confirms the claim three times, and looks for what
-/// a dead run has left.
+/// The same for a classic run, which claims its name, confirms the claim three times, and looks for
+/// objects that a dead run left.
 const AROUND_CLASSIC_PUT: u64 = 21;
-/// Objects that one request lists; all are counted before the manifest is written.
+/// Objects in one page of a listing; all objects are listed before the manifest is written.
 const LISTED: u64 = 1000;
-/// A sealed one also writes its keys.
+/// Extra requests of a sealed run: it also writes its keys object.
 const FOR_KEYS: u64 = 1;
-/// The list of the objects' sums, written or read.
+/// Requests to write or read the checksum list.
 const FOR_SUMS: u64 = 1;
-/// Looking up the manifest.
+/// Requests to look up the manifest.
 const AROUND_GET: u64 = 1;
-/// A copy reads and writes manifest, sums and records, claims its place, and lists it.
+/// Extra requests of a copy: it reads and writes manifest, checksum list and records, claims its
+/// folder, and lists it.
 const AROUND_COPY: u64 = 15;
-/// The most bytes that one request copies within a store.
+/// Size limit of one copy request within a store, in bytes.
 const MAX_COPY: u64 = 5 << 30;
 
-/// What is to be planned.
+/// Input of an estimate.
 #[derive(Debug, Clone)]
 pub struct EstimateRequest {
-    /// Bytes that will lie in the store.
+    /// Size of the backup in the store, in bytes.
     pub stored: u64,
-    /// Layout there.
+    /// Layout in the store.
     pub layout: Layout,
-    /// Whether classic objects are to be of the plan's chunk size.
+    /// Whether classic objects have the plan's object size.
     pub recut: bool,
-    /// Files in the backup: each has classic objects of its own.
+    /// Number of files; each has classic objects of its own.
     pub files: u64,
     /// Whether it is sealed.
     pub sealed: bool,
-    /// How a run up would be laid out.
+    /// Plan of the upload.
     pub put: PackPlan,
-    /// How a run down would be laid out.
+    /// Plan of the download.
     pub get: GetPlan,
 }
 
-/// What a backup will be, in numbers. Retries come on top.
+/// Estimate of a backup, without retries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Estimate {
     /// Bytes in the store.
     pub stored: u64,
     /// Data objects.
     pub objects: u64,
-    /// Bytes of a full object.
+    /// Size of a full object in bytes.
     pub object_bytes: u64,
-    /// Parts of a full object; 1 is a single put.
+    /// Parts of a full object; 1 means a single put.
     pub parts: u64,
     /// Requests of the backup.
     pub backup_requests: u64,
@@ -64,22 +65,22 @@ pub struct Estimate {
     pub verify_requests: u64,
     /// Requests of a copy within the store.
     pub copy_requests: u64,
-    /// Objects that the stock tool would make of it.
+    /// Number of objects that the stock tool would create.
     pub stock_objects: u64,
-    /// Memory that buffers may take, in bytes.
+    /// Memory budget of the buffers, in bytes.
     pub memory: u64,
-    /// The least memory with which these settings work, in bytes.
+    /// Smallest memory budget that these settings allow, in bytes.
     pub least_memory: u64,
 }
 
-/// Works out what a backup will be.
+/// Estimates what a backup will be in the store.
 #[must_use]
 pub fn estimate(request: &EstimateRequest) -> Estimate {
     let EstimateRequest { stored, layout, recut, files, sealed, put, get } = request;
     let (stored, files) = (*stored, (*files).max(1));
-    // As if all files were of one size: each ends with a chunk that is not full.
+    // Assumes files of equal size, each of which ends with a partly filled chunk.
     let stock_objects = files * (stored / files).div_ceil(STOCK_CHUNK) + files;
-    // Full objects, and others of some size.
+    // Number of full objects, number of other objects, and the size of those.
     let (full, others, other) = match (layout, recut) {
         (Layout::Packed, _) => {
             let rest = stored % put.object_size.get();
@@ -89,7 +90,7 @@ pub fn estimate(request: &EstimateRequest) -> Estimate {
             let each = stored / files;
             (files * (each / put.object_size.get()), files, (each % put.object_size.get()).max(1))
         }
-        // All alike, near enough.
+        // Treats all objects as of about equal size.
         (Layout::Classic, false) => (stock_objects, 0, 0),
     };
     let object_bytes =
@@ -97,11 +98,11 @@ pub fn estimate(request: &EstimateRequest) -> Estimate {
     let objects = full + others;
     let per_object = |bytes: u64| match bytes.div_ceil(put.part_size) {
         0 | 1 => 1,
-        // One to begin and one to complete.
+        // One request each to begin and to complete the upload.
         parts => parts + 2,
     };
     let reads = |bytes: u64| bytes.div_ceil(get.range);
-    // A larger one goes through our hands.
+    // The store cannot copy a larger object, so it passes through us.
     let copies = |bytes: u64| if bytes <= MAX_COPY { 1 } else { reads(bytes) + per_object(bytes) };
     let sum = |of: &dyn Fn(u64) -> u64| full * of(object_bytes) + others * of(other);
     let keys = if *sealed { FOR_KEYS } else { 0 };
@@ -121,7 +122,7 @@ pub fn estimate(request: &EstimateRequest) -> Estimate {
     }
 }
 
-/// The least budget that a plan with these threads and this chunk size can be made with.
+/// The smallest budget for a plan with these threads and this object size.
 fn least_memory(plan: &PackPlan, recut: bool) -> u64 {
     let needs = |memory| {
         let plan = PackPlan::new(PackSizing {
@@ -180,11 +181,11 @@ mod tests {
         assert_eq!(small.backup_requests, 104_858 + 6 + 105);
         assert!(large.backup_requests < small.backup_requests / 5);
         assert!(large.copy_requests < small.copy_requests / 100);
-        // What the stock tool makes of it, as people who ran it say: 100,000 a TB.
+        // Users of the stock tool report about 100,000 objects per TB.
         assert!((100_000..110_000).contains(&small.stock_objects));
         let classic = estimate(&request(TIB, 64 * MIB, Layout::Classic));
         assert_eq!(classic.objects, classic.stock_objects);
-        // Each of 1000 files in objects of 64 MiB.
+        // Each of 1000 files, in objects of 64 MiB.
         let recut = EstimateRequest { recut: true, ..request(TIB, 64 * MIB, Layout::Classic) };
         let recut = estimate(&recut);
         assert_eq!((recut.objects, recut.object_bytes), (17_000, 64 * MIB));

@@ -1,8 +1,8 @@
-//! `gc`: what runs have left behind that never became a backup.
+//! `gc`: finds and removes what runs left without becoming a backup.
 //!
-//! A run that lives refreshes its claim every ten minutes; one whose claim is a day old is dead.
+//! A live run refreshes its claim every ten minutes; a run whose claim is a day old is dead.
 //! Everything is listed before the manifests are read: a run that commits in between has a young
-//! claim, and one that has committed before is named by its manifest.
+//! claim, and a run that committed before is named by its manifest.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -23,74 +23,75 @@ use crate::error::BackupError;
 use crate::objects::contents::Contents;
 use crate::write::{Foreign, claim_emptied};
 
-/// The least age that may be asked for: a claim misses a few refreshes when a store has a bad hour.
+/// Smallest accepted age: a claim misses some refreshes when a store fails for an hour.
 pub const LEAST_AGE: Duration = Duration::from_secs(3600);
-/// Folders looked at a time.
+/// Number of folders inspected concurrently.
 const AT_ONCE: usize = 16;
 
-/// Something that a dead run has left.
+/// What one dead run left.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Leftover {
-    /// Name of the backup that it was to become.
+    /// Name that the backup would have had.
     pub name: String,
-    /// The run, for the packed layout; a classic one has no id of its own.
+    /// The run ID in the packed layout; a classic run has none.
     pub run: Option<String>,
-    /// Objects, the claim not counted.
+    /// Number of objects, without the claim.
     pub objects: u64,
-    /// Bytes in all of them.
+    /// Total size of the objects in bytes.
     pub bytes: u64,
-    /// When it last gave a sign of life, UTC.
+    /// When the run last wrote an object or a claim, UTC.
     pub last_seen: Timestamp,
-    /// What is to be removed, the claim last. Whole keys.
+    /// Full keys to remove, the claim last.
     #[serde(skip)]
     keys: Vec<String>,
 }
 
-/// What `gc` found.
+/// Findings of `gc`.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Leftovers {
-    /// What dead runs have left, by name.
+    /// What dead runs left, by name.
     pub dead: Vec<Leftover>,
-    /// Uploads that were begun and never ended, of runs that give no sign of life: no listing shows
-    /// them, and stores bill them. In a folder, files that were never finished.
+    /// Unfinished multipart uploads of dead runs: no listing of objects shows them, but stores bill
+    /// them. In a directory, unfinished files.
     pub uploads: u64,
-    /// Why they could not be listed, where the store or the key does not allow it.
+    /// Why uploads could not be listed, if the store or the account does not allow it.
     pub unlisted: Option<String>,
     #[serde(skip)]
     unfinished: Vec<Unfinished>,
-    /// Names whose manifest cannot be read: nobody knows what of theirs is needed, so nothing is
-    /// touched. With the reason.
+    /// Names with an unreadable manifest, and the reason. Which of their objects are needed cannot
+    /// be determined, so `gc` does not touch them.
     pub unclear: Vec<(String, String)>,
 }
 
-/// Looks for what runs have left that gave no sign of life for `age`, at least [`LEAST_AGE`].
-/// Changes nothing.
+/// Finds what runs left that have shown no activity for `age`, at least [`LEAST_AGE`]. Changes
+/// nothing.
 ///
 /// # Errors
-/// [`BackupError::Store`] when ROOT cannot be listed.
+/// [`BackupError::Store`] if ROOT cannot be listed.
 pub async fn leftovers(root: &Root, age: Duration) -> Result<Leftovers, BackupError> {
     let age = i64::try_from(age.max(LEAST_AGE).as_secs()).unwrap_or(i64::MAX);
-    // First of all: what is found here was begun before everything that is looked at below.
+    // List uploads first: all of these began before everything that is inspected below.
     let mut all = Leftovers::default();
     let mut ours = BTreeSet::new();
     let unfinished = match root.store().unfinished_uploads(&root.key("")).await {
-        // Not every store lists them, and not every key may ask: the rest is worth doing alone.
+        // Not every store can list uploads, and not every account may. The rest is still useful.
         Err(error) if matches!(error.kind, StoreErrorKind::Denied | StoreErrorKind::Rejected) => {
             all.unlisted = Some(error.to_string());
             Vec::new()
         }
         listed => listed?,
     };
-    // By the store's clock, as it has told it by now.
+    // By the store's clock, which its responses have shown by now.
     let dead_before = root.store().now().saturating_sub(age);
     let unfinished: Vec<Unfinished> =
         unfinished.into_iter().filter(|upload| upload.started < dead_before).collect();
-    // The catalogue is ours alone; what was begun there a day ago is of nobody that lives.
+    // Only our programs write to the catalogue, and no live run has an upload there that began a
+    // day ago.
     let catalogue = root.key(&format!("{CATALOG}/"));
     ours.extend(unfinished.iter().filter(|upload| upload.key.starts_with(&catalogue)).cloned());
     let mut names = root.folders_below("").await?;
     names.retain(|name| name != CATALOG);
-    // A claim may be all that is there.
+    // A dead run may have left only a claim.
     names.extend(root.folders_below(&claims_root()).await?);
     names.sort_unstable();
     names.dedup();
@@ -117,7 +118,7 @@ pub async fn leftovers(root: &Root, age: Duration) -> Result<Leftovers, BackupEr
     Ok(all)
 }
 
-/// Ends the uploads that were never ended.
+/// Aborts the unfinished multipart uploads.
 ///
 /// # Errors
 /// [`BackupError::Store`].
@@ -132,16 +133,17 @@ pub async fn abort_uploads(root: &Root, leftovers: &Leftovers) -> Result<(), Bac
 #[derive(Debug, Default)]
 struct OfName {
     dead: Vec<Leftover>,
-    /// Folder of the name, with a slash at the end.
+    /// Folder of the name, with a trailing slash.
     folder: String,
-    /// Folders of runs that give signs of life, below ROOT, with a slash at the end.
+    /// Folders of live runs, below ROOT, with a trailing slash.
     living: BTreeSet<String>,
-    /// Whether a dead run of the classic layout has been here.
+    /// Whether a dead run in the classic layout wrote below this name.
     classic: bool,
 }
 
 impl OfName {
-    /// Whether an unfinished upload of this key, counted from ROOT, was begun by a dead run of ours.
+    /// Whether a dead run of ours began the unfinished upload of this key, which is relative to
+    /// ROOT.
     fn may_end(&self, key: &str) -> bool {
         let Some(below) = key.strip_prefix(&self.folder) else { return false };
         let ours = (self.classic && of_classic(below)) || of_packed_run(below);
@@ -149,10 +151,10 @@ impl OfName {
     }
 }
 
-/// Removes one of those. What was removed half can be removed again: the claim goes last.
+/// Removes what one dead run left. An interrupted removal can be repeated: the claim goes last.
 ///
-/// Gives whether it was removed: a run that has given a sign of life since it was found, as when a copy
-/// goes on with it, or that has become a backup, is left alone.
+/// Returns whether anything was removed. A run that was active since it was found, for example
+/// because a copy resumed it, or that became a backup, is left alone.
 ///
 /// # Errors
 /// [`BackupError::Manifest`], [`BackupError::Store`].
@@ -173,8 +175,7 @@ pub async fn remove(root: &Root, leftover: &Leftover) -> Result<bool, BackupErro
     Ok(true)
 }
 
-/// Removes what a dead classic run has left, under a claim: a run that begins meanwhile would write the
-/// same keys.
+/// Removes what a dead classic run left, under a claim: a new run would write the same keys.
 async fn remove_classic(root: &Root, name: &BackupName) -> Result<bool, BackupError> {
     let run = RunId::random().map_err(|error| BackupError::System {
         what: "randomness for the claim",
@@ -202,7 +203,7 @@ async fn is_needed_now(
     if claims.any(|claim| claim.modified > leftover.last_seen.as_second()) {
         return Ok(true);
     }
-    // After the claim: a run that has ended has written its manifest by then.
+    // Read this after the claims: a run that has ended has written its manifest by then.
     let manifest = root.manifest(name).await?;
     Ok(manifest.is_some_and(|manifest| match &leftover.run {
         Some(run) => manifest.run == *run,
@@ -222,14 +223,15 @@ async fn of_name(
     let objects = root.list_below(name.as_str()).await?;
     let claims = claims(root, name).await?;
     let seen = standing(root, &claims).await?.seen;
-    // Only now, see above.
+    // Read the manifest only now, after the listing; see the module's comment.
     let manifest = match root.manifest(name).await {
         Err(error @ BackupError::Manifest { .. }) => {
             return Ok(Err((name.to_string(), error.to_string())));
         }
         other => other?,
     };
-    // The pin outlasts a manifest that somebody has removed; a copy of it brings the backup back.
+    // The pin remains if the manifest was deleted; a saved copy of the manifest would restore the
+    // backup.
     if manifest.is_none() && records::pinned(root, name, None).await?.is_some() {
         return Ok(Err((name.to_string(), "it is pinned, and its manifest is missing".to_owned())));
     }
@@ -251,7 +253,7 @@ async fn of_name(
     Ok(Ok(found))
 }
 
-/// Packed runs that no manifest names and that give no sign of life.
+/// Dead packed runs that no manifest names.
 fn dead_runs(
     root: &Root,
     name: &BackupName,
@@ -276,8 +278,8 @@ fn dead_runs(
         .collect()
 }
 
-/// What a classic run has left, last seen at `seen`. Without a claim of ours, objects are another
-/// tool's, and stay; so are those beside the claim of a run that has ended.
+/// What a classic run left, last active at `seen`. Without a claim of ours, objects belong to
+/// another tool and stay; so do objects beside the claim of an ended run.
 fn dead_classic(
     name: &BackupName,
     manifest: Option<&Manifest>,
@@ -290,12 +292,12 @@ fn dead_classic(
     let seen = seen.unwrap_or(i64::MIN);
     let others = contents.is_folder()
         || contents.classic.iter().any(|object| !may_be_its_own(object.modified, seen));
-    // The objects of a committed one are the backup, and what came later or is a backup below is
-    // somebody else's: only claims are left over then.
+    // After a commit the classic objects are the backup, and newer objects or those of a backup in
+    // a subfolder belong to others: then only claims are left over.
     let objects = if committed || others { Vec::new() } else { contents.classic };
-    // Objects written count, too: a store may have refused the claims of a run that stayed alive.
+    // Written objects count, too: a store may have refused the claims of a live run.
     let last_seen = objects.iter().map(|object| object.modified).fold(newest, i64::max);
-    // The claim of a run that has ended keeps older ones from counting again.
+    // The claim of an ended run prevents older ones from counting again.
     let dead_before = match seen {
         i64::MIN => dead_before.saturating_sub(FORGOTTEN),
         _ => dead_before,
@@ -319,7 +321,7 @@ fn leftover(
     claim_key: impl Fn(&Listed) -> String,
     dead_before: i64,
 ) -> Option<Leftover> {
-    // Objects written count, too: a store may have refused the claims of a run that went on.
+    // Written objects count, too: a store may have refused the claims of a live run.
     let last_seen = objects.iter().chain(claims).map(|listed| listed.modified).max()?;
     (last_seen < dead_before).then(|| Leftover {
         name: name.to_string(),

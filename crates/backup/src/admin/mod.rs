@@ -1,4 +1,4 @@
-//! Commands on backups that exist: copy, delete, prune, gc, show, rewrap, lock, estimate.
+//! Commands on existing backups: copy, delete, prune, gc, show, rewrap, lock, estimate.
 
 pub(crate) mod copy;
 pub(crate) mod delete;

@@ -1,4 +1,4 @@
-//! Locks on what a backup consists of, so that nobody can remove it before their time.
+//! Object locks on all objects of a backup, so that none can be removed before the lock expires.
 
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use xb_uploader::{Lock, StoreError};
@@ -11,11 +11,11 @@ use crate::catalog::root::Root;
 use crate::error::BackupError;
 use crate::write::all_are_there;
 
-/// Locks all objects of a complete backup, its manifest last, with `parallel` requests at a time. Gives
-/// their number. Claims and records, which change, are left as they are.
+/// Locks all objects of a complete backup, its manifest last, with up to `parallel` concurrent
+/// requests. Returns their number. Does not lock claims and records, because they change.
 ///
 /// # Errors
-/// [`BackupError::Unlocked`] when the store refuses; some objects may be locked then.
+/// [`BackupError::Unlocked`] if the store refuses; some objects may be locked then.
 pub async fn lock(
     root: &Root,
     name: &BackupName,
@@ -27,7 +27,7 @@ pub async fn lock(
     lock_complete(root, name, &manifest, lock, parallel).await
 }
 
-/// As [`lock`], of a backup with this manifest, in a store that was asked whether it can lock.
+/// Like [`lock`], for a backup with this manifest, in a store already known to support locks.
 pub(crate) async fn lock_complete(
     root: &Root,
     name: &BackupName,

@@ -1,4 +1,4 @@
-//! `prune`: which backups go, by rules, and never one too many.
+//! `prune`: decides by retention rules which backups to remove, and never removes one too many.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,57 +16,58 @@ use crate::catalog::root::Root;
 use crate::catalog::verification::Level;
 use crate::error::BackupError;
 
-/// What is to be kept. Each rule keeps on its own; days, weeks (from Monday) and months are UTC, and
-/// only those count in which there is a backup. All rules hold for each server by itself.
+/// Retention rules. Each rule keeps backups independently; days, weeks (from Monday) and months are
+/// UTC, and only periods with a backup count. All rules apply to each server separately.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Keep {
-    /// The newest so many.
+    /// Keep this many of the newest backups.
     pub last: usize,
-    /// The newest of each of the last so many days.
+    /// Keep the newest backup of each of this many most recent days.
     pub daily: usize,
-    /// The newest of each of the last so many weeks.
+    /// Keep the newest backup of each of this many most recent weeks.
     pub weekly: usize,
-    /// The newest of each of the last so many months.
+    /// Keep the newest backup of each of this many most recent months.
     pub monthly: usize,
-    /// All that are not older.
+    /// Keep all backups up to this age.
     pub within: Option<Duration>,
 }
 
 impl Keep {
-    /// Whether it says anything at all.
+    /// Whether no rule is set.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// A complete backup, as far as pruning looks at it.
+/// A complete backup, with the facts that pruning needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidate {
-    /// Its name.
+    /// Name of the backup.
     pub name: String,
-    /// Its run.
+    /// Run of the backup.
     pub run: String,
-    /// The server it was taken of.
+    /// The backed-up server.
     pub server: Option<String>,
-    /// When it ended, UTC.
+    /// When its run ended, UTC.
     pub finished: Timestamp,
-    /// Name and run of the one that it goes on from.
+    /// Name and run of its base.
     pub base: Option<(String, String)>,
-    /// Log sequence number from which it holds changes: not 0 in an incremental one.
+    /// Log sequence number from which the backup holds changes; above 0 in an incremental one.
     pub from_lsn: Option<u64>,
-    /// Log sequence number it reaches.
+    /// Log sequence number up to which the backup holds changes.
     pub to_lsn: Option<u64>,
-    /// How far it was verified and held, at [`Level::Checksum`] or further.
+    /// The highest level it is verified to, at [`Level::Checksum`] or above.
     pub proven: Option<Level>,
     /// Whether it is pinned.
     pub pinned: bool,
-    /// Whether something was found wrong with it. It fills no place then, and is left to a person.
+    /// Whether a verification found a problem. The backup then counts for no rule, and is left for
+    /// a person to decide.
     pub damaged: bool,
 }
 
 impl Candidate {
-    /// That of a listing's line; `None` if it is no complete backup.
+    /// Converts a listing; `None` if it is not a complete backup.
     #[must_use]
     pub fn of(listing: &Listing) -> Option<Self> {
         if listing.state != State::Complete {
@@ -93,8 +94,8 @@ impl Candidate {
         self.base.is_some() || self.from_lsn.is_some_and(|lsn| lsn > 0)
     }
 
-    /// Whether it may go on from `other`. The manifest's word counts; where there is none, the log
-    /// positions.
+    /// Whether `other` may be its base. The manifest decides; if it names no base, the log
+    /// positions do.
     fn is_based_on(&self, other: &Self) -> bool {
         match &self.base {
             Some((name, run)) => *name == other.name && *run == other.run,
@@ -108,14 +109,14 @@ impl Candidate {
     }
 }
 
-/// Why a backup is kept.
+/// Reason to keep a backup.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Why {
     /// The newest of its server, which no rule removes.
     Newest,
-    /// Among the last ones.
+    /// Among the newest.
     Last,
     /// The newest of its day.
     Daily,
@@ -123,19 +124,19 @@ pub enum Why {
     Weekly,
     /// The newest of its month.
     Monthly,
-    /// Not old enough.
+    /// Within the maximum age.
     Within,
-    /// The newest one that is proven.
+    /// The newest verified one.
     NewestVerified,
-    /// The newest of those that are proven furthest.
+    /// The newest of those verified to the highest level.
     BestVerified,
     /// It is pinned.
     Pinned,
-    /// Something was found wrong with it: that is for a person to decide.
+    /// Damaged: a person must decide.
     Damaged,
-    /// It says that it ended in the future: some clock was wrong, and a person has to decide.
+    /// Its end time lies in the future: some clock was wrong, and a person must decide.
     ClockAhead,
-    /// This one, which is kept, goes on from it.
+    /// Base of this backup, which is kept.
     BaseOf(String),
 }
 
@@ -158,32 +159,32 @@ impl std::fmt::Display for Why {
     }
 }
 
-/// What becomes of one backup.
+/// Decision about one backup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Verdict {
-    /// Its name.
+    /// Name of the backup.
     pub name: String,
-    /// Its run.
+    /// Run of the backup.
     pub run: String,
-    /// When it ended, UTC.
+    /// When its run ended, UTC.
     pub finished: Timestamp,
-    /// Why it is kept; empty: it goes.
+    /// Reasons to keep it; empty if it is to be removed.
     pub kept: Vec<Why>,
 }
 
 impl Verdict {
-    /// Whether it goes.
+    /// Whether the backup is to be removed.
     #[must_use]
     pub fn goes(&self) -> bool {
         self.kept.is_empty()
     }
 }
 
-/// The day, week or month of a time.
+/// Maps a time to its day, week or month.
 type PeriodOf = fn(Timestamp) -> (i16, i8, i8);
 
-/// Decides on every backup, newest first. What goes can be removed in this order: none is removed
-/// before those that go on from it.
+/// Decides on every backup, newest first. Backups may be removed in this order: each comes after
+/// those that depend on it.
 #[must_use]
 pub fn plan_prune(all: &[Candidate], keep: &Keep, now: Timestamp) -> Vec<Verdict> {
     let mut order: Vec<usize> = (0..all.len()).collect();
@@ -203,7 +204,7 @@ pub fn plan_prune(all: &[Candidate], keep: &Keep, now: Timestamp) -> Vec<Verdict
         let good: Vec<(usize, &Candidate)> = of_server
             .iter()
             .filter_map(|&n| sorted.get(n).map(|candidate| (n, *candidate)))
-            // One whose clock was ahead would take the places of all that come until then.
+            // A backup whose clock was ahead would count as the newest until that time has passed.
             .filter(|(_, candidate)| !candidate.damaged && !is_ahead(candidate.finished, now))
             .collect();
         good.iter().take(1).for_each(|(n, _)| note(*n, Why::Newest));
@@ -231,7 +232,7 @@ pub fn plan_prune(all: &[Candidate], keep: &Keep, now: Timestamp) -> Vec<Verdict
         if let Some((n, _)) = proven.clone().next() {
             note(*n, Why::NewestVerified);
         }
-        // One that a server was started on must not go for a newer one that was only read.
+        // A backup that passed a trial restore must not give way to a newer one that was only read.
         let furthest = proven.clone().map(|(_, candidate)| candidate.proven).max();
         if let Some((n, _)) = proven.find(|(_, candidate)| Some(candidate.proven) == furthest) {
             note(*n, Why::BestVerified);
@@ -260,7 +261,7 @@ pub fn plan_prune(all: &[Candidate], keep: &Keep, now: Timestamp) -> Vec<Verdict
     verdicts
 }
 
-/// Keeps what the kept ones go on from, and what these go on from.
+/// Keeps all direct and indirect bases of the kept backups.
 fn keep_bases(sorted: &[&Candidate], kept: &mut [BTreeSet<Why>]) {
     let mut todo: Vec<usize> = (0..kept.len()).filter(|&n| !kept[n].is_empty()).collect();
     while let Some(n) = todo.pop() {
@@ -276,7 +277,8 @@ fn keep_bases(sorted: &[&Candidate], kept: &mut [BTreeSet<Why>]) {
     }
 }
 
-/// By their times an incremental one comes before its base. Where clocks were wrong, see to it.
+/// Moves each base after its incremental backups. Their times give that order already, unless
+/// clocks were wrong.
 fn bases_last(sorted: &[&Candidate], verdicts: &mut Vec<Verdict>) {
     let by_name: BTreeMap<&str, &Candidate> =
         sorted.iter().map(|candidate| (candidate.name.as_str(), *candidate)).collect();
@@ -288,7 +290,7 @@ fn bases_last(sorted: &[&Candidate], verdicts: &mut Vec<Verdict>) {
                 by_name.get(other.name.as_str()).is_none_or(|other| !other.is_based_on(base))
             })
         });
-        // A circle can only be made by hand; then any order does.
+        // Only a hand-edited manifest can create a cycle; then any order will do.
         verdicts.push(left.remove(free.unwrap_or(0)));
     }
 }
@@ -312,15 +314,15 @@ fn month(time: Timestamp) -> (i16, i8, i8) {
     (date.year(), date.month(), 0)
 }
 
-/// Removes what goes, in order. Each is looked at once more before: what was pinned, replaced or
-/// removed meanwhile, or is needed now, is left alone. Gives the names of those that were removed.
+/// Removes the backups to be removed, in order, and returns their names. Each is checked again
+/// first: one that was pinned, replaced or removed since, or is needed now, is skipped.
 ///
-/// `done` gets each name at once, with why it is kept where other objects lie below it: it knows what is
-/// gone, also when a later one fails.
+/// `done` is called with each name at once, and with the reason if a backup is kept because other
+/// objects exist below it. So the caller knows what is gone even if a later removal fails.
 ///
 /// # Errors
-/// [`BackupError::Manifest`] while there is one that only a newer version can read: nothing is removed
-/// then. Otherwise the first one that could not be removed; those before it are gone.
+/// [`BackupError::Manifest`] while any manifest requires a newer version: nothing is removed then.
+/// Otherwise the error of the first removal that failed; earlier ones remain in effect.
 pub async fn prune(
     root: &Root,
     plan: &[Verdict],
@@ -339,7 +341,7 @@ pub async fn prune(
                 done(&verdict.name, None);
                 gone.push(verdict.name.clone());
             }
-            // An incremental one may have come since that goes on from it.
+            // A new incremental backup may depend on this one by now.
             Err(BackupError::Pinned { .. } | BackupError::Needed { .. }) => {}
             Err(kept @ (BackupError::Foreign { .. } | BackupError::Folder { .. })) => {
                 done(&verdict.name, Some(&kept));
@@ -396,7 +398,7 @@ mod tests {
         assert_eq!(kept(&all, Keep { daily: 3, ..Keep::default() }), ["199", "197", "195"]);
         let weekly = kept(&all, Keep { weekly: 4, ..Keep::default() });
         assert_eq!(weekly.len(), 4);
-        // The newest of all, and then the last one of each Sunday before it. Day 0 was a Thursday.
+        // The newest of all, then the last of each earlier Sunday. Day 0 was a Thursday.
         for name in &weekly[1..] {
             let n: i64 = name.parse().unwrap();
             assert_eq!(((900 + n / 2) % 7, n % 2), (3, 1), "{name}");
@@ -408,7 +410,7 @@ mod tests {
         );
         let week = Some(Duration::from_secs(7 * 86_400));
         assert_eq!(kept(&all, Keep { within: week, ..Keep::default() }).len(), 14);
-        // All that is there is old: the newest stays.
+        // All are old: the newest stays.
         let hour = Some(Duration::from_secs(3600));
         assert_eq!(kept(&all, Keep { within: hour, ..Keep::default() }), ["199"]);
     }
@@ -423,11 +425,11 @@ mod tests {
         all[3].proven = Some(Level::Pages);
         all[4].damaged = true;
         assert_eq!(kept(&all, keep), ["f5", "f4", "f3", "f1"]);
-        // Damaged ones fill no place.
+        // Damaged ones count for no rule.
         all[5].damaged = true;
         assert_eq!(kept(&all, keep), ["f5", "f4", "f3", "f1"]);
         assert!(plan_prune(&all, &keep, now())[2].kept.contains(&Why::Last));
-        // Another server has places of its own.
+        // The rules apply to another server separately.
         all[0].server = Some("other".into());
         assert_eq!(kept(&all, keep), ["f5", "f4", "f3", "f1", "f0"]);
     }
@@ -445,7 +447,7 @@ mod tests {
         let plan = plan_prune(&all, &keep, now());
         assert_eq!(plan[1].kept, [Why::NewestVerified]);
         assert_eq!(plan[3].kept, [Why::BestVerified]);
-        // Once the newest is proven as far, it does.
+        // Once the newest is verified to the same level, it is kept instead.
         all[4].proven = Some(Level::Restore);
         assert_eq!(kept(&all, keep), ["f4"]);
     }
@@ -480,10 +482,10 @@ mod tests {
         assert_eq!(kept(&all, keep), ["j1", "full2"]);
         all[2].pinned = true;
         assert_eq!(kept(&all, keep), ["j1", "full2", "i2", "i1", "full"]);
-        // Another backup that got the base's name later is no base.
+        // Another backup that reused the base's name is not the base.
         all[0].run = "another".into();
         assert_eq!(kept(&all, keep), ["j1", "full2", "i2", "i1"]);
-        // Where the manifest names no base, the log positions do.
+        // If the manifest names no base, the log positions decide.
         let lsn =
             |c: Candidate, from, to| Candidate { from_lsn: Some(from), to_lsn: Some(to), ..c };
         let by_lsn = [
@@ -503,7 +505,7 @@ mod tests {
             )| {
                 let name = format!("b{n}");
                 let mut made = candidate(&name, 960 * DAY + at * DAY / 3);
-                // Some go on from another, mostly one before them, maybe one that is not there.
+                // Some are based on another, mostly an earlier one, maybe a missing one.
                 if base % 3 == 0 && n > 0 {
                     made = on(&name, 960 * DAY + at * DAY / 3, &format!("b{}", base % (n + 1)));
                 }
@@ -537,7 +539,7 @@ mod tests {
                 if c.pinned || c.damaged {
                     prop_assert!(!goes(c));
                 }
-                // The base of a kept one is kept.
+                // The base of a kept backup is kept.
                 if !goes(c) {
                     prop_assert!(all.iter().all(|base| base.name == c.name || !c.is_based_on(base) || !goes(base)));
                 }
@@ -552,19 +554,19 @@ mod tests {
                     prop_assert!(mine.iter().find(reach).is_none() || mine.iter().filter(reach).any(|c| !goes(c)), "{level}");
                 }
                 prop_assert!(mine.iter().take(last).all(|c| !goes(c)));
-                // As many days as were asked for have one.
+                // As many days as requested have a backup.
                 let left: BTreeSet<_> = mine.iter().filter(|c| !goes(c)).map(|c| day(c.finished)).collect();
                 let days: BTreeSet<_> = mine.iter().map(|c| day(c.finished)).collect();
                 prop_assert!(left.len() >= daily.min(days.len()));
             }
-            // More is never kept by asking for less.
+            // A smaller count never keeps more.
             if keep.last > 0 {
                 let less = Keep { last: last - 1, ..keep };
                 for verdict in plan_prune(&all, &less, now()) {
                     prop_assert!(verdict.goes() || plan.iter().any(|v| v.name == verdict.name && !v.goes()));
                 }
             }
-            // In the order of removal none goes before those that go on from it, circles apart.
+            // In the order of removal no backup precedes one that depends on it, except in cycles.
             for (n, verdict) in plan.iter().enumerate() {
                 let Some(base) = all.iter().find(|c| c.name == verdict.name) else { continue };
                 let later: Vec<&Candidate> = plan[n + 1..].iter().filter_map(|v| all.iter().find(|c| c.name == v.name)).collect();
@@ -573,7 +575,7 @@ mod tests {
             }
         }
 
-        /// The order in which they are listed does not matter.
+        /// The order of the listing does not matter.
         #[test]
         fn order_of_listing_does_not_matter(all in candidates(), last in 0_usize..4, daily in 0_usize..4) {
             let keep = Keep { last, daily, ..Keep::default() };

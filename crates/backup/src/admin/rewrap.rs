@@ -1,4 +1,5 @@
-//! `rewrap`: other ways in for a sealed backup. Only its keys object changes; no data moves.
+//! `rewrap`: replaces the key slots of a sealed backup. Only its keys object changes; no data
+//! moves.
 
 use xb_encryptor::{Keys, SlotInfo, WaysIn};
 
@@ -8,31 +9,31 @@ use crate::catalog::root::Root;
 use crate::error::BackupError;
 use crate::read::unlock::{Accept, Given, envelope, open_sealed};
 
-/// Which ways in change.
+/// Which key slots to change.
 #[derive(Debug)]
 pub struct RewrapRequest {
-    /// The backup.
+    /// Name of the backup.
     pub name: BackupName,
-    /// What it opens with now.
+    /// Keys that open the backup now.
     pub keys: Keys,
-    /// Take one whose manifest no key vouches for, see [`Accept::unvouched`].
+    /// Accept a backup whose manifest no key authenticates, see [`Accept::unvouched`].
     pub accept_unvouched: bool,
-    /// Ways in that it shall have as well.
+    /// Key slots to add.
     pub add: WaysIn,
-    /// Which of the old ones go, by their numbers as [`rewrap`] gives them; `None`: all.
+    /// Numbers of the old key slots to remove, as [`rewrap`] returns them; `None`: all.
     pub remove: Option<Vec<usize>>,
-    /// Memory that a passphrase's derivation may take, in bytes.
+    /// Memory limit for deriving a key from a passphrase, in bytes.
     pub memory: u64,
 }
 
-/// Changes the ways in of a sealed backup and gives those that it has then.
+/// Changes the key slots of a sealed backup and returns the new ones.
 ///
-/// The data key stays: whoever could open the backup before and kept that key still can. To shut
-/// somebody out for good, take a new backup and delete this one.
+/// The data key stays the same: anyone who could open the backup before and kept the data key still
+/// can. To exclude them for good, take a new backup and delete this one.
 ///
 /// # Errors
-/// [`BackupError`]; unless it is one of the store while the new keys object was on its way, the old
-/// ways in still hold.
+/// [`BackupError`]. Unless a store error occurred while the new keys object was being written, the
+/// old key slots remain valid.
 pub async fn rewrap(root: &Root, request: &RewrapRequest) -> Result<Vec<SlotInfo>, BackupError> {
     let name = &request.name;
     let not_sealed = || BackupError::Keys(format!("{name} is not sealed: it has no ways in"));
@@ -48,7 +49,7 @@ pub async fn rewrap(root: &Root, request: &RewrapRequest) -> Result<Vec<SlotInfo
         return Err(not_sealed());
     }
     let old = envelope(root, name, manifest, run).await?;
-    // One that is not sealed was refused above, whatever is accepted.
+    // A backup that is not sealed was rejected above, whatever is accepted.
     let accept = Accept { unvouched: request.accept_unvouched, ..Accept::default() };
     let given = Given { keys: &request.keys, accept, memory: request.memory };
     let key = open_sealed(root, name, &stored, &old, given)?;
@@ -63,7 +64,7 @@ pub async fn rewrap(root: &Root, request: &RewrapRequest) -> Result<Vec<SlotInfo
         .map_err(|error| BackupError::Keys(format!("{name}: {error}")))?;
     let object = root.key(&format!("{}/{KEYS}", run_folder(name, run)));
     root.store().put(&object, new.encode().to_vec().into()).await?;
-    // What stands there now decides who can open it.
+    // The stored object decides who can open the backup.
     if root.store().get(&object).await? != new.encode() {
         return Err(BackupError::Damaged {
             name: name.to_string(),

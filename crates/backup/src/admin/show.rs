@@ -1,4 +1,4 @@
-//! `show`: one backup, with its files.
+//! `show`: displays one backup with its files.
 
 use std::collections::BTreeMap;
 
@@ -15,46 +15,46 @@ use crate::objects::classic::list_classic;
 use crate::read::packed_index::{Index, PackedBody};
 use crate::read::unlock::{Accept, Given, unlock};
 
-/// Which backup is to be shown.
+/// Which backup to show.
 #[derive(Debug)]
 pub struct ShowRequest {
-    /// Its name.
+    /// Name of the backup.
     pub name: BackupName,
-    /// What a sealed one opens with. Without it only its manifest is shown; with it the backup must be
-    /// sealed, and its manifest authenticated.
+    /// Keys of a sealed backup. Without keys only its manifest is shown; with keys the backup must
+    /// be sealed, and its manifest authenticated.
     pub keys: Keys,
-    /// What is shown all the same.
+    /// What to show although the keys do not authenticate it.
     pub accept: Accept,
-    /// Memory that a passphrase's derivation may take, in bytes.
+    /// Memory limit for deriving a key from a passphrase, in bytes.
     pub memory: u64,
 }
 
 /// A file of a backup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FileEntry {
-    /// As the stream names it, or, in a classic backup, as its objects do.
+    /// Path in the stream; in a classic backup, path from its objects' keys.
     pub path: String,
-    /// Its size in bytes, holes counted; of a classic one nobody knows it without reading.
+    /// Size in bytes, holes included; unknown for a classic backup without reading it.
     pub size: Option<u64>,
-    /// Bytes of its objects. Classic only.
+    /// Total size of its objects in bytes. Classic only.
     pub stored_bytes: Option<u64>,
     /// Number of its objects. Classic only.
     pub objects: Option<u64>,
 }
 
-/// A backup in full.
+/// Full description of a backup.
 #[derive(Debug, Clone, Serialize)]
 pub struct Shown {
-    /// What `list` says of it.
+    /// Its listing, as from `list`.
     #[serde(flatten)]
     pub listing: Listing,
-    /// Its files by name; `None` when they cannot be told.
+    /// Its files by name; `None` if they cannot be determined.
     pub content: Option<Vec<FileEntry>>,
-    /// Why not.
+    /// Why the files cannot be determined.
     pub why_not: Option<&'static str>,
 }
 
-/// Reads what there is to say about a backup. Of the data only its index is read.
+/// Reads the description of a backup. Of the data it reads only the index.
 ///
 /// # Errors
 /// [`BackupError::NotThere`], [`BackupError::Keys`], [`BackupError::Damaged`] and
@@ -113,7 +113,7 @@ async fn packed(
     Ok((Some(files.finish()), None))
 }
 
-/// Follows the files of an index.
+/// Collects the files from an index.
 #[derive(Default)]
 struct Files {
     names: BTreeMap<u64, Vec<u8>>,
@@ -190,7 +190,7 @@ mod tests {
             Record::Remove { file: 2 },
             file(3, "c"),
             Record::End { file: 3, size: 40 },
-            // The file that had this name before it was replaced.
+            // The older file of that name, before it was replaced.
             Record::Remove { file: 0 },
         ] {
             files.record(&record);

@@ -1,4 +1,4 @@
-//! Chains of backups: a full one, and the incremental ones that go on from it.
+//! Chains of backups: a full one, and the incremental ones on top of it.
 
 use crate::catalog::list::describe;
 use crate::catalog::manifest::{Base, Manifest};
@@ -7,23 +7,23 @@ use crate::catalog::resolve::{Known, manifests};
 use crate::catalog::root::Root;
 use crate::error::BackupError;
 
-/// Most backups of one chain. To prepare so many would take days.
+/// Limit of backups in one chain. Preparing so many would take days.
 const MAX_LINKS: usize = 1000;
 
 /// One backup of a chain.
 #[derive(Debug, Clone)]
 pub struct Link {
-    /// Its name.
+    /// Name of the backup.
     pub name: BackupName,
-    /// Its manifest.
+    /// Manifest of the backup.
     pub manifest: Manifest,
 }
 
-/// All backups that are needed to restore `name`, the full one first.
+/// Finds all backups that a restore of `name` needs, the full one first.
 ///
 /// # Errors
-/// [`BackupError::NotThere`] without such a backup, [`BackupError::Chain`] when one that it goes on
-/// from is missing or does not fit.
+/// [`BackupError::NotThere`] if the backup does not exist, [`BackupError::Chain`] if a base in the
+/// chain is missing or does not fit.
 pub async fn chain(root: &Root, name: &BackupName) -> Result<Vec<Link>, BackupError> {
     let mut builder =
         Builder::new(Link { name: name.clone(), manifest: describe(root, name).await? });
@@ -46,16 +46,16 @@ pub async fn chain(root: &Root, name: &BackupName) -> Result<Vec<Link>, BackupEr
     Ok(builder.finish())
 }
 
-/// Names of the backups that go on from `name`, directly.
+/// Finds the backups whose base is `name`.
 ///
 /// # Errors
-/// [`BackupError::Manifest`] when that of `name` cannot be read, or another can only be read by a newer
-/// version: nobody knows what that one goes on from. [`BackupError::Store`].
+/// [`BackupError::Manifest`] if the manifest of `name` cannot be read, or if another one requires a
+/// newer version, because its base is then unknown. [`BackupError::Store`].
 pub async fn dependents(root: &Root, name: &BackupName) -> Result<Vec<BackupName>, BackupError> {
     dependents_among(root, name, &mut Known::default()).await
 }
 
-/// As [`dependents`], reading only what is not yet `known`.
+/// Like [`dependents`], but reads only manifests that are not yet `known`.
 pub(crate) async fn dependents_among(
     root: &Root,
     name: &BackupName,
@@ -72,8 +72,8 @@ pub(crate) async fn dependents_among(
     Ok(found.map(|(name, _)| name.clone()).collect())
 }
 
-/// The backup that an incremental one goes on from, by log sequence numbers: the newest that had
-/// ended before it began.
+/// Finds the base of an incremental backup by log sequence numbers: the newest backup that ended
+/// before the incremental one began.
 pub(crate) fn find_base<'a>(
     all: impl Iterator<Item = (&'a BackupName, &'a Manifest)>,
     increment: &Manifest,
@@ -89,15 +89,15 @@ pub(crate) fn find_base<'a>(
     .map(|(name, manifest)| Base { name: name.to_string(), run: manifest.run.clone() })
 }
 
-/// Whether two backups can be of one server, as far as is known.
+/// Whether two backups can be of one server, as far as known.
 pub(crate) fn same_server(one: Option<&str>, other: Option<&str>) -> bool {
     one.is_none() || other.is_none() || one == other
 }
 
-/// Puts a chain together from its end.
+/// Assembles a chain from its end to its beginning.
 #[derive(Debug)]
 struct Builder {
-    /// The last of the chain first; never empty.
+    /// The last of the chain first, without `head`.
     links: Vec<Link>,
     head: Link,
 }
@@ -107,7 +107,7 @@ impl Builder {
         Self { links: Vec::new(), head: last }
     }
 
-    /// The manifest whose base is wanted next.
+    /// The manifest whose base comes next.
     fn first(&self) -> &Manifest {
         &self.head.manifest
     }
@@ -124,7 +124,7 @@ impl Builder {
         BackupError::Chain { name: self.head.name.to_string(), what: what.to_owned() }
     }
 
-    /// Takes what is called the base, and checks that it is.
+    /// Adds the backup that the manifest names as base, after checking that it fits.
     fn add(&mut self, base: &Base, link: Link) -> Result<(), BackupError> {
         let (increment, found) = (&self.head.manifest, &link.manifest);
         let name = &link.name;
@@ -154,7 +154,7 @@ impl Builder {
         Ok(())
     }
 
-    /// The full one first.
+    /// Returns the chain, the full backup first.
     fn finish(self) -> Vec<Link> {
         std::iter::once(self.head).chain(self.links.into_iter().rev()).collect()
     }
@@ -195,8 +195,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the manifests say, a chain either leads from a full backup to the one that is
-        /// wanted without a gap, or is refused.
+        /// Whatever the manifests contain, the result is either a chain without gaps from a full
+        /// backup to the requested one, or an error.
         #[test]
         fn chains_have_no_gaps_and_come_to_an_end(
             links in proptest::collection::vec((0_u64..4, 0_u64..4, proptest::option::of(0_usize..6)), 1..6),
@@ -231,7 +231,7 @@ mod tests {
             links.iter().map(|l| (l.name.to_string(), l.clone())).collect()
         };
         assert_eq!(walk(&all(&good), "n2").unwrap(), ["n0", "n1", "n2"]);
-        // Without a word on it the base is found by its LSN.
+        // If the manifest does not name the base, its LSN identifies it.
         let mut silent = good.clone();
         silent[2].manifest.base = None;
         assert_eq!(walk(&all(&silent), "n2").unwrap(), ["n0", "n1", "n2"]);

@@ -5,14 +5,14 @@ use std::fmt;
 /// Position of a node in the cluster's history.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GaleraPosition {
-    /// The cluster's state, as text.
+    /// UUID of the cluster's history.
     pub uuid: String,
-    /// Number of the last write set that is in it.
+    /// Sequence number of the last write set in the backup.
     pub seqno: i64,
 }
 
 impl GaleraPosition {
-    /// Reads `UUID:SEQNO`, behind which newer servers write a domain id.
+    /// Parses `UUID:SEQNO`. Newer servers append a domain ID, which is ignored.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (uuid, seqno) = text.split_whitespace().next()?.split_once(':')?;

@@ -1,4 +1,4 @@
-//! `list`: what is there, and what it is worth.
+//! `list`: backups and their verification state.
 
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use jiff::Timestamp;
@@ -14,37 +14,37 @@ use crate::claim::{DEAD, claims, standing};
 use crate::error::BackupError;
 use crate::objects::contents::Contents;
 
-/// Manifests read at a time.
+/// Number of manifests read concurrently.
 const AT_ONCE: usize = 16;
 
-/// What a name in ROOT stands for.
+/// What a name in ROOT is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
-    /// It has a sound manifest: a backup.
+    /// A backup: its manifest is sound.
     Complete,
-    /// Its manifest is there and cannot be read: see `problem`.
+    /// The manifest exists but cannot be read: see `problem`.
     Damaged,
-    /// A run is going on; not a backup yet.
+    /// A run is in progress; not a backup yet.
     Running,
-    /// A run left data behind and no manifest; not a backup.
+    /// An ended run left data but no manifest; not a backup.
     Abandoned,
-    /// Objects as the stock tool writes them, without a manifest: nobody has proven them whole.
+    /// Objects as the stock tool writes them, without a manifest: their completeness is not proven.
     #[serde(rename = "stock, unproven")]
     StockUnproven,
-    /// No backup but a folder of them: see `backups`.
+    /// Not a backup but a folder of backups: see `backups`.
     Folder,
-    /// No backup: the objects are those of other programs.
+    /// Not a backup: the objects belong to other programs.
     Foreign,
 }
 
-/// Whether a backup stands on its own.
+/// Whether a backup is full or incremental.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BackupKind {
-    /// It does.
+    /// Everything: it can be restored without another backup.
     Full,
-    /// It holds what changed since another one.
+    /// Only the changes since its base.
     Incremental,
 }
 
@@ -53,17 +53,17 @@ pub enum BackupKind {
 pub struct Listing {
     /// Name of the backup.
     pub name: String,
-    /// What it is worth.
+    /// What the name is.
     pub state: State,
     /// Its layout, where known.
     pub layout: Option<Layout>,
-    /// The run that made it.
+    /// The run that wrote it.
     pub run: Option<String>,
     /// When its run began, UTC.
     pub started: Option<Timestamp>,
     /// When its run ended, UTC.
     pub finished: Option<Timestamp>,
-    /// Seconds since then.
+    /// Seconds since its run ended.
     pub age_seconds: Option<i64>,
     /// Bytes of the stream.
     pub stream_bytes: Option<u64>,
@@ -73,38 +73,38 @@ pub struct Listing {
     pub objects: Option<u64>,
     /// Files in the stream.
     pub files: Option<u64>,
-    /// Whether it stands on its own, where the producer said so.
+    /// Full or incremental, if the producer reported it.
     pub kind: Option<BackupKind>,
-    /// The one that it goes on from.
+    /// Base of an incremental backup.
     pub base: Option<Base>,
-    /// The server it was taken of, as its operator calls it.
+    /// The operator's name for the backed-up server.
     pub server: Option<String>,
     /// Version of that server.
     pub server_version: Option<String>,
-    /// Log sequence number from which it holds changes.
+    /// Log sequence number from which the backup holds changes.
     pub from_lsn: Option<u64>,
-    /// Log sequence number it reaches.
+    /// Log sequence number up to which the backup holds changes.
     pub to_lsn: Option<u64>,
     /// Binary log position and GTID, as the producer writes them.
     pub binlog_pos: Option<String>,
     /// Galera position, `UUID:SEQNO`.
     pub galera: Option<String>,
-    /// Who can open it, by kind and id; empty when it is not sealed.
+    /// Key slots, by kind and id; empty if the backup is not sealed.
     pub ways_in: Vec<String>,
-    /// How far it is verified; nobody has checked here who wrote that down.
+    /// How far it is verified; who wrote the records is not checked here.
     pub verified: Option<Proof>,
-    /// Seconds since it was verified last and held.
+    /// Seconds since the last successful verification.
     pub verified_age_seconds: Option<i64>,
-    /// That it is to be kept, and why.
+    /// The pin and its reason.
     pub pinned: Option<Pin>,
-    /// Backups in a folder of backups.
+    /// Number of backups in a folder of backups.
     pub backups: Option<u64>,
-    /// What is wrong with it, or not known of it.
+    /// What is wrong or unknown.
     pub problem: Option<String>,
 }
 
 impl Listing {
-    /// Whether it was verified at least as far as `level`, and nothing was found wrong since.
+    /// Whether it was verified at least to `level` without a later failure.
     #[must_use]
     pub fn is_verified(&self, level: crate::catalog::verification::Level) -> bool {
         self.verified.is_some_and(|proof| proof.reaches(level))
@@ -119,8 +119,8 @@ pub async fn list(root: &Root) -> Result<Vec<Listing>, BackupError> {
     list_with(root, None).await
 }
 
-/// As [`list`], for people: manifests and records that were read before and are still the same are
-/// taken from this machine. Nothing must be decided by it.
+/// Like [`list`], but takes unchanged manifests and records from this machine's cache. The result
+/// is for display only: no decision may rely on it.
 ///
 /// # Errors
 /// As [`list`].
@@ -135,7 +135,7 @@ pub async fn list_with(
     };
     let beside = Beside::of(manifests.iter().map(|listed| listed.key.as_str()));
     let beside = &beside;
-    // Claims lie one folder down.
+    // Claims lie one level deeper.
     let names = manifests
         .into_iter()
         .map(|listed| listed.key)
@@ -160,12 +160,12 @@ pub async fn list_with(
     Ok(listings)
 }
 
-/// The line of one name; `None` when there is nothing.
+/// Listing of one name; `None` if there is nothing of that name.
 ///
 /// # Errors
 /// As [`list`].
 pub(crate) async fn line(root: &Root, name: &BackupName) -> Result<Option<Listing>, BackupError> {
-    // Two small reads that find nothing are cheaper than a listing.
+    // Two small reads that find nothing cost less than a listing.
     let beside = Beside { verified: [name.to_string()].into(), pinned: [name.to_string()].into() };
     if root.store().size(&root.key(&manifest_key(name))).await?.is_some() {
         return complete(root, name, &beside).await.map(Some);
@@ -173,10 +173,10 @@ pub(crate) async fn line(root: &Root, name: &BackupName) -> Result<Option<Listin
     incomplete(root, name.as_str()).await
 }
 
-/// The manifest of one backup.
+/// Reads the manifest of one backup.
 ///
 /// # Errors
-/// [`BackupError::NotThere`] when there is no complete one of that name, and as for reading it.
+/// [`BackupError::NotThere`] if no complete backup has that name, and the errors of reading it.
 pub async fn describe(root: &Root, name: &BackupName) -> Result<Manifest, BackupError> {
     match root.manifest(name).await? {
         Some(manifest) => Ok(manifest),
@@ -203,7 +203,7 @@ async fn complete(root: &Root, name: &BackupName, beside: &Beside) -> Result<Lis
             }
             fill_in(&mut listing, stored.manifest);
         }
-        // Deleted since the listing.
+        // Deleted after the listing.
         Ok(None) => listing.state = State::Abandoned,
         Err(error @ BackupError::Manifest { .. }) => {
             listing.state = State::Damaged;
@@ -214,7 +214,7 @@ async fn complete(root: &Root, name: &BackupName, beside: &Beside) -> Result<Lis
     Ok(listing)
 }
 
-/// Seconds since then.
+/// Seconds since `time`.
 fn age(time: Timestamp) -> i64 {
     Timestamp::now().as_second() - time.as_second()
 }
@@ -228,7 +228,7 @@ fn fill_in(listing: &mut Listing, manifest: Manifest) {
     listing.stream_bytes = Some(manifest.stream_bytes);
     listing.stored_bytes = Some(manifest.stored_bytes);
     listing.objects = Some(manifest.objects);
-    // Of what was not looked into nobody knows.
+    // The content was not inspected, so its number of files is unknown.
     let known = !matches!(manifest.end, End::Raw | End::NativeTrailer);
     listing.files = known.then_some(manifest.files);
     if !known {
@@ -280,7 +280,7 @@ fn empty(name: &str, state: State) -> Listing {
     }
 }
 
-/// A folder without a manifest.
+/// Listing of a folder without a manifest.
 async fn incomplete(root: &Root, folder: &str) -> Result<Option<Listing>, BackupError> {
     let Ok(name) = BackupName::new(folder) else { return Ok(None) };
     let found = Contents::of(root, &name).await?;
@@ -322,7 +322,7 @@ async fn incomplete(root: &Root, folder: &str) -> Result<Option<Listing>, Backup
     Ok(Some(listing))
 }
 
-/// Why a name without manifest and without classic objects is no backup.
+/// State of a name that has neither a manifest nor classic objects.
 pub(crate) async fn state_without_manifest(
     root: &Root,
     name: &BackupName,

@@ -1,8 +1,8 @@
-//! What a listing has read of the catalogue before, kept on this machine.
+//! Local cache of what listings read from the catalogue.
 //!
-//! Of use to people only, who look at the same backups every day: nothing that decides on a backup looks
-//! in here. An entry is known by what the store's listing says of the object, so that what was replaced
-//! is read again; one that is not in order is as good as none.
+//! It serves only people who look at the same backups every day: no decision about a backup relies
+//! on it. An entry is identified by what the store's listing reports about the object, so a
+//! replaced object is read again. An invalid entry is ignored.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder};
@@ -17,20 +17,21 @@ use xb_uploader::Listed;
 
 use crate::hex::hex;
 
-/// Largest object that is kept, in bytes; manifests and records are never longer.
+/// Size limit of a cached object in bytes; manifests and records are never larger.
 const MAX_LEN: usize = 1 << 20;
-/// Bytes of the checksum in front of an entry.
+/// Length of the checksum before an entry, in bytes.
 const SUM: usize = 32;
 
-/// A folder in which listings of one ROOT keep what they have read.
+/// Directory in which listings of one ROOT cache what they read.
 #[derive(Debug, Clone)]
 pub struct ListCache {
     folder: PathBuf,
 }
 
 impl ListCache {
-    /// That of the ROOT at `place`, which should say all that tells it from others, below `folder`. `None`
-    /// where there can be none: the folder must be ours alone.
+    /// Opens the cache of the ROOT at `place` below `folder`. `place` must distinguish this ROOT
+    /// from all others. Returns `None` if the directory cannot be created or others can write to
+    /// it.
     #[must_use]
     pub fn open(folder: &Path, place: &str) -> Option<Self> {
         let folder = folder.join(hex(&Sha256::digest(place)));
@@ -52,7 +53,7 @@ impl ListCache {
         (Sha256::digest(content)[..] == *sum).then(|| bytes.slice(SUM..))
     }
 
-    /// What cannot be kept is read again next time.
+    /// Stores an entry. Content that is too long is skipped and read again next time.
     fn put(&self, entry: &str, content: &Bytes) -> std::io::Result<()> {
         if content.len() > MAX_LEN {
             return Ok(());
@@ -64,7 +65,7 @@ impl ListCache {
         Ok(())
     }
 
-    /// Forgets all other entries.
+    /// Removes all entries except these.
     fn keep_only(&self, entries: &BTreeSet<&String>) {
         let is_entry = |name: &str| name.len() == 64 && name.bytes().all(|b| b.is_ascii_hexdigit());
         for file in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
@@ -80,12 +81,12 @@ impl ListCache {
 #[derive(Debug, Clone)]
 pub(crate) struct Cached {
     cache: ListCache,
-    /// By the key below the catalogue.
+    /// Cache entry for each key below the catalogue.
     entries: Arc<BTreeMap<String, String>>,
 }
 
 impl Cached {
-    /// With the objects that are there now; what was kept of others is forgotten.
+    /// Starts from the current objects, and removes the entries of all others.
     pub(crate) fn new(cache: &ListCache, there: &[Listed]) -> Self {
         let entry = |listed: &Listed| {
             let Listed { key, size, modified, tag } = listed;
@@ -97,17 +98,17 @@ impl Cached {
         Self { cache: cache.clone(), entries: Arc::new(entries) }
     }
 
-    /// Whether the object is there, as far as the listing has shown.
+    /// Whether the listing shows the object.
     pub(crate) fn lists(&self, key: &str) -> bool {
         self.entries.contains_key(key)
     }
 
-    /// What was read of the object before.
+    /// Returns the cached content of the object.
     pub(crate) fn get(&self, key: &str) -> Option<Bytes> {
         self.cache.get(self.entries.get(key)?)
     }
 
-    /// Keeps what was read of the object.
+    /// Caches the content of the object.
     pub(crate) fn put(&self, key: &str, content: &Bytes) {
         if let Some(entry) = self.entries.get(key) {
             let _ = self.cache.put(entry, content);
@@ -138,7 +139,7 @@ mod tests {
         assert_eq!(again.get("c"), None, "no listing has shown it");
         let elsewhere = ListCache::open(folder.path(), "s3 there").unwrap();
         assert_eq!(Cached::new(&elsewhere, &there).get("a"), None);
-        // One was replaced, the other is gone.
+        // One was replaced, the other deleted.
         let changed = Cached::new(&cache, &[listed("a", "2")]);
         assert_eq!(changed.get("a"), None);
         assert_eq!(fs::read_dir(&cache.folder).unwrap().count(), 0);

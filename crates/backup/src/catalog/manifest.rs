@@ -1,8 +1,8 @@
-//! The manifest: what a backup is, written last. A backup exists when its manifest does.
+//! The manifest describes a backup and is written last. A backup exists when its manifest does.
 //!
-//! It is plain JSON text and then one line `sha256:HEX` over the exact bytes before that line,
-//! which guards against accidents. The manifest of a sealed backup has one more line,
-//! `hmac-sha256:HEX` over all before it, with a key that only holders of the data key have.
+//! It is plain JSON text, followed by one line `sha256:HEX` over the exact bytes before that line,
+//! which detects accidental damage. The manifest of a sealed backup has a second line,
+//! `hmac-sha256:HEX` over everything before it, with a key that only holders of the data key have.
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -14,22 +14,22 @@ use crate::catalog::signed_text::{Attested, Flaw, attest};
 use crate::catalog::source_info::Facts;
 use crate::hex::hex;
 
-/// Largest manifest in bytes.
+/// Largest manifest, in bytes.
 pub(crate) const MAX_LEN: usize = 1 << 20;
-/// The version we write. Readers refuse a higher one.
+/// The format version we write. Readers refuse a higher one.
 pub const FORMAT: u32 = 1;
 
-/// How a backup lies in the store.
+/// How a backup is divided into objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Layout {
-    /// One native stream cut into equal objects.
+    /// One native stream, cut into objects of equal size.
     Packed,
-    /// Objects of whole chunks of one file, for the stock tool to read.
+    /// Objects of whole chunks of one file, which the stock tool can read.
     Classic,
 }
 
-/// Everything a manifest says.
+/// Content of a manifest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
     /// [`FORMAT`].
@@ -38,7 +38,7 @@ pub struct Manifest {
     pub layout: Layout,
     /// Name of the backup.
     pub name: String,
-    /// The run that made it: whose manifest this is.
+    /// The run that wrote the backup and this manifest.
     pub run: String,
     /// Program and version that wrote it.
     pub tool: String,
@@ -50,84 +50,84 @@ pub struct Manifest {
     pub objects: u64,
     /// Bytes in the data objects.
     pub stored_bytes: u64,
-    /// Bytes of the stream that came in.
+    /// Bytes of the input stream.
     pub stream_bytes: u64,
     /// Files in the stream.
     pub files: u64,
     /// Packed only: how to read the objects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packed: Option<PackedFacts>,
-    /// Classic only, where the objects were made to be of one size.
+    /// Classic only, if all objects have one size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub classic: Option<ClassicFacts>,
-    /// Classic only: digest of the keys, lengths and checksums of all objects, hexadecimal; absent
-    /// from what earlier versions wrote.
+    /// Classic only: digest of the keys, lengths and checksums of all objects, hexadecimal; earlier
+    /// versions did not write it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub object_digest: Option<String>,
-    /// Classic only: what was done to the files one by one on the way here.
+    /// Classic only: file codec and encryption that this run applied to each file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub members: Option<MemberFacts>,
-    /// By which rule the stream counted as whole.
+    /// The end rule by which the stream counted as complete.
     pub end: End,
-    /// The server it was taken of, as its operator calls it; several may have backups below one
-    /// ROOT.
+    /// The operator's name for the backed-up server; one ROOT may hold backups of several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<String>,
-    /// The backup that an incremental one goes on from.
+    /// Base of an incremental backup.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<Base>,
-    /// The program that made the stream, where we started it ourselves.
+    /// The program that wrote the stream, if we started it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub producer: Option<Producer>,
-    /// What the stream's own small files say about the server.
+    /// What the small text files in the stream say about the server.
     #[serde(default)]
     pub source: Facts,
 }
 
-/// The backup that an incremental one goes on from.
+/// Base of an incremental backup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Base {
-    /// Its name.
+    /// Name of the base.
     pub name: String,
-    /// Its run: another backup that gets the name later is not meant.
+    /// Run of the base; a later backup of the same name is not the base.
     pub run: String,
 }
 
-/// What a reader of packed objects has to know.
+/// What a reader of packed objects needs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PackedFacts {
-    /// Size of every object but the last, in bytes.
+    /// Size of every object except the last, in bytes.
     pub chunk_size: u64,
     /// SHA-256 over the objects' lengths and CRC-64/NVME values, hexadecimal.
     pub root: String,
-    /// Body position of the last index frame.
+    /// Position of the last index frame in the body.
     pub index_position: u64,
-    /// Its length, header included, in bytes.
+    /// Length of the last index frame with its header, in bytes.
     pub index_len: u64,
-    /// Codecs that occur in the frames; none is named for a stream that came in as it is.
+    /// Codecs in the frames; empty for a native stream that was stored unchanged.
     pub codecs: Vec<String>,
-    /// Id of the native stream, 32 hexadecimal digits, where it is not the run's.
+    /// ID of the native stream, 32 hexadecimal digits, if it differs from the run's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stream: Option<String>,
-    /// Who can open it, when it is sealed.
+    /// Key slots, if the backup is sealed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sealed: Option<Sealed>,
 }
 
-/// Sizes of classic objects that were not cut as the stock tool does.
+/// Sizes of classic objects that were not cut as by the stock tool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClassicFacts {
-    /// Size of every object of a file but its last, in bytes.
+    /// Size of every object of a file except its last, in bytes.
     pub chunk_size: u64,
-    /// How many objects are shorter than that without being their file's last: memory was short.
+    /// Number of short objects: they ended early, though not last in their file, because memory was
+    /// short.
     pub short_objects: u64,
 }
 
-/// What was done to the files of a classic backup. What the producer had done before shows in their
-/// names only.
+/// What this run applied to the files of a classic backup. What the producer applied before shows
+/// only in the file names.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberFacts {
-    /// Codec, as `--compress` says it.
+    /// Codec, as `--compress` names it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub codec: Option<String>,
     /// Cipher of the xbcrypt chunks: AES128, AES192 or AES256.
@@ -135,17 +135,17 @@ pub struct MemberFacts {
     pub cipher: Option<String>,
 }
 
-/// Facts about a seal, for who has no key.
+/// Facts about a seal, for readers without a key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sealed {
-    /// The ways in, by kind and id.
+    /// The key slots, by kind and id.
     pub ways_in: Vec<String>,
 }
 
-/// A manifest as it was read, with what is needed to authenticate it.
+/// A manifest as it was read, with the data that authenticates it.
 #[derive(Debug, Clone)]
 pub struct StoredManifest {
-    /// What it says.
+    /// The content.
     pub manifest: Manifest,
     bytes: Vec<u8>,
     mac: Option<[u8; 32]>,
@@ -153,16 +153,16 @@ pub struct StoredManifest {
 }
 
 impl StoredManifest {
-    /// SHA-256 over all its bytes, hexadecimal: what a record says that it is about.
+    /// SHA-256 over all bytes of the manifest, hexadecimal: verification records and pins name it.
     #[must_use]
     pub fn digest(&self) -> String {
         hex(&self.digest)
     }
 
-    /// Whether the holder of the data key wrote it.
+    /// Checks that a holder of the data key wrote the manifest.
     ///
     /// # Errors
-    /// [`ManifestError::NotAuthentic`].
+    /// [`ManifestError::NotAuthentic`] if not.
     pub fn authenticate(&self, key: &MacKey) -> Result<(), ManifestError> {
         match &self.mac {
             Some(mac) if key.verify(&self.bytes, mac) => Ok(()),
@@ -171,7 +171,7 @@ impl StoredManifest {
     }
 }
 
-/// By which rule a stream counted as whole.
+/// End rule by which a stream counted as complete.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "rule", rename_all = "kebab-case")]
 pub enum End {
@@ -180,11 +180,11 @@ pub enum End {
         /// Its name, or the pattern given for it.
         name: String,
     },
-    /// Nothing was demanded (`--unsafe-any-end`).
+    /// No end was required (`--unsafe-any-end`).
     Any,
-    /// The content was not looked into (`--raw`): the end of the input was taken for its end.
+    /// The content was not inspected (`--raw`): the input's end counted as the stream's end.
     Raw,
-    /// It came in as a native stream, with its trailer.
+    /// The input was a native stream with its trailer.
     NativeTrailer,
 }
 
@@ -201,29 +201,29 @@ pub struct Producer {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ManifestError {
-    /// Longer than [`MAX_LEN`].
+    /// The manifest exceeds [`MAX_LEN`].
     #[error("the manifest has {len} bytes, at most {MAX_LEN} are allowed")]
     TooLong {
-        /// Its length in bytes.
+        /// Length of the manifest in bytes.
         len: usize,
     },
     /// The check line is missing or malformed.
     #[error("the manifest has no check line: it is cut short or damaged")]
     NoCheck,
-    /// The check line does not fit the text.
+    /// The check line does not match the text.
     #[error(
         "the manifest is damaged: its text has the digest {got}, its check line says {expected}"
     )]
     Damaged {
-        /// As the check line says.
+        /// Digest in the check line.
         expected: String,
-        /// As computed.
+        /// Computed digest.
         got: String,
     },
-    /// The text is not what a manifest looks like.
+    /// The text is not a manifest.
     #[error("the manifest cannot be read: {0}")]
     Malformed(#[from] serde_json::Error),
-    /// Written by a later version of this program.
+    /// A later version of this program wrote the manifest.
     #[error(
         "the manifest has format {found}, this program reads up to {FORMAT}: use a newer version"
     )]
@@ -231,13 +231,13 @@ pub enum ManifestError {
         /// Format of the manifest.
         found: u32,
     },
-    /// The key does not vouch for it.
+    /// The key does not authenticate the manifest.
     #[error("the manifest is not the one that was written with this key: somebody changed it")]
     NotAuthentic,
-    /// Values that contradict each other.
+    /// The manifest contradicts itself.
     #[error("the manifest contradicts itself: {reason}")]
     Inconsistent {
-        /// How.
+        /// The contradiction.
         reason: &'static str,
     },
 }
@@ -252,10 +252,10 @@ impl From<Flaw> for ManifestError {
 }
 
 impl Manifest {
-    /// The bytes to store; `key` is that of a sealed backup.
+    /// Encodes the manifest for the store; `key` is that of a sealed backup.
     ///
     /// # Errors
-    /// [`ManifestError::TooLong`] when they exceed [`MAX_LEN`].
+    /// [`ManifestError::TooLong`] if the result exceeds [`MAX_LEN`].
     pub fn encode(&self, key: Option<&MacKey>) -> Result<Vec<u8>, ManifestError> {
         let mut text = serde_json::to_vec_pretty(self)?;
         text.push(b'\n');
@@ -266,10 +266,10 @@ impl Manifest {
         Ok(text)
     }
 
-    /// Reads stored bytes and checks them against themselves.
+    /// Parses stored bytes and checks their digest and consistency.
     ///
     /// # Errors
-    /// [`ManifestError`] for anything but a sound manifest of a format we know.
+    /// [`ManifestError`] for anything but a sound manifest of a known format.
     pub fn decode(bytes: &[u8]) -> Result<StoredManifest, ManifestError> {
         if bytes.len() > MAX_LEN {
             return Err(ManifestError::TooLong { len: bytes.len() });
@@ -295,27 +295,27 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Id of the native stream in the objects. Packed only.
+    /// ID of the native stream in the objects. Packed only.
     #[must_use]
     pub fn stream_id(&self) -> Option<[u8; 16]> {
         let text = self.packed.as_ref()?.stream.as_deref().unwrap_or(&self.run);
         RunId::parse(text).map(|id| id.0)
     }
 
-    /// Whether a key is needed to read it.
+    /// Whether reading the backup requires a key.
     #[must_use]
     pub fn is_sealed(&self) -> bool {
         self.packed.as_ref().is_some_and(|packed| packed.sealed.is_some())
     }
 
-    /// Whether it came in as a native stream: then `stream_bytes` counts that, what is in it was
-    /// not looked at, and no key has vouched for the manifest.
+    /// Whether the input was a native stream. Then `stream_bytes` counts that stream, its content
+    /// was not inspected, and no key authenticates the manifest.
     #[must_use]
     pub fn is_carried(&self) -> bool {
         self.end == End::NativeTrailer
     }
 
-    /// Whether it holds only what has changed since another backup.
+    /// Whether the backup is incremental.
     #[must_use]
     pub fn is_incremental(&self) -> bool {
         self.base.is_some()
@@ -323,7 +323,7 @@ impl Manifest {
             || self.source.backup_type.as_deref() == Some("incremental")
     }
 
-    /// The run as an id.
+    /// The run, as a [`RunId`].
     #[must_use]
     pub fn run_id(&self) -> Option<RunId> {
         RunId::parse(&self.run)
@@ -418,7 +418,7 @@ mod tests {
         let read = Manifest::decode(&stored).unwrap();
         read.authenticate(&mac(&key)).unwrap();
         assert!(matches!(read.authenticate(&mac(&other)), Err(ManifestError::NotAuthentic)));
-        // Without its last line it is sound, and nobody vouches for it.
+        // Without its last line it is sound but not authenticated.
         let bare = Manifest::decode(&sample().encode(None).unwrap()).unwrap();
         assert!(matches!(bare.authenticate(&mac(&key)), Err(ManifestError::NotAuthentic)));
         for at in 0..stored.len() {

@@ -1,4 +1,4 @@
-//! What the catalogue of a ROOT says: names, manifests, records, chains.
+//! Content of a ROOT's catalogue: names, manifests, records, chains.
 
 pub(crate) mod chain;
 pub(crate) mod galera_position;

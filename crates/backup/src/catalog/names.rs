@@ -1,17 +1,17 @@
-//! Names of backups and the keys below which they live.
+//! Names of backups, and the keys of their objects.
 //!
-//! | key | what |
+//! | key | content |
 //! |---|---|
-//! | `ROOT/NAME/RUN/claim` | written first, refreshed while the run goes on |
+//! | `ROOT/NAME/RUN/claim` | written first, refreshed while the run is alive |
 //! | `ROOT/NAME/RUN/keys` | the wrapped data key of a sealed backup |
 //! | `ROOT/NAME/RUN/sums` | the checksum of each data object of a packed backup |
 //! | `ROOT/NAME/RUN/NNNNNNNNN` | data objects of a packed backup |
 //! | `ROOT/NAME/PATH.NNNNNNNNNNNNNNNNNNNN` | data objects of a classic backup |
 //! | `ROOT/.xb-catalog/NAME` | the manifest, written last: the one commit point |
-//! | `ROOT/.xb-catalog/@claims/NAME/NNNNNN` | claim of a classic run, whose objects have no RUN; `NNNNNN-HOLDER` where a store knows no conditions |
+//! | `ROOT/.xb-catalog/@claims/NAME/NNNNNN` | claim of a classic run, whose objects have no RUN; `NNNNNN-HOLDER` in a store without conditional writes |
 //! | `ROOT/.xb-catalog/@sums/NAME/RUN` | the checksum of each data object of a classic backup |
 //!
-//! No key is a folder of another, so that folders and buckets take the same keys.
+//! No key is the folder of another key, so directories and buckets can hold the same keys.
 
 use std::fmt;
 
@@ -21,17 +21,17 @@ pub(crate) const CLAIM: &str = "claim";
 /// Name of the keys object in the folder of a packed run.
 pub(crate) const KEYS: &str = "keys";
 
-/// Name of the list of object sums in the folder of a packed run.
+/// Name of the list of object checksums in the folder of a packed run.
 pub(crate) const SUMS: &str = "sums";
 
 /// Folder of manifests below ROOT.
 pub const CATALOG: &str = ".xb-catalog";
 
-/// Name of a backup: the last component of its place.
+/// Name of a backup: the last component of its URL.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BackupName(String);
 
-/// A name that no backup may have.
+/// A name that is not allowed for a backup.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{name}` cannot be the name of a backup: {reason}")]
 pub struct NameError {
@@ -40,13 +40,14 @@ pub struct NameError {
 }
 
 impl BackupName {
-    /// Longest name in bytes: beside it a suffix must fit into one path component.
+    /// Longest name in bytes: a path component must hold the name and a suffix.
     pub const MAX_LEN: usize = 200;
 
     /// Checks a name.
     ///
     /// # Errors
-    /// [`NameError`] when it is empty, too long, reserved, or has characters that not all stores take.
+    /// [`NameError`] if the name is empty, too long, reserved, or has characters that some stores
+    /// do not accept.
     pub fn new(name: &str) -> Result<Self, NameError> {
         let refuse = |reason| Err(NameError { name: name.to_owned(), reason });
         match name {
@@ -77,22 +78,22 @@ impl fmt::Display for BackupName {
     }
 }
 
-/// 128 random bits that set one run apart from every other.
+/// Run ID: 128 random bits that distinguish a run from every other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RunId(pub [u8; 16]);
 
 impl RunId {
-    /// A new one.
+    /// Creates a random ID.
     ///
     /// # Errors
-    /// When the system has no randomness to give.
+    /// When the system provides no random bytes.
     pub fn random() -> Result<Self, getrandom::Error> {
         let mut bytes = [0; 16];
         getrandom::fill(&mut bytes)?;
         Ok(Self(bytes))
     }
 
-    /// Reads the 32 lower-case hexadecimal digits that [`fmt::Display`] writes.
+    /// Parses the 32 lower-case hexadecimal digits that [`fmt::Display`] writes.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         if text.len() != 32
@@ -126,19 +127,19 @@ pub fn run_folder(name: &BackupName, run: RunId) -> String {
     format!("{name}/{run}")
 }
 
-/// Folder of the claims of classic runs of `name`, below ROOT.
+/// Folder of the claims of the classic runs of `name`, below ROOT.
 #[must_use]
 pub(crate) fn claims_folder(name: &BackupName) -> String {
     format!("{CATALOG}/@claims/{name}")
 }
 
-/// Folder of the lists of object sums of classic backups of `name`, below ROOT.
+/// Folder of the checksum lists of the classic backups of `name`, below ROOT.
 #[must_use]
 pub(crate) fn sums_folder(name: &BackupName) -> String {
     format!("{CATALOG}/@sums/{name}")
 }
 
-/// Key of the list of object sums of a classic backup, below ROOT.
+/// Key of the checksum list of a classic backup, below ROOT.
 #[must_use]
 pub(crate) fn sums_key(name: &BackupName, run: &str) -> String {
     format!("{}/{run}", sums_folder(name))
@@ -150,7 +151,7 @@ pub(crate) fn classic_key(path: &str, number: u64) -> String {
     format!("{path}.{number:020}")
 }
 
-/// Takes a classic key, below the backup's folder, apart into path and number.
+/// Splits a classic key, below the backup's folder, into path and number.
 #[must_use]
 pub(crate) fn parse_classic_key(key: &str) -> Option<(&str, u64)> {
     let (path, digits) = key.split_at_checked(key.len().checked_sub(20)?)?;

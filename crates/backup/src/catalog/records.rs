@@ -1,13 +1,13 @@
-//! What is written beside a manifest later: how far a backup was verified, and that it is pinned.
+//! Records beside a manifest: how far a backup was verified, and its pin.
 //!
-//! | key | what |
+//! | key | content |
 //! |---|---|
-//! | `ROOT/.xb-catalog/@verified/NAME/with-key` | results of verifications that had the key; authenticated by it |
-//! | `ROOT/.xb-catalog/@verified/NAME/without-key` | all others |
-//! | `ROOT/.xb-catalog/@pins/NAME` | that, and why, `prune` leaves it alone |
+//! | `ROOT/.xb-catalog/@verified/NAME/with-key` | results of verifications that had the key, which authenticates them |
+//! | `ROOT/.xb-catalog/@verified/NAME/without-key` | all other results |
+//! | `ROOT/.xb-catalog/@pins/NAME` | the pin, which keeps `prune` and `delete` away, and its reason |
 //!
-//! Every record names the manifest that it is about by its digest: one of an older backup of the same
-//! name counts for nothing. Two who write at the same moment may lose one of two results, never more.
+//! Every record names its manifest by digest, so a record of an older backup of the same name does
+//! not count. Two concurrent writers may lose one of their two results, never more.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -20,42 +20,43 @@ use crate::catalog::signed_text::{Attested, attest};
 use crate::catalog::verification::{Level, PageReport, RestoreTest, VerifyReport};
 use crate::error::BackupError;
 
-/// Largest record in bytes.
+/// Largest record, in bytes.
 const MAX_LEN: usize = 1 << 20;
 const VERIFIED: &str = "@verified";
 const PINS: &str = "@pins";
 const WITH_KEY: &str = "with-key";
 const WITHOUT_KEY: &str = "without-key";
-/// The version we write; a later one is passed over.
+/// The format version we write; records of a later one are ignored.
 const FORMAT: u32 = 1;
 
 /// The result of one verification.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VerifyResult {
-    /// How far was asked for; of what holds, how far it could be checked.
+    /// The level reached if `ok`, otherwise the requested level.
     pub level: Level,
-    /// Whether all of it holds.
+    /// Whether everything checked was in order.
     pub ok: bool,
-    /// When it ended, UTC.
+    /// When the verification ended, UTC.
     pub finished: Timestamp,
-    /// Program and version.
+    /// Program and version that verified.
     pub tool: String,
-    /// How many things were wrong.
+    /// Number of problems found.
     #[serde(default)]
     pub problems: u64,
-    /// What was found about pages.
+    /// Result for the pages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pages: Option<PageReport>,
-    /// What a server said.
+    /// Result of the trial restore.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restore: Option<RestoreTest>,
 }
 
 impl VerifyResult {
-    /// That of a report.
+    /// Summarises a report.
     #[must_use]
     pub fn of(report: &VerifyReport, tool: &str) -> Self {
-        // A check of the user's that failed is not the backup's fault: what held before it counts.
+        // A failed check of the user's own does not count against the backup: the levels before it
+        // hold.
         let ok = report.is_undamaged();
         Self {
             level: report.reached.filter(|_| ok).unwrap_or(report.level),
@@ -69,7 +70,7 @@ impl VerifyResult {
     }
 }
 
-/// A backup's verified record as it lies in the store.
+/// Verification record of a backup as stored.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Verifications {
     #[serde(rename = "type")]
@@ -78,11 +79,11 @@ struct Verifications {
     name: String,
     /// SHA-256 of the manifest, hexadecimal.
     manifest: String,
-    /// The last one of each level.
+    /// The last result of each level.
     results: Vec<VerifyResult>,
 }
 
-/// Sets records apart from manifests under the same key.
+/// Distinguishes records from manifests that the same key authenticates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum Kind {
     #[serde(rename = "xbrs-verified")]
@@ -91,7 +92,7 @@ enum Kind {
     Pin,
 }
 
-/// That a backup is to be kept.
+/// A request to keep a backup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pin {
     #[serde(rename = "type")]
@@ -99,28 +100,27 @@ pub struct Pin {
     format: u32,
     name: String,
     manifest: String,
-    /// Why.
+    /// Reason for the pin.
     pub reason: Option<String>,
-    /// Since when, UTC; `None` where the pin cannot be read.
+    /// When the backup was pinned, UTC; `None` if the pin cannot be read.
     pub since: Option<Timestamp>,
 }
 
-/// How far a backup is proven, from all its results.
+/// How far a backup is verified, from all results.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Proof {
-    /// The highest level that held, unless something was found wrong since.
+    /// The highest level that held, if no failure was found since.
     pub level: Option<Level>,
-    /// When that was, UTC.
+    /// When that level was verified, UTC.
     pub at: Option<Timestamp>,
-    /// The level on which something is wrong.
+    /// The level that failed.
     pub failed: Option<Level>,
-    /// When that was found, UTC.
+    /// When the failure was found, UTC.
     pub failed_at: Option<Timestamp>,
 }
 
 impl Proof {
-    /// Weighs results: what is found wrong counts until a verification that goes at least as far finds
-    /// it in order.
+    /// Combines results: a failure counts until a verification to at least the same level succeeds.
     #[must_use]
     pub fn of(results: &[VerifyResult]) -> Self {
         let mut results: Vec<&VerifyResult> = results.iter().collect();
@@ -136,14 +136,14 @@ impl Proof {
         })
     }
 
-    /// Whether it held as far as `level`.
+    /// Whether the backup is verified to at least `level`.
     #[must_use]
     pub fn reaches(&self, level: Level) -> bool {
         self.level >= Some(level)
     }
 }
 
-/// What lies in the catalogue beside the manifests, by the names it is about.
+/// Names of the backups that have records beside their manifests.
 #[derive(Debug, Default)]
 pub(crate) struct Beside {
     pub(crate) verified: std::collections::BTreeSet<String>,
@@ -151,7 +151,7 @@ pub(crate) struct Beside {
 }
 
 impl Beside {
-    /// Sorts the keys of a listing of the catalogue.
+    /// Collects the names from the keys of a catalogue listing.
     pub(crate) fn of<'a>(keys: impl Iterator<Item = &'a str>) -> Self {
         let mut beside = Self::default();
         for key in keys {
@@ -174,12 +174,12 @@ fn pin_key(name: &BackupName) -> String {
     format!("{CATALOG}/{PINS}/{name}")
 }
 
-/// All keys of records about `name`, below ROOT.
+/// Keys of all records of `name`, below ROOT.
 pub(crate) fn keys(name: &BackupName) -> [String; 3] {
     [verified_key(name, WITH_KEY), verified_key(name, WITHOUT_KEY), pin_key(name)]
 }
 
-/// A small object, or `None` when there is none.
+/// Reads a small object; `None` if it does not exist.
 async fn small(root: &Root, key: &str) -> Result<Option<bytes::Bytes>, BackupError> {
     match root.small(key).await {
         Ok(bytes) => Ok(Some(bytes).filter(|bytes| bytes.len() <= MAX_LEN)),
@@ -188,7 +188,8 @@ async fn small(root: &Root, key: &str) -> Result<Option<bytes::Bytes>, BackupErr
     }
 }
 
-/// Reads a record. One that is damaged, of a later format or not by `key` is as good as none.
+/// Parses a record. Returns `None` if it is damaged, of a later format or not authenticated by
+/// `key`.
 fn parse<'b, T: Deserialize<'b>>(bytes: &'b [u8], key: Option<&MacKey>) -> Option<T> {
     let attested = Attested::read(bytes).ok()?;
     if key.is_some_and(|key| !attested.is_by(key)) {
@@ -204,8 +205,8 @@ fn encode(record: &impl Serialize, key: Option<&MacKey>) -> Result<bytes::Bytes,
     Ok(attest(text, key).into())
 }
 
-/// The results about the manifest with this digest. With a key those that had it must be
-/// authenticated, and only they count.
+/// Results for the manifest with this digest. With a key, only results of verifications that had
+/// the key count, and they must be authenticated.
 pub(crate) async fn results(
     root: &Root,
     name: &BackupName,
@@ -233,7 +234,7 @@ async fn read_results(
     Ok(parse::<Verifications>(&bytes, key).filter(ours).map_or(Vec::new(), |record| record.results))
 }
 
-/// Adds a result to the record: it takes the place of an older one of its level.
+/// Adds a result to the record, replacing the older one of its level.
 pub(crate) async fn add(
     root: &Root,
     name: &BackupName,
@@ -256,7 +257,7 @@ pub(crate) async fn add(
     Ok(root.store().put(&key_of, encode(&record, key)?.into()).await?)
 }
 
-/// The pin of the backup with this manifest, if there is one; with `None`, of whatever manifest.
+/// The pin of the backup with this manifest, if any; with `None`, the pin of any manifest.
 pub(crate) async fn pinned(
     root: &Root,
     name: &BackupName,
@@ -272,7 +273,7 @@ pub(crate) async fn pinned(
     let about_another = |pin: &Pin| manifest.is_some_and(|manifest| pin.manifest != manifest);
     Ok(match pin.filter(|pin| pin.kind == Kind::Pin) {
         Some(pin) => Some(pin).filter(|pin| !about_another(pin)),
-        // Somebody wanted it kept: only what can be read may say that another was meant.
+        // Keep the backup: only a readable pin can show that it is for another manifest.
         None => Some(Pin {
             kind: Kind::Pin,
             format: FORMAT,
@@ -284,7 +285,7 @@ pub(crate) async fn pinned(
     })
 }
 
-/// Has `prune` leave the backup `name` alone.
+/// Pins the backup `name`, so that `prune` keeps it.
 ///
 /// # Errors
 /// [`BackupError::NotThere`], [`BackupError::Manifest`], [`BackupError::Store`].
@@ -302,14 +303,14 @@ pub async fn pin(root: &Root, name: &BackupName, reason: Option<&str>) -> Result
     Ok(pin)
 }
 
-/// Takes the pin away; gives it, if there was one.
+/// Removes the pin and returns it, if there was one.
 ///
 /// # Errors
-/// As [`pin`]; but a pin can be taken away where the manifest is damaged or missing.
+/// As [`pin`], but a pin can also be removed if the manifest is damaged or missing.
 pub async fn unpin(root: &Root, name: &BackupName) -> Result<Option<Pin>, BackupError> {
     let manifest = match digest_of(root, name).await {
         Err(BackupError::Manifest { .. }) => None,
-        // The pin of a backup whose manifest is missing holds, too.
+        // The pin of a backup whose manifest is missing counts, too.
         Err(BackupError::NotThere { .. }) if pinned(root, name, None).await?.is_some() => None,
         digest => Some(digest?),
     };
@@ -396,7 +397,7 @@ mod tests {
             assert!(parse::<Verifications>(&bad, Some(&key)).is_none(), "byte {at}");
             assert!(parse::<Verifications>(&bytes[..at], Some(&key)).is_none(), "cut {at}");
         }
-        // Neither is taken for the other, nor for a manifest.
+        // Neither parses as the other, nor as a manifest.
         assert!(parse::<Pin>(&plain, None).is_none_or(|pin| pin.kind != Kind::Pin));
         assert!(crate::catalog::manifest::Manifest::decode(&bytes).is_err());
     }
@@ -408,7 +409,7 @@ mod tests {
             let _ = parse::<Verifications>(&attest(bytes, None), None);
         }
 
-        /// The order in which results lie in the record does not matter.
+        /// The order of the results in the record does not matter.
         #[test]
         fn weighing_does_not_depend_on_order(
             mut results in prop::collection::vec((0_usize..6, any::<bool>(), 0_i64..20), 0..8)
@@ -416,7 +417,7 @@ mod tests {
             let made = |results: &[(usize, bool, i64)]| -> Vec<VerifyResult> {
                 results.iter().map(|(l, ok, at)| result(Level::ALL[*l], *ok, *at)).collect()
             };
-            // One result of each level, as the record has them.
+            // One result of each level, as in a record.
             results.sort();
             results.dedup_by_key(|result| result.0);
             let forward = Proof::of(&made(&results));

@@ -1,4 +1,4 @@
-//! Which backup is meant: by name, the newest, or the newest of a day.
+//! Finds the backup that a request means: by name, the newest, or the newest of a day.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,44 +12,45 @@ use crate::catalog::names::{BackupName, CATALOG, NameError};
 use crate::catalog::root::Root;
 use crate::error::BackupError;
 
-/// Manifests read at a time.
+/// Number of manifests read concurrently.
 const AT_ONCE: usize = 16;
-/// By how many seconds the clock of another host may be ahead.
+/// How many seconds another host's clock may be ahead.
 const AHEAD: i64 = 3600;
-/// Most servers that a message names.
+/// Limit of the servers named in a message.
 const MAX_NAMED: usize = 8;
 
-/// A backup as a person names it.
+/// A backup as the user names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Wanted {
-    /// This one.
+    /// The backup of this name.
     Name(BackupName),
-    /// The newest one.
+    /// The newest backup.
     Latest,
-    /// The newest one that had ended by then.
+    /// The newest backup that had ended by this time.
     By(Timestamp),
 }
 
-/// Text that stands for no backup.
+/// Text that does not name a backup.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WantedError {
-    /// No backup may have that name.
+    /// The name is not allowed for a backup.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// Behind the `@` there is neither a day nor a time.
+    /// The text after `@` is neither a day nor a time.
     #[error("`{text}` is neither a day, @2026-11-20, nor a time, @2026-11-20T03:00Z")]
     Time {
-        /// As it was written.
+        /// The text as written.
         text: String,
     },
 }
 
 impl Wanted {
-    /// Reads a NAME, `latest`, `@2026-11-20` (by the end of that day, UTC) or `@2026-11-20T03:00Z`.
+    /// Parses a NAME, `latest`, `@2026-11-20` (by the end of that day, UTC) or
+    /// `@2026-11-20T03:00Z`.
     ///
     /// # Errors
-    /// [`WantedError`].
+    /// [`WantedError`] if the text is none of these.
     pub fn parse(text: &str) -> Result<Self, WantedError> {
         if text == "latest" {
             return Ok(Self::Latest);
@@ -59,7 +60,7 @@ impl Wanted {
         };
         let time = match when.parse::<Timestamp>() {
             Ok(time) => Some(time),
-            // A civil date would also be read from a time without a zone.
+            // The parser of civil dates would also accept a time without a zone.
             Err(_) if when.len() == "2026-11-20".len() => {
                 when.parse::<Date>().ok().and_then(end_of_day)
             }
@@ -75,29 +76,29 @@ fn end_of_day(day: Date) -> Option<Timestamp> {
     next.checked_sub(1.nanosecond()).ok()
 }
 
-/// Whether a backup that says it ended then had a clock that was wrong.
+/// Whether a backup's end time lies so far in the future that its clock was wrong.
 pub(crate) fn is_ahead(finished: Timestamp, now: Timestamp) -> bool {
     finished.as_second() > now.as_second().saturating_add(AHEAD)
 }
 
-/// The backup that is meant.
+/// The chosen backup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resolved {
-    /// Its name.
+    /// Name of the backup.
     pub name: BackupName,
-    /// What makes the choice doubtful, for a person.
+    /// Warnings about the choice, for the user.
     pub doubts: Vec<String>,
 }
 
-/// The name of the backup that is meant. Only complete ones count for a time, by their ends. One that
-/// says it ended in the future is taken only where there is no other.
+/// Finds the name of the requested backup. A search by time considers only complete backups, by
+/// their end times. A backup whose end lies in the future is chosen only if there is no other.
 ///
-/// A name is given back as it is, and no request made. `server` limits the choice to backups of that
-/// server; when the backups below ROOT are of several, it must be given.
+/// A name is returned unchanged, without a request. `server` limits the choice to backups of that
+/// server; it is required if ROOT holds backups of several servers.
 ///
 /// # Errors
-/// [`BackupError::NotThere`] when there is none, [`BackupError::WhichServer`] when it is not clear
-/// which is meant; [`BackupError::Store`].
+/// [`BackupError::NotThere`] if there is none, [`BackupError::WhichServer`] if the server is
+/// ambiguous; [`BackupError::Store`].
 pub async fn resolve(
     root: &Root,
     wanted: &Wanted,
@@ -162,13 +163,13 @@ fn choose<'a>(
         .map(|(name, _)| name))
 }
 
-/// The manifests below ROOT. Damaged ones are passed over: `list` tells of them.
+/// The manifests below ROOT, without damaged ones, which `list` reports.
 #[derive(Debug, Default)]
 pub(crate) struct Manifests {
-    /// The sound ones, by name.
+    /// The sound manifests, by name.
     pub(crate) sound: Vec<(BackupName, Manifest)>,
-    /// Why others cannot be read that a newer version wrote. They are backups, and may go on from
-    /// any of the sound ones: who removes something must not pass over them.
+    /// Errors for manifests of a newer version. Each is a backup whose base may be any sound one,
+    /// so commands that remove backups must not ignore them.
     pub(crate) too_new: Vec<BackupError>,
 }
 
@@ -189,18 +190,18 @@ pub(crate) async fn manifests(root: &Root) -> Result<Manifests, BackupError> {
     Ok(all)
 }
 
-/// What is under the key of a manifest.
+/// Result of reading the key of a manifest.
 enum Found {
     Sound(Box<Manifest>),
     TooNew(BackupError),
-    /// It is damaged, or gone since the listing.
+    /// The manifest is damaged, or deleted since the listing.
     Nothing,
 }
 
-/// The names that have a manifest; with when it was written, and its size.
+/// The names that have a manifest, with its modification time and size.
 async fn catalogue(root: &Root) -> Result<BTreeMap<BackupName, (i64, u64)>, BackupError> {
     let keys = root.list_below(CATALOG).await?;
-    // What lies deeper is beside the manifests.
+    // Deeper keys are records and claims, not manifests.
     let manifests = keys.into_iter().filter(|listed| !listed.key.contains('/'));
     Ok(manifests
         .filter_map(|listed| {
@@ -227,16 +228,16 @@ async fn read(
     reading.buffered(AT_ONCE).try_collect().await
 }
 
-/// Manifests that were read once, for who removes many backups and looks each time whether another
-/// has come that goes on from the next.
+/// Cache of manifests for commands that remove many backups and check before each removal whether a
+/// new backup depends on the next one.
 #[derive(Debug, Default)]
 pub(crate) struct Known(BTreeMap<BackupName, ((i64, u64), Option<Manifest>)>);
 
 impl Known {
-    /// Reads what has come or changed since, and forgets what is gone.
+    /// Reads new and changed manifests, and forgets deleted ones.
     ///
     /// # Errors
-    /// [`BackupError::Manifest`] while there is one that only a newer version can read;
+    /// [`BackupError::Manifest`] while any manifest requires a newer version;
     /// [`BackupError::Store`].
     pub(crate) async fn refresh(&mut self, root: &Root) -> Result<(), BackupError> {
         let there = catalogue(root).await?;
@@ -255,7 +256,7 @@ impl Known {
         Ok(())
     }
 
-    /// The sound ones.
+    /// The sound manifests, by name.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&BackupName, &Manifest)> {
         self.0.iter().filter_map(|(name, (_, manifest))| Some((name, manifest.as_ref()?)))
     }
@@ -313,12 +314,13 @@ mod tests {
             newest.unwrap().unwrap().as_str()
         };
         assert_eq!(at(Timestamp::MAX), "old");
-        // An hour before, and a bit: the clock of `old` was ahead. Where all were, the newest it is.
+        // Just over an hour earlier, so the clock of `old` was ahead. If all were ahead, the newest
+        // wins.
         assert_eq!(at(Timestamp::from_second(25 - 3600).unwrap()), "b1");
         assert_eq!(at(Timestamp::from_second(-9000).unwrap()), "old");
     }
 
-    /// Removing many backups would else read all manifests once for each.
+    /// Otherwise removing many backups would read all manifests once for each.
     #[tokio::test]
     async fn manifests_are_read_again_only_where_a_listing_shows_another() {
         use xb_uploader::{Location, Place, Policy, StoreSettings};
@@ -341,7 +343,7 @@ mod tests {
         let mut known = Known::default();
         known.refresh(&root).await.unwrap();
         assert_eq!(known.iter().count(), 3);
-        // Read again, it would not be sound.
+        // If it were read again, it would be damaged.
         let facts = std::fs::metadata(file("a")).unwrap();
         std::fs::write(file("a"), vec![b'x'; usize::try_from(facts.len()).unwrap()]).unwrap();
         let written = std::fs::File::options().append(true).open(file("a")).unwrap();

@@ -1,4 +1,4 @@
-//! ROOT: the place where backups and their catalogue live.
+//! ROOT: the prefix that holds backups and their catalogue.
 
 use std::sync::Arc;
 
@@ -14,22 +14,22 @@ use xb_encryptor::MacKey;
 use crate::catalog::manifest::{Manifest, ManifestError, StoredManifest};
 use crate::catalog::names::{BackupName, CATALOG, manifest_key};
 
-/// A store and the prefix in it below which everything of ours lies. Clones are cheap.
+/// A store, and the prefix in it that holds all our objects. Clones are cheap.
 #[derive(Debug, Clone)]
 pub struct Root {
     store: Store,
     prefix: String,
-    /// What a listing may take from this machine instead of the store.
+    /// Local copies that a listing may use instead of the store.
     cached: Option<Cached>,
     take_over: Option<TakeOver>,
 }
 
-/// That the claim of a run which may be alive is taken over, and who is told of it.
+/// Takes over the claims of runs that look alive, and reports each run to a callback.
 #[derive(Clone)]
 pub(crate) struct TakeOver(Arc<dyn Fn(&str) + Send + Sync>);
 
 impl TakeOver {
-    /// Names the run whose claim was taken over.
+    /// Reports the run whose claim was taken over.
     pub(crate) fn tell(&self, holder: &str) {
         (self.0)(holder);
     }
@@ -42,10 +42,10 @@ impl std::fmt::Debug for TakeOver {
 }
 
 impl Root {
-    /// Opens the store that `location` lies in; a folder is made when `create` is set.
+    /// Opens the store of `location`; `create` makes a missing directory.
     ///
     /// # Errors
-    /// [`BackupError::Store`] when the settings cannot work.
+    /// [`BackupError::Store`] if the settings cannot work.
     pub fn open(
         location: &Location,
         settings: &StoreSettings,
@@ -56,8 +56,8 @@ impl Root {
         Ok(Self { store, prefix, cached: None, take_over: None })
     }
 
-    /// The same ROOT for one who knows that classic runs which look alive are dead: their claims are
-    /// taken over, and `tell` gets the name of each.
+    /// The same ROOT for a caller that knows that classic runs which look alive are dead: it takes
+    /// over their claims and passes the name of each to `tell`.
     #[must_use]
     pub fn taking_over(&self, tell: impl Fn(&str) + Send + Sync + 'static) -> Self {
         Self { take_over: Some(TakeOver(Arc::new(tell))), ..self.clone() }
@@ -67,17 +67,17 @@ impl Root {
         self.take_over.as_ref()
     }
 
-    /// The same ROOT, with a gate before every change.
+    /// The same ROOT, with a gate before every change to the store.
     pub(crate) fn gated(&self, gate: Arc<dyn Gate>) -> Self {
         Self { store: self.store.gated(gate), ..self.clone() }
     }
 
-    /// The same ROOT for a listing of its catalogue, of which some was read before.
+    /// The same ROOT, for a listing of its catalogue with a cache.
     pub(crate) fn with_cache(&self, cached: Cached) -> Self {
         Self { cached: Some(cached), ..self.clone() }
     }
 
-    /// A small object of the catalogue, by its key below ROOT.
+    /// Reads a small object of the catalogue, by its key below ROOT.
     pub(crate) async fn small(&self, below: &str) -> Result<Bytes, StoreError> {
         let in_catalog = below.strip_prefix(CATALOG).and_then(|rest| rest.strip_prefix('/'));
         let cached = self.cached.as_ref().zip(in_catalog);
@@ -103,13 +103,13 @@ impl Root {
         &self.store
     }
 
-    /// The whole key of something below ROOT.
+    /// Full key of `below`.
     #[must_use]
     pub fn key(&self, below: &str) -> String {
         format!("{}{below}", self.prefix)
     }
 
-    /// Everything in the folder `below`, with keys that count from that folder.
+    /// Lists all objects in the folder `below`, with keys relative to that folder.
     pub(crate) async fn list_below(&self, below: &str) -> Result<Vec<Listed>, BackupError> {
         let folder = self.key(below);
         let skip = folder.len() + 1;
@@ -124,7 +124,7 @@ impl Root {
         Ok(found)
     }
 
-    /// The folders directly below `below`.
+    /// Lists the folders directly below `below`.
     pub(crate) async fn folders_below(&self, below: &str) -> Result<Vec<String>, BackupError> {
         let folder = self.key(below);
         Ok(self.store.folders(folder.trim_end_matches('/')).await?)
@@ -140,15 +140,15 @@ impl Root {
         Ok(count)
     }
 
-    /// The manifest of `name`, or `None` when there is no such backup of ours.
+    /// Reads the manifest of `name`; `None` if there is no such backup of ours.
     ///
     /// # Errors
-    /// [`BackupError::Manifest`] when it is damaged, [`BackupError::Store`] when it cannot be read.
+    /// [`BackupError::Manifest`] if it is damaged, [`BackupError::Store`] if it cannot be read.
     pub async fn manifest(&self, name: &BackupName) -> Result<Option<Manifest>, BackupError> {
         Ok(self.stored_manifest(name).await?.map(|stored| stored.manifest))
     }
 
-    /// As [`Root::manifest`], with what is needed to authenticate it.
+    /// Like [`Root::manifest`], with the data that authenticates it.
     pub(crate) async fn stored_manifest(
         &self,
         name: &BackupName,
@@ -169,7 +169,7 @@ impl Root {
         Ok(Some(stored))
     }
 
-    /// Writes the manifest: from here on the backup exists.
+    /// Writes the manifest, after which the backup exists.
     pub(crate) async fn commit(
         &self,
         name: &BackupName,
@@ -181,7 +181,7 @@ impl Root {
         self.commit_bytes(name, Bytes::from(bytes)).await
     }
 
-    /// As [`Root::commit`], for a manifest that is written already.
+    /// Like [`Root::commit`], for a manifest that is already encoded.
     pub(crate) async fn commit_bytes(
         &self,
         name: &BackupName,
@@ -193,8 +193,8 @@ impl Root {
                 name: name.to_string(),
                 state: ": another run was faster",
             }),
-            // An earlier try may have written it, or one that only could not be read back: whatever
-            // the last answer was, what a manifest may name must stay.
+            // An earlier try may have written the manifest, possibly without being able to read it
+            // back. Whatever the last response was, objects that a manifest may name must stay.
             Err(source) => Err(BackupError::InDoubt { name: name.to_string(), source }),
             Ok(()) => Ok(()),
         }

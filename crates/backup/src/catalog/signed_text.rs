@@ -1,7 +1,7 @@
-//! Text with a line at its end that shows damage, and another that shows whose it is.
+//! Text with a last line that detects damage, and another that authenticates it.
 //!
-//! `sha256:HEX` over the exact bytes before that line guards against accidents. Of what belongs to a
-//! sealed backup, `hmac-sha256:HEX` follows, over all before it, with a key that only holders of the
+//! `sha256:HEX` over the exact bytes before that line detects accidental damage. In a sealed
+//! backup, `hmac-sha256:HEX` over everything before it follows, with a key that only holders of the
 //! data key have.
 
 use sha2::{Digest, Sha256};
@@ -12,24 +12,24 @@ use crate::hex::hex;
 const CHECK: &str = "sha256:";
 const MAC: &str = "hmac-sha256:";
 
-/// What is wrong with the lines.
+/// What is wrong with the check lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Flaw {
-    /// They are missing or malformed.
+    /// The lines are missing or malformed.
     NoCheck,
-    /// The digest is another.
+    /// The digest differs.
     Damaged { expected: String, got: String },
 }
 
-/// Text whose digest fits, and what a key has to say of it.
+/// Text with a matching digest, and its HMAC, if any.
 #[derive(Debug, Clone)]
 pub(crate) struct Attested<'a> {
-    /// Without the lines.
+    /// The text without the check lines.
     pub(crate) text: &'a [u8],
     signature: Option<(&'a [u8], [u8; 32])>,
 }
 
-/// The text, which ends with a line feed, with its lines.
+/// Appends the check lines to `text`, which must end with a line feed.
 pub(crate) fn attest(mut text: Vec<u8>, key: Option<&MacKey>) -> Vec<u8> {
     let line = format!("{CHECK}{}\n", hex(&Sha256::digest(&text)));
     text.extend_from_slice(line.as_bytes());
@@ -41,7 +41,7 @@ pub(crate) fn attest(mut text: Vec<u8>, key: Option<&MacKey>) -> Vec<u8> {
 }
 
 impl<'a> Attested<'a> {
-    /// Takes the lines off and compares the digest.
+    /// Strips the check lines and compares the digest.
     pub(crate) fn read(bytes: &'a [u8]) -> Result<Self, Flaw> {
         let (mut before, mut line) = last_line(bytes)?;
         let mut signature = None;
@@ -57,18 +57,18 @@ impl<'a> Attested<'a> {
         Ok(Self { text: before, signature })
     }
 
-    /// Whether the holder of the data key wrote it.
+    /// Whether the holder of the data key wrote the text.
     pub(crate) fn is_by(&self, key: &MacKey) -> bool {
         self.signature.as_ref().is_some_and(|(bytes, mac)| key.verify(bytes, mac))
     }
 
-    /// The bytes that the second line is about, and its digits.
+    /// The bytes that the second line covers, and its HMAC.
     pub(crate) fn signature(&self) -> Option<(&'a [u8], [u8; 32])> {
         self.signature
     }
 }
 
-/// Splits off the last line, without its end.
+/// Splits off the last line, without its line feed.
 fn last_line(bytes: &[u8]) -> Result<(&[u8], &str), Flaw> {
     let body = bytes.strip_suffix(b"\n").ok_or(Flaw::NoCheck)?;
     let at = body.iter().rposition(|b| *b == b'\n').ok_or(Flaw::NoCheck)? + 1;
@@ -76,7 +76,7 @@ fn last_line(bytes: &[u8]) -> Result<(&[u8], &str), Flaw> {
     Ok((before, std::str::from_utf8(line).map_err(|_| Flaw::NoCheck)?))
 }
 
-/// 32 bytes from 64 lower-case hexadecimal digits.
+/// Decodes 64 lower-case hexadecimal digits into 32 bytes.
 fn unhex(digits: &str) -> Option<[u8; 32]> {
     let mut bytes = [0; 32];
     if digits.len() != 64

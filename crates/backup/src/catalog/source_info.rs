@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::catalog::galera_position::GaleraPosition;
 
-/// Facts about a backup's source; each is there when the producer said it in the clear.
+/// Facts about a backup's source; each is present if the producer's files state it unencrypted.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Facts {
     /// `tool_name` of the info file: mariadb-backup, xtrabackup.
@@ -24,10 +24,10 @@ pub struct Facts {
     /// Log sequence number from which the backup holds changes; 0 in a full one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_lsn: Option<u64>,
-    /// Log sequence number of the checkpoint it reaches.
+    /// Log sequence number of the checkpoint up to which the backup holds changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to_lsn: Option<u64>,
-    /// Log sequence number that prepare will roll forward to.
+    /// Log sequence number to which prepare will roll forward.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_lsn: Option<u64>,
     /// Binary log position, as the info file writes it.
@@ -38,11 +38,11 @@ pub struct Facts {
     pub galera: Option<String>,
 }
 
-/// Longest text kept of one value, in bytes.
+/// Length limit of one value, in bytes.
 const MAX_VALUE: usize = 4096;
 
 impl Facts {
-    /// Reads the facts out of captured files: name to content.
+    /// Extracts the facts from captured files: name to content.
     #[must_use]
     pub fn from_files(files: &BTreeMap<String, Vec<u8>>) -> Self {
         let text = |suffix: &str| {

@@ -1,4 +1,4 @@
-//! What a verification has found.
+//! Results of a verification.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -6,34 +6,35 @@ use xb_pipeline::PagesFound;
 
 use crate::catalog::manifest::Layout;
 
-/// The most problems that are told one by one.
+/// Number of problems reported one by one.
 pub const MAX_PROBLEMS: usize = 1000;
 
-/// How far a backup is verified. Each level includes those before it.
+/// How far a backup is verified. Each level includes the previous ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
-    /// The manifest is sound, and the key object too; with a key both are authenticated.
+    /// The manifest and the keys object are sound; with a key both are authenticated.
     Manifest,
-    /// The objects are there, of the right number and sizes.
+    /// All objects exist, with the right number and sizes.
     List,
-    /// Every object has its checksum. Needs no key, and guards against accident only.
+    /// Every object matches its checksum. Needs no key, and detects only accidental damage.
     Checksum,
-    /// Seal, frames, index, chunks and the single files' own encryption and compression hold, and the
-    /// stream is whole.
+    /// Seal, frames, index, chunks and the encryption and compression of single files hold, and the
+    /// stream is complete.
     Decrypt,
-    /// The pages of InnoDB tablespaces have their checksums: damage from before the backup is found.
+    /// The pages of InnoDB tablespaces match their checksums, which finds damage older than the
+    /// backup.
     Pages,
-    /// It was restored, prepared, and a server that was started on it has checked every table.
+    /// The backup was restored and prepared, and a server started on it checked every table.
     Restore,
 }
 
 impl Level {
-    /// All, the least first.
+    /// All levels, lowest first.
     pub const ALL: [Self; 6] =
         [Self::Manifest, Self::List, Self::Checksum, Self::Decrypt, Self::Pages, Self::Restore];
 
-    /// Its name.
+    /// Name of the level.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -53,24 +54,24 @@ impl std::fmt::Display for Level {
     }
 }
 
-/// Who vouches for a manifest.
+/// Whether a key authenticates a manifest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Authenticity {
-    /// The key does: who made the backup could open it, or knew somebody's public key.
+    /// Authenticated: the writer could open the backup, or knew a recipient's public key.
     Authenticated,
-    /// Nobody: it is sealed, and no key was given.
+    /// Not authenticated: sealed, but no key was given.
     NoKey,
-    /// Nobody: it is not sealed.
+    /// Not authenticated: not sealed.
     NotSealed,
-    /// Nobody: it was stored as a native stream.
+    /// Not authenticated: stored as a native stream.
     Unvouched,
-    /// There is none, or none that can be read.
+    /// The manifest is missing or cannot be read.
     NoManifest,
 }
 
 impl Authenticity {
-    /// In words.
+    /// Describes the variant in words.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -83,50 +84,50 @@ impl Authenticity {
     }
 }
 
-/// Something that is wrong.
+/// A problem that a verification found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Problem {
-    /// The level that found it.
+    /// The level that found the problem.
     pub level: Level,
-    /// The object, below ROOT, where one can be named.
+    /// The object, below ROOT, if known.
     pub object: Option<String>,
-    /// The file, as the stream names it, where one can be named.
+    /// The file, as the stream names it, if known.
     pub file: Option<String>,
-    /// Where in that file, in bytes.
+    /// Offset in that file, in bytes.
     pub offset: Option<u64>,
     /// What is wrong.
     pub what: String,
 }
 
-/// How one level came out.
+/// Result of one level.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LevelReport {
-    /// Which one.
+    /// The level.
     pub level: Level,
-    /// Whether nothing was found wrong on it.
+    /// Whether no problem was found on this level.
     pub ok: bool,
-    /// Whether all that it is about could be checked. What could not is not reached.
+    /// Whether everything on this level could be checked. If not, the level is not reached.
     pub checked: bool,
-    /// What was looked at, in words.
+    /// What was checked, in words.
     pub what: String,
 }
 
-/// What was found about pages.
+/// Result for the pages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PageReport {
     /// Tablespace files that were checked.
     pub files: u64,
-    /// Tablespace files that could not be.
+    /// Tablespace files that could not be checked.
     pub passed_over: u64,
-    /// Pages that fit their checksum.
+    /// Pages that match their checksum.
     pub good: u64,
     /// Pages of zeros.
     pub empty: u64,
-    /// Pages that say they have no checksum.
+    /// Pages marked as having no checksum.
     pub no_checksum: u64,
-    /// Pages whose checksum is inside of what is compressed or encrypted, and the doublewrite area.
+    /// Pages with their checksum inside compressed or encrypted data, and the doublewrite area.
     pub unchecked: u64,
-    /// Pages that do not fit.
+    /// Pages that do not match their checksum.
     pub damaged: u64,
 }
 
@@ -144,7 +145,7 @@ impl From<&PagesFound> for PageReport {
     }
 }
 
-/// What a server said about a restored backup.
+/// Result of a trial restore.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RestoreTest {
     /// The server's version.
@@ -155,51 +156,51 @@ pub struct RestoreTest {
     pub statements: u64,
 }
 
-/// What a verification has found.
+/// Result of a verification.
 #[derive(Debug, Clone, Serialize)]
 pub struct VerifyReport {
-    /// The backup.
+    /// Name of the backup.
     pub name: String,
-    /// The level that was asked for.
+    /// The requested level.
     pub level: Level,
-    /// The highest level that holds with all before it.
+    /// The highest level that holds, together with all previous ones.
     pub reached: Option<Level>,
-    /// Its layout, where it is known.
+    /// Layout of the backup, if known.
     pub layout: Option<Layout>,
     /// SHA-256 over the bytes of the manifest, hexadecimal.
     pub manifest: Option<String>,
-    /// Who vouches for the manifest.
+    /// Whether a key authenticates the manifest.
     pub authenticity: Authenticity,
-    /// Level by level, as far as it came.
+    /// Results of the levels up to the last one tried.
     pub levels: Vec<LevelReport>,
-    /// What this does not prove, or cannot.
+    /// What this verification does not or cannot prove.
     pub notes: Vec<String>,
-    /// What is wrong, the first [`MAX_PROBLEMS`] of it.
+    /// The first [`MAX_PROBLEMS`] problems.
     pub problems: Vec<Problem>,
-    /// How much more is wrong.
+    /// Number of further problems.
     pub more_problems: u64,
-    /// Checks of the user's own that failed. They say nothing against the backup: a statement may be
-    /// wrong itself.
+    /// The user's own checks that failed. They do not count against the backup: a statement may
+    /// itself be wrong.
     pub failed_checks: Vec<String>,
     /// Data objects.
     pub objects: u64,
-    /// Bytes in them.
+    /// Bytes in the data objects.
     pub stored_bytes: u64,
-    /// Bytes of the stream, once it was read.
+    /// Bytes of the stream, if it was read.
     pub stream_bytes: Option<u64>,
-    /// Files in the stream, once it was read.
+    /// Files in the stream, if it was read.
     pub files: Option<u64>,
-    /// What was found about pages.
+    /// Result for the pages.
     pub pages: Option<PageReport>,
-    /// What a server said.
+    /// Result of the trial restore.
     pub restore: Option<RestoreTest>,
-    /// When it began, UTC.
+    /// When the verification began, UTC.
     pub started: Timestamp,
-    /// When it ended, UTC.
+    /// When the verification ended, UTC.
     pub finished: Timestamp,
     /// Requests sent to the store, retries included; 0 for a folder.
     pub requests: u64,
-    /// Tries that followed a failed one.
+    /// Number of retries.
     pub retries: u64,
 }
 
@@ -231,14 +232,14 @@ impl VerifyReport {
         }
     }
 
-    /// Whether everything that was asked for holds, as far as it can be checked;
-    /// [`reached`](Self::reached) says how far that is.
+    /// Whether everything requested holds, as far as it can be checked; [`reached`](Self::reached)
+    /// tells how far that is.
     #[must_use]
     pub fn is_ok(&self) -> bool {
         self.is_undamaged() && self.failed_checks.is_empty()
     }
 
-    /// Whether nothing was found wrong with the backup itself.
+    /// Whether no problem was found in the backup itself.
     #[must_use]
     pub fn is_undamaged(&self) -> bool {
         let asked = self.levels.iter().any(|level| level.level == self.level);
@@ -253,7 +254,7 @@ impl VerifyReport {
         }
     }
 
-    /// Closes a level: it holds if nothing was found wrong on it.
+    /// Closes a level, which holds if no problem was found on it.
     pub(crate) fn close(&mut self, level: Level, what: String) -> bool {
         let held = self.push(level, what, true);
         if held {
@@ -262,7 +263,8 @@ impl VerifyReport {
         held
     }
 
-    /// Closes a level on which not all could be checked: it is not reached, though nothing may be wrong.
+    /// Closes a level that could not be checked completely: it is not reached, even without a
+    /// problem.
     pub(crate) fn close_unchecked(&mut self, level: Level, what: String) {
         self.push(level, what, false);
     }
@@ -274,7 +276,7 @@ impl VerifyReport {
         ok && before
     }
 
-    /// A level that could not be tried because of what is wrong before it.
+    /// Records a level that was not tried because of earlier problems.
     pub(crate) fn leave_out(&mut self, level: Level) {
         if self.levels.iter().all(|done| done.level != level) {
             let what = "not tried, for what is wrong before it".to_owned();

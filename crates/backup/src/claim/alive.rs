@@ -1,18 +1,18 @@
 //! Proof that the process which wrote a claim is dead.
 //!
-//! A process id alone would not do: ids are used again. With boot and start time it is unmistakable
-//! among processes that see each other. About a process of another machine, boot or container nothing
-//! is proven: its claim looks alive until it is old.
+//! A process ID alone is not enough, because systems reuse IDs. Together with boot ID and start
+//! time it identifies a process among those that share a PID namespace. Nothing can be proven about
+//! a process of another machine, boot or container: its claim looks alive until it is old.
 
 use serde_json::{Value, json};
 
-/// What a claim says of the process that writes it.
+/// Returns the fields by which a claim identifies the current process.
 pub(crate) fn own_mark() -> Value {
     let pid = std::process::id();
     json!({ "pid": pid, "process_started": start(pid), "pid_namespace": pid_namespace() })
 }
 
-/// Whether the process that a claim names has run on this machine and does no longer.
+/// Whether the process named in a claim ran on this machine and has ended.
 pub(crate) fn is_proven_dead(mark: &Value) -> bool {
     let text = |field: &str| mark.get(field).and_then(Value::as_str);
     let pid = mark.get("pid").and_then(Value::as_u64).and_then(|pid| u32::try_from(pid).ok());
@@ -27,12 +27,12 @@ pub(crate) fn is_proven_dead(mark: &Value) -> bool {
     }
     match start(pid) {
         Some(start) => start != started,
-        // A process of another user may be hidden from us, but not that its id is in use.
+        // The system may hide another user's process from us, but not that its ID is in use.
         None => !exists(pid) || is_zombie(pid),
     }
 }
 
-/// The name space in which process ids are counted here.
+/// The PID namespace of the current process.
 fn pid_namespace() -> Option<String> {
     let link = std::fs::read_link("/proc/self/ns/pid").ok()?;
     link.to_str().map(str::to_owned)
@@ -47,19 +47,20 @@ fn boot_id() -> Option<String> {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok().map(|id| id.trim().to_owned())
 }
 
-/// The fields of `/proc/PID/stat` from the state on.
+/// The fields of `/proc/PID/stat`, beginning with the process state.
 fn stat(pid: u32) -> Option<Vec<String>> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The program's name may hold blanks and brackets; the fields after its last bracket do not.
+    // The program's name may contain spaces and parentheses; the fields after the last one do not.
     Some(stat.rsplit_once(')')?.1.split_whitespace().map(str::to_owned).collect())
 }
 
-/// Ended, and not yet collected by its parent, which in a container may never happen.
+/// Whether the process has ended but its parent has not reaped it yet, which in a container may
+/// never happen.
 fn is_zombie(pid: u32) -> bool {
     stat(pid).and_then(|fields| fields.into_iter().next()).is_some_and(|s| s == "Z" || s == "X")
 }
 
-/// Boot and start time of a process of this machine that runs: `BOOT TICKS`.
+/// Boot ID and start time of a running process of this machine: `BOOT TICKS`.
 fn start(pid: u32) -> Option<String> {
     let fields = stat(pid).filter(|_| !is_zombie(pid))?;
     Some(format!("{} {}", boot_id()?, fields.get(19)?))
@@ -79,7 +80,7 @@ mod tests {
         assert!(!is_proven_dead(&json!({})));
     }
 
-    /// A killed process stays as a zombie until its parent has asked how it ended.
+    /// A killed process remains a zombie until its parent reaps it.
     #[test]
     fn a_killed_process_is_dead_before_its_parent_knows() {
         let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
@@ -89,7 +90,7 @@ mod tests {
         });
         assert!(!is_proven_dead(&mark));
         child.kill().unwrap();
-        // Not reaped: only the state can tell. The signal takes effect at its own time.
+        // It is not reaped, so only its state can tell. The signal may take a moment to act.
         while !is_zombie(pid) {
             std::thread::yield_now();
         }

@@ -1,10 +1,12 @@
-//! The lease of a classic run: how long its claim may be relied on, and the gate in front of the store.
+//! The lease of a classic run: how long its claim is valid, and the gate before each change to the
+//! store.
 //!
-//! A run confirms its claim by writing it and then looking whether it is still the newest. Who takes a
-//! claim over writes a newer one and then looks whether the older one has been written since. Of two
-//! who do so one always sees the other. A confirmed claim holds for [`LEASE`] from the beginning of the
-//! confirmation; nobody takes it over by its age before twice that. After it, the next request has to
-//! confirm it anew: a run that was suspended and not taken over just continues.
+//! A run confirms its claim by writing it and then checking that it is still the newest. A run that
+//! takes over a claim writes a newer one and then checks whether the older one was written since.
+//! If two runs do this at once, at least one sees the other. A confirmed claim holds for [`LEASE`]
+//! from the beginning of the confirmation; no run takes it over by its age before twice that time.
+//! After the lease, the next request must confirm the claim again: a run that was suspended but not
+//! taken over continues.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -22,8 +24,8 @@ use crate::claim::standing::claims;
 /// How long a confirmed claim holds.
 const LEASE: Duration = Duration::from_secs(1800);
 
-/// A moment by two clocks: the one that also runs while the machine is suspended, and the wall clock,
-/// which also runs on while a virtual machine is paused.
+/// A moment on two clocks: one that also counts while the machine is suspended, and the wall clock,
+/// which also counts while a virtual machine is paused.
 #[derive(Debug, Clone, Copy)]
 struct Moment {
     boot: Duration,
@@ -38,7 +40,8 @@ impl Moment {
         Self { boot: Duration::new(seconds, nanos), wall: SystemTime::now() }
     }
 
-    /// What has passed by the clock that ran further. Too much only costs a confirmation.
+    /// Elapsed time by the clock that advanced further. Too large a value only costs a
+    /// confirmation.
     fn elapsed(self) -> Duration {
         let now = Self::now();
         let wall = now.wall.duration_since(self.wall).unwrap_or_default();
@@ -46,7 +49,7 @@ impl Moment {
     }
 }
 
-/// The claim of a classic run and how long it may be relied on.
+/// The claim of a classic run, and how long it is valid.
 #[derive(Debug)]
 pub(crate) struct Lease {
     root: Root,
@@ -55,7 +58,7 @@ pub(crate) struct Lease {
     note: Mutex<Note>,
     confirmed: Mutex<Option<Moment>>,
     confirming: tokio::sync::Mutex<()>,
-    /// Why the claim is lost for good.
+    /// Why the claim is permanently lost.
     lost: watch::Sender<Option<String>>,
 }
 
@@ -67,7 +70,7 @@ impl Lease {
         Arc::new(Self { root, name, key, note, confirmed, confirming, lost })
     }
 
-    /// Whole key of the claim.
+    /// Full key of the claim.
     pub(crate) fn key(&self) -> &str {
         &self.key
     }
@@ -76,7 +79,7 @@ impl Lease {
         self.note.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What the claim says from its next confirmation on.
+    /// Sets the phase that the claim states from its next confirmation on.
     pub(crate) fn enter(&self, phase: Phase) {
         self.note.lock().unwrap_or_else(PoisonError::into_inner).phase = phase;
     }
@@ -86,13 +89,13 @@ impl Lease {
         confirmed.is_some_and(|moment| moment.elapsed() < LEASE)
     }
 
-    /// Forgets when the claim was confirmed last, as if that were long ago.
+    /// Makes the last confirmation count as expired.
     #[cfg(test)]
     pub(crate) fn expire(&self) {
         *self.confirmed.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Waits until the claim is lost, and says why.
+    /// Waits until the claim is lost, and returns the reason.
     pub(crate) async fn lost(&self) -> StoreError {
         let mut lost = self.lost.subscribe();
         let why = lost.wait_for(Option::is_some).await.ok().and_then(|why| why.clone());
@@ -108,11 +111,11 @@ impl Lease {
         self.fenced(why)
     }
 
-    /// Writes the claim anew, and makes sure that it is still the newest.
+    /// Rewrites the claim and checks that it is still the newest.
     ///
     /// # Errors
-    /// [`StoreErrorKind::Fenced`] when another run has taken over; others when that cannot be found
-    /// out.
+    /// [`StoreErrorKind::Fenced`] if another run has taken over; other kinds if that cannot be
+    /// determined.
     pub(crate) async fn confirm(&self) -> Result<(), StoreError> {
         let _alone = self.confirming.lock().await;
         self.confirm_alone().await
@@ -123,7 +126,7 @@ impl Lease {
             let begun = Moment::now();
             self.write_and_look().await?;
             *self.confirmed.lock().unwrap_or_else(PoisonError::into_inner) = Some(begun);
-            // Who has slept meanwhile may have been taken over after he looked.
+            // A run that was suspended after the check may have been taken over since.
             if self.is_fresh() {
                 return Ok(());
             }
@@ -135,7 +138,7 @@ impl Lease {
             return Err(self.fenced(why));
         }
         let note = self.note();
-        // A claim that was removed, or replaced where numbers began anew, must not come back.
+        // A claim that was removed, or replaced after numbering restarted, must not reappear.
         match self.root.store().get(&self.key).await {
             Ok(bytes) if Note::read(&bytes).holder == note.holder => {}
             Ok(_) => return Err(self.lose("another run has taken its number".to_owned())),
@@ -155,13 +158,13 @@ impl Lease {
         }
     }
 
-    /// Removes the claim: nothing was done under it, so it need not be seen by later ones.
+    /// Removes the claim. Nothing was done under it, so later claims need not see it.
     pub(crate) async fn withdraw(&self) -> Result<(), StoreError> {
         let _ = self.lose("it was withdrawn".to_owned());
         self.root.store().delete(&self.key).await
     }
 
-    /// Whether the claim is the newest, without writing it.
+    /// Whether the claim is the newest; does not write it.
     pub(crate) async fn is_newest(&self) -> Result<bool, StoreError> {
         let newest = claims(&self.root, &self.name).await?.pop();
         Ok(newest.is_some_and(|newest| newest.key == self.key))
@@ -178,7 +181,7 @@ impl Gate for Lease {
             return Ok(());
         }
         let _alone = self.confirming.lock().await;
-        // Somebody else who waited here may have confirmed it.
+        // Another request that waited here may have confirmed the claim.
         match self.is_fresh() {
             true => Ok(()),
             false => self.confirm_alone().await,

@@ -1,14 +1,15 @@
-//! Claims: how a run shows that it is alive, and how one classic run at a time has a name.
+//! Claims: how a run shows that it is alive, and how a name is reserved for one classic run at a
+//! time.
 //!
 //! The objects of two classic runs of one name have the same keys. So a run claims the name first:
 //! claims are numbered, and the highest number counts. A claim is
 //!
-//! 1. `claiming` while its run looks whether it may have the name: nothing is written or removed yet;
-//! 2. `holding` from the moment it removes what a dead run has left, until the run is over;
-//! 3. `ended` when nothing of the run is left but a complete backup, or nothing at all.
+//! 1. `claiming` while its run checks whether the name is free: nothing is written or removed yet;
+//! 2. `holding` from the moment its run removes what a dead run left, until its run is over;
+//! 3. `ended` when the run leaves either a complete backup or nothing.
 //!
-//! The highest claim is never removed, but by `gc` when it is old, or by its own run while it is still
-//! `claiming`. So no older claim counts again, however late its run wakes up.
+//! The highest claim is removed only by `gc` when it is old, or by its own run while it is still
+//! `claiming`. So no older claim counts again, however late its run resumes.
 
 mod alive;
 mod lease;
@@ -33,10 +34,10 @@ use crate::catalog::names::{BackupName, CLAIM, RunId, claims_folder, of_classic,
 use crate::catalog::root::Root;
 use crate::error::BackupError;
 
-/// How often a claim is refreshed while its run goes on.
+/// How often a running backup refreshes its claim.
 const REFRESH: Duration = Duration::from_secs(600);
 
-/// A claim of ours, refreshed in the background until it is dropped.
+/// Claim of the current run, refreshed in the background until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Claim {
     lease: Option<Arc<Lease>>,
@@ -50,7 +51,8 @@ impl Drop for Claim {
 }
 
 impl Claim {
-    /// Claims the folder of a packed run. No other run has the same, so there is nothing to win.
+    /// Claims the folder of a packed run. No other run uses the same folder, so there is no
+    /// conflict.
     pub(crate) async fn packed(
         root: &Root,
         name: &BackupName,
@@ -63,21 +65,21 @@ impl Claim {
         let refresher = tokio::spawn(async move {
             loop {
                 tokio::time::sleep(REFRESH).await;
-                // A refresh that fails is tried again at the next turn: three may fail in a row.
+                // A failed refresh is retried at the next interval: three may fail in a row.
                 let _ = root.store().put(&key, note.encode().into()).await;
             }
         });
         Ok(Self { lease: None, refresher })
     }
 
-    /// Claims the name for a classic run, or for one that removes classic objects. The claim is
-    /// [`Phase::Claiming`]: until [`Claim::hold`] nothing may be written or removed.
+    /// Claims the name for a classic run, or for a command that removes classic objects. The claim
+    /// is [`Phase::Claiming`]: until [`Claim::hold`], nothing may be written or removed.
     ///
-    /// Also gives when the dead run whose claim was taken over gave its last sign of life, seconds
+    /// Also returns when the dead run whose claim was taken over last refreshed it, in seconds
     /// since 1970.
     ///
     /// # Errors
-    /// [`BackupError::Running`] while another one has the name.
+    /// [`BackupError::Running`] while another run holds the name.
     pub(crate) async fn classic(
         root: &Root,
         name: &BackupName,
@@ -89,7 +91,7 @@ impl Claim {
         let number = before.last().map_or(0, |newest| newest.number).saturating_add(1);
         let note = Note::new(run)?;
         let folder = root.key(&claims_folder(name));
-        // Where a store cannot refuse a key that is there, two must not share one.
+        // If the store cannot refuse an existing key, two runs must not use the same one.
         let key = match root.store().has_conditions() {
             true => format!("{folder}/{number:06}"),
             false => format!("{folder}/{number:06}-{}", note.holder),
@@ -103,7 +105,8 @@ impl Claim {
             other => other?,
         }
         let claim = Self::refreshed(lease);
-        // The other one may have given a sign of life since it was judged, or have come at the same time.
+        // The other run may have refreshed its claim since the check, or claimed the name
+        // concurrently.
         let after = claims(root, name).await?;
         let rival = after.iter().rev().find(|other| {
             let was_there = taken || before.contains(other);
@@ -124,7 +127,8 @@ impl Claim {
         let refresher = tokio::spawn(async move {
             loop {
                 tokio::time::sleep(REFRESH).await;
-                // What fails is tried again at the next turn, or by a request that needs it.
+                // A failed refresh is retried at the next interval, or by a request that needs the
+                // claim.
                 if let Err(error) = renewed.confirm().await
                     && error.kind == StoreErrorKind::Fenced
                 {
@@ -135,14 +139,14 @@ impl Claim {
         Self { lease: Some(lease), refresher }
     }
 
-    /// Takes the name: from here on objects may be written and removed. Gives the ROOT to do it with,
-    /// whose store refuses when the claim is lost.
+    /// Holds the name: from here on objects may be written and removed. Returns the ROOT to use for
+    /// it, whose store refuses changes once the claim is lost.
     pub(crate) async fn hold(&self, root: &Root, name: &BackupName) -> Result<Root, BackupError> {
         let Some(lease) = &self.lease else { return Ok(root.clone()) };
         lease.enter(Phase::Holding);
         lease.confirm().await?;
         let root = root.gated(Arc::clone(lease) as Arc<dyn Gate>);
-        // Now that it says what all of them said, older ones are not needed any more.
+        // This claim now covers everything that the older ones recorded, so those can go.
         let older = claims(&root, name).await?.into_iter().map(|claim| claim.key);
         let older = older.filter(|key| key != lease.key()).collect();
         root.store().delete_all(older).await?;
@@ -150,10 +154,10 @@ impl Claim {
         Ok(root)
     }
 
-    /// Makes sure that no later run has taken this claim's place.
+    /// Checks that no later run has replaced this claim.
     ///
     /// # Errors
-    /// When one has, or when that cannot be found out.
+    /// If one has, or if that cannot be determined.
     pub(crate) async fn confirm(&self) -> Result<(), BackupError> {
         match &self.lease {
             Some(lease) => Ok(lease.confirm().await?),
@@ -161,7 +165,7 @@ impl Claim {
         }
     }
 
-    /// Whether it is the newest claim. Of a packed run it always is.
+    /// Whether this is the newest claim. Always true for a packed run.
     pub(crate) async fn is_newest(&self) -> Result<bool, BackupError> {
         match &self.lease {
             Some(lease) => Ok(lease.is_newest().await?),
@@ -169,7 +173,8 @@ impl Claim {
         }
     }
 
-    /// Waits until the claim is lost, and says why. The claim of a packed run never is.
+    /// Waits until the claim is lost, and returns the reason. The claim of a packed run is never
+    /// lost.
     pub(crate) async fn lost(&self) -> BackupError {
         match &self.lease {
             Some(lease) => lease.lost().await.into(),
@@ -177,16 +182,17 @@ impl Claim {
         }
     }
 
-    /// Makes the name free for the next run: nothing is left that it would have to remove.
+    /// Frees the name for the next run, once no object remains that the next run would have to
+    /// remove.
     pub(crate) async fn end(&self) {
         let Some(lease) = &self.lease else { return };
         self.refresher.abort();
         lease.enter(Phase::Ended);
-        // A claim that cannot be written holds nobody up for long.
+        // A claim that cannot be written delays other runs only for a short time.
         let _ = lease.confirm().await;
     }
 
-    /// Gives up a claim under which nothing has been done.
+    /// Gives up a claim under which nothing was done.
     pub(crate) async fn withdraw(&self) {
         let Some(lease) = &self.lease else { return };
         self.refresher.abort();
@@ -194,11 +200,12 @@ impl Claim {
     }
 }
 
-/// Ends uploads in parts that a dead run has begun below `name`: it could complete them when it wakes up.
+/// Aborts multipart uploads that a dead run began below `name`: if the run resumed, it could
+/// complete them.
 async fn end_uploads(root: &Root, name: &BackupName) -> Result<(), BackupError> {
     let folder = root.key(&format!("{name}/"));
     let uploads = match root.store().unfinished_uploads(&folder).await {
-        // Not every store lists them, and not every key may ask.
+        // Not every store can list uploads, and not every account may.
         Err(error) if matches!(error.kind, StoreErrorKind::Denied | StoreErrorKind::Rejected) => {
             return Ok(());
         }

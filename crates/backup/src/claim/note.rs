@@ -1,4 +1,4 @@
-//! The content of a claim: which run wrote it, and how far that run has come.
+//! Content of a claim: which run wrote it, and the phase of that run.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -7,14 +7,14 @@ use crate::catalog::names::RunId;
 use crate::claim::alive;
 use crate::error::BackupError;
 
-/// How far a classic run has come.
+/// Phase of a classic run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// It looks whether it may have the name.
+    /// The run checks whether the name is free.
     Claiming,
-    /// It writes and removes objects.
+    /// The run writes and removes objects.
     Holding,
-    /// It is over, and has left nothing that another run would have to remove.
+    /// The run is over, and left nothing that another run would have to remove.
     Ended,
 }
 
@@ -23,10 +23,10 @@ impl Phase {
         [(Self::Claiming, "claiming"), (Self::Holding, "holding"), (Self::Ended, "ended")];
 }
 
-/// What a claim says.
+/// Content of a claim.
 #[derive(Debug, Clone)]
 pub(crate) struct Note {
-    /// Who wrote it: random, and of one claim alone.
+    /// ID of the writer: random, and unique to one claim.
     pub(crate) holder: String,
     pub(crate) phase: Phase,
     pub(super) run: String,
@@ -46,7 +46,7 @@ impl Note {
         Ok(Self { holder: holder.to_string(), phase: Phase::Claiming, run, mark, host })
     }
 
-    /// The bytes to store, which differ from one time to the next.
+    /// Encodes the claim; the bytes differ each time.
     pub(crate) fn encode(&self) -> Bytes {
         let phase = Phase::NAMES.iter().find(|(phase, _)| *phase == self.phase);
         let mut text = json!({
@@ -59,7 +59,8 @@ impl Note {
         Bytes::from(format!("{text}\n"))
     }
 
-    /// Reads a claim, of earlier versions too: those were removed at the end, so whatever is there holds.
+    /// Parses a claim. Earlier versions removed their claims at the end, so a claim without a phase
+    /// counts as holding.
     pub(crate) fn read(bytes: &[u8]) -> Self {
         let value: Value = serde_json::from_slice(bytes).unwrap_or_default();
         let text = |field: &str| value.get(field).and_then(Value::as_str).map(str::to_owned);
@@ -74,7 +75,7 @@ impl Note {
         }
     }
 
-    /// Who wrote it, for a person.
+    /// Describes the writer for messages.
     pub(super) fn describe(&self) -> String {
         let pid = self.mark.get("pid").and_then(Value::as_u64);
         let pid = pid.map_or_else(|| "unknown".to_owned(), |pid| pid.to_string());

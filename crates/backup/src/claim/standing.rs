@@ -1,4 +1,5 @@
-//! What the claims of a name say: whether a run is alive, and which objects a dead one may have left.
+//! What the claims of a name show: whether a run is alive, and which objects a dead one may have
+//! left.
 
 use xb_uploader::{Listed, StoreError, StoreErrorKind};
 
@@ -8,26 +9,26 @@ use crate::claim::alive;
 use crate::claim::note::{Note, Phase};
 use crate::error::BackupError;
 
-/// Age in seconds from which a claim is taken for that of a dead run: twice what a lease holds.
+/// Age in seconds at which a claim counts as that of a dead run: twice the lease.
 pub(crate) const DEAD: i64 = 3600;
-/// Age in seconds from which the claim of a run that has ended may be removed.
+/// Age in seconds at which the claim of an ended run may be removed.
 pub(crate) const FORGOTTEN: i64 = 30 * 24 * 3600;
 
-/// Seconds after the last sign of life of a dead run from which an object cannot be its own: it
-/// would have refreshed its claim in between.
+/// Seconds after a dead run's last refresh from which an object cannot be its own: the run would
+/// have refreshed its claim in between.
 const FOREIGN_AFTER: i64 = 1800;
 
-/// A claim as a listing shows it.
+/// A claim as listed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Numbered {
     pub(super) number: u64,
-    /// Its whole key.
+    /// Full key of the claim.
     pub(crate) key: String,
     pub(crate) modified: i64,
     tag: Option<String>,
 }
 
-/// The claims of classic runs of `name`, the newest last. Keys that are no claims are passed over.
+/// Lists the claims of classic runs of `name`, the newest last. Ignores keys that are not claims.
 pub(crate) async fn claims(root: &Root, name: &BackupName) -> Result<Vec<Numbered>, StoreError> {
     let folder = root.key(&claims_folder(name));
     let listed = root.store().list(&folder).await?;
@@ -42,18 +43,18 @@ pub(crate) async fn claims(root: &Root, name: &BackupName) -> Result<Vec<Numbere
     Ok(claims)
 }
 
-/// What the claims of a name say about it.
+/// What the claims of a name show about it.
 #[derive(Debug, Default)]
 pub(crate) struct Standing {
-    /// A claim whose run may be alive, and its age in seconds.
+    /// Claim of a run that may be alive, and the claim's age in seconds.
     pub(crate) alive: Option<(String, i64)>,
-    /// The last sign of life of a run that may have left objects, seconds since 1970.
+    /// Last refresh by a run that may have left objects, in seconds since 1970.
     pub(crate) seen: Option<i64>,
-    /// Whose claim that is.
+    /// The run that wrote the claim in `alive`.
     pub(super) holder: Option<String>,
 }
 
-/// Reads what the claims of `name` say.
+/// Reads the claims of `name`.
 pub(crate) async fn standing(root: &Root, claims: &[Numbered]) -> Result<Standing, BackupError> {
     let mut standing = Standing::default();
     for claim in claims.iter().rev() {
@@ -62,7 +63,7 @@ pub(crate) async fn standing(root: &Root, claims: &[Numbered]) -> Result<Standin
             Err(error) if error.kind == StoreErrorKind::NotFound => continue,
             Err(error) => return Err(error.into()),
         };
-        // Also below claims that have only looked: the one that they looked at may be alive.
+        // Also look below claims in phase `claiming`: the run that they checked may be alive.
         if note.phase != Phase::Ended {
             let age = root.store().now().saturating_sub(claim.modified);
             if age < DEAD && !alive::is_proven_dead(&note.mark) {
@@ -71,7 +72,7 @@ pub(crate) async fn standing(root: &Root, claims: &[Numbered]) -> Result<Standin
             }
         }
         match note.phase {
-            // It had not removed or written anything: what an older one says counts.
+            // Its run removed and wrote nothing, so the older claims count.
             Phase::Claiming => {}
             Phase::Holding => {
                 standing.seen = Some(claim.modified);
@@ -83,7 +84,8 @@ pub(crate) async fn standing(root: &Root, claims: &[Numbered]) -> Result<Standin
     Ok(standing)
 }
 
-/// Refuses while a run may be alive; gives whether its claim is to be taken over all the same.
+/// Fails while a run may be alive, unless claims may be taken over; returns whether one is to be
+/// taken over.
 pub(super) fn refuse_unless_taken(
     root: &Root,
     name: &BackupName,
@@ -99,7 +101,7 @@ pub(super) fn refuse_unless_taken(
     }
 }
 
-/// Refuses to go on while a classic run of `name` gives signs of life.
+/// Fails while a classic run of `name` may be alive.
 ///
 /// # Errors
 /// [`BackupError::Running`].
@@ -108,14 +110,14 @@ pub(crate) async fn refuse_living(root: &Root, name: &BackupName) -> Result<(), 
     refuse_unless_taken(root, name, &standing).map(drop)
 }
 
-/// Whether the newest object of a classic run, written at `newest`, can be that of the run whose last
-/// sign of life was at `seen`; both in seconds since 1970.
+/// Whether the newest object of a classic run, written at `newest`, can belong to the run that last
+/// refreshed its claim at `seen`; both in seconds since 1970.
 pub(crate) fn may_be_its_own(newest: i64, seen: i64) -> bool {
     newest <= seen.saturating_add(FOREIGN_AFTER)
 }
 
-/// Whether the classic objects of `name` are those of a run of ours that has not committed: a claim of
-/// its stands, and nothing came long after.
+/// Whether the classic objects of `name` belong to an uncommitted run of ours: its claim exists,
+/// and no object is much newer.
 pub(crate) async fn is_unfinished(root: &Root, name: &BackupName) -> Result<bool, BackupError> {
     let standing = standing(root, &claims(root, name).await?).await?;
     let Some(seen) = standing.seen else { return Ok(false) };

@@ -1,4 +1,4 @@
-//! Runs that sleep, are taken over and wake up.
+//! Runs that are suspended, taken over and resumed.
 
 use std::time::SystemTime;
 
@@ -36,7 +36,7 @@ impl Fixture {
         (claim, root)
     }
 
-    /// Makes the claim look as if its run had been silent for two hours.
+    /// Makes the claim look as if its run had not refreshed it for two hours.
     fn silence(&self, claim: &Claim) {
         let key = claim.lease.as_ref().unwrap().key();
         let file =
@@ -68,12 +68,12 @@ async fn a_run_that_was_taken_over_can_change_nothing_any_more() {
     assert!(matches!(first.lost().await, BackupError::Store(_)));
     put(&running, "n/b").await.unwrap();
     second.end().await;
-    // Not even now that the other one is over.
+    // It stays fenced even though the other run is over.
     assert!(is_fenced(put(&sleeping, "n/b").await));
     assert!(sleeping.store().get(&sleeping.key("n/a")).await.is_ok());
 }
 
-/// The refresh of the sleeper was on its way when the other one removed its claim.
+/// The suspended run's refresh was in flight when the other run removed its claim.
 #[tokio::test]
 async fn a_claim_that_comes_back_does_not_count() {
     let fixture = Fixture::new();
@@ -94,7 +94,7 @@ async fn a_run_that_slept_and_was_not_taken_over_goes_on() {
     let (claim, root) = fixture.run().await;
     fixture.silence(&claim);
     put(&root, "n/a").await.unwrap();
-    // Its claim is fresh again.
+    // The run has refreshed its claim again.
     assert!(matches!(fixture.claim().await, Err(BackupError::Running { .. })));
 }
 

@@ -1,5 +1,5 @@
-//! The checksums of a packed backup's objects, one by one. The manifest has only their root digest,
-//! which says that something is damaged; this list says what.
+//! Checksum list of a packed backup. The manifest's root digest shows only that some object is
+//! damaged; this list shows which one.
 
 use bytes::Bytes;
 use xb_pipeline::{RootDigest, sums as crc};
@@ -12,15 +12,15 @@ use crate::error::BackupError;
 use crate::hex::hex;
 use crate::read::ranges::Range;
 
-/// Bytes of one sum: CRC-64/NVME, little-endian.
+/// Length of one checksum in bytes: CRC-64/NVME, little-endian.
 pub(crate) const LEN: usize = 8;
 
-/// The bytes to store.
+/// Encodes the list for the store.
 pub(crate) fn encode(sums: &[u64]) -> Bytes {
     sums.iter().flat_map(|sum| sum.to_le_bytes()).collect()
 }
 
-/// The sums in stored bytes.
+/// Decodes a stored list.
 pub(crate) fn decode(bytes: &[u8]) -> Vec<u64> {
     bytes
         .chunks_exact(LEN)
@@ -34,7 +34,7 @@ pub(crate) fn object_len(manifest: &Manifest, packed: &PackedFacts, number: u64)
     packed.chunk_size.min(manifest.stored_bytes.saturating_sub(start))
 }
 
-/// Reads the list. It is checked against the manifest; `Ok(Err(_))` says why it is of no use.
+/// Reads the list and checks it against the manifest; `Ok(Err(_))` is why it is unusable.
 pub(crate) async fn read(
     root: &Root,
     name: &BackupName,
@@ -63,7 +63,7 @@ pub(crate) async fn read(
     Ok(Err(format!("{key}: it does not fit the manifest's root digest: it is damaged")))
 }
 
-/// Puts the sums of ranges, which come in order, together to those of objects.
+/// Combines the checksums of consecutive ranges into those of objects.
 #[derive(Debug, Default)]
 pub(crate) struct Summing {
     len: u64,
@@ -71,7 +71,8 @@ pub(crate) struct Summing {
 }
 
 impl Summing {
-    /// Takes the CRC-64/NVME of a range; gives length and sum of the object that it ends.
+    /// Adds the CRC-64/NVME of a range; returns length and checksum of the object that the range
+    /// completes.
     pub(crate) fn range(&mut self, range: &Range, sum: u64) -> Option<(u64, u64)> {
         self.crc = crc::crc64_combine(self.crc, sum, range.len);
         self.len += range.len;

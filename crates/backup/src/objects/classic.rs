@@ -1,4 +1,4 @@
-//! The classic layout as it lies in a store: files as runs of numbered objects.
+//! The classic layout in a store: files as series of numbered objects.
 
 use std::collections::BTreeMap;
 
@@ -18,16 +18,16 @@ use crate::read::partial::{Chosen, Come, Proven};
 /// The files of a classic backup, from a listing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ClassicFiles {
-    /// Path to number to size of the objects.
+    /// Path to object number to object size.
     files: BTreeMap<String, BTreeMap<u64, u64>>,
-    /// Bytes at the front of a file's objects that are not wanted any more, and the offset in the
-    /// file behind them. There is such a list where a run goes on with an earlier one.
+    /// Where a resumed restore continues in each file: the bytes to skip at the front of its
+    /// objects, and the file offset after them. `None` unless an earlier run is resumed.
     begun: Option<BTreeMap<String, Come>>,
-    /// What is known of their checksums.
+    /// The known checksums of the objects.
     known: Known,
 }
 
-/// Lists the objects of `name`. Keys that no chunk can have are passed over, as stock readers do.
+/// Lists the objects of `name`. Ignores keys that no chunk can have, as stock readers do.
 pub(crate) async fn list_classic(
     root: &Root,
     name: &BackupName,
@@ -35,8 +35,8 @@ pub(crate) async fn list_classic(
     Ok(ClassicFiles::of(&Contents::of(root, name).await?.classic))
 }
 
-/// As [`list_classic`], for the objects of `manifest`, with their checksums; without a manifest as
-/// [`list_stock`]. That the listing agrees with the manifest has yet to be checked.
+/// Like [`list_classic`], for the objects of `manifest`, with their checksums; without a manifest
+/// like [`list_stock`]. The caller must still compare the listing with the manifest.
 pub(crate) async fn list_with_sums(
     root: &Root,
     name: &BackupName,
@@ -50,10 +50,11 @@ pub(crate) async fn list_with_sums(
     Ok(files)
 }
 
-/// As [`list_classic`], for a stock backup, of which no manifest tells what belongs to it.
+/// Like [`list_classic`], for a stock backup, which has no manifest to tell its objects from
+/// others.
 ///
 /// # Errors
-/// [`BackupError::Folder`] when `name` is a folder of backups.
+/// [`BackupError::Folder`] if `name` is a folder of backups.
 pub(crate) async fn list_stock(
     root: &Root,
     name: &BackupName,
@@ -63,10 +64,10 @@ pub(crate) async fn list_stock(
     Ok(ClassicFiles::of(&found.classic))
 }
 
-/// Removes the classic objects of `name`. Packed runs and objects of other programs stay.
+/// Removes the classic objects of `name`, but not packed runs or objects of other programs.
 ///
 /// # Errors
-/// [`BackupError::Folder`] where they may be those of other backups.
+/// [`BackupError::Folder`] if the objects may belong to other backups.
 pub(crate) async fn remove_classic_objects(
     root: &Root,
     name: &BackupName,
@@ -80,8 +81,8 @@ pub(crate) async fn remove_classic_objects(
     Ok(count)
 }
 
-/// Files that a producer writes last go last: who reads the stream as a whole wants to see its end
-/// at the end.
+/// Sort key that puts the files that a producer writes last at the end, where stream readers expect
+/// them.
 fn rank(path: &str) -> u8 {
     match logical_name(path.as_bytes()) {
         b"xtrabackup_info" | b"mariadb_backup_info" => 1,
@@ -91,7 +92,7 @@ fn rank(path: &str) -> u8 {
 }
 
 impl ClassicFiles {
-    /// The files of a listing, whose keys count from the backup's folder.
+    /// Builds the files from a listing with keys relative to the backup's folder.
     pub(crate) fn of(listed: &[Listed]) -> Self {
         let mut files = Self::default();
         for listed in listed {
@@ -102,7 +103,7 @@ impl ClassicFiles {
         files
     }
 
-    /// What is known of the objects' checksums.
+    /// The known checksums of the objects.
     pub(crate) fn known(&self) -> &Known {
         &self.known
     }
@@ -114,7 +115,7 @@ impl ClassicFiles {
         sums.get(path)?.get(usize::try_from(number).ok()?).copied()
     }
 
-    /// Keys below the backup's folder, and sizes, by path and number.
+    /// Keys below the backup's folder with their sizes, ordered by path and number.
     pub(crate) fn by_key(&self) -> impl Iterator<Item = (String, u64)> {
         self.files.iter().flat_map(|(path, objects)| {
             objects.iter().map(move |(number, size)| (classic_key(path, *number), *size))
@@ -125,7 +126,7 @@ impl ClassicFiles {
         self.files.is_empty()
     }
 
-    /// The object, below the backup's folder, that holds the byte `position` of the stream of
+    /// The object, below the backup's folder, that holds the byte at `position` in the stream of
     /// [`ClassicFiles::in_order`].
     pub(crate) fn object_at(&self, position: u64) -> Option<String> {
         let mut end = 0_u64;
@@ -135,7 +136,7 @@ impl ClassicFiles {
         })
     }
 
-    /// The files by name, each with the number of its objects and the bytes in them.
+    /// The files by name, each with its number of objects and their total bytes.
     pub(crate) fn sizes(&self) -> impl Iterator<Item = (&str, u64, u64)> {
         let count = |objects: &BTreeMap<u64, u64>| (objects.len() as u64, objects.values().sum());
         self.files.iter().map(move |(path, objects)| {
@@ -149,19 +150,20 @@ impl ClassicFiles {
         self.files.values().map(|objects| objects.len() as u64).sum()
     }
 
-    /// Bytes in all objects, as far as they are wanted.
+    /// Bytes in all objects that are still to be read.
     pub(crate) fn bytes(&self) -> u64 {
         self.files.iter().map(|(path, objects)| self.wanted(path, objects)).sum()
     }
 
-    /// Leaves out what an earlier run has proven.
+    /// Excludes what an earlier run has completed and checked.
     pub(crate) fn leave_out(&mut self, proven: &Proven) {
         self.files.retain(|path, _| !proven.whole.contains(path.as_bytes()));
         let come = |path: &String| Some((path.clone(), *proven.begun.get(path.as_bytes())?));
         self.begun = Some(self.files.keys().filter_map(come).collect());
     }
 
-    /// The files that an earlier run has begun, and how far they have come; `None`: there was none.
+    /// The files that an earlier run began, with their completed lengths; `None` if there was no
+    /// earlier run.
     pub(crate) fn begun(&self) -> Option<Vec<(RelPath, u64)>> {
         let files = self.begun.as_ref()?.iter();
         Some(
@@ -175,12 +177,12 @@ impl ClassicFiles {
         self.begun.as_ref().and_then(|begun| begun.get(path)).map_or(0, |come| come.taken)
     }
 
-    /// Bytes of a file's objects that are wanted.
+    /// Bytes of a file's objects that are still to be read.
     fn wanted(&self, path: &str, objects: &BTreeMap<u64, u64>) -> u64 {
         objects.values().sum::<u64>().saturating_sub(self.taken(path))
     }
 
-    /// Whether any file is encrypted, by its name.
+    /// Whether any file is encrypted, judged by its name.
     pub(crate) fn any_encrypted(&self) -> bool {
         self.files.keys().any(|path| path.ends_with(".xbcrypt"))
     }
@@ -190,7 +192,7 @@ impl ClassicFiles {
         self.files.len() as u64
     }
 
-    /// Compares with what the manifest says.
+    /// Compares the listing with the manifest.
     pub(crate) fn agree_with(
         &self,
         name: &BackupName,
@@ -208,7 +210,7 @@ impl ClassicFiles {
         Err(BackupError::Damaged { name: name.to_string(), what })
     }
 
-    /// Keeps only the files that are wanted.
+    /// Keeps only the selected files.
     pub(crate) fn select(&mut self, wanted: &Selection) -> Result<Chosen, BackupError> {
         let (mut matched, mut chosen) = (Matched::default(), Chosen::default());
         self.files.retain(|path, objects| {
@@ -220,8 +222,8 @@ impl ClassicFiles {
         Ok(chosen)
     }
 
-    /// Checks that the objects of each file are numbered from 0 without a gap. That the last one is
-    /// the end chunk shows when it is read.
+    /// Checks that the objects of each file are numbered from 0 without a gap. Only reading shows
+    /// whether the last object holds the end chunk.
     pub(crate) fn check_runs(&self, name: &BackupName) -> Result<(), BackupError> {
         for (path, objects) in &self.files {
             if let Some(missing) =
@@ -240,8 +242,8 @@ impl ClassicFiles {
         files
     }
 
-    /// Keys below the backup's folder, the first byte that is wanted, and sizes, file by file, in
-    /// the order of the chunks.
+    /// Keys below the backup's folder, the first byte to read, and sizes, file by file, in chunk
+    /// order.
     pub(crate) fn in_order(&self) -> impl Iterator<Item = (String, u64, u64)> {
         self.ordered().into_iter().flat_map(|(path, objects)| {
             let mut taken = self.taken(path);
@@ -253,7 +255,7 @@ impl ClassicFiles {
         })
     }
 
-    /// Where in the stream of [`ClassicFiles::in_order`] each file begins.
+    /// Where each file begins in the stream of [`ClassicFiles::in_order`].
     pub(crate) fn borders(&self) -> Borders {
         let mut end = 0;
         let files = self.ordered().into_iter().map(|(path, objects)| {
@@ -264,14 +266,14 @@ impl ClassicFiles {
     }
 }
 
-/// Checks that each chunk is of the file in whose objects it lies.
+/// Checks that each chunk belongs to the file whose objects contain it.
 #[derive(Debug)]
 pub(crate) struct Borders {
     files: std::iter::Peekable<std::vec::IntoIter<(u64, String)>>,
 }
 
 impl Borders {
-    /// Takes the heads in stream order.
+    /// Checks the next chunk head; call in stream order.
     pub(crate) fn check(&mut self, head: &ChunkHead) -> Result<(), String> {
         while self.files.next_if(|(end, _)| *end <= head.position).is_some() {}
         match self.files.peek() {

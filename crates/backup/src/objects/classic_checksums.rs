@@ -1,8 +1,9 @@
-//! The checksums of a classic backup's objects, one by one, and the digest of all of them.
+//! Checksum list of a classic backup, and the digest of all its objects.
 //!
 //! The manifest has the digest: SHA-256 over, for each object by path and number, the length of its
-//! key below the backup's folder, the key, the object's length and its CRC-64/NVME. The sums, 8 bytes
-//! each in that order, lie in the catalogue under the run, so that no other run can replace them.
+//! key below the backup's folder, the key, the object's length and its CRC-64/NVME. The checksums,
+//! 8 bytes each in that order, are stored in the catalogue under the run, so that no other run can
+//! replace them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +20,7 @@ use crate::objects::classic::ClassicFiles;
 use crate::objects::ledger::Ledger;
 use crate::read::ranges::Range;
 
-/// Adds up the digest of all objects.
+/// Computes the digest of all objects.
 #[derive(Debug, Default)]
 struct ObjectsDigest(Sha256);
 
@@ -36,7 +37,7 @@ impl ObjectsDigest {
     }
 }
 
-/// The digest of the objects that a run has stored, and their sums; `None` where some are not known.
+/// Digest and checksums of the objects that a run stored; `None` if any checksum is unknown.
 pub(crate) fn of_ledger(files: &ClassicFiles, ledger: &Ledger) -> Option<(String, Vec<u64>)> {
     let (mut digest, mut sums) = (ObjectsDigest::default(), Vec::new());
     for (key, _) in files.by_key() {
@@ -47,7 +48,7 @@ pub(crate) fn of_ledger(files: &ClassicFiles, ledger: &Ledger) -> Option<(String
     Some((digest.finish(), sums))
 }
 
-/// Writes the list of sums, unless it would become too long.
+/// Writes the checksum list, unless it would be too long.
 pub(crate) async fn write(
     root: &Root,
     name: &BackupName,
@@ -61,20 +62,20 @@ pub(crate) async fn write(
     Ok(())
 }
 
-/// The sums of a classic backup's objects, as far as they are known.
+/// The known checksums of a classic backup's objects.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) enum Known {
-    /// It was made by an earlier version, or by the stock tool.
+    /// None: an earlier version or the stock tool wrote the backup.
     #[default]
     Nothing,
-    /// The digest of all of them.
+    /// Only the digest of all objects.
     Whole(String),
-    /// Of each file, those of its objects by number.
+    /// For each file, the checksums of its objects by number.
     Each(BTreeMap<String, Vec<u64>>),
 }
 
-/// Reads the sums of all of `files`, which are those of `manifest`. A list that is lost or damaged
-/// leaves the digest.
+/// Reads the checksums of all `files`, which belong to `manifest`. If the list is lost or damaged,
+/// returns only the digest.
 pub(crate) async fn read(
     root: &Root,
     name: &BackupName,
@@ -111,31 +112,31 @@ pub(crate) async fn read(
     Ok(Known::Each(each.collect()))
 }
 
-/// Compares objects, which come in ranges, with their sums.
+/// Compares objects, which arrive in ranges, with their checksums.
 #[derive(Debug)]
 pub(crate) struct Check {
     known: Known,
     summing: Summing,
-    /// Length of the folder of the backup in whole keys, with its slash.
+    /// Length of the backup's folder in full keys, including its slash.
     skip: usize,
-    /// What was read, for the digest.
+    /// Path, number, length and checksum of each object read, for the digest.
     read: BTreeSet<(String, u64, u64, u64)>,
 }
 
 impl Check {
-    /// `folder`: whole key of the backup's folder.
+    /// `folder`: full key of the backup's folder.
     pub(crate) fn new(files: &ClassicFiles, folder: &str) -> Self {
         let (skip, read) = (folder.len() + 1, BTreeSet::new());
         Self { known: files.known().clone(), summing: Summing::default(), skip, read }
     }
 
-    /// Takes the CRC-64/NVME of the next range.
+    /// Adds the CRC-64/NVME of the next range.
     ///
     /// # Errors
-    /// When it ends an object that is not the one that was stored.
+    /// If the range completes an object that differs from the stored one.
     pub(crate) fn range(&mut self, range: &Range, sum: u64) -> Result<(), StoreError> {
         let Some((len, got)) = self.summing.range(range, sum) else { return Ok(()) };
-        // Of the rest of an object that was read before there is no sum.
+        // If the front of an object was read earlier, the checksum of its rest cannot be compared.
         if len != range.of {
             return Ok(());
         }
@@ -166,8 +167,8 @@ impl Check {
         }
     }
 
-    /// Compares the whole with the digest; the error says what differs. `all`: every object was read
-    /// from its beginning.
+    /// Compares all objects with the digest; the error tells the difference. `all`: every object
+    /// was read from its beginning.
     pub(crate) fn finish(self, all: bool) -> Result<(), String> {
         let Known::Whole(expected) = self.known else { return Ok(()) };
         if !all {

@@ -1,8 +1,8 @@
-//! What lies below a NAME: whose each object is, by the shape of its key.
+//! Sorts the objects below a NAME by owner, judged by the shape of each key.
 //!
-//! Packed runs and the stock layout have keys of their own shapes. A catalogue, a packed run or a stock
-//! backup in a folder below NAME shows that NAME is the ROOT of other backups. Every other object belongs
-//! to another program, and no command of ours may remove it.
+//! Packed runs and the stock layout have distinct key shapes. A catalogue, a packed run or a stock
+//! backup in a folder below NAME shows that NAME is the ROOT of other backups. Every other object
+//! belongs to another program, and none of our commands may remove it.
 
 use std::collections::BTreeSet;
 
@@ -16,8 +16,8 @@ use crate::catalog::names::{
 use crate::catalog::root::Root;
 use crate::error::BackupError;
 
-/// Files that stock tools store at the top of a backup and never in one of its folders. None of these
-/// names can be that of a table's file.
+/// Files that stock tools store at the top of a backup and never in one of its folders. No table's
+/// file can have one of these names.
 const TOP_FILES: [&str; 17] = [
     "xtrabackup_info",
     "xtrabackup_checkpoints",
@@ -35,31 +35,31 @@ const TOP_FILES: [&str; 17] = [
     "ibdata1",
     "ib_logfile0",
     "aria_log_control",
-    // What Percona's operator stores beside each backup, in the same layout.
+    // Percona's operator stores these beside each backup, in the same layout.
     "sst_info",
 ];
-/// Most keys or names in a message.
+/// Limit of keys or names in a message.
 const MAX_NAMED: usize = 5;
 
-/// The objects below a NAME, from one listing. Keys count from NAME.
+/// The objects below a NAME, from one listing. Keys are relative to NAME.
 #[derive(Debug, Default)]
 pub(crate) struct Contents {
     /// Objects of packed runs of NAME.
     pub(crate) packed: Vec<Listed>,
-    /// Objects in the stock layout, also those of stock backups in folders below NAME.
+    /// Objects in the stock layout, including those of stock backups in folders below NAME.
     pub(crate) classic: Vec<Listed>,
-    /// Objects that no backup consists of.
+    /// Objects that belong to no backup.
     pub(crate) foreign: Vec<Listed>,
     /// Backups in folders below NAME, by their paths.
     pub(crate) backups: BTreeSet<String>,
-    /// Whether there is a catalogue in NAME or below it.
+    /// Whether NAME or a folder below it holds a catalogue.
     catalogue: bool,
     /// Whether one of [`TOP_FILES`] is at the top of NAME.
     top: bool,
 }
 
 impl Contents {
-    /// Lists what is below `name`.
+    /// Lists the objects below `name`.
     pub(crate) async fn of(root: &Root, name: &BackupName) -> Result<Self, BackupError> {
         Ok(Self::sort(root.list_below(name.as_str()).await?))
     }
@@ -96,7 +96,7 @@ impl Contents {
         found
     }
 
-    /// Whether nothing at all lies below NAME.
+    /// Whether nothing exists below NAME.
     pub(crate) fn is_empty(&self) -> bool {
         self.packed.is_empty()
             && self.classic.is_empty()
@@ -112,18 +112,19 @@ impl Contents {
         packed
     }
 
-    /// Whether other backups lie below NAME.
+    /// Whether other backups exist below NAME.
     pub(crate) fn is_folder(&self) -> bool {
         self.catalogue || !self.backups.is_empty()
     }
 
-    /// Whether the objects in the stock layout are exactly those that a classic backup's manifest counts.
+    /// Whether number and total size of the objects in the stock layout match a classic backup's
+    /// manifest.
     pub(crate) fn agrees_with(&self, manifest: &Manifest) -> bool {
         let bytes: u64 = self.classic.iter().map(|listed| listed.size).sum();
         (self.classic.len() as u64, bytes) == (manifest.objects, manifest.stored_bytes)
     }
 
-    /// Says what no backup consists of, if there is anything.
+    /// Describes the objects that belong to no backup, if there are any.
     pub(crate) fn foreign_objects(&self) -> Option<String> {
         let some = named(self.foreign.iter().map(|listed| listed.key.as_str()));
         match self.foreign.len() {
@@ -133,7 +134,7 @@ impl Contents {
         }
     }
 
-    /// Says why objects in the stock layout may be something else than one stock backup.
+    /// Explains why objects in the stock layout may not be a single stock backup.
     pub(crate) fn unrecognised(&self) -> Option<String> {
         let some = named(self.classic.iter().map(|listed| listed.key.as_str()));
         (!self.classic.is_empty() && !self.top).then(|| {
@@ -141,7 +142,7 @@ impl Contents {
         })
     }
 
-    /// Refuses a folder of backups.
+    /// Fails if NAME is a folder of backups.
     pub(crate) fn refuse_folder(&self, name: &BackupName) -> Result<(), BackupError> {
         if !self.is_folder() {
             return Ok(());
@@ -155,7 +156,7 @@ impl Contents {
         Err(BackupError::Folder { name: name.to_string(), what })
     }
 
-    /// Refuses objects of other programs.
+    /// Fails if there are objects of other programs.
     pub(crate) fn refuse_foreign(&self, name: &BackupName) -> Result<(), BackupError> {
         match self.foreign_objects() {
             None => Ok(()),
@@ -163,7 +164,7 @@ impl Contents {
         }
     }
 
-    /// Refuses objects in the stock layout that may be a part of a backup, or several backups.
+    /// Fails if objects in the stock layout may be a part of a backup, or several backups.
     pub(crate) fn refuse_unrecognised(&self, name: &BackupName) -> Result<(), BackupError> {
         match self.unrecognised() {
             None => Ok(()),
@@ -171,7 +172,7 @@ impl Contents {
         }
     }
 
-    /// Refuses whatever a new backup of this name would hide or mix with.
+    /// Fails if a new backup of this name would hide existing objects or mix with them.
     pub(crate) fn refuse_taken(&self, name: &BackupName) -> Result<(), BackupError> {
         self.refuse_folder(name)?;
         self.refuse_foreign(name)?;
@@ -182,7 +183,7 @@ impl Contents {
     }
 }
 
-/// Takes the key of an object of a catalogue apart: the ROOT of the catalogue, and what is behind it.
+/// Splits the key of an object in a catalogue into the catalogue's ROOT and the rest.
 fn in_catalogue(key: &str) -> Option<(&str, &str)> {
     let mut at = 0;
     for part in key.split('/') {
@@ -194,7 +195,7 @@ fn in_catalogue(key: &str) -> Option<(&str, &str)> {
     None
 }
 
-/// The folder whose packed run this object belongs to.
+/// The folder that holds the packed run of this object.
 fn parent_of_run(key: &str) -> Option<&str> {
     let (folder, object) = key.rsplit_once('/')?;
     let (parent, run) = folder.rsplit_once('/')?;
@@ -205,7 +206,7 @@ fn is_top_file(path: &str) -> bool {
     TOP_FILES.iter().any(|file| logical_name(path.as_bytes()) == file.as_bytes())
 }
 
-/// Whether an object lies in the folder of one of these backups, or is the list of its MD5 sums.
+/// Whether an object is in the folder of one of these backups, or is the MD5 list of one.
 fn belongs_to(backups: &BTreeSet<String>, key: &str) -> bool {
     let has = |path: Option<&str>| path.is_some_and(|path| backups.contains(path));
     key.match_indices('/').any(|(at, _)| has(key.get(..at))) || has(key.strip_suffix(".md5"))
@@ -215,7 +216,7 @@ fn join(folder: &str, name: &str) -> String {
     if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") }
 }
 
-/// The first few of them.
+/// Formats the first few names.
 fn named<'a>(mut all: impl ExactSizeIterator<Item = &'a str>) -> String {
     let first: Vec<&str> = all.by_ref().take(MAX_NAMED).collect();
     match all.len() {
@@ -292,7 +293,7 @@ mod tests {
         assert_eq!(keys(&found.foreign), ["fri/notes"], "the rest is in folders of backups");
     }
 
-    /// `--history` of the stock tools makes tables of such names.
+    /// `--history` of the stock tools creates tables with such names.
     #[test]
     fn tables_named_like_top_files_are_no_backups() {
         let mut keys: Vec<String> =
@@ -306,7 +307,8 @@ mod tests {
     }
 
     proptest! {
-        /// Every object is in one place only, and one that is of no backup's shape is never taken for one.
+        /// Every object is sorted into exactly one group, and one without a backup's key shape
+        /// never counts as part of a backup.
         #[test]
         fn any_listing_is_sorted(keys in proptest::collection::vec("[a-c/.0-9]{0,40}", 0..20)) {
             let found = sort(&keys);

@@ -1,7 +1,7 @@
-//! The books of a run whose keys others may write, too: what it has sent, and what the store answered.
+//! Ledger of a run whose keys other runs may write, too: what it sent, and how the store responded.
 //!
-//! At the end the store's listing is compared with them, so that the commit proves whose bytes the
-//! objects are, and the digest of all objects is made of them.
+//! At the end the ledger is compared with the store's listing, so that the commit proves that the
+//! objects are this run's. The digest of all objects is computed from it.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -16,26 +16,26 @@ use crate::catalog::manifest::Manifest;
 use crate::catalog::root::Root;
 use crate::error::BackupError;
 
-/// What is known of one object.
+/// What is known about one object.
 #[derive(Debug, Clone, Copy, Default)]
 struct Entry {
     len: u64,
-    /// CRC-64/NVME of what was sent; unknown of what the store has copied by itself.
+    /// CRC-64/NVME of the sent bytes; may be unknown if the store copied the object itself.
     crc: Option<u64>,
-    /// Digest of the mark that the store answered with.
+    /// Digest of the entity tag in the store's response.
     tag: Option<u64>,
 }
 
-/// Objects by the digest of their keys, which are long and many.
+/// Objects, keyed by the digest of their keys, because keys are long and numerous.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     entries: HashMap<u128, Entry>,
-    /// Objects of which a piece has come and not the last.
+    /// Objects of which some pieces have arrived, but not the last.
     open: HashMap<Arc<str>, (u64, u64)>,
 }
 
 impl Ledger {
-    /// Takes the next piece of any object; keys count from the folder of the backup.
+    /// Adds the next piece of any object; keys are relative to the backup's folder.
     pub(crate) fn piece(&mut self, key: &Arc<str>, piece: &[Bytes], end: bool) {
         let (mut len, mut sum) = self.open.remove(key).unwrap_or_default();
         for bytes in piece {
@@ -49,7 +49,7 @@ impl Ledger {
         }
     }
 
-    /// Takes what the store has answered; `folder` is that of the backup, with a slash at its end.
+    /// Adds the store's responses; `folder` is the backup's folder with a trailing slash.
     pub(crate) fn stored(&mut self, folder: &str, stored: Vec<Stored>) {
         for Stored { key, tag, .. } in stored {
             if let Some(below) = key.strip_prefix(folder) {
@@ -58,7 +58,7 @@ impl Ledger {
         }
     }
 
-    /// Takes an object that the store has copied by itself.
+    /// Adds an object that the store copied itself.
     pub(crate) fn copied(&mut self, key: &str, len: u64, crc: Option<u64>) {
         self.entry(key, |entry| (entry.len, entry.crc) = (len, crc));
     }
@@ -67,14 +67,14 @@ impl Ledger {
         change(self.entries.entry(id(key)).or_default());
     }
 
-    /// Length and sum of an object.
+    /// Length and checksum of an object.
     pub(crate) fn sum(&self, key: &str) -> Option<(u64, u64)> {
         let entry = self.entries.get(&id(key))?;
         Some((entry.len, entry.crc?))
     }
 
-    /// Makes sure that the objects listed in the folder `folder` are those that were sent. What the
-    /// store marks otherwise than it answered is read back.
+    /// Checks that the objects listed in `folder` are those that were sent. Reads an object back if
+    /// its listed entity tag differs from the one in the response.
     pub(crate) async fn agrees_with(
         &self,
         root: &Root,
@@ -99,7 +99,7 @@ impl Ledger {
                 None => continue,
                 Some(_) => {}
             }
-            // The answer was lost, or the store marks one object in two ways.
+            // The response was lost, or the store reports different tags for one object.
             let key = root.key(&format!("{folder}/{}", object.key));
             let there = root.store().read_back(&key).await?;
             if (there.len, there.crc64) != (entry.len, crc) {
@@ -125,7 +125,7 @@ fn id(key: &str) -> u128 {
     digest.iter().take(16).fold(0, |id, byte| id << 8 | u128::from(*byte))
 }
 
-/// A store's mark without what some listings leave away.
+/// Digest of a store's entity tag, without the parts that some listings omit.
 fn mark(tag: &str) -> u64 {
     let bare = tag.strip_prefix("W/").unwrap_or(tag).trim_matches('"');
     let mut hasher = DefaultHasher::new();

@@ -1,4 +1,4 @@
-//! What comes in: an xbstream, a native stream, or bytes of which nobody says what they are.
+//! Detects the kind of input: an xbstream, a native stream, or raw bytes of unknown content.
 
 use std::io::{Cursor, Read};
 
@@ -8,29 +8,29 @@ use xb_pipeline::{Content, SLAB};
 
 use crate::error::BackupError;
 
-/// Bytes that tell the kinds apart.
+/// Number of leading bytes that distinguish the kinds.
 const MAGIC_LEN: usize = 8;
 
 /// An input whose beginning has been read.
 #[derive(Debug)]
 pub(crate) struct Input<R> {
     pub(crate) kind: Kind,
-    /// All of it, but for the keys block of a native file.
+    /// The whole input, without the keys block of a native file.
     pub(crate) source: std::io::Chain<Cursor<Vec<u8>>, R>,
 }
 
 #[derive(Debug)]
 pub(crate) enum Kind {
-    /// To be framed.
+    /// Content that is still to be framed.
     Content(Content),
-    /// A native stream already, with the envelope of its key where it is sealed.
+    /// An existing native stream, with its keys block if it is sealed.
     Native(Option<Box<Envelope>>),
 }
 
-/// Reads as much as tells what it is. Waits for the source.
+/// Reads enough of the input to detect its kind. Blocks until the source supplies it.
 ///
 /// # Errors
-/// [`BackupError::Input`] for what is none of what `wanted` allows.
+/// [`BackupError::Input`] if the input is of no kind that `wanted` allows.
 pub(crate) fn recognise<R: Read>(mut source: R, wanted: Content) -> Result<Input<R>, BackupError> {
     let mut start = Vec::new();
     read_up_to(&mut source, &mut start, MAGIC_LEN)?;
@@ -88,7 +88,7 @@ fn check_header(start: &[u8], envelope: Option<&Envelope>) -> Result<(), BackupE
     }
 }
 
-/// Reads until `bytes` has `len` bytes or the input is over.
+/// Reads until `bytes` has `len` bytes or the input ends.
 fn read_up_to(source: &mut impl Read, bytes: &mut Vec<u8>, len: usize) -> Result<(), BackupError> {
     let missing = len.saturating_sub(bytes.len()) as u64;
     source

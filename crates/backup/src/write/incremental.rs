@@ -1,4 +1,4 @@
-//! Where an incremental backup goes on, and who vouches for that.
+//! Finds the base of an incremental backup, and checks that it is authentic.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -15,29 +15,29 @@ use crate::error::BackupError;
 use crate::read::unlock::{Accept, Given, unlock, unsealed};
 use crate::write::Since;
 
-/// Notes kept of runs of this host; more than one makes in a year of nights.
+/// Number of notes kept about this host's runs; enough for a year of nightly backups.
 const MAX_NOTES: usize = 400;
 /// Largest note that is read, in bytes.
 const MAX_NOTE: u64 = 1 << 20;
 
-/// What this host knows of the backups that it has taken itself: their manifests, one file for each
-/// run. Whoever can write into the store cannot change these.
+/// Local record of the backups that this host wrote: their manifests, one file for each run. An
+/// attacker who can write to the store cannot change these files.
 #[derive(Debug, Clone)]
 pub struct OwnRuns {
     dir: PathBuf,
 }
 
 impl OwnRuns {
-    /// Notes in this folder, which is made when the first one is written.
+    /// Keeps notes in this directory, which is created with the first one.
     #[must_use]
     pub fn new(dir: PathBuf) -> Self {
         Self { dir }
     }
 
-    /// Notes a backup, and forgets the oldest notes.
+    /// Notes a backup, and removes the oldest notes.
     ///
     /// # Errors
-    /// When the note cannot be written.
+    /// If the note cannot be written.
     pub fn note(&self, manifest: &Manifest) -> std::io::Result<()> {
         std::fs::create_dir_all(&self.dir)?;
         let mut file = tempfile::NamedTempFile::new_in(&self.dir)?;
@@ -48,7 +48,7 @@ impl OwnRuns {
         Ok(())
     }
 
-    /// The manifest of a run, if this host has made it.
+    /// Finds the manifest of a run, if this host wrote it.
     #[must_use]
     pub fn find(&self, run: &str) -> Option<Manifest> {
         RunId::parse(run)?;
@@ -61,7 +61,7 @@ impl OwnRuns {
         self.dir.join(format!("{run}.json"))
     }
 
-    /// Best effort: old notes only take up room.
+    /// Best effort: old notes only take up space.
     fn forget(&self) {
         let Ok(entries) = std::fs::read_dir(&self.dir) else { return };
         let mut notes: Vec<(SystemTime, PathBuf)> = entries
@@ -79,40 +79,42 @@ impl OwnRuns {
     }
 }
 
-/// What a new backup shall go on from, and what is demanded of that.
+/// A request for the base of a new backup, and the conditions it must meet.
 #[derive(Debug)]
 pub struct SinceRequest<'a> {
-    /// The backup that is meant.
+    /// The requested base.
     pub wanted: &'a Wanted,
-    /// The server of the new backup.
+    /// Server of the new backup.
     pub server: Option<&'a str>,
-    /// What the manifest of a sealed backup may be opened with.
+    /// Keys that may authenticate the manifest of a sealed backup.
     pub keys: &'a Keys,
-    /// The new backup will be sealed or encrypted: what it goes on from must be sealed.
+    /// Whether the new backup will be sealed or encrypted: then its base must be sealed.
     pub sealed: bool,
-    /// Go on from a backup that is not sealed all the same.
+    /// Accept a base that is not sealed all the same.
     pub accept_unsealed: bool,
-    /// Memory that a passphrase's derivation may take, in bytes.
+    /// Memory limit for deriving a key from a passphrase, in bytes.
     pub memory: u64,
-    /// What this host knows of its own backups.
+    /// What this host noted about its own backups.
     pub own: Option<&'a OwnRuns>,
 }
 
-/// Finds the backup that a new one shall go on from, and the log sequence number it reaches; and what
-/// makes the choice doubtful, for a person.
+/// Finds the base of a new backup and the log sequence number that the base reaches. Also returns
+/// warnings about the choice, for the user.
 ///
-/// With a key every backup of the chain must be sealed, and its manifest authenticated by the key or the
-/// one that this host has written. Without one a sealed backup must be of this host.
+/// With a key, every backup of the chain must be sealed, and its manifest must be authenticated by
+/// the key or equal the one that this host noted. Without a key, a sealed backup must come from
+/// this host.
 ///
 /// # Errors
-/// [`BackupError::NotThere`], [`BackupError::WhichServer`]; [`BackupError::Chain`] when it cannot be
-/// gone on from; [`BackupError::Keys`] and [`BackupError::Unsealed`] when nobody vouches for it.
+/// [`BackupError::NotThere`], [`BackupError::WhichServer`]; [`BackupError::Chain`] if the backup
+/// cannot be a base; [`BackupError::Keys`] and [`BackupError::Unsealed`] if it is not
+/// authenticated.
 pub async fn since(
     root: &Root,
     request: &SinceRequest<'_>,
 ) -> Result<(Since, Vec<String>), BackupError> {
     let SinceRequest { wanted, server, .. } = *request;
-    // Below a ROOT of several servers the newest of ours is meant.
+    // In a ROOT with several servers, choose the newest backup of the new backup's server.
     let Resolved { name, doubts } = match resolve(root, wanted, None).await {
         Err(BackupError::WhichServer { .. }) => resolve(root, wanted, server).await?,
         found => found?,
@@ -134,14 +136,14 @@ pub async fn since(
             "nobody knows how far {name} reaches: its producer had compressed or encrypted what says so"
         )));
     };
-    // What cannot be restored is no base.
+    // A backup that cannot be restored cannot be a base.
     let links = chain(root, &name).await?;
     for link in links.iter().filter(|link| link.name != name) {
         let Some(stored) = root.stored_manifest(&link.name).await? else {
             return Err(refused(format!("{}, which {name} goes on from, is gone", link.name)));
         };
         match request.keys.is_empty() {
-            // Another host may have taken it: without a key nobody can tell.
+            // Another host may have written the backup; without a key that cannot be checked.
             true => request.demand_sealed(&link.name, &stored.manifest)?,
             false => request.demand_vouched(root, &link.name, &stored).await?,
         }
@@ -159,7 +161,8 @@ impl SinceRequest<'_> {
         }
     }
 
-    /// Refuses a manifest that neither this host nor a key vouches for, where one has to.
+    /// Rejects a manifest that must be authenticated, but is neither by a key nor by this host's
+    /// notes.
     async fn demand_vouched(
         &self,
         root: &Root,

@@ -1,4 +1,4 @@
-//! The stock list of MD5 sums: `HEX  PATH.NNNN` a line, one for each object.
+//! The stock list of MD5 digests: one line `HEX  PATH.NNNN` for each object.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -9,11 +9,11 @@ use xb_pipeline::Part;
 
 use crate::hex::hex;
 
-/// Collects sums of objects as they go by, in stream order.
+/// Computes the MD5 digests of objects from their parts, in stream order.
 #[derive(Debug)]
 pub(crate) struct Md5List {
     text: String,
-    /// Objects of which a part has come and not the last.
+    /// Objects of which some parts have arrived, but not the last.
     open: HashMap<Arc<str>, Md5>,
 }
 
@@ -22,7 +22,7 @@ impl Md5List {
         Self { text: String::new(), open: HashMap::new() }
     }
 
-    /// Takes the next part of any object.
+    /// Adds the next part of any object.
     pub(crate) fn part(&mut self, part: &Part) {
         let mut sum = self.open.remove(&part.object).unwrap_or_default();
         part.payload.iter().for_each(|bytes| sum.update(bytes));

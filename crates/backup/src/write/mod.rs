@@ -1,4 +1,5 @@
-//! `put` and `backup`: a stream into the store, and the manifest when all of it is proven.
+//! `put` and `backup`: store a stream, and write the manifest once all of the stream is proven
+//! complete.
 
 pub(crate) mod detect_input;
 pub(crate) mod incremental;
@@ -33,15 +34,15 @@ pub(crate) use self::run_folder::{
     Foreign, all_are_there, claim_emptied, prove_shared, settle_commit,
 };
 
-/// How long clearing away after a failure may take: the store may be the cause.
+/// Time limit of the cleanup after a failure, which may itself be caused by the store.
 const CLEAN_UP: Duration = Duration::from_secs(60);
 
-/// Puts what `source` gives. The backup exists if and only if this returns `Ok`.
+/// Stores the stream from `source`. The backup exists if and only if this returns `Ok`.
 ///
-/// On any failure nothing of the run is left behind, as far as the store lets us.
+/// After a failure the run removes everything it wrote, as far as the store allows.
 ///
 /// # Errors
-/// The first cause. A stalled `source` may still be blocked in a thread of ours then.
+/// The first cause. If `source` stalled, one of our threads may still be blocked in it.
 pub async fn put(
     root: &Root,
     request: &PutRequest,
@@ -52,7 +53,7 @@ pub async fn put(
     run(root, request, source, None, observer, stop).await
 }
 
-/// Puts what `producer` writes, and demands that it exits with status 0.
+/// Stores the output of `producer`, which must exit with status 0.
 ///
 /// # Errors
 /// As [`put`]; the producer has ended in any case.
@@ -88,7 +89,8 @@ async fn run(
 ) -> Result<PutReport, BackupError> {
     let started = Timestamp::now();
     let plan = plan(root, request)?;
-    // The producer runs already: if the store stands still, it must not wait with it.
+    // The producer already runs and may hold locks, so its lock stall must end the wait for a slow
+    // store.
     let (input, place) = tokio::select! {
         begun = begin(root, request, source) => begun?,
         signal = stop.asked() => return Err(BackupError::Interrupted(signal)),
@@ -101,8 +103,9 @@ async fn run(
         if let Some(producer) = producer {
             tokio::task::block_in_place(|| end(producer, error));
         }
-        // Whatever comes of it, the cause is known already; what stays is abandoned, not a backup.
-        // But where a manifest may have been written, what it names must stay.
+        // The result of the cleanup does not matter: the first cause is known, and remaining
+        // objects belong to an abandoned run, not to a backup. But if a manifest may have been
+        // written, its objects must stay.
         if !matches!(error, BackupError::InDoubt { .. }) {
             let _ = tokio::time::timeout(CLEAN_UP, place.clean_up(request)).await;
         }
@@ -110,8 +113,8 @@ async fn run(
     outcome
 }
 
-/// Waits for the first bytes of the input, and claims a place for it. A claim that is left when this
-/// is broken off holds up nobody for long.
+/// Waits for the first bytes of the input, and claims a folder for the run. If the future is
+/// dropped, the remaining claim delays other runs only for a short time.
 async fn begin<R: Read + Send + 'static>(
     root: &Root,
     request: &PutRequest,
@@ -133,7 +136,7 @@ fn demands_last_file(content: &Content) -> bool {
     matches!(content, Content::Xbstream(input) if matches!(input.rule, EndRule::LastFile(_)))
 }
 
-/// Reads the beginning of the input, and refuses what does not go with the request.
+/// Reads the beginning of the input, and rejects an input that does not fit the request.
 async fn recognise_for<R: Read + Send + 'static>(
     request: &PutRequest,
     source: R,
@@ -159,7 +162,7 @@ async fn recognise_for<R: Read + Send + 'static>(
     }
 }
 
-/// Waits until the producer, if there is one, has held up its server for too long.
+/// Waits until the producer, if there is one, reports a lock stall.
 async fn stalled(producer: Option<&mut Producer>) -> BackupError {
     match producer {
         Some(producer) => producer.stalled().await,

@@ -1,4 +1,4 @@
-//! Sizes and numbers of things at a time for a request.
+//! Sizes and concurrency for a request.
 
 use xb_pipeline::{ClassicLayout, ClassicObjects, ObjectSize, PackPlan, PackSizing, PartLimits};
 use xb_uploader::StoreLimits;
@@ -9,10 +9,10 @@ use crate::error::BackupError;
 
 use super::PutRequest;
 
-/// Sizes and numbers of things at a time for a request, within what the store of `root` takes.
+/// Plans sizes and concurrency for a request, within the limits of the store of `root`.
 ///
 /// # Errors
-/// [`BackupError::Plan`] when the settings cannot work.
+/// [`BackupError::Plan`] if the settings cannot work.
 pub fn plan(root: &Root, request: &PutRequest) -> Result<PackPlan, BackupError> {
     let limits = part_limits(root.store().limits());
     let PutRequest { memory, chunk_size, threads, parallel, .. } = *request;
@@ -26,7 +26,8 @@ pub fn plan(root: &Root, request: &PutRequest) -> Result<PackPlan, BackupError> 
     if request.layout == Layout::Classic {
         classic_layout(request).check(&plan)?;
         if request.recut {
-            // Parts are smaller where many files are open; their leases bound the requests.
+            // Parts are smaller when many files are open; their leases limit the number of
+            // requests.
             plan.parallel = parallel.max(1);
         }
     } else if request.transform.is_some() || request.recut {
@@ -37,11 +38,11 @@ pub fn plan(root: &Root, request: &PutRequest) -> Result<PackPlan, BackupError> 
     Ok(plan)
 }
 
-/// As [`plan`], for a run that nobody has asked for yet, into a store that takes what S3 takes;
-/// `recut` says that classic objects are to be of one size.
+/// Like [`plan`], without a request, for a store with the limits of S3; `recut` selects fixed-size
+/// classic objects.
 ///
 /// # Errors
-/// [`BackupError::Plan`] when the settings cannot work.
+/// [`BackupError::Plan`] if the settings cannot work.
 pub fn put_plan(
     memory: u64,
     chunk_size: u64,
@@ -62,7 +63,7 @@ pub fn put_plan(
     Ok(plan)
 }
 
-/// What most stores ask of the parts of an object.
+/// Limits that most stores set for the parts of an object.
 pub(crate) fn limits() -> PartLimits {
     part_limits(StoreLimits::S3)
 }
@@ -76,7 +77,7 @@ pub(crate) fn part_limits(store: StoreLimits) -> PartLimits {
     }
 }
 
-/// Classic objects of one size, of files that stay as they are.
+/// Fixed-size classic objects of untransformed files.
 pub(crate) const FIXED_SIZE: ClassicLayout =
     ClassicLayout { objects: ClassicObjects::FixedSize, transform: None };
 

@@ -1,4 +1,4 @@
-//! A producer that we start ourselves, so that its exit status counts.
+//! A producer that we start ourselves, so that its exit status is known.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -12,27 +12,27 @@ use xb_process::{GuardedOutput, Messages, Program, Running, guard as take_over, 
 
 use crate::error::BackupError;
 
-/// A running producer. Killed when dropped before its end was seen.
+/// A running producer. Dropping it before its end was observed kills it.
 #[derive(Debug)]
 pub struct Producer {
     child: Running,
     program: String,
     messages: Option<Messages>,
-    /// Told when it held up its server for too long.
+    /// Receives a message when the producer was blocked for too long while holding locks.
     stalled: Option<oneshot::Receiver<()>>,
     lock_stall: Option<Duration>,
     ended: bool,
 }
 
-/// What a producer writes to its stdout.
+/// The stdout of a producer.
 pub type ProducerOutput = GuardedOutput;
 
 impl Producer {
-    /// Starts `argv`, without a shell. `message` gets every line that it writes to its stderr,
-    /// without the line's end, in a thread of its own.
+    /// Starts `argv` without a shell. A thread of its own passes every line that the program writes
+    /// to its stderr to `message`, without the line end.
     ///
     /// # Errors
-    /// [`BackupError::NotStarted`]; [`BackupError::System`] when there can be no spool.
+    /// [`BackupError::NotStarted`]; [`BackupError::System`] if the spool cannot be created.
     pub fn start(
         argv: &[OsString],
         guard: &LockGuard,
@@ -48,7 +48,8 @@ impl Producer {
             dir: guard.spool_dir.as_deref().unwrap_or(Path::new("")).display().to_string(),
             source,
         })?;
-        // As it was given: a wrong path is what most often cannot be started.
+        // The program as the user named it: the most frequent cause of a failed start is a wrong
+        // path.
         let given = program.to_string_lossy().into_owned();
         let name = Path::new(program)
             .file_name()
@@ -58,7 +59,8 @@ impl Producer {
             .args(args)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            // It may ask for a password, and ends by itself when nobody takes its output.
+            // The producer may ask for a password, so it needs our terminal, and it ends by itself
+            // when its output is closed.
             .in_our_group()
             .unguarded()
             .start()
@@ -76,7 +78,7 @@ impl Producer {
         };
         let (tell, stalled) = oneshot::channel();
         let on_stall = || {
-            // Nobody listens any more when the run is over.
+            // The receiver is gone once the run is over.
             let _ = tell.send(());
         };
         let (output, messages) = take_over((stdout, stderr), spool, guard, message, on_stall)
@@ -86,13 +88,13 @@ impl Producer {
         Ok((producer, output))
     }
 
-    /// Waits until it has held up its server for too long; for ever if that does not happen.
+    /// Waits until a lock stall; never returns if none occurs.
     pub(crate) async fn stalled(&mut self) -> BackupError {
         let told = match &mut self.stalled {
             Some(stalled) => stalled.await.is_ok(),
             None => false,
         };
-        // What has been said once is not said again, and must not be asked for again.
+        // The channel delivers only one message and must not be polled again.
         self.stalled = None;
         if !told {
             std::future::pending::<()>().await;
@@ -107,22 +109,22 @@ impl Producer {
         &self.program
     }
 
-    /// Its process id.
+    /// Process ID of the producer.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.pid()
     }
 
-    /// Waits for its end; anything but exit status 0 is an error. May be broken off.
+    /// Waits for the producer's end; any exit status but 0 is an error. Can be cancelled.
     ///
     /// # Errors
-    /// [`BackupError::Producer`] with how it ended.
+    /// [`BackupError::Producer`] with the exit status or signal.
     pub async fn ended(&mut self) -> Result<(), BackupError> {
         let status = loop {
             let status = self.child.try_wait();
             match status.map_err(|error| self.failed(format!("cannot be waited for: {error}")))? {
                 Some(status) => break status,
-                // Its output has ended: it is a matter of moments.
+                // The output has ended, so the program will exit soon.
                 None => tokio::time::sleep(Duration::from_millis(5)).await,
             }
         };
@@ -133,7 +135,7 @@ impl Producer {
         if status.success() { Ok(()) } else { Err(self.failed(how_it_ended(status))) }
     }
 
-    /// Asks it to end by `signal` and makes sure that it does.
+    /// Sends `signal` to the producer and makes sure that it ends.
     pub fn end(&mut self, signal: i32) {
         if self.ended {
             return;
@@ -183,7 +185,7 @@ mod tests {
         assert_eq!(lines, [b"first".to_vec(), b"no end of line".to_vec()]);
     }
 
-    /// Its output may end long before it does, and the question be asked in several places.
+    /// The output may end long before the producer does, and several callers may wait for a stall.
     #[test]
     fn whether_it_has_stalled_may_be_asked_again_after_its_output_has_ended() {
         let (mut producer, mut output) = start(&["true"]).unwrap();
@@ -199,7 +201,7 @@ mod tests {
         });
     }
 
-    /// Output that nobody takes is what holds up a server.
+    /// A producer holds up its server while its output is not being read.
     #[test]
     fn a_producer_that_holds_locks_is_told_on() {
         let script = "echo 'Starting BACKUP STAGE START' >&2; exec head -c 9000000 /dev/zero";

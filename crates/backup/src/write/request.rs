@@ -1,4 +1,4 @@
-//! What a run stores and how, and what a successful run did.
+//! Input and result of a run: what to store, how, and what was done.
 
 use xb_compressor::Algorithm;
 use xb_encryptor::WaysIn;
@@ -7,62 +7,63 @@ use xb_pipeline::{Content, PackPlan, Transform};
 use crate::catalog::manifest::{Base, Layout, Manifest};
 use crate::catalog::names::BackupName;
 
-/// What is to be put, and how.
+/// What to store, and how.
 #[derive(Debug)]
 pub struct PutRequest {
     /// Name of the backup.
     pub name: BackupName,
     /// Layout in the store.
     pub layout: Layout,
-    /// Size of the objects in bytes (packed, and classic where it is re-cut).
+    /// Object size in bytes (packed, and fixed-size classic).
     pub chunk_size: u64,
-    /// Classic only: objects of `chunk_size`, instead of one for each chunk as the stock tool has it.
+    /// Classic only: objects of `chunk_size`, instead of one for each chunk as the stock tool
+    /// writes them.
     pub recut: bool,
     /// Codec of the frames (packed).
     pub compress: Algorithm,
-    /// Who can open it; with nobody named it is not sealed (packed).
+    /// Key slots; if empty, the backup is not sealed (packed).
     pub ways_in: WaysIn,
-    /// What is done to the files one by one, if anything (classic).
+    /// Compression and encryption of each file, if any (classic).
     pub transform: Option<Transform>,
-    /// Budget for buffers in bytes.
+    /// Memory budget for buffers, in bytes.
     pub memory: u64,
     /// Worker threads.
     pub threads: usize,
-    /// Requests at a time; the budget may allow fewer.
+    /// Number of concurrent requests; the budget may allow fewer.
     pub parallel: usize,
-    /// What comes in. An xbstream may also come as a native stream, which is stored as it is
+    /// Kind of the input. An xbstream may also arrive as a native stream, which is stored unchanged
     /// (packed).
     pub content: Content,
-    /// Also write the stock list of MD5 sums (classic only).
+    /// Also write the stock MD5 list (classic only).
     pub md5: bool,
     /// Program and version for the manifest.
     pub tool: String,
-    /// What the server is called that it is taken of, for the manifest.
+    /// The operator's name for the backed-up server, for the manifest.
     pub server: Option<String>,
-    /// The backup that this one is told to go on from.
+    /// Base of an incremental backup, if the user named one.
     pub since: Option<Since>,
 }
 
-/// Where an incremental backup goes on.
+/// Where an incremental backup begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Since {
-    /// The backup before it.
+    /// The base.
     pub base: Base,
-    /// The log sequence number that it reaches.
+    /// The log sequence number that the base reaches.
     pub lsn: u64,
 }
 
-/// What a successful run did.
+/// Result of a successful run.
 #[derive(Debug, Clone)]
 pub struct PutReport {
     /// The manifest as committed.
     pub manifest: Manifest,
     /// Requests sent to the store, retries included; 0 for a folder.
     pub requests: u64,
-    /// Tries that followed a failed one.
+    /// Number of retries.
     pub retries: u64,
-    /// What protected the objects on their way, in words.
+    /// How the objects were protected in transit, in words.
     pub protection: &'static str,
-    /// Sizes and numbers of things at a time.
+    /// Sizes and concurrency of the run.
     pub plan: PackPlan,
 }

@@ -1,4 +1,5 @@
-//! Where the objects of a run go: claimed before, compared with what was sent after, and cleared after a failure.
+//! The folder of a run's objects: claimed before the run, compared with the sent objects after it,
+//! and cleared after a failure.
 
 use xb_uploader::{Listed, StoreErrorKind};
 
@@ -16,13 +17,13 @@ use crate::objects::ledger::Ledger;
 
 use super::PutRequest;
 
-/// Where the objects of a run go, claimed for it.
+/// The claimed folder of a run's objects.
 pub(super) struct Place {
     pub(super) run: RunId,
     /// Folder of the objects, below ROOT.
     pub(super) folder: String,
     pub(super) claim: Claim,
-    /// ROOT as the run may change it: a store that refuses when the claim is lost.
+    /// ROOT for the run's changes; its store refuses them once the claim is lost.
     pub(super) root: Root,
 }
 
@@ -52,7 +53,8 @@ impl Place {
         }
     }
 
-    /// Makes sure that the objects in the store are those that this run has sent, and writes their sums.
+    /// Checks that the objects in the store are those that this run sent, and writes their
+    /// checksums.
     pub(super) async fn prove(
         &self,
         manifest: &mut Manifest,
@@ -71,16 +73,17 @@ impl Place {
         settle_commit(&self.root, name, &self.claim).await
     }
 
-    /// Removes what the failed run has written.
+    /// Removes the objects that the failed run wrote.
     pub(super) async fn clean_up(&self, request: &PutRequest) -> Result<(), BackupError> {
         let (root, name) = (&self.root, &request.name);
         match request.layout {
-            // The claim lies in the same folder.
+            // The claim is in the same folder.
             Layout::Packed => drop(root.remove_below(&self.folder).await?),
             Layout::Classic => {
-                // Another run that took over has made the folder its own.
+                // Another run may have taken over, and the folder would then be its own.
                 self.claim.confirm().await?;
-                // Whoever wrote it: what it may name must stay.
+                // If a manifest exists, whichever run wrote it, the objects that it may name must
+                // stay.
                 if root.store().size(&root.key(&manifest_key(name))).await?.is_none() {
                     remove_classic_objects(root, name).await?;
                     root.store().delete(&root.key(&format!("{name}.md5"))).await?;
@@ -93,17 +96,17 @@ impl Place {
     }
 }
 
-/// What happens where objects of other programs lie beside those of a dead run.
+/// What to do with objects of other programs beside those of a dead run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Foreign {
-    /// The name cannot be claimed: a new backup must not mix with them.
+    /// Do not claim the name: a new backup must not mix with them.
     Refuse,
-    /// They stay: only what the dead run has left is removed.
+    /// Leave them: remove only what the dead run left.
     Leave,
 }
 
-/// Claims a name for objects without a RUN, and removes what a dead run has left there. Returns ROOT as
-/// the run may change it.
+/// Claims a name for objects without a RUN, and removes what a dead run left there. Returns the
+/// ROOT to use for changes.
 pub(crate) async fn claim_emptied(
     root: &Root,
     name: &BackupName,
@@ -126,21 +129,23 @@ pub(crate) async fn claim_emptied(
     Ok((claim, root))
 }
 
-/// Whether a dead run, whose last sign of life was at `dead`, has left objects; refuses what is not its.
+/// Whether a dead run, which last refreshed its claim at `dead`, left objects; fails if the objects
+/// may not be its own.
 async fn leftovers(
     root: &Root,
     name: &BackupName,
     dead: Option<i64>,
     foreign: Foreign,
 ) -> Result<bool, BackupError> {
-    // Only under the claim: a run that has finished meanwhile wrote its manifest before it ended its own.
+    // Check this only under the claim: a run that has finished since wrote its manifest before it
+    // ended its claim.
     if root.manifest(name).await?.is_some() {
         return Err(BackupError::Exists { name: name.to_string(), state: "" });
     }
     let found = Contents::of(root, name).await?;
     match (found.classic.iter().map(|listed| listed.modified).max(), dead) {
-        // The dead run began in an empty folder and ended soon after its last sign of life: what is
-        // newer belongs to another program, and then all of it may.
+        // The dead run began in an empty folder and ended soon after its last refresh. A newer
+        // object belongs to another program, and then all of the objects may.
         (Some(newest), Some(seen)) if may_be_its_own(newest, seen) => {
             if foreign == Foreign::Refuse {
                 found.refuse_foreign(name)?;
@@ -151,8 +156,8 @@ async fn leftovers(
     }
 }
 
-/// Makes sure that the classic objects `listed` are those of the ledger, writes their sums, and enters
-/// their digest into the manifest.
+/// Checks that the classic objects `listed` match the ledger, writes their checksums, and sets
+/// their digest in the manifest.
 pub(crate) async fn prove_shared(
     root: &Root,
     folder: &str,
@@ -169,11 +174,11 @@ pub(crate) async fn prove_shared(
     Ok(())
 }
 
-/// Ends a run whose manifest is written. A run that has claimed the name before the manifest stood may
-/// be removing the objects: then there is no backup.
+/// Ends a run whose manifest is written. A run that claimed the name before the manifest was
+/// written may be removing the objects: then there is no backup.
 ///
 /// # Errors
-/// [`BackupError::InDoubt`] when that cannot be found out.
+/// [`BackupError::InDoubt`] if that cannot be determined.
 pub(crate) async fn settle_commit(
     root: &Root,
     name: &BackupName,
@@ -193,8 +198,8 @@ pub(crate) async fn settle_commit(
     Err(xb_uploader::StoreError::new("claim", key, StoreErrorKind::Fenced, what).into())
 }
 
-/// Compares a listing of a run's folder with its manifest: a run that stood still for long may have been
-/// taken for dead, and its objects removed.
+/// Compares a listing of a run's folder with its manifest. A run that was suspended for long may
+/// have been taken for dead, and its objects removed.
 pub(crate) fn all_are_there(manifest: &Manifest, listed: &[Listed]) -> Result<(), BackupError> {
     let of_it = |object: &&Listed| match manifest.layout {
         Layout::Packed => is_data_object(&object.key),

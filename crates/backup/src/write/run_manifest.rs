@@ -1,4 +1,4 @@
-//! What the manifest says of a run.
+//! Builds the manifest of a run.
 
 use jiff::Timestamp;
 use xb_compressor::Algorithm;
@@ -91,7 +91,7 @@ impl Place {
     }
 }
 
-/// Names the backup that an incremental one goes on from, and checks that it does.
+/// Sets the base of an incremental backup, and checks that it fits.
 pub(super) async fn find_its_base(
     root: &Root,
     request: &PutRequest,
@@ -101,7 +101,7 @@ pub(super) async fn find_its_base(
         if manifest.is_incremental() {
             let all = manifests(root).await?.sound;
             let all = all.iter().map(|(name, manifest)| (name, manifest));
-            // None is no error: it may lie elsewhere.
+            // Finding none is not an error: the base may be in another ROOT.
             manifest.base = find_base(all, manifest);
         }
         return Ok(());
@@ -123,7 +123,7 @@ pub(super) async fn find_its_base(
         }
         _ => {}
     }
-    // Hours have passed since it was found; without it this one cannot be restored.
+    // The base was found hours ago; this backup cannot be restored if it is gone.
     match root.manifest(&BackupName::new(base)?).await? {
         Some(found) if found.run == since.base.run => {}
         Some(_) => {

@@ -1,4 +1,4 @@
-//! The stream through the pipeline into the store, and the manifest at its end.
+//! Sends the stream through the pipeline into the store, and writes the manifest at the end.
 
 use std::io::Read;
 
@@ -81,7 +81,8 @@ impl Place {
         let (put, uploaded) = match sent {
             Ok(sent) => sent,
             Err(cause) => {
-                // Before anything that a dead store could hold up: it may hold locks.
+                // Do this before any request that a dead store could delay: the producer may hold
+                // locks.
                 if let Some(producer) = producer {
                     tokio::task::block_in_place(|| end(producer, &cause));
                 }
@@ -93,7 +94,7 @@ impl Place {
         let producer = match producer {
             None => None,
             Some(producer) => {
-                // Its output has ended; what is left is its verdict.
+                // The producer's output has ended; only its exit status is missing.
                 tokio::select! {
                     ended = producer.ended() => ended?,
                     signal = stop.asked() => return Err(BackupError::Interrupted(signal)),
@@ -116,7 +117,7 @@ impl Place {
         Ok(PutReport { manifest, requests, retries, protection, plan })
     }
 
-    /// Writes the lists that lie beside the objects.
+    /// Writes the lists that accompany the objects.
     async fn put_lists(
         &self,
         request: &PutRequest,
@@ -137,7 +138,7 @@ impl Place {
         Ok(())
     }
 
-    /// How the objects are laid out, and the key of the manifest of a sealed one.
+    /// The layout of the objects, and the manifest key of a sealed backup.
     fn layout(
         &self,
         request: &PutRequest,
@@ -190,7 +191,7 @@ impl Place {
                 observer.add_stored(bytes - counted);
                 counted = bytes;
             }
-            // The cutting side has ended; whether well or not, it says itself.
+            // The packing side has ended; its result tells whether it succeeded.
             let put = tokio::task::spawn_blocking(move || putting.join())
                 .await
                 .map_err(|_| BackupError::Bug("the pipeline's end was not seen"))??;
@@ -209,7 +210,7 @@ impl Place {
             }
             PackOutput::Classic(cut) => (cut.objects, cut.bytes),
         };
-        // Two independent counts, one on each side of the store's answers.
+        // Two independent counts, one before and one after the store's responses.
         if (uploaded.objects, uploaded.bytes) != (objects, bytes) {
             return Err(BackupError::Bug("objects acknowledged and objects cut differ"));
         }
@@ -217,10 +218,10 @@ impl Place {
     }
 }
 
-/// What is written down of the objects as they go by.
+/// Data recorded about the objects as they are sent.
 struct Books {
     md5: Option<Md5List>,
-    /// Classic only: others may write the same keys.
+    /// Classic only: other runs may write the same keys.
     ledger: Option<Ledger>,
 }
 
@@ -246,7 +247,8 @@ impl Books {
     }
 }
 
-/// Everything that seals one run. A data key seals one stream, once: every run takes a new one.
+/// Everything that seals one run. A data key seals only one stream, so every run generates a new
+/// one.
 struct Lock {
     header: StreamHeader,
     sealer: Sealer,
