@@ -180,7 +180,7 @@ fn google(options: &GoogleOptions) -> GoogleSettings {
         .google_credentials_file
         .clone()
         .or_else(|| env_path("GOOGLE_APPLICATION_CREDENTIALS"));
-    // A file given by option takes precedence over HMAC keys in the stock environment variables.
+    // A credentials file given as an option takes precedence over HMAC keys.
     let keys = if options.google_credentials_file.is_some() {
         (None, None)
     } else {
@@ -201,7 +201,8 @@ fn google(options: &GoogleOptions) -> GoogleSettings {
 }
 
 fn azure(options: &AzureOptions) -> AzureSettings {
-    // A key or signature given by option takes precedence over an application in the environment.
+    // A key or signature given as an option takes precedence over an application in the
+    // environment.
     let named = |option: &Option<Secret>| option.as_ref().is_some_and(|s| !s.expose().is_empty());
     let named = named(&options.azure_access_key) || named(&options.azure_sas_token);
     let of_application = |name: &str| if named { None } else { env_first(&[name]) };
