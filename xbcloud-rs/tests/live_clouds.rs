@@ -100,7 +100,7 @@ fn a_profile_of_the_aws_tools() {
     assert!(ran.stderr_text().contains("there is no profile `nobody`"), "{ran:?}");
 }
 
-/// Output of a command that must fail at once, without retries.
+/// Error output of a `list` that must fail; by default without retries.
 fn list_fails(endpoint: &str, options: &[&str], env: &[(&str, &str)]) -> String {
     let mut list =
         xbcloud("list", &s3::options_for(endpoint)).args(["--max-retries=0"]).args(options);

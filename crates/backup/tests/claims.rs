@@ -46,7 +46,7 @@ fn object(store: &Store, name: &str, key: &str) -> PathBuf {
     store.folder.path().join("root").join(name).join(key)
 }
 
-/// Sets a file's modification time back by `by`.
+/// Sets the modification time of a file to `by` ago.
 fn age(path: &Path, by: Duration) {
     let file = std::fs::File::options().append(true).open(path).unwrap();
     file.set_modified(SystemTime::now() - by).unwrap();

@@ -11,7 +11,7 @@ use xb_backup::{Layout, Leftovers, State};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// Sets a file's modification time back by `by`.
+/// Sets the modification time of a file to `by` ago.
 fn age(path: &Path, by: Duration) {
     let file = std::fs::File::options().write(true).open(path).unwrap();
     file.set_modified(SystemTime::now() - by).unwrap();

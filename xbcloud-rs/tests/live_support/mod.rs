@@ -12,7 +12,7 @@ use xb_testkit::stream::scan;
 /// Prefix of the manifests, below ROOT.
 pub(crate) const CATALOG: &str = ".xb-catalog";
 
-/// `xbcloud-rs COMMAND OPTIONS URL`, with few messages.
+/// `xbcloud-rs COMMAND --quiet OPTIONS URL`.
 pub(crate) fn xbcloud(store: &Store, command: &str, name: &str, options: &[&str]) -> Cmd {
     Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
         .arg(command)
