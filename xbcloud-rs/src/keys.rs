@@ -1,4 +1,4 @@
-//! From key options to keys. Whatever is wrong with one is found before the producer starts.
+//! Turns key options into keys. Faulty keys are found before the producer starts.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use xb_pipeline::FileCipher;
 
 use crate::args::{OpeningOptions, PutOptions};
 
-/// Who shall be able to open a new backup. Nobody named: it is not sealed.
+/// Key slots of a new backup. Without any, the backup is not sealed.
 pub(crate) fn ways_in(put: &PutOptions, keys: &KeyOptions, log: &Log) -> Result<WaysIn, Failure> {
     let ways = keys.ways_in(&put.recipients, log)?;
     match put.encrypt.as_deref().map(str::to_ascii_lowercase).as_deref() {
@@ -30,7 +30,7 @@ pub(crate) fn ways_in(put: &PutOptions, keys: &KeyOptions, log: &Log) -> Result<
     }
 }
 
-/// How the files of a classic backup are to be encrypted, if at all.
+/// Encryption of the files of a classic backup, if any.
 pub(crate) fn file_cipher(
     put: &PutOptions,
     keys: &KeyOptions,
@@ -91,7 +91,7 @@ pub(crate) fn file_cipher(
     Ok(Some(FileCipher { cipher: Arc::new(cipher), chunk_size: chunk }))
 }
 
-/// What there is to open a backup with. `for_files`: the key may be one for single files.
+/// Keys to open a backup. With `for_files`, the key may be one for single files.
 pub(crate) fn keys(
     for_files: bool,
     identities: &IdentityOptions,
@@ -105,7 +105,7 @@ pub(crate) fn keys(
     Ok(keys)
 }
 
-/// The same for a backup that is read.
+/// Keys to open a backup for reading.
 pub(crate) fn opening(
     for_files: bool,
     options: &OpeningOptions,

@@ -1,9 +1,9 @@
-//! How much of the machine a run may take when nobody says.
+//! Default limits on the machine's memory and threads.
 
-/// The most we take unasked.
+/// Maximum default memory in bytes.
 const MOST: u64 = 512 << 20;
 
-/// Default budget: 512 MiB, at most a quarter of what machine and control group allow.
+/// Default budget: 512 MiB, but at most a quarter of what the machine and the control group allow.
 pub(crate) fn default_memory() -> u64 {
     let machine = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| total_of(&text));
     let group = std::fs::read_to_string("/sys/fs/cgroup/memory.max")

@@ -1,4 +1,4 @@
-//! `xbcloud-rs`: backup streams into an object store, and back.
+//! `xbcloud-rs`: stores backup streams in an object store, and reads them back.
 
 mod args;
 mod commands;

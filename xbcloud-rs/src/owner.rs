@@ -1,4 +1,4 @@
-//! From a user's name to the owner of files.
+//! Turns a user name into the owner of files.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use xb_backup::Owner;
 use xb_cli::Failure;
 
-/// `USER[:GROUP]`, by names or numbers; without a group it is the user's own.
+/// Parses `USER[:GROUP]`, as names or numbers; the default group is the user's own.
 pub(crate) fn owner(text: &str) -> Result<Owner, Failure> {
     let (user, group) = match text.split_once(':') {
         Some((user, group)) => (user, Some(group)),
@@ -28,7 +28,7 @@ pub(crate) fn owner(text: &str) -> Result<Owner, Failure> {
     Ok(Owner { user: user_id, group })
 }
 
-/// The entry of a name or number in a system's table. `getent` knows of directories beside the files.
+/// Looks up a name or number in a system table. `getent` also reads directory services.
 fn lookup(table: &str, name: &str) -> Option<String> {
     if name.is_empty() || name.starts_with('-') {
         return None;

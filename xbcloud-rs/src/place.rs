@@ -1,4 +1,4 @@
-//! From a NAME or URL and the store options to ROOT and the name of a backup.
+//! Turns a NAME or URL and the store options into ROOT and the name of a backup.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ pub(crate) fn backup_place(
     Ok((open(&location, store, run, create)?, name))
 }
 
-/// ROOT, and which backup there is meant.
+/// ROOT, and the backup to find in it.
 pub(crate) fn wanted_place(
     name: &str,
     CommonOptions { run, store }: &CommonOptions,
@@ -36,7 +36,7 @@ pub(crate) fn wanted_place(
     Ok((open(&location, store, run, false)?, wanted))
 }
 
-/// Where ROOT is, and the last component of a place.
+/// Location of ROOT, and the last component of a place.
 fn split(name: &str, store: &StoreOptions) -> Result<(Location, String), Failure> {
     let mut location = locate(name, store)?;
     let (root, last) = match location.path.rsplit_once('/') {
@@ -51,17 +51,17 @@ fn split(name: &str, store: &StoreOptions) -> Result<(Location, String), Failure
     Ok((location, last))
 }
 
-/// Where a copy goes.
+/// Destination of a copy.
 pub(crate) struct CopyPlace {
     pub(crate) root: Root,
     pub(crate) name: BackupName,
-    /// It is where the backup is.
+    /// Whether the destination is the place of the backup itself.
     pub(crate) same: bool,
-    /// It is in the same bucket.
+    /// Whether the destination is in the same bucket.
     pub(crate) within_store: bool,
 }
 
-/// Where the copy of the backup `name` goes, whose place is the first of `places`.
+/// Destination of a copy of the backup `name`; the first of `places` is the source.
 pub(crate) fn copy_place(
     (from, to): (&str, &str),
     name: &BackupName,
@@ -78,13 +78,13 @@ pub(crate) fn copy_place(
     Ok(CopyPlace {
         root: open(&target, &destination.store, run, true)?,
         same: !destination.elsewhere && source == target && to_name == *name,
-        // Of another store, or with other keys, the same bucket may be another one.
+        // With another store or other keys, the same bucket name may mean another bucket.
         within_store: !destination.differs && source.place == target.place,
         name: to_name,
     })
 }
 
-/// ROOT on its own, for listings.
+/// ROOT without a name, for listings.
 pub(crate) fn root_place(
     root: Option<&str>,
     CommonOptions { run, store }: &CommonOptions,
@@ -92,7 +92,7 @@ pub(crate) fn root_place(
     open(&locate(root.unwrap_or_default(), store)?, store, run, false)
 }
 
-/// What tells ROOT from all others, if it is not a folder.
+/// Unique identifier of ROOT, unless it is a local directory.
 pub(crate) fn remote_place(
     root: Option<&str>,
     CommonOptions { run, store }: &CommonOptions,
@@ -151,7 +151,7 @@ fn open(
         .map_err(crate::report::failure)
 }
 
-/// How patient the run is. Each of the two limits is a least; who names only one means that one.
+/// Retry policy. Each of the two limits is a minimum; if only one is given, the other is off.
 fn policy(run: &RunOptions) -> Policy {
     let default = Policy::default();
     let (max_retries, retry_timeout) = match (run.max_retries, run.retry_timeout) {

@@ -1,4 +1,4 @@
-//! What people and programs are told at the end.
+//! Reports for users and programs at the end of a run.
 
 use std::io::Write as _;
 
@@ -10,7 +10,7 @@ use xb_backup::{
 use xb_cli::{Failure, Log, ProgressEnd, format_duration, format_rate, format_size};
 use xb_uploader::Lock;
 
-/// A library's error as the one error of this run.
+/// Turns an error of the library into the one error of this run.
 pub(crate) fn failure(error: BackupError) -> Failure {
     if let BackupError::Interrupted(signal) = error {
         return Failure::interrupted(signal);
@@ -54,7 +54,7 @@ pub(crate) fn put_done(log: &Log, report: &PutReport, end: &ProgressEnd, stock: 
         extras(report.requests, report.retries),
     ));
     if stock {
-        // What scripts around the stock tool look for.
+        // Scripts for the stock tool look for this line.
         log.info("Upload completed.");
     }
 }
@@ -95,7 +95,8 @@ pub(crate) fn get_done(log: &Log, what: &str, report: &GetReport, end: &Progress
     ));
 }
 
-/// Tells that a key was given and has vouched for nothing. Without --accept-unsealed it was refused.
+/// Warns that a key was given but authenticates nothing. Without `--accept-unsealed`, the backup
+/// was refused.
 pub(crate) fn unsealed(log: &Log, keyed: bool, name: &str, report: &GetReport) {
     if keyed && !report.manifest.as_ref().is_some_and(Manifest::is_sealed) {
         log.warn(format!(
@@ -189,7 +190,7 @@ pub(crate) fn copied(log: &Log, report: &CopyReport, end: &ProgressEnd) {
     ));
 }
 
-/// Until when it is locked, where it is.
+/// Reports until when the backup is locked, if it is.
 pub(crate) fn locked(log: &Log, lock: Option<&Lock>) {
     if let Some(Lock { mode, until }) = lock {
         let until = until.strftime("%Y-%m-%d %H:%M:%S");
@@ -238,7 +239,7 @@ pub(crate) fn listing(listings: &[Listing], long: bool, json: bool) -> std::io::
     Ok(())
 }
 
-/// Prints what a backup will be.
+/// Prints the estimate for a backup.
 pub(crate) fn estimate(estimate: &Estimate, json: bool) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     if json {
@@ -270,7 +271,7 @@ pub(crate) fn estimate(estimate: &Estimate, json: bool) -> std::io::Result<()> {
     )
 }
 
-/// Prints what a delete would take away.
+/// Prints what a delete would remove.
 pub(crate) fn doomed(log: &Log, doomed: &Doomed, json: bool) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     if json {
@@ -284,14 +285,14 @@ pub(crate) fn doomed(log: &Log, doomed: &Doomed, json: bool) -> std::io::Result<
     Ok(())
 }
 
-/// What a delete takes away, in a line.
+/// What a delete removes, in one line.
 pub(crate) fn going(doomed: &Doomed) -> String {
     let manifest = doomed.manifest.as_ref().map(|key| format!("the manifest {key} and "));
     let objects = objects(doomed.objects.len() as u64);
     format!("{}{objects}, {}", manifest.unwrap_or_default(), format_size(doomed.bytes()))
 }
 
-/// A number of objects.
+/// Formats a number of objects.
 pub(crate) fn objects(number: u64) -> String {
     match number {
         1 => "1 object".to_owned(),
@@ -299,7 +300,7 @@ pub(crate) fn objects(number: u64) -> String {
     }
 }
 
-/// Prints what dead runs have left on stdout.
+/// Prints on stdout what dead runs have left.
 pub(crate) fn leftovers(
     log: &Log,
     leftovers: &Leftovers,
@@ -345,7 +346,7 @@ pub(crate) fn leftovers(
     Ok(())
 }
 
-/// The state of a name, with the number of backups in a folder of them.
+/// State of a name; for a directory of backups, with their number.
 pub(crate) fn state(listing: &Listing) -> String {
     let state = match listing.state {
         State::Complete => "complete",
@@ -364,7 +365,7 @@ pub(crate) fn state(listing: &Listing) -> String {
     state.to_owned()
 }
 
-/// What is known of a verification, in a word or two.
+/// State of verification, in one or two words.
 pub(crate) fn proof(proof: Option<&Proof>) -> String {
     let day = |at: Option<xb_backup::Timestamp>| {
         at.map_or(String::new(), |at| format!(" {}", at.strftime("%Y-%m-%d")))
@@ -379,7 +380,7 @@ pub(crate) fn proof(proof: Option<&Proof>) -> String {
     }
 }
 
-/// The further lines of `list --long`.
+/// Additional lines of `list --long`.
 pub(crate) fn details(l: &Listing) -> Vec<(&'static str, String)> {
     let mut lines = Vec::new();
     let mut add = |what, value: Option<String>| {

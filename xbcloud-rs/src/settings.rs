@@ -1,4 +1,5 @@
-//! How to enter the stores: from options and the environment, in the stock tool's order.
+//! Credentials and settings for the stores, from options and the environment, in the stock tool's
+//! order.
 
 use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
@@ -14,7 +15,7 @@ use crate::args::{
     StoreOptions,
 };
 
-/// Settings of all stores; which of them count says the place.
+/// Settings for all kinds of store; the place decides which of them are used.
 pub(crate) fn settings(store: &StoreOptions, run: &RunOptions) -> Result<StoreSettings, Failure> {
     Ok(StoreSettings {
         s3: s3(&store.s3)?,
@@ -24,7 +25,7 @@ pub(crate) fn settings(store: &StoreOptions, run: &RunOptions) -> Result<StoreSe
     })
 }
 
-/// What an option says, or the environment; an empty one means neither.
+/// Value of an option or of the environment; an empty option disables both.
 fn given(option: &Option<String>, names: &[&str]) -> Option<String> {
     option.clone().or_else(|| env_first(names)).filter(|text| !text.is_empty())
 }
@@ -81,7 +82,7 @@ fn s3(options: &S3Options) -> Result<S3Settings, Failure> {
         }
         _ => None,
     };
-    // Who names a profile on the command line means it more than keys that lie in the environment.
+    // A profile on the command line takes precedence over keys in the environment.
     let from_environment = |option: &Option<Secret>, names: &[&str]| {
         secret(option, if options.aws_profile.is_some() { &[] } else { names })
     };
@@ -125,7 +126,7 @@ fn s3(options: &S3Options) -> Result<S3Settings, Failure> {
     })
 }
 
-/// The profile in the shared files.
+/// The profile in the shared AWS files.
 fn profile(options: &S3Options) -> Option<AwsProfile> {
     let named = given(&options.aws_profile, &["AWS_PROFILE", "AWS_DEFAULT_PROFILE"]);
     let home = env_path("HOME").map(|home| home.join(".aws"));
@@ -179,7 +180,7 @@ fn google(options: &GoogleOptions) -> GoogleSettings {
         .google_credentials_file
         .clone()
         .or_else(|| env_path("GOOGLE_APPLICATION_CREDENTIALS"));
-    // A named file is meant; else the stock environment of HMAC keys counts.
+    // A credentials file given as an option takes precedence over HMAC keys.
     let keys = if options.google_credentials_file.is_some() {
         (None, None)
     } else {
@@ -200,7 +201,8 @@ fn google(options: &GoogleOptions) -> GoogleSettings {
 }
 
 fn azure(options: &AzureOptions) -> AzureSettings {
-    // Who names a key or signature means it more than an application that lies in the environment.
+    // A key or signature given as an option takes precedence over an application in the
+    // environment.
     let named = |option: &Option<Secret>| option.as_ref().is_some_and(|s| !s.expose().is_empty());
     let named = named(&options.azure_access_key) || named(&options.azure_sas_token);
     let of_application = |name: &str| if named { None } else { env_first(&[name]) };

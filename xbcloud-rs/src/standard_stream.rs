@@ -3,13 +3,13 @@
 use std::fs::File;
 use std::os::fd::AsFd;
 
-/// Size we ask for a pipe, in bytes: what an unprivileged process may have.
+/// Pipe size to request, in bytes: the maximum for an unprivileged process.
 const PIPE: usize = 1 << 20;
 
-/// A standard stream without the library's buffer, its pipe enlarged where it is one.
+/// A standard stream without the library's buffer; if it is a pipe, the pipe is enlarged.
 pub(crate) fn enlarged(stream: &impl AsFd) -> std::io::Result<File> {
     let fd = stream.as_fd().try_clone_to_owned()?;
-    // A file is no pipe, and a small pipe works too.
+    // Errors are ignored: the stream may be a file, and a small pipe works too.
     let _ = rustix::pipe::fcntl_setpipe_size(&fd, PIPE);
     Ok(File::from(fd))
 }

@@ -1,4 +1,4 @@
-//! `delete` shows what would go and asks, but for `--yes` and under the stock name.
+//! `delete` shows what it would remove and asks, except with `--yes` and under the stock name.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 
 use std::os::unix::fs::symlink;
@@ -38,13 +38,13 @@ fn without_yes_and_without_a_terminal_nothing_is_removed() {
         );
         assert_eq!(tree(folder.path()), before);
     }
-    // What cannot be deleted is an error with or without it.
+    // A backup that cannot be deleted is an error with or without `--yes`.
     let _ = run(&["delete", &url(folder.path(), "other")]).expect(1);
     let _ = run(&["delete", "--yes", &place]).expect(0);
     assert!(tree(folder.path()).is_empty());
 }
 
-/// `script` runs a command on a terminal of its own.
+/// Runs the command on a terminal of its own, with `script`.
 fn on_terminal(place: &str, answer: &str) -> Ran {
     let command = format!("'{}' delete '{place}'", env!("CARGO_BIN_EXE_xbcloud-rs"));
     Cmd::new("/usr/bin/script").args(["-qec", &command, "/dev/null"]).stdin_bytes(answer).run()

@@ -1,4 +1,4 @@
-//! Killed by SIGKILL, a run takes along the programs that it has started.
+//! A run killed by SIGKILL takes down the programs that it has started.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 
 use std::os::unix::fs::PermissionsExt as _;
@@ -8,7 +8,7 @@ use xb_testkit::command::Cmd;
 use xb_testkit::daemon::{Scratch, process_name};
 use xb_testkit::stream::StreamWriter;
 
-/// A store with one backup in it, and programs of the test's own on PATH.
+/// A store with one backup, and programs of the test on PATH.
 struct Place {
     scratch: Scratch,
     root: PathBuf,
@@ -33,7 +33,7 @@ impl Place {
             .args([command, "--quiet", &format!("file://{}/{name}", self.root.display())])
     }
 
-    /// Makes a program. Where it is.
+    /// Creates a program and returns its path.
     fn program(&self, name: &str, script: &str) -> PathBuf {
         let path = self.programs.join(name);
         std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
@@ -41,7 +41,7 @@ impl Place {
         path
     }
 
-    /// Makes one that never ends, and says as which process it runs.
+    /// Creates a program that never ends and writes its process ID.
     fn endless_program(&self, name: &str) -> PathBuf {
         let file = self.pid_file();
         self.program(name, &format!("echo $$ > {file}.new; mv {file}.new {file}; exec sleep 1000"))
@@ -51,7 +51,7 @@ impl Place {
         self.scratch.join("pid").display().to_string()
     }
 
-    /// Kills the run while that program is at work, which must end then.
+    /// Kills the run while its program is working; the program must then end.
     fn kill_9_and_look(&self, run: Cmd) {
         let (mut run, mut pid) = (run.spawn(), None);
         run.until("its program runs", || {

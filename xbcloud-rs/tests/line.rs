@@ -1,4 +1,4 @@
-//! The command line: exit codes, what is refused, who we are called as.
+//! The command line: exit codes, refused options, and names under which the program is called.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 
 use std::os::unix::fs::symlink;
@@ -49,7 +49,7 @@ fn usage_errors_are_2_and_leave_nothing() {
         let ran = run(args, &small_backup(1, 100)).expect(2);
         assert!(!ran.stderr_text().is_empty() && ran.stdout.is_empty(), "{args:?}");
     }
-    // A part of a backup, or one that is not prepared, is no node.
+    // A part of a backup, or an unprepared backup, cannot become a node.
     let target = format!("--target-dir={}", folder.path().join("data").display());
     for more in [&[] as &[&str], &["--alone"], &["--prepare", "--files=shop/*"]] {
         let ran = run(&[&["restore", &place, &target, "--galera"], more].concat(), b"").expect(2);
@@ -70,12 +70,12 @@ fn called_as_the_stock_tool_it_is_a_drop_in() {
     let place = url(folder.path(), "root/n");
     let put = stock(&["put", "--md5", &place], &small_backup(1, 5000)).expect(0);
     assert!(put.stderr_text().contains("Upload completed."));
-    // One object a chunk, numbered from 0 in 20 digits, and the list beside the backup.
+    // One object per chunk, numbered from 0 with 20 digits, and the list beside the backup.
     let root = folder.path().join("root");
     assert!(root.join("n/xtrabackup_info.00000000000000000000").is_file());
     let sums = std::fs::read_to_string(root.join("n.md5")).unwrap();
     assert!(sums.lines().any(|line| line.ends_with("  xtrabackup_info.00000000000000000000") && line.len() > 34));
-    // The stock tool knows only 0 and 1.
+    // The stock tool has only exit codes 0 and 1.
     let _ = stock(&["put", "--no-such-option", &place], b"").expect(1);
     let _ = stock(&["put", &place], &small_backup(1, 5000)).expect(1);
     let _ = stock(&["delete", &place], b"").expect(0);
@@ -100,7 +100,7 @@ fn a_dry_run_of_delete_shows_what_would_go_and_removes_nothing() {
         let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
         let objects = json["objects"].as_array().unwrap().len();
         assert_eq!(objects + 1, shown.stdout_text().lines().count());
-        // What goes is what was shown, and nothing else.
+        // Exactly what was shown is removed.
         let _ = run(&["delete", "--yes", &place], b"").expect(0);
         let after = xb_testkit::files::tree(&root);
         let gone = before.keys().map(String::as_str).filter(|key| !after.contains_key(*key));
@@ -110,14 +110,14 @@ fn a_dry_run_of_delete_shows_what_would_go_and_removes_nothing() {
         let manifest = format!(".xb-catalog/{name}");
         assert!(!root.join(&manifest).exists());
         assert!(others.iter().all(|key| !root.join(key).exists()), "{others:?}");
-        // `tree` leaves out what is hidden.
+        // `tree` omits hidden files.
         others.retain(|key| !key.starts_with(".xb-catalog/"));
         assert_eq!((first, gone.collect::<Vec<_>>()), (Some(&*manifest), others));
         let _ = run(&["delete", "--dry-run", &place], b"").expect(1);
     }
 }
 
-/// `latest` and a day stand for a name wherever a backup is read.
+/// `latest` and a day can replace the name wherever a backup is read.
 #[test]
 fn verify_and_show_find_the_backup_that_is_meant() {
     let folder = tempfile::tempdir().unwrap();
@@ -133,7 +133,7 @@ fn verify_and_show_find_the_backup_that_is_meant() {
         let found: serde_json::Value = serde_json::from_slice(&found.stdout).unwrap();
         assert_eq!((&found["name"], &found["reached"]), (&"second".into(), &"decrypt".into()));
     }
-    // The result was written down beside that one.
+    // The record was written for that backup.
     let listed = run(&["list", "--json", &format!("file://{}", folder.path().display())], b"");
     let listed: serde_json::Value = serde_json::from_slice(&listed.expect(0).stdout).unwrap();
     let verified = listed.as_array().unwrap().iter().map(|l| l["verified"]["level"].as_str());
@@ -156,7 +156,8 @@ fn stock_ways_of_writing_options_are_understood() {
     let place = url(folder.path(), "root/from-file");
     let _ = run(&[&file, "put", &place], &stream).expect(0);
     let place_two = url(folder.path(), "root/from-line");
-    // An underscore, a prefix of a name, an option before the command; the line wins over the file.
+    // An underscore, a prefix of an option name, an option before the command; the command line
+    // overrides the file.
     let _ = run(&[&file, "--chunk_siz=2000", "put", &place_two], &stream).expect(0);
     let largest = |name: &str| {
         let run = std::fs::read_dir(folder.path().join("root").join(name))
@@ -232,7 +233,7 @@ fn compressed_and_sealed_it_keeps_its_size_and_opens_with_its_key() {
         let dir = format!("--target-dir={}", target.display());
         let _ = run(&["restore", &key_file, &dir, &place], b"").expect(0);
         assert!(target.join("xtrabackup_info").is_file());
-        // Objects of the size asked for, whatever stood before the packer.
+        // Objects of the requested size, whatever comes before the packer.
         let run_folder = std::fs::read_dir(folder.path().join(format!("root/n{n}"))).unwrap();
         let run_folder = run_folder.map(|e| e.unwrap().path()).next().unwrap();
         let mut objects: Vec<_> = std::fs::read_dir(run_folder)
@@ -292,7 +293,7 @@ fn ways_in_change_and_no_data_moves() {
     assert!(run(&["get", &with(&new), &place], b"").expect(0).stdout == stream);
 }
 
-/// A backup is named, or found by when it ended and whose it is.
+/// A backup is found by name, or by its end time and its server.
 #[test]
 fn latest_and_a_day_find_the_newest_of_a_server() {
     let folder = tempfile::tempdir().unwrap();

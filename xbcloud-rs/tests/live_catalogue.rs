@@ -1,4 +1,4 @@
-//! Copies and removals, killed at any moment; the command line of what looks after backups.
+//! Copies and removals, killed at any moment; the commands that manage backups.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 
 mod live_support;
@@ -17,7 +17,7 @@ use xb_testkit::store::Store;
 use xb_testkit::stream::small_backup;
 
 const KILLS: u64 = 24;
-/// Most further ones, where none of them came in the course of what it was to kill.
+/// Maximum number of further runs, if no kill came during the work it should interrupt.
 const MORE: u64 = 20;
 
 fn run(args: &[&str], places: &[&str]) -> Cmd {
@@ -42,25 +42,25 @@ fn complete(root: &Path) -> Vec<String> {
     all.map(|line| line["name"].as_str().unwrap().to_owned()).collect()
 }
 
-/// Runs it, and kills it at a moment of its course.
+/// Starts the command and kills it at a random moment.
 fn killed(cmd: Cmd, span: Duration, draw: &mut Noise) -> bool {
     let span = u64::try_from(span.as_micros()).unwrap();
     let moment = Instant::now() + Duration::from_micros(draw.below(span * 5 / 4));
     killed_when(cmd, || Instant::now() >= moment)
 }
 
-/// Runs it, and kills it when that is so.
+/// Starts the command and kills it when the condition holds.
 fn killed_when(cmd: Cmd, is_so: impl Fn() -> bool) -> bool {
     let mut run = cmd.spawn();
     while !is_so() && !run.has_ended() {
-        // Not to take the core from the one that is watched.
+        // Leaves the core to the process that is watched.
         std::thread::sleep(Duration::from_micros(100));
     }
     run.kill_9();
     run.wait().code() == 0
 }
 
-/// Files below a folder.
+/// Number of files below a directory.
 fn files(dir: &Path) -> usize {
     let Ok(entries) = std::fs::read_dir(dir) else { return 0 };
     let paths = entries.flatten().map(|entry| entry.path());
@@ -89,8 +89,8 @@ fn a_copy_killed_at_any_moment_is_no_backup_and_the_next_one_makes_it_one() {
         let _ = remove();
         let mut cut = 0;
         for n in 0..KILLS + MORE {
-            // The span was measured once, and a busy machine may have made it too long: then the kill
-            // comes when some of it is there.
+            // The duration was measured only once, and a busy machine may have made it too long.
+            // Then the kill comes when part of the copy exists.
             let ended_well = match (n < KILLS, cut) {
                 (true, _) => killed(copy(), span, &mut draw),
                 (false, 0) => killed_when(copy(), || files(&to.join(name)) > 1),
@@ -150,7 +150,7 @@ fn prune_killed_at_any_moment_leaves_what_it_keeps_and_the_next_one_ends_it() {
             break;
         }
         let root = root(n);
-        // As above: when the first manifest is gone.
+        // As above: the kill comes when the first manifest has been removed.
         let manifests = || std::fs::read_dir(root.join(".xb-catalog")).unwrap().flatten();
         let begun = || manifests().filter(|entry| entry.path().is_file()).count() < 6;
         let _ = match n < KILLS / 2 {
@@ -162,7 +162,7 @@ fn prune_killed_at_any_moment_leaves_what_it_keeps_and_the_next_one_ends_it() {
         cut += u64::from(left.len() > 1 && left.len() < 6);
         for line in listed(&root) {
             let name = line["name"].as_str().unwrap();
-            // What is half gone is no backup, nor does it look like one of another tool.
+            // A half-removed backup is not listed as a backup, nor as one of another tool.
             assert_ne!(line["state"], "stock, unproven", "{line}");
             let got = run(&["get"], &[&url(&root, name)]).run();
             assert_eq!(got.code() == 0, line["state"] == "complete", "{line} {got:?}");
@@ -174,7 +174,7 @@ fn prune_killed_at_any_moment_leaves_what_it_keeps_and_the_next_one_ends_it() {
     assert!(cut > 0, "no prune was killed in its course");
 }
 
-/// The flow of the field: stage, verify, move to the protected place.
+/// The usual workflow: stage, verify, move to the protected place.
 #[test]
 fn staged_verified_promoted_and_pinned() {
     for store in [Store::folder(), Store::bucket()] {
@@ -215,7 +215,7 @@ fn staged_verified_promoted_and_pinned() {
     }
 }
 
-/// A second listing asks for names only; what has come or changed is read.
+/// A second listing reads only names, and new or changed objects.
 #[test]
 fn a_listing_reads_a_manifest_once() {
     let store = Store::bucket();
@@ -235,7 +235,7 @@ fn a_listing_reads_a_manifest_once() {
             .run()
             .expect(0);
         let mut lines: Vec<Value> = serde_json::from_slice(&ran.stdout).unwrap();
-        // What passes while one looks.
+        // Fields that change with time.
         for line in &mut lines {
             line["age_seconds"] = Value::Null;
             line["verified_age_seconds"] = Value::Null;
@@ -254,7 +254,7 @@ fn a_listing_reads_a_manifest_once() {
     assert!(second[0]["verified"]["level"] == "list" && second[1]["run"] != first[1]["run"]);
     assert_eq!(asked, 2, "the record and the new manifest");
     assert_eq!(list(&[]), (second.clone(), 0));
-    // Whatever becomes of the cache, the listing is right.
+    // Whatever happens to the cache, the listing is correct.
     let mut todo = vec![cache.join("cache")];
     while let Some(path) = todo.pop() {
         match std::fs::read_dir(&path) {

@@ -12,7 +12,7 @@ use xb_testkit::daemon::Scratch;
 use xb_testkit::mariadb::{MariaDb, Sample};
 use xb_testkit::store::Store;
 
-/// A backup by way of `backup`, its notes in `state`.
+/// Takes a backup with `backup`; its notes are in `state`.
 fn back_up(store: &Store, server: &MariaDb, state: &Path, name: &str, options: &[&str]) -> Ran {
     let url = store.url(name);
     Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
@@ -54,7 +54,7 @@ fn a_full_backup_and_two_increments_are_one_server_again() {
          CREATE TABLE gone (id INT) ENGINE=InnoDB;
          CREATE TABLE loose (id INT) ENGINE=MyISAM; INSERT INTO loose VALUES (1);",
     );
-    // Sealed for others: only this host's own note vouches for what it goes on from.
+    // Sealed for other recipients: only this host's own note authenticates the base.
     let recipient = "--recipient=age1zvkyg2lqzraa2lnjvqej32nkuu0ues2s82hzrye869xeexvn73equnujwj";
     let since_full = ["--server=a", "--incremental-from=full"];
     let _ = back_up(&store, &server, &state, "one", &since_full).expect(0);
@@ -75,7 +75,7 @@ fn a_full_backup_and_two_increments_are_one_server_again() {
     assert_eq!(two["source"]["backup_type"], "incremental");
     assert_eq!(two["source"]["from_lsn"], one["source"]["to_lsn"]);
 
-    // A sealed base wants a key, or the note of the host that took it.
+    // A sealed base requires a key, or the note of the host that took it.
     let _ = back_up(&store, &server, &state, "sealed", &["--server=a", recipient]).expect(0);
     let since_sealed = ["--server=a", "--incremental-from=sealed", recipient];
     let _ = back_up(&store, &server, &state, "own", &since_sealed).expect(0);
@@ -84,7 +84,7 @@ fn a_full_backup_and_two_increments_are_one_server_again() {
     assert!(refused.contains("nobody vouches"), "{refused}");
     assert_not_a_backup(&store, "others");
 
-    // Nothing is taken from under a chain.
+    // No backup that others depend on is removed.
     let refused = xbcloud(&store, "delete", "one", &["--yes"]).run().expect(1).stderr_text();
     assert!(refused.contains("needed by two"), "{refused}");
 
@@ -97,7 +97,7 @@ fn a_full_backup_and_two_increments_are_one_server_again() {
     assert_eq!(sums(&copy), expected);
     drop(copy);
 
-    // A day finds the newest, a chain is as good as the backup it leads to.
+    // A day finds the newest backup, and a chain counts like the backup at its end.
     let alone = scratch.join("alone");
     let _ = restore(&store, "one", &alone, &["--alone"]).expect(0);
     assert!(alone.join("ibdata1.delta").exists() && !alone.join("ibdata1").exists());
@@ -107,7 +107,7 @@ fn a_full_backup_and_two_increments_are_one_server_again() {
     let _ = xbcloud(&store, "delete", "full", &["--yes"]).run().expect(0);
 }
 
-/// One schema out of a backup, in the form in which a table can be imported elsewhere.
+/// Restores one schema of a backup in the form in which its tables can be imported elsewhere.
 #[test]
 fn single_tables_are_prepared_and_imported() {
     let scratch = Scratch::new();

@@ -1,4 +1,4 @@
-//! The program and its options at Google's and Azure's interfaces, on real servers.
+//! The program and its options with real servers for Google's and Azure's interfaces.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 
 use xb_testkit::command::Cmd;
@@ -15,9 +15,9 @@ fn xbcloud(command: &str, options: &[String]) -> Cmd {
         .args(options)
 }
 
-/// Stores, lists, reads back and removes; `options` and `name` lead to the place.
+/// Stores, lists, reads back and removes a backup; `options` and `name` give the place.
 fn there_and_back(options: &[String], name: &str) {
-    // One object in parts, for it does not fit into the memory, and a short one.
+    // One multipart object, because it does not fit into the memory, and a short one.
     let stream = small_backup(1, 40 * MIB);
     let sizes = ["--chunk-size=32M".to_owned(), "--memory=32M".to_owned()];
     let put = xbcloud("put", &[&sizes, options, &[name.to_owned()]].concat());
@@ -75,7 +75,7 @@ fn google_natively_and_by_the_stock_options() {
     there_and_back(&hmac, "backups/monday");
 }
 
-/// Keys and place from the shared files of the AWS tools, though other keys lie in the environment.
+/// Keys and place from the shared AWS files, although the environment holds other keys.
 #[test]
 fn a_profile_of_the_aws_tools() {
     let bucket = s3::bucket();
@@ -100,7 +100,7 @@ fn a_profile_of_the_aws_tools() {
     assert!(ran.stderr_text().contains("there is no profile `nobody`"), "{ran:?}");
 }
 
-/// What a program says that fails at once, and whether it takes a while.
+/// Error output of a `list` that must fail; by default without retries.
 fn list_fails(endpoint: &str, options: &[&str], env: &[(&str, &str)]) -> String {
     let mut list =
         xbcloud("list", &s3::options_for(endpoint)).args(["--max-retries=0"]).args(options);
@@ -121,7 +121,7 @@ fn proxies_come_from_the_environment() {
     assert!(said.contains("NoSuchBucket"), "{said}");
 }
 
-/// A certificate that nobody vouches for is refused at once; its authority can be named.
+/// An untrusted certificate is refused at once; its authority can be given.
 #[test]
 fn certificates_are_checked() {
     let scratch = Scratch::new();
@@ -160,11 +160,11 @@ fn certificates_are_checked() {
     server.wait_ready("openssl s_server", std::time::Duration::from_secs(30), up);
 
     let endpoint = format!("https://{address}");
-    // More tries would not help, and none are made.
+    // Retries would not help, and none are made.
     let said = list_fails(&endpoint, &["--max-retries=5"], &[]);
     assert!(said.contains("cannot trust") && said.contains("--cacert"), "{said}");
     assert!(!said.contains("tries"), "{said}");
-    // Its pages are no listing, but it is believed to be who it says.
+    // The server's pages are not a listing, but its identity is accepted.
     for option in [&*format!("--cacert={}", paths[1]), "--insecure"] {
         let said = list_fails(&endpoint, &[option], &[]);
         assert!(!said.contains("cannot trust"), "{option}: {said}");

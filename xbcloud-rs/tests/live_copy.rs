@@ -1,4 +1,4 @@
-//! Copies between places that are entered in different ways.
+//! Copies between places with different credentials.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 
 mod live_support;
@@ -24,7 +24,7 @@ fn copy(options: &[String], from: &str, to: &str) -> Cmd {
         .args([from, to])
 }
 
-/// Options that lead to a server with this key; `to` is empty, or `to-` for the destination.
+/// Options for a server with this key; `to` is empty, or `to-` for the destination.
 fn options(to: &str, endpoint: &str, key: &str) -> Vec<String> {
     vec![
         format!("--{to}s3-endpoint={endpoint}"),
@@ -44,11 +44,11 @@ fn each_place_is_entered_with_its_own_keys_at_its_own_address() {
     let (from, to) = (Store::bucket(), Store::bucket());
     let stream = small_backup(5, 3 * MIB);
     let _ = put_bytes(&from, "name", &["--chunk-size=1M"], &stream);
-    // Two addresses of one server: who knocks at which can be told.
+    // Two addresses of one server, so that the requests to each can be told apart.
     let proxies = [&from, &to].map(|store| Proxy::start(in_bucket(store).address(), Vec::new()));
     let source = options("", &proxies[0].endpoint(), READ_KEY);
     let target = options("to-", &proxies[1].endpoint(), OTHER_KEY);
-    // The source's key may write nowhere.
+    // The source's key may not write anywhere.
     let refused = copy(&source, &from.url("name"), &to.url("name")).run().expect(1);
     assert!(refused.stderr_text().contains("AccessDenied"), "{refused:?}");
     let requests = proxies[0].seen().len();
@@ -74,7 +74,8 @@ fn the_same_bucket_with_other_keys_is_read_and_put() {
     let target = options("to-", &proxy.endpoint(), OTHER_KEY);
     let _ = by(target, "copied").expect(0);
     assert_eq!(get_bytes(&store, "copied"), stream);
-    // By hand: that key could not have written, and where it reads the store did not copy.
+    // Copied by reading and writing: the source's key may not write, and the destination's store
+    // did not copy.
     assert!(proxy.count("GET", "/00000000") > 1);
     let _ = by(Vec::new(), "denied").expect(1);
 }
@@ -94,7 +95,7 @@ fn from_a_folder_to_a_bucket_by_an_option_file() {
     let ran = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
         .arg(format!("--defaults-file={}", file.display()))
         .args(["copy", "--quiet", "--unverified", &from.url("name"), &to.url("")])
-        // Not the destination's.
+        // Not for the destination.
         .env("AWS_SESSION_TOKEN", "of-somebody-else")
         .env("AWS_ACCESS_KEY_ID", "of-somebody-else")
         .run();
@@ -102,7 +103,7 @@ fn from_a_folder_to_a_bucket_by_an_option_file() {
     assert_eq!(get_bytes(&to, "name"), stream);
 }
 
-/// Locked are data, small objects and the manifest; what changes is not.
+/// Data objects, small objects and the manifest are locked; objects that change are not.
 fn assert_locked(store: &Store, name: &str, mode: &str) {
     let bucket = in_bucket(store);
     let mut locked = 0;
@@ -124,7 +125,7 @@ fn assert_locked(store: &Store, name: &str, mode: &str) {
     assert!(locked > 2, "{locked} objects are locked");
 }
 
-/// The library's view of a bucket's ROOT.
+/// ROOT of a bucket, opened with the library.
 fn root_of(store: &Store) -> Root {
     let location = Location::parse(&store.root_url()).unwrap().unwrap();
     let s3 = S3Settings {
@@ -138,7 +139,7 @@ fn root_of(store: &Store) -> Root {
     Root::open(&location, &settings, Policy::default(), false).unwrap()
 }
 
-/// With a limit of its own instead of the store's 5 GiB.
+/// Uses a small limit instead of the store's 5 GiB.
 #[test]
 fn what_is_too_large_for_the_store_to_copy_is_read_and_put() {
     let store = Store::bucket();
@@ -203,7 +204,7 @@ fn a_copy_is_locked_manifest_and_all() {
         let mode = if name == "packed" { "GOVERNANCE" } else { "COMPLIANCE" };
         assert_locked(&to, name, mode);
         assert_eq!(get_bytes(&to, name).len(), stream.len());
-        // Once more, for longer: nothing is copied, all of it is locked.
+        // Copied again with a longer lock: nothing is copied, everything is locked.
         let longer: Vec<String> =
             given.iter().map(|option| option.replace("--retain=1d", "--retain=2d")).collect();
         let before =
@@ -230,7 +231,7 @@ fn where_nothing_can_be_locked_nothing_is_stored() {
         let refused = xbcloud(&store, "pin", "name", &["--retain=1d"]).run().expect(1);
         assert!(refused.stderr_text().contains("could be locked"), "{refused:?}");
         assert!(store.list(".xb-catalog/@pins").is_empty());
-        // It is complete all the same.
+        // The backup is complete all the same.
         assert_eq!(get_bytes(&store, "name"), stream);
     }
 }
@@ -252,7 +253,7 @@ fn put_and_pin_lock_too() {
 fn a_storage_class_is_for_data_objects() {
     let (from, to) = (Store::folder(), Store::bucket());
     let stream = small_backup(11, 7 * MIB);
-    // In one piece, and in parts.
+    // As single uploads, and as multipart uploads.
     for (name, chunk) in [("small", "--chunk-size=1M"), ("parts", "--chunk-size=8M")] {
         let _ = put_bytes(&from, name, &[chunk], &stream);
         let mut given = options("to-", &in_bucket(&to).endpoint(), OTHER_KEY);
@@ -270,7 +271,7 @@ fn a_storage_class_is_for_data_objects() {
     assert!(classes.iter().filter(|(_, class)| class == "STANDARD_IA").count() > 7, "{classes:?}");
 }
 
-/// A copy whose way to `side` stands still at a request, until `then` has been done.
+/// Runs a copy whose requests to `side` stall at one request until `then` has been executed.
 fn copy_meanwhile(
     (from, to): (&Store, &Store),
     side: &Store,
@@ -304,7 +305,7 @@ fn a_classic_backup_that_changes_while_it_is_copied_is_not_taken_for_whole() {
     type Change<'a> = &'a dyn Fn(&Store);
     let changes: [(&str, Change<'_>, &str); 3] = [
         ("removed", &|s| drop(xbcloud(s, "delete", "name", &["--yes"]).run().expect(0)), "damaged"),
-        // With objects of the same names and sizes, which only another manifest tells apart.
+        // The names and sizes of the objects are the same; only the manifest differs.
         ("replaced by its like", &|s| replaced(s, 21), "removed or replaced"),
         (
             "an object of another length",
@@ -323,7 +324,7 @@ fn a_classic_backup_that_changes_while_it_is_copied_is_not_taken_for_whole() {
         let ran = copy_meanwhile((&from, &to), &from, rule, || change(&from)).expect(1);
         assert!(ran.stderr_text().contains(says), "{what}: {ran:?}");
         assert_not_a_backup(&to, "name");
-        // What is left is the next one's, or in nobody's way.
+        // The next copy can use what is left, or is not hindered by it.
         if has_manifest(&from, "name") && what != "an object of another length" {
             let given = [from.options(), options("to-", &in_bucket(&to).endpoint(), OTHER_KEY)];
             let _ = copy(&given.concat(), &from.url("name"), &to.url("name")).run().expect(0);
@@ -332,12 +333,12 @@ fn a_classic_backup_that_changes_while_it_is_copied_is_not_taken_for_whole() {
     }
 }
 
-/// Somebody took the run at the new place for a dead one, and began to remove it before the commit.
+/// Another run considered the copy dead, and began to remove it before the commit.
 #[test]
 fn what_is_missing_after_the_commit_takes_the_manifest_back() {
     let (from, to) = (Store::bucket(), Store::bucket());
     let _ = put_bytes(&from, "name", &["--chunk-size=512K"], &small_backup(22, 2 * MIB));
-    // Everything was listed by then.
+    // By then all objects were listed.
     let rule = Rule::new("PUT", "/.xb-catalog/name", Action::Stall);
     let ran = copy_meanwhile((&from, &to), &to, rule, || {
         let (run, number, _) = packed_objects(&to, "name")[1].clone();
@@ -345,7 +346,7 @@ fn what_is_missing_after_the_commit_takes_the_manifest_back() {
     });
     assert!(ran.expect(1).stderr_text().contains("were to be copied"));
     assert_not_a_backup(&to, "name");
-    // The next one goes on, and brings what is missing.
+    // The next copy resumes it, and adds the missing objects.
     let given = [from.options(), options("to-", &in_bucket(&to).endpoint(), OTHER_KEY)].concat();
     let _ = copy(&given, &from.url("name"), &to.url("name")).run().expect(0);
     assert_eq!(get_bytes(&to, "name"), get_bytes(&from, "name"));

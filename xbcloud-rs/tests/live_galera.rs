@@ -1,4 +1,4 @@
-//! A node of a real Galera cluster comes up from the bucket, and catches up by itself.
+//! A node of a real Galera cluster starts from the bucket, and catches up by itself.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 
 mod live_support;

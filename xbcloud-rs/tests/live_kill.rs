@@ -1,4 +1,5 @@
-//! Killed at any moment, a run leaves no backup that is not one, and `gc` takes away the rest.
+//! A run killed at any moment leaves nothing that looks like a complete backup, and `gc` removes
+//! the rest.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 
 use std::path::Path;
@@ -49,7 +50,7 @@ fn a_hundred_kills_leave_nothing_that_is_not_a_backup() {
     for n in 0..KILLS {
         let name = format!("n{n}");
         let mut run = put(&name).spawn();
-        // Any moment from before its first step to after its last.
+        // Any moment from before the first step to after the last.
         let moment = Instant::now() + Duration::from_micros(draw.below(span * 5 / 4));
         while Instant::now() < moment && !run.has_ended() {}
         run.kill_9();
@@ -63,7 +64,7 @@ fn a_hundred_kills_leave_nothing_that_is_not_a_backup() {
             whole += 1;
         } else {
             killed += 1;
-            // The name is free at once.
+            // The name can be used again at once.
             if n % 10 == 0 {
                 let _ = put(&name).run().expect(0);
                 whole += 1;
@@ -81,7 +82,7 @@ fn a_hundred_kills_leave_nothing_that_is_not_a_backup() {
     assert_eq!(files(&root), before, "a dry run");
     let _ = gc(&["--yes"]);
     assert!(gc(&[]).stdout.is_empty());
-    // Of each backup: its manifest, its claim, the sums of its objects, 256 KiB objects.
+    // For each backup: its manifest, its claim, its checksum list, and objects of 256 KiB.
     let objects = {
         let store = xbcloud("list", &format!("file://{}", root.display())).arg("--json");
         let listed: serde_json::Value =

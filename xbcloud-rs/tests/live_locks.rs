@@ -1,4 +1,4 @@
-//! A store that stands still must not make a server stand still, too.
+//! A stalled store must not stall a server.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 
 mod live_support;
@@ -11,13 +11,13 @@ use xb_testkit::mariadb::{MariaDb, prepare};
 use xb_testkit::s3::{Bucket, options_for};
 use xb_testkit::store::Store;
 
-/// 100 MiB that are copied under locks, and do not fit into the memory that a run may take.
+/// 100 MiB that are copied under locks, and do not fit into the memory of a run.
 const LOCKED_TABLE: &str = "CREATE DATABASE d; USE d;
     CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT, v INT) ENGINE=InnoDB;
     CREATE TABLE big (id INT, filler CHAR(250)) ENGINE=MyISAM;
     INSERT INTO big SELECT seq, REPEAT('x', 250) FROM seq_1_to_400000";
 
-/// Every write of a data object waits until the proxy releases it.
+/// A store in which every write of a data object waits until the proxy releases it.
 fn stalled_store() -> (Bucket, Proxy) {
     let Store::Bucket(bucket) = Store::bucket() else { unreachable!() };
     let rule = Rule::new("PUT", "/00000", Action::Stall);
@@ -53,7 +53,7 @@ fn the_spool_takes_what_is_copied_under_locks() {
         children(pid).iter().any(|child| process_name(*child).is_some_and(|n| n.contains("backup")))
     };
     run.until("the producer has begun", producing);
-    // It gives up its locks and ends, and nothing is in the store yet.
+    // The producer releases its locks and ends while the store is still empty.
     run.until("the producer has ended", || !producing());
     commit(&server);
     assert!(!run.has_ended());

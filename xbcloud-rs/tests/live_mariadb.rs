@@ -1,4 +1,4 @@
-//! Backups of a real MariaDB server, through the built program and back again.
+//! Backups of a real MariaDB server, stored and read back with the built program.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 
 mod live_support;
@@ -16,12 +16,12 @@ use xb_testkit::mariadb::{MariaDb, Sample, Writer, prepare};
 use xb_testkit::store::Store;
 use xb_testkit::stream::scan;
 
-/// One server for all tests of this file, with writes going on all the time.
+/// One server for all tests of this file, with continuous writes.
 struct Live {
     server: &'static MariaDb,
     writer: Writer<'static>,
     sums: BTreeMap<String, u64>,
-    /// A backup of it, saved as mariadb-backup wrote it.
+    /// A backup of the server, saved as mariadb-backup wrote it.
     stream: PathBuf,
     scratch: Scratch,
 }
@@ -40,15 +40,15 @@ fn live() -> &'static Live {
     })
 }
 
-/// Checksums of the tables that nobody writes into.
+/// Checksums of the tables that are not written to.
 fn still_sums(server: &MariaDb) -> BTreeMap<String, u64> {
     let mut sums = server.checksums("shop");
     sums.extend(server.checksums("many"));
     sums
 }
 
-/// A server that starts on the folder has the data of the live one, as of a
-/// moment between the two counts of rows.
+/// Asserts that a server on the directory has the data of the live server, as of a moment between
+/// the two row counts.
 fn assert_same_data(dir: &Path, at_least: u64, at_most: u64) {
     prepare(dir);
     let copy = MariaDb::start_on(dir);
@@ -61,7 +61,7 @@ fn assert_same_data(dir: &Path, at_least: u64, at_most: u64) {
     assert_eq!(copy.sql("SELECT COUNT(*) FROM shop.paid"), "100000\n");
 }
 
-/// Backup with writes going on, restore, prepare, start, compare.
+/// Backup during writes, restore, prepare, start, compare.
 fn round_trip(store: &Store, options: &[&str]) {
     round_trip_with(store, options, &[]);
 }
@@ -93,7 +93,7 @@ fn classic_in_a_folder() {
     round_trip(&Store::folder(), &["--layout=classic"]);
 }
 
-/// Files compressed and encrypted one by one, as xtrabackup does it.
+/// Files compressed and encrypted one by one, as xtrabackup does.
 #[test]
 fn classic_with_every_file_transformed() {
     let scratch = Scratch::new();
@@ -116,7 +116,7 @@ fn classic_in_a_bucket() {
     round_trip(&Store::bucket(), &["--layout=classic"]);
 }
 
-/// The exact sizes on a real stream; what comes back is what went in, bit for bit.
+/// Exact object sizes for a real stream; the stream that is read back is identical.
 #[test]
 fn packed_gives_the_stream_back_at_every_chunk_size() {
     let live = live();
@@ -136,8 +136,8 @@ fn packed_gives_the_stream_back_at_every_chunk_size() {
     }
 }
 
-/// Without a chunk size, classic is the stock tool's own cut: each chunk of the
-/// stream is one object, numbered within its file.
+/// Without an object size, the classic layout stores objects as the stock tool does: each chunk of
+/// the stream is one object, numbered within its file.
 #[test]
 fn classic_is_cut_as_the_stock_tool_does() {
     let live = live();
@@ -159,8 +159,7 @@ fn classic_is_cut_as_the_stock_tool_does() {
     }
 }
 
-/// Debian's mbstream reads what `get` gives; our own restore leaves the same files
-/// as mbstream does.
+/// Debian's mbstream reads the output of `get`; our own restore writes the same files as mbstream.
 #[test]
 fn mbstream_and_restore_agree_on_the_files() {
     let live = live();
@@ -186,7 +185,7 @@ fn mbstream_and_restore_agree_on_the_files() {
     }
 }
 
-/// Memory is a limit, whatever the size of the objects and of the backup.
+/// The memory limit holds for any size of objects and backup.
 #[test]
 fn memory_stays_within_its_limit() {
     let live = live();
@@ -227,7 +226,7 @@ fn a_killed_mariadb_backup_leaves_no_backup() {
     round_trip_again(&store);
 }
 
-/// A producer that fails says so on stderr, and that reaches the user.
+/// The error message of a failing producer reaches the user through stderr.
 #[test]
 fn a_failing_mariadb_backup_is_heard() {
     let store = Store::folder();
@@ -238,7 +237,7 @@ fn a_failing_mariadb_backup_is_heard() {
     assert_not_a_backup(&store, "name");
 }
 
-/// The same name works after a failure.
+/// The same name can be used after a failure.
 fn round_trip_again(store: &Store) {
     let producer = live().server.backup_command();
     let run = xbcloud(store, "backup", "name", &["--chunk-size=10M"]).arg("--").args(producer);
@@ -252,7 +251,7 @@ fn round_trip_again(store: &Store) {
     assert!(info.contains("tool_name = mariadb-backup"), "{info}");
 }
 
-/// What the producer says is passed on to stderr and never gets into the data.
+/// The producer's messages go to stderr and never into the data.
 #[test]
 fn backup_writes_nothing_to_stdout() {
     let store = Store::folder();

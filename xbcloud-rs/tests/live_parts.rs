@@ -1,4 +1,4 @@
-//! One table out of a bucket: how many requests, how many bytes.
+//! Requests and bytes needed to read one table from a bucket.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 
 mod live_support;
@@ -59,7 +59,7 @@ fn one_table_takes_few_requests_and_little_more_than_its_bytes() {
         println!("{name}: {requests} requests, {read} bytes of {} for {wanted}", stream.len());
         assert_eq!(tree(&target).len(), 2);
         assert!(std::fs::read(target.join("shop/t.ibd")).unwrap() == table);
-        // A frame or segment at each end, and what compression does not take away.
+        // Allows one frame or segment at each end, and what compression does not save.
         assert!(read <= wanted + 4 * MIB as u64, "{name}: {read} bytes for {wanted}");
         assert!(requests <= 12, "{name}: {requests} requests");
     }

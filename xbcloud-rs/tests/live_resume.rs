@@ -1,4 +1,4 @@
-//! A restore that is killed goes on: nothing proven is fetched again, and the files are right.
+//! A killed restore is resumed: no proven data is fetched again, and the files are correct.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 
 mod live_support;
@@ -26,7 +26,7 @@ fn restore(store: &Store, name: &str, target: &Path) -> Cmd {
         .arg(store.url(name))
 }
 
-/// The event at the end.
+/// The event at the end of the run.
 fn done(stderr: &str) -> Value {
     let events = stderr.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     events.into_iter().find(|event| event["event"] == "done").expect("an event at the end")
@@ -85,14 +85,14 @@ fn killed_at_any_moment_it_goes_on() {
                 killed += 1;
             }
         }
-        // One more is killed when a good part is there, for certain.
+        // One more run is killed once a good part has certainly been restored.
         if !target.exists() {
             let mut run = restore(&store, name, &target).spawn();
             while !target.join("db/small3.frm").exists() && !run.has_ended() {}
             run.kill_9();
             let _ = run.wait();
         }
-        // One that was killed in its last step of all may be whole.
+        // A run that was killed in its very last step may have completed the restore.
         let journal = target.join(".xb-partial/restore/journal");
         if journal.exists() || !target.join("xtrabackup_info").exists() {
             let ran = restore(&store, name, &target).run().expect(0);

@@ -1,4 +1,4 @@
-//! A real S3 server, and one behind a proxy that fails as told.
+//! A real S3 server, and one behind a proxy that fails on demand.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 
 mod live_support;
@@ -14,7 +14,7 @@ use xb_testkit::stream::{StreamWriter, small_backup};
 
 const MIB: usize = 1 << 20;
 
-/// Objects below and above what goes up in one piece come back as they went.
+/// Objects below and above the size limit of a single upload are read back unchanged.
 #[test]
 fn packed_put_and_get() {
     let store = Store::bucket();
@@ -50,7 +50,7 @@ fn classic_put_get_and_restore() {
 
 const MIXED: [&str; 4] = ["db/t0.ibd", "db/t1.ibd", "db/t2.ibd", "db/t3.ibd"];
 
-/// Four files side by side, each 15 times the block.
+/// Four interleaved files, each 15 times the block.
 fn mixed_files(block: &[u8]) -> Vec<u8> {
     let mut stream = StreamWriter::new(Vec::new());
     for n in 0..15 {
@@ -65,8 +65,8 @@ fn mixed_files(block: &[u8]) -> Vec<u8> {
     stream.finish()
 }
 
-/// Larger than the memory holds for each of the files, they go up in parts side by side, on good
-/// days and on bad ones.
+/// The objects are larger than the memory available for each file, so they go up as concurrent
+/// multipart uploads, with and without failures.
 #[test]
 fn classic_objects_have_the_size_asked_for() {
     let block = xb_testkit::data::noise(9, MIB);
@@ -100,7 +100,7 @@ fn classic_objects_have_the_size_asked_for() {
     }
 }
 
-/// Several objects have begun and none can end: all of them are given up.
+/// Several objects have begun and none can end: all their uploads are aborted.
 #[test]
 fn classic_objects_in_parts_leave_nothing_when_the_run_fails() {
     let Store::Bucket(bucket) = Store::bucket() else { unreachable!() };
@@ -117,8 +117,8 @@ fn classic_objects_in_parts_leave_nothing_when_the_run_fails() {
     assert!(begun > 1 && proxy.count("DELETE", "uploadId=") >= begun, "{begun} had begun");
 }
 
-/// `delete` takes the manifest and every object, and nothing of a neighbour
-/// whose name begins alike.
+/// `delete` removes the manifest and every object, and nothing of another backup whose name has the
+/// same beginning.
 #[test]
 fn delete_takes_this_backup_only() {
     let store = Store::bucket();
@@ -141,7 +141,7 @@ fn delete_takes_this_backup_only() {
     }
 }
 
-/// The program in front of a proxy.
+/// The program with its store behind a proxy.
 fn through(proxy: &Proxy, bucket: &Bucket, command: &str, options: &[&str]) -> Cmd {
     Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
         .arg(command)
@@ -151,7 +151,7 @@ fn through(proxy: &Proxy, bucket: &Bucket, command: &str, options: &[&str]) -> C
         .arg(bucket.url("backups/nightly/name"))
 }
 
-/// Puts through trouble that passes: the backup is as good as any.
+/// Puts with temporary failures: the backup is complete.
 fn put_through(rules: Vec<Rule>) -> Proxy {
     let Store::Bucket(bucket) = Store::bucket() else { unreachable!() };
     let proxy = Proxy::start(bucket.address(), rules);
@@ -187,8 +187,8 @@ fn broken_requests_and_lost_answers_are_repeated() {
     ]);
 }
 
-/// Trouble that passes costs time: nothing is lost, and the store holds what was planned, whether
-/// objects go up in one piece or in parts.
+/// Temporary failures only cost time: nothing is lost, and the store holds the planned objects,
+/// uploaded whole or in parts.
 #[test]
 fn a_bad_day_costs_only_time() {
     type Day = (&'static str, fn() -> Action, u64);
@@ -214,7 +214,7 @@ fn one_bad_day(day: &str, action: Action, every: u64, stream: &[u8]) {
     for (size, memory) in [(1_u64, "64M"), (32, "32M")] {
         let part = if size == 1 { DATA } else { "partNumber=" };
         let rule = Rule::new("PUT", part, action.clone()).every(every);
-        // More of them would only take longer.
+        // More of these failures would only take longer.
         let rule = if day == "slow and steady" { rule.times(3) } else { rule };
         let proxy = Proxy::start(bucket.address(), vec![rule]);
         let options = [&*format!("--chunk-size={size}M"), "--threads=1", "--timeout=2"];
@@ -228,7 +228,7 @@ fn one_bad_day(day: &str, action: Action, every: u64, stream: &[u8]) {
     }
 }
 
-/// Trouble without end: an error within the patience asked for, and nothing is left behind.
+/// A permanent failure: an error within the given retry limits, and nothing is left behind.
 #[test]
 fn a_store_that_never_takes_anything_ends_the_run() {
     let Store::Bucket(bucket) = Store::bucket() else { unreachable!() };
@@ -248,18 +248,20 @@ fn a_store_that_never_takes_anything_ends_the_run() {
     }
 }
 
-/// The manifest was written, but nobody said so: the run reads back that it won.
+/// The manifest was written, but the response was lost: the run reads it back and finds that it
+/// won.
 #[test]
 fn a_lost_answer_to_the_manifest_is_cleared_up() {
     let proxy = put_through(vec![Rule::new("PUT", MANIFEST, Action::LoseAnswer).times(1)]);
     assert!(proxy.count("GET", MANIFEST) + proxy.count("HEAD", MANIFEST) > 0);
 }
 
-/// Written, but not to be read back: nobody knows whether the backup stands, so nothing of it may go.
+/// The manifest was written but cannot be read back: the backup may exist, so none of it may be
+/// removed.
 #[test]
 fn a_manifest_that_cannot_be_read_back_leaves_everything_where_it_is() {
     let Store::Bucket(bucket) = Store::bucket() else { unreachable!() };
-    // The first look is before the run.
+    // The first read comes before the run.
     let forbidden = Rule::new("GET", MANIFEST, Action::answer(403)).skip(1);
     let proxy = Proxy::start(bucket.address(), vec![forbidden]);
     let stream = small_backup(10, 3 * MIB);
@@ -288,7 +290,7 @@ fn a_cut_download_is_taken_up_again() {
     assert_eq!(proxy.seen().iter().filter(|seen| seen.action.is_some()).count(), 2);
 }
 
-/// A connection on which nothing moves any more is given up, not waited for.
+/// A stalled connection is given up.
 #[test]
 fn a_stalled_request_is_tried_again() {
     let Store::Bucket(bucket) = Store::bucket() else { unreachable!() };
@@ -304,7 +306,7 @@ fn a_stalled_request_is_tried_again() {
     assert_eq!(stalled, 2);
 }
 
-/// A refusal is final: no backup, and the first cause is told, not its echoes.
+/// A refusal is final: there is no backup, and only the first cause is reported.
 #[test]
 fn a_refused_object_fails_the_run() {
     let Store::Bucket(bucket) = Store::bucket() else { unreachable!() };
@@ -335,7 +337,7 @@ fn wrong_keys_are_refused_without_telling_them() {
     assert!(!ran.stderr_text().contains(wrong));
 }
 
-/// What `plan` says is what a run without trouble asks for.
+/// `plan` states exactly the requests that a run without failures sends.
 #[test]
 fn a_plan_counts_every_request() {
     let store = Store::bucket();

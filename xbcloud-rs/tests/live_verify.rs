@@ -1,5 +1,5 @@
 //! `verify` with backups of a real server, with damage from before the backup, and with a real
-//! server tried on what was restored.
+//! server started on restored files.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 
 mod live_support;
@@ -16,7 +16,7 @@ use xb_testkit::mariadb::{MariaDb, Sample};
 use xb_testkit::store::Store;
 use xb_testkit::stream::StreamWriter;
 
-/// A backup of a server that is written into meanwhile, as mariadb-backup wrote it.
+/// A backup of a server under load, as mariadb-backup wrote it.
 fn live_stream() -> &'static Path {
     static STREAM: OnceLock<(PathBuf, Scratch)> = OnceLock::new();
     &STREAM
@@ -29,7 +29,7 @@ fn live_stream() -> &'static Path {
                  CREATE TABLE shop.zipped (id INT PRIMARY KEY, v TEXT) ENGINE=InnoDB ROW_FORMAT=COMPRESSED KEY_BLOCK_SIZE=4;
                  INSERT INTO shop.zipped SELECT * FROM shop.squeezed;",
             );
-            // What a server has not written to its files yet comes as redo log only.
+            // Data that the server has not yet written to its files is only in the redo log.
             let files = server.shut_down();
             let server = MariaDb::start_on(&files.join("data"));
             let writer = server.start_writing();
@@ -96,8 +96,8 @@ fn a_healthy_live_backup_gives_no_alarm_in_any_layout() {
     }
 }
 
-/// The server's files with one bit changed by hand, put into a stream as they are: mariadb-backup
-/// itself would not have taken them.
+/// The server's files with one changed bit, put into a stream directly: mariadb-backup would have
+/// refused them.
 #[test]
 fn a_page_damaged_before_the_backup_is_found_in_its_file_and_place() {
     let server = MariaDb::start();
@@ -158,7 +158,7 @@ fn a_server_is_tried_on_the_restored_backup() {
     assert_eq!((&verified["level"], &verified["failed"]), (&"restore".into(), &Value::Null));
     assert_eq!(left(), 0);
 
-    // Stopped while its server runs: neither that nor the folder stays.
+    // Cancelled while its server runs: both the server and the scratch directory are removed.
     let slow = "--check-sql=SELECT SLEEP(600)";
     let mut run = verify(&store, "n", &["--level=restore", &folder, slow]).spawn();
     let pid = std::cell::Cell::new(None);
@@ -176,8 +176,8 @@ fn a_server_is_tried_on_the_restored_backup() {
     assert!(process_name(pid.get().unwrap()).is_none(), "its server still runs");
 }
 
-/// An incremental backup is tried out with what it goes on from; what it holds of tablespaces by itself
-/// nobody looks into page by page, and that is said. Neither prune nor delete breaks the chain.
+/// An incremental backup is tried out with its base. Its own tablespaces are not checked page by
+/// page, and the report states that. Neither `prune` nor `delete` breaks the chain.
 #[test]
 fn an_incremental_backup_is_tried_out_with_its_base() {
     let (store, scratch) = (Store::folder(), Scratch::new());

@@ -1,5 +1,5 @@
-//! Whole or not: no input that is cut, no killed program and no race leaves
-//! anything that looks like a good backup, and none blocks the next run.
+//! Incomplete input, killed programs and races never leave anything that looks like a complete
+//! backup, and none of them blocks the next run.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 
 mod live_support;
@@ -17,7 +17,7 @@ use xb_testkit::mariadb::MariaDb;
 use xb_testkit::store::Store;
 use xb_testkit::stream::{StreamWriter, scan, small_backup};
 
-/// A small backup of a real, nearly fresh server.
+/// A small backup of a real, nearly empty server.
 fn real_stream() -> &'static [u8] {
     static STREAM: OnceLock<Vec<u8>> = OnceLock::new();
     STREAM.get_or_init(|| {
@@ -36,10 +36,10 @@ fn cuts(stream: &[u8]) -> Vec<usize> {
     let last = chunks.last().expect("chunks");
     assert_eq!((last.kind, last.path.as_str()), ('E', "xtrabackup_info"));
     let mut cuts = vec![0, 8, chunks[0].stop, last.start, last.stop - 1];
-    // Between two files, where nothing but the missing last file gives it away.
+    // Between two files, where only the missing last file shows the cut.
     let ends: Vec<usize> = chunks.iter().filter(|c| c.kind == 'E').map(|c| c.stop).collect();
     cuts.extend([ends[0], ends[ends.len() / 2], ends[ends.len() - 3], ends[ends.len() - 2]]);
-    // Right before the last file's payload ends, and anywhere.
+    // Just before the end of the last file's payload, and anywhere.
     cuts.push(last.start - 1);
     let mut draw = Noise::new(11);
     cuts.extend((0..6).map(|_| usize::try_from(draw.below(last.start as u64)).unwrap()));
@@ -118,7 +118,7 @@ fn a_killed_classic_put_does_not_block_the_next() {
     killed_put(&Store::folder(), &["--layout=classic"]);
 }
 
-/// The stream is whole, but the one who made it did not end well.
+/// The stream is complete, but its producer failed.
 #[test]
 fn a_producer_must_end_well() {
     let store = Store::folder();
@@ -149,7 +149,7 @@ fn a_producer_must_end_well() {
     assert!(get_bytes(&store, "name") == small_backup(2, 2 << 20));
 }
 
-/// A signal ends the producer, too, and the exit code is the shell's for it.
+/// A signal also ends the producer, and the exit code is the shell's code for the signal.
 #[test]
 fn a_terminated_backup_takes_its_producer_along() {
     let store = Store::folder();
@@ -202,7 +202,7 @@ fn race(store: &Store) {
     assert!(get_bytes(store, "name") == streams[winner], "not the winner's data");
     assert_no_orphans(store, "name");
 
-    // One more is refused, and changes nothing.
+    // One more run is refused, and changes nothing.
     let late = xbcloud(store, "put", "name", &[]).stdin_bytes(small_backup(99, 1 << 20)).run();
     let _ = late.expect(1);
     assert!(get_bytes(store, "name") == streams[winner], "a later run changed the backup");
@@ -218,7 +218,7 @@ fn sixteen_racing_runs_have_one_winner_in_a_bucket() {
     race(&Store::bucket());
 }
 
-/// A chunk size beyond the memory, on a stream longer than it.
+/// An object size above the memory limit, with a stream longer than one object.
 #[test]
 fn objects_of_one_gibibyte() {
     fn write(out: impl Write) {

@@ -18,10 +18,10 @@ fn url(folder: &Path, name: &str) -> String {
     format!("file://{}/root/{name}", folder.display())
 }
 
-/// Name to length and SHA-256.
+/// File name to length and SHA-256.
 type Files = BTreeMap<String, (u64, String)>;
 
-/// Name, stream, key and the plain files of the chains in the checkout.
+/// Name, stream, key and plain files of the codec chains in the repository.
 fn chains() -> Vec<(String, Vec<u8>, Option<String>, Files)> {
     let list = String::from_utf8(vectors::read("pipeline/vectors.jsonl")).unwrap();
     list.lines()
@@ -52,7 +52,7 @@ fn restore_undoes_what_the_producer_did_in_both_layouts() {
             let key_option = format!("--encrypt-key-file={}", key_file.display());
             if let Some(key) = &key {
                 std::fs::write(&key_file, key).unwrap();
-                // Without the key: the first such file, and which option is wanted.
+                // Without the key: the error names the first such file and the missing option.
                 let ran = run(&["restore", &dir, &place], b"").expect(1);
                 let said = ran.stderr_text();
                 assert!(said.contains(".xbcrypt: it is encrypted, and no key"), "{name}: {said}");
@@ -61,13 +61,13 @@ fn restore_undoes_what_the_producer_did_in_both_layouts() {
                 let taken = ["restore", &key_option, "--accept-unsealed", &dir, &place];
                 let said = run(&taken, b"").expect(0).stderr_text();
                 assert!(said.contains("n is not sealed"), "{said}");
-                // As stored they need no key, and there must be none.
+                // Stored files need no key, and none may be given.
                 let _ = run(&["get", &key_option, &place], b"").expect(1);
             } else {
                 let _ = run(&["restore", &dir, &place], b"").expect(0);
             }
             assert_eq!(tree(&out), plain, "{name} {layout}");
-            // Objects of a classic backup come file by file.
+            // A classic backup is read file by file.
             if layout == "--layout=packed" {
                 assert!(run(&["get", &place], b"").expect(0).stdout == stream);
             }
@@ -89,14 +89,15 @@ fn a_sealed_backup_and_the_files_in_it_open_with_one_key() {
     let dir = format!("--target-dir={}", out.display());
     let _ = run(&["restore", &key, &dir, &place], b"").expect(0);
     assert_eq!(tree(&out), plain);
-    // Kept compressed, on request.
+    // Kept compressed on request.
     let out = folder.path().join("kept");
     let dir = format!("--target-dir={}", out.display());
     let _ = run(&["restore", "--no-decompress", &key, &dir, &place], b"").expect(0);
     assert!(out.join("golf/small.ibd.lz4").is_file());
 }
 
-/// Before a file is made, whatever the key could decrypt; the word for it takes the backup as it is.
+/// Refused before a file is created, even if the key could decrypt the files; `--accept-unsealed`
+/// reads the backup as it is.
 #[test]
 fn a_key_that_opens_nothing_is_refused() {
     let folder = tempfile::tempdir().unwrap();
@@ -118,7 +119,7 @@ fn a_key_that_opens_nothing_is_refused() {
     }
 }
 
-/// What a program makes of a file.
+/// Passes bytes through a program.
 fn through(program: &str, args: &[&str], bytes: &[u8]) -> Vec<u8> {
     Cmd::new(tools::find(program)).args(args).stdin_bytes(bytes).run().expect(0).stdout
 }
@@ -127,7 +128,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Opens version 3 chunks with nothing but openssl: the hash at each end is looked at, too.
+/// Decrypts version 3 chunks with openssl only, and checks the hash at the end of each chunk.
 fn decrypt(stored: &[u8], key: &[u8]) -> Vec<u8> {
     let cipher = format!("-aes-{}-ctr", 8 * key.len());
     let mut plain = Vec::new();
@@ -146,7 +147,7 @@ fn decrypt(stored: &[u8], key: &[u8]) -> Vec<u8> {
     plain
 }
 
-/// A backup of a few files, one of several pieces, their chunks mixed.
+/// A backup of a few files, one of them in several pieces, with interleaved chunks.
 fn backup() -> (Vec<u8>, Vec<(&'static str, Vec<u8>)>) {
     let files = vec![
         ("ibdata1", pages(1, 9 << 20)),
@@ -200,7 +201,7 @@ fn files_are_transformed_so_that_the_programs_of_others_undo_them() {
         assert_eq!(manifest.contains(&format!("\"codec\": \"{codec}")), codec != "none");
         assert!(manifest.contains("xtrabackup_info"), "the end was seen before: {manifest}");
 
-        // mbstream, then openssl, then lz4 or zstd.
+        // First mbstream, then openssl, then lz4 or zstd.
         let got = run(&["get", &place], b"").expect(0).stdout;
         let out = folder.path().join("mbstream");
         std::fs::create_dir(&out).unwrap();
@@ -219,7 +220,7 @@ fn files_are_transformed_so_that_the_programs_of_others_undo_them() {
                 stored += if cipher.is_some() { ".xbcrypt" } else { "" };
             }
             let path = out.join(&stored);
-            // An empty file that is only encrypted has not one chunk.
+            // An empty file that is only encrypted has no chunks.
             let mut undone = std::fs::read(&path).unwrap_or_else(|e| panic!("{stored}: {e}"));
             if cipher.is_some() && !plain {
                 undone = decrypt(&undone, &key);
@@ -275,7 +276,7 @@ fn many_mixed_files_stay_within_the_memory() {
     let key_file = folder.path().join("key");
     std::fs::write(&key_file, [7; 32]).unwrap();
     let key = format!("--encrypt-key-file={}", key_file.display());
-    // 300 files of 700 KiB, all open at once: far more than fits.
+    // 300 files of 700 KiB, all open at once: far more than fits into memory.
     let block = mixed(1, 50_000);
     let mut stream = StreamWriter::new(Vec::new());
     for n in 0..14_u64 {
@@ -290,7 +291,8 @@ fn many_mixed_files_stay_within_the_memory() {
     let place = url(folder.path(), "n");
     let options = ["put", "--json", "--layout=classic", "--compress=lz4", "--memory=64M", &key];
     let ran = run(&[&options[..], &[&place]].concat(), &stream.finish()).expect(0);
-    // As the program says itself: seen from here it has our own memory before it begins.
+    // As the program reports it: measured from outside, it would include the test's own memory
+    // before the start.
     let peak = |ran: &Ran| {
         let events = ran.stderr_text();
         let mut events =

@@ -1,10 +1,10 @@
-//! Backups of more files than the process may have open at a time.
+//! Backups with more files than the process may have open at a time.
 #![allow(clippy::unwrap_used, reason = "tests fail by panic")]
 
 use xb_testkit::command::{Cmd, Ran};
 use xb_testkit::stream::StreamWriter;
 
-/// Runs with at most 256 open files, soft and hard.
+/// Runs with at most 256 open files, soft and hard limit.
 fn run(args: &[&str], stdin: &[u8]) -> Ran {
     Cmd::new("sh")
         .args(["-c", "ulimit -n 256 && exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_xbcloud-rs")])

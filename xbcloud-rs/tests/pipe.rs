@@ -1,4 +1,4 @@
-//! The pipe of three: each program does its part, and only the last one cuts.
+//! A pipeline of three programs: each does its part, and only the last one cuts objects.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use xb_testkit::command::{Cmd, Ran};
 use xb_testkit::data::{noise, pages};
 use xb_testkit::files::assert_same_tree;
 
-/// A program of ours, built beside the one under test.
+/// One of our programs, built beside the program under test.
 fn program(name: &str) -> Cmd {
     let path = Path::new(env!("CARGO_BIN_EXE_xbcloud-rs")).with_file_name(name);
     assert!(path.exists(), "{name} is not built: cargo build --workspace");
@@ -55,7 +55,7 @@ fn three_programs_and_one_size() {
         let place = format!("file://{}", text(&name));
         let size = format!("--chunk-size={chunk}");
         let put = ["put", &size, &place];
-        // What was cut on its way is no backup.
+        // A stream that was cut in transit is not a backup.
         let cut = native[..native.len() - 1].to_vec();
         let _ = xbcloud(&put).stdin_bytes(cut).run().expect(1);
         let _ = xbcloud(&put).stdin_bytes(native.clone()).run().expect(0);
@@ -64,7 +64,7 @@ fn three_programs_and_one_size() {
         assert!(!full.is_empty() && full.iter().all(|size| *size == chunk), "{sizes:?}");
         assert!(*last <= chunk);
 
-        // The last program opens it alone; or each undoes its own part.
+        // The last program unpacks everything alone, or each program undoes its own part.
         let target = path(&format!("out{chunk}"));
         let dir = format!("--target-dir={}", target.display());
         let _ = xbcloud(&["restore", &key, &dir, &place]).run().expect(1);

@@ -1,5 +1,5 @@
-//! A check that cannot be made, or that fails for a reason of its own, is not a damaged backup: what was
-//! proven before stays proven.
+//! A check that cannot be made, or that fails for another reason, is not damage of a backup: what
+//! was proven before stays proven.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 
 use std::os::unix::fs::PermissionsExt as _;
@@ -38,7 +38,7 @@ impl Place {
         command.stdin_bytes(stdin).run()
     }
 
-    /// How far the backup is proven, and whether it counts as damaged.
+    /// Level up to which the backup is verified, and whether it counts as damaged.
     fn proof(&self) -> (Value, Value) {
         let list = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
             .args(["list", "--json", &format!("file://{}", self.path("root").display())])
@@ -70,7 +70,7 @@ fn a_wrong_or_missing_key_for_single_files_is_no_damage() {
         let (right, wrong) = (place.key("right", &right), place.key("wrong", &wrong));
         let verify = ["verify", "--level=decrypt"];
         let with = |key: &str| place.run(&[&verify[..], &[key, "--accept-unsealed"]].concat(), b"");
-        // Before anything was proven: what passed is kept, and no more than that is said.
+        // Nothing was verified before: only the levels that passed are recorded.
         for ran in [with(&wrong), place.run(&verify, b"")] {
             let ran = ran.expect(1);
             assert!(ran.stderr_text().contains("--encrypt-key-file"), "{ran:?}");
@@ -84,7 +84,7 @@ fn a_wrong_or_missing_key_for_single_files_is_no_damage() {
     }
 }
 
-/// Programs that do nothing, under the names of a server and what belongs to it.
+/// Programs without function, under the names of a server and its tools.
 fn programs(dir: &Path, prepare: &str) -> String {
     std::fs::create_dir_all(dir).unwrap();
     for (name, script) in
@@ -114,7 +114,7 @@ fn what_passed_is_kept_when_the_restore_cannot_be_tried() {
     assert_eq!(std::fs::read_dir(place.path("scratch")).unwrap().count(), 0);
 }
 
-/// Were an object read, its damage would be found.
+/// If an object were read, its damage would be found.
 #[test]
 fn what_the_trial_needs_is_looked_for_before_anything_is_read() {
     let place = Place::new();

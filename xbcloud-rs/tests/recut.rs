@@ -1,4 +1,4 @@
-//! Classic backups in objects of the size asked for.
+//! Classic backups with objects of a given size.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ fn url(folder: &Path, name: &str) -> String {
     format!("file://{}/root/{name}", folder.display())
 }
 
-/// Files whose chunks come mixed, then their ends and the last file.
+/// Files with interleaved chunks, then their ends and the last file.
 fn backup(files: &[(&str, Vec<u8>)], chunk: usize) -> Vec<u8> {
     let mut out = StreamWriter::new(Vec::new());
     let most = files.iter().map(|(_, bytes)| bytes.len()).max().unwrap_or(0);
@@ -45,7 +45,7 @@ fn files() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// Name of the file to its objects' sizes, in order; no number is left out.
+/// File name to the sizes of its objects, in order; asserts that no number is missing.
 fn objects(backup: &Path) -> BTreeMap<String, Vec<u64>> {
     let mut found = BTreeMap::<String, Vec<u64>>::new();
     for (key, (size, _)) in tree(backup) {
@@ -90,13 +90,13 @@ fn objects_are_exact_and_both_readers_take_them() {
         let manifest = std::fs::read_to_string(root.join(".xb-catalog/n")).unwrap();
         assert!(manifest.contains(&format!("\"chunk_size\": {size}")), "{manifest}");
 
-        // The sums are those of the objects.
+        // The checksums match the objects.
         let sums = Cmd::new("md5sum").args(["-c", "--quiet", "../n.md5"]).cwd(root.join("n"));
         let _ = sums.run().expect(0);
         let list = std::fs::read_to_string(root.join("n.md5")).unwrap();
         assert_eq!(list.lines().count(), count);
 
-        // As the stock tool gives them: the objects of each file in order, whatever is between.
+        // As the stock tool reads them: the objects of each file in order, whatever lies between.
         let keys: Vec<_> = tree(&root.join("n")).into_keys().collect();
         let joined: Vec<u8> =
             keys.iter().flat_map(|key| std::fs::read(root.join("n").join(key)).unwrap()).collect();
@@ -115,7 +115,7 @@ fn objects_are_exact_and_both_readers_take_them() {
         let _ = run(&["restore", &dir, &place], b"").expect(0);
         assert_eq!(tree(&out), tree(&folder.path().join("mbstream0")));
 
-        // Single files, and nothing is believed when an object has gone.
+        // Single files; a missing object is an error.
         let one = run(&["get", &place, "db/b.ibd"], b"").expect(0).stdout;
         assert!(one.len() > 1_000_000 && one.len() < 1_010_000);
         let last = root.join("n/ibdata1.00000000000000000002");
@@ -160,7 +160,8 @@ fn files_compressed_and_encrypted_one_by_one_have_exact_objects_too() {
 fn where_memory_is_short_so_are_objects_and_it_is_said() {
     let folder = tempfile::tempdir().unwrap();
     let place = url(folder.path(), "n");
-    // 300 files of 400 KiB, all open at once, in objects of 1 MiB: none could be held as a whole.
+    // 300 files of 400 KiB, all open at once, in objects of 1 MiB: none fits into memory as a
+    // whole.
     let block = noise(1, 50 << 10);
     let mut stream = StreamWriter::new(Vec::new());
     for n in 0..8_u64 {
@@ -177,7 +178,8 @@ fn where_memory_is_short_so_are_objects_and_it_is_said() {
     let done = done(&ran);
     assert!(done["short_objects"].as_u64().unwrap() > 0);
     assert!(ran.stderr_text().contains("shorter than asked for"), "{ran:?}");
-    // As the program says itself: seen from here it has our own memory before it begins.
+    // As the program reports it: measured from outside, it would include the test's own memory
+    // before the start.
     assert!(done["peak_memory"].as_u64().unwrap() < (32 + 64) << 20, "{done}");
     let out = folder.path().join("out");
     let dir = format!("--target-dir={}", out.display());
@@ -211,7 +213,7 @@ fn only_who_asks_for_a_size_gets_another_cut_than_the_stock_tool_s() {
     let stream = backup(&files(), 300_000);
     let _ = stock(&["put", &url(folder.path(), "stock")], &stream).expect(0);
     let chunks = objects(&folder.path().join("root/stock"));
-    // A chunk of the stream each, and the end chunk alone.
+    // One chunk of the stream per object, and the end chunk in its own object.
     let head = 34 + "ibdata1".len() as u64;
     assert_eq!(chunks["ibdata1"][..2], [300_000 + head, 300_000 + head]);
     assert_eq!(chunks["ibdata1"].last(), Some(&(head - 20)));
@@ -229,7 +231,7 @@ fn a_plan_knows_the_cut() {
     let stock = plan(&["--size=1T", "--files=1000"]);
     let cut = plan(&["--size=1T", "--files=1000", "--chunk-size=200M"]);
     assert_eq!(stock["objects"], stock["stock_objects"]);
-    // 1 GiB and a little in each of them.
+    // A little more than 1 GiB in each of them.
     assert_eq!((&cut["objects"], &cut["object_bytes"]), (&6000.into(), &(200_u64 << 20).into()));
     assert!(cut["backup_requests"].as_u64() < stock["backup_requests"].as_u64());
 

@@ -1,5 +1,5 @@
-//! Whoever can write to the store replaces a sealed backup by one that is not sealed: a key that is
-//! given refuses it everywhere, before anything comes out of it.
+//! Anyone who can write to the store can replace a sealed backup by an unsealed one: with a key,
+//! every command refuses it before it outputs anything.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ fn run(args: &[&str], stdin: &[u8]) -> Ran {
     Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs")).args(args).stdin_bytes(stdin).run()
 }
 
-/// A store in a folder, and keys.
+/// A store in a directory, and keys.
 struct Place {
     folder: tempfile::TempDir,
 }
@@ -41,7 +41,7 @@ impl Place {
         self.option("encrypt-key-file", "key")
     }
 
-    /// Everything that can open a backup.
+    /// All options that can open a backup.
     fn all_keys(&self) -> [String; 4] {
         [
             self.key(),
@@ -59,7 +59,7 @@ impl Place {
         let _ = run(&[&["put"], options, &[&self.url(name)]].concat(), stream).expect(0);
     }
 
-    /// What somebody without the key puts in the place of `name`.
+    /// Stores in the place of `name` what someone without the key could put there.
     fn replace(&self, name: &str, options: &[&str], stream: &[u8]) {
         let _ = std::fs::remove_file(self.manifest(name));
         let _ = std::fs::remove_dir_all(self.path("root").join(name));
@@ -71,7 +71,7 @@ impl Place {
     }
 }
 
-/// A backup with these positions. With `bait`, a file that a key would be needed for.
+/// A backup with these positions. With `bait`, it contains a file that needs a key.
 fn stream(content: &[u8], (from, to): (u64, u64), bait: bool) -> Vec<u8> {
     let mut stream = StreamWriter::new(Vec::new());
     stream.file("shop/t.frm", content, 1000);
@@ -92,13 +92,13 @@ fn refused(ran: Ran, name: &str) {
     assert!(ran.stdout.is_empty(), "{ran:?}");
 }
 
-/// Reading commands, without their key.
+/// Commands that read a backup, without their key.
 fn readers<'a>(url: &'a str, dir: &'a str, elsewhere: &'a str) -> Vec<Vec<&'a str>> {
     vec![
         vec!["get", url],
         vec!["get", "--files=shop/*", url],
         vec!["restore", dir, url],
-        // The same again: what a first try has left changes nothing.
+        // The same again: what the first attempt left changes nothing.
         vec!["restore", dir, url],
         vec!["restore", "--files=shop/*", dir, url],
         vec!["show", url],
@@ -126,7 +126,7 @@ fn a_key_refuses_a_backup_that_is_not_sealed_in_every_command() {
             }
             assert!(!place.path("copy/.xb-catalog/n").exists());
         }
-        // The word for it takes the backup as it is.
+        // `--accept-unsealed` reads the backup as it is.
         for reader in readers(&url, &dir, &elsewhere) {
             let _ = std::fs::remove_dir_all(&out);
             let _ = std::fs::remove_dir_all(place.path("copy"));
@@ -135,19 +135,19 @@ fn a_key_refuses_a_backup_that_is_not_sealed_in_every_command() {
         }
         std::fs::remove_dir_all(place.path("copy")).unwrap();
     }
-    // Nor is a stock backup what it says, of which no manifest says anything.
+    // A stock backup without a manifest is not trusted either.
     std::fs::remove_file(place.manifest("n")).unwrap();
     let _ = std::fs::remove_dir_all(&out);
     refused(run(&["restore", &place.key(), &dir, &url], b""), "n");
     assert!(!out.exists());
-    // What is not there is not called unsealed.
+    // A missing backup is not reported as unsealed.
     for reader in readers(&place.url("none"), &dir, &elsewhere) {
         let ran = run(&[&reader[..], &[&place.key()]].concat(), b"").expect(1);
         assert!(ran.stderr_text().contains("there is no complete backup"), "{ran:?}");
     }
 }
 
-/// A restore that was begun without the key does not go on with it.
+/// A restore that was started without the key is not resumed with it.
 #[test]
 fn what_an_interrupted_restore_has_left_decides_nothing() {
     let place = Place::new();
@@ -172,7 +172,7 @@ fn what_an_interrupted_restore_has_left_decides_nothing() {
     let _ = run(&taken, b"").expect(0);
 }
 
-/// The newest of all, and it says that it is of that day.
+/// The newest backup of all, which also claims to be of that day.
 #[test]
 fn latest_and_a_day_do_not_silently_mean_a_forged_backup() {
     let place = Place::new();
@@ -192,7 +192,7 @@ fn latest_and_a_day_do_not_silently_mean_a_forged_backup() {
     }
 }
 
-/// The name, run and positions of a backup in a chain, and other data.
+/// Creates a backup with the name, run and positions of a chain member, but other data.
 fn forge_link(place: &Place, name: &str, content: &[u8]) {
     let path = place.manifest(name);
     let sealed = Manifest::decode(&std::fs::read(&path).unwrap()).unwrap().manifest;
@@ -214,7 +214,7 @@ fn forge_link(place: &Place, name: &str, content: &[u8]) {
     std::fs::remove_file(place.manifest("forged")).unwrap();
 }
 
-/// `backup` with a producer that gives `stream`, and says that it was started.
+/// `backup` with a producer that writes `stream` and records that it was started.
 fn backup(place: &Place, name: &str, options: &[&str], stream: &[u8]) -> Ran {
     let file = place.path("stream");
     std::fs::write(&file, stream).unwrap();
@@ -247,7 +247,7 @@ fn every_backup_of_a_chain_must_be_sealed_before_the_first_one_is_restored() {
         refused(with_its_chain(&place, &out), name);
         refused(with_its_chain(&place, &out), name);
         assert!(!out.exists(), "{name}");
-        // Nothing goes on from such a chain either, though its last backup is our own.
+        // Such a chain is not a base either, even if its last backup is our own.
         let _ = std::fs::remove_file(place.path("begun"));
         let ran = backup(&place, "i3", &[&key, from], &stream(b"3", (30, 40), false)).expect(1);
         let said = ran.stderr_text();
@@ -256,7 +256,7 @@ fn every_backup_of_a_chain_must_be_sealed_before_the_first_one_is_restored() {
     }
 }
 
-/// Whatever the new backup is sealed with: also where this host itself could open nothing.
+/// However the new backup is sealed, also if this host itself cannot open anything.
 #[test]
 fn a_sealed_backup_does_not_go_on_from_a_forged_one() {
     let place = Place::new();
@@ -279,11 +279,12 @@ fn a_sealed_backup_does_not_go_on_from_a_forged_one() {
     }
     let word = ["--accept-unsealed", "--incremental-from=zzz", &recipients];
     let _ = backup(&place, "new", &word, &increment).expect(0);
-    // Without a key nothing is demanded.
+    // Without a key, no seal is required.
     let _ = backup(&place, "plain", &["--incremental-from=zzz"], &increment).expect(0);
 }
 
-/// A copy of another name bears the key's word anew: it must not get it by being copied.
+/// A copy under another name is authenticated again with the key; a copy must not authenticate a
+/// backup that was not.
 #[test]
 fn a_copy_takes_an_unvouched_backup_only_where_that_is_said() {
     let place = Place::new();
@@ -297,7 +298,7 @@ fn a_copy_takes_an_unvouched_backup_only_where_that_is_said() {
     let _ = run(&[&copy[..], &["--accept-unvouched"]].concat(), b"").expect(0);
 }
 
-/// A key option that gives no key must not make a backup that everybody can read.
+/// An empty key option must not create a backup that everyone can read.
 #[test]
 fn a_key_option_that_names_nobody_is_refused() {
     let place = Place::new();
@@ -309,7 +310,7 @@ fn a_key_option_that_names_nobody_is_refused() {
     for nothing in [&b""[..], b"\n\n", b" \t\r\n", b"# for nobody\n"] {
         let file = file(nothing);
         for option in ["recipients-file", "encrypt-key-file", "passphrase-file"] {
-            // A comment is a passphrase like any other.
+            // A comment line is a passphrase like any other.
             if option == "passphrase-file" && nothing.starts_with(b"#") {
                 continue;
             }
@@ -343,7 +344,7 @@ fn a_key_option_that_names_nobody_is_refused() {
         let options = format!("--defaults-file={}", options.display());
         let _ = run(&[&options, "put", &place.url("n")], &backup).expect(2);
     }
-    // A program that says nothing wraps nothing.
+    // A key command without output wraps nothing.
     let _ = run(&["put", "--key-command=true", &place.url("n")], &backup).expect(1);
     assert!(!place.manifest("n").exists());
 }

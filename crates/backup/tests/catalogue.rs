@@ -1,4 +1,4 @@
-//! What is known of backups beside their manifests, what is copied, and what goes.
+//! Records beside the manifests (verification, pins), copies, retention and deletion.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 
 mod common;
@@ -80,10 +80,10 @@ fn results_are_listed_until_the_name_is_that_of_another_backup() {
         let proof = line(&store, of).verified.unwrap();
         assert_eq!((proof.level, proof.failed), (Some(Level::Decrypt), None));
         assert!(line(&store, of).verified_age_seconds.unwrap() < 100);
-        // A weaker one says nothing against it.
+        // A weaker verification does not contradict it.
         assert!(verify(&store, of, Level::List, None).is_ok());
         assert_eq!(line(&store, of).verified.unwrap().level, Some(Level::Decrypt));
-        // What is found wrong does: the file of pages is none.
+        // Damage that it finds does: the pages file contains no pages.
         assert!(!verify(&store, of, Level::Pages, None).is_ok());
         assert_eq!(line(&store, of).verified.unwrap().failed, Some(Level::Pages));
 
@@ -92,7 +92,7 @@ fn results_are_listed_until_the_name_is_that_of_another_backup() {
         let old = std::fs::read(&record).unwrap();
         block_on(xb_backup::delete(&store.root, &name(of))).unwrap();
         assert!(!record.exists(), "records go with the backup");
-        // Another one of that name, beside which the old record lies.
+        // Another backup of that name; the old record still lies beside it.
         store.put(of, layout, 300, stream_reader()).unwrap();
         std::fs::create_dir_all(record.parent().unwrap()).unwrap();
         std::fs::write(&record, old).unwrap();
@@ -109,18 +109,18 @@ fn results_of_who_had_the_key_are_authenticated() {
     assert!(!with_key.exists());
     let to = Store::new();
     let with = |request| CopyRequest { keys: keys(Some(KEY)), ..request };
-    // With the key at hand nobody's word but its own counts.
+    // With the key, only a record that this key authenticates counts.
     assert!(matches!(copy(&store, &to, "n", "n", with), Err(BackupError::Unverified { .. })));
     assert!(verify(&store, "n", Level::Decrypt, Some(KEY)).is_ok());
     assert!(with_key.exists());
-    // Made up by somebody who has no key.
+    // A record forged without a key.
     let good = std::fs::read_to_string(&with_key).unwrap();
     let without = with_key.with_file_name("without-key");
     std::fs::copy(without, &with_key).unwrap();
     assert!(matches!(copy(&store, &to, "n", "n", with), Err(BackupError::Unverified { .. })));
     std::fs::write(&with_key, good).unwrap();
     copy(&store, &to, "n", "n", with).unwrap();
-    // The copy is as proven as the backup.
+    // The copy keeps the verification of the backup.
     assert_eq!(line(&to, "n").verified.unwrap().level, Some(Level::Decrypt));
     assert!(verify(&to, "n", Level::Decrypt, Some(KEY)).is_ok());
 }
@@ -156,13 +156,13 @@ fn every_layout_is_copied_bit_for_bit_and_under_another_name_too() {
         assert_eq!(to.get(&other).unwrap(), from.get(of).unwrap());
         assert!(line(&to, &other).verified.is_none(), "the record is about another manifest");
         assert!(verify(&to, &other, Level::Decrypt, None).is_ok());
-        // What has the name already is left alone.
+        // A backup that already has the name is left alone.
         to.put("taken", layout, 300, stream_reader()).unwrap();
         let taken = copy(&from, &to, of, "taken", |r| r);
         assert!(matches!(taken, Err(BackupError::Exists { .. })), "{taken:?}");
         block_on(xb_backup::delete(&to.root, &name("taken"))).unwrap();
     }
-    // A sealed one keeps its name, unless there is the key.
+    // A sealed backup keeps its name, unless the key is given.
     put_sealed(&from, "sealed", &KEY).unwrap();
     copy(&from, &to, "sealed", "sealed", unverified).unwrap();
     assert!(verify(&to, "sealed", Level::Decrypt, Some(KEY)).is_ok());
@@ -187,13 +187,13 @@ fn damage_is_not_copied() {
     assert!(matches!(outcome, Err(BackupError::Damaged { .. })), "{outcome:?}");
     assert!(outcome.unwrap_err().to_string().contains("000000001"), "the object is named");
     assert_eq!(to.state("n"), Some(State::Running), "no manifest");
-    // Nothing of the damage lies there for the next copy to go on from.
+    // No damaged object is left there for the next copy to resume from.
     assert!(to.files().iter().all(|path| !path.ends_with("000000001")));
     std::fs::write(&object, good).unwrap();
     copy(&from, &to, "n", "n", unverified).unwrap();
     assert_eq!(to.get("n").unwrap(), from.get("n").unwrap());
     block_on(xb_backup::delete(&to.root, &name("n"))).unwrap();
-    // Without the list of sums nothing is kept, and the whole is compared.
+    // Without the checksum list nothing is kept, and everything is compared.
     let sums = from.files().into_iter().find(|path| path.ends_with("sums")).unwrap();
     std::fs::remove_file(sums).unwrap();
     let mut bad = std::fs::read(&object).unwrap();
@@ -208,7 +208,7 @@ fn damage_is_not_copied() {
     block_on(xb_backup::delete(&to.root, &name("n"))).unwrap();
     std::fs::remove_file(&object).unwrap();
     assert!(copy(&from, &to, "n", "m", unverified).is_err());
-    // A record of damage is no proof.
+    // A record of damage is not a verification.
     assert!(!verify(&from, "n", Level::Checksum, None).is_ok());
     let why = copy(&from, &to, "n", "n", |r| r).unwrap_err();
     assert!(why.to_string().contains("damaged"), "{why}");
@@ -224,7 +224,7 @@ fn a_copy_that_was_killed_is_no_backup_and_the_next_one_goes_on() {
         let objects = whole.files();
         let relative =
             |path: &std::path::Path| path.strip_prefix(whole.folder.path()).unwrap().to_owned();
-        // As if it had been killed after so many of its objects.
+        // As if the copy had been killed after this many objects.
         let below = |path: &&std::path::PathBuf| relative(path).starts_with(format!("root/{of}"));
         let data: Vec<_> = objects.iter().filter(below).collect();
         for path in &data[..data.len() / 2] {
@@ -233,7 +233,7 @@ fn a_copy_that_was_killed_is_no_backup_and_the_next_one_goes_on() {
             std::fs::copy(path, target).unwrap();
         }
         if layout == Layout::Classic {
-            // The claim of a process that is no more.
+            // Claim of a process that no longer runs.
             let claims = cut.folder.path().join("root/.xb-catalog/@claims").join(of);
             std::fs::create_dir_all(&claims).unwrap();
             let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
@@ -277,11 +277,11 @@ fn prune_removes_what_goes_and_nothing_else() {
     let left: Vec<_> =
         block_on(xb_backup::list(&store.root)).unwrap().into_iter().map(|l| l.name).collect();
     assert_eq!(left, ["b0", "b2", "b3"]);
-    // What stays is the claim of the delete, so that no older claim of the name counts again.
+    // The delete's claim stays, so that no older claim of the name counts again.
     let claim = |path: &std::path::Path| path.iter().any(|part| part == "@claims");
     let of_b1 = |path: &std::path::PathBuf| path.iter().any(|part| part == "b1") && !claim(path);
     assert!(!store.files().iter().any(of_b1));
-    // Another backup of the name is not meant by an old plan.
+    // An old plan does not apply to another backup of the name.
     block_on(xb_backup::unpin(&store.root, &name("b0"))).unwrap();
     block_on(xb_backup::delete(&store.root, &name("b0"))).unwrap();
     store.put("b0", Layout::Packed, 300, stream_reader()).unwrap();
@@ -322,7 +322,7 @@ fn manifest_of(store: &Store, of: &str) -> std::path::PathBuf {
     store.folder.path().join("root/.xb-catalog").join(of)
 }
 
-/// Writes the manifest anew with another text.
+/// Rewrites the manifest with changed content.
 fn rewrite(store: &Store, of: &str, change: impl FnOnce(&mut serde_json::Value)) {
     use sha2::Digest as _;
     let path = manifest_of(store, of);
@@ -348,7 +348,7 @@ fn nothing_is_removed_beside_a_manifest_of_a_newer_version() {
     for of in ["base", "next", "new"] {
         store.put(of, Layout::Packed, 300, stream_reader()).unwrap();
     }
-    // An incremental one on `base`, for all that this version can know.
+    // For this version, it may be an incremental backup based on `base`.
     rewrite(&store, "new", |manifest| manifest["format"] = 2.into());
     let before = store.files();
     let too_new = |outcome: Result<(), BackupError>| {
@@ -361,7 +361,7 @@ fn nothing_is_removed_beside_a_manifest_of_a_newer_version() {
     too_new(block_on(xb_backup::prune(&store.root, &verdicts, |_, _| ())).map(drop));
     too_new(block_on(xb_backup::delete_unless_needed(&store.root, &name("base"))).map(drop));
     too_new(block_on(xb_backup::doomed(&store.root, &name("base"), true)).map(drop));
-    // Itself not even by force: its objects would stay, and nobody could find them.
+    // Not even with force: its objects would stay, and nothing would find them.
     too_new(block_on(xb_backup::delete(&store.root, &name("new"))).map(drop));
     too_new(block_on(xb_backup::doomed(&store.root, &name("new"), false)).map(drop));
 }
@@ -381,7 +381,7 @@ fn a_backup_with_a_damaged_manifest_goes_by_force_only_and_not_if_it_is_pinned()
     let deleted = block_on(xb_backup::delete(&store.root, &name("n"))).unwrap();
     assert_eq!(deleted.objects, 0);
     assert!(deleted.left > 2, "it says that the data stays: {deleted:?}");
-    // The second one points to who removes the rest.
+    // The second delete names the command that removes the rest.
     let why = block_on(xb_backup::delete(&store.root, &name("n"))).unwrap_err().to_string();
     assert!(why.contains("`gc`"), "{why}");
 }
@@ -393,7 +393,7 @@ fn who_prunes_is_told_what_went_before_a_failure() {
         store.put(of, Layout::Packed, 300, stream_reader()).unwrap();
     }
     let verdicts = plan(&store, Keep { last: 1, ..Keep::default() });
-    // Damaged since the plan.
+    // Damaged after the plan.
     let bytes = std::fs::read(manifest_of(&store, "b0")).unwrap();
     std::fs::write(manifest_of(&store, "b0"), &bytes[1..]).unwrap();
     let mut told = Vec::new();
@@ -420,7 +420,7 @@ fn a_pin_that_cannot_be_read_is_a_pin() {
     }
     assert!(block_on(xb_backup::unpin(&store.root, &name("n"))).unwrap().is_some());
     block_on(xb_backup::delete(&store.root, &name("n"))).unwrap();
-    // One that can be read, and is about another backup of the name, is none.
+    // A readable record about another backup of the name does not count.
     store.put("n", Layout::Packed, 300, stream_reader()).unwrap();
     std::fs::create_dir_all(pin.parent().unwrap()).unwrap();
     std::fs::write(&pin, &good).unwrap();
@@ -444,7 +444,7 @@ fn latest_passes_over_a_clock_that_was_ahead_and_says_what_is_doubtful() {
     assert!(found.doubts.len() == 1 && found.doubts[0].contains("ahead"), "{found:?}");
     assert!(!verify(&store, "good", Level::Pages, None).is_ok());
     assert!(latest().doubts.iter().any(|doubt| doubt.contains("damaged")));
-    // Nor does it take tonight's place.
+    // Nor does it take the place of tonight's backup.
     let verdicts = plan(&store, Keep { last: 1, ..Keep::default() });
     assert!(verdicts.iter().all(|verdict| !verdict.goes()), "{verdicts:?}");
 }
@@ -455,7 +455,7 @@ fn a_copy_goes_on_only_from_what_it_has_compared_and_leaves_records_alone() {
     from.put("n", Layout::Packed, 300, stream_reader()).unwrap();
     assert!(verify(&from, "n", Level::Checksum, None).is_ok());
     copy(&from, &to, "n", "n", |r| r).unwrap();
-    // A copy that did not come to its end, one of whose objects is not in order.
+    // An unfinished copy with one damaged object.
     std::fs::remove_file(manifest_of(&to, "n")).unwrap();
     let object = to.files().into_iter().find(|path| path.ends_with("000000001")).unwrap();
     let mut bad = std::fs::read(&object).unwrap();
@@ -466,7 +466,7 @@ fn a_copy_goes_on_only_from_what_it_has_compared_and_leaves_records_alone() {
     let done = copy(&from, &to, "n", "n", |r| r).unwrap();
     assert_eq!(done.kept, objects as u64 - 1);
     assert_eq!(to.get("n").unwrap(), from.get("n").unwrap());
-    // What was found out at the new place since stays known.
+    // What was found at the new place in the meantime stays known.
     bad = std::fs::read(&object).unwrap();
     bad[7] ^= 1;
     std::fs::write(&object, &bad).unwrap();
@@ -494,7 +494,7 @@ fn an_incremental_one_is_copied_to_where_its_base_stands() {
     copy(&from, &to, "inc", "inc", unverified).unwrap();
 }
 
-/// Where the manifest names no base, it is found by log positions, of the same server.
+/// If the manifest names no base, the base is found by log positions, on the same server only.
 #[test]
 fn the_base_of_a_copy_is_not_another_servers() {
     let from = Store::new();
@@ -515,7 +515,7 @@ fn the_base_of_a_copy_is_not_another_servers() {
         let to = Store::new();
         to.put("full", Layout::Packed, 300, stream_reader()).unwrap();
         lsn(&to, "full", 0, to_lsn, server);
-        // It had ended before the other began.
+        // It had ended before the other backup began.
         let begun = line(&from, "inc").started.unwrap().to_string();
         rewrite(&to, "full", |manifest| {
             manifest["started"] = begun.clone().into();
@@ -529,7 +529,7 @@ fn the_base_of_a_copy_is_not_another_servers() {
     }
 }
 
-/// The same run is not yet the same backup.
+/// Equal run IDs do not prove equal backups.
 #[test]
 fn an_existing_copy_is_believed_only_if_its_whole_manifest_is_the_same() {
     for layout in [Layout::Packed, Layout::Classic] {
@@ -543,7 +543,7 @@ fn an_existing_copy_is_believed_only_if_its_whole_manifest_is_the_same() {
         let refused = copy(&from, &to, "n", "n", unverified);
         assert!(matches!(refused, Err(BackupError::Exists { .. })), "{refused:?}");
         assert_eq!(std::fs::read(manifest_of(&to, "n")).unwrap(), other, "it is left alone");
-        // Half of one is no copy either, and nothing to write over.
+        // Half a manifest is not a copy either, and is not overwritten.
         std::fs::write(manifest_of(&to, "n"), &before[..before.len() / 2]).unwrap();
         let refused = copy(&from, &to, "n", "n", unverified);
         assert!(matches!(refused, Err(BackupError::Manifest { .. })), "{refused:?}");
@@ -552,7 +552,7 @@ fn an_existing_copy_is_believed_only_if_its_whole_manifest_is_the_same() {
     }
 }
 
-/// What it has read once it does not read again, and yet it sees what has come since.
+/// Prune reads each manifest only once, but still notices backups that arrive while it removes.
 #[test]
 fn prune_sees_what_comes_while_it_removes() {
     let store = Store::new();
@@ -615,7 +615,7 @@ fn an_incremental_one_does_not_become_a_backup_when_its_base_is_gone() {
     let before = store.files();
     assert!(matches!(put("i2"), Err(BackupError::Chain { .. })));
     assert_eq!(store.files(), before, "nothing is left of it");
-    // What cannot be restored any more is nothing to go on from.
+    // A backup that cannot be restored any more cannot be a base.
     assert!(matches!(since(), Err(BackupError::Chain { .. })));
     store.put("full", Layout::Packed, 300, stream_reader()).unwrap();
     assert!(matches!(put("i2"), Err(BackupError::Chain { .. })), "another one of that name");

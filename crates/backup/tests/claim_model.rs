@@ -1,12 +1,14 @@
-//! A model of classic runs and deletes of one name, and a search through all their interleavings.
+//! Model of classic runs and deletes of one name, and a search through all their interleavings.
 //!
-//! Every request of a run is a step of its own; between any two of them each other run may do any number
-//! of its own, a run may crash, a claim may become old while its run sleeps, and a request may fail or be
-//! carried out without its answer coming back. A run may also sleep between its lease's check and the
-//! request behind it, but for removals: no store can make those depend on a claim. That a claim becomes
-//! old only after its lease is over is what the two clocks in `lease.rs` are for.
+//! Every request of a run is one step. Between two steps of a run, every other run may take any
+//! number of steps, a run may crash, a claim may become old while its run sleeps, and a request may
+//! fail or be carried out although its response is lost. A run may also sleep between the check of
+//! its lease and the request after it, except for removals: no store can make a removal depend on a
+//! claim. The two clocks in `lease.rs` ensure that a claim becomes old only after its lease has
+//! ended.
 //!
-//! The defences can be switched off one by one; the search then has to find what each is there for.
+//! The defences can be switched off one by one; the search must then find the fault that each of
+//! them prevents.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 #![allow(clippy::cast_possible_truncation, reason = "there are three runs at most")]
 
@@ -14,26 +16,26 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher as _};
 
-/// What keeps runs apart.
+/// Rules that keep runs apart.
 #[derive(Debug, Clone, Copy)]
 struct Defences {
-    /// A run that is over leaves its claim, so that no older one counts again.
+    /// A finished run leaves its claim, so that no older claim counts again.
     tombstones: bool,
-    /// The manifest is read again once the name is claimed.
+    /// The manifest is read again after the name is claimed.
     reread: bool,
-    /// Claims are listed again once the name is claimed.
+    /// Claims are listed again after the name is claimed.
     look_again: bool,
-    /// Changes pass the lease, and a lease is renewed only while the claim is the newest.
+    /// Changes require the lease, and a lease is renewed only while its claim is the newest.
     lease: bool,
-    /// Objects are created only where nothing stands.
+    /// Objects are created only where no object exists.
     exclusive: bool,
-    /// The commit compares whose bytes the objects are.
+    /// The commit checks which run wrote the objects.
     proof: bool,
-    /// After the manifest is written the run looks once more whether it has the name.
+    /// After writing the manifest, the run checks again that it holds the name.
     settle: bool,
-    /// A clean-up leaves everything alone where a manifest stands.
+    /// A clean-up removes nothing where a manifest exists.
     spare: bool,
-    /// Removals, too, cannot be delayed behind their check.
+    /// Removals, too, cannot be delayed after their check.
     prompt_removals: bool,
 }
 
@@ -49,9 +51,9 @@ const ALL: Defences = Defences {
     prompt_removals: true,
 };
 
-/// Objects of a backup.
+/// Number of objects of a backup.
 const OBJECTS: usize = 2;
-/// Highest number of a claim, and highest number of runs.
+/// Highest claim number, and maximum number of runs.
 const MOST: usize = 3;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -73,11 +75,11 @@ struct Claim {
     phase: Phase,
     /// Changes with every write.
     version: u8,
-    /// Its run has slept for so long that others take it for dead.
+    /// Its run has slept so long that other runs consider it dead.
     old: bool,
 }
 
-/// Where a run is. What stands in brackets comes next once the claim is confirmed.
+/// Position of a run. The step in parentheses follows once the claim is confirmed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum At {
     Begin,
@@ -91,7 +93,7 @@ enum At {
     RemoveOlder,
     RemoveLeft(u8),
     Create(u8),
-    /// The lease was checked; the request is on its way.
+    /// The lease was checked; the request is in flight.
     Creating(u8),
     Compare,
     Commit,
@@ -149,17 +151,17 @@ struct Run {
     at: At,
     phase: Phase,
     crashed: bool,
-    /// Its lease holds.
+    /// Its lease is valid.
     fresh: bool,
-    /// It has slept for long since it began to confirm its claim.
+    /// It has slept long since it began to confirm its claim.
     slept: bool,
     /// Number of its claim.
     number: u8,
-    /// The versions of the claims before it.
+    /// Versions of the claims before it.
     before: [Option<u8>; MOST],
-    /// A dead run has left objects.
+    /// A dead run has left objects behind.
     left: bool,
-    /// The manifest that it decided to delete.
+    /// Version of the manifest that it decided to delete.
     judged: Option<u8>,
     /// It ended with success.
     succeeded: bool,
@@ -171,7 +173,7 @@ struct World {
     manifest: Option<u8>,
     objects: [Option<u8>; OBJECTS],
     runs: Vec<Run>,
-    /// Crashes, long sleeps and failed requests that may still come.
+    /// Remaining crashes, long sleeps and failed requests.
     crashes: u8,
     sleeps: u8,
     failures: u8,
@@ -206,7 +208,7 @@ impl World {
         self.newest().is_some_and(|(number, _)| number == self.runs[r].number)
     }
 
-    /// A complete backup whose objects are not those of its run.
+    /// Whether a complete backup has objects of another run.
     fn is_violated(&self) -> bool {
         let Some(owner) = self.manifest else { return false };
         self.runs[usize::from(owner)].succeeded && self.objects != [Some(owner); OBJECTS]
@@ -222,7 +224,7 @@ impl World {
         self
     }
 
-    /// Passes the lease, or confirms the claim first.
+    /// Takes a step that requires the lease, or confirms the claim first.
     fn gated(self, r: usize, with: &Defences, next: Next, then: impl Fn(Self) -> Self) -> Self {
         if self.runs[r].fresh || !with.lease {
             then(self)
@@ -231,7 +233,7 @@ impl World {
         }
     }
 
-    /// What a run does next: all that can come of it.
+    /// All possible results of the next step of a run.
     fn step(&self, r: usize, with: &Defences) -> Vec<Self> {
         let run = self.runs[r];
         let me = r as u8;
@@ -247,7 +249,7 @@ impl World {
             },
             At::ListClaims => {
                 let newest = world.newest();
-                // From the newest down to the first that has done more than look.
+                // From the newest claim down to the first whose run has done more than look.
                 let upper = world.claims.iter().rev().flatten();
                 let end = upper.clone().position(|claim| claim.phase != Phase::Claiming);
                 let counting = || upper.clone().take(end.map_or(MOST, |end| end + 1));
@@ -431,7 +433,7 @@ impl World {
     }
 
     fn delete_manifest(mut self, r: usize) -> Self {
-        // Another backup that got the name meanwhile is not the one that was to be deleted.
+        // Another backup that got the name in the meantime must not be deleted.
         if self.manifest != self.runs[r].judged
             && let Some(owner) = self.manifest
             && self.runs[usize::from(owner)].succeeded
@@ -443,7 +445,7 @@ impl World {
         self.go(r, At::DeleteObject(0))
     }
 
-    /// Everything that can happen next.
+    /// All possible next worlds.
     fn successors(&self, with: &Defences) -> Vec<Self> {
         let mut all = Vec::new();
         for r in 0..self.runs.len() {
@@ -453,7 +455,7 @@ impl World {
             }
             let done = self.step(r, with);
             if self.failures > 0 && run.at != At::Begin {
-                // The request fails; it may have been carried out all the same.
+                // The request fails, but may have been carried out.
                 for world in done.iter().chain([self]) {
                     let mut world = world.clone();
                     world.failures -= 1;
@@ -480,16 +482,16 @@ impl World {
         all
     }
 
-    /// What a run does after a request that failed for good.
+    /// What a run does after a request has failed permanently.
     fn failed(mut self, r: usize, at: At) -> Self {
-        // A run that could not look whether it still had the name does not end with success.
+        // A run that could not check whether it still held the name does not succeed.
         self.runs[r].succeeded &= at != At::Settle;
         let next = match at {
             At::CreateClaim | At::ListAgain | At::ReadManifest | At::ListObjects => At::Withdraw,
             At::RemoveLeft(_) | At::Create(_) | At::Creating(_) | At::Compare | At::Commit => {
                 At::CleanUp
             }
-            // Whether the manifest stands is in doubt: what it may name must stay.
+            // It is unknown whether the manifest exists, so the objects it may name must stay.
             _ => At::Over,
         };
         let next = if next == At::Withdraw && self.runs[r].number == 0 { At::Over } else { next };
@@ -497,7 +499,7 @@ impl World {
     }
 }
 
-/// A world's digest: two hashes of 64 bits, so that millions of worlds need little memory.
+/// Digest of a world: two 64-bit hashes, so that millions of worlds need little memory.
 fn id(world: &World) -> u128 {
     let hash = |salt: u64| {
         let mut hasher = DefaultHasher::new();
@@ -507,7 +509,7 @@ fn id(world: &World) -> u128 {
     hash(1) << 64 | hash(2)
 }
 
-/// Searches breadth first; gives the shortest way to a violation, and how many worlds there are.
+/// Breadth-first search. Returns the shortest path to a violation, and the number of worlds.
 fn search(start: World, with: &Defences) -> (Option<Vec<World>>, usize) {
     let mut from: HashMap<u128, u128> = HashMap::from([(id(&start), 0)]);
     let mut waiting = VecDeque::from([start.clone()]);
@@ -526,7 +528,7 @@ fn search(start: World, with: &Defences) -> (Option<Vec<World>>, usize) {
     (None, from.len())
 }
 
-/// The worlds from the first one to the one with this digest.
+/// Worlds on the path from the first one to the one with this digest.
 fn way(start: World, last: u128, from: &HashMap<u128, u128>, with: &Defences) -> Vec<World> {
     let mut ids = vec![last];
     while let Some(before) = from.get(ids.last().unwrap()).filter(|before| **before != 0) {

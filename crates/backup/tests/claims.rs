@@ -1,4 +1,4 @@
-//! Classic runs of one name: at once, after each other, and after they were taken for dead.
+//! Classic runs of one name: concurrent, in sequence, and after a run was considered dead.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 
 mod common;
@@ -15,7 +15,7 @@ use xb_backup::{
 use xb_pipeline::Observer;
 use xb_reader::ChunkWriter;
 
-/// A stream whose files, chunks and sizes are always the same, of bytes of its own.
+/// A stream with fixed files, chunks and sizes, filled with the given byte.
 fn stream_of(byte: u8) -> Vec<u8> {
     let mut writer = ChunkWriter::new(Vec::new());
     for file in ["shop/orders.ibd", "shop/items.ibd"] {
@@ -46,7 +46,7 @@ fn object(store: &Store, name: &str, key: &str) -> PathBuf {
     store.folder.path().join("root").join(name).join(key)
 }
 
-/// Makes a file look as if it was last written so long ago.
+/// Sets the modification time of a file to `by` ago.
 fn age(path: &Path, by: Duration) {
     let file = std::fs::File::options().append(true).open(path).unwrap();
     file.set_modified(SystemTime::now() - by).unwrap();
@@ -97,13 +97,13 @@ fn of_several_runs_at_once_exactly_one_wins_and_its_bytes_come_back() {
     }
 }
 
-/// How often a byte occurs in the stream besides the files' contents.
+/// Number of times that a byte occurs in the stream outside the files' contents.
 fn other(byte: u8) -> usize {
     let empty = stream_of(0);
     empty.iter().filter(|found| **found == byte).count()
 }
 
-/// A run that stands still is taken for dead; it wakes up after another one has completed the backup.
+/// A sleeping run is considered dead, and wakes up after another run has completed the backup.
 #[test]
 fn a_run_that_wakes_up_after_it_was_taken_for_dead_changes_nothing() {
     let store = Store::new();
@@ -128,7 +128,7 @@ fn a_run_that_wakes_up_after_it_was_taken_for_dead_changes_nothing() {
     assert!(verify(&store, "n", Level::Checksum).is_ok());
 }
 
-/// The same, and the other one has failed meanwhile: nothing must count the old claim as the newest again.
+/// As above, but the other run has failed: the old claim must not count as the newest again.
 #[test]
 fn an_older_claim_never_counts_again() {
     let store = Store::new();
@@ -149,12 +149,12 @@ fn an_older_claim_never_counts_again() {
         std::io::Cursor::new(stream_of(b'c')[..1500].to_vec()),
     ))
     .unwrap_err();
-    // As a refresh on its way would do that arrives late.
+    // Like a refresh that arrives late.
     std::fs::write(&claim, old).unwrap();
     block_on(put_classic(store.root.clone(), "n".into(), std::io::Cursor::new(stream_of(b'b'))))
         .unwrap();
     let whole = store.get("n").unwrap();
-    // The sleeper fails, and cleans up behind itself.
+    // The sleeping run fails, and cleans up.
     drop(writer);
     first.join().unwrap().unwrap_err();
     assert_eq!(store.get("n").unwrap(), whole);
@@ -173,7 +173,7 @@ fn an_object_of_another_run_is_named_by_all_who_read_it() {
     assert_eq!(std::fs::read_dir(&sums).unwrap().count(), 1);
     for whole in [true, false] {
         if !whole {
-            // The digest in the manifest says it as well, though not of which object.
+            // The digest in the manifest shows the same, but not which object differs.
             std::fs::remove_dir_all(&sums).unwrap();
         }
         let error = store.get("n").unwrap_err().to_string();
@@ -263,12 +263,12 @@ fn a_claim_is_taken_over_by_word_and_named() {
     let names: Vec<_> =
         std::fs::read_dir(&claims).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(names, ["000008"]);
-    // Of what has ended nothing has to be taken over.
+    // A run that has ended needs no take-over.
     block_on(xb_backup::delete(&store.root, &name)).unwrap();
     assert_eq!(told.lock().unwrap().len(), 1);
 }
 
-/// The claim that stays says that nothing of ours is left: what lies there is another tool's.
+/// The remaining claim shows that nothing of our own is left: the objects belong to another tool.
 #[test]
 fn what_lies_beside_an_ended_claim_is_a_stock_backup() {
     let store = Store::new();
@@ -286,7 +286,7 @@ fn what_lies_beside_an_ended_claim_is_a_stock_backup() {
     assert!(stock.exists());
 }
 
-/// An upload in parts that a dead run has begun is ended before the next one begins.
+/// A multipart upload of a dead run is aborted before the next one begins.
 #[test]
 fn unfinished_uploads_of_a_dead_run_are_ended() {
     let store = Store::new();

@@ -1,4 +1,4 @@
-//! A delete removes the backup that was named, and nothing else.
+//! A delete removes the named backup, and nothing else.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 
 mod common;
@@ -22,7 +22,7 @@ fn name(text: &str) -> BackupName {
     BackupName::new(text).unwrap()
 }
 
-/// The ROOT that is this folder.
+/// The ROOT at this directory.
 fn root_at(folder: &Path) -> Root {
     let path = folder.to_str().unwrap().trim_start_matches('/').to_owned();
     let location = Location { place: Place::Local, path };
@@ -42,7 +42,7 @@ fn all(store: &Store) -> BTreeMap<String, Vec<u8>> {
     tree(store.folder.path())
 }
 
-/// Every way to delete `of` is refused for the same reason, and nothing is gone.
+/// Every way to delete `of` is refused for the same reason, and nothing is removed.
 fn refused(store: &Store, root: &Root, of: &str) -> BackupError {
     let (before, of) = (all(store), name(of));
     let shown = block_on(xb_backup::doomed(root, &of, true)).map(drop);
@@ -60,7 +60,7 @@ fn line(root: &Root, of: &str) -> Listing {
     lines.into_iter().find(|line| line.name == of).expect("a line")
 }
 
-/// What the stock tool leaves: objects, and no manifest.
+/// Creates what the stock tool leaves: objects without a manifest.
 fn make_stock(store: &Store, of: &str) {
     store.put(of, Layout::Classic, 500, stream_reader()).unwrap();
     fs::remove_file(below(store, &format!(".xb-catalog/{of}"))).unwrap();
@@ -74,7 +74,7 @@ fn a_folder_of_backups_is_listed_as_one_and_cannot_be_deleted() {
             store.put(of, layout, 500, stream_reader()).unwrap();
         }
         block_on(xb_backup::pin(&store.root, &name("tue"), None)).unwrap();
-        // One component too short, and two.
+        // One path component too few, and two.
         let above = root_at(store.folder.path());
         let far_above = root_at(store.folder.path().parent().unwrap());
         let folder = store.folder.path().file_name().unwrap().to_str().unwrap().to_owned();
@@ -91,7 +91,7 @@ fn a_folder_of_backups_is_listed_as_one_and_cannot_be_deleted() {
             assert_eq!((line.state, line.backups, line.layout), (State::Folder, Some(3), None));
         };
         check();
-        // Without the catalogue, runs and the stock tools' files tell the same.
+        // Without the catalogue, the runs and the stock tool's files show the same.
         fs::remove_dir_all(below(&store, ".xb-catalog")).unwrap();
         check();
     }
@@ -121,7 +121,7 @@ fn what_lies_inside_a_backup_is_none() {
     let store = Store::new();
     let run = store.put("packed", Layout::Packed, 500, stream_reader()).unwrap().manifest.run;
     store.put("classic", Layout::Classic, 500, stream_reader()).unwrap();
-    // One component too long.
+    // One path component too many.
     let error = refused(&store, &root_at(&below(&store, "packed")), &run).to_string();
     assert!(error.contains("not part of a backup") && error.contains("000000000"), "{error}");
     let inside = root_at(&below(&store, "classic"));
@@ -186,7 +186,7 @@ fn a_data_directory_is_no_backup() {
     assert!(matches!(store.get("data"), Err(BackupError::NotThere { .. })));
 }
 
-/// A sound manifest tells which objects are the backup's, whatever lies in folders below.
+/// A sound manifest names the backup's objects, whatever the directories below contain.
 #[test]
 fn a_backup_above_others_goes_without_them() {
     for layout in LAYOUTS {
@@ -198,7 +198,7 @@ fn a_backup_above_others_goes_without_them() {
             let kept = inner.get("inc").unwrap();
             let outcome = block_on(xb_backup::delete(&store.root, &name("full")));
             match (layout, nested) {
-                // Both have objects in the same folders: which are whose cannot be told.
+                // Both have objects in the same directories, so their objects cannot be told apart.
                 (Layout::Classic, Layout::Classic) => {
                     assert!(matches!(outcome, Err(BackupError::Folder { .. })), "{outcome:?}");
                     assert!(below(&store, ".xb-catalog/full").exists());
@@ -220,7 +220,7 @@ fn a_pin_outlasts_its_manifest() {
         let manifest = fs::read(below(&store, ".xb-catalog/n")).unwrap();
         fs::remove_file(below(&store, ".xb-catalog/n")).unwrap();
         assert!(matches!(refused(&store, &store.root, "n"), BackupError::Pinned { .. }));
-        // Nor does it go as what a dead run has left.
+        // Nor is it removed as the remains of a dead run.
         age_all(&store);
         let found = block_on(xb_backup::leftovers(&store.root, DAY)).unwrap();
         assert!(found.dead.is_empty() && found.unclear.len() == 1, "{found:?}");
@@ -237,7 +237,7 @@ fn a_pin_outlasts_its_manifest() {
     }
 }
 
-/// The stock list of sums lies beside classic backups only.
+/// The stock list of checksums belongs to classic backups only.
 #[test]
 fn a_packed_backup_leaves_the_file_beside_it() {
     let store = Store::new();
@@ -254,7 +254,7 @@ fn only_what_was_shown_is_removed() {
         store.put("n", layout, 500, stream_reader()).unwrap();
         let shown = block_on(xb_backup::doomed(&store.root, &name("n"), true)).unwrap();
         assert_eq!(store.files_but_claims().len(), shown.objects.len() + 1);
-        // Replaced while somebody looked at it.
+        // Replaced after it was shown.
         block_on(xb_backup::delete(&store.root, &name("n"))).unwrap();
         store.put("n", layout, 500, stream_reader()).unwrap();
         let before = all(&store);
@@ -267,7 +267,7 @@ fn only_what_was_shown_is_removed() {
         assert_eq!(deleted, Deleted { objects, left: 0 });
         assert_eq!(store.files_but_claims(), Vec::<PathBuf>::new());
     }
-    // Pinned meanwhile.
+    // Pinned after it was shown.
     let store = Store::new();
     store.put("n", Layout::Packed, 500, stream_reader()).unwrap();
     let shown = block_on(xb_backup::doomed(&store.root, &name("n"), true)).unwrap();
@@ -306,7 +306,7 @@ fn age_all(store: &Store) {
     }
 }
 
-/// A classic run that died has left objects and a claim.
+/// A dead classic run has left objects and a claim.
 #[test]
 fn gc_takes_what_the_dead_run_has_left_and_nothing_beside() {
     for beside in ["notes.txt", "work/invoice#7", &format!("tue/xtrabackup_info.{N}")] {
@@ -327,7 +327,7 @@ fn gc_takes_what_the_dead_run_has_left_and_nothing_beside() {
     }
 }
 
-/// A dead classic run is taken over; what other programs keep there is not its own.
+/// A dead classic run is taken over; files of other programs in the same place are kept.
 #[test]
 fn a_take_over_removes_objects_of_the_dead_run_only() {
     let store = Store::new();

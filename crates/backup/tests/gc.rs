@@ -1,4 +1,4 @@
-//! What dead runs have left is found and removed, and nothing else.
+//! `gc` finds and removes what dead runs have left, and nothing else.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 
 mod common;
@@ -11,7 +11,7 @@ use xb_backup::{Layout, Leftovers, State};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// Makes a file look as if it was written so long ago.
+/// Sets the modification time of a file to `by` ago.
 fn age(path: &Path, by: Duration) {
     let file = std::fs::File::options().write(true).open(path).unwrap();
     file.set_modified(SystemTime::now() - by).unwrap();
@@ -37,7 +37,7 @@ fn below(store: &Store, path: &str) -> PathBuf {
     store.folder.path().join("root").join(path)
 }
 
-/// A run that was killed before its manifest.
+/// A run that was killed before it wrote its manifest.
 fn dead_run(store: &Store, name: &str) {
     store.put(name, Layout::Packed, 500, stream_reader()).unwrap();
     std::fs::remove_file(below(store, &format!(".xb-catalog/{name}"))).unwrap();
@@ -66,7 +66,7 @@ fn only_old_runs_without_a_manifest_go() {
     assert!(left < good && left > 2);
     assert_eq!(store.state("young"), Some(State::Running), "it may still be going on");
     assert_eq!(store.state("other"), None);
-    // The good one stays however old it gets.
+    // A complete backup stays, however old it is.
     age_all(&store);
     remove_all(&store);
     assert_eq!(store.get("n").unwrap(), stream());
@@ -134,7 +134,7 @@ fn files_that_were_never_finished_go_unless_their_run_lives() {
         let run = std::fs::read_dir(below(&store, name)).unwrap().next().unwrap().unwrap();
         std::fs::write(run.path().join("000000099#1"), "half an object").unwrap();
     }
-    // One that was to become a manifest, and one that is none of ours.
+    // An unfinished manifest, and a file that is not ours.
     std::fs::write(below(&store, ".xb-catalog/dead#1"), "half a manifest").unwrap();
     std::fs::create_dir_all(below(&store, "work")).unwrap();
     std::fs::write(below(&store, "work/invoice#7"), "precious").unwrap();
@@ -159,7 +159,7 @@ fn files_that_were_never_finished_go_unless_their_run_lives() {
     assert_eq!(store.get("good").unwrap(), stream());
 }
 
-/// A run of ours died right after its claim, and later another tool stored a backup of that name.
+/// A run of ours died right after its claim; later another tool stored a backup of that name.
 #[test]
 fn what_came_long_after_a_dead_claim_is_somebody_elses() {
     let store = Store::new();
@@ -188,12 +188,12 @@ fn a_run_that_lives_again_or_has_become_a_backup_is_left_alone() {
     let found = find(&store);
     assert_eq!(found.dead.len(), 1);
     let before = store.files();
-    // A copy goes on with it.
+    // A copy resumes it.
     let claim = before.iter().find(|path| path.ends_with("claim")).unwrap();
     age(claim, Duration::ZERO);
     assert!(!block_on(xb_backup::remove(&store.root, &found.dead[0])).unwrap());
     assert_eq!(store.files(), before);
-    // And ends it.
+    // The copy completes it.
     age_all(&store);
     std::fs::write(&manifest, good).unwrap();
     assert!(!block_on(xb_backup::remove(&store.root, &found.dead[0])).unwrap());

@@ -1,4 +1,4 @@
-//! Backups in a local folder: what is damaged is noticed, what fails leaves nothing behind.
+//! Backups in a local directory: damage is detected, and failures leave nothing behind.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 
 mod common;
@@ -22,18 +22,19 @@ fn a_sealed_backup_opens_with_its_key_alone() {
     assert_eq!(get_sealed(&store, "n", &[7; 32]).unwrap(), stream());
     assert!(matches!(get_sealed(&store, "n", &[8; 32]), Err(BackupError::Keys(_))));
     assert!(matches!(store.get("n"), Err(BackupError::Keys(_))), "no key at all");
-    // Nothing in the store tells the name of a table.
+    // Nothing in the store reveals the name of a table.
     for path in store.files() {
         let bytes = std::fs::read(&path).unwrap();
         assert!(!bytes.windows(6).any(|w| w == b"orders"), "{}", path.display());
     }
-    // Who gives a key does not want bytes that nobody vouches for.
+    // A user who gives a key does not accept unauthenticated bytes.
     store.put("plain", Layout::Packed, 500, stream_reader()).unwrap();
     assert!(matches!(get_sealed(&store, "plain", &[7; 32]), Err(BackupError::Unsealed { .. })));
 }
 
-/// Manifest, keys and every object: each byte flipped, each cut, each missing, each in the place of
-/// its twin in another backup with the same key, each in the place of another object.
+/// Damage to the manifest, the keys object and every data object: each byte flipped; each object
+/// cut, missing, replaced by its counterpart from another backup with the same key, or replaced by
+/// another object of the same backup.
 #[test]
 fn a_sealed_backup_shows_any_change() {
     let store = Store::new();
@@ -62,7 +63,7 @@ fn a_sealed_backup_shows_any_change() {
         changed(path, &std::fs::read(&twins[n]).unwrap(), &"foreign");
         for (other, content) in contents.iter().enumerate().filter(|(other, _)| *other != n) {
             changed(path, content, &format_args!("as file {other}"));
-            // And that one in its place: swapped.
+            // Also in the other direction: the two objects are swapped.
             std::fs::write(&files[other], good).unwrap();
             assert!(get_watched(&store, "n", &[7; 32]).is_err(), "{n} and {other} swapped");
             std::fs::write(&files[other], content).unwrap();
@@ -101,9 +102,8 @@ fn both_layouts_come_back_as_stream_and_as_files() {
     }
 }
 
-/// Every byte of every file in the store, the claim and the list of sums apart, which only `verify`
-/// reads: flipped, cut off there, and the whole
-/// file missing.
+/// Every file in the store except the claim and the checksum list, which only `verify` reads: every
+/// byte flipped, the file cut at every byte, and the whole file missing.
 #[test]
 fn any_damage_to_the_store_is_an_error() {
     for layout in LAYOUTS {
@@ -123,7 +123,7 @@ fn any_damage_to_the_store_is_an_error() {
                 std::fs::write(&path, &bad).unwrap();
                 match store.get("n") {
                     Err(error) => assert!(error.hint().is_some() || !error.to_string().is_empty()),
-                    // The head of a classic chunk has bits that no reader looks at: flags.
+                    // The header of a classic chunk has bits that no reader checks: flags.
                     Ok(back) => assert!(
                         layout == Layout::Classic
                             && back.len() == whole.len()
@@ -135,7 +135,7 @@ fn any_damage_to_the_store_is_an_error() {
                 assert!(store.get("n").is_err(), "{what}: cut at {at}");
             }
             std::fs::remove_file(&path).unwrap();
-            // A classic backup without its manifest is one that nobody has proven.
+            // A classic backup without its manifest is unproven.
             let unproven =
                 layout == Layout::Classic && store.state("n") == Some(State::StockUnproven);
             assert!(store.get("n").is_err() || unproven, "{what}: missing");
@@ -150,7 +150,7 @@ fn ignored_flag(object: &[u8], at: usize) -> bool {
     object.starts_with(b"XBSTCK01") && at == 8
 }
 
-/// Objects with several chunks each: flipped bytes, cuts, one in the place of another, one longer.
+/// Objects with several chunks each: bytes flipped, objects cut, replaced by another one, extended.
 #[test]
 fn any_damage_to_exact_classic_objects_is_an_error() {
     let store = Store::new();
@@ -208,7 +208,7 @@ fn a_missing_object_is_named() {
     );
 }
 
-/// Nothing of it would be read, but somebody has written there.
+/// The extra bytes would never be read, but they show that the object was changed.
 #[test]
 fn an_object_that_is_longer_than_it_should_be_is_named() {
     for layout in LAYOUTS {
@@ -281,14 +281,14 @@ fn a_stock_backup_is_read_listed_unproven_and_never_overwritten() {
         ));
     }
     assert_eq!(store.files(), before);
-    // Without its end chunk a file is not whole, and without a manifest only that can tell.
+    // Without its end chunk a file is incomplete; without a manifest, only that shows it.
     let end = before.iter().find(|p| p.ends_with("orders.ibd.00000000000000000002")).unwrap();
     std::fs::remove_file(end).unwrap();
     assert!(store.get("n").unwrap_err().to_string().contains("shop/orders.ibd"));
     assert!(!back.is_empty());
 }
 
-/// The claim of a process that no longer runs: its id is past the largest there can be.
+/// Claim of a process that no longer runs: its ID is above the largest possible one.
 fn dead_claim() -> String {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
     let space = std::fs::read_link("/proc/self/ns/pid").unwrap();
@@ -309,7 +309,7 @@ fn what_a_killed_classic_run_left_is_cleared_away_by_the_next() {
     std::fs::create_dir_all(&claims).unwrap();
     std::fs::write(claims.join("000001"), dead_claim()).unwrap();
     assert!(matches!(store.state("n"), Some(State::Running | State::Abandoned)));
-    // Every file may have its end by chance: it is no stock backup.
+    // Every file may have its end chunk by chance: this is not a stock backup.
     std::fs::remove_file(root.join("n/old.ibd.00000000000000000000")).unwrap();
     assert!(matches!(store.get("n"), Err(BackupError::NotThere { .. })));
     std::fs::write(root.join("n/old.ibd.00000000000000000000"), b"left over").unwrap();
@@ -319,7 +319,7 @@ fn what_a_killed_classic_run_left_is_cleared_away_by_the_next() {
     assert!(store.get("n").is_ok());
 }
 
-/// A packed backup and what a dead classic run has left may lie in one folder.
+/// A packed backup and the remains of a dead classic run may share a directory.
 #[test]
 fn a_packed_backup_beside_a_dead_classic_run_is_read_alone() {
     let store = Store::new();
@@ -329,7 +329,7 @@ fn a_packed_backup_beside_a_dead_classic_run_is_read_alone() {
     std::fs::create_dir_all(&claims).unwrap();
     std::fs::write(claims.join("000001"), dead_claim()).unwrap();
     let objects = store.files();
-    // A whole file of another backup: its chunk and its end.
+    // A complete file of another backup: its chunk and its end chunk.
     let mut writer = xb_reader::ChunkWriter::new(Vec::new());
     writer.payload("shop/orders.ibd", 0, b"of another day").unwrap();
     let chunk = writer.finish().unwrap();
@@ -343,7 +343,7 @@ fn a_packed_backup_beside_a_dead_classic_run_is_read_alone() {
     let target = store.folder.path().join("out");
     assert_eq!(store.restore("n", &target).unwrap(), 3);
     assert_eq!(store.state("n"), Some(State::Complete));
-    // Without its manifest neither of the two is a backup.
+    // Without its manifest, neither of the two is a backup.
     std::fs::remove_file(root.join(".xb-catalog/n")).unwrap();
     assert!(matches!(store.get("n"), Err(BackupError::NotThere { .. })));
     assert!(objects.iter().filter(|path| !path.ends_with(".xb-catalog/n")).all(|p| p.exists()));
@@ -370,7 +370,7 @@ fn asked_to_stop_it_cleans_up() {
     let (reader, writer) = std::io::pipe().unwrap();
     let request = put_request("n", Layout::Packed, 500);
     stopper.stop(15);
-    // The pipe stays open: the source is stalled, and the run ends all the same.
+    // The pipe stays open: the source is stalled, and the run must still end.
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let outcome = runtime.block_on(xb_backup::put(
@@ -385,7 +385,7 @@ fn asked_to_stop_it_cleans_up() {
     assert_eq!(store.files(), Vec::<PathBuf>::new());
 }
 
-/// A folder that was made for the server's user stays useful to it.
+/// A directory that belongs to the server's user stays usable for that user.
 #[test]
 fn root_leaves_the_files_to_the_owner_of_the_folder() {
     use std::os::unix::fs::{MetadataExt as _, chown};
@@ -394,7 +394,7 @@ fn root_leaves_the_files_to_the_owner_of_the_folder() {
     let target = store.folder.path().join("out");
     std::fs::create_dir(&target).unwrap();
     if chown(&target, Some(12345), Some(54321)).is_err() {
-        // Only root can make it somebody else's.
+        // Only root can change the owner.
         return;
     }
     let (_stopper, mut stop) = stopper();

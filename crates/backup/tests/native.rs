@@ -1,4 +1,4 @@
-//! Native streams that come in as they are, raw input, and other ways in.
+//! Input that is a native stream or raw bytes, and backups with several key slots.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 
 mod common;
@@ -32,7 +32,7 @@ fn put(store: &Store, request: &PutRequest, input: Vec<u8>) -> Result<PutReport,
     block_on(xb_backup::put(&store.root, request, input, &Observer::default(), &mut stop))
 }
 
-/// A plain and a sealed native file, and the way to get the content of either back.
+/// A plain and a sealed backup in the store, both as native files.
 fn native_files(store: &Store) -> [Vec<u8>; 2] {
     store.put("plain", Layout::Packed, 500, stream_reader()).unwrap();
     put_sealed(store, "sealed", &KEY).unwrap();
@@ -52,7 +52,7 @@ fn content(store: &Store, name: &str, sealed: bool) -> Result<Vec<u8>, BackupErr
     block_on(run).map(|(_, Collected(bytes))| bytes)
 }
 
-/// A manifest must not get rid of its key's word by saying that it never had one.
+/// A manifest must not lose its authentication by claiming that it never had one.
 #[test]
 fn an_unvouched_manifest_is_not_taken_by_itself() {
     let store = Store::new();
@@ -88,7 +88,7 @@ fn a_native_file_is_stored_as_it_is_in_objects_of_the_size_asked_for() {
     }
 }
 
-/// Without a key nobody can look into a sealed stream: its ends must be there.
+/// A sealed stream cannot be inspected without a key, so both its ends must be present.
 #[test]
 fn a_native_file_that_was_cut_is_never_a_backup() {
     let store = Store::new();
@@ -104,7 +104,7 @@ fn a_native_file_that_was_cut_is_never_a_backup() {
             bad[at] ^= 1 << (at % 8);
             match put(&store, &request, bad) {
                 Err(_) => {}
-                // What the key alone can tell is told when it is there.
+                // What only the key can show is reported once the key is given.
                 Ok(_) => {
                     assert!(sealed && content(&store, "n", sealed).is_err(), "byte {at}");
                     let name = BackupName::new("n").unwrap();
@@ -177,25 +177,25 @@ fn other_ways_in_move_no_data() {
     let before = objects(&store);
     assert!(change(&[9; 32], Some(&[8; 32]), None).is_err(), "who cannot open it changes nothing");
     assert_eq!(objects(&store), before);
-    // One more.
+    // Adds a slot.
     assert_eq!(change(&KEY, Some(&[8; 32]), Some(Vec::new())).unwrap().len(), 2);
     for good in [&KEY, &[8; 32]] {
         assert_eq!(get_sealed(&store, "n", good).unwrap(), stream());
     }
-    // The old one goes.
+    // Removes the old slot.
     assert_eq!(change(&[8; 32], None, Some(vec![0])).unwrap().len(), 1);
     assert!(matches!(get_sealed(&store, "n", &KEY), Err(BackupError::Keys(_))));
-    // The last one cannot.
+    // The last slot cannot be removed.
     assert!(change(&[8; 32], None, None).is_err());
     assert!(change(&[8; 32], None, Some(vec![5])).is_err(), "there is none of that number");
-    // All are replaced.
+    // Replaces all slots.
     assert_eq!(change(&[8; 32], Some(&[6; 32]), None).unwrap().len(), 1);
     assert_eq!(get_sealed(&store, "n", &[6; 32]).unwrap(), stream());
     let data = |all: &[(String, Vec<u8>)]| -> Vec<_> {
         all.iter().filter(|(name, _)| !name.ends_with("/keys")).cloned().collect()
     };
     assert_eq!(data(&objects(&store)), data(&before));
-    // What is not sealed has no ways in.
+    // An unsealed backup has no key slots.
     store.put("plain", Layout::Packed, 500, stream_reader()).unwrap();
     let request = RewrapRequest {
         name: BackupName::new("plain").unwrap(),

@@ -1,4 +1,4 @@
-//! Single files out of a packed backup, without the rest of it.
+//! Reads single files of a packed backup without reading the rest.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 
 mod common;
@@ -59,7 +59,7 @@ fn one_table_costs_little_more_than_its_bytes() {
         );
         let chosen = report.chosen.unwrap();
         assert_eq!((chosen.files, chosen.needed_files), (3, 0));
-        // Two runs of frames, and frames of 1 MiB that it shares with its neighbours at their ends.
+        // Two runs of frames; the 1 MiB frames at their ends also hold data of neighbouring files.
         let (bytes, read) = (chosen.bytes, report.stored_bytes);
         assert!(read >= bytes && read <= bytes + 6 * MIB as u64, "{name}: {read} for {bytes}");
 
@@ -93,7 +93,7 @@ fn damage_in_what_is_read_is_found() {
     for path in objects.iter().filter(|path| !path.ends_with("claim")) {
         let good = std::fs::read(path).unwrap();
         let mut bad = good.clone();
-        // Every frame of 1 MiB has some.
+        // Damages every 1 MiB frame.
         bad.iter_mut().step_by(500_000).for_each(|byte| *byte ^= 1);
         std::fs::write(path, &bad).unwrap();
         match get_files(&store, "n", Keys::default(), globs(&["shop/*"])) {
@@ -109,7 +109,7 @@ fn damage_in_what_is_read_is_found() {
     assert!(failed < objects.len() - 1, "all objects were read");
 }
 
-/// Anybody who may write into the store could let a reader fetch and hold all of a backup at once.
+/// Anyone who can write to the store could make a reader fetch and hold a whole backup at once.
 #[test]
 fn an_index_longer_than_any_is_refused_before_it_is_read() {
     let store = Store::new();

@@ -1,4 +1,4 @@
-//! A restore that was interrupted goes on where it stood.
+//! An interrupted restore is resumed where it stopped.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 
 mod common;
@@ -28,7 +28,7 @@ fn restore(
     block_on(xb_backup::restore(&store.root, &request, target, how, &observer, &mut stop))
 }
 
-/// A store with one backup, and its data objects.
+/// Store with one backup, and the backup's data objects.
 fn put(request: &PutRequest, stream: &[u8]) -> (Store, Vec<PathBuf>) {
     let store = Store::new();
     let (_stopper, mut stop) = stopper();
@@ -78,7 +78,7 @@ fn what_is_proven_is_not_fetched_again() {
         let folder = tempfile::tempdir().unwrap();
         let target = folder.path().join("t");
         let mut at = objects.len() / 4;
-        // Again and again a little further.
+        // Each attempt gets a little further.
         while at < objects.len() {
             let good = std::fs::read(&objects[at]).unwrap();
             let mut bad = good.clone();
@@ -96,7 +96,7 @@ fn what_is_proven_is_not_fetched_again() {
         let went_on = report.went_on.unwrap();
         let before = went_on.bytes;
         assert!(before > 0, "{what}: {went_on:?}");
-        // What was proven is not read again. Chunks are 2 MiB; some were on their way.
+        // Proven data is not read again. Chunks are 2 MiB; some were in flight.
         let read = report.get.stored_bytes;
         let wanted = stream.len() as u64 - before.min(stream.len() as u64);
         assert!(
@@ -154,7 +154,7 @@ fn only_the_same_restore_goes_on_and_nothing_of_others_is_touched() {
     let run = run["about"]["run"].as_str().unwrap();
     std::fs::write(&journal, format!("{}\n{rest}", head.replace(run, &"0".repeat(32)))).unwrap();
     refused("unfinished restore of n");
-    // After a reboot what was not synced is made again.
+    // After a reboot, data that was not synced is restored again.
     let boot: serde_json::Value = serde_json::from_str(head).unwrap();
     let boot = boot["boot"].as_str().unwrap();
     std::fs::write(&journal, format!("{}\n{rest}", head.replace(boot, "another"))).unwrap();
@@ -164,12 +164,12 @@ fn only_the_same_restore_goes_on_and_nothing_of_others_is_touched() {
     assert!(!target.join(".xb-partial").exists());
 }
 
-/// A restore that stopped at three quarters of the backup's objects, which are whole again.
+/// A restore that stopped after three quarters of the objects, which are intact again.
 fn interrupted(files: usize) -> (Store, tempfile::TempDir, PathBuf, Vec<(String, Vec<u8>)>) {
     let files: Vec<(String, Vec<u8>)> =
         (0..files).map(|n| (format!("shop/t{n}.ibd"), noise(n as u64, 5 * MIB + n))).collect();
     let mut writer = ChunkWriter::new(Vec::new());
-    // Half of them one by one, the others mixed.
+    // Half of the files one by one, the others interleaved.
     let (first, mixed) = files.split_at(files.len() / 2);
     for (name, content) in first {
         for (n, piece) in content.chunks(2 * MIB).enumerate() {
@@ -206,7 +206,7 @@ fn unfinished(target: &Path) -> Vec<PathBuf> {
     kept
 }
 
-/// As a file system leaves them that was shut down before it had written them.
+/// Zeroes a file, as a file system leaves it after a crash before the data was written.
 fn zero(path: &Path) {
     let len = path.metadata().unwrap().len();
     std::fs::write(path, vec![0; usize::try_from(len).unwrap()]).unwrap();
@@ -236,7 +236,7 @@ fn what_is_no_longer_what_was_written_is_made_again() {
         harm(&target, &begun);
         let report = restore(&store, &target, (false, Selection::default())).unwrap();
         let went_on = report.went_on.unwrap();
-        // Of the last one that was begun nothing may have been proven.
+        // The last file that was started may have no proven data.
         assert!(
             (distrusted..=begun.len() as u64).contains(&went_on.distrusted),
             "{what}: {went_on:?}"
@@ -260,7 +260,7 @@ fn after_another_mount_only_what_was_synced_counts_and_only_if_it_is_there() {
     let mount = said["mount"].as_str().unwrap();
     assert!(!mount.is_empty());
     let head = head.replace(mount, "another") + "\n";
-    // The first two lines of whole files are synced; one of these is not what it was.
+    // The first two lines of complete files are synced; one of these files was changed.
     let whole = rest.match_indices("whole ").nth(1).unwrap().0;
     let cut = whole + rest[whole..].find('\n').unwrap() + 1;
     let (synced, later) = rest.split_at(cut);

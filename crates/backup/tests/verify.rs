@@ -1,4 +1,4 @@
-//! `verify` finds whatever is wrong, on the level that can find it, and says where.
+//! `verify` finds every fault on the level that can find it, and reports where it is.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 
 mod common;
@@ -30,7 +30,7 @@ fn verify(
         memory: 64 << 20,
         threads: 2,
         parallel: 4,
-        // Written down for thousands of verifications, it would be all that takes time.
+        // Writing a record for thousands of verifications would dominate the run time.
         record: None,
     };
     block_on(xb_backup::verify(&store.root, &request, &Observer::default(), &mut stop))
@@ -67,7 +67,7 @@ fn sound_backups_hold_on_every_level() {
             assert_eq!(plain.stream_bytes, Some(stream().len() as u64));
         }
     }
-    // Up to the checksums no key is needed, and that is said.
+    // Up to the checksums no key is needed, and the report states that.
     let sealed = sound(&store, "sealed", Level::Checksum, None);
     assert_eq!(sealed.authenticity, Authenticity::NoKey);
     for level in [Level::Decrypt, Level::Pages] {
@@ -80,7 +80,7 @@ fn sound_backups_hold_on_every_level() {
     assert!(matches!(verify(&store, "none", Level::List, None), Err(BackupError::NotThere { .. })));
 }
 
-/// Each byte of each object, of manifest, keys and the list of sums.
+/// Flips each byte of each object, of the manifest, the keys object and the checksum list.
 #[test]
 fn a_flipped_byte_anywhere_is_found_by_checksums_and_its_object_named() {
     let store = Store::new();
@@ -103,7 +103,7 @@ fn a_flipped_byte_anywhere_is_found_by_checksums_and_its_object_named() {
                     let what =
                         format!("{} byte {at}, with a key: {}", path.display(), key.is_some());
                     let outcome = verify(&store, name, Level::Checksum, *key);
-                    // What only a key can tell: the last line of manifest and keys object.
+                    // The last line of manifest and keys object, which only a key can check.
                     let tail = "hmac-sha256:".len() + 64 + 1;
                     if name == "sealed"
                         && key.is_none()
@@ -115,12 +115,13 @@ fn a_flipped_byte_anywhere_is_found_by_checksums_and_its_object_named() {
                     }
                     let report = match outcome {
                         Ok(report) => report,
-                        // Keys that do not open say so.
+                        // Keys that cannot be opened are reported as such.
                         Err(BackupError::Keys(_)) if last == "keys" => continue,
                         Err(error) => panic!("{what}: {error}"),
                     };
                     if sums {
-                        // Nothing of the backup is damaged; that no object can be named is said.
+                        // Nothing in the backup is damaged; the notes report that no object can be
+                        // named.
                         assert!(report.is_ok() && !report.notes.is_empty(), "{what}: {report:#?}");
                         continue;
                     }
@@ -166,7 +167,7 @@ fn all_damaged_objects_are_told_not_only_the_first() {
     }
 }
 
-/// The first object holds the head of the stream and the beginning of the table.
+/// The first object holds the header of the stream and the beginning of the table.
 #[test]
 fn the_files_of_a_damaged_object_are_named_where_the_index_can_be_read() {
     let store = Store::new();
@@ -178,14 +179,14 @@ fn the_files_of_a_damaged_object_are_named_where_the_index_can_be_read() {
         let data = of(&store, name).into_iter().find(|path| path.ends_with("000000000")).unwrap();
         let good = std::fs::read(&data).unwrap();
         let mut bad = good.clone();
-        // In the sealed one this is behind the head of the seal.
+        // In the sealed backup this byte lies behind the header of the seal.
         bad[250] ^= 1;
         std::fs::write(&data, bad).unwrap();
         let report = verify(&store, name, Level::Checksum, key).unwrap();
         std::fs::write(&data, good).unwrap();
         let problem = &report.problems[0];
         assert!(problem.object.as_ref().unwrap().ends_with("/000000000"));
-        // The sealed one is one segment: nothing of its index can be opened either.
+        // The sealed backup is one segment, so its index cannot be opened either.
         let expected = (named && name == "plain").then(|| "shop/orders.ibd".to_owned());
         assert_eq!(problem.file, expected, "{report:#?}");
     }
@@ -223,7 +224,7 @@ fn missing_short_and_foreign_objects_are_found_by_the_listing() {
     }
 }
 
-/// What stock has written: whole as far as its chunks go, and that is said.
+/// Stock backup: complete as far as its chunks show, and the report states that.
 #[test]
 fn a_stock_backup_is_read_and_its_doubts_are_told() {
     let store = Store::new();
@@ -235,8 +236,8 @@ fn a_stock_backup_is_read_and_its_doubts_are_told() {
     assert!(report.notes.iter().any(|note| note.contains("no manifest")), "{report:#?}");
 }
 
-/// The first page of a tablespace, without content, then a page with some; damaged before the
-/// stream was made.
+/// A tablespace with an empty first page and a second page with data, damaged before the stream was
+/// created.
 #[test]
 fn a_page_that_was_damaged_before_the_backup_is_found() {
     let mut writer = xb_reader::ChunkWriter::new(Vec::new());
@@ -260,7 +261,7 @@ fn a_page_that_was_damaged_before_the_backup_is_found() {
     }
 }
 
-/// The pages are told though their file has no end.
+/// The pages are reported although their file has no end.
 #[test]
 fn bad_pages_of_a_file_in_which_the_stream_breaks_off_are_told() {
     let (count, piece) = (50, 65536);
@@ -285,7 +286,7 @@ fn bad_pages_of_a_file_in_which_the_stream_breaks_off_are_told() {
     assert!(!report.is_ok());
 }
 
-/// Nobody can say of these pages that they are in order, nor is anything wrong.
+/// These pages cannot be checked: they are reported neither as intact nor as damaged.
 #[test]
 fn pages_that_cannot_be_checked_are_not_said_to_be_in_order() {
     let mut writer = xb_reader::ChunkWriter::new(Vec::new());

@@ -1,4 +1,4 @@
-//! The command line of what looks after backups: verify, show, pin, prune, copy.
+//! Command line of verify, show, pin, prune and copy.
 
 use std::path::PathBuf;
 
@@ -120,7 +120,7 @@ pub(crate) enum RetainMode {
 }
 
 impl RetainOptions {
-    /// What was asked for, from now on.
+    /// The requested lock, counted from now.
     pub(crate) fn lock(&self) -> Result<Option<Lock>, Failure> {
         let Some(age) = self.retain else { return Ok(None) };
         let mode = match self.retain_mode {
@@ -215,7 +215,7 @@ pub(crate) struct CopyArgs {
     pub(crate) common: CommonOptions,
 }
 
-/// A number of hours, days or weeks.
+/// Parses a number of hours, days or weeks.
 fn age(text: &str) -> Result<std::time::Duration, String> {
     let wrong = || format!("`{text}` is not an age such as 12h, 30d or 8w");
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());

@@ -1,4 +1,4 @@
-//! The place that a copy goes to: each store option once more, with `to-` before its name.
+//! Options for the destination of a copy: each store option again, with the prefix `to-`.
 
 use std::any::TypeId;
 use std::ffi::OsString;
@@ -10,38 +10,38 @@ use xb_cli::Secret;
 
 use crate::args::store::StoreOptions;
 
-/// What lets one in, where options say one thing together: who names one of them means none of the
-/// source's others.
+/// Options that form one set of credentials. If the destination sets one of them, it inherits none
+/// of the source's options of that set.
 const ENTRY: [&[&str]; 3] = [
     &["s3-access-key", "s3-secret-key", "s3-session-token", "aws-profile"],
     &["google-access-key", "google-secret-key", "google-session-token", "google-credentials-file"],
     &["azure-access-key", "azure-sas-token"],
 ];
 
-/// Of these, too, one replaces the other.
+/// These options, too, replace each other.
 const ENCRYPTION: &[&str] = &["s3-sse", "s3-sse-customer-key-file"];
 
-/// Another of these is another party: what lets one in at the source, and what was let pass there, is not
-/// for it.
+/// Options that select another store. Such a store inherits neither the source's credentials nor
+/// its trust options.
 const PARTY: [&str; 5] =
     ["storage", "s3-endpoint", "google-endpoint", "azure-endpoint", "azure-storage-account"];
 
-/// What belongs to the source's party, beside what lets one in.
+/// Trust options of the source, besides its credentials.
 const TRUST: [&str; 3] = ["header", "insecure", "s3-sse-customer-key-file"];
 
-/// The store options of the destination: its own where they are given, else those of the source.
+/// Store options of the destination: its own options where given, otherwise those of the source.
 ///
-/// As a field it stands before the source's, which are taken out of the matches when they are read.
+/// This field must come before the source's options: reading those removes them from the matches.
 #[derive(Debug)]
 pub(crate) struct Destination {
     pub(crate) store: Box<StoreOptions>,
-    /// Any of its own is given.
+    /// Whether any option of its own is given.
     pub(crate) differs: bool,
-    /// It is another party's store.
+    /// Whether the destination is another store.
     pub(crate) elsewhere: bool,
 }
 
-/// Of the source, as clap knows them.
+/// The store options of the source, as clap arguments.
 fn store_options() -> Vec<Arg> {
     let command = StoreOptions::augment_args(Command::new("store"));
     command.get_arguments().filter(|arg| arg.get_long().is_some()).cloned().collect()
@@ -55,14 +55,14 @@ fn own_id(arg: &Arg) -> String {
     format!("to_{}", arg.get_id())
 }
 
-/// Whether an empty value means more than nothing: it keeps away what the environment says.
+/// Whether an empty value has a meaning of its own: it overrides the environment.
 fn keeps_empty(arg: &Arg) -> bool {
     let text = arg.get_value_parser().type_id() == TypeId::of::<String>();
     let list = matches!(arg.get_action(), ArgAction::Append);
     !list && (is_secret(arg) || (text && arg.get_id() != "s3_sse"))
 }
 
-/// Whether one of `own` stands in the place of the source's `long`.
+/// Whether one of the options in `own` replaces the source's option `long`.
 fn replaced(long: &str, own: &[&str]) -> bool {
     let mut sets = ENTRY.iter().chain([&ENCRYPTION]).filter(|set| set.contains(&long));
     sets.any(|set| set.iter().any(|other| own.contains(other)))
@@ -75,7 +75,7 @@ impl Args for Destination {
                 .long(format!("to-{}", arg.get_long().unwrap_or_default()))
                 .action(arg.get_action().clone())
                 .hide(true);
-            // Values are looked at below; but a secret must be known as one.
+            // Values are checked later, but clap must know which options are secret.
             match is_secret(&arg) {
                 true => own.value_parser(arg.get_value_parser().clone()),
                 false if matches!(arg.get_action(), ArgAction::SetTrue) => own,
@@ -101,7 +101,7 @@ impl FromArgMatches for Destination {
             .collect();
         let elsewhere = own.iter().any(|long| PARTY.contains(long));
         let of_source = |long: &str| {
-            // That the store is to encrypt holds there too.
+            // Server-side encryption is inherited all the same.
             elsewhere && (TRUST.contains(&long) || ENTRY.iter().any(|set| set.contains(&long)))
         };
         let mut words: Vec<OsString> = Vec::new();
@@ -110,7 +110,7 @@ impl FromArgMatches for Destination {
             let id = match (own.contains(&long), replaced(long, &own)) {
                 (true, _) => own_id(arg),
                 (false, true) => {
-                    // An empty secret keeps that of the environment away.
+                    // An empty secret overrides the one in the environment.
                     if is_secret(arg) {
                         words.push(format!("--to-{long}=").into());
                     }
@@ -125,7 +125,7 @@ impl FromArgMatches for Destination {
                     words.push(format!("--to-{long}").into())
                 }
                 ArgAction::SetTrue => {}
-                // An empty value takes the option away; of a secret it says that there is none.
+                // An empty value removes the option; for a secret it means that there is none.
                 _ => words.extend(
                     matches
                         .get_raw(&id)
@@ -140,7 +140,7 @@ impl FromArgMatches for Destination {
                 ),
             }
         }
-        // Under the names of the destination's, which errors then have.
+        // With the destination's option names, which then appear in errors.
         let command = Command::new("copy").no_binary_name(true);
         let command = StoreOptions::augment_args(command).mut_args(|arg| {
             let long = arg.get_long().map(|long| format!("to-{long}"));
@@ -232,7 +232,7 @@ mod tests {
         assert_eq!(secret(&from.s3.s3_access_key), Some("k"));
         assert_eq!(secret(&to.s3.s3_access_key), Some("K"));
         assert_eq!(secret(&to.s3.s3_secret_key), Some("S"));
-        // There, yet empty: neither the source's nor the environment's.
+        // Present but empty: neither the source's token nor the one in the environment.
         assert_eq!(secret(&to.s3.s3_session_token), Some(""));
         assert_eq!(to.s3.s3_sse.as_deref(), Some("AES256"));
         assert!(to.s3.s3_sse_customer_key_file.is_none());

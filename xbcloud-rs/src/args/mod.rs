@@ -351,7 +351,7 @@ pub(crate) struct PutOptions {
     /// Take the name from a run that looks alive, if you know that it is dead (classic)
     #[arg(long)]
     pub(crate) take_over: bool,
-    // Last, since its heading holds for what follows.
+    // Last, because its help heading also applies to the options that follow.
     #[command(flatten)]
     pub(crate) recipients: RecipientOptions,
 }
@@ -371,7 +371,7 @@ pub(crate) enum DialectArg {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Sync {
-    // Without doc comments: one on a value makes clap write its help the long way.
+    // No doc comments: with one on a value, clap prints the long form of the help.
     File,
     End,
     None,

@@ -1,4 +1,4 @@
-//! Options that many commands share.
+//! Options shared by many commands.
 
 use clap::Args;
 use xb_backup::Accept;
@@ -7,7 +7,7 @@ use xb_keyring::{IdentityOptions, KeyOptions};
 
 use crate::args::store::StoreOptions;
 
-// A backup that is read.
+// A backup to read.
 #[derive(Debug, Args)]
 pub(crate) struct Source {
     /// file:///DIR/NAME, s3:// gs:// or azure://BUCKET/PREFIX/NAME, or NAME with --storage; NAME may
@@ -18,7 +18,7 @@ pub(crate) struct Source {
     pub(crate) server: Option<String>,
 }
 
-// What opens a sealed backup.
+// Options to open a sealed backup.
 #[derive(Debug, Args)]
 pub(crate) struct OpeningOptions {
     /// Read also a sealed backup that was put as a native stream: no key vouches for its manifest, and
@@ -31,7 +31,7 @@ pub(crate) struct OpeningOptions {
     pub(crate) keys: KeyOptions,
 }
 
-// For a backup that is read and may not be sealed.
+// Option of commands that may also read an unsealed backup.
 #[derive(Debug, Args)]
 pub(crate) struct UnsealedOption {
     /// With a key: read also a backup that is not sealed. Nothing shows who wrote it; the key decrypts
@@ -41,13 +41,13 @@ pub(crate) struct UnsealedOption {
 }
 
 impl UnsealedOption {
-    /// What is read although a key is given that does not vouch for it.
+    /// Backups that are read although the given key does not authenticate them.
     pub(crate) fn accept(&self, opening: &OpeningOptions) -> Accept {
         Accept { unsealed: self.accept_unsealed, unvouched: opening.accept_unvouched }
     }
 }
 
-// What every command takes.
+// Options of every command.
 #[derive(Debug, Args)]
 pub(crate) struct CommonOptions {
     #[command(flatten)]

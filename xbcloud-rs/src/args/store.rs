@@ -1,4 +1,4 @@
-//! Options that say which store, and how to reach it.
+//! Options that select a store and describe how to reach it.
 
 use std::path::PathBuf;
 

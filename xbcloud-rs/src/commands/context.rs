@@ -1,4 +1,4 @@
-//! What every command has: the log, the settings of a run, progress and signals.
+//! What every command uses: the log, the settings of a run, progress and signals.
 
 use xb_backup::{BackupName, Resolved, Root, Stop, Wanted, stopper};
 use xb_cli::{Failure, Log, OrFail as _, Progress, ProgressOptions, Signals, Snapshot};
@@ -10,9 +10,9 @@ use crate::limits::{default_memory, default_threads};
 use crate::place::wanted_place;
 use crate::report;
 
-/// Default size of the objects, in bytes.
+/// Default object size in bytes.
 pub(crate) const DEFAULT_CHUNK: u64 = 64 << 20;
-/// Requests at a time when nobody says.
+/// Default number of concurrent requests.
 pub(crate) const DEFAULT_PARALLEL: usize = 8;
 /// Program and version, for manifests and records.
 pub(crate) const TOOL: &str = concat!("xbcloud-rs ", env!("CARGO_PKG_VERSION"));
@@ -22,7 +22,7 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// ROOT, where `--take-over` is given for one who takes claims over and says whose.
+    /// ROOT; with `--take-over`, one that takes over claims and reports whose they were.
     pub(crate) fn taking_over(&self, root: Root, take_over: bool) -> Root {
         if !take_over {
             return root;
@@ -33,7 +33,7 @@ impl Context {
         })
     }
 
-    /// The backup that a place means, also where it says `latest`.
+    /// Finds the backup that a place names, also for `latest` or a day.
     pub(crate) fn which(
         &self,
         source: &Source,
@@ -50,12 +50,12 @@ impl Context {
         let (Resolved { name, doubts }, _) = self.with_progress("find", &common.run, None, find)?;
         doubts.iter().for_each(|doubt| self.log.warn(doubt));
         self.log.info(format!("the backup is {name}"));
-        // Connections belong to the runtime in which they were made, and that one is gone.
+        // Connections belong to the runtime that made them, and that runtime has ended.
         Ok((wanted_place(&source.name, common)?.0, name))
     }
 
-    /// Runs `command` to its end or until a signal asks it to stop, with progress on stderr if there
-    /// is `traffic` to show.
+    /// Runs `command` until it ends or a signal cancels it. If there is `traffic` to show, shows
+    /// progress on stderr.
     pub(crate) fn with_progress<T, F, Fut>(
         &self,
         what: &str,
@@ -86,7 +86,7 @@ impl Context {
                 .stage("run")?;
         let outcome = runtime.block_on(command(observer, stop));
         let end = progress.finish();
-        // A thread of ours may still wait for a stalled producer: the process's end ends it.
+        // One of our threads may still wait for a stalled producer; it ends with the process.
         runtime.shutdown_background();
         Ok((outcome.map_err(report::failure)?, end))
     }

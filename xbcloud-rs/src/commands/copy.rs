@@ -1,4 +1,4 @@
-//! copy: a verified backup to another place.
+//! `copy`: copies a verified backup to another place.
 
 use xb_backup::CopyRequest;
 use xb_cli::Failure;

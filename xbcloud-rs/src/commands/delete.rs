@@ -1,4 +1,4 @@
-//! delete: shows what would go, asks, removes exactly that.
+//! `delete`: shows what would be removed, asks, and removes exactly that.
 
 use xb_backup::{Doomed, Stop};
 use xb_cli::{Failure, OrFail as _};
@@ -20,7 +20,7 @@ impl Context {
             confirm(&doomed, args.common.run.json)?;
             shown = Some(doomed);
         }
-        // Connections belong to the runtime in which they were made.
+        // Connections belong to the runtime that made them.
         let (root, name) = backup_place(&args.name, &args.common, false)?;
         let root = self.taking_over(root, args.take_over);
         let (deleted, _) =
@@ -41,7 +41,7 @@ impl Context {
         Ok(())
     }
 
-    /// What a delete takes away.
+    /// Plans what a delete removes.
     fn doomed(&self, args: &DeleteArgs) -> Result<Doomed, Failure> {
         let (root, name) = backup_place(&args.name, &args.common, false)?;
         let root = self.taking_over(root, args.take_over);
@@ -52,11 +52,11 @@ impl Context {
     }
 }
 
-/// Asks at a terminal whether this is to be removed.
+/// Asks at a terminal whether to remove the backup.
 fn confirm(doomed: &Doomed, json: bool) -> Result<(), Failure> {
     let what = format!("{}: {}", doomed.name, report::going(doomed));
     let question = format!("would remove {what}\nRemove it? [y/N] ");
-    // The reader of events is a program.
+    // With `--json`, the reader is a program and cannot answer.
     let answer = if json { None } else { xb_cli::ask(&question)? };
     match answer {
         Some(true) => Ok(()),

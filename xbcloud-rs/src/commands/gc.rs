@@ -1,4 +1,4 @@
-//! gc: what dead runs have left.
+//! `gc`: shows, and with `--yes` removes, what dead runs have left.
 
 use std::time::Duration;
 

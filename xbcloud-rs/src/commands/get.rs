@@ -1,4 +1,4 @@
-//! get: a backup to standard output.
+//! `get`: writes a backup to standard output.
 
 use xb_backup::{Accept, BackupName, GetRequest, Keys, Output, Selection};
 use xb_cli::{Failure, OrFail as _};
@@ -45,7 +45,7 @@ impl Context {
     }
 }
 
-/// The files that are wanted, by exact names or by patterns.
+/// Selects files by exact names or by patterns.
 pub(crate) fn selection(exact: &[String], globs: &[String]) -> Result<Selection, Failure> {
     if !exact.is_empty() {
         return Ok(Selection::exact(exact.to_vec()));

@@ -1,4 +1,4 @@
-//! list: the backups of a ROOT and their state.
+//! `list`: lists the backups of a ROOT and their state.
 
 use std::path::PathBuf;
 
@@ -27,7 +27,7 @@ impl Context {
     }
 }
 
-/// Where listings of this place keep what they have read.
+/// The cache for listings of this ROOT.
 fn list_cache(args: &ListArgs) -> Result<Option<ListCache>, Failure> {
     let Some(place) = remote_place(args.root.as_deref(), &args.common)? else {
         return Ok(None);
@@ -38,7 +38,7 @@ fn list_cache(args: &ListArgs) -> Result<Option<ListCache>, Failure> {
     Ok(folder.and_then(|folder| ListCache::open(&folder.join("xbcloud-rs/list"), &place)))
 }
 
-/// Tells of the newest backup that is proven, for whoever watches.
+/// Reports the newest verified backup as an event, for monitoring.
 pub(crate) fn proven(log: &Log, listings: &[Listing]) {
     let proven = listings.iter().filter(|line| line.is_verified(xb_backup::Level::Checksum));
     let Some(newest) = proven.max_by_key(|line| line.finished) else { return };

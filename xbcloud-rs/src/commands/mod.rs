@@ -1,4 +1,4 @@
-//! One file a command: from the command line to the library, and what the command reports.
+//! One file per command: from the command line to the library call and the command's report.
 
 mod context;
 mod copy;
@@ -31,7 +31,7 @@ pub(crate) fn run(program: &Program) -> Result<(), Failure> {
     let log = program.start_log(LogOptions { level, json: options.json, ..LogOptions::default() });
     let context = Context { log, stock: program.personality().is_stock() };
     if !matches!(line.command, Command::Restore(_)) {
-        // What goes into a local folder is a copy of all data: it is nobody else's to read.
+        // A local store contains a copy of all data, so no other user may read it.
         rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     }
     match line.command {

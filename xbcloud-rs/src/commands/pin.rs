@@ -1,4 +1,4 @@
-//! pin and unpin.
+//! `pin` and `unpin`.
 
 use xb_cli::Failure;
 

@@ -1,4 +1,4 @@
-//! plan: objects, requests and memory before the first run.
+//! `plan`: estimates objects, requests and memory before the first run.
 
 use xb_backup::{Layout, Manifest, Stop};
 use xb_cli::{Failure, OrFail as _};

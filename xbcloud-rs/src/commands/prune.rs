@@ -1,4 +1,4 @@
-//! prune: what a retention rule keeps and removes.
+//! `prune`: applies a retention rule.
 
 use std::io::Write as _;
 
@@ -34,7 +34,7 @@ impl Context {
                 let plan = plan_prune(&candidates, &keep, xb_backup::Timestamp::now());
                 let gone = match yes {
                     true => {
-                        // At once: whatever comes after, these are gone.
+                        // Reported at once: these backups are gone even if a later step fails.
                         let done = |name: &str, kept: Option<&BackupError>| match kept {
                             None => self.log.info(format!("removed {name}")),
                             Some(why) => self.log.warn(format!("kept {name}: {why}")),

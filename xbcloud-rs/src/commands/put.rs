@@ -1,4 +1,4 @@
-//! put and backup: a stream into the store.
+//! `put` and `backup`: store a stream.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -55,7 +55,7 @@ impl Context {
         let mut request = self.put_request(name, &args.put, &args.keys, &args.common.run)?;
         request.server = request.server.or_else(host_name);
         let guard = lock_guard(args);
-        // Refused before the producer locks anything.
+        // Refused before the producer takes any locks.
         xb_backup::plan(&root, &request).map_err(report::failure)?;
         let lock = args.retain.lock()?;
         let since = self.goes_on_from(args)?;
@@ -95,7 +95,8 @@ impl Context {
                 let report =
                     xb_backup::backup(&root, &request, (producer, output), &observer, &mut stop)
                         .await?;
-                // The backup stands; without the note only --incremental-from may want a key.
+                // The backup is complete; without this note, only `--incremental-from` may need a
+                // key.
                 if let Some(own) = own
                     && let Err(error) = own.note(&report.manifest)
                 {
@@ -110,7 +111,7 @@ impl Context {
         Ok(())
     }
 
-    /// What `--incremental-from` names, and what its manifest may be opened with.
+    /// The base that `--incremental-from` names, and the keys to open its manifest.
     pub(crate) fn goes_on_from(
         &self,
         args: &BackupArgs,
@@ -142,7 +143,7 @@ impl Context {
         let layout = match put.layout {
             Some(LayoutArg::Packed) => Layout::Packed,
             Some(LayoutArg::Classic) => Layout::Classic,
-            // Scripts around the stock tool look at what lies in the bucket.
+            // Scripts for the stock tool read the objects in the bucket.
             None if self.stock => Layout::Classic,
             None => Layout::Packed,
         };
@@ -193,7 +194,7 @@ impl Context {
         })
     }
 
-    /// What is done to each file of a classic backup, if anything.
+    /// Transformation of each file of a classic backup, if any.
     pub(crate) fn transform(
         &self,
         put: &PutOptions,
@@ -214,13 +215,13 @@ impl Context {
     }
 }
 
-/// Whether a new backup is for the holder of some key alone.
+/// Whether a new backup can only be read with a key.
 fn is_encrypted(request: &PutRequest) -> bool {
     let files = request.transform.as_ref().is_some_and(|transform| transform.encrypt.is_some());
     files || !request.ways_in.is_empty()
 }
 
-/// Refuses before anything is stored what could not be locked after it.
+/// Refuses, before anything is stored, a store in which the objects could not be locked.
 async fn can_lock(root: &Root, lock: Option<&Lock>, stop: &mut Stop) -> Result<(), BackupError> {
     match lock {
         Some(_) => stop.or(async { Ok(root.store().can_lock().await?) }).await,
@@ -228,7 +229,7 @@ async fn can_lock(root: &Root, lock: Option<&Lock>, stop: &mut Stop) -> Result<(
     }
 }
 
-/// Locks what was put, if that was asked for.
+/// Locks the stored objects, if requested.
 async fn lock_all(
     root: &Root,
     request: &PutRequest,
@@ -240,7 +241,7 @@ async fn lock_all(
     let locking = xb_backup::lock(root, &request.name, lock, request.parallel);
     let locked = stop.or(locking).await;
     if locked.is_err() {
-        // Whatever the error is: it is not the backup that has failed.
+        // Whatever the error is, the backup itself has not failed.
         log.warn(format!(
             "{} is complete; what of it is not locked, `pin --retain` locks",
             request.name
@@ -249,7 +250,7 @@ async fn lock_all(
     locked.map(drop)
 }
 
-/// Where this host notes its own backups.
+/// Log of this host's own backups.
 fn own_runs(dir: Option<&Path>) -> Option<OwnRuns> {
     let usual = || match rustix::process::geteuid().is_root() {
         true => Some(PathBuf::from("/var/lib/xbcloud-rs")),
@@ -262,7 +263,7 @@ fn own_runs(dir: Option<&Path>) -> Option<OwnRuns> {
     dir.map(Path::to_owned).or_else(usual).map(OwnRuns::new)
 }
 
-/// What this host is called.
+/// Name of this host.
 pub(crate) fn host_name() -> Option<String> {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
     Some(name.trim().to_owned()).filter(|name| !name.is_empty())
@@ -281,7 +282,7 @@ fn lock_guard(args: &BackupArgs) -> LockGuard {
     }
 }
 
-/// An xbstream, and when it counts as whole.
+/// An xbstream, and its end rule.
 fn xbstream(put: &PutOptions) -> Result<Content, Failure> {
     let rule = match (&put.last_file, put.unsafe_any_end) {
         (Some(pattern), _) => EndRule::LastFile(

@@ -1,4 +1,4 @@
-//! restore: a backup into files.
+//! `restore`: writes a backup into files.
 
 use std::sync::Arc;
 
@@ -61,7 +61,7 @@ impl Context {
     }
 }
 
-/// What is to be done after the files are there.
+/// Steps after the files are restored.
 fn ready(args: &RestoreArgs) -> Result<Ready, Failure> {
     let options = &args.ready;
     let prepare = (options.prepare || options.export).then(|| PrepareOptions {
@@ -71,7 +71,7 @@ fn ready(args: &RestoreArgs) -> Result<Ready, Failure> {
     });
     let owner = match &options.owner {
         Some(text) => Some(crate::owner::owner(text)?),
-        // Nobody else may give files away.
+        // Only root may change owners.
         None if rustix::process::geteuid().is_root() => Owner::of_parent(&args.target_dir),
         None => None,
     };

@@ -1,4 +1,4 @@
-//! rewrap: other key slots for a sealed backup.
+//! `rewrap`: replaces the key slots of a sealed backup.
 
 use xb_backup::RewrapRequest;
 use xb_cli::Failure;

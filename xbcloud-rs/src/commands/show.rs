@@ -1,4 +1,4 @@
-//! show: the files of a backup and its source.
+//! `show`: shows the files of a backup and its source.
 
 use std::io::Write as _;
 

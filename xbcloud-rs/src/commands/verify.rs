@@ -1,4 +1,4 @@
-//! verify: level by level, and a report.
+//! `verify`: checks a backup level by level and reports.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use xb_cli::{Failure, Log, OrFail as _, ProgressEnd, format_size};
 use crate::args::catalogue::VerifyArgs;
 use crate::commands::context::{Context, TOOL, memory, parallel, threads};
 
-/// Problems shown one by one on a terminal; `--json` has more.
+/// Maximum number of problems shown on a terminal; `--json` shows more.
 const SHOWN: usize = 50;
 
 impl Context {

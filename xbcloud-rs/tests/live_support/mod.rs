@@ -1,4 +1,4 @@
-//! What the live tests share: the program under test in front of a store.
+//! Helpers of the live tests: the program under test with a store.
 #![allow(dead_code, reason = "each test program uses its own part")]
 
 use std::path::Path;
@@ -9,10 +9,10 @@ use xb_testkit::files::{Digester, tree};
 use xb_testkit::store::Store;
 use xb_testkit::stream::scan;
 
-/// Where the manifests are, below ROOT.
+/// Prefix of the manifests, below ROOT.
 pub(crate) const CATALOG: &str = ".xb-catalog";
 
-/// `xbcloud-rs COMMAND OPTIONS URL`, all but quiet.
+/// `xbcloud-rs COMMAND --quiet OPTIONS URL`.
 pub(crate) fn xbcloud(store: &Store, command: &str, name: &str, options: &[&str]) -> Cmd {
     Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
         .arg(command)
@@ -34,8 +34,8 @@ pub(crate) fn put_bytes(store: &Store, name: &str, options: &[&str], stream: &[u
     xbcloud(store, "put", name, options).stdin_bytes(stream).run().expect(0)
 }
 
-/// The most memory that a run with `--json` has held, in bytes, as it says itself: seen from here it
-/// has our own before it begins.
+/// Peak memory in bytes that a run with `--json` reports itself. Measured from outside, it would
+/// include the test's own memory before the start.
 #[track_caller]
 pub(crate) fn peak_memory(ran: &Ran) -> u64 {
     let events = ran.stderr_text();
@@ -44,7 +44,7 @@ pub(crate) fn peak_memory(ran: &Ran) -> u64 {
     done["peak_memory"].as_u64().expect("a number")
 }
 
-/// The length and SHA-256 of what `get` gives.
+/// Length and SHA-256 of the output of `get`.
 #[track_caller]
 pub(crate) fn get_digest(store: &Store, name: &str) -> (u64, String) {
     let digest = Digester::default();
@@ -52,7 +52,7 @@ pub(crate) fn get_digest(store: &Store, name: &str) -> (u64, String) {
     digest.result()
 }
 
-/// What `get` gives.
+/// Output of `get`.
 #[track_caller]
 pub(crate) fn get_bytes(store: &Store, name: &str) -> Vec<u8> {
     xbcloud(store, "get", name, &[]).run().expect(0).stdout
@@ -63,7 +63,7 @@ pub(crate) fn has_manifest(store: &Store, name: &str) -> bool {
     store.get(&format!("{CATALOG}/{name}")).is_some()
 }
 
-/// The data objects of a packed backup, run by run: number and size.
+/// Data objects of a packed backup: run, number and size.
 pub(crate) fn packed_objects(store: &Store, name: &str) -> Vec<(String, u64, u64)> {
     let object = |(key, size): (String, u64)| {
         let mut parts = key.split('/');
@@ -75,15 +75,15 @@ pub(crate) fn packed_objects(store: &Store, name: &str) -> Vec<(String, u64, u64
     store.list(&format!("{name}/")).into_iter().filter_map(object).collect()
 }
 
-/// Data objects of any layout: all that is below the name but claims.
+/// Data objects of any layout: everything below the name except claims.
 pub(crate) fn data_objects(store: &Store, name: &str) -> Vec<(String, u64)> {
     let mut objects = store.list(&format!("{name}/"));
     objects.retain(|(key, _)| !key.ends_with("/claim"));
     objects
 }
 
-/// The objects of the only run are numbered from 0 and all of exactly `size`
-/// bytes but the last. Returns how many there are.
+/// Asserts that the objects of the only run are numbered from 0, and that all but the last have
+/// exactly `size` bytes. Returns their number.
 #[track_caller]
 pub(crate) fn assert_equal_objects(store: &Store, name: &str, size: u64) -> usize {
     let objects = packed_objects(store, name);
@@ -97,7 +97,7 @@ pub(crate) fn assert_equal_objects(store: &Store, name: &str, size: u64) -> usiz
     objects.len()
 }
 
-/// `list` shows this backup as a whole one.
+/// Whether `list` shows this backup as complete.
 #[track_caller]
 pub(crate) fn is_listed(store: &Store, name: &str) -> bool {
     let listing = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
@@ -111,7 +111,7 @@ pub(crate) fn is_listed(store: &Store, name: &str) -> bool {
     lines.iter().any(|line| line["name"] == name && line["state"] == "complete")
 }
 
-/// The store has nothing under this name that could be taken for a backup.
+/// Asserts that the store has nothing under this name that looks like a backup.
 #[track_caller]
 pub(crate) fn assert_not_a_backup(store: &Store, name: &str) {
     assert!(!has_manifest(store, name), "there is a manifest of {name}");
@@ -120,8 +120,7 @@ pub(crate) fn assert_not_a_backup(store: &Store, name: &str) {
     assert!(!got.stderr.is_empty(), "get fails without a word");
 }
 
-/// No run has left data behind that nothing leads to: a manifest names it, or its
-/// claim tells a clean-up how old it is.
+/// Asserts that no run has left orphaned data: a manifest names it, or its claim shows its age.
 #[track_caller]
 pub(crate) fn assert_no_orphans(store: &Store, name: &str) {
     let manifest = store.get(&format!("{CATALOG}/{name}")).unwrap_or_default();
@@ -132,7 +131,7 @@ pub(crate) fn assert_no_orphans(store: &Store, name: &str) {
     }
 }
 
-/// A stock-made folder of what is in a stream.
+/// Extracts a stream into a directory with the stock tool.
 pub(crate) fn unpack(stream: &Path, into: &Path) {
     let _ = Cmd::new(xb_testkit::tools::find("mbstream"))
         .args(["-x", "-C"])
@@ -140,7 +139,7 @@ pub(crate) fn unpack(stream: &Path, into: &Path) {
         .stdin_file(stream)
         .run()
         .expect(0);
-    // mbstream exits 0 on many an error: what it left must be what is in the stream.
+    // mbstream exits with 0 on many errors, so the extracted files must match the stream.
     let ended = scan(&std::fs::read(stream).unwrap()).iter().filter(|c| c.kind == 'E').count();
     assert_eq!(tree(into).len(), ended, "mbstream left files out");
 }

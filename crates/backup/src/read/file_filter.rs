@@ -1,4 +1,4 @@
-//! Which files of a backup are wanted.
+//! Selection of the files to read from a backup.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -9,12 +9,12 @@ use xb_pipeline::{GlobError, Globs, logical_name};
 
 use crate::error::BackupError;
 
-/// What an increment or a copy made late adds to the name of a table's file.
+/// Suffixes that an incremental backup, or a file copied late, adds to the name of a table's file.
 const PARTS: [&[u8]; 3] = [b".delta", b".meta", b".new"];
-/// Files of tables; beside one of them the table's `.frm` lies.
+/// Suffixes of table files. A table's `.frm` file lies beside the table file.
 const TABLES: [&str; 7] = [".ibd", ".MYD", ".MYI", ".MAD", ".MAI", ".CSV", ".MRG"];
 
-/// The files that are wanted of a backup; by default all.
+/// Files to read from a backup; by default all.
 #[derive(Debug, Clone, Default)]
 pub struct Selection {
     exact: BTreeSet<String>,
@@ -23,47 +23,47 @@ pub struct Selection {
     for_prepare: bool,
 }
 
-/// Why a file is wanted.
+/// Reason why a file is selected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Why {
-    /// It was asked for.
+    /// The user selected it.
     Asked,
     /// `prepare` needs it.
     Needed,
 }
 
 impl Selection {
-    /// Files of these exact names, suffixes included.
+    /// Selects the files with these exact names, suffixes included.
     #[must_use]
     pub fn exact(names: impl IntoIterator<Item = String>) -> Self {
         Self { exact: names.into_iter().collect(), ..Self::default() }
     }
 
-    /// Files whose names match one of these shell patterns. Suffixes of compression and encryption,
-    /// and those of increments, do not count; `*` also matches slashes.
+    /// Selects the files whose names match one of these shell patterns. Suffixes of compression,
+    /// encryption and incremental backups are ignored; `*` also matches slashes.
     ///
     /// # Errors
-    /// When one is not a valid pattern.
+    /// If a pattern is not valid.
     pub fn globs(patterns: &[String]) -> Result<Self, GlobError> {
         Ok(Self { globs: Globs::new(patterns)?, patterns: patterns.to_vec(), ..Self::default() })
     }
 
-    /// Also everything that the program needs that prepares a backup: all that belongs to no
-    /// schema (system and undo tablespaces, redo log, what describes the backup) and the `.frm`
-    /// files of the tables.
+    /// Also selects everything that `prepare` needs: all files that belong to no schema (system and
+    /// undo tablespaces, redo log, files that describe the backup) and the `.frm` files of the
+    /// selected tables.
     #[must_use]
     pub fn with_what_prepare_needs(mut self, yes: bool) -> Self {
         self.for_prepare = yes;
         self
     }
 
-    /// Whether every file is wanted.
+    /// Whether all files are selected.
     #[must_use]
     pub fn is_all(&self) -> bool {
         self.exact.is_empty() && self.globs.is_empty()
     }
 
-    /// The same text for the same selection.
+    /// Canonical text: equal selections have equal texts.
     pub(crate) fn text(&self) -> String {
         match self.is_all() {
             true => String::new(),
@@ -71,8 +71,8 @@ impl Selection {
         }
     }
 
-    /// Whether, and why, the file is wanted. `matched` learns which of the names and patterns are of
-    /// any use.
+    /// Returns why the file is selected, or `None`. Adds the names and patterns that match it to
+    /// `matched`.
     pub(crate) fn judge(&self, path: &[u8], matched: &mut Matched) -> Option<Why> {
         if self.is_all() {
             return Some(Why::Asked);
@@ -107,7 +107,7 @@ impl Selection {
         })
     }
 
-    /// Refuses names and patterns that no file had.
+    /// Refuses names and patterns that matched no file.
     ///
     /// # Errors
     /// [`BackupError::Selection`].
@@ -124,7 +124,7 @@ impl Selection {
     }
 }
 
-/// Which names and patterns of a selection had a file.
+/// Names and patterns of a selection that matched a file.
 #[derive(Debug, Default)]
 pub(crate) struct Matched {
     exact: BTreeSet<String>,

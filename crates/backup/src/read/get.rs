@@ -1,4 +1,4 @@
-//! `get` and the first half of `restore`: a backup out of the store, as the stream it was made of.
+//! `get` and the first half of `restore`: reads a backup from the store as the stream that was put.
 
 use std::sync::Arc;
 
@@ -25,78 +25,78 @@ use crate::read::partial::{Chosen, Parts, Picker, Proven, parts};
 use crate::read::ranges::{Range, pump, ranges};
 use crate::read::unlock::{Accept, Given, Unlocked, envelope, unlock};
 
-/// How a backup is fetched.
+/// Request to read a backup.
 #[derive(Debug)]
 pub struct GetRequest {
-    /// Its name.
+    /// Name of the backup.
     pub name: BackupName,
-    /// The files wanted.
+    /// Files to read.
     pub files: Selection,
-    /// Packed only: give the native stream as it is stored, with its keys block in front where it
-    /// is sealed. Takes no key.
+    /// Returns the native stream as it is stored, preceded by its keys block if it is sealed.
+    /// Packed layout only; needs no key.
     pub as_stored: bool,
-    /// What a sealed backup is to be opened with. When there is any, the backup must be sealed, and
-    /// its manifest authenticated by it.
+    /// Keys to open a sealed backup. If there are any, the backup must be sealed, and one of them
+    /// must authenticate its manifest.
     pub keys: Keys,
-    /// What is read all the same.
+    /// Unauthenticated backups that are read nevertheless.
     pub accept: Accept,
-    /// Budget for buffers in bytes.
+    /// Memory budget for buffers, in bytes.
     pub memory: u64,
     /// Worker threads.
     pub threads: usize,
-    /// Requests at a time; the budget may allow fewer.
+    /// Maximum number of concurrent requests; the budget may allow fewer.
     pub parallel: usize,
 }
 
-/// Takes the stream, in order. What it gets has passed its checksums, but only the end of the run
-/// says that the stream was whole.
+/// Receiver of the stream, in order. The bytes have passed their checksums, but only the end of the
+/// run proves that the stream is complete.
 pub trait StreamSink: Send + 'static {
     /// Takes the next bytes.
     ///
     /// # Errors
-    /// Why they cannot be taken; ends the run.
+    /// Why the bytes cannot be taken; the error ends the run.
     fn take(&mut self, bytes: Bytes) -> Result<(), BackupError>;
 }
 
-/// What a successful fetch did.
+/// Result of a successful read.
 #[derive(Debug, Clone)]
 pub struct GetReport {
-    /// Bytes of the stream.
+    /// Length of the stream in bytes.
     pub stream_bytes: u64,
     /// Data objects read.
     pub objects: u64,
-    /// Bytes in them.
+    /// Total size of these objects in bytes.
     pub stored_bytes: u64,
-    /// Requests sent to the store, retries included; 0 for a folder.
+    /// Requests sent to the store, retries included; 0 for a local directory.
     pub requests: u64,
-    /// Tries that followed a failed one.
+    /// Requests that were retries.
     pub retries: u64,
-    /// The manifest, where there is one: a stock backup has none.
+    /// The manifest, if there is one: a stock backup has none.
     pub manifest: Option<Manifest>,
-    /// The files that were chosen, where not all.
+    /// The selected files, if not all were read.
     pub chosen: Option<Chosen>,
 }
 
-/// Where a backup's data objects are, in the order of the stream.
+/// Data objects of a backup, in stream order.
 pub(crate) enum Objects {
     Packed(Manifest, PackedFacts, RunId, Opening),
     Classic(Option<Manifest>, ClassicFiles, Option<Chosen>),
 }
 
-/// What is done to the objects of a packed backup.
+/// How the objects of a packed backup are unpacked.
 pub(crate) enum Opening {
-    /// Frames are undone, and the seal first where there is a key.
+    /// All frames are unpacked; with a key, the seal is opened first.
     Undo(Option<Arc<DataKey>>),
-    /// The same, for these parts only.
+    /// Only the frames of these parts are unpacked.
     Parts(Box<(PackedBody, Parts)>),
-    /// Nothing; this comes before them.
+    /// The objects are returned as stored, after these bytes.
     AsStored(Bytes),
 }
 
-/// Fetches a backup and hands its stream to `sink`, which comes back at the end.
+/// Reads a backup and passes its stream to `sink`, which is returned at the end.
 ///
 /// # Errors
-/// The first cause. The sink may have got bytes by then.
+/// The first cause. The sink may already have received bytes.
 pub async fn get<S: StreamSink>(
     root: &Root,
     request: &GetRequest,
@@ -110,13 +110,13 @@ pub async fn get<S: StreamSink>(
 }
 
 impl GetRequest {
-    /// The keys among it.
+    /// The keys of this request.
     pub(crate) fn given(&self) -> Given<'_> {
         Given { keys: &self.keys, accept: self.accept, memory: self.memory }
     }
 }
 
-/// Fetches what [`find`] has found.
+/// Transfers the objects that [`find`] has found.
 pub(crate) async fn transfer<S: StreamSink>(
     root: &Root,
     request: &GetRequest,
@@ -167,7 +167,7 @@ pub(crate) async fn transfer<S: StreamSink>(
 }
 
 impl Objects {
-    /// What was written of it, where something was.
+    /// The manifest, if there is one.
     pub(crate) fn manifest(&self) -> Option<&Manifest> {
         match self {
             Self::Packed(manifest, ..) => Some(manifest),
@@ -175,12 +175,12 @@ impl Objects {
         }
     }
 
-    /// Whether nobody knows what is in it.
+    /// Whether the backup holds raw bytes of unknown content.
     pub(crate) fn is_raw(&self) -> bool {
         matches!(self, Self::Packed(manifest, ..) if manifest.end == End::Raw)
     }
 
-    /// Bytes of the stream, where the manifest says.
+    /// Length of the stream in bytes, if the manifest states it.
     pub(crate) fn stream_bytes(&self) -> Option<u64> {
         match self {
             Self::Packed(_, _, _, Opening::Parts(parts)) => Some(parts.1.stream_bytes()),
@@ -193,8 +193,8 @@ impl Objects {
     }
 }
 
-/// Finds out what a backup consists of, and whether it may be read with the keys that were given.
-/// Reads no data object yet. `unlocked`: what was found of it before.
+/// Finds the objects of a backup and checks that the given keys may read it. Reads no data object.
+/// `unlocked` is the result of an earlier check.
 pub(crate) async fn find(
     root: &Root,
     request: &GetRequest,
@@ -267,7 +267,7 @@ pub(crate) async fn find(
     }
 }
 
-/// The data key, if the backup is sealed; an error when it may not be read.
+/// Opens the backup: returns the data key if it is sealed, or an error if it may not be read.
 async fn open(
     root: &Root,
     request: &GetRequest,
@@ -285,7 +285,7 @@ async fn open(
     }
 }
 
-/// What makes a native file of a native stream: the keys block, where it is sealed.
+/// Builds the keys block that turns a sealed native stream into a native file.
 async fn keys_in_front(
     root: &Root,
     request: &GetRequest,
@@ -304,7 +304,7 @@ async fn keys_in_front(
     block.map(Bytes::from).map_err(|error| BackupError::Keys(error.to_string()))
 }
 
-/// One fetch, once it is known what to fetch.
+/// One read, after its objects are known.
 struct Run<'a> {
     root: &'a Root,
     request: &'a GetRequest,
@@ -344,7 +344,8 @@ impl Run<'_> {
         let summary = match (fetched, summary) {
             (_, Err(GetError::Sink(error))) => return Err(error),
             (_, Err(error @ (GetError::Frame(_) | GetError::Seal(_) | GetError::Codec { .. }))) => {
-                // Places count without the seal, so they name an object only where there is none.
+                // Positions refer to the unsealed stream, so they identify an object only in an
+                // unsealed backup.
                 let place = error.place().filter(|_| packed.sealed.is_none());
                 let object = place
                     .and_then(|place| object_of(place, chunk))
@@ -372,7 +373,8 @@ impl Run<'_> {
         Ok((bytes, sink))
     }
 
-    /// Gives the stream of chosen files, and how many objects and bytes were read for it.
+    /// Passes the stream of the selected files to the sink; returns how many objects and bytes it
+    /// read.
     async fn parts<S: StreamSink>(
         &self,
         (body, parts): (PackedBody, Parts),
@@ -428,7 +430,7 @@ impl Run<'_> {
         Ok((given, (objects, bytes), sink))
     }
 
-    /// Keys and sizes of a packed run's objects.
+    /// Keys and sizes of the objects of a packed run.
     fn objects(
         &self,
         manifest: &Manifest,
@@ -527,7 +529,7 @@ impl Run<'_> {
     }
 }
 
-/// An object of a complete backup that is not there is damage, and no wrong name.
+/// Reports a missing object of a complete backup as damage, not as a wrong name.
 pub(crate) fn missing_is_damage(error: xb_uploader::StoreError, name: &BackupName) -> BackupError {
     use xb_uploader::StoreErrorKind::{Damaged, NotFound};
     match error.kind {
@@ -538,7 +540,7 @@ pub(crate) fn missing_is_damage(error: xb_uploader::StoreError, name: &BackupNam
     }
 }
 
-/// The object in which a place lies.
+/// Number of the object that contains a position.
 pub(crate) fn object_of(place: xb_frame::Place, chunk: u64) -> Option<u64> {
     let position = match place.part {
         xb_frame::Part::StreamHeader => place.position,
@@ -548,7 +550,7 @@ pub(crate) fn object_of(place: xb_frame::Place, chunk: u64) -> Option<u64> {
     position.checked_div(chunk)
 }
 
-/// Puts the sums of ranges together to those of objects and to the root digest.
+/// Combines the checksums of ranges into the checksums of objects and the root digest.
 #[derive(Debug, Default)]
 struct ObjectDigest {
     root: RootDigest,
@@ -567,7 +569,7 @@ impl ObjectDigest {
         }
     }
 
-    /// Compares the whole with the manifest; the error says what differs.
+    /// Compares the totals with the manifest; the error describes the difference.
     fn check(self, packed: &PackedFacts) -> Result<(), String> {
         let digest = hex(&self.root.finish());
         if digest == packed.root {
@@ -577,7 +579,7 @@ impl ObjectDigest {
     }
 }
 
-/// A sink that writes to a file or pipe.
+/// Sink that writes to a file or pipe.
 #[derive(Debug)]
 pub struct Output<W> {
     to: W,
@@ -585,12 +587,12 @@ pub struct Output<W> {
 }
 
 impl<W: std::io::Write + Send + 'static> Output<W> {
-    /// Writes to `to`, which errors call `what`.
+    /// Creates a sink that writes to `to`; errors refer to it as `what`.
     pub fn new(to: W, what: &str) -> Self {
         Self { to, what: what.to_owned() }
     }
 
-    /// Flushes what was taken.
+    /// Flushes the bytes written so far.
     ///
     /// # Errors
     /// [`BackupError::Output`].

@@ -1,4 +1,4 @@
-//! Reading a backup: unlock it, choose what to fetch, fetch it in order.
+//! Reading a backup: opening it, selecting files, and fetching its objects in order.
 
 pub(crate) mod file_filter;
 pub(crate) mod get;

@@ -1,4 +1,4 @@
-//! The index of a packed backup, read from its end without the data in between.
+//! Index of a packed backup, read from the end of the stream without reading the data before it.
 
 use std::ops::Range;
 
@@ -15,13 +15,13 @@ use crate::error::BackupError;
 use crate::read::get::missing_is_damage;
 use crate::read::ranges;
 
-/// Index bytes that are kept in memory; of a longer index the front is fetched once more for each
-/// pass over it. All of what 8 TiB need.
+/// Index bytes kept in memory: enough for an 8 TiB backup. The front of a longer index is fetched
+/// again for each pass over it.
 const KEPT: usize = 64 << 20;
-/// Longest index frame in bytes, its head included.
+/// Maximum length of an index frame in bytes, header included.
 const MAX_FRAME: u64 = (FRAME_HEADER_LEN + MAX_INDEX_PLAIN) as u64;
 
-/// A packed backup of which any part can be read.
+/// Packed backup with random access to its stream.
 pub(crate) struct PackedBody {
     root: Root,
     name: BackupName,
@@ -33,7 +33,8 @@ pub(crate) struct PackedBody {
 }
 
 impl PackedBody {
-    /// Reads the front of the stream. The manifest has been authenticated, where there is a key.
+    /// Reads the front of the stream. If there is a key, the manifest has already been
+    /// authenticated.
     pub(crate) async fn open(
         root: &Root,
         name: &BackupName,
@@ -64,7 +65,7 @@ impl PackedBody {
         &self.body
     }
 
-    /// What to fetch for these parts of the stored stream, at most `most` bytes at a time.
+    /// Ranges of objects that cover these parts of the stored stream, each of at most `most` bytes.
     pub(crate) fn ranges(
         &self,
         stored: Vec<Range<u64>>,
@@ -76,7 +77,7 @@ impl PackedBody {
             .flat_map(move |range| Places { folder: &folder, chunk, total }.cut(range, most))
     }
 
-    /// The bytes of one range of the body.
+    /// Reads one range of the body.
     async fn read(&self, run: Range<u64>) -> Result<Bytes, BackupError> {
         let places = Places { folder: &self.folder, chunk: self.chunk, total: self.total };
         let mut bytes = BytesMut::new();
@@ -87,9 +88,10 @@ impl PackedBody {
         plain.map_err(|error| self.damaged(error))
     }
 
-    /// Reads the index frame that lies there and checks it.
+    /// Reads and checks the index frame at `place`.
     async fn index_frame(&self, place: &Range<u64>) -> Result<(FrameHeader, Bytes), BackupError> {
-        // Where it lies nobody may have vouched for: not a byte more is fetched and held for it.
+        // The position may be unauthenticated, so at most one frame's bytes are fetched and held
+        // for it.
         if place.end - place.start > MAX_FRAME {
             return Err(self.damaged_index("a frame of it would be longer than any is"));
         }
@@ -115,7 +117,7 @@ impl PackedBody {
     }
 }
 
-/// Where a stored stream lies in objects.
+/// Maps the stored stream to its objects.
 struct Places<'a> {
     folder: &'a str,
     chunk: u64,
@@ -123,7 +125,7 @@ struct Places<'a> {
 }
 
 impl Places<'_> {
-    /// Cuts a range at the borders of objects, and into pieces of at most `most` bytes.
+    /// Splits a range at object boundaries and into pieces of at most `most` bytes.
     fn cut(&self, range: Range<u64>, most: u64) -> Vec<ranges::Range> {
         let (mut cut, end) = (Vec::new(), range.end.min(self.total));
         let mut at = range.start;
@@ -160,15 +162,15 @@ impl Places<'_> {
     }
 }
 
-/// The chain of index frames, in the order of the stream.
+/// Chain of index frames, in stream order.
 pub(crate) struct Index<'a> {
     packed: &'a PackedBody,
-    /// Places, and payloads as far as they are kept.
+    /// Positions of the frames, and the payloads kept in memory.
     frames: Vec<(Range<u64>, Option<Bytes>)>,
 }
 
 impl<'a> Index<'a> {
-    /// Walks the chain from its end.
+    /// Follows the chain from its end.
     pub(crate) async fn load(packed: &'a PackedBody) -> Result<Self, BackupError> {
         let mut frames = Vec::new();
         let mut kept = 0;
@@ -178,7 +180,7 @@ impl<'a> Index<'a> {
             let records = parse(&payload).map_err(|error| packed.damaged(error.into()))?;
             let before = match header.previous_index() {
                 None => 0..0,
-                // Towards the front only, or this would not end.
+                // Only backwards; otherwise the loop might not end.
                 Some(at) => match at.checked_add(records.previous_len().into()) {
                     Some(end) if at < end && end <= next.start => at..end,
                     _ => return Err(packed.damaged_index("its chain does not lead backwards")),
@@ -197,7 +199,7 @@ impl<'a> Index<'a> {
         self.frames.len()
     }
 
-    /// The payload of one of them.
+    /// Payload of index frame `number`.
     pub(crate) async fn payload(&self, number: usize) -> Result<Bytes, BackupError> {
         match self.frames.get(number) {
             Some((_, Some(payload))) => Ok(payload.clone()),

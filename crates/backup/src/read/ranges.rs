@@ -1,4 +1,4 @@
-//! Ranges of objects, fetched in parallel, given in order.
+//! Fetches ranges of objects in parallel and delivers them in order.
 
 use std::time::Duration;
 
@@ -18,13 +18,13 @@ pub(crate) struct Range {
     pub(crate) key: String,
     pub(crate) start: u64,
     pub(crate) len: u64,
-    /// Size that the object must have.
+    /// Expected size of the object.
     pub(crate) of: u64,
-    /// Whether the object ends with it.
+    /// Whether the range ends at the end of the object.
     pub(crate) end: bool,
 }
 
-/// Cuts objects, given as key, first byte and size, into ranges of at most `range` bytes.
+/// Splits objects, given as key, first byte and size, into ranges of at most `range` bytes.
 pub(crate) fn ranges(
     objects: impl Iterator<Item = (String, u64, u64)>,
     range: u64,
@@ -39,10 +39,10 @@ pub(crate) fn ranges(
     })
 }
 
-/// What stands in front of a fetched range: `None` says that the fetch has failed.
+/// Contents of a fetched range; `None` if the fetch failed.
 pub(crate) type Fetched = Option<Bytes>;
 
-/// Bytes that pay for themselves.
+/// Bytes that hold their memory lease until they are dropped.
 struct Leased {
     bytes: Bytes,
     _permit: Permit,
@@ -54,7 +54,7 @@ impl AsRef<[u8]> for Leased {
     }
 }
 
-/// Ranges as they arrive, in order; for a plain thread.
+/// Fetched ranges in order, for a synchronous thread.
 pub(crate) struct Arriving(mpsc::Receiver<Fetched>);
 
 impl Iterator for Arriving {
@@ -64,16 +64,16 @@ impl Iterator for Arriving {
     }
 }
 
-/// How long a consumer may take to clean up after a stop. One that is blocked on a stalled output
-/// would take for ever.
+/// Time limit for a consumer to clean up after a cancellation. A consumer blocked on a stalled
+/// output would never end.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Fetches all ranges and has `consume` take them in a thread of its own. Gives the outcome of
-/// both sides: which of them has the cause is for the caller to say.
+/// Fetches all ranges and lets `consume` take them in its own thread. Returns the results of both
+/// sides; the caller decides which of them is the cause.
 ///
 /// # Errors
-/// [`BackupError::Interrupted`] when asked to stop; the consumer has seen the end of the ranges
-/// then, and has had time to clean up.
+/// [`BackupError::Interrupted`] on cancellation. The consumer has then seen the end of the ranges
+/// and has had time to clean up.
 pub(crate) async fn pump<T: Send + 'static>(
     store: &Store,
     plan: &GetPlan,
@@ -99,11 +99,12 @@ pub(crate) async fn pump<T: Send + 'static>(
     Ok((fetched, consumed))
 }
 
-/// Fetches all ranges and sends them in order; `seen` learns of each, in order, with its
-/// CRC-64/NVME, before it is sent, and may refuse it. Stops early without error when nobody takes them any more.
+/// Fetches all ranges and sends them in order. `seen` gets each range with its CRC-64/NVME, in
+/// order, before the range is sent, and may refuse it. Stops early without an error when the
+/// receiver is gone.
 ///
-/// Memory is leased in output order, one lease at a time, so the range that is wanted next never
-/// waits behind one that is wanted later.
+/// Memory is leased in output order, one lease at a time, so the next range never waits for a later
+/// one.
 ///
 /// # Errors
 /// The first failure, after which `None` was sent.
@@ -125,7 +126,8 @@ pub(crate) async fn fetch_all(
             permit = lease(&budget, wanted), if wanted.is_some() => {
                 if let Some(range) = waiting.next() {
                     let store = store.clone();
-                    // A task of its own, so that it goes on while we wait for room downstream.
+                    // A separate task, so that the fetch continues while this one waits for room
+                    // downstream.
                     running.push_back(tokio::spawn(async move {
                         let bytes = store.get_range(&range.key, range.start..range.start + range.len, range.of).await?;
                         let crc = sums::crc64(&bytes);

@@ -1,7 +1,7 @@
-//! Decides whether a backup may be read with the keys that were given, before any of its data is read.
+//! Decides, before any data is read, whether a backup may be read with the given keys.
 //!
-//! Whoever can write to the store can replace a sealed backup by one that is not sealed. So a key that
-//! is given demands a seal, and a manifest that this key authenticates; [`Accept`] takes less.
+//! Anyone who can write to the store can replace a sealed backup by an unsealed one. A given key
+//! therefore requires a seal, and a manifest that this key authenticates. [`Accept`] relaxes this.
 
 use std::sync::Arc;
 
@@ -12,28 +12,28 @@ use crate::catalog::names::{BackupName, KEYS, RunId, manifest_key, run_folder};
 use crate::catalog::root::Root;
 use crate::error::BackupError;
 
-/// What is read although a key is given that does not vouch for it.
+/// Backups that are read although the given key does not authenticate them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Accept {
-    /// A backup that is not sealed. A key may still decrypt its `.xbcrypt` files, which proves nothing
-    /// about who wrote them.
+    /// An unsealed backup. A key may still decrypt its `.xbcrypt` files, which does not prove who
+    /// wrote them.
     pub unsealed: bool,
-    /// A backup that is sealed and was stored as a native stream, or is made to look so: its manifest
-    /// has no key's word, and its data may be that of another backup.
+    /// A sealed backup that was stored as a native stream, or appears to be one: no key
+    /// authenticates its manifest, and its data may belong to another backup.
     pub unvouched: bool,
 }
 
-/// The keys that were given for reading, and what is read without their word.
+/// Keys for reading, and the unauthenticated backups that are accepted.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Given<'a> {
     pub(crate) keys: &'a Keys,
     pub(crate) accept: Accept,
-    /// Memory that a passphrase's derivation may take, in bytes.
+    /// Memory limit for deriving a key from a passphrase, in bytes.
     pub(crate) memory: u64,
 }
 
 impl Given<'_> {
-    /// Refuses a backup that is not sealed when a key is given.
+    /// Refuses an unsealed backup if a key is given.
     pub(crate) fn allows_unsealed(
         &self,
         name: &BackupName,
@@ -46,7 +46,7 @@ impl Given<'_> {
     }
 }
 
-/// That a backup is not sealed though it should be.
+/// Error for a backup that is not sealed but should be.
 pub(crate) fn unsealed(name: &BackupName, manifest: Option<&Manifest>) -> BackupError {
     let single = manifest.is_some_and(|manifest| {
         manifest.members.as_ref().is_some_and(|members| members.cipher.is_some())
@@ -61,20 +61,20 @@ pub(crate) fn unsealed(name: &BackupName, manifest: Option<&Manifest>) -> Backup
     }
 }
 
-/// A backup that was found to be fit for reading.
+/// A backup that may be read.
 #[derive(Debug)]
 pub(crate) struct Unlocked {
-    /// SHA-256 of the manifest that was looked at, where there is one.
+    /// SHA-256 of the manifest that was checked, if there is one.
     pub(crate) digest: Option<String>,
-    /// The data key of a sealed backup.
+    /// Data key of a sealed backup.
     pub(crate) key: Option<Arc<DataKey>>,
 }
 
-/// Checks a backup against the keys that were given. `stored`: its manifest, if it has one.
+/// Checks a backup against the given keys. `stored` is its manifest, if it has one.
 ///
 /// # Errors
-/// [`BackupError::Unsealed`], [`BackupError::Unvouched`], [`BackupError::Keys`] when none of the keys
-/// opens it, [`BackupError::Manifest`] when the key does not authenticate its manifest.
+/// [`BackupError::Unsealed`], [`BackupError::Unvouched`], [`BackupError::Keys`] if none of the keys
+/// opens the backup, [`BackupError::Manifest`] if the key does not authenticate its manifest.
 pub(crate) async fn unlock(
     root: &Root,
     name: &BackupName,
@@ -94,7 +94,7 @@ pub(crate) async fn unlock(
     Ok(Unlocked { digest, key: Some(Arc::new(key)) })
 }
 
-/// Opens an envelope and has the manifest authenticated by what is in it.
+/// Opens an envelope and authenticates the manifest with the data key in it.
 pub(crate) fn open_sealed(
     root: &Root,
     name: &BackupName,
@@ -112,7 +112,8 @@ pub(crate) fn open_sealed(
         Some(Ok(key)) => key,
     };
     if stored.manifest.is_carried() {
-        // Whoever stored a stream that was sealed elsewhere had no key to vouch with.
+        // A stream that was sealed elsewhere was stored without a key, so its manifest could not be
+        // authenticated.
         return match given.accept.unvouched {
             true => Ok(key),
             false => Err(BackupError::Unvouched { name: name.to_string() }),

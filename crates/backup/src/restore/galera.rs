@@ -1,5 +1,5 @@
-//! A restored backup as a node of a Galera cluster: its position, and whether a donor still has what
-//! came after it.
+//! Turns a restored backup into a node of a Galera cluster: its position, and whether a donor still
+//! has the write sets after it.
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -11,17 +11,17 @@ use crate::child::{self, Talk};
 use crate::error::BackupError;
 use crate::small_file::read_small;
 
-/// Names of the file with the position; the second is that of newer mariadb-backup.
+/// Names of the file with the position; newer versions of mariadb-backup use the second one.
 const FILES: [&str; 2] = ["xtrabackup_galera_info", "mariadb_backup_galera_info"];
 
 impl GaleraPosition {
-    /// What a restored folder says.
+    /// Reads the position from a restored directory.
     #[must_use]
     pub fn of_folder(dir: &Path) -> Option<Self> {
         FILES.iter().find_map(|name| Self::parse(&read_small(&dir.join(name))?))
     }
 
-    /// The file in which a server finds its position.
+    /// Contents of `grastate.dat`, the file in which a server finds its position.
     fn state_file(&self) -> String {
         format!(
             "# GALERA saved state\nversion: 2.1\nuuid:    {}\nseqno:   {}\nsafe_to_bootstrap: 0\n",
@@ -29,7 +29,7 @@ impl GaleraPosition {
         )
     }
 
-    /// Writes `grastate.dat` into a data directory, in the place of one that is there.
+    /// Writes `grastate.dat` into a data directory, and replaces an existing one.
     ///
     /// # Errors
     /// [`BackupError::Restore`].
@@ -48,12 +48,12 @@ impl GaleraPosition {
     }
 }
 
-/// What a donor says of itself.
+/// State that a donor reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Donor {
     /// `wsrep_cluster_state_uuid`.
     pub uuid: String,
-    /// `wsrep_local_cached_downto`: the oldest write set that it still has.
+    /// `wsrep_local_cached_downto`: the oldest write set in the donor's gcache.
     pub cached_downto: u64,
     /// `wsrep_last_committed`.
     pub last_committed: u64,
@@ -62,24 +62,24 @@ pub struct Donor {
 /// Whether a node at a position can catch up from a donor without a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ist {
-    /// Yes: the donor has the write sets that are missing.
+    /// Yes: the donor has the missing write sets.
     Possible {
-        /// How many.
+        /// Number of missing write sets.
         behind: u64,
     },
-    /// No: the donor no longer has the first of them.
+    /// No: the donor no longer has the first missing write sets.
     TooOld {
-        /// How many are missing that nobody there has.
+        /// Number of missing write sets that the donor no longer has.
         gap: u64,
     },
-    /// No: the donor belongs to another cluster, or to another history of it.
+    /// No: the donor belongs to another cluster, or to another history of this one.
     OtherCluster,
     /// No: the donor is behind the backup.
     Ahead,
 }
 
 impl Donor {
-    /// Whether a node at `position` can catch up from here.
+    /// Whether a node at `position` can catch up from this donor.
     #[must_use]
     pub fn ist(&self, position: &GaleraPosition) -> Ist {
         let Ok(seqno) = u64::try_from(position.seqno) else { return Ist::OtherCluster };
@@ -88,22 +88,22 @@ impl Donor {
         }
         match self.last_committed.checked_sub(seqno) {
             None => Ist::Ahead,
-            // Nothing is missing, whatever is cached.
+            // Nothing is missing, whatever the gcache holds.
             Some(0) => Ist::Possible { behind: 0 },
             Some(behind) => match self.cached_downto.checked_sub(seqno.saturating_add(1)) {
-                // A cache that holds nothing says so with the largest number.
+                // An empty gcache is reported as the largest number.
                 Some(gap @ 1..) => Ist::TooOld { gap: gap.min(behind) },
                 _ => Ist::Possible { behind },
             },
         }
     }
 
-    /// Asks the server at `address`, a socket's path or HOST[:PORT], by way of the usual client, which
-    /// finds its account in its own option files.
+    /// Queries the server at `address`, a socket path or HOST[:PORT], with the standard client. The
+    /// client finds its account in its own option files.
     ///
     /// # Errors
-    /// [`BackupError::NotStarted`], [`BackupError::Program`]; [`BackupError::Donor`] when it is no
-    /// node of a cluster.
+    /// [`BackupError::NotStarted`], [`BackupError::Program`]; [`BackupError::Donor`] if the server
+    /// is not a node of a cluster.
     pub async fn ask(address: &str, talk: &Talk, stop: &mut Stop) -> Result<Self, BackupError> {
         let mut args: Vec<OsString> =
             vec!["--batch".into(), "--skip-column-names".into(), "--connect-timeout=10".into()];
@@ -121,7 +121,7 @@ impl Donor {
         })
     }
 
-    /// Reads the client's table.
+    /// Parses the table that the client prints.
     fn parse(text: &str) -> Option<Self> {
         let value = |name: &str| {
             text.lines().find_map(|line| {
@@ -141,7 +141,7 @@ fn place(address: &str) -> Vec<String> {
     if address.starts_with('/') {
         return vec![format!("--socket={address}")];
     }
-    // A bare IPv6 address has more than one colon.
+    // An IPv6 address without brackets has more than one colon.
     match address.rsplit_once(':') {
         Some((host, port)) if !host.is_empty() && (!host.contains(':') || host.ends_with(']')) => {
             let host = host.trim_start_matches('[').trim_end_matches(']');

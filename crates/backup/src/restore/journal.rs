@@ -1,17 +1,19 @@
-//! The journal of a restore: what is proven and written, so that the next run need not fetch it.
+//! Journal of a restore: records what is written and proven, so that the next run need not fetch it
+//! again.
 //!
-//! It lies in the target, beside the unfinished files, in `.xb-partial/restore/journal`: a line of
-//! JSON that says which backup is restored and how, then a line for each thing that is certain. It is
-//! written after what it tells of.
+//! The journal is `.xb-partial/restore/journal` in the target, beside the unfinished files. Its
+//! first line is JSON and names the backup and the way it is restored; then comes one line for each
+//! proven fact. A line is written after the data that it describes.
 //!
-//! After a kill, or when the network is gone, the kernel still has every byte that was written, so on
-//! the same boot and mount all of it may count. After a reboot, or when the file system was mounted
-//! again, only that may count what was on the medium by then: every half minute, or gigabyte, the file
-//! system is synced, and a line says how far the journal had come before that. With `--sync=none`
-//! there are no such lines, and nothing counts.
+//! After a kill or a network failure, the kernel still has every byte that was written, so on the
+//! same boot and mount the whole journal may count. After a reboot or a remount, only what had
+//! reached the medium may count: every half minute, or after every gigabyte, the file system is
+//! synced, and a line records how long the journal was before that sync. With `--sync=none` there
+//! are no such lines, and nothing counts.
 //!
-//! What may count is then read back and compared (`trust`): a line holds the length and the CRC-32 of
-//! what it tells of. What is believed without that is only that a CRC-32 does not fit by chance.
+//! Whatever may count is then read back and compared (`trust`): a line holds the length and CRC-32
+//! of the data that it describes. The only remaining assumption is that a CRC-32 does not match by
+//! chance.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -39,38 +41,39 @@ use crate::read::partial::{Come, Proven};
 
 /// Name of the journal beside the unfinished files.
 const JOURNAL: &str = "journal";
-/// One that is being made.
+/// Name of a journal that is being created.
 const NEW_JOURNAL: &str = "journal.new";
-/// Longest journal that is read, in bytes: that of some million files.
+/// Maximum length of a journal in bytes: enough for millions of files.
 const MAX_LEN: u64 = 1 << 30;
-/// A chunk is noted when its file has come so much further, in bytes.
+/// Minimum progress of a file, in bytes, between two of its lines in the journal.
 const STEP: u64 = 1 << 20;
-/// The file system is synced after so many bytes,
+/// Bytes after which the file system is synced.
 const SYNC_BYTES: u64 = 1 << 30;
-/// or after this time.
+/// Time after which the file system is synced.
 const SYNC_TIME: Duration = Duration::from_secs(30);
 
-/// Version of what stands in it: 1 had no sums.
+/// Version of the journal format: version 1 had no checksums.
 const FORMAT: u32 = 2;
 
-/// What a journal is about. One of something else is not gone on with.
+/// What a journal describes. A journal that describes something else is not resumed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct About {
     format: u32,
-    /// The backup.
+    /// Name of the backup.
     pub(crate) name: String,
     run: String,
     /// SHA-256 of its manifest.
     manifest: String,
     /// Whether files are decompressed.
     decompress: bool,
-    /// The files that are wanted.
+    /// Canonical text of the file selection.
     files: String,
 }
 
 impl About {
     pub(crate) fn new(manifest: &Manifest, decompress: bool, files: &str) -> Self {
-        // As it is stored it may have another key's word beneath it; what it says is the same.
+        // The stored manifest may carry another key's authentication below the same content, so
+        // only the content is hashed.
         let text = serde_json::to_vec(manifest).unwrap_or_default();
         Self {
             format: FORMAT,
@@ -87,12 +90,12 @@ impl About {
 struct Head {
     about: About,
     boot: String,
-    /// Which mount the target is on.
+    /// Mount that holds the target.
     #[serde(default)]
     mount: String,
 }
 
-/// What is known of a file that is whole.
+/// Journal entry of a complete file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Whole {
     number: u64,
@@ -101,34 +104,34 @@ struct Whole {
     crc: u32,
 }
 
-/// What is known of a file that is not.
+/// Journal entry of an incomplete file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Begun {
     path: Vec<u8>,
     upto: u64,
-    /// Bytes of its part of the stream.
+    /// Bytes of the file's part of the stream that were consumed.
     taken: u64,
-    /// The sum of what comes before `upto`.
+    /// CRC-32 of the bytes before `upto`.
     crc: u32,
 }
 
-/// What an unfinished restore has left.
+/// What an unfinished restore has left behind.
 #[derive(Debug, Default)]
 pub(crate) struct Left {
-    /// By their names in the stream.
+    /// Complete files by their names in the stream.
     whole: HashMap<Vec<u8>, Whole>,
-    /// By their numbers.
+    /// Incomplete files by their numbers.
     begun: HashMap<u64, Begun>,
-    /// Names of files that are ours and not certain: they are made again.
+    /// Names of our own files that are not proven; they are restored again.
     pub(crate) doubtful: Vec<Vec<u8>>,
-    /// The stream has taken back files or names: what is what can no longer be told.
+    /// The stream has removed or renamed files: the state of the files is unknown.
     taken_back: bool,
-    /// Number of files that were not what was written.
+    /// Number of files whose content differs from what was written.
     pub(crate) distrusted: u64,
 }
 
 impl Left {
-    /// What need not be fetched again.
+    /// Files and parts that need not be fetched again.
     pub(crate) fn proven(&self) -> Proven {
         Proven {
             whole: self.whole.keys().cloned().collect(),
@@ -140,7 +143,7 @@ impl Left {
         }
     }
 
-    /// The files to go on with.
+    /// Incomplete files to resume.
     pub(crate) fn begun(&self) -> Vec<BegunFile> {
         let file = |(number, file): (&u64, &Begun)| {
             let path = RelPath::new(&file.path).ok()?;
@@ -153,12 +156,12 @@ impl Left {
         self.begun.contains_key(&number)
     }
 
-    /// Number of files that are whole.
+    /// Number of complete files.
     pub(crate) fn files(&self) -> u64 {
         self.whole.len() as u64
     }
 
-    /// Bytes of files that need not be written again.
+    /// Bytes that need not be written again.
     pub(crate) fn bytes(&self) -> u64 {
         self.whole
             .values()
@@ -168,22 +171,22 @@ impl Left {
     }
 }
 
-/// Where the journal of a restore into `target` is.
+/// Path of the journal of a restore into `target`.
 fn path(target: &Path) -> PathBuf {
     TargetDir::kept_folder(target).join(JOURNAL)
 }
 
-/// Whether a restore into `target` was begun and has not ended.
+/// Whether `target` holds an unfinished restore.
 #[must_use]
 pub fn is_unfinished(target: &Path) -> bool {
     path(target).exists()
 }
 
-/// Reads what an unfinished restore has left in `target`, and compares it with what is there.
-/// `None`: there is no journal.
+/// Reads what an unfinished restore has left in `target`, and compares it with the files on disk.
+/// Returns `None` if there is no journal.
 ///
 /// # Errors
-/// Why it cannot be gone on with, in words.
+/// A text that explains why the restore cannot be resumed.
 pub(crate) fn load(
     folder: &TargetDir,
     target: &Path,
@@ -192,7 +195,7 @@ pub(crate) fn load(
 ) -> Result<Option<Left>, String> {
     let failed = |error: std::io::Error| format!("the journal of an unfinished restore: {error}");
     let mut text = Vec::new();
-    // Were it a pipe, nobody would write into it.
+    // Non-blocking, because opening a pipe without a writer would block.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     match openat(folder.unfinished(), JOURNAL, flags, Mode::empty()) {
         Err(Errno::NOENT) => return Ok(None),
@@ -231,7 +234,7 @@ pub(crate) fn load(
     Ok(Some(read))
 }
 
-/// Reads the lines. What was not certain before the memory that held it was lost is doubtful.
+/// Parses the lines. What was not synced before its memory was lost is doubtful.
 fn parse(text: &[u8], start: u64, still_held: bool) -> Left {
     let mut left = Left::default();
     let trusted = if still_held { u64::MAX } else { synced(text) };
@@ -256,7 +259,7 @@ fn parse(text: &[u8], start: u64, still_held: bool) -> Left {
     left
 }
 
-/// How far the journal is on the medium together with what it tells of.
+/// Length of the journal that is on the medium together with the data it describes.
 fn synced(text: &[u8]) -> u64 {
     let lines = text.split_inclusive(|byte| *byte == b'\n');
     let parsed = lines.map_while(|line| Line::parse(line.strip_suffix(b"\n")?));
@@ -266,7 +269,7 @@ fn synced(text: &[u8]) -> u64 {
         .unwrap_or(0)
 }
 
-/// Looks which of the whole files have their names: a line comes before the name is given.
+/// Checks which complete files have their final names: a line is written before the rename.
 fn settle(target: &Path, left: &mut Left, still_held: bool) -> Result<(), String> {
     if left.taken_back {
         return Err("it holds an unfinished restore of a stream that renames files, which cannot be gone on with: empty it".into());
@@ -281,21 +284,21 @@ fn settle(target: &Path, left: &mut Left, still_held: bool) -> Result<(), String
                 let name = as_path(&file.name).display();
                 return Err(format!("{name} was changed since it was restored: empty the folder"));
             }
-            // It was about to get its name. If it still grows it is gone on with.
+            // The file was about to be renamed. If it is still incomplete, it is resumed.
             Err(_) => gone.push(path.clone()),
         }
     }
     for path in gone {
         left.whole.remove(&path);
     }
-    // A file that has its name no longer grows.
+    // A file with its final name is complete.
     let whole: HashSet<u64> = left.whole.values().map(|file| file.number).collect();
     left.begun
         .retain(|number, _| !whole.contains(number) && kept.join(number.to_string()).exists());
     Ok(())
 }
 
-/// Refuses files that are not of the restore.
+/// Refuses files that do not belong to the restore.
 fn check_foreign(target: &Path, left: &Left) -> Result<(), String> {
     let ours: HashSet<&[u8]> = left
         .whole
@@ -345,7 +348,7 @@ enum Line {
     Overwritten {
         number: u64,
     },
-    /// Of a file that was written out of order there is no sum.
+    /// A file that was written out of order has no checksum.
     Whole {
         number: u64,
         path: Vec<u8>,
@@ -404,7 +407,7 @@ impl Line {
     }
 }
 
-/// A name out of its digits; never empty.
+/// Decodes a name from hex digits; the result is never empty.
 fn name(digits: &str) -> Option<Vec<u8>> {
     if digits.is_empty() || !digits.len().is_multiple_of(2) || !digits.is_ascii() {
         return None;
@@ -418,8 +421,8 @@ fn sum(digits: &str) -> Option<u32> {
     (digits.len() == 8).then(|| u32::from_str_radix(digits, 16).ok())?
 }
 
-/// Which mount the folder is on, unlike any other since the boot where the kernel tells that (Linux
-/// 6.8); before, a mount's number may come again.
+/// Identifies the mount that holds the directory. The ID is unique since boot if the kernel
+/// supports that (Linux 6.8); older kernels may reuse a mount's number.
 fn mount_id(folder: BorrowedFd<'_>) -> Option<String> {
     let unique = StatxFlags::from_bits_retain(0x4000);
     let wanted = StatxFlags::MNT_ID | unique;
@@ -440,7 +443,7 @@ fn boot_id() -> Option<String> {
     Some(id.trim().to_owned())
 }
 
-/// A journal that is being written.
+/// Writer of a journal.
 pub(crate) struct Journal {
     shared: Arc<Shared>,
     syncer: Option<JoinHandle<()>>,
@@ -457,7 +460,8 @@ struct State {
     files: HashMap<u64, Progress>,
     /// Bytes proven since the last sync.
     unsynced: u64,
-    /// Why nothing is written any more: a journal with a gap would be worse than its end.
+    /// Nothing more is written after a failure: a journal with a gap would be worse than a short
+    /// one.
     failed: bool,
     over: bool,
 }
@@ -470,11 +474,11 @@ struct Progress {
 }
 
 impl Journal {
-    /// Begins a journal in the folder of unfinished files, which is there, with what is left from
-    /// before. `sync`: what is proven is made durable now and then.
+    /// Starts a journal in the existing directory of unfinished files, with what an earlier run
+    /// left. With `sync`, proven data is made durable from time to time.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If the journal cannot be written.
     pub(crate) fn begin(
         folder: &TargetDir,
         about: &About,
@@ -500,7 +504,8 @@ impl Journal {
             files.insert(*number, Progress { upto, noted: upto, taken });
             text.extend(Line::Proven { number: *number, path, upto, taken, crc }.text().bytes());
         }
-        // Beside the old one, which counts until then. Whoever holds the folder is alone in it.
+        // Created beside the old journal, which counts until the rename. Whoever holds the
+        // directory is its only user.
         unlink(folder, NEW_JOURNAL)?;
         let flags = OFlags::WRONLY
             | OFlags::APPEND
@@ -529,15 +534,15 @@ impl Journal {
         Ok(Self { shared, syncer })
     }
 
-    /// Who is told while files are extracted.
+    /// Observer of the extraction.
     pub(crate) fn log(&self) -> Arc<dyn ExtractLog> {
         Arc::clone(&self.shared) as _
     }
 
-    /// All is restored: what is left of the run in the folder of unfinished files goes.
+    /// Removes what the finished restore has left in the directory of unfinished files.
     ///
     /// # Errors
-    /// When something cannot be removed.
+    /// If something cannot be removed.
     pub(crate) fn remove(target: &Path) -> std::io::Result<()> {
         let failed = |error: xb_reader::TargetError| std::io::Error::other(error.to_string());
         if !TargetDir::kept_folder(target).exists() {
@@ -552,7 +557,7 @@ impl Journal {
     }
 }
 
-/// Takes a name away, if it is there.
+/// Removes a name if it exists.
 fn unlink(folder: BorrowedFd<'_>, name: &str) -> std::io::Result<()> {
     match unlinkat(folder, name, AtFlags::empty()) {
         Err(Errno::NOENT) => Ok(()),
@@ -594,7 +599,7 @@ impl Shared {
             let upto = state.len;
             state.unsynced = 0;
             drop(state);
-            // Not under the lock: it may take long.
+            // Not under the lock, because a sync may take long.
             if rustix::fs::syncfs(root).is_err() {
                 return;
             }
@@ -608,14 +613,14 @@ impl Shared {
 impl State {
     fn write(&mut self, line: &Line) {
         let text = line.text();
-        // One call a line: a kill leaves whole lines, but for the last.
+        // One write per line: after a kill, all lines except perhaps the last are complete.
         if !self.failed {
             match self.file.write_all(text.as_bytes()) {
                 Ok(()) => self.len += text.len() as u64,
                 Err(_) => self.failed = true,
             }
         }
-        // Without this line those before it say what is no longer so.
+        // Without this line, earlier lines would claim what is no longer true.
         if self.failed && matches!(line, Line::Overwritten { .. } | Line::TakenBack) {
             let _ = self.file.set_len(0);
         }

@@ -1,4 +1,4 @@
-//! `restore`: a backup out of the store and straight into files, in one pass.
+//! `restore`: writes a backup from the store directly into files, in one pass.
 
 pub(crate) mod galera;
 pub(crate) mod journal;
@@ -26,51 +26,51 @@ use crate::error::BackupError;
 use crate::read::get::{GetReport, GetRequest, StreamSink, find, transfer};
 use crate::read::unlock::Unlocked;
 
-/// How files are made.
+/// How files are written.
 #[derive(Debug, Clone, Copy)]
 pub struct RestoreOptions {
-    /// When they are made durable.
+    /// When files are made durable.
     pub durability: Durability,
     /// Decompress `.qp`, `.lz4` and `.zst` files.
     pub decompress: bool,
-    /// Refuse at once when the target's file system has less room than the stream has bytes. Tables
-    /// with holes need less than that.
+    /// Refuse at once if the target's file system has less free space than the stream has bytes.
+    /// Sparse files need less space than that.
     pub check_room: bool,
 }
 
-/// What a successful restore did.
+/// Result of a successful restore.
 #[derive(Debug)]
 pub struct RestoreReport {
-    /// How the backup was fetched.
+    /// Result of reading the backup.
     pub get: GetReport,
-    /// Files that are whole and have their names.
+    /// Complete files with their final names.
     pub files: u64,
-    /// How many of them were decrypted one by one by this run.
+    /// Number of files that this run decrypted one by one.
     pub decrypted: u64,
-    /// What was there of an earlier run.
+    /// What was resumed from an earlier run.
     pub went_on: Option<WentOn>,
 }
 
-/// What a restore did not have to fetch again.
+/// What a resumed restore did not have to fetch again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WentOn {
-    /// Files that were whole.
+    /// Files that were already complete.
     pub files: u64,
-    /// Bytes in these, and in those that were begun.
+    /// Bytes of the complete files, and of the proven parts of incomplete ones.
     pub bytes: u64,
-    /// Files that were no longer what had been written, and were made again.
+    /// Files that had changed since they were written, and were restored again.
     pub distrusted: u64,
 }
 
-/// Makes the files of a backup below `target`, which is made if it is not there and must be empty, or
-/// hold nothing but what an earlier run of the same restore has left: then this one goes on with it,
-/// and what was proven is not fetched again.
+/// Writes the files of a backup below `target`, which is created if missing. `target` must be
+/// empty, or hold only what an interrupted run of the same restore has left: then that restore is
+/// resumed, and proven data is not fetched again.
 ///
-/// Files that were encrypted one by one are decrypted with the key among `request.keys`, and
-/// those that were compressed are decompressed. Half of `request.memory` is for that.
+/// Files that were encrypted one by one are decrypted with the key in `request.keys`, and files
+/// that were compressed one by one are decompressed. Half of `request.memory` is used for that.
 ///
-/// A file gets its name when it is whole. On failure whole files stay, and the others, unless
-/// the backup has no manifest, in `.xb-partial/`.
+/// A file gets its final name when it is complete. After a failure, complete files stay; incomplete
+/// files stay in `.xb-partial/`, unless the backup has no manifest.
 ///
 /// # Errors
 /// The first cause.
@@ -87,7 +87,7 @@ pub async fn restore(
     Ok(report)
 }
 
-/// Removes what a restore that has ended well keeps for another run.
+/// Removes what a finished restore keeps for another run.
 pub(crate) fn forget(target: &Path) -> Result<(), BackupError> {
     Journal::remove(target).map_err(|error| BackupError::Restore {
         target: target.display().to_string(),
@@ -95,8 +95,8 @@ pub(crate) fn forget(target: &Path) -> Result<(), BackupError> {
     })
 }
 
-/// As [`restore`], and another run of it finds that all is done. `unlocked`: what was found of the
-/// backup before.
+/// Like [`restore`], but keeps the journal, so that another run finds everything done. `unlocked`
+/// is the result of an earlier check of the backup.
 pub(crate) async fn restore_and_keep(
     root: &Root,
     request: &GetRequest,
@@ -106,7 +106,7 @@ pub(crate) async fn restore_and_keep(
     stop: &mut Stop,
 ) -> Result<RestoreReport, BackupError> {
     let failed = |what: String| BackupError::Restore { target: target.display().to_string(), what };
-    // Before the folder is made: a wrong name leaves nothing behind.
+    // Before the directory is created: a wrong name leaves nothing behind.
     let (plan, undo) = plan(request, how)?;
     let found = stop.or(what_is_left(root, request, target, how)).await?;
     let proven = found.as_ref().map(|(_, left)| left.proven());
@@ -119,8 +119,8 @@ pub(crate) async fn restore_and_keep(
     if let Some(bytes) = objects.stream_bytes().filter(|_| how.check_room) {
         check_room(target, bytes).map_err(failed)?;
     }
-    // Without a manifest nobody knows whether it will be the same backup the next time; of a native
-    // stream nobody has looked whether it has files at all.
+    // Without a manifest, the next run might find another backup under this name. A native stream
+    // has not been inspected, so it may not contain files at all.
     let about = objects
         .manifest()
         .filter(|manifest| !manifest.is_carried())
@@ -156,7 +156,7 @@ pub(crate) async fn restore_and_keep(
     let extractor = extractor.map_err(|error| failed(error.to_string()))?;
     let sink = Files { extractor: Some(extractor), target: target.to_owned() };
     let (report, sink) = transfer(root, request, plan, objects, sink, observer, stop).await?;
-    // Only now is the stream known to be whole.
+    // Only now is the stream known to be complete.
     let extracted = tokio::task::spawn_blocking(move || sink.finish())
         .await
         .map_err(|_| BackupError::Bug("the extractor's end was not seen"))??;
@@ -173,8 +173,8 @@ pub(crate) async fn restore_and_keep(
     Ok(RestoreReport { get: report, files, decrypted: extracted.decrypted, went_on })
 }
 
-/// What an earlier run of this restore has left in the target, which is held from then on; `None`
-/// when the target is empty or not there.
+/// Reads what an earlier run of this restore has left in the target, and locks the target. Returns
+/// `None` if the target is empty or missing.
 async fn what_is_left(
     root: &Root,
     request: &GetRequest,
@@ -183,7 +183,7 @@ async fn what_is_left(
 ) -> Result<Option<(TargetDir, Left)>, BackupError> {
     let failed = |what: String| BackupError::Restore { target: target.display().to_string(), what };
     if !is_unfinished(target) {
-        // A run may have been killed before it could begin a journal.
+        // A run may have been killed before it created a journal.
         let own = |entry: std::fs::DirEntry| entry.file_name() == ".xb-partial";
         let empty = match std::fs::read_dir(target) {
             Ok(entries) => entries.flatten().all(own),
@@ -197,7 +197,7 @@ async fn what_is_left(
     let manifest = crate::catalog::list::describe(root, &request.name).await?;
     let about = About::new(&manifest, how.decompress, &request.files.text());
     let folder = TargetDir::open_kept(target).map_err(|error| failed(error.to_string()))?;
-    // Dropped with this future, should a signal end it.
+    // Dropped with this future if a signal ends it.
     let cancel = Cancel::default();
     let (cancelled, path) = (Arc::clone(&cancel.0), target.to_owned());
     let loading = tokio::task::spawn_blocking(move || {
@@ -219,7 +219,7 @@ async fn what_is_left(
     Ok(Some((folder, left)))
 }
 
-/// Ends work elsewhere when it is dropped.
+/// Cancels work in another thread when it is dropped.
 #[derive(Default)]
 struct Cancel(Arc<AtomicBool>);
 
@@ -229,7 +229,7 @@ impl Drop for Cancel {
     }
 }
 
-/// Divides the memory between fetching and undoing.
+/// Divides the memory between fetching and unpacking.
 fn plan(request: &GetRequest, how: RestoreOptions) -> Result<(GetPlan, Undo), BackupError> {
     let fetch = |memory| GetPlan::new(memory, request.threads, request.parallel);
     let half = request.memory / 2;
@@ -252,7 +252,7 @@ fn plan(request: &GetRequest, how: RestoreOptions) -> Result<(GetPlan, Undo), Ba
     let decrypt = match &request.keys.key {
         None => Decrypt::Refuse,
         Some(key) => {
-            // Which AES it is the key's length says.
+            // The length of the key determines the AES variant.
             let cipher = Cipher::new(Algorithm::Aes256, Some(key), Backend::default());
             Decrypt::With(Arc::new(cipher.map_err(|error| BackupError::Keys(error.to_string()))?))
         }
@@ -273,7 +273,7 @@ pub(crate) fn check_room(target: &Path, needed: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// Hands the stream to the extractor.
+/// Passes the stream to the extractor.
 struct Files {
     extractor: Option<Extractor>,
     target: PathBuf,
@@ -311,7 +311,7 @@ impl StreamSink for Files {
         if extractor.feed(bytes).is_ok() {
             return Ok(());
         }
-        // It has stopped and says why at its end.
+        // The extractor has stopped, and reports the reason when it is finished.
         match self.extractor.take().map(Extractor::finish) {
             Some(Err(error)) => Err(self.failed(&error)),
             _ => Err(BackupError::Bug("the extractor stopped without a cause")),

@@ -1,4 +1,4 @@
-//! Whose the files are.
+//! Ownership of restored files.
 
 use std::ffi::{CStr, OsStr};
 use std::os::fd::OwnedFd;
@@ -14,20 +14,20 @@ use rustix::io::Errno;
 
 use crate::error::BackupError;
 
-/// How a folder is opened.
+/// Flags for opening a directory.
 const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// Who shall own restored files.
+/// Owner of restored files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owner {
-    /// Number of the user.
+    /// User ID.
     pub user: u32,
-    /// Number of the group.
+    /// Group ID.
     pub group: u32,
 }
 
 impl Owner {
-    /// The owner of the folder in which `target` lies.
+    /// Owner of the directory that contains `target`.
     #[must_use]
     pub fn of_parent(target: &Path) -> Option<Self> {
         let target = std::path::absolute(target).ok()?;
@@ -35,19 +35,19 @@ impl Owner {
         Some(Self { user: meta.uid(), group: meta.gid() })
     }
 
-    /// The owner of `target`, where root restores into a folder that was made for somebody else: a
-    /// server's files are of no use to it when they are root's.
+    /// Owner of `target`, if root restores into a directory that belongs to another user: a server
+    /// cannot use files that belong to root.
     pub(crate) fn to_keep(target: &Path) -> Option<Self> {
         let meta = std::fs::metadata(target).ok()?;
         let owner = Self { user: meta.uid(), group: meta.gid() };
         (rustix::process::geteuid().is_root() && owner.user != 0).then_some(owner)
     }
 
-    /// Gives `dir` and all that is in it to this owner. `dir` itself may lead over symbolic links; none
-    /// beneath it is followed.
+    /// Gives `dir` and everything in it to this owner. The path to `dir` may contain symbolic
+    /// links; links below `dir` are not followed.
     ///
     /// # Errors
-    /// [`BackupError::Restore`] with the first file that cannot be given away.
+    /// [`BackupError::Restore`] with the first file whose owner cannot be changed.
     pub fn give(self, dir: &Path) -> Result<(), BackupError> {
         self.give_all(dir).map_err(|(path, error)| BackupError::Restore {
             target: dir.display().to_string(),
@@ -60,11 +60,11 @@ impl Owner {
         })
     }
 
-    /// First what is in it and then itself: whoever owns a folder could put another in the place of one
-    /// that is about to be entered.
+    /// Changes the contents first and the directory last: the owner of a directory could replace an
+    /// entry that is about to be entered.
     fn give_all(self, top: &Path) -> Result<(), (PathBuf, Errno)> {
         let failed = |error| (top.to_owned(), error);
-        // The way to it is the caller's own, over whatever links.
+        // The caller chose this path, so it may contain links.
         let dir = openat(CWD, top, FOLDER, Mode::empty()).map_err(failed)?;
         self.give_folder(&dir, top)
     }
@@ -138,7 +138,7 @@ mod tests {
                     assert_eq!(of(path), (12345, 54321), "{}", path.display());
                 }
             }
-            // Who is not root gives nothing away: then what is deepest is the first to be refused.
+            // Only root may change owners: without root, the deepest entry is the first to fail.
             Err(error) => {
                 assert!(!rustix::process::geteuid().is_root(), "{error}");
                 assert!(error.to_string().contains("link/shop/"), "{error}");

@@ -1,4 +1,4 @@
-//! `prepare`: makes a restored backup one that a server can start on, with the program that took it.
+//! `prepare`: makes a restored backup usable for a server, with the program that took it.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -11,16 +11,17 @@ use crate::small_file::read_small;
 /// How a restored backup is prepared.
 #[derive(Debug, Clone, Default)]
 pub struct PrepareOptions {
-    /// The program; found by its usual names on PATH when not given.
+    /// The program; if not given, it is searched for on PATH by its usual names.
     pub program: Option<PathBuf>,
-    /// Memory of the recovery in bytes, where not the program's own default.
+    /// Memory for the recovery in bytes; if not given, the program's own default.
     pub use_memory: Option<u64>,
-    /// Also write what single tables need to be imported elsewhere.
+    /// Also writes the files needed to import single tables elsewhere.
     pub export: bool,
 }
 
 impl PrepareOptions {
-    /// Looks whether the program is there that prepares a backup of this tool, where that is known.
+    /// Checks that the program that prepares backups of this tool is installed, if the tool is
+    /// known.
     pub(crate) fn look(&self, tool: Option<&str>) -> Result<(), BackupError> {
         match (&self.program, tool.and_then(PrepareTool::of_name)) {
             (Some(program), _) => child::find(&[program]),
@@ -33,7 +34,7 @@ impl PrepareOptions {
     }
 }
 
-/// Which of the two families of programs took a backup.
+/// Family of programs that took a backup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PrepareTool {
     /// `mariadb-backup`, before 10.4 `mariabackup`.
@@ -43,7 +44,7 @@ pub enum PrepareTool {
 }
 
 impl PrepareTool {
-    /// What the info file in a restored folder says.
+    /// Reads the tool from the info file in a restored directory.
     #[must_use]
     pub fn of_folder(dir: &Path) -> Option<Self> {
         ["xtrabackup_info", "mariadb_backup_info"].iter().find_map(|name| {
@@ -56,7 +57,7 @@ impl PrepareTool {
         })
     }
 
-    /// As an info file or a manifest names the tool.
+    /// Parses the name of the tool from an info file or a manifest.
     #[must_use]
     pub fn of_name(name: &str) -> Option<Self> {
         let name = name.rsplit('/').next().unwrap_or(name);
@@ -71,7 +72,7 @@ impl PrepareTool {
         }
     }
 
-    /// Names under which it is installed, the best first.
+    /// Names under which the tool is installed, the preferred one first.
     fn programs(self) -> &'static [&'static str] {
         match self {
             Self::MariaDbBackup => &["mariadb-backup", "mariabackup"],
@@ -80,13 +81,13 @@ impl PrepareTool {
     }
 }
 
-/// Prepares the full backup in `dir`, and then every incremental one of `increments` into it, in
-/// this order. What the program says goes to `talk`, line by line.
+/// Prepares the full backup in `dir`, then applies each backup of `increments` to it, in order. The
+/// output of the program goes to `talk`, line by line.
 ///
 /// # Errors
-/// [`BackupError::NotStarted`] when the program is not installed, [`BackupError::Program`] when it
-/// fails, [`BackupError::Interrupted`]; [`BackupError::Restore`] when the folder does not tell which
-/// program it is.
+/// [`BackupError::NotStarted`] if the program is not installed, [`BackupError::Program`] if it
+/// fails, [`BackupError::Interrupted`] on cancellation, [`BackupError::Restore`] if the directory
+/// does not show which program is needed.
 pub async fn prepare(
     dir: &Path,
     increments: &[PathBuf],
@@ -108,7 +109,7 @@ pub async fn prepare(
     Ok(())
 }
 
-/// The arguments of each call, in order.
+/// Arguments of each call, in order.
 fn steps(
     tool: PrepareTool,
     dir: &Path,
@@ -130,8 +131,8 @@ fn steps(
         if let Some(memory) = options.use_memory {
             args.push(format!("--use-memory={memory}").into());
         }
-        // Without it xtrabackup rolls back what the next increment would go on with; mariadb-backup
-        // never does (10.2 and later), and has no such option.
+        // Without this option, xtrabackup rolls back transactions that the next increment
+        // continues. mariadb-backup (10.2 and later) never does that, and has no such option.
         if tool == PrepareTool::XtraBackup && !last {
             args.push("--apply-log-only".into());
         }
@@ -143,7 +144,7 @@ fn steps(
     steps
 }
 
-/// Runs the first of the tool's programs that is there.
+/// Runs the first of the tool's programs that is installed.
 async fn run_first(
     tool: PrepareTool,
     options: &PrepareOptions,

@@ -1,5 +1,5 @@
-//! `restore` to the end: a backup with all it goes on from, prepared, with its owner, as a node of a
-//! cluster.
+//! Complete restore: a backup with its chain, prepared, with the right owner, and as a cluster
+//! node.
 
 use std::path::{Path, PathBuf};
 
@@ -20,41 +20,40 @@ use crate::restore::owner::Owner;
 use crate::restore::prepare::{PrepareOptions, prepare};
 use crate::restore::{RestoreOptions, RestoreReport, forget, restore_and_keep};
 
-/// Where increments lie below the target until they are applied: two levels down, where the
-/// programs that prepare do not look for tables.
+/// Directory below the target that holds the increments until they are applied. They are two levels
+/// down, where the preparing programs do not look for tables.
 const INCREMENTS: &str = ".xb-incremental";
 
-/// What is done to a backup besides fetching it.
+/// Steps of a restore after fetching the backup.
 #[derive(Debug, Clone, Default)]
 pub struct Ready {
-    /// Prepare it. An incremental backup wants that.
+    /// Prepares the backup. An incremental backup requires this.
     pub prepare: Option<PrepareOptions>,
-    /// Only what an incremental backup itself holds.
+    /// Restores only the contents of an incremental backup itself, without its chain.
     pub alone: bool,
-    /// Write the state of a cluster's node, with the backup's position.
+    /// Writes the state of a cluster node, with the position of the backup.
     pub galera: bool,
-    /// A node that shall still have what came after the backup: a socket's path or HOST[:PORT].
+    /// Donor that must still have the write sets after the backup: a socket path or HOST[:PORT].
     pub donor: Option<String>,
-    /// Who shall own the files. Without it that is the owner of a target that is there already, or
-    /// whoever restores.
+    /// Owner of the files. If not given: the owner of an existing target, or the user who restores.
     pub owner: Option<Owner>,
 }
 
-/// What came of it.
+/// Result of a complete restore.
 #[derive(Debug)]
 pub struct ReadyReport {
-    /// How each backup of the chain was restored, the full one first.
+    /// Result of each backup of the chain, the full one first.
     pub restored: Vec<(String, RestoreReport)>,
-    /// The position of the node.
+    /// Position of the node.
     pub position: Option<GaleraPosition>,
-    /// How many write sets the donor has to send.
+    /// Number of write sets that the donor has to send.
     pub behind: Option<u64>,
 }
 
-/// Restores a backup into `target`, with all that it goes on from, and makes it ready.
+/// Restores a backup with its chain into `target`, and makes it ready for use.
 ///
 /// # Errors
-/// The first cause. What was fetched stays.
+/// The first cause. Fetched files stay.
 #[allow(clippy::too_many_arguments)]
 pub async fn restore_ready(
     root: &Root,
@@ -70,7 +69,7 @@ pub async fn restore_ready(
     let links = stop.or(links(root, &request, ready)).await?;
     let mut position = stated_position(ready, &links)?;
     let mut behind = None;
-    // Before hours are spent on it.
+    // Checked before a restore that may take hours.
     if let (Some(address), Some(position)) = (&ready.donor, &position) {
         behind = Some(catches_up(address, position, talk, stop).await?);
     }
@@ -88,7 +87,7 @@ pub async fn restore_ready(
         folders.push(folder);
     }
     if ready.galera || ready.donor.is_some() {
-        // The last one's: that is where the chain ends.
+        // The last directory's position is where the chain ends.
         let found = folders.last().and_then(|folder| GaleraPosition::of_folder(folder));
         let name = request.name.to_string();
         let found = found.ok_or(BackupError::NoPosition { name })?;
@@ -97,13 +96,14 @@ pub async fn restore_ready(
         }
         position = Some(found);
     }
-    // Up to here another run can go on; from here on files are changed.
+    // Up to here another run can resume; after this point files are changed.
     folders.iter().try_for_each(|folder| forget(folder))?;
     if let Some(options) = &ready.prepare {
         let increments: Vec<PathBuf> = folders.split_off(1);
         prepare(target, &increments, options, talk, stop).await?;
     }
-    // Also those of a chain that was begun here, of which only this one was wanted in the end.
+    // Also removes increments of a chain that was started here before only this backup was
+    // requested.
     remove_increments(target)?;
     if let Some(position) = position.as_ref().filter(|_| ready.galera) {
         position.write(target)?;
@@ -114,16 +114,16 @@ pub async fn restore_ready(
     Ok(ReadyReport { restored, position, behind })
 }
 
-/// A backup of the chain to restore.
+/// One backup of the chain to restore.
 struct Wanted {
     name: BackupName,
     manifest: Option<Box<Manifest>>,
-    /// Of a stock backup it is decided once its objects are listed.
+    /// `None` for a stock backup, which is checked once its objects are listed.
     unlocked: Option<Unlocked>,
 }
 
 impl Wanted {
-    /// Decides whether a backup of the chain may be read.
+    /// Checks whether a backup of the chain may be read.
     async fn of(
         root: &Root,
         request: &GetRequest,
@@ -139,8 +139,8 @@ impl Wanted {
     }
 }
 
-/// The backups to restore, the full one first. Each of them may be read with the keys that were given:
-/// that is known before a file of the first one is made.
+/// Backups to restore, the full one first. All of them are checked against the given keys before a
+/// file of the first one is created.
 async fn links(
     root: &Root,
     request: &GetRequest,
@@ -151,7 +151,7 @@ async fn links(
             chain(root, &request.name).await?
         }
         Some(manifest) => vec![Link { name: request.name.clone(), manifest }],
-        // Of stock backups nobody knows.
+        // Unknown for stock backups.
         None => {
             let name = request.name.clone();
             return Ok(vec![Wanted { name, manifest: None, unlocked: None }]);
@@ -170,7 +170,7 @@ async fn links(
     Ok(wanted)
 }
 
-/// The position that the manifest knows. A backup that has none is refused before it is fetched.
+/// Position from the manifest. A backup without a position is refused before it is fetched.
 fn stated_position(ready: &Ready, links: &[Wanted]) -> Result<Option<GaleraPosition>, BackupError> {
     if !ready.galera && ready.donor.is_none() {
         return Ok(None);
@@ -181,7 +181,8 @@ fn stated_position(ready: &Ready, links: &[Wanted]) -> Result<Option<GaleraPosit
     };
     match &facts.galera {
         Some(text) => Ok(GaleraPosition::parse(text)),
-        // Its small files were not compressed, and none of them had one.
+        // The small files of this backup were not compressed, and none of them contained a
+        // position.
         None if facts.tool_name.is_some() => {
             Err(BackupError::NoPosition { name: last.name.to_string() })
         }
@@ -189,7 +190,8 @@ fn stated_position(ready: &Ready, links: &[Wanted]) -> Result<Option<GaleraPosit
     }
 }
 
-/// How many write sets a node at `position` gets from the donor; an error when it cannot.
+/// Number of write sets that a node at `position` gets from the donor; an error if the donor cannot
+/// provide them.
 async fn catches_up(
     address: &str,
     position: &GaleraPosition,

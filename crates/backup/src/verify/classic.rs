@@ -1,4 +1,4 @@
-//! A classic backup: its objects against the listing, and the chunks in them.
+//! Verifies a classic backup: its objects against the listing, and the chunks in them.
 
 use bytes::Bytes;
 use xb_pipeline::{InspectError, Inspector, RelayError, relay};
@@ -52,7 +52,7 @@ impl Run<'_> {
         self.chunks(manifest.as_ref(), &files, stop).await
     }
 
-    /// Reads all chunks and, as far as that is wanted, looks into the files.
+    /// Reads all chunks and, if the level requires it, inspects the files.
     async fn chunks(
         &mut self,
         manifest: Option<&Manifest>,
@@ -73,7 +73,7 @@ impl Run<'_> {
             &plan,
             ranges(objects, plan.range),
             |range, sum| {
-                // All of them are to be named.
+                // Reads on, so that all replaced objects are named.
                 replaced.extend(sums.range(range, sum).err());
                 Ok(())
             },

@@ -1,4 +1,4 @@
-//! Which files have bytes in a damaged object, by the index.
+//! Finds the files that have bytes in a damaged object, using the index.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -9,16 +9,16 @@ use xb_frame::index::ChunkRecord;
 use crate::error::BackupError;
 use crate::read::packed_index::{Index, PackedBody};
 
-/// Most files that are named for one object.
+/// Maximum number of files named for one object.
 const MAX_FILES: usize = 20;
 
-/// A file, and where in it the first byte lies that may be damaged.
+/// A file, and the offset of its first byte that may be damaged.
 pub(super) type Hit = (String, u64);
 
-/// For each of these ranges of the stored stream, the files that have bytes there.
+/// For each of these ranges of the stored stream, the files that have bytes in it.
 ///
 /// # Errors
-/// As for reading the index: it may be what is damaged.
+/// The errors of reading the index, which may be damaged itself.
 pub(super) async fn files_in(
     body: &PackedBody,
     damaged: &[Range<u64>],
@@ -66,7 +66,7 @@ fn overlap(one: &Range<u64>, other: &Range<u64>) -> bool {
     one.start < other.end && other.start < one.end
 }
 
-/// Adds a range behind the others; frames follow one another.
+/// Appends a range; adjacent frames are merged.
 fn extend(ranges: &mut Vec<Range<u64>>, range: Range<u64>) {
     match ranges.last_mut() {
         Some(last) if last.end == range.start => last.end = range.end,

@@ -1,7 +1,7 @@
-//! `verify`: how much a backup is worth, from its manifest to a server that runs on it.
+//! `verify`: checks a backup level by level, from its manifest to a server that runs on it.
 //!
-//! Everything up to the pages works from the store and writes nothing to disk. Damage is what a
-//! [`VerifyReport`] tells; an error says that it could not be found out.
+//! All levels up to the pages read only the store and write nothing to disk. Damage is reported in
+//! a [`VerifyReport`]; an error means that a check could not be made.
 
 mod classic;
 mod files;
@@ -36,28 +36,29 @@ use crate::objects::classic::list_with_sums;
 use crate::objects::classic_checksums::Known;
 use crate::read::unlock::{Accept, Given, envelope, open_sealed};
 
-/// The least memory for what looks into files.
+/// Minimum memory for inspecting files.
 const LEAST_SHARE: u64 = 16 << 20;
 
-/// What is to be verified, and how far.
+/// Request to verify a backup.
 #[derive(Debug)]
 pub struct VerifyRequest {
-    /// The backup.
+    /// Name of the backup.
     pub name: BackupName,
-    /// How far. For [`Level::Restore`] call [`verify_by_restore`]; [`verify`] stops at [`Level::Pages`].
+    /// Highest level to check. For [`Level::Restore`] call [`verify_by_restore`]; [`verify`] stops
+    /// at [`Level::Pages`].
     pub level: Level,
-    /// What it is to be opened with; up to [`Level::Checksum`] it may be empty. When there is any, the
-    /// backup must be sealed, and its manifest authenticated by it.
+    /// Keys to open the backup; up to [`Level::Checksum`] none are needed. If there are any, the
+    /// backup must be sealed, and one of them must authenticate its manifest.
     pub keys: Keys,
-    /// What is verified all the same.
+    /// Unauthenticated backups that are verified nevertheless.
     pub accept: Accept,
-    /// Budget for buffers in bytes.
+    /// Memory budget for buffers, in bytes.
     pub memory: u64,
     /// Worker threads.
     pub threads: usize,
-    /// Requests at a time; the budget may allow fewer.
+    /// Maximum number of concurrent requests; the budget may allow fewer.
     pub parallel: usize,
-    /// Write the result beside the manifest, as that of this program and version.
+    /// Program and version for the verification record; without it, no record is written.
     pub record: Option<String>,
 }
 
@@ -70,8 +71,8 @@ impl VerifyRequest {
 /// Verifies a backup up to [`Level::Pages`].
 ///
 /// # Errors
-/// Why it cannot be found out: no such backup, no key, no store. Damage is no error but part of the
-/// report.
+/// Why a check could not be made: no such backup, no key, store not reachable. Damage is not an
+/// error but part of the report.
 pub async fn verify(
     root: &Root,
     request: &VerifyRequest,
@@ -83,8 +84,8 @@ pub async fn verify(
     Ok(report)
 }
 
-/// Verifies, and writes down only what had passed when it could not go on; gives the manifest's key,
-/// too, where it is known.
+/// Verifies the backup; if a check cannot be made, records only the levels that passed before it.
+/// Also returns the manifest's key, if it is known.
 async fn up_to_pages(
     root: &Root,
     request: &VerifyRequest,
@@ -105,7 +106,7 @@ async fn up_to_pages(
     Ok((run.report, run.mac))
 }
 
-/// Writes down the levels that had passed before a check could not be made.
+/// Records the levels that passed before a check could not be made.
 async fn keep_passed(
     root: &Root,
     request: &VerifyRequest,
@@ -113,7 +114,7 @@ async fn keep_passed(
     key: Option<&MacKey>,
     error: &BackupError,
 ) {
-    // A store that does not answer takes no record either, and who asks to stop does not wait for one.
+    // A store that does not answer cannot take a record, and a cancellation must not wait for one.
     let lost = matches!(error, BackupError::Store(_) | BackupError::Interrupted(_));
     let Some(reached) = report.reached.filter(|_| !lost && report.problems.is_empty()) else {
         return;
@@ -123,11 +124,11 @@ async fn keep_passed(
     record(root, request, report, key).await;
 }
 
-/// Why a stream could not be looked into, if that says nothing against the backup.
+/// The reason why a stream could not be inspected, unless it is damage.
 fn not_damage(error: &InspectError) -> Option<BackupError> {
     let InspectError::Undo { path, source, .. } = error else { return None };
     match source.as_ref() {
-        // The bytes are those that were encrypted, as their CRC says.
+        // The CRC of the xbcrypt chunk matches, so its bytes are not damaged.
         UndoError::NoKey | UndoError::Xbcrypt(XbcryptError::Hash { .. }) => {
             Some(BackupError::FileKey { what: format!("{path}: {source}") })
         }
@@ -139,8 +140,8 @@ fn not_damage(error: &InspectError) -> Option<BackupError> {
     }
 }
 
-/// Writes the result beside the manifest, if that is wanted. Who may only read must be able to verify,
-/// too: then a note says that it was not written.
+/// Writes the verification record, if requested. Verifying must also work with read-only access: a
+/// note then reports that the record was not written.
 async fn record(
     root: &Root,
     request: &VerifyRequest,
@@ -203,7 +204,7 @@ impl Run<'_> {
         }
     }
 
-    /// The first level of a packed backup; `None` when nothing further makes sense.
+    /// Checks the first level of a packed backup. Returns `None` if no further check is possible.
     async fn open_packed(
         &mut self,
         stored: StoredManifest,
@@ -267,7 +268,7 @@ impl Run<'_> {
         }
         let what = format!("sound, {}", self.report.authenticity.as_str());
         self.report.close(Level::Manifest, what);
-        // Without a sound keys object the rest can still be read, up to where the key is needed.
+        // Without a sound keys object, the levels that need no key can still be checked.
         Ok(Some(Packed { manifest, facts, run, key }))
     }
 
@@ -316,7 +317,7 @@ impl Run<'_> {
         self.request.level >= level
     }
 
-    /// Notes that the levels that were asked for and not tried do not hold.
+    /// Records that the requested levels that were not checked did not pass.
     fn leave_out_rest(&mut self) {
         let asked = self.report.level;
         Level::ALL
@@ -325,7 +326,7 @@ impl Run<'_> {
             .for_each(|level| self.report.leave_out(level));
     }
 
-    /// The memory for fetching, and that for looking into files.
+    /// Divides the memory between fetching and inspecting files.
     fn plan(&self) -> Result<(GetPlan, u64), BackupError> {
         let VerifyRequest { memory, threads, parallel, .. } = *self.request;
         let share = if self.wants(Level::Decrypt) { (memory / 4).max(LEAST_SHARE) } else { 0 };
@@ -339,12 +340,12 @@ impl Run<'_> {
         Ok((plan, share))
     }
 
-    /// How a stream is looked into, by what the manifest says of its end.
+    /// Options for inspecting a stream, according to the end that the manifest states.
     fn inspect(&self, end: Option<&End>, memory: u64) -> Result<InspectOptions, BackupError> {
         let cipher = match &self.request.keys.key {
             None => None,
             Some(key) => {
-                // Which AES it is the key's length says.
+                // The length of the key determines the AES variant.
                 let cipher = Cipher::new(Algorithm::Aes256, Some(key), Backend::default());
                 Some(Arc::new(cipher.map_err(|error| BackupError::Keys(error.to_string()))?))
             }
@@ -354,7 +355,7 @@ impl Run<'_> {
         Ok(InspectOptions { rule: end_rule(end), undo, cipher, pages, memory })
     }
 
-    /// Takes down what was found in a stream that could be read to its end.
+    /// Records the results of a stream that was read to its end.
     fn read(&mut self, manifest: Option<&Manifest>, found: &Inspected) -> Result<(), BackupError> {
         let scanned = &found.scanned;
         self.report.stream_bytes = Some(scanned.bytes);
@@ -366,7 +367,7 @@ impl Run<'_> {
                     format!("the stream has {} files, the manifest says {files}", scanned.files);
                 self.found(Level::Decrypt, None, what);
             }
-            // A classic one is read in another order, with files transformed or not.
+            // A classic backup is read in another order, and its files may be transformed.
             if manifest.layout == Layout::Packed && scanned.bytes != bytes {
                 let what =
                     format!("the stream has {} bytes, the manifest says {bytes}", scanned.bytes);
@@ -380,7 +381,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// That the level decrypt needs a key for single files, and there is none.
+    /// Error: level decrypt needs a key for single files, and none was given.
     fn no_file_key(&self) -> BackupError {
         let name = &self.request.name;
         let what = format!(
@@ -389,7 +390,7 @@ impl Run<'_> {
         BackupError::FileKey { what }
     }
 
-    /// Takes down what was found about pages.
+    /// Records the results of the page checks.
     fn pages(&mut self, found: &PagesFound) {
         if !self.wants(Level::Pages) {
             return;
@@ -422,7 +423,7 @@ impl Run<'_> {
         }
     }
 
-    /// Closes the two levels that reading the stream decides on.
+    /// Concludes the two levels that depend on reading the stream.
     fn close_read(&mut self) {
         let (files, bytes) = (self.report.files, self.report.stream_bytes);
         let blamed = self.report.problems.iter().any(|problem| problem.level == Level::Decrypt);
@@ -445,7 +446,8 @@ impl Run<'_> {
                     "{all} pages in {} files, {} of them in order, {} empty, {} damaged",
                     pages.files, pages.good, pages.empty, pages.damaged
                 );
-                // Nobody looks into raw bytes, and of an incremental's tables there are only some pages.
+                // Raw bytes are not inspected, and an incremental backup holds only some pages of a
+                // table.
                 if files.is_none() || pages.passed_over > 0 {
                     let what = format!("{what}, {} that cannot be checked", pages.passed_over);
                     self.report.close_unchecked(Level::Pages, what);
@@ -457,7 +459,7 @@ impl Run<'_> {
         }
     }
 
-    /// A fault in the stream, with its file and the place in it.
+    /// Records a fault in the stream, with its file and offset.
     fn stream_fault(&mut self, level: Level, object: Option<String>, error: &InspectError) {
         let (_, path) = error.place();
         self.report.problem(Problem {
@@ -470,22 +472,22 @@ impl Run<'_> {
     }
 }
 
-/// Whether a backup opens for public keys only.
+/// Whether all key slots of the backup are for recipients.
 fn only_recipients(envelope: &Envelope) -> bool {
     envelope.slots().all(|slot| slot.kind == SlotKind::Recipient)
 }
 
-/// The rule by which the stream must be whole again: what the manifest says that was seen.
+/// End rule for the stream: it must end as the manifest states.
 fn end_rule(end: Option<&End>) -> EndRule {
     let Some(End::LastFile { name }) = end else { return EndRule::AnyEnd };
-    // The producers' own last files go by several names, and have suffixes.
+    // The last file of a producer has several possible names, and may have suffixes.
     let known = ["xtrabackup_info", "mariadb_backup_info", "xtrabackup_tablespaces"];
     let pattern = match known.contains(&name.as_str()) {
         true if name.ends_with("_info") => "{xtrabackup_info,mariadb_backup_info}*",
         true => "xtrabackup_tablespaces*",
         false => name,
     };
-    // Anywhere: the classic layout gives the files in another order.
+    // At any position: the classic layout delivers files in another order.
     LastFile::new(pattern).map_or(EndRule::AnyEnd, EndRule::WithFile)
 }
 

@@ -1,4 +1,4 @@
-//! A packed backup: its objects against the listing, their sums, and the stream in them.
+//! Verifies a packed backup: its objects against the listing, their checksums, and the stream.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,7 +23,7 @@ use crate::read::get::object_of;
 use crate::read::packed_index::{Index, PackedBody};
 use crate::read::ranges::{Range, pump, ranges};
 
-/// Damaged objects for which the files in them are looked up.
+/// Maximum number of damaged objects for which affected files are looked up.
 const MAX_NAMED: usize = 100;
 
 impl Run<'_> {
@@ -49,7 +49,7 @@ impl Run<'_> {
         if readable && self.wants(Level::Decrypt) && stop.or(self.lacks_file_key(&packed)).await? {
             return Err(self.no_file_key());
         }
-        // If it stops at the first damage, which objects there are more is to be found out below.
+        // If reading stops at the first damage, the other damaged objects are found below.
         if self.wants(Level::Decrypt)
             && readable
             && self.read_all(&packed, known.as_deref(), stop).await?
@@ -68,8 +68,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Whether the index names files that are encrypted one by one, and there is no key for them. What
-    /// cannot be told here shows when all is read.
+    /// Whether the index names files that are encrypted one by one while no key for them is given.
+    /// If the index cannot show it, reading the stream will.
     async fn lacks_file_key(&self, packed: &Packed) -> Result<bool, BackupError> {
         let (manifest, facts, run) = packed.about();
         if self.request.keys.key.is_some() || matches!(manifest.end, End::Raw | End::NativeTrailer)
@@ -93,7 +93,7 @@ impl Run<'_> {
         Ok(encrypted.await.unwrap_or(false))
     }
 
-    /// Compares with a listing; gives the objects that are not there in full.
+    /// Compares the backup with a listing; returns the numbers of missing or incomplete objects.
     async fn list(&mut self, packed: &Packed) -> Result<BTreeSet<u64>, BackupError> {
         let folder = run_folder(&self.request.name, packed.run);
         let listed = self.root.list_below(&folder).await?;
@@ -121,7 +121,7 @@ impl Run<'_> {
         Ok(absent)
     }
 
-    /// Keys, first bytes and sizes of the objects that are there.
+    /// Keys, first bytes and sizes of the existing objects.
     fn objects(
         &self,
         packed: &Packed,
@@ -137,7 +137,7 @@ impl Run<'_> {
         )
     }
 
-    /// Reads all objects for their checksums alone.
+    /// Reads all objects for their checksums only.
     async fn sum_all(
         &mut self,
         packed: &Packed,
@@ -173,7 +173,7 @@ impl Run<'_> {
         Ok(format!("{} objects", packed.manifest.objects - absent.len() as u64))
     }
 
-    /// Notes what the sums say.
+    /// Records the results of the checksum comparison.
     async fn compare(&mut self, packed: &Packed, check: SumCheck, all: bool) {
         let folder = run_folder(&self.request.name, packed.run);
         let numbers: Vec<u64> = check.wrong.iter().map(|(number, ..)| *number).collect();
@@ -205,7 +205,7 @@ impl Run<'_> {
         }
     }
 
-    /// The files that have bytes in these objects, as far as the index can be read.
+    /// Files that have bytes in these objects, as far as the index can be read.
     async fn files_in(&self, packed: &Packed, numbers: &[u64]) -> Vec<Vec<Hit>> {
         if numbers.is_empty() || !packed.can_be_opened() {
             return Vec::new();
@@ -223,7 +223,7 @@ impl Run<'_> {
         files_in(&body, &ranges).await.unwrap_or_default()
     }
 
-    /// An object that was listed cannot be read.
+    /// Records a listed object that is missing or damaged; returns any other error.
     pub(super) fn lost(
         &mut self,
         level: Level,
@@ -238,8 +238,8 @@ impl Run<'_> {
         }
     }
 
-    /// Reads the stream and looks into it, and sums up its objects by the way. `false`: it stopped at
-    /// something that was wrong.
+    /// Reads and inspects the stream, and computes the checksums of its objects. Returns `false` if
+    /// it stopped at damage.
     async fn read_all(
         &mut self,
         packed: &Packed,
@@ -349,7 +349,7 @@ impl Run<'_> {
         }
     }
 
-    /// A frame, segment or block that does not hold.
+    /// Records a damaged frame, segment or block.
     fn broken(&mut self, packed: &Packed, error: &GetError<InspectError>, content: &Content) {
         let sealed = packed.facts.sealed.is_some();
         let chunk = packed.facts.chunk_size;
@@ -357,7 +357,8 @@ impl Run<'_> {
             GetError::Seal(error) => error
                 .offset()
                 .and_then(|offset| (STREAM_HEADER_LEN as u64 + offset).checked_div(chunk)),
-            // Places count without the seal, so they name an object only where there is none.
+            // Positions refer to the unsealed stream, so they identify an object only in an
+            // unsealed backup.
             error => error.place().filter(|_| !sealed).and_then(|place| object_of(place, chunk)),
         };
         let folder = run_folder(&self.request.name, packed.run);
@@ -387,9 +388,9 @@ impl Packed {
     }
 }
 
-/// Compares the sums of objects one by one.
+/// Compares the checksums of objects one by one.
 struct SumCheck {
-    /// Number and sum of the objects to come, the next one last.
+    /// Number and checksum of the remaining objects, the next one last.
     expected: Vec<(u64, u64)>,
     root: RootDigest,
     wrong: Vec<(u64, u64, u64)>,
@@ -417,12 +418,12 @@ impl SumCheck {
     }
 }
 
-/// What the stream is taken for.
+/// Kind of content in the stream.
 enum Content {
     Xbstream(Box<Inspector>),
-    /// Came as a native stream: what is in it shows at its beginning, which is kept until then.
+    /// Stored as a native stream: the beginning shows its content, and is kept until then.
     Undecided(Box<Inspector>, Vec<u8>),
-    /// Nobody looks into it.
+    /// Content that is not inspected.
     Unknown,
 }
 
@@ -449,7 +450,7 @@ impl Content {
         }
     }
 
-    /// What was found about pages so far.
+    /// Results of the page checks so far.
     fn pages(&self) -> PagesFound {
         match self {
             Self::Xbstream(inspector) => inspector.pages().clone(),

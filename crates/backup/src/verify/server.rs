@@ -1,4 +1,4 @@
-//! A server on a restored backup, for nobody but us.
+//! Starts a private server on a restored backup.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -15,13 +15,13 @@ use crate::child::{self, Talk};
 use crate::error::BackupError;
 use crate::small_file::read_small;
 
-/// How long a server may take to answer. What was prepared needs no recovery, but a cold disk is slow.
+/// Time limit for a server to answer. A prepared backup needs no recovery, but a cold disk is slow.
 const PATIENCE: Duration = Duration::from_secs(600);
-/// How long to wait before it is asked again.
+/// Pause between two connection attempts.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Longest path of a socket that the system takes.
+/// Maximum length of a socket path.
 const MAX_SOCKET: usize = 107;
-/// Names and places of the server, the best first.
+/// Names and paths of the server, the preferred one first.
 const SERVERS: [&str; 6] = [
     "mariadbd",
     "mysqld",
@@ -31,27 +31,27 @@ const SERVERS: [&str; 6] = [
     "/usr/libexec/mysqld",
 ];
 const CLIENTS: [&str; 2] = ["mariadb", "mysql"];
-/// What a backup's own option file says of how its files are made, and a server must know.
+/// Settings in a backup's own option file that describe its files, and that a server needs.
 const TAKEN_OVER: [&str; 4] = [
     "innodb_page_size",
     "innodb_data_file_path",
     "innodb_undo_tablespaces",
     "innodb_checksum_algorithm",
 ];
-/// Most of the server's log that goes into a message, in bytes.
+/// Maximum part of the server's log that goes into a message, in bytes.
 const LAST_WORDS: usize = 2000;
 
 /// How a server is started.
 #[derive(Debug, Clone, Default)]
 pub struct ServerOptions {
-    /// The program; found by its usual names when not given.
+    /// The program; if not given, it is searched for by its usual names.
     pub program: Option<PathBuf>,
-    /// Further options, such as those of a keyring. They come last.
+    /// Further options, such as those of a keyring plugin. They come last.
     pub options: Vec<String>,
 }
 
 impl ServerOptions {
-    /// Looks whether a server and its client are there, and can be started with files in `scratch`.
+    /// Checks that a server and its client are installed and can run with files in `scratch`.
     pub(super) fn look(&self, scratch: &Path) -> Result<(), BackupError> {
         if scratch.join("s").as_os_str().len() > MAX_SOCKET {
             return Err(too_deep(scratch));
@@ -71,7 +71,7 @@ fn too_deep(scratch: &Path) -> BackupError {
     }
 }
 
-/// A running server; ended when dropped.
+/// A running server; it is ended when dropped.
 pub(super) struct Server {
     child: Running,
     socket: PathBuf,
@@ -83,7 +83,7 @@ impl Server {
     /// Starts a server on `data` and waits until it answers.
     ///
     /// # Errors
-    /// [`BackupError::Program`] with the end of its log when it gives up.
+    /// [`BackupError::Program`] with the end of the server's log if it fails.
     pub(super) async fn start(
         data: &Path,
         scratch: &Path,
@@ -125,7 +125,7 @@ impl Server {
             match self.ask("SELECT VERSION()", &silent(), stop).await {
                 Ok(version) => return Ok(version.trim().to_owned()),
                 Err(BackupError::Program { .. }) => {}
-                // Not by this name; the other one is tried at the next turn.
+                // Not installed under this name; the next attempt uses the other name.
                 Err(BackupError::NotStarted { .. }) if self.client == Path::new(CLIENTS[0]) => {
                     self.client = PathBuf::from(CLIENTS[1]);
                 }
@@ -138,7 +138,7 @@ impl Server {
         }
     }
 
-    /// Runs statements. The inner error is what the server says against them.
+    /// Runs statements. The inner error is the server's error message.
     pub(super) async fn sql(
         &self,
         statements: &str,
@@ -181,20 +181,20 @@ impl Server {
             "--batch".into(),
             "--skip-column-names".into(),
             "--raw".into(),
-            // Names of tables come and go; whatever the locale is here.
+            // Table names must not depend on the locale of this host.
             "--default-character-set=utf8mb4".into(),
             format!("--execute={statements}").into(),
         ];
         child::ask(&self.client, &args, talk, stop).await
     }
 
-    /// Ends it in good order.
+    /// Shuts the server down in an orderly way.
     pub(super) fn end(mut self) {
         self.child.end(Signal::TERM.as_raw());
     }
 }
 
-/// Nobody listens to a program that is asked again and again whether it is there.
+/// Discards the output of the program that repeatedly checks whether the server answers.
 fn silent() -> Talk {
     Arc::new(|_| {})
 }
@@ -222,7 +222,8 @@ fn arguments(
         with("--socket=", socket),
         with("--pid-file=", &scratch.join("pid")),
         with("--tmpdir=", &tmp),
-        // Whose passwords are these? And nobody else may come in, nor may it go anywhere.
+        // The passwords in the backup are not known here. No other client may connect, and the
+        // server may not connect anywhere.
         "--skip-grant-tables".into(),
         "--skip-networking".into(),
         "--skip-log-bin".into(),
@@ -239,7 +240,7 @@ fn arguments(
     Ok(args)
 }
 
-/// What the backup says of its own files.
+/// Options that the backup states for its own files.
 fn own_options(data: &Path) -> Vec<OsString> {
     let text = read_small(&data.join("backup-my.cnf")).unwrap_or_default();
     let plain =
@@ -278,7 +279,7 @@ fn spawn(program: Option<&Path>, args: &[OsString], log: &Path) -> Result<Runnin
     Err(missing.unwrap_or(BackupError::Bug("no server to start")))
 }
 
-/// The last lines of the server's log.
+/// Last lines of the server's log.
 fn end_of(log: &Path) -> String {
     let text = std::fs::read(log).unwrap_or_default();
     let end = &text[text.len().saturating_sub(LAST_WORDS)..];

@@ -1,4 +1,5 @@
-//! The last level: a backup restored to a scratch folder, prepared, and tried out by a real server.
+//! Last level: restores a backup to a scratch directory, prepares it, and checks it with a real
+//! server.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -20,29 +21,30 @@ use crate::restore::prepare::PrepareOptions;
 use crate::restore::restore_and_prepare::{Ready, restore_ready};
 use crate::restore::{RestoreOptions, check_room};
 
-/// How a backup is tried out.
+/// Options of a trial restore.
 #[derive(Debug, Clone, Default)]
 pub struct Trial {
-    /// Folder in which a scratch folder is made and removed again; that for temporary files when not
-    /// given.
+    /// Parent of the scratch directory, which is created and removed again. If not given: the
+    /// directory for temporary files.
     pub scratch_dir: Option<PathBuf>,
-    /// How it is prepared.
+    /// How the backup is prepared.
     pub prepare: PrepareOptions,
     /// How the server is started.
     pub server: ServerOptions,
-    /// Statements that must succeed on it.
+    /// Statements that must succeed on the server.
     pub statements: Vec<String>,
 }
 
-/// Verifies a backup up to [`Level::Restore`]: all that [`verify`](super::verify) does, and then it is
-/// restored with all that it goes on from, prepared, a server is started on it that listens on a socket
-/// only, every table is checked, and the statements are run.
+/// Verifies a backup up to [`Level::Restore`]. After all checks of [`verify`](super::verify), the
+/// backup is restored with its chain and prepared, a server is started on it that listens on a
+/// socket only, every table is checked, and the statements are run.
 ///
-/// The scratch folder and the server are gone when this returns, whatever it returns. What the
-/// programs say goes to `talk`.
+/// The scratch directory and the server are removed before this function returns, also on failure.
+/// The output of the programs goes to `talk`.
 ///
 /// # Errors
-/// As [`verify`](super::verify); also when a program is not installed or fails, or the disk is full.
+/// The errors of [`verify`](super::verify); also if a program is not installed or fails, or the
+/// disk is full.
 pub async fn verify_by_restore(
     root: &Root,
     mut request: VerifyRequest,
@@ -52,11 +54,11 @@ pub async fn verify_by_restore(
     stop: &mut Stop,
 ) -> Result<VerifyReport, BackupError> {
     request.level = Level::Pages;
-    // What this host lacks is known before hours are spent on reading.
+    // Checks what this host lacks before a read that may take hours.
     let scratch = scratch(trial)?;
     can_try(root, &request, trial, scratch.path(), stop).await?;
     let (mut report, mac) = up_to_pages(root, &request, observer, stop).await?;
-    // An incremental's pages cannot be checked, a server can be tried on it all the same.
+    // The pages of an incremental backup cannot be checked, but a server can be started on it.
     let sound = report.is_ok();
     report.level = Level::Restore;
     if sound {
@@ -72,7 +74,7 @@ pub async fn verify_by_restore(
             parallel: request.parallel,
         };
         let outcome = try_out(root, get, trial, scratch.path(), talk, observer, stop).await;
-        // Before anything else is said: it may be large.
+        // Removed before any other error is returned, because the directory may be large.
         let removed = scratch.close();
         if let Err(error) = settle(&mut report, outcome) {
             keep_passed(root, &request, &mut report, mac.as_ref(), &error).await;
@@ -96,7 +98,7 @@ fn scratch(trial: &Trial) -> Result<tempfile::TempDir, BackupError> {
     })
 }
 
-/// Refuses what could not be tried out on this host: programs and room are looked for.
+/// Refuses a trial that this host cannot run: checks programs and free space.
 async fn can_try(
     root: &Root,
     request: &VerifyRequest,
@@ -105,7 +107,7 @@ async fn can_try(
     stop: &mut Stop,
 ) -> Result<(), BackupError> {
     trial.server.look(scratch)?;
-    // Without a manifest that can be read nobody knows more; what is wrong with it is told later.
+    // Without a readable manifest nothing more is known; the fault in it is reported later.
     let Ok(Some(manifest)) = stop.or(root.manifest(&request.name)).await else { return Ok(()) };
     trial.prepare.look(manifest.source.tool_name.as_deref())?;
     let links = stop.or(chain(root, &request.name)).await.unwrap_or_default();
@@ -116,17 +118,18 @@ async fn can_try(
         .map_err(|what| BackupError::Restore { target: scratch.display().to_string(), what })
 }
 
-/// What was found by trying: the server's version and counts, and what is wrong.
+/// Results of the trial: version of the server, counts, and faults.
 #[derive(Debug, Default)]
 struct Tried {
     test: RestoreTest,
     wrong: Vec<String>,
-    /// Statements of the user's that failed.
+    /// Statements of the user that failed.
     refused: Vec<String>,
 }
 
 impl Tried {
-    /// Takes down what CHECK TABLE said about so many tables. Only those count of which it said nothing.
+    /// Records the output of CHECK TABLE for `tables` tables. Tables with a complaint do not count
+    /// as checked.
     fn checked(&mut self, tables: usize, said: &str) {
         let against: Vec<(&str, String)> = said.lines().filter_map(complaint).collect();
         let wrong: BTreeSet<&str> = against.iter().map(|(table, _)| *table).collect();
@@ -156,8 +159,9 @@ fn settle(
                 report.close_unchecked(Level::Restore, what);
             }
         }
-        // These are about the backup. All others may be about this host: a program fails for want of
-        // room, of a keyring, of the right version as well as for damage, and its own words say which.
+        // These errors are about the backup. All others may be about this host: a program may fail
+        // for lack of space, a keyring or the right version as well as for damage, and its output
+        // says which.
         Err(error @ (BackupError::Damaged { .. } | BackupError::Chain { .. })) => {
             report.problem(problem(error.to_string()));
             report.close(Level::Restore, "no server could be tried on it".to_owned());
@@ -190,7 +194,7 @@ async fn try_out(
     outcome
 }
 
-/// Removes the `.isl` files: they name tablespaces elsewhere, where those of a live server may be.
+/// Removes `.isl` files: they name tablespaces elsewhere, possibly those of a running server.
 fn remove_links(data: &Path) -> std::io::Result<()> {
     for entry in std::fs::read_dir(data)? {
         let entry = entry?;
@@ -219,11 +223,11 @@ async fn check(server: &Server, trial: &Trial, stop: &mut Stop) -> Result<Tried,
     Ok(tried)
 }
 
-/// Tables of one query for names, and of one CHECK TABLE.
+/// Number of tables in one query for names, and in one CHECK TABLE.
 const NAMES: usize = 2000;
 const TOGETHER: usize = 50;
 
-/// Every base table there is, the server's own ones too.
+/// All base tables, including those of the server itself.
 const TABLES: &str = "SELECT CONCAT('`', REPLACE(table_schema, '`', '``'), '`.`', REPLACE(table_name, '`', '``'), '`') \
     FROM information_schema.tables WHERE table_type = 'BASE TABLE' AND engine IS NOT NULL \
     AND table_schema NOT IN ('information_schema', 'performance_schema') ORDER BY table_schema, table_name";
@@ -259,13 +263,13 @@ async fn check_tables(
     }
 }
 
-/// The table, and what a line of CHECK TABLE says against it: `Table Op Msg_type Msg_text`.
+/// Parses a line of CHECK TABLE (`Table Op Msg_type Msg_text`): the table and the complaint.
 fn complaint(line: &str) -> Option<(&str, String)> {
     let mut parts = line.splitn(4, '\t');
     let (table, _, kind, text) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
     let fine = match kind {
         "status" => matches!(text, "OK" | "Table is already up to date"),
-        // An engine that cannot check; what a server wrote down when it was told to flush.
+        // The engine cannot check tables, or the server reports something from a flush.
         "note" | "info" | "warning" => true,
         _ => false,
     };
@@ -300,7 +304,7 @@ mod tests {
         assert_eq!((tried.test.tables, tried.wrong.len()), (1, 2));
     }
 
-    /// That a program is missing a keyring, or room, is no damage of a backup.
+    /// A missing keyring or a full disk is not damage of a backup.
     #[test]
     fn what_fails_on_this_host_is_not_written_down_as_damage() {
         let mut report = VerifyReport::new("n".into(), Level::Restore);

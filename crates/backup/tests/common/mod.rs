@@ -1,4 +1,4 @@
-//! A store in a local folder, and a small stream to put there.
+//! A store in a local directory, and a small stream to put there.
 #![allow(clippy::unwrap_used, clippy::expect_used, dead_code, reason = "tests fail by panic")]
 
 use std::collections::BTreeMap;
@@ -44,7 +44,7 @@ impl Store {
         found
     }
 
-    /// All files but the claims of runs that have ended, which stay so that no older one counts again.
+    /// All files except the claims of ended runs, which stay so that no older claim counts again.
     pub(crate) fn files_but_claims(&self) -> Vec<PathBuf> {
         let mut found = self.files();
         found.retain(|path| !path.iter().any(|part| part == "@claims"));
@@ -97,7 +97,7 @@ impl Store {
     }
 }
 
-/// Neither compressed nor sealed.
+/// A put without compression or seal.
 pub(crate) fn put_request(name: &str, layout: Layout, chunk_size: u64) -> PutRequest {
     PutRequest {
         name: BackupName::new(name).unwrap(),
@@ -135,7 +135,7 @@ pub(crate) fn request(name: &str) -> GetRequest {
     }
 }
 
-/// Shares what it was given: also what came before an error.
+/// Sink that shares the bytes it received, including those before an error.
 #[derive(Clone, Default)]
 pub(crate) struct Witness(pub(crate) std::sync::Arc<std::sync::Mutex<Vec<u8>>>);
 
@@ -182,7 +182,7 @@ pub(crate) fn stream() -> Vec<u8> {
     writer.finish().unwrap()
 }
 
-/// Puts the stream compressed and sealed for this key.
+/// Puts the stream, compressed and sealed for this key.
 pub(crate) fn put_sealed(
     store: &Store,
     name: &str,
@@ -198,7 +198,7 @@ pub(crate) fn put_sealed(
     block_on(xb_backup::put(&store.root, &request, stream_reader(), &observer, &mut stop))
 }
 
-/// As [`get_sealed`], and nothing false may come out before an error.
+/// Like [`get_sealed`], and checks that no wrong bytes are returned before an error.
 pub(crate) fn get_watched(store: &Store, name: &str, key: &[u8; 32]) -> Result<(), BackupError> {
     let (_stopper, mut stop) = stopper();
     let keys = Keys { key: Some(KeyBytes::new(key).unwrap()), ..Keys::default() };
@@ -230,7 +230,7 @@ pub(crate) fn stream_reader() -> std::io::Cursor<Vec<u8>> {
 
 pub(crate) const MIB: usize = 1 << 20;
 
-/// Bytes that do not repeat and do not shrink.
+/// Bytes without repetition that cannot be compressed.
 pub(crate) fn noise(mut seed: u64, len: usize) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(len);
     while bytes.len() < len {
@@ -241,7 +241,7 @@ pub(crate) fn noise(mut seed: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Two threads copy tables side by side; one of them is the one that is wanted.
+/// Two threads copy tables side by side; the test selects one of the tables.
 pub(crate) fn backup_stream() -> (Vec<u8>, BTreeMap<&'static str, Vec<u8>>) {
     let files: BTreeMap<_, _> = [
         ("big/a.ibd", 18 * MIB + 7),
@@ -281,7 +281,7 @@ pub(crate) fn unpacked(stream: &[u8]) -> BTreeMap<String, Vec<u8>> {
     tree(dir.path())
 }
 
-/// The files below a folder.
+/// Files below a directory.
 pub(crate) fn tree(dir: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut found = BTreeMap::new();
     let mut folders = vec![dir.to_owned()];

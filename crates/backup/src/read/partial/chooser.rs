@@ -1,4 +1,4 @@
-//! From records to the chunks of the chosen files.
+//! Turns index records into the chunks of the selected files.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,10 +10,10 @@ use super::{Parts, Pick, Proven, Refused};
 use crate::error::BackupError;
 use crate::read::file_filter::{Matched, Selection, Why};
 
-/// Bytes that a plan for single files may take in memory. A file takes some 120.
+/// Memory limit for a plan of single files, in bytes. A file takes about 120.
 const MAX_PLAN: usize = 256 << 20;
 
-/// What files are called at the end, where not as they began.
+/// Final names of files that were renamed or removed in the course of the stream.
 #[derive(Debug, Default)]
 pub(super) struct FinalNames {
     renamed: HashMap<u64, Vec<u8>>,
@@ -30,19 +30,19 @@ impl FinalNames {
     }
 }
 
-/// A chosen file that is not done with.
+/// A selected file whose end has not been reached.
 #[derive(Debug)]
 struct Open {
     path: Vec<u8>,
     why: Why,
     /// Offset at which a reader expects its next chunk.
     next: u64,
-    /// It has come so far in an earlier run.
+    /// Offset up to which an earlier run has proven the file.
     proven: u64,
     ended: bool,
 }
 
-/// Takes the records of an index one by one.
+/// Selects chunks from the records of an index, one record at a time.
 pub(super) struct Chooser<'a> {
     selection: &'a Selection,
     proven: &'a Proven,
@@ -51,7 +51,7 @@ pub(super) struct Chooser<'a> {
     open: HashMap<u64, Open>,
     parts: Parts,
     text: BytesMut,
-    /// End of the last chunk that was chosen.
+    /// End of the last selected chunk.
     end: u64,
 }
 
@@ -119,7 +119,7 @@ impl<'a> Chooser<'a> {
                 let old = std::mem::replace(&mut open.path, path.to_vec());
                 self.say(|writer| writer.rename(&old, path))?;
             }
-            // Not chosen in the first place.
+            // A removed file was never selected; the other records are not needed here.
             Record::Remove { .. } | Record::Frames(_) | _ => {}
         }
         Ok(())
@@ -135,7 +135,7 @@ impl<'a> Chooser<'a> {
             return;
         }
         let proven = self.proven.begun.get(path).map_or(0, |come| come.upto);
-        // Where a reader goes on that has begun with it.
+        // Offset at which the reader of a partial file continues.
         let open = Open { path: path.to_vec(), why, next: 0, proven, ended: false };
         self.open.insert(file, open);
     }

@@ -1,16 +1,17 @@
-//! From parts of the source to the frames that hold them.
+//! Maps parts of the source to the frames that contain them.
 
 use std::ops::Range;
 
 use super::{Pick, Refused};
 
-/// Frames between two wanted ones that are fetched as well, in bytes: a request costs more.
+/// Gap between two required frames, in bytes, that is fetched too: that costs less than another
+/// request.
 const GAP: u64 = 128 << 10;
 
-/// Finds the frames that hold the picked parts of the source.
+/// Finds the frames that contain the selected parts of the source.
 pub(super) struct FrameFinder<'a> {
     wanted: std::iter::Peekable<Box<dyn Iterator<Item = Range<u64>> + Send + 'a>>,
-    /// Up to here the first of what is wanted has been found.
+    /// Offset in the source up to which the first pending part has been found.
     found: u64,
     runs: Vec<Range<u64>>,
 }
@@ -25,7 +26,7 @@ impl<'a> FrameFinder<'a> {
         Self { wanted: wanted.peekable(), found: 0, runs: Vec::new() }
     }
 
-    /// Takes the runs of source 0 in order.
+    /// Takes the frame runs of source 0 in order.
     pub(super) fn take(&mut self, run: &xb_frame::index::FrameRun<'_>) {
         let plain = run.plain_range();
         if run.source() != 0 || self.wanted.peek().is_none_or(|first| first.start >= plain.end) {
@@ -37,7 +38,7 @@ impl<'a> FrameFinder<'a> {
             let mut needed = false;
             while let Some(first) = self.wanted.peek() {
                 let from = self.found.max(first.start);
-                // A gap in the frames: it is never found, which `finish` sees.
+                // A gap between the frames: the part stays unfound, and `finish` reports it.
                 if end <= from || from < start {
                     break;
                 }

@@ -1,4 +1,4 @@
-//! From a selection and the index to the parts of a stream that must be read for it.
+//! Finds the parts of a stream that must be read for a selection, from the index.
 
 mod chooser;
 mod frames;
@@ -19,16 +19,16 @@ use chooser::{Chooser, FinalNames};
 use frames::FrameFinder;
 pub(crate) use picker::Picker;
 
-/// How many files were chosen, and how large they are as they lie in the stream.
+/// Number of selected files, and their size in the stream.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Chosen {
-    /// Files that were asked for.
+    /// Files that the user selected.
     pub files: u64,
-    /// Their bytes.
+    /// Size of these files in bytes.
     pub bytes: u64,
-    /// Files that `prepare` needs besides.
+    /// Other files that `prepare` needs.
     pub needed_files: u64,
-    /// Their bytes.
+    /// Size of the other files in bytes.
     pub needed_bytes: u64,
 }
 
@@ -47,46 +47,47 @@ impl Chosen {
     }
 }
 
-/// What an earlier restore into the same target has proven, by the names in the stream.
+/// Files that an earlier restore into the same target has proven, by their names in the stream.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Proven {
-    /// Files that are whole.
+    /// Complete files.
     pub(crate) whole: HashSet<Vec<u8>>,
-    /// Files that are not.
+    /// Incomplete files.
     pub(crate) begun: HashMap<Vec<u8>, Come>,
 }
 
-/// How far a file has come.
+/// Progress of an incomplete file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Come {
-    /// All before this offset is there.
+    /// All bytes before this offset are written.
     pub(crate) upto: u64,
-    /// Bytes of its part of the stream that this took.
+    /// Bytes of the file's part of the stream that were consumed so far.
     pub(crate) taken: u64,
 }
 
-/// A piece of the stream that is made of the chosen files.
+/// One piece of the stream of the selected files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Pick {
-    /// These bytes of the source.
+    /// A range of the source.
     Source(Range<u64>),
-    /// These of [`Parts::text`], which are not in the source, or nobody knows where.
+    /// A range of [`Parts::text`]: bytes that are not in the source, or whose position is not
+    /// known.
     Text(Range<usize>),
 }
 
-/// The parts of a stream that hold the chosen files.
+/// Parts of a stream that contain the selected files.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Parts {
     picks: Vec<Pick>,
-    /// Chunks without payload, made anew.
+    /// Generated chunks without payload.
     text: Bytes,
-    /// Where their frames lie in the body.
+    /// Ranges of the body that contain the frames.
     pub(crate) runs: Vec<Range<u64>>,
     pub(crate) chosen: Chosen,
 }
 
 impl Parts {
-    /// Bytes of the stream that is made of them.
+    /// Length in bytes of the stream of the selected files.
     pub(crate) fn stream_bytes(&self) -> u64 {
         self.picks
             .iter()
@@ -98,7 +99,7 @@ impl Parts {
     }
 }
 
-/// Finds the parts for the chosen files.
+/// Finds the parts of the stream for the selected files.
 pub(crate) async fn parts(
     index: &Index<'_>,
     selection: &Selection,
@@ -133,7 +134,7 @@ pub(crate) async fn parts(
     Ok(parts)
 }
 
-/// Why no parts come out.
+/// Reason why the parts cannot be determined.
 #[derive(Debug)]
 enum Refused {
     Index(&'static str),

@@ -1,4 +1,4 @@
-//! From the plain bytes of frames to the stream of the chosen files.
+//! Assembles the stream of the selected files from the plain bytes of frames.
 
 use bytes::Bytes;
 
@@ -6,7 +6,7 @@ use super::{Parts, Pick};
 use crate::error::BackupError;
 use crate::read::get::StreamSink;
 
-/// Makes the stream of the chosen files out of the plain bytes of their frames.
+/// Assembles the stream of the selected files from the plain bytes of their frames.
 pub(crate) struct Picker<S> {
     picks: std::iter::Peekable<std::vec::IntoIter<Pick>>,
     text: Bytes,
@@ -19,7 +19,7 @@ impl<S: StreamSink> Picker<S> {
         Self { picks: parts.picks.into_iter().peekable(), text: parts.text, sink, given: 0 }
     }
 
-    /// Takes the bytes that stand at `offset` in the source; in order.
+    /// Takes the bytes at `offset` of the source; offsets must ascend.
     pub(crate) fn take(&mut self, offset: u64, bytes: &Bytes) -> Result<(), BackupError> {
         let end = offset + bytes.len() as u64;
         self.say()?;
@@ -29,7 +29,7 @@ impl<S: StreamSink> Picker<S> {
             if from >= to {
                 break;
             }
-            // Both lie within the bytes at hand.
+            // Both offsets are within `bytes`.
             let within = |at: u64| usize::try_from(at - offset).unwrap_or(usize::MAX);
             let piece = bytes.slice(within(from)..within(to));
             wanted.start = to;
@@ -44,7 +44,7 @@ impl<S: StreamSink> Picker<S> {
         Ok(())
     }
 
-    /// Gives the text that comes next, if any.
+    /// Passes on the generated text that comes next, if any.
     fn say(&mut self) -> Result<(), BackupError> {
         while let Some(Pick::Text(range)) = self.picks.peek() {
             let piece = self.text.slice(range.clone());
@@ -55,7 +55,7 @@ impl<S: StreamSink> Picker<S> {
         Ok(())
     }
 
-    /// All frames have come. Gives the number of bytes that the sink got.
+    /// Ends the stream after the last frame. Returns the number of bytes passed to the sink.
     pub(crate) fn finish(mut self) -> Result<(u64, S), BackupError> {
         self.say()?;
         match self.picks.next() {

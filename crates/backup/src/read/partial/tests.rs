@@ -8,7 +8,7 @@ use super::*;
 use crate::read::file_filter::Matched;
 use crate::read::get::StreamSink;
 
-/// What a producer does next.
+/// Next step of the producer.
 #[derive(Debug, Clone)]
 enum Step {
     Chunk(usize, Vec<u8>),
@@ -31,7 +31,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 0..40)
 }
 
-/// One file of the stream as the test sees it.
+/// One file of the stream, as the test generates it.
 #[derive(Debug, Clone)]
 struct Made {
     name: String,
@@ -41,7 +41,7 @@ struct Made {
     next: u64,
 }
 
-/// An xbstream, who each of its chunks is of, and its records.
+/// An xbstream, the file of each chunk, and its index records.
 struct Stream {
     bytes: Vec<u8>,
     chunks: Vec<(usize, Range<usize>)>,
@@ -106,7 +106,8 @@ fn stream(steps: &[Step], frames: &[usize]) -> Stream {
                     logical_len: len,
                 }));
             }
-            // Only before a chunk that is not where the last one ended does it say anything.
+            // A seek writes something only before a chunk that does not start where the last one
+            // ended.
             Step::Seek(n, to) if files[*n].begun && !ended[*n] && files[*n].next != *to => {
                 let name = files[*n].name.clone();
                 add(&mut bytes, *n, &|w| w.seek(&name, *to).unwrap());
@@ -125,7 +126,7 @@ fn stream(steps: &[Step], frames: &[usize]) -> Stream {
             }
             _ => {}
         }
-        // Some end early, so that ends lie between the chunks of others.
+        // Some files end early, so that their ends lie between the chunks of other files.
         if let Step::Chunk(n, payload) = step
             && payload.len() % 5 == 0
             && !ended[*n]
@@ -158,7 +159,7 @@ fn stream(steps: &[Step], frames: &[usize]) -> Stream {
             records.push(Rec::Rename(n));
         }
     }
-    // Frames anywhere, records at the end: the format promises no order between them.
+    // Frames at arbitrary positions, records at the end: the format promises no order between them.
     let header = StreamHeader::new(StreamId([3; 16]));
     let mut native = header.encode().to_vec();
     let mut writer = StreamWriter::new(&header).with_index_target(200);
@@ -245,7 +246,7 @@ impl StreamSink for Collected {
     }
 }
 
-/// Fetches the parts out of the native stream, and nothing else of it.
+/// Fetches only the parts from the native stream.
 fn fetch(native: &[u8], parts: Parts, cut: usize) -> Vec<u8> {
     let body =
         Body::open(&native[..FRONT_LEN.min(native.len())], native.len() as u64, None).unwrap();
@@ -302,7 +303,7 @@ proptest! {
         }
     }
 
-    /// What was proven before is not fetched again, and what is left is all the rest.
+    /// Proven chunks are not fetched again, and everything else is.
     #[test]
     fn what_is_proven_is_left_out(
         sizes in proptest::collection::vec((0_usize..6, 1_usize..200), 1..40),
@@ -312,7 +313,7 @@ proptest! {
         let steps: Vec<Step> = sizes
             .iter()
             .map(|(file, len)| Step::Chunk(*file, vec![7; len | 1]))
-            // No early ends: lengths that five divides would make some.
+            // No early ends: a length divisible by five would cause one.
             .filter(|step| !matches!(step, Step::Chunk(_, bytes) if bytes.len() % 5 == 0))
             .collect();
         let made = stream(&steps, &frames);

@@ -1,4 +1,4 @@
-//! What the journal tells of, compared with what is on disk.
+//! Compares the files on disk with the journal.
 
 use std::fs::File;
 use std::io;
@@ -11,10 +11,10 @@ use xb_reader::{ContentSum, TargetDir, sum_of};
 
 use super::{Left, as_path};
 
-/// Reads back all files that are to be trusted, and distrusts those that are not what was written.
+/// Reads back all files that the journal describes, and distrusts those that differ from it.
 ///
 /// # Errors
-/// Only that it was cancelled.
+/// Only on cancellation.
 pub(super) fn compare(
     folder: &TargetDir,
     target: &Path,
@@ -25,7 +25,7 @@ pub(super) fn compare(
         true => Err(io::ErrorKind::Interrupted.into()),
         false => Ok(()),
     };
-    // What is read back shall come from the medium. Where that fails, the sums show it.
+    // The files are read back from the medium. If the sync fails, the checksums show it.
     let _ = syncfs(folder.unfinished());
     let is = |at: BorrowedFd<'_>, name: &Path, wanted: ContentSum, whole: bool| {
         let found = sum(at, name, wanted.len(), go_on);
@@ -55,21 +55,21 @@ pub(super) fn compare(
     Ok(())
 }
 
-/// The sum of the first `len` bytes of a file, and its length.
+/// CRC-32 of the first `len` bytes of a file, and the length of the file.
 fn sum(
     at: impl AsFd,
     name: &Path,
     len: u64,
     go_on: impl Fn() -> io::Result<()>,
 ) -> io::Result<(ContentSum, u64)> {
-    // Were it a pipe, nobody would write into it.
+    // Non-blocking, because opening a pipe without a writer would block.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::from(openat(at, name, flags, Mode::empty())?);
     let there = file.metadata()?;
     if !there.is_file() {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    // What the kernel remembers may be more than the medium has: a failed write is told once.
+    // The page cache may hold more than the medium: a failed write is reported only once.
     let _ = fadvise(&file, 0, None, Advice::DontNeed);
     Ok((sum_of(&file, len, go_on)?, there.len()))
 }
