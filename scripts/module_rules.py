@@ -8,8 +8,8 @@
 - a file has at most 500 lines, or a comment `// Long because ...` in its first ten lines;
 - a function has at most 80 lines, or a comment `// Long because ...` right above it or its attributes.
 
-Problems in the crates of STRICT are failures; those in other crates are counted, and listed with
-`--all`. `module_rules.py CRATE...` lists only those of the named crates, `--arrows` also their
+A circle is a failure in every crate, any other problem in the crates of STRICT; the rest is counted,
+and listed with `--all`. `module_rules.py CRATE...` lists only those of the named crates, `--arrows` also their
 arrows.
 """
 
@@ -21,7 +21,8 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # Crates for which a violation fails. Add a crate once it has no violations; never remove one.
 STRICT = {
-    "compressor", "encryptor", "frame", "keyring", "pages", "pipeline", "wsrep-sst-xbrs", "xbcrypt-rs",
+    "compressor", "encryptor", "frame", "keyring", "pages", "pipeline", "process", "sst", "wire",
+    "wsrep-sst-xbrs", "xbcrypt-rs", "xbstream-rs",
 }
 
 MAX_LINES = 500
@@ -62,13 +63,13 @@ def main(args):
             continue
         crate = Crate(folder)
         problems = crate.problems()
-        if name in STRICT or name in listed or "--all" in args:
-            for problem in problems:
-                print(f"    {problem}")
-        if name in STRICT:
-            failed += len(problems)
-        else:
-            count += len(problems)
+        # A circle fails in every crate.
+        fatal = [p for p in problems if name in STRICT or p.startswith("circle: ")]
+        shown = problems if name in listed or "--all" in args else fatal
+        for problem in shown:
+            print(f"    {problem}")
+        failed += len(fatal)
+        count += len(problems) - len(fatal)
         if "--arrows" in args:
             for source, target in sorted(crate.arrows):
                 names = ", ".join(sorted(crate.arrows[source, target]))

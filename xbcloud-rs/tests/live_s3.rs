@@ -112,7 +112,10 @@ fn classic_objects_in_parts_leave_nothing_when_the_run_fails() {
     let ran = put.run().expect(1);
     assert!(ran.stderr_text().contains("AccessDenied"), "{ran:?}");
     assert_eq!(proxy.count("PUT", MANIFEST), 0, "a manifest was written");
-    assert_eq!(bucket.list(""), []);
+    // The claim of a run that has ended stays, so that no older one counts again.
+    let mut left = bucket.list("");
+    left.retain(|(key, _)| !key.contains("/.xb-catalog/@claims/"));
+    assert_eq!(left, []);
     let begun = proxy.count("POST", "?uploads");
     assert!(begun > 1 && proxy.count("DELETE", "uploadId=") >= begun, "{begun} had begun");
 }

@@ -8,6 +8,8 @@ use xb_cli::{Failure, Log, Secret, Size};
 use xb_pipeline::{Durability, Undo};
 use xb_reader::Dialect;
 
+use xb_keyring::KeyOptions;
+
 use crate::keys;
 
 const EXAMPLES: &str = "\
@@ -188,9 +190,14 @@ impl Line {
     pub(crate) fn undo(&self, threads: usize, log: &Log) -> Result<Undo, Failure> {
         let asked = self.decompress_threads.max(self.encrypt_threads);
         let asked = asked.map(|asked| asked.clamp(1, MAX_PARALLEL));
+        let options = KeyOptions {
+            encrypt_key_file: self.encrypt_key_file.clone(),
+            encrypt_key: self.encrypt_key.clone(),
+            ..KeyOptions::default()
+        };
         Ok(Undo {
             decompress: self.decompress,
-            decrypt: keys::decrypt(self, log)?,
+            decrypt: keys::decrypt(self.decrypt.as_deref(), &options, log)?,
             threads: asked.and_then(|asked| usize::try_from(asked).ok()).unwrap_or(threads),
             memory: self.memory.map_or(Undo::default().memory, |size| size.bytes()),
         })

@@ -8,19 +8,21 @@ use xb_encryptor::{Backend, KeyBytes};
 use xb_keyring::KeyOptions;
 use xb_pipeline::Decrypt;
 
-use crate::args::Line;
-
 /// Interprets `--decrypt` and the key options.
-pub(crate) fn decrypt(line: &Line, log: &Log) -> Result<Decrypt, Failure> {
-    let algorithm = match &line.decrypt {
+pub(crate) fn decrypt(
+    decrypt: Option<&str>,
+    options: &KeyOptions,
+    log: &Log,
+) -> Result<Decrypt, Failure> {
+    let algorithm = match decrypt {
         None => Algorithm::None,
         Some(text) => text
             .parse()
             .map_err(|error: AlgorithmError| Failure::usage(format!("--decrypt: {error}")))?,
     };
-    let key = key(line, log)?;
+    let key = key(options, log)?;
     if algorithm == Algorithm::None {
-        if line.decrypt.is_none() && key.is_some() {
+        if decrypt.is_none() && key.is_some() {
             return Err(Failure::usage("a key is given, and nothing is to be decrypted")
                 .hint("say --decrypt=AES256, or leave the key away"));
         }
@@ -32,14 +34,9 @@ pub(crate) fn decrypt(line: &Line, log: &Log) -> Result<Decrypt, Failure> {
     Ok(Decrypt::With(Arc::new(cipher)))
 }
 
-fn key(line: &Line, log: &Log) -> Result<Option<KeyBytes>, Failure> {
-    if line.encrypt_key.is_some() && line.encrypt_key_file.is_some() {
+fn key(options: &KeyOptions, log: &Log) -> Result<Option<KeyBytes>, Failure> {
+    if options.encrypt_key.is_some() && options.encrypt_key_file.is_some() {
         return Err(Failure::usage("--encrypt-key and --encrypt-key-file do not go together"));
     }
-    let options = KeyOptions {
-        encrypt_key_file: line.encrypt_key_file.clone(),
-        encrypt_key: line.encrypt_key.clone(),
-        ..KeyOptions::default()
-    };
     options.key(log)
 }

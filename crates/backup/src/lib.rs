@@ -30,6 +30,7 @@ pub use admin::delete::{
 pub use admin::estimate::{Estimate, EstimateRequest, estimate};
 pub use admin::gc::{LEAST_AGE, Leftover, Leftovers, abort_uploads, leftovers, remove};
 pub use admin::object_lock::lock;
+pub use admin::pin::{pin, unpin};
 pub use admin::prune::{Candidate, Keep, Verdict, Why, plan_prune, prune};
 pub use admin::rewrap::{RewrapRequest, rewrap};
 pub use admin::show::{FileEntry, ShowRequest, Shown, show};
@@ -43,7 +44,7 @@ pub use catalog::manifest::{
     Sealed,
 };
 pub use catalog::names::{BackupName, CATALOG, NameError, RunId, manifest_key, run_folder};
-pub use catalog::records::{Pin, Proof, VerifyResult, pin, unpin};
+pub use catalog::records::{Pin, Proof, VerifyResult};
 pub use catalog::resolve::{Resolved, Wanted, WantedError, resolve};
 pub use catalog::root::Root;
 pub use catalog::source_info::Facts;
@@ -52,8 +53,9 @@ pub use error::BackupError;
 /// Type of the times in manifests and records.
 pub use jiff::Timestamp;
 pub use read::file_filter::Selection;
-pub use read::get::{GetReport, GetRequest, Output, StreamSink, get};
+pub use read::get::{GetReport, GetRequest, Output, get};
 pub use read::partial::Chosen;
+pub use read::stream_sink::StreamSink;
 pub use read::unlock::Accept;
 pub use restore::galera::{Donor, Ist};
 pub use restore::journal::is_unfinished;

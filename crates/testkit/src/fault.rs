@@ -7,7 +7,7 @@
 //! use xb_testkit::fault::{Action, Proxy, Rule};
 //!
 //! let bucket = xb_testkit::s3::bucket();
-//! The second put of a data object gets "slow down" three times in a row.
+//! // The second put of a data object gets "slow down" three times in a row.
 //! let rule = Rule::new("PUT", "/000000", Action::answer(503)).skip(1).times(3);
 //! let proxy = Proxy::start(bucket.address(), vec![rule]);
 //! let endpoint = proxy.endpoint();

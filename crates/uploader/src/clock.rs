@@ -3,9 +3,6 @@
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use crate::direct::Direct;
-use crate::store::Store;
-
 /// Last time that a store reported.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Heard {
@@ -22,26 +19,14 @@ impl Heard {
         Some(Self { seconds, at: Instant::now() })
     }
 
-    fn now(self) -> i64 {
+    /// That time, and what has passed since.
+    pub(crate) fn now(self) -> i64 {
         self.seconds.saturating_add(i64::try_from(self.at.elapsed().as_secs()).unwrap_or(0))
     }
 }
 
-impl Store {
-    /// Returns the time by the store's clock, in seconds since 1970: from its last response, or
-    /// from the timestamp that a file system gives a new file. Falls back to the local clock if the
-    /// store reports no time.
-    #[must_use]
-    pub fn now(&self) -> i64 {
-        if let Direct::Folder(root) = &self.nature.direct {
-            let dated = tempfile::tempfile_in(root).and_then(|file| file.metadata()?.modified());
-            return seconds(dated.unwrap_or_else(|_| SystemTime::now()));
-        }
-        self.traffic().heard().map_or_else(|| seconds(SystemTime::now()), Heard::now)
-    }
-}
-
-fn seconds(time: SystemTime) -> i64 {
+/// Seconds since 1970.
+pub(crate) fn seconds(time: SystemTime) -> i64 {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
@@ -15,6 +16,7 @@ use object_store::{
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::clock;
 use crate::direct::Direct;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::gate::Gate;
@@ -85,6 +87,18 @@ impl std::fmt::Debug for Multiparts {
 }
 
 impl Store {
+    /// Returns the time by the store's clock, in seconds since 1970: from its last response, or
+    /// from the timestamp that a file system gives a new file. Falls back to the local clock if the
+    /// store reports no time.
+    #[must_use]
+    pub fn now(&self) -> i64 {
+        if let Direct::Folder(root) = &self.nature.direct {
+            let dated = tempfile::tempfile_in(root).and_then(|file| file.metadata()?.modified());
+            return clock::seconds(dated.unwrap_or_else(|_| SystemTime::now()));
+        }
+        self.traffic().heard().map_or_else(|| clock::seconds(SystemTime::now()), clock::Heard::now)
+    }
+
     /// Creates a store over any client; `multipart` is set if parts can be sent by number.
     pub(crate) fn new(
         objects: Arc<dyn ObjectStore>,

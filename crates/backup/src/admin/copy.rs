@@ -27,9 +27,10 @@ use crate::catalog::verification::Level;
 use crate::claim::Claim;
 use crate::error::BackupError;
 use crate::hex::hex;
+use crate::objects::checksums::Known;
 use crate::objects::checksums::Summing;
-use crate::objects::classic::{ClassicFiles, list_classic, list_with_sums};
-use crate::objects::classic_checksums::Known;
+use crate::objects::classic::{ClassicFiles, list_classic};
+use crate::objects::classic_checksums::list_with_sums;
 use crate::objects::contents::Contents;
 use crate::objects::ledger::Ledger;
 use crate::read::ranges::{Range, fetch_all, ranges};
@@ -667,7 +668,7 @@ impl Copying<'_> {
         };
         let outcome = tokio::select! {
             both = async { tokio::join!(fetch, send) } => match both {
-                (Err(error), _) => Err(crate::read::get::missing_is_damage(error, &self.request.name)),
+                (Err(error), _) => Err(crate::read::unlock::missing_is_damage(error, &self.request.name)),
                 (Ok(()), sent) => sent,
             },
             signal = stop.asked() => Err(BackupError::Interrupted(signal)),

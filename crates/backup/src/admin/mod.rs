@@ -5,6 +5,7 @@ pub(crate) mod delete;
 pub(crate) mod estimate;
 pub(crate) mod gc;
 pub(crate) mod object_lock;
+pub(crate) mod pin;
 pub(crate) mod prune;
 pub(crate) mod rewrap;
 pub(crate) mod show;

@@ -201,7 +201,7 @@ pub struct Producer {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ManifestError {
-    /// The manifest exceeds [`MAX_LEN`].
+    /// The manifest is too long.
     #[error("the manifest has {len} bytes, at most {MAX_LEN} are allowed")]
     TooLong {
         /// Length of the manifest in bytes.
@@ -255,7 +255,7 @@ impl Manifest {
     /// Encodes the manifest for the store; `key` is that of a sealed backup.
     ///
     /// # Errors
-    /// [`ManifestError::TooLong`] if the result exceeds [`MAX_LEN`].
+    /// [`ManifestError::TooLong`] if the result is too long.
     pub fn encode(&self, key: Option<&MacKey>) -> Result<Vec<u8>, ManifestError> {
         let mut text = serde_json::to_vec_pretty(self)?;
         text.push(b'\n');

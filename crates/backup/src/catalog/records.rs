@@ -285,12 +285,16 @@ pub(crate) async fn pinned(
     })
 }
 
-/// Pins the backup `name`, so that `prune` keeps it.
+/// Writes a pin of the manifest with this digest.
 ///
 /// # Errors
-/// [`BackupError::NotThere`], [`BackupError::Manifest`], [`BackupError::Store`].
-pub async fn pin(root: &Root, name: &BackupName, reason: Option<&str>) -> Result<Pin, BackupError> {
-    let manifest = digest_of(root, name).await?;
+/// [`BackupError::Store`].
+pub(crate) async fn write_pin(
+    root: &Root,
+    name: &BackupName,
+    manifest: String,
+    reason: Option<&str>,
+) -> Result<Pin, BackupError> {
     let pin = Pin {
         kind: Kind::Pin,
         format: FORMAT,
@@ -303,30 +307,12 @@ pub async fn pin(root: &Root, name: &BackupName, reason: Option<&str>) -> Result
     Ok(pin)
 }
 
-/// Removes the pin and returns it, if there was one.
+/// Removes the pin, if there is one.
 ///
 /// # Errors
-/// As [`pin`], but a pin can also be removed if the manifest is damaged or missing.
-pub async fn unpin(root: &Root, name: &BackupName) -> Result<Option<Pin>, BackupError> {
-    let manifest = match digest_of(root, name).await {
-        Err(BackupError::Manifest { .. }) => None,
-        // The pin of a backup whose manifest is missing counts, too.
-        Err(BackupError::NotThere { .. }) if pinned(root, name, None).await?.is_some() => None,
-        digest => Some(digest?),
-    };
-    let was = pinned(root, name, manifest.as_deref()).await?;
-    root.store().delete(&root.key(&pin_key(name))).await?;
-    Ok(was)
-}
-
-async fn digest_of(root: &Root, name: &BackupName) -> Result<String, BackupError> {
-    match root.stored_manifest(name).await? {
-        Some(stored) => Ok(stored.digest()),
-        None => {
-            let state = crate::catalog::list::state_without_manifest(root, name).await?;
-            Err(BackupError::NotThere { name: name.to_string(), state })
-        }
-    }
+/// [`BackupError::Store`].
+pub(crate) async fn remove_pin(root: &Root, name: &BackupName) -> Result<(), BackupError> {
+    Ok(root.store().delete(&root.key(&pin_key(name))).await?)
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! Checksum list of a packed backup. The manifest's root digest shows only that some object is
 //! damaged; this list shows which one.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use xb_pipeline::{RootDigest, sums as crc};
 use xb_uploader::StoreErrorKind;
@@ -14,6 +16,18 @@ use crate::read::ranges::Range;
 
 /// Length of one checksum in bytes: CRC-64/NVME, little-endian.
 pub(crate) const LEN: usize = 8;
+
+/// The known checksums of a classic backup's objects.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) enum Known {
+    /// None: an earlier version or the stock tool wrote the backup.
+    #[default]
+    Nothing,
+    /// Only the digest of all objects.
+    Whole(String),
+    /// For each file, the checksums of its objects by number.
+    Each(BTreeMap<String, Vec<u64>>),
+}
 
 /// Encodes the list for the store.
 pub(crate) fn encode(sums: &[u64]) -> Bytes {

@@ -10,7 +10,7 @@ use crate::catalog::manifest::Manifest;
 use crate::catalog::names::{BackupName, classic_key, parse_classic_key};
 use crate::catalog::root::Root;
 use crate::error::BackupError;
-use crate::objects::classic_checksums::{self, Known};
+use crate::objects::checksums::Known;
 use crate::objects::contents::Contents;
 use crate::read::file_filter::{Matched, Selection};
 use crate::read::partial::{Chosen, Come, Proven};
@@ -33,21 +33,6 @@ pub(crate) async fn list_classic(
     name: &BackupName,
 ) -> Result<ClassicFiles, BackupError> {
     Ok(ClassicFiles::of(&Contents::of(root, name).await?.classic))
-}
-
-/// Like [`list_classic`], for the objects of `manifest`, with their checksums; without a manifest
-/// like [`list_stock`]. The caller must still compare the listing with the manifest.
-pub(crate) async fn list_with_sums(
-    root: &Root,
-    name: &BackupName,
-    manifest: Option<&Manifest>,
-) -> Result<ClassicFiles, BackupError> {
-    let Some(manifest) = manifest else { return list_stock(root, name).await };
-    let mut files = list_classic(root, name).await?;
-    if files.agree_with(name, manifest).is_ok() {
-        files.known = classic_checksums::read(root, name, manifest, &files).await?;
-    }
-    Ok(files)
 }
 
 /// Like [`list_classic`], for a stock backup, which has no manifest to tell its objects from
@@ -101,6 +86,11 @@ impl ClassicFiles {
             }
         }
         files
+    }
+
+    /// Adds the known checksums.
+    pub(crate) fn set_known(&mut self, known: Known) {
+        self.known = known;
     }
 
     /// The known checksums of the objects.

@@ -5,7 +5,7 @@
 //! 8 bytes each in that order, are stored in the catalogue under the run, so that no other run can
 //! replace them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use sha2::{Digest as _, Sha256};
 use xb_uploader::{StoreError, StoreErrorKind};
@@ -15,8 +15,8 @@ use crate::catalog::names::{BackupName, sums_key};
 use crate::catalog::root::Root;
 use crate::error::BackupError;
 use crate::hex::hex;
-use crate::objects::checksums::{LEN, Summing, decode, encode};
-use crate::objects::classic::ClassicFiles;
+use crate::objects::checksums::{Known, LEN, Summing, decode, encode};
+use crate::objects::classic::{ClassicFiles, list_classic, list_stock};
 use crate::objects::ledger::Ledger;
 use crate::read::ranges::Range;
 
@@ -62,21 +62,25 @@ pub(crate) async fn write(
     Ok(())
 }
 
-/// The known checksums of a classic backup's objects.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) enum Known {
-    /// None: an earlier version or the stock tool wrote the backup.
-    #[default]
-    Nothing,
-    /// Only the digest of all objects.
-    Whole(String),
-    /// For each file, the checksums of its objects by number.
-    Each(BTreeMap<String, Vec<u64>>),
+/// Like [`list_classic`], for the objects of `manifest`, with their checksums; without a manifest
+/// like [`list_stock`]. The caller must still compare the listing with the manifest.
+pub(crate) async fn list_with_sums(
+    root: &Root,
+    name: &BackupName,
+    manifest: Option<&Manifest>,
+) -> Result<ClassicFiles, BackupError> {
+    let Some(manifest) = manifest else { return list_stock(root, name).await };
+    let mut files = list_classic(root, name).await?;
+    if files.agree_with(name, manifest).is_ok() {
+        let known = read(root, name, manifest, &files).await?;
+        files.set_known(known);
+    }
+    Ok(files)
 }
 
 /// Reads the checksums of all `files`, which belong to `manifest`. If the list is lost or damaged,
 /// returns only the digest.
-pub(crate) async fn read(
+async fn read(
     root: &Root,
     name: &BackupName,
     manifest: &Manifest,

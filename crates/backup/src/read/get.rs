@@ -17,13 +17,15 @@ use crate::catalog::root::Root;
 use crate::claim::is_unfinished;
 use crate::error::BackupError;
 use crate::hex::hex;
-use crate::objects::classic::{ClassicFiles, list_with_sums};
+use crate::objects::classic::ClassicFiles;
 use crate::objects::classic_checksums::Check;
+use crate::objects::classic_checksums::list_with_sums;
 use crate::read::file_filter::Selection;
 use crate::read::packed_index::{Index, PackedBody};
 use crate::read::partial::{Chosen, Parts, Picker, Proven, parts};
 use crate::read::ranges::{Range, pump, ranges};
-use crate::read::unlock::{Accept, Given, Unlocked, envelope, unlock};
+use crate::read::stream_sink::StreamSink;
+use crate::read::unlock::{Accept, Given, Unlocked, envelope, missing_is_damage, unlock};
 
 /// Request to read a backup.
 #[derive(Debug)]
@@ -46,16 +48,6 @@ pub struct GetRequest {
     pub threads: usize,
     /// Maximum number of concurrent requests; the budget may allow fewer.
     pub parallel: usize,
-}
-
-/// Receiver of the stream, in order. The bytes have passed their checksums, but only the end of the
-/// run proves that the stream is complete.
-pub trait StreamSink: Send + 'static {
-    /// Takes the next bytes.
-    ///
-    /// # Errors
-    /// Why the bytes cannot be taken; the error ends the run.
-    fn take(&mut self, bytes: Bytes) -> Result<(), BackupError>;
 }
 
 /// Result of a successful read.
@@ -526,17 +518,6 @@ impl Run<'_> {
             },
             (Ok(()), Err(_)) => Err(BackupError::Bug("the ranges stopped without a cause")),
         }
-    }
-}
-
-/// Reports a missing object of a complete backup as damage, not as a wrong name.
-pub(crate) fn missing_is_damage(error: xb_uploader::StoreError, name: &BackupName) -> BackupError {
-    use xb_uploader::StoreErrorKind::{Damaged, NotFound};
-    match error.kind {
-        NotFound | Damaged => {
-            BackupError::Damaged { name: name.to_string(), what: error.to_string() }
-        }
-        _ => error.into(),
     }
 }
 

@@ -5,4 +5,5 @@ pub(crate) mod get;
 pub(crate) mod packed_index;
 pub(crate) mod partial;
 pub(crate) mod ranges;
+pub(crate) mod stream_sink;
 pub(crate) mod unlock;

@@ -12,8 +12,8 @@ use crate::catalog::manifest::{Manifest, PackedFacts};
 use crate::catalog::names::{BackupName, RunId, run_folder};
 use crate::catalog::root::Root;
 use crate::error::BackupError;
-use crate::read::get::missing_is_damage;
 use crate::read::ranges;
+use crate::read::unlock::missing_is_damage;
 
 /// Index bytes kept in memory: enough for an 8 TiB backup. The front of a longer index is fetched
 /// again for each pass over it.

@@ -135,11 +135,22 @@ pub(crate) async fn envelope(
     let damaged = |what: String| BackupError::Damaged { name: name.to_string(), what };
     let object = root.key(&format!("{}/{KEYS}", run_folder(name, run)));
     let bytes = root.store().get(&object).await;
-    let bytes = bytes.map_err(|error| crate::read::get::missing_is_damage(error, name))?;
+    let bytes = bytes.map_err(|error| missing_is_damage(error, name))?;
     let envelope =
         Envelope::parse(&bytes).map_err(|error| damaged(format!("{object}: {error}")))?;
     if manifest.stream_id() != Some(*envelope.stream_id()) {
         return Err(damaged(format!("{object}: the keys object belongs to another backup")));
     }
     Ok(envelope)
+}
+
+/// Reports a missing object of a complete backup as damage, not as a wrong name.
+pub(crate) fn missing_is_damage(error: xb_uploader::StoreError, name: &BackupName) -> BackupError {
+    use xb_uploader::StoreErrorKind::{Damaged, NotFound};
+    match error.kind {
+        NotFound | Damaged => {
+            BackupError::Damaged { name: name.to_string(), what: error.to_string() }
+        }
+        _ => error.into(),
+    }
 }

@@ -98,7 +98,7 @@ impl Donor {
         }
     }
 
-    /// Queries the server at `address`, a socket path or HOST[:PORT], with the standard client. The
+    /// Queries the server at `address`, a socket path or `HOST[:PORT]`, with the standard client. The
     /// client finds its account in its own option files.
     ///
     /// # Errors

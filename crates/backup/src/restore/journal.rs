@@ -30,14 +30,16 @@ use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, fstatfs, openat, renameat, s
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use xb_pipeline::{BegunFile, ExtractLog};
+use xb_pipeline::ExtractLog;
 use xb_reader::{RelPath, TargetDir};
 
+mod left;
 mod trust;
 
 use crate::catalog::manifest::Manifest;
 use crate::hex::hex;
-use crate::read::partial::{Come, Proven};
+pub(crate) use left::Left;
+use left::{Begun, Whole, as_path};
 
 /// Name of the journal beside the unfinished files.
 const JOURNAL: &str = "journal";
@@ -93,82 +95,6 @@ struct Head {
     /// Mount that holds the target.
     #[serde(default)]
     mount: String,
-}
-
-/// Journal entry of a complete file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Whole {
-    number: u64,
-    name: Vec<u8>,
-    size: u64,
-    crc: u32,
-}
-
-/// Journal entry of an incomplete file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Begun {
-    path: Vec<u8>,
-    upto: u64,
-    /// Bytes of the file's part of the stream that were consumed.
-    taken: u64,
-    /// CRC-32 of the bytes before `upto`.
-    crc: u32,
-}
-
-/// What an unfinished restore has left behind.
-#[derive(Debug, Default)]
-pub(crate) struct Left {
-    /// Complete files by their names in the stream.
-    whole: HashMap<Vec<u8>, Whole>,
-    /// Incomplete files by their numbers.
-    begun: HashMap<u64, Begun>,
-    /// Names of our own files that are not proven; they are restored again.
-    pub(crate) doubtful: Vec<Vec<u8>>,
-    /// The stream has removed or renamed files: the state of the files is unknown.
-    taken_back: bool,
-    /// Number of files whose content differs from what was written.
-    pub(crate) distrusted: u64,
-}
-
-impl Left {
-    /// Files and parts that need not be fetched again.
-    pub(crate) fn proven(&self) -> Proven {
-        Proven {
-            whole: self.whole.keys().cloned().collect(),
-            begun: self
-                .begun
-                .values()
-                .map(|file| (file.path.clone(), Come { upto: file.upto, taken: file.taken }))
-                .collect(),
-        }
-    }
-
-    /// Incomplete files to resume.
-    pub(crate) fn begun(&self) -> Vec<BegunFile> {
-        let file = |(number, file): (&u64, &Begun)| {
-            let path = RelPath::new(&file.path).ok()?;
-            Some(BegunFile { path, number: *number, upto: file.upto, crc: file.crc })
-        };
-        self.begun.iter().filter_map(file).collect()
-    }
-
-    pub(crate) fn keeps(&self, number: u64) -> bool {
-        self.begun.contains_key(&number)
-    }
-
-    /// Number of complete files.
-    pub(crate) fn files(&self) -> u64 {
-        self.whole.len() as u64
-    }
-
-    /// Bytes that need not be written again.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.whole
-            .values()
-            .map(|file| file.size)
-            .chain(self.begun.values().map(|file| file.upto))
-            .sum()
-    }
 }
 
 /// Path of the journal of a restore into `target`.
@@ -329,10 +255,6 @@ fn check_foreign(target: &Path, left: &Left) -> Result<(), String> {
         }
     }
     Ok(())
-}
-
-fn as_path(name: &[u8]) -> &Path {
-    Path::new(std::ffi::OsStr::from_bytes(name))
 }
 
 /// One line of the journal.

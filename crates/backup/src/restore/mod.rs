@@ -23,7 +23,8 @@ use self::journal::{About, Journal, Left, is_unfinished};
 use crate::cancel::Stop;
 use crate::catalog::root::Root;
 use crate::error::BackupError;
-use crate::read::get::{GetReport, GetRequest, StreamSink, find, transfer};
+use crate::read::get::{GetReport, GetRequest, find, transfer};
+use crate::read::stream_sink::StreamSink;
 use crate::read::unlock::Unlocked;
 
 /// How files are written.

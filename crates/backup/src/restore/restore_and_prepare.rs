@@ -33,7 +33,7 @@ pub struct Ready {
     pub alone: bool,
     /// Writes the state of a cluster node, with the position of the backup.
     pub galera: bool,
-    /// Donor that must still have the write sets after the backup: a socket path or HOST[:PORT].
+    /// Donor that must still have the write sets after the backup: a socket path or `HOST[:PORT]`.
     pub donor: Option<String>,
     /// Owner of the files. If not given: the owner of an existing target, or the user who restores.
     pub owner: Option<Owner>,

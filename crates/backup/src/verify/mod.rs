@@ -32,8 +32,8 @@ use crate::catalog::records::{self, VerifyResult};
 use crate::catalog::root::Root;
 use crate::claim::is_unfinished;
 use crate::error::BackupError;
-use crate::objects::classic::list_with_sums;
-use crate::objects::classic_checksums::Known;
+use crate::objects::checksums::Known;
+use crate::objects::classic_checksums::list_with_sums;
 use crate::read::unlock::{Accept, Given, envelope, open_sealed};
 
 /// Minimum memory for inspecting files.

@@ -164,7 +164,7 @@ impl Listener {
     }
 
     /// Waits for a donor that authenticates itself. Any other peer is refused and reported as
-    /// [`Event::Stranger`].
+    /// [`Event::Stranger`](crate::Event::Stranger).
     ///
     /// # Errors
     /// If no donor has authenticated itself within `limit`, or on cancellation.

@@ -6,7 +6,7 @@ use bytes::BytesMut;
 use xb_frame::Record;
 use xb_reader::ChunkWriter;
 
-use super::{Parts, Pick, Proven, Refused};
+use super::plan::{Parts, Pick, Proven, Refused};
 use crate::error::BackupError;
 use crate::read::file_filter::{Matched, Selection, Why};
 

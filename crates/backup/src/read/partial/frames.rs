@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{Pick, Refused};
+use super::plan::{Pick, Refused};
 
 /// Gap between two required frames, in bytes, that is fetched too: that costs less than another
 /// request.

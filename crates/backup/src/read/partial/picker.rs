@@ -2,9 +2,9 @@
 
 use bytes::Bytes;
 
-use super::{Parts, Pick};
+use super::plan::{Parts, Pick};
 use crate::error::BackupError;
-use crate::read::get::StreamSink;
+use crate::read::stream_sink::StreamSink;
 
 /// Assembles the stream of the selected files from the plain bytes of their frames.
 pub(crate) struct Picker<S> {

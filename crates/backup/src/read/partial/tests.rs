@@ -1,12 +1,16 @@
+use std::ops::Range;
+
+use bytes::Bytes;
 use proptest::prelude::*;
 use xb_frame::index::{ChunkRecord, parse};
 use xb_frame::{Codec, Limits, StreamHeader, StreamId, StreamReader, StreamWriter, crc32c};
 use xb_pipeline::{Body, FRONT_LEN, GetPlan, Observer, unpack_parts};
 use xb_reader::ChunkWriter;
 
+use super::plan::Refused;
 use super::*;
 use crate::read::file_filter::Matched;
-use crate::read::get::StreamSink;
+use crate::read::stream_sink::StreamSink;
 
 /// Next step of the producer.
 #[derive(Debug, Clone)]

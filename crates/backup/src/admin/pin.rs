@@ -1,0 +1,42 @@
+//! `pin` and `unpin`: exempt a backup from `prune` and `delete`.
+
+use crate::catalog::list::state_without_manifest;
+use crate::catalog::names::BackupName;
+use crate::catalog::records::{Pin, pinned, remove_pin, write_pin};
+use crate::catalog::root::Root;
+use crate::error::BackupError;
+
+/// Pins the backup `name`, so that `prune` keeps it.
+///
+/// # Errors
+/// [`BackupError::NotThere`], [`BackupError::Manifest`], [`BackupError::Store`].
+pub async fn pin(root: &Root, name: &BackupName, reason: Option<&str>) -> Result<Pin, BackupError> {
+    let manifest = digest_of(root, name).await?;
+    write_pin(root, name, manifest, reason).await
+}
+
+/// Removes the pin and returns it, if there was one.
+///
+/// # Errors
+/// As [`pin`], but a pin can also be removed if the manifest is damaged or missing.
+pub async fn unpin(root: &Root, name: &BackupName) -> Result<Option<Pin>, BackupError> {
+    let manifest = match digest_of(root, name).await {
+        Err(BackupError::Manifest { .. }) => None,
+        // The pin of a backup whose manifest is missing counts, too.
+        Err(BackupError::NotThere { .. }) if pinned(root, name, None).await?.is_some() => None,
+        digest => Some(digest?),
+    };
+    let was = pinned(root, name, manifest.as_deref()).await?;
+    remove_pin(root, name).await?;
+    Ok(was)
+}
+
+async fn digest_of(root: &Root, name: &BackupName) -> Result<String, BackupError> {
+    match root.stored_manifest(name).await? {
+        Some(stored) => Ok(stored.digest()),
+        None => {
+            let state = state_without_manifest(root, name).await?;
+            Err(BackupError::NotThere { name: name.to_string(), state })
+        }
+    }
+}
