@@ -8,7 +8,7 @@ use std::hint::black_box;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use xb_encryptor::xbcrypt::{
-    Algorithm, Cipher, Limits, Parsed, Place, new_iv, open_chunk, parse_head, seal_chunk,
+    Algorithm, Cipher, ErrorLocation, Limits, Parsed, new_iv, open_chunk, parse_head, seal_chunk,
     sealed_len,
 };
 use xb_encryptor::{Backend, FreshKey, KeyBytes, Opener, SEGMENT_LEN, SealContext, Sealer};
@@ -70,7 +70,7 @@ fn xbcrypt(c: &mut Criterion) {
                     seal_chunk(&cipher, &iv, black_box(&plain), &mut chunk).expect("it fits");
                 });
             });
-            let parsed = parse_head(&chunk, Place::default(), &Limits::default());
+            let parsed = parse_head(&chunk, ErrorLocation::default(), &Limits::default());
             let Parsed::Head(head) = parsed.expect("our own") else { continue };
             let payload = &chunk[head.len()..];
             group.bench_function(format!("{backend:?} open {size}"), |b| {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use criterion::{BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main};
 use xb_compressor::{
-    Algorithm, BlockDecoder, BlockEncoder, Member, MemberCodec, MemberDecoder, PIECE_PLAIN,
+    Algorithm, BlockDecoder, BlockEncoder, FileCodec, FileDecoder, Member, PIECE_PLAIN,
     PieceEncoder, State, ZstdLevel,
 };
 use xb_testkit::{data, vectors};
@@ -87,7 +87,7 @@ fn blocks(criterion: &mut Criterion) {
 fn members(criterion: &mut Criterion) {
     let plain = data::pages(2, PLAIN);
     let mut all = vec![(Member::Qpress, vectors::read("compress/t.csv-ccs65536.qp"), 300_000)];
-    for codec in [MemberCodec::Lz4, MemberCodec::Zstd(ZstdLevel::DEFAULT)] {
+    for codec in [FileCodec::Lz4, FileCodec::Zstd(ZstdLevel::DEFAULT)] {
         let mut encoder = PieceEncoder::new(codec).expect("memory");
         let mut out = vec![0; encoder.max_encoded_len(PIECE_PLAIN)];
         let mut stored = Vec::new();
@@ -109,7 +109,7 @@ fn members(criterion: &mut Criterion) {
     for (member, stored, len) in all {
         group(criterion, "decode member", len).bench_function(member.suffix(), |bench| {
             bench.iter(|| {
-                let mut decoder = MemberDecoder::new(member).expect("memory");
+                let mut decoder = FileDecoder::new(member).expect("memory");
                 for mut piece in stored.chunks(FRAME) {
                     let mut state = State::OutputFull;
                     while state == State::OutputFull {

@@ -11,8 +11,8 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use std::hint::black_box;
 use xb_frame::{StreamHeader, StreamId};
 use xb_pipeline::{
-    Budget, Content, Durability, EndRule, ExtractOptions, Extractor, GetPlan, NativeStream,
-    ObjectLayout, ObjectSize, Observer, PackPlan, PackSettings, PackSizing, Part, PartLimits,
+    Budget, Content, Durability, EndRule, ExtractOptions, Extractor, NativeStream, ObjectLayout,
+    ObjectSize, Observer, PackPlan, PackSettings, PackSizing, Part, PartLimits, UnpackPlan,
     XbstreamInput, start_pack, sums, unpack,
 };
 use xb_reader::{ChunkWriter, Dialect, TargetDir};
@@ -94,7 +94,7 @@ fn benches(c: &mut Criterion) {
     up(input.clone(), 2, move |part| collect.lock().expect("alone").extend(part.payload.concat()));
     let native = Bytes::from(std::mem::take(&mut *native.lock().expect("alone")));
     for threads in [1, 2] {
-        let plan = GetPlan::new(MEMORY, threads, 4).expect("it fits");
+        let plan = UnpackPlan::new(MEMORY, threads, 4).expect("it fits");
         group.bench_function(format!("down/{threads}"), |b| {
             b.iter(|| {
                 let native = native.clone();

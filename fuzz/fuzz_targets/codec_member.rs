@@ -3,16 +3,16 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use xb_compressor::{CodecError, Member, MemberDecoder, MemberLimits, MemberTotals, State};
+use xb_compressor::{CodecError, Member, FileDecoder, FileCodecLimits, FileTotals, State};
 
 /// Decoding stops after this many bytes: a few bytes can expand to very many.
 const MOST: usize = 8 << 20;
 
-type Outcome = (Vec<u8>, Option<Result<MemberTotals, CodecError>>);
+type Outcome = (Vec<u8>, Option<Result<FileTotals, CodecError>>);
 
 fn decode(member: Member, mut data: &[u8], piece: usize, out: usize) -> Outcome {
-    let limits = MemberLimits { max_window: 1 << 20, max_qpress_block: 1 << 20 };
-    let mut decoder = MemberDecoder::with_limits(member, limits).expect("memory");
+    let limits = FileCodecLimits { max_window: 1 << 20, max_qpress_block: 1 << 20 };
+    let mut decoder = FileDecoder::with_limits(member, limits).expect("memory");
     let (mut plain, mut out) = (Vec::new(), vec![0; out]);
     loop {
         let (mut input, rest) = data.split_at(piece.min(data.len()));

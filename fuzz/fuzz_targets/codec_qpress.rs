@@ -6,10 +6,10 @@
 mod qpress;
 
 use libfuzzer_sys::fuzz_target;
-use xb_compressor::{Member, MemberDecoder, State};
+use xb_compressor::{Member, FileDecoder, State};
 
 fn decode(member: &[u8], out: usize) -> Option<Vec<u8>> {
-    let mut decoder = MemberDecoder::new(Member::Qpress).expect("memory");
+    let mut decoder = FileDecoder::new(Member::Qpress).expect("memory");
     let (mut plain, mut out, mut input) = (Vec::new(), vec![0; out], member);
     loop {
         let progress = decoder.decode(&mut input, &mut out).ok()?;

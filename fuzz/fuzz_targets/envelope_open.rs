@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use sha2::{Digest, Sha256};
-use xb_encryptor::{BlockHead, Envelope, Identities, KeyBytes, Passphrase, Unlock, parse_block};
+use xb_encryptor::{BlockHead, Envelope, Identities, KeyBytes, Passphrase, KeyMaterial, parse_block};
 
 fuzz_target!(|data: &[u8]| {
     let _ = parse_block(data);
@@ -23,10 +23,10 @@ fuzz_target!(|data: &[u8]| {
     assert_eq!(parse_block(&block).expect("our own").encode(), text);
 
     let key = KeyBytes::new(&[1; 32]).expect("32 bytes");
-    assert!(envelope.open(&Unlock::Key(&key)).is_err());
+    assert!(envelope.open(&KeyMaterial::Key(&key)).is_err());
     let (identities, _) = Identities::generate();
-    assert!(envelope.open(&Unlock::Identities(&identities)).is_err());
+    assert!(envelope.open(&KeyMaterial::Identities(&identities)).is_err());
     let passphrase = Passphrase::new("x".to_owned()).expect("not empty");
-    let passphrase = Unlock::Passphrase { passphrase: &passphrase, max_memory: 1 << 12 };
+    let passphrase = KeyMaterial::Passphrase { passphrase: &passphrase, max_memory: 1 << 12 };
     assert!(envelope.open(&passphrase).is_err());
 });

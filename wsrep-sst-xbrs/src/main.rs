@@ -10,7 +10,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use xb_cli::Places;
+use xb_cli::OptionFilePaths;
 use xb_sst::{
     Args, CancelToken, Context, ErrorLog, Family, Handed, Layout, OptionFiles, Role, Server,
     Settings,
@@ -78,7 +78,7 @@ fn serve(words: &[OsString]) -> u8 {
 fn context(args: Args, talk: &ErrorLog, stop: &CancelToken) -> Result<Context, String> {
     let suffix = args.defaults.suffix.clone();
     let (options, warnings) = xb_cli::read_groups(
-        &Places::usual(),
+        &OptionFilePaths::usual(),
         args.defaults.file.as_deref(),
         args.defaults.extra.as_deref(),
         |group| OptionFiles::wants(group, suffix.as_deref()),

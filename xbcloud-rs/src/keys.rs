@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use xb_backup::{Keys, WaysIn};
+use xb_backup::{KeySlots, Keys};
 use xb_cli::{Failure, Log};
 use xb_encryptor::Backend;
 use xb_encryptor::xbcrypt::{Algorithm, AlgorithmError, ChunkSize, Cipher};
@@ -12,7 +12,7 @@ use xb_pipeline::FileCipher;
 use crate::args::{OpeningOptions, PutOptions};
 
 /// Key slots of a new backup. Without any, the backup is not sealed.
-pub(crate) fn ways_in(put: &PutOptions, keys: &KeyOptions, log: &Log) -> Result<WaysIn, Failure> {
+pub(crate) fn ways_in(put: &PutOptions, keys: &KeyOptions, log: &Log) -> Result<KeySlots, Failure> {
     let ways = keys.ways_in(&put.recipients, log)?;
     match put.encrypt.as_deref().map(str::to_ascii_lowercase).as_deref() {
         None => Ok(ways),

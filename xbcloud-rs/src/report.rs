@@ -4,8 +4,8 @@ use std::io::Write as _;
 
 use crate::args::RestoreArgs;
 use xb_backup::{
-    BackupError, BackupKind, CopyReport, Doomed, End, Estimate, GetReport, Leftovers, Listing,
-    Manifest, Proof, PutReport, ReadyReport, State, WentOn,
+    BackupError, BackupKind, CopyReport, DeletionPlan, End, Estimate, GetReport, Leftovers,
+    Listing, Manifest, Proof, PutReport, ReadyReport, Resumed, State,
 };
 use xb_cli::{Failure, Log, ProgressEnd, format_duration, format_rate, format_size};
 use xb_uploader::Lock;
@@ -108,12 +108,12 @@ pub(crate) fn unsealed(log: &Log, keyed: bool, name: &str, report: &GetReport) {
 pub(crate) fn restore_done(log: &Log, args: &RestoreArgs, report: &ReadyReport, end: &ProgressEnd) {
     let target = args.target_dir.display();
     for (name, restored) in &report.restored {
-        if let Some(WentOn { distrusted: files @ 1.., .. }) = restored.went_on {
+        if let Some(Resumed { distrusted: files @ 1.., .. }) = restored.went_on {
             log.warn(format!(
                 "{files} files of an earlier run were no longer what it had written, and were made again: look at the disk and the system's log"
             ));
         }
-        if let Some(WentOn { files, bytes: bytes @ 1.., .. }) = restored.went_on {
+        if let Some(Resumed { files, bytes: bytes @ 1.., .. }) = restored.went_on {
             let bytes = format_size(bytes);
             log.info(format!(
                 "{files} files, and {bytes} in all, were there already of an earlier run"
@@ -272,7 +272,7 @@ pub(crate) fn estimate(estimate: &Estimate, json: bool) -> std::io::Result<()> {
 }
 
 /// Prints what a delete would remove.
-pub(crate) fn doomed(log: &Log, doomed: &Doomed, json: bool) -> std::io::Result<()> {
+pub(crate) fn doomed(log: &Log, doomed: &DeletionPlan, json: bool) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     if json {
         serde_json::to_writer_pretty(&mut out, doomed)?;
@@ -286,7 +286,7 @@ pub(crate) fn doomed(log: &Log, doomed: &Doomed, json: bool) -> std::io::Result<
 }
 
 /// What a delete removes, in one line.
-pub(crate) fn going(doomed: &Doomed) -> String {
+pub(crate) fn going(doomed: &DeletionPlan) -> String {
     let manifest = doomed.manifest.as_ref().map(|key| format!("the manifest {key} and "));
     let objects = objects(doomed.objects.len() as u64);
     format!("{}{objects}, {}", manifest.unwrap_or_default(), format_size(doomed.bytes()))

@@ -79,7 +79,7 @@ pub(crate) struct Line {
     /// Say what was done
     #[arg(short, long)]
     pub(crate) verbose: bool,
-    /// Talk in JSON on stderr
+    /// JSON messages on stderr
     #[arg(long)]
     pub(crate) json: bool,
     /// No progress bar or lines

@@ -98,7 +98,7 @@ fn snapshot(observer: &Observer, total: Option<u64>) -> Snapshot {
 /// The work to do, with every option checked.
 enum Work {
     Encrypt(XbcryptWrite),
-    Seal { ways_in: xb_encryptor::WaysIn, compress: Codec, threads: usize, raw: bool },
+    Seal { ways_in: xb_encryptor::KeySlots, compress: Codec, threads: usize, raw: bool },
     Decrypt(Decrypt),
 }
 

@@ -52,7 +52,7 @@ pub(crate) struct Line {
     /// Name each file on stderr
     #[arg(short, long)]
     pub(crate) verbose: bool,
-    /// Talk in JSON: the list on stdout, messages on stderr
+    /// JSON output: the list on stdout, messages on stderr
     #[arg(long)]
     pub(crate) json: bool,
     /// Meaning of type S: auto, percona or mariadb

@@ -4,7 +4,7 @@ use std::io;
 
 use xb_cli::Failure;
 use xb_encryptor::xbcrypt::XbcryptError;
-use xb_pipeline::{ExtractCause, UndoError};
+use xb_pipeline::{ExtractCause, FileDecodeError};
 use xb_reader::{DecodeError, OrderError, Printable, ReadError, TargetError, Unfinished};
 
 /// Input that is mistaken for an xbstream: magic, name, and the command that unpacks it.
@@ -98,22 +98,24 @@ fn unfinished(error: &Unfinished) -> String {
     }
 }
 
-fn undo(error: &UndoError) -> &'static str {
+fn undo(error: &FileDecodeError) -> &'static str {
     match error {
-        UndoError::Xbcrypt(XbcryptError::Hash { .. }) => {
+        FileDecodeError::Xbcrypt(XbcryptError::Hash { .. }) => {
             "give the key that the backup was made with: --encrypt-key-file"
         }
-        UndoError::Xbcrypt(XbcryptError::NoHash { .. }) => {
+        FileDecodeError::Xbcrypt(XbcryptError::NoHash { .. }) => {
             "extract it without --decrypt; files of such old versions need a tool that takes them"
         }
-        UndoError::Xbcrypt(XbcryptError::Algorithm { .. }) => {
+        FileDecodeError::Xbcrypt(XbcryptError::Algorithm { .. }) => {
             "--decrypt must be NONE for files that are not encrypted, and AES for others"
         }
-        UndoError::Memory { .. } => "raise --memory: five eighths of it are for the largest file",
-        UndoError::Taken { .. } => {
+        FileDecodeError::Memory { .. } => {
+            "raise --memory: five eighths of it are for the largest file"
+        }
+        FileDecodeError::Taken { .. } => {
             "the stream mixes two backups, or extract it without --decompress and --decrypt"
         }
-        UndoError::Codec(_) | UndoError::Xbcrypt(_) => {
+        FileDecodeError::Codec(_) | FileDecodeError::Xbcrypt(_) => {
             "the stream came over whole, so the file was damaged before, or is of another kind \
              than its name says; without --decompress and --decrypt it stays as it is"
         }

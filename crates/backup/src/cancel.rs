@@ -6,27 +6,27 @@ use crate::error::BackupError;
 
 /// Sender of the request to cancel, for example from a signal handler.
 #[derive(Debug, Clone)]
-pub struct Stopper(watch::Sender<Option<i32>>);
+pub struct Canceller(watch::Sender<Option<i32>>);
 
 /// Receiver of the request to cancel. Clones receive the same request.
 #[derive(Debug, Clone)]
-pub struct Stop(watch::Receiver<Option<i32>>);
+pub struct CancelToken(watch::Receiver<Option<i32>>);
 
 /// Creates a connected sender and receiver.
 #[must_use]
-pub fn stopper() -> (Stopper, Stop) {
+pub fn stopper() -> (Canceller, CancelToken) {
     let (sender, receiver) = watch::channel(None);
-    (Stopper(sender), Stop(receiver))
+    (Canceller(sender), CancelToken(receiver))
 }
 
-impl Stopper {
+impl Canceller {
     /// Requests cancellation because of `signal`.
     pub fn stop(&self, signal: i32) {
         self.0.send_replace(Some(signal));
     }
 }
 
-impl Stop {
+impl CancelToken {
     /// Waits for a request to cancel and returns its signal. Never returns once all senders are
     /// dropped.
     pub async fn asked(&mut self) -> i32 {

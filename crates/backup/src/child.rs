@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use xb_process::{Program, Running, how_it_ended, lines};
 
-use crate::cancel::Stop;
+use crate::cancel::CancelToken;
 use crate::error::BackupError;
 
 /// How long to wait for the program's last messages after its end.
@@ -20,7 +20,7 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 const MAX_ANSWER: u64 = 1 << 20;
 
 /// Called with each line that a program writes, without the line end.
-pub type Talk = Arc<dyn Fn(&[u8]) + Send + Sync>;
+pub type OnLine = Arc<dyn Fn(&[u8]) + Send + Sync>;
 
 /// Runs a program without a shell, in a process group of its own. Passes every line it writes to
 /// `talk`, and forwards a request to cancel to the whole group.
@@ -31,8 +31,8 @@ pub type Talk = Arc<dyn Fn(&[u8]) + Send + Sync>;
 pub(crate) async fn run(
     program: &Path,
     args: &[OsString],
-    talk: &Talk,
-    stop: &mut Stop,
+    talk: &OnLine,
+    stop: &mut CancelToken,
 ) -> Result<(), BackupError> {
     let mut child = spawn(program, args)?;
     let pipes: [Option<Box<dyn Read + Send>>; 2] =
@@ -47,8 +47,8 @@ pub(crate) async fn run(
 pub(crate) async fn ask(
     program: &Path,
     args: &[OsString],
-    talk: &Talk,
-    stop: &mut Stop,
+    talk: &OnLine,
+    stop: &mut CancelToken,
 ) -> Result<String, BackupError> {
     let mut child = spawn(program, args)?;
     let listener = child.stderr().and_then(|pipe| listen(Box::new(pipe), talk));
@@ -95,13 +95,13 @@ fn spawn(program: &Path, args: &[OsString]) -> Result<Running, BackupError> {
     })
 }
 
-fn listen(pipe: Box<dyn Read + Send>, talk: &Talk) -> Option<JoinHandle<()>> {
+fn listen(pipe: Box<dyn Read + Send>, talk: &OnLine) -> Option<JoinHandle<()>> {
     let talk = Arc::clone(talk);
     let listener = move || lines(pipe, |line| talk(line.strip_suffix(b"\n").unwrap_or(line)));
     std::thread::Builder::new().name("messages".into()).spawn(listener).ok()
 }
 
-async fn ended(child: &mut Running, stop: &mut Stop) -> Result<ExitStatus, BackupError> {
+async fn ended(child: &mut Running, stop: &mut CancelToken) -> Result<ExitStatus, BackupError> {
     let broken = |source| BackupError::System { what: "a program cannot be waited for", source };
     loop {
         if let Some(status) = child.try_wait().map_err(broken)? {
@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn both_its_pipes_are_heard_and_its_status_counts() {
         let heard = Arc::new(Mutex::new(Vec::new()));
-        let talk: Talk = {
+        let talk: OnLine = {
             let heard = Arc::clone(&heard);
             Arc::new(move |line| {
                 heard.lock().unwrap().push(String::from_utf8_lossy(line).into_owned())
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn a_request_to_stop_ends_its_children_too() {
-        let talk: Talk = Arc::new(|_| {});
+        let talk: OnLine = Arc::new(|_| {});
         let (stopper, mut stop) = stopper();
         let dir = tempfile::tempdir().unwrap();
         let pid_file = dir.path().join("pid");

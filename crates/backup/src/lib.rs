@@ -6,7 +6,7 @@
 //! changes the key slots, and [`delete`] removes the manifest first. `docs/store.md` describes the
 //! keys in the store.
 //!
-//! [`Stop`] cancels any operation, which then cleans up after itself; an
+//! [`CancelToken`] cancels any operation, which then cleans up after itself; an
 //! [`Observer`](xb_pipeline::Observer) counts for progress displays. Errors are [`BackupError`]:
 //! the first cause, with its stage and a hint.
 mod admin;
@@ -25,16 +25,16 @@ mod write;
 
 pub use admin::copy::{CopyReport, CopyRequest, copy};
 pub use admin::delete::{
-    Deleted, Doomed, DoomedObject, delete, delete_shown, delete_unless_needed, doomed,
+    Deleted, DeletionPlan, DoomedObject, delete, delete_shown, delete_unless_needed, doomed,
 };
 pub use admin::estimate::{Estimate, EstimateRequest, estimate};
-pub use admin::gc::{LEAST_AGE, Leftover, Leftovers, abort_uploads, leftovers, remove};
+pub use admin::gc::{LEAST_AGE, Leftovers, OrphanedRun, abort_uploads, leftovers, remove};
 pub use admin::object_lock::lock;
 pub use admin::pin::{pin, unpin};
 pub use admin::prune::{Candidate, Keep, Verdict, Why, plan_prune, prune};
 pub use admin::rewrap::{RewrapRequest, rewrap};
 pub use admin::show::{FileEntry, ShowRequest, Shown, show};
-pub use cancel::{Stop, Stopper, stopper};
+pub use cancel::{CancelToken, Canceller, stopper};
 pub use catalog::chain::{Link, chain, dependents};
 pub use catalog::galera_position::GaleraPosition;
 pub use catalog::list::{BackupKind, Listing, State, describe, list, list_with};
@@ -47,8 +47,8 @@ pub use catalog::names::{BackupName, CATALOG, NameError, RunId, manifest_key, ru
 pub use catalog::records::{Pin, Proof, VerifyResult};
 pub use catalog::resolve::{Resolved, Wanted, WantedError, resolve};
 pub use catalog::root::Root;
-pub use catalog::source_info::Facts;
-pub use child::Talk;
+pub use catalog::source_info::SourceInfo;
+pub use child::OnLine;
 pub use error::BackupError;
 /// Type of the times in manifests and records.
 pub use jiff::Timestamp;
@@ -62,13 +62,13 @@ pub use restore::journal::is_unfinished;
 pub use restore::owner::Owner;
 pub use restore::prepare::{PrepareOptions, PrepareTool, prepare};
 pub use restore::restore_and_prepare::{Ready, ReadyReport, restore_ready};
-pub use restore::{RestoreOptions, RestoreReport, WentOn, restore};
+pub use restore::{RestoreOptions, RestoreReport, Resumed, restore};
 pub use verify::{
     Authenticity, Level, LevelReport, MAX_PROBLEMS, PageReport, Problem, RestoreTest,
     ServerOptions, Trial, VerifyReport, VerifyRequest, verify, verify_by_restore,
 };
-pub use write::incremental::{OwnRuns, SinceRequest, since};
+pub use write::incremental::{LocalRunLog, SinceRequest, since};
 pub use write::producer::{LockGuard, Producer, ProducerOutput};
-pub use write::{PutReport, PutRequest, Since, backup, plan, put, put_plan};
-pub use xb_encryptor::{Keys, WaysIn};
+pub use write::{IncrementalBase, PutReport, PutRequest, backup, plan, put, put_plan};
+pub use xb_encryptor::{KeySlots, Keys};
 pub use xb_pipeline::GlobError;

@@ -589,7 +589,7 @@ fn an_incremental_one_does_not_become_a_backup_when_its_base_is_gone() {
     let mut put = |of: &str| {
         let base = Base { name: "full".into(), run: full.run.clone() };
         let request = xb_backup::PutRequest {
-            since: Some(xb_backup::Since { base, lsn: 10 }),
+            since: Some(xb_backup::IncrementalBase { base, lsn: 10 }),
             ..common::put_request(of, Layout::Packed, 300)
         };
         let observer = Observer::default();

@@ -400,7 +400,7 @@ fn root_leaves_the_files_to_the_owner_of_the_folder() {
     let (_stopper, mut stop) = stopper();
     let how = RestoreOptions { durability: Durability::None, decompress: true, check_room: true };
     let (ready, observer) = (xb_backup::Ready::default(), Observer::default());
-    let talk: xb_backup::Talk = std::sync::Arc::new(|_| {});
+    let talk: xb_backup::OnLine = std::sync::Arc::new(|_| {});
     let restored = xb_backup::restore_ready(
         &store.root,
         request("n"),

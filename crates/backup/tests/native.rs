@@ -9,8 +9,8 @@ use common::{
     Collected, Store, block_on, get_sealed, put_request, put_sealed, request, stream, stream_reader,
 };
 use xb_backup::{
-    Accept, BackupError, BackupName, End, GetRequest, Keys, Layout, PutReport, PutRequest,
-    RewrapRequest, WaysIn, rewrap, stopper,
+    Accept, BackupError, BackupName, End, GetRequest, KeySlots, Keys, Layout, PutReport,
+    PutRequest, RewrapRequest, rewrap, stopper,
 };
 use xb_encryptor::KeyBytes;
 use xb_pipeline::{Content, Observer};
@@ -120,7 +120,7 @@ fn a_native_file_that_was_cut_is_never_a_backup() {
 fn a_native_file_is_not_transformed_again() {
     let store = Store::new();
     let [plain, sealed] = native_files(&store);
-    let key = || WaysIn { key: Some(KeyBytes::new(&KEY).unwrap()), ..WaysIn::default() };
+    let key = || KeySlots { key: Some(KeyBytes::new(&KEY).unwrap()), ..KeySlots::default() };
     for native in [plain, sealed] {
         let asked = put_request("n", Layout::Packed, 333);
         for request in [
@@ -168,7 +168,7 @@ fn other_ways_in_move_no_data() {
             name: BackupName::new("n").unwrap(),
             accept_unvouched: false,
             keys: Keys { key: key(old), ..Keys::default() },
-            add: WaysIn { key: new.and_then(key), ..WaysIn::default() },
+            add: KeySlots { key: new.and_then(key), ..KeySlots::default() },
             remove,
             memory: 64 << 20,
         };
@@ -201,7 +201,7 @@ fn other_ways_in_move_no_data() {
         name: BackupName::new("plain").unwrap(),
         accept_unvouched: false,
         keys: Keys { key: key(&KEY), ..Keys::default() },
-        add: WaysIn::default(),
+        add: KeySlots::default(),
         remove: None,
         memory: 64 << 20,
     };

@@ -7,7 +7,7 @@ use std::io::Cursor;
 
 use common::*;
 use sha2::{Digest, Sha256};
-use xb_backup::{GetReport, GetRequest, Keys, Layout, PutRequest, Selection, WaysIn, stopper};
+use xb_backup::{GetReport, GetRequest, KeySlots, Keys, Layout, PutRequest, Selection, stopper};
 use xb_encryptor::KeyBytes;
 use xb_pipeline::Observer;
 
@@ -37,8 +37,10 @@ fn one_table_costs_little_more_than_its_bytes() {
     for (name, sealed, compress) in
         [("plain", false, "none"), ("zstd", false, "zstd:1"), ("sealed", true, "lz4")]
     {
-        let ways_in =
-            WaysIn { key: sealed.then(|| KeyBytes::new(&[7; 32]).unwrap()), ..WaysIn::default() };
+        let ways_in = KeySlots {
+            key: sealed.then(|| KeyBytes::new(&[7; 32]).unwrap()),
+            ..KeySlots::default()
+        };
         let request = PutRequest {
             ways_in,
             compress: compress.parse().unwrap(),

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use common::*;
 use xb_backup::{
-    BackupError, GetRequest, Keys, Layout, PutRequest, RestoreOptions, RestoreReport, Selection,
-    WaysIn, stopper,
+    BackupError, GetRequest, KeySlots, Keys, Layout, PutRequest, RestoreOptions, RestoreReport,
+    Selection, stopper,
 };
 use xb_encryptor::KeyBytes;
 use xb_pipeline::{Durability, Observer, Transform};
@@ -46,7 +46,7 @@ fn put(request: &PutRequest, stream: &[u8]) -> (Store, Vec<PathBuf>) {
 #[test]
 fn what_is_proven_is_not_fetched_again() {
     let (stream, files) = backup_stream();
-    let sealed = WaysIn { key: Some(KeyBytes::new(&[7; 32]).unwrap()), ..WaysIn::default() };
+    let sealed = KeySlots { key: Some(KeyBytes::new(&[7; 32]).unwrap()), ..KeySlots::default() };
     let cases = [
         ("plain", false, put_request("n", Layout::Packed, MIB as u64)),
         (

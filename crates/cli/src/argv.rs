@@ -193,23 +193,23 @@ fn long_items(
     };
     let Ok(name) = std::str::from_utf8(name) else { return vec![Item::Unknown(word.clone())] };
     match said(name, value, table) {
-        Said::Item(item) => vec![item],
-        Said::WantsValue(key) => match words.next() {
+        ParsedOption::Item(item) => vec![item],
+        ParsedOption::WantsValue(key) => match words.next() {
             Some(value) => vec![Item::Value(key, value.clone())],
             // Clap reports the missing value.
             None => vec![Item::Unknown(word.clone())],
         },
-        Said::Ambiguous(takes_next) => {
+        ParsedOption::Ambiguous(takes_next) => {
             let next = if takes_next { words.next() } else { None };
             std::iter::once(word).chain(next).cloned().map(Item::Unknown).collect()
         }
-        Said::BadSwitch | Said::Unknown => vec![Item::Unknown(word.clone())],
-        Said::Loose(name) => vec![Item::Loose(name)],
+        ParsedOption::BadSwitch | ParsedOption::Unknown => vec![Item::Unknown(word.clone())],
+        ParsedOption::Loose(name) => vec![Item::Loose(name)],
     }
 }
 
 /// Result of parsing a long option without its dashes, from the command line or a file.
-pub(crate) enum Said {
+pub(crate) enum ParsedOption {
     Item(Item),
     /// The option needs a value and has none yet.
     WantsValue(String),
@@ -223,34 +223,36 @@ pub(crate) enum Said {
 }
 
 /// Parses `name` and `value` as a long option.
-pub(crate) fn said(name: &str, value: Option<&OsStr>, table: &OptionTable) -> Said {
+pub(crate) fn said(name: &str, value: Option<&OsStr>, table: &OptionTable) -> ParsedOption {
     match table.meaning(name) {
         Meaning::Option(key, kind) => said_of(key.to_owned(), kind, value),
-        Meaning::Ambiguous(kind) => Said::Ambiguous(value.is_none() && kind == Some(Kind::Value)),
+        Meaning::Ambiguous(kind) => {
+            ParsedOption::Ambiguous(value.is_none() && kind == Some(Kind::Value))
+        }
         Meaning::Unknown => said_with_prefix(&dashed(name), value, table),
     }
 }
 
-fn said_of(key: String, kind: Kind, value: Option<&OsStr>) -> Said {
+fn said_of(key: String, kind: Kind, value: Option<&OsStr>) -> ParsedOption {
     match (kind, value) {
-        (Kind::Switch | Kind::OptionalValue, None) => Said::Item(Item::On(key)),
+        (Kind::Switch | Kind::OptionalValue, None) => ParsedOption::Item(Item::On(key)),
         (Kind::Switch, Some(value)) => match switch_value(value) {
-            Some(true) => Said::Item(Item::On(key)),
-            Some(false) => Said::Item(Item::Off(key)),
-            None => Said::BadSwitch,
+            Some(true) => ParsedOption::Item(Item::On(key)),
+            Some(false) => ParsedOption::Item(Item::Off(key)),
+            None => ParsedOption::BadSwitch,
         },
-        (Kind::Value, None) => Said::WantsValue(key),
+        (Kind::Value, None) => ParsedOption::WantsValue(key),
         (Kind::Value | Kind::OptionalValue, Some(value)) => {
-            Said::Item(Item::Value(key, value.to_owned()))
+            ParsedOption::Item(Item::Value(key, value.to_owned()))
         }
     }
 }
 
 /// Parses the prefix `loose-`, and for switches `skip-`, `disable-` and `enable-`.
-fn said_with_prefix(name: &str, value: Option<&OsStr>, table: &OptionTable) -> Said {
+fn said_with_prefix(name: &str, value: Option<&OsStr>, table: &OptionTable) -> ParsedOption {
     if let Some(rest) = name.strip_prefix("loose-") {
         return match said(rest, value, table) {
-            Said::Unknown => Said::Loose(rest.to_owned()),
+            ParsedOption::Unknown => ParsedOption::Loose(rest.to_owned()),
             known => known,
         };
     }
@@ -259,16 +261,20 @@ fn said_with_prefix(name: &str, value: Option<&OsStr>, table: &OptionTable) -> S
     } else if let Some(rest) = name.strip_prefix("skip-").or(name.strip_prefix("disable-")) {
         (rest, false)
     } else {
-        return Said::Unknown;
+        return ParsedOption::Unknown;
     };
     match (table.meaning(rest), value, on) {
-        (Meaning::Option(key, Kind::Switch), None, true) => Said::Item(Item::On(key.to_owned())),
-        (Meaning::Option(key, Kind::Switch), None, false) => Said::Item(Item::Off(key.to_owned())),
+        (Meaning::Option(key, Kind::Switch), None, true) => {
+            ParsedOption::Item(Item::On(key.to_owned()))
+        }
+        (Meaning::Option(key, Kind::Switch), None, false) => {
+            ParsedOption::Item(Item::Off(key.to_owned()))
+        }
         (Meaning::Option(key, Kind::OptionalValue), None, on) => {
             let value = if on { "true" } else { "false" };
-            Said::Item(Item::Value(key.to_owned(), value.into()))
+            ParsedOption::Item(Item::Value(key.to_owned(), value.into()))
         }
-        _ => Said::Unknown,
+        _ => ParsedOption::Unknown,
     }
 }
 

@@ -9,8 +9,8 @@ use std::slice::Iter;
 use clap::{Arg, ArgAction, Command};
 use thiserror::Error;
 
-use crate::argv::{Item, OptionTable, Said, next_items, said, words};
-use crate::option_file::{FileOption, OptionFileError, Places, Wanted, load};
+use crate::argv::{Item, OptionTable, ParsedOption, next_items, said, words};
+use crate::option_file::{FileOption, OptionFileError, OptionFilePaths, Wanted, load};
 
 const DEFAULTS_FILE: &str = "defaults-file";
 const DEFAULTS_EXTRA_FILE: &str = "defaults-extra-file";
@@ -122,7 +122,7 @@ pub fn expand(
     command: &Command,
     groups: &[&str],
     argv: &[OsString],
-    places: &Places,
+    places: &OptionFilePaths,
 ) -> Result<Expanded, UsageError> {
     let mut command = command.clone();
     // Computes derived settings: value counts, help, global options in subcommands.
@@ -307,22 +307,22 @@ fn file_item(
     let said = said(&option.key, option.value.as_deref(), known);
     let FileOption { key, file, line, .. } = option;
     match said {
-        Said::Item(item) => {
+        ParsedOption::Item(item) => {
             let here = match &item {
                 Item::On(key) | Item::Off(key) | Item::Value(key, _) => scope.has(key),
                 _ => false,
             };
             Ok(here.then_some(item))
         }
-        Said::Loose(name) => {
+        ParsedOption::Loose(name) => {
             let place = file.display();
             warnings.push(format!("unknown option {name} in {place} line {line} is ignored"));
             Ok(None)
         }
-        Said::WantsValue(_) => Err(UsageError::NoValue { key, file, line }),
-        Said::BadSwitch => Err(UsageError::BadSwitch { key, file, line }),
-        Said::Ambiguous(_) => Err(UsageError::Ambiguous { key, file, line }),
-        Said::Unknown => Err(UsageError::UnknownOption { key, file, line }),
+        ParsedOption::WantsValue(_) => Err(UsageError::NoValue { key, file, line }),
+        ParsedOption::BadSwitch => Err(UsageError::BadSwitch { key, file, line }),
+        ParsedOption::Ambiguous(_) => Err(UsageError::Ambiguous { key, file, line }),
+        ParsedOption::Unknown => Err(UsageError::UnknownOption { key, file, line }),
     }
 }
 
@@ -364,13 +364,13 @@ mod tests {
         )
     }
 
-    fn run(argv: &[&str], places: &Places) -> Result<Expanded, UsageError> {
+    fn run(argv: &[&str], places: &OptionFilePaths) -> Result<Expanded, UsageError> {
         let argv: Vec<OsString> = argv.iter().map(OsString::from).collect();
         expand(&command(), &["xbcloud"], &argv, places)
     }
 
     fn args(argv: &[&str]) -> Vec<String> {
-        let expanded = run(argv, &Places::none()).unwrap();
+        let expanded = run(argv, &OptionFilePaths::none()).unwrap();
         expanded.args.into_iter().map(|arg| arg.into_string().unwrap()).collect()
     }
 
@@ -454,7 +454,7 @@ mod tests {
         let option = files.option();
         let argv: Vec<&str> =
             std::iter::once("x").chain([option.as_str()]).chain(argv.iter().copied()).collect();
-        run(&argv, &Places::none())
+        run(&argv, &OptionFilePaths::none())
     }
 
     #[test]
@@ -533,7 +533,7 @@ mod tests {
             &["x", "get", "n", "--no-defaults"],
         ];
         for argv in late {
-            let error = run(argv, &Places::none()).unwrap_err();
+            let error = run(argv, &OptionFilePaths::none()).unwrap_err();
             assert!(matches!(error, UsageError::DefaultsNotFirst { .. }), "{argv:?}: {error}");
         }
         // Options of another program stay unchanged.
@@ -545,7 +545,7 @@ mod tests {
     fn without_groups_there_are_no_option_files() {
         let command = Command::new("x").arg(arg!(-c - -create)).arg(arg!([NAME] ...));
         let argv = ["x", "-c", "--no-defaults"].map(OsString::from);
-        let expanded = expand(&command, &[], &argv, &Places::usual()).unwrap();
+        let expanded = expand(&command, &[], &argv, &OptionFilePaths::usual()).unwrap();
         assert_eq!(expanded.args, ["x", "--create", "--no-defaults"]);
     }
 
@@ -568,7 +568,8 @@ mod tests {
             let files = Files::new(&format!("[xbcloud]\n{line}\n"));
             // The command does not declare these options, so only the built-in ones count.
             let argv = ["x", &files.option(), "put", "n"].map(OsString::from);
-            let error = expand(&plain(), &["xbcloud"], &argv, &Places::none()).unwrap_err();
+            let error =
+                expand(&plain(), &["xbcloud"], &argv, &OptionFilePaths::none()).unwrap_err();
             assert_eq!(error.to_string(), text.replace('@', files.path().to_str().unwrap()));
             assert!(!format!("{error:?}").contains("hunter2"));
         }
@@ -602,7 +603,7 @@ mod tests {
     fn a_missing_file_is_named() {
         let missing = Path::new("/does/not/exist.cnf");
         let option = format!("--defaults-file={}", missing.display());
-        let error = run(&["x", &option, "put", "n"], &Places::none()).unwrap_err();
+        let error = run(&["x", &option, "put", "n"], &OptionFilePaths::none()).unwrap_err();
         assert!(error.to_string().contains("/does/not/exist.cnf"), "{error}");
     }
 
@@ -620,7 +621,7 @@ mod tests {
             let words = ["x"].into_iter().chain(line.iter().map(String::as_str)).chain(["w", "--"]);
             let argv: Vec<OsString> =
                 words.chain(tail.iter().map(String::as_str)).map(OsString::from).collect();
-            let expanded = expand(&plain(), &[], &argv, &Places::none()).unwrap();
+            let expanded = expand(&plain(), &[], &argv, &OptionFilePaths::none()).unwrap();
             prop_assert!(expanded.args.ends_with(&argv[argv.len() - tail.len() - 1..]));
         }
     }

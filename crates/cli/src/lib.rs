@@ -21,14 +21,14 @@
 //!
 //! ```
 //! use clap::Command;
-//! use xb_cli::{Places, expand, mysql_style};
+//! use xb_cli::{OptionFilePaths, expand, mysql_style};
 //!
 //! let put = Command::new("put")
 //!     .arg(clap::arg!(--storage <KIND>))
 //!     .arg(clap::arg!(<NAME>));
 //! let command = mysql_style(Command::new("xbcloud").subcommand(put));
 //! let argv = ["xbcloud", "--stor", "s3", "put", "monday"].map(Into::into);
-//! let expanded = expand(&command, &[], &argv, &Places::none())?;
+//! let expanded = expand(&command, &[], &argv, &OptionFilePaths::none())?;
 //! assert_eq!(expanded.args, ["xbcloud", "put", "--storage=s3", "monday"]);
 //! # Ok::<(), xb_cli::UsageError>(())
 //! ```
@@ -58,7 +58,7 @@ pub use expand::{Expanded, UsageError, defaults_args, expand};
 pub use failure::{Failure, OrFail};
 pub use input::{Input, UntilInterrupted};
 pub use log::{Level, Log, LogOptions};
-pub use option_file::{FileOption, OptionFileError, Places, read_groups};
+pub use option_file::{FileOption, OptionFileError, OptionFilePaths, read_groups};
 pub use personality::{Personality, program_name};
 pub use program::{Program, run};
 pub use progress::{Progress, ProgressEnd, ProgressOptions, Snapshot};

@@ -76,7 +76,7 @@ pub enum OptionFileError {
 
 /// Default locations of option files.
 #[derive(Debug, Clone, Default)]
-pub struct Places {
+pub struct OptionFilePaths {
     /// System files, read first, in this order.
     system: Vec<PathBuf>,
     /// The user's home, for `~/.my.cnf`, which is read last, and for `~/` in file names.
@@ -85,7 +85,7 @@ pub struct Places {
     group_suffix: Option<String>,
 }
 
-impl Places {
+impl OptionFilePaths {
     /// Returns MySQL's locations: `/etc/my.cnf`, `/etc/mysql/my.cnf`, `$MYSQL_HOME/my.cnf`, then
     /// the file of `--defaults-extra-file`, then `~/.my.cnf`. A later file takes precedence. The
     /// group suffix comes from `$MYSQL_GROUP_SUFFIX`.
@@ -162,7 +162,7 @@ pub(crate) struct Loaded {
 /// # Errors
 /// [`OptionFileError`].
 pub fn read_groups(
-    places: &Places,
+    places: &OptionFilePaths,
     only: Option<&Path>,
     extra: Option<&Path>,
     wants: impl Fn(&str) -> bool,
@@ -178,7 +178,7 @@ pub fn read_groups(
 
 /// Reads all applicable option files.
 pub(crate) fn load(
-    places: &Places,
+    places: &OptionFilePaths,
     wanted: &Wanted,
     groups: &[&str],
 ) -> Result<Loaded, OptionFileError> {
@@ -195,7 +195,7 @@ pub(crate) fn load(
 }
 
 fn load_if(
-    places: &Places,
+    places: &OptionFilePaths,
     wanted: &Wanted,
     wants: &dyn Fn(&str) -> bool,
 ) -> Result<Loaded, OptionFileError> {
@@ -218,7 +218,7 @@ fn load_if(
 
 struct Loader<'a> {
     wants: &'a dyn Fn(&str) -> bool,
-    places: &'a Places,
+    places: &'a OptionFilePaths,
     files: u32,
     loaded: Loaded,
 }

@@ -13,7 +13,7 @@ use crate::expand::expand;
 use crate::failure::Failure;
 use crate::hide;
 use crate::log::{Log, LogOptions};
-use crate::option_file::Places;
+use crate::option_file::OptionFilePaths;
 use crate::personality::{Personality, program_name};
 use crate::signals;
 
@@ -127,10 +127,14 @@ impl Program {
     /// # Errors
     /// A usage failure; or clap's help or version, whose exit is [`Exit::Done`].
     pub fn parse<P: Parser>(&self, groups: &[&str]) -> Result<P, Failure> {
-        self.parse_with(groups, &Places::usual())
+        self.parse_with(groups, &OptionFilePaths::usual())
     }
 
-    fn parse_with<P: Parser>(&self, groups: &[&str], places: &Places) -> Result<P, Failure> {
+    fn parse_with<P: Parser>(
+        &self,
+        groups: &[&str],
+        places: &OptionFilePaths,
+    ) -> Result<P, Failure> {
         let command = crate::argv::mysql_style(P::command());
         let expanded = expand(&command, groups, &self.argv, places)?;
         if self.may_hide && !expanded.secrets.is_empty() {
@@ -185,7 +189,7 @@ mod tests {
 
     fn parse(words: &[&str]) -> Result<Line, Failure> {
         let argv = words.iter().map(OsString::from).collect();
-        Program::new(argv, "x").parse_with(&["x"], &Places::none())
+        Program::new(argv, "x").parse_with(&["x"], &OptionFilePaths::none())
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::{BlockCodec, GzipLevel, Level, MemberCodec, ZstdLevel};
+use crate::{BlockCodec, FileCodec, GzipLevel, Level, ZstdLevel};
 
 /// Compression of data, as given to `--compress`.
 ///
@@ -43,20 +43,20 @@ impl Algorithm {
 
     /// The codec for members that the stock tools can read; `None` where they can read none.
     #[must_use]
-    pub fn member_codec(self) -> Option<MemberCodec> {
+    pub fn member_codec(self) -> Option<FileCodec> {
         match self {
             Algorithm::None | Algorithm::Snappy | Algorithm::Gzip(_) => None,
-            Algorithm::Lz4 => Some(MemberCodec::Lz4),
-            Algorithm::Zstd(level) => Some(MemberCodec::Zstd(level)),
+            Algorithm::Lz4 => Some(FileCodec::Lz4),
+            Algorithm::Zstd(level) => Some(FileCodec::Zstd(level)),
         }
     }
 }
 
-impl From<MemberCodec> for Algorithm {
-    fn from(codec: MemberCodec) -> Self {
+impl From<FileCodec> for Algorithm {
+    fn from(codec: FileCodec) -> Self {
         match codec {
-            MemberCodec::Lz4 => Algorithm::Lz4,
-            MemberCodec::Zstd(level) => Algorithm::Zstd(level),
+            FileCodec::Lz4 => Algorithm::Lz4,
+            FileCodec::Zstd(level) => Algorithm::Zstd(level),
         }
     }
 }
@@ -184,8 +184,8 @@ mod tests {
     #[test]
     fn only_what_stock_reads_becomes_a_member() {
         let member = |text: &str| text.parse::<Algorithm>().unwrap().member_codec();
-        assert_eq!(member("lz4"), Some(MemberCodec::Lz4));
-        assert_eq!(member("zstd:7"), ZstdLevel::new(7).map(MemberCodec::Zstd));
+        assert_eq!(member("lz4"), Some(FileCodec::Lz4));
+        assert_eq!(member("zstd:7"), ZstdLevel::new(7).map(FileCodec::Zstd));
         assert_eq!([member("none"), member("snappy"), member("gzip")], [None; 3]);
     }
 }

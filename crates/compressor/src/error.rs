@@ -45,7 +45,7 @@ impl fmt::Display for Format {
 
 /// A position in compressed bytes, and their format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct ErrorLocation {
     /// The format that is read or written.
     pub format: Format,
     /// Offset of the faulty part in the compressed member; if the member was cut, its length. For
@@ -54,7 +54,7 @@ pub struct Place {
     pub position: u64,
 }
 
-impl Place {
+impl ErrorLocation {
     pub(crate) fn new(format: Format, position: u64) -> Self {
         Self { format, position }
     }
@@ -64,7 +64,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for ErrorLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.format.is_member() {
             true => write!(f, "{} at byte {}", self.format, self.position),
@@ -83,7 +83,7 @@ pub enum CodecError {
     #[error("{place}: the input is cut inside {part}")]
     Cut {
         /// Where the input ends.
-        place: Place,
+        place: ErrorLocation,
         /// The part that is incomplete.
         part: &'static str,
     },
@@ -91,7 +91,7 @@ pub enum CodecError {
     #[error("{place}: {part} cannot begin with \"{}\"", got.escape_ascii())]
     Magic {
         /// Position of the part.
-        place: Place,
+        place: ErrorLocation,
         /// The part that should begin there.
         part: &'static str,
         /// The bytes found instead.
@@ -101,7 +101,7 @@ pub enum CodecError {
     #[error("{place}: checksum of {part} is {got:08x}, expected {expected:08x}")]
     Checksum {
         /// Position of the part.
-        place: Place,
+        place: ErrorLocation,
         /// The part that the checksum covers.
         part: &'static str,
         /// The checksum as stored.
@@ -113,7 +113,7 @@ pub enum CodecError {
     #[error("{place}: {field} is {got}, expected {expected}")]
     Mismatch {
         /// Position of the part.
-        place: Place,
+        place: ErrorLocation,
         /// Name of the number.
         field: &'static str,
         /// The value as announced, or as the format requires.
@@ -125,7 +125,7 @@ pub enum CodecError {
     #[error("{place}: {field} is {got}, allowed is {min} to {max}")]
     Range {
         /// Position of the part.
-        place: Place,
+        place: ErrorLocation,
         /// Name of the number.
         field: &'static str,
         /// The smallest value allowed.
@@ -139,7 +139,7 @@ pub enum CodecError {
     #[error("{place}: {field} {got} cannot be read")]
     Unsupported {
         /// Position of the part.
-        place: Place,
+        place: ErrorLocation,
         /// Name of the field.
         field: &'static str,
         /// The value found.
@@ -149,7 +149,7 @@ pub enum CodecError {
     #[error("{place}: damaged: {what}")]
     Damaged {
         /// Position of the part.
-        place: Place,
+        place: ErrorLocation,
         /// What is wrong with them, as the codec reports it.
         what: &'static str,
     },
@@ -157,7 +157,7 @@ pub enum CodecError {
     #[error("{place}: decodes to more than {expected} bytes")]
     TooLong {
         /// Position of the part.
-        place: Place,
+        place: ErrorLocation,
         /// The length announced or allowed.
         expected: u64,
     },
@@ -165,7 +165,7 @@ pub enum CodecError {
     #[error("{place}: decodes to {got} bytes, expected {expected}")]
     TooShort {
         /// Position of the part.
-        place: Place,
+        place: ErrorLocation,
         /// The length announced.
         expected: u64,
         /// The length decoded.
@@ -175,13 +175,13 @@ pub enum CodecError {
     #[error("{place}: more input after the end")]
     Trailing {
         /// Position of the end.
-        place: Place,
+        place: ErrorLocation,
     },
     /// The caller's buffer or slice has the wrong size.
     #[error("{place}: {field} is {got} bytes, allowed is {min} to {max}")]
     Caller {
         /// Which codec was called.
-        place: Place,
+        place: ErrorLocation,
         /// Name of the slice.
         field: &'static str,
         /// The smallest size allowed.
@@ -195,7 +195,7 @@ pub enum CodecError {
     #[error("{place}: {what}")]
     Failed {
         /// Which codec.
-        place: Place,
+        place: ErrorLocation,
         /// The codec's own message.
         what: &'static str,
     },

@@ -7,9 +7,9 @@
 //! - [`Algorithm`]: the values of `--compress`.
 //! - [`BlockEncoder`], [`BlockDecoder`]: one slice in, one slice out; the payload of a native data
 //!   frame. Use one of each per worker thread: they allocate nothing from block to block.
-//! - [`MemberDecoder`]: `.qp`, `.lz4` and `.zst` members in pieces of any size. [`Member`]
-//!   recognizes them by name. [`MemberDecoder::metered`] asks before it allocates memory.
-//! - [`PieceEncoder`], [`MemberEncoder`]: `.lz4` and `.zst` members that the stock tools can read;
+//! - [`FileDecoder`]: `.qp`, `.lz4` and `.zst` members in pieces of any size. [`Member`]
+//!   recognizes them by name. [`FileDecoder::metered`] asks before it allocates memory.
+//! - [`PieceEncoder`], [`FileEncoder`]: `.lz4` and `.zst` members that the stock tools can read;
 //!   piece by piece for workers, or sequentially.
 //!
 //! # Blocks
@@ -43,10 +43,10 @@
 //! # Members
 //!
 //! ```
-//! use xb_compressor::{CodecError, Member, MemberCodec, MemberDecoder, MemberEncoder, State};
+//! use xb_compressor::{CodecError, Member, FileCodec, FileDecoder, FileEncoder, State};
 //!
 //! fn unpack(member: Member, mut input: &[u8]) -> Result<Vec<u8>, CodecError> {
-//!     let mut decoder = MemberDecoder::new(member)?;
+//!     let mut decoder = FileDecoder::new(member)?;
 //!     let (mut plain, mut out) = (Vec::new(), [0; 1000]);
 //!     loop {
 //!         let progress = decoder.decode(&mut input, &mut out)?;
@@ -61,7 +61,7 @@
 //! }
 //!
 //! let plain = vec![1; 5000];
-//! let mut encoder = MemberEncoder::new(MemberCodec::Lz4)?;
+//! let mut encoder = FileEncoder::new(FileCodec::Lz4)?;
 //! let (mut stored, mut out) = (Vec::new(), [0; 1000]);
 //! let mut input = &plain[..];
 //! while !input.is_empty() {
@@ -90,9 +90,9 @@ mod zstd;
 
 pub use algorithm::{Algorithm, AlgorithmError};
 pub use block::{BlockCodec, BlockDecoder, BlockEncoder, MAX_BLOCK_PLAIN};
-pub use error::{CodecError, Format, Place};
+pub use error::{CodecError, ErrorLocation, Format};
 pub use file_codec::{
-    Member, MemberCodec, MemberDecoder, MemberEncoder, MemberLimits, MemberTotals, PIECE_PLAIN,
+    FileCodec, FileCodecLimits, FileDecoder, FileEncoder, FileTotals, Member, PIECE_PLAIN,
     PieceEncoder, Progress, State,
 };
 pub use level::{GzipLevel, Level, ZstdLevel};

@@ -5,7 +5,7 @@ use zstd_safe::{CCtx, CParameter, DCtx, get_error_name};
 
 use crate::ZstdLevel;
 use crate::block::MAX_BLOCK_PLAIN;
-use crate::error::{CodecError, Format, Place};
+use crate::error::{CodecError, ErrorLocation, Format};
 
 pub(crate) const MAGIC: [u8; 4] = 0xFD2F_B528_u32.to_le_bytes();
 /// Magic and descriptor, which determine the length of the header.
@@ -25,7 +25,7 @@ fn explain(code: usize) -> (usize, &'static str) {
 }
 
 /// Converts a decoder error of libzstd.
-pub(crate) fn damaged(place: Place, code: usize) -> CodecError {
+pub(crate) fn damaged(place: ErrorLocation, code: usize) -> CodecError {
     match explain(code) {
         (ERROR_MEMORY, what) => CodecError::Failed { place, what },
         (ERROR_CHECKSUM, _) => {
@@ -40,7 +40,7 @@ pub(crate) fn damaged(place: Place, code: usize) -> CodecError {
 /// # Errors
 ///
 /// [`CodecError::Magic`], or an error for reserved bits that are set.
-pub(crate) fn head_len(place: Place, start: [u8; HEAD_START]) -> Result<usize, CodecError> {
+pub(crate) fn head_len(place: ErrorLocation, start: [u8; HEAD_START]) -> Result<usize, CodecError> {
     let [magic @ .., descriptor] = start;
     if magic != MAGIC {
         return Err(CodecError::Magic { place, part: "a zstd frame", got: magic.to_vec() });
@@ -97,7 +97,11 @@ pub(crate) struct Head {
 ///
 /// [`CodecError::Unsupported`] when the frame needs a dictionary, [`CodecError::Range`] when its
 /// window is larger than `max_window`, [`CodecError::Cut`] when bytes are missing.
-pub(crate) fn parse_head(place: Place, head: &[u8], max_window: u64) -> Result<Head, CodecError> {
+pub(crate) fn parse_head(
+    place: ErrorLocation,
+    head: &[u8],
+    max_window: u64,
+) -> Result<Head, CodecError> {
     let cut = CodecError::Cut { place, part: "a frame header" };
     let mut rest = head.get(HEAD_START - 1..).unwrap_or_default();
     let mut number = |len: usize| {
@@ -147,12 +151,12 @@ pub(crate) enum Checksum {
 /// Encodes each slice as one frame.
 pub(crate) struct Encoder {
     context: CCtx<'static>,
-    place: Place,
+    place: ErrorLocation,
 }
 
 impl Encoder {
     pub(crate) fn new(
-        place: Place,
+        place: ErrorLocation,
         level: ZstdLevel,
         checksum: Checksum,
     ) -> Result<Self, CodecError> {
@@ -182,7 +186,7 @@ impl Encoder {
     }
 }
 
-fn failed(place: Place, code: usize) -> CodecError {
+fn failed(place: ErrorLocation, code: usize) -> CodecError {
     CodecError::Failed { place, what: explain(code).1 }
 }
 
@@ -193,14 +197,14 @@ pub(crate) struct BlockDecoder {
 
 impl BlockDecoder {
     pub(crate) fn new() -> Result<Self, CodecError> {
-        let place = Place::block(Format::ZstdFrame);
+        let place = ErrorLocation::block(Format::ZstdFrame);
         let context = DCtx::try_create()
             .ok_or(CodecError::Failed { place, what: "no memory for a context" })?;
         Ok(Self { context })
     }
 
     pub(crate) fn decode(&mut self, stored: &[u8], out: &mut [u8]) -> Result<(), CodecError> {
-        let place = Place::block(Format::ZstdFrame);
+        let place = ErrorLocation::block(Format::ZstdFrame);
         let cut = CodecError::Cut { place, part: "the frame" };
         let expected = out.len() as u64;
 
@@ -232,7 +236,7 @@ impl BlockDecoder {
 mod tests {
     use super::*;
 
-    const PLACE: Place = Place { format: Format::ZstdFrame, position: 0 };
+    const PLACE: ErrorLocation = ErrorLocation { format: Format::ZstdFrame, position: 0 };
 
     fn head(bytes: &[u8]) -> Result<Head, CodecError> {
         let bytes = [&MAGIC[..], bytes].concat();

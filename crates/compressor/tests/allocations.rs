@@ -5,7 +5,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use xb_compressor::{
-    Algorithm, BlockDecoder, BlockEncoder, Member, MemberCodec, MemberDecoder, PieceEncoder, State,
+    Algorithm, BlockDecoder, BlockEncoder, FileCodec, FileDecoder, Member, PieceEncoder, State,
 };
 use xb_testkit::data::{mixed, pages};
 
@@ -66,7 +66,7 @@ fn blocks() {
 
 #[test]
 fn members() {
-    for codec in [MemberCodec::Lz4, "zstd".parse::<Algorithm>().unwrap().member_codec().unwrap()] {
+    for codec in [FileCodec::Lz4, "zstd".parse::<Algorithm>().unwrap().member_codec().unwrap()] {
         let plain = mixed(2, 1 << 20);
         let mut encoder = PieceEncoder::new(codec).unwrap();
         let mut stored = vec![0; encoder.max_encoded_len(plain.len())];
@@ -75,7 +75,7 @@ fn members() {
         assert_eq!(more, 0, "{codec:?}");
 
         // The second frame of a member reuses the memory of the first, however the input is cut.
-        let mut decoder = MemberDecoder::new(codec.member()).unwrap();
+        let mut decoder = FileDecoder::new(codec.member()).unwrap();
         let mut out = vec![0; 100_000];
         let mut frame = || {
             for mut piece in stored[..len].chunks(999) {
@@ -93,7 +93,7 @@ fn no_memory_for_a_mere_announcement() {
     let mut member = b"qpress10\0\0\0\x04\0\0\0\0F\x01\0\0\0t\0NEWBNEWB".to_vec();
     member.extend([0; 8 + 4]);
     member.extend([0x47, 0, 0, 0, 1, 0, 0, 0, 2, 1, 2, 3]); // 16 MiB that decode to 32
-    let mut decoder = MemberDecoder::new(Member::Qpress).unwrap();
+    let mut decoder = FileDecoder::new(Member::Qpress).unwrap();
     let mut out = [0; 100];
     let taken = allocations(|| {
         let progress = decoder.decode(&mut &member[..], &mut out).unwrap();

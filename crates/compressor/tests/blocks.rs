@@ -6,7 +6,8 @@ mod common;
 use std::io::Write;
 
 use xb_compressor::{
-    Algorithm, BlockCodec, BlockDecoder, BlockEncoder, CodecError, Format, MAX_BLOCK_PLAIN, Place,
+    Algorithm, BlockCodec, BlockDecoder, BlockEncoder, CodecError, ErrorLocation, Format,
+    MAX_BLOCK_PLAIN,
 };
 use xb_testkit::data::{mixed, noise, pages};
 
@@ -31,7 +32,7 @@ fn decode(codec: BlockCodec, stored: &[u8], plain_len: usize) -> Result<Vec<u8>,
     BlockDecoder::new().decode(codec, stored, &mut out).map(|()| out)
 }
 
-fn place(codec: BlockCodec) -> Place {
+fn place(codec: BlockCodec) -> ErrorLocation {
     let format = match codec {
         BlockCodec::Lz4 => Format::Lz4Block,
         BlockCodec::Snappy => Format::SnappyBlock,
@@ -39,7 +40,7 @@ fn place(codec: BlockCodec) -> Place {
         BlockCodec::Zstd => Format::ZstdFrame,
         _ => unreachable!(),
     };
-    Place { format, position: 0 }
+    ErrorLocation { format, position: 0 }
 }
 
 #[test]

@@ -7,11 +7,11 @@ mod qpress;
 
 use common::{Vector, decode, encode, error, limited, zstd};
 use qpress::Packing;
-use xb_compressor::{CodecError, Format, Member, MemberCodec, MemberDecoder, Place, State};
+use xb_compressor::{CodecError, ErrorLocation, FileCodec, FileDecoder, Format, Member, State};
 use xb_testkit::data::{noise, pages};
 
-fn at(format: Format, position: u64) -> Place {
-    Place { format, position }
+fn at(format: Format, position: u64) -> ErrorLocation {
+    ErrorLocation { format, position }
 }
 
 fn small_members() -> Vec<(Member, Vec<u8>, Vec<u8>)> {
@@ -19,7 +19,7 @@ fn small_members() -> Vec<(Member, Vec<u8>, Vec<u8>)> {
     let mut all = vec![
         (Member::Qpress, qpress::member(&plain, 1000, Packing::Compressed), plain.clone()),
         (Member::Qpress, qpress::member(&plain, 1000, Packing::Stored), plain.clone()),
-        (Member::Lz4, encode(MemberCodec::Lz4, &plain), plain.clone()),
+        (Member::Lz4, encode(FileCodec::Lz4, &plain), plain.clone()),
         (Member::Lz4, lz4_frame(0x7c, &[&noise(1, 300)]), noise(1, 300)),
         (Member::Zstd, encode(zstd(1), &plain), plain),
     ];
@@ -152,7 +152,7 @@ fn more_after_the_end() {
     let second = error(Member::Qpress, &[&second[..], b"NEWBNEWB"].concat());
     assert_eq!(second, CodecError::Unsupported { place, field: "file number", got: 2 });
 
-    for codec in [MemberCodec::Lz4, zstd(1)] {
+    for codec in [FileCodec::Lz4, zstd(1)] {
         let whole = encode(codec, &plain);
         let error = error(codec.member(), &[&whole[..], b"xxxxx"].concat());
         assert!(
@@ -172,7 +172,7 @@ fn several_frames() {
     let (one, two) = (pages(1, 70_000), noise(2, 1000));
     let skip = [&0x184d_2a5f_u32.to_le_bytes()[..], &5_u32.to_le_bytes(), b"abcde"].concat();
     let skip_none = [&0x184d_2a50_u32.to_le_bytes()[..], &[0; 4]].concat();
-    for codec in [MemberCodec::Lz4, zstd(1)] {
+    for codec in [FileCodec::Lz4, zstd(1)] {
         let frame = |plain: &[u8]| encode(codec, plain);
         let row =
             [skip.clone(), frame(&one), frame(b""), skip_none.clone(), frame(&two), skip.clone()];
@@ -188,8 +188,8 @@ fn several_frames() {
 
 #[test]
 fn an_error_stays() {
-    let bad = encode(MemberCodec::Lz4, b"some bytes");
-    let mut decoder = MemberDecoder::new(Member::Lz4).unwrap();
+    let bad = encode(FileCodec::Lz4, b"some bytes");
+    let mut decoder = FileDecoder::new(Member::Lz4).unwrap();
     let mut out = [0; 100];
     let first = decoder.decode(&mut &bad[1..], &mut out).unwrap_err();
     assert_eq!(decoder.decode(&mut &bad[..], &mut out), Err(first.clone()));
@@ -200,11 +200,11 @@ fn an_error_stays() {
 #[test]
 fn finishing_before_all_is_given_out() {
     for (member, stored) in [
-        (Member::Lz4, encode(MemberCodec::Lz4, &[1; 100])),
+        (Member::Lz4, encode(FileCodec::Lz4, &[1; 100])),
         (Member::Zstd, encode(zstd(1), &[1; 100])),
         (Member::Qpress, qpress::member(&[1; 100], 100, Packing::Compressed)),
     ] {
-        let mut decoder = MemberDecoder::new(member).unwrap();
+        let mut decoder = FileDecoder::new(member).unwrap();
         let progress = decoder.decode(&mut &stored[..], &mut [0; 99]).unwrap();
         assert_eq!((progress.written, progress.state), (99, State::OutputFull));
         assert!(matches!(decoder.finish(), Err(CodecError::Cut { .. })));
@@ -422,7 +422,11 @@ fn lz4_sums_and_sizes() {
     let outcome = decode(Member::Lz4, &block_sum);
     assert!(matches!(
         outcome.end,
-        Err(CodecError::Checksum { place: Place { position: 11, .. }, part: "the block", .. })
+        Err(CodecError::Checksum {
+            place: ErrorLocation { position: 11, .. },
+            part: "the block",
+            ..
+        })
     ));
     assert!(outcome.plain.is_empty());
 
@@ -459,9 +463,9 @@ fn lz4_bombs() {
     assert!(outcome.plain.is_empty());
 
     // Many such blocks: the caller decides how much output it takes.
-    let zeros = encode(MemberCodec::Lz4, &vec![0; 1 << 20]);
+    let zeros = encode(FileCodec::Lz4, &vec![0; 1 << 20]);
     assert!(zeros.len() < 6000);
-    let mut decoder = MemberDecoder::new(Member::Lz4).unwrap();
+    let mut decoder = FileDecoder::new(Member::Lz4).unwrap();
     let mut input = &zeros[..];
     let mut taken = 0;
     for _ in 0..10 {
@@ -557,7 +561,7 @@ fn zstd_bombs() {
         bomb.extend(&block.to_le_bytes()[..3]);
         bomb.push(0);
     }
-    let mut decoder = MemberDecoder::new(Member::Zstd).unwrap();
+    let mut decoder = FileDecoder::new(Member::Zstd).unwrap();
     let mut input = &bomb[..];
     let mut out = [0; 1000];
     for _ in 0..10 {
@@ -572,12 +576,12 @@ fn zstd_bombs() {
 fn nothing_is_held_back() {
     let plain = pages(9, 100_000);
     for (member, stored, end) in [
-        (Member::Lz4, encode(MemberCodec::Lz4, &plain), 4),
+        (Member::Lz4, encode(FileCodec::Lz4, &plain), 4),
         (Member::Zstd, encode(zstd(1), &plain), 4),
         (Member::Qpress, qpress::member(&plain, 9999, Packing::Compressed), 16),
     ] {
         for piece in [usize::MAX, 1] {
-            let mut decoder = MemberDecoder::new(member).unwrap();
+            let mut decoder = FileDecoder::new(member).unwrap();
             let mut got = Vec::new();
             for mut piece in stored[..stored.len() - end].chunks(piece.min(stored.len())) {
                 loop {
@@ -598,7 +602,7 @@ fn nothing_is_held_back() {
 #[test]
 fn calls_that_cannot_do_anything() {
     for (member, stored, plain) in small_members() {
-        let mut decoder = MemberDecoder::new(member).unwrap();
+        let mut decoder = FileDecoder::new(member).unwrap();
         let mut got = Vec::new();
         for mut piece in stored.chunks(50) {
             for _ in 0..40 {

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use common::{decode, encode, zstd};
 use xb_compressor::{
-    Algorithm, BlockCodec, BlockDecoder, BlockEncoder, Member, MemberCodec, PIECE_PLAIN,
+    Algorithm, BlockCodec, BlockDecoder, BlockEncoder, FileCodec, Member, PIECE_PLAIN,
 };
 use xb_testkit::data::{mixed, noise, pages};
 use xb_testkit::tools;
@@ -45,7 +45,7 @@ fn plains() -> Vec<Vec<u8>> {
 #[test]
 fn programs_read_our_members() {
     for plain in plains() {
-        for (program, codec) in [("lz4", MemberCodec::Lz4), ("zstd", zstd(1)), ("zstd", zstd(19))] {
+        for (program, codec) in [("lz4", FileCodec::Lz4), ("zstd", zstd(1)), ("zstd", zstd(19))] {
             if codec == zstd(19) && plain.len() > PIECE_PLAIN {
                 continue; // slow, and no different code
             }
@@ -135,7 +135,7 @@ fn we_read_zstd_with_all_its_options() {
 fn frames_in_a_row() {
     let (one, two) = (pages(5, 300_000), mixed(6, 300_000));
     let both = [&one[..], &two].concat();
-    for (program, codec) in [("lz4", MemberCodec::Lz4), ("zstd", zstd(3))] {
+    for (program, codec) in [("lz4", FileCodec::Lz4), ("zstd", zstd(3))] {
         let row = [encode(codec, &one), filter(program, &["-c"], &two)].concat();
         assert!(filter(program, &["-dc"], &row) == both);
         assert!(decode(codec.member(), &row).plain == both);

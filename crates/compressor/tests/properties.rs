@@ -9,7 +9,7 @@ use common::{decode_with, encode, encode_with, limited, zstd};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use qpress::Packing;
-use xb_compressor::{Algorithm, BlockCodec, BlockDecoder, BlockEncoder, Member, MemberCodec};
+use xb_compressor::{Algorithm, BlockCodec, BlockDecoder, BlockEncoder, FileCodec, Member};
 
 const CODECS: [BlockCodec; 4] =
     [BlockCodec::Lz4, BlockCodec::Snappy, BlockCodec::Zlib, BlockCodec::Zstd];
@@ -45,8 +45,8 @@ fn algorithm() -> impl Strategy<Value = Algorithm> {
     text.prop_map(|text| text.parse().unwrap())
 }
 
-fn member_codec() -> impl Strategy<Value = MemberCodec> {
-    prop_oneof![Just(MemberCodec::Lz4), (1_u8..=5).prop_map(zstd)]
+fn member_codec() -> impl Strategy<Value = FileCodec> {
+    prop_oneof![Just(FileCodec::Lz4), (1_u8..=5).prop_map(zstd)]
 }
 
 fn member() -> impl Strategy<Value = Member> {
@@ -57,7 +57,7 @@ fn member() -> impl Strategy<Value = Member> {
 fn stored() -> impl Strategy<Value = (Member, Vec<u8>, Vec<u8>)> {
     (plain(), member(), 1_usize..3000, any::<bool>()).prop_map(|(plain, member, block, packed)| {
         let stored = match member {
-            Member::Lz4 => encode(MemberCodec::Lz4, &plain),
+            Member::Lz4 => encode(FileCodec::Lz4, &plain),
             Member::Zstd => encode(zstd(1), &plain),
             _ => {
                 let packing = if packed { Packing::Compressed } else { Packing::Stored };

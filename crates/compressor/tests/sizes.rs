@@ -7,7 +7,7 @@ mod qpress;
 
 use common::{Vector, decode, decode_with, encode, encode_with, zstd};
 use qpress::Packing;
-use xb_compressor::{CodecError, Member, MemberCodec, MemberDecoder, PIECE_PLAIN, PieceEncoder};
+use xb_compressor::{CodecError, FileCodec, FileDecoder, Member, PIECE_PLAIN, PieceEncoder};
 use xb_testkit::data::{mixed, noise, pages};
 
 const HUGE: usize = usize::MAX;
@@ -45,13 +45,13 @@ fn members(plain: &[u8]) -> Vec<(Member, Vec<u8>)> {
     vec![
         (Member::Qpress, qpress::member(plain, qpress::BLOCK, Packing::Compressed)),
         (Member::Qpress, qpress::member(plain, 1000, Packing::Stored)),
-        (Member::Lz4, encode(MemberCodec::Lz4, plain)),
+        (Member::Lz4, encode(FileCodec::Lz4, plain)),
         (Member::Zstd, encode(zstd(1), plain)),
     ]
 }
 
 fn check(plain: &[u8], member: Member, stored: &[u8], inputs: &[usize], outputs: &[usize]) {
-    let decoder = MemberDecoder::new(member).unwrap();
+    let decoder = FileDecoder::new(member).unwrap();
     let outcome = decode_with(decoder, stored, inputs, outputs);
     let what = format!("{member:?} of {} bytes in {inputs:?} to {outputs:?}", plain.len());
     let totals = outcome.end.unwrap_or_else(|error| panic!("{what}: {error}"));
@@ -89,7 +89,7 @@ fn decoding_large_members() {
 }
 
 /// Encodes a member as workers do, each piece with its own encoder.
-fn in_pieces(codec: MemberCodec, plain: &[u8]) -> Vec<u8> {
+fn in_pieces(codec: FileCodec, plain: &[u8]) -> Vec<u8> {
     let piece = |plain: &[u8]| {
         let mut encoder = PieceEncoder::new(codec).unwrap();
         let mut out = vec![0; encoder.max_encoded_len(plain.len())];
@@ -102,7 +102,7 @@ fn in_pieces(codec: MemberCodec, plain: &[u8]) -> Vec<u8> {
 
 #[test]
 fn encoding() {
-    for codec in [MemberCodec::Lz4, zstd(1), zstd(3)] {
+    for codec in [FileCodec::Lz4, zstd(1), zstd(3)] {
         for len in [0, 1, K64, 150_001] {
             let plain = pages(len as u64, len);
             let whole = encode(codec, &plain);
@@ -137,7 +137,7 @@ fn vectors() {
         let whole = decode(vector.member(), &vector.bytes);
         for inputs in ANY {
             for outputs in [&[1][..], &[4093], &[K64], &[K64 + 1], &[OUT_HUGE]] {
-                let decoder = MemberDecoder::new(vector.member()).unwrap();
+                let decoder = FileDecoder::new(vector.member()).unwrap();
                 let outcome = decode_with(decoder, &vector.bytes, inputs, outputs);
                 assert_eq!(outcome.end, whole.end, "{} in {inputs:?} {outputs:?}", vector.file);
                 if whole.end.is_ok() {
@@ -153,7 +153,7 @@ fn vectors() {
 
 #[test]
 fn pieces_and_buffers_of_the_wrong_size() {
-    for codec in [MemberCodec::Lz4, zstd(1)] {
+    for codec in [FileCodec::Lz4, zstd(1)] {
         let mut encoder = PieceEncoder::new(codec).unwrap();
         for plain in [noise(1, PIECE_PLAIN), noise(2, K64 + 1), vec![]] {
             let needed = encoder.max_encoded_len(plain.len());

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Vector, decode, encode, error, sha256, zstd};
-use xb_compressor::{CodecError, Format, Member, MemberCodec, Place};
+use xb_compressor::{CodecError, ErrorLocation, FileCodec, Format, Member};
 use xb_testkit::vectors;
 
 #[test]
@@ -21,7 +21,7 @@ fn good_ones_give_their_plain_bytes() {
 /// Checks the kind of error, and that nothing after the fault is accepted.
 #[test]
 fn bad_ones_are_refused() {
-    let place = |format, position| Place { format, position };
+    let place = |format, position| ErrorLocation { format, position };
     let expected = |file: &str| match file {
         "bad-bad-header.qp" => CodecError::Magic {
             place: place(Format::Qpress, 0),
@@ -101,7 +101,7 @@ fn the_collection() {
 /// Where the format leaves no choice, our bytes are the same as those of the stock tools.
 #[test]
 fn empty_members_are_written_as_stock_does() {
-    assert_eq!(encode(MemberCodec::Lz4, b""), vectors::read("compress/zero-byte-write.lz4"));
+    assert_eq!(encode(FileCodec::Lz4, b""), vectors::read("compress/zero-byte-write.lz4"));
     assert_eq!(encode(zstd(1), b""), vectors::read("compress/zero-byte-write.zst"));
 }
 

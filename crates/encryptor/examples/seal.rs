@@ -7,8 +7,8 @@
 use std::error::Error;
 
 use xb_encryptor::{
-    Backend, Envelope, FreshKey, KeyBytes, OpenStream, SealContext, SealStream, Unlock, WayIn,
-    new_stream_id,
+    Backend, Envelope, FreshKey, KeyBytes, KeyMaterial, KeySlotSpec, OpenStream, SealContext,
+    SealStream, new_stream_id,
 };
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let fresh = FreshKey::generate()?;
     let commitment = fresh.key().commitment(&stream_id);
     let context = SealContext { stream_id, commitment, header: &[0; 128] };
-    let ways = [WayIn::Key(&mine), WayIn::Key(&theirs)];
+    let ways = [KeySlotSpec::Key(&mine), KeySlotSpec::Key(&theirs)];
     let envelope = Envelope::seal(fresh.key(), stream_id, &ways)?.encode().to_vec();
 
     let (sealer, _key) = fresh.sealer(&context, Backend::default())?;
@@ -30,7 +30,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     stream.finish(&mut sealed)?;
     println!("{} bytes sealed to {}", text.len(), sealed.len());
 
-    let key = Envelope::parse(&envelope)?.open(&Unlock::Key(&theirs))?;
+    let key = Envelope::parse(&envelope)?.open(&KeyMaterial::Key(&theirs))?;
     let (mut plain, mut stream) =
         (Vec::new(), OpenStream::new(&key, &context, Backend::default())?);
     stream.push(&sealed, &mut plain)?;

@@ -15,7 +15,7 @@
 //!
 //! ```
 //! use xb_encryptor::{Backend, Envelope, FreshKey, KeyBytes, OpenStream, SealContext, SealStream,
-//!                    Unlock, WayIn};
+//!                    KeyMaterial, KeySlotSpec};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let key_file = KeyBytes::new(b"0123456789abcdefghijklmnopqrstuv")?;
@@ -24,7 +24,7 @@
 //! let fresh = FreshKey::generate()?;
 //! let commitment = fresh.key().commitment(&stream_id); // goes into the stream header
 //! let context = SealContext { stream_id, commitment, header: b"the 128 bytes of the header" };
-//! let envelope = Envelope::seal(fresh.key(), stream_id, &[WayIn::Key(&key_file)])?;
+//! let envelope = Envelope::seal(fresh.key(), stream_id, &[KeySlotSpec::Key(&key_file)])?;
 //!
 //! let (sealer, _key) = fresh.sealer(&context, Backend::default())?;
 //! let mut sealed = Vec::new();
@@ -32,7 +32,7 @@
 //! stream.push(b"the body", &mut sealed)?;
 //! stream.finish(&mut sealed)?;
 //!
-//! let key = Envelope::parse(envelope.encode())?.open(&Unlock::Key(&key_file))?;
+//! let key = Envelope::parse(envelope.encode())?.open(&KeyMaterial::Key(&key_file))?;
 //! let mut plain = Vec::new();
 //! let mut stream = OpenStream::new(&key, &context, Backend::default())?;
 //! stream.push(&sealed, &mut plain)?;
@@ -92,9 +92,9 @@ pub mod xbcrypt;
 pub use aead::{Backend, TAG_LEN};
 pub use command::{CommandError, CommandFault, DEFAULT_TIMEOUT, KeyCommand, MAX_WRAPPED};
 pub use envelope::{
-    BLOCK_HEAD_LEN, BLOCK_MAGIC, BLOCK_UNIT, BlockHead, Envelope, EnvelopeError, MAX_BLOCK,
-    MAX_ENVELOPE, MAX_SLOTS, MAX_SLOW_SLOTS, OpenError, SlotFault, SlotInfo, SlotKind, Unlock,
-    WayIn, WrapError, is_keys_block, parse_block,
+    BLOCK_HEAD_LEN, BLOCK_MAGIC, BLOCK_UNIT, BlockHead, Envelope, EnvelopeError, KeyMaterial,
+    KeySlotSpec, MAX_BLOCK, MAX_ENVELOPE, MAX_SLOTS, MAX_SLOW_SLOTS, OpenError, SlotFault,
+    SlotInfo, SlotKind, WrapError, is_keys_block, parse_block,
 };
 pub use fresh_key::FreshKey;
 pub use identity::{Identities, IdentityError, Passphrase, Recipient, RecipientError};
@@ -105,4 +105,4 @@ pub use seal::{
     Expected, OpenStream, Opener, SEAL_HEAD_LEN, SEGMENT_LEN, SealContext, SealError, SealStream,
     Sealer, SegmentLayout, SegmentPlace, SegmentToSeal,
 };
-pub use ways::{Keys, WaysIn};
+pub use ways::{KeySlots, Keys};

@@ -1,13 +1,13 @@
 //! Key slots to create for a new stream, and the keys that a reader has.
 
 use crate::{
-    DataKey, Envelope, Identities, KeyBytes, KeyCommand, OpenError, Passphrase, Recipient, Unlock,
-    WayIn,
+    DataKey, Envelope, Identities, KeyBytes, KeyCommand, KeyMaterial, KeySlotSpec, OpenError,
+    Passphrase, Recipient,
 };
 
 /// The key slots to create for a new stream; each of them alone opens it.
 #[derive(Debug, Default)]
-pub struct WaysIn {
+pub struct KeySlots {
     /// A key of 32 bytes.
     pub key: Option<KeyBytes>,
     /// Recipients (age).
@@ -18,7 +18,7 @@ pub struct WaysIn {
     pub command: Option<KeyCommand>,
 }
 
-impl WaysIn {
+impl KeySlots {
     /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -27,11 +27,11 @@ impl WaysIn {
 
     /// Lists all key slots, for an [`Envelope`].
     #[must_use]
-    pub fn list(&self) -> Vec<WayIn<'_>> {
-        let mut ways: Vec<WayIn<'_>> = self.key.iter().map(WayIn::Key).collect();
-        ways.extend(self.recipients.iter().map(WayIn::Recipient));
-        ways.extend(self.passphrase.iter().map(WayIn::Passphrase));
-        ways.extend(self.command.iter().map(WayIn::Command));
+    pub fn list(&self) -> Vec<KeySlotSpec<'_>> {
+        let mut ways: Vec<KeySlotSpec<'_>> = self.key.iter().map(KeySlotSpec::Key).collect();
+        ways.extend(self.recipients.iter().map(KeySlotSpec::Recipient));
+        ways.extend(self.passphrase.iter().map(KeySlotSpec::Passphrase));
+        ways.extend(self.command.iter().map(KeySlotSpec::Command));
         ways
     }
 }
@@ -64,11 +64,13 @@ impl Keys {
     #[must_use]
     pub fn open(&self, envelope: &Envelope, max_memory: u64) -> Option<Result<DataKey, OpenError>> {
         let key = self.key.iter().filter(|key| key.len() == DataKey::LEN);
-        let mut unlocks: Vec<Unlock<'_>> = key.map(Unlock::Key).collect();
-        unlocks.extend(self.identities.iter().map(Unlock::Identities));
-        unlocks.extend(self.command.iter().map(Unlock::Command));
+        let mut unlocks: Vec<KeyMaterial<'_>> = key.map(KeyMaterial::Key).collect();
+        unlocks.extend(self.identities.iter().map(KeyMaterial::Identities));
+        unlocks.extend(self.command.iter().map(KeyMaterial::Command));
         unlocks.extend(
-            self.passphrase.iter().map(|passphrase| Unlock::Passphrase { passphrase, max_memory }),
+            self.passphrase
+                .iter()
+                .map(|passphrase| KeyMaterial::Passphrase { passphrase, max_memory }),
         );
         let mut outcome = None;
         for unlock in unlocks {

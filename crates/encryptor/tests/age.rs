@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use common::{run, write};
 use serde_json::Value;
 use xb_encryptor::{
-    Envelope, FreshKey, Identities, KeyCommand, Passphrase, Recipient, Unlock, WayIn,
+    Envelope, FreshKey, Identities, KeyCommand, KeyMaterial, KeySlotSpec, Passphrase, Recipient,
 };
 use xb_testkit::tools::find;
 
@@ -20,7 +20,7 @@ fn plain_key(fresh: &FreshKey, dir: &tempfile::TempDir) -> Vec<u8> {
     let path = dir.path().join("plain");
     let script = format!("cat > {}; echo wrapped", path.display());
     let command = KeyCommand::new(["sh", "-c", &script].map(OsString::from)).unwrap();
-    Envelope::seal(fresh.key(), ID, &[WayIn::Command(&command)]).unwrap();
+    Envelope::seal(fresh.key(), ID, &[KeySlotSpec::Command(&command)]).unwrap();
     std::fs::read(path).unwrap()
 }
 
@@ -41,7 +41,7 @@ fn age_opens_a_recipient_slot() {
     let theirs = String::from_utf8(theirs).unwrap();
     let their_identities = Identities::parse(&theirs).unwrap();
     let recipients = [ours.recipients(), their_identities.recipients()].concat();
-    let ways: Vec<WayIn<'_>> = recipients.iter().map(WayIn::Recipient).collect();
+    let ways: Vec<KeySlotSpec<'_>> = recipients.iter().map(KeySlotSpec::Recipient).collect();
     let envelope = Envelope::seal(fresh.key(), ID, &ways).unwrap();
     let plain = plain_key(&fresh, &dir);
     for (n, identity) in [secret.as_str(), theirs.as_str()].into_iter().enumerate() {
@@ -97,7 +97,7 @@ fn age_opens_a_passphrase_slot() {
     let dir = tempfile::tempdir().unwrap();
     let fresh = FreshKey::generate().unwrap();
     let words = Passphrase::new("correct horse".to_owned()).unwrap();
-    let envelope = Envelope::seal(fresh.key(), ID, &[WayIn::Passphrase(&words)]).unwrap();
+    let envelope = Envelope::seal(fresh.key(), ID, &[KeySlotSpec::Passphrase(&words)]).unwrap();
     let source = write(&dir, "slot.age", slot(&envelope, 0).as_bytes());
     let target = dir.path().join("key").to_str().unwrap().to_owned();
     let (ok, talk) = on_a_terminal(&["-d", "-o", &target, &source], "correct horse\\n");
@@ -118,8 +118,8 @@ fn a_slot_that_age_made_opens() {
         "case $1 in wrap) exec {age} -r {recipient};; unwrap) exec {age} -d -i {identity};; esac"
     );
     let command = KeyCommand::new(["sh", "-c", &script, "sh"].map(OsString::from)).unwrap();
-    let envelope = Envelope::seal(fresh.key(), ID, &[WayIn::Command(&command)]).unwrap();
-    let key = envelope.open(&Unlock::Command(&command)).unwrap();
+    let envelope = Envelope::seal(fresh.key(), ID, &[KeySlotSpec::Command(&command)]).unwrap();
+    let key = envelope.open(&KeyMaterial::Command(&command)).unwrap();
     assert_eq!(key.commitment(&ID), fresh.key().commitment(&ID));
 }
 
@@ -132,8 +132,11 @@ fn files_of_age_are_read_as_slots() {
     let (identities, _) = Identities::generate();
     let recipient = &identities.recipients()[0];
     let words = Passphrase::new("correct horse".to_owned()).unwrap();
-    let ours =
-        Envelope::seal(fresh.key(), ID, &[WayIn::Recipient(recipient), WayIn::Passphrase(&words)]);
+    let ours = Envelope::seal(
+        fresh.key(),
+        ID,
+        &[KeySlotSpec::Recipient(recipient), KeySlotSpec::Passphrase(&words)],
+    );
     let ours = ours.unwrap();
 
     let (ok, by_recipient, talk) = run(&find("age"), &["-a", "-r", &recipient.to_string()], &plain);
@@ -150,10 +153,11 @@ fn files_of_age_are_read_as_slots() {
     json["slots"][1]["age"] = std::fs::read_to_string(&target).unwrap().into();
     let rebuilt = common::keys_object(&json, &plain, &ID);
     let envelope = Envelope::parse(&rebuilt).unwrap();
-    let key = envelope.open(&Unlock::Identities(&identities)).unwrap();
+    let key = envelope.open(&KeyMaterial::Identities(&identities)).unwrap();
     assert_eq!(key.commitment(&ID), fresh.key().commitment(&ID));
     // The program uses 2^18 by default: 256 MiB.
-    let open = |max_memory| envelope.open(&Unlock::Passphrase { passphrase: &words, max_memory });
+    let open =
+        |max_memory| envelope.open(&KeyMaterial::Passphrase { passphrase: &words, max_memory });
     assert!(open(64 << 20).unwrap_err().to_string().contains("needs 268435456 bytes"));
     assert!(open(256 << 20).is_ok());
 }

@@ -10,8 +10,8 @@ use proptest::prelude::*;
 use sha2::{Digest, Sha256};
 use xb_encryptor::{
     BLOCK_HEAD_LEN, BLOCK_UNIT, BlockHead, DataKey, Envelope, EnvelopeError, FreshKey, Identities,
-    KeyBytes, KeyCommand, MAX_ENVELOPE, OpenError, Passphrase, SlotFault, SlotKind, Unlock, WayIn,
-    WrapError, is_keys_block, parse_block,
+    KeyBytes, KeyCommand, KeyMaterial, KeySlotSpec, MAX_ENVELOPE, OpenError, Passphrase, SlotFault,
+    SlotKind, WrapError, is_keys_block, parse_block,
 };
 
 const ID: [u8; 16] = [0x21; 16];
@@ -65,11 +65,11 @@ fn every_way_in_opens_and_gives_the_same_key() {
         fresh.key(),
         ID,
         &[
-            WayIn::Key(&file),
-            WayIn::Recipient(one),
-            WayIn::Recipient(two),
-            WayIn::Passphrase(&words),
-            WayIn::Command(&program),
+            KeySlotSpec::Key(&file),
+            KeySlotSpec::Recipient(one),
+            KeySlotSpec::Recipient(two),
+            KeySlotSpec::Passphrase(&words),
+            KeySlotSpec::Command(&program),
         ],
     )
     .unwrap();
@@ -79,19 +79,20 @@ fn every_way_in_opens_and_gives_the_same_key() {
     read.belongs_to(&ID, &fresh.key().commitment(&ID)).unwrap();
     let copy = Identities::parse(&text).unwrap();
     for unlock in [
-        Unlock::Key(&file),
-        Unlock::Identities(&first),
-        Unlock::Identities(&second),
-        Unlock::Identities(&copy),
-        Unlock::Passphrase { passphrase: &words, max_memory: MEMORY },
-        Unlock::Command(&program),
+        KeyMaterial::Key(&file),
+        KeyMaterial::Identities(&first),
+        KeyMaterial::Identities(&second),
+        KeyMaterial::Identities(&copy),
+        KeyMaterial::Passphrase { passphrase: &words, max_memory: MEMORY },
+        KeyMaterial::Command(&program),
     ] {
         assert!(same(&read.open(&unlock).unwrap(), fresh.key()), "{unlock:?}");
     }
     // The ids show which keys open it; nothing else is visible.
     assert_eq!(slots(&read)[1], format!("age recipient {}", one.id()));
     assert_eq!(slots(&read)[3..], ["passphrase", "key command"]);
-    let shown = format!("{read:?} {:?}", [WayIn::Key(&file), WayIn::Passphrase(&words)]);
+    let shown =
+        format!("{read:?} {:?}", [KeySlotSpec::Key(&file), KeySlotSpec::Passphrase(&words)]);
     assert!(!shown.contains("sesame") && !shown.contains("1, 1"), "{shown}");
 }
 
@@ -103,33 +104,33 @@ fn wrong_ways_in_say_so() {
     let (others, _) = Identities::generate();
     let recipient = &identities.recipients()[0];
     let ways = [
-        WayIn::Key(&file),
-        WayIn::Recipient(recipient),
-        WayIn::Passphrase(&words),
-        WayIn::Command(&program),
+        KeySlotSpec::Key(&file),
+        KeySlotSpec::Recipient(recipient),
+        KeySlotSpec::Passphrase(&words),
+        KeySlotSpec::Command(&program),
     ];
     let envelope = Envelope::seal(fresh.key(), ID, &ways).unwrap();
-    let error = |unlock: &Unlock<'_>| envelope.open(unlock).unwrap_err();
+    let error = |unlock: &KeyMaterial<'_>| envelope.open(unlock).unwrap_err();
 
-    let got = error(&Unlock::Key(&key_file(2)));
+    let got = error(&KeyMaterial::Key(&key_file(2)));
     assert!(matches!(&got, OpenError::NotForThis { .. }));
     let text = got.to_string();
     assert!(text.starts_with("wrong key file: the key is kept for key file "), "{text}");
-    let got = error(&Unlock::Key(&KeyBytes::new(&[1; 16]).unwrap()));
+    let got = error(&KeyMaterial::Key(&KeyBytes::new(&[1; 16]).unwrap()));
     assert_eq!(got.to_string(), "slot 0: the key has 16 bytes, the native format needs 32");
-    assert!(matches!(error(&Unlock::Identities(&others)), OpenError::NotForThis { .. }));
+    assert!(matches!(error(&KeyMaterial::Identities(&others)), OpenError::NotForThis { .. }));
     let wrong = passphrase("wrong");
-    let got = error(&Unlock::Passphrase { passphrase: &wrong, max_memory: MEMORY });
+    let got = error(&KeyMaterial::Passphrase { passphrase: &wrong, max_memory: MEMORY });
     assert_eq!(got.to_string(), "slot 2: wrong passphrase");
-    let got = error(&Unlock::Command(&command("n:")));
+    let got = error(&KeyMaterial::Command(&command("n:")));
     assert_eq!(got.to_string(), "slot 3: key command python3 unwrap: it failed: exit status: 3");
-    let got = error(&Unlock::Command(&shell("head -c 5")));
+    let got = error(&KeyMaterial::Command(&shell("head -c 5")));
     assert_eq!(got.to_string(), "slot 3: key command sh unwrap: it wrote 5 bytes, a key has 32");
-    let got = error(&Unlock::Command(&shell("head -c 32 /dev/zero")));
+    let got = error(&KeyMaterial::Command(&shell("head -c 32 /dev/zero")));
     assert_eq!(got.to_string(), "slot 3: holds the key of another stream");
 
     let only = Envelope::seal(fresh.key(), ID, &ways[..1]).unwrap();
-    let got = only.open(&Unlock::Identities(&identities)).unwrap_err().to_string();
+    let got = only.open(&KeyMaterial::Identities(&identities)).unwrap_err().to_string();
     assert!(
         got.starts_with("the backup cannot be opened by age identity: its key is kept for key")
     );
@@ -139,8 +140,9 @@ fn wrong_ways_in_say_so() {
 fn memory_for_a_passphrase_is_bounded() {
     let fresh = FreshKey::generate().unwrap();
     let words = passphrase("right");
-    let envelope = Envelope::seal(fresh.key(), ID, &[WayIn::Passphrase(&words)]).unwrap();
-    let open = |max_memory| envelope.open(&Unlock::Passphrase { passphrase: &words, max_memory });
+    let envelope = Envelope::seal(fresh.key(), ID, &[KeySlotSpec::Passphrase(&words)]).unwrap();
+    let open =
+        |max_memory| envelope.open(&KeyMaterial::Passphrase { passphrase: &words, max_memory });
     for max_memory in [0, 1023, MEMORY - 1] {
         let error = open(max_memory).unwrap_err();
         assert!(matches!(
@@ -160,18 +162,21 @@ fn memory_for_a_passphrase_is_bounded() {
 #[test]
 fn an_envelope_needs_a_way_in_and_takes_none_twice() {
     let fresh = FreshKey::generate().unwrap();
-    let seal = |ways: &[WayIn<'_>]| Envelope::seal(fresh.key(), ID, ways).unwrap_err();
+    let seal = |ways: &[KeySlotSpec<'_>]| Envelope::seal(fresh.key(), ID, ways).unwrap_err();
     assert!(matches!(seal(&[]), WrapError::NoWayIn));
     let file = key_file(1);
-    assert!(matches!(seal(&[WayIn::Key(&file), WayIn::Key(&file)]), WrapError::Twice { .. }));
+    assert!(matches!(
+        seal(&[KeySlotSpec::Key(&file), KeySlotSpec::Key(&file)]),
+        WrapError::Twice { .. }
+    ));
     let short = KeyBytes::new(&[1; 24]).unwrap();
-    assert!(matches!(seal(&[WayIn::Key(&short)]), WrapError::KeyLength { got: 24 }));
+    assert!(matches!(seal(&[KeySlotSpec::Key(&short)]), WrapError::KeyLength { got: 24 }));
     let files: Vec<KeyBytes> = (0..65).map(key_file).collect();
-    let ways: Vec<WayIn<'_>> = files.iter().map(WayIn::Key).collect();
+    let ways: Vec<KeySlotSpec<'_>> = files.iter().map(KeySlotSpec::Key).collect();
     assert!(matches!(seal(&ways), WrapError::TooMany { got: 65, .. }));
     assert!(Envelope::seal(fresh.key(), ID, &ways[..64]).is_ok());
     let echo = command("");
-    let ways = vec![WayIn::Command(&echo); 9];
+    let ways = vec![KeySlotSpec::Command(&echo); 9];
     assert!(matches!(seal(&ways), WrapError::TooMany { got: 9, slow: true, .. }));
 }
 
@@ -181,7 +186,7 @@ fn a_key_command_must_hide_the_key() {
     let fresh = FreshKey::generate().unwrap();
     let fault = |script: &str| {
         let command = shell(script);
-        Envelope::seal(fresh.key(), ID, &[WayIn::Command(&command)]).unwrap_err().to_string()
+        Envelope::seal(fresh.key(), ID, &[KeySlotSpec::Command(&command)]).unwrap_err().to_string()
     };
     assert!(fault("printf head; cat").ends_with("it gave the key back as it is"));
     assert!(fault("od -An -tx1 | tr -d ' \\n'").ends_with("it gave the key back as it is"));
@@ -195,19 +200,24 @@ fn rewrap_keeps_what_is_wanted_and_needs_the_key() {
     let (old, new) = (key_file(1), key_file(2));
     let (identities, _) = Identities::generate();
     let recipient = &identities.recipients()[0];
-    let first = Envelope::seal(fresh.key(), ID, &[WayIn::Key(&old), WayIn::Recipient(recipient)]);
+    let first = Envelope::seal(
+        fresh.key(),
+        ID,
+        &[KeySlotSpec::Key(&old), KeySlotSpec::Recipient(recipient)],
+    );
     let first = first.unwrap();
-    let key = first.open(&Unlock::Key(&old)).unwrap();
-    let second =
-        first.rewrap(&key, |slot| slot.kind == SlotKind::Recipient, &[WayIn::Key(&new)]).unwrap();
+    let key = first.open(&KeyMaterial::Key(&old)).unwrap();
+    let second = first
+        .rewrap(&key, |slot| slot.kind == SlotKind::Recipient, &[KeySlotSpec::Key(&new)])
+        .unwrap();
     let second = Envelope::parse(second.encode()).unwrap();
-    assert!(same(&second.open(&Unlock::Key(&new)).unwrap(), &key));
-    assert!(same(&second.open(&Unlock::Identities(&identities)).unwrap(), &key));
-    assert!(matches!(second.open(&Unlock::Key(&old)), Err(OpenError::NotForThis { .. })));
+    assert!(same(&second.open(&KeyMaterial::Key(&new)).unwrap(), &key));
+    assert!(same(&second.open(&KeyMaterial::Identities(&identities)).unwrap(), &key));
+    assert!(matches!(second.open(&KeyMaterial::Key(&old)), Err(OpenError::NotForThis { .. })));
     assert_eq!(second.commitment(), first.commitment());
 
     let foreign = FreshKey::generate().unwrap();
-    let refused = first.rewrap(foreign.key(), |_| true, &[WayIn::Key(&new)]);
+    let refused = first.rewrap(foreign.key(), |_| true, &[KeySlotSpec::Key(&new)]);
     assert!(matches!(refused, Err(WrapError::ForeignKey)));
     assert!(matches!(first.rewrap(&key, |_| false, &[]), Err(WrapError::NoWayIn)));
 }
@@ -216,7 +226,7 @@ fn rewrap_keeps_what_is_wanted_and_needs_the_key() {
 fn the_envelope_of_another_stream_is_named() {
     let fresh = FreshKey::generate().unwrap();
     let file = key_file(1);
-    let envelope = Envelope::seal(fresh.key(), ID, &[WayIn::Key(&file)]).unwrap();
+    let envelope = Envelope::seal(fresh.key(), ID, &[KeySlotSpec::Key(&file)]).unwrap();
     let commitment = fresh.key().commitment(&ID);
     let error = envelope.belongs_to(&[0x22; 16], &commitment).unwrap_err();
     assert_eq!(
@@ -233,7 +243,7 @@ fn sample() -> (Envelope, KeyBytes) {
     let file = key_file(1);
     let (identities, _) = Identities::generate();
     let recipient = &identities.recipients()[0];
-    let ways = [WayIn::Key(&file), WayIn::Recipient(recipient)];
+    let ways = [KeySlotSpec::Key(&file), KeySlotSpec::Recipient(recipient)];
     (Envelope::seal(fresh.key(), ID, &ways).unwrap(), file)
 }
 
@@ -245,7 +255,7 @@ fn every_flipped_bit_and_every_cut_is_an_error() {
     for bit in 0..bytes.len() * 8 {
         let mut bad = bytes.to_vec();
         bad[bit / 8] ^= 1 << (bit % 8);
-        let opened = Envelope::parse(&bad).map(|envelope| envelope.open(&Unlock::Key(&file)));
+        let opened = Envelope::parse(&bad).map(|envelope| envelope.open(&KeyMaterial::Key(&file)));
         assert!(!matches!(opened, Ok(Ok(_))), "bit {bit} of {}", bytes.len());
     }
     for len in 0..bytes.len() {
@@ -276,21 +286,22 @@ fn a_changed_envelope_opens_nothing() {
     value["slots"].as_array_mut().unwrap().pop();
     let text = serde_json::to_string_pretty(&value).unwrap() + "\n";
     let changed = Envelope::parse(&mend(&text, rest)).unwrap();
-    assert!(matches!(changed.open(&Unlock::Key(&file)), Err(OpenError::Altered)));
+    assert!(matches!(changed.open(&KeyMaterial::Key(&file)), Err(OpenError::Altered)));
     // The slot of another stream, under the same key file.
-    let foreign = Envelope::seal(FreshKey::generate().unwrap().key(), ID, &[WayIn::Key(&file)]);
+    let foreign =
+        Envelope::seal(FreshKey::generate().unwrap().key(), ID, &[KeySlotSpec::Key(&file)]);
     let foreign: serde_json::Value = serde_json::from_str(&json(&foreign.unwrap())).unwrap();
     value["slots"] = foreign["slots"].clone();
     let text = serde_json::to_string_pretty(&value).unwrap() + "\n";
     let changed = Envelope::parse(&mend(&text, rest)).unwrap();
-    let error = changed.open(&Unlock::Key(&file)).unwrap_err();
+    let error = changed.open(&KeyMaterial::Key(&file)).unwrap_err();
     assert!(matches!(error, OpenError::Slot { fault: SlotFault::ForeignKey, .. }));
     // Only its id changes: nothing matches any more.
     value["stream"] = "00".repeat(16).into();
     let text = serde_json::to_string_pretty(&value).unwrap() + "\n";
     let changed = Envelope::parse(&mend(&text, rest)).unwrap();
     assert!(matches!(
-        changed.open(&Unlock::Key(&file)).unwrap_err(),
+        changed.open(&KeyMaterial::Key(&file)).unwrap_err(),
         OpenError::Slot { fault: SlotFault::Damaged, .. }
     ));
 }
@@ -310,7 +321,7 @@ fn what_a_later_version_writes_is_named_or_kept() {
     assert_eq!(slots(&envelope)[1], "unknown kind tpm-2");
     // A rewrap keeps it byte for byte.
     let (genuine, _) = sample();
-    let key = genuine.open(&Unlock::Key(&file)).unwrap();
+    let key = genuine.open(&KeyMaterial::Key(&file)).unwrap();
     assert!(envelope.rewrap(&key, |_| true, &[]).is_err(), "the key of another stream");
     for (from, to, want) in [
         ("xbrs-keys", "xbrs-kexs", "type"),
@@ -352,12 +363,12 @@ fn blocks_return_and_can_be_written_over() {
     let read = parse_block(&block).unwrap();
     assert_eq!(read.encode(), envelope.encode());
 
-    let key = read.open(&Unlock::Key(&file)).unwrap();
+    let key = read.open(&KeyMaterial::Key(&file)).unwrap();
     let other = key_file(9);
-    let again = read.rewrap(&key, |_| true, &[WayIn::Key(&other)]).unwrap();
+    let again = read.rewrap(&key, |_| true, &[KeySlotSpec::Key(&other)]).unwrap();
     let over = again.encode_block_of(block.len()).unwrap();
     assert_eq!(over.len(), block.len());
-    assert!(parse_block(&over).unwrap().open(&Unlock::Key(&other)).is_ok());
+    assert!(parse_block(&over).unwrap().open(&KeyMaterial::Key(&other)).is_ok());
 
     assert!(matches!(
         again.encode_block_of(0),
@@ -403,7 +414,7 @@ proptest! {
         let text = String::from_utf8(text).unwrap();
         let unchanged = text == json(&envelope);
         let opened = Envelope::parse(&mend(&text, envelope.encode()))
-            .map(|envelope| envelope.open(&Unlock::Key(&file)).is_ok());
+            .map(|envelope| envelope.open(&KeyMaterial::Key(&file)).is_ok());
         prop_assert!(unchanged || !matches!(opened, Ok(true)));
     }
 }

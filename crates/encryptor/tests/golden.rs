@@ -6,7 +6,7 @@
 mod common;
 
 use xb_encryptor::{
-    Backend, Envelope, Identities, KeyBytes, OpenStream, SealContext, Unlock, parse_block,
+    Backend, Envelope, Identities, KeyBytes, KeyMaterial, OpenStream, SealContext, parse_block,
 };
 use xb_testkit::vectors::read;
 
@@ -26,7 +26,7 @@ fn a_stream_that_others_sealed_opens_by_either_slot() {
     let block = parse_block(&read("seal/keys-block")).unwrap();
     assert_eq!(object.encode(), block.encode());
     object.belongs_to(&stream_id(), &commitment).unwrap();
-    for unlock in [Unlock::Key(&file), Unlock::Identities(&identities)] {
+    for unlock in [KeyMaterial::Key(&file), KeyMaterial::Identities(&identities)] {
         let key = object.open(&unlock).unwrap();
         for &backend in Backend::ALL {
             let mut out = Vec::new();
@@ -66,7 +66,7 @@ fn keys_are_derived_as_written() {
     let commitment = common::derive(&data_key, &stream_id(), b"xbrs key commitment 1");
     assert_eq!(header[40..72], commitment);
     let file = KeyBytes::from_text(b"0123456789abcdefghijklmnopqrstuv").unwrap();
-    let key = Envelope::parse(&read("seal/keys")).unwrap().open(&Unlock::Key(&file)).unwrap();
+    let key = Envelope::parse(&read("seal/keys")).unwrap().open(&KeyMaterial::Key(&file)).unwrap();
     let manifest = common::derive(&data_key, &stream_id(), b"xbrs manifest mac 1");
     let code = key.manifest_key(&stream_id()).code(b"text");
     assert_eq!(code[..], common::hmac(&manifest, b"text"));

@@ -7,8 +7,8 @@ mod common;
 use common::{noise, python, run, write};
 use sha2::{Digest, Sha256};
 use xb_encryptor::{
-    Backend, DataKey, Envelope, FreshKey, KeyBytes, OpenStream, Opener, SealContext, SealStream,
-    SegmentLayout, TAG_LEN, Unlock, WayIn,
+    Backend, DataKey, Envelope, FreshKey, KeyBytes, KeyMaterial, KeySlotSpec, OpenStream, Opener,
+    SealContext, SealStream, SegmentLayout, TAG_LEN,
 };
 
 /// A Tink key is built from its raw bytes. `seal` and `open` work on files.
@@ -75,7 +75,7 @@ impl Known {
         let script = format!("cat > {}; echo wrapped", path.display());
         let words = ["sh", "-c", &script].map(std::ffi::OsString::from);
         let command = xb_encryptor::KeyCommand::new(words).unwrap();
-        Envelope::seal(key.key(), ID, &[WayIn::Command(&command)]).unwrap();
+        Envelope::seal(key.key(), ID, &[KeySlotSpec::Command(&command)]).unwrap();
         let bytes = std::fs::read(path).unwrap();
         assert_eq!(bytes.len(), DataKey::LEN);
         Self { key: Some(key), bytes, dir }
@@ -170,8 +170,8 @@ fn the_known_key_is_the_key() {
     let known = Known::new();
     let file = KeyBytes::new(&[9; 32]).unwrap();
     let key = known.key.as_ref().unwrap().key();
-    let envelope = Envelope::seal(key, ID, &[WayIn::Key(&file)]).unwrap();
-    assert!(envelope.open(&Unlock::Key(&file)).is_ok());
+    let envelope = Envelope::seal(key, ID, &[KeySlotSpec::Key(&file)]).unwrap();
+    assert!(envelope.open(&KeyMaterial::Key(&file)).is_ok());
     assert_eq!(Sha256::digest(HEADER).len(), 32);
     // The formula of docs/format.md.
     let okm = hkdf::Hkdf::<Sha256>::new(Some(&ID), &known.bytes);

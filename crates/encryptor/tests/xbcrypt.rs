@@ -8,8 +8,8 @@ use common::{hex, noise, run, sha256, unhex};
 use proptest::prelude::*;
 use sha2::{Digest, Sha256};
 use xb_encryptor::xbcrypt::{
-    Algorithm, ChunkSize, Cipher, Decoder, Decrypter, Encrypter, Event, Limits, Parsed, Place,
-    Version, XbcryptError, is_xbcrypt, open_chunk, parse_head, seal_chunk, sealed_len,
+    Algorithm, ChunkSize, Cipher, Decoder, Decrypter, Encrypter, ErrorLocation, Event, Limits,
+    Parsed, Version, XbcryptError, is_xbcrypt, open_chunk, parse_head, seal_chunk, sealed_len,
 };
 use xb_encryptor::{Backend, KeyBytes, KeyFile};
 
@@ -258,7 +258,8 @@ fn nothing_stays_in_the_buffer_after_a_wrong_key() {
     let plain = noise(64);
     let mut chunk = vec![0; sealed_len(&sealing, plain.len())];
     seal_chunk(&sealing, &[2; 16], &plain, &mut chunk).unwrap();
-    let Parsed::Head(head) = parse_head(&chunk, Place::default(), &Limits::default()).unwrap()
+    let Parsed::Head(head) =
+        parse_head(&chunk, ErrorLocation::default(), &Limits::default()).unwrap()
     else {
         panic!("the head is whole");
     };

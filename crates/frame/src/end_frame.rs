@@ -3,8 +3,8 @@
 use crate::fields::{Fields, same, within};
 use crate::frame::NO_POSITION;
 use crate::limits::{END_FIXED_LEN, MAX_END_PLAIN, MAX_POSITION, MAX_SOURCES};
+use crate::{ErrorLocation, FrameError, FrameHeader, Part, StreamHeader, StreamId};
 use crate::{FRAME_HEADER_LEN, STREAM_HEADER_LEN, TRAILER_LEN};
-use crate::{FrameError, FrameHeader, Part, Place, StreamHeader, StreamId};
 
 /// Location of an index frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,7 +26,7 @@ impl IndexPlace {
         position: u64,
         len: u32,
         limit: u64,
-        place: Place,
+        place: ErrorLocation,
     ) -> Result<Option<Self>, FrameError> {
         use crate::index::{INDEX_HEAD_LEN, MAX_INDEX_PLAIN};
         if position == NO_POSITION {
@@ -87,7 +87,7 @@ impl EndRecord {
     /// # Errors
     /// [`FrameError::Truncated`], [`FrameError::Range`] and [`FrameError::Mismatch`].
     pub fn parse(payload: &[u8], stream: &StreamHeader, position: u64) -> Result<Self, FrameError> {
-        let place = Place::new(Part::End, position);
+        let place = ErrorLocation::new(Part::End, position);
         if payload.len() < END_FIXED_LEN {
             return Err(FrameError::Truncated { place });
         }
@@ -115,7 +115,7 @@ impl EndRecord {
         counted: &EndRecord,
         position: u64,
     ) -> Result<(), FrameError> {
-        let place = Place::new(Part::End, position);
+        let place = ErrorLocation::new(Part::End, position);
         let (index_position, index_len) = IndexPlace::fields(self.last_index);
         let (counted_position, counted_len) = IndexPlace::fields(counted.last_index);
         for (field, counted, stated) in [

@@ -28,20 +28,20 @@ pub enum Part {
 ///
 /// Positions in the body count from the first byte after the stream header, in unsealed bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct ErrorLocation {
     /// The part of the stream.
     pub part: Part,
     /// Position in bytes. [`Part`] defines where counting starts.
     pub position: u64,
 }
 
-impl Place {
+impl ErrorLocation {
     pub(crate) fn new(part: Part, position: u64) -> Self {
         Self { part, position }
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for ErrorLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let position = self.position;
         match self.part {
@@ -79,22 +79,22 @@ pub enum FrameError {
         minor: u8,
     },
     /// The body is sealed, and the caller has not declared that it opens the seal itself
-    /// ([`Limits::caller_opens_seal`](crate::Limits::caller_opens_seal)).
+    /// ([`Limits::external_unseal`](crate::Limits::external_unseal)).
     #[error("the stream is sealed: its body must be opened with its key first")]
     Sealed,
     /// A frame or the trailer does not start with its magic.
     #[error("{place}: wrong magic \"{}\"", got.escape_ascii())]
     Magic {
-        /// Location.
-        place: Place,
+        /// Location of the error.
+        place: ErrorLocation,
         /// The bytes found instead of the magic.
         got: Vec<u8>,
     },
     /// A checksum does not match its bytes.
     #[error("{place}: checksum is {got:08x}, expected {expected:08x}")]
     Checksum {
-        /// Location.
-        place: Place,
+        /// Location of the error.
+        place: ErrorLocation,
         /// Checksum stored in the stream.
         expected: u32,
         /// Checksum computed from the bytes.
@@ -103,8 +103,8 @@ pub enum FrameError {
     /// A field does not have the only value allowed here.
     #[error("{place}: {field} is {got}, expected {expected}")]
     Mismatch {
-        /// Location.
-        place: Place,
+        /// Location of the error.
+        place: ErrorLocation,
         /// Name of the field.
         field: &'static str,
         /// Value that follows from the bytes before, or from a rule of the format.
@@ -115,8 +115,8 @@ pub enum FrameError {
     /// A field is out of range.
     #[error("{place}: {field} is {got}, allowed is {min} to {max}")]
     Range {
-        /// Location.
-        place: Place,
+        /// Location of the error.
+        place: ErrorLocation,
         /// Name of the field.
         field: &'static str,
         /// Smallest value allowed.
@@ -129,8 +129,8 @@ pub enum FrameError {
     /// An unknown kind, codec, seal, flag or record tag.
     #[error("{place}: unknown {field} {got}")]
     Unknown {
-        /// Location.
-        place: Place,
+        /// Location of the error.
+        place: ErrorLocation,
         /// Name of the field.
         field: &'static str,
         /// Value found.
@@ -139,8 +139,8 @@ pub enum FrameError {
     /// Reserved bytes are not zero.
     #[error("{place}: reserved bytes are not zero")]
     Reserved {
-        /// Location.
-        place: Place,
+        /// Location of the error.
+        place: ErrorLocation,
     },
     /// The trailer belongs to another stream.
     #[error("trailer of stream {got}, expected stream {expected}")]
@@ -154,7 +154,7 @@ pub enum FrameError {
     #[error("the stream ends too early, in {place}")]
     Truncated {
         /// The part that is cut or missing.
-        place: Place,
+        place: ErrorLocation,
     },
     /// Bytes follow the trailer.
     #[error("bytes follow the end of the stream at {position}")]
@@ -165,8 +165,8 @@ pub enum FrameError {
     /// A record of an index frame is cut short, is too long, or has malformed numbers.
     #[error("{place}: {reason}")]
     BadRecord {
-        /// Location.
-        place: Place,
+        /// Location of the error.
+        place: ErrorLocation,
         /// Description of the defect.
         reason: &'static str,
     },
@@ -183,7 +183,7 @@ pub enum FrameError {
 impl FrameError {
     /// Location of the error, if it has a single one.
     #[must_use]
-    pub fn place(&self) -> Option<Place> {
+    pub fn place(&self) -> Option<ErrorLocation> {
         match self {
             Self::Magic { place, .. }
             | Self::Checksum { place, .. }
@@ -194,7 +194,7 @@ impl FrameError {
             | Self::Truncated { place }
             | Self::BadRecord { place, .. } => Some(*place),
             Self::NotNative { .. } | Self::Version { .. } => {
-                Some(Place::new(Part::StreamHeader, 0))
+                Some(ErrorLocation::new(Part::StreamHeader, 0))
             }
             _ => None,
         }

@@ -2,7 +2,7 @@
 
 use crc_fast::CrcAlgorithm;
 
-use crate::{FrameError, Place};
+use crate::{ErrorLocation, FrameError};
 
 /// CRC-32C (Castagnoli, as in RFC 3720): the checksum of headers and payloads.
 #[must_use]
@@ -120,7 +120,7 @@ impl<const N: usize> Layout<N> {
 pub(crate) fn check_closing_crc(
     bytes: &[u8],
     before: &[u8],
-    place: Place,
+    place: ErrorLocation,
 ) -> Result<(), FrameError> {
     let (body, sum) = bytes.split_at(bytes.len().saturating_sub(4));
     let mut crc = Crc::new();
@@ -135,7 +135,7 @@ pub(crate) fn check_closing_crc(
 
 /// Fails unless `got` equals `expected`.
 pub(crate) fn same(
-    place: Place,
+    place: ErrorLocation,
     field: &'static str,
     expected: u64,
     got: u64,
@@ -148,7 +148,7 @@ pub(crate) fn same(
 
 /// Fails unless `got` is in `min..=max`.
 pub(crate) fn within(
-    place: Place,
+    place: ErrorLocation,
     field: &'static str,
     min: u64,
     max: u64,

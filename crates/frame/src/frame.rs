@@ -5,7 +5,7 @@ use crate::limits::{
     END_FIXED_LEN, FRAME_HEADER_LEN, INDEX_HEAD_LEN, MAX_END_PLAIN, MAX_INDEX_PLAIN, MAX_POSITION,
     MAX_SOURCES,
 };
-use crate::{FrameError, Part, Place, StreamHeader};
+use crate::{ErrorLocation, FrameError, Part, StreamHeader};
 
 /// The first four bytes of every frame.
 pub const FRAME_MAGIC: [u8; 4] = *b"XBRF";
@@ -158,7 +158,7 @@ impl FrameHeader {
         stream: &StreamHeader,
         position: u64,
     ) -> Result<Self, FrameError> {
-        let place = Place::new(Part::FrameHeader, position);
+        let place = ErrorLocation::new(Part::FrameHeader, position);
         let mut fields = Fields::of(bytes);
         let magic: [u8; 4] = fields.bytes();
         if magic != FRAME_MAGIC {
@@ -221,8 +221,8 @@ impl FrameHeader {
 
     /// Location of the frame, for errors.
     #[must_use]
-    pub fn place(&self) -> Place {
-        Place::new(self.kind.part(), self.position)
+    pub fn place(&self) -> ErrorLocation {
+        ErrorLocation::new(self.kind.part(), self.position)
     }
 
     /// Checks the format's rules for a single header, on both sides: `docs/format.md`, "Frames".

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::fields::{Fields, Layout, check_closing_crc, same, within};
-use crate::{FrameError, Part, Place, StreamId};
+use crate::{ErrorLocation, FrameError, Part, StreamId};
 
 /// The first eight bytes of every native stream; its last two digits are the major version.
 pub const MAGIC: [u8; 8] = *b"XBRSTR01";
@@ -225,7 +225,7 @@ impl StreamHeader {
     }
 }
 
-const PLACE: Place = Place { part: Part::StreamHeader, position: 0 };
+const PLACE: ErrorLocation = ErrorLocation { part: Part::StreamHeader, position: 0 };
 const MAX_PLAIN_FIELD: &str = "most plain bytes in a frame";
 #[allow(clippy::cast_possible_truncation, reason = "128")]
 const LEN_FIELD: u16 = STREAM_HEADER_LEN as u16;

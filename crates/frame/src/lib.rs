@@ -87,7 +87,7 @@ mod trailer;
 mod write;
 
 pub use end_frame::{EndRecord, IndexPlace, Summary};
-pub use error::{FrameError, Part, Place};
+pub use error::{ErrorLocation, FrameError, Part};
 pub use fields::crc32c;
 pub use frame::{Codec, FRAME_MAGIC, FrameHeader, Kind};
 pub use header::{

@@ -5,7 +5,7 @@ use crate::end_frame::{IndexPlace, stream_len};
 use crate::fields::{Fields, Layout, check_closing_crc, same, within};
 use crate::limits::{END_FIXED_LEN, MAX_END_PLAIN};
 use crate::{
-    FRAME_HEADER_LEN, FrameError, Part, Place, StreamHeader, StreamId, Summary, TRAILER_LEN,
+    ErrorLocation, FRAME_HEADER_LEN, FrameError, Part, StreamHeader, StreamId, Summary, TRAILER_LEN,
 };
 
 /// The first eight bytes of the trailer.
@@ -66,7 +66,7 @@ impl Trailer {
     pub fn parse(bytes: &[u8; TRAILER_LEN]) -> Result<Self, FrameError> {
         let mut fields = Fields::of(bytes);
         let magic: [u8; 8] = fields.bytes();
-        let place = Place::new(Part::Trailer, 0);
+        let place = ErrorLocation::new(Part::Trailer, 0);
         if magic != TRAILER_MAGIC {
             return Err(FrameError::Magic { place, got: magic.to_vec() });
         }
@@ -75,7 +75,7 @@ impl Trailer {
         let (stream_len, body_len, end_position) = (fields.u64(), fields.u64(), fields.u64());
         let (index_position, index_len) = (fields.u64(), fields.u32());
 
-        let place = Place::new(Part::Trailer, body_len);
+        let place = ErrorLocation::new(Part::Trailer, body_len);
         let header = FRAME_HEADER_LEN as u64;
         let (min, max) = (header + END_FIXED_LEN as u64, header + MAX_END_PLAIN as u64);
         let end_len = body_len.saturating_sub(end_position);
@@ -93,7 +93,7 @@ impl Trailer {
         if self.id != header.id() {
             return Err(FrameError::StreamId { expected: header.id(), got: self.id });
         }
-        let place = Place::new(Part::Trailer, self.body_len);
+        let place = ErrorLocation::new(Part::Trailer, self.body_len);
         same(place, "stream length", stream_len, self.stream_len)?;
         let from_body = self::stream_len(header, self.body_len).unwrap_or(u64::MAX);
         same(place, "stream length for its body", from_body, self.stream_len)

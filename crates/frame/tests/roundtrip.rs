@@ -186,7 +186,7 @@ proptest! {
         // One segment, as the stream is short: a 40-byte head and a 16-byte tag.
         prop_assert_eq!(summary.stream_len, open_summary.stream_len + 56);
 
-        let limits = Limits::default().with_caller_opens_seal(true);
+        let limits = Limits::default().with_external_unseal(true);
         let mut reader = StreamReader::new(limits);
         let mut rest = &sealed[..];
         while let Some(event) = reader.next(&mut rest).unwrap() {

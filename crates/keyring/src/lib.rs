@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use xb_cli::{Failure, Log, Secret};
 use xb_encryptor::{
-    Identities, KeyBytes, KeyCommand, KeyFile, Keys, Passphrase, Recipient, WaysIn,
+    Identities, KeyBytes, KeyCommand, KeyFile, KeySlots, Keys, Passphrase, Recipient,
 };
 
 /// Keys that create a key slot and open it again.
@@ -82,8 +82,8 @@ impl KeyOptions {
     ///
     /// # Errors
     /// A usage failure names the option.
-    pub fn ways_in(&self, recipients: &RecipientOptions, log: &Log) -> Result<WaysIn, Failure> {
-        Ok(WaysIn {
+    pub fn ways_in(&self, recipients: &RecipientOptions, log: &Log) -> Result<KeySlots, Failure> {
+        Ok(KeySlots {
             key: self.key(log)?.map(sealing).transpose()?,
             recipients: list(&recipients.recipient, recipients.recipients_file.as_deref())?,
             passphrase: new_passphrase("--passphrase-file", self.passphrase_file.as_deref())?,
@@ -126,10 +126,10 @@ impl NewKeyOptions {
     ///
     /// # Errors
     /// A usage failure names the option.
-    pub fn ways_in(&self, log: &Log) -> Result<WaysIn, Failure> {
+    pub fn ways_in(&self, log: &Log) -> Result<KeySlots, Failure> {
         let key = self.new_key_file.as_deref();
         let key = key.map(|path| key_file("--new-key-file", path, log)).transpose()?;
-        Ok(WaysIn {
+        Ok(KeySlots {
             key: key.map(sealing).transpose()?,
             recipients: list(&self.recipient, self.recipients_file.as_deref())?,
             passphrase: new_passphrase(

@@ -12,8 +12,8 @@ use std::path::PathBuf;
 use bytes::Bytes;
 use xb_frame::{StreamHeader, StreamId};
 use xb_pipeline::{
-    Budget, Closed, Content, EndRule, GetPlan, NativeStream, ObjectLayout, ObjectSize, Observer,
-    PackPlan, PackSettings, PackSizing, Part, PartLimits, XbstreamInput, object_key, start_pack,
+    Budget, Closed, Content, EndRule, NativeStream, ObjectLayout, ObjectSize, Observer, PackPlan,
+    PackSettings, PackSizing, Part, PartLimits, UnpackPlan, XbstreamInput, object_key, start_pack,
     unpack,
 };
 use xb_reader::Dialect;
@@ -56,7 +56,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     // `None` would mean that an object cannot be read.
     let objects = (0..).map(move |number| dir.join(object_key(number)));
     let ranges = objects.take_while(|path| path.exists()).map(|path| fs::read(path).ok());
-    let (mut plain, plan) = (0, GetPlan::new(MEMORY, 2, 1)?);
+    let (mut plain, plan) = (0, UnpackPlan::new(MEMORY, 2, 1)?);
     unpack(ranges.map(|range| range.map(Bytes::from)), None, &plan, &observer, |piece| {
         plain += piece.len() as u64;
         Ok::<_, std::convert::Infallible>(())

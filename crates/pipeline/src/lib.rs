@@ -10,7 +10,7 @@
 //!   nothing.
 //! - [`filter`] encrypts any bytes to a file and decrypts them again.
 //! - A [`Budget`] counts the bytes held in memory, and its [`Permit`]s travel in [`Slab`]s.
-//!   [`PackPlan`] and [`GetPlan`] derive all sizes from the budget, and [`ordered`] workers do the
+//!   [`PackPlan`] and [`UnpackPlan`] derive all sizes from the budget, and [`ordered`] workers do the
 //!   work.
 //!
 //! All stages run in plain threads. The stage that stops first has the cause; the others report
@@ -90,25 +90,25 @@ pub use classic::object::Cut;
 pub use classic::one_object_per_chunk::ChunkCutter;
 pub use classic::transform::{FileCipher, Transform};
 pub use create::{CreateError, CreateNote, CreateOptions, CreateReport, create};
-pub use extract::decode::{Decrypt, Undo, UndoError};
+pub use extract::decode::{Decrypt, FileDecodeError, Undo};
 pub use extract::extractor::Extractor;
 pub use extract::from_reader::extract_from;
 pub use extract::report::{
-    BegunFile, Durability, ExtractCause, ExtractError, ExtractLog, ExtractOptions, ExtractReport,
-    OnFailure, Stopped, Truncated,
+    Durability, ExtractCause, ExtractError, ExtractLog, ExtractOptions, ExtractReport, OnFailure,
+    PartialFileState, Stopped, Truncated,
 };
 pub use flow::budget::{Budget, Permit};
 pub use flow::checksum as sums;
 pub use flow::globs::{GlobError, Globs};
 pub use flow::observer::{Observer, Snapshot, Wait};
 pub use flow::ordered_pool::{Closed, Results, Submit, WorkerDied, ordered, ordered_by};
-pub use flow::plan::{GetPlan, ObjectSize, PackPlan, PackSizing, PartLimits, PlanError, SLAB};
+pub use flow::plan::{ObjectSize, PackPlan, PackSizing, PartLimits, PlanError, SLAB, UnpackPlan};
 pub use flow::slab::{Slab, SlabPool};
 pub use inspect::{
     BadPageOf, Disagreement, IndexProof, IndexWatch, InspectError, InspectOptions, Inspected,
     Inspector, MAX_BAD_PAGES, PagesFound,
 };
-pub use pack::error::{CutError, MemberError, PackError};
+pub use pack::error::{CutError, PackError, TransformError};
 pub use pack::layout::{
     ClassicLayout, ClassicObjects, Content, NativeStream, ObjectLayout, XbstreamInput,
 };
@@ -117,8 +117,8 @@ pub use pack::packer::{MAX_SUMS, Packed, Packer, Part, PartSink, RootDigest, obj
 pub use pack::result::{PackHandle, PackOutput, PackResult};
 pub use pack::{PackSettings, start_pack};
 pub use scan::end_rule::{EndProof, EndRule, EndWatch, LastFile, NotWhole, logical_name};
-pub use scan::passthrough::{RelayError, relay};
+pub use scan::passthrough::{PassthroughError, relay};
 pub use scan::scanner::{Scanned, StreamError};
-pub use unpack::error::GetError;
+pub use unpack::error::UnpackError;
 pub use unpack::parts::{Body, BodyError, FRONT_LEN, unpack_parts};
 pub use unpack::{unpack, unpack_watched};

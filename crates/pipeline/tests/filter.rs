@@ -9,7 +9,7 @@ use xb_compressor::Algorithm as Codec;
 use xb_encryptor::xbcrypt::{
     Algorithm, ChunkSize, Cipher, Decoder, Event, Limits, XbcryptError, sealed_len,
 };
-use xb_encryptor::{Backend, Identities, KeyBytes, Keys, Passphrase, WaysIn};
+use xb_encryptor::{Backend, Identities, KeyBytes, KeySlots, Keys, Passphrase};
 use xb_pipeline::Observer;
 use xb_pipeline::filter::{
     Facts, FileKind, OpenFile, OpenFileError, SealFile, SealFileError, XbcryptFilterError,
@@ -43,15 +43,15 @@ fn key(byte: u8) -> KeyBytes {
     KeyBytes::new(&[byte; 32]).unwrap()
 }
 
-fn ways(byte: u8) -> WaysIn {
-    WaysIn { key: Some(key(byte)), ..WaysIn::default() }
+fn ways(byte: u8) -> KeySlots {
+    KeySlots { key: Some(key(byte)), ..KeySlots::default() }
 }
 
 fn keys(byte: u8) -> Keys {
     Keys { key: Some(key(byte)), ..Keys::default() }
 }
 
-fn seal(plain: &[u8], reads: &[usize], ways_in: &WaysIn, compress: Codec) -> Vec<u8> {
+fn seal(plain: &[u8], reads: &[usize], ways_in: &KeySlots, compress: Codec) -> Vec<u8> {
     let mut out = Vec::new();
     let settings = SealFile { ways_in, compress, threads: 2, raw: false };
     let summary =
@@ -101,7 +101,7 @@ fn native_files_around_frames_and_segments() {
 fn every_way_in_opens_and_no_other_does() {
     let (identities, _) = Identities::generate();
     let passphrase = || Passphrase::new("correct horse".to_owned());
-    let ways = WaysIn {
+    let ways = KeySlots {
         key: Some(key(1)),
         recipients: identities.recipients(),
         passphrase: passphrase(),

@@ -11,11 +11,11 @@ use bytes::Bytes;
 use common::{CODECS, LIMITS, native, pack_plan, put};
 use crc_fast::{CrcAlgorithm, checksum};
 use proptest::prelude::*;
-use xb_compressor::{MemberCodec, PieceEncoder, ZstdLevel};
+use xb_compressor::{FileCodec, PieceEncoder, ZstdLevel};
 use xb_encryptor::xbcrypt::{Algorithm, ChunkSize, Cipher, Encrypter};
 use xb_encryptor::{Backend, KeyBytes};
 use xb_pipeline::{
-    EndRule, GetPlan, IndexWatch, InspectError, InspectOptions, Inspected, Inspector, Observer,
+    EndRule, IndexWatch, InspectError, InspectOptions, Inspected, Inspector, Observer, UnpackPlan,
     unpack_watched,
 };
 use xb_reader::ChunkWriter;
@@ -46,8 +46,8 @@ fn tablespace(pages: u32) -> Vec<u8> {
 /// Encodes a file as its suffixes indicate.
 fn wrapped(suffixes: &str, plain: &[u8]) -> Vec<u8> {
     suffixes.split('.').skip(1).fold(plain.to_vec(), |plain, layer| match layer {
-        "lz4" => compressed(MemberCodec::Lz4, &plain),
-        "zst" => compressed(MemberCodec::Zstd(ZstdLevel::new(1).unwrap()), &plain),
+        "lz4" => compressed(FileCodec::Lz4, &plain),
+        "zst" => compressed(FileCodec::Zstd(ZstdLevel::new(1).unwrap()), &plain),
         _ => {
             let mut encrypter = Encrypter::new(cipher(), ChunkSize::new(9000).unwrap());
             let mut stored = Vec::new();
@@ -58,7 +58,7 @@ fn wrapped(suffixes: &str, plain: &[u8]) -> Vec<u8> {
     })
 }
 
-fn compressed(codec: MemberCodec, plain: &[u8]) -> Vec<u8> {
+fn compressed(codec: FileCodec, plain: &[u8]) -> Vec<u8> {
     let mut encoder = PieceEncoder::new(codec).unwrap();
     let mut stored = Vec::new();
     for piece in plain.chunks(50_000) {
@@ -229,7 +229,7 @@ fn an_index_agrees_with_its_own_stream_only() {
             let bytes: Bytes = objects.into_values().collect::<Vec<_>>().concat().into();
             let watch = IndexWatch::default();
             let seen = watch.clone();
-            let plan = GetPlan::new(64 << 20, 2, 2).unwrap();
+            let plan = UnpackPlan::new(64 << 20, 2, 2).unwrap();
             let ranges = bytes.chunks(99_999).map(|r| Some(bytes.slice_ref(r))).collect::<Vec<_>>();
             unpack_watched(
                 ranges.into_iter(),

@@ -9,7 +9,7 @@ use std::sync::mpsc::sync_channel;
 
 use common::{LIMITS, all_comes_back, pack_plan};
 use proptest::prelude::*;
-use xb_compressor::{MemberCodec, ZstdLevel};
+use xb_compressor::{FileCodec, ZstdLevel};
 use xb_pipeline::{
     Budget, ClassicLayout, ClassicObjects, Cut, EndRule, ObjectLayout, Observer, PackError,
     PackOutput, PackPlan, PackSettings, Part, PartLimits, PlanError, Transform, XbstreamInput,
@@ -240,7 +240,7 @@ fn files_that_are_compressed_on_the_way_have_exact_objects_too() {
     let codec = |codec| Transform { compress: Some(codec), encrypt: None, threads: 2 };
     let files: Vec<_> = (0..6).map(|n| (format!("t{n}"), data::mixed(n as u64, 5 * MIB))).collect();
     let stream = mixed(&files, 500_000);
-    for codec in [codec(MemberCodec::Lz4), codec(MemberCodec::Zstd(ZstdLevel::DEFAULT))] {
+    for codec in [codec(FileCodec::Lz4), codec(FileCodec::Zstd(ZstdLevel::DEFAULT))] {
         let plan = pack_plan(96 << 20, 400_000, 2, 4, LIMITS).unwrap();
         let (objects, cut) = put(stream.clone(), plan, Some(codec.clone()), 1).unwrap();
         assert_eq!(cut.short, 0);

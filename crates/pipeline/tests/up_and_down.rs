@@ -9,7 +9,7 @@ use common::{
     stream,
 };
 use proptest::prelude::*;
-use xb_pipeline::{EndRule, GetPlan, Observer, PackError, PackOutput, StreamError, unpack};
+use xb_pipeline::{EndRule, Observer, PackError, PackOutput, StreamError, UnpackPlan, unpack};
 
 #[test]
 fn comes_back_bit_for_bit_in_objects_of_the_size_asked_for() {
@@ -105,7 +105,7 @@ fn segments_out_of_place_are_noticed_and_nothing_false_comes_out() {
         let moved: Vec<&[u8]> =
             std::iter::once(head).chain(order.iter().map(|n| segments[*n])).collect();
         let mut out = Vec::new();
-        let plan = GetPlan::new(64 << 20, 2, 2).unwrap();
+        let plan = UnpackPlan::new(64 << 20, 2, 2).unwrap();
         let bytes: Bytes = moved.concat().into();
         let outcome = unpack(
             std::iter::once(Some(bytes)),

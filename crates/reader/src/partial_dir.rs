@@ -16,7 +16,7 @@ pub(crate) const PARTIAL_DIR: &str = ".xb-partial";
 /// A directory in [`PARTIAL_DIR`] that belongs to one run. It is locked while the run lives: an
 /// unlocked one belongs to a run that was killed, and the next run removes it.
 #[derive(Debug)]
-pub(crate) struct RunDir {
+pub(crate) struct PartialDir {
     root: Arc<OwnedFd>,
     holder: OwnedFd,
     name: String,
@@ -29,7 +29,7 @@ pub(crate) struct RunDir {
 /// Name of the directory of a resumable run. It is not swept.
 pub(crate) const KEPT: &str = "restore";
 
-impl RunDir {
+impl PartialDir {
     /// Creates the directory, and removes the directories of dead runs beside it.
     pub(crate) fn make(root: Arc<OwnedFd>) -> rustix::io::Result<Self> {
         loop {
@@ -92,7 +92,7 @@ fn owner_of_ours(folder: &OwnedFd) -> rustix::io::Result<u32> {
     Ok(rustix::fs::fstat(&file)?.st_uid)
 }
 
-impl Drop for RunDir {
+impl Drop for PartialDir {
     fn drop(&mut self) {
         // Best effort: directories that are in use, or that hold files of others, stay.
         let _ = rustix::fs::unlinkat(&self.holder, &self.name, AtFlags::REMOVEDIR);
@@ -178,8 +178,8 @@ mod tests {
 
     use super::*;
 
-    fn make(dir: &std::path::Path) -> RunDir {
-        RunDir::make(Arc::new(File::open(dir).unwrap().into())).unwrap()
+    fn make(dir: &std::path::Path) -> PartialDir {
+        PartialDir::make(Arc::new(File::open(dir).unwrap().into())).unwrap()
     }
 
     #[test]
@@ -205,7 +205,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let kept = dir.path().join(PARTIAL_DIR).join(KEPT);
         fs::create_dir_all(&kept).unwrap();
-        let keep = || RunDir::keep(Arc::new(File::open(dir.path()).unwrap().into()));
+        let keep = || PartialDir::keep(Arc::new(File::open(dir.path()).unwrap().into()));
         // An unprivileged user cannot change the owner, and owns the directory.
         if std::os::unix::fs::chown(&kept, Some(12345), None).is_ok() {
             assert_eq!(keep().unwrap_err(), Errno::PERM);
@@ -232,7 +232,7 @@ mod tests {
                 let keep = || {
                     nix::unistd::setfsuid(NOBODY.into());
                     assert!(rustix::process::geteuid().is_root());
-                    RunDir::keep(Arc::new(File::open(dir.path()).unwrap().into()))
+                    PartialDir::keep(Arc::new(File::open(dir.path()).unwrap().into()))
                 };
                 scope.spawn(keep).join().unwrap()
             })
@@ -246,7 +246,7 @@ mod tests {
         chown(&kept, Some(12345), None).unwrap();
         assert_eq!(squashed().unwrap_err(), Errno::PERM);
         chown(&kept, Some(NOBODY), None).unwrap();
-        let root = RunDir::keep(Arc::new(File::open(dir.path()).unwrap().into()));
+        let root = PartialDir::keep(Arc::new(File::open(dir.path()).unwrap().into()));
         assert_eq!(root.unwrap_err(), Errno::PERM);
         let left: Vec<_> = fs::read_dir(kept.parent().unwrap()).unwrap().flatten().collect();
         assert_eq!(left.len(), 1, "{left:?}");

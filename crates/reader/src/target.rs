@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 use crate::descriptors::{Descriptors, Slot};
 use crate::dirs::{STEP, make_dir};
-use crate::partial_dir::{PARTIAL_DIR, RunDir};
+use crate::partial_dir::{PARTIAL_DIR, PartialDir};
 use crate::{Printable, RelPath};
 
 /// Mode of files, reduced by the umask; the same as that of the stock tools.
@@ -157,7 +157,7 @@ impl TargetError {
 #[derive(Debug)]
 pub struct TargetDir {
     root: Arc<OwnedFd>,
-    run: Arc<RunDir>,
+    run: Arc<PartialDir>,
     descriptors: Arc<Descriptors>,
     next: AtomicU64,
     /// The directory used last. Most streams list files directory by directory.
@@ -182,7 +182,7 @@ impl TargetDir {
             |error: Errno| TargetError::Open { path: path.to_path_buf(), source: error.into() };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = Arc::new(rustix::fs::openat(CWD, path, flags, Mode::empty()).map_err(failed)?);
-        let run = Arc::new(RunDir::make(Arc::clone(&root)).map_err(failed)?);
+        let run = Arc::new(PartialDir::make(Arc::clone(&root)).map_err(failed)?);
         Ok(Self::of(root, run, 0))
     }
 
@@ -198,14 +198,14 @@ impl TargetDir {
             |error: Errno| TargetError::Open { path: path.to_path_buf(), source: error.into() };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = Arc::new(rustix::fs::openat(CWD, path, flags, Mode::empty()).map_err(failed)?);
-        let run = Arc::new(RunDir::keep(Arc::clone(&root)).map_err(failed)?);
+        let run = Arc::new(PartialDir::keep(Arc::clone(&root)).map_err(failed)?);
         // Numbers are unique across runs: counting starts after those that earlier runs left.
         let number = |name: Vec<u8>| std::str::from_utf8(&name).ok()?.parse::<u64>().ok();
         let next = run.entries().into_iter().filter_map(number).max().map_or(0, |last| last + 1);
         Ok(Self::of(root, run, next))
     }
 
-    fn of(root: Arc<OwnedFd>, run: Arc<RunDir>, next: u64) -> Self {
+    fn of(root: Arc<OwnedFd>, run: Arc<PartialDir>, next: u64) -> Self {
         let descriptors = Arc::new(Descriptors::of_process());
         Self { root, run, descriptors, next: AtomicU64::new(next), parent: Mutex::new(None) }
     }
@@ -393,7 +393,7 @@ enum Missing {
 pub struct PartialFile {
     slot: Arc<Slot>,
     descriptors: Arc<Descriptors>,
-    run: Arc<RunDir>,
+    run: Arc<PartialDir>,
     /// Its name in the directory of unfinished files.
     name: String,
     /// Its final name as given at the beginning, for messages.

@@ -43,7 +43,7 @@ struct Refused {
 
 #[derive(Debug, thiserror::Error)]
 #[error("the store has no such request")]
-struct NoRequests;
+struct Unsupported;
 
 impl Direct {
     /// Sends a request for `what` in the bucket: a path with its query, percent-encoded. Returns
@@ -58,7 +58,7 @@ impl Direct {
             Self::S3 { client, bucket, .. } | Self::Google { client, bucket, .. } => {
                 (client, bucket)
             }
-            Self::Folder(_) | Self::Nothing => return Err(failed(NoRequests)),
+            Self::Folder(_) | Self::Nothing => return Err(failed(Unsupported)),
         };
         let sum = (!body.is_empty()).then(|| base64(&Md5::digest(&body)));
         let mut request = HttpRequest::new(HttpRequestBody::from(body));

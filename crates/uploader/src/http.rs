@@ -18,7 +18,7 @@ use object_store::client::{
 
 use crate::clock::Heard;
 use crate::rate::RateLimit;
-use crate::watch::{Fed, Guarded, Limits, Progress};
+use crate::watch::{Limits, Progress, ThrottledBody, WatchedBody};
 
 /// Counters of a run against one store. Clones share them.
 #[derive(Debug, Clone, Default)]
@@ -173,7 +173,7 @@ impl HttpService for Watched {
         }
         let (parts, body) = response.into_parts();
         let body = http_body_util::BodyExt::map_err(body, move |error| broken(&host, &error));
-        let body = Guarded::new(HttpResponseBody::new(body), how.limits, how.rate.clone());
+        let body = WatchedBody::new(HttpResponseBody::new(body), how.limits, how.rate.clone());
         Ok(HttpResponse::from_parts(parts, HttpResponseBody::new(body)))
     }
 }
@@ -190,9 +190,11 @@ impl Prepared {
         let Self(mut request, body) = self;
         let progress = Arc::new(Progress::start(body.is_none()));
         *request.body_mut() = Some(match body {
-            Some(body) => {
-                reqwest::Body::wrap(Fed::new(body, Arc::clone(&progress), how.rate.clone()))
-            }
+            Some(body) => reqwest::Body::wrap(ThrottledBody::new(
+                body,
+                Arc::clone(&progress),
+                how.rate.clone(),
+            )),
             None => bytes::Bytes::new().into(),
         });
         (request, progress)

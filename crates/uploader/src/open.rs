@@ -24,7 +24,7 @@ use crate::settings::{
     AzureSettings, BucketLookup, Checksum, ContainerCredentials, Encryption, GoogleSettings,
     HttpSettings, S3Settings, StoreSettings,
 };
-use crate::store::{Nature, Store};
+use crate::store::{Store, StoreTraits};
 use crate::watch::Limits;
 
 /// Reason why settings are invalid.
@@ -87,7 +87,7 @@ fn local(
         .with_fsync(true)
         // Remote stores have no empty folders.
         .with_automatic_cleanup(true);
-    let nature = Nature {
+    let nature = StoreTraits {
         limits: StoreLimits::S3,
         protection: "the file system; synced before a name is given",
         conditions: true,
@@ -227,7 +227,7 @@ impl Opening {
         };
         // A copy needs the headers of a put, and the client does not send them with a copy.
         let copies = s3.storage_class.is_none() && s3.encryption.is_none();
-        let nature = Nature {
+        let nature = StoreTraits {
             limits: provider.limits(),
             protection: match checksum {
                 Checksum::Crc64Nvme => CRC64,
@@ -277,7 +277,7 @@ impl Opening {
             credentials: Arc::clone(store.credentials()),
             bucket: format!("{base}/{bucket}"),
         };
-        let nature = Nature {
+        let nature = StoreTraits {
             limits: StoreLimits::S3,
             protection: CRC32C,
             conditions: true,
@@ -335,7 +335,7 @@ impl Opening {
             builder = builder.with_federated_token_file(file.display().to_string());
         }
         let store = Arc::new(builder.build()?);
-        let nature = Nature {
+        let nature = StoreTraits {
             limits: StoreLimits::AZURE,
             protection: if plain { NOTHING } else { TRANSPORT },
             conditions: true,

@@ -10,7 +10,7 @@ use crate::policy::Policy;
 
 /// Classification of one failed try.
 #[derive(Debug)]
-pub(crate) struct Verdict {
+pub(crate) struct RetryDecision {
     pub(crate) kind: StoreErrorKind,
     pub(crate) message: String,
     pub(crate) hint: Option<Cow<'static, str>>,
@@ -20,7 +20,7 @@ pub(crate) struct Verdict {
 
 /// Facts of the run that the classification depends on.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Circumstances {
+pub(crate) struct RetryContext {
     /// Whether another try may find fresh credentials.
     pub(crate) refreshable: bool,
     /// Whether the store has accepted the credentials before.
@@ -33,8 +33,8 @@ pub(crate) fn judge(
     error: &Error,
     answer: &Answer,
     policy: &Policy,
-    about: Circumstances,
-) -> Verdict {
+    about: RetryContext,
+) -> RetryDecision {
     let message = root_message(error);
     let said = |code: &str| message.contains(code);
     let status = answer.status.get();
@@ -91,7 +91,7 @@ pub(crate) fn judge(
     let again = kind == StoreErrorKind::Unavailable
         || status.is_some_and(|status| policy.also_statuses.contains(&status))
         || answer.broken.get().is_some_and(|code| policy.also_transport.contains(&code));
-    Verdict { kind, message, hint, again }
+    RetryDecision { kind, message, hint, again }
 }
 
 /// Error codes for objects in an archive class, which must be restored before they can be read,
@@ -118,7 +118,7 @@ fn no_such_bucket(message: &str) -> bool {
         .any(|said| message.contains(said))
 }
 
-fn expired(about: Circumstances) -> (StoreErrorKind, Option<Cow<'static, str>>) {
+fn expired(about: RetryContext) -> (StoreErrorKind, Option<Cow<'static, str>>) {
     if about.refreshable {
         return (
             StoreErrorKind::Unavailable,
@@ -155,12 +155,12 @@ fn denied(message: &str) -> Option<Cow<'static, str>> {
 mod tests {
     use super::*;
 
-    fn verdict(error: Error, status: Option<u16>, broken: Option<u32>) -> Verdict {
+    fn verdict(error: Error, status: Option<u16>, broken: Option<u32>) -> RetryDecision {
         let answer = Answer::default();
         answer.asked.set(true);
         answer.status.set(status);
         answer.broken.set(broken);
-        let about = Circumstances { refreshable: false, let_in: true };
+        let about = RetryContext { refreshable: false, let_in: true };
         judge(&error, &answer, &Policy::default(), about)
     }
 
@@ -224,7 +224,7 @@ mod tests {
     fn the_operator_may_add_to_what_is_tried_again() {
         let policy =
             Policy { also_statuses: vec![403], also_transport: vec![60], ..Policy::default() };
-        let about = Circumstances { refreshable: false, let_in: true };
+        let about = RetryContext { refreshable: false, let_in: true };
         let answer = Answer::default();
         answer.asked.set(true);
         answer.status.set(Some(403));
@@ -241,13 +241,13 @@ mod tests {
         answer.asked.set(true);
         answer.status.set(Some(400));
         let error = generic("<Code>ExpiredToken</Code>");
-        let about = Circumstances { refreshable: true, let_in: true };
+        let about = RetryContext { refreshable: true, let_in: true };
         assert!(judge(&error, &answer, &Policy::default(), about).again);
         // The machine's own credentials service: missing at the start, failing later.
         answer.metadata.set(true);
         answer.status.set(None);
         for let_in in [false, true] {
-            let about = Circumstances { refreshable: true, let_in };
+            let about = RetryContext { refreshable: true, let_in };
             assert_eq!(judge(&generic("x"), &answer, &Policy::default(), about).again, let_in);
         }
     }

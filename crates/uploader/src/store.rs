@@ -24,7 +24,7 @@ use crate::http::{ANSWER, Answer, Traffic};
 use crate::policy::Policy;
 use crate::provider::StoreLimits;
 use crate::rate::RateLimit;
-use crate::retry::{Circumstances, judge};
+use crate::retry::{RetryContext, judge};
 use crate::unfinished::Unfinished;
 
 /// Object as a listing shows it.
@@ -45,7 +45,7 @@ pub struct Listed {
 pub struct Store {
     pub(crate) objects: Arc<dyn ObjectStore>,
     pub(crate) multipart: Option<Multiparts>,
-    pub(crate) nature: Arc<Nature>,
+    pub(crate) nature: Arc<StoreTraits>,
     pub(crate) policy: Policy,
     traffic: Traffic,
     /// Becomes true when further tries are useless.
@@ -56,7 +56,7 @@ pub struct Store {
 
 /// Properties of a store, and settings of its objects.
 #[derive(Debug)]
-pub(crate) struct Nature {
+pub(crate) struct StoreTraits {
     pub(crate) limits: StoreLimits,
     /// Protection of bodies in transit, in words.
     pub(crate) protection: &'static str,
@@ -103,7 +103,7 @@ impl Store {
     pub(crate) fn new(
         objects: Arc<dyn ObjectStore>,
         multipart: Option<Arc<dyn MultipartStore>>,
-        nature: Nature,
+        nature: StoreTraits,
         policy: Policy,
         traffic: Traffic,
     ) -> Self {
@@ -564,7 +564,7 @@ impl Store {
             let (outcome, asked) = ANSWER
                 .scope(Answer::default(), async {
                     let outcome = attempt().await;
-                    let about = Circumstances {
+                    let about = RetryContext {
                         refreshable: self.nature.refreshable,
                         let_in: self.traffic.let_in(),
                     };

@@ -72,7 +72,7 @@ impl Progress {
 }
 
 /// Request body that is sent in slices, each visible to the watchdog.
-pub(crate) struct Fed {
+pub(crate) struct ThrottledBody {
     inner: HttpRequestBody,
     /// Rest of the current piece of `inner`.
     piece: Bytes,
@@ -83,7 +83,7 @@ pub(crate) struct Fed {
     held: Option<Pin<Box<Sleep>>>,
 }
 
-impl Fed {
+impl ThrottledBody {
     pub(crate) fn new(
         inner: HttpRequestBody,
         progress: Arc<Progress>,
@@ -94,7 +94,7 @@ impl Fed {
     }
 }
 
-impl Body for Fed {
+impl Body for ThrottledBody {
     type Data = Bytes;
     type Error = HttpError;
 
@@ -136,7 +136,7 @@ impl Body for Fed {
 
 /// Response body that ends in an error if no piece of it arrives for too long.
 #[derive(Debug)]
-pub(crate) struct Guarded {
+pub(crate) struct WatchedBody {
     inner: HttpResponseBody,
     limit: Option<Duration>,
     /// Runs only while we wait for the store, not while the reader of the body is slow.
@@ -145,7 +145,7 @@ pub(crate) struct Guarded {
     held: Option<Pin<Box<Sleep>>>,
 }
 
-impl Guarded {
+impl WatchedBody {
     pub(crate) fn new(
         inner: HttpResponseBody,
         limits: Limits,
@@ -155,7 +155,7 @@ impl Guarded {
     }
 }
 
-impl Body for Guarded {
+impl Body for WatchedBody {
     type Data = Bytes;
     type Error = HttpError;
 
@@ -235,7 +235,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_slow_but_steady_upload_is_no_stall_and_a_dead_one_is() {
         let progress = Arc::new(Progress::start(false));
-        let body = Fed::new(payload(&[8 << 20, 0, 5]), Arc::clone(&progress), None);
+        let body = ThrottledBody::new(payload(&[8 << 20, 0, 5]), Arc::clone(&progress), None);
         assert_eq!(body.size_hint().exact(), Some((8 << 20) + 5));
         // 129 slices at 2 s: many times the limit of 3 s in total, but never more than it for one
         // slice.
@@ -251,7 +251,7 @@ mod tests {
         assert!(start.elapsed() <= 6 * SECOND);
 
         let progress = Arc::new(Progress::start(false));
-        let body = Fed::new(payload(&[1 << 20]), Arc::clone(&progress), None);
+        let body = ThrottledBody::new(payload(&[1 << 20]), Arc::clone(&progress), None);
         tokio::select! {
             _ = drain(body, 4 * SECOND) => panic!("a stall of 4 s went unnoticed"),
             stalled = progress.stalled(limits(3), true) => assert_eq!(stalled, Stalled::Sending(3 * SECOND)),
@@ -262,7 +262,7 @@ mod tests {
     async fn our_own_rate_is_no_stall() {
         let rate = Arc::new(RateLimit::new(NonZeroU64::new(100).unwrap()));
         let progress = Arc::new(Progress::start(false));
-        let body = Fed::new(payload(&[10_240]), Arc::clone(&progress), Some(rate));
+        let body = ThrottledBody::new(payload(&[10_240]), Arc::clone(&progress), Some(rate));
         let (bytes, took) = tokio::select! {
             drained = drain(body, Duration::ZERO) => drained,
             stalled = progress.stalled(limits(1), true) => panic!("{stalled}"),
@@ -296,7 +296,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_answer_may_drip_but_not_stop() {
-        let mut body = Guarded::new(HttpResponseBody::new(Dripping(5, None)), limits(3), None);
+        let mut body = WatchedBody::new(HttpResponseBody::new(Dripping(5, None)), limits(3), None);
         let mut next = async || std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await;
         for _ in 0..5 {
             assert!(next().await.unwrap().is_ok());
@@ -313,7 +313,7 @@ mod tests {
     async fn downloads_keep_to_the_rate() {
         let rate = Arc::new(RateLimit::new(NonZeroU64::new(1000).unwrap()));
         let inner = HttpResponseBody::from(Bytes::from(vec![1; 5000]));
-        let mut body = Guarded::new(inner, limits(3), Some(rate));
+        let mut body = WatchedBody::new(inner, limits(3), Some(rate));
         let mut next = async || std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await;
         let start = Instant::now();
         assert!(next().await.unwrap().is_ok());

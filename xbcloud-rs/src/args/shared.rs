@@ -89,7 +89,7 @@ pub(crate) struct RunOptions {
     /// Seconds without progress until another try; 0: for ever
     #[arg(long, default_value_t = 120, value_name = "S")]
     pub(crate) timeout: u64,
-    /// Talk in JSON: events on stderr, listings on stdout
+    /// JSON output: events on stderr, listings on stdout
     #[arg(long)]
     pub(crate) json: bool,
     /// Only errors

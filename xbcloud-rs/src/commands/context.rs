@@ -1,6 +1,6 @@
 //! What every command uses: the log, the settings of a run, progress and signals.
 
-use xb_backup::{BackupName, Resolved, Root, Stop, Wanted, stopper};
+use xb_backup::{BackupName, CancelToken, Resolved, Root, Wanted, stopper};
 use xb_cli::{Failure, Log, OrFail as _, Progress, ProgressOptions, Signals, Snapshot};
 use xb_pipeline::{Observer, Wait};
 use xb_uploader::Traffic;
@@ -44,7 +44,7 @@ impl Context {
             return Ok((root, name));
         }
         let server = source.server.as_deref();
-        let find = |_, mut stop: Stop| async move {
+        let find = |_, mut stop: CancelToken| async move {
             stop.or(xb_backup::resolve(&root, &wanted, server)).await
         };
         let (Resolved { name, doubts }, _) = self.with_progress("find", &common.run, None, find)?;
@@ -64,7 +64,7 @@ impl Context {
         command: F,
     ) -> Result<(T, xb_cli::ProgressEnd), Failure>
     where
-        F: FnOnce(Observer, Stop) -> Fut,
+        F: FnOnce(Observer, CancelToken) -> Fut,
         Fut: Future<Output = Result<T, xb_backup::BackupError>>,
     {
         let observer = Observer::default();

@@ -1,6 +1,6 @@
 //! `delete`: shows what would be removed, asks, and removes exactly that.
 
-use xb_backup::{Doomed, Stop};
+use xb_backup::{CancelToken, DeletionPlan};
 use xb_cli::{Failure, OrFail as _};
 
 use crate::args::DeleteArgs;
@@ -42,10 +42,10 @@ impl Context {
     }
 
     /// Plans what a delete removes.
-    fn doomed(&self, args: &DeleteArgs) -> Result<Doomed, Failure> {
+    fn doomed(&self, args: &DeleteArgs) -> Result<DeletionPlan, Failure> {
         let (root, name) = backup_place(&args.name, &args.common, false)?;
         let root = self.taking_over(root, args.take_over);
-        let plan = |_, mut stop: Stop| async move {
+        let plan = |_, mut stop: CancelToken| async move {
             stop.or(xb_backup::doomed(&root, &name, !args.force)).await
         };
         Ok(self.with_progress("delete", &args.common.run, None, plan)?.0)
@@ -53,7 +53,7 @@ impl Context {
 }
 
 /// Asks at a terminal whether to remove the backup.
-fn confirm(doomed: &Doomed, json: bool) -> Result<(), Failure> {
+fn confirm(doomed: &DeletionPlan, json: bool) -> Result<(), Failure> {
     let what = format!("{}: {}", doomed.name, report::going(doomed));
     let question = format!("would remove {what}\nRemove it? [y/N] ");
     // With `--json`, the reader is a program and cannot answer.

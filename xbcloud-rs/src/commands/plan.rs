@@ -1,8 +1,8 @@
 //! `plan`: estimates objects, requests and memory before the first run.
 
-use xb_backup::{Layout, Manifest, Stop};
+use xb_backup::{CancelToken, Layout, Manifest};
 use xb_cli::{Failure, OrFail as _};
-use xb_pipeline::GetPlan;
+use xb_pipeline::UnpackPlan;
 
 use crate::args::{LayoutArg, PlanArgs};
 use crate::commands::context::{Context, DEFAULT_CHUNK, DEFAULT_PARALLEL, memory};
@@ -16,7 +16,7 @@ impl Context {
             None => None,
             Some(name) => {
                 let (root, name) = backup_place(name, &args.common, false)?;
-                let find = |_, mut stop: Stop| async move {
+                let find = |_, mut stop: CancelToken| async move {
                     stop.or(xb_backup::describe(&root, &name)).await
                 };
                 Some(self.with_progress("plan", &args.common.run, None, find)?.0)
@@ -46,7 +46,7 @@ impl Context {
             sealed: like.as_ref().map_or(args.sealed, Manifest::is_sealed),
             put: xb_backup::put_plan(memory, chunk_size, threads, parallel, recut)
                 .map_err(report::failure)?,
-            get: GetPlan::new(memory, threads, parallel)
+            get: UnpackPlan::new(memory, threads, parallel)
                 .map_err(|error| report::failure(error.into()))?,
         };
         report::estimate(&xb_backup::estimate(&request), args.common.run.json).stage("output")?;

@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use xb_backup::{BackupError, Candidate, Keep, Listing, Stop, Verdict, plan_prune};
+use xb_backup::{BackupError, CancelToken, Candidate, Keep, Listing, Verdict, plan_prune};
 use xb_cli::{Failure, Log, OrFail as _};
 
 use crate::args::catalogue::PruneArgs;
@@ -25,8 +25,11 @@ impl Context {
         }
         let root = root_place(args.root.as_deref(), &args.common)?;
         let yes = args.yes;
-        let ((plan, left, gone), _) =
-            self.with_progress("prune", &args.common.run, None, |_, mut stop: Stop| async move {
+        let ((plan, left, gone), _) = self.with_progress(
+            "prune",
+            &args.common.run,
+            None,
+            |_, mut stop: CancelToken| async move {
                 let listed = stop.or(xb_backup::list(&root)).await?;
                 let candidates: Vec<Candidate> = listed.iter().filter_map(Candidate::of).collect();
                 let left: Vec<Listing> =
@@ -44,7 +47,8 @@ impl Context {
                     false => Vec::new(),
                 };
                 Ok((plan, left, gone))
-            })?;
+            },
+        )?;
         pruned(&self.log, &plan, &left, yes.then_some(&gone[..]), args.common.run.json)
             .stage("output")
     }

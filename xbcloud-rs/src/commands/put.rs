@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use xb_backup::{
-    BackupError, BackupName, Keys, Layout, LockGuard, OwnRuns, Producer, PutRequest, Root,
-    SinceRequest, Stop, Wanted, WaysIn,
+    BackupError, BackupName, CancelToken, KeySlots, Keys, Layout, LocalRunLog, LockGuard, Producer,
+    PutRequest, Root, SinceRequest, Wanted,
 };
 use xb_cli::{Failure, Log, OrFail as _, env_first};
 use xb_compressor::{Algorithm, AlgorithmError};
@@ -167,7 +167,7 @@ impl Context {
             Layout::Packed => (compress, crate::keys::ways_in(put, keys, &self.log)?, None),
             Layout::Classic => {
                 let transform = self.transform(put, keys, compress, threads)?;
-                (Algorithm::None, WaysIn::default(), transform)
+                (Algorithm::None, KeySlots::default(), transform)
             }
         };
         let content = if put.raw { Content::Raw } else { xbstream(put)? };
@@ -222,7 +222,11 @@ fn is_encrypted(request: &PutRequest) -> bool {
 }
 
 /// Refuses, before anything is stored, a store in which the objects could not be locked.
-async fn can_lock(root: &Root, lock: Option<&Lock>, stop: &mut Stop) -> Result<(), BackupError> {
+async fn can_lock(
+    root: &Root,
+    lock: Option<&Lock>,
+    stop: &mut CancelToken,
+) -> Result<(), BackupError> {
     match lock {
         Some(_) => stop.or(async { Ok(root.store().can_lock().await?) }).await,
         None => Ok(()),
@@ -234,7 +238,7 @@ async fn lock_all(
     root: &Root,
     request: &PutRequest,
     lock: Option<&Lock>,
-    stop: &mut Stop,
+    stop: &mut CancelToken,
     log: &Log,
 ) -> Result<(), BackupError> {
     let Some(lock) = lock else { return Ok(()) };
@@ -251,7 +255,7 @@ async fn lock_all(
 }
 
 /// Log of this host's own backups.
-fn own_runs(dir: Option<&Path>) -> Option<OwnRuns> {
+fn own_runs(dir: Option<&Path>) -> Option<LocalRunLog> {
     let usual = || match rustix::process::geteuid().is_root() {
         true => Some(PathBuf::from("/var/lib/xbcloud-rs")),
         false => {
@@ -260,7 +264,7 @@ fn own_runs(dir: Option<&Path>) -> Option<OwnRuns> {
             Some(state.or_else(home)?.join("xbcloud-rs"))
         }
     };
-    dir.map(Path::to_owned).or_else(usual).map(OwnRuns::new)
+    dir.map(Path::to_owned).or_else(usual).map(LocalRunLog::new)
 }
 
 /// Name of this host.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use xb_backup::{GetRequest, Owner, PrepareOptions, Ready, RestoreOptions, Talk};
+use xb_backup::{GetRequest, OnLine, Owner, PrepareOptions, Ready, RestoreOptions};
 use xb_cli::Failure;
 use xb_pipeline::Durability;
 
@@ -32,7 +32,7 @@ impl Context {
             decompress: !args.no_decompress,
             check_room: !args.no_space_check,
         };
-        let talk: Talk = {
+        let talk: OnLine = {
             let log = self.log.clone();
             Arc::new(move |line| log.pass_on(&String::from_utf8_lossy(line)))
         };

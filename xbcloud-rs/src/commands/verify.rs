@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::sync::Arc;
 
-use xb_backup::{Level, PrepareOptions, ServerOptions, Talk, Trial, VerifyReport, VerifyRequest};
+use xb_backup::{Level, OnLine, PrepareOptions, ServerOptions, Trial, VerifyReport, VerifyRequest};
 use xb_cli::{Failure, Log, OrFail as _, ProgressEnd, format_size};
 
 use crate::args::catalogue::VerifyArgs;
@@ -38,7 +38,7 @@ impl Context {
             statements: server.check_sql.clone(),
         };
         let log = self.log.clone();
-        let talk: Talk = Arc::new(move |line| log.verbose(String::from_utf8_lossy(line)));
+        let talk: OnLine = Arc::new(move |line| log.verbose(String::from_utf8_lossy(line)));
         let traffic = root.store().traffic().clone();
         let (found, end) = self.with_progress(
             "verify",

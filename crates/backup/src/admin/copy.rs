@@ -10,11 +10,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use tokio::sync::mpsc;
 use xb_encryptor::Keys;
-use xb_pipeline::{GetPlan, ObjectSize, Observer, PackPlan, PackSizing, RootDigest};
+use xb_pipeline::{ObjectSize, Observer, PackPlan, PackSizing, RootDigest, UnpackPlan};
 use xb_uploader::{Lock, PartData, PartSender, Store, StoreErrorKind};
 
 use crate::admin::object_lock::lock_complete;
-use crate::cancel::Stop;
+use crate::cancel::CancelToken;
 use crate::catalog::chain::find_base;
 use crate::catalog::manifest::{Layout, Manifest, StoredManifest};
 use crate::catalog::names::{
@@ -102,7 +102,7 @@ pub async fn copy(
     to: &Root,
     request: &CopyRequest,
     observer: &Observer,
-    stop: &mut Stop,
+    stop: &mut CancelToken,
 ) -> Result<CopyReport, BackupError> {
     let source = stop.or(Source::open(from, request)).await?;
     let mut report = CopyReport {
@@ -315,7 +315,11 @@ impl Sums {
 }
 
 impl Copying<'_> {
-    async fn all(&self, report: &mut CopyReport, stop: &mut Stop) -> Result<(), BackupError> {
+    async fn all(
+        &self,
+        report: &mut CopyReport,
+        stop: &mut CancelToken,
+    ) -> Result<(), BackupError> {
         let (Self { request, source, .. }, name) = (self, &self.request.to);
         let packed = source.manifest.layout == Layout::Packed;
         let (folders, claim, to) = if packed {
@@ -344,7 +348,7 @@ impl Copying<'_> {
         claim: &Claim,
         folders: &(String, String),
         report: &mut CopyReport,
-        stop: &mut Stop,
+        stop: &mut CancelToken,
     ) -> Result<(), BackupError> {
         let (Self { from, to, request, source, .. }, name) = (self, &self.request.to);
         let packed = source.manifest.layout == Layout::Packed;
@@ -513,7 +517,7 @@ impl Copying<'_> {
 
     /// Plans the fetch so that objects of up to `largest` bytes are fetched in the pieces in which
     /// they are sent.
-    fn plan(&self, largest: u64) -> Result<GetPlan, BackupError> {
+    fn plan(&self, largest: u64) -> Result<UnpackPlan, BackupError> {
         let CopyRequest { memory, threads, parallel, .. } = *self.request;
         let limits = part_limits(self.to.store().limits());
         let put = PackPlan::new(PackSizing {
@@ -523,7 +527,7 @@ impl Copying<'_> {
             parallel,
             limits,
         })?;
-        Ok(GetPlan {
+        Ok(UnpackPlan {
             threads: put.threads,
             depth: put.depth,
             range: put.part_size,
@@ -538,7 +542,7 @@ impl Copying<'_> {
         folder: &str,
         objects: &[Object],
         known: Option<&Sums>,
-        stop: &mut Stop,
+        stop: &mut CancelToken,
     ) -> Result<BTreeSet<String>, BackupError> {
         let (Some(known), Some(largest)) = (known, objects.iter().map(|(_, size)| *size).max())
         else {
@@ -574,7 +578,7 @@ impl Copying<'_> {
         &self,
         (from, to): &(String, String),
         objects: Vec<Object>,
-        stop: &mut Stop,
+        stop: &mut CancelToken,
     ) -> Result<(), BackupError> {
         use futures::stream::{self, StreamExt as _, TryStreamExt as _};
         let copying = stream::iter(objects).map(|(key, size)| async move {
@@ -596,7 +600,7 @@ impl Copying<'_> {
         objects: Vec<Object>,
         check: Check,
         ledger: &mut Ledger,
-        stop: &mut Stop,
+        stop: &mut CancelToken,
     ) -> Result<(), BackupError> {
         let Some(largest) = objects.iter().map(|(_, size)| *size).max() else { return Ok(()) };
         let fetching = self.plan(largest)?;

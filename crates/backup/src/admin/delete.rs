@@ -31,7 +31,7 @@ pub struct Deleted {
 
 /// What a delete will remove.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Doomed {
+pub struct DeletionPlan {
     /// Name of the backup.
     pub name: String,
     /// Key of the manifest, if there is one. It is removed first.
@@ -42,7 +42,7 @@ pub struct Doomed {
     how: How,
 }
 
-impl Doomed {
+impl DeletionPlan {
     /// Total size of the objects in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
@@ -81,7 +81,7 @@ pub async fn doomed(
     root: &Root,
     name: &BackupName,
     unless_needed: bool,
-) -> Result<Doomed, BackupError> {
+) -> Result<DeletionPlan, BackupError> {
     if unless_needed {
         refuse_needed(root, name, &mut Known::default()).await?;
     }
@@ -91,7 +91,7 @@ pub async fn doomed(
 }
 
 /// Lists the objects to remove, and fails if anything else exists below the name.
-async fn plan(root: &Root, name: &BackupName) -> Result<Doomed, BackupError> {
+async fn plan(root: &Root, name: &BackupName) -> Result<DeletionPlan, BackupError> {
     refuse_living(root, name).await?;
     let (stored, damaged) = stored_or_damaged(root, name).await?;
     refuse_pinned(root, name, stored.as_ref()).await?;
@@ -136,7 +136,7 @@ async fn plan(root: &Root, name: &BackupName) -> Result<Doomed, BackupError> {
         left: if damaged { left } else { 0 },
         unless_needed: false,
     };
-    Ok(Doomed { name: name.to_string(), manifest, objects, how })
+    Ok(DeletionPlan { name: name.to_string(), manifest, objects, how })
 }
 
 /// Fails if objects below the name may belong to something other than the backup.
@@ -197,7 +197,7 @@ pub(crate) async fn delete_unless_needed_by(
 ///
 /// # Errors
 /// [`BackupError::Changed`]; otherwise as [`delete`], or [`delete_unless_needed`].
-pub async fn delete_shown(root: &Root, shown: &Doomed) -> Result<Deleted, BackupError> {
+pub async fn delete_shown(root: &Root, shown: &DeletionPlan) -> Result<Deleted, BackupError> {
     let name = BackupName::new(&shown.name)?;
     if doomed(root, &name, shown.how.unless_needed).await? != *shown {
         return Err(BackupError::Changed { name: shown.name.clone() });
@@ -245,7 +245,7 @@ pub async fn delete(root: &Root, name: &BackupName) -> Result<Deleted, BackupErr
 async fn carry_out(
     root: &Root,
     name: &BackupName,
-    doomed: &Doomed,
+    doomed: &DeletionPlan,
 ) -> Result<Deleted, BackupError> {
     if !doomed.how.claimed {
         refuse_changed(root, name, doomed).await?;
@@ -258,7 +258,7 @@ async fn carry_out(
 }
 
 /// Removes the manifest, then the objects.
-async fn remove(root: &Root, doomed: &Doomed) -> Result<Deleted, BackupError> {
+async fn remove(root: &Root, doomed: &DeletionPlan) -> Result<Deleted, BackupError> {
     if let Some(manifest) = &doomed.manifest {
         root.store().delete(manifest).await?;
     }
@@ -271,7 +271,7 @@ async fn remove(root: &Root, doomed: &Doomed) -> Result<Deleted, BackupError> {
 async fn refuse_changed(
     root: &Root,
     name: &BackupName,
-    doomed: &Doomed,
+    doomed: &DeletionPlan,
 ) -> Result<(), BackupError> {
     let (stored, damaged) = stored_or_damaged(root, name).await?;
     let there = stored.is_some() || damaged;
@@ -325,7 +325,7 @@ async fn refuse_pinned(
 async fn claim(
     root: &Root,
     name: &BackupName,
-    doomed: &Doomed,
+    doomed: &DeletionPlan,
 ) -> Result<(Claim, Root), BackupError> {
     let run = RunId::random().map_err(|error| BackupError::System {
         what: "randomness for the claim",

@@ -1,7 +1,7 @@
 //! `plan`: estimates what a backup of some size will be in the store, and the number of requests.
 
 use serde::Serialize;
-use xb_pipeline::{GetPlan, MAX_SUMS, PackPlan, PackSizing, PlanError};
+use xb_pipeline::{MAX_SUMS, PackPlan, PackSizing, PlanError, UnpackPlan};
 
 use crate::catalog::manifest::Layout;
 use crate::write::{FIXED_SIZE, limits};
@@ -45,7 +45,7 @@ pub struct EstimateRequest {
     /// Plan of the upload.
     pub put: PackPlan,
     /// Plan of the download.
-    pub get: GetPlan,
+    pub get: UnpackPlan,
 }
 
 /// Estimate of a backup, without retries.
@@ -169,7 +169,7 @@ mod tests {
                 limits: limits(),
             })
             .unwrap(),
-            get: GetPlan::new(512 * MIB, 2, 8).unwrap(),
+            get: UnpackPlan::new(512 * MIB, 2, 8).unwrap(),
         }
     }
 

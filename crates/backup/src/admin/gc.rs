@@ -30,7 +30,7 @@ const AT_ONCE: usize = 16;
 
 /// What one dead run left.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Leftover {
+pub struct OrphanedRun {
     /// Name that the backup would have had.
     pub name: String,
     /// The run ID in the packed layout; a classic run has none.
@@ -50,7 +50,7 @@ pub struct Leftover {
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Leftovers {
     /// What dead runs left, by name.
-    pub dead: Vec<Leftover>,
+    pub dead: Vec<OrphanedRun>,
     /// Unfinished multipart uploads of dead runs: no listing of objects shows them, but stores bill
     /// them. In a directory, unfinished files.
     pub uploads: u64,
@@ -132,7 +132,7 @@ pub async fn abort_uploads(root: &Root, leftovers: &Leftovers) -> Result<(), Bac
 /// What was found under one name.
 #[derive(Debug, Default)]
 struct OfName {
-    dead: Vec<Leftover>,
+    dead: Vec<OrphanedRun>,
     /// Folder of the name, with a trailing slash.
     folder: String,
     /// Folders of live runs, below ROOT, with a trailing slash.
@@ -158,7 +158,7 @@ impl OfName {
 ///
 /// # Errors
 /// [`BackupError::Manifest`], [`BackupError::Store`].
-pub async fn remove(root: &Root, leftover: &Leftover) -> Result<bool, BackupError> {
+pub async fn remove(root: &Root, leftover: &OrphanedRun) -> Result<bool, BackupError> {
     let name = BackupName::new(&leftover.name)?;
     if is_needed_now(root, &name, leftover).await? {
         return Ok(false);
@@ -192,7 +192,7 @@ async fn remove_classic(root: &Root, name: &BackupName) -> Result<bool, BackupEr
 async fn is_needed_now(
     root: &Root,
     name: &BackupName,
-    leftover: &Leftover,
+    leftover: &OrphanedRun,
 ) -> Result<bool, BackupError> {
     let (folder, only_claim) = match &leftover.run {
         Some(run) => (format!("{name}/{run}"), Some(CLAIM)),
@@ -260,7 +260,7 @@ fn dead_runs(
     manifest: Option<&Manifest>,
     objects: Vec<Listed>,
     dead_before: i64,
-) -> Vec<Leftover> {
+) -> Vec<OrphanedRun> {
     let mut runs: BTreeMap<String, Vec<Listed>> = BTreeMap::new();
     for listed in objects {
         if let Some((run, _)) = listed.key.split_once('/') {
@@ -286,7 +286,7 @@ fn dead_classic(
     contents: Contents,
     (claims, seen): (Vec<Numbered>, Option<i64>),
     dead_before: i64,
-) -> Option<Leftover> {
+) -> Option<OrphanedRun> {
     let committed = manifest.is_some_and(|manifest| manifest.layout == Layout::Classic);
     let newest = claims.iter().map(|claim| claim.modified).max()?;
     let seen = seen.unwrap_or(i64::MIN);
@@ -302,7 +302,7 @@ fn dead_classic(
         i64::MIN => dead_before.saturating_sub(FORGOTTEN),
         _ => dead_before,
     };
-    (last_seen < dead_before).then(|| Leftover {
+    (last_seen < dead_before).then(|| OrphanedRun {
         name: name.to_string(),
         run: None,
         objects: objects.len() as u64,
@@ -320,10 +320,10 @@ fn leftover(
     object_key: impl Fn(&Listed) -> String,
     claim_key: impl Fn(&Listed) -> String,
     dead_before: i64,
-) -> Option<Leftover> {
+) -> Option<OrphanedRun> {
     // Written objects count, too: a store may have refused the claims of a live run.
     let last_seen = objects.iter().chain(claims).map(|listed| listed.modified).max()?;
-    (last_seen < dead_before).then(|| Leftover {
+    (last_seen < dead_before).then(|| OrphanedRun {
         name: name.to_string(),
         run,
         objects: objects.len() as u64,

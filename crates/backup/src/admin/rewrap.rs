@@ -1,7 +1,7 @@
 //! `rewrap`: replaces the key slots of a sealed backup. Only its keys object changes; no data
 //! moves.
 
-use xb_encryptor::{Keys, SlotInfo, WaysIn};
+use xb_encryptor::{KeySlots, Keys, SlotInfo};
 
 use crate::catalog::manifest::Layout;
 use crate::catalog::names::{BackupName, KEYS, run_folder};
@@ -19,7 +19,7 @@ pub struct RewrapRequest {
     /// Accept a backup whose manifest no key authenticates, see [`Accept::unvouched`].
     pub accept_unvouched: bool,
     /// Key slots to add.
-    pub add: WaysIn,
+    pub add: KeySlots,
     /// Numbers of the old key slots to remove, as [`rewrap`] returns them; `None`: all.
     pub remove: Option<Vec<usize>>,
     /// Memory limit for deriving a key from a passphrase, in bytes.

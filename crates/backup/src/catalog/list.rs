@@ -8,7 +8,7 @@ use xb_uploader::Listed;
 use crate::catalog::list_cache::{Cached, ListCache};
 use crate::catalog::manifest::{Base, End, Layout, Manifest};
 use crate::catalog::names::{BackupName, CATALOG, CLAIM, manifest_key};
-use crate::catalog::records::{self, Beside, Pin, Proof};
+use crate::catalog::records::{self, CatalogMarkers, Pin, Proof};
 use crate::catalog::root::Root;
 use crate::claim::{DEAD, claims, standing};
 use crate::error::BackupError;
@@ -133,7 +133,7 @@ pub async fn list_with(
         Some(cache) => &root.with_cache(Cached::new(cache, &manifests)),
         None => root,
     };
-    let beside = Beside::of(manifests.iter().map(|listed| listed.key.as_str()));
+    let beside = CatalogMarkers::of(manifests.iter().map(|listed| listed.key.as_str()));
     let beside = &beside;
     // Claims lie one level deeper.
     let names = manifests
@@ -166,7 +166,8 @@ pub async fn list_with(
 /// As [`list`].
 pub(crate) async fn line(root: &Root, name: &BackupName) -> Result<Option<Listing>, BackupError> {
     // Two small reads that find nothing cost less than a listing.
-    let beside = Beside { verified: [name.to_string()].into(), pinned: [name.to_string()].into() };
+    let beside =
+        CatalogMarkers { verified: [name.to_string()].into(), pinned: [name.to_string()].into() };
     if root.store().size(&root.key(&manifest_key(name))).await?.is_some() {
         return complete(root, name, &beside).await.map(Some);
     }
@@ -187,7 +188,11 @@ pub async fn describe(root: &Root, name: &BackupName) -> Result<Manifest, Backup
     }
 }
 
-async fn complete(root: &Root, name: &BackupName, beside: &Beside) -> Result<Listing, BackupError> {
+async fn complete(
+    root: &Root,
+    name: &BackupName,
+    beside: &CatalogMarkers,
+) -> Result<Listing, BackupError> {
     let mut listing = empty(name.as_str(), State::Complete);
     match root.stored_manifest(name).await {
         Ok(Some(stored)) => {

@@ -10,8 +10,8 @@ use sha2::{Digest, Sha256};
 use xb_encryptor::MacKey;
 
 use crate::catalog::names::RunId;
-use crate::catalog::signed_text::{Attested, Flaw, attest};
-use crate::catalog::source_info::Facts;
+use crate::catalog::signed_text::{Flaw, SignedText, attest};
+use crate::catalog::source_info::SourceInfo;
 use crate::hex::hex;
 
 /// Largest manifest, in bytes.
@@ -80,7 +80,7 @@ pub struct Manifest {
     pub producer: Option<Producer>,
     /// What the small text files in the stream say about the server.
     #[serde(default)]
-    pub source: Facts,
+    pub source: SourceInfo,
 }
 
 /// Base of an incremental backup.
@@ -274,7 +274,7 @@ impl Manifest {
         if bytes.len() > MAX_LEN {
             return Err(ManifestError::TooLong { len: bytes.len() });
         }
-        let attested = Attested::read(bytes)?;
+        let attested = SignedText::read(bytes)?;
         let (signed, mac) = attested.signature().map(|(bytes, mac)| (bytes.to_vec(), mac)).unzip();
         let manifest = Self::parse(attested.text)?;
         let digest = Sha256::digest(bytes).into();
@@ -396,7 +396,7 @@ pub(crate) fn sample() -> Manifest {
         server: None,
         base: None,
         producer: Some(Producer { program: "mariadb-backup".into(), exit: 0 }),
-        source: Facts::default(),
+        source: SourceInfo::default(),
     }
 }
 

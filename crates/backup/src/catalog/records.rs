@@ -16,7 +16,7 @@ use xb_uploader::StoreErrorKind;
 
 use crate::catalog::names::{BackupName, CATALOG};
 use crate::catalog::root::Root;
-use crate::catalog::signed_text::{Attested, attest};
+use crate::catalog::signed_text::{SignedText, attest};
 use crate::catalog::verification::{Level, PageReport, RestoreTest, VerifyReport};
 use crate::error::BackupError;
 
@@ -145,12 +145,12 @@ impl Proof {
 
 /// Names of the backups that have records beside their manifests.
 #[derive(Debug, Default)]
-pub(crate) struct Beside {
+pub(crate) struct CatalogMarkers {
     pub(crate) verified: std::collections::BTreeSet<String>,
     pub(crate) pinned: std::collections::BTreeSet<String>,
 }
 
-impl Beside {
+impl CatalogMarkers {
     /// Collects the names from the keys of a catalogue listing.
     pub(crate) fn of<'a>(keys: impl Iterator<Item = &'a str>) -> Self {
         let mut beside = Self::default();
@@ -191,7 +191,7 @@ async fn small(root: &Root, key: &str) -> Result<Option<bytes::Bytes>, BackupErr
 /// Parses a record. Returns `None` if it is damaged, of a later format or not authenticated by
 /// `key`.
 fn parse<'b, T: Deserialize<'b>>(bytes: &'b [u8], key: Option<&MacKey>) -> Option<T> {
-    let attested = Attested::read(bytes).ok()?;
+    let attested = SignedText::read(bytes).ok()?;
     if key.is_some_and(|key| !attested.is_by(key)) {
         return None;
     }
@@ -355,7 +355,7 @@ mod tests {
         let name = BackupName::new("monday").unwrap();
         let all = keys(&name).map(|key| key.strip_prefix(".xb-catalog/").unwrap().to_owned());
         let others = ["monday", "@claims/monday/000001", "@verified", "@other/monday"];
-        let beside = Beside::of(all.iter().map(String::as_str).chain(others));
+        let beside = CatalogMarkers::of(all.iter().map(String::as_str).chain(others));
         assert_eq!(beside.verified.iter().collect::<Vec<_>>(), ["monday"]);
         assert_eq!(beside.pinned.iter().collect::<Vec<_>>(), ["monday"]);
     }

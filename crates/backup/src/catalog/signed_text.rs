@@ -23,7 +23,7 @@ pub(crate) enum Flaw {
 
 /// Text with a matching digest, and its HMAC, if any.
 #[derive(Debug, Clone)]
-pub(crate) struct Attested<'a> {
+pub(crate) struct SignedText<'a> {
     /// The text without the check lines.
     pub(crate) text: &'a [u8],
     signature: Option<(&'a [u8], [u8; 32])>,
@@ -40,7 +40,7 @@ pub(crate) fn attest(mut text: Vec<u8>, key: Option<&MacKey>) -> Vec<u8> {
     text
 }
 
-impl<'a> Attested<'a> {
+impl<'a> SignedText<'a> {
     /// Strips the check lines and compares the digest.
     pub(crate) fn read(bytes: &'a [u8]) -> Result<Self, Flaw> {
         let (mut before, mut line) = last_line(bytes)?;

@@ -8,7 +8,7 @@ use crate::catalog::galera_position::GaleraPosition;
 
 /// Facts about a backup's source; each is present if the producer's files state it unencrypted.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Facts {
+pub struct SourceInfo {
     /// `tool_name` of the info file: mariadb-backup, xtrabackup.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_name: Option<String>,
@@ -41,7 +41,7 @@ pub struct Facts {
 /// Length limit of one value, in bytes.
 const MAX_VALUE: usize = 4096;
 
-impl Facts {
+impl SourceInfo {
     /// Extracts the facts from captured files: name to content.
     #[must_use]
     pub fn from_files(files: &BTreeMap<String, Vec<u8>>) -> Self {
@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn both_families_of_names_are_read() {
         for prefix in ["xtrabackup_", "mariadb_backup_"] {
-            let facts = Facts::from_files(&files(&[
+            let facts = SourceInfo::from_files(&files(&[
                 (
                     &format!("{prefix}info"),
                     "tool_name = mariadb-backup\ntool_version = 10.11.19\nserver_version = 10.11.19-MariaDB\nbinlog_pos = filename 'b.000001', position '342'\n",
@@ -110,13 +110,13 @@ mod tests {
 
     #[test]
     fn odd_content_gives_no_facts_and_no_panic() {
-        let facts = Facts::from_files(&files(&[
+        let facts = SourceInfo::from_files(&files(&[
             ("xtrabackup_checkpoints", "to_lsn = many\n=\n\u{0}"),
             ("xtrabackup_galera_info", ":"),
         ]));
-        assert_eq!(facts, Facts::default());
+        assert_eq!(facts, SourceInfo::default());
         let mut binary = BTreeMap::new();
         binary.insert("xtrabackup_info".to_owned(), vec![0xff, 0xfe]);
-        assert_eq!(Facts::from_files(&binary), Facts::default());
+        assert_eq!(SourceInfo::from_files(&binary), SourceInfo::default());
     }
 }

@@ -13,7 +13,7 @@ use crate::error::BackupError;
 use crate::objects::checksums::Known;
 use crate::objects::contents::Contents;
 use crate::read::file_filter::{Matched, Selection};
-use crate::read::partial::{Chosen, Come, Proven};
+use crate::read::partial::{Checkpoint, Chosen, ResumePoint};
 
 /// The files of a classic backup, from a listing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub(crate) struct ClassicFiles {
     files: BTreeMap<String, BTreeMap<u64, u64>>,
     /// Where a resumed restore continues in each file: the bytes to skip at the front of its
     /// objects, and the file offset after them. `None` unless an earlier run is resumed.
-    begun: Option<BTreeMap<String, Come>>,
+    begun: Option<BTreeMap<String, ResumePoint>>,
     /// The known checksums of the objects.
     known: Known,
 }
@@ -146,7 +146,7 @@ impl ClassicFiles {
     }
 
     /// Excludes what an earlier run has completed and checked.
-    pub(crate) fn leave_out(&mut self, proven: &Proven) {
+    pub(crate) fn leave_out(&mut self, proven: &Checkpoint) {
         self.files.retain(|path, _| !proven.whole.contains(path.as_bytes()));
         let come = |path: &String| Some((path.clone(), *proven.begun.get(path.as_bytes())?));
         self.begun = Some(self.files.keys().filter_map(come).collect());

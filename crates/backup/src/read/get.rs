@@ -6,11 +6,11 @@ use bytes::Bytes;
 use xb_encryptor::{DataKey, Keys};
 use xb_frame::STREAM_HEADER_LEN;
 use xb_pipeline::{
-    GetError, GetPlan, Observer, RelayError, RootDigest, object_key, relay, sums, unpack,
-    unpack_parts,
+    Observer, PassthroughError, RootDigest, UnpackError, UnpackPlan, object_key, relay, sums,
+    unpack, unpack_parts,
 };
 
-use crate::cancel::Stop;
+use crate::cancel::CancelToken;
 use crate::catalog::manifest::{End, Layout, Manifest, PackedFacts, StoredManifest};
 use crate::catalog::names::{BackupName, RunId, run_folder};
 use crate::catalog::root::Root;
@@ -22,7 +22,7 @@ use crate::objects::classic_checksums::Check;
 use crate::objects::classic_checksums::list_with_sums;
 use crate::read::file_filter::Selection;
 use crate::read::packed_index::{Index, PackedBody};
-use crate::read::partial::{Chosen, Parts, Picker, Proven, parts};
+use crate::read::partial::{Checkpoint, Chosen, Parts, Picker, parts};
 use crate::read::ranges::{Range, pump, ranges};
 use crate::read::stream_sink::StreamSink;
 use crate::read::unlock::{Accept, Given, Unlocked, envelope, missing_is_damage, unlock};
@@ -71,12 +71,12 @@ pub struct GetReport {
 
 /// Data objects of a backup, in stream order.
 pub(crate) enum Objects {
-    Packed(Manifest, PackedFacts, RunId, Opening),
+    Packed(Manifest, PackedFacts, RunId, ReadMode),
     Classic(Option<Manifest>, ClassicFiles, Option<Chosen>),
 }
 
 /// How the objects of a packed backup are unpacked.
-pub(crate) enum Opening {
+pub(crate) enum ReadMode {
     /// All frames are unpacked; with a key, the seal is opened first.
     Undo(Option<Arc<DataKey>>),
     /// Only the frames of these parts are unpacked.
@@ -94,9 +94,9 @@ pub async fn get<S: StreamSink>(
     request: &GetRequest,
     sink: S,
     observer: &Observer,
-    stop: &mut Stop,
+    stop: &mut CancelToken,
 ) -> Result<(GetReport, S), BackupError> {
-    let plan = GetPlan::new(request.memory, request.threads, request.parallel)?;
+    let plan = UnpackPlan::new(request.memory, request.threads, request.parallel)?;
     let objects = stop.or(find(root, request, None, None)).await?;
     transfer(root, request, plan, objects, sink, observer, stop).await
 }
@@ -112,28 +112,28 @@ impl GetRequest {
 pub(crate) async fn transfer<S: StreamSink>(
     root: &Root,
     request: &GetRequest,
-    plan: GetPlan,
+    plan: UnpackPlan,
     objects: Objects,
     sink: S,
     observer: &Observer,
-    stop: &mut Stop,
+    stop: &mut CancelToken,
 ) -> Result<(GetReport, S), BackupError> {
     let run = Run { root, request, plan, observer };
     let (stream_bytes, (count, stored_bytes), chosen, manifest, sink) = match objects {
         Objects::Packed(manifest, packed, id, opening) => {
             let all = (manifest.objects, manifest.stored_bytes);
             match opening {
-                Opening::Undo(key) => {
+                ReadMode::Undo(key) => {
                     let (bytes, sink) =
                         run.packed(&manifest, &packed, (id, key), sink, stop).await?;
                     (bytes, all, None, Some(manifest), sink)
                 }
-                Opening::Parts(parts) => {
+                ReadMode::Parts(parts) => {
                     let chosen = parts.1.chosen;
                     let (bytes, read, sink) = run.parts(*parts, sink, stop).await?;
                     (bytes, read, Some(chosen), Some(manifest), sink)
                 }
-                Opening::AsStored(front) => {
+                ReadMode::AsStored(front) => {
                     let (bytes, sink) =
                         run.as_stored(&manifest, &packed, (id, front), sink, stop).await?;
                     (bytes, all, None, Some(manifest), sink)
@@ -175,7 +175,7 @@ impl Objects {
     /// Length of the stream in bytes, if the manifest states it.
     pub(crate) fn stream_bytes(&self) -> Option<u64> {
         match self {
-            Self::Packed(_, _, _, Opening::Parts(parts)) => Some(parts.1.stream_bytes()),
+            Self::Packed(_, _, _, ReadMode::Parts(parts)) => Some(parts.1.stream_bytes()),
             Self::Classic(_, files, Some(_)) => Some(files.bytes()),
             Self::Packed(manifest, ..) | Self::Classic(Some(manifest), ..) => {
                 Some(manifest.stream_bytes)
@@ -191,7 +191,7 @@ pub(crate) async fn find(
     root: &Root,
     request: &GetRequest,
     unlocked: Option<&Unlocked>,
-    proven: Option<&Proven>,
+    proven: Option<&Checkpoint>,
 ) -> Result<Objects, BackupError> {
     let name = &request.name;
     match root.stored_manifest(name).await? {
@@ -206,11 +206,11 @@ pub(crate) async fn find(
                         "as it is stored a backup can be had as a whole only".into(),
                     ));
                 }
-                Opening::AsStored(keys_in_front(root, request, &manifest, &packed, run).await?)
+                ReadMode::AsStored(keys_in_front(root, request, &manifest, &packed, run).await?)
             } else {
                 let key = open(root, request, Some(&stored), unlocked).await?;
                 if request.files.is_all() && proven.is_none() {
-                    Opening::Undo(key)
+                    ReadMode::Undo(key)
                 } else {
                     if manifest.end == End::Raw {
                         return Err(BackupError::Selection(format!(
@@ -220,9 +220,9 @@ pub(crate) async fn find(
                     let key = key.as_deref();
                     let body = PackedBody::open(root, name, &manifest, &packed, run, key).await?;
                     let index = Index::load(&body).await?;
-                    let none = Proven::default();
+                    let none = Checkpoint::default();
                     let parts = parts(&index, &request.files, proven.unwrap_or(&none)).await?;
-                    Opening::Parts(Box::new((body, parts)))
+                    ReadMode::Parts(Box::new((body, parts)))
                 }
             };
             Ok(Objects::Packed(manifest, packed, run, opening))
@@ -300,7 +300,7 @@ async fn keys_in_front(
 struct Run<'a> {
     root: &'a Root,
     request: &'a GetRequest,
-    plan: GetPlan,
+    plan: UnpackPlan,
     observer: &'a Observer,
 }
 
@@ -311,7 +311,7 @@ impl Run<'_> {
         packed: &PackedFacts,
         (run, key): (RunId, Option<Arc<DataKey>>),
         mut sink: S,
-        stop: &mut Stop,
+        stop: &mut CancelToken,
     ) -> Result<(u64, S), BackupError> {
         let name = &self.request.name;
         let objects = self.objects(manifest, packed, run);
@@ -334,8 +334,15 @@ impl Run<'_> {
         .await?;
         let damaged = |what: String| BackupError::Damaged { name: name.to_string(), what };
         let summary = match (fetched, summary) {
-            (_, Err(GetError::Sink(error))) => return Err(error),
-            (_, Err(error @ (GetError::Frame(_) | GetError::Seal(_) | GetError::Codec { .. }))) => {
+            (_, Err(UnpackError::Sink(error))) => return Err(error),
+            (
+                _,
+                Err(
+                    error @ (UnpackError::Frame(_)
+                    | UnpackError::Seal(_)
+                    | UnpackError::Codec { .. }),
+                ),
+            ) => {
                 // Positions refer to the unsealed stream, so they identify an object only in an
                 // unsealed backup.
                 let place = error.place().filter(|_| packed.sealed.is_none());
@@ -371,7 +378,7 @@ impl Run<'_> {
         &self,
         (body, parts): (PackedBody, Parts),
         sink: S,
-        stop: &mut Stop,
+        stop: &mut CancelToken,
     ) -> Result<(u64, (u64, u64), S), BackupError> {
         let name = &self.request.name;
         let runs = parts.runs.clone();
@@ -405,8 +412,15 @@ impl Run<'_> {
         .await?;
         let damaged = |what: String| BackupError::Damaged { name: name.to_string(), what };
         match (fetched, unpacked) {
-            (_, Err(GetError::Sink(error))) => return Err(error),
-            (_, Err(error @ (GetError::Frame(_) | GetError::Seal(_) | GetError::Codec { .. }))) => {
+            (_, Err(UnpackError::Sink(error))) => return Err(error),
+            (
+                _,
+                Err(
+                    error @ (UnpackError::Frame(_)
+                    | UnpackError::Seal(_)
+                    | UnpackError::Codec { .. }),
+                ),
+            ) => {
                 return Err(damaged(error.to_string()));
             }
             (Err(error), _) => return Err(missing_is_damage(error, name)),
@@ -441,7 +455,7 @@ impl Run<'_> {
         packed: &PackedFacts,
         (run, front): (RunId, Bytes),
         mut sink: S,
-        stop: &mut Stop,
+        stop: &mut CancelToken,
     ) -> Result<(u64, S), BackupError> {
         let name = &self.request.name;
         let objects = self.objects(manifest, packed, run);
@@ -481,7 +495,7 @@ impl Run<'_> {
         files: &ClassicFiles,
         all: bool,
         mut sink: S,
-        stop: &mut Stop,
+        stop: &mut CancelToken,
     ) -> Result<(u64, S), BackupError> {
         let name = &self.request.name;
         let all = all && files.begun().is_none();
@@ -508,9 +522,9 @@ impl Run<'_> {
         .await?;
         let damaged = |what: String| Err(BackupError::Damaged { name: name.to_string(), what });
         match (fetched, scanned) {
-            (_, Err(RelayError::Sink(error))) => Err(error),
-            (_, Err(RelayError::Stream(error))) => damaged(error.to_string()),
-            (_, Err(RelayError::Refused(what))) => damaged(what),
+            (_, Err(PassthroughError::Sink(error))) => Err(error),
+            (_, Err(PassthroughError::Stream(error))) => damaged(error.to_string()),
+            (_, Err(PassthroughError::Refused(what))) => damaged(what),
             (Err(error), _) => Err(missing_is_damage(error, name)),
             (Ok(()), Ok(scanned)) => match sums.finish(all) {
                 Ok(()) => Ok((scanned.bytes, sink)),
@@ -522,7 +536,7 @@ impl Run<'_> {
 }
 
 /// Number of the object that contains a position.
-pub(crate) fn object_of(place: xb_frame::Place, chunk: u64) -> Option<u64> {
+pub(crate) fn object_of(place: xb_frame::ErrorLocation, chunk: u64) -> Option<u64> {
     let position = match place.part {
         xb_frame::Part::StreamHeader => place.position,
         xb_frame::Part::Record => return None,

@@ -6,10 +6,10 @@ use bytes::Bytes;
 use futures::StreamExt as _;
 use futures::stream::FuturesOrdered;
 use tokio::sync::mpsc;
-use xb_pipeline::{Budget, GetPlan, Permit, sums};
+use xb_pipeline::{Budget, Permit, UnpackPlan, sums};
 use xb_uploader::{Store, StoreError};
 
-use crate::cancel::Stop;
+use crate::cancel::CancelToken;
 use crate::error::BackupError;
 
 /// A range of one object to fetch.
@@ -76,11 +76,11 @@ const GRACE: Duration = Duration::from_secs(10);
 /// and has had time to clean up.
 pub(crate) async fn pump<T: Send + 'static>(
     store: &Store,
-    plan: &GetPlan,
+    plan: &UnpackPlan,
     ranges: impl Iterator<Item = Range>,
     seen: impl FnMut(&Range, u64) -> Result<(), StoreError>,
     consume: impl FnOnce(Arriving) -> T + Send + 'static,
-    stop: &mut Stop,
+    stop: &mut CancelToken,
 ) -> Result<(Result<(), StoreError>, T), BackupError> {
     let (to, from) = mpsc::channel(1);
     let mut consumer = tokio::task::spawn_blocking(move || consume(Arriving(from)));
@@ -110,7 +110,7 @@ pub(crate) async fn pump<T: Send + 'static>(
 /// The first failure, after which `None` was sent.
 pub(crate) async fn fetch_all(
     store: &Store,
-    plan: &GetPlan,
+    plan: &UnpackPlan,
     ranges: impl Iterator<Item = Range>,
     to: mpsc::Sender<Fetched>,
     mut seen: impl FnMut(&Range, u64) -> Result<(), StoreError>,

@@ -5,9 +5,9 @@ use std::ffi::OsString;
 use std::io::Write as _;
 use std::path::Path;
 
-use crate::cancel::Stop;
+use crate::cancel::CancelToken;
 use crate::catalog::galera_position::GaleraPosition;
-use crate::child::{self, Talk};
+use crate::child::{self, OnLine};
 use crate::error::BackupError;
 use crate::small_file::read_small;
 
@@ -104,7 +104,11 @@ impl Donor {
     /// # Errors
     /// [`BackupError::NotStarted`], [`BackupError::Program`]; [`BackupError::Donor`] if the server
     /// is not a node of a cluster.
-    pub async fn ask(address: &str, talk: &Talk, stop: &mut Stop) -> Result<Self, BackupError> {
+    pub async fn ask(
+        address: &str,
+        talk: &OnLine,
+        stop: &mut CancelToken,
+    ) -> Result<Self, BackupError> {
         let mut args: Vec<OsString> =
             vec!["--batch".into(), "--skip-column-names".into(), "--connect-timeout=10".into()];
         args.extend(place(address).into_iter().map(OsString::from));

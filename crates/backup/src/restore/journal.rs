@@ -170,7 +170,7 @@ fn parse(text: &[u8], start: u64, still_held: bool) -> Left {
         let Some(line) = line.strip_suffix(b"\n").and_then(Line::parse) else { break };
         let certain = at <= trusted;
         match line {
-            Line::Proven { number, path, upto, taken, crc } if certain => {
+            Line::Checkpoint { number, path, upto, taken, crc } if certain => {
                 left.begun.insert(number, Begun { path, upto, taken, crc });
             }
             Line::Overwritten { number } => drop(left.begun.remove(&number)),
@@ -178,8 +178,8 @@ fn parse(text: &[u8], start: u64, still_held: bool) -> Left {
                 Some(crc) => drop(left.whole.insert(path, Whole { number, name, size, crc })),
                 None => left.doubtful.push(name),
             },
-            Line::TakenBack => left.taken_back = true,
-            Line::Proven { .. } | Line::Synced { .. } => {}
+            Line::TakenBack => left.rolled_back = true,
+            Line::Checkpoint { .. } | Line::Synced { .. } => {}
         }
     }
     left
@@ -197,7 +197,7 @@ fn synced(text: &[u8]) -> u64 {
 
 /// Checks which complete files have their final names: a line is written before the rename.
 fn settle(target: &Path, left: &mut Left, still_held: bool) -> Result<(), String> {
-    if left.taken_back {
+    if left.rolled_back {
         return Err("it holds an unfinished restore of a stream that renames files, which cannot be gone on with: empty it".into());
     }
     let kept = TargetDir::kept_folder(target);
@@ -260,7 +260,7 @@ fn check_foreign(target: &Path, left: &Left) -> Result<(), String> {
 /// One line of the journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Line {
-    Proven {
+    Checkpoint {
         number: u64,
         path: Vec<u8>,
         upto: u64,
@@ -287,7 +287,7 @@ enum Line {
 impl Line {
     fn text(&self) -> String {
         match self {
-            Self::Proven { number, path, upto, taken, crc } => {
+            Self::Checkpoint { number, path, upto, taken, crc } => {
                 format!("proven {number} {upto} {taken} {crc:08x} {}\n", hex(path))
             }
             Self::Overwritten { number } => format!("overwritten {number}\n"),
@@ -309,7 +309,7 @@ impl Line {
             "proven" => {
                 let (number, upto, taken) = (number()?, number()?, number()?);
                 let crc = sum(words.next()?)?;
-                Self::Proven { number, upto, taken, crc, path: name(words.next()?)? }
+                Self::Checkpoint { number, upto, taken, crc, path: name(words.next()?)? }
             }
             "overwritten" => Self::Overwritten { number: number()? },
             "whole" => {
@@ -424,7 +424,9 @@ impl Journal {
         for (number, file) in left.iter().flat_map(|left| &left.begun) {
             let Begun { path, upto, taken, crc } = file.clone();
             files.insert(*number, Progress { upto, noted: upto, taken });
-            text.extend(Line::Proven { number: *number, path, upto, taken, crc }.text().bytes());
+            text.extend(
+                Line::Checkpoint { number: *number, path, upto, taken, crc }.text().bytes(),
+            );
         }
         // Created beside the old journal, which counts until the rename. Whoever holds the
         // directory is its only user.
@@ -564,7 +566,7 @@ impl ExtractLog for Shared {
         state.unsynced = state.unsynced.saturating_add(more);
         if note {
             let path = path.as_bytes().to_vec();
-            state.write(&Line::Proven { number, path, upto, taken, crc });
+            state.write(&Line::Checkpoint { number, path, upto, taken, crc });
         }
         if state.unsynced >= SYNC_BYTES {
             self.wake.notify_all();
@@ -585,7 +587,7 @@ impl ExtractLog for Shared {
         state.write(&Line::Whole { number, path, name, size, crc });
     }
 
-    fn taken_back(&self) {
+    fn rolled_back(&self) {
         self.state().write(&Line::TakenBack);
     }
 }
@@ -599,10 +601,10 @@ mod tests {
     fn lines() -> Vec<Line> {
         let path = |name: &str| name.as_bytes().to_vec();
         vec![
-            Line::Proven { number: 0, path: path("a/b.ibd"), upto: 10, taken: 40, crc: 1 },
+            Line::Checkpoint { number: 0, path: path("a/b.ibd"), upto: 10, taken: 40, crc: 1 },
             Line::Whole { number: 1, path: path("c.lz4"), name: path("c"), size: 3, crc: Some(2) },
             Line::Synced { upto: 100 },
-            Line::Proven { number: 0, path: path("a/b.ibd"), upto: 20, taken: 80, crc: 3 },
+            Line::Checkpoint { number: 0, path: path("a/b.ibd"), upto: 20, taken: 80, crc: 3 },
             Line::Overwritten { number: 2 },
         ]
     }
@@ -653,7 +655,7 @@ mod tests {
         let loaded = load(&folder, &target, &about(), &AtomicBool::new(false));
         assert!(loaded.is_err(), "a link was followed");
         let journal = Journal::begin(&folder, &about(), None, false).unwrap();
-        journal.log().taken_back();
+        journal.log().rolled_back();
         assert_eq!(std::fs::read(&precious).unwrap(), b"keep me");
         assert!(std::fs::symlink_metadata(path(&target)).unwrap().is_file());
         drop((journal, folder));
@@ -687,7 +689,7 @@ mod tests {
         fn lines_come_back(number: u64, upto: u64, taken: u64, crc: u32, path in "[a-z]{1,8}(/[a-z.]{1,8}x)?") {
             let path = path.into_bytes();
             for line in [
-                Line::Proven { number, path: path.clone(), upto, taken, crc },
+                Line::Checkpoint { number, path: path.clone(), upto, taken, crc },
                 Line::Whole { number, path: path.clone(), name: path.clone(), size: upto, crc: Some(crc) },
                 Line::Whole { number, path: path.clone(), name: path.clone(), size: upto, crc: None },
                 Line::Overwritten { number },

@@ -15,12 +15,12 @@ use xb_encryptor::Backend;
 use xb_encryptor::xbcrypt::{Algorithm, Cipher, XbcryptError};
 use xb_pipeline::{
     Decrypt, Durability, ExtractCause, ExtractError, ExtractOptions, ExtractReport, Extractor,
-    GetPlan, Observer, PlanError, Undo, UndoError,
+    FileDecodeError, Observer, PlanError, Undo, UnpackPlan,
 };
 use xb_reader::{RelPath, TargetDir, TargetError};
 
 use self::journal::{About, Journal, Left, is_unfinished};
-use crate::cancel::Stop;
+use crate::cancel::CancelToken;
 use crate::catalog::root::Root;
 use crate::error::BackupError;
 use crate::read::get::{GetReport, GetRequest, find, transfer};
@@ -49,12 +49,12 @@ pub struct RestoreReport {
     /// Number of files that this run decrypted one by one.
     pub decrypted: u64,
     /// What was resumed from an earlier run.
-    pub went_on: Option<WentOn>,
+    pub went_on: Option<Resumed>,
 }
 
 /// What a resumed restore did not have to fetch again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct WentOn {
+pub struct Resumed {
     /// Files that were already complete.
     pub files: u64,
     /// Bytes of the complete files, and of the proven parts of incomplete ones.
@@ -81,7 +81,7 @@ pub async fn restore(
     target: &Path,
     how: RestoreOptions,
     observer: &Observer,
-    stop: &mut Stop,
+    stop: &mut CancelToken,
 ) -> Result<RestoreReport, BackupError> {
     let report = restore_and_keep(root, request, None, (target, how), observer, stop).await?;
     forget(target)?;
@@ -104,7 +104,7 @@ pub(crate) async fn restore_and_keep(
     unlocked: Option<&Unlocked>,
     (target, how): (&Path, RestoreOptions),
     observer: &Observer,
-    stop: &mut Stop,
+    stop: &mut CancelToken,
 ) -> Result<RestoreReport, BackupError> {
     let failed = |what: String| BackupError::Restore { target: target.display().to_string(), what };
     // Before the directory is created: a wrong name leaves nothing behind.
@@ -169,8 +169,11 @@ pub(crate) async fn restore_and_keep(
         let what = format!("{files} files were restored, the manifest says {stated}");
         return Err(BackupError::Damaged { name: request.name.to_string(), what });
     }
-    let went_on =
-        left.map(|left| WentOn { files: before, bytes: left.bytes(), distrusted: left.distrusted });
+    let went_on = left.map(|left| Resumed {
+        files: before,
+        bytes: left.bytes(),
+        distrusted: left.distrusted,
+    });
     Ok(RestoreReport { get: report, files, decrypted: extracted.decrypted, went_on })
 }
 
@@ -231,8 +234,8 @@ impl Drop for Cancel {
 }
 
 /// Divides the memory between fetching and unpacking.
-fn plan(request: &GetRequest, how: RestoreOptions) -> Result<(GetPlan, Undo), BackupError> {
-    let fetch = |memory| GetPlan::new(memory, request.threads, request.parallel);
+fn plan(request: &GetRequest, how: RestoreOptions) -> Result<(UnpackPlan, Undo), BackupError> {
+    let fetch = |memory| UnpackPlan::new(memory, request.threads, request.parallel);
     let half = request.memory / 2;
     let (memory, plan) = match fetch(half) {
         Ok(plan) => (half, plan),
@@ -296,7 +299,7 @@ impl Files {
         let what = format!("{error}{kept}");
         match &error.cause {
             ExtractCause::Undo {
-                source: UndoError::NoKey | UndoError::Xbcrypt(XbcryptError::Hash { .. }),
+                source: FileDecodeError::NoKey | FileDecodeError::Xbcrypt(XbcryptError::Hash { .. }),
                 ..
             } => BackupError::FileKey { what },
             _ => BackupError::Restore { target: self.target.display().to_string(), what },

@@ -3,8 +3,8 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use crate::cancel::Stop;
-use crate::child::{self, Talk};
+use crate::cancel::CancelToken;
+use crate::child::{self, OnLine};
 use crate::error::BackupError;
 use crate::small_file::read_small;
 
@@ -92,8 +92,8 @@ pub async fn prepare(
     dir: &Path,
     increments: &[PathBuf],
     options: &PrepareOptions,
-    talk: &Talk,
-    stop: &mut Stop,
+    talk: &OnLine,
+    stop: &mut CancelToken,
 ) -> Result<(), BackupError> {
     let named = options
         .program
@@ -149,8 +149,8 @@ async fn run_first(
     tool: PrepareTool,
     options: &PrepareOptions,
     args: &[OsString],
-    talk: &Talk,
-    stop: &mut Stop,
+    talk: &OnLine,
+    stop: &mut CancelToken,
 ) -> Result<(), BackupError> {
     if let Some(program) = &options.program {
         return child::run(program, args, talk, stop).await;

@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 
 use xb_pipeline::Observer;
 
-use crate::cancel::Stop;
+use crate::cancel::CancelToken;
 use crate::catalog::chain::{Link, chain};
 use crate::catalog::galera_position::GaleraPosition;
 use crate::catalog::manifest::Manifest;
 use crate::catalog::names::BackupName;
 use crate::catalog::root::Root;
-use crate::child::Talk;
+use crate::child::OnLine;
 use crate::error::BackupError;
 use crate::read::get::GetRequest;
 use crate::read::unlock::{Unlocked, unlock};
@@ -61,9 +61,9 @@ pub async fn restore_ready(
     target: &Path,
     how: RestoreOptions,
     ready: &Ready,
-    talk: &Talk,
+    talk: &OnLine,
     observer: &Observer,
-    stop: &mut Stop,
+    stop: &mut CancelToken,
 ) -> Result<ReadyReport, BackupError> {
     let owner = ready.owner.or_else(|| Owner::to_keep(target));
     let links = stop.or(links(root, &request, ready)).await?;
@@ -195,8 +195,8 @@ fn stated_position(ready: &Ready, links: &[Wanted]) -> Result<Option<GaleraPosit
 async fn catches_up(
     address: &str,
     position: &GaleraPosition,
-    talk: &Talk,
-    stop: &mut Stop,
+    talk: &OnLine,
+    stop: &mut CancelToken,
 ) -> Result<u64, BackupError> {
     let donor = Donor::ask(address, talk, stop).await?;
     let refused = |what: String| Err(BackupError::Donor { address: address.to_owned(), what });

@@ -1,11 +1,11 @@
 //! Verifies a classic backup: its objects against the listing, and the chunks in them.
 
 use bytes::Bytes;
-use xb_pipeline::{InspectError, Inspector, RelayError, relay};
+use xb_pipeline::{InspectError, Inspector, PassthroughError, relay};
 use xb_reader::ChunkHead;
 
 use super::{Level, Problem, Run, not_damage};
-use crate::cancel::Stop;
+use crate::cancel::CancelToken;
 use crate::catalog::manifest::Manifest;
 use crate::error::BackupError;
 use crate::objects::classic::ClassicFiles;
@@ -17,7 +17,7 @@ impl Run<'_> {
         &mut self,
         manifest: Option<Manifest>,
         files: ClassicFiles,
-        stop: &mut Stop,
+        stop: &mut CancelToken,
     ) -> Result<(), BackupError> {
         (self.report.objects, self.report.stored_bytes) = (files.objects(), files.bytes());
         if !self.wants(Level::List) {
@@ -57,7 +57,7 @@ impl Run<'_> {
         &mut self,
         manifest: Option<&Manifest>,
         files: &ClassicFiles,
-        stop: &mut Stop,
+        stop: &mut CancelToken,
     ) -> Result<(), BackupError> {
         let (plan, share) = self.plan()?;
         let folder = self.root.key(self.request.name.as_str());
@@ -92,16 +92,16 @@ impl Run<'_> {
             self.found(Level::Checksum, Some(error.key.clone()), error.to_string());
         }
         match (fetched, relayed) {
-            (_, Err(RelayError::Stream(error))) => {
+            (_, Err(PassthroughError::Stream(error))) => {
                 let error = InspectError::Stream(error);
                 self.chunk_fault(Level::Checksum, files, &error);
             }
-            (_, Err(RelayError::Refused(what))) => {
+            (_, Err(PassthroughError::Refused(what))) => {
                 let object = refused.and_then(|position| files.object_at(position));
                 let name = &self.request.name;
                 self.found(Level::Checksum, object.map(|key| format!("{name}/{key}")), what);
             }
-            (_, Err(RelayError::Sink(error))) => {
+            (_, Err(PassthroughError::Sink(error))) => {
                 if let Some(error) = not_damage(&error) {
                     return Err(error);
                 }

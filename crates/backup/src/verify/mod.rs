@@ -14,8 +14,8 @@ use std::sync::Arc;
 use xb_encryptor::xbcrypt::{Algorithm, Cipher, XbcryptError};
 use xb_encryptor::{Backend, DataKey, Envelope, Keys, MacKey, SlotKind};
 use xb_pipeline::{
-    EndRule, GetPlan, InspectError, InspectOptions, Inspected, LastFile, Observer, PagesFound,
-    UndoError,
+    EndRule, FileDecodeError, InspectError, InspectOptions, Inspected, LastFile, Observer,
+    PagesFound, UnpackPlan,
 };
 
 pub use crate::catalog::verification::{
@@ -25,7 +25,7 @@ pub use crate::catalog::verification::{
 pub use server::ServerOptions;
 pub use trial::{Trial, verify_by_restore};
 
-use crate::cancel::Stop;
+use crate::cancel::CancelToken;
 use crate::catalog::manifest::{End, Layout, Manifest, PackedFacts, StoredManifest};
 use crate::catalog::names::{BackupName, CATALOG, KEYS, RunId, run_folder};
 use crate::catalog::records::{self, VerifyResult};
@@ -77,7 +77,7 @@ pub async fn verify(
     root: &Root,
     request: &VerifyRequest,
     observer: &Observer,
-    stop: &mut Stop,
+    stop: &mut CancelToken,
 ) -> Result<VerifyReport, BackupError> {
     let (mut report, mac) = up_to_pages(root, request, observer, stop).await?;
     record(root, request, &mut report, mac.as_ref()).await;
@@ -90,7 +90,7 @@ async fn up_to_pages(
     root: &Root,
     request: &VerifyRequest,
     observer: &Observer,
-    stop: &mut Stop,
+    stop: &mut CancelToken,
 ) -> Result<(VerifyReport, Option<MacKey>), BackupError> {
     let report = VerifyReport::new(request.name.to_string(), request.level.min(Level::Pages));
     let mut run = Run { root, request, observer, report, mac: None };
@@ -129,10 +129,10 @@ fn not_damage(error: &InspectError) -> Option<BackupError> {
     let InspectError::Undo { path, source, .. } = error else { return None };
     match source.as_ref() {
         // The CRC of the xbcrypt chunk matches, so its bytes are not damaged.
-        UndoError::NoKey | UndoError::Xbcrypt(XbcryptError::Hash { .. }) => {
+        FileDecodeError::NoKey | FileDecodeError::Xbcrypt(XbcryptError::Hash { .. }) => {
             Some(BackupError::FileKey { what: format!("{path}: {source}") })
         }
-        UndoError::Memory { .. } | UndoError::Xbcrypt(XbcryptError::NoHash { .. }) => {
+        FileDecodeError::Memory { .. } | FileDecodeError::Xbcrypt(XbcryptError::NoHash { .. }) => {
             let source = std::io::Error::other(format!("{path}: {source}"));
             Some(BackupError::System { what: "verify", source })
         }
@@ -175,7 +175,7 @@ struct Packed {
 }
 
 impl Run<'_> {
-    async fn all(&mut self, stop: &mut Stop) -> Result<(), BackupError> {
+    async fn all(&mut self, stop: &mut CancelToken) -> Result<(), BackupError> {
         let name = &self.request.name;
         match stop.or(self.root.stored_manifest(name)).await {
             Err(error @ BackupError::Manifest { .. }) => {
@@ -208,7 +208,7 @@ impl Run<'_> {
     async fn open_packed(
         &mut self,
         stored: StoredManifest,
-        stop: &mut Stop,
+        stop: &mut CancelToken,
     ) -> Result<Option<Packed>, BackupError> {
         let (name, keys) = (&self.request.name, &self.request.keys);
         let manifest = stored.manifest.clone();
@@ -275,7 +275,7 @@ impl Run<'_> {
     async fn open_classic(
         &mut self,
         manifest: Option<Manifest>,
-        stop: &mut Stop,
+        stop: &mut CancelToken,
     ) -> Result<(), BackupError> {
         let name = &self.request.name;
         self.report.layout = Some(Layout::Classic);
@@ -327,11 +327,11 @@ impl Run<'_> {
     }
 
     /// Divides the memory between fetching and inspecting files.
-    fn plan(&self) -> Result<(GetPlan, u64), BackupError> {
+    fn plan(&self) -> Result<(UnpackPlan, u64), BackupError> {
         let VerifyRequest { memory, threads, parallel, .. } = *self.request;
         let share = if self.wants(Level::Decrypt) { (memory / 4).max(LEAST_SHARE) } else { 0 };
         let fetching = memory.saturating_sub(share);
-        let plan = GetPlan::new(fetching, threads, parallel).map_err(|error| match error {
+        let plan = UnpackPlan::new(fetching, threads, parallel).map_err(|error| match error {
             xb_pipeline::PlanError::Memory { threads, needed, .. } => {
                 xb_pipeline::PlanError::Memory { memory, threads, needed: needed + share }
             }

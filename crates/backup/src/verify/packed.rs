@@ -5,15 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use xb_frame::{Record, STREAM_HEADER_LEN};
 use xb_pipeline::{
-    GetError, IndexProof, IndexWatch, InspectError, Inspected, Inspector, PagesFound, RootDigest,
-    object_key, unpack_watched,
+    IndexProof, IndexWatch, InspectError, Inspected, Inspector, PagesFound, RootDigest,
+    UnpackError, object_key, unpack_watched,
 };
 use xb_reader::MAGIC;
 use xb_uploader::StoreErrorKind;
 
 use super::files::{Hit, files_in};
 use super::{Level, Packed, Problem, Run, not_damage};
-use crate::cancel::Stop;
+use crate::cancel::CancelToken;
 use crate::catalog::manifest::End;
 use crate::catalog::names::run_folder;
 use crate::error::BackupError;
@@ -30,7 +30,7 @@ impl Run<'_> {
     pub(super) async fn packed(
         &mut self,
         packed: Packed,
-        stop: &mut Stop,
+        stop: &mut CancelToken,
     ) -> Result<(), BackupError> {
         if !self.wants(Level::List) {
             return Ok(());
@@ -143,7 +143,7 @@ impl Run<'_> {
         packed: &Packed,
         known: Option<&[u64]>,
         absent: &BTreeSet<u64>,
-        stop: &mut Stop,
+        stop: &mut CancelToken,
     ) -> Result<String, BackupError> {
         let (plan, _) = self.plan()?;
         let mut check = SumCheck::new(known, absent);
@@ -244,7 +244,7 @@ impl Run<'_> {
         &mut self,
         packed: &Packed,
         known: Option<&[u64]>,
-        stop: &mut Stop,
+        stop: &mut CancelToken,
     ) -> Result<bool, BackupError> {
         let (plan, share) = self.plan()?;
         let manifest = &packed.manifest;
@@ -286,7 +286,7 @@ impl Run<'_> {
         )
         .await?;
         let summary = match (fetched, outcome) {
-            (_, Err(GetError::Sink(error))) => {
+            (_, Err(UnpackError::Sink(error))) => {
                 if let Some(error) = not_damage(&error) {
                     return Err(error);
                 }
@@ -295,7 +295,14 @@ impl Run<'_> {
                 self.pages(&content.pages());
                 return Ok(false);
             }
-            (_, Err(error @ (GetError::Frame(_) | GetError::Seal(_) | GetError::Codec { .. }))) => {
+            (
+                _,
+                Err(
+                    error @ (UnpackError::Frame(_)
+                    | UnpackError::Seal(_)
+                    | UnpackError::Codec { .. }),
+                ),
+            ) => {
                 self.broken(packed, &error, &content);
                 self.pages(&content.pages());
                 return Ok(false);
@@ -350,11 +357,11 @@ impl Run<'_> {
     }
 
     /// Records a damaged frame, segment or block.
-    fn broken(&mut self, packed: &Packed, error: &GetError<InspectError>, content: &Content) {
+    fn broken(&mut self, packed: &Packed, error: &UnpackError<InspectError>, content: &Content) {
         let sealed = packed.facts.sealed.is_some();
         let chunk = packed.facts.chunk_size;
         let number = match error {
-            GetError::Seal(error) => error
+            UnpackError::Seal(error) => error
                 .offset()
                 .and_then(|offset| (STREAM_HEADER_LEN as u64 + offset).checked_div(chunk)),
             // Positions refer to the unsealed stream, so they identify an object only in an

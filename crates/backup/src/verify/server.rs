@@ -10,8 +10,8 @@ use rustix::process::Signal;
 
 use xb_process::{Program, Running, how_it_ended};
 
-use crate::cancel::Stop;
-use crate::child::{self, Talk};
+use crate::cancel::CancelToken;
+use crate::child::{self, OnLine};
 use crate::error::BackupError;
 use crate::small_file::read_small;
 
@@ -88,7 +88,7 @@ impl Server {
         data: &Path,
         scratch: &Path,
         options: &ServerOptions,
-        stop: &mut Stop,
+        stop: &mut CancelToken,
     ) -> Result<Self, BackupError> {
         let socket = scratch.join("s");
         if socket.as_os_str().len() > MAX_SOCKET {
@@ -107,7 +107,7 @@ impl Server {
         &self.version
     }
 
-    async fn wait(&mut self, log: &Path, stop: &mut Stop) -> Result<String, BackupError> {
+    async fn wait(&mut self, log: &Path, stop: &mut CancelToken) -> Result<String, BackupError> {
         let begin = Instant::now();
         let gave_up = |what: String| BackupError::Program {
             program: "the server on the restored backup".to_owned(),
@@ -142,10 +142,10 @@ impl Server {
     pub(super) async fn sql(
         &self,
         statements: &str,
-        stop: &mut Stop,
+        stop: &mut CancelToken,
     ) -> Result<Result<String, String>, BackupError> {
         let heard = Arc::new(Mutex::new(Vec::new()));
-        let talk: Talk = {
+        let talk: OnLine = {
             let heard = Arc::clone(&heard);
             Arc::new(move |line: &[u8]| {
                 let mut heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
@@ -171,8 +171,8 @@ impl Server {
     async fn ask(
         &self,
         statements: &str,
-        talk: &Talk,
-        stop: &mut Stop,
+        talk: &OnLine,
+        stop: &mut CancelToken,
     ) -> Result<String, BackupError> {
         let args = [
             OsString::from("--no-defaults"),
@@ -195,7 +195,7 @@ impl Server {
 }
 
 /// Discards the output of the program that repeatedly checks whether the server answers.
-fn silent() -> Talk {
+fn silent() -> OnLine {
     Arc::new(|_| {})
 }
 

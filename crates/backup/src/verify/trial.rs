@@ -10,10 +10,10 @@ use super::server::{Server, ServerOptions};
 use super::{
     Level, Problem, RestoreTest, VerifyReport, VerifyRequest, keep_passed, record, up_to_pages,
 };
-use crate::cancel::Stop;
+use crate::cancel::CancelToken;
 use crate::catalog::chain::chain;
 use crate::catalog::root::Root;
-use crate::child::Talk;
+use crate::child::OnLine;
 use crate::error::BackupError;
 use crate::read::file_filter::Selection;
 use crate::read::get::GetRequest;
@@ -49,9 +49,9 @@ pub async fn verify_by_restore(
     root: &Root,
     mut request: VerifyRequest,
     trial: &Trial,
-    talk: &Talk,
+    talk: &OnLine,
     observer: &Observer,
-    stop: &mut Stop,
+    stop: &mut CancelToken,
 ) -> Result<VerifyReport, BackupError> {
     request.level = Level::Pages;
     // Checks what this host lacks before a read that may take hours.
@@ -104,7 +104,7 @@ async fn can_try(
     request: &VerifyRequest,
     trial: &Trial,
     scratch: &Path,
-    stop: &mut Stop,
+    stop: &mut CancelToken,
 ) -> Result<(), BackupError> {
     trial.server.look(scratch)?;
     // Without a readable manifest nothing more is known; the fault in it is reported later.
@@ -120,14 +120,14 @@ async fn can_try(
 
 /// Results of the trial: version of the server, counts, and faults.
 #[derive(Debug, Default)]
-struct Tried {
+struct TrialRun {
     test: RestoreTest,
     wrong: Vec<String>,
     /// Statements of the user that failed.
     refused: Vec<String>,
 }
 
-impl Tried {
+impl TrialRun {
     /// Records the output of CHECK TABLE for `tables` tables. Tables with a complaint do not count
     /// as checked.
     fn checked(&mut self, tables: usize, said: &str) {
@@ -140,7 +140,7 @@ impl Tried {
 
 fn settle(
     report: &mut VerifyReport,
-    outcome: Result<Tried, BackupError>,
+    outcome: Result<TrialRun, BackupError>,
 ) -> Result<(), BackupError> {
     let problem =
         |what| Problem { level: Level::Restore, object: None, file: None, offset: None, what };
@@ -176,10 +176,10 @@ async fn try_out(
     request: GetRequest,
     trial: &Trial,
     scratch: &Path,
-    talk: &Talk,
+    talk: &OnLine,
     observer: &Observer,
-    stop: &mut Stop,
-) -> Result<Tried, BackupError> {
+    stop: &mut CancelToken,
+) -> Result<TrialRun, BackupError> {
     let data = scratch.join("data");
     let how = RestoreOptions { durability: Durability::None, decompress: true, check_room: true };
     let ready = Ready { prepare: Some(trial.prepare.clone()), ..Ready::default() };
@@ -208,10 +208,14 @@ fn remove_links(data: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-async fn check(server: &Server, trial: &Trial, stop: &mut Stop) -> Result<Tried, BackupError> {
-    let mut tried = Tried {
+async fn check(
+    server: &Server,
+    trial: &Trial,
+    stop: &mut CancelToken,
+) -> Result<TrialRun, BackupError> {
+    let mut tried = TrialRun {
         test: RestoreTest { server_version: server.version().to_owned(), ..RestoreTest::default() },
-        ..Tried::default()
+        ..TrialRun::default()
     };
     check_tables(server, &mut tried, stop).await?;
     for statement in &trial.statements {
@@ -234,8 +238,8 @@ const TABLES: &str = "SELECT CONCAT('`', REPLACE(table_schema, '`', '``'), '`.`'
 
 async fn check_tables(
     server: &Server,
-    tried: &mut Tried,
-    stop: &mut Stop,
+    tried: &mut TrialRun,
+    stop: &mut CancelToken,
 ) -> Result<(), BackupError> {
     let mut from = 0;
     loop {
@@ -298,7 +302,7 @@ mod tests {
 
     #[test]
     fn tables_that_are_complained_of_are_not_counted_as_in_order() {
-        let mut tried = Tried::default();
+        let mut tried = TrialRun::default();
         let said = "a.a\tcheck\tstatus\tOK\na.b\tcheck\twarning\tx\na.b\tcheck\terror\ty\na.b\tcheck\terror\tCorrupt\n";
         tried.checked(2, said);
         assert_eq!((tried.test.tables, tried.wrong.len()), (1, 2));

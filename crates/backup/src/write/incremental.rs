@@ -13,7 +13,7 @@ use crate::catalog::resolve::{Resolved, Wanted, resolve};
 use crate::catalog::root::Root;
 use crate::error::BackupError;
 use crate::read::unlock::{Accept, Given, unlock, unsealed};
-use crate::write::Since;
+use crate::write::IncrementalBase;
 
 /// Number of notes kept about this host's runs; enough for a year of nightly backups.
 const MAX_NOTES: usize = 400;
@@ -23,11 +23,11 @@ const MAX_NOTE: u64 = 1 << 20;
 /// Local record of the backups that this host wrote: their manifests, one file for each run. An
 /// attacker who can write to the store cannot change these files.
 #[derive(Debug, Clone)]
-pub struct OwnRuns {
+pub struct LocalRunLog {
     dir: PathBuf,
 }
 
-impl OwnRuns {
+impl LocalRunLog {
     /// Keeps notes in this directory, which is created with the first one.
     #[must_use]
     pub fn new(dir: PathBuf) -> Self {
@@ -95,7 +95,7 @@ pub struct SinceRequest<'a> {
     /// Memory limit for deriving a key from a passphrase, in bytes.
     pub memory: u64,
     /// What this host noted about its own backups.
-    pub own: Option<&'a OwnRuns>,
+    pub own: Option<&'a LocalRunLog>,
 }
 
 /// Finds the base of a new backup and the log sequence number that the base reaches. Also returns
@@ -112,7 +112,7 @@ pub struct SinceRequest<'a> {
 pub async fn since(
     root: &Root,
     request: &SinceRequest<'_>,
-) -> Result<(Since, Vec<String>), BackupError> {
+) -> Result<(IncrementalBase, Vec<String>), BackupError> {
     let SinceRequest { wanted, server, .. } = *request;
     // In a ROOT with several servers, choose the newest backup of the new backup's server.
     let Resolved { name, doubts } = match resolve(root, wanted, None).await {
@@ -149,7 +149,7 @@ pub async fn since(
         }
     }
     let base = Base { name: name.to_string(), run: manifest.run.clone() };
-    Ok((Since { base, lsn }, doubts))
+    Ok((IncrementalBase { base, lsn }, doubts))
 }
 
 impl SinceRequest<'_> {
@@ -197,7 +197,7 @@ mod tests {
     #[test]
     fn own_runs_are_found_again_and_the_oldest_forgotten() {
         let dir = tempfile::tempdir().unwrap();
-        let own = OwnRuns::new(dir.path().join("deep/er"));
+        let own = LocalRunLog::new(dir.path().join("deep/er"));
         assert!(own.find(&sample().run).is_none());
         own.note(&sample()).unwrap();
         assert_eq!(own.find(&sample().run), Some(sample()));

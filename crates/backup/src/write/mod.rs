@@ -18,7 +18,7 @@ use jiff::Timestamp;
 use xb_compressor::Algorithm;
 use xb_pipeline::{Closed, Content, EndRule, Observer, PackError};
 
-use crate::cancel::Stop;
+use crate::cancel::CancelToken;
 use crate::catalog::manifest::Layout;
 use crate::catalog::names::RunId;
 use crate::catalog::root::Root;
@@ -28,8 +28,8 @@ use crate::write::producer::{Producer, ProducerOutput};
 
 pub(crate) use self::plan::{FIXED_SIZE, limits, part_limits};
 pub use self::plan::{plan, put_plan};
-pub use self::request::{PutReport, PutRequest, Since};
-use self::run_folder::Place;
+pub use self::request::{IncrementalBase, PutReport, PutRequest};
+use self::run_folder::RunFolder;
 pub(crate) use self::run_folder::{
     Foreign, all_are_there, claim_emptied, prove_shared, settle_commit,
 };
@@ -48,7 +48,7 @@ pub async fn put(
     request: &PutRequest,
     source: impl Read + Send + 'static,
     observer: &Observer,
-    stop: &mut Stop,
+    stop: &mut CancelToken,
 ) -> Result<PutReport, BackupError> {
     run(root, request, source, None, observer, stop).await
 }
@@ -62,7 +62,7 @@ pub async fn backup(
     request: &PutRequest,
     (mut producer, output): (Producer, ProducerOutput),
     observer: &Observer,
-    stop: &mut Stop,
+    stop: &mut CancelToken,
 ) -> Result<PutReport, BackupError> {
     let outcome = run(root, request, output, Some(&mut producer), observer, stop).await;
     if let Err(error) = &outcome {
@@ -85,7 +85,7 @@ async fn run(
     source: impl Read + Send + 'static,
     mut producer: Option<&mut Producer>,
     observer: &Observer,
-    stop: &mut Stop,
+    stop: &mut CancelToken,
 ) -> Result<PutReport, BackupError> {
     let started = Timestamp::now();
     let plan = plan(root, request)?;
@@ -119,7 +119,7 @@ async fn begin<R: Read + Send + 'static>(
     root: &Root,
     request: &PutRequest,
     source: R,
-) -> Result<(Input<R>, Place), BackupError> {
+) -> Result<(Input<R>, RunFolder), BackupError> {
     if let Some(manifest) = root.manifest(&request.name).await? {
         let state = if manifest.layout == Layout::Packed { "" } else { " (classic layout)" };
         return Err(BackupError::Exists { name: request.name.to_string(), state });
@@ -129,7 +129,7 @@ async fn begin<R: Read + Send + 'static>(
         what: "randomness for the run",
         source: std::io::Error::other(error),
     })?;
-    Ok((input, Place::claim(root, request, run).await?))
+    Ok((input, RunFolder::claim(root, request, run).await?))
 }
 
 fn demands_last_file(content: &Content) -> bool {

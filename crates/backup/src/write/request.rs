@@ -1,7 +1,7 @@
 //! Input and result of a run: what to store, how, and what was done.
 
 use xb_compressor::Algorithm;
-use xb_encryptor::WaysIn;
+use xb_encryptor::KeySlots;
 use xb_pipeline::{Content, PackPlan, Transform};
 
 use crate::catalog::manifest::{Base, Layout, Manifest};
@@ -22,7 +22,7 @@ pub struct PutRequest {
     /// Codec of the frames (packed).
     pub compress: Algorithm,
     /// Key slots; if empty, the backup is not sealed (packed).
-    pub ways_in: WaysIn,
+    pub ways_in: KeySlots,
     /// Compression and encryption of each file, if any (classic).
     pub transform: Option<Transform>,
     /// Memory budget for buffers, in bytes.
@@ -41,12 +41,12 @@ pub struct PutRequest {
     /// The operator's name for the backed-up server, for the manifest.
     pub server: Option<String>,
     /// Base of an incremental backup, if the user named one.
-    pub since: Option<Since>,
+    pub since: Option<IncrementalBase>,
 }
 
 /// Where an incremental backup begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Since {
+pub struct IncrementalBase {
     /// The base.
     pub base: Base,
     /// The log sequence number that the base reaches.

@@ -18,7 +18,7 @@ use crate::objects::ledger::Ledger;
 use super::PutRequest;
 
 /// The claimed folder of a run's objects.
-pub(super) struct Place {
+pub(super) struct RunFolder {
     pub(super) run: RunId,
     /// Folder of the objects, below ROOT.
     pub(super) folder: String,
@@ -27,7 +27,7 @@ pub(super) struct Place {
     pub(super) root: Root,
 }
 
-impl Place {
+impl RunFolder {
     pub(super) async fn claim(
         root: &Root,
         request: &PutRequest,

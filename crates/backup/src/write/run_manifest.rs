@@ -14,14 +14,14 @@ use crate::catalog::manifest::{
 use crate::catalog::names::BackupName;
 use crate::catalog::resolve::manifests;
 use crate::catalog::root::Root;
-use crate::catalog::source_info::Facts;
+use crate::catalog::source_info::SourceInfo;
 use crate::error::BackupError;
 use crate::hex::hex;
 
 use super::PutRequest;
-use super::run_folder::Place;
+use super::run_folder::RunFolder;
 
-impl Place {
+impl RunFolder {
     pub(super) fn manifest(
         &self,
         request: &PutRequest,
@@ -86,7 +86,7 @@ impl Place {
             server: request.server.clone(),
             base: None,
             producer,
-            source: Facts::from_files(&put.scanned.described),
+            source: SourceInfo::from_files(&put.scanned.described),
         }
     }
 }

@@ -12,7 +12,7 @@ use xb_pipeline::{
 };
 use xb_uploader::{PartData, PartSender, Uploaded};
 
-use crate::cancel::Stop;
+use crate::cancel::CancelToken;
 use crate::catalog::manifest::{Layout, Producer as ProducerFacts};
 use crate::catalog::names::{KEYS, RunId, SUMS};
 use crate::error::BackupError;
@@ -23,11 +23,11 @@ use crate::write::md5_list::Md5List;
 use crate::write::producer::Producer;
 
 use super::plan::classic_layout;
-use super::run_folder::Place;
+use super::run_folder::RunFolder;
 use super::run_manifest::find_its_base;
 use super::{PutReport, PutRequest, end, stalled};
 
-impl Place {
+impl RunFolder {
     #[allow(clippy::too_many_arguments)]
     pub(super) async fn fill(
         &self,
@@ -36,13 +36,16 @@ impl Place {
         input: Input<impl Read + Send + 'static>,
         mut producer: Option<&mut Producer>,
         observer: &Observer,
-        stop: &mut Stop,
+        stop: &mut CancelToken,
         started: Timestamp,
     ) -> Result<PutReport, BackupError> {
         let root = &self.root;
         let Input { kind, source } = input;
-        let lock =
-            if request.ways_in.is_empty() { None } else { Some(Lock::new(self.run, request)?) };
+        let lock = if request.ways_in.is_empty() {
+            None
+        } else {
+            Some(SealSetup::new(self.run, request)?)
+        };
         let carried = match &kind {
             Kind::Native(envelope) => envelope.as_deref(),
             Kind::Content(_) => None,
@@ -143,7 +146,7 @@ impl Place {
         &self,
         request: &PutRequest,
         content: Content,
-        lock: Option<Lock>,
+        lock: Option<SealSetup>,
     ) -> Result<(ObjectLayout, Option<MacKey>), BackupError> {
         let content = match (request.layout, content) {
             (Layout::Packed, content) => content,
@@ -157,7 +160,7 @@ impl Place {
         };
         let compress = request.compress;
         let (stream, mac) = match lock {
-            Some(Lock { header, sealer, mac, .. }) => {
+            Some(SealSetup { header, sealer, mac, .. }) => {
                 (NativeStream { header, compress, sealer: Some(sealer) }, Some(mac))
             }
             None => {
@@ -175,7 +178,7 @@ impl Place {
         books: &mut Books,
         putting: PackHandle,
         observer: &Observer,
-        stop: &mut Stop,
+        stop: &mut CancelToken,
     ) -> Result<(PackResult, Uploaded), BackupError> {
         let folder = self.root.key(&self.folder);
         let mut counted = 0;
@@ -249,14 +252,14 @@ impl Books {
 
 /// Everything that seals one run. A data key seals only one stream, so every run generates a new
 /// one.
-struct Lock {
+struct SealSetup {
     header: StreamHeader,
     sealer: Sealer,
     envelope: Envelope,
     mac: MacKey,
 }
 
-impl Lock {
+impl SealSetup {
     fn new(run: RunId, request: &PutRequest) -> Result<Self, BackupError> {
         let wrapped = |error: String| BackupError::Keys(error);
         let fresh = FreshKey::generate().map_err(|error| wrapped(error.to_string()))?;

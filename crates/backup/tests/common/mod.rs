@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use xb_backup::{
-    BackupError, BackupName, GetRequest, Keys, Layout, PutReport, PutRequest, RestoreOptions, Root,
-    State, StreamSink, WaysIn, stopper,
+    BackupError, BackupName, GetRequest, KeySlots, Keys, Layout, PutReport, PutRequest,
+    RestoreOptions, Root, State, StreamSink, stopper,
 };
 use xb_compressor::Algorithm;
 use xb_encryptor::KeyBytes;
@@ -105,7 +105,7 @@ pub(crate) fn put_request(name: &str, layout: Layout, chunk_size: u64) -> PutReq
         chunk_size,
         recut: false,
         compress: Algorithm::None,
-        ways_in: WaysIn::default(),
+        ways_in: KeySlots::default(),
         transform: None,
         memory: 64 << 20,
         threads: 2,
@@ -191,7 +191,7 @@ pub(crate) fn put_sealed(
     let (_stopper, mut stop) = stopper();
     let request = PutRequest {
         compress: "zstd:1".parse().unwrap(),
-        ways_in: WaysIn { key: Some(KeyBytes::new(key).unwrap()), ..WaysIn::default() },
+        ways_in: KeySlots { key: Some(KeyBytes::new(key).unwrap()), ..KeySlots::default() },
         ..put_request(name, Layout::Packed, 400)
     };
     let observer = Observer::default();

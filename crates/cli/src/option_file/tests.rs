@@ -31,7 +31,7 @@ fn pairs(loaded: &Loaded) -> Vec<String> {
 
 fn read(text: &str) -> Vec<String> {
     let folder = folder(&[("my.cnf", text)]);
-    pairs(&load(&Places::none(), &only(&folder, "my.cnf"), &["g"]).unwrap())
+    pairs(&load(&OptionFilePaths::none(), &only(&folder, "my.cnf"), &["g"]).unwrap())
 }
 
 /// Checks each line against the output of `my_print_defaults`.
@@ -77,16 +77,16 @@ fn groups_are_chosen_by_their_exact_name() {
     let text = "# c\n; c\n\n[h]\nx=1\n  [g] # trailing\na=1\n[g2]\nb=1\n[G]\nx=1\n[g ]\nc=1\n[]\nx=1\n[ g]\nx=1";
     let folder = folder(&[("my.cnf", text)]);
     let wanted = only(&folder, "my.cnf");
-    let read = |wanted: &Wanted, places: &Places, groups: &[&str]| {
+    let read = |wanted: &Wanted, places: &OptionFilePaths, groups: &[&str]| {
         pairs(&load(places, wanted, groups).unwrap())
     };
-    assert_eq!(read(&wanted, &Places::none(), &["g"]), ["a=1", "c=1"]);
-    assert_eq!(read(&wanted, &Places::none(), &["g2", "g"]), ["a=1", "b=1", "c=1"]);
-    assert!(read(&wanted, &Places::none(), &["nope"]).is_empty());
-    assert!(read(&wanted, &Places::none(), &[]).is_empty());
+    assert_eq!(read(&wanted, &OptionFilePaths::none(), &["g"]), ["a=1", "c=1"]);
+    assert_eq!(read(&wanted, &OptionFilePaths::none(), &["g2", "g"]), ["a=1", "b=1", "c=1"]);
+    assert!(read(&wanted, &OptionFilePaths::none(), &["nope"]).is_empty());
+    assert!(read(&wanted, &OptionFilePaths::none(), &[]).is_empty());
     let suffixed = Wanted { group_suffix: Some("2".to_owned()), ..wanted.clone() };
-    assert_eq!(read(&suffixed, &Places::none(), &["g"]), ["a=1", "b=1", "c=1"]);
-    let places = Places { group_suffix: Some("2".to_owned()), ..Places::none() };
+    assert_eq!(read(&suffixed, &OptionFilePaths::none(), &["g"]), ["a=1", "b=1", "c=1"]);
+    let places = OptionFilePaths { group_suffix: Some("2".to_owned()), ..OptionFilePaths::none() };
     assert_eq!(read(&wanted, &places, &["g"]), ["a=1", "b=1", "c=1"]);
     let other = Wanted { group_suffix: Some("3".to_owned()), ..wanted };
     assert_eq!(read(&other, &places, &["g"]), ["a=1", "c=1"]);
@@ -104,7 +104,7 @@ fn includes_are_followed_and_do_not_end_the_group() {
         ("d/a.cnf", "[g]\nd-a=1"),
         ("d/c.txt", "[g]\nx=1"),
     ]);
-    let loaded = load(&Places::none(), &only(&folder, "my.cnf"), &["g"]).unwrap();
+    let loaded = load(&OptionFilePaths::none(), &only(&folder, "my.cnf"), &["g"]).unwrap();
     assert_eq!(pairs(&loaded), ["one=1", "a=1", "d-a=1", "d-b=1", "b=2", "c=3"]);
     assert_eq!(loaded.options[0].line, 4);
     assert_eq!(loaded.warnings.len(), 1);
@@ -114,13 +114,13 @@ fn includes_are_followed_and_do_not_end_the_group() {
 #[test]
 fn includes_that_never_end_are_bounded() {
     let itself = folder(&[("my.cnf", "[g]\n!include @/my.cnf\na=1\n")]);
-    let loaded = load(&Places::none(), &only(&itself, "my.cnf"), &["g"]).unwrap();
+    let loaded = load(&OptionFilePaths::none(), &only(&itself, "my.cnf"), &["g"]).unwrap();
     assert_eq!(loaded.options.len(), 11);
     assert_eq!(loaded.warnings.len(), 1);
 
     let text = "[g]\n!includedir @\n";
     let each_other = folder(&[("a.cnf", text), ("b.cnf", text), ("c.cnf", text)]);
-    let error = load(&Places::none(), &only(&each_other, "a.cnf"), &["g"]).unwrap_err();
+    let error = load(&OptionFilePaths::none(), &only(&each_other, "a.cnf"), &["g"]).unwrap_err();
     assert!(matches!(error, OptionFileError::TooMany { limit: MAX_FILES, .. }), "{error}");
 }
 
@@ -133,7 +133,7 @@ fn files_are_read_in_the_order_of_mysql() {
         ("extra.cnf", "[g]\nk=extra"),
         ("only.cnf", "[g]\nk=only"),
     ]);
-    let places = Places {
+    let places = OptionFilePaths {
         system: vec![folder.path().join("missing.cnf"), folder.path().join("etc.cnf")],
         home: Some(folder.path().join("home")),
         group_suffix: None,
@@ -153,7 +153,7 @@ fn files_are_read_in_the_order_of_mysql() {
 
 #[test]
 fn the_usual_places_follow_the_environment() {
-    let places = Places::with(|name| match name {
+    let places = OptionFilePaths::with(|name| match name {
         "MYSQL_HOME" => Some("/srv/db".into()),
         "HOME" => Some("/home/u".into()),
         "MYSQL_GROUP_SUFFIX" => Some("_x".into()),
@@ -163,7 +163,7 @@ fn the_usual_places_follow_the_environment() {
     assert_eq!(names, ["/etc/my.cnf", "/etc/mysql/my.cnf", "/srv/db/my.cnf"]);
     assert_eq!(places.home.as_deref(), Some(Path::new("/home/u")));
     assert_eq!(places.group_suffix.as_deref(), Some("_x"));
-    assert_eq!(Places::with(|_| None).system.len(), 2);
+    assert_eq!(OptionFilePaths::with(|_| None).system.len(), 2);
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn a_file_that_everybody_may_write_is_ignored() {
     let folder = folder(&[("my.cnf", "[g]\na=1")]);
     let path = folder.path().join("my.cnf");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
-    let loaded = load(&Places::none(), &only(&folder, "my.cnf"), &["g"]).unwrap();
+    let loaded = load(&OptionFilePaths::none(), &only(&folder, "my.cnf"), &["g"]).unwrap();
     assert!(loaded.options.is_empty());
     assert_eq!(
         loaded.warnings,
@@ -201,17 +201,17 @@ fn bad_files_are_refused_without_quoting_a_value() {
         ("large.cnf", "option file @/large.cnf is larger than 1048576 bytes"),
     ];
     for (name, text) in table {
-        let error = load(&Places::none(), &only(&folder, name), &["g"]).unwrap_err();
+        let error = load(&OptionFilePaths::none(), &only(&folder, name), &["g"]).unwrap_err();
         assert_eq!(error.to_string(), text.replace('@', folder.path().to_str().unwrap()));
         assert!(!format!("{error:?}").contains("hunter2"));
     }
-    assert!(load(&Places::none(), &only(&folder, "full.cnf"), &["g"]).is_ok());
+    assert!(load(&OptionFilePaths::none(), &only(&folder, "full.cnf"), &["g"]).is_ok());
 }
 
 #[test]
 fn options_do_not_show_their_value() {
     let folder = folder(&[("my.cnf", "[g]\nsecret=hunter2")]);
-    let loaded = load(&Places::none(), &only(&folder, "my.cnf"), &["g"]).unwrap();
+    let loaded = load(&OptionFilePaths::none(), &only(&folder, "my.cnf"), &["g"]).unwrap();
     assert_eq!(pairs(&loaded), ["secret=hunter2"]);
     assert!(!format!("{loaded:?}").contains("hunter2"));
 }
@@ -222,7 +222,7 @@ const ODD_LINE: &str = "[\\[\\]!#;=\"'\\\\ a-c]{0,12}";
 proptest! {
     #[test]
     fn any_bytes_are_read_or_refused(text in proptest::collection::vec(any::<u8>(), 0..200)) {
-        let places = Places::none();
+        let places = OptionFilePaths::none();
         let mut loader =
             Loader { wants: &|group| group == "g", places: &places, files: 0, loaded: Loaded::default() };
         let _ = loader.lines(Path::new("f"), &text, MAX_DEPTH);
@@ -269,7 +269,7 @@ fn the_stock_reader_agrees() {
         let lines = lines.new_tree(&mut runner).unwrap().current();
         fs::write(&path, format!("[g]\n{}\n", lines.join("\n"))).unwrap();
         let theirs = String::from_utf8(stock(&path).unwrap().stdout).unwrap();
-        let ours = load(&Places::none(), &only(&folder, "my.cnf"), &["g"]).unwrap();
+        let ours = load(&OptionFilePaths::none(), &only(&folder, "my.cnf"), &["g"]).unwrap();
         let ours: String = pairs(&ours).iter().map(|pair| format!("--{pair}\n")).collect();
         assert_eq!(ours, theirs, "{lines:#?}");
     }

@@ -6,7 +6,7 @@ use flate2::{Decompress, FlushDecompress, Status};
 use lz4_flex::block::DecompressError;
 
 use super::{BlockCodec, MAX_BLOCK_PLAIN};
-use crate::error::{CodecError, Format, Place};
+use crate::error::{CodecError, ErrorLocation, Format};
 use crate::zstd;
 
 /// Decodes blocks of any codec.
@@ -49,7 +49,7 @@ impl BlockDecoder {
     ) -> Result<(), CodecError> {
         if out.len() > MAX_BLOCK_PLAIN {
             return Err(CodecError::Caller {
-                place: Place::block(codec.format()),
+                place: ErrorLocation::block(codec.format()),
                 field: "plain block",
                 min: 0,
                 max: MAX_BLOCK_PLAIN,
@@ -73,14 +73,14 @@ impl BlockDecoder {
 }
 
 fn lz4(stored: &[u8], out: &mut [u8]) -> Result<(), CodecError> {
-    let place = Place::block(Format::Lz4Block);
+    let place = ErrorLocation::block(Format::Lz4Block);
     let got = lz4_flex::block::decompress_into(stored, out)
         .map_err(|error| lz4_error(place, &error, out.len()))?;
     filled(place, out.len(), got)
 }
 
 /// Converts the error of an LZ4 block. `limit` is the length of the output that was allowed.
-pub(crate) fn lz4_error(place: Place, error: &DecompressError, limit: usize) -> CodecError {
+pub(crate) fn lz4_error(place: ErrorLocation, error: &DecompressError, limit: usize) -> CodecError {
     let what = match error {
         DecompressError::OutputTooSmall { .. } => {
             return CodecError::TooLong { place, expected: limit as u64 };
@@ -95,7 +95,7 @@ pub(crate) fn lz4_error(place: Place, error: &DecompressError, limit: usize) -> 
 }
 
 fn snappy(stored: &[u8], out: &mut [u8]) -> Result<(), CodecError> {
-    let place = Place::block(Format::SnappyBlock);
+    let place = ErrorLocation::block(Format::SnappyBlock);
     let damaged = |what| CodecError::Damaged { place, what };
     let stated = snap::raw::decompress_len(stored)
         .map_err(|_| damaged("the length it begins with cannot be read"))?;
@@ -117,7 +117,7 @@ fn snappy(stored: &[u8], out: &mut [u8]) -> Result<(), CodecError> {
 }
 
 fn zlib(stream: &mut Decompress, stored: &[u8], out: &mut [u8]) -> Result<(), CodecError> {
-    let place = Place::block(Format::ZlibStream);
+    let place = ErrorLocation::block(Format::ZlibStream);
     stream.reset(true);
     let status = stream.decompress(stored, out, FlushDecompress::Finish);
     let all_in = stream.total_in() == stored.len() as u64;
@@ -147,7 +147,7 @@ fn zlib(stream: &mut Decompress, stored: &[u8], out: &mut [u8]) -> Result<(), Co
     }
 }
 
-fn filled(place: Place, expected: usize, got: usize) -> Result<(), CodecError> {
+fn filled(place: ErrorLocation, expected: usize, got: usize) -> Result<(), CodecError> {
     if got == expected {
         return Ok(());
     }

@@ -7,7 +7,7 @@ use lz4_flex::block::{CompressTable, compress_into_with_table, get_maximum_outpu
 
 use super::MAX_BLOCK_PLAIN;
 use super::probe::Probe;
-use crate::error::{CodecError, Format, Place};
+use crate::error::{CodecError, ErrorLocation, Format};
 use crate::zstd;
 use crate::{Algorithm, BlockCodec};
 
@@ -50,7 +50,7 @@ impl BlockEncoder {
             }
             Algorithm::Zstd(level) => {
                 // The native frame around the block has a checksum, or is sealed.
-                let place = Place::block(Format::ZstdFrame);
+                let place = ErrorLocation::block(Format::ZstdFrame);
                 let encoder = zstd::Encoder::new(place, level, zstd::Checksum::No)?;
                 match level.get() < SLOW_ZSTD {
                     true => Inner::Zstd(encoder),
@@ -93,7 +93,7 @@ impl BlockEncoder {
     /// memory.
     pub fn encode(&mut self, plain: &[u8], out: &mut [u8]) -> Result<Option<usize>, CodecError> {
         let Some(codec) = self.algorithm.block_codec() else { return Ok(None) };
-        let place = Place::block(codec.format());
+        let place = ErrorLocation::block(codec.format());
         let caller = |field, min, max, got| Err(CodecError::Caller { place, field, min, max, got });
         if plain.len() > MAX_BLOCK_PLAIN {
             return caller("plain block", 0, MAX_BLOCK_PLAIN, plain.len());
@@ -134,7 +134,7 @@ fn zlib(stream: &mut Compress, plain: &[u8], out: &mut [u8]) -> Result<Option<us
         Ok(Status::StreamEnd) => Ok(usize::try_from(stream.total_out()).ok()),
         Ok(Status::Ok | Status::BufError) => Ok(None),
         Err(_) => Err(CodecError::Failed {
-            place: Place::block(BlockCodec::Zlib.format()),
+            place: ErrorLocation::block(BlockCodec::Zlib.format()),
             what: "the deflate encoder has failed",
         }),
     }

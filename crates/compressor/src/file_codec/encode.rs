@@ -10,9 +10,9 @@ use super::lz4_frame::{
     CONTENT_CHECKSUM, CONTENT_SIZE, END_MARK, INDEPENDENT, MAGIC, RAW, VERSION_1, block_max,
     descriptor_sum,
 };
-use super::{Member, MemberTotals, Progress, State};
+use super::{FileTotals, Member, Progress, State};
 use crate::ZstdLevel;
-use crate::error::{CodecError, Format, Place};
+use crate::error::{CodecError, ErrorLocation, Format};
 use crate::zstd;
 
 /// Plain bytes in one frame of a member: 4 MiB; only the last frame has fewer.
@@ -24,7 +24,7 @@ pub const PIECE_PLAIN: usize = 4 << 20;
 /// The codec of members that we write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum MemberCodec {
+pub enum FileCodec {
     /// LZ4 frames as xtrabackup writes them: independent blocks of 64 KiB, content size and content
     /// checksum.
     Lz4,
@@ -32,13 +32,13 @@ pub enum MemberCodec {
     Zstd(ZstdLevel),
 }
 
-impl MemberCodec {
+impl FileCodec {
     /// The resulting format, which determines the extension of the name.
     #[must_use]
     pub fn member(self) -> Member {
         match self {
-            MemberCodec::Lz4 => Member::Lz4,
-            MemberCodec::Zstd(_) => Member::Zstd,
+            FileCodec::Lz4 => Member::Lz4,
+            FileCodec::Zstd(_) => Member::Zstd,
         }
     }
 }
@@ -48,7 +48,7 @@ impl MemberCodec {
 /// Pieces are independent: several encoders can work on the pieces of one member, and the frames
 /// are then concatenated in order. The same piece always results in the same bytes.
 pub struct PieceEncoder {
-    codec: MemberCodec,
+    codec: FileCodec,
     inner: Inner,
 }
 
@@ -63,11 +63,11 @@ impl PieceEncoder {
     /// # Errors
     ///
     /// [`CodecError::Failed`] when the codec cannot allocate memory.
-    pub fn new(codec: MemberCodec) -> Result<Self, CodecError> {
+    pub fn new(codec: FileCodec) -> Result<Self, CodecError> {
         let inner = match codec {
-            MemberCodec::Lz4 => Inner::Lz4(CompressTable::large()),
-            MemberCodec::Zstd(level) => {
-                let place = Place::new(Format::Zstd, 0);
+            FileCodec::Lz4 => Inner::Lz4(CompressTable::large()),
+            FileCodec::Zstd(level) => {
+                let place = ErrorLocation::new(Format::Zstd, 0);
                 Inner::Zstd(zstd::Encoder::new(place, level, zstd::Checksum::Yes)?)
             }
         };
@@ -98,7 +98,7 @@ impl PieceEncoder {
     /// [`PieceEncoder::max_encoded_len`], [`CodecError::Failed`] when the codec cannot allocate
     /// memory.
     pub fn encode(&mut self, plain: &[u8], out: &mut [u8]) -> Result<usize, CodecError> {
-        let place = Place::new(self.codec.member().format(), 0);
+        let place = ErrorLocation::new(self.codec.member().format(), 0);
         let caller = |field, min, max, got| CodecError::Caller { place, field, min, max, got };
         if plain.len() > PIECE_PLAIN {
             return Err(caller("piece", 0, PIECE_PLAIN, plain.len()));
@@ -159,30 +159,30 @@ fn lz4_frame(table: &mut CompressTable, plain: &[u8], out: &mut [u8]) -> Option<
 /// Writes one compressed member from pieces of any size, into buffers of any size.
 ///
 /// The output depends on the bytes only, not on how they were cut, and is the same as that of
-/// [`PieceEncoder`]s for pieces of [`PIECE_PLAIN`] bytes. Call [`MemberEncoder::finish`] at the
+/// [`PieceEncoder`]s for pieces of [`PIECE_PLAIN`] bytes. Call [`FileEncoder::finish`] at the
 /// end: otherwise at least the last frame is missing.
 ///
 /// The encoder holds one piece and one frame, 8 MiB.
-pub struct MemberEncoder {
+pub struct FileEncoder {
     pieces: PieceEncoder,
     piece: Vec<u8>,
     held: OutputWindow,
-    totals: MemberTotals,
+    totals: FileTotals,
     failed: Option<CodecError>,
 }
 
-impl MemberEncoder {
+impl FileEncoder {
     /// Creates an encoder at the start of a member.
     ///
     /// # Errors
     ///
     /// [`CodecError::Failed`] when the codec cannot allocate memory.
-    pub fn new(codec: MemberCodec) -> Result<Self, CodecError> {
+    pub fn new(codec: FileCodec) -> Result<Self, CodecError> {
         Ok(Self {
             pieces: PieceEncoder::new(codec)?,
             piece: Vec::new(),
             held: OutputWindow::default(),
-            totals: MemberTotals { stored: 0, plain: 0 },
+            totals: FileTotals { stored: 0, plain: 0 },
             failed: None,
         })
     }
@@ -191,7 +191,7 @@ impl MemberEncoder {
     /// until one of the two is used up. Never returns [`State::Finished`].
     ///
     /// `out` must not be empty. A piece is held back until more input follows it, so that
-    /// [`MemberEncoder::finish`] writes the last one.
+    /// [`FileEncoder::finish`] writes the last one.
     ///
     /// # Errors
     ///
@@ -247,7 +247,7 @@ impl MemberEncoder {
     /// # Errors
     ///
     /// [`CodecError::Failed`] when the codec could not allocate memory, now or before.
-    pub fn finish(mut self) -> Result<(Vec<u8>, MemberTotals), CodecError> {
+    pub fn finish(mut self) -> Result<(Vec<u8>, FileTotals), CodecError> {
         if let Some(error) = self.failed {
             return Err(error);
         }
@@ -265,9 +265,9 @@ impl fmt::Debug for PieceEncoder {
     }
 }
 
-impl fmt::Debug for MemberEncoder {
+impl fmt::Debug for FileEncoder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MemberEncoder")
+        f.debug_struct("FileEncoder")
             .field("codec", &self.pieces.codec)
             .field("totals", &self.totals)
             .field("failed", &self.failed)

@@ -2,7 +2,7 @@
 
 /// Limits on the memory that a member can make its decoder allocate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MemberLimits {
+pub struct FileCodecLimits {
     /// The largest zstd window, in bytes; 128 MiB by default. All levels stay below it unless long
     /// distance matching is used.
     pub max_window: u64,
@@ -11,7 +11,7 @@ pub struct MemberLimits {
     pub max_qpress_block: u32,
 }
 
-impl Default for MemberLimits {
+impl Default for FileCodecLimits {
     fn default() -> Self {
         Self { max_window: 128 << 20, max_qpress_block: 64 << 20 }
     }

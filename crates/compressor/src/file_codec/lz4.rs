@@ -21,7 +21,7 @@ use super::lz4_frame::{
     RESERVED, SKIPPABLE, VERSION, VERSION_1, WINDOW, block_max, descriptor_sum,
 };
 use crate::block::lz4_error;
-use crate::error::{CodecError, Format, Place};
+use crate::error::{CodecError, ErrorLocation, Format};
 
 pub(super) struct Decoder {
     part: Part,
@@ -267,8 +267,8 @@ impl Decoder {
         self.part = next;
     }
 
-    fn place(&self) -> Place {
-        Place::new(Format::Lz4, self.at)
+    fn place(&self) -> ErrorLocation {
+        ErrorLocation::new(Format::Lz4, self.at)
     }
 }
 

@@ -13,11 +13,11 @@ mod zstd;
 
 use std::fmt;
 
-pub use encode::{MemberCodec, MemberEncoder, PIECE_PLAIN, PieceEncoder};
-pub use limits::MemberLimits;
+pub use encode::{FileCodec, FileEncoder, PIECE_PLAIN, PieceEncoder};
+pub use limits::FileCodecLimits;
 pub use progress::{Progress, State};
 
-use crate::error::{CodecError, Format, Place};
+use crate::error::{CodecError, ErrorLocation, Format};
 use decoder_loop::DecoderLoop as _;
 
 /// The format of a compressed member, recognized by the last extension of its name.
@@ -67,7 +67,7 @@ impl Member {
 
 /// The sizes of a member that was read or written completely.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MemberTotals {
+pub struct FileTotals {
     /// Compressed bytes.
     pub stored: u64,
     /// Plain bytes.
@@ -77,16 +77,16 @@ pub struct MemberTotals {
 /// Decodes one compressed member from pieces of any size.
 ///
 /// The caller provides the output buffer and so limits the output of each call. The decoder holds
-/// at most one block and its plain bytes (qpress: [`MemberLimits::max_qpress_block`] twice;
+/// at most one block and its plain bytes (qpress: [`FileCodecLimits::max_qpress_block`] twice;
 /// lz4: 8 MiB; zstd: the window and some 256 KiB), allocated when first needed.
 ///
 /// Checksums are verified: those of blocks before any byte of the block is output, those of whole
-/// frames only at the frame's end. So output is proven only after [`MemberDecoder::finish`] has
+/// frames only at the frame's end. So output is proven only after [`FileDecoder::finish`] has
 /// succeeded.
-pub struct MemberDecoder {
+pub struct FileDecoder {
     inner: Inner,
     member: Member,
-    totals: MemberTotals,
+    totals: FileTotals,
     failed: Option<CodecError>,
     /// Bytes of memory that the decoder may hold.
     granted: u64,
@@ -98,14 +98,14 @@ enum Inner {
     Zstd(Box<zstd::Decoder>),
 }
 
-impl MemberDecoder {
+impl FileDecoder {
     /// Creates a decoder with the default limits.
     ///
     /// # Errors
     ///
     /// [`CodecError::Failed`] when there is no memory.
     pub fn new(member: Member) -> Result<Self, CodecError> {
-        Self::with_limits(member, MemberLimits::default())
+        Self::with_limits(member, FileCodecLimits::default())
     }
 
     /// Creates a decoder with these limits.
@@ -113,13 +113,13 @@ impl MemberDecoder {
     /// # Errors
     ///
     /// [`CodecError::Failed`] when there is no memory.
-    pub fn with_limits(member: Member, limits: MemberLimits) -> Result<Self, CodecError> {
+    pub fn with_limits(member: Member, limits: FileCodecLimits) -> Result<Self, CodecError> {
         let inner = match member {
             Member::Qpress => Inner::Qpress(Box::new(qpress::Decoder::new(limits))),
             Member::Lz4 => Inner::Lz4(Box::default()),
             Member::Zstd => Inner::Zstd(Box::new(zstd::Decoder::new(limits)?)),
         };
-        let totals = MemberTotals { stored: 0, plain: 0 };
+        let totals = FileTotals { stored: 0, plain: 0 };
         Ok(Self { inner, member, totals, failed: None, granted: u64::MAX })
     }
 
@@ -130,7 +130,7 @@ impl MemberDecoder {
     /// # Errors
     ///
     /// [`CodecError::Failed`] when there is no memory.
-    pub fn metered(member: Member, limits: MemberLimits) -> Result<Self, CodecError> {
+    pub fn metered(member: Member, limits: FileCodecLimits) -> Result<Self, CodecError> {
         Ok(Self { granted: 0, ..Self::with_limits(member, limits)? })
     }
 
@@ -175,7 +175,7 @@ impl MemberDecoder {
     }
 
     /// Signals the end of the input, and checks that the member is complete. Call it when
-    /// [`MemberDecoder::decode`] has returned [`State::NeedsInput`] or [`State::Finished`].
+    /// [`FileDecoder::decode`] has returned [`State::NeedsInput`] or [`State::Finished`].
     ///
     /// A member of zero bytes is a complete `.lz4` or `.zst` member, as the stock tools write it
     /// for an empty file, but not a complete `.qp` member. A `.lz4` or `.zst` member that was cut
@@ -185,7 +185,7 @@ impl MemberDecoder {
     ///
     /// [`CodecError::Cut`] when the member is incomplete or its output was not fetched completely,
     /// or the error of an earlier call.
-    pub fn finish(self) -> Result<MemberTotals, CodecError> {
+    pub fn finish(self) -> Result<FileTotals, CodecError> {
         if let Some(error) = self.failed {
             return Err(error);
         }
@@ -197,16 +197,16 @@ impl MemberDecoder {
         match missing {
             None => Ok(self.totals),
             Some(part) => {
-                let place = Place::new(self.member.format(), self.totals.stored);
+                let place = ErrorLocation::new(self.member.format(), self.totals.stored);
                 Err(CodecError::Cut { place, part })
             }
         }
     }
 }
 
-impl fmt::Debug for MemberDecoder {
+impl fmt::Debug for FileDecoder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MemberDecoder")
+        f.debug_struct("FileDecoder")
             .field("member", &self.member)
             .field("totals", &self.totals)
             .field("failed", &self.failed)

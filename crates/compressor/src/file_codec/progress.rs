@@ -21,7 +21,7 @@ pub enum State {
     /// reaches this state; the other formats can always continue with another frame.
     Finished,
     /// The decoder needs this many bytes of memory in total to continue: call
-    /// [`MemberDecoder::grant`](super::MemberDecoder::grant) first. Only decoders made by
-    /// [`MemberDecoder::metered`](super::MemberDecoder::metered) return this.
+    /// [`FileDecoder::grant`](super::FileDecoder::grant) first. Only decoders made by
+    /// [`FileDecoder::metered`](super::FileDecoder::metered) return this.
     NeedsMemory(u64),
 }

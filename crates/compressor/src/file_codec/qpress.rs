@@ -11,10 +11,10 @@
 
 use super::decoder_loop::DecoderLoop;
 use super::input_buffer::{Block, InputBuffer, OutputWindow, take};
-use super::limits::MemberLimits;
+use super::limits::FileCodecLimits;
 use super::progress::State;
 use super::quicklz;
-use crate::error::{CodecError, Format, Place};
+use crate::error::{CodecError, ErrorLocation, Format};
 
 const ARCHIVE: [u8; 8] = *b"qpress10";
 const BLOCK: [u8; 8] = *b"NEWBNEWB";
@@ -28,7 +28,7 @@ const MAX_PACKET_EXCESS: u64 = 400;
 const MAX_RATIO: u64 = 85;
 
 pub(super) struct Decoder {
-    limits: MemberLimits,
+    limits: FileCodecLimits,
     part: Part,
     /// Offset of the part in the member.
     at: u64,
@@ -61,7 +61,7 @@ enum Part {
 }
 
 impl Decoder {
-    pub(super) fn new(limits: MemberLimits) -> Self {
+    pub(super) fn new(limits: FileCodecLimits) -> Self {
         Self {
             limits,
             part: Part::ArchiveHead,
@@ -268,8 +268,8 @@ impl Decoder {
         self.part = next;
     }
 
-    fn place(&self) -> Place {
-        Place::new(Format::Qpress, self.at)
+    fn place(&self) -> ErrorLocation {
+        ErrorLocation::new(Format::Qpress, self.at)
     }
 
     fn magic(&self, part: &'static str, got: &[u8]) -> CodecError {

@@ -7,9 +7,9 @@ use zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer};
 
 use super::decoder_loop::DecoderLoop;
 use super::input_buffer::{InputBuffer, take};
-use super::limits::MemberLimits;
+use super::limits::FileCodecLimits;
 use super::progress::State;
-use crate::error::{CodecError, Format, Place};
+use crate::error::{CodecError, ErrorLocation, Format};
 use crate::zstd::{HEAD_START, MAX_HEAD, damaged, head_len, parse_head};
 
 /// First of the 16 magics of skippable frames.
@@ -51,8 +51,8 @@ enum Part {
 }
 
 impl Decoder {
-    pub(super) fn new(limits: MemberLimits) -> Result<Self, CodecError> {
-        let place = Place::new(Format::Zstd, 0);
+    pub(super) fn new(limits: FileCodecLimits) -> Result<Self, CodecError> {
+        let place = ErrorLocation::new(Format::Zstd, 0);
         let failed = |what| CodecError::Failed { place, what };
         let mut context = DCtx::try_create().ok_or(failed("no memory for a context"))?;
         // Its own limit, 128 MiB, must be raised for larger windows; our limit is exact.
@@ -195,8 +195,8 @@ impl Decoder {
         Ok(Step::Wrote(written))
     }
 
-    fn place(&self) -> Place {
-        Place::new(Format::Zstd, self.at)
+    fn place(&self) -> ErrorLocation {
+        ErrorLocation::new(Format::Zstd, self.at)
     }
 }
 

@@ -4,8 +4,8 @@
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use xb_compressor::{
-    CodecError, Member, MemberCodec, MemberDecoder, MemberEncoder, MemberLimits, MemberTotals,
-    State, ZstdLevel,
+    CodecError, FileCodec, FileCodecLimits, FileDecoder, FileEncoder, FileTotals, Member, State,
+    ZstdLevel,
 };
 use xb_testkit::vectors;
 
@@ -67,12 +67,12 @@ pub fn sha256(bytes: &[u8]) -> String {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Outcome {
     pub plain: Vec<u8>,
-    pub end: Result<MemberTotals, CodecError>,
+    pub end: Result<FileTotals, CodecError>,
 }
 
 /// Decodes with input pieces and output buffers of the given lengths, each list in turn.
 pub fn decode_with(
-    decoder: MemberDecoder,
+    decoder: FileDecoder,
     mut member: &[u8],
     inputs: &[usize],
     outputs: &[usize],
@@ -83,12 +83,12 @@ pub fn decode_with(
 }
 
 fn drive(
-    mut decoder: MemberDecoder,
+    mut decoder: FileDecoder,
     member: &mut &[u8],
     inputs: &[usize],
     outputs: &[usize],
     plain: &mut Vec<u8>,
-) -> Result<MemberTotals, CodecError> {
+) -> Result<FileTotals, CodecError> {
     let mut outputs = outputs.iter().cycle();
     let mut inputs = inputs.iter().cycle();
     let mut buffer = vec![0; *outputs.clone().take(8).max().unwrap()];
@@ -115,7 +115,7 @@ fn drive(
 
 /// Decodes in one piece.
 pub fn decode(member: Member, stored: &[u8]) -> Outcome {
-    decode_with(MemberDecoder::new(member).unwrap(), stored, &[usize::MAX], &[1 << 20])
+    decode_with(FileDecoder::new(member).unwrap(), stored, &[usize::MAX], &[1 << 20])
 }
 
 pub fn error(member: Member, stored: &[u8]) -> CodecError {
@@ -123,18 +123,18 @@ pub fn error(member: Member, stored: &[u8]) -> CodecError {
 }
 
 /// A decoder with small limits, so that small tests reach them.
-pub fn limited(member: Member, max_window: u64, max_qpress_block: u32) -> MemberDecoder {
-    MemberDecoder::with_limits(member, MemberLimits { max_window, max_qpress_block }).unwrap()
+pub fn limited(member: Member, max_window: u64, max_qpress_block: u32) -> FileDecoder {
+    FileDecoder::with_limits(member, FileCodecLimits { max_window, max_qpress_block }).unwrap()
 }
 
 /// Encodes with input pieces and output buffers of the given lengths, each list in turn.
 pub fn encode_with(
-    codec: MemberCodec,
+    codec: FileCodec,
     mut plain: &[u8],
     inputs: &[usize],
     outputs: &[usize],
-) -> (Vec<u8>, MemberTotals) {
-    let mut encoder = MemberEncoder::new(codec).unwrap();
+) -> (Vec<u8>, FileTotals) {
+    let mut encoder = FileEncoder::new(codec).unwrap();
     let mut stored = Vec::new();
     let mut outputs = outputs.iter().cycle();
     let mut inputs = inputs.iter().cycle();
@@ -159,10 +159,10 @@ pub fn encode_with(
     (stored, totals)
 }
 
-pub fn encode(codec: MemberCodec, plain: &[u8]) -> Vec<u8> {
+pub fn encode(codec: FileCodec, plain: &[u8]) -> Vec<u8> {
     encode_with(codec, plain, &[usize::MAX], &[1 << 20]).0
 }
 
-pub fn zstd(level: u8) -> MemberCodec {
-    MemberCodec::Zstd(ZstdLevel::new(level).unwrap())
+pub fn zstd(level: u8) -> FileCodec {
+    FileCodec::Zstd(ZstdLevel::new(level).unwrap())
 }

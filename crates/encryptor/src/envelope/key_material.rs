@@ -7,7 +7,7 @@ use crate::key_file::KeyBytes;
 /// A key slot to create in an envelope.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
-pub enum WayIn<'a> {
+pub enum KeySlotSpec<'a> {
     /// A key of 32 bytes, from a key file or `--encrypt-key`.
     Key(&'a KeyBytes),
     /// An age recipient. The maker of a backup need not be able to open it.
@@ -21,7 +21,7 @@ pub enum WayIn<'a> {
 /// Key material to open an envelope with.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
-pub enum Unlock<'a> {
+pub enum KeyMaterial<'a> {
     /// A key of 32 bytes.
     Key(&'a KeyBytes),
     /// Private keys of age.
@@ -38,13 +38,13 @@ pub enum Unlock<'a> {
     Command(&'a KeyCommand),
 }
 
-impl Unlock<'_> {
+impl KeyMaterial<'_> {
     pub(super) fn name(&self) -> &'static str {
         match self {
-            Unlock::Key(_) => "key file",
-            Unlock::Identities(_) => "age identity",
-            Unlock::Passphrase { .. } => "passphrase",
-            Unlock::Command(_) => "key command",
+            KeyMaterial::Key(_) => "key file",
+            KeyMaterial::Identities(_) => "age identity",
+            KeyMaterial::Passphrase { .. } => "passphrase",
+            KeyMaterial::Command(_) => "key command",
         }
     }
 }

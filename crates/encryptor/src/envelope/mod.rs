@@ -13,7 +13,7 @@ pub use block::{
     BLOCK_HEAD_LEN, BLOCK_MAGIC, BLOCK_UNIT, BlockHead, MAX_BLOCK, is_keys_block, parse_block,
 };
 pub use error::{EnvelopeError, OpenError, SlotFault, WrapError};
-pub use key_material::{Unlock, WayIn};
+pub use key_material::{KeyMaterial, KeySlotSpec};
 pub use slot::{MAX_SLOTS, MAX_SLOW_SLOTS, SlotInfo, SlotKind};
 pub use text::MAX_ENVELOPE;
 
@@ -41,7 +41,7 @@ impl Envelope {
     pub fn seal(
         data_key: &DataKey,
         stream_id: [u8; STREAM_ID_LEN],
-        ways: &[WayIn<'_>],
+        ways: &[KeySlotSpec<'_>],
     ) -> Result<Self, WrapError> {
         Self::build(data_key, stream_id, Vec::new(), ways)
     }
@@ -58,7 +58,7 @@ impl Envelope {
         &self,
         data_key: &DataKey,
         mut keep: impl FnMut(&SlotInfo) -> bool,
-        ways: &[WayIn<'_>],
+        ways: &[KeySlotSpec<'_>],
     ) -> Result<Self, WrapError> {
         if !data_key.fits(&self.stream_id, &self.commitment) {
             return Err(WrapError::ForeignKey);
@@ -72,7 +72,7 @@ impl Envelope {
         data_key: &DataKey,
         stream_id: [u8; STREAM_ID_LEN],
         mut slots: Vec<Slot>,
-        ways: &[WayIn<'_>],
+        ways: &[KeySlotSpec<'_>],
     ) -> Result<Self, WrapError> {
         let total = slots.len() + ways.len();
         if total == 0 {
@@ -106,7 +106,7 @@ impl Envelope {
     /// # Errors
     /// [`OpenError`]: it distinguishes a wrong key, identity or passphrase from a changed envelope,
     /// as far as that is possible.
-    pub fn open(&self, unlock: &Unlock<'_>) -> Result<DataKey, OpenError> {
+    pub fn open(&self, unlock: &KeyMaterial<'_>) -> Result<DataKey, OpenError> {
         let way = unlock.name();
         let (mut tried, mut first_fault) = (false, None);
         for (slot, content) in self.slots.iter().enumerate() {

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::error::SlotFault;
 use super::wrap::{self, ByKeyFile, ID_LEN, NONCE_LEN, WRAPPED_LEN};
-use super::{Unlock, WayIn, WrapError};
+use super::{KeyMaterial, KeySlotSpec, WrapError};
 use crate::command::MAX_WRAPPED;
 use crate::key::STREAM_ID_LEN;
 use crate::{DataKey, hex};
@@ -84,22 +84,22 @@ pub(super) enum Known {
 
 impl Slot {
     pub(super) fn make(
-        way: &WayIn<'_>,
+        way: &KeySlotSpec<'_>,
         data_key: &DataKey,
         stream_id: &[u8; STREAM_ID_LEN],
     ) -> Result<Self, WrapError> {
         Ok(Slot::Known(match way {
-            WayIn::Key(key) => {
+            KeySlotSpec::Key(key) => {
                 let ByKeyFile { id, nonce, wrapped } = wrap::by_key_file(data_key, key, stream_id)?;
                 Known::KeyFile { id, nonce, wrapped }
             }
-            WayIn::Recipient(to) => {
+            KeySlotSpec::Recipient(to) => {
                 Known::AgeRecipient { id: to.id(), age: wrap::by_recipient(data_key, to)? }
             }
-            WayIn::Passphrase(passphrase) => {
+            KeySlotSpec::Passphrase(passphrase) => {
                 Known::AgePassphrase { age: wrap::by_passphrase(data_key, passphrase)? }
             }
-            WayIn::Command(command) => {
+            KeySlotSpec::Command(command) => {
                 Known::Command { wrapped: hex::encode(&wrap::by_command(data_key, command)?) }
             }
         }))
@@ -108,21 +108,21 @@ impl Slot {
     /// Opens the slot. `None` when `unlock` is of another kind.
     pub(super) fn open(
         &self,
-        unlock: &Unlock<'_>,
+        unlock: &KeyMaterial<'_>,
         stream_id: &[u8; STREAM_ID_LEN],
     ) -> Option<Result<DataKey, SlotFault>> {
         let Slot::Known(known) = self else { return None };
         Some(match (known, unlock) {
-            (Known::KeyFile { id, nonce, wrapped }, Unlock::Key(key)) => {
+            (Known::KeyFile { id, nonce, wrapped }, KeyMaterial::Key(key)) => {
                 wrap::open_by_key_file(key, stream_id, id, nonce, wrapped)
             }
-            (Known::AgeRecipient { age, .. }, Unlock::Identities(identities)) => {
+            (Known::AgeRecipient { age, .. }, KeyMaterial::Identities(identities)) => {
                 wrap::open_by_identities(identities, age)
             }
-            (Known::AgePassphrase { age }, Unlock::Passphrase { passphrase, max_memory }) => {
+            (Known::AgePassphrase { age }, KeyMaterial::Passphrase { passphrase, max_memory }) => {
                 wrap::open_by_passphrase(passphrase, *max_memory, age)
             }
-            (Known::Command { wrapped }, Unlock::Command(command)) => {
+            (Known::Command { wrapped }, KeyMaterial::Command(command)) => {
                 wrap::open_by_command(command, wrapped)
             }
             _ => return None,

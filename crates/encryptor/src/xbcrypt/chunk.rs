@@ -4,7 +4,7 @@ use subtle::ConstantTimeEq;
 
 use super::head::head_len;
 use super::version::HASH_LEN;
-use super::{Cipher, Head, IV_LEN, MAX_SIZE, Place, Version, XbcryptError};
+use super::{Cipher, ErrorLocation, Head, IV_LEN, MAX_SIZE, Version, XbcryptError};
 use crate::random::{self, NoRandom};
 
 /// Returns a new random IV. Every chunk needs its own.
@@ -49,7 +49,7 @@ pub fn seal_chunk(
     }
     cipher.apply(iv, payload);
     let head = Head {
-        place: Place::default(),
+        place: ErrorLocation::default(),
         version: Version::V3,
         payload_len,
         crc: crc32(payload),

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::head::{MAX_HEAD, could_begin};
 use super::version::MAGIC_LEN;
-use super::{Cipher, Head, Limits, Parsed, Place, XbcryptError, open_chunk, parse_head};
+use super::{Cipher, ErrorLocation, Head, Limits, Parsed, XbcryptError, open_chunk, parse_head};
 
 /// What the decoder found next. Every chunk results in `Head`, then `Data` until its payload is
 /// complete, then `ChunkEnd`.
@@ -22,7 +22,7 @@ pub enum Event<'a> {
 #[derive(Debug)]
 pub struct Decoder {
     limits: Limits,
-    place: Place,
+    place: ErrorLocation,
     stage: Stage,
 }
 
@@ -39,7 +39,7 @@ impl Decoder {
     /// Creates a decoder at the start of a file.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
-        Self { limits, place: Place::default(), stage: START }
+        Self { limits, place: ErrorLocation::default(), stage: START }
     }
 
     /// Takes bytes from the front of `input`. `None` means that all of it was taken and more is
@@ -118,7 +118,7 @@ impl Decoder {
 
     /// Position of the current chunk, or of the next one.
     #[must_use]
-    pub fn place(&self) -> Place {
+    pub fn place(&self) -> ErrorLocation {
         self.place
     }
 }

@@ -7,14 +7,14 @@ use crate::NoRandom;
 
 /// Number and offset of a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Place {
+pub struct ErrorLocation {
     /// Number of the chunk in the file, from 0.
     pub chunk: u64,
     /// Offset of its magic in the file.
     pub offset: u64,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for ErrorLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "xbcrypt chunk {} at offset {}", self.chunk, self.offset)
     }
@@ -28,7 +28,7 @@ pub enum XbcryptError {
     #[error("{place}: no chunk there, it begins with \"{}\"", got.escape_ascii())]
     Magic {
         /// Position of the chunk.
-        place: Place,
+        place: ErrorLocation,
         /// The first bytes found; fewer than eight at the end of the file.
         got: Vec<u8>,
     },
@@ -36,7 +36,7 @@ pub enum XbcryptError {
     #[error("{place}: sizes {original} and {encrypted} differ")]
     Sizes {
         /// Position of the chunk.
-        place: Place,
+        place: ErrorLocation,
         /// Original size as stated.
         original: u64,
         /// Encrypted size as stated.
@@ -46,7 +46,7 @@ pub enum XbcryptError {
     #[error("{place}: size {size} is more than {MAX_SIZE}")]
     TooLarge {
         /// Position of the chunk.
-        place: Place,
+        place: ErrorLocation,
         /// The size as stated.
         size: u64,
     },
@@ -54,7 +54,7 @@ pub enum XbcryptError {
     #[error("{place}: size {size} is more than the limit of {limit} bytes")]
     Limit {
         /// Position of the chunk.
-        place: Place,
+        place: ErrorLocation,
         /// The size as stated.
         size: u64,
         /// The largest size allowed.
@@ -64,7 +64,7 @@ pub enum XbcryptError {
     #[error("{place}: size {size}, but a version {version} chunk has at least {least} bytes")]
     TooShort {
         /// Position of the chunk.
-        place: Place,
+        place: ErrorLocation,
         /// The size as stated.
         size: u64,
         /// Version of the chunk.
@@ -76,7 +76,7 @@ pub enum XbcryptError {
     #[error("{place}: IV of {got} bytes, it must have 16 with AES and 0 without")]
     IvLength {
         /// Position of the chunk.
-        place: Place,
+        place: ErrorLocation,
         /// The length as stated.
         got: u64,
     },
@@ -88,7 +88,7 @@ pub enum XbcryptError {
     )]
     Algorithm {
         /// Position of the chunk.
-        place: Place,
+        place: ErrorLocation,
         /// Whether the chunk is encrypted.
         encrypted: bool,
     },
@@ -96,7 +96,7 @@ pub enum XbcryptError {
     #[error("{place}: the payload has {got} bytes, its head says {expected}")]
     PayloadLength {
         /// Position of the chunk.
-        place: Place,
+        place: ErrorLocation,
         /// The length as stated.
         expected: u64,
         /// The length passed in.
@@ -106,7 +106,7 @@ pub enum XbcryptError {
     #[error("{place}: CRC {got:#010x}, its head says {expected:#010x}: the file is damaged")]
     Crc {
         /// Position of the chunk.
-        place: Place,
+        place: ErrorLocation,
         /// The checksum as stored.
         expected: u32,
         /// The checksum as computed.
@@ -116,13 +116,13 @@ pub enum XbcryptError {
     #[error("{place}: wrong key: the hash inside does not fit (and the CRC does)")]
     Hash {
         /// Position of the chunk.
-        place: Place,
+        place: ErrorLocation,
     },
     /// A version that cannot detect a wrong key, and that the caller has not allowed.
     #[error("{place}: version {version} chunks have no hash: a wrong key would give noise")]
     NoHash {
         /// Position of the chunk.
-        place: Place,
+        place: ErrorLocation,
         /// Version of the chunk.
         version: Version,
     },
@@ -130,7 +130,7 @@ pub enum XbcryptError {
     #[error("{place}: the file ends inside this chunk, {missing} bytes are missing at least")]
     Cut {
         /// Position of the chunk.
-        place: Place,
+        place: ErrorLocation,
         /// Number of missing bytes, as far as known.
         missing: u64,
     },

@@ -1,7 +1,7 @@
 //! The head of a chunk.
 
 use super::version::MAGIC_LEN;
-use super::{MAX_SIZE, Place, Version, XbcryptError};
+use super::{ErrorLocation, MAX_SIZE, Version, XbcryptError};
 
 /// Length of the IV of an AES chunk in bytes.
 pub const IV_LEN: usize = 16;
@@ -37,7 +37,7 @@ pub(super) fn could_begin(prefix: &[u8]) -> bool {
 #[non_exhaustive]
 pub struct Head {
     /// Number and offset of the chunk.
-    pub place: Place,
+    pub place: ErrorLocation,
     /// Version of the chunk.
     pub version: Version,
     /// Length of the payload after the head, 1 to 2^31 - 1.
@@ -118,7 +118,11 @@ impl Limits {
 /// [`XbcryptError::Magic`], [`Sizes`](XbcryptError::Sizes), [`TooLarge`](XbcryptError::TooLarge),
 /// [`Limit`](XbcryptError::Limit), [`TooShort`](XbcryptError::TooShort),
 /// [`IvLength`](XbcryptError::IvLength), [`NoHash`](XbcryptError::NoHash).
-pub fn parse_head(bytes: &[u8], place: Place, limits: &Limits) -> Result<Parsed, XbcryptError> {
+pub fn parse_head(
+    bytes: &[u8],
+    place: ErrorLocation,
+    limits: &Limits,
+) -> Result<Parsed, XbcryptError> {
     let Some(magic) = bytes.first_chunk::<MAGIC_LEN>() else {
         return Ok(Parsed::Needs(LEN_V1));
     };
@@ -155,7 +159,7 @@ pub fn parse_head(bytes: &[u8], place: Place, limits: &Limits) -> Result<Parsed,
 }
 
 fn check_sizes(
-    place: Place,
+    place: ErrorLocation,
     version: Version,
     original: [u8; 8],
     encrypted: [u8; 8],

@@ -22,7 +22,7 @@ mod write;
 pub use chunk::{new_iv, open_chunk, seal_chunk, sealed_len};
 pub use cipher::{Algorithm, AlgorithmError, Cipher, NoKey};
 pub use decode::{Decoder, Decrypter, Event};
-pub use error::{Place, XbcryptError};
+pub use error::{ErrorLocation, XbcryptError};
 pub use head::{Head, IV_LEN, Limits, Parsed, is_xbcrypt, parse_head};
 pub use version::{MAX_SIZE, Version};
 pub use write::{ChunkSize, Encrypter};

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::fields::within;
 use crate::limits::MAX_POSITION;
-use crate::{FRAME_HEADER_LEN, FrameError, MAX_SOURCES, Part, Place};
+use crate::{ErrorLocation, FRAME_HEADER_LEN, FrameError, MAX_SOURCES, Part};
 
 /// Space for the frame header and the head of the payload, filled in when the frame is taken.
 const AHEAD: usize = FRAME_HEADER_LEN + INDEX_HEAD_LEN;
@@ -197,7 +197,7 @@ impl IndexBuilder {
         Ok(path)
     }
 
-    fn here(&self) -> Place {
-        Place::new(Part::Record, (self.frame.len() - FRAME_HEADER_LEN) as u64)
+    fn here(&self) -> ErrorLocation {
+        ErrorLocation::new(Part::Record, (self.frame.len() - FRAME_HEADER_LEN) as u64)
     }
 }

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::fields::{Fields, within};
 use crate::limits::MAX_POSITION;
-use crate::{FrameError, MAX_SOURCES, Part, Place};
+use crate::{ErrorLocation, FrameError, MAX_SOURCES, Part};
 
 /// Head of an index frame's payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,7 +32,7 @@ impl IndexHead {
 /// [`FrameError::Truncated`] and [`FrameError::Range`] for a payload that is too short or too long;
 /// the iterator returns all other errors.
 pub fn parse(payload: &[u8]) -> Result<Records<'_>, FrameError> {
-    let place = Place::new(Part::Record, 0);
+    let place = ErrorLocation::new(Part::Record, 0);
     let Some((head, rest)) = payload.split_first_chunk::<INDEX_HEAD_LEN>() else {
         return Err(FrameError::Truncated { place });
     };
@@ -78,7 +78,7 @@ impl<'a> Records<'a> {
 
     /// Reads the next record; `None` for a record that is skipped.
     fn record(&mut self) -> Result<Option<Record<'a>>, FrameError> {
-        let place = Place::new(Part::Record, self.at);
+        let place = ErrorLocation::new(Part::Record, self.at);
         let bad = |reason| FrameError::BadRecord { place, reason };
         let mut rest = self.rest;
         let Some((&tag, after)) = rest.split_first() else {
@@ -158,7 +158,7 @@ impl<'a> Iterator for Records<'a> {
                 self.over = true;
                 if self.seen != self.head.records {
                     return Some(Err(FrameError::Mismatch {
-                        place: Place::new(Part::Record, self.at),
+                        place: ErrorLocation::new(Part::Record, self.at),
                         field: "number of records",
                         expected: self.head.records.into(),
                         got: self.seen.into(),

@@ -8,7 +8,7 @@ use crate::index::{INDEX_HEAD_LEN, IndexHead};
 use crate::limits::FRAME_HEADER_LEN;
 use crate::read::pieces::Pieces;
 use crate::{
-    Event, FrameError, Part, Place, STREAM_HEADER_LEN, StreamHeader, TRAILER_LEN, Trailer,
+    ErrorLocation, Event, FrameError, Part, STREAM_HEADER_LEN, StreamHeader, TRAILER_LEN, Trailer,
 };
 
 /// Reads and counts the bytes after the stream header.
@@ -131,7 +131,7 @@ impl Body {
             State::Trailer { .. } => (Part::Trailer, self.position),
             State::Done(summary) => return Ok(summary.clone()),
         };
-        Err(FrameError::Truncated { place: Place::new(part, position) })
+        Err(FrameError::Truncated { place: ErrorLocation::new(part, position) })
     }
 
     fn frame_header(&mut self, bytes: &[u8; FRAME_HEADER_LEN]) -> Result<FrameHeader, FrameError> {
@@ -196,7 +196,7 @@ impl Body {
     ) -> Result<Trailer, FrameError> {
         let trailer = Trailer::parse(bytes)?;
         let body_len = self.position;
-        let place = Place::new(Part::Trailer, body_len);
+        let place = ErrorLocation::new(Part::Trailer, body_len);
         let len = stream_len(&self.stream, body_len).unwrap_or(u64::MAX);
         trailer.check(&self.stream, len)?;
         same(place, "body length", body_len, trailer.body_len)?;

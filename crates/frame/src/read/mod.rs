@@ -8,7 +8,9 @@ use crate::end_frame::Summary;
 use crate::fields::within;
 use crate::read::body_reader::Body;
 use crate::read::pieces::Pieces;
-use crate::{Event, FrameError, MAX_FRAME_PLAIN, Part, Place, STREAM_HEADER_LEN, StreamHeader};
+use crate::{
+    ErrorLocation, Event, FrameError, MAX_FRAME_PLAIN, Part, STREAM_HEADER_LEN, StreamHeader,
+};
 
 /// Limits and assumptions of a reader.
 #[derive(Debug, Clone)]
@@ -20,12 +22,12 @@ pub struct Limits {
     pub max_plain: u32,
     /// Whether the caller opens the seal: it pushes the header, then the *opened* body, then the
     /// trailer. Otherwise the reader rejects a sealed stream when it sees the header.
-    pub caller_opens_seal: bool,
+    pub external_unseal: bool,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { max_plain: MAX_FRAME_PLAIN, caller_opens_seal: false }
+        Self { max_plain: MAX_FRAME_PLAIN, external_unseal: false }
     }
 }
 
@@ -37,10 +39,10 @@ impl Limits {
         self
     }
 
-    /// Sets [`Limits::caller_opens_seal`].
+    /// Sets [`Limits::external_unseal`].
     #[must_use]
-    pub fn with_caller_opens_seal(mut self, yes: bool) -> Self {
-        self.caller_opens_seal = yes;
+    pub fn with_external_unseal(mut self, yes: bool) -> Self {
+        self.external_unseal = yes;
         self
     }
 }
@@ -117,7 +119,7 @@ impl StreamReader {
             return Ok(None);
         };
         let stream = StreamHeader::parse(&bytes)?;
-        if stream.is_sealed() && !self.limits.caller_opens_seal {
+        if stream.is_sealed() && !self.limits.external_unseal {
             return Err(FrameError::Sealed);
         }
         let (max, got) = (self.limits.max_plain.into(), stream.max_plain().into());
@@ -127,4 +129,4 @@ impl StreamReader {
     }
 }
 
-const HEADER: Place = Place { part: Part::StreamHeader, position: 0 };
+const HEADER: ErrorLocation = ErrorLocation { part: Part::StreamHeader, position: 0 };

@@ -15,13 +15,13 @@ use xb_reader::{
     RelPath, TargetDir,
 };
 
+use super::finalize::{Finalized, Finalizer};
 use super::report::{
-    BegunFile, Durability, ExtractCause, ExtractError, ExtractLog, ExtractOptions, ExtractReport,
-    Stopped, Truncated, cannot_undo,
+    Durability, ExtractCause, ExtractError, ExtractLog, ExtractOptions, ExtractReport,
+    PartialFileState, Stopped, Truncated, cannot_undo,
 };
-use super::settle::{Settled, Settler};
 use super::work::{self, OpenFile, Outcome, Piece, Step};
-use crate::extract::decode::{Crew, Member, Names, Plan, UndoError, may_have_holes};
+use crate::extract::decode::{DecodeWorkers, FileDecodeError, Member, Names, Plan, may_have_holes};
 use crate::flow::budget::{Budget, Permit};
 use crate::flow::observer::Wait;
 use crate::flow::ordered_pool::{Submit, WorkerDied, ordered};
@@ -50,7 +50,7 @@ pub struct Extractor {
     target: Arc<TargetDir>,
     /// `None` after the last batch was sent.
     submit: Option<Submit<Vec<Step>, Vec<Outcome>>>,
-    settler: Option<JoinHandle<Settled>>,
+    settler: Option<JoinHandle<Finalized>>,
     /// Set by the settler at its first error: remaining work is to be skipped.
     cancelled: Arc<AtomicBool>,
     failure: Option<ExtractCause>,
@@ -82,17 +82,17 @@ impl Extractor {
         target: TargetDir,
         options: ExtractOptions,
         log: Arc<dyn ExtractLog>,
-        begun: Option<Vec<BegunFile>>,
+        begun: Option<Vec<PartialFileState>>,
     ) -> Result<Self, ExtractError> {
         let mut extractor = Self::start(target, options, Some(log))?;
         let Some(begun) = begun else { return Ok(extractor) };
         extractor.files.went_before();
         for file in begun {
-            let BegunFile { path, number, upto, crc } = file;
+            let PartialFileState { path, number, upto, crc } = file;
             let went_on = extractor.plan(&path, 0).and_then(|plan| {
                 let failed = cannot_undo(&path, 0);
                 if !plan.layers.is_empty() {
-                    return Err(failed(UndoError::OutOfOrder));
+                    return Err(failed(FileDecodeError::OutOfOrder));
                 }
                 let holes = extractor.options.undo.is_active() && may_have_holes(&plan.name);
                 if extractor.options.undo.is_active() {
@@ -136,14 +136,20 @@ impl Extractor {
             let (observer, on_failure) = (options.observer.clone(), options.on_failure.clone());
             let crew = options.undo.is_active().then(|| {
                 let (target, observer) = (Arc::clone(&target), observer.clone());
-                let crew = Crew::new(&options.undo, target, durable, observer, on_failure.clone());
+                let crew = DecodeWorkers::new(
+                    &options.undo,
+                    target,
+                    durable,
+                    observer,
+                    on_failure.clone(),
+                );
                 crew.logging(log.clone())
             });
             let settler =
-                Settler::new(Arc::clone(&target), durable, observer, crew, log, on_failure);
+                Finalizer::new(Arc::clone(&target), durable, observer, crew, log, on_failure);
             let cancelled = Arc::clone(&cancelled);
             std::thread::Builder::new()
-                .name("extract-settle".to_owned())
+                .name("extract-final".to_owned())
                 .spawn(move || settler.run(results, &cancelled))
         };
         let settler = settler.map_err(|error| ExtractError {
@@ -271,10 +277,10 @@ impl Extractor {
 
     /// Ends the threads and waits for them. Batches already sent are still settled, unless
     /// cancelled.
-    fn join(&mut self) -> Settled {
+    fn join(&mut self) -> Finalized {
         drop(self.submit.take());
         let settled = self.settler.take().map(JoinHandle::join);
-        settled.and_then(Result::ok).unwrap_or(Settled {
+        settled.and_then(Result::ok).unwrap_or(Finalized {
             files: 0,
             decrypted: 0,
             failure: Some(WorkerDied.into()),
@@ -425,7 +431,7 @@ impl Extractor {
         let (old, new) = (self.plan(path, position)?, self.plan(to, position)?);
         let failed = cannot_undo(path, position);
         if old.layers != new.layers {
-            return Err(failed(UndoError::Renamed { to: to.clone() }));
+            return Err(failed(FileDecodeError::Renamed { to: to.clone() }));
         }
         if self.options.undo.is_active() {
             self.names.release(&old);
@@ -437,7 +443,7 @@ impl Extractor {
     /// Handles a chunk with content for `file`, or a seek in it.
     fn go_on(&mut self, file: Arc<OpenFile>, head: ChunkHead) -> Result<(), ExtractCause> {
         if file.member.is_some() && !matches!(head.kind, ChunkKind::Payload { .. }) {
-            return Err(cannot_undo(&head.path, head.position)(UndoError::OutOfOrder));
+            return Err(cannot_undo(&head.path, head.position)(FileDecodeError::OutOfOrder));
         }
         if matches!(head.kind, ChunkKind::Seek { .. }) {
             file.make_serial();

@@ -14,9 +14,9 @@
 
 pub(crate) mod decode;
 pub(crate) mod extractor;
+mod finalize;
 pub(crate) mod from_reader;
 pub(crate) mod report;
-mod settle;
 #[cfg(test)]
 mod tests;
 pub(crate) mod work;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use xb_reader::{DecodeError, Dialect, Limits, OrderError, RelPath, TargetError, Unfinished};
 
-use crate::extract::decode::{Undo, UndoError};
+use crate::extract::decode::{FileDecodeError, Undo};
 use crate::flow::observer::Observer;
 use crate::flow::ordered_pool::WorkerDied;
 
@@ -104,12 +104,12 @@ pub trait ExtractLog: Send + Sync {
     fn whole(&self, path: &RelPath, number: u64, name: &RelPath, size: u64, crc: Option<u32>);
 
     /// The stream removes files or changes names: no earlier report can be used to resume.
-    fn taken_back(&self);
+    fn rolled_back(&self);
 }
 
 /// A file that an earlier run left unfinished, without layers to decode.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BegunFile {
+pub struct PartialFileState {
     /// Name in the stream.
     pub path: RelPath,
     /// Number of the partial file.
@@ -194,7 +194,7 @@ pub enum ExtractCause {
         /// Stream offset of the chunk.
         position: u64,
         /// Cause, with the position in the file if it is known.
-        source: UndoError,
+        source: FileDecodeError,
     },
     /// The written data could not be made durable.
     #[error(transparent)]
@@ -220,7 +220,10 @@ impl ExtractCause {
 }
 
 /// Adds the file and the chunk's position to an error of decoding.
-pub(super) fn cannot_undo(path: &RelPath, position: u64) -> impl Fn(UndoError) -> ExtractCause {
+pub(super) fn cannot_undo(
+    path: &RelPath,
+    position: u64,
+) -> impl Fn(FileDecodeError) -> ExtractCause {
     let path = path.clone();
     move |source| ExtractCause::Undo { path: path.clone(), position, source }
 }

@@ -2,7 +2,9 @@
 
 use std::io::{self, Read, Seek, SeekFrom};
 
-use xb_encryptor::xbcrypt::{Head, Limits, Parsed, Place, Version, XbcryptError, parse_head};
+use xb_encryptor::xbcrypt::{
+    ErrorLocation, Head, Limits, Parsed, Version, XbcryptError, parse_head,
+};
 use xb_encryptor::{BLOCK_HEAD_LEN, BlockHead, Envelope, EnvelopeError, SlotInfo, parse_block};
 use xb_frame::{
     Codec, Event, FRAME_HEADER_LEN, FrameError, STREAM_HEADER_LEN, StreamHeader, StreamReader,
@@ -172,7 +174,7 @@ fn trailer(
     let position = file_len.saturating_sub(TRAILER_LEN as u64);
     let bytes = read_at(file, position, TRAILER_LEN)?;
     let cut = || FrameError::Truncated {
-        place: xb_frame::Place { part: xb_frame::Part::Trailer, position: stream_len },
+        place: xb_frame::ErrorLocation { part: xb_frame::Part::Trailer, position: stream_len },
     };
     let Some(bytes) = bytes.first_chunk() else { return Ok(Err(cut())) };
     Ok(Trailer::parse(bytes)
@@ -182,7 +184,7 @@ fn trailer(
 
 fn xbcrypt(file: &mut (impl Read + Seek), file_len: u64) -> io::Result<XbcryptFacts> {
     let mut facts = XbcryptFacts { file_len, ..XbcryptFacts::default() };
-    let mut place = Place::default();
+    let mut place = ErrorLocation::default();
     while place.offset < file_len {
         let bytes = read_at(file, place.offset, MAX_HEAD)?;
         let left = file_len - place.offset;

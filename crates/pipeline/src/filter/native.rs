@@ -7,8 +7,8 @@ use bytes::Bytes;
 use crossbeam_channel::bounded;
 use xb_compressor::Algorithm;
 use xb_encryptor::{
-    BLOCK_HEAD_LEN, Backend, BlockHead, DataKey, Envelope, EnvelopeError, FreshKey, Keys, NoRandom,
-    OpenError, SealContext, SealError, WaysIn, WrapError, is_keys_block, new_stream_id,
+    BLOCK_HEAD_LEN, Backend, BlockHead, DataKey, Envelope, EnvelopeError, FreshKey, KeySlots, Keys,
+    NoRandom, OpenError, SealContext, SealError, WrapError, is_keys_block, new_stream_id,
     parse_block,
 };
 use xb_frame::{FrameError, STREAM_HEADER_LEN, Seal, StreamHeader, StreamId, Summary, is_native};
@@ -18,7 +18,9 @@ use super::MAGIC_LEN;
 use crate::flow::budget::Budget;
 use crate::flow::observer::Observer;
 use crate::flow::ordered_pool::Closed;
-use crate::flow::plan::{GetPlan, ObjectSize, PackPlan, PackSizing, PartLimits, PlanError, SLAB};
+use crate::flow::plan::{
+    ObjectSize, PackPlan, PackSizing, PartLimits, PlanError, SLAB, UnpackPlan,
+};
 use crate::flow::slab::SlabPool;
 use crate::pack::error::PackError;
 use crate::pack::layout::{Content, NativeStream, ObjectLayout, XbstreamInput};
@@ -26,7 +28,7 @@ use crate::pack::packer::Part;
 use crate::pack::result::PackOutput;
 use crate::pack::{PackSettings, start_pack};
 use crate::scan::end_rule::EndRule;
-use crate::unpack::error::GetError;
+use crate::unpack::error::UnpackError;
 use crate::unpack::unpack;
 
 /// Memory for four parts of the size of a slab, each with a slab at both ends.
@@ -40,7 +42,7 @@ const RANGES: usize = 4;
 #[derive(Debug)]
 pub struct SealFile<'a> {
     /// Key slots of the file, at least one.
-    pub ways_in: &'a WaysIn,
+    pub ways_in: &'a KeySlots,
     /// Codec of the frames.
     pub compress: Algorithm,
     /// Worker threads.
@@ -197,7 +199,7 @@ pub enum OpenFileError {
     NotSealed,
     /// The stream is damaged, cut, or does not match its keys.
     #[error(transparent)]
-    Stream(GetError<io::Error>),
+    Stream(UnpackError<io::Error>),
     /// The number of threads is too high.
     #[error(transparent)]
     Plan(#[from] PlanError),
@@ -260,7 +262,7 @@ where
     };
     // The counts are reversed: `unpack` regards its source as the store.
     unpack(ranges, key, &plan, &Observer::default(), sink).map_err(|error| match error {
-        GetError::Sink(error) => OpenFileError::Write(error),
+        UnpackError::Sink(error) => OpenFileError::Write(error),
         error => match failed.lock().unwrap_or_else(PoisonError::into_inner).take() {
             Some((position, source)) => OpenFileError::Read { position, source },
             None => OpenFileError::Stream(error),
@@ -268,10 +270,10 @@ where
     })
 }
 
-fn get_plan(threads: usize) -> Result<GetPlan, PlanError> {
+fn get_plan(threads: usize) -> Result<UnpackPlan, PlanError> {
     let slabs = (threads.max(1) as u64).saturating_mul(3).saturating_add(1 + RANGES as u64);
     let memory = slabs.saturating_mul(SLAB as u64);
-    GetPlan::new(memory, threads, 1)
+    UnpackPlan::new(memory, threads, 1)
 }
 
 fn unlock(envelope: &Envelope, keys: &Keys, max_memory: u64) -> Result<DataKey, OpenFileError> {
@@ -286,7 +288,7 @@ fn unlock(envelope: &Envelope, keys: &Keys, max_memory: u64) -> Result<DataKey, 
 
 fn parse(header: &[u8]) -> Result<StreamHeader, OpenFileError> {
     StreamHeader::parse(header)
-        .map_err(|error: FrameError| OpenFileError::Stream(GetError::Frame(error)))
+        .map_err(|error: FrameError| OpenFileError::Stream(UnpackError::Frame(error)))
 }
 
 /// Reads the bytes before the first frame piece by piece.

@@ -171,7 +171,7 @@ impl PackPlan {
 
 /// Sizes and degrees of parallelism for unpacking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct GetPlan {
+pub struct UnpackPlan {
     /// Worker threads.
     pub threads: usize,
     /// Frames that wait for a worker, are in work, or wait for their turn.
@@ -189,7 +189,7 @@ const MAX_RANGE: u64 = 16 << 20;
 /// Minimum range of one request.
 const MIN_RANGE: u64 = 1 << 20;
 
-impl GetPlan {
+impl UnpackPlan {
     /// Derives a plan within `memory` bytes. Frames straddle ranges, so at least four ranges are
     /// held at a time.
     ///
@@ -280,7 +280,7 @@ mod tests {
                 let fits = in_work + (plan.threads as u64) * FRAME_LEASE + 2 * (chunk + FRAME_LEASE) <= memory;
                 prop_assert!(!fits || chunk > S3.max || plan.part_size == chunk);
             }
-            if let Ok(plan) = GetPlan::new(memory, threads, parallel) {
+            if let Ok(plan) = UnpackPlan::new(memory, threads, parallel) {
                 prop_assert!(plan.range * 3 <= plan.memory || plan.parallel == 1);
                 prop_assert!(plan.memory <= memory);
             }

@@ -4,7 +4,7 @@ use xb_pages::{BadPage, PageChecker, PageCounts};
 use xb_reader::RelPath;
 
 use super::options::InspectOptions;
-use crate::extract::decode::{Chain, Decrypt, Flow, Layer, Plan, Undo, UndoError, Want};
+use crate::extract::decode::{CodecChain, Decrypt, FileDecodeError, Flow, Layer, Plan, Undo, Want};
 use crate::flow::budget::{Budget, Permit};
 use crate::scan::end_rule::logical_name;
 
@@ -26,7 +26,7 @@ pub(super) struct Look {
 }
 
 struct Layers {
-    chain: Chain,
+    chain: CodecChain,
     permit: Permit,
 }
 
@@ -66,7 +66,7 @@ pub(super) enum Content {
 }
 
 impl Look {
-    pub(super) fn new(path: &RelPath, options: &InspectOptions) -> Result<Self, UndoError> {
+    pub(super) fn new(path: &RelPath, options: &InspectOptions) -> Result<Self, FileDecodeError> {
         let decrypt = options.cipher.clone().map_or(Decrypt::Leave, Decrypt::With);
         let undo = Undo { decompress: options.undo, decrypt, ..Undo::default() };
         let undo = if options.undo { undo } else { Undo { decrypt: Decrypt::Leave, ..undo } };
@@ -74,7 +74,7 @@ impl Look {
         let chain = match plan.layers.is_empty() {
             true => None,
             false => Some(Layers {
-                chain: Chain::new(&plan.layers, options.cipher.as_ref())?,
+                chain: CodecChain::new(&plan.layers, options.cipher.as_ref())?,
                 permit: Permit::default(),
             }),
         };
@@ -123,9 +123,9 @@ impl Look {
         bytes: &[u8],
         desk: &mut Desk,
         bad: &mut impl FnMut(BadPage),
-    ) -> Result<(), UndoError> {
+    ) -> Result<(), FileDecodeError> {
         if offset != self.next && self.chain.is_some() {
-            return Err(UndoError::OutOfOrder);
+            return Err(FileDecodeError::OutOfOrder);
         }
         self.hole_up_to(offset, bad);
         self.next = offset + bytes.len() as u64;
@@ -153,7 +153,7 @@ impl Look {
         mut self,
         desk: &mut Desk,
         bad: &mut impl FnMut(BadPage),
-    ) -> Result<Content, UndoError> {
+    ) -> Result<Content, FileDecodeError> {
         if let Some(mut layers) = self.chain.take() {
             layers.run(&[], desk, &mut self.pages, bad)?;
             layers.chain.finish()?;
@@ -181,7 +181,7 @@ impl Layers {
         desk: &mut Desk,
         pages: &mut Pages,
         bad: &mut impl FnMut(BadPage),
-    ) -> Result<(), UndoError> {
+    ) -> Result<(), FileDecodeError> {
         loop {
             let (len, flow) = self.chain.run(&mut input, &mut desk.buffer)?;
             pages.feed(desk.buffer.get(..len).unwrap_or_default(), bad);
@@ -194,12 +194,12 @@ impl Layers {
     }
 
     /// Grants memory or fails: unlike a restore, an inspection has no disk on which to park a file.
-    fn grant(&mut self, want: Want, budget: &Budget) -> Result<(), UndoError> {
+    fn grant(&mut self, want: Want, budget: &Budget) -> Result<(), FileDecodeError> {
         let (needed, more) = self.chain.cost(want);
         let allowed = budget.total();
         // A lease above the whole budget would be reduced to it, which is too little here.
         let lease = (more <= allowed).then(|| budget.try_lease(more)).flatten();
-        let Some(permit) = lease else { return Err(UndoError::Memory { needed, allowed }) };
+        let Some(permit) = lease else { return Err(FileDecodeError::Memory { needed, allowed }) };
         self.permit.merge(permit);
         self.chain.grant(want);
         Ok(())

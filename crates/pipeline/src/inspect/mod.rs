@@ -20,7 +20,7 @@ pub use index_check::{Disagreement, IndexProof, IndexWatch};
 use layer_state::{Content, Desk, Look};
 pub use options::InspectOptions;
 
-use crate::extract::decode::UndoError;
+use crate::extract::decode::FileDecodeError;
 use crate::scan::scanner::{
     ChunkCheck, Scanned, Scanner, Step, StreamError, chunk_record, sum_pieces,
 };
@@ -84,7 +84,7 @@ pub enum InspectError {
         /// Stream offset of the chunk.
         position: u64,
         /// Cause.
-        source: Arc<UndoError>,
+        source: Arc<FileDecodeError>,
     },
 }
 
@@ -325,7 +325,7 @@ fn note<'p>(pages: &'p mut PagesFound, path: &'p RelPath) -> impl FnMut(BadPage)
     }
 }
 
-fn cannot_undo(path: &RelPath, position: u64) -> impl Fn(UndoError) -> InspectError {
+fn cannot_undo(path: &RelPath, position: u64) -> impl Fn(FileDecodeError) -> InspectError {
     let path = path.clone();
     move |source| InspectError::Undo { path: path.clone(), position, source: Arc::new(source) }
 }

@@ -6,7 +6,7 @@ use xb_encryptor::xbcrypt::XbcryptError;
 use xb_frame::FrameError;
 use xb_reader::{PathError, RelPath};
 
-use crate::extract::decode::UndoError;
+use crate::extract::decode::FileDecodeError;
 use crate::flow::ordered_pool::{Closed, WorkerDied};
 use crate::flow::plan::PlanError;
 use crate::scan::scanner::StreamError;
@@ -43,7 +43,7 @@ pub enum PackError {
     Xbcrypt(#[from] XbcryptError),
     /// A file cannot be compressed or encrypted on its own.
     #[error(transparent)]
-    Member(#[from] MemberError),
+    Member(#[from] TransformError),
     /// The memory is too small for the settings.
     #[error(transparent)]
     Plan(#[from] PlanError),
@@ -95,14 +95,14 @@ pub enum CutError {
 /// Reason why a file cannot be transformed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum MemberError {
+pub enum TransformError {
     /// The name is invalid, or conflicts with the name of another file.
     #[error("{path}: {source}")]
     Name {
         /// Name in the stream.
         path: RelPath,
         /// Cause.
-        source: UndoError,
+        source: FileDecodeError,
     },
     /// The name is too long with its suffixes.
     #[error("{path}: its name with suffixes: {source}")]

@@ -7,7 +7,7 @@
 use std::io::Read;
 
 use xb_frame::{
-    Event, FrameError, Kind, Limits, Part as Where, Place, STREAM_HEADER_LEN, StreamHeader,
+    ErrorLocation, Event, FrameError, Kind, Limits, Part as Where, STREAM_HEADER_LEN, StreamHeader,
     StreamReader, TRAILER_LEN, Trailer,
 };
 
@@ -91,7 +91,7 @@ fn pack_native(
 }
 
 fn cut(part: Where, position: u64) -> PackError {
-    FrameError::Truncated { place: Place { part, position } }.into()
+    FrameError::Truncated { place: ErrorLocation { part, position } }.into()
 }
 
 /// Checks of the stream, as far as they are possible.

@@ -10,7 +10,7 @@ use crate::scan::scanner::{ChunkCheck, Scanned, Scanner, StreamError, sum_pieces
 /// Reason why a stream was not passed on to its end.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum RelayError<E> {
+pub enum PassthroughError<E> {
     /// The stream is damaged, or a file in it has no end.
     #[error(transparent)]
     Stream(StreamError),
@@ -34,14 +34,14 @@ pub enum RelayError<E> {
 /// chunk is known, so only `Ok` proves that they were correct.
 ///
 /// # Errors
-/// [`RelayError`], the first cause.
+/// [`PassthroughError`], the first cause.
 pub fn relay<E>(
     pieces: impl Iterator<Item = Option<Bytes>>,
     begun: Option<&[(RelPath, u64)]>,
     observer: &Observer,
     mut allow: impl FnMut(&ChunkHead) -> Result<(), String>,
     mut sink: impl FnMut(Bytes) -> Result<(), E>,
-) -> Result<Scanned, RelayError<E>> {
+) -> Result<Scanned, PassthroughError<E>> {
     let mut scanner = Scanner::new(Dialect::Auto, EndRule::AnyEnd).with_any_names();
     if let Some(begun) = begun {
         scanner.go_on(begun);
@@ -49,9 +49,9 @@ pub fn relay<E>(
     let mut check = ChunkCheck::default();
     let mut pieces = pieces;
     while let Some(piece) = observer.waiting(Wait::Source, || pieces.next()) {
-        let piece = piece.ok_or(RelayError::Stopped)?;
+        let piece = piece.ok_or(PassthroughError::Stopped)?;
         observer.add_stored(piece.len() as u64);
-        let notes = scanner.scan(&piece).map_err(RelayError::Stream)?;
+        let notes = scanner.scan(&piece).map_err(PassthroughError::Stream)?;
         let sums = sum_pieces(&piece, &notes.steps);
         let mut refused = Ok(());
         let checked = check.steps(notes.steps, &sums, |head| {
@@ -59,11 +59,11 @@ pub fn relay<E>(
                 refused = allow(head);
             }
         });
-        checked.map_err(|error| RelayError::Stream(error.into()))?;
-        refused.map_err(RelayError::Refused)?;
+        checked.map_err(|error| PassthroughError::Stream(error.into()))?;
+        refused.map_err(PassthroughError::Refused)?;
         observer.add_bytes(piece.len() as u64);
-        observer.waiting(Wait::Sink, || sink(piece)).map_err(RelayError::Sink)?;
+        observer.waiting(Wait::Sink, || sink(piece)).map_err(PassthroughError::Sink)?;
     }
-    let (_, scanned) = scanner.finish().map_err(RelayError::Stream)?;
+    let (_, scanned) = scanner.finish().map_err(PassthroughError::Stream)?;
     Ok(scanned)
 }

@@ -14,7 +14,7 @@ use xb_reader::{
     OrderError, PieceCheck, RelPath, Unfinished,
 };
 
-use crate::extract::decode::{Chain, Flow, Names, Plan, UndoError};
+use crate::extract::decode::{CodecChain, FileDecodeError, Flow, Names, Plan};
 use crate::scan::end_rule::{EndProof, EndRule, EndWatch, NotWhole, logical_name};
 
 /// A stream from outside is damaged or incomplete.
@@ -38,7 +38,7 @@ pub enum StreamError {
         /// Stream offset of the chunk.
         position: u64,
         /// Cause.
-        source: Arc<UndoError>,
+        source: Arc<FileDecodeError>,
     },
     /// All files are complete, but the last file is missing.
     #[error(transparent)]
@@ -115,7 +115,7 @@ fn legible((name, content): (String, Vec<u8>)) -> Option<(String, Vec<u8>)> {
         return Some((name, content));
     }
     let name = std::str::from_utf8(plan.name.as_bytes()).ok()?.to_owned();
-    let mut chain = Chain::new(&plan.layers, None).ok()?;
+    let mut chain = CodecChain::new(&plan.layers, None).ok()?;
     let (mut input, mut plain, mut buffer) = (&content[..], Vec::new(), vec![0; 4096]);
     loop {
         let (len, flow) = chain.run(&mut input, &mut buffer).ok()?;

@@ -2,7 +2,7 @@
 
 use xb_compressor::CodecError;
 use xb_encryptor::SealError;
-use xb_frame::{FrameError, Part, Place};
+use xb_frame::{ErrorLocation, FrameError, Part};
 
 use crate::flow::ordered_pool::{Closed, WorkerDied};
 use crate::unpack::frame_decoder::Undecoded;
@@ -10,7 +10,7 @@ use crate::unpack::frame_decoder::Undecoded;
 /// Reason why unpacking failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum GetError<E> {
+pub enum UnpackError<E> {
     /// The native stream is damaged or cut.
     #[error(transparent)]
     Frame(FrameError),
@@ -21,7 +21,7 @@ pub enum GetError<E> {
     #[error("{place}: {source}")]
     Codec {
         /// Location of the frame.
-        place: Place,
+        place: ErrorLocation,
         /// Error of the codec.
         source: CodecError,
     },
@@ -39,10 +39,10 @@ pub enum GetError<E> {
     Thread(std::io::Error),
 }
 
-impl<E> GetError<E> {
+impl<E> UnpackError<E> {
     /// Location of the damage, counted from the first byte of the unsealed body, if it is known.
     #[must_use]
-    pub fn place(&self) -> Option<Place> {
+    pub fn place(&self) -> Option<ErrorLocation> {
         match self {
             Self::Frame(error) => error.place(),
             Self::Codec { place, .. } => Some(*place),
@@ -66,7 +66,7 @@ pub(crate) enum Stop {
 /// Error for an unsealed stream if a key was given: its bytes are not authenticated.
 pub(crate) fn not_sealed() -> Stop {
     Stop::Frame(FrameError::Mismatch {
-        place: Place { part: Part::StreamHeader, position: 0 },
+        place: ErrorLocation { part: Part::StreamHeader, position: 0 },
         field: "seal",
         expected: 1,
         got: 0,
@@ -85,7 +85,7 @@ impl From<FrameError> for Stop {
     }
 }
 
-impl<E> From<Stop> for GetError<E> {
+impl<E> From<Stop> for UnpackError<E> {
     fn from(stop: Stop) -> Self {
         match stop {
             Stop::Closed | Stop::Source => Self::Stopped,
@@ -96,7 +96,7 @@ impl<E> From<Stop> for GetError<E> {
     }
 }
 
-impl<E> From<Undecoded> for GetError<E> {
+impl<E> From<Undecoded> for UnpackError<E> {
     fn from(undecoded: Undecoded) -> Self {
         match undecoded {
             Undecoded::Frame(error) => Self::Frame(error),

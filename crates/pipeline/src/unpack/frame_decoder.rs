@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use xb_compressor::{BlockCodec, BlockDecoder, CodecError};
-use xb_frame::{Codec, FrameError, FrameHeader, Place};
+use xb_frame::{Codec, ErrorLocation, FrameError, FrameHeader};
 
 use crate::flow::checksum;
 use crate::flow::slab::SlabPool;
@@ -16,7 +16,7 @@ pub(crate) struct Frame {
 /// Reason why a frame could not be decoded.
 pub(crate) enum Undecoded {
     Frame(FrameError),
-    Codec(Place, CodecError),
+    Codec(ErrorLocation, CodecError),
 }
 
 /// State of one worker.

@@ -24,9 +24,9 @@ use xb_frame::{Event, FrameHeader, Kind, Limits, StreamReader, Summary};
 
 use crate::flow::observer::{Observer, Wait};
 use crate::flow::ordered_pool::{Submit, WorkerDied, ordered_by};
-use crate::flow::plan::{GetPlan, SLAB};
+use crate::flow::plan::{SLAB, UnpackPlan};
 use crate::flow::slab::SlabPool;
-use crate::unpack::error::{GetError, Stop, not_sealed};
+use crate::unpack::error::{Stop, UnpackError, not_sealed};
 use crate::unpack::frame_decoder::{Frame, FrameDecoder, Undecoded};
 use crate::unpack::unseal::Unsealed;
 
@@ -40,14 +40,14 @@ use crate::unpack::unseal::Unsealed;
 /// stream was complete.
 ///
 /// # Errors
-/// [`GetError`], the first cause.
+/// [`UnpackError`], the first cause.
 pub fn unpack<I, S, E>(
     ranges: I,
     key: Option<Arc<DataKey>>,
-    plan: &GetPlan,
+    plan: &UnpackPlan,
     observer: &Observer,
     sink: S,
-) -> Result<Summary, GetError<E>>
+) -> Result<Summary, UnpackError<E>>
 where
     I: Iterator<Item = Option<Bytes>> + Send + 'static,
     S: FnMut(Bytes) -> Result<(), E>,
@@ -64,11 +64,11 @@ where
 pub fn unpack_watched<I, S, E>(
     ranges: I,
     key: Option<Arc<DataKey>>,
-    plan: &GetPlan,
+    plan: &UnpackPlan,
     observer: &Observer,
     watch: impl FnMut(&FrameHeader, &[Bytes]) + Send + 'static,
     mut sink: S,
-) -> Result<Summary, GetError<E>>
+) -> Result<Summary, UnpackError<E>>
 where
     I: Iterator<Item = Option<Bytes>> + Send + 'static,
     S: FnMut(Bytes) -> Result<(), E>,
@@ -80,7 +80,7 @@ where
     let counted = ranges
         .inspect(move |range| counting.add_stored(range.as_ref().map_or(0, |r| r.len() as u64)));
     let body: Box<dyn Iterator<Item = Result<Bytes, Stop>> + Send> = match key {
-        Some(key) => Box::new(Unsealed::start(counted, key, plan).map_err(GetError::Thread)?),
+        Some(key) => Box::new(Unsealed::start(counted, key, plan).map_err(UnpackError::Thread)?),
         None => Box::new(counted.map(|range| range.ok_or(Stop::Source))),
     };
 
@@ -96,17 +96,17 @@ where
     let finder: JoinHandle<Result<Summary, Stop>> = std::thread::Builder::new()
         .name("frames".into())
         .spawn(move || find(body, sealed, &to_decode, &observing, watch))
-        .map_err(GetError::Thread)?;
+        .map_err(UnpackError::Thread)?;
 
     // Pass on the plain bytes, in order.
     let mut outcome = Ok(());
     while let Some(result) = decoded.recv() {
         outcome = match result {
-            Err(died) => Err(GetError::Worker(died)),
+            Err(died) => Err(UnpackError::Worker(died)),
             Ok(Err(undecoded)) => Err(undecoded.into()),
             Ok(Ok(pieces)) => pieces.into_iter().try_for_each(|piece| {
                 observer.add_bytes(piece.len() as u64);
-                sink(piece).map_err(GetError::Sink)
+                sink(piece).map_err(UnpackError::Sink)
             }),
         };
         if outcome.is_err() {
@@ -129,7 +129,7 @@ fn find(
     // Frames larger than ours would not fit the slabs.
     let most = u32::try_from(SLAB).unwrap_or(u32::MAX);
     let mut reader =
-        StreamReader::new(Limits::default().with_max_plain(most).with_caller_opens_seal(sealed));
+        StreamReader::new(Limits::default().with_max_plain(most).with_external_unseal(sealed));
     let mut payload = Vec::new();
     while let Some(piece) = observer.waiting(Wait::Source, || pieces.next()) {
         let piece = piece?;

@@ -13,15 +13,15 @@ use xb_encryptor::{
     Backend, DataKey, Opener, SEAL_HEAD_LEN, SealContext, SealError, SegmentLayout,
 };
 use xb_frame::{
-    FRAME_HEADER_LEN, FrameError, FrameHeader, Kind, Part, Place, STREAM_HEADER_LEN, StreamHeader,
-    TRAILER_LEN,
+    ErrorLocation, FRAME_HEADER_LEN, FrameError, FrameHeader, Kind, Part, STREAM_HEADER_LEN,
+    StreamHeader, TRAILER_LEN,
 };
 
 use crate::flow::observer::{Observer, Wait};
 use crate::flow::ordered_pool::{Submit, WorkerDied, ordered, ordered_by};
-use crate::flow::plan::{GetPlan, SLAB};
+use crate::flow::plan::{SLAB, UnpackPlan};
 use crate::flow::slab::SlabPool;
-use crate::unpack::error::{GetError, Stop};
+use crate::unpack::error::{Stop, UnpackError};
 use crate::unpack::frame_decoder::{Frame, FrameDecoder, Undecoded};
 
 /// Length in bytes of the start of a stored stream that [`Body::open`] needs.
@@ -224,8 +224,8 @@ struct Segment {
     len: usize,
 }
 
-fn at(part: Part, position: u64) -> Place {
-    Place { part, position }
+fn at(part: Part, position: u64) -> ErrorLocation {
+    ErrorLocation { part, position }
 }
 
 /// Bytes of the body and their position.
@@ -259,15 +259,15 @@ fn open(job: Job) -> Result<Positioned, SealError> {
 /// requested bytes were passed on.
 ///
 /// # Errors
-/// [`GetError`], the first cause.
+/// [`UnpackError`], the first cause.
 pub fn unpack_parts<I, S, E>(
     ranges: I,
     body: &Body,
     runs: Vec<Range<u64>>,
-    plan: &GetPlan,
+    plan: &UnpackPlan,
     observer: &Observer,
     mut sink: S,
-) -> Result<(), GetError<E>>
+) -> Result<(), UnpackError<E>>
 where
     I: Iterator<Item = Option<Bytes>> + Send + 'static,
     S: FnMut(u64, Bytes) -> Result<(), E>,
@@ -286,7 +286,7 @@ where
     let splitter: JoinHandle<Result<(), Stop>> = std::thread::Builder::new()
         .name("segments".into())
         .spawn(move || split(counted, &splitting, &spans, &to_open))
-        .map_err(GetError::Thread)?;
+        .map_err(UnpackError::Thread)?;
     let (header, observing) = (body.header.clone(), observer.clone());
     let finder: JoinHandle<Result<(), Stop>> = std::thread::Builder::new()
         .name("frames".into())
@@ -301,15 +301,15 @@ where
                 (found, _) => found,
             }
         })
-        .map_err(GetError::Thread)?;
+        .map_err(UnpackError::Thread)?;
     let mut outcome = Ok(());
     while let Some(result) = results.recv() {
         outcome = match result {
-            Err(died) => Err(GetError::Worker(died)),
+            Err(died) => Err(UnpackError::Worker(died)),
             Ok((_, Err(undecoded))) => Err(undecoded.into()),
             Ok((mut offset, Ok(pieces))) => pieces.into_iter().try_for_each(|piece| {
                 let len = piece.len() as u64;
-                let taken = sink(offset, piece).map_err(GetError::Sink);
+                let taken = sink(offset, piece).map_err(UnpackError::Sink);
                 offset += len;
                 taken
             }),

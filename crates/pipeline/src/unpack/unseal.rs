@@ -7,7 +7,7 @@ use xb_encryptor::{Backend, DataKey, Opener, SEAL_HEAD_LEN, SealContext, SealErr
 use xb_frame::{FrameError, STREAM_HEADER_LEN, StreamHeader, TRAILER_LEN};
 
 use crate::flow::ordered_pool::{Results, Submit, ordered};
-use crate::flow::plan::{GetPlan, SLAB};
+use crate::flow::plan::{SLAB, UnpackPlan};
 use crate::flow::slab::{Slab, SlabPool};
 use crate::unpack::error::{Stop, not_sealed};
 
@@ -31,7 +31,7 @@ pub(crate) struct Unsealed {
 
 impl Unsealed {
     /// Starts to open the sealed stream in `ranges`, with segments in parallel.
-    pub(crate) fn start<I>(ranges: I, key: Arc<DataKey>, plan: &GetPlan) -> std::io::Result<Self>
+    pub(crate) fn start<I>(ranges: I, key: Arc<DataKey>, plan: &UnpackPlan) -> std::io::Result<Self>
     where
         I: Iterator<Item = Option<Bytes>> + Send + 'static,
     {
@@ -135,7 +135,7 @@ impl Splitter {
 
     fn begin(&mut self, submit: &Submit<Job, Result<Bytes, SealError>>) -> Result<(), Stop> {
         let truncated = || FrameError::Truncated {
-            place: xb_frame::Place { part: xb_frame::Part::StreamHeader, position: 0 },
+            place: xb_frame::ErrorLocation { part: xb_frame::Part::StreamHeader, position: 0 },
         };
         let Some((header, head)) = self.held.split_at_checked(STREAM_HEADER_LEN) else {
             return Err(Stop::Frame(truncated()));

@@ -9,9 +9,9 @@ use bytes::Bytes;
 use xb_encryptor::{Backend, DataKey, FreshKey, SealContext};
 use xb_frame::{Seal, StreamHeader, StreamId};
 use xb_pipeline::{
-    Budget, ClassicLayout, ClassicObjects, Content, EndRule, GetPlan, NativeStream, ObjectLayout,
+    Budget, ClassicLayout, ClassicObjects, Content, EndRule, NativeStream, ObjectLayout,
     ObjectSize, Observer, PackError, PackPlan, PackResult, PackSettings, PackSizing, Part,
-    PartLimits, PlanError, XbstreamInput, start_pack, unpack,
+    PartLimits, PlanError, UnpackPlan, XbstreamInput, start_pack, unpack,
 };
 use xb_reader::{ChunkWriter, Dialect};
 
@@ -152,7 +152,7 @@ pub(crate) fn open(
     range: usize,
     key: Option<Arc<DataKey>>,
 ) -> Result<Vec<u8>, String> {
-    let plan = GetPlan::new(64 << 20, 2, 2).unwrap();
+    let plan = UnpackPlan::new(64 << 20, 2, 2).unwrap();
     let ranges: Vec<_> = (0..native.len())
         .step_by(range)
         .map(|at| Some(native.slice(at..native.len().min(at + range))))

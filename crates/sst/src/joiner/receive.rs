@@ -7,8 +7,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use bytes::Bytes;
 use xb_pipeline::{
-    Durability, ExtractError, ExtractOptions, Extractor, GetError, GetPlan, Observer, OnFailure,
-    Undo, unpack,
+    Durability, ExtractError, ExtractOptions, Extractor, Observer, OnFailure, Undo, UnpackError,
+    UnpackPlan, unpack,
 };
 use xb_reader::TargetDir;
 
@@ -37,7 +37,8 @@ pub(crate) fn receive(
         }
     };
     let threads = context.settings.write_threads;
-    let plan = GetPlan { threads, depth: threads * 2, range: 1 << 20, parallel: 1, memory: MEMORY };
+    let plan =
+        UnpackPlan { threads, depth: threads * 2, range: 1 << 20, parallel: 1, memory: MEMORY };
     let (back, given_back) = channel();
     let blocks = Blocks { incoming: Some(incoming), failure: None, back };
     let outcome = unpack(blocks, None, &plan, observer, |bytes| files.extractor.feed(bytes));
@@ -61,10 +62,10 @@ pub(crate) fn receive(
             }
         },
         (Err(_), Some(failure)) => failure.clone().into(),
-        (Err(error), None) if files.have_failed() || matches!(error, GetError::Sink(_)) => {
+        (Err(error), None) if files.have_failed() || matches!(error, UnpackError::Sink(_)) => {
             files.failure()
         }
-        (Err(GetError::Stopped), None) => failure.unwrap_or(TransferError::Cancelled).into(),
+        (Err(UnpackError::Stopped), None) => failure.unwrap_or(TransferError::Cancelled).into(),
         (Err(error), None) => SstError::Get(error.to_string()),
     })
 }

@@ -6,7 +6,7 @@ use bytes::BytesMut;
 use xb_frame::Record;
 use xb_reader::ChunkWriter;
 
-use super::plan::{Parts, Pick, Proven, Refused};
+use super::plan::{Checkpoint, Parts, Pick, Refused};
 use crate::error::BackupError;
 use crate::read::file_filter::{Matched, Selection, Why};
 
@@ -43,9 +43,9 @@ struct Open {
 }
 
 /// Selects chunks from the records of an index, one record at a time.
-pub(super) struct Chooser<'a> {
+pub(super) struct ChunkSelector<'a> {
     selection: &'a Selection,
-    proven: &'a Proven,
+    proven: &'a Checkpoint,
     names: FinalNames,
     matched: Matched,
     open: HashMap<u64, Open>,
@@ -55,8 +55,8 @@ pub(super) struct Chooser<'a> {
     end: u64,
 }
 
-impl<'a> Chooser<'a> {
-    pub(super) fn new(selection: &'a Selection, proven: &'a Proven, names: FinalNames) -> Self {
+impl<'a> ChunkSelector<'a> {
+    pub(super) fn new(selection: &'a Selection, proven: &'a Checkpoint, names: FinalNames) -> Self {
         Self {
             selection,
             proven,

@@ -9,11 +9,11 @@ mod tests;
 
 use xb_frame::Record;
 
-use self::chooser::{Chooser, FinalNames};
+use self::chooser::{ChunkSelector, FinalNames};
 use self::frames::FrameFinder;
 pub(crate) use self::picker::Picker;
 pub use self::plan::Chosen;
-pub(crate) use self::plan::{Come, Parts, Proven};
+pub(crate) use self::plan::{Checkpoint, Parts, ResumePoint};
 use crate::error::BackupError;
 use crate::read::file_filter::Selection;
 use crate::read::packed_index::Index;
@@ -22,7 +22,7 @@ use crate::read::packed_index::Index;
 pub(crate) async fn parts(
     index: &Index<'_>,
     selection: &Selection,
-    proven: &Proven,
+    proven: &Checkpoint,
 ) -> Result<Parts, BackupError> {
     let mut names = FinalNames::default();
     for number in 0..index.len() {
@@ -31,7 +31,7 @@ pub(crate) async fn parts(
             names.take(&record.map_err(|error| index.bad_record(error))?);
         }
     }
-    let mut chooser = Chooser::new(selection, proven, names);
+    let mut chooser = ChunkSelector::new(selection, proven, names);
     for number in 0..index.len() {
         let payload = index.payload(number).await?;
         for record in index.records(&payload)? {

@@ -39,16 +39,16 @@ impl Chosen {
 
 /// Files that an earlier restore into the same target has proven, by their names in the stream.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Proven {
+pub(crate) struct Checkpoint {
     /// Complete files.
     pub(crate) whole: HashSet<Vec<u8>>,
     /// Incomplete files.
-    pub(crate) begun: HashMap<Vec<u8>, Come>,
+    pub(crate) begun: HashMap<Vec<u8>, ResumePoint>,
 }
 
 /// Progress of an incomplete file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Come {
+pub(crate) struct ResumePoint {
     /// All bytes before this offset are written.
     pub(crate) upto: u64,
     /// Bytes of the file's part of the stream that were consumed so far.

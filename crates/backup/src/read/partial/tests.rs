@@ -4,7 +4,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use xb_frame::index::{ChunkRecord, parse};
 use xb_frame::{Codec, Limits, StreamHeader, StreamId, StreamReader, StreamWriter, crc32c};
-use xb_pipeline::{Body, FRONT_LEN, GetPlan, Observer, unpack_parts};
+use xb_pipeline::{Body, FRONT_LEN, Observer, UnpackPlan, unpack_parts};
 use xb_reader::ChunkWriter;
 
 use super::plan::Refused;
@@ -222,12 +222,12 @@ fn index(native: &[u8]) -> Vec<Vec<u8>> {
     found
 }
 
-fn parts_of(native: &[u8], selection: &Selection, proven: &Proven) -> Result<Parts, Refused> {
+fn parts_of(native: &[u8], selection: &Selection, proven: &Checkpoint) -> Result<Parts, Refused> {
     let payloads = index(native);
     let records = || payloads.iter().flat_map(|p| parse(p).unwrap().map(Result::unwrap));
     let mut names = FinalNames::default();
     records().for_each(|record| names.take(&record));
-    let mut chooser = Chooser::new(selection, proven, names);
+    let mut chooser = ChunkSelector::new(selection, proven, names);
     records().try_for_each(|record| chooser.take(&record))?;
     let mut parts = chooser.finish()?;
     let mut frames = FrameFinder::new(&parts.picks);
@@ -265,7 +265,7 @@ fn fetch(native: &[u8], parts: Parts, cut: usize) -> Vec<u8> {
             range.chunks(cut).map(|piece| Some(range.slice_ref(piece))).collect::<Vec<_>>()
         })
         .collect();
-    let plan = GetPlan::new(64 << 20, 2, 2).unwrap();
+    let plan = UnpackPlan::new(64 << 20, 2, 2).unwrap();
     let mut picker = Picker::new(parts, Collected::default());
     let take = |offset, piece: Bytes| picker.take(offset, &piece);
     unpack_parts(pieces.into_iter(), &body, runs, &plan, &Observer::default(), take).unwrap();
@@ -289,7 +289,7 @@ proptest! {
             !file.removed && selection.judge(file.ends_as.as_bytes(), &mut Matched::default()).is_some()
         };
         let any = (0..6).any(wanted);
-        match parts_of(&made.native, &selection, &Proven::default()) {
+        match parts_of(&made.native, &selection, &Checkpoint::default()) {
             Err(refused) => prop_assert!(!any, "{refused:?}"),
             Ok(parts) => {
                 prop_assert!(any);
@@ -321,7 +321,7 @@ proptest! {
             .filter(|step| !matches!(step, Step::Chunk(_, bytes) if bytes.len() % 5 == 0))
             .collect();
         let made = stream(&steps, &frames);
-        let mut proven = Proven::default();
+        let mut proven = Checkpoint::default();
         for step in steps.iter().take(cut) {
             let Step::Chunk(n, bytes) = step else { unreachable!() };
             let name = made.files[*n].name.clone().into_bytes();

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use xb_pipeline::BegunFile;
+use xb_pipeline::PartialFileState;
 use xb_reader::RelPath;
 
-use crate::read::partial::{Come, Proven};
+use crate::read::partial::{Checkpoint, ResumePoint};
 
 /// Journal entry of a complete file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,29 +39,29 @@ pub(crate) struct Left {
     /// Names of our own files that are not proven; they are restored again.
     pub(crate) doubtful: Vec<Vec<u8>>,
     /// The stream has removed or renamed files: the state of the files is unknown.
-    pub(super) taken_back: bool,
+    pub(super) rolled_back: bool,
     /// Number of files whose content differs from what was written.
     pub(crate) distrusted: u64,
 }
 
 impl Left {
     /// Files and parts that need not be fetched again.
-    pub(crate) fn proven(&self) -> Proven {
-        Proven {
+    pub(crate) fn proven(&self) -> Checkpoint {
+        Checkpoint {
             whole: self.whole.keys().cloned().collect(),
             begun: self
                 .begun
                 .values()
-                .map(|file| (file.path.clone(), Come { upto: file.upto, taken: file.taken }))
+                .map(|file| (file.path.clone(), ResumePoint { upto: file.upto, taken: file.taken }))
                 .collect(),
         }
     }
 
     /// Incomplete files to resume.
-    pub(crate) fn begun(&self) -> Vec<BegunFile> {
+    pub(crate) fn begun(&self) -> Vec<PartialFileState> {
         let file = |(number, file): (&u64, &Begun)| {
             let path = RelPath::new(&file.path).ok()?;
-            Some(BegunFile { path, number: *number, upto: file.upto, crc: file.crc })
+            Some(PartialFileState { path, number: *number, upto: file.upto, crc: file.crc })
         };
         self.begun.iter().filter_map(file).collect()
     }

@@ -19,7 +19,7 @@ use crate::flow::observer::{Observer, Wait};
 use crate::flow::ordered_pool::{Closed, Submit, WorkerDied, ordered_by};
 use crate::flow::slab::{Slab, SlabPool};
 use crate::pack::chunk_sink::ChunkSink;
-use crate::pack::error::{MemberError, PackError};
+use crate::pack::error::{PackError, TransformError};
 use crate::pack::result::PackOutput;
 
 static ZEROS: [u8; BLOCK] = [0; BLOCK];
@@ -113,7 +113,7 @@ impl TransformStage {
             return Ok(());
         }
         let plan = Plan::of_all(path).and_then(|plan| self.names.claim(&plan).map(|()| plan));
-        let plan = plan.map_err(|source| MemberError::Name { path: path.clone(), source })?;
+        let plan = plan.map_err(|source| TransformError::Name { path: path.clone(), source })?;
         let file = Arc::new(File::new(path, &plan, &self.transform)?);
         let open =
             Open { file, blocks: Vec::new(), len: 0, permit: Permit::default(), begun: false };

@@ -32,7 +32,7 @@ mod worker;
 use std::fmt;
 use std::sync::Arc;
 
-use xb_compressor::{MemberCodec, PIECE_PLAIN, PieceEncoder};
+use xb_compressor::{FileCodec, PIECE_PLAIN, PieceEncoder};
 use xb_encryptor::xbcrypt::{ChunkSize, Cipher, sealed_len};
 use xb_reader::RelPath;
 
@@ -42,7 +42,7 @@ pub(crate) use chunks::ChunkAssembler;
 use crate::classic::fixed_size::{MIN_OBJECT, Sizes};
 use crate::extract::decode::{Layer, Plan};
 use crate::flow::plan::{PackPlan, PlanError, SLAB};
-use crate::pack::error::{MemberError, PackError};
+use crate::pack::error::{PackError, TransformError};
 
 /// Pieces and chunks are held in blocks of this many bytes.
 const BLOCK: usize = 64 << 10;
@@ -58,7 +58,7 @@ const PLAIN: [&[u8]; 2] = [b"xtrabackup_checkpoints", b"mariadb_backup_checkpoin
 #[derive(Debug, Clone)]
 pub struct Transform {
     /// Codec for files that are not compressed yet; `None` to leave them.
-    pub compress: Option<MemberCodec>,
+    pub compress: Option<FileCodec>,
     /// Cipher for files that are not encrypted yet; `None` to leave them.
     pub encrypt: Option<FileCipher>,
     /// Worker threads, at least one. The memory may allow fewer than requested.
@@ -158,7 +158,7 @@ struct File {
 
 impl File {
     /// Decides what to do with the file `path`, whose layers are in `plan`.
-    fn new(path: &RelPath, plan: &Plan, transform: &Transform) -> Result<Self, MemberError> {
+    fn new(path: &RelPath, plan: &Plan, transform: &Transform) -> Result<Self, TransformError> {
         let mut name = path.as_bytes().to_vec();
         let plain = PLAIN.contains(&path.as_bytes());
         // A compressed file is not compressed again, and an encrypted file is left unchanged, so
@@ -173,7 +173,7 @@ impl File {
             name.extend_from_slice(Layer::Xbcrypt.suffix());
         }
         let path = RelPath::new(&name)
-            .map_err(|source| MemberError::TooLong { path: path.clone(), source })?;
+            .map_err(|source| TransformError::TooLong { path: path.clone(), source })?;
         Ok(Self { path, compress: codec.is_some(), encrypt })
     }
 }

@@ -37,14 +37,14 @@ fn cipher() -> Arc<Cipher> {
     Arc::new(Cipher::new(Algorithm::Aes256, Some(&key), Backend::default()).unwrap())
 }
 
-fn transform(compress: Option<MemberCodec>, chunk: Option<u64>) -> Transform {
+fn transform(compress: Option<FileCodec>, chunk: Option<u64>) -> Transform {
     let encrypt = chunk
         .map(|size| FileCipher { cipher: cipher(), chunk_size: ChunkSize::new(size).unwrap() });
     Transform { compress, encrypt, threads: 3 }
 }
 
-fn zstd() -> Option<MemberCodec> {
-    Some(MemberCodec::Zstd(ZstdLevel::DEFAULT))
+fn zstd() -> Option<FileCodec> {
+    Some(FileCodec::Zstd(ZstdLevel::DEFAULT))
 }
 
 fn content(seed: usize, len: usize) -> Vec<u8> {
@@ -160,7 +160,7 @@ fn names_and_order_are_those_of_xtrabackup() {
         names
     };
     assert_eq!(
-        names(transform(Some(MemberCodec::Lz4), Some(65_536))),
+        names(transform(Some(FileCodec::Lz4), Some(65_536))),
         [
             "d/done.ibd.zst.xbcrypt",
             "d/empty.ibd.lz4.xbcrypt",
@@ -217,8 +217,7 @@ fn hundreds_of_mixed_files_go_through_little_memory() {
         .map(|(n, name)| (&name[..], content(n, 60_000 + n * 100)))
         .collect();
     let memory = 40 << 20;
-    for transform in [transform(Some(MemberCodec::Lz4), Some(65_536)), transform(None, Some(1024))]
-    {
+    for transform in [transform(Some(FileCodec::Lz4), Some(65_536)), transform(None, Some(1024))] {
         let (objects, result) = put(mixed(&files, 7_000), transform, memory);
         let put = result.unwrap();
         assert_eq!(put.scanned.files, 400);
@@ -339,7 +338,7 @@ proptest! {
     fn what_goes_up_comes_down(
         lens in prop::collection::vec(prop_oneof![0_usize..200, 0_usize..100_000, (4_usize << 20) - 2..(4 << 20) + 3], 1..6),
         chunk in prop_oneof![500_usize..5_000, 50_000_usize..3_000_000],
-        codec in prop_oneof![Just(None), Just(Some(MemberCodec::Lz4)), Just(zstd())],
+        codec in prop_oneof![Just(None), Just(Some(FileCodec::Lz4)), Just(zstd())],
         cipher in prop_oneof![Just(None), (1024_u64..200_000).prop_map(Some)],
         memory in (38_u64 << 20)..(200 << 20),
     ) {

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use xb_compressor::{Member, MemberDecoder, MemberLimits, State};
+use xb_compressor::{FileCodecLimits, FileDecoder, Member, State};
 use xb_encryptor::xbcrypt::{Cipher, Decoder, Event, Head, Limits, MAX_SIZE, open_chunk};
 
-use super::{Layer, UndoError};
+use super::{FileDecodeError, Layer};
 
 /// Size of the buffer in front of every layer except the outermost.
 const PIPE: usize = 64 << 10;
@@ -13,7 +13,7 @@ const PIPE: usize = 64 << 10;
 const START: u64 = 256 << 10;
 
 /// Decodes the layers of one file from pieces of any length.
-pub(crate) struct Chain {
+pub(crate) struct CodecChain {
     /// The outermost layer is first.
     stages: Vec<Stage>,
 }
@@ -29,7 +29,7 @@ struct Stage {
 
 enum Work {
     Open(Opening),
-    Unpack(Member, Option<MemberDecoder>),
+    Unpack(Member, Option<FileDecoder>),
 }
 
 /// Reason why the chain, or a stage of it, stopped.
@@ -39,7 +39,7 @@ pub(crate) enum Flow {
     Full,
     /// All input was consumed, and all output that follows from it was returned.
     Hungry,
-    /// To continue, a stage needs more memory: [`Chain::grant`].
+    /// To continue, a stage needs more memory: [`CodecChain::grant`].
     Wants(Want),
 }
 
@@ -52,16 +52,19 @@ pub(crate) struct Want {
     memory: u64,
 }
 
-impl Chain {
-    pub(crate) fn new(layers: &[Layer], cipher: Option<&Arc<Cipher>>) -> Result<Self, UndoError> {
+impl CodecChain {
+    pub(crate) fn new(
+        layers: &[Layer],
+        cipher: Option<&Arc<Cipher>>,
+    ) -> Result<Self, FileDecodeError> {
         let stages = layers.iter().map(|layer| {
             let work = match layer {
-                Layer::Xbcrypt => Work::Open(Opening::new(cipher.ok_or(UndoError::NoKey)?)),
+                Layer::Xbcrypt => Work::Open(Opening::new(cipher.ok_or(FileDecodeError::NoKey)?)),
                 Layer::Codec(member) => Work::Unpack(*member, None),
             };
             Ok(Stage { work, granted: 0, held: Vec::new(), taken: 0 })
         });
-        Ok(Self { stages: stages.collect::<Result<_, UndoError>>()? })
+        Ok(Self { stages: stages.collect::<Result<_, FileDecodeError>>()? })
     }
 
     /// Takes bytes from the front of `input`, and writes plain bytes to the front of `out`.
@@ -69,13 +72,13 @@ impl Chain {
         &mut self,
         input: &mut &[u8],
         out: &mut [u8],
-    ) -> Result<(usize, Flow), UndoError> {
+    ) -> Result<(usize, Flow), FileDecodeError> {
         produce(&mut self.stages, input, out)
     }
 
-    /// Ends the input, after [`Chain::run`] returned hungry, and checks that every layer is
+    /// Ends the input, after [`CodecChain::run`] returned hungry, and checks that every layer is
     /// complete.
-    pub(crate) fn finish(self) -> Result<(), UndoError> {
+    pub(crate) fn finish(self) -> Result<(), FileDecodeError> {
         self.stages.into_iter().try_for_each(Stage::finish)
     }
 
@@ -100,7 +103,7 @@ fn produce(
     stages: &mut [Stage],
     input: &mut &[u8],
     out: &mut [u8],
-) -> Result<(usize, Flow), UndoError> {
+) -> Result<(usize, Flow), FileDecodeError> {
     let Some((last, before)) = stages.split_last_mut() else { return Ok((0, Flow::Hungry)) };
     if before.is_empty() {
         return last.work.step(last.granted, 0, input, out);
@@ -129,12 +132,12 @@ fn produce(
 }
 
 impl Stage {
-    fn finish(self) -> Result<(), UndoError> {
+    fn finish(self) -> Result<(), FileDecodeError> {
         match self.work {
             Work::Open(opening) => opening.decoder.finish()?,
             Work::Unpack(_, Some(decoder)) => drop(decoder.finish()?),
             // No byte has arrived; the format decides whether that is valid.
-            Work::Unpack(member, None) => drop(MemberDecoder::new(member)?.finish()?),
+            Work::Unpack(member, None) => drop(FileDecoder::new(member)?.finish()?),
         }
         Ok(())
     }
@@ -147,7 +150,7 @@ impl Work {
         stage: usize,
         input: &mut &[u8],
         out: &mut [u8],
-    ) -> Result<(usize, Flow), UndoError> {
+    ) -> Result<(usize, Flow), FileDecodeError> {
         let wants = |memory: u64| Flow::Wants(Want { stage, memory: memory.saturating_add(START) });
         if granted == 0 {
             return Ok((0, if input.is_empty() { Flow::Hungry } else { wants(0) }));
@@ -162,7 +165,7 @@ impl Work {
                 let decoder = match decoder {
                     Some(decoder) => decoder,
                     None => {
-                        decoder.insert(MemberDecoder::metered(*member, MemberLimits::default())?)
+                        decoder.insert(FileDecoder::metered(*member, FileCodecLimits::default())?)
                     }
                 };
                 decoder.grant(granted);
@@ -212,7 +215,7 @@ impl Opening {
         granted: u64,
         input: &mut &[u8],
         out: &mut [u8],
-    ) -> Result<(usize, Result<Flow, u64>), UndoError> {
+    ) -> Result<(usize, Result<Flow, u64>), FileDecodeError> {
         let mut written = 0;
         loop {
             let ready = self.payload.get(self.given..self.plain).unwrap_or_default();

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use xb_reader::{PartialFile, PieceCheck, RelPath};
 
-use super::codec_chain::Chain;
+use super::codec_chain::CodecChain;
 use super::suffixes::{Layer, Plan};
 use crate::flow::budget::Permit;
 
@@ -34,19 +34,19 @@ pub(super) enum Item {
 
 /// Decoding state of a file.
 pub(super) struct Work {
-    pub(super) chain: Chain,
+    pub(super) chain: CodecChain,
     /// Permit for the memory that the chain holds.
     pub(super) permit: Permit,
     /// Number of plain bytes so far.
     pub(super) plain: u64,
     /// Checksum of the plain bytes, if it is logged.
     pub(super) sum: PieceCheck,
-    pub(super) parked: Option<Parked>,
+    pub(super) parked: Option<SpilledFile>,
     pub(super) may_have_holes: bool,
 }
 
 /// Stored bytes that wait on disk.
-pub(super) struct Parked {
+pub(super) struct SpilledFile {
     pub(super) spool: PartialFile,
     pub(super) len: u64,
 }

@@ -39,11 +39,11 @@ use xb_compressor::CodecError;
 use xb_encryptor::xbcrypt::{Cipher, XbcryptError};
 use xb_reader::{PathError, RelPath};
 
-pub(crate) use codec_chain::{Chain, Flow, Want};
+pub(crate) use codec_chain::{CodecChain, Flow, Want};
 pub(crate) use file_queue::Member;
 pub(crate) use sparse_write::{may_have_holes, write_with_holes};
 pub(crate) use suffixes::{Layer, Names, Plan};
-pub(crate) use workers::Crew;
+pub(crate) use workers::DecodeWorkers;
 
 use crate::flow::plan::SLAB;
 
@@ -126,7 +126,7 @@ impl fmt::Debug for Decrypt {
 /// Reason why the layers of a file cannot be decoded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum UndoError {
+pub enum FileDecodeError {
     /// The compressed bytes are invalid.
     #[error(transparent)]
     Codec(#[from] CodecError),

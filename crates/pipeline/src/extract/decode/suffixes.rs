@@ -7,7 +7,7 @@ use std::hash::{BuildHasher, RandomState};
 use xb_compressor::Member;
 use xb_reader::{RelPath, reserved};
 
-use super::{Decrypt, Undo, UndoError};
+use super::{Decrypt, FileDecodeError, Undo};
 
 /// Maximum number of layers of one file. Producers create two.
 const MAX_LAYERS: usize = 4;
@@ -60,24 +60,24 @@ impl Plan {
     ///
     /// Suffixes are removed from the outermost on, up to the first one whose layer stays: without a
     /// key `x.lz4.xbcrypt` stays, as with the stock tool.
-    pub(crate) fn new(path: &RelPath, undo: &Undo) -> Result<Self, UndoError> {
+    pub(crate) fn new(path: &RelPath, undo: &Undo) -> Result<Self, FileDecodeError> {
         Self::strip(path, |layer| match (layer, &undo.decrypt) {
             (Layer::Codec(_), _) => Ok(undo.decompress),
             (Layer::Xbcrypt, Decrypt::Leave) => Ok(false),
-            (Layer::Xbcrypt, Decrypt::Refuse) => Err(UndoError::NoKey),
+            (Layer::Xbcrypt, Decrypt::Refuse) => Err(FileDecodeError::NoKey),
             (Layer::Xbcrypt, Decrypt::With(_)) => Ok(true),
         })
     }
 
     /// Plans to decode all layers that the name indicates.
-    pub(crate) fn of_all(path: &RelPath) -> Result<Self, UndoError> {
+    pub(crate) fn of_all(path: &RelPath) -> Result<Self, FileDecodeError> {
         Self::strip(path, |_| Ok(true))
     }
 
     fn strip(
         path: &RelPath,
-        wanted: impl Fn(Layer) -> Result<bool, UndoError>,
-    ) -> Result<Self, UndoError> {
+        wanted: impl Fn(Layer) -> Result<bool, FileDecodeError>,
+    ) -> Result<Self, FileDecodeError> {
         let mut layers = Vec::new();
         let mut name = path.as_bytes();
         while let Some((rest, layer)) = Layer::of_name(name) {
@@ -85,14 +85,14 @@ impl Plan {
                 break;
             }
             if layers.len() == MAX_LAYERS {
-                return Err(UndoError::Layers { max: MAX_LAYERS });
+                return Err(FileDecodeError::Layers { max: MAX_LAYERS });
             }
             layers.push(layer);
             name = rest;
         }
         let name = match layers.is_empty() {
             true => path.clone(),
-            false => RelPath::new(name).map_err(UndoError::Name)?,
+            false => RelPath::new(name).map_err(FileDecodeError::Name)?,
         };
         Ok(Self { name, layers })
     }
@@ -113,13 +113,13 @@ impl Names {
     ///
     /// # Errors
     /// A restore could not create a file with this name.
-    pub(crate) fn claim(&mut self, plan: &Plan) -> Result<(), UndoError> {
+    pub(crate) fn claim(&mut self, plan: &Plan) -> Result<(), FileDecodeError> {
         if let Some(prefix) = reserved(&plan.name) {
-            return Err(UndoError::Reserved { prefix });
+            return Err(FileDecodeError::Reserved { prefix });
         }
         self.enter_folders(plan.name.as_bytes())?;
         if self.folders.contains(&self.hasher.hash_one(plan.name.as_bytes())) {
-            return Err(UndoError::Folder { name: plan.name.clone() });
+            return Err(FileDecodeError::Folder { name: plan.name.clone() });
         }
         let code = encode(&plan.layers);
         match self.claims.entry(self.hasher.hash_one(plan.name.as_bytes())) {
@@ -132,21 +132,21 @@ impl Names {
             Entry::Occupied(known) => {
                 let mut other = plan.name.as_bytes().to_vec();
                 decode(*known.get()).rev().for_each(|layer| other.extend(layer.suffix()));
-                let other = RelPath::new(&other).map_err(UndoError::Name)?;
-                Err(UndoError::Taken { name: plan.name.clone(), other })
+                let other = RelPath::new(&other).map_err(FileDecodeError::Name)?;
+                Err(FileDecodeError::Taken { name: plan.name.clone(), other })
             }
         }
     }
 
     /// Reserves the parent directories of `name`. None of them can be a file.
-    fn enter_folders(&mut self, name: &[u8]) -> Result<(), UndoError> {
+    fn enter_folders(&mut self, name: &[u8]) -> Result<(), FileDecodeError> {
         let mut rest = name;
         while let Some(at) = rest.iter().rposition(|&byte| byte == b'/') {
             rest = &rest[..at];
             let key = self.hasher.hash_one(rest);
             if self.claims.contains_key(&key) {
-                let name = RelPath::new(rest).map_err(UndoError::Name)?;
-                return Err(UndoError::InFile { name });
+                let name = RelPath::new(rest).map_err(FileDecodeError::Name)?;
+                return Err(FileDecodeError::InFile { name });
             }
             // The directories above were added together with this one.
             if !self.folders.insert(key) {
@@ -216,13 +216,16 @@ mod tests {
             assert_eq!(of(undo(false, false)), path(name));
         }
         let refuse = Undo { decrypt: Decrypt::Refuse, ..undo(true, false) };
-        assert!(matches!(Plan::new(&path("x.qp.xbcrypt"), &refuse), Err(UndoError::NoKey)));
+        assert!(matches!(Plan::new(&path("x.qp.xbcrypt"), &refuse), Err(FileDecodeError::NoKey)));
         assert!(matches!(
             Plan::new(&path("x.qp.qp.qp.qp.qp"), &refuse),
-            Err(UndoError::Layers { max: 4 })
+            Err(FileDecodeError::Layers { max: 4 })
         ));
         for name in ["d/..qp", "...zst"] {
-            assert!(matches!(Plan::new(&path(name), &refuse), Err(UndoError::Name(_))), "{name}");
+            assert!(
+                matches!(Plan::new(&path(name), &refuse), Err(FileDecodeError::Name(_))),
+                "{name}"
+            );
         }
     }
 
@@ -258,7 +261,7 @@ mod tests {
                 known.claim(&plan(first)).unwrap();
                 match known.claim(&plan(second)) {
                     Ok(()) => assert_eq!(first, second),
-                    Err(UndoError::Taken { name, other }) => {
+                    Err(FileDecodeError::Taken { name, other }) => {
                         assert_eq!((name, other), (path("x"), path(first)));
                     }
                     Err(error) => panic!("{error}"),

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use bytes::Bytes;
 use proptest::prelude::*;
-use xb_compressor::{MemberCodec, PieceEncoder, ZstdLevel};
+use xb_compressor::{FileCodec, PieceEncoder, ZstdLevel};
 use xb_encryptor::xbcrypt::{Algorithm, ChunkSize, Encrypter};
 use xb_encryptor::{Backend, KeyBytes};
 use xb_reader::{ChunkWriter, TargetDir};
@@ -25,7 +25,7 @@ fn content(seed: usize, len: usize) -> Vec<u8> {
 }
 
 /// Compresses to frames of `piece` plain bytes.
-fn compressed(codec: MemberCodec, plain: &[u8], piece: usize) -> Vec<u8> {
+fn compressed(codec: FileCodec, plain: &[u8], piece: usize) -> Vec<u8> {
     let mut encoder = PieceEncoder::new(codec).unwrap();
     let mut stored = Vec::new();
     for piece in plain.chunks(piece) {
@@ -47,7 +47,7 @@ fn encrypted(plain: &[u8], chunk: u64) -> Vec<u8> {
 
 /// One file for each combination of layers: stored name, stored bytes, plain name, plain bytes.
 fn samples(len: usize) -> Vec<(String, Vec<u8>, String, Vec<u8>)> {
-    let zstd = MemberCodec::Zstd(ZstdLevel::new(3).unwrap());
+    let zstd = FileCodec::Zstd(ZstdLevel::new(3).unwrap());
     let mut all = Vec::new();
     for (n, suffix) in
         ["", ".lz4", ".zst", ".xbcrypt", ".lz4.xbcrypt", ".zst.xbcrypt", ".xbcrypt.zst.lz4"]
@@ -58,7 +58,7 @@ fn samples(len: usize) -> Vec<(String, Vec<u8>, String, Vec<u8>)> {
         let mut stored = plain.clone();
         for layer in suffix.split('.').skip(1) {
             stored = match layer {
-                "lz4" => compressed(MemberCodec::Lz4, &stored, 50_000),
+                "lz4" => compressed(FileCodec::Lz4, &stored, 50_000),
                 "zst" => compressed(zstd, &stored, 70_000),
                 _ => encrypted(&stored, 9_000),
             };
@@ -142,7 +142,7 @@ fn pieces_of_every_size_give_the_same_files() {
 /// Every file opens its windows and keeps them until the end of the stream.
 #[test]
 fn hundreds_of_open_files_do_not_exceed_the_memory_and_wait_on_disk() {
-    let zstd = MemberCodec::Zstd(ZstdLevel::new(3).unwrap());
+    let zstd = FileCodec::Zstd(ZstdLevel::new(3).unwrap());
     let files: Vec<_> = (0..300)
         .map(|n| {
             let plain = content(n, 150_000 + n * 10);
@@ -192,7 +192,7 @@ fn a_panic_ends_the_extraction_with_its_cause() {
     let noise = xb_testkit::data::noise(1, 40 << 20);
     for threads in [1, 3] {
         let files = ["panic.lz4", "other.lz4"].map(|name| {
-            let stored = compressed(MemberCodec::Lz4, &noise, 1 << 20);
+            let stored = compressed(FileCodec::Lz4, &noise, 1 << 20);
             (name.to_owned(), stored, String::new(), Vec::new())
         });
         let bytes = stream(&files, 1 << 20);
@@ -224,7 +224,7 @@ fn large_encrypted_chunks_want_their_memory() {
     }
     let dir = tempfile::tempdir().unwrap();
     let error = run(dir.path(), &bytes, 1 << 20, options(1, 100 << 20)).unwrap_err();
-    let source = UndoError::Memory { needed: 0, allowed: 0 };
+    let source = FileDecodeError::Memory { needed: 0, allowed: 0 };
     assert!(
         matches!(&error.cause, ExtractCause::Undo { source: found, .. }
             if std::mem::discriminant(found) == std::mem::discriminant(&source)),
@@ -234,7 +234,7 @@ fn large_encrypted_chunks_want_their_memory() {
 
 #[test]
 fn bombs_cost_no_memory_and_no_disk() {
-    let zstd = MemberCodec::Zstd(ZstdLevel::new(19).unwrap());
+    let zstd = FileCodec::Zstd(ZstdLevel::new(19).unwrap());
     let once = compressed(zstd, &vec![0; 4 << 20], 4 << 20);
     let bomb = compressed(zstd, &once.repeat(200), 4 << 20);
     assert!(bomb.len() < 10_000);
@@ -248,7 +248,7 @@ fn bombs_cost_no_memory_and_no_disk() {
 
 #[test]
 fn renames_and_removals_reach_files_that_are_undone() {
-    let stored = compressed(MemberCodec::Lz4, b"some pages", 100);
+    let stored = compressed(FileCodec::Lz4, b"some pages", 100);
     let mut writer = ChunkWriter::new(Vec::new());
     for name in ["a.lz4", "b.lz4", "c.lz4", "open.lz4", "gone.lz4"] {
         writer.payload(name, 0, &stored).unwrap();

@@ -10,10 +10,10 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use xb_encryptor::xbcrypt::Cipher;
 use xb_reader::{PieceCheck, RelPath, TargetDir, TargetError};
 
-use super::codec_chain::{Chain, Flow, Want};
-use super::file_queue::{Item, Member, Parked, Work};
+use super::codec_chain::{CodecChain, Flow, Want};
+use super::file_queue::{Item, Member, SpilledFile, Work};
 use super::sparse_write::{may_have_holes, write_with_holes};
-use super::{Decrypt, Undo, UndoError};
+use super::{Decrypt, FileDecodeError, Undo};
 use crate::extract::report::{ExtractCause, ExtractLog, OnFailure};
 use crate::extract::work::OpenFile;
 use crate::flow::budget::{Budget, Permit};
@@ -24,7 +24,7 @@ use crate::flow::ordered_pool::WorkerDied;
 const BUFFER: usize = 256 << 10;
 
 /// The pool of threads.
-pub(crate) struct Crew {
+pub(crate) struct DecodeWorkers {
     shared: Arc<Shared>,
     jobs: Option<Sender<Arc<OpenFile>>>,
     threads: Vec<JoinHandle<()>>,
@@ -63,7 +63,7 @@ pub(crate) struct Done {
     pub(crate) decrypted: u64,
 }
 
-impl Crew {
+impl DecodeWorkers {
     /// Starts the threads. If the system cannot start a thread, the pool runs without it.
     pub(crate) fn new(
         undo: &Undo,
@@ -234,12 +234,12 @@ struct Job<'a> {
 
 /// An error inside a job, before file and position are added.
 enum Fault {
-    Undo(UndoError),
+    Undo(FileDecodeError),
     Target(TargetError),
 }
 
-impl From<UndoError> for Fault {
-    fn from(error: UndoError) -> Self {
+impl From<FileDecodeError> for Fault {
+    fn from(error: FileDecodeError) -> Self {
         Self::Undo(error)
     }
 }
@@ -284,8 +284,8 @@ impl Job<'_> {
         })
     }
 
-    fn new_work(&self) -> Result<Work, UndoError> {
-        let chain = Chain::new(&self.member.layers, self.shared.cipher.as_ref())?;
+    fn new_work(&self) -> Result<Work, FileDecodeError> {
+        let chain = CodecChain::new(&self.member.layers, self.shared.cipher.as_ref())?;
         Ok(Work {
             chain,
             permit: Permit::default(),
@@ -308,7 +308,7 @@ impl Job<'_> {
             let Some(want) = self.run(work, &mut bytes)? else { return Ok(()) };
             if !self.grant(work, want)? {
                 let spool = self.shared.target.begin(self.file.path())?;
-                work.parked = Some(Parked { spool, len: 0 });
+                work.parked = Some(SpilledFile { spool, len: 0 });
             }
         }
         if let Some(parked) = &mut work.parked {
@@ -341,7 +341,7 @@ impl Job<'_> {
     }
 
     /// Leases the memory that the chain needs, if it is free now.
-    fn grant(&self, work: &mut Work, want: Want) -> Result<bool, UndoError> {
+    fn grant(&self, work: &mut Work, want: Want) -> Result<bool, FileDecodeError> {
         let more = self.cost(work, want)?;
         // A lease above the whole budget would be reduced to it, which is too little here.
         let lease = (more <= self.shared.states.total())
@@ -354,10 +354,10 @@ impl Job<'_> {
     }
 
     /// Number of additional bytes the chain needs; an error if one file may not hold that much.
-    fn cost(&self, work: &Work, want: Want) -> Result<u64, UndoError> {
+    fn cost(&self, work: &Work, want: Want) -> Result<u64, FileDecodeError> {
         let (needed, more) = work.chain.cost(want);
         let allowed = self.shared.seat_bytes;
-        if needed > allowed { Err(UndoError::Memory { needed, allowed }) } else { Ok(more) }
+        if needed > allowed { Err(FileDecodeError::Memory { needed, allowed }) } else { Ok(more) }
     }
 
     /// Ends the file: decodes the parked bytes and gives the file its name.

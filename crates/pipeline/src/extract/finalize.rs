@@ -7,12 +7,12 @@ use xb_reader::{ChunkHead, ChunkKind, PayloadCheck, PieceCheck, TargetDir};
 
 use super::report::{ExtractCause, ExtractLog, OnFailure};
 use super::work::{OpenFile, Outcome, Step, at};
-use crate::extract::decode::Crew;
+use crate::extract::decode::DecodeWorkers;
 use crate::flow::observer::Observer;
 use crate::flow::ordered_pool::Results;
 
 /// Result of the settler.
-pub(super) struct Settled {
+pub(super) struct Finalized {
     /// Files that have their final names.
     pub(super) files: u64,
     /// How many of them were encrypted.
@@ -22,7 +22,7 @@ pub(super) struct Settled {
 }
 
 /// Processes the workers' results in order.
-pub(super) struct Settler {
+pub(super) struct Finalizer {
     target: Arc<TargetDir>,
     durable: bool,
     observer: Observer,
@@ -31,17 +31,17 @@ pub(super) struct Settler {
     /// Number of files that had their final names and were removed again.
     removed: u64,
     /// Decodes the layers of files that have any.
-    crew: Option<Crew>,
+    crew: Option<DecodeWorkers>,
     log: Option<Arc<dyn ExtractLog>>,
     on_failure: OnFailure,
 }
 
-impl Settler {
+impl Finalizer {
     pub(super) fn new(
         target: Arc<TargetDir>,
         durable: bool,
         observer: Observer,
-        crew: Option<Crew>,
+        crew: Option<DecodeWorkers>,
         log: Option<Arc<dyn ExtractLog>>,
         on_failure: OnFailure,
     ) -> Self {
@@ -55,7 +55,7 @@ impl Settler {
         mut self,
         mut results: Results<Vec<Outcome>>,
         cancelled: &AtomicBool,
-    ) -> Settled {
+    ) -> Finalized {
         let mut failure = None;
         while let Some(batch) = results.recv() {
             if failure.is_some() || cancelled.load(Ordering::Acquire) {
@@ -88,7 +88,7 @@ impl Settler {
                 Err(died) => failure = failure.or(Some(died.into())),
             }
         }
-        Settled { files: self.files.saturating_sub(self.removed), decrypted, failure }
+        Finalized { files: self.files.saturating_sub(self.removed), decrypted, failure }
     }
 
     fn settle(&mut self, outcome: Outcome) -> Result<(), ExtractCause> {
@@ -166,7 +166,7 @@ impl Settler {
                 }
             }
             Step::Discard { file } => {
-                self.taken_back();
+                self.rolled_back();
                 match &self.crew {
                     Some(crew) if file.member.is_some() => crew.discard(&file),
                     _ => {
@@ -177,18 +177,18 @@ impl Settler {
                 }
             }
             Step::Rename { path, to, position } => {
-                self.taken_back();
+                self.rolled_back();
                 self.drain()?;
                 self.target.rename(&path, &to).map_err(at(position))?;
             }
             Step::Remove { path, position } => {
-                self.taken_back();
+                self.rolled_back();
                 self.drain()?;
                 self.target.remove(&path).map_err(at(position))?;
                 self.removed += 1;
             }
             Step::CheckAbsent { path, position } => {
-                self.taken_back();
+                self.rolled_back();
                 self.drain()?;
                 self.target.check_absent(&path).map_err(at(position))?;
             }
@@ -221,14 +221,14 @@ impl Settler {
         }
     }
 
-    fn taken_back(&self) {
+    fn rolled_back(&self) {
         if let Some(log) = &self.log {
-            log.taken_back();
+            log.rolled_back();
         }
     }
 
     /// Waits until every file that has ended has its final name.
     fn drain(&self) -> Result<(), ExtractCause> {
-        self.crew.as_ref().map_or(Ok(()), Crew::drain)
+        self.crew.as_ref().map_or(Ok(()), DecodeWorkers::drain)
     }
 }
