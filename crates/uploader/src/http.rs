@@ -28,6 +28,8 @@ pub struct Traffic(Arc<Counters>);
 struct Counters {
     requests: AtomicU64,
     retries: AtomicU64,
+    /// Shared with the bodies that are being sent.
+    sent: Arc<AtomicU64>,
     /// Whether the store has ever accepted the credentials.
     let_in: AtomicBool,
     /// Time reported in the store's last response.
@@ -46,6 +48,13 @@ impl Traffic {
     #[must_use]
     pub fn retries(&self) -> u64 {
         self.0.retries.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of body bytes passed to connections, including those of retries. A local
+    /// folder counts none.
+    #[must_use]
+    pub fn sent(&self) -> u64 {
+        self.0.sent.load(Ordering::Relaxed)
     }
 
     pub(crate) fn count_retry(&self) {
@@ -194,6 +203,7 @@ impl Prepared {
                 body,
                 Arc::clone(&progress),
                 how.rate.clone(),
+                Arc::clone(&how.traffic.0.sent),
             )),
             None => bytes::Bytes::new().into(),
         });

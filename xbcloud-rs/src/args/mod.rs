@@ -314,7 +314,7 @@ pub(crate) struct PutOptions {
     /// packed: equal objects; classic: file by file, as xbcloud reads it [default: packed]
     #[arg(long, value_enum, value_name = "LAYOUT", hide_possible_values = true)]
     pub(crate) layout: Option<LayoutArg>,
-    /// lz4, zstd[:LEVEL]; packed also snappy, gzip[:LEVEL]
+    /// lz4, zstd[:LEVEL]; packed also auto, snappy, gzip[:LEVEL]
     #[arg(long, value_name = "CODEC")]
     pub(crate) compress: Option<String>,
     /// packed: aes-256-gcm; classic: AES128, AES192, AES256
