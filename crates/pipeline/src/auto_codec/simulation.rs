@@ -209,9 +209,9 @@ fn as_fast_as_the_best_rung_and_as_small_on_thin_links() {
     let mut complaints = Vec::new();
     let mut worlds = 0;
     for data in DATA {
-        for threads in [1, 2, 4, 16] {
+        for threads in [1, 2, 16] {
             for source in [150e6, 400e6, 2e9] {
-                for link in [6e6, 12.5e6, 37e6, 60e6, 125e6, 312e6, 1.25e9, 5e9] {
+                for link in [6e6, 37e6, 125e6, 312e6, 1.25e9, 5e9] {
                     for batch in [MIB, 16 * MIB, 64 * MIB] {
                         let (budget, frames) = (512 * MIB, 8192);
                         let world = World { data, threads, source, link, batch, budget, frames };
