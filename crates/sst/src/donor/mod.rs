@@ -53,6 +53,7 @@ fn bypass(context: &Context) -> Result<(), SstError> {
     context.talk.info("IST: the joiner lacks only write sets that this node still has");
     let (outgoing, _hooked) = connect(context, What::Ist)?;
     outgoing.finish()?;
+    ReplicationGuard::restore(context);
     done(context)
 }
 

@@ -10,7 +10,7 @@ use super::reader::{Reader, refused, value};
 use crate::contract::shell_words;
 
 /// Names in `[sst]` that have a meaning, here or in the stock methods.
-const KNOWN: [&str; 75] = [
+const KNOWN: [&str; 76] = [
     "auto-upgrade",
     "backup-program",
     "backup-threads",
@@ -35,6 +35,7 @@ const KNOWN: [&str; 75] = [
     "inno-move-opts",
     "joiner-timeout",
     "keep-old",
+    "keep-replicating",
     "lock-stall",
     "ncsockopt",
     "progress",
