@@ -29,6 +29,7 @@ pub(crate) fn run(program: &Program) -> Result<(), Failure> {
         (false, false) => Level::Normal,
     };
     let log = program.start_log(LogOptions { level, json: options.json, ..LogOptions::default() });
+    crate::retries::report(&log);
     let context = Context { log, stock: program.personality().is_stock() };
     if !matches!(line.command, Command::Restore(_)) {
         // A local store contains a copy of all data, so no other user may read it.
