@@ -30,6 +30,15 @@ pub(crate) fn new_backup_place(
     template: &str,
     common: &CommonOptions,
 ) -> Result<(Root, BackupName), Failure> {
+    backup_place(&new_name(place, template, common)?, common, true)
+}
+
+/// Place of a new backup, NAME included.
+pub(crate) fn new_name(
+    place: Option<&str>,
+    template: &str,
+    common: &CommonOptions,
+) -> Result<String, Failure> {
     let place = place.unwrap_or_default();
     let named = match place.is_empty() && common.store.root.is_some() {
         true => template.to_owned(),
@@ -40,12 +49,12 @@ pub(crate) fn new_backup_place(
         None => (String::new(), named.as_str()),
     };
     if !is_name_template(last) {
-        return backup_place(&named, common, true);
+        return Ok(named);
     }
     let host = crate::commands::host_name().unwrap_or_else(|| "host".to_owned());
     let name = fill_in(last, &host, Timestamp::now())
         .map_err(|error| Failure::usage(error.to_string()))?;
-    backup_place(&format!("{folder}{name}"), common, true)
+    Ok(format!("{folder}{name}"))
 }
 
 /// ROOT, and the backup to find in it.

@@ -324,7 +324,12 @@ fn all_given(
             }
         }
     }
-    let mut given = [general, own_group, there, later].concat();
+    let mut given = [general, own_group, there].concat();
+    if let Some(name) = named.source.as_ref().filter(|_| all.scope.has(repositories.name)) {
+        let item = Item::Value(repositories.name.to_owned(), name.into());
+        given.push(Given { item, origin: Origin::CommandLine });
+    }
+    given.extend(later);
     repositories.keep_places(&named, &mut given);
     repositories.strip(subcommand, &mut given);
     Ok(given)

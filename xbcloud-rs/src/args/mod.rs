@@ -2,6 +2,7 @@
 
 pub(crate) mod catalogue;
 pub(crate) mod copy_destination;
+pub(crate) mod run;
 pub(crate) mod shared;
 pub(crate) mod store;
 
@@ -19,6 +20,7 @@ pub(crate) use self::store::{
 use crate::args::catalogue::{
     CopyArgs, PinArgs, PruneArgs, RetainOptions, ShowArgs, UnpinArgs, VerifyArgs,
 };
+use crate::args::run::{MonitorArgs, RunArgs};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -60,6 +62,8 @@ pub(crate) enum Command {
     /// Run a producer and store what it writes; its exit status counts
     #[command(after_long_help = BACKUP_EXAMPLES)]
     Backup(BackupArgs),
+    /// Back up, verify, copy and prune in one run, as the option file says
+    Run(Box<RunArgs>),
     /// Write the stream of backup NAME to stdout
     Get(GetArgs),
     /// Make the files of backup NAME in a folder
@@ -86,6 +90,8 @@ pub(crate) enum Command {
     Rewrap(RewrapArgs),
     /// Say what a backup of some size will cost in objects, requests and memory
     Plan(PlanArgs),
+    /// Judge the age of the newest backup and proof, as a Nagios plugin
+    Monitor(MonitorArgs),
     /// Show what failed runs have left in a store, and remove it with --yes
     Gc(GcArgs),
 }
@@ -118,6 +124,15 @@ pub(crate) struct BackupArgs {
     #[arg(long, value_name = "TEMPLATE", default_value = xb_backup::DEFAULT_NAME_TEMPLATE)]
     #[arg(hide_short_help = true)]
     pub(crate) name_template: String,
+    #[command(flatten)]
+    pub(crate) backup: BackupOptions,
+    #[command(flatten)]
+    pub(crate) common: CommonOptions,
+}
+
+/// What a backup is made of, and how.
+#[derive(Debug, Args)]
+pub(crate) struct BackupOptions {
     /// Only what has changed since this backup below the same ROOT, or since the latest
     #[arg(long, value_name = "NAME")]
     pub(crate) incremental_from: Option<String>,
@@ -128,6 +143,10 @@ pub(crate) struct BackupArgs {
     /// ~/.local/state/xbcloud-rs]
     #[arg(long, value_name = "DIR", hide_short_help = true)]
     pub(crate) state_dir: Option<PathBuf>,
+    /// File for the producer's messages; `-` passes them on [default: NAME.log in producer-logs of
+    /// --state-dir]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) producer_log: Option<PathBuf>,
     /// Folder for what the store does not take while the producer holds locks, or none [default:
     /// /var/tmp]
     #[arg(long, value_name = "DIR")]
@@ -150,8 +169,6 @@ pub(crate) struct BackupArgs {
     pub(crate) put: PutOptions,
     #[command(flatten)]
     pub(crate) keys: KeyOptions,
-    #[command(flatten)]
-    pub(crate) common: CommonOptions,
 }
 
 #[derive(Debug, Args)]
@@ -397,6 +414,8 @@ impl Command {
         match self {
             Self::Put(a) => &a.common.run,
             Self::Backup(a) => &a.common.run,
+            Self::Run(a) => &a.common.run,
+            Self::Monitor(a) => &a.common.run,
             Self::Get(a) => &a.common.run,
             Self::Restore(a) => &a.common.run,
             Self::List(a) => &a.common.run,
