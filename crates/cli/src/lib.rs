@@ -17,18 +17,19 @@
 //! - [`refuse_terminal_input`] and [`refuse_terminal_output`] keep data off terminals; [`ask`] asks
 //!   questions there.
 //!
-//! This crate never writes to standard output, which is for data. (clap prints help there.)
+//! This crate never writes to standard output, which is for data. (clap prints help there, and
+//! [`Program::parse_from`] the values of options.)
 //!
 //! ```
 //! use clap::Command;
-//! use xb_cli::{OptionFilePaths, expand, mysql_style};
+//! use xb_cli::{OptionFilePaths, Sources, expand, mysql_style};
 //!
 //! let put = Command::new("put")
 //!     .arg(clap::arg!(--storage <KIND>))
 //!     .arg(clap::arg!(<NAME>));
 //! let command = mysql_style(Command::new("xbcloud").subcommand(put));
 //! let argv = ["xbcloud", "--stor", "s3", "put", "monday"].map(Into::into);
-//! let expanded = expand(&command, &[], &argv, &OptionFilePaths::none())?;
+//! let expanded = expand(&command, &Sources::default(), &argv, &OptionFilePaths::none())?;
 //! assert_eq!(expanded.args, ["xbcloud", "put", "--storage=s3", "monday"]);
 //! # Ok::<(), xb_cli::UsageError>(())
 //! ```
@@ -38,6 +39,7 @@ mod environment;
 mod exit;
 mod expand;
 mod failure;
+mod help;
 mod hide;
 mod input;
 mod log;
@@ -48,6 +50,7 @@ mod progress;
 mod secret;
 mod signals;
 mod size;
+mod sources;
 mod stdio;
 mod text;
 
@@ -56,6 +59,7 @@ pub use environment::env_first;
 pub use exit::Exit;
 pub use expand::{Expanded, UsageError, defaults_args, expand};
 pub use failure::{Failure, OrFail};
+pub use help::HelpTopic;
 pub use input::{Input, UntilInterrupted};
 pub use log::{Level, Log, LogOptions};
 pub use option_file::{FileOption, OptionFileError, OptionFilePaths, read_groups};
@@ -65,4 +69,5 @@ pub use progress::{Progress, ProgressEnd, ProgressOptions, Snapshot};
 pub use secret::Secret;
 pub use signals::{Signals, interrupted};
 pub use size::{Size, SizeError, format_duration, format_rate, format_size, parse_size};
+pub use sources::{Repositories, Sources};
 pub use stdio::{ask, refuse_terminal_input, refuse_terminal_output};

@@ -4,8 +4,10 @@
 pub(crate) mod detect_input;
 pub(crate) mod incremental;
 pub(crate) mod md5_list;
+pub(crate) mod name_template;
 pub(crate) mod plan;
 pub(crate) mod producer;
+pub(crate) mod producer_log;
 mod request;
 pub(crate) mod run_folder;
 mod run_manifest;
