@@ -27,7 +27,24 @@ fn help_and_version_are_no_errors_and_fit_on_a_screen() {
         assert!(text.lines().count() <= 60, "{command} -h has {} lines", text.lines().count());
         assert!(text.lines().all(|line| line.len() <= 110), "{command} -h is too wide");
     }
-    assert!(run(&["--version"], b"").expect(0).stdout_text().contains(env!("CARGO_PKG_VERSION")));
+    let version = run(&["--version"], b"").expect(0).stdout_text();
+    for line in
+        [concat!("xbcloud-rs ", env!("CARGO_PKG_VERSION")), "revision: ", "features: ", "crypto: "]
+    {
+        assert!(version.lines().any(|found| found.starts_with(line)), "{version}");
+    }
+    let short = run(&["-V"], b"").expect(0).stdout_text();
+    assert_eq!(short, concat!("xbcloud-rs ", env!("CARGO_PKG_VERSION"), "\n"));
+}
+
+#[test]
+fn man_pages_and_completions_are_written_for_packages() {
+    let folder = tempfile::tempdir().unwrap();
+    let _ = run(&["--write-manual", folder.path().to_str().unwrap()], b"").expect(0);
+    let page = std::fs::read_to_string(folder.path().join("man1/xbcloud-rs-restore.1")).unwrap();
+    assert!(page.contains("\\-\\-target\\-dir"), "{page}");
+    let script = std::fs::read_to_string(folder.path().join("bash/xbcloud-rs.bash")).unwrap();
+    assert!(script.contains("--target-dir") && !script.contains("--write-manual"));
 }
 
 #[test]

@@ -14,6 +14,7 @@
 //! - [`Log`] writes to standard error; [`Progress`] shows counters there.
 //! - [`Signals`] turns HUP, INT and TERM into a callback and [`interrupted`].
 //! - [`Input`] reads input and reacts to signals.
+//! - [`long_version`] and [`write_manual`] make the text of `--version`, man pages and completions.
 //! - [`refuse_terminal_input`] and [`refuse_terminal_output`] keep data off terminals; [`ask`] asks
 //!   questions there.
 //!
@@ -41,15 +42,18 @@ mod failure;
 mod hide;
 mod input;
 mod log;
+mod manual;
 mod option_file;
 mod personality;
 mod program;
 mod progress;
 mod secret;
+mod service;
 mod signals;
 mod size;
 mod stdio;
 mod text;
+mod version;
 
 pub use argv::mysql_style;
 pub use environment::env_first;
@@ -58,6 +62,7 @@ pub use expand::{Expanded, UsageError, defaults_args, expand};
 pub use failure::{Failure, OrFail};
 pub use input::{Input, UntilInterrupted};
 pub use log::{Level, Log, LogOptions};
+pub use manual::write_manual;
 pub use option_file::{FileOption, OptionFileError, OptionFilePaths, read_groups};
 pub use personality::{Personality, program_name};
 pub use program::{Program, run};
@@ -66,3 +71,4 @@ pub use secret::Secret;
 pub use signals::{Signals, interrupted};
 pub use size::{Size, SizeError, format_duration, format_rate, format_size, parse_size};
 pub use stdio::{ask, refuse_terminal_input, refuse_terminal_output};
+pub use version::long_version;

@@ -15,12 +15,16 @@ mod rewrap;
 mod show;
 mod verify;
 
+use clap::CommandFactory as _;
 use xb_cli::{Failure, Level, LogOptions, Program};
 
 use self::context::Context;
 use crate::args::{Command, Line};
 
 pub(crate) fn run(program: &Program) -> Result<(), Failure> {
+    if let Some(folder) = program.manual_folder() {
+        return Ok(xb_cli::write_manual(&Line::command(), folder)?);
+    }
     let line: Line = program.parse(&["xbcloud"])?;
     let options = line.command.run_options();
     let level = match (options.quiet, options.verbose) {
