@@ -18,18 +18,19 @@
 //! - [`refuse_terminal_input`] and [`refuse_terminal_output`] keep data off terminals; [`ask`] asks
 //!   questions there.
 //!
-//! This crate never writes to standard output, which is for data. (clap prints help there.)
+//! This crate never writes to standard output, which is for data. (clap prints help there, and
+//! [`Program::parse_from`] the values of options.)
 //!
 //! ```
 //! use clap::Command;
-//! use xb_cli::{OptionFilePaths, expand, mysql_style};
+//! use xb_cli::{OptionFilePaths, Sources, expand, mysql_style};
 //!
 //! let put = Command::new("put")
 //!     .arg(clap::arg!(--storage <KIND>))
 //!     .arg(clap::arg!(<NAME>));
 //! let command = mysql_style(Command::new("xbcloud").subcommand(put));
 //! let argv = ["xbcloud", "--stor", "s3", "put", "monday"].map(Into::into);
-//! let expanded = expand(&command, &[], &argv, &OptionFilePaths::none())?;
+//! let expanded = expand(&command, &Sources::default(), &argv, &OptionFilePaths::none())?;
 //! assert_eq!(expanded.args, ["xbcloud", "put", "--storage=s3", "monday"]);
 //! # Ok::<(), xb_cli::UsageError>(())
 //! ```
@@ -51,6 +52,7 @@ mod secret;
 mod service;
 mod signals;
 mod size;
+mod sources;
 mod stdio;
 mod text;
 mod version;
@@ -70,5 +72,6 @@ pub use progress::{Progress, ProgressEnd, ProgressOptions, Snapshot};
 pub use secret::Secret;
 pub use signals::{Signals, interrupted};
 pub use size::{Size, SizeError, format_duration, format_rate, format_size, parse_size};
+pub use sources::{Repositories, Sources};
 pub use stdio::{ask, refuse_terminal_input, refuse_terminal_output};
 pub use version::long_version;

@@ -89,7 +89,7 @@ pub(crate) struct ShowArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct PinArgs {
-    /// file:///DIR/NAME, s3:// gs:// or azure://BUCKET/PREFIX/NAME, or NAME with --storage
+    /// file:///DIR/NAME, s3:// gs:// or azure://BUCKET/PREFIX/NAME, or @REPOSITORY/NAME
     pub(crate) name: String,
     /// Why
     #[arg(long, value_name = "TEXT")]
@@ -136,7 +136,7 @@ impl RetainOptions {
 
 #[derive(Debug, Args)]
 pub(crate) struct UnpinArgs {
-    /// file:///DIR/NAME, s3:// gs:// or azure://BUCKET/PREFIX/NAME, or NAME with --storage
+    /// file:///DIR/NAME, s3:// gs:// or azure://BUCKET/PREFIX/NAME, or @REPOSITORY/NAME
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) common: CommonOptions,
@@ -154,8 +154,9 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = PRUNE_EXAMPLES)]
 pub(crate) struct PruneArgs {
-    /// file:///DIR, s3:// gs:// or azure://BUCKET/PREFIX, or nothing with --storage
-    pub(crate) root: Option<String>,
+    /// file:///DIR, s3:// gs:// or azure://BUCKET/PREFIX, or @REPOSITORY
+    #[arg(value_name = "ROOT")]
+    pub(crate) place: Option<String>,
     /// Remove it; without this it is only shown
     #[arg(long)]
     pub(crate) yes: bool,
@@ -192,7 +193,7 @@ Examples:
 pub(crate) struct CopyArgs {
     #[command(flatten)]
     pub(crate) source: Source,
-    /// Its new place, NAME included; with a slash at its end the name stays
+    /// Its new place, NAME included; with a slash at its end, or as @REPOSITORY, the name stays
     pub(crate) to: String,
     /// Copy it even if nobody has verified it
     #[arg(long)]

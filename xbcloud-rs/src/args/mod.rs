@@ -93,8 +93,13 @@ pub(crate) enum Command {
 
 #[derive(Debug, Args)]
 pub(crate) struct PutArgs {
-    /// file:///DIR/NAME, s3:// gs:// or azure://BUCKET/PREFIX/NAME, or NAME with --storage
-    pub(crate) name: String,
+    /// file:///DIR/NAME, s3:// gs:// or azure://BUCKET/PREFIX/NAME, or @REPOSITORY[/NAME]; without
+    /// NAME, or with {host}, {utc} or {date} in it, the program makes the name
+    pub(crate) name: Option<String>,
+    /// Name of a backup for which none is given
+    #[arg(long, value_name = "TEMPLATE", default_value = xb_backup::DEFAULT_NAME_TEMPLATE)]
+    #[arg(hide_short_help = true)]
+    pub(crate) name_template: String,
     #[command(flatten)]
     pub(crate) retain: RetainOptions,
     #[command(flatten)]
@@ -107,8 +112,13 @@ pub(crate) struct PutArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct BackupArgs {
-    /// file:///DIR/NAME, s3:// gs:// or azure://BUCKET/PREFIX/NAME, or NAME with --storage
-    pub(crate) name: String,
+    /// file:///DIR/NAME, s3:// gs:// or azure://BUCKET/PREFIX/NAME, or @REPOSITORY[/NAME]; without
+    /// NAME, or with {host}, {utc} or {date} in it, the program makes the name
+    pub(crate) name: Option<String>,
+    /// Name of a backup for which none is given
+    #[arg(long, value_name = "TEMPLATE", default_value = xb_backup::DEFAULT_NAME_TEMPLATE)]
+    #[arg(hide_short_help = true)]
+    pub(crate) name_template: String,
     /// Only what has changed since this backup below the same ROOT, or since the latest
     #[arg(long, value_name = "NAME")]
     pub(crate) incremental_from: Option<String>,
@@ -130,8 +140,11 @@ pub(crate) struct BackupArgs {
     #[arg(hide_short_help = true, long, value_name = "S", default_value_t = 30)]
     pub(crate) lock_stall: u64,
     /// The producer and its arguments, started without a shell
-    #[arg(last = true, required = true, value_name = "PRODUCER")]
+    #[arg(last = true, value_name = "PRODUCER")]
     pub(crate) producer: Vec<OsString>,
+    /// The producer in an option file: program and arguments, quoted as in a shell
+    #[arg(long = "producer", value_name = "COMMAND", hide_short_help = true)]
+    pub(crate) producer_command: Option<String>,
     #[command(flatten)]
     pub(crate) retain: RetainOptions,
     #[command(flatten)]
@@ -221,8 +234,9 @@ pub(crate) struct ReadyOptions {
 
 #[derive(Debug, Args)]
 pub(crate) struct ListArgs {
-    /// file:///DIR, s3:// gs:// or azure://BUCKET/PREFIX, or nothing with --storage
-    pub(crate) root: Option<String>,
+    /// file:///DIR, s3:// gs:// or azure://BUCKET/PREFIX, or @REPOSITORY
+    #[arg(value_name = "ROOT")]
+    pub(crate) place: Option<String>,
     /// Also kind and base, positions, who can open it, how far it is verified, pins
     #[arg(short, long)]
     pub(crate) long: bool,
@@ -235,7 +249,7 @@ pub(crate) struct ListArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct DeleteArgs {
-    /// file:///DIR/NAME, s3:// gs:// or azure://BUCKET/PREFIX/NAME, or NAME with --storage
+    /// file:///DIR/NAME, s3:// gs:// or azure://BUCKET/PREFIX/NAME, or @REPOSITORY/NAME
     pub(crate) name: String,
     /// Remove it without asking; needed where no terminal can answer
     #[arg(long)]
@@ -294,8 +308,9 @@ pub(crate) struct PlanArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct GcArgs {
-    /// file:///DIR, s3://BUCKET/PREFIX, or nothing with --storage
-    pub(crate) root: Option<String>,
+    /// file:///DIR, s3://BUCKET/PREFIX, or @REPOSITORY
+    #[arg(value_name = "ROOT")]
+    pub(crate) place: Option<String>,
     /// Remove it; without this it is only shown
     #[arg(long)]
     pub(crate) yes: bool,

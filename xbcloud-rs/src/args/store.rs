@@ -9,6 +9,9 @@ use xb_uploader::Provider;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Store (all of its options: --help)")]
 pub(crate) struct StoreOptions {
+    /// ROOT for a plain NAME: file:///DIR, s3:// gs:// or azure://BUCKET/PREFIX
+    #[arg(long, value_name = "URL")]
+    pub(crate) root: Option<String>,
     /// Kind of store for a plain NAME: s3, google or azure
     #[arg(long, value_name = "KIND")]
     pub(crate) storage: Option<String>,

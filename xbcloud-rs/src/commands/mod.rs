@@ -16,16 +16,37 @@ mod show;
 mod verify;
 
 use clap::CommandFactory as _;
-use xb_cli::{Failure, Level, LogOptions, Program};
+use xb_cli::{Failure, Level, LogOptions, Program, Repositories, Sources};
 
 use self::context::Context;
+pub(crate) use self::put::host_name;
 use crate::args::{Command, Line};
+use crate::settings::fallbacks;
+
+/// How groups such as `[xbcloud.shop]` are used as `@shop`.
+const REPOSITORIES: Repositories = Repositories {
+    place: "root",
+    rivals: &["storage"],
+    options: &["like"],
+    destination_options: &["copy-to"],
+    destination_commands: &["copy"],
+    destination_prefix: "to-",
+    written: &["retain", "retain-mode"],
+};
 
 pub(crate) fn run(program: &Program) -> Result<(), Failure> {
     if let Some(folder) = program.manual_folder() {
         return Ok(xb_cli::write_manual(&Line::command(), folder)?);
     }
-    let line: Line = program.parse(&["xbcloud"])?;
+    let stock = program.personality().is_stock();
+    let sources = Sources {
+        groups: &["xbcloud"],
+        environment: Some("XBCLOUD_"),
+        fallbacks: &fallbacks(),
+        // A name of the stock tool may begin with @.
+        repositories: (!stock).then_some(&REPOSITORIES),
+    };
+    let line: Line = program.parse_from(&sources)?;
     let options = line.command.run_options();
     let level = match (options.quiet, options.verbose) {
         (true, _) => Level::Quiet,
@@ -33,7 +54,7 @@ pub(crate) fn run(program: &Program) -> Result<(), Failure> {
         (false, false) => Level::Normal,
     };
     let log = program.start_log(LogOptions { level, json: options.json, ..LogOptions::default() });
-    let context = Context { log, stock: program.personality().is_stock() };
+    let context = Context { log, stock };
     if !matches!(line.command, Command::Restore(_)) {
         // A local store contains a copy of all data, so no other user may read it.
         rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));

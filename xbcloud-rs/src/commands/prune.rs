@@ -23,7 +23,7 @@ impl Context {
             return Err(Failure::usage("nothing is said about what to keep")
                 .hint("give at least one of --keep-last, --keep-daily, --keep-weekly, --keep-monthly and --keep-within"));
         }
-        let root = root_place(args.root.as_deref(), &args.common)?;
+        let root = root_place(args.place.as_deref(), &args.common)?;
         let yes = args.yes;
         let ((plan, left, gone), _) = self.with_progress(
             "prune",

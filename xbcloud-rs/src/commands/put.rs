@@ -18,7 +18,7 @@ use xb_uploader::Lock;
 use crate::args::{BackupArgs, DialectArg, LayoutArg, PutArgs, PutOptions, RunOptions};
 use crate::commands::context::{Context, DEFAULT_CHUNK, DEFAULT_PARALLEL, TOOL, memory};
 use crate::limits::default_threads;
-use crate::place::backup_place;
+use crate::place::new_backup_place;
 use crate::report;
 use crate::standard_stream::enlarged;
 
@@ -27,7 +27,8 @@ impl Context {
         xb_cli::refuse_terminal_input(
             "pipe a stream into it: mariadb-backup --backup --stream=xbstream | xbcloud-rs put ...",
         )?;
-        let (root, name) = backup_place(&args.name, &args.common, true)?;
+        let (root, name) =
+            new_backup_place(args.name.as_deref(), &args.name_template, &args.common)?;
         let root = self.taking_over(root, args.put.take_over);
         let request = self.put_request(name, &args.put, &args.keys, &args.common.run)?;
         let lock = args.retain.lock()?;
@@ -50,7 +51,9 @@ impl Context {
     }
 
     pub(crate) fn backup(&self, args: &BackupArgs) -> Result<(), Failure> {
-        let (root, name) = backup_place(&args.name, &args.common, true)?;
+        let command = producer_command(args)?;
+        let (root, name) =
+            new_backup_place(args.name.as_deref(), &args.name_template, &args.common)?;
         let root = self.taking_over(root, args.put.take_over);
         let mut request = self.put_request(name, &args.put, &args.keys, &args.common.run)?;
         request.server = request.server.or_else(host_name);
@@ -58,7 +61,7 @@ impl Context {
         // Refused before the producer takes any locks.
         xb_backup::plan(&root, &request).map_err(report::failure)?;
         let lock = args.retain.lock()?;
-        let since = self.goes_on_from(args)?;
+        let since = self.goes_on_from(args, &command)?;
         let own = own_runs(args.state_dir.as_deref());
         let traffic = root.store().traffic().clone();
         let (report, end) = self.with_progress(
@@ -69,7 +72,7 @@ impl Context {
                 can_lock(&root, lock.as_ref(), &mut stop).await?;
                 let log = self.log.clone();
                 let talk = move |line: &[u8]| log.pass_on(&String::from_utf8_lossy(line));
-                let mut producer = args.producer.clone();
+                let mut producer = command;
                 if let Some((wanted, keys)) = &since {
                     let server = request.server.as_deref();
                     let memory = request.memory;
@@ -115,11 +118,12 @@ impl Context {
     pub(crate) fn goes_on_from(
         &self,
         args: &BackupArgs,
+        producer: &[OsString],
     ) -> Result<Option<(Wanted, Keys)>, Failure> {
         let Some(name) = &args.incremental_from else { return Ok(None) };
         let given = |option: &str| {
             let has = |word: &OsString| word.to_string_lossy().starts_with(option);
-            args.producer.iter().any(has)
+            producer.iter().any(has)
         };
         if given("--incremental-lsn") || given("--incremental-basedir") {
             return Err(Failure::usage(
@@ -271,6 +275,22 @@ fn own_runs(dir: Option<&Path>) -> Option<LocalRunLog> {
 pub(crate) fn host_name() -> Option<String> {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
     Some(name.trim().to_owned()).filter(|name| !name.is_empty())
+}
+
+/// The producer and its arguments: of the command line, else of `--producer`.
+fn producer_command(args: &BackupArgs) -> Result<Vec<OsString>, Failure> {
+    if !args.producer.is_empty() {
+        return Ok(args.producer.clone());
+    }
+    let text = args.producer_command.as_deref().unwrap_or_default();
+    let words = shlex::split(text)
+        .ok_or_else(|| Failure::usage("--producer: a quote or an escape has no end"))?;
+    match words.is_empty() {
+        true => Err(Failure::usage("no producer is named").hint(
+            "add it after --, as in `-- mariadb-backup --backup --stream=xbstream`, or set `producer` in an option file",
+        )),
+        false => Ok(words.into_iter().map(Into::into).collect()),
+    }
 }
 
 fn lock_guard(args: &BackupArgs) -> LockGuard {

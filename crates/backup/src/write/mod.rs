@@ -4,6 +4,7 @@
 pub(crate) mod detect_input;
 pub(crate) mod incremental;
 pub(crate) mod md5_list;
+pub(crate) mod name_template;
 pub(crate) mod plan;
 pub(crate) mod producer;
 mod request;
