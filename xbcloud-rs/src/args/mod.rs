@@ -50,6 +50,7 @@ Examples:
 /// Streams MySQL and MariaDB backups into an object store, and back.
 #[derive(Debug, Parser)]
 #[command(name = "xbcloud-rs", version, after_help = EXAMPLES)]
+#[command(long_version = xb_keyring::long_version(env!("CARGO_PKG_VERSION")))]
 pub(crate) struct Line {
     #[command(subcommand)]
     pub(crate) command: Command,

@@ -18,6 +18,7 @@ mod run;
 mod show;
 mod verify;
 
+use clap::CommandFactory as _;
 use xb_cli::{Failure, HelpTopic, Level, LogOptions, Program, Repositories, Sources};
 
 use self::context::Context;
@@ -53,6 +54,9 @@ const REPOSITORIES: Repositories = Repositories {
 };
 
 pub(crate) fn run(program: &Program) -> Result<(), Failure> {
+    if let Some(folder) = program.manual_folder() {
+        return Ok(xb_cli::write_manual(&Line::command(), folder)?);
+    }
     let stock = program.personality().is_stock();
     let sources = Sources {
         groups: &["xbcloud"],
