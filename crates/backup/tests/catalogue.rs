@@ -353,7 +353,7 @@ fn nothing_is_removed_beside_a_manifest_of_a_newer_version() {
     let before = store.files();
     let too_new = |outcome: Result<(), BackupError>| {
         let why = outcome.unwrap_err().to_string();
-        assert!(why.contains("use a newer version"), "{why}");
+        assert!(why.contains("install a newer version"), "{why}");
         assert_eq!(store.files(), before);
     };
     let verdicts = plan(&store, Keep { last: 1, ..Keep::default() });
