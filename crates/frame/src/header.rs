@@ -226,7 +226,7 @@ impl StreamHeader {
 }
 
 const PLACE: ErrorLocation = ErrorLocation { part: Part::StreamHeader, position: 0 };
-const MAX_PLAIN_FIELD: &str = "most plain bytes in a frame";
+const MAX_PLAIN_FIELD: &str = "largest plain length of a frame";
 #[allow(clippy::cast_possible_truncation, reason = "128")]
 const LEN_FIELD: u16 = STREAM_HEADER_LEN as u16;
 
