@@ -38,7 +38,7 @@ impl ReplicationGuard {
         }
         let Some(method) = this.sql.ask_within(LIMIT, "SELECT @@GLOBAL.wsrep_sst_method") else {
             this.talk.info(format_args!(
-                "whether who commits on this node waits while the backup holds its locks is not known: the server does not say what its wsrep_sst_method is"
+                "commits on this node may block while the backup holds its locks: cannot read wsrep_sst_method from the server"
             ));
             return this;
         };
@@ -48,7 +48,7 @@ impl ReplicationGuard {
         this.certain = this.sql.ask_within(LIMIT, &set_to(STOCK)).is_some();
         if !this.certain {
             this.talk.info(format_args!(
-                "who commits on this node waits while the backup holds its locks: its wsrep_sst_method was not set to {STOCK} for that time (does the login have SUPER?)"
+                "commits on this node block while the backup holds its locks: cannot set wsrep_sst_method to {STOCK} for that time; grant SUPER to the login"
             ));
         }
         this
@@ -66,7 +66,7 @@ impl ReplicationGuard {
         // reads the option file.
         if self.certain && !restored {
             self.talk.info(format_args!(
-                "this server's wsrep_sst_method stays {STOCK} until SET GLOBAL wsrep_sst_method = '{method}', or a restart"
+                "cannot reset this server's wsrep_sst_method, which stays {STOCK} until a restart; run SET GLOBAL wsrep_sst_method = '{method}'"
             ));
         }
     }
