@@ -322,7 +322,7 @@ fn broken(host: &str, error: &reqwest::Error) -> HttpError {
     } else if said("closed before message completed") {
         (curl::NOTHING, HttpErrorKind::Request, "no answer from")
     } else if error.is_body() || error.is_decode() {
-        (curl::PARTIAL, HttpErrorKind::Interrupted, "broken off answer of")
+        (curl::PARTIAL, HttpErrorKind::Interrupted, "interrupted answer from")
     } else if said("Broken pipe") {
         (curl::SEND, HttpErrorKind::Interrupted, "broken connection to")
     } else {

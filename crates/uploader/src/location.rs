@@ -75,10 +75,10 @@ impl Location {
         };
         match scheme {
             "file" => {
-                let url = Url::parse(text).map_err(|_| malformed("it does not parse"))?;
+                let url = Url::parse(text).map_err(|_| malformed("it is not a URL"))?;
                 let path = url
                     .to_file_path()
-                    .map_err(|()| malformed("a local folder is written file:///DIR/NAME"))?;
+                    .map_err(|()| malformed("write a local directory as file:///DIR/NAME"))?;
                 let path = path.to_str().ok_or_else(|| malformed("the path is not UTF-8"))?;
                 Ok(Self { place: Place::Local, path: path.trim_matches('/').to_owned() })
             }
@@ -90,7 +90,7 @@ impl Location {
                 }
                 if bucket.contains(['@', ':', '?', '#']) {
                     return Err(malformed(
-                        "the bucket name has characters that no bucket may have; keys go into options or the environment",
+                        "the bucket name contains invalid characters; give keys by options or in the environment",
                     ));
                 }
                 let bucket = bucket.to_owned();

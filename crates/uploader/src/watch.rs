@@ -20,11 +20,11 @@ use crate::rate::{RateLimit, SLICE};
 /// Reason why the watchdog ended a try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Stalled {
-    #[error("stalled: the store took nothing for {} s", .0.as_secs())]
+    #[error("stalled: the store accepted no data for {} s", .0.as_secs())]
     Sending(Duration),
     #[error("stalled: no answer for {} s", .0.as_secs())]
     Answer(Duration),
-    #[error("stalled: nothing of the answer came for {} s", .0.as_secs())]
+    #[error("stalled: the answer stopped for {} s", .0.as_secs())]
     Receiving(Duration),
 }
 
