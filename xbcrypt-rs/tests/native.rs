@@ -39,7 +39,7 @@ fn a_wrong_key_is_said_before_any_output() {
         (&["-d", "-f", &other][..], 1, "wrong key file"),
         (&["-d", "-f", &short], 2, "wants 32"),
         (&["-d", "--identity-file", &identity], 1, "opened by age identity"),
-        (&["-d"], 1, "no key is given; the file opens with: key file "),
+        (&["-d"], 1, "no key was given; the file opens with: key file "),
     ] {
         let output = folder.name("out");
         for to in [&[][..], &["-o", &output]] {
