@@ -3,7 +3,7 @@
 use std::io::Write as _;
 
 use xb_backup::{BackupError, CancelToken, Candidate, Keep, Listing, Verdict, plan_prune};
-use xb_cli::{Failure, Log, OrFail as _};
+use xb_cli::{Failure, Log, OrFail as _, format_count};
 
 use crate::args::catalogue::PruneArgs;
 use crate::commands::context::Context;
@@ -20,7 +20,7 @@ impl Context {
             within: args.keep_within,
         };
         if keep.is_empty() {
-            return Err(Failure::usage("nothing is said about what to keep")
+            return Err(Failure::usage("no retention rule is given")
                 .hint("give at least one of --keep-last, --keep-daily, --keep-weekly, --keep-monthly and --keep-within"));
         }
         let root = root_place(args.root.as_deref(), &args.common)?;
@@ -78,11 +78,16 @@ fn pruned(
     for line in left {
         writeln!(out, "{:width$}  {:19}  keep    {}", line.name, "-", report::state(line))?;
     }
+    let backups = |number: usize| format_count(number as u64, "backup");
     let go = plan.iter().filter(|verdict| verdict.goes()).count();
     log.info(match gone {
-        Some(gone) => format!("removed {} backups, {} stay", gone.len(), plan.len() - gone.len()),
-        None if go == 0 => format!("nothing to remove, {} backups stay", plan.len()),
-        None => format!("{go} backups would go and {} stay; --yes removes them", plan.len() - go),
+        Some(gone) => format!("removed {}, kept {}", backups(gone.len()), plan.len() - gone.len()),
+        None if go == 0 => format!("nothing to remove, {} kept", backups(plan.len())),
+        None => format!(
+            "would remove {} and keep {}; run again with --yes to remove",
+            backups(go),
+            plan.len() - go
+        ),
     });
     Ok(())
 }
