@@ -306,7 +306,7 @@ mod tests {
         let start = Instant::now();
         let error = next().await.unwrap().unwrap_err();
         assert_eq!(start.elapsed(), 3 * SECOND);
-        assert!(error.to_string().contains("nothing of the answer came for 3 s"), "{error}");
+        assert!(error.to_string().contains("the answer stopped for 3 s"), "{error}");
     }
 
     #[tokio::test(start_paused = true)]

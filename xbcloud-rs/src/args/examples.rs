@@ -1,7 +1,8 @@
 //! What `--help` prints below the options: examples, and what the options cannot explain.
 //!
 //! Prose has no line breaks, because clap wraps it to the terminal. Examples stay below 80 columns
-//! where they can.
+//! where they can. Commands with many options show this only with `--help`, so that `-h` fits on a
+//! screen.
 
 pub(crate) const ALL: &str = "\
 Examples:

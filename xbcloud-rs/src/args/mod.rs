@@ -32,16 +32,16 @@ pub(crate) struct Line {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Store the xbstream on stdin as backup NAME
-    #[command(after_help = examples::PUT)]
+    #[command(after_long_help = examples::PUT)]
     Put(PutArgs),
     /// Run a backup program and store its output; if the program fails, so does the backup
-    #[command(after_help = examples::BACKUP)]
+    #[command(after_long_help = examples::BACKUP)]
     Backup(BackupArgs),
     /// Write the stream of backup NAME to stdout
-    #[command(after_help = examples::GET)]
+    #[command(after_long_help = examples::GET)]
     Get(GetArgs),
     /// Restore backup NAME into a directory
-    #[command(after_help = examples::RESTORE)]
+    #[command(after_long_help = examples::RESTORE)]
     Restore(RestoreArgs),
     /// List the backups in a store and their verification state
     #[command(after_help = examples::LIST)]
@@ -50,11 +50,11 @@ pub(crate) enum Command {
     #[command(after_help = examples::SHOW)]
     Show(ShowArgs),
     /// Verify backup NAME, up to a trial restore
-    #[command(after_help = examples::VERIFY)]
+    #[command(after_long_help = examples::VERIFY)]
     Verify(VerifyArgs),
     /// Copy backup NAME to another store or name, if it is verified
     #[command(visible_alias = "promote")]
-    #[command(after_help = examples::COPY)]
+    #[command(after_long_help = examples::COPY)]
     Copy(CopyArgs),
     /// Protect backup NAME from prune and delete
     #[command(after_help = examples::PIN)]
@@ -69,7 +69,7 @@ pub(crate) enum Command {
     #[command(after_help = examples::DELETE)]
     Delete(DeleteArgs),
     /// Change who can open backup NAME; its data does not change
-    #[command(after_help = examples::REWRAP)]
+    #[command(after_long_help = examples::REWRAP)]
     Rewrap(RewrapArgs),
     /// Estimate objects, requests and memory for a backup of a given size
     #[command(after_help = examples::PLAN)]

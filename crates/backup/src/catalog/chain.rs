@@ -234,7 +234,7 @@ mod tests {
         assert_eq!(walk(&all(&silent), "n2").unwrap(), ["n0", "n1", "n2"]);
         let mut replaced = good.clone();
         replaced[0].manifest.run = "f".repeat(32);
-        assert!(walk(&all(&replaced), "n2").unwrap_err().contains("another backup by now"));
+        assert!(walk(&all(&replaced), "n2").unwrap_err().contains("replaced by another backup"));
         let mut gap = good.clone();
         gap[1].manifest.source.to_lsn = Some(15);
         assert!(walk(&all(&gap), "n2").unwrap_err().contains("LSN 20"));

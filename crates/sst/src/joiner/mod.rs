@@ -419,7 +419,7 @@ mod tests {
         put("xtrabackup_checkpoints", "backup_type = full-backuped");
         assert!(said().unwrap_err().contains("galera"));
         put("xtrabackup_galera_info", "nonsense");
-        assert!(said().unwrap_err().contains("not legible"));
+        assert!(said().unwrap_err().contains("cannot be read"));
         put("donor_galera_info", &format!("{state} 3\nmore"));
         assert_eq!(said().unwrap().to_string(), format!("{state} 3"));
     }
