@@ -111,7 +111,7 @@ pub(crate) struct Line {
     /// File with a passphrase in its first line
     #[arg(long, value_name = "FILE", help_heading = "Keys")]
     pub(crate) passphrase_file: Option<PathBuf>,
-    /// Key command and its arguments, split at blanks; `wrap` or `unwrap` is appended
+    /// Key command with arguments; `wrap` or `unwrap` is appended
     #[arg(long, value_name = "COMMAND", help_heading = "Keys")]
     pub(crate) key_command: Option<Secret>,
 }

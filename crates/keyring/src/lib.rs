@@ -27,7 +27,7 @@ pub struct KeyOptions {
     /// File with a passphrase in its first line
     #[arg(long, value_name = "FILE")]
     pub passphrase_file: Option<PathBuf>,
-    /// Key command and its arguments, split at blanks; `wrap` or `unwrap` is appended
+    /// Key command with arguments; `wrap` or `unwrap` is appended
     #[arg(long, value_name = "COMMAND")]
     pub key_command: Option<Secret>,
 }
@@ -69,7 +69,7 @@ pub struct NewKeyOptions {
     /// File with a passphrase in its first line
     #[arg(long, value_name = "FILE")]
     pub new_passphrase_file: Option<PathBuf>,
-    /// Key command and its arguments, split at blanks; `wrap` is appended
+    /// Key command with arguments; `wrap` is appended
     #[arg(long, value_name = "COMMAND")]
     pub new_key_command: Option<Secret>,
     /// Keep the existing key slots; without it, the new ones replace them

@@ -169,7 +169,7 @@ pub(crate) struct RestoreArgs {
     /// Start even if the free space is less than the size of the stream
     #[arg(long)]
     pub(crate) no_space_check: bool,
-    /// When to sync files to disk: each before it gets its name, all at the end, or never
+    /// When to sync: each file before it gets its name, all at the end, or never
     #[arg(long, value_enum, default_value = "end", value_name = "WHEN")]
     pub(crate) sync: Sync,
     #[command(flatten)]

@@ -21,8 +21,8 @@ pub(crate) struct Source {
 // Options to open a sealed backup.
 #[derive(Debug, Args)]
 pub(crate) struct OpeningOptions {
-    /// Accept a sealed backup that was stored as a native stream; its manifest is not
-    /// authenticated, so its data may belong to another backup
+    /// Accept a sealed backup that was stored as a native stream, with a manifest that is not
+    /// authenticated
     #[arg(long, help_heading = "Keys")]
     pub(crate) accept_unvouched: bool,
     #[command(flatten)]
@@ -62,7 +62,7 @@ pub(crate) struct RunOptions {
     /// Concurrent requests; fewer if --memory requires it [default: 8]
     #[arg(short, long, value_name = "N")]
     pub(crate) parallel: Option<usize>,
-    /// Memory for buffers [default: 512M, at most a quarter of the machine's memory]
+    /// Memory for buffers [default: 512M, at most a quarter of RAM]
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory: Option<Size>,
     /// Worker threads [default: one per core]
@@ -86,7 +86,7 @@ pub(crate) struct RunOptions {
     /// Also retry these transport errors, by libcurl's numbers; all but 60 are retried anyway
     #[arg(long, value_delimiter = ',', value_name = "LIST", hide_short_help = true)]
     pub(crate) curl_retriable_errors: Vec<u32>,
-    /// Retry a request after this many seconds without progress; 0: wait forever
+    /// Retry after this many seconds without progress; 0: never
     #[arg(long, default_value_t = 120, value_name = "S")]
     pub(crate) timeout: u64,
     /// Write JSON: events to stderr, listings to stdout
