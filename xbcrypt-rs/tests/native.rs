@@ -281,7 +281,7 @@ fn inspect_needs_no_key() {
     let facts = json("stock", 0);
     assert_eq!((&facts["chunks"], &facts["plain_bytes"]), (&2.into(), &100_000.into()));
     let text = xbcrypt().args(["inspect", &folder.name("stock")]).run().expect(0).stdout_text();
-    assert!(text.contains("accident only"), "{text}");
+    assert!(text.contains("accidental damage only"), "{text}");
     let _ = xbcrypt().args(["inspect", &key]).run().expect(1);
     assert!(unhex(&hex(&KEY)) == KEY);
 }

@@ -211,7 +211,7 @@ fn damage_is_not_copied() {
     // A record of damage is not a verification.
     assert!(!verify(&from, "n", Level::Checksum, None).is_ok());
     let why = copy(&from, &to, "n", "n", |r| r).unwrap_err();
-    assert!(why.to_string().contains("damaged"), "{why}");
+    assert!(why.to_string().contains("found damage at level checksum"), "{why}");
 }
 
 #[test]

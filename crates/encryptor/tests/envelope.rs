@@ -121,7 +121,7 @@ fn wrong_ways_in_say_so() {
     assert!(matches!(error(&KeyMaterial::Identities(&others)), OpenError::NotForThis { .. }));
     let wrong = passphrase("wrong");
     let got = error(&KeyMaterial::Passphrase { passphrase: &wrong, max_memory: MEMORY });
-    assert_eq!(got.to_string(), "slot 2: wrong passphrase");
+    assert_eq!(got.to_string(), "key slot 2: wrong passphrase");
     let got = error(&KeyMaterial::Command(&command("n:")));
     assert_eq!(
         got.to_string(),

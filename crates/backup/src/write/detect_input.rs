@@ -138,7 +138,7 @@ mod tests {
     fn what_it_cannot_be_is_said() {
         let native = StreamHeader::new(StreamId([1; 16])).encode().to_vec();
         for (bytes, expected) in [
-            (&b"\x1f\x8bgzip..."[..], "begins with `\\x1f\\x8bgzip..`"),
+            (&b"\x1f\x8bgzip..."[..], "starts with `\\x1f\\x8bgzip..`"),
             (b"XBRKEY01", "keys block: the input ends inside it"),
             (&native[..100], "native stream: "),
         ] {
