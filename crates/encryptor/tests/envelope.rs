@@ -352,7 +352,7 @@ fn sizes_are_bounded() {
     value["slots"] = vec![serde_json::json!({"kind": "command", "wrapped": "00"}); 9].into();
     let text = serde_json::to_string_pretty(&value).unwrap() + "\n";
     let error = Envelope::parse(&mend(&text, envelope.encode())).unwrap_err();
-    assert!(error.to_string().contains("at most 8"), "{error}");
+    assert!(error.to_string().contains("more than the limit of 8"), "{error}");
 }
 
 #[test]

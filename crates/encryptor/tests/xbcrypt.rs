@@ -130,7 +130,7 @@ fn messages_name_chunk_and_offset() {
             "wrong-key",
             "xbcrypt chunk 0 at offset 0: wrong key: the CRC matches, but the hash inside does not",
         ),
-        ("flip-payload", "xbcrypt chunk 0 at offset 0: CRC 0x"),
+        ("flip-payload", "xbcrypt chunk 0 at offset 0: damaged: CRC 0x"),
         (
             "flip-payload-crc-fixed",
             "xbcrypt chunk 0 at offset 0: wrong key: the CRC matches, but the hash inside does not",

@@ -187,7 +187,7 @@ fn every_rule_is_kept_beneath_right_checksums() {
         // Records, from byte 48 of the frame: a File of source 0 called a/b, and so on.
         (3, 48, &[7], "unknown record tag 7"),
         (3, 48, &[0], "unknown record tag 0"),
-        (3, 49, &[0x7f], "cut"),
+        (3, 49, &[0x7f], "the record is truncated"),
         (3, 49, &[2], "path length is out of range"),
         (3, 49, &[1], "a number is truncated"),
         (3, 50, &[0x80, 0x80, 0x80, 0x80, 0x80], "a number is truncated"),

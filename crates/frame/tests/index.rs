@@ -32,7 +32,7 @@ fn refuses_records_that_are_not_well_formed() {
         (1, vec![0x80, 0x00, 0, b'x'], "a number is truncated, too long"),
         (1, vec![0, 0x80, 0x02, b'x'], "source number"),
         // Chunk: id, kind, step, head, payload, step, holes.
-        (2, vec![0], "cut"),
+        (2, vec![0], "the record is truncated"),
         (2, b"\0E\0\0\0\0\0".to_vec(), "kind P or S"),
         (2, chunk(&[1, 0, 0, 0, 0]), "a number"), // one before the start
         (2, chunk(&[0, 35, 3, 1, 0]), "a number"),
