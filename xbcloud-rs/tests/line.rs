@@ -18,7 +18,7 @@ fn url(folder: &Path, name: &str) -> String {
 #[test]
 fn help_and_version_are_no_errors_and_fit_on_a_screen() {
     let help = run(&["--help"], b"").expect(0).stdout_text();
-    assert!(help.contains("Examples:") && help.contains("Exit codes:"));
+    assert!(help.contains("Examples:") && help.contains("Exit status:"));
     for command in [
         "put", "backup", "run", "get", "restore", "list", "delete", "gc", "plan", "rewrap",
         "verify", "show", "copy", "pin", "unpin", "prune", "monitor",

@@ -138,7 +138,7 @@ fn a_broken_stream_is_listed_as_far_as_it_is_whole() {
     let stream = stream.finish();
     let ran = xbstream().arg("-t").stdin_bytes(stream.clone()).run().expect(1);
     assert_eq!(ran.stdout_text(), "             3  a\n");
-    assert!(ran.stderr_text().contains("1 file has no end: b (at 4099)"), "{ran:?}");
+    assert!(ran.stderr_text().contains("1 file has no end chunk: b (at 4099)"), "{ran:?}");
     let ran = xbstream().args(["-t", "--json"]).stdin_bytes(stream).run().expect(1);
     let last: serde_json::Value =
         serde_json::from_str(ran.stdout_text().lines().last().unwrap()).unwrap();

@@ -146,10 +146,10 @@ fn a_nodes_certificate_in_the_authoritys_file_signs_nobody() {
             keys.signed(&made, "x", leaf, extensions);
             let stranger = keys.security(&made, None, TlsMode::Required);
             let (_, log) = bad(HERE, itself(), stranger.clone());
-            assert!(log.contains("signed with one that is no authority's"), "{log}");
+            assert!(log.contains("signed by a certificate that is not a CA"), "{log}");
             assert!(log.contains("-ext basicConstraints"), "{log}");
             let (error, _) = bad(HERE, stranger, itself());
-            assert!(error.contains("signed with one that is no authority's"), "{error}");
+            assert!(error.contains("signed by a certificate that is not a CA"), "{error}");
         }
     }
 }
@@ -202,8 +202,8 @@ fn a_donor_without_a_certificate_is_asked_for_one() {
     keys.authority("ca").signed("node", "a", "ca", "");
     let of_joiner = keys.security("node", Some("ca"), TlsMode::VerifyCa);
     let (error, log) = bad(HERE, of_joiner, Security::OneTime);
-    assert!(error.contains("wants a certificate of this node: set ssl-cert"), "{error}");
-    assert!(log.contains("has shown no certificate"), "{log}");
+    assert!(error.contains("requires a certificate from this node: set ssl-cert"), "{error}");
+    assert!(log.contains("presented no certificate"), "{log}");
     // A joiner that verifies no certificate authenticates the donor by the secret, and is itself
     // authenticated by the fingerprint.
     good(HERE, keys.security("node", None, TlsMode::Required), Security::OneTime);
@@ -247,7 +247,7 @@ fn an_expired_certificate_is_found_at_home_or_by_the_other_side() {
     let strict = |name: &str| keys.security(name, Some("ca"), TlsMode::VerifyCa);
     let error = Listener::bind(&super::support::loopback(), joiner(strict("expired")));
     let error = error.unwrap_err().to_string();
-    assert!(error.contains("this node's own certificate"), "{error}");
+    assert!(error.contains("the other node will reject this node's certificate"), "{error}");
     assert!(
         error.contains("has expired") && error.contains("openssl x509 -noout -dates"),
         "{error}"
@@ -277,7 +277,7 @@ fn files_that_are_wrong_are_named() {
         })
     };
     let error = bind(with("one.pem", "two.key", None, TlsMode::Required));
-    assert!(error.contains("the key is another certificate's"), "{error}");
+    assert!(error.contains("the key belongs to another certificate"), "{error}");
     assert!(error.contains("openssl pkey -pubout -in "), "{error}");
     let error = bind(with("one.pem", "one.pem", None, TlsMode::Required));
     assert!(error.contains("no usable private key"), "{error}");
