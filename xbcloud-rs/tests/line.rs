@@ -310,7 +310,7 @@ fn ways_in_change_and_no_data_moves() {
     let _ = run(&["rewrap", &with(&new), "--new-key-file", &new, &place], b"").expect(1);
     let kept = ["rewrap", &with(&old), "--new-key-file", &new, "--keep", &place];
     let said = run(&kept, b"").expect(0).stderr_text();
-    assert!(said.contains("way in 1: key file"), "{said}");
+    assert!(said.contains("key slot 1: key file"), "{said}");
     assert!(opens(&old) && opens(&new));
     let _ = run(&["rewrap", &with(&new), "--remove=0", &place], b"").expect(0);
     assert!(!opens(&old) && opens(&new));

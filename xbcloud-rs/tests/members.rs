@@ -55,7 +55,7 @@ fn restore_undoes_what_the_producer_did_in_both_layouts() {
                 // Without the key: the error names the first such file and the missing option.
                 let ran = run(&["restore", &dir, &place], b"").expect(1);
                 let said = ran.stderr_text();
-                assert!(said.contains(".xbcrypt: it is encrypted, and no key"), "{name}: {said}");
+                assert!(said.contains(".xbcrypt: the file is encrypted, but no key"), "{name}: {said}");
                 assert!(said.contains("--encrypt-key-file"), "{said}");
                 std::fs::remove_dir_all(&out).unwrap();
                 let taken = ["restore", &key_option, "--accept-unsealed", &dir, &place];
@@ -255,9 +255,9 @@ fn each_layout_has_its_own_codecs_and_ciphers() {
     let bad: [(&[&str], &str); 9] = [
         (&["--layout=classic", "--compress=snappy"], "lz4 or zstd"),
         (&["--layout=classic", "--compress=gzip:3"], "lz4 or zstd"),
-        (&["--layout=classic", "--encrypt=aes-256-gcm", &key], "AES256 is"),
+        (&["--layout=classic", "--encrypt=aes-256-gcm", &key], "use AES256"),
         (&["--layout=classic", "--encrypt=AES256"], "--encrypt-key-file"),
-        (&["--layout=classic", "--recipient=age1x"], "packed layout"),
+        (&["--layout=classic", "--recipient=age1x"], "--layout=packed"),
         (&["--layout=classic", "--encrypt-chunk-size=1M"], "encrypt"),
         (&["--encrypt=AES256", &key], "--layout=classic"),
         (&["--encrypt=AES128", &key], "--layout=classic"),

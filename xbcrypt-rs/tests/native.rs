@@ -37,8 +37,8 @@ fn a_wrong_key_is_said_before_any_output() {
     let file = filter(&["--format=native", "-f", &key], &mixed(2, 3 << 20)).expect(0).stdout;
     for (words, code, said) in [
         (&["-d", "-f", &other][..], 1, "wrong key file"),
-        (&["-d", "-f", &short], 2, "wants 32"),
-        (&["-d", "--identity-file", &identity], 1, "opened by age identity"),
+        (&["-d", "-f", &short], 2, "needs 32"),
+        (&["-d", "--identity-file", &identity], 1, "no age identity slot"),
         (&["-d"], 1, "no key was given; the file opens with: key file "),
     ] {
         let output = folder.name("out");

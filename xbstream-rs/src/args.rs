@@ -19,9 +19,7 @@ Examples:
   xbstream-rs -c *.ibd | ssh host xbstream-rs -x -C /restore
   xbstream-rs -x --decompress --decrypt=AES256 -f KEYFILE -C /restore < backup.xbs
 
-Existing files are never overwritten, and a file gets its name only when it is complete. Called as xbstream or mbstream, this program is a drop-in for the stock tool.
-
-Exit status: 0 done and proven, 1 failed, 2 usage, 128+N ended by signal N.";
+Existing files are never overwritten, and a file gets its name only when it is complete. Called as xbstream or mbstream, this program is a drop-in for the stock tool. Exit status: 0 done and proven, 1 failed, 2 usage, 128+N ended by signal N.";
 
 /// Most worker threads.
 const MAX_PARALLEL: u64 = 256;
@@ -73,12 +71,12 @@ pub(crate) struct Line {
     /// The key itself; prefer --encrypt-key-file
     #[arg(short = 'k', long, value_name = "KEY")]
     pub(crate) encrypt_key: Option<Secret>,
-    /// Threads for decompression and decryption [default: as --parallel]
+    /// Threads for decoding [default: as --parallel]
     #[arg(long, value_name = "N")]
     pub(crate) decompress_threads: Option<u64>,
     #[arg(long, hide = true)]
     pub(crate) encrypt_threads: Option<u64>,
-    /// Memory for decompression and decryption; the rest waits on disk [default: 256M]
+    /// Memory for decoding; the rest waits on disk [default: 256M]
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory: Option<Size>,
     /// Keep the complete files of a truncated stream, and exit 0
@@ -87,7 +85,7 @@ pub(crate) struct Line {
     /// With -c: store names as given, even with a leading / or ..
     #[arg(short = 'P', long)]
     pub(crate) absolute_names: bool,
-    /// When to sync files to disk: file (each one), end (all) or none
+    /// When to sync: file (each one), end (all) or none
     #[arg(long, value_enum, default_value = "end", value_name = "WHEN", ignore_case = true)]
     #[arg(hide_possible_values = true)]
     pub(crate) sync: SyncArg,

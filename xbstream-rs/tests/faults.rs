@@ -102,7 +102,7 @@ fn a_file_too_large_for_the_limit_is_an_error() {
     fs::remove_file(&stream).unwrap();
     let said = ran.stderr_text();
     assert!(said.contains("db/half: cannot write at offset"), "{said}");
-    assert!(said.contains("hint: the file system or a limit"), "{said}");
+    assert!(said.contains("hint: raise the file size limit (ulimit -f)"), "{said}");
     assert!(said.contains("1 complete file was kept"), "{said}");
     assert_eq!(cage.files().into_keys().collect::<Vec<_>>(), ["db/whole"]);
 }

@@ -154,10 +154,10 @@ fn a_broken_stream_is_listed_as_far_as_it_is_whole() {
 #[test]
 fn other_formats_get_a_hint() {
     for (bytes, hint) in [
-        (&b"\x1f\x8b\x08\x00more"[..], "hint: this is gzip"),
-        (b"\x28\xb5\x2f\xfdmore", "hint: this is zstd"),
-        (b"XBCRYP03more", "hint: this is encrypted"),
-        (b"mysqld: Error 13\n", "hint: this is no xbstream"),
+        (&b"\x1f\x8b\x08\x00more"[..], "hint: decompress the input first: gzip"),
+        (b"\x28\xb5\x2f\xfdmore", "hint: decompress the input first: zstd"),
+        (b"XBCRYP03more", "hint: decrypt the input first"),
+        (b"mysqld: Error 13\n", "hint: this is not an xbstream"),
         (b"", "hint: the producer wrote nothing"),
     ] {
         let cage = Cage::new();

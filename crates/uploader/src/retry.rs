@@ -269,7 +269,7 @@ mod tests {
         let denied =
             |text: &str| Error::PermissionDenied { path: String::new(), source: text.into() };
         for (error, status, kind, advice) in [
-            (denied("<Code>AccessDenied</Code>"), 403, StoreErrorKind::Denied, "policy"),
+            (denied("<Code>AccessDenied</Code>"), 403, StoreErrorKind::Denied, "policies"),
             (denied("<Code>SignatureDoesNotMatch</Code>"), 403, StoreErrorKind::Denied, "secret"),
             (denied("<Code>RequestTimeTooSkewed</Code>"), 403, StoreErrorKind::Denied, "clock"),
             (generic("<Code>ExpiredToken</Code>"), 400, StoreErrorKind::Denied, "expired"),

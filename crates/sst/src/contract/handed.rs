@@ -284,7 +284,7 @@ mod tests {
             (closed.as_fd(), LONG, ""),
             (null.as_fd(), LONG, ""),
             (unreadable.as_fd(), LONG, ""),
-            (silent.as_fd(), SHORT, "in time"),
+            (silent.as_fd(), SHORT, "in time on standard input"),
         ] {
             let (handed, log) = read(input, patience);
             assert_eq!(handed, Handed::default());

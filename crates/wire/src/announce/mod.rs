@@ -208,8 +208,8 @@ mod tests {
         assert!(read("10.0.0.2:4444/xtrabackup_sst//1").contains("`xtrabackup_sst`"));
         assert!(read("10.0.0.2:4444/rsync_sst").contains("`rsync_sst`"));
         assert!(read("10.0.0.2:4444/xbrs/plain/2").contains("version `2`"));
-        assert!(read("10.0.0.2:4444/xbrs/plain/1/x").contains("cannot be read"));
-        assert!(read("10.0.0.2:4444/xbrs/once-12/1").contains("cannot be read"));
+        assert!(read("10.0.0.2:4444/xbrs/plain/1/x").contains("cannot parse"));
+        assert!(read("10.0.0.2:4444/xbrs/once-12/1").contains("cannot parse"));
         let auth = Announcement::parse("h:1/xbrs/plain/1", Some("xbrs:12"));
         assert_eq!(auth, Err(AnnouncementError::Secret));
         // The error names the stock method, not the form of its secret.

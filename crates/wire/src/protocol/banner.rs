@@ -153,8 +153,8 @@ mod tests {
         assert!(read(b"\x16\x03\x01\x02\0").contains("TLS"));
         assert!(read(b"GET / HTTP/1.1\r\n").contains("HTTP"));
         assert!(read(b"\0").contains("`\\x00`"));
-        assert!(read(b"XBRS-WIRE 2-1 tls 00\n").contains("cannot be read"));
-        assert!(read(&[&b"XBRS-WIRE "[..], &[b'1'; 300]].concat()).contains("cannot be read"));
+        assert!(read(b"XBRS-WIRE 2-1 tls 00\n").contains("is invalid"));
+        assert!(read(&[&b"XBRS-WIRE "[..], &[b'1'; 300]].concat()).contains("is invalid"));
         assert_eq!(parse(b""), Ok(None));
         assert_eq!(parse(b"XBRS-WIRE 1-1 tls 0"), Ok(None));
     }

@@ -128,7 +128,7 @@ fn silence_is_noticed_on_both_sides_and_survived() {
     let (joiner_saw, donor_saw) = (told_joiner.clone(), told_donor.clone());
     let (received, sent) = through(&[], joiner, donor, &stream, move |relay| {
         for saw in [&joiner_saw, &donor_saw] {
-            saw.wait_for("connection 1 with", 1);
+            saw.wait_for("connection 1 to", 1);
         }
         relay.wait_for(3 << 20);
         relay.hold_still();

@@ -32,8 +32,8 @@ fn other_programs_are_sent_away_with_a_word_and_the_donor_still_comes_through() 
     let to = listener.local_addr();
     let no = |bytes: &[u8]| answer_to(bytes, to);
     assert!(no(b"GET / HTTP/1.1\r\n\r\n").starts_with("XBRS-WIRE 1-1 no it is an HTTP client"));
-    assert!(no(b"XBSTCK01\0P").contains("no it is a stock transfer script's donor"));
-    assert!(no(b"\x16\x03\x01\x02\0\x01").contains("no it is a TLS client"));
+    assert!(no(b"XBSTCK01\0P").contains("no it is the donor of a stock transfer script"));
+    assert!(no(b"\x16\x03\x01\x02\0\x01").contains("no it is another TLS client"));
     assert!(no(b"XBRS-WIRE 7-9 tls 00\n").contains("first line is invalid"));
     let nonce = "00".repeat(16);
     assert!(no(format!("XBRS-WIRE 7-9 tls {nonce}\n").as_bytes()).contains("versions 7-9"));
