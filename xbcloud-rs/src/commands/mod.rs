@@ -21,7 +21,6 @@ mod verify;
 use xb_cli::{Failure, HelpTopic, Level, LogOptions, Program, Repositories, Sources};
 
 use self::context::Context;
-pub(crate) use self::put::host_name;
 use crate::args::{Command, Line};
 use crate::settings::fallbacks;
 
