@@ -5,6 +5,7 @@ mod commands;
 mod host;
 mod keys;
 mod limits;
+mod listing;
 mod owner;
 mod place;
 mod report;

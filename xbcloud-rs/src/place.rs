@@ -147,7 +147,7 @@ pub(crate) fn remote_place(
     }))
 }
 
-fn locate(text: &str, store: &StoreOptions) -> Result<Location, Failure> {
+pub(crate) fn locate(text: &str, store: &StoreOptions) -> Result<Location, Failure> {
     let below_root;
     let text = match &store.root {
         Some(root) if !root.is_empty() && !text.contains("://") => {

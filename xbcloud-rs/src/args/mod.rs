@@ -92,6 +92,10 @@ pub(crate) enum Command {
     Rewrap(RewrapArgs),
     /// Say what a backup of some size will cost in objects, requests and memory
     Plan(PlanArgs),
+    /// Try everything that a backup needs: store, keys, backup program, login, room
+    Check(Box<CheckArgs>),
+    /// Make a local folder, or print what a bucket needs: policy, lifecycle rule, lock
+    Init(InitArgs),
     /// Judge the age of the newest backup and proof, as a Nagios plugin
     Monitor(MonitorArgs),
     /// Show what failed runs have left in a store, and remove it with --yes
@@ -175,6 +179,30 @@ pub(crate) struct RunArgs {
     pub(crate) identities: IdentityOptions,
     #[command(flatten)]
     pub(crate) destination: Destination,
+    #[command(flatten)]
+    pub(crate) common: CommonOptions,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CheckArgs {
+    /// file:///DIR, s3:// gs:// or azure://BUCKET/PREFIX, or @REPOSITORY
+    #[arg(value_name = "ROOT")]
+    pub(crate) place: Option<String>,
+    #[command(flatten, next_help_heading = "Backup")]
+    pub(crate) backup: BackupOptions,
+    #[command(flatten, next_help_heading = "Keys of the run")]
+    pub(crate) identities: IdentityOptions,
+    #[command(flatten)]
+    pub(crate) common: CommonOptions,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct InitArgs {
+    /// file:///DIR, s3:// gs:// or azure://BUCKET/PREFIX, or @REPOSITORY
+    #[arg(value_name = "ROOT")]
+    pub(crate) place: Option<String>,
+    #[command(flatten)]
+    pub(crate) retain: RetainOptions,
     #[command(flatten)]
     pub(crate) common: CommonOptions,
 }
@@ -464,6 +492,8 @@ impl Command {
             Self::Put(a) => &a.common.run,
             Self::Backup(a) => &a.common.run,
             Self::Run(a) => &a.common.run,
+            Self::Check(a) => &a.common.run,
+            Self::Init(a) => &a.common.run,
             Self::Monitor(a) => &a.common.run,
             Self::Get(a) => &a.common.run,
             Self::Restore(a) => &a.common.run,

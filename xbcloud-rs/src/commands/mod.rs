@@ -1,10 +1,12 @@
 //! One file per command: from the command line to the library call and the command's report.
 
+mod check;
 mod context;
 mod copy;
 mod delete;
 mod gc;
 mod get;
+mod init;
 mod list;
 mod monitor;
 mod pin;
@@ -78,6 +80,8 @@ pub(crate) fn run(program: &Program) -> Result<(), Failure> {
         Command::Put(args) => context.put(&args),
         Command::Backup(args) => context.backup(&args),
         Command::Run(args) => context.run(&args),
+        Command::Check(mut args) => context.check(&mut args),
+        Command::Init(args) => context.init(&args),
         Command::Monitor(args) => context.monitor(&args),
         Command::Get(args) => context.get(&args),
         Command::Restore(args) => context.restore(&args),

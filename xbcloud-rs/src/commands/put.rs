@@ -274,7 +274,7 @@ async fn lock_all(
     locked.map(drop)
 }
 
-fn lock_guard(args: &BackupOptions) -> LockGuard {
+pub(crate) fn lock_guard(args: &BackupOptions) -> LockGuard {
     let usual = || Some(PathBuf::from("/var/tmp")).filter(|dir| dir.is_dir());
     let spool_dir = match &args.spool_dir {
         None => usual(),
