@@ -9,6 +9,7 @@ mod listing;
 mod owner;
 mod place;
 mod report;
+mod retries;
 mod settings;
 mod standard_stream;
 

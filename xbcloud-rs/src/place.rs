@@ -83,12 +83,23 @@ fn split(name: &str, store: &StoreOptions) -> Result<(Location, String), Failure
         Some((root, last)) => (root.to_owned(), last.to_owned()),
         None => (String::new(), location.path.clone()),
     };
+    if location.place == Place::Local && is_unfinished_file(&last) {
+        return Err(Failure::usage(format!("`{last}` cannot be a name in a local folder")).hint(
+            "a # with digits at the end marks files that are not finished; take another name",
+        ));
+    }
     if location.place == Place::Local && root.is_empty() {
         return Err(Failure::usage(format!("`{name}` would put backups into the root folder"))
             .hint("write file:///DIR/NAME"));
     }
     location.path = root;
     Ok((location, last))
+}
+
+/// Whether a local store would take an object of this name for an unfinished file.
+fn is_unfinished_file(name: &str) -> bool {
+    let number = name.split_once('#').map(|(_, number)| number);
+    number.is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
 }
 
 /// Destination of a copy.
@@ -211,6 +222,7 @@ fn policy(run: &RunOptions) -> Policy {
     Policy {
         max_retries,
         retry_timeout,
+        reach: Duration::from_secs(run.reach_timeout),
         max_backoff: Duration::from_millis(run.max_backoff),
         stall: Duration::from_secs(run.timeout),
         also_statuses: run.http_retriable_errors.clone(),

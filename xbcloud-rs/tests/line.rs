@@ -36,7 +36,22 @@ fn help_and_version_are_no_errors_and_fit_on_a_screen() {
     }
     let wrong = run(&["lsit"], b"").expect(2).stderr_text().to_string();
     assert!(wrong.contains("list"), "{wrong}");
-    assert!(run(&["--version"], b"").expect(0).stdout_text().contains(env!("CARGO_PKG_VERSION")));
+    let version = run(&["--version"], b"").expect(0).stdout_text();
+    for line in
+        [concat!("xbcloud-rs ", env!("CARGO_PKG_VERSION")), "revision: ", "features: ", "crypto: "]
+    {
+        assert!(version.lines().any(|found| found.starts_with(line)), "{version}");
+    }
+}
+
+#[test]
+fn man_pages_and_completions_are_written_for_packages() {
+    let folder = tempfile::tempdir().unwrap();
+    let _ = run(&["--write-manual", folder.path().to_str().unwrap()], b"").expect(0);
+    let page = std::fs::read_to_string(folder.path().join("man1/xbcloud-rs-restore.1")).unwrap();
+    assert!(page.contains("\\-\\-target\\-dir"), "{page}");
+    let script = std::fs::read_to_string(folder.path().join("bash/xbcloud-rs.bash")).unwrap();
+    assert!(script.contains("--target-dir") && !script.contains("--write-manual"));
 }
 
 #[test]

@@ -14,6 +14,7 @@
 //! - [`Log`] writes to standard error; [`Progress`] shows counters there.
 //! - [`Signals`] turns HUP, INT and TERM into a callback and [`interrupted`].
 //! - [`Input`] reads input and reacts to signals.
+//! - [`long_version`] and [`write_manual`] make the text of `--version`, man pages and completions.
 //! - [`refuse_terminal_input`] and [`refuse_terminal_output`] keep data off terminals; [`ask`] asks
 //!   questions there.
 //!
@@ -43,16 +44,19 @@ mod help;
 mod hide;
 mod input;
 mod log;
+mod manual;
 mod option_file;
 mod personality;
 mod program;
 mod progress;
 mod secret;
+mod service;
 mod signals;
 mod size;
 mod sources;
 mod stdio;
 mod text;
+mod version;
 
 pub use argv::mysql_style;
 pub use environment::env_first;
@@ -62,6 +66,7 @@ pub use failure::{Failure, OrFail};
 pub use help::HelpTopic;
 pub use input::{Input, UntilInterrupted};
 pub use log::{Level, Log, LogOptions};
+pub use manual::write_manual;
 pub use option_file::{FileOption, OptionFileError, OptionFilePaths, read_groups};
 pub use personality::{Personality, program_name};
 pub use program::{Program, run};
@@ -71,3 +76,4 @@ pub use signals::{Signals, interrupted};
 pub use size::{Size, SizeError, format_duration, format_rate, format_size, parse_size};
 pub use sources::{Repositories, Sources};
 pub use stdio::{ask, refuse_terminal_input, refuse_terminal_output};
+pub use version::long_version;

@@ -4,6 +4,7 @@ use std::cell::{OnceCell, RefCell};
 use std::ffi::OsString;
 use std::fmt;
 use std::io::Write;
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::builder::StyledStr;
@@ -16,6 +17,7 @@ use crate::failure::Failure;
 use crate::log::{Log, LogOptions};
 use crate::option_file::OptionFilePaths;
 use crate::personality::{Personality, program_name};
+use crate::service;
 use crate::signals;
 use crate::sources::Sources;
 use crate::{help, hide};
@@ -25,7 +27,7 @@ use crate::{help, hide};
 /// `fallback_name` is used in messages if the system passed no `argv[0]`. The error is written to
 /// the log if `main` has started one, otherwise as plain text to standard error; clap prints its
 /// own errors, help and version. If a signal was caught, a failure counts as [`Exit::Interrupted`],
-/// whatever its cause. Programs that are started within `main` get a guardian, a second process of
+/// whatever its cause. While the program runs, the timeouts of its systemd unit are extended. Programs that are started within `main` get a guardian, a second process of
 /// this program: it ends them if this process is killed.
 ///
 /// ```no_run
@@ -48,6 +50,7 @@ pub fn run(fallback_name: &str, main: impl FnOnce(&Program) -> Result<(), Failur
     if let Some(status) = xb_process::serve_as_guardian() {
         return status;
     }
+    service::keep_alive();
     let (argv, hidden) = hide::given();
     let program = Program { may_hide: !hidden, ..Program::new(argv, fallback_name) };
     let exit = match main(&program) {
@@ -159,6 +162,15 @@ impl Program {
     /// Returns the original arguments, including `argv[0]`.
     pub fn argv(&self) -> &[OsString] {
         &self.argv
+    }
+
+    /// Returns the folder of `--write-manual FOLDER`, with which packages are built: the only
+    /// arguments, and not shown in the help.
+    pub fn manual_folder(&self) -> Option<&Path> {
+        match self.argv.as_slice() {
+            [_, option, folder] if option == "--write-manual" => Some(Path::new(folder)),
+            _ => None,
+        }
     }
 
     /// Parses the arguments as described for [`expand`], with the `groups` of the option files in

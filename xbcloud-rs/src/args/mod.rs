@@ -52,6 +52,7 @@ Examples:
 /// Streams MySQL and MariaDB backups into an object store, and back.
 #[derive(Debug, Parser)]
 #[command(name = "xbcloud-rs", version, after_help = EXAMPLES)]
+#[command(long_version = xb_keyring::long_version(env!("CARGO_PKG_VERSION")))]
 pub(crate) struct Line {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -423,7 +424,7 @@ pub(crate) struct PutOptions {
     /// packed: equal objects; classic: file by file, as xbcloud reads it [default: packed]
     #[arg(long, value_enum, value_name = "LAYOUT", hide_possible_values = true)]
     pub(crate) layout: Option<LayoutArg>,
-    /// lz4, zstd[:LEVEL]; packed also snappy, gzip[:LEVEL]
+    /// lz4, zstd[:LEVEL]; packed also auto, snappy, gzip[:LEVEL]
     #[arg(long, value_name = "CODEC")]
     pub(crate) compress: Option<String>,
     /// packed: aes-256-gcm; classic: AES128, AES192, AES256

@@ -77,6 +77,9 @@ pub(crate) struct RunOptions {
     /// Seconds an outage may last at the least [default: 1800]
     #[arg(long, value_name = "S")]
     pub(crate) retry_timeout: Option<u64>,
+    /// Seconds to try while the store has not responded in this run yet; 0: as long as later
+    #[arg(long, default_value_t = 60, value_name = "S", hide_short_help = true)]
+    pub(crate) reach_timeout: u64,
     /// Longest pause between two tries, in milliseconds
     #[arg(long, default_value_t = 300_000, value_name = "MS", hide_short_help = true)]
     pub(crate) max_backoff: u64,

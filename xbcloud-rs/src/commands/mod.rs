@@ -20,6 +20,7 @@ mod run;
 mod show;
 mod verify;
 
+use clap::CommandFactory as _;
 use xb_cli::{Failure, HelpTopic, Level, LogOptions, Program, Repositories, Sources};
 
 use self::context::Context;
@@ -54,6 +55,9 @@ const REPOSITORIES: Repositories = Repositories {
 };
 
 pub(crate) fn run(program: &Program) -> Result<(), Failure> {
+    if let Some(folder) = program.manual_folder() {
+        return Ok(xb_cli::write_manual(&Line::command(), folder)?);
+    }
     let stock = program.personality().is_stock();
     let sources = Sources {
         groups: &["xbcloud"],
@@ -71,6 +75,7 @@ pub(crate) fn run(program: &Program) -> Result<(), Failure> {
         (false, false) => Level::Normal,
     };
     let log = program.start_log(LogOptions { level, json: options.json, ..LogOptions::default() });
+    crate::retries::report(&log);
     let context = Context { log, stock };
     if !matches!(line.command, Command::Restore(_)) {
         // A local store contains a copy of all data, so no other user may read it.

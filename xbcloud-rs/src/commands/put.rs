@@ -9,7 +9,7 @@ use xb_backup::{
     PutReport, PutRequest, Root, SinceRequest, Wanted,
 };
 use xb_cli::{Failure, Log, OrFail as _};
-use xb_compressor::{Algorithm, AlgorithmError};
+use xb_compressor::{AlgorithmError, Compression};
 use xb_keyring::{IdentityOptions, KeyOptions};
 use xb_pipeline::{Content, EndRule, LastFile, Transform, XbstreamInput};
 use xb_reader::Dialect;
@@ -172,7 +172,7 @@ impl Context {
                 .hint("a packed backup has its own checksums in the manifest"));
         }
         let compress = match &put.compress {
-            None => Algorithm::None,
+            None => Compression::default(),
             Some(text) => text
                 .parse()
                 .map_err(|error: AlgorithmError| Failure::usage(format!("--compress: {error}")))?,
@@ -187,7 +187,7 @@ impl Context {
             Layout::Packed => (compress, crate::keys::ways_in(put, keys, &self.log)?, None),
             Layout::Classic => {
                 let transform = self.transform(put, keys, compress, threads)?;
-                (Algorithm::None, KeySlots::default(), transform)
+                (Compression::default(), KeySlots::default(), transform)
             }
         };
         let content = if put.raw { Content::Raw } else { xbstream(put)? };
@@ -219,12 +219,15 @@ impl Context {
         &self,
         put: &PutOptions,
         keys: &KeyOptions,
-        compress: Algorithm,
+        compress: Compression,
         threads: usize,
     ) -> Result<Option<Transform>, Failure> {
         let encrypt = crate::keys::file_cipher(put, keys, &self.log)?;
-        let codec = compress.member_codec();
-        if codec.is_none() && compress != Algorithm::None {
+        let codec = match compress {
+            Compression::Fixed(algorithm) => algorithm.member_codec(),
+            Compression::Auto => None,
+        };
+        if codec.is_none() && compress != Compression::default() {
             return Err(Failure::usage(format!(
                 "--compress={compress} is not a codec of the classic layout"
             ))
