@@ -12,6 +12,7 @@
 mod admin;
 mod cancel;
 mod catalog;
+mod check;
 mod child;
 mod claim;
 mod error;
@@ -48,6 +49,10 @@ pub use catalog::records::{Pin, Proof, VerifyResult};
 pub use catalog::resolve::{Resolved, Wanted, WantedError, resolve};
 pub use catalog::root::Root;
 pub use catalog::source_info::SourceInfo;
+pub use check::keys::check_keys;
+pub use check::producer::check_producer;
+pub use check::store::check_store;
+pub use check::{CheckLine, CheckState};
 pub use child::OnLine;
 pub use error::BackupError;
 /// Type of the times in manifests and records.
