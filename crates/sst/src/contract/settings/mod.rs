@@ -12,7 +12,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use xb_compressor::Algorithm;
+use xb_compressor::Compression;
 use xb_process::LockGuard;
 
 pub use self::error::SettingsError;
@@ -37,7 +37,7 @@ pub enum Old {
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Codec on the wire.
-    pub compress: Algorithm,
+    pub compress: Compression,
     /// Compression threads on the donor.
     pub compress_threads: usize,
     /// Threads that write files on the joiner.

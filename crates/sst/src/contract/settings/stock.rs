@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 
-use xb_compressor::{Algorithm, AlgorithmError};
+use xb_compressor::{Algorithm, AlgorithmError, Compression};
 
 use super::error::SettingsError;
 use super::reader::{Reader, refused, value};
@@ -147,14 +147,14 @@ impl Reader<'_> {
     }
 
     /// Returns the value of `compress`, else the algorithm of a stock `compressor` command.
-    pub(super) fn compress(&self, remarks: &mut Vec<String>) -> Result<Algorithm, SettingsError> {
+    pub(super) fn compress(&self, remarks: &mut Vec<String>) -> Result<Compression, SettingsError> {
         let usual = "zstd:1".parse().unwrap_or_default();
         if let Some(text) = self.files.sst("compress") {
             let text = text.to_str().unwrap_or_default();
             if text.is_empty() || text == "quicklz" {
                 return Err(refused(
                     "compress",
-                    "name one of none, lz4, snappy, gzip[:N], zstd[:N]",
+                    "name one of auto, none, lz4, snappy, gzip[:N], zstd[:N]",
                 ));
             }
             return text
@@ -171,7 +171,7 @@ impl Reader<'_> {
             )
         })?;
         remarks.push(format!("option compressor: no command is run, taken for compress={found}"));
-        Ok(found)
+        Ok(found.into())
     }
 }
 
