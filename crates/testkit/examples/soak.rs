@@ -15,7 +15,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use xb_testkit::command::{Cmd, Ran, Signal};
+use xb_testkit::command::{Cmd, Ran, Running, Signal};
 use xb_testkit::daemon::Scratch;
 use xb_testkit::data::Noise;
 use xb_testkit::fault::{Action, Proxy, Rule};
@@ -159,9 +159,7 @@ impl Soak {
                 let mut run = command.spawn();
                 // Anywhere from the first step to after the last.
                 let moment = Instant::now() + Duration::from_micros(self.draw.below(900_000));
-                while Instant::now() < moment && !run.has_ended() {
-                    std::thread::yield_now();
-                }
+                wait_until(moment, &mut run);
                 let ended = run.has_ended();
                 run.kill_9();
                 let ran = run.wait();
@@ -172,9 +170,7 @@ impl Soak {
                 let mut run = command.spawn();
                 for signal in [Signal::STOP, Signal::CONT, Signal::STOP, Signal::CONT] {
                     let moment = Instant::now() + Duration::from_micros(self.draw.below(300_000));
-                    while Instant::now() < moment && !run.has_ended() {
-                        std::thread::yield_now();
-                    }
+                    wait_until(moment, &mut run);
                     if !run.has_ended() {
                         run.signal(signal);
                     }
@@ -320,6 +316,12 @@ impl Soak {
             assert!(same, "round {}: {name} came back otherwise", self.rounds);
             self.count("comparisons");
         }
+    }
+}
+
+fn wait_until(moment: Instant, run: &mut Running) {
+    while Instant::now() < moment && !run.has_ended() {
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 
