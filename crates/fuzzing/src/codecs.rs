@@ -5,7 +5,7 @@ use xb_compressor::{
     FileTotals, Member, State,
 };
 
-use crate::{fixtures, with_head};
+use crate::inputs::{fixtures, with_head};
 
 #[path = "../../compressor/tests/common/qpress.rs"]
 mod writer;

@@ -8,7 +8,8 @@ use xb_pipeline::{Decrypt, Durability, ExtractOptions, Undo, extract_from};
 use xb_reader::{Dialect, Limits, TargetDir};
 
 use crate::commands::scratch;
-use crate::{fixtures, with_head, xbstream};
+use crate::inputs::{fixtures, with_head};
+use crate::xbstream;
 
 /// Any bytes as a stream that is extracted: no panic, nothing outside the target, and nothing left
 /// of unfinished files. Half of the inputs get matching checksums first.

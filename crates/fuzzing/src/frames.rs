@@ -2,7 +2,7 @@
 
 use xb_frame::{FRAME_HEADER_LEN, Record, StreamHeader, StreamId, StreamWriter};
 
-use crate::with_head;
+use crate::inputs::with_head;
 
 #[path = "../../frame/tests/common/mod.rs"]
 mod common;

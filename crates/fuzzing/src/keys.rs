@@ -8,7 +8,7 @@ use xb_encryptor::{
 };
 use xb_testkit::vectors::read as fixture;
 
-use crate::{fixtures, with_head};
+use crate::inputs::{fixtures, with_head};
 
 /// Any bytes as an xbcrypt file, in any pieces: no panic, and the same result however the input is cut. Half of the inputs get matching checksums first; otherwise few would get past the first one.
 pub(crate) fn xbcrypt(data: &[u8]) {

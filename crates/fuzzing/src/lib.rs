@@ -11,6 +11,7 @@ mod codecs;
 mod commands;
 mod extract;
 mod frames;
+mod inputs;
 mod keys;
 mod packed_index;
 mod peers;
@@ -58,15 +59,4 @@ pub const TARGETS: [Target; 20] = [
 pub fn run(name: &str, input: &[u8]) {
     let target = TARGETS.iter().find(|target| target.name == name);
     (target.expect("a target").run)(input);
-}
-
-/// Puts `head` in front of each of the contents.
-fn with_head(head: &[u8], contents: impl IntoIterator<Item = Vec<u8>>) -> Vec<Vec<u8>> {
-    contents.into_iter().map(|content| [head, &content].concat()).collect()
-}
-
-/// Contents of the fixtures in `folder` with this ending that a fuzzer handles fast.
-fn fixtures(folder: &str, ending: &str) -> Vec<Vec<u8>> {
-    let all = xb_testkit::vectors::all(folder, ending).into_iter().map(|(_, content)| content);
-    all.filter(|content| content.len() <= 64 << 10).collect()
 }

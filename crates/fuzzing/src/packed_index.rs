@@ -107,5 +107,5 @@ async fn show_and_get() {
 
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let heads = [[3_u8; 18], [2; 18], [0; 18], [7; 18]];
-    heads.iter().flat_map(|head| crate::with_head(head, frames::streams())).collect()
+    heads.iter().flat_map(|head| crate::inputs::with_head(head, frames::streams())).collect()
 }

@@ -141,7 +141,7 @@ pub(crate) fn inbound_seeds() -> Vec<Vec<u8>> {
     }
     let banner = b"XBRS/1 ready\n".to_vec();
     let all = written.concat();
-    crate::with_head(&[1], written.into_iter().chain([all, banner]))
+    crate::inputs::with_head(&[1], written.into_iter().chain([all, banner]))
 }
 
 /// A value in DER, of less than 64 KiB.

@@ -2,7 +2,7 @@
 
 use xb_reader::{Decoder, Dialect, Event, FileTable, Limits, MAGIC, PayloadCheck, crc32};
 
-use crate::{fixtures, with_head};
+use crate::inputs::{fixtures, with_head};
 
 /// Returns the total length of the payloads, and the error or the number of finished files.
 fn read(dialect: Dialect, pieces: &mut dyn Iterator<Item = &[u8]>) -> (u64, Result<u64, String>) {
