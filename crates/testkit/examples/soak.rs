@@ -79,8 +79,9 @@ struct Begun {
 struct Soak {
     program: PathBuf,
     draw: Noise,
-    scratch: Scratch,
+    // Unmounted before the scratch folder is removed.
     places: Vec<Place>,
+    scratch: Scratch,
     /// What was begun, by place and name.
     begun: BTreeMap<(usize, String), Begun>,
     counts: BTreeMap<&'static str, u64>,
