@@ -3,11 +3,7 @@
 use std::io::Write as _;
 
 use xb_backup::{BackupError, CancelToken, Candidate, Keep, Listing, Verdict, plan_prune};
-<<<<<<< HEAD
-use xb_cli::{Failure, Log, OrFail as _, format_count};
-=======
-use xb_cli::{Failure, Log};
->>>>>>> h-ops
+use xb_cli::{Failure, Log, format_count};
 
 use crate::args::CommonOptions;
 use crate::args::catalogue::PruneArgs;

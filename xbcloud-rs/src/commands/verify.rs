@@ -6,11 +6,7 @@ use std::sync::Arc;
 use xb_backup::{
     Level, OnLine, PrepareOptions, Root, ServerOptions, Trial, VerifyReport, VerifyRequest,
 };
-<<<<<<< HEAD
-use xb_cli::{Failure, Log, OrFail as _, ProgressEnd, format_count, format_size};
-=======
-use xb_cli::{Failure, Log, ProgressEnd, format_size};
->>>>>>> h-ops
+use xb_cli::{Failure, Log, ProgressEnd, format_count, format_size};
 
 use crate::args::RunOptions;
 use crate::args::catalogue::VerifyArgs;
