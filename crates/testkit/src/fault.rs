@@ -24,6 +24,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::http::{Head, copy_body};
 use crate::reply::Reply;
+use crate::s3::sign::date;
 
 /// Time without a byte after which a server counts as dead.
 const UPSTREAM_LIMIT: Duration = Duration::from_secs(120);
