@@ -16,6 +16,9 @@ const DEFAULTS_FILE: &str = "defaults-file";
 const DEFAULTS_EXTRA_FILE: &str = "defaults-extra-file";
 const DEFAULTS_GROUP_SUFFIX: &str = "defaults-group-suffix";
 const NO_DEFAULTS: &str = "no-defaults";
+const PRINT_DEFAULTS: &str = "print-defaults";
+const LOGIN_PATH: &str = "login-path";
+const NO_LOGIN_PATHS: &str = "no-login-paths";
 
 /// Errors in arguments found before clap parses them. Values are never quoted.
 #[derive(Debug, Error)]
@@ -27,6 +30,9 @@ pub enum UsageError {
         /// Option name without dashes.
         option: String,
     },
+    /// MySQL's file of encrypted passwords was asked for.
+    #[error("--login-path is not supported: .mylogin.cnf is not read")]
+    LoginPath,
     /// An option file could not be used.
     #[error(transparent)]
     OptionFile(#[from] OptionFileError),
@@ -81,6 +87,8 @@ pub struct Expanded {
     pub warnings: Vec<String>,
     /// Values of [`Secret`](crate::Secret) options on the command line itself.
     pub secrets: Vec<OsString>,
+    /// With `--print-defaults`: the arguments, secrets hidden, to print instead of running.
+    pub print: Option<String>,
 }
 
 impl fmt::Debug for Expanded {
@@ -104,6 +112,8 @@ impl fmt::Debug for Expanded {
 ///   option files are read from `places` and put before the user's arguments. Options in these
 ///   groups that belong only to other subcommands are skipped. If `groups` is empty, there are no
 ///   option files and no such options.
+/// - `--print-defaults` is accepted there, too, and fills [`Expanded::print`]; `--no-login-paths`
+///   has no effect, because login paths are never read.
 /// - `_` equals `-` in names. Unique prefixes of long names are accepted. Switches accept
 ///   `--skip-NAME`, `--disable-NAME`, `--enable-NAME` and `--NAME=0|1|on|off|true|false`; the last
 ///   one wins. `-t4` and `-?` are accepted. `--loose-NAME` may be unknown.
@@ -137,7 +147,7 @@ pub fn expand(
     };
     let mut rest = rest.iter();
     let mut subcommand = leading_subcommand(&command, &mut rest);
-    let wanted = leading_defaults(&mut rest, &everything);
+    let wanted = leading_defaults(&mut rest, &everything)?;
     let mut rest = rest.as_slice().to_vec();
     if subcommand.is_none()
         && let Some(at) = subcommand_at(&command, &rest, &everything)
@@ -153,12 +163,23 @@ pub fn expand(
     let own = all_items(&rest, &scope);
     let loaded = load(places, &wanted, groups)?;
     let mut expanded = Expanded { warnings: loaded.warnings, ..Expanded::default() };
+    if wanted.print {
+        let of_files = loaded.options.iter().filter_map(|option| {
+            match said(&option.key, option.value.as_deref(), &known) {
+                ParsedOption::Item(item) => Some(item),
+                _ => None,
+            }
+        });
+        let all: Vec<Item> = of_files.chain(own.iter().cloned()).collect();
+        expanded.print = Some(printed(argv0, &all, &everything));
+    }
     let mut items = Vec::new();
     for option in loaded.options {
         items.extend(file_item(option, &known, &scope, &mut expanded.warnings)?);
     }
     for item in &own {
         match item {
+            Item::Value(key, _) if key == LOGIN_PATH => return Err(UsageError::LoginPath),
             Item::On(key) | Item::Value(key, _) if is_default(key, &defaults) => {
                 return Err(UsageError::DefaultsNotFirst { option: key.clone() });
             }
@@ -225,7 +246,29 @@ pub fn defaults_args(short: Option<char>) -> Vec<Arg> {
             .long(NO_DEFAULTS)
             .action(ArgAction::SetTrue)
             .help("Read no option file"),
+        Arg::new(PRINT_DEFAULTS)
+            .long(PRINT_DEFAULTS)
+            .action(ArgAction::SetTrue)
+            .help("Print the options that option files give, and exit"),
+        with_value(LOGIN_PATH, "NAME", "Not supported"),
+        Arg::new(NO_LOGIN_PATHS)
+            .long(NO_LOGIN_PATHS)
+            .action(ArgAction::SetTrue)
+            .help("No effect: login paths are not read"),
     ]
+}
+
+/// Formats the arguments as MySQL's tools print them.
+fn printed(argv0: Option<&OsString>, items: &[Item], table: &OptionTable) -> String {
+    let name = crate::personality::program_name(argv0.map(OsString::as_os_str), "program");
+    let hidden = items.iter().map(|item| match item {
+        Item::Value(key, _) if table.is_secret(key) => Item::Value(key.clone(), "*****".into()),
+        other => other.clone(),
+    });
+    let hidden: Vec<Item> = hidden.collect();
+    let all: Vec<String> =
+        words(&hidden).iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    format!("{name} would have been started with the following arguments:\n{}\n", all.join(" "))
 }
 
 fn is_default(key: &str, defaults: &[Arg]) -> bool {
@@ -254,21 +297,27 @@ fn leading_subcommand(command: &Command, rest: &mut Iter<'_, OsString>) -> Optio
 }
 
 /// Removes the options about option files from the front.
-fn leading_defaults(rest: &mut Iter<'_, OsString>, table: &OptionTable) -> Wanted {
+fn leading_defaults(
+    rest: &mut Iter<'_, OsString>,
+    table: &OptionTable,
+) -> Result<Wanted, UsageError> {
     let mut wanted = Wanted::default();
     loop {
         let mut ahead = rest.clone();
         match next_items(&mut ahead, table).as_slice() {
             [Item::On(key)] if key == NO_DEFAULTS => wanted.none = true,
+            [Item::On(key)] if key == PRINT_DEFAULTS => wanted.print = true,
+            [Item::On(key)] if key == NO_LOGIN_PATHS => {}
             [Item::Value(key, value)] => match key.as_str() {
                 DEFAULTS_FILE => wanted.only = Some(value.into()),
                 DEFAULTS_EXTRA_FILE => wanted.extra = Some(value.into()),
                 DEFAULTS_GROUP_SUFFIX => {
                     wanted.group_suffix = Some(value.to_string_lossy().into_owned());
                 }
-                _ => return wanted,
+                LOGIN_PATH => return Err(UsageError::LoginPath),
+                _ => return Ok(wanted),
             },
-            _ => return wanted,
+            _ => return Ok(wanted),
         }
         *rest = ahead;
     }

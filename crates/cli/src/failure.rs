@@ -125,6 +125,16 @@ impl Failure {
         format!("{name}: {stage}{}\n{hint}", self.line())
     }
 
+    /// Creates an end without an error: what was asked for is printed already.
+    pub(crate) fn printed() -> Self {
+        Self { exit: Exit::Done, ..Self::new("") }
+    }
+
+    /// Whether there is nothing to report.
+    pub(crate) fn is_printed(&self) -> bool {
+        self.clap.is_none() && self.exit == Exit::Done
+    }
+
     /// Returns the error of clap, which prints itself.
     pub(crate) fn clap_error(&self) -> Option<&clap::Error> {
         self.clap.as_deref()

@@ -17,7 +17,8 @@
 //! - [`refuse_terminal_input`] and [`refuse_terminal_output`] keep data off terminals; [`ask`] asks
 //!   questions there.
 //!
-//! This crate never writes to standard output, which is for data. (clap prints help there.)
+//! This crate never writes to standard output, which is for data. (clap prints help there, and
+//! `--print-defaults` prints options.)
 //!
 //! ```
 //! use clap::Command;

@@ -120,6 +120,7 @@ impl OptionFilePaths {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Wanted {
     pub(crate) none: bool,
+    pub(crate) print: bool,
     pub(crate) only: Option<PathBuf>,
     pub(crate) extra: Option<PathBuf>,
     pub(crate) group_suffix: Option<String>,

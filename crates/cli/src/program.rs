@@ -10,7 +10,7 @@ use clap::Parser;
 
 use crate::exit::Exit;
 use crate::expand::expand;
-use crate::failure::Failure;
+use crate::failure::{Failure, OrFail as _};
 use crate::hide;
 use crate::log::{Log, LogOptions};
 use crate::option_file::OptionFilePaths;
@@ -137,6 +137,10 @@ impl Program {
     ) -> Result<P, Failure> {
         let command = crate::argv::mysql_style(P::command());
         let expanded = expand(&command, groups, &self.argv, places)?;
+        if let Some(text) = expanded.print {
+            std::io::stdout().lock().write_all(text.as_bytes()).stage("output")?;
+            return Err(Failure::printed());
+        }
         if self.may_hide && !expanded.secrets.is_empty() {
             let error = hide::start_anew(&self.argv, &expanded.secrets);
             let text = format!("the process list shows a secret, hiding it failed: {error}");
@@ -157,6 +161,9 @@ impl Program {
     }
 
     fn report(&self, failure: &Failure, exit: Exit) {
+        if failure.is_printed() {
+            return;
+        }
         if let Some(error) = failure.clap_error() {
             // A failure here cannot be reported anywhere.
             let _ = error.print();
