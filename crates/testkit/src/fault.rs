@@ -22,7 +22,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use crate::http::{Head, copy_body};
+use crate::http::{Head, copy_body, read_body};
 
 /// Time without a byte after which a server counts as dead.
 const UPSTREAM_LIMIT: Duration = Duration::from_secs(120);
@@ -52,6 +52,11 @@ pub enum Action {
     CutAnswer(u64),
     /// The server handles the request, but its response is dropped with the connection.
     LoseAnswer,
+    /// The body is read, the server never sees the request, and status 200 with this body is
+    /// returned.
+    Reply(&'static str),
+    /// The first byte of the response's body is changed.
+    Alter,
     /// Nothing is passed on or returned until [`Proxy::release`], then the connection ends.
     Stall,
 }
@@ -69,6 +74,8 @@ impl Action {
 pub struct Rule {
     method: String,
     part: String,
+    /// Header that a matching request has, in lower case; empty: any request.
+    header: &'static str,
     skip: u64,
     times: u64,
     every: u64,
@@ -81,7 +88,14 @@ impl Rule {
     #[must_use]
     pub fn new(method: &str, part: &str, action: Action) -> Self {
         let (method, part) = (method.to_owned(), part.to_owned());
-        Self { method, part, skip: 0, times: u64::MAX, every: 1, action, seen: 0 }
+        Self { method, part, header: "", skip: 0, times: u64::MAX, every: 1, action, seen: 0 }
+    }
+
+    /// Matches only requests with this header, given in lower case.
+    #[must_use]
+    pub fn with_header(mut self, header: &'static str) -> Self {
+        self.header = header;
+        self
     }
 
     /// Lets the first `n` matching requests pass.
@@ -110,8 +124,9 @@ impl Rule {
     }
 
     /// Counts a request and returns the action if the rule applies to it.
-    fn count(&mut self, method: &str, path: &str) -> Option<Action> {
-        if !self.fits(method, path) {
+    fn count(&mut self, request: &Head) -> Option<Action> {
+        let has_header = self.header.is_empty() || request.header(self.header).is_some();
+        if !has_header || !self.fits(request.word(0), request.word(1)) {
             return None;
         }
         self.seen += 1;
@@ -300,6 +315,15 @@ fn serve(shared: &Shared, client: &TcpStream, server: &TcpStream) -> io::Result<
                 to_client.write_all(&coded_answer(status, code, None))?;
                 continue;
             }
+            Some(Action::Reply(text)) => {
+                copy_body(&mut from_client, &mut io::sink(), body, u64::MAX)?;
+                let length = text.len();
+                let head = format!(
+                    "HTTP/1.1 200 OK\r\ncontent-type: application/xml\r\ncontent-length: {length}\r\n\r\n{text}"
+                );
+                to_client.write_all(head.as_bytes())?;
+                continue;
+            }
             Some(Action::Slow(rate)) => {
                 to_server.write_all(&request.raw)?;
                 copy_body(
@@ -327,7 +351,7 @@ fn serve(shared: &Shared, client: &TcpStream, server: &TcpStream) -> io::Result<
                 copy_body(&mut from_client, &mut to_server, body, limit)?;
                 return Ok(());
             }
-            None | Some(Action::CutAnswer(_) | Action::LoseAnswer) => {}
+            None | Some(Action::CutAnswer(_) | Action::LoseAnswer | Action::Alter) => {}
         }
         to_server.write_all(&request.raw)?;
         copy_body(&mut from_client, &mut to_server, body, u64::MAX)?;
@@ -345,6 +369,12 @@ fn serve(shared: &Shared, client: &TcpStream, server: &TcpStream) -> io::Result<
                 to_client.write_all(&answer.raw)?;
                 copy_body(&mut from_server, &mut to_client, body, limit)?;
                 return Ok(());
+            }
+            Some(Action::Alter) => {
+                let mut content = read_body(&mut from_server, body)?;
+                content.iter_mut().take(1).for_each(|byte| *byte ^= 1);
+                to_client.write_all(&answer.raw)?;
+                to_client.write_all(&content)?;
             }
             _ => {
                 to_client.write_all(&answer.raw)?;
@@ -375,7 +405,7 @@ fn decide(shared: &Shared, request: &Head) -> Option<Action> {
     let (method, path) = (request.word(0), request.word(1));
     let mut state = shared.lock();
     // Every matching rule counts the request, including rules after the one that acts.
-    let actions: Vec<_> = state.rules.iter_mut().map(|rule| rule.count(method, path)).collect();
+    let actions: Vec<_> = state.rules.iter_mut().map(|rule| rule.count(request)).collect();
     let action = actions.into_iter().flatten().next();
     let (method, path) = (method.to_owned(), path.to_owned());
     state.seen.push(Seen { method, path, action: action.clone() });

@@ -7,6 +7,7 @@
 //! is the only place that retries, within the limits of [`Policy`].
 
 mod aws_profile;
+mod bucket;
 mod clock;
 mod direct;
 mod encode;
