@@ -77,3 +77,19 @@ fn three_programs_and_one_size() {
         let _ = xbcloud(&["get", &place]).run().expect(1);
     }
 }
+
+/// The data would be lost: the runtime opens `/dev/null` in place of a closed stream.
+#[test]
+fn a_closed_standard_output_is_no_success() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = format!("file://{}/n", folder.path().display());
+    let stream = xb_testkit::stream::small_backup(1, 10_000);
+    let _ = xbcloud(&["put", &place]).stdin_bytes(stream).run().expect(0);
+    let shell = |redirect: &str| {
+        let command = format!("exec {} get '{place}' {redirect}", env!("CARGO_BIN_EXE_xbcloud-rs"));
+        Cmd::new("/bin/sh").args(["-c", &command]).run()
+    };
+    let closed = shell(">&-").expect(1);
+    assert!(closed.stderr_text().contains("standard output is closed"), "{closed:?}");
+    let _ = shell("> /dev/null").expect(0);
+}

@@ -147,6 +147,9 @@ pub(crate) struct GetArgs {
     pub(crate) source: Source,
     /// Exact names of single files, suffixes included
     pub(crate) files: Vec<String>,
+    /// Stock xbcloud accepts it with every command; only `put` uses it
+    #[arg(long, hide = true)]
+    pub(crate) md5: bool,
     /// Only files whose names without suffixes match, as `shop/*`; repeatable
     #[arg(long = "files", value_name = "GLOB", conflicts_with = "files")]
     pub(crate) globs: Vec<String>,
@@ -236,6 +239,13 @@ pub(crate) struct ListArgs {
 pub(crate) struct DeleteArgs {
     /// file:///DIR/NAME, s3:// gs:// or azure://BUCKET/PREFIX/NAME, or NAME with --storage
     pub(crate) name: String,
+    /// Exact names of single files: only their objects are removed, and the backup is no longer
+    /// complete (classic)
+    #[arg(conflicts_with = "dry_run")]
+    pub(crate) files: Vec<String>,
+    /// Stock xbcloud accepts it with every command; only `put` uses it
+    #[arg(long, hide = true)]
+    pub(crate) md5: bool,
     /// Remove it without asking; needed where no terminal can answer
     #[arg(long)]
     pub(crate) yes: bool,
@@ -378,6 +388,24 @@ pub(crate) enum Sync {
 }
 
 impl Command {
+    /// Refuses options of the stock tool that have no effect here, where they could be meant.
+    pub(crate) fn check(&self, stock: bool) -> Result<(), xb_cli::Failure> {
+        if let Self::Get(GetArgs { md5: true, .. }) | Self::Delete(DeleteArgs { md5: true, .. }) =
+            self
+            && !stock
+        {
+            return Err(xb_cli::Failure::usage("--md5 belongs to `put` and `backup`"));
+        }
+        let fifo = &self.run_options().fifo;
+        if fifo.fifo_streams.is_some_and(|streams| streams != 1) || fifo.fifo_dir.is_some() {
+            return Err(xb_cli::Failure::usage(
+                "several streams (--fifo-streams) are not supported",
+            )
+            .hint("let the producer write one stream, and pipe it in"));
+        }
+        Ok(())
+    }
+
     pub(crate) fn run_options(&self) -> &RunOptions {
         match self {
             Self::Put(a) => &a.common.run,

@@ -101,4 +101,17 @@ pub(crate) struct RunOptions {
     /// No progress bar or lines
     #[arg(long)]
     pub(crate) no_progress: bool,
+    #[command(flatten)]
+    pub(crate) fifo: FifoOptions,
+}
+
+// Options of the stock tool for several streams, of which only one is supported.
+#[derive(Debug, Args)]
+pub(crate) struct FifoOptions {
+    #[arg(long, hide = true, value_name = "N")]
+    pub(crate) fifo_streams: Option<u64>,
+    #[arg(long, hide = true, value_name = "DIR")]
+    pub(crate) fifo_dir: Option<std::path::PathBuf>,
+    #[arg(long, hide = true, value_name = "S")]
+    fifo_timeout: Option<u64>,
 }

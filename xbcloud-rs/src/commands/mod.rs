@@ -30,6 +30,7 @@ pub(crate) fn run(program: &Program) -> Result<(), Failure> {
     };
     let log = program.start_log(LogOptions { level, json: options.json, ..LogOptions::default() });
     let context = Context { log, stock: program.personality().is_stock() };
+    line.command.check(context.stock)?;
     if !matches!(line.command, Command::Restore(_)) {
         // A local store contains a copy of all data, so no other user may read it.
         rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));

@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use xb_backup::{BackupError, CancelToken, Candidate, Keep, Listing, Verdict, plan_prune};
+use xb_backup::{BackupError, CancelToken, Candidate, Keep, Listing, State, Verdict, plan_prune};
 use xb_cli::{Failure, Log, OrFail as _};
 
 use crate::args::catalogue::PruneArgs;
@@ -31,9 +31,9 @@ impl Context {
             None,
             |_, mut stop: CancelToken| async move {
                 let listed = stop.or(xb_backup::list(&root)).await?;
-                let candidates: Vec<Candidate> = listed.iter().filter_map(Candidate::of).collect();
+                let candidates = Candidate::all(&listed);
                 let left: Vec<Listing> =
-                    listed.into_iter().filter(|line| Candidate::of(line).is_none()).collect();
+                    listed.into_iter().filter(|line| line.state != State::Complete).collect();
                 let plan = plan_prune(&candidates, &keep, xb_backup::Timestamp::now());
                 let gone = match yes {
                     true => {

@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 use xb_encryptor::{Backend, Envelope, FreshKey, MacKey, SealContext, Sealer};
 use xb_frame::{Seal, StreamHeader, StreamId};
 use xb_pipeline::{
-    Budget, Closed, Content, NativeStream, ObjectLayout, Observer, PackError, PackHandle,
+    Budget, Closed, Content, EndProof, NativeStream, ObjectLayout, Observer, PackError, PackHandle,
     PackOutput, PackPlan, PackResult, PackSettings, Part, start_pack, start_pack_native,
 };
 use xb_uploader::{PartData, PartSender, Uploaded};
@@ -94,6 +94,9 @@ impl RunFolder {
             }
         };
         stop.or(self.put_lists(request, &put.output, books.md5)).await?;
+        if let EndProof::Missing(why) = &put.scanned.proof {
+            return Err(BackupError::Incomplete { why: why.to_string() });
+        }
         let producer = match producer {
             None => None,
             Some(producer) => {
