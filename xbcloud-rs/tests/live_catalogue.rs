@@ -294,7 +294,11 @@ fn what_the_store_does_not_return_concerns_one_backup() {
         let rows: Value = serde_json::from_slice(&ran.stdout).unwrap();
         rows.as_array().unwrap().iter().find(|row| row["name"] == of).unwrap().clone()
     };
-    proxy.set_rules(vec![archived(".xb-catalog/b"), archived("verified/a/"), archived("claims/a/")]);
+    proxy.set_rules(vec![
+        archived(".xb-catalog/b"),
+        archived("verified/a/"),
+        archived("claims/a/"),
+    ]);
     assert_eq!(row("b")["state"], "unreadable");
     assert!(!row("b")["problem"].is_null());
     assert_eq!(row("a")["state"], "complete");
