@@ -8,6 +8,7 @@ use xb_testkit::command::Cmd;
 use xb_testkit::daemon::Scratch;
 use xb_testkit::fault::{Action, Proxy, Rule};
 use xb_testkit::files::assert_same_tree;
+use xb_testkit::reply::Reply;
 use xb_testkit::s3::{Bucket, SECRET_KEY, bucket, options_for};
 use xb_testkit::store::Store;
 use xb_testkit::stream::{StreamWriter, small_backup};
@@ -411,7 +412,8 @@ fn a_listing_that_lags_behind_is_waited_for() {
     let (ran, proxy) = put("n", Vec::new());
     let _ = ran.expect(0);
     let listings = proxy.count("GET", "list-type=2") as u64;
-    let lag = Rule::new("GET", "list-type=2", Action::Reply(NOTHING)).skip(listings - 1);
+    let lag = Rule::new("GET", "list-type=2", Action::Reply(Reply::text(200, NOTHING)))
+        .skip(listings - 1);
     let (ran, proxy) = put("m", vec![lag.clone().times(2)]);
     let _ = ran.expect(0);
     assert_eq!(proxy.count("GET", "list-type=2") as u64, listings + 2);

@@ -23,6 +23,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::http::{Head, copy_body, read_body};
+use crate::reply::Reply;
 
 /// Time without a byte after which a server counts as dead.
 const UPSTREAM_LIMIT: Duration = Duration::from_secs(120);
@@ -44,6 +45,8 @@ pub enum Action {
         /// Text of the `Code` element.
         code: &'static str,
     },
+    /// As `Answer`, with a response that the test makes up.
+    Reply(Reply),
     /// The body is read at this many bytes per second, then the request proceeds as usual.
     Slow(u64),
     /// The connection is reset after this many bytes of the request's body were passed on.
@@ -52,9 +55,6 @@ pub enum Action {
     CutAnswer(u64),
     /// The server handles the request, but its response is dropped with the connection.
     LoseAnswer,
-    /// The body is read, the server never sees the request, and status 200 with this body is
-    /// returned.
-    Reply(&'static str),
     /// The first byte of the response's body is changed.
     Alter,
     /// Nothing is passed on or returned until [`Proxy::release`], then the connection ends.
@@ -155,6 +155,8 @@ struct State {
     /// Both ends of every open connection, to be closed at the end.
     open: BTreeMap<u64, [TcpStream; 2]>,
     released: bool,
+    /// Number of made-up responses so far.
+    replies: u64,
 }
 
 #[derive(Debug, Default)]
@@ -315,13 +317,14 @@ fn serve(shared: &Shared, client: &TcpStream, server: &TcpStream) -> io::Result<
                 to_client.write_all(&coded_answer(status, code, None))?;
                 continue;
             }
-            Some(Action::Reply(text)) => {
+            Some(Action::Reply(reply)) => {
                 copy_body(&mut from_client, &mut io::sink(), body, u64::MAX)?;
-                let length = text.len();
-                let head = format!(
-                    "HTTP/1.1 200 OK\r\ncontent-type: application/xml\r\ncontent-length: {length}\r\n\r\n{text}"
-                );
-                to_client.write_all(head.as_bytes())?;
+                let n = {
+                    let mut state = shared.lock();
+                    state.replies += 1;
+                    state.replies
+                };
+                reply.write(&mut to_client, n)?;
                 continue;
             }
             Some(Action::Slow(rate)) => {
