@@ -181,7 +181,7 @@ fn one_object_alone_gives_its_file_and_a_failure() {
 fn a_prefix_that_another_program_removed_is_free() {
     let host = Host::new();
     let _ = host.put("p/n").expect(0);
-    says(&host.put("p/n").expect(1), "is there already");
+    says(&host.put("p/n").expect(1), "already exists");
     for key in host.keys("p/n") {
         host.bucket.delete(&key);
     }

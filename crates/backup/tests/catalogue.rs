@@ -213,7 +213,7 @@ fn damage_is_not_copied() {
     // A record of damage is not a verification.
     assert!(!verify(&from, "n", Level::Checksum, None).is_ok());
     let why = copy(&from, &to, "n", "n", |r| r).unwrap_err();
-    assert!(why.to_string().contains("damaged"), "{why}");
+    assert!(why.to_string().contains("found damage at level checksum"), "{why}");
 }
 
 #[test]
@@ -370,7 +370,7 @@ fn what_a_backup_of_a_newer_version_may_depend_on_stays() {
     );
     refused(block_on(xb_backup::doomed(&store.root, &name("base"), true)).map(drop), may_be);
     // Not even with force: its objects would stay, and nothing would find them.
-    let newer = "use a newer version";
+    let newer = "install a newer version";
     refused(block_on(xb_backup::delete(&store.root, &name("new"))).map(drop), newer);
     refused(block_on(xb_backup::doomed(&store.root, &name("new"), false)).map(drop), newer);
     // The others are not concerned.

@@ -15,7 +15,7 @@ use crate::text::printable;
 /// # Errors
 /// A usage [`Failure`] with that hint.
 pub fn refuse_terminal_input(hint: &str) -> Result<(), Failure> {
-    refuse(&stdin(), "standard input is a terminal; a backup stream is expected there", hint)
+    refuse(&stdin(), "standard input is a terminal, but a backup stream is expected", hint)
 }
 
 /// Returns an error if standard output, to which data is to be written, is a terminal or closed.
@@ -32,7 +32,7 @@ pub fn refuse_terminal_output(hint: &str) -> Result<(), Failure> {
         let message = "standard output is closed, so the data would be lost";
         return Err(Failure::new(message).stage("output").hint(hint));
     }
-    refuse(&stdout(), "standard output is a terminal; binary data is not written to it", hint)
+    refuse(&stdout(), "refusing to write binary data to a terminal", hint)
 }
 
 /// Whether this is `/dev/null`, opened for reading and writing.

@@ -29,7 +29,7 @@ impl Context {
     pub(crate) fn taking_over(&self, root: Root, take_over: bool) -> Root {
         let log = self.log.clone();
         let tell = move |who: &str| {
-            log.warn(format!("the claim of another run was taken over: {who}"));
+            log.warn(format!("took over the claim of another run: {who}"));
         };
         match (take_over, self.stock) {
             (true, _) => root.taking_over(tell),
@@ -54,7 +54,7 @@ impl Context {
         };
         let (Resolved { name, doubts }, _) = self.with_progress("find", &common.run, None, find)?;
         doubts.iter().for_each(|doubt| self.log.warn(doubt));
-        self.log.info(format!("the backup is {name}"));
+        self.log.info(format!("using backup {name}"));
         // Connections belong to the runtime that made them, and that runtime has ended.
         Ok((wanted_place(&source.name, common)?.0, name))
     }

@@ -235,7 +235,7 @@ async fn of_name(
     // The pin remains if the manifest was deleted; a saved copy of the manifest would restore the
     // backup.
     if manifest.is_none() && records::pinned(root, name, None).await?.is_some() {
-        return Ok(Err((name.to_string(), "it is pinned, and its manifest is missing".to_owned())));
+        return Ok(Err((name.to_string(), "it is pinned, but its manifest is missing".to_owned())));
     }
     let mut found =
         OfName { folder: format!("{name}/"), classic: seen.is_some(), ..OfName::default() };

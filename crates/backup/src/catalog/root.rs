@@ -103,7 +103,7 @@ impl Root {
         let cached = self.cached.as_ref().zip(in_catalog);
         if let Some((cached, key)) = cached {
             if !cached.lists(key) {
-                let message = "the listing has not shown it";
+                let message = "the object is not in the listing";
                 return Err(StoreError::new("get", below, StoreErrorKind::NotFound, message));
             }
             if let Some(bytes) = cached.get(key) {
@@ -191,8 +191,9 @@ impl Root {
                 .map_err(|source| BackupError::Manifest { key: key.clone(), source })?,
         };
         if stored.manifest.name != name.as_str() {
-            let source =
-                ManifestError::Inconsistent { reason: "it belongs to a backup of another name" };
+            let source = ManifestError::Inconsistent {
+                reason: "it is the manifest of a backup with another name",
+            };
             return Err(BackupError::Manifest { key, source });
         }
         Ok(Some(stored))
@@ -222,7 +223,7 @@ impl Root {
                 if error.kind == StoreErrorKind::AlreadyExists
                     && self.is_of_another_run(name, &bytes).await =>
             {
-                let state = ": another run was faster";
+                let state = ": another run committed it first";
                 Err(BackupError::Exists { name: name.to_string(), state })
             }
             // An earlier try may have written the manifest, possibly without being able to read it
