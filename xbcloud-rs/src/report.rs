@@ -333,6 +333,8 @@ pub(crate) fn state(listing: &Listing) -> String {
     let state = match listing.state {
         State::Complete => "complete",
         State::Damaged => "damaged",
+        State::Unreadable => "unreadable",
+        State::Missing => "objects missing",
         State::Running => "running",
         State::Abandoned => "abandoned",
         State::StockUnproven => "stock, unproven",

@@ -79,7 +79,7 @@ fn usage_errors_are_2_and_leave_nothing() {
         let ran = run(&[&["restore", &place, &target, "--galera"], more].concat(), b"").expect(2);
         assert!(ran.stderr_text().contains("--galera"), "{more:?}: {}", ran.stderr_text());
     }
-    for name in ["latest", "@today", ".xb-catalog", "a b"] {
+    for name in ["latest", "@today", ".xb-catalog", "a\u{1}b"] {
         let _ = run(&["put", &url(folder.path(), name)], &small_backup(1, 100)).expect(2);
     }
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);

@@ -78,6 +78,22 @@ fn three_programs_and_one_size() {
     }
 }
 
+/// The data would be lost: the runtime opens `/dev/null` in place of a closed stream.
+#[test]
+fn a_closed_standard_output_is_no_success() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = format!("file://{}/n", folder.path().display());
+    let stream = xb_testkit::stream::small_backup(1, 10_000);
+    let _ = xbcloud(&["put", &place]).stdin_bytes(stream).run().expect(0);
+    let shell = |redirect: &str| {
+        let command = format!("exec {} get '{place}' {redirect}", env!("CARGO_BIN_EXE_xbcloud-rs"));
+        Cmd::new("/bin/sh").args(["-c", &command]).run()
+    };
+    let closed = shell(">&-").expect(1);
+    assert!(closed.stderr_text().contains("standard output is closed"), "{closed:?}");
+    let _ = shell("> /dev/null").expect(0);
+}
+
 #[test]
 fn auto_compression_reports_its_codecs_and_is_read_back() {
     let folder = tempfile::tempdir().unwrap();

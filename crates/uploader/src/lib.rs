@@ -9,6 +9,7 @@
 mod answer;
 mod aws_profile;
 mod bounds;
+mod bucket;
 mod clock;
 mod direct;
 mod encode;

@@ -77,6 +77,8 @@ pub(crate) struct StoreTraits {
     pub(crate) rate: Option<Arc<RateLimit>>,
     /// Whether the store can copy objects with everything that a put would set.
     pub(crate) copies: bool,
+    /// Whether a listing by folders may show folders without objects.
+    pub(crate) empty_folders: bool,
 }
 
 /// Wrapper of the trait object, which has no `Debug` of its own.
@@ -269,11 +271,36 @@ impl Store {
                     conflicts += 1;
                     tokio::time::sleep(self.policy.pause(conflicts, None, jitter())).await;
                 }
-                // If the object is missing after a refusal, the refusal is the cause. If it is
+                (Err(gone), Err(refused))
+                    if gone.kind == StoreErrorKind::NotFound
+                        && refused.kind == StoreErrorKind::AlreadyExists =>
+                {
+                    return Err(cannot_create(key, &refused));
+                }
+                // If the object is missing after another error, that error is the cause. If it is
                 // missing after success, the write did not succeed either.
-                (Err(read_back), outcome) => return Err(outcome.err().unwrap_or(read_back)),
+                (Err(read_back), outcome) => {
+                    let error = outcome.err().unwrap_or(read_back);
+                    return Err(self.with_link_hint(error));
+                }
             }
         }
+    }
+
+    /// Adds the likely cause if a file cannot be created under its name.
+    fn with_link_hint(&self, error: StoreError) -> StoreError {
+        let folder = matches!(self.nature.direct, Direct::Folder(_));
+        let refused = ["Operation not permitted", "not supported", "Function not implemented"];
+        let text = error.to_string();
+        match folder && refused.iter().any(|refused| text.contains(refused)) {
+            true => error.with_hint(Some(NO_LINKS.into())),
+            false => error,
+        }
+    }
+
+    /// Waits before a repeated request, as long as before try `retry` (from 1) of a failed one.
+    pub async fn pause(&self, retry: u32) {
+        tokio::time::sleep(self.policy.pause(retry, None, jitter())).await;
     }
 
     /// Reads a whole object of at most [`SMALL_OBJECT`] bytes.
@@ -411,7 +438,8 @@ impl Store {
         Ok(found)
     }
 
-    /// Lists the folders directly below `prefix`, by their last component, in byte order.
+    /// Lists the folders directly below `prefix`, by their last component, in byte order. They hold
+    /// objects, unless the store [may list others](Store::may_list_empty_folders).
     ///
     /// # Errors
     /// Any error, after all retries.
@@ -428,8 +456,33 @@ impl Store {
             })
             .await
             .or_else(none_if_missing)?;
+        if let Direct::Folder(root) = &self.nature.direct {
+            // Another program may have removed the files and left their folders.
+            found.retain(|folder| has_file(&root.join(prefix).join(folder)));
+        }
         found.sort_unstable();
         Ok(found)
+    }
+
+    /// Whether [`Store::folders`] may return folders without objects.
+    #[must_use]
+    pub fn may_list_empty_folders(&self) -> bool {
+        self.nature.empty_folders
+    }
+
+    /// Whether no object lies below the folder `prefix`. Reads one page of a listing.
+    ///
+    /// # Errors
+    /// Any error, after all retries.
+    pub async fn is_empty_folder(&self, prefix: &str) -> Result<bool, StoreError> {
+        if let Direct::Folder(root) = &self.nature.direct {
+            return Ok(!has_file(&root.join(prefix)));
+        }
+        let path = path_of("list", prefix)?;
+        self.retrying("list", prefix, || async {
+            Ok(self.objects.list(Some(&path)).try_next().await?.is_none())
+        })
+        .await
     }
 
     /// Deletes one object. A missing object counts as success.
@@ -703,6 +756,17 @@ fn changes(operation: &str) -> bool {
 /// Maximum number of repetitions of a create-only write that met a concurrent write.
 pub(crate) const CONFLICTS: u32 = 5;
 
+const NO_LINKS: &str =
+    "a local store needs a file system with hard links: use a folder on another one";
+
+/// The error of a store that goes on refusing to create an object that does not exist.
+pub(crate) fn cannot_create(key: &str, refused: &StoreError) -> StoreError {
+    let message =
+        format!("the store refuses to create the object, which does not exist ({refused})");
+    StoreError::new("create", key, StoreErrorKind::Rejected, message)
+        .with_hint(Some("it may not support conditional writes: try --s3-provider=plain".into()))
+}
+
 fn none_if_missing<T>(error: StoreError) -> Result<Vec<T>, StoreError> {
     // A missing folder lists as empty, as a missing prefix does.
     if error.kind == StoreErrorKind::NotFound && error.operation == "list" {
@@ -710,6 +774,23 @@ fn none_if_missing<T>(error: StoreError) -> Result<Vec<T>, StoreError> {
     } else {
         Err(error)
     }
+}
+
+/// Whether a folder or one of its folders holds a file. A folder that cannot be read counts as if
+/// it does.
+fn has_file(folder: &std::path::Path) -> bool {
+    let entries = match std::fs::read_dir(folder) {
+        Err(error) => return error.kind() != std::io::ErrorKind::NotFound,
+        Ok(entries) => entries,
+    };
+    for entry in entries {
+        let Ok(entry) = entry else { return true };
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() && !has_file(&entry.path()) => {}
+            _ => return true,
+        }
+    }
+    false
 }
 
 fn listed(meta: object_store::ObjectMeta) -> Listed {

@@ -43,6 +43,11 @@ impl Context {
             &args.common.run,
             Some(traffic),
             |observer, mut stop| async move {
+                if self.stock
+                    && stop.or(async { Ok(root.store().create_missing_bucket().await?) }).await?
+                {
+                    self.log.info("the bucket did not exist, and was created");
+                }
                 can_lock(&root, lock.as_ref(), &mut stop).await?;
                 let report = xb_backup::put(&root, &request, source, &observer, &mut stop).await?;
                 lock_all(&root, &request, lock.as_ref(), &mut stop, &self.log).await?;
@@ -192,7 +197,7 @@ impl Context {
                 (Compression::default(), KeySlots::default(), transform)
             }
         };
-        let content = if put.raw { Content::Raw } else { xbstream(put)? };
+        let content = if put.raw { Content::Raw } else { xbstream(put, self.stock)? };
         let chunk_size = put.chunk_size.map_or(DEFAULT_CHUNK, |size| size.bytes());
         if chunk_size == 0 {
             return Err(Failure::usage("--chunk-size must be at least 1"));
@@ -293,13 +298,15 @@ pub(crate) fn lock_guard(args: &BackupOptions) -> LockGuard {
 }
 
 /// An xbstream, and its end rule.
-fn xbstream(put: &PutOptions) -> Result<Content, Failure> {
+fn xbstream(put: &PutOptions, stock: bool) -> Result<Content, Failure> {
     let rule = match (&put.last_file, put.unsafe_any_end) {
         (Some(pattern), _) => EndRule::LastFile(
             LastFile::new(pattern)
                 .map_err(|error| Failure::usage(format!("--last-file: {error}")))?,
         ),
         (None, true) => EndRule::AnyEnd,
+        // The operators store single files, and count on their objects although the put fails.
+        (None, false) if stock => EndRule::KnownProducerOrPart,
         (None, false) => EndRule::KnownProducer,
     };
     let dialect = match put.dialect {

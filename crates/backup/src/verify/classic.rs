@@ -68,10 +68,11 @@ impl Run<'_> {
         let mut borders = files.borders();
         let observer = self.observer.clone();
         let (mut sums, mut replaced) = (Check::new(files, &folder), Vec::new());
+        let sum_of = |key: &str| files.sum_of(key.get(folder.len() + 1..)?);
         let (fetched, (relayed, refused, inspector)) = pump(
             self.root.store(),
             &plan,
-            ranges(objects, plan.range),
+            ranges(objects, plan.range).map(|range| range.with_object_sum(sum_of)),
             |range, sum| {
                 // Reads on, so that all replaced objects are named.
                 replaced.extend(sums.range(range, sum).err());

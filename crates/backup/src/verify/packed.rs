@@ -149,7 +149,8 @@ impl Run<'_> {
         let (fetched, ()) = pump(
             self.root.store(),
             &plan,
-            ranges(self.objects(packed, absent), plan.range),
+            ranges(self.objects(packed, absent), plan.range)
+                .map(|range| range.with_object_sum(|key| sum_of(known, key))),
             |range, crc| {
                 check.range(range, crc);
                 Ok(())
@@ -264,7 +265,8 @@ impl Run<'_> {
         let (fetched, (outcome, content)) = pump(
             self.root.store(),
             &plan,
-            ranges(self.objects(packed, &none), plan.range),
+            ranges(self.objects(packed, &none), plan.range)
+                .map(|range| range.with_object_sum(|key| sum_of(known, key))),
             |range, crc| {
                 check.range(range, crc);
                 Ok(())
@@ -391,6 +393,12 @@ impl Packed {
     fn can_be_opened(&self) -> bool {
         self.facts.sealed.is_none() || self.key.is_some()
     }
+}
+
+/// The checksum of the object with this full key.
+fn sum_of(known: Option<&[u64]>, key: &str) -> Option<u64> {
+    let number: usize = key.rsplit_once('/')?.1.parse().ok()?;
+    known?.get(number).copied()
 }
 
 /// Compares the checksums of objects one by one.

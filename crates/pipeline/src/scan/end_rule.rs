@@ -16,6 +16,9 @@ pub enum EndRule {
     /// A file that matches this pattern must be present, at any position: for streams that were
     /// reassembled from files.
     WithFile(LastFile),
+    /// Like [`EndRule::KnownProducer`], but a stream whose files are whole and whose last file is
+    /// missing is no error: [`EndProof::Missing`].
+    KnownProducerOrPart,
     /// Every file must have its end. The operator vouches that no file is missing.
     AnyEnd,
 }
@@ -96,6 +99,8 @@ impl Seen {
 pub enum EndProof {
     /// The producer's last file was seen.
     LastFile(String),
+    /// The producer's last file is missing ([`EndRule::KnownProducerOrPart`]).
+    Missing(NotWhole),
     /// The rule required no particular file.
     Unproven,
     /// The content was not inspected; the input ended.
@@ -181,6 +186,10 @@ impl EndWatch {
     pub fn verdict(&self, info: Option<&str>) -> Result<EndProof, NotWhole> {
         match &self.rule {
             EndRule::AnyEnd => Ok(EndProof::Unproven),
+            EndRule::KnownProducerOrPart => {
+                let strict = Self { rule: EndRule::KnownProducer, ..self.clone() };
+                Ok(strict.verdict(info).unwrap_or_else(EndProof::Missing))
+            }
             EndRule::LastFile(last) if self.matched.there => {
                 self.is_last(self.matched, &last.pattern)
             }
@@ -336,6 +345,14 @@ mod tests {
                 Err(NotWhole::Tablespaces { version: "8".into() })
             );
         }
+    }
+
+    #[test]
+    fn a_part_of_a_backup_is_told_from_a_whole_one() {
+        let verdict = |names: &[&str]| seen(EndRule::KnownProducerOrPart, names, Some(""));
+        assert_eq!(verdict(&["sst_info"]), Ok(EndProof::Missing(NotWhole::UnknownEnd)));
+        let whole = verdict(&["ibdata1", "xtrabackup_info"]);
+        assert_eq!(whole, Ok(EndProof::LastFile("xtrabackup_info".into())));
     }
 
     #[test]
