@@ -13,13 +13,14 @@ use crate::args::shared::{CommonOptions, OpeningOptions, Source, UnsealedOption}
 pub(crate) struct VerifyArgs {
     #[command(flatten)]
     pub(crate) source: Source,
-    /// manifest, list, checksum, decrypt, pages or restore; each includes those before it
+    /// manifest, list, checksum, decrypt, pages or restore; each includes those before it. A level that is
+    /// asked for and not reached is a failure [default: pages, as far as they can be checked]
     ///
     /// After a kill -9 the server and the scratch folder of `restore` (xb-verify-*) stay: end the one and
     /// remove the other.
-    #[arg(long, value_enum, value_name = "LEVEL", default_value = "pages")]
+    #[arg(long, value_enum, value_name = "LEVEL")]
     #[arg(hide_possible_values = true)]
-    pub(crate) level: LevelArg,
+    pub(crate) level: Option<LevelArg>,
     /// Do not write the result beside the manifest
     #[arg(long)]
     pub(crate) no_record: bool,

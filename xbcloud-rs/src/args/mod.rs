@@ -29,7 +29,8 @@ Examples:
   xbcloud-rs restore s3://bucket/shop/monday --target-dir=/var/lib/mysql-new
   xbcloud-rs get s3://bucket/shop/monday | mbstream -x -C /restore
 
-Exit codes: 0 done and proven, 1 failed, 2 usage, 128+N ended by signal N.
+Exit codes: 0 done and proven, 1 failed, 2 usage, 3 not found, 4 not permitted, 5 store unreachable,
+6 input not whole or producer failed, 7 damaged or not verified, 128+N ended by signal N.
 Options also come from [xbcloud] in the usual my.cnf files; keys best come from there or from
 AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.";
 

@@ -4,9 +4,9 @@ use std::io::Write as _;
 use std::sync::Arc;
 
 use xb_backup::{Level, OnLine, PrepareOptions, ServerOptions, Trial, VerifyReport, VerifyRequest};
-use xb_cli::{Failure, Log, OrFail as _, ProgressEnd, format_size};
+use xb_cli::{Exit, Failure, Log, OrFail as _, ProgressEnd, format_size};
 
-use crate::args::catalogue::VerifyArgs;
+use crate::args::catalogue::{LevelArg, VerifyArgs};
 use crate::commands::context::{Context, TOOL, memory, parallel, threads};
 
 /// Maximum number of problems shown on a terminal; `--json` shows more.
@@ -14,7 +14,7 @@ const SHOWN: usize = 50;
 
 impl Context {
     pub(crate) fn verify(&self, args: &VerifyArgs) -> Result<(), Failure> {
-        let level = args.level.level();
+        let level = args.level.map_or(Level::Pages, LevelArg::level);
         let (root, name) = self.which(&args.source, &args.common)?;
         let keys = crate::keys::opening(true, &args.opening, &self.log)?;
         let request = VerifyRequest {
@@ -54,12 +54,16 @@ impl Context {
         )?;
         verified(&self.log, &found, &end, args.common.run.json).stage("output")?;
         if found.is_ok() {
-            return Ok(());
+            return match args.level {
+                Some(_) if found.reached < Some(level) => Err(not_reached(&found)),
+                _ => Ok(()),
+            };
         }
         if found.is_undamaged() {
             let checks = found.failed_checks.len();
             return Err(Failure::new(format!("{}: {checks} checks of yours failed", found.name))
                 .stage("check")
+                .ending(Exit::Damaged)
                 .hint(
                     "nothing was found wrong with the backup itself: look at what the server says",
                 ));
@@ -70,8 +74,19 @@ impl Context {
         });
         Err(Failure::new(format!("{}: {problems} problems; {reached}", found.name))
             .stage("check")
+            .ending(Exit::Damaged)
             .hint("do not rely on it; take another backup"))
     }
+}
+
+/// The level that was asked for could not be checked completely.
+fn not_reached(found: &VerifyReport) -> Failure {
+    let reached = found.reached.map_or("nothing", |level| level.as_str());
+    let (name, level) = (&found.name, found.level);
+    Failure::new(format!("{name}: verified up to {reached} only, and {level} was asked for"))
+        .stage("check")
+        .ending(Exit::Damaged)
+        .hint("no problem was found, but not everything on this level could be checked: the report says what; without --level this is no failure")
 }
 
 fn verified(log: &Log, found: &VerifyReport, end: &ProgressEnd, json: bool) -> std::io::Result<()> {
