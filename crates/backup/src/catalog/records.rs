@@ -183,7 +183,9 @@ pub(crate) fn keys(name: &BackupName) -> [String; 3] {
 async fn small(root: &Root, key: &str) -> Result<Option<bytes::Bytes>, BackupError> {
     match root.small(key).await {
         Ok(bytes) => Ok(Some(bytes).filter(|bytes| bytes.len() <= MAX_LEN)),
-        Err(error) if error.kind == StoreErrorKind::NotFound => Ok(None),
+        Err(error) if matches!(error.kind, StoreErrorKind::NotFound | StoreErrorKind::Damaged) => {
+            Ok(None)
+        }
         Err(error) => Err(error.into()),
     }
 }
@@ -266,6 +268,8 @@ pub(crate) async fn pinned(
     let bytes = match root.small(&pin_key(name)).await {
         Ok(bytes) => bytes,
         Err(error) if error.kind == StoreErrorKind::NotFound => return Ok(None),
+        // Too large: not a pin that can be read.
+        Err(error) if error.kind == StoreErrorKind::Damaged => bytes::Bytes::new(),
         Err(error) => return Err(error.into()),
     };
     let readable = Some(&bytes).filter(|bytes| bytes.len() <= MAX_LEN);
