@@ -25,6 +25,8 @@ pub enum Exit {
     Input,
     /// What is stored is damaged, or could not be verified as asked: 7.
     Damaged,
+    /// Judgement of a command that has exit codes of its own, such as a monitor.
+    Verdict(u8),
     /// Ended by this signal: 128 + its number, as a shell shows it.
     Interrupted(i32),
 }
@@ -35,6 +37,7 @@ impl Exit {
         match self {
             Self::Done => 0,
             Self::Failed => 1,
+            Self::Verdict(code) => code,
             // Signal numbers end at 64; any other number is a caller's mistake and returns Failed.
             Self::Interrupted(signal) => match u8::try_from(signal) {
                 Ok(signal @ 1..=64) => 128 + signal,

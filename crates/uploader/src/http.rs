@@ -30,6 +30,8 @@ pub struct Traffic(Arc<Counters>);
 struct Counters {
     requests: AtomicU64,
     retries: AtomicU64,
+    /// Shared with the bodies that are being sent.
+    sent: Arc<AtomicU64>,
     /// Whether the store has ever accepted the credentials.
     let_in: AtomicBool,
     /// Whether the store has ever responded other than with a failure of its own.
@@ -50,6 +52,13 @@ impl Traffic {
     #[must_use]
     pub fn retries(&self) -> u64 {
         self.0.retries.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of body bytes passed to connections, including those of retries. A local
+    /// folder counts none.
+    #[must_use]
+    pub fn sent(&self) -> u64 {
+        self.0.sent.load(Ordering::Relaxed)
     }
 
     pub(crate) fn count_retry(&self) {
@@ -203,6 +212,7 @@ impl Prepared {
                 body,
                 Arc::clone(&progress),
                 how.rate.clone(),
+                Arc::clone(&how.traffic.0.sent),
             )),
             None => bytes::Bytes::new().into(),
         });

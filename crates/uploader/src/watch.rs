@@ -5,6 +5,7 @@
 //! accepts little is slow.
 
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -103,18 +104,21 @@ pub(crate) struct ThrottledBody {
     left: u64,
     progress: Arc<Progress>,
     rate: Option<Arc<RateLimit>>,
+    sent: Arc<AtomicU64>,
     /// Wait until the rate limit permits the next slice.
     held: Option<Pin<Box<Sleep>>>,
 }
 
 impl ThrottledBody {
+    /// Creates a body that adds the bytes it has passed on to `sent`.
     pub(crate) fn new(
         inner: HttpRequestBody,
         progress: Arc<Progress>,
         rate: Option<Arc<RateLimit>>,
+        sent: Arc<AtomicU64>,
     ) -> Self {
         let left = inner.content_length() as u64;
-        Self { inner, piece: Bytes::new(), left, progress, rate, held: None }
+        Self { inner, piece: Bytes::new(), left, progress, rate, sent, held: None }
     }
 }
 
@@ -145,6 +149,7 @@ impl Body for ThrottledBody {
             this.held = None;
         }
         this.left -= slice as u64;
+        this.sent.fetch_add(slice as u64, Ordering::Relaxed);
         this.progress.moved(Instant::now(), this.left == 0);
         Poll::Ready(Some(Ok(Frame::data(this.piece.split_to(slice)))))
     }
@@ -337,7 +342,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_slow_but_steady_upload_is_no_stall_and_a_dead_one_is() {
         let progress = Arc::new(Progress::start(false));
-        let body = ThrottledBody::new(payload(&[8 << 20, 0, 5]), Arc::clone(&progress), None);
+        let body = ThrottledBody::new(
+            payload(&[8 << 20, 0, 5]),
+            Arc::clone(&progress),
+            None,
+            Arc::default(),
+        );
         assert_eq!(body.size_hint().exact(), Some((8 << 20) + 5));
         // 129 slices at 2 s: many times the limit of 3 s in total, but never more than it for one
         // slice.
@@ -353,7 +363,8 @@ mod tests {
         assert!(start.elapsed() <= 6 * SECOND);
 
         let progress = Arc::new(Progress::start(false));
-        let body = ThrottledBody::new(payload(&[1 << 20]), Arc::clone(&progress), None);
+        let body =
+            ThrottledBody::new(payload(&[1 << 20]), Arc::clone(&progress), None, Arc::default());
         tokio::select! {
             _ = drain(body, 4 * SECOND) => panic!("a stall of 4 s went unnoticed"),
             stalled = progress.stalled(limits(3), true) => assert_eq!(stalled, Stalled::Sending(3 * SECOND)),
@@ -364,7 +375,12 @@ mod tests {
     async fn our_own_rate_is_no_stall() {
         let rate = Arc::new(RateLimit::new(NonZeroU64::new(100).unwrap()));
         let progress = Arc::new(Progress::start(false));
-        let body = ThrottledBody::new(payload(&[10_240]), Arc::clone(&progress), Some(rate));
+        let body = ThrottledBody::new(
+            payload(&[10_240]),
+            Arc::clone(&progress),
+            Some(rate),
+            Arc::default(),
+        );
         let (bytes, took) = tokio::select! {
             drained = drain(body, Duration::ZERO) => drained,
             stalled = progress.stalled(limits(1), true) => panic!("{stalled}"),

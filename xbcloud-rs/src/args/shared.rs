@@ -10,7 +10,7 @@ use crate::args::store::StoreOptions;
 // A backup to read.
 #[derive(Debug, Args)]
 pub(crate) struct Source {
-    /// file:///DIR/NAME, s3:// gs:// or azure://BUCKET/PREFIX/NAME, or NAME with --storage; NAME may
+    /// file:///DIR/NAME, s3:// gs:// or azure://BUCKET/PREFIX/NAME, or @REPOSITORY/NAME; NAME may
     /// be latest, or @2026-11-20 for the newest by that day
     pub(crate) name: String,
     /// With latest or @DAY: only backups of this server
@@ -104,4 +104,8 @@ pub(crate) struct RunOptions {
     /// No progress bar or lines
     #[arg(long)]
     pub(crate) no_progress: bool,
+    /// Print the value of each option and where it comes from, and exit
+    // Handled while the arguments are expanded.
+    #[arg(long = "print-defaults", hide_short_help = true)]
+    pub(crate) _print_defaults: bool,
 }
