@@ -3,11 +3,14 @@
 use std::io::Write as _;
 
 use crate::args::RestoreArgs;
+use crate::exit::exit;
 use xb_backup::{
     BackupError, BackupKind, CopyReport, DeletionPlan, End, Estimate, GetReport, Leftovers,
     Listing, Manifest, Proof, PutReport, ReadyReport, Resumed, State,
 };
-use xb_cli::{Failure, Log, OrFail as _, ProgressEnd, format_count, format_duration, format_rate, format_size};
+use xb_cli::{
+    Failure, Log, OrFail as _, ProgressEnd, format_count, format_duration, format_rate, format_size,
+};
 use xb_uploader::Lock;
 
 /// Turns an error of the library into the one error of this run.
@@ -15,7 +18,7 @@ pub(crate) fn failure(error: BackupError) -> Failure {
     if let BackupError::Interrupted(signal) = error {
         return Failure::interrupted(signal);
     }
-    let failure = Failure::new(error.to_string()).stage(error.stage());
+    let failure = Failure::new(error.to_string()).stage(error.stage()).ending(exit(&error));
     match error.hint() {
         Some(hint) => failure.hint(hint),
         None => failure,

@@ -182,7 +182,7 @@ fn staged_verified_promoted_and_pinned() {
         let _ = put_bytes(&store, "staged", &["--chunk-size=1M"], &stream);
         let to = store.url("final");
         let promote = || xbcloud(&store, "promote", "staged", &[]).arg(&to);
-        let refused = promote().run().expect(1);
+        let refused = promote().run().expect_failure();
         assert!(refused.stderr_text().contains("not verified"), "{refused:?}");
         let _ = xbcloud(&store, "verify", "staged", &["--level=checksum"]).run().expect(0);
         let _ = promote().run().expect(0);
@@ -192,7 +192,7 @@ fn staged_verified_promoted_and_pinned() {
         let _ = xbcloud(&store, "verify", "final", &["--level=decrypt"]).run().expect(0);
 
         let _ = xbcloud(&store, "pin", "final", &["--reason=audit"]).run().expect(0);
-        let refused = xbcloud(&store, "delete", "final", &["--yes"]).run().expect(1);
+        let refused = xbcloud(&store, "delete", "final", &["--yes"]).run().expect_failure();
         assert!(refused.stderr_text().contains("pinned"), "{refused:?}");
         let long = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
             .args(["list", "--long", "--quiet"])

@@ -78,7 +78,7 @@ fn without_a_spool_the_producer_is_ended() {
     server.sql(LOCKED_TABLE);
     let (bucket, proxy) = stalled_store();
     let run = backup(&server, &proxy, &bucket, &["--spool-dir=none", "--lock-stall=1"]);
-    let ran = run.wait().expect(1);
+    let ran = run.wait().expect_failure();
     let said = ran.stderr_text();
     assert!(
         said.contains("was ended to release its locks on the server")

@@ -220,7 +220,7 @@ fn a_killed_mariadb_backup_leaves_no_backup() {
         .collect();
     assert_eq!(backup.len(), 1, "one producer");
     kill_9(backup[0]);
-    let ran = run.wait().expect(1);
+    let ran = run.wait().expect_failure();
     assert!(ran.stderr_text().contains("mariadb-backup"), "the producer is not named: {ran:?}");
     assert_not_a_backup(&store, "name");
     round_trip_again(&store);
@@ -232,7 +232,8 @@ fn a_failing_mariadb_backup_is_heard() {
     let store = Store::folder();
     let mut producer = live().server.backup_command();
     producer.push("--socket=/no/such/socket".to_owned());
-    let ran = xbcloud(&store, "backup", "name", &[]).arg("--").args(producer).run().expect(1);
+    let ran =
+        xbcloud(&store, "backup", "name", &[]).arg("--").args(producer).run().expect_failure();
     assert!(ran.stderr_text().contains("/no/such/socket"), "{ran:?}");
     assert_not_a_backup(&store, "name");
 }

@@ -110,7 +110,7 @@ fn classic_objects_in_parts_leave_nothing_when_the_run_fails() {
     let options = ["--layout=classic", "--chunk-size=12M", "--memory=48M", "--threads=1"];
     let stream = mixed_files(&xb_testkit::data::noise(9, MIB));
     let put = through(&proxy, &bucket, "put", &options).stdin_bytes(stream);
-    let ran = put.run().expect(1);
+    let ran = put.run().expect_failure();
     assert!(ran.stderr_text().contains("AccessDenied"), "{ran:?}");
     assert_eq!(proxy.count("PUT", MANIFEST), 0, "a manifest was written");
     // The claim of a run that has ended stays, so that no older one counts again.
@@ -141,7 +141,7 @@ fn delete_takes_this_backup_only() {
         assert_not_a_backup(&store, name);
         assert!(is_listed(&store, neighbour));
         assert!(!get_bytes(&store, neighbour).is_empty());
-        let _ = xbcloud(&store, "delete", name, &["--yes"]).run().expect(1);
+        let _ = xbcloud(&store, "delete", name, &["--yes"]).run().expect_failure();
     }
 }
 
@@ -253,7 +253,7 @@ fn a_store_that_never_takes_anything_ends_the_run() {
         let put = through(&proxy, &bucket, "put", &["--max-retries=2", "--retry-timeout=1"])
             .args([format!("--chunk-size={size}"), format!("--memory={memory}")])
             .args(["--threads=1", "--max-backoff=200"]);
-        let ran = put.stdin_bytes(stream.clone()).run().expect(1);
+        let ran = put.stdin_bytes(stream.clone()).run().expect_failure();
         assert!(ran.stderr_text().contains("SlowDown"), "{ran:?}");
         assert_eq!(proxy.count("PUT", MANIFEST), 0, "a manifest was written");
         assert_eq!(bucket.list(""), [], "{size}");
@@ -280,7 +280,7 @@ fn a_manifest_that_cannot_be_read_back_leaves_everything_where_it_is() {
     let proxy = Proxy::start(bucket.address(), vec![forbidden]);
     let stream = small_backup(10, 3 * MIB);
     let put = through(&proxy, &bucket, "put", &["--chunk-size=1M"]).stdin_bytes(stream.clone());
-    let ran = put.run().expect(1);
+    let ran = put.run().expect_failure();
     assert!(ran.stderr_text().contains("manifest status unknown"), "{ran:?}");
     assert_eq!(proxy.count("DELETE", ""), 0, "something was cleared away");
     proxy.set_rules(Vec::new());
@@ -327,7 +327,7 @@ fn a_refused_object_fails_the_run() {
     let rule = Rule::new("PUT", &format!("{DATA}2"), Action::answer(403));
     let proxy = Proxy::start(bucket.address(), vec![rule]);
     let put = through(&proxy, &bucket, "put", &["--chunk-size=1M"]);
-    let ran = put.stdin_bytes(small_backup(6, 8 * MIB)).run().expect(1);
+    let ran = put.stdin_bytes(small_backup(6, 8 * MIB)).run().expect_failure();
     let said = ran.stderr_text();
     assert!(said.contains("000000002") && said.contains("AccessDenied"), "{ran:?}");
     assert_eq!(proxy.count("PUT", MANIFEST), 0, "a manifest was written");
@@ -346,7 +346,7 @@ fn wrong_keys_are_refused_without_telling_them() {
         .arg(bucket.url("backups/name"))
         .stdin_bytes(small_backup(7, MIB))
         .run()
-        .expect(1);
+        .expect_failure();
     assert!(ran.stderr_text().contains("SignatureDoesNotMatch"), "{ran:?}");
     assert!(!ran.stderr_text().contains(wrong));
 }

@@ -87,6 +87,12 @@ impl Failure {
         self
     }
 
+    /// Sets how the process ends after this failure.
+    #[must_use]
+    pub fn ending(self, exit: Exit) -> Self {
+        Self { exit, ..self }
+    }
+
     /// Adds the underlying error; the message is shown first.
     #[must_use]
     pub fn because(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {

@@ -373,7 +373,8 @@ fn serve(shared: &Shared, client: &TcpStream, server: &TcpStream) -> io::Result<
                 hold(shared);
                 to_server.write_all(&request.raw)?;
             }
-            None | Some(Action::CutAnswer(_) | Action::LoseAnswer | Action::Alter | Action::Ahead(_)) => {
+            None
+            | Some(Action::CutAnswer(_) | Action::LoseAnswer | Action::Alter | Action::Ahead(_)) => {
                 to_server.write_all(&request.raw)?;
                 copy_body(&mut from_client, &mut to_server, body, u64::MAX)?;
             }

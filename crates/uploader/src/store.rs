@@ -21,6 +21,7 @@ use crate::bounds::{Excess, LISTING_TIME, SMALL_OBJECT};
 use crate::clock;
 use crate::direct::Direct;
 use crate::error::{StoreError, StoreErrorKind};
+use crate::faults::{self, Faults};
 use crate::gate::Gate;
 use crate::http::Traffic;
 use crate::notice;
@@ -55,6 +56,8 @@ pub struct Store {
     giving_up: watch::Receiver<bool>,
     /// Gate that every request passes before it changes something.
     gate: Option<Arc<dyn Gate>>,
+    /// Failures that a test wants.
+    faults: Option<Arc<dyn Faults>>,
 }
 
 /// Properties of a store, and settings of its objects.
@@ -122,6 +125,7 @@ impl Store {
             traffic,
             giving_up: never,
             gate: None,
+            faults: None,
         }
     }
 
@@ -136,6 +140,21 @@ impl Store {
     #[must_use]
     pub fn ungated(&self) -> Self {
         Self { gate: None, ..self.clone() }
+    }
+
+    /// Returns the same store with failures. Only for tests.
+    #[must_use]
+    pub fn failing(&self, faults: Arc<dyn Faults>) -> Self {
+        Self { faults: Some(faults), ..self.clone() }
+    }
+
+    /// Runs one try of an operation.
+    pub(crate) async fn attempted<T>(
+        &self,
+        operation: &'static str,
+        attempt: impl Future<Output = object_store::Result<T>>,
+    ) -> object_store::Result<T> {
+        faults::attempted(self.faults.as_ref(), operation, attempt).await
     }
 
     /// Passes the gate, if there is one.
@@ -691,7 +710,7 @@ impl Store {
             tries += 1;
             let (outcome, asked) = ANSWER
                 .scope(answer(), async {
-                    let outcome = attempt().await;
+                    let outcome = self.attempted(operation, attempt()).await;
                     let about = self.context();
                     ANSWER.with(|answer| {
                         let judged =

@@ -14,13 +14,15 @@ use crate::args::shared::{CommonOptions, OpeningOptions, Source, UnsealedOption}
 pub(crate) struct VerifyArgs {
     #[command(flatten)]
     pub(crate) source: Source,
-    /// How far to verify: manifest, list, checksum, decrypt, pages or restore; each includes the
-    /// levels before it
+    /// manifest, list, checksum, decrypt, pages or restore; each includes the levels before it. A
+    /// level that is given here and not reached is a failure [default: pages, as far as they can be
+    /// checked]
     ///
-    /// A SIGKILL during level `restore` leaves its scratch directory (xb-verify-*) behind: remove it.
-    #[arg(long, value_enum, value_name = "LEVEL", default_value = "pages")]
+    /// A SIGKILL during level `restore` leaves its server and its scratch directory (xb-verify-*)
+    /// behind: end the one and remove the other.
+    #[arg(long, value_enum, value_name = "LEVEL")]
     #[arg(hide_possible_values = true)]
-    pub(crate) level: LevelArg,
+    pub(crate) level: Option<LevelArg>,
     /// Do not store the result beside the manifest
     #[arg(long)]
     pub(crate) no_record: bool,

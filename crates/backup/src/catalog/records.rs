@@ -183,7 +183,9 @@ pub(crate) fn keys(name: &BackupName) -> [String; 3] {
 async fn small(root: &Root, key: &str) -> Result<Option<bytes::Bytes>, BackupError> {
     match root.small(key).await {
         Ok(bytes) => Ok(Some(bytes).filter(|bytes| bytes.len() <= MAX_LEN)),
-        Err(error) if error.kind == StoreErrorKind::NotFound => Ok(None),
+        Err(error) if matches!(error.kind, StoreErrorKind::NotFound | StoreErrorKind::Damaged) => {
+            Ok(None)
+        }
         Err(error) => Err(error.into()),
     }
 }

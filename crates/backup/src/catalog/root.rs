@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use xb_uploader::{
-    Gate, Listed, Location, Policy, Store, StoreError, StoreErrorKind, StoreSettings,
+    Faults, Gate, Listed, Location, Policy, Store, StoreError, StoreErrorKind, StoreSettings,
 };
 
 use crate::catalog::list_cache::Cached;
@@ -85,6 +85,12 @@ impl Root {
 
     pub(crate) fn take_over(&self) -> Option<&TakeOver> {
         self.take_over.as_ref()
+    }
+
+    /// The same ROOT over a store with failures. Only for tests.
+    #[must_use]
+    pub fn failing(&self, faults: Arc<dyn Faults>) -> Self {
+        Self { store: self.store.failing(faults), ..self.clone() }
     }
 
     /// The same ROOT, with a gate before every change to the store.
@@ -182,6 +188,9 @@ impl Root {
         let bytes = match self.small(&manifest_key(name)).await {
             Ok(bytes) => bytes,
             Err(error) if error.kind == StoreErrorKind::NotFound => return Ok(None),
+            Err(error) if error.kind == StoreErrorKind::Damaged => {
+                return Err(BackupError::Manifest { key, source: ManifestError::NotRead(error) });
+            }
             Err(error) => return Err(error.into()),
         };
         let stored = match Manifest::decode(&bytes) {
