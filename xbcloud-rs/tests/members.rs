@@ -55,7 +55,10 @@ fn restore_undoes_what_the_producer_did_in_both_layouts() {
                 // Without the key: the error names the first such file and the missing option.
                 let ran = run(&["restore", &dir, &place], b"").expect(1);
                 let said = ran.stderr_text();
-                assert!(said.contains(".xbcrypt: the file is encrypted, but no key"), "{name}: {said}");
+                assert!(
+                    said.contains(".xbcrypt: the file is encrypted, but no key"),
+                    "{name}: {said}"
+                );
                 assert!(said.contains("--encrypt-key-file"), "{said}");
                 std::fs::remove_dir_all(&out).unwrap();
                 let taken = ["restore", &key_option, "--accept-unsealed", &dir, &place];
