@@ -82,7 +82,7 @@ impl Location {
                 // A host in between would be another machine's folder.
                 let path = rest.strip_prefix("localhost").unwrap_or(rest);
                 if !path.starts_with('/') {
-                    return Err(malformed("a local folder is written file:///DIR/NAME"));
+                    return Err(malformed("write a local directory as file:///DIR/NAME"));
                 }
                 let path = unescaped(path).map_err(malformed)?;
                 if path.split('/').any(|part| part == "..") {

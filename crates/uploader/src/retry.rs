@@ -115,7 +115,7 @@ const EXCESS: &str =
 /// Hint for a store that redirects. Requests carry keys and content, so none follows.
 fn redirected(answer: &Answer) -> Option<Cow<'static, str>> {
     if let Some(region) = &*answer.region.borrow() {
-        return Some(format!("the bucket lies in {region}: give it with --s3-region").into());
+        return Some(format!("the bucket is in another region; add --s3-region={region}").into());
     }
     let target = answer.redirect.borrow();
     let target = target.as_deref().unwrap_or("another address");

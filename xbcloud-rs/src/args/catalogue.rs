@@ -141,9 +141,9 @@ pub(crate) fn lock(
         Some(RetainMode::Compliance) => LockMode::Compliance,
         Some(RetainMode::Governance) | None => LockMode::Governance,
     };
-    let until = xb_backup::Timestamp::now()
-        .checked_add(age)
-        .map_err(|_| Failure::usage("--retain reaches beyond all dates"))?;
+    let until = xb_backup::Timestamp::now().checked_add(age).map_err(|_| {
+        Failure::usage("--retain is too long: the lock would end after the year 9999")
+    })?;
     Ok(Some(Lock { mode, until }))
 }
 

@@ -194,5 +194,5 @@ pub enum SlotFault {
 }
 
 fn list(items: &[String]) -> String {
-    if items.is_empty() { "nobody".to_owned() } else { items.join(", ") }
+    if items.is_empty() { "no key slot".to_owned() } else { items.join(", ") }
 }
