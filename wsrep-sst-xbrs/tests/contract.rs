@@ -18,9 +18,13 @@ fn assert_new(scene: &Scene) {
     assert_eq!(read("shop/orders.ibd"), [9; 300_000]);
     assert_eq!(read("galera.cache"), b"kept");
     assert!(data.join("prepared.txt").exists(), "it was prepared before it was moved");
-    for gone in
-        ["sst_in_progress", "xtrabackup_checkpoints", ".xb/journal", ".xb/new", "binlog.000003"]
-    {
+    for gone in [
+        "sst_in_progress",
+        "xtrabackup_checkpoints",
+        "#sql-xb/journal",
+        "#sql-xb/.new",
+        "binlog.000003",
+    ] {
         assert!(!data.join(gone).exists(), "{gone}");
     }
 }
@@ -32,7 +36,7 @@ fn assert_untouched(scene: &Scene) {
     let expected = [("galera.cache", "kept"), ("ibdata1", "old"), ("mysql/user.frm", "old")];
     let expected: Vec<_> = expected.map(|(n, c)| (n.to_owned(), c.as_bytes().to_vec())).into();
     assert_eq!(files, expected);
-    assert!(!data.join(".xb").exists());
+    assert!(!data.join("#sql-xb").exists());
 }
 
 #[test]
@@ -43,7 +47,7 @@ fn a_transfer_says_what_the_server_expects_and_nothing_else() {
     assert_eq!(donor.lines, [format!("done {STATE}")], "{}", donor.log);
     assert!(joiner.status.success() && donor.status.success());
     assert_new(&scene);
-    let old = scene.data("joiner").join(".xb/old");
+    let old = scene.data("joiner").join("#sql-xb/.old");
     assert_eq!(std::fs::read(old.join("mysql/user.frm")).unwrap(), b"old");
     for log in [&joiner.log, &donor.log] {
         assert!(log.lines().all(|line| line.starts_with("WSREP_SST: [")), "{log}");
@@ -78,7 +82,7 @@ fn progress_is_told_to_a_server_that_asks_for_it() {
         assert!(complete > 370_000, "{lines:?}");
     }
     assert_new(&scene);
-    assert!(!scene.data("joiner").join(".xb").exists(), "keep-old=no");
+    assert!(!scene.data("joiner").join("#sql-xb").exists(), "keep-old=no");
 }
 
 #[test]
@@ -141,7 +145,7 @@ fn a_donor_with_a_later_server_is_refused_before_anything_is_sent() {
     let joiner = joiner.wait();
     assert_eq!(joiner.status.code(), Some(93), "{}", joiner.log);
     for log in [&joiner.log, &donor.log] {
-        assert!(log.contains("11.4.2-MariaDB, which is later than 10.11.19-MariaDB"), "{log}");
+        assert!(log.contains("11.4.2-MariaDB, but this node only 10.11.19-MariaDB"), "{log}");
     }
     assert_untouched(&scene);
 
@@ -161,7 +165,7 @@ fn an_address_behind_a_translation_is_announced_all_the_same() {
     assert!(ready.contains("@192.0.2.7:"), "{ready}");
     joiner.signal(Signal::TERM);
     let joiner = joiner.wait();
-    assert!(joiner.log.contains("192.0.2.7 is no address of this machine"), "{}", joiner.log);
+    assert!(joiner.log.contains("192.0.2.7 is not an address of this machine"), "{}", joiner.log);
     assert_untouched(&scene);
 }
 
@@ -197,7 +201,11 @@ fn signals_and_the_servers_end_leave_nothing_behind() {
     let _ = server.wait();
     let joiner = joiner.wait();
     assert_eq!((joiner.status.code(), joiner.lines.len()), (Some(3), 0), "{}", joiner.log);
-    assert!(joiner.log.contains("the server that started this is gone"), "{}", joiner.log);
+    assert!(
+        joiner.log.contains("the server that started this program has ended"),
+        "{}",
+        joiner.log
+    );
     assert_untouched(&scene);
 
     // Both sides in the middle of a transfer; the donor is signalled to end.
@@ -214,7 +222,7 @@ fn signals_and_the_servers_end_leave_nothing_behind() {
     assert_eq!(process_name(backup[0]), None, "the backup has ended");
     let joiner = joiner.wait();
     assert!(!joiner.status.success() && joiner.lines.is_empty(), "{joiner:?}");
-    let told = "the donor has given up: interrupted by signal 15";
+    let told = "the donor gave up: interrupted by signal 15";
     assert!(joiner.log.contains(told), "{}", joiner.log);
     assert_untouched(&scene);
 }
@@ -230,7 +238,7 @@ fn a_backup_from_which_nothing_comes_any_more_is_given_up() {
     }
     // The side that notices first tells the other.
     for log in [&joiner.log, &donor.log] {
-        assert!(log.contains("nothing has come for 1 s (sst-idle-timeout)"), "{log}");
+        assert!(log.contains("no data for 1 s (sst-idle-timeout)"), "{log}");
     }
     assert_untouched(&scene);
 }
@@ -277,7 +285,7 @@ echo "wsrep_local_cached_downto	$((n * 1000000 - 1))"
     let path = format!("{}:{}", scene.bin().display(), std::env::var("PATH").unwrap());
     donor.command.env("PATH", path);
     let donor = donor.start();
-    donor.wait_for("warning", || donor.log().contains("gcache reaches back 0 s"));
+    donor.wait_for("warning", || donor.log().contains("gcache covers 0 s"));
     donor.signal(Signal::TERM);
     assert!(!donor.wait().status.success() && !joiner.wait().status.success());
 }
@@ -384,22 +392,22 @@ fn folders_elsewhere_get_their_files() {
     let data = scene.data("joiner");
     let read = |path: std::path::PathBuf| String::from_utf8(std::fs::read(path).unwrap()).unwrap();
     assert_eq!(read(redo.join("ib_logfile0")), "new redo");
-    assert_eq!(read(redo.join(".xb/old/ib_logfile0")), "old redo");
+    assert_eq!(read(redo.join("#sql-xb/.old/ib_logfile0")), "old redo");
     assert_eq!(read(redo.join("foreign")), "stays");
     assert_eq!(read(data.join("undo/undo001")), "new undo");
     let fast = scene.scratch.join("fast/shop");
     assert_eq!(read(fast.join("remote.ibd")), "new remote");
-    assert_eq!(read(fast.join(".xb/old/remote.ibd")), "old remote");
+    assert_eq!(read(fast.join("#sql-xb/.old/remote.ibd")), "old remote");
     assert!(!data.join("shop/remote.ibd").exists() && data.join("shop/remote.isl").exists());
     assert!(!data.join("ib_logfile0").exists() && !data.join("undo001").exists());
     assert!(!data.join("binlog.000003").exists(), "the donor's binary log is not ours");
     assert!(!binlogs.join("binlog.000001").exists(), "ours is of another history");
-    assert_eq!(read(binlogs.join(".xb/old/binlog.000001")), "old binlog");
+    assert_eq!(read(binlogs.join("#sql-xb/.old/binlog.000001")), "old binlog");
 
     let cleaned = Command::new(PROGRAM).arg("clean-old").arg(&data).output().unwrap();
     assert!(cleaned.status.success());
     for folder in [&data, &redo, &binlogs, &fast] {
-        assert!(!folder.join(".xb").exists(), "{}", folder.display());
+        assert!(!folder.join("#sql-xb").exists(), "{}", folder.display());
     }
 }
 
@@ -409,7 +417,7 @@ fn an_exchange_that_was_interrupted_is_finished_by_the_next_start() {
         let scene = Scene::new();
         let data = scene.data("joiner");
         xb_sst::swap::make_folders(&data).unwrap();
-        let new = data.join(".xb/new");
+        let new = data.join("#sql-xb/.new");
         std::fs::create_dir(new.join("mysql")).unwrap();
         std::fs::write(new.join("mysql/user.frm"), "received").unwrap();
         std::fs::write(new.join("ibdata1"), "received").unwrap();
@@ -436,8 +444,8 @@ fn an_exchange_that_was_interrupted_is_finished_by_the_next_start() {
         };
         assert!(log.contains("was interrupted"), "{log}");
         assert_eq!(std::fs::read(data.join("mysql/user.frm")).unwrap(), b"received");
-        assert_eq!(std::fs::read(data.join(".xb/old/ibdata1")).unwrap(), b"old");
-        assert!(!data.join(".xb/journal").exists() && !data.join(".xb/new").exists());
+        assert_eq!(std::fs::read(data.join("#sql-xb/.old/ibdata1")).unwrap(), b"old");
+        assert!(!data.join("#sql-xb/journal").exists() && !data.join("#sql-xb/.new").exists());
     }
 }
 

@@ -89,7 +89,7 @@ impl Scene {
         cluster.start(2);
         cluster.wait_synced(2);
         assert_eq!(cluster.checksums(2), cluster.checksums(1));
-        assert!(!data.join(".xb/new").exists() && !data.join(".xb/journal").exists());
+        assert!(!data.join("#sql-xb/.new").exists() && !data.join("#sql-xb/journal").exists());
     }
 }
 
@@ -132,6 +132,6 @@ fn whoever_dies_in_the_middle_the_other_goes_on_and_nothing_is_lost() {
     scene.gone(&[donor]);
     scene.cluster.wait_ended(2);
     let log = scene.cluster.log(2);
-    assert!(log.contains("the donor has given up: slow-backup was killed by signal 9"), "{log}");
+    assert!(log.contains("the donor gave up: slow-backup was killed by signal 9"), "{log}");
     scene.recovered();
 }

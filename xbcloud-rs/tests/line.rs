@@ -18,15 +18,24 @@ fn url(folder: &Path, name: &str) -> String {
 #[test]
 fn help_and_version_are_no_errors_and_fit_on_a_screen() {
     let help = run(&["--help"], b"").expect(0).stdout_text();
-    assert!(help.contains("Examples:") && help.contains("Exit codes:"));
+    assert!(help.contains("Examples:") && help.contains("Exit status:"));
     for command in [
-        "put", "backup", "get", "restore", "list", "delete", "gc", "plan", "rewrap", "verify",
-        "show", "copy", "pin", "unpin", "prune",
+        "put", "backup", "run", "get", "restore", "list", "delete", "gc", "plan", "rewrap",
+        "verify", "show", "copy", "pin", "unpin", "prune", "monitor",
     ] {
-        let text = run(&[command, "-h"], b"").expect(0).stdout_text();
-        assert!(text.lines().count() <= 60, "{command} -h has {} lines", text.lines().count());
-        assert!(text.lines().all(|line| line.len() <= 110), "{command} -h is too wide");
+        for (help, lines) in [("-h", 60), ("--help", 75)] {
+            let text = run(&[command, help], b"").expect(0).stdout_text().to_string();
+            let count = text.lines().count();
+            assert!(count <= lines, "{command} {help} has {count} lines");
+            assert!(text.lines().all(|line| line.len() <= 110), "{command} {help} is too wide");
+            assert!(text.contains("--help stores") && !text.contains("--s3-endpoint"), "{text}");
+        }
+        let text = run(&[command, "--help", "stores"], b"").expect(0).stdout_text().to_string();
+        assert!(text.contains("--s3-endpoint") && text.contains("--azure-sas-token"), "{text}");
+        assert!(text.lines().count() <= 75, "{command}: {}", text.lines().count());
     }
+    let wrong = run(&["lsit"], b"").expect(2).stderr_text().to_string();
+    assert!(wrong.contains("list"), "{wrong}");
     let version = run(&["--version"], b"").expect(0).stdout_text();
     for line in
         [concat!("xbcloud-rs ", env!("CARGO_PKG_VERSION")), "revision: ", "features: ", "crypto: "]
@@ -301,7 +310,7 @@ fn ways_in_change_and_no_data_moves() {
     let _ = run(&["rewrap", &with(&new), "--new-key-file", &new, &place], b"").expect(1);
     let kept = ["rewrap", &with(&old), "--new-key-file", &new, "--keep", &place];
     let said = run(&kept, b"").expect(0).stderr_text();
-    assert!(said.contains("way in 1: key file"), "{said}");
+    assert!(said.contains("key slot 1: key file"), "{said}");
     assert!(opens(&old) && opens(&new));
     let _ = run(&["rewrap", &with(&new), "--remove=0", &place], b"").expect(0);
     assert!(!opens(&old) && opens(&new));

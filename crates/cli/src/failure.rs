@@ -59,6 +59,12 @@ impl Failure {
         Self { output: Some(text.to_owned()), exit: Exit::Done, ..Self::new("") }
     }
 
+    /// Creates the end of a run that prints this text to standard output and exits with this code,
+    /// whatever it means.
+    pub fn verdict(text: impl Into<String>, code: u8) -> Self {
+        Self { output: Some(text.into()), exit: Exit::Verdict(code), ..Self::new("") }
+    }
+
     /// Creates a failure for a run that this signal ended.
     pub fn interrupted(signal: i32) -> Self {
         Self {

@@ -40,6 +40,7 @@ mod environment;
 mod exit;
 mod expand;
 mod failure;
+mod help;
 mod hide;
 mod input;
 mod log;
@@ -62,6 +63,7 @@ pub use environment::env_first;
 pub use exit::Exit;
 pub use expand::{Expanded, UsageError, defaults_args, expand};
 pub use failure::{Failure, OrFail};
+pub use help::HelpTopic;
 pub use input::{Input, UntilInterrupted};
 pub use log::{Level, Log, LogOptions};
 pub use manual::write_manual;
@@ -71,7 +73,9 @@ pub use program::{Program, run};
 pub use progress::{Progress, ProgressEnd, ProgressOptions, Snapshot};
 pub use secret::Secret;
 pub use signals::{Signals, interrupted};
-pub use size::{Size, SizeError, format_duration, format_rate, format_size, parse_size};
+pub use size::{
+    Size, SizeError, format_count, format_duration, format_rate, format_size, parse_size,
+};
 pub use sources::{Repositories, Sources};
 pub use stdio::{ask, refuse_terminal_input, refuse_terminal_output};
 pub use version::long_version;

@@ -14,13 +14,13 @@ use clap::{Command, Parser};
 use crate::exit::Exit;
 use crate::expand::{Expanded, expand};
 use crate::failure::Failure;
-use crate::hide;
 use crate::log::{Log, LogOptions};
 use crate::option_file::OptionFilePaths;
 use crate::personality::{Personality, program_name};
 use crate::service;
 use crate::signals;
 use crate::sources::Sources;
+use crate::{help, hide};
 
 /// Runs a program: calls `main`, prints the error that ended it, returns the exit code.
 ///
@@ -71,7 +71,16 @@ fn with_origin(mut error: clap::Error, command: &Command, expanded: &Expanded) -
         return error;
     }
     let scope = expanded.args.get(1).and_then(|name| command.find_subcommand(name));
-    if error.get(ContextKind::Usage).is_some() {
+    // Clap's own usage line names the options that are given, which helps with those of the user.
+    let usage = match error.get(ContextKind::Usage) {
+        Some(ContextValue::StyledStr(usage)) => usage.to_string(),
+        _ => String::new(),
+    };
+    let foreign = |word: &str| {
+        let long = word.strip_prefix("--").map(|rest| rest.split('=').next().unwrap_or_default());
+        long.is_some_and(|long| expanded.origin(long).is_some())
+    };
+    if usage.split([' ', '[', ']', '<', '>']).any(foreign) {
         let name = format!("{} {}", command.get_name(), scope.map_or("", Command::get_name));
         let mut scope = scope.unwrap_or(command).clone().bin_name(name.trim());
         error.insert(ContextKind::Usage, ContextValue::StyledStr(scope.render_usage()));
@@ -195,12 +204,17 @@ impl Program {
         let expanded = expand(&command, sources, &self.argv, places)?;
         if self.may_hide && !expanded.secrets.is_empty() {
             let error = hide::start_anew(&self.argv, &expanded.secrets);
-            let text = format!("the process list shows a secret, hiding it failed: {error}");
+            let text = format!("cannot hide a secret from the process list: {error}");
             self.warnings.borrow_mut().push(text);
         }
         self.warnings.borrow_mut().extend(expanded.warnings.iter().cloned());
         if let Some(text) = &expanded.print {
             return Err(Failure::only_print(text));
+        }
+        if !sources.topics.is_empty()
+            && let Some(text) = help::folded(&command, &expanded.args, sources.topics)
+        {
+            return Err(Failure::only_print(&text));
         }
         let words = command.clone().try_get_matches_from(expanded.args.iter().cloned());
         let matches = words.map_err(|error| with_origin(error, &command, &expanded))?;

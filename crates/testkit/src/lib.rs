@@ -36,6 +36,7 @@ pub mod files;
 pub mod galera;
 mod http;
 pub mod mariadb;
+pub mod reply;
 pub mod s3;
 pub mod sink;
 pub mod store;

@@ -15,6 +15,8 @@ pub enum StoreErrorKind {
     Denied,
     /// The store could not be reached, or kept failing, until the retry limits of the policy.
     Unavailable,
+    /// The settings cannot work; no request was sent.
+    Settings,
     /// The store rejected the request; a retry would not help.
     Rejected,
     /// The response differs from what was stored: wrong length or unreadable listing.
@@ -67,16 +69,16 @@ impl StoreError {
         }
         match self.kind {
             StoreErrorKind::Denied => {
-                Some("check the access key, the secret and what the bucket policy allows")
+                Some("check the access key, the secret key and the bucket policy")
             }
             StoreErrorKind::Unavailable => Some(
                 "check the endpoint and the network; --retry-timeout and --max-retries set how long to keep trying",
             ),
             StoreErrorKind::Fenced => Some(
-                "this run is over and has removed nothing that another run needs; take a new backup, and start only one run of a name at a time",
+                "take a new backup, and run only one backup per name at a time; this run removed nothing that the other needs",
             ),
             StoreErrorKind::NotFound => {
-                Some("check the name, the bucket and the prefix; `list` shows what is there")
+                Some("check the name, the bucket and the prefix; run `list` to see the backups")
             }
             _ => None,
         }

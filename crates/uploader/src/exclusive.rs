@@ -44,7 +44,7 @@ impl Store {
             match self.read_back(key).await {
                 Ok(there) if (there.len, there.crc64) == sum_of(&payload) => return Ok(there.tag),
                 Ok(_) => {
-                    let message = "an object of another run stands there";
+                    let message = "the name is taken by an object of another run";
                     let kind = StoreErrorKind::AlreadyExists;
                     return Err(StoreError::new("create", key, kind, message));
                 }
@@ -66,7 +66,8 @@ impl Store {
     /// [`StoreErrorKind::NotFound`] if there is no such object; other kinds after all retries.
     pub async fn read_back(&self, key: &str) -> Result<ReadBack, StoreError> {
         let path = path_of("get", key)?;
-        self.retrying("get", key, || async {
+        // The bytes are only counted, not kept.
+        self.reading("get", key, u64::MAX, || async {
             let answer = self.objects.get(&path).await?;
             let tag = answer.meta.e_tag.clone();
             let (mut len, mut digest) = (0, digest());

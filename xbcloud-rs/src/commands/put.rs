@@ -1,22 +1,25 @@
 //! `put` and `backup`: store a stream.
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use xb_backup::{
     BackupError, BackupName, CancelToken, KeySlots, Keys, Layout, LocalRunLog, LockGuard, Producer,
-    PutRequest, Root, SinceRequest, Wanted,
+    PutReport, PutRequest, Root, SinceRequest, Wanted,
 };
-use xb_cli::{Failure, Log, OrFail as _, env_first};
-use xb_compressor::{Algorithm, AlgorithmError};
+use xb_cli::{Failure, Log, OrFail as _};
+use xb_compressor::{AlgorithmError, Compression};
 use xb_keyring::{IdentityOptions, KeyOptions};
 use xb_pipeline::{Content, EndRule, LastFile, Transform, XbstreamInput};
 use xb_reader::Dialect;
 use xb_uploader::Lock;
 
-use crate::args::{BackupArgs, DialectArg, LayoutArg, PutArgs, PutOptions, RunOptions};
+use crate::args::{
+    BackupArgs, BackupOptions, DialectArg, LayoutArg, PutArgs, PutOptions, RunOptions,
+};
 use crate::commands::context::{Context, DEFAULT_CHUNK, DEFAULT_PARALLEL, TOOL, memory};
+use crate::commands::producer::{producer_command, state_dir, talk};
 use crate::limits::default_threads;
 use crate::place::new_backup_place;
 use crate::report;
@@ -51,27 +54,36 @@ impl Context {
     }
 
     pub(crate) fn backup(&self, args: &BackupArgs) -> Result<(), Failure> {
-        let command = producer_command(args)?;
         let (root, name) =
             new_backup_place(args.name.as_deref(), &args.name_template, &args.common)?;
+        self.back_up(root, name, &args.backup, &args.common.run).map(drop)
+    }
+
+    /// Runs the producer, stores its output, and reports it.
+    pub(crate) fn back_up(
+        &self,
+        root: Root,
+        name: BackupName,
+        args: &BackupOptions,
+        run: &RunOptions,
+    ) -> Result<PutReport, Failure> {
+        let command = producer_command(args)?;
         let root = self.taking_over(root, args.put.take_over);
-        let mut request = self.put_request(name, &args.put, &args.keys, &args.common.run)?;
+        let mut request = self.put_request(name, &args.put, &args.keys, run)?;
         request.server = request.server.or_else(host_name);
         let guard = lock_guard(args);
         // Refused before the producer takes any locks.
         xb_backup::plan(&root, &request).map_err(report::failure)?;
         let lock = args.retain.lock()?;
         let since = self.goes_on_from(args, &command)?;
-        let own = own_runs(args.state_dir.as_deref());
+        let own = state_dir(args.state_dir.as_deref()).map(LocalRunLog::new);
+        let messages = self.producer_log(args, request.name.as_str())?;
+        let heard = messages.clone();
         let traffic = root.store().traffic().clone();
-        let (report, end) = self.with_progress(
-            "backup",
-            &args.common.run,
-            Some(traffic),
-            |observer, mut stop| async move {
+        let outcome =
+            self.with_progress("backup", run, Some(traffic), |observer, mut stop| async move {
                 can_lock(&root, lock.as_ref(), &mut stop).await?;
-                let log = self.log.clone();
-                let talk = move |line: &[u8]| log.pass_on(&String::from_utf8_lossy(line));
+                let talk = talk(&self.log, heard);
                 let mut producer = command;
                 if let Some((wanted, keys)) = &since {
                     let server = request.server.as_deref();
@@ -88,7 +100,7 @@ impl Context {
                     let (since, doubts) = stop.or(xb_backup::since(&root, &since)).await?;
                     doubts.iter().for_each(|doubt| self.log.warn(doubt));
                     self.log.info(format!(
-                        "only what has changed since {}, LSN {}",
+                        "incremental backup on top of {}, from LSN {}",
                         since.base.name, since.lsn
                     ));
                     producer.push(format!("--incremental-lsn={}", since.lsn).into());
@@ -103,21 +115,24 @@ impl Context {
                 if let Some(own) = own
                     && let Err(error) = own.note(&report.manifest)
                 {
-                    self.log.verbose(format!("this run is not noted on this host: {error}"));
+                    self.log.verbose(format!("cannot record this backup on this host: {error}"));
                 }
                 lock_all(&root, &request, lock.as_ref(), &mut stop, &self.log).await?;
                 Ok(report)
-            },
-        )?;
+            });
+        if let Some(messages) = &messages {
+            self.show_tail(messages, outcome.is_err());
+        }
+        let (report, end) = outcome?;
         report::put_done(&self.log, &report, &end, self.stock);
         report::locked(&self.log, lock.as_ref());
-        Ok(())
+        Ok(report)
     }
 
     /// The base that `--incremental-from` names, and the keys to open its manifest.
     pub(crate) fn goes_on_from(
         &self,
-        args: &BackupArgs,
+        args: &BackupOptions,
         producer: &[OsString],
     ) -> Result<Option<(Wanted, Keys)>, Failure> {
         let Some(name) = &args.incremental_from else { return Ok(None) };
@@ -127,9 +142,9 @@ impl Context {
         };
         if given("--incremental-lsn") || given("--incremental-basedir") {
             return Err(Failure::usage(
-                "--incremental-from and an option of the producer both say where to go on",
+                "--incremental-from and the producer's own option both set the base",
             )
-            .hint("leave --incremental-lsn or --incremental-basedir away"));
+            .hint("remove --incremental-lsn or --incremental-basedir"));
         }
         let wanted = Wanted::parse(name)
             .map_err(|error| Failure::usage(format!("--incremental-from: {error}")))?;
@@ -152,11 +167,11 @@ impl Context {
             None => Layout::Packed,
         };
         if layout == Layout::Packed && put.md5 {
-            return Err(Failure::usage("--md5 belongs to the classic layout")
-                .hint("a packed backup has its own checksums in the manifest"));
+            return Err(Failure::usage("--md5 works only in the classic layout")
+                .hint("remove --md5; the manifest of a packed backup has its own checksums"));
         }
         let compress = match &put.compress {
-            None => Algorithm::None,
+            None => Compression::default(),
             Some(text) => text
                 .parse()
                 .map_err(|error: AlgorithmError| Failure::usage(format!("--compress: {error}")))?,
@@ -165,13 +180,15 @@ impl Context {
         let threads = threads.unwrap_or_else(default_threads);
         let (compress, ways_in, transform) = match layout {
             Layout::Packed if put.encrypt_chunk_size.is_some() => {
-                return Err(Failure::usage("--encrypt-chunk-size belongs to the classic layout")
-                    .hint("the segments of a sealed backup have one size"));
+                return Err(Failure::usage(
+                    "--encrypt-chunk-size works only in the classic layout",
+                )
+                .hint("remove it; the segments of a sealed backup have a fixed size"));
             }
             Layout::Packed => (compress, crate::keys::ways_in(put, keys, &self.log)?, None),
             Layout::Classic => {
                 let transform = self.transform(put, keys, compress, threads)?;
-                (Algorithm::None, KeySlots::default(), transform)
+                (Compression::default(), KeySlots::default(), transform)
             }
         };
         let content = if put.raw { Content::Raw } else { xbstream(put)? };
@@ -203,16 +220,19 @@ impl Context {
         &self,
         put: &PutOptions,
         keys: &KeyOptions,
-        compress: Algorithm,
+        compress: Compression,
         threads: usize,
     ) -> Result<Option<Transform>, Failure> {
         let encrypt = crate::keys::file_cipher(put, keys, &self.log)?;
-        let codec = compress.member_codec();
-        if codec.is_none() && compress != Algorithm::None {
+        let codec = match compress {
+            Compression::Fixed(algorithm) => algorithm.member_codec(),
+            Compression::Auto => None,
+        };
+        if codec.is_none() && compress != Compression::default() {
             return Err(Failure::usage(format!(
-                "--compress={compress} is not a codec of the classic layout"
+                "--compress={compress} does not work in the classic layout"
             ))
-            .hint("lz4 and zstd are, which stock readers know; or take --layout=packed"));
+            .hint("use lz4 or zstd, which the stock tools can read, or --layout=packed"));
         }
         let wanted = codec.is_some() || encrypt.is_some();
         Ok(wanted.then_some(Transform { compress: codec, encrypt, threads }))
@@ -251,24 +271,11 @@ async fn lock_all(
     if locked.is_err() {
         // Whatever the error is, the backup itself has not failed.
         log.warn(format!(
-            "{} is complete; what of it is not locked, `pin --retain` locks",
+            "{} is complete, but not fully locked; lock the rest with `pin --retain`",
             request.name
         ));
     }
     locked.map(drop)
-}
-
-/// Log of this host's own backups.
-fn own_runs(dir: Option<&Path>) -> Option<LocalRunLog> {
-    let usual = || match rustix::process::geteuid().is_root() {
-        true => Some(PathBuf::from("/var/lib/xbcloud-rs")),
-        false => {
-            let state = env_first(&["XDG_STATE_HOME"]).map(PathBuf::from);
-            let home = || Some(PathBuf::from(env_first(&["HOME"])?).join(".local/state"));
-            Some(state.or_else(home)?.join("xbcloud-rs"))
-        }
-    };
-    dir.map(Path::to_owned).or_else(usual).map(LocalRunLog::new)
 }
 
 /// Name of this host.
@@ -277,23 +284,7 @@ pub(crate) fn host_name() -> Option<String> {
     Some(name.trim().to_owned()).filter(|name| !name.is_empty())
 }
 
-/// The producer and its arguments: of the command line, else of `--producer`.
-fn producer_command(args: &BackupArgs) -> Result<Vec<OsString>, Failure> {
-    if !args.producer.is_empty() {
-        return Ok(args.producer.clone());
-    }
-    let text = args.producer_command.as_deref().unwrap_or_default();
-    let words = shlex::split(text)
-        .ok_or_else(|| Failure::usage("--producer: a quote or an escape has no end"))?;
-    match words.is_empty() {
-        true => Err(Failure::usage("no producer is named").hint(
-            "add it after --, as in `-- mariadb-backup --backup --stream=xbstream`, or set `producer` in an option file",
-        )),
-        false => Ok(words.into_iter().map(Into::into).collect()),
-    }
-}
-
-fn lock_guard(args: &BackupArgs) -> LockGuard {
+fn lock_guard(args: &BackupOptions) -> LockGuard {
     let usual = || Some(PathBuf::from("/var/tmp")).filter(|dir| dir.is_dir());
     let spool_dir = match &args.spool_dir {
         None => usual(),

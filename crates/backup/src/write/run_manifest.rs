@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use xb_compressor::Algorithm;
 use xb_encryptor::Envelope;
-use xb_pipeline::{EndProof, PackOutput, PackResult};
+use xb_pipeline::{AutoReport, EndProof, PackOutput, PackResult};
 use xb_uploader::Uploaded;
 
 use crate::catalog::chain::find_base;
@@ -22,6 +22,7 @@ use super::PutRequest;
 use super::run_folder::RunFolder;
 
 impl RunFolder {
+    #[allow(clippy::too_many_arguments)]
     pub(super) fn manifest(
         &self,
         request: &PutRequest,
@@ -30,11 +31,15 @@ impl RunFolder {
         producer: Option<ProducerFacts>,
         started: Timestamp,
         envelope: Option<&Envelope>,
+        compressed: Option<&AutoReport>,
     ) -> Manifest {
         let (packed, last_index, stream, codecs) = match &put.output {
             PackOutput::Classic(_) => (None, None, None, Vec::new()),
             PackOutput::Packed { summary, packed } => {
-                let codecs = vec![request.compress.to_string()];
+                let codecs = match compressed {
+                    Some(report) => report.codecs.iter().map(|c| c.0.to_string()).collect(),
+                    None => vec![request.compress.to_string()],
+                };
                 (Some(packed), summary.end.last_index, None, codecs)
             }
             PackOutput::Native { header, trailer, packed } => {
@@ -111,13 +116,13 @@ pub(super) async fn find_its_base(
     match (facts.from_lsn, facts.to_lsn) {
         (Some(from), _) if from != since.lsn => {
             return refused(format!(
-                "it was to go on from LSN {}, where {base} ends, and goes on from {from}",
+                "it must start at LSN {}, where its base {base} ends, but starts at {from}",
                 since.lsn
             ));
         }
         (_, Some(to)) if to < since.lsn => {
             return refused(format!(
-                "{base} is ahead of the server: it reaches LSN {}, the server is at {to}; it is another server, or was made anew",
+                "its base {base} ends at LSN {}, but the server is only at {to}: this is another server, or it was set up anew",
                 since.lsn
             ));
         }
@@ -127,9 +132,9 @@ pub(super) async fn find_its_base(
     match root.manifest(&BackupName::new(base)?).await? {
         Some(found) if found.run == since.base.run => {}
         Some(_) => {
-            return refused(format!("{base}, from which it goes on, is another backup by now"));
+            return refused(format!("its base {base} was replaced by another backup"));
         }
-        None => return refused(format!("{base}, from which it goes on, is gone")),
+        None => return refused(format!("its base {base} is missing")),
     }
     manifest.base = Some(since.base.clone());
     Ok(())

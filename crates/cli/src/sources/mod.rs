@@ -9,6 +9,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use crate::argv::Item;
+use crate::help::HelpTopic;
 
 pub use self::repository::Repositories;
 
@@ -28,6 +29,8 @@ pub struct Sources<'a> {
     pub fallbacks: &'a [(&'a str, &'a [&'a str])],
     /// How groups such as `[GROUP.shop]` are used as `@shop`, if they are.
     pub repositories: Option<&'a Repositories>,
+    /// Options that the help of a subcommand shows only on request.
+    pub topics: &'a [HelpTopic],
 }
 
 impl<'a> Sources<'a> {

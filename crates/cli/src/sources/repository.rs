@@ -12,6 +12,8 @@ pub struct Repositories {
     /// Option that holds the place of a repository. The environment never replaces the one of a
     /// group: who names a repository means its place.
     pub place: &'static str,
+    /// Option that holds the name of the repository, for commands that have it.
+    pub name: &'static str,
     /// Options that, on the command line, replace a place that only a group of all repositories or
     /// the environment sets.
     pub rivals: &'static [&'static str],

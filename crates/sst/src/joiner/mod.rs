@@ -5,6 +5,7 @@ mod prepare;
 mod receive;
 pub(crate) mod recover;
 mod relocate;
+mod removable;
 
 use std::ffi::OsStr;
 use std::fs::Metadata;
@@ -23,7 +24,7 @@ use crate::contract::datadir::{Layout, is_mounted};
 use crate::contract::position::Position;
 use crate::contract::settings::Old;
 use crate::error::SstError;
-use crate::server::backup_version;
+use crate::server::{backup_version, data_size};
 use crate::session::context::Context;
 use crate::session::endpoint;
 use crate::session::offer::{Offer, What};
@@ -47,6 +48,7 @@ pub fn join(context: &Context) -> Result<(), SstError> {
     let datadir = &context.layout.datadir;
     let lock = DatadirLock::wait(datadir, context.stop(), PATIENCE)?;
     finish_interrupted(datadir, &lock, &context.talk)?;
+    removable::check(context, |name, metadata| goes(context, name, metadata))?;
     drop_received(&context.layout, &lock)?;
     let outcome = receive_all(context, &lock);
     // Best effort: the next join does this, too.
@@ -91,7 +93,7 @@ fn incremental(context: &Context, offered: Offered, offer: &Offer) -> Result<Pos
     while incoming.next_block()?.is_some() {}
     let _ = incoming.confirm()?;
     context.talk.info(format_args!(
-        "IST: the donor still has the write sets that this node lacks, up to {position}; the data stays"
+        "IST: the donor still has all write sets that this node lacks, up to {position}; the data is kept"
     ));
     Ok(position)
 }
@@ -133,7 +135,7 @@ fn full(
         }
     };
     if incoming.confirm()? == Receipt::Unheard {
-        talk.warn("the donor may not know that everything has come: the connection was lost");
+        talk.warn("the connection was lost after the last byte: the donor may not know that the transfer is complete");
     }
     progress.finish(format_args!("received {files} files"));
     clock.lap(context, "receiving");
@@ -159,14 +161,31 @@ fn full(
     context.stop().check()?;
     exchange(context, lock, &remote)?;
     clock.lap(context, "exchanging");
-    if settings.old == Old::Removed
-        && let Err(error) = drop_old(layout, lock)
-    {
+    match settings.old {
+        Old::Kept => report_old(context),
         // The new data is in place all the same.
-        talk.warn(format_args!("the old data stays in .xb/old: {error}"));
+        Old::Removed => drop_old(layout, lock).unwrap_or_else(|error| {
+            talk.warn(format_args!("cannot remove the old data in #sql-xb/.old: {error}"));
+        }),
     }
-    talk.info(format_args!("the data is in its place, as of {position}"));
+    talk.info(format_args!("the received data is in place, at position {position}"));
     Ok(position)
+}
+
+/// Logs where the old data is, its size, and when it will be removed.
+fn report_old(context: &Context) {
+    let Context { layout, talk, .. } = context;
+    if !has_old(&layout.datadir) {
+        return;
+    }
+    let old = layout.datadir.join(OURS).join(OLD);
+    let disk = Layout::of(&old).map_or(0, |old| data_size::estimate(&old).disk);
+    talk.info(format_args!(
+        "the old data, about {} MiB, is in {}, where servers do not see it; it is removed by wsrep_sst_xbrs-rs clean-old {}, or by the next full transfer",
+        disk >> 20,
+        old.display(),
+        layout.datadir.display()
+    ));
 }
 
 /// Checks whether the donor's data can be received, and creates the directories for it.
@@ -226,13 +245,13 @@ fn make_room(
         std::thread::spawn(move || remove_old(&layout))
     };
     let replaced = Layout::of(&layout.datadir.join(OURS).join(OLD))
-        .map_or(0, |old| crate::server::data_size::estimate(&old).disk);
+        .map_or(0, |old| data_size::estimate(&old).disk);
     let free_then = free.saturating_add(replaced);
-    match room(free_then, crate::server::data_size::estimate(layout).disk, needed, settings.old) {
+    match room(free_then, data_size::estimate(layout).disk, needed, settings.old) {
         Room::Enough => Ok(Some(delete())),
         Room::WithoutOld => {
             talk.warn(format_args!(
-                "{} MiB are free and {} MiB are needed: the old data is deleted before the new has come, as keep-old=no allows",
+                "deleting the old data before the new data arrives, as keep-old=no allows: {} MiB are free, {} MiB are needed",
                 free >> 20,
                 needed >> 20
             ));
@@ -273,7 +292,7 @@ fn content(new: &Path, family: Family) -> Result<Position, SstError> {
     let missing = |what: &str| SstError::Content(format!("it has no {what}"));
     let checkpoints = first(&["xtrabackup_checkpoints", "mariadb_backup_checkpoints"]);
     if checkpoints.ok_or_else(|| missing("checkpoints file"))?.trim().is_empty() {
-        return Err(SstError::Content("its checkpoints file is empty".into()));
+        return Err(SstError::Content("the checkpoints file is empty".into()));
     }
     let names = ["donor_galera_info", "xtrabackup_galera_info", "mariadb_backup_galera_info"];
     let text = first(&names).ok_or_else(|| {
@@ -282,7 +301,7 @@ fn content(new: &Path, family: Family) -> Result<Position, SstError> {
             Family::Percona => "xtrabackup_galera_info",
         })
     })?;
-    text.parse().map_err(|_| SstError::Content("its galera info is not legible".into()))
+    text.parse().map_err(|_| SstError::Content("the Galera position in it cannot be read".into()))
 }
 
 /// Checks that the backup is from the offered position's history, and not older than that position.
@@ -290,7 +309,7 @@ fn of_this_history(position: Position, offered: Option<&Position>) -> Result<Pos
     let undefined =
         position.state.seqno() < 0 || position.state.uuid().bytes().all(|b| b"0-".contains(&b));
     if undefined {
-        return Err(SstError::Content(format!("its position {position} says nothing")));
+        return Err(SstError::Content(format!("its position {position} is undefined")));
     }
     match offered.map(|offered| &offered.state) {
         Some(begun)
@@ -299,7 +318,7 @@ fn of_this_history(position: Position, offered: Option<&Position>) -> Result<Pos
                     || begun.seqno() > position.state.seqno()) =>
         {
             Err(SstError::Content(format!(
-                "it is of {position}, and the donor has offered {begun}"
+                "it is at position {position}, but the donor offered {begun}"
             )))
         }
         _ => Ok(position),
@@ -335,9 +354,9 @@ fn exchange(context: &Context, lock: &DatadirLock, remote: &[PathBuf]) -> Result
     })?;
     swap::begin(&layout.datadir, &journal)?;
     if let Err(error) = swap::finish(&layout.datadir, &journal, || Ok(())) {
-        talk.warn(format_args!("{error}; taking the exchange back"));
+        talk.warn(format_args!("{error}; rolling the swap back"));
         if swap::roll_back(&layout.datadir, &journal, || Ok(())).is_ok() {
-            talk.info("the old data is in its place again");
+            talk.info("the old data is in place again");
         }
         return Err(error.into());
     }
@@ -388,7 +407,7 @@ impl Clock {
     }
 }
 
-/// Returns whether there is old data in `DATADIR/.xb/old`.
+/// Returns whether there is old data in `DATADIR/#sql-xb/.old`.
 #[must_use]
 pub fn has_old(datadir: &Path) -> bool {
     let old = datadir.join(OURS).join(OLD);
@@ -419,7 +438,7 @@ mod tests {
         put("xtrabackup_checkpoints", "backup_type = full-backuped");
         assert!(said().unwrap_err().contains("galera"));
         put("xtrabackup_galera_info", "nonsense");
-        assert!(said().unwrap_err().contains("not legible"));
+        assert!(said().unwrap_err().contains("cannot be read"));
         put("donor_galera_info", &format!("{state} 3\nmore"));
         assert_eq!(said().unwrap().to_string(), format!("{state} 3"));
     }

@@ -12,6 +12,7 @@ use xb_pipeline::{
 };
 use xb_reader::TargetDir;
 
+use crate::contract::args::Family;
 use crate::error::{SstError, cannot_write};
 use crate::session::context::Context;
 use xb_wire::{Incoming, Refusal, TransferError};
@@ -53,7 +54,7 @@ pub(crate) fn receive(
     Err(match (outcome, wires) {
         (Ok(_), _) => match (files.finish(), incoming) {
             (Ok(number), Some(incoming)) => return Ok((incoming, number)),
-            (Ok(_), None) => SstError::Get("the connection is lost".into()),
+            (Ok(_), None) => SstError::Get("the connection was lost".into()),
             (Err(error), incoming) => {
                 if let Some(incoming) = incoming {
                     incoming.refuse(&error.to_string());
@@ -82,6 +83,11 @@ impl<'a> Files<'a> {
     fn start(context: &Context, folder: &'a Path, refusal: &Refusal) -> Result<Self, SstError> {
         let threads = context.settings.write_threads;
         let target = TargetDir::open(folder).map_err(|error| SstError::Get(error.to_string()))?;
+        // As the family's own xbstream program creates them.
+        let target = match context.args.family {
+            Family::MariaDb => target.with_modes(0o660, 0o700),
+            Family::Percona => target.with_modes(0o640, 0o750),
+        };
         let failed = Arc::new(AtomicBool::new(false));
         let on_failure = OnFailure::new({
             let (failed, refusal, folder) =
@@ -118,7 +124,7 @@ impl<'a> Files<'a> {
     fn failure(self) -> SstError {
         match self.finish() {
             Err(error) => error,
-            Ok(_) => SstError::Get("the files stopped without a cause".into()),
+            Ok(_) => SstError::Get("extraction stopped without a cause".into()),
         }
     }
 }

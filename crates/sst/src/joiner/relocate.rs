@@ -42,6 +42,7 @@ pub(crate) fn clear(context: &Context, new: &Path) -> Result<(), SstError> {
         let entry = entry.map_err(SstError::io("list", new))?;
         let name = entry.file_name();
         let unwanted = NOT_DATA.iter().any(|known| name == *known)
+            || name == OURS
             || name.as_bytes().starts_with(b".xb")
             || binlogs.iter().any(|binlog| binlog.has(&name));
         if unwanted {
@@ -69,7 +70,7 @@ fn binlog_of(new: &Path) -> Option<OsString> {
 }
 
 /// Moves the kinds of files that have their own directory: within `new` if that directory is in the
-/// data directory, else into `.xb/new` of that directory.
+/// data directory, else into `#sql-xb/.new` of that directory.
 pub(crate) fn relocate_all(context: &Context, new: &Path) -> Result<(), SstError> {
     let inside = context.layout.inside.iter().map(|place| (&place.kind, new.join(&place.dir)));
     let outside = context.layout.outside.iter();
@@ -118,7 +119,7 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
 }
 
 /// Moves tablespaces that the donor keeps outside its data directory (`DATA DIRECTORY`) to the same
-/// path here, into `.xb/new` of their directory. If that is impossible, they stay in the schema's
+/// path here, into `#sql-xb/.new` of their directory. If that is impossible, they stay in the schema's
 /// directory and lose their link. Returns the directories; the moved files are synced to disk.
 pub(crate) fn relocate_remote(context: &Context, new: &Path) -> Result<Vec<PathBuf>, SstError> {
     let (layout, talk) = (&context.layout, &context.talk);
@@ -136,7 +137,7 @@ pub(crate) fn relocate_remote(context: &Context, new: &Path) -> Result<Vec<PathB
             if let Err(why) = to_remote(layout, new, &link, &file, &mut folders) {
                 let name = file.strip_prefix(new).unwrap_or(&file).display().to_string();
                 talk.warn(format_args!(
-                    "{name} cannot lie where the donor keeps it, it stays in the data directory: {why}"
+                    "{name} stays in the data directory, because it cannot be put where the donor has it: {why}"
                 ));
                 let _ = std::fs::remove_file(&link);
             }
@@ -171,7 +172,7 @@ fn to_remote(
     let own = layout.datadir.join(link.strip_prefix(new).unwrap_or(link));
     let is_own = || read_link(&own).is_ok_and(|own| own == target);
     if folder.join(name).symlink_metadata().is_ok() && !is_own() {
-        return Err("a file that is not of this node's data is there".to_owned());
+        return Err("a file that does not belong to this node's data is in the way".to_owned());
     }
     if !folders.contains(&folder) {
         folders.push(folder.clone());
@@ -184,7 +185,7 @@ fn to_remote(
     transfer(file, &folder.join(OURS).join(NEW).join(name)).map_err(|error| error.to_string())
 }
 
-const NO_PLACE: &str = "its link names no place for it";
+const NO_PLACE: &str = "its link file names no path";
 
 /// Returns the content of a link file.
 fn read_link(link: &Path) -> io::Result<PathBuf> {
