@@ -306,7 +306,7 @@ fn copy_ends_proven_or_can_be_repeated() {
 fn prune(root: &Root) -> Result<Vec<String>, BackupError> {
     block_on(async {
         let listed = xb_backup::list(root).await?;
-        let all: Vec<Candidate> = listed.iter().filter_map(Candidate::of).collect();
+        let all = Candidate::all(&listed);
         let keep = Keep { last: 1, ..Keep::default() };
         let plan = plan_prune(&all, &keep, xb_backup::Timestamp::now());
         xb_backup::prune(root, &plan, |_, _| {}).await
