@@ -6,6 +6,7 @@
 mod classic;
 mod files;
 mod packed;
+mod passes;
 mod server;
 mod trial;
 
@@ -410,6 +411,12 @@ impl Run<'_> {
             self.note(&format!(
                 "{} tablespace files could not be looked into page by page",
                 found.passed_over
+            ));
+        }
+        if found.doubtful > 0 {
+            self.note(&format!(
+                "{} pages are empty although they are in use; whether the redo log restores them shows at level restore",
+                found.doubtful
             ));
         }
         if found.counts.unchecked > 0 {
