@@ -230,12 +230,12 @@ pub enum BackupError {
     },
     /// The producer held locks on its server while its output was not being read.
     #[error(
-        "{program} held locks on the server while the store took nothing for {seconds} s and the spool had no room: it was ended so that the server goes on"
+        "{program} blocked commits on the server, and had to wait {seconds} s for the store while the spool was full: it was ended so that the server continues"
     )]
     LockStall {
         /// The program.
         program: String,
-        /// How long the producer was blocked, in seconds.
+        /// How long the producer may wait in all while it blocks commits, in seconds.
         seconds: u64,
     },
     /// The spool cannot be created.
@@ -380,7 +380,7 @@ impl BackupError {
                 "a sealed backup opens with --encrypt-key-file, --identity-file, --passphrase-file or --key-command, whichever it was made for",
             ),
             Self::LockStall { .. } => Some(
-                "nothing was kept as a backup; look why the store stood still. A larger --spool-size bridges longer outages, a longer --lock-stall keeps the server waiting",
+                "nothing was kept as a backup; look why the store was slow or stood still. A larger --spool-size bridges longer outages; a longer --lock-stall lets commits wait longer",
             ),
             Self::Unvouched { .. } => {
                 Some("if it was put so, --accept-unvouched takes it; look at what is in it")

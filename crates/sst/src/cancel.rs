@@ -17,7 +17,7 @@ pub enum CancelReason {
     ServerGone,
     /// The backup blocked its server for too long.
     #[error(
-        "the backup held locks on the server while the joiner took nothing for {seconds} s and the spool had no room: it was ended so that the server goes on"
+        "the backup blocked commits on the server, and had to wait {seconds} s for the joiner while the spool was full: it was ended so that the server continues"
     )]
     LockStall {
         /// The time limit, in seconds.
