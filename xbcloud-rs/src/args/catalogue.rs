@@ -43,6 +43,15 @@ pub(crate) struct ServerOptions {
     /// Further option of the server, as --plugin-load-add=file_key_management; repeatable
     #[arg(long, value_name = "OPTION", allow_hyphen_values = true)]
     pub(crate) mysqld_opts: Vec<String>,
+    /// File that the server needs in its data directory, as mysqld.my of a keyring; repeatable
+    #[arg(long, value_name = "FILE")]
+    pub(crate) datadir_file: Vec<PathBuf>,
+    /// Further option of the program that prepares, as --keyring-file-data=FILE; repeatable
+    #[arg(long, value_name = "OPTION", allow_hyphen_values = true)]
+    pub(crate) prepare_opts: Vec<String>,
+    /// The program to prepare with, where it is not found by its name
+    #[arg(long, value_name = "PROGRAM", hide_short_help = true)]
+    pub(crate) prepare_program: Option<PathBuf>,
     /// Statement that must succeed on the restored server; repeatable
     #[arg(long, value_name = "SQL")]
     pub(crate) check_sql: Vec<String>,

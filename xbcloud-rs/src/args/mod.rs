@@ -201,6 +201,9 @@ pub(crate) struct ReadyOptions {
     /// The program to prepare with, where it is not found by its name
     #[arg(long, value_name = "PROGRAM", hide_short_help = true)]
     pub(crate) prepare_program: Option<PathBuf>,
+    /// Further option of the program that prepares, as --keyring-file-data=FILE; repeatable
+    #[arg(long, value_name = "OPTION", allow_hyphen_values = true)]
+    pub(crate) prepare_opts: Vec<String>,
     /// Memory of --prepare [default: the program's own]
     #[arg(long, value_name = "SIZE")]
     pub(crate) use_memory: Option<Size>,
