@@ -8,12 +8,10 @@ mod common;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use common::wrapped::{cipher, wrapped};
 use common::{CODECS, LIMITS, native, pack_plan, put};
 use crc_fast::{CrcAlgorithm, checksum};
 use proptest::prelude::*;
-use xb_compressor::{FileCodec, PieceEncoder, ZstdLevel};
-use xb_encryptor::xbcrypt::{Algorithm, ChunkSize, Cipher, Encrypter};
-use xb_encryptor::{Backend, KeyBytes};
 use xb_pipeline::{
     EndRule, IndexWatch, InspectError, InspectOptions, Inspected, Inspector, Observer, UnpackPlan,
     unpack_watched,
@@ -21,11 +19,6 @@ use xb_pipeline::{
 use xb_reader::ChunkWriter;
 
 const PAGE: usize = 16384;
-
-fn cipher() -> Cipher {
-    let key = KeyBytes::new(&[3; 32]).unwrap();
-    Cipher::new(Algorithm::Aes256, Some(&key), Backend::default()).unwrap()
-}
 
 /// A tablespace of MariaDB's default kind.
 fn tablespace(pages: u32) -> Vec<u8> {
@@ -41,33 +34,6 @@ fn tablespace(pages: u32) -> Vec<u8> {
         page
     };
     (0..pages).flat_map(page).collect()
-}
-
-/// Encodes a file as its suffixes indicate.
-fn wrapped(suffixes: &str, plain: &[u8]) -> Vec<u8> {
-    suffixes.split('.').skip(1).fold(plain.to_vec(), |plain, layer| match layer {
-        "lz4" => compressed(FileCodec::Lz4, &plain),
-        "zst" => compressed(FileCodec::Zstd(ZstdLevel::new(1).unwrap()), &plain),
-        _ => {
-            let mut encrypter = Encrypter::new(cipher(), ChunkSize::new(9000).unwrap());
-            let mut stored = Vec::new();
-            encrypter.push(&plain, &mut stored).unwrap();
-            encrypter.finish(&mut stored).unwrap();
-            stored
-        }
-    })
-}
-
-fn compressed(codec: FileCodec, plain: &[u8]) -> Vec<u8> {
-    let mut encoder = PieceEncoder::new(codec).unwrap();
-    let mut stored = Vec::new();
-    for piece in plain.chunks(50_000) {
-        let start = stored.len();
-        stored.resize(start + encoder.max_encoded_len(piece.len()), 0);
-        let len = encoder.encode(piece, &mut stored[start..]).unwrap();
-        stored.truncate(start + len);
-    }
-    stored
 }
 
 /// Interleaves all files in chunks of `chunk` bytes.
