@@ -54,6 +54,7 @@ impl MySql {
             "--skip-networking".to_owned(),
             "--skip-log-bin".to_owned(),
             "--mysqlx=OFF".to_owned(),
+            "--secure-file-priv=".to_owned(),
             "--innodb-flush-log-at-trx-commit=0".to_owned(),
             "--innodb-buffer-pool-size=64M".to_owned(),
         ];

@@ -291,6 +291,8 @@ fn arguments(
         with("--socket=", socket),
         with("--pid-file=", &scratch.join("pid")),
         with("--tmpdir=", &tmp),
+        // MySQL's usual one is missing where only the server itself is installed.
+        with("--secure-file-priv=", &tmp),
         // The passwords in the backup are not known here. No other client may connect, and the
         // server may not connect anywhere.
         "--skip-grant-tables".into(),
