@@ -117,7 +117,7 @@ fn alone(stream: &Bytes, algorithm: Algorithm) {
 
 fn sealed(algorithm: Algorithm) -> NativeStream {
     let (header, sealer) = sealer();
-    NativeStream { header, compress: algorithm, sealer: Some(sealer) }
+    NativeStream { header, compress: algorithm.into(), sealer: Some(sealer) }
 }
 
 fn plain() -> NativeStream {

@@ -69,5 +69,13 @@ apt_install() {
     retry as_root apt-get update -q >/dev/null && retry as_root "${install[@]}" "$@" >/dev/null
 }
 
+# Prints the mirror of this system's packages.
+mirror() {
+    local found
+    found=$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' 'Component: main' 'Origin: Debian' 2>/dev/null |
+        sort | uniq -c | sort -rn | awk 'NR == 1 { print $2 }')
+    [[ -n $found ]] && echo "$found"
+}
+
 # Prints a number of bytes with a unit, for people.
 human() { numfmt --to=iec-i --suffix=B --format=%.1f "$1"; }

@@ -19,7 +19,9 @@ pub(crate) fn run(words: &[OsString]) -> Option<ExitCode> {
             Some(ExitCode::SUCCESS)
         }
         Some("--version" | "-V") => {
-            println!("wsrep_sst_xbrs-rs {}", env!("CARGO_PKG_VERSION"));
+            // The wire uses the TLS of this library in every build.
+            let text = xb_cli::long_version(env!("CARGO_PKG_VERSION"), "none", "aws-lc-rs");
+            println!("wsrep_sst_xbrs-rs {text}");
             Some(ExitCode::SUCCESS)
         }
         Some("recover") => Some(on_datadir(words, |layout, lock, talk| {

@@ -26,7 +26,7 @@ fn a_disk_that_fails(words: &[&str], expected: &str, hint: &str, status: i32) {
     scene.backup("hang");
     scene.options("space-check=no");
     let (joiner, donor) = fails(&scene, words);
-    let folder = scene.data("joiner").join(".xb/new");
+    let folder = scene.data("joiner").join("#sql-xb/.new");
     let cause = format!("cannot write the received files in {}: ibdata1: ", folder.display());
     assert!(joiner.log.contains(&format!("joiner: {cause}")), "{}", joiner.log);
     assert!(joiner.log.contains(expected) && joiner.log.contains(hint), "{}", joiner.log);

@@ -18,9 +18,13 @@ fn assert_new(scene: &Scene) {
     assert_eq!(read("shop/orders.ibd"), [9; 300_000]);
     assert_eq!(read("galera.cache"), b"kept");
     assert!(data.join("prepared.txt").exists(), "it was prepared before it was moved");
-    for gone in
-        ["sst_in_progress", "xtrabackup_checkpoints", ".xb/journal", ".xb/new", "binlog.000003"]
-    {
+    for gone in [
+        "sst_in_progress",
+        "xtrabackup_checkpoints",
+        "#sql-xb/journal",
+        "#sql-xb/.new",
+        "binlog.000003",
+    ] {
         assert!(!data.join(gone).exists(), "{gone}");
     }
 }
@@ -32,7 +36,7 @@ fn assert_untouched(scene: &Scene) {
     let expected = [("galera.cache", "kept"), ("ibdata1", "old"), ("mysql/user.frm", "old")];
     let expected: Vec<_> = expected.map(|(n, c)| (n.to_owned(), c.as_bytes().to_vec())).into();
     assert_eq!(files, expected);
-    assert!(!data.join(".xb").exists());
+    assert!(!data.join("#sql-xb").exists());
 }
 
 #[test]
@@ -43,7 +47,7 @@ fn a_transfer_says_what_the_server_expects_and_nothing_else() {
     assert_eq!(donor.lines, [format!("done {STATE}")], "{}", donor.log);
     assert!(joiner.status.success() && donor.status.success());
     assert_new(&scene);
-    let old = scene.data("joiner").join(".xb/old");
+    let old = scene.data("joiner").join("#sql-xb/.old");
     assert_eq!(std::fs::read(old.join("mysql/user.frm")).unwrap(), b"old");
     for log in [&joiner.log, &donor.log] {
         assert!(log.lines().all(|line| line.starts_with("WSREP_SST: [")), "{log}");
@@ -78,7 +82,7 @@ fn progress_is_told_to_a_server_that_asks_for_it() {
         assert!(complete > 370_000, "{lines:?}");
     }
     assert_new(&scene);
-    assert!(!scene.data("joiner").join(".xb").exists(), "keep-old=no");
+    assert!(!scene.data("joiner").join("#sql-xb").exists(), "keep-old=no");
 }
 
 #[test]
@@ -384,22 +388,22 @@ fn folders_elsewhere_get_their_files() {
     let data = scene.data("joiner");
     let read = |path: std::path::PathBuf| String::from_utf8(std::fs::read(path).unwrap()).unwrap();
     assert_eq!(read(redo.join("ib_logfile0")), "new redo");
-    assert_eq!(read(redo.join(".xb/old/ib_logfile0")), "old redo");
+    assert_eq!(read(redo.join("#sql-xb/.old/ib_logfile0")), "old redo");
     assert_eq!(read(redo.join("foreign")), "stays");
     assert_eq!(read(data.join("undo/undo001")), "new undo");
     let fast = scene.scratch.join("fast/shop");
     assert_eq!(read(fast.join("remote.ibd")), "new remote");
-    assert_eq!(read(fast.join(".xb/old/remote.ibd")), "old remote");
+    assert_eq!(read(fast.join("#sql-xb/.old/remote.ibd")), "old remote");
     assert!(!data.join("shop/remote.ibd").exists() && data.join("shop/remote.isl").exists());
     assert!(!data.join("ib_logfile0").exists() && !data.join("undo001").exists());
     assert!(!data.join("binlog.000003").exists(), "the donor's binary log is not ours");
     assert!(!binlogs.join("binlog.000001").exists(), "ours is of another history");
-    assert_eq!(read(binlogs.join(".xb/old/binlog.000001")), "old binlog");
+    assert_eq!(read(binlogs.join("#sql-xb/.old/binlog.000001")), "old binlog");
 
     let cleaned = Command::new(PROGRAM).arg("clean-old").arg(&data).output().unwrap();
     assert!(cleaned.status.success());
     for folder in [&data, &redo, &binlogs, &fast] {
-        assert!(!folder.join(".xb").exists(), "{}", folder.display());
+        assert!(!folder.join("#sql-xb").exists(), "{}", folder.display());
     }
 }
 
@@ -409,7 +413,7 @@ fn an_exchange_that_was_interrupted_is_finished_by_the_next_start() {
         let scene = Scene::new();
         let data = scene.data("joiner");
         xb_sst::swap::make_folders(&data).unwrap();
-        let new = data.join(".xb/new");
+        let new = data.join("#sql-xb/.new");
         std::fs::create_dir(new.join("mysql")).unwrap();
         std::fs::write(new.join("mysql/user.frm"), "received").unwrap();
         std::fs::write(new.join("ibdata1"), "received").unwrap();
@@ -436,8 +440,8 @@ fn an_exchange_that_was_interrupted_is_finished_by_the_next_start() {
         };
         assert!(log.contains("was interrupted"), "{log}");
         assert_eq!(std::fs::read(data.join("mysql/user.frm")).unwrap(), b"received");
-        assert_eq!(std::fs::read(data.join(".xb/old/ibdata1")).unwrap(), b"old");
-        assert!(!data.join(".xb/journal").exists() && !data.join(".xb/new").exists());
+        assert_eq!(std::fs::read(data.join("#sql-xb/.old/ibdata1")).unwrap(), b"old");
+        assert!(!data.join("#sql-xb/journal").exists() && !data.join("#sql-xb/.new").exists());
     }
 }
 

@@ -10,7 +10,7 @@ use rustix::process::Signal;
 fn assert_old(scene: &Scene) {
     let data = scene.data("joiner");
     assert_eq!(std::fs::read(data.join("mysql/user.frm")).unwrap(), b"old");
-    assert!(!data.join(".xb").exists());
+    assert!(!data.join("#sql-xb").exists());
 }
 
 #[test]

@@ -53,7 +53,7 @@ fn what_stays_and_comes_is_found_before_the_exchange_and_leaves_nothing_behind()
     let fast = scene.scratch.join("fast/shop");
     assert!(fast.exists() && !fast.join("remote.ibd").exists());
     for folder in [&data, &fast] {
-        assert!(!folder.join(".xb").exists(), "{}", folder.display());
+        assert!(!folder.join("#sql-xb").exists(), "{}", folder.display());
     }
 }
 
@@ -70,7 +70,10 @@ fn a_pattern_of_the_operators_forgets_nothing_that_galera_needs() {
         assert!(data.join(name).exists(), "{name}");
     }
     for name in ["tc.log", "slow.log"] {
-        assert!(!data.join(name).exists() && data.join(".xb/old").join(name).exists(), "{name}");
+        assert!(
+            !data.join(name).exists() && data.join("#sql-xb/.old").join(name).exists(),
+            "{name}"
+        );
     }
 }
 
@@ -84,7 +87,7 @@ fn links_to_folders_elsewhere_stay() {
     succeeds(&scene, &["--innodb-log-group-home-dir=./redo"]);
     assert_eq!(std::fs::read_link(data.join("redo")).unwrap(), redo);
     assert_eq!(read(data.join("redo/ib_logfile0")), "new redo");
-    assert_eq!(read(redo.join(".xb/old/ib_logfile0")), "old redo");
+    assert_eq!(read(redo.join("#sql-xb/.old/ib_logfile0")), "old redo");
     assert!(!data.join("ib_logfile0").exists());
 }
 
@@ -96,7 +99,7 @@ fn a_system_tablespace_elsewhere_is_replaced_there() {
     let specs = format!("--innodb-data-file-path={}/ibdata1:12M:autoextend", big.display());
     succeeds(&scene, &[&specs]);
     assert_eq!(std::fs::read(big.join("ibdata1")).unwrap(), [7; 70_000]);
-    assert_eq!(read(big.join(".xb/old/ibdata1")), "old elsewhere");
+    assert_eq!(read(big.join("#sql-xb/.old/ibdata1")), "old elsewhere");
     assert!(!scene.data("joiner").join("ibdata1").exists());
 }
 
@@ -110,21 +113,21 @@ fn a_strangers_file_stays_where_the_donor_has_a_tablespace() {
     assert!(joiner.log.contains("it stays in the data directory"), "{}", joiner.log);
     assert_eq!(read(fast.join("remote.ibd")), "a stranger's");
     assert_eq!(read(data.join("shop/remote.ibd")), "new remote");
-    assert!(!data.join("shop/remote.isl").exists() && !fast.join(".xb").exists());
+    assert!(!data.join("shop/remote.isl").exists() && !fast.join("#sql-xb").exists());
 }
 
 #[test]
 fn leftovers_elsewhere_do_not_come_in_later() {
     let scene = Scene::new();
     let fast = scene.scratch.join("fast/shop");
-    put(fast.join(".xb/new/leftover.ibd"), "of a transfer that was killed");
+    put(fast.join("#sql-xb/.new/leftover.ibd"), "of a transfer that was killed");
     // Nor do received files with the names of this program's own files.
     scene.stream(&[".journal", "xtrabackup_info"]);
     succeeds(&scene, &[]);
     assert_eq!(read(fast.join("remote.ibd")), "new remote");
     assert!(!fast.join("leftover.ibd").exists());
     assert!(!scene.data("joiner").join(".journal").exists());
-    assert!(!fast.join(".xb").exists(), "there was nothing to keep");
+    assert!(!fast.join("#sql-xb").exists(), "there was nothing to keep");
 }
 
 #[test]
@@ -158,8 +161,8 @@ fn by_hand(word: &str, data: &Path) -> Output {
 /// Leaves received data in `data`, and a swap that was interrupted after `renames` renames.
 fn interrupt(data: &Path, renames: usize) {
     swap::make_folders(data).unwrap();
-    put(data.join(".xb/new/mysql/user.frm"), "received");
-    put(data.join(".xb/new/ibdata1"), "received");
+    put(data.join("#sql-xb/.new/mysql/user.frm"), "received");
+    put(data.join("#sql-xb/.new/ibdata1"), "received");
     let journal = swap::plan(vec![data.to_owned()], |_, name, _| name != "galera.cache").unwrap();
     swap::begin(data, &journal).unwrap();
     let mut left = renames;
@@ -181,7 +184,7 @@ fn only_recover_finishes_and_what_a_server_made_meanwhile_is_no_obstacle() {
     let refused = by_hand("clean-old", &data);
     assert!(!refused.status.success());
     assert!(String::from_utf8(refused.stderr).unwrap().contains("recover"));
-    assert!(data.join(".xb/journal").exists() && data.join(".xb/old/mysql").exists());
+    assert!(data.join("#sql-xb/journal").exists() && data.join("#sql-xb/.old/mysql").exists());
     // As `mariadbd --wsrep_recover` leaves it.
     for name in ["ibdata1", "ib_logfile0", "undo001", "aria_log_control"] {
         put(data.join(name), "empty");
@@ -189,10 +192,10 @@ fn only_recover_finishes_and_what_a_server_made_meanwhile_is_no_obstacle() {
     assert!(by_hand("recover", &data).status.success());
     assert_eq!(read(data.join("ibdata1")), "received");
     assert_eq!(read(data.join("mysql/user.frm")), "received");
-    assert_eq!(read(data.join(".xb/old/ibdata1")), "old");
+    assert_eq!(read(data.join("#sql-xb/.old/ibdata1")), "old");
     assert!(!data.join("ib_logfile0").exists() && !data.join("undo001").exists());
     assert!(by_hand("clean-old", &data).status.success());
-    assert!(!data.join(".xb").exists());
+    assert!(!data.join("#sql-xb").exists());
 }
 
 #[test]
@@ -207,4 +210,81 @@ fn a_copied_data_directory_is_finished_and_the_original_left_alone() {
     assert!(by_hand("clean-old", &copy).status.success());
     assert_eq!(read(copy.join("ibdata1")), "received");
     assert_eq!(harness::tree(&data), before);
+}
+
+/// Runs a program as a user without rights; the scene's directories belong to that user.
+const NOBODY: [&str; 4] = ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups"];
+
+fn give_to_nobody(path: &Path) {
+    assert!(
+        Command::new("chown").args(["-R", "nobody:nogroup"]).arg(path).status().unwrap().success()
+    );
+}
+
+#[test]
+fn what_root_does_leaves_nothing_that_the_owner_cannot_remove() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: needs root");
+        return;
+    }
+    let scene = Scene::new();
+    let data = scene.data("joiner");
+    interrupt(&data, 2);
+    put(data.join("ib_logfile0"), "made by a server");
+    give_to_nobody(&data);
+    assert!(by_hand("recover", &data).status.success());
+    let mut owners = Command::new("find");
+    let foreign = owners.arg(&data).args(["!", "-user", "nobody"]).output().unwrap();
+    assert_eq!(String::from_utf8(foreign.stdout).unwrap(), "");
+    assert!(data.join("#sql-xb/.old/.stray/ib_logfile0").exists());
+    assert!(by_hand("clean-old", &data).status.success());
+    assert!(!data.join("#sql-xb").exists());
+}
+
+#[test]
+fn what_cannot_be_removed_or_renamed_is_found_before_a_donor_is_asked() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: needs root");
+        return;
+    }
+    for (entry, hint) in [("#sql-xb/.old/shop/x.ibd", "clean-old"), ("shop/x.ibd", "chown -R")] {
+        let scene = Scene::new();
+        let data = scene.data("joiner");
+        give_to_nobody(scene.scratch.path());
+        let file = data.join(entry);
+        put(&file, "of root");
+        for folder in file.parent().unwrap().ancestors().skip(1).take_while(|dir| *dir != data) {
+            assert!(Command::new("chown").arg("nobody").arg(folder).status().unwrap().success());
+        }
+        let refused = scene.joiner().through(&NOBODY).start().wait();
+        assert!(refused.lines.is_empty(), "{:?}", refused.lines);
+        let named = format!("cannot remove or rename {}", file.parent().unwrap().display());
+        assert!(refused.log.contains(&named) && refused.log.contains(hint), "{}", refused.log);
+        if hint == "clean-old" {
+            assert!(by_hand(hint, &data).status.success());
+        } else {
+            give_to_nobody(&data);
+        }
+        let mut joiner = scene.joiner().through(&NOBODY).start();
+        let ready = joiner.ready();
+        assert!(scene.donor(&ready).start().wait().status.success());
+        assert!(joiner.wait().status.success());
+    }
+}
+
+#[test]
+fn received_files_have_the_modes_of_the_stock_tools() {
+    let scene = Scene::new();
+    // The mask of a MariaDB server.
+    let with_umask = ["sh", "-c", "umask 006; exec \"$@\"", "sh"];
+    let mut joiner = scene.joiner().through(&with_umask).start();
+    let ready = joiner.ready();
+    assert!(scene.donor(&ready).start().wait().status.success());
+    assert!(joiner.wait().status.success());
+    let data = scene.data("joiner");
+    for (name, expected) in [("ibdata1", 0o660), ("shop/orders.ibd", 0o660), ("shop", 0o700)] {
+        let metadata = std::fs::metadata(data.join(name)).unwrap();
+        let mode = std::os::unix::fs::MetadataExt::mode(&metadata) & 0o777;
+        assert_eq!(mode, expected, "{name}");
+    }
 }

@@ -89,7 +89,7 @@ impl Scene {
         cluster.start(2);
         cluster.wait_synced(2);
         assert_eq!(cluster.checksums(2), cluster.checksums(1));
-        assert!(!data.join(".xb/new").exists() && !data.join(".xb/journal").exists());
+        assert!(!data.join("#sql-xb/.new").exists() && !data.join("#sql-xb/journal").exists());
     }
 }
 

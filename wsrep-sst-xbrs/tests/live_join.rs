@@ -7,6 +7,24 @@ use xb_testkit::command::Cmd;
 use xb_testkit::galera::Cluster;
 use xb_testkit::tools::{find, workspace};
 
+/// Asserts that a node's clients for all databases work.
+fn all_databases_can_be_used(cluster: &Cluster, node: u8) {
+    let socket = format!("--socket={}", cluster.socket(node).display());
+    let client = |name: &str, words: &[&str]| {
+        let client = Cmd::new(find(name)).args(["--no-defaults", "--user=root"]).arg(&socket);
+        client.args(words).run().expect(0).stdout_text()
+    };
+    let dump = client("mariadb-dump", &["--all-databases"]);
+    assert!(dump.contains("CREATE TABLE `orders`"));
+    assert!(client("mariadb-check", &["--all-databases"]).contains("shop.orders"));
+    let _ = client("mariadb-upgrade", &["--force"]);
+    for text in [&dump, &client("mariadb-show", &[])] {
+        assert!(!text.contains("#sql-xb"), "{text}");
+    }
+    let log = cluster.log(node);
+    assert!(!log.contains("Invalid (old?)"), "{log}");
+}
+
 fn cluster(size: u8) -> Cluster {
     let program = Path::new(env!("CARGO_BIN_EXE_wsrep_sst_xbrs-rs"));
     let script = workspace().join("scripts/wsrep_sst_xbrs");
@@ -34,7 +52,7 @@ fn every_codec_brings_the_same_data_while_it_is_written_to() {
     assert_eq!(cluster.checksums(2), cluster.checksums(1));
     assert_eq!(cluster.state(1), Some(4), "the donor is synced again");
     // An empty node has no old data to keep.
-    assert!(!cluster.datadir(2).join(".xb").exists());
+    assert!(!cluster.datadir(2).join("#sql-xb").exists());
     assert!(!cluster.datadir(2).join("sst_in_progress").exists());
 }
 
@@ -61,10 +79,14 @@ fn a_short_absence_costs_write_sets_and_a_long_one_keeps_the_old_data() {
     cluster.start(2);
     cluster.wait_synced(2);
     assert_eq!(cluster.checksums(2), cluster.checksums(1));
-    let old = datadir.join(".xb/old");
+    let old = datadir.join("#sql-xb/.old");
     assert_eq!(std::fs::read(old.join("shop/left-over.txt")).unwrap(), b"old");
     assert!(old.join("ibdata1").exists() && old.join("mysql").is_dir());
     assert!(datadir.join("galera.cache").exists() && !old.join("galera.cache").exists());
+
+    let log = cluster.log(2);
+    assert!(log.contains("where servers do not see it"), "{log}");
+    all_databases_can_be_used(&cluster, 2);
 
     // Backups of this node work, and it can be a donor.
     let target = cluster.scratch().join("backup");
@@ -75,11 +97,11 @@ fn a_short_absence_costs_write_sets_and_a_long_one_keeps_the_old_data() {
         .arg(format!("--target-dir={}", target.display()))
         .run()
         .expect(0);
-    assert!(target.join("shop/orders.ibd").exists() && !target.join(".xb/old").exists());
+    assert!(target.join("shop/orders.ibd").exists() && !target.join("#sql-xb/.old").exists());
 
     let program = env!("CARGO_BIN_EXE_wsrep_sst_xbrs-rs");
     let _ = Cmd::new(program).arg("clean-old").arg(&datadir).run().expect(0);
-    assert!(!datadir.join(".xb").exists());
+    assert!(!datadir.join("#sql-xb").exists());
     assert_eq!(cluster.checksums(2), cluster.checksums(1));
 }
 
@@ -99,12 +121,7 @@ fn without_wsrep_sst_auth_a_login_is_found_and_the_joiner_can_be_dumped() {
         assert_eq!(cluster.sql(node, users), "", "node {node}");
     }
     assert_eq!(cluster.sql(1, "SELECT @@GLOBAL.wsrep_sst_method").trim(), "xbrs");
-    let dump = Cmd::new(find("mariadb-dump"))
-        .args(["--no-defaults", "--user=root", "--all-databases"])
-        .arg(format!("--socket={}", cluster.socket(2).display()))
-        .run()
-        .expect(0);
-    assert!(dump.stdout_text().contains("CREATE TABLE `orders`"));
+    all_databases_can_be_used(&cluster, 2);
     assert_eq!(cluster.checksums(2), cluster.checksums(1));
 }
 

@@ -63,7 +63,7 @@ impl Scene {
         for entry in ["mysql", "ibdata1", "shop/orders.ibd", "shop/mark.txt"] {
             assert!(data.join(entry).exists(), "{entry} is gone:\n{}", cluster.log(2));
         }
-        for entry in [".xb", "sst_in_progress"] {
+        for entry in ["#sql-xb", "sst_in_progress"] {
             assert!(!data.join(entry).exists(), "{entry} is left:\n{}", cluster.log(2));
         }
         (cluster.log(1).split_off(said), cluster.log(2))
@@ -79,7 +79,7 @@ impl Scene {
         assert!(cluster.log(2).contains("SST: full backup"), "{}", cluster.log(2));
         assert_eq!(cluster.checksums(2), cluster.checksums(1));
         cluster.wait_synced(1);
-        let _ = std::fs::remove_dir_all(data.join(".xb"));
+        let _ = std::fs::remove_dir_all(data.join("#sql-xb"));
         std::fs::write(data.join("shop/mark.txt"), "this node's").unwrap();
     }
 }

@@ -7,6 +7,7 @@ mod limits;
 mod owner;
 mod place;
 mod report;
+mod retries;
 mod settings;
 mod standard_stream;
 

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use xb_backup::{BackupName, Root, Wanted};
-use xb_cli::{Failure, env_first};
+use xb_backup::{BackupName, Root, Timestamp, Wanted, fill_in, is_name_template};
+use xb_cli::Failure;
 use xb_uploader::{Location, Place, Policy};
 
 use crate::args::copy_destination::Destination;
 use crate::args::{CommonOptions, RunOptions, StoreOptions};
-use crate::settings::settings;
+use crate::settings::{from_variables, settings};
 
 /// ROOT and NAME of a backup.
 pub(crate) fn backup_place(
@@ -21,6 +21,40 @@ pub(crate) fn backup_place(
         Failure::usage(error.to_string()).hint("the last component of the URL is the backup's name")
     })?;
     Ok((open(&location, store, run, create)?, name))
+}
+
+/// ROOT and NAME of a new backup. The program makes the name if none is given, or if it has fields
+/// to fill in.
+pub(crate) fn new_backup_place(
+    place: Option<&str>,
+    template: &str,
+    common: &CommonOptions,
+) -> Result<(Root, BackupName), Failure> {
+    backup_place(&new_name(place, template, common)?, common, true)
+}
+
+/// Place of a new backup, NAME included.
+pub(crate) fn new_name(
+    place: Option<&str>,
+    template: &str,
+    common: &CommonOptions,
+) -> Result<String, Failure> {
+    let place = place.unwrap_or_default();
+    let named = match place.is_empty() && common.store.root.is_some() {
+        true => template.to_owned(),
+        false => place.to_owned(),
+    };
+    let (folder, last) = match named.rsplit_once('/') {
+        Some((folder, last)) => (format!("{folder}/"), last),
+        None => (String::new(), named.as_str()),
+    };
+    if !is_name_template(last) {
+        return Ok(named);
+    }
+    let host = crate::commands::host_name().unwrap_or_else(|| "host".to_owned());
+    let name = fill_in(last, &host, Timestamp::now())
+        .map_err(|error| Failure::usage(error.to_string()))?;
+    Ok(format!("{folder}{name}"))
 }
 
 /// ROOT, and the backup to find in it.
@@ -38,17 +72,33 @@ pub(crate) fn wanted_place(
 
 /// Location of ROOT, and the last component of a place.
 fn split(name: &str, store: &StoreOptions) -> Result<(Location, String), Failure> {
+    if name.is_empty() {
+        return Err(Failure::usage("no backup is named").hint(
+            "add its name, `latest`, or @ and a day, as in @shop/latest or s3://BUCKET/shop/latest",
+        ));
+    }
     let mut location = locate(name, store)?;
     let (root, last) = match location.path.rsplit_once('/') {
         Some((root, last)) => (root.to_owned(), last.to_owned()),
         None => (String::new(), location.path.clone()),
     };
+    if location.place == Place::Local && is_unfinished_file(&last) {
+        return Err(Failure::usage(format!("`{last}` cannot be a name in a local folder")).hint(
+            "a # with digits at the end marks files that are not finished; take another name",
+        ));
+    }
     if location.place == Place::Local && root.is_empty() {
         return Err(Failure::usage(format!("`{name}` would put backups into the root folder"))
             .hint("write file:///DIR/NAME"));
     }
     location.path = root;
     Ok((location, last))
+}
+
+/// Whether a local store would take an object of this name for an unfinished file.
+fn is_unfinished_file(name: &str) -> bool {
+    let number = name.split_once('#').map(|(_, number)| number);
+    number.is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
 }
 
 /// Destination of a copy.
@@ -68,7 +118,8 @@ pub(crate) fn copy_place(
     (source, destination): (&StoreOptions, &Destination),
     run: &RunOptions,
 ) -> Result<CopyPlace, Failure> {
-    let named = if to.ends_with('/') { format!("{to}{name}") } else { to.to_owned() };
+    let keeps_name = to.is_empty() || to.ends_with('/');
+    let named = if keeps_name { format!("{to}{name}") } else { to.to_owned() };
     let (source, _) = split(from, source)?;
     let (target, last) = split(&named, &destination.store)?;
     let to_name = BackupName::new(&last).map_err(|error| {
@@ -107,30 +158,39 @@ pub(crate) fn remote_place(
 }
 
 fn locate(text: &str, store: &StoreOptions) -> Result<Location, Failure> {
+    let below_root;
+    let text = match &store.root {
+        Some(root) if !root.is_empty() && !text.contains("://") => {
+            let (root, text) = (root.trim_end_matches('/'), text.trim_matches('/'));
+            below_root = if text.is_empty() { root.to_owned() } else { format!("{root}/{text}") };
+            &below_root
+        }
+        _ => text,
+    };
     if let Some(parsed) = Location::parse(text) {
         return parsed.map_err(|error| Failure::usage(error.to_string()));
     }
     let kind = store.storage.as_deref().unwrap_or_default().to_ascii_lowercase();
     let path = text.trim_matches('/').to_owned();
-    let named = |option: &Option<String>, names: &[&str], missing: &str, scheme: &str| {
-        option.clone().or_else(|| env_first(names)).ok_or_else(|| {
-            Failure::usage(format!("--storage={kind} needs {missing}"))
+    let named = |option: &Option<String>, missing: &str, scheme: &str| {
+        option.clone().or_else(|| from_variables(missing)).ok_or_else(|| {
+            Failure::usage(format!("--storage={kind} needs --{missing}"))
                 .hint(format!("or write the backup's place as {scheme}://BUCKET/NAME"))
         })
     };
     let place = match kind.as_str() {
-        "s3" => Place::S3 { bucket: named(&store.s3.s3_bucket, &[], "--s3-bucket", "s3")? },
+        "s3" => Place::S3 { bucket: named(&store.s3.s3_bucket, "s3-bucket", "s3")? },
         "google" => Place::Google {
-            bucket: named(&store.google.google_bucket, &[], "--google-bucket", "gs")?,
+            bucket: named(&store.google.google_bucket, "google-bucket", "gs")?,
         },
         "azure" => {
             let option = &store.azure.azure_container_name;
             let default = store.azure.azure_development_storage.then(|| "testcontainer".to_owned());
-            let named = named(option, &["AZURE_CONTAINER_NAME"], "--azure-container-name", "azure");
+            let named = named(option, "azure-container-name", "azure");
             Place::Azure { container: named.or_else(|missing| default.ok_or(missing))? }
         }
         "" => return Err(Failure::usage("no store is named")
-            .hint("write the place as file:///DIR/NAME, s3://BUCKET/NAME, gs://BUCKET/NAME or azure://CONTAINER/NAME, or give --storage=s3 --s3-bucket=BUCKET (the stock tool would now try Swift, which is not supported)")),
+            .hint("write the place as file:///DIR/NAME, s3://BUCKET/NAME, gs://BUCKET/NAME or azure://CONTAINER/NAME, or as @REPOSITORY with `root` in its group, or give --storage=s3 --s3-bucket=BUCKET (the stock tool would now try Swift, which is not supported)")),
         "swift" => return Err(Failure::usage("Swift is not supported").hint("many Swift clusters also speak S3: try --storage=s3 with --s3-endpoint")),
         other => return Err(Failure::usage(format!("storage `{other}` is not known")).hint("s3, google and azure are; a local folder is written file:///DIR/NAME")),
     };
@@ -161,6 +221,7 @@ fn policy(run: &RunOptions) -> Policy {
     Policy {
         max_retries,
         retry_timeout,
+        reach: Duration::from_secs(run.reach_timeout),
         max_backoff: Duration::from_millis(run.max_backoff),
         stall: Duration::from_secs(run.timeout),
         also_statuses: run.http_retriable_errors.clone(),

@@ -53,6 +53,9 @@ pub(crate) fn put_done(log: &Log, report: &PutReport, end: &ProgressEnd, stock: 
         pace(manifest.stream_bytes, end),
         extras(report.requests, report.retries),
     ));
+    if let Some(compression) = &report.compression {
+        log.info(format!("compress=auto: {compression}"));
+    }
     if stock {
         // Scripts for the stock tool look for this line.
         log.info("Upload completed.");

@@ -25,13 +25,62 @@ pub(crate) fn settings(store: &StoreOptions, run: &RunOptions) -> Result<StoreSe
     })
 }
 
-/// Value of an option or of the environment; an empty option disables both.
-fn given(option: &Option<String>, names: &[&str]) -> Option<String> {
-    option.clone().or_else(|| env_first(names)).filter(|text| !text.is_empty())
+/// Names of the variables from which an option takes its value if nothing else sets it.
+type Fallback = (&'static str, &'static [&'static str]);
+
+const FALLBACKS: [Fallback; 20] = [
+    (
+        "s3-endpoint",
+        &["S3_ENDPOINT", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT", "ENDPOINT"],
+    ),
+    ("s3-region", &["S3_DEFAULT_REGION", "AWS_REGION", "AWS_DEFAULT_REGION", "DEFAULT_REGION"]),
+    ("s3-access-key", &["S3_ACCESS_KEY_ID", "AWS_ACCESS_KEY_ID", "ACCESS_KEY_ID"]),
+    ("s3-secret-key", &["S3_SECRET_ACCESS_KEY", "AWS_SECRET_ACCESS_KEY", "SECRET_ACCESS_KEY"]),
+    ("s3-session-token", &["S3_SESSION_TOKEN", "AWS_SESSION_TOKEN"]),
+    ("s3-storage-class", &["S3_STORAGE_CLASS", "AWS_STORAGE_CLASS"]),
+    ("aws-profile", &["AWS_PROFILE", "AWS_DEFAULT_PROFILE"]),
+    ("google-access-key", &["ACCESS_KEY_ID"]),
+    ("google-secret-key", &["SECRET_ACCESS_KEY"]),
+    ("google-session-token", &["SESSION_TOKEN"]),
+    ("google-credentials-file", &["GOOGLE_APPLICATION_CREDENTIALS"]),
+    ("google-endpoint", &["ENDPOINT"]),
+    ("google-region", &["DEFAULT_REGION"]),
+    ("azure-storage-account", &["AZURE_STORAGE_ACCOUNT"]),
+    ("azure-container-name", &["AZURE_CONTAINER_NAME"]),
+    ("azure-access-key", &["AZURE_ACCESS_KEY"]),
+    ("azure-sas-token", &["AZURE_STORAGE_SAS_TOKEN"]),
+    ("azure-endpoint", &["AZURE_ENDPOINT"]),
+    ("azure-tier-class", &["AZURE_STORAGE_CLASS"]),
+    ("cacert", &["OS_CACERT", "S3_CA_BUNDLE", "AWS_CA_BUNDLE"]),
+];
+
+/// The fallbacks of all options, without the endpoints that the environment tells AWS programs to
+/// ignore.
+pub(crate) fn fallbacks() -> Vec<Fallback> {
+    let ignore = env_first(&["AWS_IGNORE_CONFIGURED_ENDPOINT_URLS"]);
+    let ignore = ignore.is_some_and(|value| value.eq_ignore_ascii_case("true"));
+    let mut fallbacks = FALLBACKS.to_vec();
+    for fallback in &mut fallbacks {
+        if ignore && fallback.0 == "s3-endpoint" {
+            fallback.1 = &["S3_ENDPOINT", "AWS_ENDPOINT", "ENDPOINT"];
+        }
+    }
+    fallbacks
 }
 
-fn secret(option: &Option<Secret>, names: &[&str]) -> Option<String> {
-    given(&option.as_ref().map(|secret| secret.expose().to_owned()), names)
+/// Value of the first variable that is set for this option.
+pub(crate) fn from_variables(option: &str) -> Option<String> {
+    let fallback = fallbacks().into_iter().find(|(name, _)| *name == option);
+    fallback.and_then(|(_, names)| env_first(names))
+}
+
+/// Value of an option or of the environment; an empty option disables both.
+fn given(value: &Option<String>, option: &str) -> Option<String> {
+    value.clone().or_else(|| from_variables(option)).filter(|text| !text.is_empty())
+}
+
+fn secret(value: &Option<Secret>, option: &str) -> Option<String> {
+    given(&value.as_ref().map(|secret| secret.expose().to_owned()), option)
 }
 
 fn env_path(name: &str) -> Option<PathBuf> {
@@ -39,10 +88,7 @@ fn env_path(name: &str) -> Option<PathBuf> {
 }
 
 fn http(options: &ConnectionOptions, run: &RunOptions) -> Result<HttpSettings, Failure> {
-    let bundle = options
-        .cacert
-        .clone()
-        .or_else(|| env_first(&["OS_CACERT", "S3_CA_BUNDLE", "AWS_CA_BUNDLE"]).map(Into::into));
+    let bundle = options.cacert.clone().or_else(|| from_variables("cacert").map(Into::into));
     let ca_bundle = match bundle {
         None => None,
         Some(path) => Some(
@@ -83,27 +129,15 @@ fn s3(options: &S3Options) -> Result<S3Settings, Failure> {
         _ => None,
     };
     // A profile on the command line takes precedence over keys in the environment.
-    let from_environment = |option: &Option<Secret>, names: &[&str]| {
-        secret(option, if options.aws_profile.is_some() { &[] } else { names })
+    let from_environment = |value: &Option<Secret>, option: &str| {
+        secret(value, if options.aws_profile.is_some() { "" } else { option })
     };
     Ok(S3Settings {
-        endpoint: given(&options.s3_endpoint, &["S3_ENDPOINT", "AWS_ENDPOINT", "ENDPOINT"]),
-        region: given(
-            &options.s3_region,
-            &["S3_DEFAULT_REGION", "AWS_DEFAULT_REGION", "DEFAULT_REGION", "AWS_REGION"],
-        ),
-        access_key: from_environment(
-            &options.s3_access_key,
-            &["S3_ACCESS_KEY_ID", "AWS_ACCESS_KEY_ID", "ACCESS_KEY_ID"],
-        ),
-        secret_key: from_environment(
-            &options.s3_secret_key,
-            &["S3_SECRET_ACCESS_KEY", "AWS_SECRET_ACCESS_KEY", "SECRET_ACCESS_KEY"],
-        ),
-        session_token: from_environment(
-            &options.s3_session_token,
-            &["S3_SESSION_TOKEN", "AWS_SESSION_TOKEN"],
-        ),
+        endpoint: given(&options.s3_endpoint, "s3-endpoint"),
+        region: given(&options.s3_region, "s3-region"),
+        access_key: from_environment(&options.s3_access_key, "s3-access-key"),
+        secret_key: from_environment(&options.s3_secret_key, "s3-secret-key"),
+        session_token: from_environment(&options.s3_session_token, "s3-session-token"),
         web_identity,
         profile: profile(options),
         container: container(),
@@ -114,7 +148,7 @@ fn s3(options: &S3Options) -> Result<S3Settings, Failure> {
             Lookup::Path => BucketLookup::Path,
         },
         provider: options.s3_provider,
-        storage_class: given(&options.s3_storage_class, &["S3_STORAGE_CLASS", "AWS_STORAGE_CLASS"]),
+        storage_class: given(&options.s3_storage_class, "s3-storage-class"),
         encryption: encryption(options)?,
         checksum: match options.s3_checksum {
             ChecksumArg::Auto => None,
@@ -128,7 +162,7 @@ fn s3(options: &S3Options) -> Result<S3Settings, Failure> {
 
 /// The profile in the shared AWS files.
 fn profile(options: &S3Options) -> Option<AwsProfile> {
-    let named = given(&options.aws_profile, &["AWS_PROFILE", "AWS_DEFAULT_PROFILE"]);
+    let named = given(&options.aws_profile, "aws-profile");
     let home = env_path("HOME").map(|home| home.join(".aws"));
     let file = |variable, name: &str| {
         env_path(variable).or_else(|| home.as_ref().map(|home| home.join(name)))
@@ -179,24 +213,24 @@ fn google(options: &GoogleOptions) -> GoogleSettings {
     let credentials_file = options
         .google_credentials_file
         .clone()
-        .or_else(|| env_path("GOOGLE_APPLICATION_CREDENTIALS"));
+        .or_else(|| from_variables("google-credentials-file").map(Into::into));
     // A credentials file given as an option takes precedence over HMAC keys.
     let keys = if options.google_credentials_file.is_some() {
         (None, None)
     } else {
         (
-            secret(&options.google_access_key, &["ACCESS_KEY_ID"]),
-            secret(&options.google_secret_key, &["SECRET_ACCESS_KEY"]),
+            secret(&options.google_access_key, "google-access-key"),
+            secret(&options.google_secret_key, "google-secret-key"),
         )
     };
     GoogleSettings {
-        endpoint: given(&options.google_endpoint, &["ENDPOINT"]),
-        region: given(&options.google_region, &["DEFAULT_REGION"]),
+        endpoint: given(&options.google_endpoint, "google-endpoint"),
+        region: given(&options.google_region, "google-region"),
         access_key: keys.0,
         secret_key: keys.1,
-        session_token: secret(&options.google_session_token, &["SESSION_TOKEN"]),
+        session_token: secret(&options.google_session_token, "google-session-token"),
         credentials_file,
-        storage_class: given(&options.google_storage_class, &[]),
+        storage_class: given(&options.google_storage_class, "google-storage-class"),
     }
 }
 
@@ -207,15 +241,15 @@ fn azure(options: &AzureOptions) -> AzureSettings {
     let named = named(&options.azure_access_key) || named(&options.azure_sas_token);
     let of_application = |name: &str| if named { None } else { env_first(&[name]) };
     AzureSettings {
-        account: given(&options.azure_storage_account, &["AZURE_STORAGE_ACCOUNT"]),
-        access_key: secret(&options.azure_access_key, &["AZURE_ACCESS_KEY"]),
-        sas: secret(&options.azure_sas_token, &["AZURE_STORAGE_SAS_TOKEN"]),
+        account: given(&options.azure_storage_account, "azure-storage-account"),
+        access_key: secret(&options.azure_access_key, "azure-access-key"),
+        sas: secret(&options.azure_sas_token, "azure-sas-token"),
         tenant_id: of_application("AZURE_TENANT_ID"),
         client_id: of_application("AZURE_CLIENT_ID"),
         client_secret: of_application("AZURE_CLIENT_SECRET"),
         federated_token_file: of_application("AZURE_FEDERATED_TOKEN_FILE").map(PathBuf::from),
-        endpoint: given(&options.azure_endpoint, &["AZURE_ENDPOINT"]),
-        tier: given(&options.azure_tier_class, &["AZURE_STORAGE_CLASS"]),
+        endpoint: given(&options.azure_endpoint, "azure-endpoint"),
+        tier: given(&options.azure_tier_class, "azure-tier-class"),
         development: options.azure_development_storage,
     }
 }

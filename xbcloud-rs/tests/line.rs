@@ -20,14 +20,38 @@ fn help_and_version_are_no_errors_and_fit_on_a_screen() {
     let help = run(&["--help"], b"").expect(0).stdout_text();
     assert!(help.contains("Examples:") && help.contains("Exit codes:"));
     for command in [
-        "put", "backup", "get", "restore", "list", "delete", "gc", "plan", "rewrap", "verify",
-        "show", "copy", "pin", "unpin", "prune",
+        "put", "backup", "run", "get", "restore", "list", "delete", "gc", "plan", "rewrap",
+        "verify", "show", "copy", "pin", "unpin", "prune", "monitor",
     ] {
-        let text = run(&[command, "-h"], b"").expect(0).stdout_text();
-        assert!(text.lines().count() <= 60, "{command} -h has {} lines", text.lines().count());
-        assert!(text.lines().all(|line| line.len() <= 110), "{command} -h is too wide");
+        for (help, lines) in [("-h", 60), ("--help", 75)] {
+            let text = run(&[command, help], b"").expect(0).stdout_text().to_string();
+            let count = text.lines().count();
+            assert!(count <= lines, "{command} {help} has {count} lines");
+            assert!(text.lines().all(|line| line.len() <= 110), "{command} {help} is too wide");
+            assert!(text.contains("--help stores") && !text.contains("--s3-endpoint"), "{text}");
+        }
+        let text = run(&[command, "--help", "stores"], b"").expect(0).stdout_text().to_string();
+        assert!(text.contains("--s3-endpoint") && text.contains("--azure-sas-token"), "{text}");
+        assert!(text.lines().count() <= 75, "{command}: {}", text.lines().count());
     }
-    assert!(run(&["--version"], b"").expect(0).stdout_text().contains(env!("CARGO_PKG_VERSION")));
+    let wrong = run(&["lsit"], b"").expect(2).stderr_text().to_string();
+    assert!(wrong.contains("list"), "{wrong}");
+    let version = run(&["--version"], b"").expect(0).stdout_text();
+    for line in
+        [concat!("xbcloud-rs ", env!("CARGO_PKG_VERSION")), "revision: ", "features: ", "crypto: "]
+    {
+        assert!(version.lines().any(|found| found.starts_with(line)), "{version}");
+    }
+}
+
+#[test]
+fn man_pages_and_completions_are_written_for_packages() {
+    let folder = tempfile::tempdir().unwrap();
+    let _ = run(&["--write-manual", folder.path().to_str().unwrap()], b"").expect(0);
+    let page = std::fs::read_to_string(folder.path().join("man1/xbcloud-rs-restore.1")).unwrap();
+    assert!(page.contains("\\-\\-target\\-dir"), "{page}");
+    let script = std::fs::read_to_string(folder.path().join("bash/xbcloud-rs.bash")).unwrap();
+    assert!(script.contains("--target-dir") && !script.contains("--write-manual"));
 }
 
 #[test]

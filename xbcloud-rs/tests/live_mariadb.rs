@@ -257,7 +257,7 @@ fn backup_writes_nothing_to_stdout() {
     let store = Store::folder();
     let stream = live().scratch.join("stream");
     let ran = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
-        .args(["backup", "--chunk-size=64M"])
+        .args(["backup", "--chunk-size=64M", "--producer-log=-"])
         .arg(store.url("name"))
         .args(["--", "/bin/sh", "-c", "echo talk >&2; exec cat \"$0\""])
         .arg(&stream)

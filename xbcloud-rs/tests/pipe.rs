@@ -77,3 +77,22 @@ fn three_programs_and_one_size() {
         let _ = xbcloud(&["get", &place]).run().expect(1);
     }
 }
+
+#[test]
+fn auto_compression_reports_its_codecs_and_is_read_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = format!("file://{}/auto", folder.path().display());
+    let input = [noise(3, 5_000_000), pages(4, 20_000_000)].concat();
+    let put = xbcloud(&["put", "--raw", "--compress=auto", "--chunk-size=3M", &place]);
+    let put = put.stdin_bytes(input.clone()).run().expect(0);
+    let log = String::from_utf8(put.stderr).unwrap();
+    let line = log.lines().find(|line| line.contains("compress=auto: ")).expect("a report");
+    // Noise is stored, whatever limits the run.
+    assert!(line.contains("none "), "{line}");
+    let got = xbcloud(&["get", &place]).run().expect(0);
+    assert!(got.stdout == input, "other bytes came back");
+    let classic = ["put", "--layout=classic", "--compress=auto", &format!("{place}2")];
+    let refused = xbcloud(&classic).stdin_bytes(Vec::new()).run();
+    let log = String::from_utf8(refused.stderr).unwrap();
+    assert!(log.contains("--compress=auto is not a codec of the classic layout"), "{log}");
+}

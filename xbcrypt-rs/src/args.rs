@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Command, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use xb_cli::{Failure, Log, Secret, Size};
 use xb_encryptor::xbcrypt::Algorithm;
 use xb_keyring::{IdentityOptions, KeyOptions, NewKeyOptions, RecipientOptions};
@@ -29,6 +29,7 @@ const MAX_THREADS: u64 = 256;
 /// Encrypts, or with -d decrypts, any bytes.
 #[derive(Debug, Parser)]
 #[command(name = "xbcrypt-rs", version, after_help = EXAMPLES, disable_version_flag = true)]
+#[command(long_version = xb_keyring::long_version(env!("CARGO_PKG_VERSION")))]
 pub(crate) struct Line {
     /// Decrypt
     #[arg(short, long)]
@@ -98,6 +99,12 @@ pub(crate) struct Line {
     /// Program and arguments, split at blanks; `wrap` or `unwrap` is added
     #[arg(long, value_name = "COMMAND", help_heading = "Keys")]
     pub(crate) key_command: Option<Secret>,
+}
+
+/// Returns the whole command line, for man pages and completions: the filter, and the commands
+/// beside it.
+pub(crate) fn filter_and_tools() -> Command {
+    Line::command().subcommands(ToolLine::command().get_subcommands().cloned())
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -233,8 +240,6 @@ pub(crate) struct InspectArgs {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-
     use super::*;
 
     fn line(words: &[&str]) -> Line {
@@ -245,6 +250,7 @@ mod tests {
     fn the_definitions_are_sound() {
         Line::command().debug_assert();
         ToolLine::command().debug_assert();
+        filter_and_tools().debug_assert();
     }
 
     #[test]

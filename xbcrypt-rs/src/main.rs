@@ -19,6 +19,9 @@ fn main() -> ExitCode {
 }
 
 fn run(program: &Program) -> Result<(), Failure> {
+    if let Some(folder) = program.manual_folder() {
+        return Ok(xb_cli::write_manual(&args::filter_and_tools(), folder)?);
+    }
     let stock = program.personality().is_stock();
     let first = program.argv().get(1).and_then(|word| word.to_str());
     // The stock tool has no commands, so neither does a drop-in replacement.

@@ -31,6 +31,7 @@ const DEFAULT_PARALLEL: usize = 4;
 /// Makes, lists and extracts the streams of MySQL and MariaDB backups.
 #[derive(Debug, Parser)]
 #[command(name = "xbstream-rs", version, after_help = EXAMPLES, disable_version_flag = true)]
+#[command(long_version = xb_keyring::long_version(env!("CARGO_PKG_VERSION")))]
 pub(crate) struct Line {
     /// Write a stream of FILES to stdout
     #[arg(short = 'c', long)]

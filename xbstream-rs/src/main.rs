@@ -9,6 +9,7 @@ mod list;
 
 use std::process::ExitCode;
 
+use clap::CommandFactory as _;
 use xb_cli::{Failure, Level, LogOptions, Personality, Program};
 
 use crate::args::{Line, Mode};
@@ -18,6 +19,9 @@ fn main() -> ExitCode {
 }
 
 fn run(program: &Program) -> Result<(), Failure> {
+    if let Some(folder) = program.manual_folder() {
+        return Ok(xb_cli::write_manual(&Line::command(), folder)?);
+    }
     // Stock mbstream has no option files.
     let groups: &[&str] =
         if program.personality() == Personality::Mbstream { &[] } else { &["xbstream"] };

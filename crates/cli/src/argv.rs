@@ -39,6 +39,16 @@ pub(crate) struct OptionTable {
     shorts: BTreeMap<char, String>,
     /// Keys of options whose value is a [`Secret`].
     secrets: BTreeSet<String>,
+    /// Keys of options whose values add up.
+    repeatable: BTreeSet<String>,
+}
+
+/// Meaning of a full long name and its value.
+pub(crate) enum Exact {
+    Item(Item),
+    /// A switch with an invalid switch value.
+    BadSwitch,
+    Unknown,
 }
 
 /// Meaning of a long name.
@@ -84,6 +94,9 @@ impl OptionTable {
         if arg.get_value_parser().type_id() == TypeId::of::<Secret>() {
             self.secrets.insert(key.clone());
         }
+        if matches!(arg.get_action(), ArgAction::Append) {
+            self.repeatable.insert(key.clone());
+        }
         self.kinds.entry(key).or_insert(kind);
     }
 
@@ -120,6 +133,29 @@ impl OptionTable {
     /// Whether the value of the option with this key is secret.
     pub(crate) fn is_secret(&self, key: &str) -> bool {
         self.secrets.contains(key)
+    }
+
+    /// Whether the values of the option with this key add up.
+    pub(crate) fn is_repeatable(&self, key: &str) -> bool {
+        self.repeatable.contains(key)
+    }
+
+    /// Whether an option has this long name.
+    pub(crate) fn has_long(&self, long: &str) -> bool {
+        self.longs.contains_key(long)
+    }
+
+    /// Parses a full long name with a value.
+    pub(crate) fn exact(&self, long: &str, value: &OsStr) -> Exact {
+        let Some((key, kind)) =
+            self.longs.get(long).and_then(|key| Some((key, *self.kinds.get(key)?)))
+        else {
+            return Exact::Unknown;
+        };
+        match said_of(key.clone(), kind, Some(value)) {
+            ParsedOption::Item(item) => Exact::Item(item),
+            _ => Exact::BadSwitch,
+        }
     }
 
     fn short(&self, letter: char) -> Meaning<'_> {

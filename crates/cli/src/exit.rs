@@ -13,6 +13,8 @@ pub enum Exit {
     /// Wrong command line or option file, before any work: 2; 1 if called by the name of a stock
     /// tool, which has only 0 and 1.
     Usage,
+    /// Judgement of a command that has exit codes of its own, such as a monitor.
+    Verdict(u8),
     /// Ended by this signal: 128 + its number, as a shell shows it.
     Interrupted(i32),
 }
@@ -23,6 +25,7 @@ impl Exit {
         match self {
             Self::Done => 0,
             Self::Failed => 1,
+            Self::Verdict(code) => code,
             Self::Usage if personality.is_stock() => 1,
             Self::Usage => 2,
             // Signal numbers end at 64; any other number is a caller's mistake and returns Failed.

@@ -1,5 +1,6 @@
 //! Preparation of the arguments, from the system to clap.
 
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
@@ -11,6 +12,9 @@ use thiserror::Error;
 
 use crate::argv::{Item, OptionTable, ParsedOption, next_items, said, words};
 use crate::option_file::{FileOption, OptionFileError, OptionFilePaths, Wanted, load};
+use crate::sources::effective::{PRINT_DEFAULTS, effective, json, table};
+use crate::sources::variables::{self, FromEnvironment};
+use crate::sources::{Given, Origin, Sources};
 
 const DEFAULTS_FILE: &str = "defaults-file";
 const DEFAULTS_EXTRA_FILE: &str = "defaults-extra-file";
@@ -60,6 +64,25 @@ pub enum UsageError {
         /// Line number, from 1.
         line: usize,
     },
+    /// An environment variable for a switch has an invalid switch value.
+    #[error("environment variable {name} takes only 0, 1, on, off, true or false")]
+    BadVariable {
+        /// Name of the variable.
+        name: String,
+    },
+    /// The command line names a repository that no option file has.
+    #[error(
+        "no option file has a group [{group}.{name}] for the repository @{name}{}",
+        known_repositories(known)
+    )]
+    NoRepository {
+        /// Group of the program.
+        group: String,
+        /// Name of the repository.
+        name: String,
+        /// Names of the repositories that the option files have.
+        known: Vec<String>,
+    },
     /// An abbreviated name in an option file matches several options.
     #[error("option {key} in {} line {line} fits more than one option", file.display())]
     Ambiguous {
@@ -72,6 +95,14 @@ pub enum UsageError {
     },
 }
 
+fn known_repositories(known: &[String]) -> String {
+    if known.is_empty() {
+        return String::new();
+    }
+    let names: Vec<String> = known.iter().map(|name| format!("@{name}")).collect();
+    format!("; known: {}", names.join(", "))
+}
+
 /// Arguments for clap. `Debug` shows no arguments, since they may hold secrets.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Expanded {
@@ -81,6 +112,17 @@ pub struct Expanded {
     pub warnings: Vec<String>,
     /// Values of [`Secret`](crate::Secret) options on the command line itself.
     pub secrets: Vec<OsString>,
+    /// Text for standard output instead of a run, if `--print-defaults` is given.
+    pub print: Option<String>,
+    /// Long names of the options that the command line does not set itself, and their sources.
+    origins: BTreeMap<String, String>,
+}
+
+impl Expanded {
+    /// Returns where the value of this option comes from, if not from the command line.
+    pub(crate) fn origin(&self, long: &str) -> Option<&str> {
+        self.origins.get(long).map(String::as_str)
+    }
 }
 
 impl fmt::Debug for Expanded {
@@ -100,10 +142,12 @@ impl fmt::Debug for Expanded {
 /// - The subcommand, the first argument that is not an option, is moved to the front, so that
 ///   options may precede it: `xbcloud --storage=s3 put NAME`.
 /// - `--defaults-file=`, `--defaults-extra-file=`, `--defaults-group-suffix=` and `--no-defaults`
-///   are accepted at the front, or right after a subcommand at the front. Then the `groups` of the
+///   are accepted at the front, or right after a subcommand at the front. Then the groups of the
 ///   option files are read from `places` and put before the user's arguments. Options in these
-///   groups that belong only to other subcommands are skipped. If `groups` is empty, there are no
+///   groups that belong only to other subcommands are skipped. If there are no groups, there are no
 ///   option files and no such options.
+/// - Options from the environment, and the group of a repository that the arguments name, are put
+///   there as described for [`Sources`].
 /// - `_` equals `-` in names. Unique prefixes of long names are accepted. Switches accept
 ///   `--skip-NAME`, `--disable-NAME`, `--enable-NAME` and `--NAME=0|1|on|off|true|false`; the last
 ///   one wins. `-t4` and `-?` are accepted. `--loose-NAME` may be unknown.
@@ -120,15 +164,24 @@ impl fmt::Debug for Expanded {
 /// [`UsageError`], by kind. Errors in the user's own options are left for clap to report.
 pub fn expand(
     command: &Command,
-    groups: &[&str],
+    sources: &Sources<'_>,
     argv: &[OsString],
     places: &OptionFilePaths,
+) -> Result<Expanded, UsageError> {
+    expand_with(command, sources, argv, places, std::env::vars_os().collect())
+}
+
+fn expand_with(
+    command: &Command,
+    sources: &Sources<'_>,
+    argv: &[OsString],
+    places: &OptionFilePaths,
+    variables: Vec<(OsString, OsString)>,
 ) -> Result<Expanded, UsageError> {
     let mut command = command.clone();
     // Computes derived settings: value counts, help, global options in subcommands.
     command.build();
-    let defaults = if groups.is_empty() { Vec::new() } else { defaults_args(None) };
-    let known = table_of(&command, true, &[]);
+    let defaults = if sources.groups.is_empty() { Vec::new() } else { defaults_args(None) };
     let everything = table_of(&command, true, &defaults);
 
     let (argv0, rest) = match argv.split_first() {
@@ -145,21 +198,58 @@ pub fn expand(
         subcommand = Some(rest.remove(at));
     }
 
-    let scope = subcommand.as_ref().and_then(|name| command.find_subcommand(name));
-    let scope = match scope {
+    let found = subcommand.as_ref().and_then(|name| command.find_subcommand(name));
+    let scope = match found {
         Some(scope) => table_of(scope, true, &defaults),
         None => table_of(&command, false, &defaults),
     };
     let own = all_items(&rest, &scope);
-    let loaded = load(places, &wanted, groups)?;
-    let mut expanded = Expanded { warnings: loaded.warnings, ..Expanded::default() };
-    let mut items = Vec::new();
-    for option in loaded.options {
-        items.extend(file_item(option, &known, &scope, &mut expanded.warnings)?);
+    let mut expanded = Expanded::default();
+    check_own(&own, &defaults, &scope, &mut expanded)?;
+    expanded.secrets.extend(secrets_behind(&own));
+    let prints = own.contains(&Item::On(PRINT_DEFAULTS.to_owned()));
+    let all = Scope {
+        known: table_of(&command, true, &[]),
+        // Without a subcommand, the options of all of them are shown.
+        scope: if prints && found.is_none() { everything } else { scope },
+        subcommand: found.map(Command::get_name),
+    };
+    let given = all_given(sources, places, (&wanted, own), &all, &variables, &mut expanded)?;
+
+    if prints {
+        let variable = |name: &str| {
+            let found = variables.iter().find(|(own, _)| own == name)?;
+            found.1.to_str().map(str::to_owned).filter(|value| !value.is_empty())
+        };
+        let shown = found.unwrap_or(&command);
+        let rows = effective(shown, &all.scope, &given, sources.fallbacks, variable);
+        let as_json = given.iter().any(|given| given.item == Item::On("json".to_owned()));
+        expanded.print = Some(if as_json { json(&rows) } else { table(&rows) });
     }
-    for item in &own {
+    for given in &given {
+        let Some(key) = given.key() else { continue };
+        match given.origin {
+            Origin::CommandLine => expanded.origins.remove(key),
+            _ => expanded.origins.insert(key.to_owned(), given.origin.to_string()),
+        };
+    }
+    let items: Vec<Item> = given.into_iter().map(|given| given.item).collect();
+    expanded.args.extend(argv0.cloned());
+    expanded.args.extend(subcommand);
+    expanded.args.extend(words(&items));
+    Ok(expanded)
+}
+
+/// Refuses options about option files in the wrong place, and notes secrets and warnings.
+fn check_own(
+    own: &[Item],
+    defaults: &[Arg],
+    scope: &OptionTable,
+    expanded: &mut Expanded,
+) -> Result<(), UsageError> {
+    for item in own {
         match item {
-            Item::On(key) | Item::Value(key, _) if is_default(key, &defaults) => {
+            Item::On(key) | Item::Value(key, _) if is_default(key, defaults) => {
                 return Err(UsageError::DefaultsNotFirst { option: key.clone() });
             }
             Item::Value(key, value) if scope.is_secret(key) => {
@@ -171,13 +261,89 @@ pub fn expand(
             _ => {}
         }
     }
-    expanded.secrets.extend(secrets_behind(&own));
-    items.extend(own);
+    Ok(())
+}
 
-    expanded.args.extend(argv0.cloned());
-    expanded.args.extend(subcommand);
-    expanded.args.extend(words(&items));
-    Ok(expanded)
+/// The options of all subcommands, and those of the one that runs.
+struct Scope<'a> {
+    known: OptionTable,
+    scope: OptionTable,
+    subcommand: Option<&'a str>,
+}
+
+/// Returns the items of all sources, lowest precedence first.
+fn all_given(
+    sources: &Sources<'_>,
+    places: &OptionFilePaths,
+    (wanted, own): (&Wanted, Vec<Item>),
+    all: &Scope<'_>,
+    variables: &[(OsString, OsString)],
+    expanded: &mut Expanded,
+) -> Result<Vec<Given>, UsageError> {
+    let loaded = load(places, wanted, sources.groups)?;
+    let files = loaded.repositories;
+    expanded.warnings.extend(loaded.warnings);
+    let of_all = loaded.options;
+    let general = file_items(of_all.clone(), all, &mut expanded.warnings)?;
+    let mut environment = match sources.environment {
+        None => FromEnvironment::default(),
+        Some(prefix) => variables::read(prefix, variables.iter().cloned(), &all.known, &all.scope),
+    };
+    expanded.warnings.append(&mut environment.warnings);
+    if let Some(name) = environment.bad_switch {
+        return Err(UsageError::BadVariable { name });
+    }
+    let own = own.into_iter().map(|item| Given { item, origin: Origin::CommandLine });
+    let mut later = environment.given;
+    later.extend(own);
+
+    let Some(repositories) = sources.repositories else {
+        return Ok([general, later].concat());
+    };
+    let known_names: Vec<String> = files.keys().cloned().collect();
+    let group = |name: &Option<String>| match name {
+        None => Ok(Vec::new()),
+        Some(name) => files.get(name).cloned().ok_or_else(|| UsageError::NoRepository {
+            group: sources.groups.first().copied().unwrap_or_default().to_owned(),
+            name: name.clone(),
+            known: known_names.clone(),
+        }),
+    };
+    // First the source: its group may name the destination.
+    let subcommand = all.subcommand;
+    let named = repositories.named(subcommand, &[general.clone(), later.clone()].concat());
+    let mut own_group = file_items(group(&named.source)?, all, &mut expanded.warnings)?;
+    own_group.retain(|own| own.key().is_none_or(|key| repositories.in_source(subcommand, key)));
+    let named = repositories.named(subcommand, &[&general[..], &own_group, &later].concat());
+    let mut there = Vec::new();
+    if named.destination.is_some() {
+        for option in [of_all, group(&named.destination)?].concat() {
+            // Warnings about these options are given already, or belong to another run.
+            if let Some(given) = file_item(option, &all.known, &all.known, &mut Vec::new())? {
+                there.extend(repositories.in_destination(given, &all.scope));
+            }
+        }
+    }
+    let mut given = [general, own_group, there].concat();
+    if let Some(name) = named.source.as_ref().filter(|_| all.scope.has(repositories.name)) {
+        let item = Item::Value(repositories.name.to_owned(), name.into());
+        given.push(Given { item, origin: Origin::CommandLine });
+    }
+    given.extend(later);
+    repositories.keep_places(&named, &mut given);
+    repositories.strip(subcommand, &mut given);
+    Ok(given)
+}
+
+fn file_items(
+    options: Vec<FileOption>,
+    all: &Scope<'_>,
+    warnings: &mut Vec<String>,
+) -> Result<Vec<Given>, UsageError> {
+    let items = options
+        .into_iter()
+        .map(|option| file_item(option, &all.known, &all.scope, warnings).transpose());
+    items.flatten().collect()
 }
 
 /// Returns passwords and keys after `--`, in the arguments of another program. Otherwise, our own
@@ -303,16 +469,14 @@ fn file_item(
     known: &OptionTable,
     scope: &OptionTable,
     warnings: &mut Vec<String>,
-) -> Result<Option<Item>, UsageError> {
+) -> Result<Option<Given>, UsageError> {
     let said = said(&option.key, option.value.as_deref(), known);
-    let FileOption { key, file, line, .. } = option;
+    let FileOption { group, key, file, line, .. } = option;
     match said {
         ParsedOption::Item(item) => {
-            let here = match &item {
-                Item::On(key) | Item::Off(key) | Item::Value(key, _) => scope.has(key),
-                _ => false,
-            };
-            Ok(here.then_some(item))
+            let origin = Origin::File { group, file, line };
+            let given = Given { item, origin };
+            Ok(given.key().is_some_and(|key| scope.has(key)).then_some(given))
         }
         ParsedOption::Loose(name) => {
             let place = file.display();
@@ -366,7 +530,7 @@ mod tests {
 
     fn run(argv: &[&str], places: &OptionFilePaths) -> Result<Expanded, UsageError> {
         let argv: Vec<OsString> = argv.iter().map(OsString::from).collect();
-        expand(&command(), &["xbcloud"], &argv, places)
+        expand_with(&command(), &Sources::groups(&["xbcloud"]), &argv, places, Vec::new())
     }
 
     fn args(argv: &[&str]) -> Vec<String> {
@@ -545,7 +709,8 @@ mod tests {
     fn without_groups_there_are_no_option_files() {
         let command = Command::new("x").arg(arg!(-c - -create)).arg(arg!([NAME] ...));
         let argv = ["x", "-c", "--no-defaults"].map(OsString::from);
-        let expanded = expand(&command, &[], &argv, &OptionFilePaths::usual()).unwrap();
+        let expanded =
+            expand(&command, &Sources::default(), &argv, &OptionFilePaths::usual()).unwrap();
         assert_eq!(expanded.args, ["x", "--create", "--no-defaults"]);
     }
 
@@ -569,7 +734,8 @@ mod tests {
             // The command does not declare these options, so only the built-in ones count.
             let argv = ["x", &files.option(), "put", "n"].map(OsString::from);
             let error =
-                expand(&plain(), &["xbcloud"], &argv, &OptionFilePaths::none()).unwrap_err();
+                expand(&plain(), &Sources::groups(&["xbcloud"]), &argv, &OptionFilePaths::none())
+                    .unwrap_err();
             assert_eq!(error.to_string(), text.replace('@', files.path().to_str().unwrap()));
             assert!(!format!("{error:?}").contains("hunter2"));
         }
@@ -621,7 +787,7 @@ mod tests {
             let words = ["x"].into_iter().chain(line.iter().map(String::as_str)).chain(["w", "--"]);
             let argv: Vec<OsString> =
                 words.chain(tail.iter().map(String::as_str)).map(OsString::from).collect();
-            let expanded = expand(&plain(), &[], &argv, &OptionFilePaths::none()).unwrap();
+            let expanded = expand(&plain(), &Sources::default(), &argv, &OptionFilePaths::none()).unwrap();
             prop_assert!(expanded.args.ends_with(&argv[argv.len() - tail.len() - 1..]));
         }
     }

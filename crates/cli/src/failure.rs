@@ -30,6 +30,8 @@ pub struct Failure {
     hint: Option<String>,
     source: Option<Box<dyn Error + Send + Sync>>,
     clap: Option<Box<clap::Error>>,
+    /// Text for standard output, instead of a report.
+    output: Option<String>,
     exit: Exit,
 }
 
@@ -42,6 +44,7 @@ impl Failure {
             hint: None,
             source: None,
             clap: None,
+            output: None,
             exit: Exit::Failed,
         }
     }
@@ -49,6 +52,17 @@ impl Failure {
     /// Creates a failure for a wrong command line that clap accepted.
     pub fn usage(message: impl Into<String>) -> Self {
         Self { exit: Exit::Usage, ..Self::new(message) }
+    }
+
+    /// Creates the end of a run that only prints this text to standard output, as help does.
+    pub(crate) fn only_print(text: &str) -> Self {
+        Self { output: Some(text.to_owned()), exit: Exit::Done, ..Self::new("") }
+    }
+
+    /// Creates the end of a run that prints this text to standard output and exits with this code,
+    /// whatever it means.
+    pub fn verdict(text: impl Into<String>, code: u8) -> Self {
+        Self { output: Some(text.into()), exit: Exit::Verdict(code), ..Self::new("") }
     }
 
     /// Creates a failure for a run that this signal ended.
@@ -123,6 +137,11 @@ impl Failure {
         let hint =
             self.hint.as_ref().map(|h| format!("hint: {}\n", printable(h))).unwrap_or_default();
         format!("{name}: {stage}{}\n{hint}", self.line())
+    }
+
+    /// Returns the text for standard output.
+    pub(crate) fn output(&self) -> Option<&str> {
+        self.output.as_deref()
     }
 
     /// Returns the error of clap, which prints itself.

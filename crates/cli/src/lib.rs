@@ -14,21 +14,23 @@
 //! - [`Log`] writes to standard error; [`Progress`] shows counters there.
 //! - [`Signals`] turns HUP, INT and TERM into a callback and [`interrupted`].
 //! - [`Input`] reads input and reacts to signals.
+//! - [`long_version`] and [`write_manual`] make the text of `--version`, man pages and completions.
 //! - [`refuse_terminal_input`] and [`refuse_terminal_output`] keep data off terminals; [`ask`] asks
 //!   questions there.
 //!
-//! This crate never writes to standard output, which is for data. (clap prints help there.)
+//! This crate never writes to standard output, which is for data. (clap prints help there, and
+//! [`Program::parse_from`] the values of options.)
 //!
 //! ```
 //! use clap::Command;
-//! use xb_cli::{OptionFilePaths, expand, mysql_style};
+//! use xb_cli::{OptionFilePaths, Sources, expand, mysql_style};
 //!
 //! let put = Command::new("put")
 //!     .arg(clap::arg!(--storage <KIND>))
 //!     .arg(clap::arg!(<NAME>));
 //! let command = mysql_style(Command::new("xbcloud").subcommand(put));
 //! let argv = ["xbcloud", "--stor", "s3", "put", "monday"].map(Into::into);
-//! let expanded = expand(&command, &[], &argv, &OptionFilePaths::none())?;
+//! let expanded = expand(&command, &Sources::default(), &argv, &OptionFilePaths::none())?;
 //! assert_eq!(expanded.args, ["xbcloud", "put", "--storage=s3", "monday"]);
 //! # Ok::<(), xb_cli::UsageError>(())
 //! ```
@@ -38,26 +40,33 @@ mod environment;
 mod exit;
 mod expand;
 mod failure;
+mod help;
 mod hide;
 mod input;
 mod log;
+mod manual;
 mod option_file;
 mod personality;
 mod program;
 mod progress;
 mod secret;
+mod service;
 mod signals;
 mod size;
+mod sources;
 mod stdio;
 mod text;
+mod version;
 
 pub use argv::mysql_style;
 pub use environment::env_first;
 pub use exit::Exit;
 pub use expand::{Expanded, UsageError, defaults_args, expand};
 pub use failure::{Failure, OrFail};
+pub use help::HelpTopic;
 pub use input::{Input, UntilInterrupted};
 pub use log::{Level, Log, LogOptions};
+pub use manual::write_manual;
 pub use option_file::{FileOption, OptionFileError, OptionFilePaths, read_groups};
 pub use personality::{Personality, program_name};
 pub use program::{Program, run};
@@ -65,4 +74,6 @@ pub use progress::{Progress, ProgressEnd, ProgressOptions, Snapshot};
 pub use secret::Secret;
 pub use signals::{Signals, interrupted};
 pub use size::{Size, SizeError, format_duration, format_rate, format_size, parse_size};
+pub use sources::{Repositories, Sources};
 pub use stdio::{ask, refuse_terminal_input, refuse_terminal_output};
+pub use version::long_version;

@@ -2,6 +2,7 @@
 //!
 //! The rules were observed in `my_print_defaults` of MariaDB 10.11; the tests check them.
 
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::fs::File;
@@ -151,6 +152,8 @@ impl fmt::Debug for FileOption {
 #[derive(Debug, Default)]
 pub(crate) struct Loaded {
     pub(crate) options: Vec<FileOption>,
+    /// Options of the groups `[GROUP.NAME]`, by NAME.
+    pub(crate) repositories: BTreeMap<String, Vec<FileOption>>,
     pub(crate) warnings: Vec<String>,
 }
 
@@ -176,7 +179,8 @@ pub fn read_groups(
     Ok((loaded.options, loaded.warnings))
 }
 
-/// Reads all applicable option files.
+/// Reads all applicable option files: the options of `groups`, and those of the repositories
+/// `[GROUP.NAME]`, by NAME.
 pub(crate) fn load(
     places: &OptionFilePaths,
     wanted: &Wanted,
@@ -187,11 +191,25 @@ pub(crate) fn load(
     }
     let suffix = wanted.group_suffix.as_ref().or(places.group_suffix.as_ref());
     let suffix = suffix.map_or("", String::as_str);
-    let wants = |name: &str| {
+    let is_general = |name: &str| {
         let without = name.strip_suffix(suffix).unwrap_or(name);
         groups.contains(&name) || groups.contains(&without)
     };
-    load_if(places, wanted, &wants)
+    let repository = |name: &str| {
+        let rests = groups.iter().filter_map(|group| name.strip_prefix(*group));
+        rests.filter_map(|rest| rest.strip_prefix('.')).next().map(str::to_owned)
+    };
+    let wants = |name: &str| is_general(name) || repository(name).is_some();
+    let mut loaded = load_if(places, wanted, &wants)?;
+    for option in std::mem::take(&mut loaded.options) {
+        if let Some(name) = repository(&option.group) {
+            loaded.repositories.entry(name).or_default().push(option.clone());
+        }
+        if is_general(&option.group) {
+            loaded.options.push(option);
+        }
+    }
+    Ok(loaded)
 }
 
 fn load_if(

@@ -4,25 +4,30 @@ use std::cell::{OnceCell, RefCell};
 use std::ffi::OsString;
 use std::fmt;
 use std::io::Write;
+use std::path::Path;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::builder::StyledStr;
+use clap::error::{ContextKind, ContextValue};
+use clap::{Command, Parser};
 
 use crate::exit::Exit;
-use crate::expand::expand;
+use crate::expand::{Expanded, expand};
 use crate::failure::Failure;
-use crate::hide;
 use crate::log::{Log, LogOptions};
 use crate::option_file::OptionFilePaths;
 use crate::personality::{Personality, program_name};
+use crate::service;
 use crate::signals;
+use crate::sources::Sources;
+use crate::{help, hide};
 
 /// Runs a program: calls `main`, prints the error that ended it, returns the exit code.
 ///
 /// `fallback_name` is used in messages if the system passed no `argv[0]`. The error is written to
 /// the log if `main` has started one, otherwise as plain text to standard error; clap prints its
 /// own errors, help and version. If a signal was caught, a failure counts as [`Exit::Interrupted`],
-/// whatever its cause. Programs that are started within `main` get a guardian, a second process of
+/// whatever its cause. While the program runs, the timeouts of its systemd unit are extended. Programs that are started within `main` get a guardian, a second process of
 /// this program: it ends them if this process is killed.
 ///
 /// ```no_run
@@ -45,6 +50,7 @@ pub fn run(fallback_name: &str, main: impl FnOnce(&Program) -> Result<(), Failur
     if let Some(status) = xb_process::serve_as_guardian() {
         return status;
     }
+    service::keep_alive();
     let (argv, hidden) = hide::given();
     let program = Program { may_hide: !hidden, ..Program::new(argv, fallback_name) };
     let exit = match main(&program) {
@@ -56,6 +62,47 @@ pub fn run(fallback_name: &str, main: impl FnOnce(&Program) -> Result<(), Failur
         }
     };
     ExitCode::from(exit.code(program.personality))
+}
+
+/// Adds to an error of clap where a wrong value comes from, and removes from its usage line what the
+/// user did not write.
+fn with_origin(mut error: clap::Error, command: &Command, expanded: &Expanded) -> clap::Error {
+    if !error.use_stderr() {
+        return error;
+    }
+    let scope = expanded.args.get(1).and_then(|name| command.find_subcommand(name));
+    // Clap's own usage line names the options that are given, which helps with those of the user.
+    let usage = match error.get(ContextKind::Usage) {
+        Some(ContextValue::StyledStr(usage)) => usage.to_string(),
+        _ => String::new(),
+    };
+    let foreign = |word: &str| {
+        let long = word.strip_prefix("--").map(|rest| rest.split('=').next().unwrap_or_default());
+        long.is_some_and(|long| expanded.origin(long).is_some())
+    };
+    if usage.split([' ', '[', ']', '<', '>']).any(foreign) {
+        let name = format!("{} {}", command.get_name(), scope.map_or("", Command::get_name));
+        let mut scope = scope.unwrap_or(command).clone().bin_name(name.trim());
+        error.insert(ContextKind::Usage, ContextValue::StyledStr(scope.render_usage()));
+    }
+    let names = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(name)) => vec![name.clone()],
+        Some(ContextValue::Strings(names)) => names.clone(),
+        _ => Vec::new(),
+    };
+    let long = |name: &String| {
+        let rest = name.strip_prefix("--")?;
+        Some(rest.split([' ', '=']).next().unwrap_or_default().to_owned())
+    };
+    let tips: Vec<StyledStr> = names
+        .iter()
+        .filter_map(long)
+        .filter_map(|long| Some(format!("--{long} comes from {}", expanded.origin(&long)?).into()))
+        .collect();
+    if !tips.is_empty() {
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
+    }
+    error
 }
 
 fn exit_of(failure: &Failure, signal: Option<i32>) -> Exit {
@@ -117,6 +164,15 @@ impl Program {
         &self.argv
     }
 
+    /// Returns the folder of `--write-manual FOLDER`, with which packages are built: the only
+    /// arguments, and not shown in the help.
+    pub fn manual_folder(&self) -> Option<&Path> {
+        match self.argv.as_slice() {
+            [_, option, folder] if option == "--write-manual" => Some(Path::new(folder)),
+            _ => None,
+        }
+    }
+
     /// Parses the arguments as described for [`expand`], with the `groups` of the option files in
     /// the default locations. Warnings are kept until the log starts.
     ///
@@ -127,23 +183,41 @@ impl Program {
     /// # Errors
     /// A usage failure; or clap's help or version, whose exit is [`Exit::Done`].
     pub fn parse<P: Parser>(&self, groups: &[&str]) -> Result<P, Failure> {
-        self.parse_with(groups, &OptionFilePaths::usual())
+        self.parse_from(&Sources::groups(groups))
+    }
+
+    /// As [`parse`](Self::parse), with more sources than option files. `--print-defaults`, if the
+    /// command line has it, ends as help does.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse).
+    pub fn parse_from<P: Parser>(&self, sources: &Sources<'_>) -> Result<P, Failure> {
+        self.parse_with(sources, &OptionFilePaths::usual())
     }
 
     fn parse_with<P: Parser>(
         &self,
-        groups: &[&str],
+        sources: &Sources<'_>,
         places: &OptionFilePaths,
     ) -> Result<P, Failure> {
         let command = crate::argv::mysql_style(P::command());
-        let expanded = expand(&command, groups, &self.argv, places)?;
+        let expanded = expand(&command, sources, &self.argv, places)?;
         if self.may_hide && !expanded.secrets.is_empty() {
             let error = hide::start_anew(&self.argv, &expanded.secrets);
             let text = format!("the process list shows a secret, hiding it failed: {error}");
             self.warnings.borrow_mut().push(text);
         }
-        self.warnings.borrow_mut().extend(expanded.warnings);
-        let matches = command.try_get_matches_from(expanded.args)?;
+        self.warnings.borrow_mut().extend(expanded.warnings.iter().cloned());
+        if let Some(text) = &expanded.print {
+            return Err(Failure::only_print(text));
+        }
+        if !sources.topics.is_empty()
+            && let Some(text) = help::folded(&command, &expanded.args, sources.topics)
+        {
+            return Err(Failure::only_print(&text));
+        }
+        let words = command.clone().try_get_matches_from(expanded.args.iter().cloned());
+        let matches = words.map_err(|error| with_origin(error, &command, &expanded))?;
         Ok(P::from_arg_matches(&matches)?)
     }
 
@@ -157,7 +231,10 @@ impl Program {
     }
 
     fn report(&self, failure: &Failure, exit: Exit) {
-        if let Some(error) = failure.clap_error() {
+        if let Some(text) = failure.output() {
+            // As help: a reader that is gone is no failure.
+            let _ = std::io::stdout().lock().write_all(text.as_bytes());
+        } else if let Some(error) = failure.clap_error() {
             // A failure here cannot be reported anywhere.
             let _ = error.print();
         } else if let Some(log) = self.log.get() {
@@ -189,7 +266,7 @@ mod tests {
 
     fn parse(words: &[&str]) -> Result<Line, Failure> {
         let argv = words.iter().map(OsString::from).collect();
-        Program::new(argv, "x").parse_with(&["x"], &OptionFilePaths::none())
+        Program::new(argv, "x").parse_with(&Sources::groups(&["x"]), &OptionFilePaths::none())
     }
 
     #[test]

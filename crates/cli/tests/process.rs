@@ -8,6 +8,7 @@
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -138,6 +139,28 @@ fn kill(child: &Child, signal: i32) {
     let status =
         Command::new("kill").arg(format!("-{signal}")).arg(child.id().to_string()).status();
     assert!(status.unwrap().success());
+}
+
+#[test]
+fn a_service_extends_its_timeouts() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("notify");
+    let manager = UnixDatagram::bind(&path).unwrap();
+    let this = std::env::current_exe().unwrap();
+    let mut child = Command::new(this)
+        .args(["part", "--exact", "--nocapture", "--quiet"])
+        .envs([("XB_CLI_TEST", "signal".as_ref()), ("NOTIFY_SOCKET", path.as_os_str())])
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut buffer = [0; 200];
+    let len = manager.recv(&mut buffer).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(
+        std::str::from_utf8(&buffer[..len]).unwrap().trim(),
+        "EXTEND_TIMEOUT_USEC=120000000"
+    );
 }
 
 #[test]

@@ -108,6 +108,45 @@ fn parse_level<const MAX: u8, const DEFAULT: u8>(
         .ok_or_else(|| AlgorithmError::Level { name, got: text.to_owned(), max: MAX })
 }
 
+/// Compression of a stream: one algorithm, or `auto`, which chooses one for each frame by what
+/// limits the run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Compression {
+    /// One algorithm for all frames.
+    Fixed(Algorithm),
+    /// An algorithm for each frame.
+    Auto,
+}
+
+impl Default for Compression {
+    fn default() -> Self {
+        Self::Fixed(Algorithm::None)
+    }
+}
+
+impl From<Algorithm> for Compression {
+    fn from(algorithm: Algorithm) -> Self {
+        Self::Fixed(algorithm)
+    }
+}
+
+impl fmt::Display for Compression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fixed(algorithm) => algorithm.fmt(f),
+            Self::Auto => f.write_str("auto"),
+        }
+    }
+}
+
+impl FromStr for Compression {
+    type Err = AlgorithmError;
+
+    fn from_str(text: &str) -> Result<Self, AlgorithmError> {
+        if text == "auto" { Ok(Self::Auto) } else { text.parse().map(Self::Fixed) }
+    }
+}
+
 /// Why a text is not a valid [`Algorithm`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

@@ -88,8 +88,8 @@ mod file_codec;
 mod level;
 mod zstd;
 
-pub use algorithm::{Algorithm, AlgorithmError};
-pub use block::{BlockCodec, BlockDecoder, BlockEncoder, MAX_BLOCK_PLAIN};
+pub use algorithm::{Algorithm, AlgorithmError, Compression};
+pub use block::{BlockCodec, BlockDecoder, BlockEncoder, MAX_BLOCK_PLAIN, RandomnessTest};
 pub use error::{CodecError, ErrorLocation, Format};
 pub use file_codec::{
     FileCodec, FileCodecLimits, FileDecoder, FileEncoder, FileTotals, Member, PIECE_PLAIN,

@@ -172,6 +172,13 @@ impl Encoder {
         Ok(Self { context, place })
     }
 
+    /// Changes the level for the frames from now on.
+    pub(crate) fn set_level(&mut self, level: ZstdLevel) -> Result<(), CodecError> {
+        let parameter = CParameter::CompressionLevel(level.get().into());
+        let set = self.context.set_parameter(parameter);
+        set.map(drop).map_err(|code| failed(self.place, code))
+    }
+
     /// Writes one frame to the front of `out`. Returns its length, or `None` when it does not fit.
     pub(crate) fn encode(
         &mut self,

@@ -28,6 +28,17 @@ impl Backend {
     ];
 }
 
+impl Backend {
+    /// Name of the implementation, for `--version`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Portable => "RustCrypto",
+            #[cfg(feature = "aws-lc")]
+            Self::AwsLc => "aws-lc-rs",
+        }
+    }
+}
+
 impl Default for Backend {
     #[cfg(feature = "aws-lc")]
     fn default() -> Self {

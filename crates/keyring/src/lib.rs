@@ -11,8 +11,15 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use xb_cli::{Failure, Log, Secret};
 use xb_encryptor::{
-    Identities, KeyBytes, KeyCommand, KeyFile, KeySlots, Keys, Passphrase, Recipient,
+    Backend, Identities, KeyBytes, KeyCommand, KeyFile, KeySlots, Keys, Passphrase, Recipient,
 };
+
+/// Returns the text of `--version` for a program with the seal, given its version number.
+pub fn long_version(version: &str) -> String {
+    let portable_only = Backend::ALL.len() == 1;
+    let features = if portable_only { "none" } else { "aws-lc" };
+    xb_cli::long_version(version, features, Backend::default().name())
+}
 
 /// Keys that create a key slot and open it again.
 #[derive(Debug, Default, Args)]

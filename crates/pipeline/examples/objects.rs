@@ -36,7 +36,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         content: Content::Xbstream(XbstreamInput { rule: EndRule::AnyEnd, dialect: Dialect::Auto }),
         stream: NativeStream {
             header: StreamHeader::new(id),
-            compress: "zstd".parse()?,
+            compress: "zstd".parse::<xb_compressor::Algorithm>()?.into(),
             sealer: None,
         },
     };

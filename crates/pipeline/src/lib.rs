@@ -76,6 +76,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod auto_codec;
 mod classic;
 mod create;
 mod extract;
@@ -86,6 +87,7 @@ mod pack;
 mod scan;
 mod unpack;
 
+pub use auto_codec::{AutoCodec, AutoReport, FrameCompression, Limit};
 pub use classic::object::Cut;
 pub use classic::one_object_per_chunk::ChunkCutter;
 pub use classic::transform::{FileCipher, Transform};

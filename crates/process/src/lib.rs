@@ -8,6 +8,7 @@
 //!
 //! The caller decides when a program must end and what follows from its exit status.
 
+mod environment;
 mod guardian;
 mod lock_guard;
 mod lock_messages;

@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 
 use rustix::fs::{Access, access};
 
+use crate::environment::secrets;
 use crate::guardian;
 use crate::running::Running;
 
@@ -24,7 +25,8 @@ enum Group {
 
 /// A program to start, without a shell. By default it gets a process group of its own, a guardian
 /// if this process can be one, nothing on standard input, and its standard output and error are
-/// discarded.
+/// discarded. It inherits the environment without the variables that hold secrets of ours, such as
+/// the keys of a store.
 ///
 /// `Debug` shows only the program: arguments and environment may hold secrets.
 pub struct Program {
@@ -132,6 +134,9 @@ impl Program {
         }
         let start = |mut command: Command| {
             command.args(&self.args).stdin(self.stdin).stdout(self.stdout).stderr(self.stderr);
+            for name in secrets() {
+                command.env_remove(name);
+            }
             for (name, value) in &self.env {
                 match value {
                     Some(value) => command.env(name, value),

@@ -12,8 +12,12 @@ pub(crate) const DIR_MODE: Mode = Mode::from_raw_mode(0o750);
 pub(crate) const STEP: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-pub(crate) fn make_dir(at: &OwnedFd, name: impl rustix::path::Arg) -> rustix::io::Result<()> {
-    match rustix::fs::mkdirat(at, name, DIR_MODE) {
+pub(crate) fn make_dir(
+    at: &OwnedFd,
+    name: impl rustix::path::Arg,
+    mode: Mode,
+) -> rustix::io::Result<()> {
+    match rustix::fs::mkdirat(at, name, mode) {
         Err(Errno::EXIST) => Ok(()),
         made => made,
     }

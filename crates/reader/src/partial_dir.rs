@@ -33,7 +33,7 @@ impl PartialDir {
     /// Creates the directory, and removes the directories of dead runs beside it.
     pub(crate) fn make(root: Arc<OwnedFd>) -> rustix::io::Result<Self> {
         loop {
-            make_dir(&root, PARTIAL_DIR)?;
+            make_dir(&root, PARTIAL_DIR, DIR_MODE)?;
             let holder = match rustix::fs::openat(&root, PARTIAL_DIR, STEP, Mode::empty()) {
                 // Another run has just ended and removed the holder.
                 Err(Errno::NOENT) => continue,
@@ -50,9 +50,9 @@ impl PartialDir {
     /// Opens or creates the directory that is kept when its run ends early. Only one run can hold
     /// it.
     pub(crate) fn keep(root: Arc<OwnedFd>) -> rustix::io::Result<Self> {
-        make_dir(&root, PARTIAL_DIR)?;
+        make_dir(&root, PARTIAL_DIR, DIR_MODE)?;
         let holder = rustix::fs::openat(&root, PARTIAL_DIR, STEP, Mode::empty())?;
-        make_dir(&holder, KEPT)?;
+        make_dir(&holder, KEPT, DIR_MODE)?;
         let dir = rustix::fs::openat(&holder, KEPT, STEP, Mode::empty())?;
         // Root must not trust a directory that another user created.
         if rustix::process::geteuid().is_root() {

@@ -12,11 +12,11 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
 use crate::descriptors::{Descriptors, Slot};
-use crate::dirs::{STEP, make_dir};
+use crate::dirs::{DIR_MODE, STEP, make_dir};
 use crate::partial_dir::{PARTIAL_DIR, PartialDir};
 use crate::{Printable, RelPath};
 
-/// Mode of files, reduced by the umask; the same as that of the stock tools.
+/// Mode of files, reduced by the umask.
 const FILE_MODE: Mode = Mode::from_raw_mode(0o640);
 
 /// Flags for reopening an unfinished file.
@@ -160,6 +160,8 @@ pub struct TargetDir {
     run: Arc<PartialDir>,
     descriptors: Arc<Descriptors>,
     next: AtomicU64,
+    file_mode: Mode,
+    dir_mode: Mode,
     /// The directory used last. Most streams list files directory by directory.
     parent: Mutex<Option<Parent>>,
 }
@@ -207,7 +209,23 @@ impl TargetDir {
 
     fn of(root: Arc<OwnedFd>, run: Arc<PartialDir>, next: u64) -> Self {
         let descriptors = Arc::new(Descriptors::of_process());
-        Self { root, run, descriptors, next: AtomicU64::new(next), parent: Mutex::new(None) }
+        Self {
+            root,
+            run,
+            descriptors,
+            next: AtomicU64::new(next),
+            file_mode: FILE_MODE,
+            dir_mode: DIR_MODE,
+            parent: Mutex::new(None),
+        }
+    }
+
+    /// Sets the permission bits of new files and directories, which the umask reduces. Default:
+    /// `0o640` and `0o750`.
+    #[must_use]
+    pub fn with_modes(self, file: u32, dir: u32) -> Self {
+        let [file_mode, dir_mode] = [file, dir].map(Mode::from_raw_mode);
+        Self { file_mode, dir_mode, ..self }
     }
 
     /// Path of a resumable run's unfinished files, beneath `path`; also used for a journal.
@@ -260,6 +278,7 @@ impl TargetDir {
             run: Arc::clone(&self.run),
             name: number.to_string(),
             path: path.clone(),
+            mode: self.file_mode,
             size: AtomicU64::new(0),
             committed: false,
         }
@@ -360,7 +379,7 @@ impl TargetDir {
         let mut dir = Arc::clone(&self.root);
         for component in parent.split(|&b| b == b'/') {
             if missing == Missing::Make {
-                make_dir(&dir, component).map_err(failed)?;
+                make_dir(&dir, component, self.dir_mode).map_err(failed)?;
             }
             dir = match rustix::fs::openat(&dir, component, STEP, Mode::empty()) {
                 Ok(next) => Arc::new(next),
@@ -398,6 +417,7 @@ pub struct PartialFile {
     name: String,
     /// Its final name as given at the beginning, for messages.
     path: RelPath,
+    mode: Mode,
     /// End of the highest byte written.
     size: AtomicU64,
     committed: bool,
@@ -415,7 +435,7 @@ impl PartialFile {
     }
 
     fn opened(&self, flags: OFlags) -> rustix::io::Result<Arc<File>> {
-        let open = || rustix::fs::openat(&self.run.dir, &self.name, flags, FILE_MODE);
+        let open = || rustix::fs::openat(&self.run.dir, &self.name, flags, self.mode);
         self.descriptors.get(&self.slot, open)
     }
 
@@ -572,6 +592,10 @@ mod tests {
             |path: &str| fs::metadata(dir.path().join(path)).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode("d/f") & !0o640, 0);
         assert_eq!(mode("d") & !0o750, 0);
+
+        let target = target.with_modes(0o600, 0o700);
+        put(&target, "e/f", b"x").unwrap();
+        assert_eq!((mode("e/f"), mode("e")), (0o600, 0o700));
     }
 
     #[test]

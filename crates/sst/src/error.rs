@@ -10,7 +10,7 @@ use xb_pipeline::ExtractCause;
 use crate::cancel::{CancelReason, CancelToken};
 use crate::run::ChildError;
 use crate::session::offer::OfferError;
-use crate::swap::SwapError;
+use crate::swap::{OURS, SwapError};
 use xb_wire::{BindError, TransferError};
 
 /// The first cause of a failed transfer.
@@ -37,6 +37,16 @@ pub enum SstError {
     Mounted {
         /// The mount point.
         path: PathBuf,
+    },
+    /// This process may not remove or rename a directory.
+    #[error("cannot remove or rename {}: it belongs to user {owner}, and this program runs as user {user}", path.display())]
+    Foreign {
+        /// The directory.
+        path: PathBuf,
+        /// The user ID of its owner.
+        owner: u32,
+        /// The user ID of this process.
+        user: u32,
     },
     /// A system call failed.
     #[error("cannot {what} {}: {source}", path.display())]
@@ -161,6 +171,12 @@ impl SstError {
                 "mount it elsewhere, with a link or an option such as innodb_log_group_home_dir, or let cpat in [sst] name it if it is no data"
                     .into(),
             ),
+            Self::Foreign { path, .. } if path.components().any(|c| c.as_os_str() == OURS) => {
+                Some("run `wsrep_sst_xbrs-rs clean-old DATADIR` as root".into())
+            }
+            Self::Foreign { path, user, .. } => {
+                Some(format!("run `chown -R {user} {}` as root", path.display()))
+            }
             Self::Room { .. } => Some(
                 "make room, or set keep-old=no in [sst] if this node's old data may be deleted before the new has come"
                     .into(),
@@ -172,12 +188,16 @@ impl SstError {
             Self::Extract { source, .. } if matches!(source.cause, ExtractCause::Target { .. }) => {
                 Some("see to that folder's file system, and start the node again".into())
             }
+            Self::Wire(TransferError::SecondDonor { .. }) => Some(
+                "set certificates with tca in [sst] on all nodes, or encrypt the group's traffic (socket.ssl in wsrep_provider_options)"
+                    .into(),
+            ),
             error if is_full(error) => Some("make room there".into()),
             Self::Child(ChildError::Start { program, .. }) => Some(format!(
                 "install it for this server's version, or name another by backup-program in [sst] ({program})"
             )),
             Self::Swap(SwapError::Lost { .. } | SwapError::Journal { .. }) => Some(
-                "start no server on it; look into .xb/old and .xb/new of the data directory, or empty it and join anew"
+                "start no server on it; look into #sql-xb/.old and #sql-xb/.new of the data directory, or empty it and join anew"
                     .into(),
             ),
             Self::Swap(SwapError::Kept { .. }) => Some(

@@ -23,6 +23,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::http::{Head, copy_body};
+use crate::reply::Reply;
 
 /// Time without a byte after which a server counts as dead.
 const UPSTREAM_LIMIT: Duration = Duration::from_secs(120);
@@ -44,6 +45,8 @@ pub enum Action {
         /// Text of the `Code` element.
         code: &'static str,
     },
+    /// As `Answer`, with a response that the test makes up.
+    Reply(Reply),
     /// The body is read at this many bytes per second, then the request proceeds as usual.
     Slow(u64),
     /// The connection is reset after this many bytes of the request's body were passed on.
@@ -140,6 +143,8 @@ struct State {
     /// Both ends of every open connection, to be closed at the end.
     open: BTreeMap<u64, [TcpStream; 2]>,
     released: bool,
+    /// Number of made-up responses so far.
+    replies: u64,
 }
 
 #[derive(Debug, Default)]
@@ -298,6 +303,16 @@ fn serve(shared: &Shared, client: &TcpStream, server: &TcpStream) -> io::Result<
             Some(Action::Refuse { status, code }) => {
                 copy_body(&mut from_client, &mut io::sink(), body, u64::MAX)?;
                 to_client.write_all(&coded_answer(status, code, None))?;
+                continue;
+            }
+            Some(Action::Reply(reply)) => {
+                copy_body(&mut from_client, &mut io::sink(), body, u64::MAX)?;
+                let n = {
+                    let mut state = shared.lock();
+                    state.replies += 1;
+                    state.replies
+                };
+                reply.write(&mut to_client, n)?;
                 continue;
             }
             Some(Action::Slow(rate)) => {

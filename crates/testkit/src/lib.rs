@@ -37,6 +37,7 @@ pub mod galera;
 mod http;
 pub mod mariadb;
 pub mod mysql;
+pub mod reply;
 pub mod s3;
 pub mod sink;
 pub mod store;

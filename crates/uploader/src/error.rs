@@ -15,6 +15,8 @@ pub enum StoreErrorKind {
     Denied,
     /// The store could not be reached, or kept failing, until the retry limits of the policy.
     Unavailable,
+    /// The settings cannot work; no request was sent.
+    Settings,
     /// The store rejected the request; a retry would not help.
     Rejected,
     /// The response differs from what was stored: wrong length or unreadable listing.

@@ -66,7 +66,8 @@ impl Store {
     /// [`StoreErrorKind::NotFound`] if there is no such object; other kinds after all retries.
     pub async fn read_back(&self, key: &str) -> Result<ReadBack, StoreError> {
         let path = path_of("get", key)?;
-        self.retrying("get", key, || async {
+        // The bytes are only counted, not kept.
+        self.reading("get", key, u64::MAX, || async {
             let answer = self.objects.get(&path).await?;
             let tag = answer.meta.e_tag.clone();
             let (mut len, mut digest) = (0, digest());

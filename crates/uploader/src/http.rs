@@ -4,10 +4,9 @@
 //! connector records them in a task-local for the one retry loop: status, `Retry-After`, kind of
 //! transport failure.
 
-use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use object_store::ClientOptions;
@@ -16,8 +15,11 @@ use object_store::client::{
     HttpResponseBody, HttpService,
 };
 
+use crate::answer::{ANSWER, origin};
+use crate::bounds::BodyBounds;
 use crate::clock::Heard;
 use crate::rate::RateLimit;
+use crate::transport::{broken, curl, note_broken};
 use crate::watch::{Limits, Progress, ThrottledBody, WatchedBody};
 
 /// Counters of a run against one store. Clones share them.
@@ -28,8 +30,12 @@ pub struct Traffic(Arc<Counters>);
 struct Counters {
     requests: AtomicU64,
     retries: AtomicU64,
+    /// Shared with the bodies that are being sent.
+    sent: Arc<AtomicU64>,
     /// Whether the store has ever accepted the credentials.
     let_in: AtomicBool,
+    /// Whether the store has ever responded other than with a failure of its own.
+    reached: AtomicBool,
     /// Time reported in the store's last response.
     heard: Mutex<Option<Heard>>,
 }
@@ -48,6 +54,13 @@ impl Traffic {
         self.0.retries.load(Ordering::Relaxed)
     }
 
+    /// Returns the number of body bytes passed to connections, including those of retries. A local
+    /// folder counts none.
+    #[must_use]
+    pub fn sent(&self) -> u64 {
+        self.0.sent.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn count_retry(&self) {
         self.0.retries.fetch_add(1, Ordering::Relaxed);
     }
@@ -56,32 +69,33 @@ impl Traffic {
         self.0.let_in.load(Ordering::Relaxed)
     }
 
+    pub(crate) fn reached(&self) -> bool {
+        self.0.reached.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn heard(&self) -> Option<Heard> {
         *self.0.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records a response; `home` is set if it is the store's own.
+    fn note<B>(&self, response: &http::Response<B>, home: bool) {
+        let _ = ANSWER.try_with(|answer| answer.response(response));
+        let date = response.headers().get(http::header::DATE).and_then(|v| v.to_str().ok());
+        if let Some(heard) = date.and_then(Heard::date) {
+            self.hear(heard);
+        }
+        let status = response.status();
+        if status.is_success() {
+            self.0.let_in.store(true, Ordering::Relaxed);
+        }
+        if home && !status.is_server_error() {
+            self.0.reached.store(true, Ordering::Relaxed);
+        }
     }
 
     fn hear(&self, heard: Heard) {
         *self.0.heard.lock().unwrap_or_else(PoisonError::into_inner) = Some(heard);
     }
-}
-
-/// Result of the last request within one try.
-#[derive(Debug, Default)]
-pub(crate) struct Answer {
-    /// Whether any request was sent.
-    pub(crate) asked: Cell<bool>,
-    pub(crate) status: Cell<Option<u16>>,
-    pub(crate) retry_after: Cell<Option<Duration>>,
-    /// Libcurl's number for the transport failure.
-    pub(crate) broken: Cell<Option<u32>>,
-    /// Region that the bucket reports.
-    pub(crate) region: RefCell<Option<String>>,
-    /// Whether the request went to the machine's own credentials service.
-    pub(crate) metadata: Cell<bool>,
-}
-
-tokio::task_local! {
-    pub(crate) static ANSWER: Answer;
 }
 
 /// Settings of the HTTP client, the same for every store.
@@ -92,7 +106,10 @@ pub(crate) struct Connector {
     pub(crate) rate: Option<Arc<RateLimit>>,
     pub(crate) certificates: Vec<reqwest::Certificate>,
     pub(crate) insecure: bool,
+    /// Headers of every request to the store. They may hold secrets.
     pub(crate) headers: HeaderMap,
+    /// Origin of the store: the only one that gets these headers.
+    pub(crate) home: String,
     /// Whether to send the CRC-32C of a body in the header of Google's own interface.
     pub(crate) goog_hash: bool,
 }
@@ -110,6 +127,8 @@ impl HttpConnector for Connector {
                 // One connection for each request in flight: a stall on a shared connection would
                 // hit all of them.
                 .http1_only()
+                // A redirect would take keys, tokens and content to another place.
+                .redirect(reqwest::redirect::Policy::none())
                 .connect_timeout(connect)
                 .tls_certs_merge(self.certificates.iter().cloned())
                 .danger_accept_invalid_certs(self.insecure)
@@ -141,39 +160,38 @@ impl HttpService for Watched {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let how = &self.how;
         how.traffic.0.requests.fetch_add(1, Ordering::Relaxed);
-        let host = request.uri().host().unwrap_or_default().to_owned();
-        let metadata = METADATA.contains(&host.as_str());
-        let _ = ANSWER.try_with(|answer| {
-            answer.asked.set(true);
-            answer.status.set(None);
-            answer.broken.set(None);
-            answer.metadata.set(metadata);
-        });
-        let request = self.prepared(request)?;
+        let host = request.uri().host().unwrap_or_default();
+        let metadata = METADATA.contains(&host);
+        let origin = origin(request.uri());
+        // Some requests have no try around them.
+        let noted = ANSWER
+            .try_with(|answer| answer.request(request.method(), request.uri(), metadata))
+            .unwrap_or(Ok(()));
+        noted.map_err(|excess| HttpError::new(HttpErrorKind::Decode, excess))?;
+        let limits = how.limits.once(how.traffic.reached());
+        let request = self.prepared(request, origin == how.home)?;
         let has_body = request.body().is_some();
         let (request, progress) = request.into_parts_watched(how);
         let client = if metadata { &self.near } else { &self.far };
         let outcome = tokio::select! {
-            outcome = client.execute(request) => outcome.map_err(|error| broken(&host, &error)),
-            stalled = progress.stalled(how.limits, has_body) => {
+            outcome = client.execute(request) => outcome.map_err(|error| broken(&origin, &error)),
+            stalled = progress.stalled(limits, has_body) => {
                 note_broken(curl::TIMEOUT);
-                Err(HttpError::new(HttpErrorKind::Timeout, stalled))
+                let stalled = format!("{origin}: {stalled}");
+                Err(HttpError::new(HttpErrorKind::Timeout, std::io::Error::other(stalled)))
             }
         };
         let response: http::Response<reqwest::Body> = outcome?.into();
         if !metadata {
-            note(&response);
-            let date = response.headers().get(http::header::DATE).and_then(|v| v.to_str().ok());
-            if let Some(heard) = date.and_then(Heard::date) {
-                how.traffic.hear(heard);
-            }
-            if response.status().is_success() {
-                how.traffic.0.let_in.store(true, Ordering::Relaxed);
-            }
+            how.traffic.note(&response, origin == how.home);
         }
+        let is_success = response.status().is_success();
+        let bounds =
+            ANSWER.try_with(|answer| answer.bounds(is_success)).unwrap_or(BodyBounds::SHORT);
         let (parts, body) = response.into_parts();
-        let body = http_body_util::BodyExt::map_err(body, move |error| broken(&host, &error));
-        let body = WatchedBody::new(HttpResponseBody::new(body), how.limits, how.rate.clone());
+        let body = http_body_util::BodyExt::map_err(body, move |error| broken(&origin, &error));
+        let body = HttpResponseBody::new(body);
+        let body = WatchedBody::new(body, limits, bounds, how.rate.clone());
         Ok(HttpResponse::from_parts(parts, HttpResponseBody::new(body)))
     }
 }
@@ -194,6 +212,7 @@ impl Prepared {
                 body,
                 Arc::clone(&progress),
                 how.rate.clone(),
+                Arc::clone(&how.traffic.0.sent),
             )),
             None => bytes::Bytes::new().into(),
         });
@@ -202,14 +221,14 @@ impl Prepared {
 }
 
 impl Watched {
-    fn prepared(&self, request: HttpRequest) -> Result<Prepared, HttpError> {
+    fn prepared(&self, request: HttpRequest, home: bool) -> Result<Prepared, HttpError> {
         let (mut parts, body) = request.into_parts();
         let authorization = parts.headers.get(http::header::AUTHORIZATION);
         let signed = |scheme| authorization.is_some_and(|a| a.as_bytes().starts_with(scheme));
         // AWS signatures cover all headers, so the client has added ours before. Azure's cover the
         // `x-ms-` headers: the store rejects unsigned ones.
         let (all, own) = (signed(b"AWS4-"), signed(b"SharedKey "));
-        for (name, value) in &self.how.headers {
+        for (name, value) in self.how.headers.iter().filter(|_| home) {
             let theirs = all || own && name.as_str().starts_with("x-ms-");
             if !theirs {
                 parts.headers.entry(name).or_insert_with(|| value.clone());
@@ -248,110 +267,9 @@ fn goog_hash(mut body: object_store::client::HttpRequestBody) -> (HeaderName, He
     (HeaderName::from_static("x-goog-hash"), value)
 }
 
-fn note(response: &http::Response<reqwest::Body>) {
-    let header = |name| response.headers().get(name).and_then(|v: &HeaderValue| v.to_str().ok());
-    let _ = ANSWER.try_with(|answer| {
-        answer.status.set(Some(response.status().as_u16()));
-        answer
-            .retry_after
-            .set(header("retry-after").and_then(|v| retry_after(v, SystemTime::now())));
-        *answer.region.borrow_mut() = header("x-amz-bucket-region").map(str::to_owned);
-    });
-}
-
-/// Maximum pause that a store may request.
-const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
-
-/// Parses `Retry-After` in either of its forms: seconds, or a date (RFC 9110, 10.2.3).
-fn retry_after(value: &str, now: SystemTime) -> Option<Duration> {
-    let value = value.trim();
-    let pause = match value.parse() {
-        Ok(seconds) => Duration::from_secs(seconds),
-        Err(_) => {
-            let until = jiff::fmt::rfc2822::parse(value).ok()?.timestamp();
-            SystemTime::from(until).duration_since(now).unwrap_or_default()
-        }
-    };
-    Some(pause.min(LONGEST_PAUSE))
-}
-
-/// Libcurl's numbers of the transport failures that are distinguished here (`libcurl-errors`).
-pub(crate) mod curl {
-    pub(crate) const RESOLVE: u32 = 6;
-    pub(crate) const CONNECT: u32 = 7;
-    pub(crate) const PARTIAL: u32 = 18;
-    pub(crate) const TIMEOUT: u32 = 28;
-    pub(crate) const TLS: u32 = 35;
-    pub(crate) const NOTHING: u32 = 52;
-    pub(crate) const SEND: u32 = 55;
-    pub(crate) const RECEIVE: u32 = 56;
-    pub(crate) const CERTIFICATE: u32 = 60;
-}
-
-/// Transport failure, described in one line.
-#[derive(Debug, thiserror::Error)]
-#[error("{what} {host}: {cause}")]
-struct Broken {
-    what: &'static str,
-    host: String,
-    cause: String,
-}
-
-fn note_broken(code: u32) {
-    let _ = ANSWER.try_with(|answer| answer.broken.set(Some(code)));
-}
-
-fn broken(host: &str, error: &reqwest::Error) -> HttpError {
-    let mut cause: &(dyn std::error::Error + 'static) = error;
-    let mut chain = String::new();
-    while let Some(source) = cause.source() {
-        cause = source;
-        chain.push_str(&cause.to_string());
-        chain.push(' ');
-    }
-    let said = |text: &str| chain.contains(text);
-    let (code, kind, what) = if said("certificate") {
-        (curl::CERTIFICATE, HttpErrorKind::Connect, "cannot trust")
-    } else if said("dns error") {
-        (curl::RESOLVE, HttpErrorKind::Connect, "cannot find")
-    } else if error.is_connect() && error.is_timeout() {
-        (curl::TIMEOUT, HttpErrorKind::Connect, "cannot connect to")
-    } else if error.is_connect() {
-        let tls = said("tls") || said("TLS") || said("InvalidMessage");
-        (if tls { curl::TLS } else { curl::CONNECT }, HttpErrorKind::Connect, "cannot connect to")
-    } else if said("closed before message completed") {
-        (curl::NOTHING, HttpErrorKind::Request, "no answer from")
-    } else if error.is_body() || error.is_decode() {
-        (curl::PARTIAL, HttpErrorKind::Interrupted, "broken off answer of")
-    } else if said("Broken pipe") {
-        (curl::SEND, HttpErrorKind::Interrupted, "broken connection to")
-    } else {
-        (curl::RECEIVE, HttpErrorKind::Interrupted, "broken connection to")
-    };
-    note_broken(code);
-    let cause = if cause.source().is_none() && chain.is_empty() {
-        error.to_string()
-    } else {
-        cause.to_string()
-    };
-    HttpError::new(kind, Broken { what, host: host.to_owned(), cause })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn retry_after_comes_in_seconds_or_as_a_date() {
-        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777);
-        let asked = |value| retry_after(value, now);
-        assert_eq!(asked(" 7 "), Some(Duration::from_secs(7)));
-        assert_eq!(asked("999999"), Some(LONGEST_PAUSE));
-        assert_eq!(asked("Sun, 06 Nov 1994 08:50:07 GMT"), Some(Duration::from_secs(30)));
-        assert_eq!(asked("Sun, 06 Nov 1994 08:49:00 GMT"), Some(Duration::ZERO));
-        assert_eq!(asked("soon"), None);
-        assert_eq!(asked("-1"), None);
-    }
 
     #[test]
     fn googles_checksum_is_that_of_its_documentation() {

@@ -6,7 +6,9 @@
 //! The clients come from the `object_store` crate, with their own retries switched off. [`Store`]
 //! is the only place that retries, within the limits of [`Policy`].
 
+mod answer;
 mod aws_profile;
+mod bounds;
 mod clock;
 mod direct;
 mod encode;
@@ -16,6 +18,8 @@ mod gate;
 mod http;
 mod location;
 mod lock;
+mod message;
+mod notice;
 mod open;
 mod parts;
 mod policy;
@@ -24,9 +28,11 @@ mod rate;
 mod retry;
 mod settings;
 mod store;
+mod transport;
 mod unfinished;
 mod watch;
 
+pub use bounds::SMALL_OBJECT;
 pub use encode::base64;
 pub use error::{StoreError, StoreErrorKind};
 pub use exclusive::ReadBack;
@@ -34,6 +40,7 @@ pub use gate::Gate;
 pub use http::Traffic;
 pub use location::{Location, LocationError, Place};
 pub use lock::{Lock, LockMode};
+pub use notice::report_retries;
 pub use open::open;
 pub use parts::{PartData, PartSender, Stored, Uploaded};
 pub use policy::Policy;

@@ -1,6 +1,8 @@
 //! Parser of URLs that name a place in a store.
-
-use url::Url;
+//!
+//! A `file://` URL has percent escapes, as file URLs everywhere. Names in buckets are taken
+//! literally, as the stock tool does. No URL has a query or a fragment here: `?` and `#` are
+//! characters of a name.
 
 /// Place in a store: which store, and the path within it (no slash at either end).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,6 +63,8 @@ impl Location {
     /// `azure://CONTAINER/...` (also `az://`). Returns `None` if `text` is not a URL (a plain name,
     /// as the stock tools accept it).
     ///
+    /// Only `file://` has percent escapes: `%23` is `#`, and `%` itself is written `%25`.
+    ///
     /// # Errors
     /// [`LocationError`] for an unknown scheme or a URL with parts missing.
     pub fn parse(text: &str) -> Option<Result<Self, LocationError>> {
@@ -75,12 +79,18 @@ impl Location {
         };
         match scheme {
             "file" => {
-                let url = Url::parse(text).map_err(|_| malformed("it does not parse"))?;
-                let path = url
-                    .to_file_path()
-                    .map_err(|()| malformed("a local folder is written file:///DIR/NAME"))?;
-                let path = path.to_str().ok_or_else(|| malformed("the path is not UTF-8"))?;
-                Ok(Self { place: Place::Local, path: path.trim_matches('/').to_owned() })
+                // A host in between would be another machine's folder.
+                let path = rest.strip_prefix("localhost").unwrap_or(rest);
+                if !path.starts_with('/') {
+                    return Err(malformed("a local folder is written file:///DIR/NAME"));
+                }
+                let path = unescaped(path).map_err(malformed)?;
+                if path.split('/').any(|part| part == "..") {
+                    return Err(malformed("it has `..` as a folder; write the whole path"));
+                }
+                let parts = path.split('/').filter(|part| !matches!(*part, "" | "."));
+                let parts: Vec<&str> = parts.collect();
+                Ok(Self { place: Place::Local, path: parts.join("/") })
             }
             "s3" | "gs" | "google" | "az" | "azure" => {
                 // Taken literally, as the stock tool does: no escapes, no query.
@@ -104,6 +114,26 @@ impl Location {
             other => Err(LocationError::Scheme { scheme: other.to_owned() }),
         }
     }
+}
+
+/// Replaces the percent escapes of a path.
+fn unescaped(path: &str) -> Result<String, &'static str> {
+    const ESCAPE: &str = "it has a % that begins no escape: in file:// URLs write % as %25";
+    let mut bytes = Vec::with_capacity(path.len());
+    let mut rest = path.bytes();
+    while let Some(byte) = rest.next() {
+        if byte != b'%' {
+            bytes.push(byte);
+            continue;
+        }
+        let mut digit = || char::from(rest.next()?).to_digit(16).and_then(|d| u8::try_from(d).ok());
+        match digit().zip(digit()).map(|(high, low)| high << 4 | low) {
+            None => return Err(ESCAPE),
+            Some(b'/' | 0) => return Err("it has an escape that no name of a file can hold"),
+            Some(byte) => bytes.push(byte),
+        }
+    }
+    String::from_utf8(bytes).map_err(|_| "the path is not UTF-8")
 }
 
 #[cfg(test)]
@@ -135,6 +165,42 @@ mod tests {
             assert_eq!(parse(url).unwrap(), Location { place, path: "x/n".into() });
         }
         assert!(Location::parse("nightly-2026").is_none());
+    }
+
+    /// `?` and `#` were once dropped with what follows: `delete file:///s/night#1` removed `night`.
+    #[test]
+    fn every_character_of_a_name_counts() {
+        let path = |url: &str| parse(url).map(|location| location.path);
+        for (url, name) in [
+            ("file:///s/night#1", "s/night#1"),
+            ("file:///s/night%231", "s/night#1"),
+            ("file:///s/night%2523", "s/night%23"),
+            ("file:///s/night?x=1", "s/night?x=1"),
+            ("file:///s/night%3f", "s/night?"),
+            ("file:///s/a%20b c/%C3%A4\u{f6}", "s/a b c/\u{e4}\u{f6}"),
+            ("file://localhost/s//./n/", "s/n"),
+            ("file:///s/a\\b", "s/a\\b"),
+            ("s3://b/s/night#1", "s/night#1"),
+            ("s3://b/s/night%231", "s/night%231"),
+            ("gs://b/s/n?x#y%20", "s/n?x#y%20"),
+            ("azure://c/s/n%2Fm", "s/n%2Fm"),
+        ] {
+            assert_eq!(path(url).unwrap(), name, "{url}");
+        }
+        for url in [
+            "file:///s/100%",
+            "file:///s/%2",
+            "file:///s/%zz",
+            "file:///s/a%2Fb",
+            "file:///s/a%00b",
+            "file:///s/%ff",
+            "file:///s/../n",
+            "file:///s/%2e%2E/n",
+            "file://host/s/n",
+            "file://localhosts/n",
+        ] {
+            assert!(path(url).is_err(), "{url}");
+        }
     }
 
     #[test]

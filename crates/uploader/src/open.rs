@@ -12,6 +12,7 @@ use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::local::LocalFileSystem;
 use object_store::{Attribute, AttributeValue, Attributes, ClientOptions, RetryConfig};
 
+use crate::answer::origin;
 use crate::aws_profile::{self, ProfileKeys};
 use crate::direct::Direct;
 use crate::error::{StoreError, StoreErrorKind, root_message};
@@ -63,7 +64,7 @@ pub fn open(
     });
     let store = opened.map_err(|error| {
         let place = format!("{kind}://{bucket}");
-        StoreError::new("open", place, StoreErrorKind::Rejected, root_message(&*error))
+        StoreError::new("open", place, StoreErrorKind::Settings, root_message(&*error))
     })?;
     let prefix = if root.path.is_empty() { String::new() } else { format!("{}/", root.path) };
     Ok((store, prefix))
@@ -126,6 +127,7 @@ fn connector(
         certificates,
         insecure: http.insecure,
         headers,
+        home: String::new(),
         goog_hash: false,
     })
 }
@@ -157,13 +159,13 @@ impl Opening {
             .with_default_headers(self.connector.headers.clone())
     }
 
-    fn s3(self, bucket: &str, mut s3: S3Settings) -> Result<Store, Refused> {
+    fn s3(mut self, bucket: &str, mut s3: S3Settings) -> Result<Store, Refused> {
         let mut builder = AmazonS3Builder::new();
         let refreshable = s3.access_key.is_none() && s3.secret_key.is_none();
         if refreshable {
             builder = renewed_keys(builder, &mut s3)?;
         }
-        let endpoint = s3.endpoint.as_deref().map(with_scheme);
+        let endpoint = s3.endpoint.as_deref().map(with_scheme).transpose()?;
         let plain = is_plain(endpoint.as_deref());
         let by_host = match s3.lookup {
             BucketLookup::Dns => true,
@@ -181,7 +183,6 @@ impl Opening {
             .with_virtual_hosted_style_request(by_host)
             .with_allow_http(plain)
             .with_client_options(self.options(plain))
-            .with_http_connector(self.connector.clone())
             .with_retry(no_retries())
             .with_unsigned_payload(!signed)
             .with_disable_bulk_delete(!provider.deletes_in_bulk());
@@ -218,6 +219,8 @@ impl Opening {
         if let Some(token) = &s3.session_token {
             builder = builder.with_token(token);
         }
+        self.connector.home = home(&address)?;
+        let builder = builder.with_http_connector(self.connector.clone());
         let store = Arc::new(builder.build()?);
         let direct = Direct::S3 {
             client: self.connector.connect(&self.options(plain))?,
@@ -248,11 +251,9 @@ impl Opening {
 
     fn google(mut self, bucket: &str, google: &GoogleSettings) -> Result<Store, Refused> {
         self.connector.goog_hash = true;
-        let mut builder = GoogleCloudStorageBuilder::new()
-            .with_bucket_name(bucket)
-            .with_http_connector(self.connector.clone())
-            .with_retry(no_retries());
-        let mut base = google.endpoint.as_deref().map(with_scheme);
+        let mut builder =
+            GoogleCloudStorageBuilder::new().with_bucket_name(bucket).with_retry(no_retries());
+        let mut base = google.endpoint.as_deref().map(with_scheme).transpose()?;
         if let Some(file) = &google.credentials_file {
             let text = std::fs::read_to_string(file)
                 .map_err(|error| format!("cannot read {}: {error}", file.display()))?;
@@ -267,10 +268,14 @@ impl Opening {
                 builder = builder.with_application_credentials(file.display().to_string());
             }
         }
-        let base = base.unwrap_or_else(|| "https://storage.googleapis.com".to_owned());
+        let base = with_scheme(base.as_deref().unwrap_or("https://storage.googleapis.com"))?;
         let plain = is_plain(Some(&base));
-        let store =
-            builder.with_base_url(&base).with_client_options(self.options(plain)).build()?;
+        self.connector.home = home(&base)?;
+        let store = builder
+            .with_base_url(&base)
+            .with_client_options(self.options(plain))
+            .with_http_connector(self.connector.clone())
+            .build()?;
         let store = Arc::new(store);
         let direct = Direct::Google {
             client: self.connector.connect(&self.options(plain))?,
@@ -291,8 +296,8 @@ impl Opening {
         Ok(Store::new(store.clone(), Some(store), nature, self.policy, self.traffic))
     }
 
-    fn azure(self, container: &str, azure: &AzureSettings) -> Result<Store, Refused> {
-        let endpoint = azure.endpoint.as_deref().map(with_scheme);
+    fn azure(mut self, container: &str, azure: &AzureSettings) -> Result<Store, Refused> {
+        let endpoint = azure.endpoint.as_deref().map(with_scheme).transpose()?;
         let endpoint = match (endpoint, azure.development) {
             // The emulator has the account in its path.
             (None, true) => Some(format!("{EMULATOR}/{EMULATOR_ACCOUNT}")),
@@ -306,6 +311,8 @@ impl Opening {
             }
             (Some(account), _) => account,
         };
+        let default = || format!("https://{account}.blob.core.windows.net");
+        self.connector.home = home(&endpoint.clone().unwrap_or_else(default))?;
         let mut builder = MicrosoftAzureBuilder::new()
             .with_account(account)
             .with_container_name(container)
@@ -434,9 +441,32 @@ fn renewed_keys(
     Ok(builder)
 }
 
-fn with_scheme(endpoint: &str) -> String {
+/// Returns an endpoint with its scheme. The error does not repeat the endpoint: it may hold a
+/// password.
+fn with_scheme(endpoint: &str) -> Result<String, Refused> {
     let endpoint = endpoint.trim_end_matches('/');
-    if endpoint.contains("://") { endpoint.to_owned() } else { format!("https://{endpoint}") }
+    let endpoint = match endpoint.contains("://") {
+        true => endpoint.to_owned(),
+        false => format!("https://{endpoint}"),
+    };
+    let url = reqwest::Url::parse(&endpoint).map_err(|error| format!("the endpoint: {error}"))?;
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err("the endpoint holds a user name or a password, which would be visible in process lists and logs: leave them out, and give keys in options, option files or the environment".into());
+    }
+    if url.query().is_some() || url.fragment().is_some() {
+        return Err(
+            "the endpoint has a `?` or a `#`: only scheme, host, port and path are used".into()
+        );
+    }
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err("the endpoint must begin with http:// or https://".into());
+    }
+    Ok(endpoint)
+}
+
+/// Origin of the store at this address.
+fn home(address: &str) -> Result<String, Refused> {
+    Ok(origin(&address.parse()?))
 }
 
 fn is_plain(endpoint: Option<&str>) -> bool {
@@ -522,6 +552,15 @@ mod tests {
         let mut headers = with_keys(None);
         headers.http.headers = vec![("bad name".into(), "x".into())];
         assert!(message("s3://b/n", &headers).contains("header name"));
+        for secret in [
+            "https://user:topsecret@h",
+            "h:1/?topsecret",
+            "https://topsecret@h/#x",
+            "ftp://topsecret",
+        ] {
+            let said = message("s3://b/n", &with_keys(Some(secret)));
+            assert!(said.contains("endpoint") && !said.contains("topsecret"), "{said}");
+        }
         let mut google = StoreSettings::default();
         google.google.credentials_file = Some("/nonexistent/key.json".into());
         assert!(message("gs://b/n", &google).contains("/nonexistent/key.json"));

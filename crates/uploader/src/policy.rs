@@ -10,7 +10,11 @@ pub struct Policy {
     /// Minimum time for which a request is retried, whatever the number of tries: a shorter outage
     /// never fails a run. Zero: only the number of tries counts.
     pub retry_timeout: Duration,
-    /// Maximum pause between two tries. Stock default: 300 s.
+    /// Maximum time for which requests are retried, and for which one may stall, before the store
+    /// has responded for the first time: until then a wrong address is likelier than an outage.
+    /// Zero: no other limits than later.
+    pub reach: Duration,
+    /// Maximum pause between two tries, also of one that the store requests. Stock default: 300 s.
     pub max_backoff: Duration,
     /// Time limit without progress of a request. Stock default: 120 s. Zero: no limit.
     pub stall: Duration,
@@ -26,6 +30,7 @@ impl Default for Policy {
         Self {
             max_retries: 10,
             retry_timeout: Self::OUTAGE,
+            reach: Self::REACH,
             max_backoff: Duration::from_secs(300),
             stall: Duration::from_secs(120),
             also_statuses: Vec::new(),
@@ -38,23 +43,31 @@ impl Policy {
     /// Default of [`Policy::retry_timeout`].
     pub const OUTAGE: Duration = Duration::from_secs(30 * 60);
 
+    /// Default of [`Policy::reach`].
+    pub const REACH: Duration = Duration::from_secs(60);
+
     /// Returns the pause before try `retry` (from 1): two to the power of `retry` seconds plus up
-    /// to one second of jitter, so that many clients do not retry in step. It is at least what the
-    /// store requested, and at most [`Policy::max_backoff`] unless the store requested more.
+    /// to one second of jitter, so that many clients do not retry in step; or what the store
+    /// requested, if that is longer. It is at most [`Policy::max_backoff`]: no store may keep a run
+    /// waiting for longer than its operator allows.
     #[must_use]
     pub fn pause(&self, retry: u32, asked: Option<Duration>, jitter: f64) -> Duration {
         let doubled = Duration::from_secs(1_u64.checked_shl(retry.min(20)).unwrap_or(u64::MAX));
-        let own = doubled
-            .saturating_add(Duration::from_secs_f64(jitter.clamp(0.0, 1.0)))
-            .min(self.max_backoff);
-        asked.map_or(own, |asked| own.max(asked))
+        let own = doubled.saturating_add(Duration::from_secs_f64(jitter.clamp(0.0, 1.0)));
+        asked.map_or(own, |asked| own.max(asked)).min(self.max_backoff)
     }
 
     /// Returns how much longer a request may be retried that has failed `tries` times, first
-    /// `since` ago: `None` means without limit (tries are left), zero means not at all.
+    /// `since` ago: `None` means without limit (tries are left), zero means not at all. `reached`:
+    /// the store has responded before.
     #[must_use]
-    pub fn patience(&self, tries: u32, since: Duration) -> Option<Duration> {
-        (tries > self.max_retries).then(|| self.retry_timeout.saturating_sub(since))
+    pub fn patience(&self, tries: u32, since: Duration, reached: bool) -> Option<Duration> {
+        let later = (tries > self.max_retries).then(|| self.retry_timeout.saturating_sub(since));
+        if reached || self.reach.is_zero() {
+            return later;
+        }
+        let now = self.reach.saturating_sub(since);
+        Some(later.map_or(now, |later| later.min(now)))
     }
 
     /// Returns the time limit for the response after the last byte of a request. It is twice the
@@ -76,7 +89,8 @@ mod tests {
         assert_eq!(policy.pause(3, None, 1.0), Duration::from_secs(9));
         assert_eq!(policy.pause(9, None, 0.0), Duration::from_secs(10));
         assert_eq!(policy.pause(u32::MAX, None, f64::NAN.max(0.0)), Duration::from_secs(10));
-        assert_eq!(policy.pause(1, Some(Duration::from_secs(60)), 0.0), Duration::from_secs(60));
+        assert_eq!(policy.pause(1, Some(Duration::from_secs(7)), 0.0), Duration::from_secs(7));
+        assert_eq!(policy.pause(1, Some(Duration::from_secs(60)), 0.0), Duration::from_secs(10));
     }
 
     #[test]
@@ -92,9 +106,22 @@ mod tests {
         let policy =
             Policy { max_retries: 2, retry_timeout: Duration::from_secs(60), ..Policy::default() };
         let seconds = Duration::from_secs;
-        assert_eq!(policy.patience(2, seconds(1000)), None);
-        assert_eq!(policy.patience(3, seconds(50)), Some(seconds(10)));
-        assert_eq!(policy.patience(3, seconds(61)), Some(Duration::ZERO));
+        assert_eq!(policy.patience(2, seconds(1000), true), None);
+        assert_eq!(policy.patience(3, seconds(50), true), Some(seconds(10)));
+        assert_eq!(policy.patience(3, seconds(61), true), Some(Duration::ZERO));
         assert!(policy.answer() >= policy.stall);
+    }
+
+    #[test]
+    fn a_store_that_never_responded_is_given_up_sooner() {
+        let policy = Policy::default();
+        let seconds = Duration::from_secs;
+        assert_eq!(policy.patience(1, seconds(0), false), Some(seconds(60)));
+        assert_eq!(policy.patience(5, seconds(61), false), Some(Duration::ZERO));
+        assert_eq!(policy.patience(5, seconds(61), true), None);
+        let hasty = Policy { max_retries: 0, retry_timeout: Duration::ZERO, ..Policy::default() };
+        assert_eq!(hasty.patience(1, seconds(0), false), Some(Duration::ZERO));
+        let unlimited = Policy { reach: Duration::ZERO, ..Policy::default() };
+        assert_eq!(unlimited.patience(1, seconds(900), false), None);
     }
 }

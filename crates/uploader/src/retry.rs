@@ -4,9 +4,12 @@ use std::borrow::Cow;
 
 use object_store::Error;
 
+use crate::answer::Answer;
+use crate::bounds::is_excess;
 use crate::error::{StoreErrorKind, root_message};
-use crate::http::{Answer, curl};
+use crate::message::describe;
 use crate::policy::Policy;
+use crate::transport::curl;
 
 /// Classification of one failed try.
 #[derive(Debug)]
@@ -25,6 +28,10 @@ pub(crate) struct RetryContext {
     pub(crate) refreshable: bool,
     /// Whether the store has accepted the credentials before.
     pub(crate) let_in: bool,
+    /// Whether the store has responded before.
+    pub(crate) reached: bool,
+    /// Seconds by which this machine's clock is ahead of the store's, if the store reports a time.
+    pub(crate) clock_ahead: Option<i64>,
 }
 
 /// Classifies a failure: by status and error code if the store responded, otherwise by the state of
@@ -39,6 +46,11 @@ pub(crate) fn judge(
     let said = |code: &str| message.contains(code);
     let status = answer.status.get();
     let (kind, hint): (StoreErrorKind, Option<Cow<'static, str>>) = match error {
+        _ if is_excess(error) => (StoreErrorKind::Damaged, Some(EXCESS.into())),
+        // A page about the scheme is a response, too.
+        _ if (!about.reached || status == Some(400)) && wrong_scheme(&message).is_some() => {
+            (StoreErrorKind::Rejected, wrong_scheme(&message).map(Cow::Borrowed))
+        }
         _ if no_such_bucket(&message) => (
             StoreErrorKind::Rejected,
             Some("make the bucket first, or check its name and the endpoint".into()),
@@ -53,7 +65,7 @@ pub(crate) fn judge(
         // S3 returns this code with status 400.
         _ if said("<Code>RequestTimeout</Code>") => (StoreErrorKind::Unavailable, None),
         Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => {
-            (StoreErrorKind::Denied, denied(&message))
+            (StoreErrorKind::Denied, denied(&message, about))
         }
         // A local folder has no status: its errors are final, especially a full disk.
         Error::Generic { store: "LocalFileSystem", .. } => (StoreErrorKind::Rejected, None),
@@ -75,7 +87,8 @@ pub(crate) fn judge(
                 StoreErrorKind::Rejected,
                 Some("the certificate of the endpoint does not check: name its authority with --cacert".into()),
             ),
-            (Some(401 | 403), _) => (StoreErrorKind::Denied, denied(&message)),
+            (Some(401 | 403), _) => (StoreErrorKind::Denied, denied(&message, about)),
+            (Some(300..=399), _) => (StoreErrorKind::Rejected, redirected(answer)),
             (Some(507), _) => (StoreErrorKind::Rejected, Some("the store is full".into())),
             (Some(501 | 505), _) => (
                 StoreErrorKind::Rejected,
@@ -83,7 +96,9 @@ pub(crate) fn judge(
             ),
             // A failing server, a response that started with success and was interrupted, or no
             // response.
-            (None | Some(200..=299 | 408 | 429 | 500..=599), _) => (StoreErrorKind::Unavailable, None),
+            (None | Some(200..=299 | 408 | 429 | 500..=599), broken) => {
+                (StoreErrorKind::Unavailable, unreached(broken, about))
+            }
             (Some(_), _) => (StoreErrorKind::Rejected, None),
         },
         _ => (StoreErrorKind::Rejected, None),
@@ -91,7 +106,58 @@ pub(crate) fn judge(
     let again = kind == StoreErrorKind::Unavailable
         || status.is_some_and(|status| policy.also_statuses.contains(&status))
         || answer.broken.get().is_some_and(|code| policy.also_transport.contains(&code));
-    RetryDecision { kind, message, hint, again }
+    RetryDecision { kind, message: describe(&message, answer), hint, again }
+}
+
+const EXCESS: &str =
+    "no store in order answers so: check the endpoint, and what stands at this place";
+
+/// Hint for a store that redirects. Requests carry keys and content, so none follows.
+fn redirected(answer: &Answer) -> Option<Cow<'static, str>> {
+    if let Some(region) = &*answer.region.borrow() {
+        return Some(format!("the bucket lies in {region}: give it with --s3-region").into());
+    }
+    let target = answer.redirect.borrow();
+    let target = target.as_deref().unwrap_or("another address");
+    Some(format!("redirects are not followed, because requests carry keys; if {target} is the right place, name it as the endpoint").into())
+}
+
+/// Hint if the endpoint speaks TLS and we do not, or the other way round.
+fn wrong_scheme(message: &str) -> Option<&'static str> {
+    let message = message.to_ascii_lowercase();
+    let said = |texts: &[&str]| texts.iter().any(|text| message.contains(text));
+    if said(&["invalidcontenttype", "wrong version number"]) {
+        return Some(
+            "the endpoint does not speak TLS at this port: write it with http://, or name the right port",
+        );
+    }
+    let tls = [
+        "http request was sent to https port",
+        "http request to an https server",
+        "plain http to an ssl-enabled",
+        "invalid http version",
+    ];
+    said(&tls).then_some("the endpoint does not speak plain HTTP at this port: write it with https://, or name the right port")
+}
+
+/// Hint for a store that has not responded in this run at all.
+fn unreached(broken: Option<u32>, about: RetryContext) -> Option<Cow<'static, str>> {
+    if about.reached {
+        return None;
+    }
+    let hint = match broken? {
+        curl::RESOLVE => {
+            "check the host name of the endpoint, and the name service of this machine; --reach-timeout sets how long to try"
+        }
+        curl::CONNECT => {
+            "nothing accepts connections at this address: check host, port and scheme of the endpoint; --reach-timeout sets how long to try"
+        }
+        curl::TLS => "no TLS connection came about: check host, port and scheme of the endpoint",
+        _ => {
+            "check the endpoint and the network: the store has not responded in this run yet; --reach-timeout sets how long to try"
+        }
+    };
+    Some(hint.into())
 }
 
 /// Error codes for objects in an archive class, which must be restored before they can be read,
@@ -134,9 +200,20 @@ fn expired(about: RetryContext) -> (StoreErrorKind, Option<Cow<'static, str>>) {
     )
 }
 
-fn denied(message: &str) -> Option<Cow<'static, str>> {
+/// Seconds by which clocks may differ: stores accept 15 minutes, and their answers take some time.
+const SKEW: i64 = 300;
+
+fn denied(message: &str, about: RetryContext) -> Option<Cow<'static, str>> {
+    if let Some(ahead) = about.clock_ahead.filter(|ahead| ahead.abs() > SKEW) {
+        let (seconds, direction) =
+            (ahead.unsigned_abs(), if ahead > 0 { "ahead of" } else { "behind" });
+        return Some(format!("the clock of this machine is {seconds} s {direction} the store's: set it (chronyc makestep, timedatectl)").into());
+    }
     let hint = [
-        ("RequestTimeTooSkewed", "the clock of this machine is wrong"),
+        (
+            "RequestTimeTooSkewed",
+            "the clock of this machine is wrong: set it (chronyc makestep, timedatectl)",
+        ),
         ("SignatureDoesNotMatch", "the secret key is wrong, or the region is (--s3-region)"),
         (
             "InvalidAccessKeyId",
@@ -155,12 +232,15 @@ fn denied(message: &str) -> Option<Cow<'static, str>> {
 mod tests {
     use super::*;
 
+    const OLD: RetryContext =
+        RetryContext { refreshable: false, let_in: true, reached: true, clock_ahead: None };
+
     fn verdict(error: Error, status: Option<u16>, broken: Option<u32>) -> RetryDecision {
         let answer = Answer::default();
         answer.asked.set(true);
         answer.status.set(status);
         answer.broken.set(broken);
-        let about = RetryContext { refreshable: false, let_in: true };
+        let about = OLD;
         judge(&error, &answer, &Policy::default(), about)
     }
 
@@ -221,10 +301,56 @@ mod tests {
     }
 
     #[test]
+    fn a_wrong_address_fails_at_once_before_the_store_was_reached() {
+        let answer = Answer::default();
+        answer.asked.set(true);
+        answer.broken.set(Some(curl::TLS));
+        let tls = generic("received corrupt message of type InvalidContentType");
+        let at_first = RetryContext { reached: false, ..OLD };
+        let first = judge(&tls, &answer, &Policy::default(), at_first);
+        assert!(!first.again && first.hint.unwrap().contains("http://"));
+        assert!(judge(&tls, &answer, &Policy::default(), OLD).again);
+        answer.broken.set(Some(curl::CONNECT));
+        let refused = judge(&generic("refused"), &answer, &Policy::default(), at_first);
+        assert!(refused.again && refused.hint.unwrap().contains("--reach-timeout"));
+    }
+
+    #[test]
+    fn a_wrong_clock_is_named_with_its_distance() {
+        let answer = Answer::default();
+        answer.asked.set(true);
+        answer.status.set(Some(403));
+        let error = Error::PermissionDenied { path: String::new(), source: "x".into() };
+        let about = RetryContext { clock_ahead: Some(-4000), ..OLD };
+        let hint = judge(&error, &answer, &Policy::default(), about).hint.unwrap();
+        assert!(hint.contains("4000 s behind"), "{hint}");
+    }
+
+    #[test]
+    fn a_redirect_is_not_followed_and_names_its_target() {
+        let answer = Answer::default();
+        answer.asked.set(true);
+        answer.status.set(Some(307));
+        *answer.redirect.borrow_mut() = Some("http://elsewhere".into());
+        let refused = judge(&generic("x"), &answer, &Policy::default(), OLD);
+        assert!(!refused.again && refused.hint.unwrap().contains("http://elsewhere"));
+    }
+
+    #[test]
+    fn what_exceeds_a_bound_is_damaged() {
+        let answer = Answer::default();
+        answer.asked.set(true);
+        answer.status.set(Some(200));
+        let error = crate::bounds::Excess::Bytes(7).into();
+        let excess = judge(&error, &answer, &Policy::default(), OLD);
+        assert!(!excess.again && excess.kind == StoreErrorKind::Damaged, "{excess:?}");
+    }
+
+    #[test]
     fn the_operator_may_add_to_what_is_tried_again() {
         let policy =
             Policy { also_statuses: vec![403], also_transport: vec![60], ..Policy::default() };
-        let about = RetryContext { refreshable: false, let_in: true };
+        let about = OLD;
         let answer = Answer::default();
         answer.asked.set(true);
         answer.status.set(Some(403));
@@ -241,13 +367,13 @@ mod tests {
         answer.asked.set(true);
         answer.status.set(Some(400));
         let error = generic("<Code>ExpiredToken</Code>");
-        let about = RetryContext { refreshable: true, let_in: true };
+        let about = RetryContext { refreshable: true, ..OLD };
         assert!(judge(&error, &answer, &Policy::default(), about).again);
         // The machine's own credentials service: missing at the start, failing later.
         answer.metadata.set(true);
         answer.status.set(None);
         for let_in in [false, true] {
-            let about = RetryContext { refreshable: true, let_in };
+            let about = RetryContext { refreshable: true, let_in, ..OLD };
             assert_eq!(judge(&generic("x"), &answer, &Policy::default(), about).again, let_in);
         }
     }

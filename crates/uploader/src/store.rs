@@ -16,11 +16,14 @@ use object_store::{
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::answer::{ANSWER, Answer};
+use crate::bounds::{Excess, LISTING_TIME, SMALL_OBJECT};
 use crate::clock;
 use crate::direct::Direct;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::gate::Gate;
-use crate::http::{ANSWER, Answer, Traffic};
+use crate::http::Traffic;
+use crate::notice;
 use crate::policy::Policy;
 use crate::provider::StoreLimits;
 use crate::rate::RateLimit;
@@ -240,7 +243,9 @@ impl Store {
             let mode = if self.nature.conditions {
                 PutMode::Create
             } else if self.size(key).await?.is_some() {
-                return if self.get(key).await? == content { Ok(()) } else { Err(taken()) };
+                let most = SMALL_OBJECT.max(content.len() as u64);
+                let there = self.get_at_most(key, most).await?;
+                return if there == content { Ok(()) } else { Err(taken()) };
             } else {
                 PutMode::Overwrite
             };
@@ -250,7 +255,8 @@ impl Store {
                     self.objects.put_opts(&path, content.clone().into(), options).await.map(drop)
                 })
                 .await;
-            match (self.get(key).await, outcome) {
+            let most = SMALL_OBJECT.max(content.len() as u64);
+            match (self.get_at_most(key, most).await, outcome) {
                 (Ok(found), _) if found == content => return Ok(()),
                 (Ok(_), _) => return Err(taken()),
                 // Refused because of a concurrent write that did not succeed either (S3 returns
@@ -270,17 +276,35 @@ impl Store {
         }
     }
 
-    /// Reads a whole object.
+    /// Reads a whole object of at most [`SMALL_OBJECT`] bytes.
     ///
     /// # Errors
-    /// [`StoreErrorKind::NotFound`] if there is no such object; other kinds after all retries.
+    /// [`StoreErrorKind::NotFound`] if there is no such object, [`StoreErrorKind::Damaged`] if it is
+    /// larger; other kinds after all retries.
     pub async fn get(&self, key: &str) -> Result<Bytes, StoreError> {
+        self.get_at_most(key, SMALL_OBJECT).await
+    }
+
+    /// Reads a whole object of at most `most` bytes.
+    ///
+    /// # Errors
+    /// As [`Store::get`].
+    pub async fn get_at_most(&self, key: &str, most: u64) -> Result<Bytes, StoreError> {
         let path = path_of("get", key)?;
-        self.retrying("get", key, || async { self.objects.get(&path).await?.bytes().await }).await
+        self.reading("get", key, most, || async {
+            let answer = self.objects.get(&path).await?;
+            let size = answer.meta.size;
+            if size > most {
+                return Err(Excess::Object { size, most }.into());
+            }
+            answer.bytes().await
+        })
+        .await
     }
 
     /// Reads a range of an object that must have `size` bytes. The result has exactly the requested
-    /// length.
+    /// length. A response of another length is requested once more: only the same twice is taken for
+    /// the object's own fault.
     ///
     /// # Errors
     /// [`StoreErrorKind::Damaged`] if the object has another size; other kinds after all retries.
@@ -290,14 +314,33 @@ impl Store {
         range: Range<u64>,
         size: u64,
     ) -> Result<Bytes, StoreError> {
+        match self.get_range_once(key, range.clone(), size).await {
+            Err(error) if error.kind == StoreErrorKind::Damaged => {
+                self.traffic.count_retry();
+                self.get_range_once(key, range, size).await
+            }
+            outcome => outcome,
+        }
+    }
+
+    async fn get_range_once(
+        &self,
+        key: &str,
+        range: Range<u64>,
+        size: u64,
+    ) -> Result<Bytes, StoreError> {
         let path = path_of("get", key)?;
         let wanted = range.end - range.start;
         let (found, bytes) = self
-            .retrying("get", key, || async {
+            .reading("get", key, wanted, || async {
                 self.keep_to_rate(usize::try_from(wanted).unwrap_or(usize::MAX)).await;
                 let range = Some(GetRange::Bounded(range.clone()));
                 let options = GetOptions { range, ..GetOptions::default() };
                 let answer = self.objects.get_opts(&path, options).await?;
+                let given = answer.range.end.saturating_sub(answer.range.start);
+                if given > wanted {
+                    return Err(Excess::Bytes(wanted).into());
+                }
                 Ok((answer.meta.size, answer.bytes().await?))
             })
             .await?;
@@ -358,8 +401,8 @@ impl Store {
     pub async fn list(&self, prefix: &str) -> Result<Vec<Listed>, StoreError> {
         let path = path_of("list", prefix)?;
         let mut found: Vec<Listed> = self
-            .retrying("list", prefix, || async {
-                self.objects.list(Some(&path)).map_ok(listed).try_collect().await
+            .retrying("list", prefix, || {
+                timely(self.objects.list(Some(&path)).map_ok(listed).try_collect())
             })
             .await
             .or_else(none_if_missing)?;
@@ -375,7 +418,7 @@ impl Store {
         let path = path_of("list", prefix)?;
         let mut found: Vec<String> = self
             .retrying("list", prefix, || async {
-                let listing = self.objects.list_with_delimiter(Some(&path)).await?;
+                let listing = timely(self.objects.list_with_delimiter(Some(&path))).await?;
                 Ok(listing
                     .common_prefixes
                     .iter()
@@ -451,23 +494,24 @@ impl Store {
     /// # Errors
     /// Any error, after all retries.
     pub async fn unfinished_uploads(&self, prefix: &str) -> Result<Vec<Unfinished>, StoreError> {
-        let mut found = Vec::new();
-        let mut after = None;
-        loop {
-            let (page, next) = self
-                .retrying("list uploads", prefix, || {
-                    self.nature.direct.page(prefix, after.as_ref())
+        let mut found = self
+            .retrying("list uploads", prefix, || {
+                timely(async {
+                    let (mut found, mut after) = (Vec::new(), None);
+                    loop {
+                        let (page, next) = self.nature.direct.page(prefix, after.as_ref()).await?;
+                        found.extend(page);
+                        if next.is_none() {
+                            return Ok(found);
+                        }
+                        after = next;
+                    }
                 })
-                .await?;
-            found.extend(page);
-            // A repeated marker would make this loop endless.
-            if next.is_none() || next == after {
-                found.sort_unstable();
-                found.dedup();
-                return Ok(found);
-            }
-            after = next;
-        }
+            })
+            .await?;
+        found.sort_unstable();
+        found.dedup();
+        Ok(found)
     }
 
     /// Removes an unfinished upload. A missing upload counts as success.
@@ -554,6 +598,36 @@ impl Store {
         F: Fn() -> Fut,
         Fut: Future<Output = object_store::Result<T>>,
     {
+        self.trying(operation, key, Answer::default, attempt).await
+    }
+
+    /// Like [`Store::retrying`], for a request whose response has at most `most` bytes of an
+    /// object.
+    pub(crate) async fn reading<T, F, Fut>(
+        &self,
+        operation: &'static str,
+        key: &str,
+        most: u64,
+        attempt: F,
+    ) -> Result<T, StoreError>
+    where
+        F: Fn() -> Fut,
+        Fut: Future<Output = object_store::Result<T>>,
+    {
+        self.trying(operation, key, || Answer::reading(most), attempt).await
+    }
+
+    async fn trying<T, F, Fut>(
+        &self,
+        operation: &'static str,
+        key: &str,
+        answer: impl Fn() -> Answer,
+        attempt: F,
+    ) -> Result<T, StoreError>
+    where
+        F: Fn() -> Fut,
+        Fut: Future<Output = object_store::Result<T>>,
+    {
         let mut tries = 0;
         let mut failing_since = None;
         loop {
@@ -562,12 +636,9 @@ impl Store {
             }
             tries += 1;
             let (outcome, asked) = ANSWER
-                .scope(Answer::default(), async {
+                .scope(answer(), async {
                     let outcome = attempt().await;
-                    let about = RetryContext {
-                        refreshable: self.nature.refreshable,
-                        let_in: self.traffic.let_in(),
-                    };
+                    let about = self.context();
                     ANSWER.with(|answer| {
                         let judged =
                             outcome.map_err(|error| judge(&error, answer, &self.policy, about));
@@ -583,20 +654,43 @@ impl Store {
                 .with_attempts(tries)
                 .with_hint(verdict.hint);
             let since = failing_since.get_or_insert_with(Instant::now).elapsed();
-            let left = self.policy.patience(tries, since);
+            let left = self.policy.patience(tries, since, self.traffic.reached());
             if !verdict.again || left.is_some_and(|left| left.is_zero()) {
                 return Err(failed);
             }
             let pause = self.policy.pause(tries, asked, jitter());
+            // The last try starts when the time limit is reached, not after it.
+            let pause = left.map_or(pause, |left| pause.min(left));
+            notice::retry(&failed, pause);
             let mut giving_up = self.giving_up.clone();
             tokio::select! {
-                // The last try starts when the time limit is reached, not after it.
-                () = tokio::time::sleep(left.map_or(pause, |left| pause.min(left))) => {}
+                () = tokio::time::sleep(pause) => {}
                 // A dropped sender can no longer give up.
                 Ok(_) = giving_up.wait_for(|up| *up) => return Err(failed),
             }
             self.traffic.count_retry();
         }
+    }
+
+    fn context(&self) -> RetryContext {
+        let local = clock::seconds(SystemTime::now());
+        let heard = self.traffic.heard();
+        RetryContext {
+            refreshable: self.nature.refreshable,
+            let_in: self.traffic.let_in(),
+            reached: self.traffic.reached(),
+            clock_ahead: heard.map(|heard| local.saturating_sub(heard.now())),
+        }
+    }
+}
+
+/// Ends a listing that takes too long.
+async fn timely<T>(
+    listing: impl Future<Output = object_store::Result<T>>,
+) -> object_store::Result<T> {
+    match tokio::time::timeout(LISTING_TIME, listing).await {
+        Ok(outcome) => outcome,
+        Err(_) => Err(Excess::ListingTime.into()),
     }
 }
 

@@ -5,6 +5,7 @@
 //! accepts little is slow.
 
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -14,6 +15,8 @@ use http_body::{Body, Frame, SizeHint};
 use object_store::client::{HttpError, HttpErrorKind, HttpRequestBody, HttpResponseBody};
 use tokio::time::{Instant, Sleep, sleep_until};
 
+use crate::answer::ANSWER;
+use crate::bounds::{BodyBounds, Excess, SLOWEST};
 use crate::policy::Policy;
 use crate::rate::{RateLimit, SLICE};
 
@@ -26,6 +29,10 @@ pub(crate) enum Stalled {
     Answer(Duration),
     #[error("stalled: nothing of the answer came for {} s", .0.as_secs())]
     Receiving(Duration),
+    #[error("stalled: the answer came at less than {SLOWEST} bytes a second")]
+    Dripping,
+    #[error("stalled: the answer was not complete after {} s", .0.as_secs())]
+    Unfinished(Duration),
 }
 
 /// Time limit without progress; `None` means no limit.
@@ -33,12 +40,30 @@ pub(crate) enum Stalled {
 pub(crate) struct Limits {
     stall: Option<Duration>,
     answer: Option<Duration>,
+    /// Limit for both until the store has responded for the first time.
+    reach: Option<Duration>,
 }
 
 impl Limits {
     pub(crate) fn of(policy: &Policy) -> Self {
         let limit = |duration: Duration| (!duration.is_zero()).then_some(duration);
-        Self { stall: limit(policy.stall), answer: limit(policy.answer()) }
+        Self {
+            stall: limit(policy.stall),
+            answer: limit(policy.answer()),
+            reach: limit(policy.reach),
+        }
+    }
+
+    /// The limits that hold once the store is `reached`, or before.
+    pub(crate) fn once(self, reached: bool) -> Self {
+        match self.reach.filter(|_| !reached && self.stall.is_some()) {
+            Some(reach) => Self {
+                stall: self.stall.map(|limit| limit.min(reach)),
+                answer: self.answer.map(|limit| limit.min(reach)),
+                ..self
+            },
+            None => self,
+        }
     }
 }
 
@@ -79,18 +104,21 @@ pub(crate) struct ThrottledBody {
     left: u64,
     progress: Arc<Progress>,
     rate: Option<Arc<RateLimit>>,
+    sent: Arc<AtomicU64>,
     /// Wait until the rate limit permits the next slice.
     held: Option<Pin<Box<Sleep>>>,
 }
 
 impl ThrottledBody {
+    /// Creates a body that adds the bytes it has passed on to `sent`.
     pub(crate) fn new(
         inner: HttpRequestBody,
         progress: Arc<Progress>,
         rate: Option<Arc<RateLimit>>,
+        sent: Arc<AtomicU64>,
     ) -> Self {
         let left = inner.content_length() as u64;
-        Self { inner, piece: Bytes::new(), left, progress, rate, held: None }
+        Self { inner, piece: Bytes::new(), left, progress, rate, sent, held: None }
     }
 }
 
@@ -121,6 +149,7 @@ impl Body for ThrottledBody {
             this.held = None;
         }
         this.left -= slice as u64;
+        this.sent.fetch_add(slice as u64, Ordering::Relaxed);
         this.progress.moved(Instant::now(), this.left == 0);
         Poll::Ready(Some(Ok(Frame::data(this.piece.split_to(slice)))))
     }
@@ -134,13 +163,24 @@ impl Body for ThrottledBody {
     }
 }
 
-/// Response body that ends in an error if no piece of it arrives for too long.
+/// Response body that ends in an error if it is too long, or if its pieces arrive too slowly.
+///
+/// Waiting for the store uses up a credit of one stall limit; each byte that arrives pays some of it
+/// back. So a stop of one stall limit is an error at once, and a drip after a while.
 #[derive(Debug)]
 pub(crate) struct WatchedBody {
     inner: HttpResponseBody,
     limit: Option<Duration>,
-    /// Runs only while we wait for the store, not while the reader of the body is slow.
-    waiting: Option<Pin<Box<Sleep>>>,
+    bounds: BodyBounds,
+    /// Bytes that may still come.
+    left: u64,
+    /// Unused part of the credit.
+    credit: Duration,
+    /// Start and end of the present wait. It runs only while we wait for the store, not while the
+    /// reader of the body is slow.
+    waiting: Option<(Instant, Pin<Box<Sleep>>)>,
+    /// End of the whole body.
+    end: Option<Pin<Box<Sleep>>>,
     rate: Option<Arc<RateLimit>>,
     held: Option<Pin<Box<Sleep>>>,
 }
@@ -149,9 +189,56 @@ impl WatchedBody {
     pub(crate) fn new(
         inner: HttpResponseBody,
         limits: Limits,
+        bounds: BodyBounds,
         rate: Option<Arc<RateLimit>>,
     ) -> Self {
-        Self { inner, limit: limits.stall, waiting: None, rate, held: None }
+        let limit = limits.stall;
+        // Without a stall limit, the operator wants to wait for ever.
+        let end = bounds.time.filter(|_| limit.is_some());
+        Self {
+            inner,
+            limit,
+            bounds,
+            left: bounds.most,
+            credit: limit.unwrap_or_default(),
+            waiting: None,
+            end: end.map(|time| Box::pin(sleep_until(Instant::now() + time))),
+            rate,
+            held: None,
+        }
+    }
+
+    /// Takes a frame that has arrived, as far as it is within the bounds.
+    fn arrived(&mut self, mut frame: Frame<Bytes>) -> Option<Result<Frame<Bytes>, HttpError>> {
+        let bytes = frame.data_ref().map_or(0, Bytes::len) as u64;
+        let _ = ANSWER.try_with(|answer| answer.received.set(answer.received.get() + bytes));
+        let used = self.waiting.take().map_or(Duration::ZERO, |(since, _)| since.elapsed());
+        let earned = Duration::from_nanos(bytes.saturating_mul(1_000_000_000 / SLOWEST));
+        let credit = self.credit.saturating_sub(used).saturating_add(earned);
+        self.credit = credit.min(self.limit.unwrap_or_default());
+        if bytes > self.left {
+            if !self.bounds.cut {
+                let excess = Excess::Bytes(self.bounds.most);
+                return Some(Err(HttpError::new(HttpErrorKind::Decode, excess)));
+            }
+            let left = usize::try_from(self.left).unwrap_or(usize::MAX);
+            frame = frame.map_data(|data| data.slice(..left.min(data.len())));
+        }
+        self.left = self.left.saturating_sub(bytes);
+        if let Some(rate) = &self.rate {
+            // This piece has arrived; the next one waits until the time of this one is used up.
+            rate.reserve(usize::try_from(bytes).unwrap_or(usize::MAX));
+            self.held = Some(Box::pin(sleep_until(rate.reserve(0))));
+        }
+        Some(Ok(frame))
+    }
+
+    /// The reason why this wait was the last one.
+    fn stalled(&self, since: Instant) -> Stalled {
+        match self.limit {
+            Some(limit) if since.elapsed() >= limit => Stalled::Receiving(limit),
+            _ => Stalled::Dripping,
+        }
     }
 }
 
@@ -168,31 +255,51 @@ impl Body for WatchedBody {
             ready!(held.as_mut().poll(cx));
             this.held = None;
         }
-        if let Poll::Ready(frame) = Pin::new(&mut this.inner).poll_frame(cx) {
-            this.waiting = None;
-            if let (Some(Ok(frame)), Some(rate)) = (&frame, &this.rate) {
-                // This piece has arrived; the next one waits until the time of this one is used up.
-                let bytes = frame.data_ref().map_or(0, Bytes::len);
-                rate.reserve(bytes);
-                this.held = Some(Box::pin(sleep_until(rate.reserve(0))));
-            }
-            return Poll::Ready(frame);
+        if this.bounds.cut && this.left == 0 {
+            return Poll::Ready(None);
         }
-        let Some(limit) = this.limit else { return Poll::Pending };
-        let waiting =
-            this.waiting.get_or_insert_with(|| Box::pin(sleep_until(Instant::now() + limit)));
+        if let Poll::Ready(frame) = Pin::new(&mut this.inner).poll_frame(cx) {
+            return Poll::Ready(match frame {
+                Some(Ok(frame)) => this.arrived(frame),
+                ended => ended,
+            });
+        }
+        if let (Some(end), Some(time)) = (&mut this.end, this.bounds.time)
+            && end.as_mut().poll(cx).is_ready()
+        {
+            return stalled(Stalled::Unfinished(time));
+        }
+        if this.limit.is_none() {
+            return Poll::Pending;
+        }
+        let credit = this.credit;
+        let (since, waiting) = this.waiting.get_or_insert_with(|| {
+            let now = Instant::now();
+            (now, Box::pin(sleep_until(now + credit)))
+        });
         ready!(waiting.as_mut().poll(cx));
-        let stalled = HttpError::new(HttpErrorKind::Timeout, Stalled::Receiving(limit));
-        Poll::Ready(Some(Err(stalled)))
+        let since = *since;
+        stalled(this.stalled(since))
     }
 
     fn is_end_stream(&self) -> bool {
         self.inner.is_end_stream()
     }
 
+    /// The size that the store states, as far as it is allowed: readers reserve memory for it.
     fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
+        let stated = self.inner.size_hint();
+        let mut hint = SizeHint::new();
+        hint.set_lower(stated.lower().min(self.left));
+        if let Some(upper) = stated.upper() {
+            hint.set_upper(upper.min(self.left));
+        }
+        hint
     }
+}
+
+fn stalled(why: Stalled) -> Poll<Option<Result<Frame<Bytes>, HttpError>>> {
+    Poll::Ready(Some(Err(HttpError::new(HttpErrorKind::Timeout, why))))
 }
 
 #[cfg(test)]
@@ -235,7 +342,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_slow_but_steady_upload_is_no_stall_and_a_dead_one_is() {
         let progress = Arc::new(Progress::start(false));
-        let body = ThrottledBody::new(payload(&[8 << 20, 0, 5]), Arc::clone(&progress), None);
+        let body = ThrottledBody::new(
+            payload(&[8 << 20, 0, 5]),
+            Arc::clone(&progress),
+            None,
+            Arc::default(),
+        );
         assert_eq!(body.size_hint().exact(), Some((8 << 20) + 5));
         // 129 slices at 2 s: many times the limit of 3 s in total, but never more than it for one
         // slice.
@@ -251,7 +363,8 @@ mod tests {
         assert!(start.elapsed() <= 6 * SECOND);
 
         let progress = Arc::new(Progress::start(false));
-        let body = ThrottledBody::new(payload(&[1 << 20]), Arc::clone(&progress), None);
+        let body =
+            ThrottledBody::new(payload(&[1 << 20]), Arc::clone(&progress), None, Arc::default());
         tokio::select! {
             _ = drain(body, 4 * SECOND) => panic!("a stall of 4 s went unnoticed"),
             stalled = progress.stalled(limits(3), true) => assert_eq!(stalled, Stalled::Sending(3 * SECOND)),
@@ -262,7 +375,12 @@ mod tests {
     async fn our_own_rate_is_no_stall() {
         let rate = Arc::new(RateLimit::new(NonZeroU64::new(100).unwrap()));
         let progress = Arc::new(Progress::start(false));
-        let body = ThrottledBody::new(payload(&[10_240]), Arc::clone(&progress), Some(rate));
+        let body = ThrottledBody::new(
+            payload(&[10_240]),
+            Arc::clone(&progress),
+            Some(rate),
+            Arc::default(),
+        );
         let (bytes, took) = tokio::select! {
             drained = drain(body, Duration::ZERO) => drained,
             stalled = progress.stalled(limits(1), true) => panic!("{stalled}"),
@@ -272,8 +390,12 @@ mod tests {
         assert!(took >= 92 * SECOND && took < 93 * SECOND, "{took:?}");
     }
 
-    /// Body that returns a piece at intervals, and then nothing more.
-    struct Dripping(u32, Option<Pin<Box<Sleep>>>);
+    /// Body that returns pieces of `size` bytes, 2 s apart, and then nothing more.
+    struct Dripping {
+        pieces: u32,
+        size: usize,
+        due: Option<Pin<Box<Sleep>>>,
+    }
 
     impl Body for Dripping {
         type Data = Bytes;
@@ -282,42 +404,93 @@ mod tests {
             mut self: Pin<&mut Self>,
             cx: &mut Context<'_>,
         ) -> Poll<Option<Result<Frame<Bytes>, HttpError>>> {
-            if self.0 == 0 {
+            if self.pieces == 0 {
                 return Poll::Pending;
             }
             let due =
-                self.1.get_or_insert_with(|| Box::pin(sleep_until(Instant::now() + 2 * SECOND)));
+                self.due.get_or_insert_with(|| Box::pin(sleep_until(Instant::now() + 2 * SECOND)));
             ready!(due.as_mut().poll(cx));
-            self.1 = None;
-            self.0 -= 1;
-            Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(b"drop")))))
+            self.due = None;
+            self.pieces -= 1;
+            Poll::Ready(Some(Ok(Frame::data(vec![1; self.size].into()))))
         }
     }
 
+    fn dripping(pieces: u32, size: usize, bounds: BodyBounds) -> WatchedBody {
+        let body = HttpResponseBody::new(Dripping { pieces, size, due: None });
+        WatchedBody::new(body, limits(3), bounds, None)
+    }
+
+    async fn next(body: &mut WatchedBody) -> Option<Result<Frame<Bytes>, HttpError>> {
+        std::future::poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await
+    }
+
+    /// Reads to the end or to an error.
+    async fn read(mut body: WatchedBody) -> (usize, Option<String>) {
+        let mut bytes = 0;
+        while let Some(frame) = next(&mut body).await {
+            match frame {
+                Ok(frame) => bytes += frame.data_ref().unwrap().len(),
+                Err(error) => return (bytes, Some(error.to_string())),
+            }
+        }
+        (bytes, None)
+    }
+
+    const ANY: BodyBounds = BodyBounds::content(u64::MAX);
+
     #[tokio::test(start_paused = true)]
-    async fn an_answer_may_drip_but_not_stop() {
-        let mut body = WatchedBody::new(HttpResponseBody::new(Dripping(5, None)), limits(3), None);
-        let mut next = async || std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await;
-        for _ in 0..5 {
-            assert!(next().await.unwrap().is_ok());
+    async fn an_answer_may_be_slow_but_not_stop() {
+        let mut body = dripping(500, 3 << 10, ANY);
+        for _ in 0..500 {
+            assert!(next(&mut body).await.unwrap().is_ok());
             // A slow reader is not the store's fault.
             tokio::time::sleep(10 * SECOND).await;
         }
         let start = Instant::now();
-        let error = next().await.unwrap().unwrap_err();
+        let error = next(&mut body).await.unwrap().unwrap_err();
         assert_eq!(start.elapsed(), 3 * SECOND);
         assert!(error.to_string().contains("nothing of the answer came for 3 s"), "{error}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_drips_is_a_stall() {
+        let start = Instant::now();
+        let (bytes, error) = read(dripping(u32::MAX, 1, ANY)).await;
+        assert!(error.unwrap().contains("at less than 1024 bytes a second"));
+        assert!(bytes < 10 && start.elapsed() < 10 * SECOND, "{bytes}");
+        // Fast enough, but without an end.
+        let (_, error) = read(dripping(u32::MAX, 3 << 10, BodyBounds::SHORT)).await;
+        assert!(error.unwrap().contains("not complete after 600 s"));
+        assert!(start.elapsed() < 620 * SECOND);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_may_not_be_longer_than_a_right_one() {
+        let long = |size: usize, bounds| {
+            let inner = HttpResponseBody::from(Bytes::from(vec![1; size]));
+            WatchedBody::new(inner, limits(3), bounds, None)
+        };
+        assert_eq!(read(long(10, BodyBounds::content(10))).await, (10, None));
+        let (bytes, error) = read(long(11, BodyBounds::content(10))).await;
+        assert_eq!(
+            (bytes, error.as_deref()),
+            (0, Some("HTTP error: the answer has more than 10 bytes"))
+        );
+        let stated = long(1 << 20, BodyBounds::content(10)).size_hint();
+        assert_eq!((stated.lower(), stated.upper()), (10, Some(10)));
+        assert_eq!(read(long(1 << 20, BodyBounds::ERROR)).await, (64 << 10, None));
+        assert_eq!(read(dripping(u32::MAX, 9 << 10, BodyBounds::ERROR)).await, (64 << 10, None));
     }
 
     #[tokio::test(start_paused = true)]
     async fn downloads_keep_to_the_rate() {
         let rate = Arc::new(RateLimit::new(NonZeroU64::new(1000).unwrap()));
         let inner = HttpResponseBody::from(Bytes::from(vec![1; 5000]));
-        let mut body = WatchedBody::new(inner, limits(3), Some(rate));
-        let mut next = async || std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await;
+        let mut body = WatchedBody::new(inner, limits(3), ANY, Some(rate));
         let start = Instant::now();
-        assert!(next().await.unwrap().is_ok());
-        assert!(next().await.is_none());
+        assert!(next(&mut body).await.unwrap().is_ok());
+        assert!(next(&mut body).await.is_none());
         assert_eq!(start.elapsed(), 5 * SECOND);
     }
 }

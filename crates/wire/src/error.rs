@@ -43,6 +43,14 @@ pub enum SecurityError {
         /// What is wrong.
         cause: String,
     },
+    /// An RSA key is too short for TLS.
+    #[error("the RSA key of the certificate {path} has {bits} bits, but TLS needs at least 2048: create a new key and certificate, as with `openssl req -newkey rsa:3072`", path = path.display())]
+    ShortKey {
+        /// The certificate's file.
+        path: PathBuf,
+        /// The number of bits of its key.
+        bits: usize,
+    },
     /// Verification is required, but no authority is set.
     #[error(
         "ssl-mode asks to check the peer's certificate, but no certificate authority is set: set ssl-ca (or tca)"
@@ -175,6 +183,14 @@ pub enum TransferError {
     )]
     Proof {
         /// The peer's address.
+        peer: SocketAddr,
+    },
+    /// Joiner: two donors have proven that they know the one-time secret. One of them has read it.
+    #[error(
+        "a second donor, {peer}, knows the one-time secret of this transfer: someone reads the servers' messages"
+    )]
+    SecondDonor {
+        /// The address of the donor that came later.
         peer: SocketAddr,
     },
     /// Certificates or settings cannot be used.

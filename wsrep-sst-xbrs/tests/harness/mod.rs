@@ -363,7 +363,7 @@ impl Drop for Started {
     }
 }
 
-/// Paths and contents of the files below a directory, including `.xb` and its contents.
+/// Paths and contents of the files below a directory, including `#sql-xb` and its contents.
 pub(crate) fn tree(folder: &Path) -> Vec<(String, Vec<u8>)> {
     let mut files = Vec::new();
     let mut todo = vec![folder.to_owned()];

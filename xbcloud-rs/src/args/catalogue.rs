@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use xb_backup::Keep;
 use xb_cli::Failure;
 use xb_uploader::{Lock, LockMode};
 
@@ -98,7 +99,7 @@ pub(crate) struct ShowArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct PinArgs {
-    /// file:///DIR/NAME, s3:// gs:// or azure://BUCKET/PREFIX/NAME, or NAME with --storage
+    /// file:///DIR/NAME, s3:// gs:// or azure://BUCKET/PREFIX/NAME, or @REPOSITORY/NAME
     pub(crate) name: String,
     /// Why
     #[arg(long, value_name = "TEXT")]
@@ -131,21 +132,29 @@ pub(crate) enum RetainMode {
 impl RetainOptions {
     /// The requested lock, counted from now.
     pub(crate) fn lock(&self) -> Result<Option<Lock>, Failure> {
-        let Some(age) = self.retain else { return Ok(None) };
-        let mode = match self.retain_mode {
-            Some(RetainMode::Compliance) => LockMode::Compliance,
-            Some(RetainMode::Governance) | None => LockMode::Governance,
-        };
-        let until = xb_backup::Timestamp::now()
-            .checked_add(age)
-            .map_err(|_| Failure::usage("--retain reaches beyond all dates"))?;
-        Ok(Some(Lock { mode, until }))
+        lock(self.retain, self.retain_mode)
     }
+}
+
+/// A lock for so long, counted from now.
+pub(crate) fn lock(
+    retain: Option<std::time::Duration>,
+    mode: Option<RetainMode>,
+) -> Result<Option<Lock>, Failure> {
+    let Some(age) = retain else { return Ok(None) };
+    let mode = match mode {
+        Some(RetainMode::Compliance) => LockMode::Compliance,
+        Some(RetainMode::Governance) | None => LockMode::Governance,
+    };
+    let until = xb_backup::Timestamp::now()
+        .checked_add(age)
+        .map_err(|_| Failure::usage("--retain reaches beyond all dates"))?;
+    Ok(Some(Lock { mode, until }))
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct UnpinArgs {
-    /// file:///DIR/NAME, s3:// gs:// or azure://BUCKET/PREFIX/NAME, or NAME with --storage
+    /// file:///DIR/NAME, s3:// gs:// or azure://BUCKET/PREFIX/NAME, or @REPOSITORY/NAME
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) common: CommonOptions,
@@ -163,11 +172,21 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = PRUNE_EXAMPLES)]
 pub(crate) struct PruneArgs {
-    /// file:///DIR, s3:// gs:// or azure://BUCKET/PREFIX, or nothing with --storage
-    pub(crate) root: Option<String>,
+    /// file:///DIR, s3:// gs:// or azure://BUCKET/PREFIX, or @REPOSITORY
+    #[arg(value_name = "ROOT")]
+    pub(crate) place: Option<String>,
     /// Remove it; without this it is only shown
     #[arg(long)]
     pub(crate) yes: bool,
+    #[command(flatten)]
+    pub(crate) keep: KeepOptions,
+    #[command(flatten)]
+    pub(crate) common: CommonOptions,
+}
+
+/// Rules of retention.
+#[derive(Debug, Args)]
+pub(crate) struct KeepOptions {
     /// Keep the newest N
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     pub(crate) keep_last: usize,
@@ -183,8 +202,18 @@ pub(crate) struct PruneArgs {
     /// Keep all that are younger, as 12h, 30d or 8w
     #[arg(long, value_name = "AGE", value_parser = age)]
     pub(crate) keep_within: Option<std::time::Duration>,
-    #[command(flatten)]
-    pub(crate) common: CommonOptions,
+}
+
+impl KeepOptions {
+    pub(crate) fn keep(&self) -> Keep {
+        Keep {
+            last: self.keep_last,
+            daily: self.keep_daily,
+            weekly: self.keep_weekly,
+            monthly: self.keep_monthly,
+            within: self.keep_within,
+        }
+    }
 }
 
 const COPY_EXAMPLES: &str = "\
@@ -201,7 +230,7 @@ Examples:
 pub(crate) struct CopyArgs {
     #[command(flatten)]
     pub(crate) source: Source,
-    /// Its new place, NAME included; with a slash at its end the name stays
+    /// Its new place, NAME included; with a slash at its end, or as @REPOSITORY, the name stays
     pub(crate) to: String,
     /// Copy it even if nobody has verified it
     #[arg(long)]
@@ -225,7 +254,7 @@ pub(crate) struct CopyArgs {
 }
 
 /// Parses a number of hours, days or weeks.
-fn age(text: &str) -> Result<std::time::Duration, String> {
+pub(crate) fn age(text: &str) -> Result<std::time::Duration, String> {
     let wrong = || format!("`{text}` is not an age such as 12h, 30d or 8w");
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let hours = match text.get(digits.len()..) {

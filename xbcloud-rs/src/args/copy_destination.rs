@@ -35,7 +35,7 @@ const TRUST: [&str; 3] = ["header", "insecure", "s3-sse-customer-key-file"];
 #[derive(Debug)]
 pub(crate) struct Destination {
     pub(crate) store: Box<StoreOptions>,
-    /// Whether any option of its own is given.
+    /// Whether any option of its own, except the place, differs from the source's.
     pub(crate) differs: bool,
     /// Whether the destination is another store.
     pub(crate) elsewhere: bool,
@@ -99,7 +99,17 @@ impl FromArgMatches for Destination {
             .filter(|arg| given(&own_id(arg)))
             .filter_map(|arg| arg.get_long())
             .collect();
-        let elsewhere = own.iter().any(|long| PARTY.contains(long));
+        // An option that repeats the source's value changes nothing.
+        let differing: Vec<&str> = options
+            .iter()
+            .filter(|arg| given(&own_id(arg)))
+            .filter(|arg| {
+                let own = matches.get_raw(&own_id(arg)).map(Iterator::collect::<Vec<_>>);
+                own != matches.get_raw(arg.get_id().as_str()).map(Iterator::collect::<Vec<_>>)
+            })
+            .filter_map(|arg| arg.get_long())
+            .collect();
+        let elsewhere = differing.iter().any(|long| PARTY.contains(long));
         let of_source = |long: &str| {
             // Server-side encryption is inherited all the same.
             elsewhere && (TRUST.contains(&long) || ENTRY.iter().any(|set| set.contains(&long)))
@@ -151,7 +161,9 @@ impl FromArgMatches for Destination {
         });
         let matches = command.try_get_matches_from(words)?;
         let store = Box::new(StoreOptions::from_arg_matches(&matches)?);
-        Ok(Self { store, differs: !own.is_empty(), elsewhere })
+        // The place itself is compared by who copies.
+        let differs = differing.iter().any(|long| *long != "root");
+        Ok(Self { store, differs, elsewhere })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {

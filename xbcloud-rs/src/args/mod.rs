@@ -2,6 +2,7 @@
 
 pub(crate) mod catalogue;
 pub(crate) mod copy_destination;
+pub(crate) mod run;
 pub(crate) mod shared;
 pub(crate) mod store;
 
@@ -19,6 +20,7 @@ pub(crate) use self::store::{
 use crate::args::catalogue::{
     CopyArgs, PinArgs, PruneArgs, RetainOptions, ShowArgs, UnpinArgs, VerifyArgs,
 };
+use crate::args::run::{MonitorArgs, RunArgs};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -48,6 +50,7 @@ Examples:
 /// Streams MySQL and MariaDB backups into an object store, and back.
 #[derive(Debug, Parser)]
 #[command(name = "xbcloud-rs", version, after_help = EXAMPLES)]
+#[command(long_version = xb_keyring::long_version(env!("CARGO_PKG_VERSION")))]
 pub(crate) struct Line {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -60,6 +63,8 @@ pub(crate) enum Command {
     /// Run a producer and store what it writes; its exit status counts
     #[command(after_long_help = BACKUP_EXAMPLES)]
     Backup(BackupArgs),
+    /// Back up, verify, copy and prune in one run, as the option file says
+    Run(Box<RunArgs>),
     /// Write the stream of backup NAME to stdout
     Get(GetArgs),
     /// Make the files of backup NAME in a folder
@@ -86,14 +91,21 @@ pub(crate) enum Command {
     Rewrap(RewrapArgs),
     /// Say what a backup of some size will cost in objects, requests and memory
     Plan(PlanArgs),
+    /// Judge the age of the newest backup and proof, as a Nagios plugin
+    Monitor(MonitorArgs),
     /// Show what failed runs have left in a store, and remove it with --yes
     Gc(GcArgs),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct PutArgs {
-    /// file:///DIR/NAME, s3:// gs:// or azure://BUCKET/PREFIX/NAME, or NAME with --storage
-    pub(crate) name: String,
+    /// file:///DIR/NAME, s3:// gs:// or azure://BUCKET/PREFIX/NAME, or @REPOSITORY[/NAME]; without
+    /// NAME, or with {host}, {utc} or {date} in it, the program makes the name
+    pub(crate) name: Option<String>,
+    /// Name of a backup for which none is given
+    #[arg(long, value_name = "TEMPLATE", default_value = xb_backup::DEFAULT_NAME_TEMPLATE)]
+    #[arg(hide_short_help = true)]
+    pub(crate) name_template: String,
     #[command(flatten)]
     pub(crate) retain: RetainOptions,
     #[command(flatten)]
@@ -106,8 +118,22 @@ pub(crate) struct PutArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct BackupArgs {
-    /// file:///DIR/NAME, s3:// gs:// or azure://BUCKET/PREFIX/NAME, or NAME with --storage
-    pub(crate) name: String,
+    /// file:///DIR/NAME, s3:// gs:// or azure://BUCKET/PREFIX/NAME, or @REPOSITORY[/NAME]; without
+    /// NAME, or with {host}, {utc} or {date} in it, the program makes the name
+    pub(crate) name: Option<String>,
+    /// Name of a backup for which none is given
+    #[arg(long, value_name = "TEMPLATE", default_value = xb_backup::DEFAULT_NAME_TEMPLATE)]
+    #[arg(hide_short_help = true)]
+    pub(crate) name_template: String,
+    #[command(flatten)]
+    pub(crate) backup: BackupOptions,
+    #[command(flatten)]
+    pub(crate) common: CommonOptions,
+}
+
+/// What a backup is made of, and how.
+#[derive(Debug, Args)]
+pub(crate) struct BackupOptions {
     /// Only what has changed since this backup below the same ROOT, or since the latest
     #[arg(long, value_name = "NAME")]
     pub(crate) incremental_from: Option<String>,
@@ -118,6 +144,10 @@ pub(crate) struct BackupArgs {
     /// ~/.local/state/xbcloud-rs]
     #[arg(long, value_name = "DIR", hide_short_help = true)]
     pub(crate) state_dir: Option<PathBuf>,
+    /// File for the producer's messages; `-` passes them on [default: NAME.log in producer-logs of
+    /// --state-dir]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) producer_log: Option<PathBuf>,
     /// Folder for what the store does not take while the producer holds locks, or none [default:
     /// /var/tmp]
     #[arg(long, value_name = "DIR")]
@@ -129,16 +159,17 @@ pub(crate) struct BackupArgs {
     #[arg(hide_short_help = true, long, value_name = "S", default_value_t = 30)]
     pub(crate) lock_stall: u64,
     /// The producer and its arguments, started without a shell
-    #[arg(last = true, required = true, value_name = "PRODUCER")]
+    #[arg(last = true, value_name = "PRODUCER")]
     pub(crate) producer: Vec<OsString>,
+    /// The producer in an option file: program and arguments, quoted as in a shell
+    #[arg(long = "producer", value_name = "COMMAND", hide_short_help = true)]
+    pub(crate) producer_command: Option<String>,
     #[command(flatten)]
     pub(crate) retain: RetainOptions,
     #[command(flatten)]
     pub(crate) put: PutOptions,
     #[command(flatten)]
     pub(crate) keys: KeyOptions,
-    #[command(flatten)]
-    pub(crate) common: CommonOptions,
 }
 
 #[derive(Debug, Args)]
@@ -223,8 +254,9 @@ pub(crate) struct ReadyOptions {
 
 #[derive(Debug, Args)]
 pub(crate) struct ListArgs {
-    /// file:///DIR, s3:// gs:// or azure://BUCKET/PREFIX, or nothing with --storage
-    pub(crate) root: Option<String>,
+    /// file:///DIR, s3:// gs:// or azure://BUCKET/PREFIX, or @REPOSITORY
+    #[arg(value_name = "ROOT")]
+    pub(crate) place: Option<String>,
     /// Also kind and base, positions, who can open it, how far it is verified, pins
     #[arg(short, long)]
     pub(crate) long: bool,
@@ -237,7 +269,7 @@ pub(crate) struct ListArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct DeleteArgs {
-    /// file:///DIR/NAME, s3:// gs:// or azure://BUCKET/PREFIX/NAME, or NAME with --storage
+    /// file:///DIR/NAME, s3:// gs:// or azure://BUCKET/PREFIX/NAME, or @REPOSITORY/NAME
     pub(crate) name: String,
     /// Remove it without asking; needed where no terminal can answer
     #[arg(long)]
@@ -296,8 +328,9 @@ pub(crate) struct PlanArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct GcArgs {
-    /// file:///DIR, s3://BUCKET/PREFIX, or nothing with --storage
-    pub(crate) root: Option<String>,
+    /// file:///DIR, s3://BUCKET/PREFIX, or @REPOSITORY
+    #[arg(value_name = "ROOT")]
+    pub(crate) place: Option<String>,
     /// Remove it; without this it is only shown
     #[arg(long)]
     pub(crate) yes: bool,
@@ -317,7 +350,7 @@ pub(crate) struct PutOptions {
     /// packed: equal objects; classic: file by file, as xbcloud reads it [default: packed]
     #[arg(long, value_enum, value_name = "LAYOUT", hide_possible_values = true)]
     pub(crate) layout: Option<LayoutArg>,
-    /// lz4, zstd[:LEVEL]; packed also snappy, gzip[:LEVEL]
+    /// lz4, zstd[:LEVEL]; packed also auto, snappy, gzip[:LEVEL]
     #[arg(long, value_name = "CODEC")]
     pub(crate) compress: Option<String>,
     /// packed: aes-256-gcm; classic: AES128, AES192, AES256
@@ -385,6 +418,8 @@ impl Command {
         match self {
             Self::Put(a) => &a.common.run,
             Self::Backup(a) => &a.common.run,
+            Self::Run(a) => &a.common.run,
+            Self::Monitor(a) => &a.common.run,
             Self::Get(a) => &a.common.run,
             Self::Restore(a) => &a.common.run,
             Self::List(a) => &a.common.run,

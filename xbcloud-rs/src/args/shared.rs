@@ -10,7 +10,7 @@ use crate::args::store::StoreOptions;
 // A backup to read.
 #[derive(Debug, Args)]
 pub(crate) struct Source {
-    /// file:///DIR/NAME, s3:// gs:// or azure://BUCKET/PREFIX/NAME, or NAME with --storage; NAME may
+    /// file:///DIR/NAME, s3:// gs:// or azure://BUCKET/PREFIX/NAME, or @REPOSITORY/NAME; NAME may
     /// be latest, or @2026-11-20 for the newest by that day
     pub(crate) name: String,
     /// With latest or @DAY: only backups of this server
@@ -77,6 +77,9 @@ pub(crate) struct RunOptions {
     /// Seconds an outage may last at the least [default: 1800]
     #[arg(long, value_name = "S")]
     pub(crate) retry_timeout: Option<u64>,
+    /// Seconds to try while the store has not responded in this run yet; 0: as long as later
+    #[arg(long, default_value_t = 60, value_name = "S", hide_short_help = true)]
+    pub(crate) reach_timeout: u64,
     /// Longest pause between two tries, in milliseconds
     #[arg(long, default_value_t = 300_000, value_name = "MS", hide_short_help = true)]
     pub(crate) max_backoff: u64,
@@ -101,4 +104,8 @@ pub(crate) struct RunOptions {
     /// No progress bar or lines
     #[arg(long)]
     pub(crate) no_progress: bool,
+    /// Print the value of each option and where it comes from, and exit
+    // Handled while the arguments are expanded.
+    #[arg(long = "print-defaults", hide_short_help = true)]
+    pub(crate) _print_defaults: bool,
 }

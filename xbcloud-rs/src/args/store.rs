@@ -7,10 +7,13 @@ use xb_cli::Secret;
 use xb_uploader::Provider;
 
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Store (all of its options: --help)")]
+#[command(next_help_heading = "Store")]
 pub(crate) struct StoreOptions {
+    /// ROOT for a plain NAME: file:///DIR, s3:// gs:// or azure://BUCKET/PREFIX
+    #[arg(long, value_name = "URL")]
+    pub(crate) root: Option<String>,
     /// Kind of store for a plain NAME: s3, google or azure
-    #[arg(long, value_name = "KIND")]
+    #[arg(long, value_name = "KIND", hide_short_help = true)]
     pub(crate) storage: Option<String>,
     #[command(flatten)]
     pub(crate) s3: S3Options,

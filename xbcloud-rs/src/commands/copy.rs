@@ -1,8 +1,9 @@
 //! `copy`: copies a verified backup to another place.
 
-use xb_backup::CopyRequest;
+use xb_backup::{CopyReport, CopyRequest, Root};
 use xb_cli::Failure;
 
+use crate::args::RunOptions;
 use crate::args::catalogue::CopyArgs;
 use crate::commands::context::{Context, memory, parallel, threads};
 use crate::place::copy_place;
@@ -31,18 +32,25 @@ impl Context {
             threads: threads(&args.common.run),
             parallel: parallel(&args.common.run),
         };
-        let traffic = from.store().traffic().clone();
         let to = self.taking_over(place.root, args.take_over);
-        let (done, end) = self.with_progress(
-            "copy",
-            &args.common.run,
-            Some(traffic),
-            |observer, mut stop| async move {
-                xb_backup::copy(&from, &to, &request, &observer, &mut stop).await
-            },
-        )?;
+        self.copy_backup(from, to, &request, &args.common.run).map(drop)
+    }
+
+    /// Copies one backup, and reports it.
+    pub(crate) fn copy_backup(
+        &self,
+        from: Root,
+        to: Root,
+        request: &CopyRequest,
+        run: &RunOptions,
+    ) -> Result<CopyReport, Failure> {
+        let traffic = from.store().traffic().clone();
+        let (done, end) =
+            self.with_progress("copy", run, Some(traffic), |observer, mut stop| async move {
+                xb_backup::copy(&from, &to, request, &observer, &mut stop).await
+            })?;
         report::copied(&self.log, &done, &end);
-        report::locked(&self.log, lock.as_ref());
-        Ok(())
+        report::locked(&self.log, request.lock.as_ref());
+        Ok(done)
     }
 }

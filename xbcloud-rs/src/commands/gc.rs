@@ -11,7 +11,7 @@ use crate::report;
 
 impl Context {
     pub(crate) fn gc(&self, args: &GcArgs) -> Result<(), Failure> {
-        let root = root_place(args.root.as_deref(), &args.common)?;
+        let root = root_place(args.place.as_deref(), &args.common)?;
         let age = Duration::from_secs(args.older_than * 3600);
         let (leftovers, _) =
             self.with_progress("gc", &args.common.run, None, |_, mut stop| async move {

@@ -12,7 +12,7 @@ use crate::report;
 
 impl Context {
     pub(crate) fn list(&self, args: &ListArgs) -> Result<(), Failure> {
-        let root = root_place(args.root.as_deref(), &args.common)?;
+        let root = root_place(args.place.as_deref(), &args.common)?;
         let cache = match args.no_cache {
             false => list_cache(args)?,
             true => None,
@@ -29,7 +29,7 @@ impl Context {
 
 /// The cache for listings of this ROOT.
 fn list_cache(args: &ListArgs) -> Result<Option<ListCache>, Failure> {
-    let Some(place) = remote_place(args.root.as_deref(), &args.common)? else {
+    let Some(place) = remote_place(args.place.as_deref(), &args.common)? else {
         return Ok(None);
     };
     let cache = env_first(&["XDG_CACHE_HOME"]).map(PathBuf::from);

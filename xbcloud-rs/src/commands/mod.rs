@@ -6,22 +6,67 @@ mod delete;
 mod gc;
 mod get;
 mod list;
+mod monitor;
 mod pin;
 mod plan;
+mod producer;
 mod prune;
 mod put;
 mod restore;
 mod rewrap;
+mod run;
 mod show;
 mod verify;
 
-use xb_cli::{Failure, Level, LogOptions, Program};
+use clap::CommandFactory as _;
+use xb_cli::{Failure, HelpTopic, Level, LogOptions, Program, Repositories, Sources};
 
 use self::context::Context;
+pub(crate) use self::put::host_name;
 use crate::args::{Command, Line};
+use crate::settings::fallbacks;
+
+/// Options that the help of a command shows only on request.
+const TOPICS: [HelpTopic; 3] = [
+    HelpTopic {
+        name: "backup",
+        headings: &["Backup", "Level restore", "Keys of the run"],
+        about: "how the backup is made, verified and opened",
+    },
+    HelpTopic {
+        name: "stores",
+        headings: &["Store", "S3", "Google Cloud Storage", "Azure Blob Storage", "Connection"],
+        about: "the store, its address and credentials",
+    },
+    HelpTopic { name: "common", headings: &["Run"], about: "parallelism, memory, retries, output" },
+];
+
+/// How groups such as `[xbcloud.shop]` are used as `@shop`.
+const REPOSITORIES: Repositories = Repositories {
+    place: "root",
+    name: "repository",
+    rivals: &["storage"],
+    options: &["like"],
+    destination_options: &["copy-to"],
+    destination_commands: &["copy"],
+    destination_prefix: "to-",
+    written: &["retain", "retain-mode"],
+};
 
 pub(crate) fn run(program: &Program) -> Result<(), Failure> {
-    let line: Line = program.parse(&["xbcloud"])?;
+    if let Some(folder) = program.manual_folder() {
+        return Ok(xb_cli::write_manual(&Line::command(), folder)?);
+    }
+    let stock = program.personality().is_stock();
+    let sources = Sources {
+        groups: &["xbcloud"],
+        environment: Some("XBCLOUD_"),
+        fallbacks: &fallbacks(),
+        // A name of the stock tool may begin with @.
+        topics: &TOPICS,
+        repositories: (!stock).then_some(&REPOSITORIES),
+    };
+    let line: Line = program.parse_from(&sources)?;
     let options = line.command.run_options();
     let level = match (options.quiet, options.verbose) {
         (true, _) => Level::Quiet,
@@ -29,7 +74,8 @@ pub(crate) fn run(program: &Program) -> Result<(), Failure> {
         (false, false) => Level::Normal,
     };
     let log = program.start_log(LogOptions { level, json: options.json, ..LogOptions::default() });
-    let context = Context { log, stock: program.personality().is_stock() };
+    crate::retries::report(&log);
+    let context = Context { log, stock };
     if !matches!(line.command, Command::Restore(_)) {
         // A local store contains a copy of all data, so no other user may read it.
         rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
@@ -37,6 +83,8 @@ pub(crate) fn run(program: &Program) -> Result<(), Failure> {
     match line.command {
         Command::Put(args) => context.put(&args),
         Command::Backup(args) => context.backup(&args),
+        Command::Run(args) => context.run(&args),
+        Command::Monitor(args) => context.monitor(&args),
         Command::Get(args) => context.get(&args),
         Command::Restore(args) => context.restore(&args),
         Command::List(args) => context.list(&args),

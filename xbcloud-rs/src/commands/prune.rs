@@ -5,6 +5,7 @@ use std::io::Write as _;
 use xb_backup::{BackupError, CancelToken, Candidate, Keep, Listing, Verdict, plan_prune};
 use xb_cli::{Failure, Log, OrFail as _};
 
+use crate::args::CommonOptions;
 use crate::args::catalogue::PruneArgs;
 use crate::commands::context::Context;
 use crate::place::root_place;
@@ -12,55 +13,58 @@ use crate::report;
 
 impl Context {
     pub(crate) fn prune(&self, args: &PruneArgs) -> Result<(), Failure> {
-        let keep = Keep {
-            last: args.keep_last,
-            daily: args.keep_daily,
-            weekly: args.keep_weekly,
-            monthly: args.keep_monthly,
-            within: args.keep_within,
-        };
+        let keep = args.keep.keep();
         if keep.is_empty() {
             return Err(Failure::usage("nothing is said about what to keep")
                 .hint("give at least one of --keep-last, --keep-daily, --keep-weekly, --keep-monthly and --keep-within"));
         }
-        let root = root_place(args.root.as_deref(), &args.common)?;
-        let yes = args.yes;
-        let ((plan, left, gone), _) = self.with_progress(
-            "prune",
-            &args.common.run,
-            None,
-            |_, mut stop: CancelToken| async move {
-                let listed = stop.or(xb_backup::list(&root)).await?;
-                let candidates: Vec<Candidate> = listed.iter().filter_map(Candidate::of).collect();
-                let left: Vec<Listing> =
-                    listed.into_iter().filter(|line| Candidate::of(line).is_none()).collect();
-                let plan = plan_prune(&candidates, &keep, xb_backup::Timestamp::now());
-                let gone = match yes {
-                    true => {
-                        // Reported at once: these backups are gone even if a later step fails.
-                        let done = |name: &str, kept: Option<&BackupError>| match kept {
-                            None => self.log.info(format!("removed {name}")),
-                            Some(why) => self.log.warn(format!("kept {name}: {why}")),
-                        };
-                        stop.or(xb_backup::prune(&root, &plan, done)).await?
-                    }
-                    false => Vec::new(),
-                };
-                Ok((plan, left, gone))
-            },
-        )?;
-        pruned(&self.log, &plan, &left, yes.then_some(&gone[..]), args.common.run.json)
-            .stage("output")
+        let pruned = self.prune_root(args.place.as_deref(), &keep, args.yes, &args.common)?;
+        show(&self.log, &pruned, args.common.run.json).stage("output")
+    }
+
+    /// Applies the rules to all backups of a ROOT; without `yes`, only plans.
+    pub(crate) fn prune_root(
+        &self,
+        place: Option<&str>,
+        keep: &Keep,
+        yes: bool,
+        common: &CommonOptions,
+    ) -> Result<Pruned, Failure> {
+        let root = root_place(place, common)?;
+        let run = |_, mut stop: CancelToken| async move {
+            let listed = stop.or(xb_backup::list(&root)).await?;
+            let candidates: Vec<Candidate> = listed.iter().filter_map(Candidate::of).collect();
+            let left: Vec<Listing> =
+                listed.into_iter().filter(|line| Candidate::of(line).is_none()).collect();
+            let plan = plan_prune(&candidates, keep, xb_backup::Timestamp::now());
+            let gone = match yes {
+                true => {
+                    // Reported at once: these backups are gone even if a later step fails.
+                    let done = |name: &str, kept: Option<&BackupError>| match kept {
+                        None => self.log.info(format!("removed {name}")),
+                        Some(why) => self.log.warn(format!("kept {name}: {why}")),
+                    };
+                    Some(stop.or(xb_backup::prune(&root, &plan, done)).await?)
+                }
+                false => None,
+            };
+            Ok(Pruned { plan, left, gone })
+        };
+        Ok(self.with_progress("prune", &common.run, None, run)?.0)
     }
 }
 
-fn pruned(
-    log: &Log,
-    plan: &[Verdict],
-    left: &[Listing],
-    gone: Option<&[String]>,
-    json: bool,
-) -> std::io::Result<()> {
+/// What a retention rule says about a ROOT.
+pub(crate) struct Pruned {
+    pub(crate) plan: Vec<Verdict>,
+    /// What is not a complete backup.
+    pub(crate) left: Vec<Listing>,
+    /// Names of the removed backups, if it was not only planned.
+    pub(crate) gone: Option<Vec<String>>,
+}
+
+fn show(log: &Log, pruned: &Pruned, json: bool) -> std::io::Result<()> {
+    let Pruned { plan, left, gone } = pruned;
     let mut out = std::io::stdout().lock();
     if json {
         let value = serde_json::json!({ "plan": plan, "left_alone": left, "removed": gone });

@@ -1,24 +1,27 @@
 //! `put` and `backup`: store a stream.
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use xb_backup::{
     BackupError, BackupName, CancelToken, KeySlots, Keys, Layout, LocalRunLog, LockGuard, Producer,
-    PutRequest, Root, SinceRequest, Wanted,
+    PutReport, PutRequest, Root, SinceRequest, Wanted,
 };
-use xb_cli::{Failure, Log, OrFail as _, env_first};
-use xb_compressor::{Algorithm, AlgorithmError};
+use xb_cli::{Failure, Log, OrFail as _};
+use xb_compressor::{AlgorithmError, Compression};
 use xb_keyring::{IdentityOptions, KeyOptions};
 use xb_pipeline::{Content, EndRule, LastFile, Transform, XbstreamInput};
 use xb_reader::Dialect;
 use xb_uploader::Lock;
 
-use crate::args::{BackupArgs, DialectArg, LayoutArg, PutArgs, PutOptions, RunOptions};
+use crate::args::{
+    BackupArgs, BackupOptions, DialectArg, LayoutArg, PutArgs, PutOptions, RunOptions,
+};
 use crate::commands::context::{Context, DEFAULT_CHUNK, DEFAULT_PARALLEL, TOOL, memory};
+use crate::commands::producer::{producer_command, state_dir, talk};
 use crate::limits::default_threads;
-use crate::place::backup_place;
+use crate::place::new_backup_place;
 use crate::report;
 use crate::standard_stream::enlarged;
 
@@ -46,7 +49,8 @@ impl Context {
         xb_cli::refuse_terminal_input(
             "pipe a stream into it: mariadb-backup --backup --stream=xbstream | xbcloud-rs put ...",
         )?;
-        let (root, name) = backup_place(&args.name, &args.common, true)?;
+        let (root, name) =
+            new_backup_place(args.name.as_deref(), &args.name_template, &args.common)?;
         let root = self.taking_over(root, args.put.take_over);
         let request = self.put_request(name, &args.put, &args.keys, &args.common.run)?;
         let lock = args.retain.lock()?;
@@ -69,26 +73,37 @@ impl Context {
     }
 
     pub(crate) fn backup(&self, args: &BackupArgs) -> Result<(), Failure> {
-        let (root, name) = backup_place(&args.name, &args.common, true)?;
+        let (root, name) =
+            new_backup_place(args.name.as_deref(), &args.name_template, &args.common)?;
+        self.back_up(root, name, &args.backup, &args.common.run).map(drop)
+    }
+
+    /// Runs the producer, stores its output, and reports it.
+    pub(crate) fn back_up(
+        &self,
+        root: Root,
+        name: BackupName,
+        args: &BackupOptions,
+        run: &RunOptions,
+    ) -> Result<PutReport, Failure> {
+        let command = producer_command(args)?;
         let root = self.taking_over(root, args.put.take_over);
-        let mut request = self.put_request(name, &args.put, &args.keys, &args.common.run)?;
+        let mut request = self.put_request(name, &args.put, &args.keys, run)?;
         request.server = request.server.or_else(host_name);
         let guard = lock_guard(args);
         // Refused before the producer takes any locks.
         xb_backup::plan(&root, &request).map_err(report::failure)?;
         let lock = args.retain.lock()?;
-        let since = self.goes_on_from(args)?;
-        let own = own_runs(args.state_dir.as_deref());
+        let since = self.goes_on_from(args, &command)?;
+        let own = state_dir(args.state_dir.as_deref()).map(LocalRunLog::new);
+        let messages = self.producer_log(args, request.name.as_str())?;
+        let heard = messages.clone();
         let traffic = root.store().traffic().clone();
-        let (report, end) = self.with_progress(
-            "backup",
-            &args.common.run,
-            Some(traffic),
-            |observer, mut stop| async move {
+        let outcome =
+            self.with_progress("backup", run, Some(traffic), |observer, mut stop| async move {
                 can_lock(&root, lock.as_ref(), &mut stop).await?;
-                let log = self.log.clone();
-                let talk = move |line: &[u8]| log.pass_on(&String::from_utf8_lossy(line));
-                let mut producer = args.producer.clone();
+                let talk = talk(&self.log, heard);
+                let mut producer = command;
                 if let Some((wanted, keys)) = &since {
                     let server = request.server.as_deref();
                     let memory = request.memory;
@@ -123,20 +138,24 @@ impl Context {
                 }
                 lock_all(&root, &request, lock.as_ref(), &mut stop, &self.log).await?;
                 Ok(report)
-            },
-        )?;
+            });
+        if let Some(messages) = &messages {
+            self.show_tail(messages, outcome.is_err());
+        }
+        let (report, end) = outcome?;
         report::put_done(&self.log, &report, &end, self.stock);
         report::locked(&self.log, lock.as_ref());
-        Ok(())
+        Ok(report)
     }
 
     /// The base that `--incremental-from` names, and the keys to open its manifest.
     pub(crate) fn goes_on_from(
         &self,
-        args: &BackupArgs,
+        args: &BackupOptions,
+        producer: &[OsString],
     ) -> Result<Option<(Wanted, Keys)>, Failure> {
         let Some(name) = &args.incremental_from else { return Ok(None) };
-        if let Some(option) = args.producer.iter().find_map(goes_on_by_itself) {
+        if let Some(option) = producer.iter().find_map(goes_on_by_itself) {
             return Err(Failure::usage(format!(
                 "both --incremental-from and the producer's {option} name the base of the backup"
             ))
@@ -167,7 +186,7 @@ impl Context {
                 .hint("a packed backup has its own checksums in the manifest"));
         }
         let compress = match &put.compress {
-            None => Algorithm::None,
+            None => Compression::default(),
             Some(text) => text
                 .parse()
                 .map_err(|error: AlgorithmError| Failure::usage(format!("--compress: {error}")))?,
@@ -182,7 +201,7 @@ impl Context {
             Layout::Packed => (compress, crate::keys::ways_in(put, keys, &self.log)?, None),
             Layout::Classic => {
                 let transform = self.transform(put, keys, compress, threads)?;
-                (Algorithm::None, KeySlots::default(), transform)
+                (Compression::default(), KeySlots::default(), transform)
             }
         };
         let content = if put.raw { Content::Raw } else { xbstream(put)? };
@@ -214,12 +233,15 @@ impl Context {
         &self,
         put: &PutOptions,
         keys: &KeyOptions,
-        compress: Algorithm,
+        compress: Compression,
         threads: usize,
     ) -> Result<Option<Transform>, Failure> {
         let encrypt = crate::keys::file_cipher(put, keys, &self.log)?;
-        let codec = compress.member_codec();
-        if codec.is_none() && compress != Algorithm::None {
+        let codec = match compress {
+            Compression::Fixed(algorithm) => algorithm.member_codec(),
+            Compression::Auto => None,
+        };
+        if codec.is_none() && compress != Compression::default() {
             return Err(Failure::usage(format!(
                 "--compress={compress} is not a codec of the classic layout"
             ))
@@ -269,26 +291,13 @@ async fn lock_all(
     locked.map(drop)
 }
 
-/// Log of this host's own backups.
-fn own_runs(dir: Option<&Path>) -> Option<LocalRunLog> {
-    let usual = || match rustix::process::geteuid().is_root() {
-        true => Some(PathBuf::from("/var/lib/xbcloud-rs")),
-        false => {
-            let state = env_first(&["XDG_STATE_HOME"]).map(PathBuf::from);
-            let home = || Some(PathBuf::from(env_first(&["HOME"])?).join(".local/state"));
-            Some(state.or_else(home)?.join("xbcloud-rs"))
-        }
-    };
-    dir.map(Path::to_owned).or_else(usual).map(LocalRunLog::new)
-}
-
 /// Name of this host.
 pub(crate) fn host_name() -> Option<String> {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
     Some(name.trim().to_owned()).filter(|name| !name.is_empty())
 }
 
-fn lock_guard(args: &BackupArgs) -> LockGuard {
+fn lock_guard(args: &BackupOptions) -> LockGuard {
     let usual = || Some(PathBuf::from("/var/tmp")).filter(|dir| dir.is_dir());
     let spool_dir = match &args.spool_dir {
         None => usual(),

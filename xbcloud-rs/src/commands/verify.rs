@@ -3,9 +3,12 @@
 use std::io::Write as _;
 use std::sync::Arc;
 
-use xb_backup::{Level, OnLine, PrepareOptions, ServerOptions, Trial, VerifyReport, VerifyRequest};
+use xb_backup::{
+    Level, OnLine, PrepareOptions, Root, ServerOptions, Trial, VerifyReport, VerifyRequest,
+};
 use xb_cli::{Failure, Log, OrFail as _, ProgressEnd, format_size};
 
+use crate::args::RunOptions;
 use crate::args::catalogue::VerifyArgs;
 use crate::commands::context::{Context, TOOL, memory, parallel, threads};
 
@@ -14,20 +17,30 @@ const SHOWN: usize = 50;
 
 impl Context {
     pub(crate) fn verify(&self, args: &VerifyArgs) -> Result<(), Failure> {
-        let level = args.level.level();
         let (root, name) = self.which(&args.source, &args.common)?;
-        let keys = crate::keys::opening(true, &args.opening, &self.log)?;
         let request = VerifyRequest {
             name,
-            level,
-            keys,
+            level: args.level.level(),
+            keys: crate::keys::opening(true, &args.opening, &self.log)?,
             accept: args.unsealed.accept(&args.opening),
             memory: memory(&args.common.run),
             threads: threads(&args.common.run),
             parallel: parallel(&args.common.run),
             record: (!args.no_record).then(|| TOOL.to_owned()),
         };
-        let server = &args.server;
+        let (found, end) = self.verify_backup(root, request, &args.server, &args.common.run)?;
+        verified(&self.log, &found, &end, args.common.run.json).stage("output")?;
+        judged(&found)
+    }
+
+    /// Verifies one backup. A report with problems is no error.
+    pub(crate) fn verify_backup(
+        &self,
+        root: Root,
+        request: VerifyRequest,
+        server: &crate::args::catalogue::ServerOptions,
+        run: &RunOptions,
+    ) -> Result<(VerifyReport, ProgressEnd), Failure> {
         let trial = Trial {
             scratch_dir: server.scratch_dir.clone(),
             prepare: PrepareOptions {
@@ -45,38 +58,33 @@ impl Context {
         let log = self.log.clone();
         let talk: OnLine = Arc::new(move |line| log.verbose(String::from_utf8_lossy(line)));
         let traffic = root.store().traffic().clone();
-        let (found, end) = self.with_progress(
-            "verify",
-            &args.common.run,
-            Some(traffic),
-            |observer, mut stop| async move {
-                if level < Level::Restore {
-                    return xb_backup::verify(&root, &request, &observer, &mut stop).await;
-                }
-                xb_backup::verify_by_restore(&root, request, &trial, &talk, &observer, &mut stop)
-                    .await
-            },
-        )?;
-        verified(&self.log, &found, &end, args.common.run.json).stage("output")?;
-        if found.is_ok() {
-            return Ok(());
-        }
-        if found.is_undamaged() {
-            let checks = found.failed_checks.len();
-            return Err(Failure::new(format!("{}: {checks} checks of yours failed", found.name))
-                .stage("check")
-                .hint(
-                    "nothing was found wrong with the backup itself: look at what the server says",
-                ));
-        }
-        let problems = found.problems.len() as u64 + found.more_problems;
-        let reached = found.reached.map_or("not even the manifest holds".to_owned(), |level| {
-            format!("it holds up to the level {level}")
-        });
-        Err(Failure::new(format!("{}: {problems} problems; {reached}", found.name))
-            .stage("check")
-            .hint("do not rely on it; take another backup"))
+        self.with_progress("verify", run, Some(traffic), |observer, mut stop| async move {
+            if request.level < Level::Restore {
+                return xb_backup::verify(&root, &request, &observer, &mut stop).await;
+            }
+            xb_backup::verify_by_restore(&root, request, &trial, &talk, &observer, &mut stop).await
+        })
     }
+}
+
+/// The failure that a report means, if it means one.
+pub(crate) fn judged(found: &VerifyReport) -> Result<(), Failure> {
+    if found.is_ok() {
+        return Ok(());
+    }
+    if found.is_undamaged() {
+        let checks = found.failed_checks.len();
+        return Err(Failure::new(format!("{}: {checks} checks of yours failed", found.name))
+            .stage("check")
+            .hint("nothing was found wrong with the backup itself: look at what the server says"));
+    }
+    let problems = found.problems.len() as u64 + found.more_problems;
+    let reached = found.reached.map_or("not even the manifest holds".to_owned(), |level| {
+        format!("it holds up to the level {level}")
+    });
+    Err(Failure::new(format!("{}: {problems} problems; {reached}", found.name))
+        .stage("check")
+        .hint("do not rely on it; take another backup"))
 }
 
 fn verified(log: &Log, found: &VerifyReport, end: &ProgressEnd, json: bool) -> std::io::Result<()> {

@@ -4,8 +4,10 @@
 pub(crate) mod detect_input;
 pub(crate) mod incremental;
 pub(crate) mod md5_list;
+pub(crate) mod name_template;
 pub(crate) mod plan;
 pub(crate) mod producer;
+pub(crate) mod producer_log;
 mod request;
 pub(crate) mod run_folder;
 mod run_manifest;
@@ -15,7 +17,7 @@ use std::io::Read;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use xb_compressor::Algorithm;
+use xb_compressor::Compression;
 use xb_pipeline::{Closed, Content, EndRule, Observer, PackError};
 
 use crate::cancel::CancelToken;
@@ -145,7 +147,7 @@ async fn recognise_for<R: Read + Send + 'static>(
     let reading = tokio::task::spawn_blocking(move || recognise(source, wanted));
     let input =
         reading.await.map_err(|_| BackupError::Bug("the input's beginning was not read"))??;
-    let untouched = request.compress == Algorithm::None && request.ways_in.is_empty();
+    let untouched = request.compress == Compression::default() && request.ways_in.is_empty();
     match (&input.kind, request.layout) {
         (Kind::Content(Content::Raw) | Kind::Native(_), Layout::Classic) => {
             Err(BackupError::Input("only an xbstream can be cut the classic way".into()))

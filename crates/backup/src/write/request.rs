@@ -1,8 +1,8 @@
 //! Input and result of a run: what to store, how, and what was done.
 
-use xb_compressor::Algorithm;
+use xb_compressor::Compression;
 use xb_encryptor::KeySlots;
-use xb_pipeline::{Content, PackPlan, Transform};
+use xb_pipeline::{AutoReport, Content, PackPlan, Transform};
 
 use crate::catalog::manifest::{Base, Layout, Manifest};
 use crate::catalog::names::BackupName;
@@ -20,7 +20,7 @@ pub struct PutRequest {
     /// writes them.
     pub recut: bool,
     /// Codec of the frames (packed).
-    pub compress: Algorithm,
+    pub compress: Compression,
     /// Key slots; if empty, the backup is not sealed (packed).
     pub ways_in: KeySlots,
     /// Compression and encryption of each file, if any (classic).
@@ -66,4 +66,6 @@ pub struct PutReport {
     pub protection: &'static str,
     /// Sizes and concurrency of the run.
     pub plan: PackPlan,
+    /// Codecs that `--compress=auto` has chosen.
+    pub compression: Option<AutoReport>,
 }

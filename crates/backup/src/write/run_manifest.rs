@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use xb_compressor::Algorithm;
 use xb_encryptor::Envelope;
-use xb_pipeline::{EndProof, PackOutput, PackResult};
+use xb_pipeline::{AutoReport, EndProof, PackOutput, PackResult};
 use xb_uploader::Uploaded;
 
 use crate::catalog::chain::find_base;
@@ -22,6 +22,7 @@ use super::PutRequest;
 use super::run_folder::RunFolder;
 
 impl RunFolder {
+    #[allow(clippy::too_many_arguments)]
     pub(super) fn manifest(
         &self,
         request: &PutRequest,
@@ -30,11 +31,15 @@ impl RunFolder {
         producer: Option<ProducerFacts>,
         started: Timestamp,
         envelope: Option<&Envelope>,
+        compressed: Option<&AutoReport>,
     ) -> Manifest {
         let (packed, last_index, stream, codecs) = match &put.output {
             PackOutput::Classic(_) => (None, None, None, Vec::new()),
             PackOutput::Packed { summary, packed } => {
-                let codecs = vec![request.compress.to_string()];
+                let codecs = match compressed {
+                    Some(report) => report.codecs.iter().map(|c| c.0.to_string()).collect(),
+                    None => vec![request.compress.to_string()],
+                };
                 (Some(packed), summary.end.last_index, None, codecs)
             }
             PackOutput::Native { header, trailer, packed } => {

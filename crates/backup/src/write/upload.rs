@@ -4,11 +4,13 @@ use std::io::Read;
 
 use jiff::Timestamp;
 use tokio::sync::mpsc;
+use xb_compressor::Compression;
 use xb_encryptor::{Backend, Envelope, FreshKey, MacKey, SealContext, Sealer};
 use xb_frame::{Seal, StreamHeader, StreamId};
 use xb_pipeline::{
-    Budget, Closed, Content, NativeStream, ObjectLayout, Observer, PackError, PackHandle,
-    PackOutput, PackPlan, PackResult, PackSettings, Part, start_pack, start_pack_native,
+    AutoCodec, Budget, Closed, Content, FrameCompression, NativeStream, ObjectLayout, Observer,
+    PackError, PackHandle, PackOutput, PackPlan, PackResult, PackSettings, Part, start_pack,
+    start_pack_native,
 };
 use xb_uploader::{PartData, PartSender, Uploaded};
 
@@ -62,10 +64,14 @@ impl RunFolder {
         let budget = Budget::new(plan.memory);
         let (parts, arriving) = mpsc::channel(1);
         let sink = move |part: Part| parts.blocking_send(part).map_err(|_| Closed);
+        let auto = (request.compress == Compression::Auto).then(|| {
+            let (traffic, observer) = (root.store().traffic().clone(), observer.clone());
+            AutoCodec::new(move || traffic.sent().max(observer.snapshot().stored))
+        });
         let (putting, mac) = match kind {
             Kind::Native(_) => (start_pack_native(source, plan, &budget, observer, sink)?, None),
             Kind::Content(content) => {
-                let (layout, mac) = self.layout(request, content, lock)?;
+                let (layout, mac) = self.layout(request, content, lock, auto.as_ref())?;
                 let settings = PackSettings { plan, layout };
                 (start_pack(source, settings, &budget, observer, sink)?, mac)
             }
@@ -105,8 +111,16 @@ impl RunFolder {
                 Some(ProducerFacts { program: producer.program().to_owned(), exit: 0 })
             }
         };
-        let mut manifest =
-            self.manifest(request, &put, uploaded, producer, started, envelope.as_ref());
+        let compression = auto.map(|codec| codec.report());
+        let mut manifest = self.manifest(
+            request,
+            &put,
+            uploaded,
+            producer,
+            started,
+            envelope.as_ref(),
+            compression.as_ref(),
+        );
         stop.or(async {
             find_its_base(root, request, &mut manifest).await?;
             self.prove(&mut manifest, books.ledger.as_ref()).await
@@ -117,7 +131,7 @@ impl RunFolder {
         let store = root.store();
         let (requests, retries) = (store.traffic().requests(), store.traffic().retries());
         let protection = store.protection();
-        Ok(PutReport { manifest, requests, retries, protection, plan })
+        Ok(PutReport { manifest, requests, retries, protection, plan, compression })
     }
 
     /// Writes the lists that accompany the objects.
@@ -147,6 +161,7 @@ impl RunFolder {
         request: &PutRequest,
         content: Content,
         lock: Option<SealSetup>,
+        auto: Option<&AutoCodec>,
     ) -> Result<(ObjectLayout, Option<MacKey>), BackupError> {
         let content = match (request.layout, content) {
             (Layout::Packed, content) => content,
@@ -158,7 +173,11 @@ impl RunFolder {
                 return Err(BackupError::Bug("the classic layout holds files only"));
             }
         };
-        let compress = request.compress;
+        let compress = match (request.compress, auto) {
+            (Compression::Fixed(algorithm), _) => FrameCompression::Fixed(algorithm),
+            (Compression::Auto, Some(auto)) => FrameCompression::Auto(auto.clone()),
+            (Compression::Auto, None) => return Err(BackupError::Bug("nothing chooses the codec")),
+        };
         let (stream, mac) = match lock {
             Some(SealSetup { header, sealer, mac, .. }) => {
                 (NativeStream { header, compress, sealer: Some(sealer) }, Some(mac))

@@ -10,7 +10,7 @@ use xb_backup::{
     BackupError, BackupName, GetRequest, KeySlots, Keys, Layout, PutReport, PutRequest,
     RestoreOptions, Root, State, StreamSink, stopper,
 };
-use xb_compressor::Algorithm;
+use xb_compressor::Compression;
 use xb_encryptor::KeyBytes;
 use xb_pipeline::{Content, Durability, EndRule, Observer, XbstreamInput, extract_from};
 use xb_reader::{ChunkWriter, Dialect, TargetDir};
@@ -104,7 +104,7 @@ pub(crate) fn put_request(name: &str, layout: Layout, chunk_size: u64) -> PutReq
         layout,
         chunk_size,
         recut: false,
-        compress: Algorithm::None,
+        compress: Compression::default(),
         ways_in: KeySlots::default(),
         transform: None,
         memory: 64 << 20,

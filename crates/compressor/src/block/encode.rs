@@ -6,10 +6,10 @@ use flate2::{Compress, Compression, FlushCompress, Status};
 use lz4_flex::block::{CompressTable, compress_into_with_table, get_maximum_output_size};
 
 use super::MAX_BLOCK_PLAIN;
-use super::probe::Probe;
+use super::probe::RandomnessTest;
 use crate::error::{CodecError, ErrorLocation, Format};
 use crate::zstd;
-use crate::{Algorithm, BlockCodec};
+use crate::{Algorithm, BlockCodec, ZstdLevel};
 
 /// Encodes plain bytes as independent blocks.
 ///
@@ -24,9 +24,9 @@ enum Inner {
     None,
     Lz4(CompressTable),
     Snappy(Box<snap::raw::Encoder>),
-    Zlib(Compress, Probe),
+    Zlib(Compress, RandomnessTest),
     Zstd(zstd::Encoder),
-    SlowZstd(zstd::Encoder, Probe),
+    SlowZstd(zstd::Encoder, RandomnessTest),
 }
 
 /// From this level on zstd is slow on data that does not shrink.
@@ -46,7 +46,7 @@ impl BlockEncoder {
             Algorithm::Snappy => Inner::Snappy(Box::new(snap::raw::Encoder::new())),
             Algorithm::Gzip(level) => {
                 let stream = Compress::new(Compression::new(level.get().into()), true);
-                Inner::Zlib(stream, Probe::new())
+                Inner::Zlib(stream, RandomnessTest::new())
             }
             Algorithm::Zstd(level) => {
                 // The native frame around the block has a checksum, or is sealed.
@@ -54,7 +54,7 @@ impl BlockEncoder {
                 let encoder = zstd::Encoder::new(place, level, zstd::Checksum::No)?;
                 match level.get() < SLOW_ZSTD {
                     true => Inner::Zstd(encoder),
-                    false => Inner::SlowZstd(encoder, Probe::new()),
+                    false => Inner::SlowZstd(encoder, RandomnessTest::new()),
                 }
             }
         };
@@ -67,6 +67,29 @@ impl BlockEncoder {
         self.algorithm
     }
 
+    /// Changes the level of a zstd encoder; blocks from now on have it.
+    ///
+    /// # Errors
+    ///
+    /// [`CodecError::Failed`] when the codec cannot allocate memory. Encoders of other algorithms
+    /// become zstd encoders.
+    pub fn set_zstd_level(&mut self, level: ZstdLevel) -> Result<(), CodecError> {
+        let same_test = |old: u8| (old < SLOW_ZSTD) == (level.get() < SLOW_ZSTD);
+        match (&mut self.inner, self.algorithm) {
+            (_, Algorithm::Zstd(old)) if old == level => Ok(()),
+            (Inner::Zstd(encoder) | Inner::SlowZstd(encoder, _), Algorithm::Zstd(old))
+                if same_test(old.get()) =>
+            {
+                self.algorithm = Algorithm::Zstd(level);
+                encoder.set_level(level)
+            }
+            _ => {
+                *self = Self::new(Algorithm::Zstd(level))?;
+                Ok(())
+            }
+        }
+    }
+
     /// Length that `out` must have in [`BlockEncoder::encode`] for `plain_len` plain bytes.
     ///
     /// At least `plain_len`; up to a fifth more for codecs that cannot be stopped at a limit.
@@ -75,7 +98,7 @@ impl BlockEncoder {
         match self.inner {
             Inner::None | Inner::Zstd(_) => plain_len,
             Inner::Lz4(_) => get_maximum_output_size(plain_len),
-            Inner::Zlib(..) | Inner::SlowZstd(..) => Probe::room(plain_len),
+            Inner::Zlib(..) | Inner::SlowZstd(..) => RandomnessTest::room(plain_len),
             Inner::Snappy(_) => snap::raw::max_compress_len(plain_len),
         }
     }

@@ -7,6 +7,7 @@ mod probe;
 pub use decode::BlockDecoder;
 pub(crate) use decode::lz4_error;
 pub use encode::BlockEncoder;
+pub use probe::RandomnessTest;
 
 use crate::error::Format;
 

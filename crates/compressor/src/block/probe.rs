@@ -1,6 +1,8 @@
 //! A cheap test of data before a slow codec. Encrypted tables and data that is already compressed
 //! would take such a codec the most time, and save nothing.
 
+use std::fmt;
+
 use lz4_flex::block::{CompressTable, compress_into_with_table, get_maximum_output_size};
 
 /// Approximate number of bytes that are counted.
@@ -10,17 +12,33 @@ const RUN: usize = 64;
 /// With fewer bytes the sample would be too small, and compressing is cheap.
 const LEAST: usize = 4096;
 
-pub(super) struct Probe {
+/// Test for data that no codec compresses, such as encrypted or compressed tables.
+pub struct RandomnessTest {
     table: CompressTable,
 }
 
-impl Probe {
-    pub(super) fn new() -> Self {
+impl Default for RandomnessTest {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for RandomnessTest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RandomnessTest").finish_non_exhaustive()
+    }
+}
+
+impl RandomnessTest {
+    /// Creates a test. Use one per worker thread: it allocates nothing from block to block.
+    #[must_use]
+    pub fn new() -> Self {
         Self { table: CompressTable::large() }
     }
 
-    /// Length that `out` must have in [`Probe::is_random`].
-    pub(super) fn room(plain_len: usize) -> usize {
+    /// Length that `out` must have in [`RandomnessTest::is_random`] for `plain_len` plain bytes.
+    #[must_use]
+    pub fn room(plain_len: usize) -> usize {
         get_maximum_output_size(plain_len)
     }
 
@@ -29,7 +47,7 @@ impl Probe {
     ///
     /// The count uses a sample of the bytes; LZ4, which is very fast on data that does not shrink,
     /// gets all of them.
-    pub(super) fn is_random(&mut self, plain: &[u8], out: &mut [u8]) -> bool {
+    pub fn is_random(&mut self, plain: &[u8], out: &mut [u8]) -> bool {
         flat(plain)
             && compress_into_with_table(plain, out, &mut self.table)
                 .is_ok_and(|len| len >= plain.len())
@@ -61,7 +79,7 @@ mod tests {
     use super::*;
 
     fn is_random(plain: &[u8]) -> bool {
-        Probe::new().is_random(plain, &mut vec![0; Probe::room(plain.len())])
+        RandomnessTest::new().is_random(plain, &mut vec![0; RandomnessTest::room(plain.len())])
     }
 
     #[test]

@@ -107,7 +107,7 @@ where
     let (sealer, _) = fresh.sealer(&context, Backend::default())?;
 
     let plan = put_plan(settings.threads)?;
-    let stream = NativeStream { header, compress: settings.compress, sealer: Some(sealer) };
+    let stream = NativeStream { header, compress: settings.compress.into(), sealer: Some(sealer) };
     let mut start = Vec::new();
     source
         .by_ref()

@@ -65,12 +65,17 @@ impl Observer {
         value
     }
 
+    /// Returns how long the first stage has waited for `what`.
+    #[must_use]
+    pub fn waited(&self, what: Wait) -> Duration {
+        let waited = self.0.waits.get(what as usize);
+        Duration::from_micros(waited.map_or(0, |micros| micros.load(Ordering::Relaxed)))
+    }
+
     /// Returns the current values.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        let wait = |what: Wait| {
-            (Duration::from_micros(self.0.waits[what as usize].load(Ordering::Relaxed)), what)
-        };
+        let wait = |what: Wait| (self.waited(what), what);
         let longest = [wait(Wait::Source), wait(Wait::Workers), wait(Wait::Sink)]
             .into_iter()
             .max_by_key(|(time, _)| *time);

@@ -1,12 +1,14 @@
 //! Work of a worker on each slab while it is in the CPU cache: checksums and codec.
 
 use std::ops::Range;
+use std::time::Instant;
 
 use bytes::Bytes;
-use xb_compressor::{Algorithm, BlockEncoder, CodecError};
+use xb_compressor::{Algorithm, BlockCodec, BlockEncoder, CodecError};
 use xb_frame::Codec;
 use xb_reader::PieceCheck;
 
+use crate::auto_codec::{AutoEncoder, FrameCompression};
 use crate::flow::checksum;
 use crate::flow::plan::SLAB;
 use crate::flow::slab::Slab;
@@ -64,14 +66,14 @@ pub(crate) struct FramePayload {
 }
 
 /// Encoding of the slabs.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) enum Encoding {
     /// Slabs stay unchanged.
     Plain,
     /// A slab becomes the payload of a frame.
     Frame {
         /// Codec. A payload that does not shrink is stored uncompressed.
-        compress: Algorithm,
+        compress: FrameCompression,
         crc32c: bool,
         crc64: bool,
     },
@@ -79,40 +81,68 @@ pub(crate) enum Encoding {
 
 /// State of one worker.
 pub(crate) struct SlabEncoder {
-    encoding: Encoding,
-    encoder: BlockEncoder,
+    /// Checksums of a frame's payload to compute; `None` if slabs stay unchanged.
+    frame: Option<FrameSums>,
+    codec: FrameEncoder,
     scratch: Vec<u8>,
+}
+
+#[derive(Clone, Copy)]
+struct FrameSums {
+    crc32c: bool,
+    crc64: bool,
+}
+
+enum FrameEncoder {
+    Fixed(BlockEncoder),
+    Auto(Box<AutoEncoder>),
 }
 
 impl SlabEncoder {
     pub(crate) fn new(encoding: Encoding) -> Result<Self, CodecError> {
-        let compress = match encoding {
-            Encoding::Frame { compress, .. } => compress,
-            Encoding::Plain => Algorithm::None,
+        let (frame, compress) = match encoding {
+            Encoding::Frame { compress, crc32c, crc64 } => {
+                (Some(FrameSums { crc32c, crc64 }), compress)
+            }
+            Encoding::Plain => (None, Algorithm::None.into()),
         };
-        let encoder = BlockEncoder::new(compress)?;
-        let room = if compress == Algorithm::None { 0 } else { encoder.max_encoded_len(SLAB) };
-        Ok(Self { encoding, encoder, scratch: vec![0; room] })
+        let codec = match compress {
+            FrameCompression::Fixed(algorithm) => {
+                FrameEncoder::Fixed(BlockEncoder::new(algorithm)?)
+            }
+            FrameCompression::Auto(codec) => FrameEncoder::Auto(Box::new(AutoEncoder::new(codec)?)),
+        };
+        let room = match &codec {
+            FrameEncoder::Fixed(encoder) if encoder.algorithm() == Algorithm::None => 0,
+            FrameEncoder::Fixed(encoder) => encoder.max_encoded_len(SLAB),
+            FrameEncoder::Auto(encoder) => encoder.room(),
+        };
+        Ok(Self { frame, codec, scratch: vec![0; room] })
     }
 
     pub(crate) fn encode(&mut self, scanned: ScannedSlab) -> Encoded {
         let ScannedSlab { slab, notes, end } = scanned;
+        let begin = Instant::now();
         let (sums, content) = match slab {
-            Some(slab) => (sum_pieces(&slab, &notes.steps), self.content(slab)?),
+            Some(slab) => (sum_pieces(&slab, &notes.steps), self.content(slab, begin)?),
             None => (Vec::new(), SlabContent::Plain(Bytes::new())),
         };
         Ok(EncodedSlab { content, sums, notes, end })
     }
 
-    fn content(&mut self, mut slab: Slab) -> Result<SlabContent, CodecError> {
-        let Encoding::Frame { compress, crc32c, crc64 } = self.encoding else {
+    fn content(&mut self, mut slab: Slab, begin: Instant) -> Result<SlabContent, CodecError> {
+        let Some(FrameSums { crc32c, crc64 }) = self.frame else {
             return Ok(SlabContent::Plain(slab.freeze()));
         };
         let plain_len = slab.len();
         let mut codec = Codec::None;
-        if let Some(block) = compress.block_codec()
-            && let Some(len) = self.encoder.encode(&slab, &mut self.scratch)?
-        {
+        let encoded = match &mut self.codec {
+            FrameEncoder::Fixed(encoder) => {
+                encoder.encode(&slab, &mut self.scratch)?.zip(encoder.algorithm().block_codec())
+            }
+            FrameEncoder::Auto(encoder) => encoder.encode(&slab, &mut self.scratch, begin)?,
+        };
+        if let Some((len, block)) = encoded {
             // Back into the slab it came from, whose memory is leased.
             slab.truncate(len);
             slab.copy_from_slice(&self.scratch[..len]);
@@ -125,8 +155,7 @@ impl SlabEncoder {
 }
 
 /// Maps the codec numbers of the two crates, which are the same but defined independently.
-fn frame_codec(block: xb_compressor::BlockCodec) -> Codec {
-    use xb_compressor::BlockCodec;
+fn frame_codec(block: BlockCodec) -> Codec {
     match block {
         BlockCodec::Lz4 => Codec::Lz4,
         BlockCodec::Snappy => Codec::Snappy,

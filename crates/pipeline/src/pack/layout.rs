@@ -5,6 +5,7 @@ use xb_encryptor::Sealer;
 use xb_frame::StreamHeader;
 use xb_reader::Dialect;
 
+use crate::auto_codec::FrameCompression;
 use crate::classic::fixed_size::idle_limit;
 use crate::classic::transform::{MemorySplit, Transform};
 use crate::flow::budget::Budget;
@@ -75,7 +76,7 @@ pub struct NativeStream {
     /// Stream header. It must declare a seal exactly if there is a sealer.
     pub header: StreamHeader,
     /// Codec of the frames. A frame that does not shrink is stored uncompressed.
-    pub compress: Algorithm,
+    pub compress: FrameCompression,
     /// Seals the body.
     pub sealer: Option<Sealer>,
 }
@@ -84,11 +85,11 @@ impl NativeStream {
     /// Creates a stream that is neither compressed nor sealed.
     #[must_use]
     pub fn plain(header: StreamHeader) -> Self {
-        Self { header, compress: Algorithm::None, sealer: None }
+        Self { header, compress: Algorithm::None.into(), sealer: None }
     }
 
     pub(crate) fn is_plain(&self) -> bool {
-        self.compress == Algorithm::None && self.sealer.is_none()
+        self.compress.is_none() && self.sealer.is_none()
     }
 }
 
@@ -154,7 +155,7 @@ impl ObjectLayout {
     pub(crate) fn encoding(&self) -> Encoding {
         match self {
             Self::Packed { stream, .. } => Encoding::Frame {
-                compress: stream.compress,
+                compress: stream.compress.clone(),
                 // The tags of a seal prove more, and sealed segments are checksummed later.
                 crc32c: stream.sealer.is_none(),
                 crc64: stream.is_plain(),

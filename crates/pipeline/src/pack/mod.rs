@@ -26,6 +26,7 @@ pub(crate) mod slab_reader;
 use std::io::Read;
 use std::thread::JoinHandle;
 
+use crate::auto_codec::FrameCompression;
 use crate::classic::fixed_size::{FixedSizeCutter, Sizes, Untransformed};
 use crate::classic::one_object_per_chunk::StreamCutter;
 use crate::classic::transform::{ChunkAssembler, TransformStage};
@@ -36,7 +37,7 @@ use crate::flow::plan::{PackPlan, SLAB};
 use crate::flow::slab::SlabPool;
 use crate::pack::body::{Body, cut, seal};
 use crate::pack::chunk_sink::drive;
-use crate::pack::encode::SlabEncoder;
+use crate::pack::encode::{Encoding, SlabEncoder};
 use crate::pack::error::PackError;
 use crate::pack::frame_sink::FrameSink;
 use crate::pack::layout::{ClassicLayout, ClassicObjects, ObjectLayout};
@@ -80,9 +81,12 @@ where
 
     // Encode: compute checksums of chunk pieces; run the codec and the checksum of a frame.
     let encoding = layout.encoding();
+    if let Encoding::Frame { compress: FrameCompression::Auto(codec), .. } = &encoding {
+        codec.start(plan.threads, plan.part_size, observer);
+    }
     let (to_workers, encoded) = ordered_by("frame", plan.threads, plan.depth, || {
         // A codec without memory fails at its first job, in stream order like every failure.
-        let mut encoder = SlabEncoder::new(encoding);
+        let mut encoder = SlabEncoder::new(encoding.clone());
         move |slab| encoder.as_mut().map_err(|e| e.clone()).and_then(|encoder| encoder.encode(slab))
     });
     let reader = spawn("read", move || reader.read_all(scanner, &to_workers))?;

@@ -8,12 +8,14 @@ use std::io::Read;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
+use xb_compressor::Compression;
 use xb_encryptor::{Backend, DataKey, FreshKey, SealContext};
 use xb_frame::{Seal, StreamHeader, StreamId};
 use xb_pipeline::{
-    Budget, ClassicLayout, ClassicObjects, Content, EndRule, NativeStream, ObjectLayout,
-    ObjectSize, Observer, PackError, PackPlan, PackResult, PackSettings, PackSizing, Part,
-    PartLimits, PlanError, UnpackPlan, XbstreamInput, start_pack, unpack,
+    AutoCodec, Budget, ClassicLayout, ClassicObjects, Content, EndRule, FrameCompression,
+    NativeStream, ObjectLayout, ObjectSize, Observer, PackError, PackPlan, PackResult,
+    PackSettings, PackSizing, Part, PartLimits, PlanError, UnpackPlan, XbstreamInput, start_pack,
+    unpack,
 };
 use xb_reader::{ChunkWriter, Dialect};
 
@@ -123,7 +125,10 @@ pub(crate) fn one_object_per_chunk() -> ObjectLayout {
 
 /// A native stream with this codec, sealed or not, and the key if it is sealed.
 pub(crate) fn native(compress: &str, sealed: bool) -> (ObjectLayout, Option<Arc<DataKey>>) {
-    let compress = compress.parse().unwrap();
+    let compress = match compress.parse().unwrap() {
+        Compression::Fixed(algorithm) => FrameCompression::Fixed(algorithm),
+        Compression::Auto => FrameCompression::Auto(AutoCodec::new(|| 0)),
+    };
     let header = StreamHeader::new(StreamId([9; 16]));
     if !sealed {
         return (packed_as(NativeStream { header, compress, sealer: None }), None);
@@ -143,7 +148,7 @@ pub(crate) fn native_key() -> Arc<DataKey> {
     native("none", true).1.unwrap()
 }
 
-pub(crate) const CODECS: [&str; 5] = ["none", "lz4", "snappy", "gzip:1", "zstd:1"];
+pub(crate) const CODECS: [&str; 6] = ["none", "lz4", "snappy", "gzip:1", "zstd:1", "auto"];
 
 pub(crate) fn get(native: Bytes, range: usize) -> Result<Vec<u8>, String> {
     open(native, range, None)

@@ -8,7 +8,7 @@ use regex::bytes::{Regex, RegexBuilder};
 /// Entries that always stay: those of this program, of the file system, of Galera and of a running
 /// server.
 const ALWAYS: [&str; 6] =
-    [".xb", "lost+found", "grastate.dat", "gvwstate.dat", "galera.cache", "sst_in_progress"];
+    ["#sql-xb", "lost+found", "grastate.dat", "gvwstate.dat", "galera.cache", "sst_in_progress"];
 /// Logs that never stay, because they belong to the data: a server would apply them to other data.
 const NEVER: [&str; 3] = ["tc.log", "ddl_recovery.log", "ddl_recovery-backup.log"];
 
@@ -138,7 +138,7 @@ mod tests {
     fn the_usual_names_stay() {
         let keep = Keep::usual(false).unwrap();
         for name in [
-            ".xb",
+            "#sql-xb",
             "lost+found",
             "galera.cache",
             "grastate.dat",
@@ -181,7 +181,7 @@ mod tests {
         assert!(keep.keeps(b"x.pem") && keep.keeps(b"galera.cache") && keep.keeps(b"my-me"));
         assert!(!keep.keeps(b"slow.log") && !keep.keeps(b"xpem"));
         // What Galera and the server hold always stays, even if the pattern omits it.
-        for name in ["grastate.dat", "gcache.page.000002", "host.err", "any.pid", ".xb"] {
+        for name in ["grastate.dat", "gcache.page.000002", "host.err", "any.pid", "#sql-xb"] {
             assert!(keep.keeps(name.as_bytes()), "{name}");
         }
         keep.also("mysqld.sock".as_ref());

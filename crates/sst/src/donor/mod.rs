@@ -8,10 +8,12 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use xb_compressor::Compression;
 use xb_frame::{StreamHeader, StreamId};
 use xb_pipeline::{
-    Budget, Closed, Content, EndRule, NativeStream, ObjectLayout, ObjectSize, Observer, PackError,
-    PackPlan, PackSettings, Part, PartLimits, Wait, XbstreamInput, start_pack,
+    AutoCodec, Budget, Closed, Content, EndRule, FrameCompression, NativeStream, ObjectLayout,
+    ObjectSize, Observer, PackError, PackPlan, PackSettings, Part, PartLimits, Wait, XbstreamInput,
+    start_pack,
 };
 use xb_reader::Dialect;
 
@@ -51,6 +53,7 @@ fn bypass(context: &Context) -> Result<(), SstError> {
     context.talk.info("IST: the joiner lacks only write sets that this node still has");
     let (outgoing, _hooked) = connect(context, What::Ist)?;
     outgoing.finish()?;
+    ReplicationGuard::restore(context);
     done(context)
 }
 
@@ -133,11 +136,14 @@ fn back_up(context: &Context, observer: &Observer, sink: &Sink) -> Result<u64, S
         // A connection has no part limits, unlike a store: all blocks have one size.
         limits: PartLimits { min: 1, max: BLOCK, count: u64::MAX, equal: true },
     };
-    let stream = NativeStream {
-        header: StreamHeader::new(StreamId(random()?)),
-        compress: settings.compress,
-        sealer: None,
+    let sent = observer.clone();
+    let auto = AutoCodec::new(move || sent.snapshot().stored);
+    let compress = match settings.compress {
+        Compression::Fixed(algorithm) => FrameCompression::Fixed(algorithm),
+        Compression::Auto => FrameCompression::Auto(auto.clone()),
     };
+    let stream =
+        NativeStream { header: StreamHeader::new(StreamId(random()?)), compress, sealer: None };
     let content =
         Content::Xbstream(XbstreamInput { rule: EndRule::KnownProducer, dialect: Dialect::Auto });
     let put = PackSettings { plan, layout: ObjectLayout::Packed { content, stream } };
@@ -145,6 +151,9 @@ fn back_up(context: &Context, observer: &Observer, sink: &Sink) -> Result<u64, S
     let replicating = ReplicationGuard::set(context);
     let outcome = send_backup(context, &run, put, observer, sink);
     replicating.end();
+    if settings.compress == Compression::Auto {
+        context.talk.info(format_args!("SST: compress=auto: {}", auto.report()));
+    }
     outcome
 }
 

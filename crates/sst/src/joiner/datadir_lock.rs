@@ -22,7 +22,7 @@ pub struct DatadirLock {
 }
 
 impl DatadirLock {
-    /// Locks `DATADIR/.xb`, and creates it if it does not exist.
+    /// Locks `DATADIR/#sql-xb`, and creates it if it does not exist.
     ///
     /// # Errors
     /// [`SstError::Busy`] if another process holds the lock.

@@ -5,6 +5,7 @@ mod prepare;
 mod receive;
 pub(crate) mod recover;
 mod relocate;
+mod removable;
 
 use std::ffi::OsStr;
 use std::fs::Metadata;
@@ -23,7 +24,7 @@ use crate::contract::datadir::{Layout, is_mounted};
 use crate::contract::position::Position;
 use crate::contract::settings::Old;
 use crate::error::SstError;
-use crate::server::backup_version;
+use crate::server::{backup_version, data_size};
 use crate::session::context::Context;
 use crate::session::endpoint;
 use crate::session::offer::{Offer, What};
@@ -47,6 +48,7 @@ pub fn join(context: &Context) -> Result<(), SstError> {
     let datadir = &context.layout.datadir;
     let lock = DatadirLock::wait(datadir, context.stop(), PATIENCE)?;
     finish_interrupted(datadir, &lock, &context.talk)?;
+    removable::check(context, |name, metadata| goes(context, name, metadata))?;
     drop_received(&context.layout, &lock)?;
     let outcome = receive_all(context, &lock);
     // Best effort: the next join does this, too.
@@ -159,14 +161,31 @@ fn full(
     context.stop().check()?;
     exchange(context, lock, &remote)?;
     clock.lap(context, "exchanging");
-    if settings.old == Old::Removed
-        && let Err(error) = drop_old(layout, lock)
-    {
+    match settings.old {
+        Old::Kept => report_old(context),
         // The new data is in place all the same.
-        talk.warn(format_args!("the old data stays in .xb/old: {error}"));
+        Old::Removed => drop_old(layout, lock).unwrap_or_else(|error| {
+            talk.warn(format_args!("the old data stays in #sql-xb/.old: {error}"));
+        }),
     }
     talk.info(format_args!("the data is in its place, as of {position}"));
     Ok(position)
+}
+
+/// Logs where the old data is, its size, and when it will be removed.
+fn report_old(context: &Context) {
+    let Context { layout, talk, .. } = context;
+    if !has_old(&layout.datadir) {
+        return;
+    }
+    let old = layout.datadir.join(OURS).join(OLD);
+    let disk = Layout::of(&old).map_or(0, |old| data_size::estimate(&old).disk);
+    talk.info(format_args!(
+        "the old data, about {} MiB, is in {}, where servers do not see it; it is removed by wsrep_sst_xbrs-rs clean-old {}, or by the next full transfer",
+        disk >> 20,
+        old.display(),
+        layout.datadir.display()
+    ));
 }
 
 /// Checks whether the donor's data can be received, and creates the directories for it.
@@ -226,9 +245,9 @@ fn make_room(
         std::thread::spawn(move || remove_old(&layout))
     };
     let replaced = Layout::of(&layout.datadir.join(OURS).join(OLD))
-        .map_or(0, |old| crate::server::data_size::estimate(&old).disk);
+        .map_or(0, |old| data_size::estimate(&old).disk);
     let free_then = free.saturating_add(replaced);
-    match room(free_then, crate::server::data_size::estimate(layout).disk, needed, settings.old) {
+    match room(free_then, data_size::estimate(layout).disk, needed, settings.old) {
         Room::Enough => Ok(Some(delete())),
         Room::WithoutOld => {
             talk.warn(format_args!(
@@ -388,7 +407,7 @@ impl Clock {
     }
 }
 
-/// Returns whether there is old data in `DATADIR/.xb/old`.
+/// Returns whether there is old data in `DATADIR/#sql-xb/.old`.
 #[must_use]
 pub fn has_old(datadir: &Path) -> bool {
     let old = datadir.join(OURS).join(OLD);

@@ -12,6 +12,7 @@ use xb_pipeline::{
 };
 use xb_reader::TargetDir;
 
+use crate::contract::args::Family;
 use crate::error::{SstError, cannot_write};
 use crate::session::context::Context;
 use xb_wire::{Incoming, Refusal, TransferError};
@@ -82,6 +83,11 @@ impl<'a> Files<'a> {
     fn start(context: &Context, folder: &'a Path, refusal: &Refusal) -> Result<Self, SstError> {
         let threads = context.settings.write_threads;
         let target = TargetDir::open(folder).map_err(|error| SstError::Get(error.to_string()))?;
+        // As the family's own xbstream program creates them.
+        let target = match context.args.family {
+            Family::MariaDb => target.with_modes(0o660, 0o700),
+            Family::Percona => target.with_modes(0o640, 0o750),
+        };
         let failed = Arc::new(AtomicBool::new(false));
         let on_failure = OnFailure::new({
             let (failed, refusal, folder) =

@@ -29,7 +29,9 @@ pub fn finish_interrupted(
         talk.info("the old data is in its place again");
         return Ok(true);
     }
-    talk.info("the exchange is finished: the received data is in its place, the old in .xb/old");
+    talk.info(
+        "the exchange is finished: the received data is in its place, the old in #sql-xb/.old",
+    );
     Ok(true)
 }
 
@@ -83,7 +85,7 @@ pub fn tidy(layout: &Layout, _lock: &DatadirLock) {
 }
 
 /// The data directory, and every other directory that the settings or the last swap name.
-fn all_folders(layout: &Layout) -> Result<Vec<PathBuf>, SstError> {
+pub(super) fn all_folders(layout: &Layout) -> Result<Vec<PathBuf>, SstError> {
     let last = match swap::last(&layout.datadir) {
         // The journal is of no use then, but no obstacle either.
         Err(SwapError::Elsewhere { .. } | SwapError::Journal { .. }) => None,

@@ -42,6 +42,7 @@ pub(crate) fn clear(context: &Context, new: &Path) -> Result<(), SstError> {
         let entry = entry.map_err(SstError::io("list", new))?;
         let name = entry.file_name();
         let unwanted = NOT_DATA.iter().any(|known| name == *known)
+            || name == OURS
             || name.as_bytes().starts_with(b".xb")
             || binlogs.iter().any(|binlog| binlog.has(&name));
         if unwanted {
@@ -69,7 +70,7 @@ fn binlog_of(new: &Path) -> Option<OsString> {
 }
 
 /// Moves the kinds of files that have their own directory: within `new` if that directory is in the
-/// data directory, else into `.xb/new` of that directory.
+/// data directory, else into `#sql-xb/.new` of that directory.
 pub(crate) fn relocate_all(context: &Context, new: &Path) -> Result<(), SstError> {
     let inside = context.layout.inside.iter().map(|place| (&place.kind, new.join(&place.dir)));
     let outside = context.layout.outside.iter();
@@ -118,7 +119,7 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
 }
 
 /// Moves tablespaces that the donor keeps outside its data directory (`DATA DIRECTORY`) to the same
-/// path here, into `.xb/new` of their directory. If that is impossible, they stay in the schema's
+/// path here, into `#sql-xb/.new` of their directory. If that is impossible, they stay in the schema's
 /// directory and lose their link. Returns the directories; the moved files are synced to disk.
 pub(crate) fn relocate_remote(context: &Context, new: &Path) -> Result<Vec<PathBuf>, SstError> {
     let (layout, talk) = (&context.layout, &context.talk);

@@ -76,7 +76,7 @@ mod tests {
             ("ibdata1", 1000),
             ("galera.cache", 10_000),
             ("shop/t.ibd", 300),
-            (".xb/old/shop/t.ibd", 5000),
+            ("#sql-xb/.old/shop/t.ibd", 5000),
             ("ib_logfile0", 9000),
         ] {
             let path = folder.path().join(name);

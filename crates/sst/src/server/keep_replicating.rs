@@ -3,8 +3,10 @@
 //! From the moment at which a backup locks out table changes until the backup ends, MariaDB takes
 //! the node out of replication, and commits on it wait. It does not do so (since 10.6.18, 10.11.8,
 //! 11.4; MDEV-33211) on a donor whose method is the stock one. What counts is the donor's setting,
-//! not the method that runs; so the setting is changed for that time.
+//! not the method that runs; so the setting is changed for that time. A file in the data directory
+//! keeps the server's own value, so that the next transfer can restore it if this one is killed.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::contract::args::Family;
@@ -18,12 +20,17 @@ const STOCK: &str = "mariabackup";
 /// How long the server may take to answer.
 const LIMIT: Duration = Duration::from_secs(5);
 
+/// Returns the server's method, and for how many seconds the server has been running.
+const QUESTION: &str = "SELECT @@GLOBAL.wsrep_sst_method, VARIABLE_VALUE FROM information_schema.GLOBAL_STATUS WHERE VARIABLE_NAME = 'UPTIME'";
+
 /// Sets the server's method to the stock one from [`ReplicationGuard::set`] to
 /// [`ReplicationGuard::end`]; dropping it restores the method after a panic.
 #[derive(Debug)]
 pub(crate) struct ReplicationGuard {
     sql: Sql,
     talk: ErrorLog,
+    note: Note,
+    /// The server's own method, if it was changed.
     method: Option<String>,
     /// The server has confirmed that the method is set.
     certain: bool,
@@ -31,27 +38,66 @@ pub(crate) struct ReplicationGuard {
 
 impl ReplicationGuard {
     pub(crate) fn set(context: &Context) -> Self {
-        let (sql, talk) = (Sql::new(context), context.talk.clone());
-        let mut this = Self { sql, talk, method: None, certain: false };
-        if context.args.family != Family::MariaDb {
-            return this;
-        }
-        let Some(method) = this.sql.ask_within(LIMIT, "SELECT @@GLOBAL.wsrep_sst_method") else {
-            this.talk.info(format_args!(
-                "whether who commits on this node waits while the backup holds its locks is not known: the server does not say what its wsrep_sst_method is"
-            ));
-            return this;
+        let mut this = Self {
+            sql: Sql::new(context),
+            talk: context.talk.clone(),
+            note: Note::of(&context.layout.datadir),
+            method: None,
+            certain: false,
         };
-        let Some(method) = name(&method).filter(|name| *name != STOCK) else { return this };
-        // A server that does not answer in time may still execute the statement.
-        this.method = Some(method.to_owned());
-        this.certain = this.sql.ask_within(LIMIT, &set_to(STOCK)).is_some();
-        if !this.certain {
-            this.talk.info(format_args!(
-                "who commits on this node waits while the backup holds its locks: its wsrep_sst_method was not set to {STOCK} for that time (does the login have SUPER?)"
-            ));
+        if context.args.family == Family::MariaDb {
+            this.change(context.settings.keep_replicating);
         }
         this
+    }
+
+    /// Restores what a killed transfer has left, without a change of its own.
+    pub(crate) fn restore(context: &Context) {
+        if context.args.family == Family::MariaDb
+            && Note::of(&context.layout.datadir).read().is_some()
+        {
+            Self::set(context).end();
+        }
+    }
+
+    fn change(&mut self, wanted: bool) {
+        let left = self.note.read();
+        if !wanted && left.is_none() {
+            return;
+        }
+        let answer = self.sql.ask_within(LIMIT, QUESTION);
+        let Some((method, uptime)) = answer.as_deref().and_then(parse) else {
+            self.talk.info(format_args!(
+                "commits on this node may wait while the backup holds its locks: the server does not report its wsrep_sst_method"
+            ));
+            return;
+        };
+        let own = match left {
+            // Set by an earlier transfer that was killed, and since then the server has been
+            // running with it.
+            Some((own, age)) if method == STOCK && age <= uptime => own,
+            _ => method.to_owned(),
+        };
+        if own == STOCK {
+            self.note.remove();
+            return;
+        }
+        if !wanted {
+            (self.method, self.certain) = (Some(own), true);
+            return;
+        }
+        if !self.note.write(&own) {
+            self.talk.info("commits on this node wait while the backup holds its locks: the data directory cannot be written to");
+            return;
+        }
+        // A server that does not answer in time may still execute the statement.
+        self.method = Some(own);
+        self.certain = self.sql.ask_within(LIMIT, &set_to(STOCK)).is_some();
+        if !self.certain {
+            self.talk.info(format_args!(
+                "commits on this node wait while the backup holds its locks: its wsrep_sst_method was not set to {STOCK} for that time (does the login have SUPER?)"
+            ));
+        }
     }
 
     /// Restores the server's own method.
@@ -61,12 +107,11 @@ impl ReplicationGuard {
 
     fn put_back(&mut self) {
         let Some(method) = self.method.take() else { return };
-        let restored = self.sql.ask_within(LIMIT, &set_to(&method)).is_some();
-        // A failure does no harm: the next donor works with the stock method as well, and a restart
-        // reads the option file.
-        if self.certain && !restored {
+        if self.sql.ask_within(LIMIT, &set_to(&method)).is_some() {
+            self.note.remove();
+        } else if self.certain {
             self.talk.info(format_args!(
-                "this server's wsrep_sst_method stays {STOCK} until SET GLOBAL wsrep_sst_method = '{method}', or a restart"
+                "this server's wsrep_sst_method stays {STOCK} until the next transfer from this node, a restart, or SET GLOBAL wsrep_sst_method = '{method}'"
             ));
         }
     }
@@ -78,13 +123,44 @@ impl Drop for ReplicationGuard {
     }
 }
 
+/// The file with the server's own method.
+#[derive(Debug)]
+struct Note(PathBuf);
+
+impl Note {
+    fn of(datadir: &Path) -> Self {
+        Self(datadir.join("xbrs.donor-method"))
+    }
+
+    fn write(&self, method: &str) -> bool {
+        std::fs::write(&self.0, method).is_ok()
+    }
+
+    /// Returns the method and the age of the file.
+    fn read(&self) -> Option<(String, Duration)> {
+        let text = std::fs::read(&self.0).ok()?;
+        let age = self.0.metadata().ok()?.modified().ok()?.elapsed().unwrap_or_default();
+        Some((name(std::str::from_utf8(&text).ok()?)?.to_owned(), age))
+    }
+
+    fn remove(&self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
 fn set_to(method: &str) -> String {
     format!("SET GLOBAL wsrep_sst_method = '{method}'")
 }
 
-/// Parses a method's name, which may be in quotes.
-fn name(answer: &[u8]) -> Option<&str> {
-    let name = std::str::from_utf8(answer).ok()?.trim();
+/// Parses the answer to [`QUESTION`].
+fn parse(answer: &[u8]) -> Option<(&str, Duration)> {
+    let (method, uptime) = std::str::from_utf8(answer).ok()?.trim().split_once('\t')?;
+    Some((name(method)?, Duration::from_secs(uptime.parse().ok()?)))
+}
+
+/// Checks a method's name, which is put in quotes.
+fn name(text: &str) -> Option<&str> {
+    let name = text.trim();
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
     (!name.is_empty() && name.bytes().all(plain)).then_some(name)
 }
@@ -95,10 +171,28 @@ mod tests {
 
     #[test]
     fn only_a_name_is_a_name() {
-        assert_eq!(name(b"xbrs\n"), Some("xbrs"));
-        assert_eq!(name(b"xtrabackup-v2"), Some("xtrabackup-v2"));
-        for bad in [&b"'; DROP TABLE t"[..], b"", b"\n", b"a b", b"\xff"] {
+        assert_eq!(name("xbrs\n"), Some("xbrs"));
+        for bad in ["'; DROP TABLE t", "", "\n", "a b", "\u{e4}"] {
             assert_eq!(name(bad), None);
         }
+        let seconds = Duration::from_secs;
+        assert_eq!(parse(b"xtrabackup-v2\t17\n"), Some(("xtrabackup-v2", seconds(17))));
+        for bad in [&b"xbrs\n"[..], b"xbrs\tx", b"\t17", b"\xff\t1"] {
+            assert_eq!(parse(bad), None);
+        }
+    }
+
+    #[test]
+    fn the_note_keeps_the_method_and_its_age() {
+        let folder = tempfile::tempdir().unwrap();
+        let note = Note::of(folder.path());
+        assert_eq!(note.read(), None);
+        assert!(note.write("xbrs"));
+        let hour_ago = std::time::SystemTime::now() - Duration::from_secs(3600);
+        std::fs::File::open(&note.0).unwrap().set_modified(hour_ago).unwrap();
+        let (method, age) = note.read().unwrap();
+        assert!(method == "xbrs" && age >= Duration::from_secs(3600));
+        note.remove();
+        assert_eq!(note.read(), None);
     }
 }

@@ -2,22 +2,26 @@
 
 use std::ffi::OsString;
 use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::Path;
+
+use rustix::process::geteuid;
 
 use super::error::{SwapError, failed};
 
-/// This program's directory in a data directory. Servers and backup programs ignore names that
-/// begin with a dot, and files that could be taken for a schema's never lie directly in it.
-pub const OURS: &str = ".xb";
+/// This program's directory in a data directory. MariaDB lists every directory there as a schema,
+/// unless its name begins with `#sql`; MySQL scans every directory for tablespaces, unless its name
+/// begins with a dot. So this name begins with the one, and those below with the other.
+pub const OURS: &str = "#sql-xb";
 /// In [`OURS`]: the future data.
-pub const NEW: &str = "new";
+pub const NEW: &str = ".new";
 /// In [`OURS`]: the old data.
-pub const OLD: &str = "old";
+pub const OLD: &str = ".old";
 
 /// In [`OLD`]: what a server created that was started in the middle of a swap.
 pub(super) const STRAY: &str = ".stray";
 
-/// Creates `FOLDER/.xb` with an empty `new` in it.
+/// Creates `FOLDER/#sql-xb` with an empty `new` in it.
 ///
 /// # Errors
 /// [`SwapError::Io`].
@@ -28,7 +32,7 @@ pub fn make_folders(folder: &Path) -> Result<(), SwapError> {
     make_dir(&new).map_err(failed("make", &new))
 }
 
-/// Creates an empty `FOLDER/.xb/old`, which a swap needs.
+/// Creates an empty `FOLDER/#sql-xb/.old`, which a swap needs.
 ///
 /// # Errors
 /// [`SwapError::Io`].
@@ -38,10 +42,28 @@ pub fn make_old(folder: &Path) -> Result<(), SwapError> {
     make_dir(&old).map_err(failed("make", &old))
 }
 
-/// Creates a directory that only its owner can read, and its parents.
+/// Creates a directory that only its owner can read, and its parents. Each belongs to the owner of
+/// the directory above it, also if root creates it.
 pub(crate) fn make_dir(path: &Path) -> io::Result<()> {
-    use std::os::unix::fs::DirBuilderExt as _;
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+    if path.is_dir() {
+        return Ok(());
+    }
+    if let Some(parent) = path.parent() {
+        make_dir(parent)?;
+    }
+    match std::fs::DirBuilder::new().mode(0o700).create(path) {
+        // Created by another process in the meantime.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
+        done => done.and_then(|()| inherit_owner(path)),
+    }
+}
+
+/// Gives what root has created to the owner of the directory that contains it: the server's user
+/// must be able to remove it.
+pub(super) fn inherit_owner(path: &Path) -> io::Result<()> {
+    let Some(parent) = path.parent().filter(|_| geteuid().is_root()) else { return Ok(()) };
+    let above = std::fs::symlink_metadata(parent)?;
+    std::os::unix::fs::lchown(path, Some(above.uid()), Some(above.gid()))
 }
 
 /// Removes a directory with its contents; succeeds if it does not exist.

@@ -133,7 +133,7 @@ impl Journal {
 
 /// Returns whether this is a single path component that does not lead elsewhere.
 fn is_name(name: &[u8]) -> bool {
-    !matches!(name, b"" | b"." | b".." | b".xb") && !name.contains(&b'/') && !name.contains(&0)
+    !matches!(name, b"" | b"." | b".." | b"#sql-xb") && !name.contains(&b'/') && !name.contains(&0)
 }
 
 fn escaped(bytes: &[u8]) -> String {

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::error::{SwapError, failed};
-use super::folders::{NEW, OLD, OURS, STRAY, sync_dir};
+use super::folders::{NEW, OLD, OURS, STRAY, inherit_owner, sync_dir};
 use super::journal::Journal;
 
 /// The journal's path.
@@ -20,7 +20,7 @@ pub fn kept_journal_path(datadir: &Path) -> PathBuf {
 }
 
 /// Writes the journal, after which the swap can only go forward. What the journal names must be
-/// durable, and the directories' `.xb/old` must be empty.
+/// durable, and the directories' `#sql-xb/.old` must be empty.
 ///
 /// # Errors
 /// [`SwapError::Io`]; in that case nothing has begun.
@@ -38,6 +38,7 @@ fn write(datadir: &Path, journal: &Journal, path: &Path) -> Result<(), SwapError
     let growing = path.with_extension("tmp");
     let write = || {
         let mut file = std::fs::File::create(&growing)?;
+        inherit_owner(&growing)?;
         io::Write::write_all(&mut file, journal.encode().as_bytes())?;
         file.sync_all()?;
         std::fs::rename(&growing, path)
@@ -109,7 +110,7 @@ pub(crate) fn forget(datadir: &Path) {
     let _ = std::fs::remove_file(remembered_path(datadir));
 }
 
-/// Removes the empty parts of `FOLDER/.xb`, which a server shows as a schema while it exists.
+/// Removes the empty parts of `FOLDER/#sql-xb`.
 pub fn tidy(folder: &Path) {
     let ours = folder.join(OURS);
     for growing in [journal_path(folder), remembered_path(folder)] {

@@ -12,7 +12,7 @@ use super::journal::{Entry, Journal};
 use crate::contract::datadir::Kind;
 
 /// Plans the swap: in every directory, all entries for which `goes` returns true are moved out, and
-/// all entries of its `.xb/new` are moved in. The data directory is the first of `folders`.
+/// all entries of its `#sql-xb/.new` are moved in. The data directory is the first of `folders`.
 ///
 /// # Errors
 /// If a directory cannot be listed; [`SwapError::Kept`].

@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use super::*;
 
-/// Returns the contents of a directory as names and texts, without `.xb`.
+/// Returns the contents of a directory as names and texts, without `#sql-xb`.
 fn content(folder: &Path) -> BTreeMap<String, String> {
     let mut content = BTreeMap::new();
     for entry in std::fs::read_dir(folder).unwrap() {
@@ -61,8 +61,8 @@ fn scene() -> (TempDir, PathBuf, PathBuf, Journal) {
         make_folders(folder).unwrap();
         make_old(folder).unwrap();
     }
-    put(&data.join(".xb/new"), &NEW_NAMES, "new");
-    put(&redo.join(".xb/new"), &REDO, "new");
+    put(&data.join("#sql-xb/.new"), &NEW_NAMES, "new");
+    put(&redo.join("#sql-xb/.new"), &REDO, "new");
     let journal = plan(vec![data.clone(), redo.clone()], |folder, name, _| {
         let name = name.to_str().unwrap();
         if folder == 0 { !KEPT.contains(&name) } else { name.starts_with("ib_logfile") }
@@ -75,14 +75,14 @@ fn scene() -> (TempDir, PathBuf, PathBuf, Journal) {
 fn is_new(data: &Path, redo: &Path) -> bool {
     content(data) == expected(&NEW_NAMES, "new", &KEPT)
         && content(redo) == expected(&REDO, "new", &["foreign.txt"])
-        && content(&data.join(".xb/old")) == expected(&OLD_NAMES, "old", &[])
-        && content(&redo.join(".xb/old")) == expected(&REDO, "old", &[])
+        && content(&data.join("#sql-xb/.old")) == expected(&OLD_NAMES, "old", &[])
+        && content(&redo.join("#sql-xb/.old")) == expected(&REDO, "old", &[])
 }
 
 fn is_old(data: &Path, redo: &Path) -> bool {
     content(data) == expected(&OLD_NAMES, "old", &KEPT)
         && content(redo) == expected(&REDO, "old", &["foreign.txt"])
-        && content(&data.join(".xb/new")) == expected(&NEW_NAMES, "new", &[])
+        && content(&data.join("#sql-xb/.new")) == expected(&NEW_NAMES, "new", &[])
 }
 
 /// Lets `steps` renames happen, and then simulates a crash.
@@ -158,14 +158,14 @@ fn start_a_server(data: &Path, redo: &Path) -> usize {
 }
 
 fn strays(folders: [&Path; 2]) -> usize {
-    let list = |folder: &Path| std::fs::read_dir(folder.join(".xb/old/.stray")).ok();
+    let list = |folder: &Path| std::fs::read_dir(folder.join("#sql-xb/.old/.stray")).ok();
     folders.into_iter().filter_map(list).map(Iterator::count).sum()
 }
 
 /// Removes what only tests of stray files create.
 fn forget_strays(folders: [&Path; 2]) {
     for folder in folders {
-        let _ = std::fs::remove_dir_all(folder.join(".xb/old/.stray"));
+        let _ = std::fs::remove_dir_all(folder.join("#sql-xb/.old/.stray"));
     }
 }
 
@@ -200,7 +200,7 @@ fn files_that_are_to_stay_are_not_taken_for_strays() {
     put(&data, &["mysql", "undo001.x", "undo1"], "old");
     std::fs::write(data.join("undo002"), "kept").unwrap();
     make_folders(&data).unwrap();
-    put(&data.join(".xb/new"), &["mysql"], "new");
+    put(&data.join("#sql-xb/.new"), &["mysql"], "new");
     let journal = plan(vec![data.clone()], |_, name, _| name == "mysql").unwrap();
     begin(&data, &journal).unwrap();
     let read = interrupted(&data).unwrap().unwrap();
@@ -217,7 +217,7 @@ fn what_somebody_has_put_there_meanwhile_is_put_aside() {
     // A server was forced to start on this data.
     std::fs::create_dir(data.join("mysql")).unwrap();
     finish(&data, &journal, || Ok(())).unwrap();
-    assert!(data.join(".xb/old/.stray/mysql").is_dir());
+    assert!(data.join("#sql-xb/.old/.stray/mysql").is_dir());
     forget_strays([&data, &redo]);
     assert!(is_new(&data, &redo));
 }
@@ -226,7 +226,8 @@ fn what_somebody_has_put_there_meanwhile_is_put_aside() {
 fn without_all_that_is_new_nothing_begins() {
     for lost in NEW_NAMES {
         let (_scratch, data, redo, journal) = scene();
-        std::fs::rename(data.join(".xb/new").join(lost), data.join(".xb/elsewhere")).unwrap();
+        std::fs::rename(data.join("#sql-xb/.new").join(lost), data.join("#sql-xb/elsewhere"))
+            .unwrap();
         let error = finish(&data, &journal, crash_after(0)).unwrap_err();
         assert!(matches!(&error, SwapError::Lost { name, .. } if name == lost), "{error}");
         roll_back(&data, &journal, || Ok(())).unwrap();
@@ -248,7 +249,7 @@ fn old_data_that_vanishes_ends_no_exchange_but_cannot_come_back() {
             vanish(data.join(name));
             let error = roll_back(&data, &journal, || Ok(())).unwrap_err();
             assert!(matches!(error, SwapError::Lost { .. }), "{error}");
-            assert!(!data.join(".xb/old").join(OLD_NAMES[2]).exists(), "nothing was renamed");
+            assert!(!data.join("#sql-xb/.old").join(OLD_NAMES[2]).exists(), "nothing was renamed");
             if finish(&data, &journal, crash_after(crash)).is_err() {
                 let journal = interrupted(&data).unwrap().unwrap();
                 assert!(roll_back(&data, &journal, || Ok(())).is_err());
@@ -266,7 +267,7 @@ fn a_page_of_the_gcache_may_go_by_itself() {
     let data = scratch.path().join("data");
     put(&data, &["mysql", "gcache.page.000001"], "old");
     make_folders(&data).unwrap();
-    put(&data.join(".xb/new"), &["mysql"], "new");
+    put(&data.join("#sql-xb/.new"), &["mysql"], "new");
     let journal = plan(vec![data.clone()], |_, _, _| true).unwrap();
     begin(&data, &journal).unwrap();
     std::fs::remove_file(data.join("gcache.page.000001")).unwrap();
@@ -281,7 +282,7 @@ fn what_stays_cannot_come() {
     let data = scratch.path().join("data");
     put(&data, &["mysql", "my_keyring"], "old");
     make_folders(&data).unwrap();
-    put(&data.join(".xb/new"), &["mysql", "my_keyring"], "new");
+    put(&data.join("#sql-xb/.new"), &["mysql", "my_keyring"], "new");
     let error = plan(vec![data], |_, name, _| name == "mysql").unwrap_err();
     assert!(matches!(&error, SwapError::Kept { name, .. } if name == "my_keyring"), "{error}");
 }
@@ -295,7 +296,7 @@ fn a_folder_that_is_not_mounted_is_waited_for() {
     std::fs::create_dir(&redo).unwrap();
     assert!(finish(&data, &journal, || Ok(())).is_err());
     assert!(roll_back(&data, &journal, || Ok(())).is_err());
-    assert!(!redo.join(".xb").exists());
+    assert!(!redo.join("#sql-xb").exists());
     std::fs::remove_dir(&redo).unwrap();
     std::fs::rename(&away, &redo).unwrap();
     finish(&data, &journal, || Ok(())).unwrap();
@@ -308,7 +309,7 @@ fn a_copy_of_a_data_directory_leaves_the_original_alone() {
     let (data, copy) = (scratch.path().join("data"), scratch.path().join("copy"));
     put(&data, &["mysql"], "old");
     make_folders(&data).unwrap();
-    put(&data.join(".xb/new"), &["mysql"], "new");
+    put(&data.join("#sql-xb/.new"), &["mysql"], "new");
     begin(&data, &plan(vec![data.clone()], |_, _, _| true).unwrap()).unwrap();
     let copied = std::process::Command::new("cp").arg("-a").arg(&data).arg(&copy).status();
     assert!(copied.unwrap().success());
@@ -335,7 +336,7 @@ fn entry() -> impl Strategy<Value = Entry> {
     );
     (0..2_usize, name).prop_filter_map("leads elsewhere", |(folder, name)| {
         use std::os::unix::ffi::OsStringExt as _;
-        let elsewhere = matches!(&name[..], b"." | b".." | b".xb");
+        let elsewhere = matches!(&name[..], b"." | b".." | b"#sql-xb");
         (!elsewhere).then(|| Entry { folder, name: std::ffi::OsString::from_vec(name) })
     })
 }

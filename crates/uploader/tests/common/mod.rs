@@ -3,8 +3,8 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -75,6 +75,8 @@ pub(crate) async fn upload(
 pub(crate) struct CredentialSource {
     address: SocketAddr,
     asked: Arc<AtomicUsize>,
+    /// Heads of all requests.
+    heads: Arc<Mutex<String>>,
 }
 
 impl CredentialSource {
@@ -83,6 +85,8 @@ impl CredentialSource {
         let address = listener.local_addr().unwrap();
         let asked = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&asked);
+        let heads = Arc::new(Mutex::new(String::new()));
+        let all = Arc::clone(&heads);
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let mut stream = stream.unwrap();
@@ -92,6 +96,7 @@ impl CredentialSource {
                     .map_while(Result::ok)
                     .take_while(|line| !line.is_empty())
                     .collect();
+                all.lock().unwrap().push_str(&head.join("\n"));
                 let shows_token =
                     head.iter().any(|line| line.to_lowercase() == "authorization: pod-token");
                 let n = count.fetch_add(1, Ordering::SeqCst);
@@ -109,11 +114,16 @@ impl CredentialSource {
                 );
             }
         });
-        Self { address, asked }
+        Self { address, asked, heads }
     }
 
     pub(crate) fn url(&self) -> String {
         format!("http://{}/credentials", self.address)
+    }
+
+    /// Returns the heads of all requests so far.
+    pub(crate) fn heads(&self) -> String {
+        self.heads.lock().unwrap().clone()
     }
 
     pub(crate) fn asked(&self) -> usize {

@@ -214,6 +214,12 @@ impl Shared {
                 if !first.as_ref().is_some_and(holds) {
                     return no(StopCode::Proof, wrong);
                 }
+                if secret.is_some() {
+                    // The group chooses one donor. Which of the two it is cannot be determined.
+                    let stop = self.fail(state, TransferError::SecondDonor { peer });
+                    let reason = stop.to_string();
+                    return no(StopCode::Busy, &reason);
+                }
                 return no(StopCode::Busy, "another donor's transfer to this joiner is running");
             }
             if !holds(known) {

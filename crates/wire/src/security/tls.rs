@@ -1,5 +1,6 @@
 //! TLS 1.3 for both sides, and explanations of its errors.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use rustls::client::Resumption;
@@ -195,6 +196,7 @@ fn own(files: &Certificates, crypto: &CryptoProvider) -> Result<Own, SecurityErr
         key: files.key.clone(),
         cause,
     };
+    short_key(&files.certificate, &chain)?;
     let identity = identity(chain, key, crypto).map_err(|error| unusable(error.to_string()))?;
     let Some((leaf, intermediates)) = identity.cert.split_first() else {
         return Err(unusable("no certificate".to_owned()));
@@ -205,18 +207,25 @@ fn own(files: &Certificates, crypto: &CryptoProvider) -> Result<Own, SecurityErr
     {
         return Err(unusable("the key is another certificate's".to_owned()));
     }
+    let authorities = authority.clone();
     let trust = (files.mode != TlsMode::Required).then(|| Trust::new(authority, crypto));
-    if let Some(trust) = &trust {
-        trust.check(leaf, intermediates, UnixTime::now()).map_err(|error| {
-            let words = Words { peer: "node", own: Some(files.clone()), host: None };
-            SecurityError::OwnCertificate {
-                path: files.certificate.clone(),
-                cause: words.explain(&error.into()),
-            }
-        })?;
+    if let Some(trust) = &trust
+        && let Err(error) = trust.check(leaf, intermediates, UnixTime::now())
+    {
+        // Another of the authorities may be the one that counts, so this is no error by itself.
+        short_key(files.authority.as_ref().unwrap_or(&files.certificate), &authorities)?;
+        let words = Words { peer: "node", own: Some(files.clone()), host: None };
+        let cause = words.explain(&error.into());
+        return Err(SecurityError::OwnCertificate { path: files.certificate.clone(), cause });
     }
     let leaf = leaf.clone();
     Ok((identity, leaf, trust))
+}
+
+/// Refuses certificates whose RSA key is too short, which the library would describe as damaged.
+fn short_key(path: &Path, chain: &[CertificateDer<'_>]) -> Result<(), SecurityError> {
+    let short = chain.iter().find_map(|one| Fields::read(one)?.short_rsa());
+    short.map_or(Ok(()), |bits| Err(SecurityError::ShortKey { path: path.to_owned(), bits }))
 }
 
 impl Words {

@@ -24,6 +24,10 @@ const COMMON_NAME: &[u8] = &[0x55, 4, 3];
 const KEY_USAGE: &[u8] = &[0x55, 29, 15];
 /// id-ce-basicConstraints, 2.5.29.19.
 const BASIC_CONSTRAINTS: &[u8] = &[0x55, 29, 19];
+/// rsaEncryption, 1.2.840.113549.1.1.1.
+const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 1];
+/// The TLS library neither signs with shorter keys nor verifies their signatures.
+const MIN_RSA_BITS: usize = 2048;
 /// keyCertSign in the first byte of a key usage.
 const CERT_SIGN: u8 = 0x04;
 
@@ -87,6 +91,16 @@ impl<'a> Fields<'a> {
             is_version_1,
             rest: inside.0,
         })
+    }
+
+    /// Returns the number of bits of an RSA key that is too short for TLS.
+    pub(crate) fn short_rsa(&self) -> Option<usize> {
+        let (algorithm, key) = public_key_parts(Der(self.public_key).take(SEQUENCE)?)?;
+        let modulus = Der(Der(key).take(SEQUENCE)?).take(INTEGER)?;
+        let modulus = modulus.strip_prefix(&[0]).unwrap_or(modulus);
+        let unused = modulus.first()?.leading_zeros() as usize;
+        let bits = (modulus.len() * 8).checked_sub(unused)?;
+        (Der(algorithm).take(OID)? == RSA && bits < MIN_RSA_BITS).then_some(bits)
     }
 
     pub(crate) fn public_key(&self) -> SubjectPublicKeyInfoDer<'a> {

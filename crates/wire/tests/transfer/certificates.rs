@@ -313,3 +313,22 @@ fn a_donor_may_stay_unknown_where_the_operator_says_so() {
         sent.join().unwrap().unwrap();
     });
 }
+
+#[test]
+fn a_short_rsa_key_is_named_as_such() {
+    let keys = Keys::new();
+    for name in ["short", "ca"] {
+        keys.openssl(&format!(
+            "req -x509 -newkey rsa:1024 -nodes -days 2 -subj /CN={name} -keyout {name}.key -out {name}.pem"
+        ));
+    }
+    keys.signed("node", "a", "ca", "");
+    for (security, named) in [
+        (keys.security("short", None, TlsMode::Required), "short.pem has 1024 bits"),
+        (keys.security("node", Some("ca"), TlsMode::VerifyCa), "ca.pem has 1024 bits"),
+    ] {
+        let error = Listener::bind(&super::support::loopback(), joiner(security));
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains(named) && error.contains("at least 2048"), "{error}");
+    }
+}

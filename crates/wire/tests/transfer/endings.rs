@@ -161,15 +161,37 @@ fn a_donor_with_another_secret_is_sent_away_and_the_right_one_is_served() {
             send(connect(&announcement, b"", donor(Security::OneTime)).unwrap(), &stream, 10)
         });
         let incoming = listener.accept(LONG).unwrap().accept(b"").unwrap();
-        // While a donor is served, no other is.
-        let error = connect(&announcement, b"", donor(Security::OneTime)).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "the joiner has refused: another donor's transfer to this joiner is running"
-        );
         receive(incoming, &stream).unwrap();
         sent.join().unwrap().unwrap();
     });
+}
+
+/// Returns the errors of a second donor, of the joiner, and of the first donor, if they fail.
+fn two_donors(secret: bool) -> (String, Option<String>, Option<String>) {
+    let (listener, announcement) = listen(xb_wire::Joiner { secret, ..joiner(Security::OneTime) });
+    let stream = noise(10);
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| {
+            send(connect(&announcement, b"", donor(Security::OneTime)).unwrap(), &stream, 10)
+        });
+        let incoming = listener.accept(LONG).unwrap().accept(b"").unwrap();
+        let second = connect(&announcement, b"", donor(Security::OneTime)).unwrap_err();
+        let received = receive(incoming, &stream);
+        let sent = first.join().unwrap();
+        let text = |error: TransferError| error.to_string();
+        (text(second), received.err().map(text), sent.err().map(text))
+    })
+}
+
+#[test]
+fn a_second_donor_with_the_secret_ends_the_transfer_because_one_of_them_has_read_it() {
+    let (second, received, sent) = two_donors(true);
+    for error in [second, received.unwrap(), sent.unwrap()] {
+        assert!(error.contains("someone reads the servers' messages"), "{error}");
+    }
+    let (second, received, sent) = two_donors(false);
+    assert!(second.contains("another donor's transfer to this joiner is running"), "{second}");
+    assert_eq!((received, sent), (None, None));
 }
 
 #[test]

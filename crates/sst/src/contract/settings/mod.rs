@@ -12,7 +12,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use xb_compressor::Algorithm;
+use xb_compressor::Compression;
 use xb_process::LockGuard;
 
 pub use self::error::SettingsError;
@@ -27,7 +27,7 @@ use crate::contract::option_files::OptionFiles;
 /// What happens to the joiner's old data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Old {
-    /// It stays in `.xb/old` until the server has started, or until the next transfer.
+    /// It stays in `#sql-xb/.old` until the server has started, or until the next transfer.
     Kept,
     /// It is deleted once the new data is in place, or earlier if there is no room for both.
     Removed,
@@ -37,7 +37,7 @@ pub enum Old {
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Codec on the wire.
-    pub compress: Algorithm,
+    pub compress: Compression,
     /// Compression threads on the donor.
     pub compress_threads: usize,
     /// Threads that write files on the joiner.
@@ -81,6 +81,8 @@ pub struct Settings {
     pub old: Old,
     /// Whether to check the free space on the joiner first.
     pub space_check: bool,
+    /// Whether a donor may change its server's `wsrep_sst_method` for the time of the backup.
+    pub keep_replicating: bool,
     /// Log how long each step took.
     pub time: bool,
     /// Time between progress lines.
@@ -168,6 +170,7 @@ impl Settings {
             keep,
             old: if read.switch("keep-old", true)? { Old::Kept } else { Old::Removed },
             space_check: read.switch("space-check", true)?,
+            keep_replicating: read.switch("keep-replicating", true)?,
             time: read.switch("time", false)?,
             progress_every: match read.seconds(&["progress-interval"])? {
                 Some(every) => every.max(Duration::from_secs(1)),

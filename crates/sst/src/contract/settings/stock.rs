@@ -3,14 +3,14 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 
-use xb_compressor::{Algorithm, AlgorithmError};
+use xb_compressor::{Algorithm, AlgorithmError, Compression};
 
 use super::error::SettingsError;
 use super::reader::{Reader, refused, value};
 use crate::contract::shell_words;
 
 /// Names in `[sst]` that have a meaning, here or in the stock methods.
-const KNOWN: [&str; 75] = [
+const KNOWN: [&str; 76] = [
     "auto-upgrade",
     "backup-program",
     "backup-threads",
@@ -35,6 +35,7 @@ const KNOWN: [&str; 75] = [
     "inno-move-opts",
     "joiner-timeout",
     "keep-old",
+    "keep-replicating",
     "lock-stall",
     "ncsockopt",
     "progress",
@@ -146,14 +147,14 @@ impl Reader<'_> {
     }
 
     /// Returns the value of `compress`, else the algorithm of a stock `compressor` command.
-    pub(super) fn compress(&self, remarks: &mut Vec<String>) -> Result<Algorithm, SettingsError> {
+    pub(super) fn compress(&self, remarks: &mut Vec<String>) -> Result<Compression, SettingsError> {
         let usual = "zstd:1".parse().unwrap_or_default();
         if let Some(text) = self.files.sst("compress") {
             let text = text.to_str().unwrap_or_default();
             if text.is_empty() || text == "quicklz" {
                 return Err(refused(
                     "compress",
-                    "name one of none, lz4, snappy, gzip[:N], zstd[:N]",
+                    "name one of auto, none, lz4, snappy, gzip[:N], zstd[:N]",
                 ));
             }
             return text
@@ -170,7 +171,7 @@ impl Reader<'_> {
             )
         })?;
         remarks.push(format!("option compressor: no command is run, taken for compress={found}"));
-        Ok(found)
+        Ok(found.into())
     }
 }
 

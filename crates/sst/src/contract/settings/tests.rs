@@ -50,6 +50,7 @@ fn stock_options_are_mapped() {
     ])
     .unwrap();
     assert_eq!(settings.compress.to_string(), "zstd:3");
+    assert_eq!(read(&[("compress", "auto")]).unwrap().compress, xb_compressor::Compression::Auto);
     assert_eq!(settings.backup_opts, ["--galera-info", "--tables=a b"]);
     assert_eq!(settings.use_memory, Some("512M".into()));
     assert_eq!((settings.extra_port, settings.rlimit), (Some(3307), Some(50 << 20)));

@@ -1,0 +1,140 @@
+//! File for the messages of a producer, and the last of them for an error report.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Number of the last lines that are kept in memory.
+const TAIL: usize = 20;
+/// Longest part of a line that is kept in memory, in characters.
+const MAX_CHARS: usize = 400;
+/// Number of logs that a folder keeps.
+const MAX_LOGS: usize = 30;
+/// Suffix of the logs in a folder.
+const SUFFIX: &str = "log";
+
+/// Log of a producer's messages. Clones write into the same log.
+#[derive(Debug, Clone)]
+pub struct ProducerLog(Arc<Mutex<Inner>>);
+
+#[derive(Debug)]
+struct Inner {
+    path: PathBuf,
+    file: File,
+    tail: VecDeque<String>,
+    /// First error of a write; messages never end a backup.
+    error: Option<io::Error>,
+}
+
+impl ProducerLog {
+    /// Creates the file, or empties it.
+    ///
+    /// # Errors
+    /// If the file cannot be created.
+    pub fn create(path: &Path) -> io::Result<Self> {
+        let file = File::create(path)?;
+        let inner = Inner { path: path.to_owned(), file, tail: VecDeque::new(), error: None };
+        Ok(Self(Arc::new(Mutex::new(inner))))
+    }
+
+    /// Creates `NAME.log` in a folder, which is created if it is missing, and removes the oldest
+    /// logs beyond 30.
+    ///
+    /// # Errors
+    /// If the folder or the file cannot be created.
+    pub fn create_in(folder: &Path, name: &str) -> io::Result<Self> {
+        std::fs::create_dir_all(folder)?;
+        forget_oldest(folder)?;
+        Self::create(&folder.join(format!("{name}.{SUFFIX}")))
+    }
+
+    /// Adds one message, without its line end.
+    pub fn line(&self, line: &[u8]) {
+        let mut inner = self.inner();
+        let Inner { file, tail, error, .. } = &mut *inner;
+        if error.is_none() {
+            *error = file.write_all(&[line, b"\n"].concat()).err();
+        }
+        if tail.len() == TAIL {
+            tail.pop_front();
+        }
+        tail.push_back(String::from_utf8_lossy(line).chars().take(MAX_CHARS).collect());
+    }
+
+    /// Returns the last messages, oldest first.
+    #[must_use]
+    pub fn tail(&self) -> Vec<String> {
+        self.inner().tail.iter().cloned().collect()
+    }
+
+    /// Path of the file.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        self.inner().path.clone()
+    }
+
+    /// Returns why messages are missing in the file, if any are.
+    #[must_use]
+    pub fn error(&self) -> Option<String> {
+        self.inner().error.as_ref().map(ToString::to_string)
+    }
+
+    fn inner(&self) -> std::sync::MutexGuard<'_, Inner> {
+        // A panic while a line was added leaves nothing inconsistent.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Makes room for one more log.
+fn forget_oldest(folder: &Path) -> io::Result<()> {
+    let mut logs = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        let metadata = path.symlink_metadata()?;
+        if metadata.is_file() && path.extension().is_some_and(|suffix| suffix == SUFFIX) {
+            logs.push((metadata.modified()?, path));
+        }
+    }
+    logs.sort();
+    let surplus = (logs.len() + 1).saturating_sub(MAX_LOGS);
+    for (_, path) in logs.into_iter().take(surplus) {
+        // Another run may have removed it.
+        let _ = std::fs::remove_file(path);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_lines_are_in_the_file_and_the_last_ones_at_hand() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = ProducerLog::create_in(&folder.path().join("deep"), "monday").unwrap();
+        for number in 0..100 {
+            log.line(format!("line {number}").as_bytes());
+        }
+        log.line(&[b'x'; 10_000]);
+        let text = std::fs::read_to_string(log.path()).unwrap();
+        assert_eq!((text.lines().count(), text.lines().next()), (101, Some("line 0")));
+        let tail = log.tail();
+        assert_eq!((tail.len(), tail[0].as_str()), (TAIL, "line 81"));
+        assert_eq!(tail[19].len(), MAX_CHARS);
+        assert_eq!(log.error(), None);
+    }
+
+    #[test]
+    fn old_logs_go_and_other_files_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("notes.txt"), "").unwrap();
+        for number in 0..MAX_LOGS + 5 {
+            ProducerLog::create_in(folder.path(), &format!("n{number}")).unwrap();
+        }
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), MAX_LOGS + 1);
+        assert!(folder.path().join("notes.txt").exists());
+        assert!(folder.path().join(format!("n{}.log", MAX_LOGS + 4)).exists());
+    }
+}

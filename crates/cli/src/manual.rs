@@ -1,0 +1,49 @@
+//! Man pages and shell completions, made from the definition of the command line.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use clap::{Command, ValueEnum as _};
+use clap_complete::Shell;
+
+/// Writes the man pages of a program and its subcommands to `folder/man1`, and its completions to
+/// `folder/SHELL` for each shell that clap knows. Existing files are overwritten.
+///
+/// # Errors
+/// Those of creating the folders and files.
+pub fn write_manual(command: &Command, folder: &Path) -> io::Result<()> {
+    let pages = folder.join("man1");
+    fs::create_dir_all(&pages)?;
+    // Help texts begin in the imperative; `help` as a page of its own would say nothing.
+    clap_mangen::generate_to(command.clone().disable_help_subcommand(true), &pages)?;
+    for shell in Shell::value_variants() {
+        let scripts = folder.join(shell.to_string());
+        fs::create_dir_all(&scripts)?;
+        let name = command.get_name().to_owned();
+        clap_complete::generate_to(*shell, &mut command.clone(), name, &scripts)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_subcommand_has_a_page_and_every_shell_a_script() {
+        let folder = tempfile::tempdir().unwrap();
+        let command = Command::new("tool")
+            .subcommand(Command::new("put").arg(clap::arg!(--fast "Skip the rest")))
+            .subcommand(Command::new("secret").hide(true));
+        write_manual(&command, folder.path()).unwrap();
+        let page = fs::read_to_string(folder.path().join("man1/tool-put.1")).unwrap();
+        assert!(page.contains("Skip the rest"), "{page}");
+        assert!(folder.path().join("man1/tool.1").is_file());
+        assert!(!folder.path().join("man1/tool-secret.1").exists());
+        for script in ["bash/tool.bash", "zsh/_tool", "fish/tool.fish"] {
+            let text = fs::read_to_string(folder.path().join(script)).unwrap();
+            assert!(text.contains("fast"), "{script}");
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! Messages to the service manager, so that it does not take a long run for a hanging one.
+
+use std::time::Duration;
+
+use sd_notify::NotifyState;
+
+/// By how much each message extends the timeouts of the unit.
+const EXTENSION: Duration = Duration::from_secs(120);
+/// Time between messages.
+const EVERY: Duration = Duration::from_secs(30);
+
+/// Extends the start and stop timeouts of the unit that this process belongs to, as long as the
+/// process lives. Does nothing if systemd did not start it, or does not listen.
+///
+/// Nothing else limits a run: what hangs ends by the limits of the run itself (`--timeout`,
+/// `--retry-timeout`).
+pub(crate) fn keep_alive() {
+    if std::env::var_os("NOTIFY_SOCKET").is_none() {
+        return;
+    }
+    let Ok(extension) = u32::try_from(EXTENSION.as_micros()) else { return };
+    // Without the thread, the unit's own timeout applies: no reason to fail.
+    let _ = std::thread::Builder::new().name("service".to_owned()).spawn(move || {
+        while sd_notify::notify(&[NotifyState::ExtendTimeoutUsec(extension)]).is_ok() {
+            std::thread::sleep(EVERY);
+        }
+    });
+}

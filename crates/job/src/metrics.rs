@@ -1,0 +1,211 @@
+//! Metrics of a run, in the text format of Prometheus, for the textfile collector.
+
+use std::fmt::Write as _;
+
+use crate::result::{RunResult, RunStatus, StageStatus};
+
+/// Time of the last successful run: kept from the old file when a run fails.
+const LAST_SUCCESS: &str = "xbcloud_run_last_success_timestamp_seconds";
+
+/// Metrics that copy a number of a stage's details.
+const OF_DETAILS: [(&str, &str, &str, &str); 7] = [
+    (
+        "backup",
+        "stored_bytes",
+        "xbcloud_backup_stored_bytes",
+        "Size of the last backup in the store.",
+    ),
+    ("backup", "stream_bytes", "xbcloud_backup_stream_bytes", "Size of the last backup's stream."),
+    ("backup", "objects", "xbcloud_backup_objects", "Objects of the last backup."),
+    ("backup", "files", "xbcloud_backup_files", "Files in the last backup."),
+    ("backup", "retries", "xbcloud_backup_retries", "Repeated requests of the last backup."),
+    ("prune", "kept", "xbcloud_prune_kept_backups", "Backups that the last prune kept."),
+    ("prune", "removed", "xbcloud_prune_removed_backups", "Backups that the last prune removed."),
+];
+
+/// Returns the metrics of an ended run. `old` is the text of the previous run's file, from which
+/// the time of the last success is kept if this run failed.
+#[must_use]
+pub fn metrics(result: &RunResult, old: Option<&str>) -> String {
+    let labels = format!("repository=\"{}\"", escaped(&result.repository));
+    let mut text = Text { labels, out: String::new() };
+    let ok = result.status == RunStatus::Ok;
+    text.head("xbcloud_build_info", "Version of the program that ran last.");
+    text.sample("xbcloud_build_info", &format!(",version=\"{}\"", escaped(&result.tool)), "1");
+    text.one("xbcloud_run_success", "Whether the last run succeeded.", u8::from(ok));
+    text.one("xbcloud_run_exit_code", "Exit code of the last run.", result.exit);
+    text.one(
+        "xbcloud_run_start_timestamp_seconds",
+        "When the last run began.",
+        result.started.as_second(),
+    );
+    if let Some(finished) = result.finished {
+        text.one(
+            "xbcloud_run_end_timestamp_seconds",
+            "When the last run ended.",
+            finished.as_second(),
+        );
+    }
+    let last_success = match (ok, result.finished) {
+        (true, Some(finished)) => Some(finished.as_second().to_string()),
+        _ => old.and_then(|old| previous(old, LAST_SUCCESS, &text.labels)),
+    };
+    if let Some(time) = last_success {
+        text.one(LAST_SUCCESS, "When the last successful run ended.", time);
+    }
+    text.one("xbcloud_run_duration_seconds", "Duration of the last run.", result.seconds);
+    stages(&mut text, result);
+    for (stage, field, name, help) in OF_DETAILS {
+        let value = result.succeeded(stage).and_then(|stage| stage.details[field].as_u64());
+        if let Some(value) = value {
+            text.one(name, help, value);
+        }
+    }
+    if let Some((stage, finished)) = result.succeeded("verify").zip(result.finished) {
+        let level = stage.details["reached"].as_str().unwrap_or("none");
+        let name = "xbcloud_verify_timestamp_seconds";
+        text.head(name, "When a backup was last verified by a run, by level.");
+        text.sample(
+            name,
+            &format!(",level=\"{}\"", escaped(level)),
+            &finished.as_second().to_string(),
+        );
+    }
+    text.out
+}
+
+fn stages(text: &mut Text, result: &RunResult) {
+    let of = |name: &str, help: &str, text: &mut Text, value: &dyn Fn(usize) -> String| {
+        text.head(name, help);
+        for (number, stage) in result.stages.iter().enumerate() {
+            text.sample(name, &format!(",stage=\"{}\"", escaped(&stage.stage)), &value(number));
+        }
+    };
+    if result.stages.is_empty() {
+        return;
+    }
+    of("xbcloud_stage_success", "Whether a stage of the last run succeeded.", text, &|number| {
+        u8::from(result.stages[number].status == StageStatus::Ok).to_string()
+    });
+    of("xbcloud_stage_duration_seconds", "Duration of a stage of the last run.", text, &|number| {
+        result.stages[number].seconds.to_string()
+    });
+}
+
+struct Text {
+    /// Labels of every sample.
+    labels: String,
+    out: String,
+}
+
+impl Text {
+    fn head(&mut self, name: &str, help: &str) {
+        // Writing to a string cannot fail.
+        let _ = write!(self.out, "# HELP {name} {help}\n# TYPE {name} gauge\n");
+    }
+
+    fn sample(&mut self, name: &str, more_labels: &str, value: &str) {
+        let _ = writeln!(self.out, "{name}{{{}{more_labels}}} {value}", self.labels);
+    }
+
+    fn one(&mut self, name: &str, help: &str, value: impl ToString) {
+        self.head(name, help);
+        self.sample(name, "", &value.to_string());
+    }
+}
+
+/// The value of a sample in an earlier file of ours.
+fn previous(old: &str, name: &str, labels: &str) -> Option<String> {
+    let start = format!("{name}{{{labels}}} ");
+    let value = old.lines().find_map(|line| line.strip_prefix(&start))?;
+    value.parse::<i64>().ok().map(|value| value.to_string())
+}
+
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::result::FirstCause;
+
+    fn begun() -> RunResult {
+        RunResult::begin(
+            "xbcloud-rs 0.1.0",
+            "sh\"op\\",
+            "db1",
+            "2026-11-22T03:15:00Z".parse().unwrap(),
+        )
+    }
+
+    fn good() -> RunResult {
+        let mut result = begun();
+        result.stage(
+            "backup",
+            StageStatus::Ok,
+            12.5,
+            json!({ "stored_bytes": 4096, "objects": 2 }),
+        );
+        result.stage("verify", StageStatus::Ok, 1.0, json!({ "reached": "checksum" }));
+        result.end("2026-11-22T03:15:20Z".parse().unwrap(), 0, None);
+        result
+    }
+
+    /// The format's rules: HELP and TYPE before the samples of a name, each name in one block,
+    /// labels quoted, values numbers.
+    fn check(text: &str) {
+        let mut seen = Vec::new();
+        for line in text.lines() {
+            if let Some(rest) = line.strip_prefix("# HELP ") {
+                let name = rest.split(' ').next().unwrap();
+                assert!(!seen.contains(&name), "{name} has two blocks");
+                seen.push(name);
+            } else if let Some(rest) = line.strip_prefix("# TYPE ") {
+                assert_eq!(rest, format!("{} gauge", seen.last().unwrap()));
+            } else {
+                let (name, rest) = line.split_once('{').unwrap();
+                assert_eq!(name, *seen.last().unwrap());
+                let (labels, value) = rest.rsplit_once("} ").unwrap();
+                assert!(labels.starts_with("repository=\"sh\\\"op\\\\\""), "{labels}");
+                value.parse::<f64>().unwrap();
+            }
+        }
+        assert!(text.ends_with('\n'));
+    }
+
+    #[test]
+    fn a_good_run_has_all_metrics() {
+        let text = metrics(&good(), None);
+        check(&text);
+        for line in [
+            "xbcloud_run_success{repository=\"sh\\\"op\\\\\"} 1",
+            "xbcloud_run_duration_seconds{repository=\"sh\\\"op\\\\\"} 20",
+            "xbcloud_stage_success{repository=\"sh\\\"op\\\\\",stage=\"verify\"} 1",
+            "xbcloud_backup_stored_bytes{repository=\"sh\\\"op\\\\\"} 4096",
+            "xbcloud_verify_timestamp_seconds{repository=\"sh\\\"op\\\\\",level=\"checksum\"} 1795317320",
+        ] {
+            assert!(text.lines().any(|own| own == line), "{line}\n{text}");
+        }
+    }
+
+    #[test]
+    fn a_failed_run_keeps_the_time_of_the_last_success() {
+        let old = metrics(&good(), None);
+        let mut bad = begun();
+        bad.stage("backup", StageStatus::Failed, 1.0, json!({}));
+        let error = FirstCause { stage: "backup".into(), message: "x".into(), hint: None };
+        bad.end("2026-11-23T03:15:20Z".parse().unwrap(), 1, Some(error));
+        let text = metrics(&bad, Some(&old));
+        check(&text);
+        let time = |text: &str| previous(text, LAST_SUCCESS, "repository=\"sh\\\"op\\\\\"");
+        assert_eq!(time(&text).as_deref(), Some("1795317320"));
+        assert!(text.contains("xbcloud_run_success{repository=\"sh\\\"op\\\\\"} 0\n"));
+        assert!(!text.contains("stored_bytes"));
+        assert_eq!(time(&metrics(&bad, None)), None);
+        let again = metrics(&bad, Some(&text));
+        assert_eq!(time(&again), time(&old));
+    }
+}

@@ -1,0 +1,190 @@
+//! The judgement of a monitor, in the convention of Nagios plugins.
+
+use std::time::Duration;
+
+/// What is known about a repository.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Found {
+    /// Name and age of the newest complete backup.
+    pub newest: Option<(String, Duration)>,
+    /// Name, level and age of the newest sufficient proof.
+    pub proven: Option<(String, String, Duration)>,
+    /// Names of backups that a verification found damaged, or whose manifest is.
+    pub damaged: Vec<String>,
+    /// Number of complete backups.
+    pub backups: usize,
+}
+
+/// Limits; a limit that is not set is not checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Limits {
+    /// Largest age of the newest backup.
+    pub age: Option<Duration>,
+    /// Largest age of the newest proof.
+    pub proof_age: Option<Duration>,
+}
+
+/// Judgement of a monitor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verdict {
+    /// Exit code: 0 OK, 1 warning, 2 critical, 3 unknown.
+    pub code: u8,
+    /// One line: state, text, performance data. With a final newline.
+    pub line: String,
+}
+
+impl Verdict {
+    /// Returns the verdict if the repository could not be read.
+    #[must_use]
+    pub fn unknown(what: &str) -> Self {
+        Self { code: 3, line: format!("XBCLOUD UNKNOWN - {}\n", one_line(what)) }
+    }
+}
+
+/// Compares what was found with the limits.
+#[must_use]
+pub fn judge(repository: &str, found: &Found, limits: Limits) -> Verdict {
+    let mut critical = Vec::new();
+    let mut warnings = Vec::new();
+    let mut good = Vec::new();
+    match &found.newest {
+        None => critical.push("there is no backup".to_owned()),
+        Some((name, age)) => {
+            let text = format!("the newest backup {name} is {} old", span(*age));
+            match limits.age {
+                Some(limit) if *age > limit => {
+                    critical.push(format!("{text}, the limit is {}", span(limit)));
+                }
+                _ => good.push(text),
+            }
+        }
+    }
+    match (&found.proven, limits.proof_age) {
+        (None, Some(_)) if found.newest.is_some() => {
+            critical.push("no backup is verified to the level asked for".to_owned());
+        }
+        (None, _) => {}
+        (Some((name, level, age)), limit) => {
+            let text = format!("the newest proof ({level} of {name}) is {} old", span(*age));
+            match limit {
+                Some(limit) if *age > limit => {
+                    critical.push(format!("{text}, the limit is {}", span(limit)));
+                }
+                _ => good.push(text),
+            }
+        }
+    }
+    for name in &found.damaged {
+        // A damaged newest backup would be restored first; an older one only weakens the history.
+        match &found.newest {
+            Some((newest, _)) if newest == name => critical.push(format!("{name} is damaged")),
+            _ => warnings.push(format!("{name} is damaged")),
+        }
+    }
+    let (code, state) = match (critical.is_empty(), warnings.is_empty()) {
+        (false, _) => (2, "CRITICAL"),
+        (true, false) => (1, "WARNING"),
+        (true, true) => (0, "OK"),
+    };
+    let text = [critical, warnings, good].concat().join("; ");
+    let line = format!(
+        "XBCLOUD {state} - {}: {} | {}\n",
+        one_line(repository),
+        one_line(&text),
+        data(found, limits)
+    );
+    Verdict { code, line }
+}
+
+/// Performance data: `age=10800s;;93600;0 ...`.
+fn data(found: &Found, limits: Limits) -> String {
+    let mut data = vec![format!("backups={};;;0", found.backups)];
+    let mut add = |name: &str, age: Option<Duration>, limit: Option<Duration>| {
+        if let Some(age) = age {
+            let limit = limit.map_or(String::new(), |limit| limit.as_secs().to_string());
+            data.push(format!("{name}={}s;;{limit};0", age.as_secs()));
+        }
+    };
+    add("age", found.newest.as_ref().map(|(_, age)| *age), limits.age);
+    add("proof_age", found.proven.as_ref().map(|(_, _, age)| *age), limits.proof_age);
+    data.join(" ")
+}
+
+/// Neither a line end nor the mark of performance data.
+fn one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() || c == '|' { ' ' } else { c }).collect()
+}
+
+/// An age in its largest two units: `3d 4h`, `2h 5m`, `40s`.
+fn span(age: Duration) -> String {
+    let seconds = age.as_secs();
+    let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds}s"),
+        (0, 0, minutes) => format!("{minutes}m"),
+        (0, hours, 0) => format!("{hours}h"),
+        (0, hours, minutes) => format!("{hours}h {minutes}m"),
+        (days, 0, _) => format!("{days}d"),
+        (days, hours, _) => format!("{days}d {hours}h"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn found(age: u32, proof: Option<u32>) -> Found {
+        Found {
+            newest: Some(("n2".into(), HOUR * age)),
+            proven: proof.map(|age| ("n1".into(), "pages".into(), HOUR * age)),
+            damaged: Vec::new(),
+            backups: 2,
+        }
+    }
+
+    #[test]
+    fn ages_are_compared_with_their_limits() {
+        let limits = Limits { age: Some(HOUR * 26), proof_age: Some(HOUR * 24 * 8) };
+        let state = |found: &Found| {
+            let verdict = judge("shop", found, limits);
+            assert_eq!(verdict.line.lines().count(), 1);
+            (verdict.code, verdict.line)
+        };
+        let (code, line) = state(&found(3, Some(28)));
+        assert_eq!(code, 0);
+        assert_eq!(
+            line,
+            "XBCLOUD OK - shop: the newest backup n2 is 3h old; the newest proof (pages of n1) is 1d 4h old \
+             | backups=2;;;0 age=10800s;;93600;0 proof_age=100800s;;691200;0\n"
+        );
+        let (code, line) = state(&found(27, Some(28)));
+        assert!(code == 2 && line.contains("n2 is 1d 3h old, the limit is 1d 2h"), "{line}");
+        let (code, line) = state(&found(3, Some(200)));
+        assert!(code == 2 && line.contains("proof") && line.contains("the limit is 8d"), "{line}");
+        assert_eq!(state(&found(3, None)).0, 2);
+        assert_eq!(state(&Found::default()).0, 2);
+        assert_eq!(judge("shop", &found(3, None), Limits::default()).code, 0);
+        assert_eq!(
+            judge("shop", &found(26, Some(1)), limits).code,
+            0,
+            "the limit itself is allowed"
+        );
+    }
+
+    #[test]
+    fn damage_is_critical_in_the_newest_backup() {
+        let mut found = found(3, None);
+        found.damaged = vec!["n1".into()];
+        assert_eq!(judge("s", &found, Limits::default()).code, 1);
+        found.damaged.push("n2".into());
+        assert_eq!(judge("s", &found, Limits::default()).code, 2);
+    }
+
+    #[test]
+    fn a_line_stays_one_line() {
+        let verdict = Verdict::unknown("a\nb|c");
+        assert_eq!((verdict.code, &*verdict.line), (3, "XBCLOUD UNKNOWN - a b c\n"));
+    }
+}

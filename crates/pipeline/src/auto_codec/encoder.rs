@@ -1,0 +1,90 @@
+//! A worker's encoder, which changes its codec from frame to frame.
+
+use std::time::Instant;
+
+use xb_compressor::{Algorithm, BlockCodec, BlockEncoder, CodecError, RandomnessTest};
+
+use super::levels::{Encoding, Rung};
+use super::run::AutoCodec;
+use crate::flow::plan::SLAB;
+
+/// Encodes frames with the codec that the run chooses.
+pub(crate) struct AutoEncoder {
+    codec: AutoCodec,
+    snappy: BlockEncoder,
+    lz4: BlockEncoder,
+    zstd: BlockEncoder,
+    random: RandomnessTest,
+    /// Output of a probe, which is thrown away.
+    discarded: Vec<u8>,
+}
+
+impl AutoEncoder {
+    pub(crate) fn new(codec: AutoCodec) -> Result<Self, CodecError> {
+        Ok(Self {
+            codec,
+            snappy: BlockEncoder::new(Algorithm::Snappy)?,
+            lz4: BlockEncoder::new(Algorithm::Lz4)?,
+            zstd: BlockEncoder::new(Rung::FIRST.algorithm())?,
+            random: RandomnessTest::new(),
+            discarded: Vec::new(),
+        })
+    }
+
+    /// Length that the output must have for a slab.
+    pub(crate) fn room(&self) -> usize {
+        let encoders = [&self.snappy, &self.lz4, &self.zstd];
+        let longest = encoders.map(|encoder| encoder.max_encoded_len(SLAB)).into_iter().max();
+        longest.unwrap_or(0).max(RandomnessTest::room(SLAB))
+    }
+
+    /// Encodes a frame into the front of `out`. Returns its length and codec, or `None` if the
+    /// frame must be stored uncompressed. `begin` is when the worker took up the frame.
+    pub(crate) fn encode(
+        &mut self,
+        plain: &[u8],
+        out: &mut [u8],
+        begin: Instant,
+    ) -> Result<Option<(usize, BlockCodec)>, CodecError> {
+        let choice = self.codec.choose();
+        let tests = choice.rung != Rung::STORED || choice.probe.is_some();
+        if tests && self.random.is_random(plain, out) {
+            self.codec.stored(plain.len(), begin.elapsed().as_secs_f64());
+            return Ok(None);
+        }
+        let other = begin.elapsed().as_secs_f64();
+        let probe = choice.probe.map(|rung| self.probe(rung, plain)).transpose()?;
+        let (len, chosen) = self.run(choice.rung, plain, out)?;
+        self.codec.encoded(&chosen, probe.as_ref(), other);
+        Ok(len.zip(choice.rung.algorithm().block_codec()))
+    }
+
+    fn probe(&mut self, rung: Rung, plain: &[u8]) -> Result<Encoding, CodecError> {
+        let mut discarded = std::mem::take(&mut self.discarded);
+        discarded.resize(self.room(), 0);
+        let probe = self.run(rung, plain, &mut discarded);
+        self.discarded = discarded;
+        Ok(probe?.1)
+    }
+
+    fn run(
+        &mut self,
+        rung: Rung,
+        plain: &[u8],
+        out: &mut [u8],
+    ) -> Result<(Option<usize>, Encoding), CodecError> {
+        let begin = Instant::now();
+        let len = match rung.algorithm() {
+            Algorithm::Snappy => self.snappy.encode(plain, out)?,
+            Algorithm::Lz4 => self.lz4.encode(plain, out)?,
+            Algorithm::Zstd(level) => {
+                self.zstd.set_zstd_level(level)?;
+                self.zstd.encode(plain, out)?
+            }
+            _ => None,
+        };
+        let seconds = begin.elapsed().as_secs_f64();
+        let stored = len.unwrap_or(plain.len());
+        Ok((len, Encoding { rung, plain: plain.len(), stored, seconds }))
+    }
+}

@@ -1,0 +1,18 @@
+//! `--compress=auto`: a codec and level for each frame, chosen by what limits the pipeline.
+//!
+//! Workers report what each frame cost and saved ([`levels`]); the counters of the run show whether
+//! the source, the workers or the link is the limit ([`controller`]). Frames of one stream may have
+//! different codecs, so a choice takes effect with the next frame.
+
+mod controller;
+mod encoder;
+mod frame_compression;
+mod levels;
+mod run;
+#[cfg(test)]
+mod simulation;
+
+pub use controller::Limit;
+pub(crate) use encoder::AutoEncoder;
+pub use frame_compression::FrameCompression;
+pub use run::{AutoCodec, AutoReport};

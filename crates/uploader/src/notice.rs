@@ -1,0 +1,23 @@
+//! Reports of retries, for the program's log. A run may wait long for its store; its operator must
+//! see why before it ends.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use crate::error::StoreError;
+
+type Report = Box<dyn Fn(&StoreError, Duration) + Send + Sync>;
+
+static REPORT: OnceLock<Report> = OnceLock::new();
+
+/// Calls `report` before every retry of this process with the error of the failed try and the pause
+/// before the next one. Only the first call has an effect. `report` must not block.
+pub fn report_retries(report: impl Fn(&StoreError, Duration) + Send + Sync + 'static) {
+    let _ = REPORT.set(Box::new(report));
+}
+
+pub(crate) fn retry(error: &StoreError, pause: Duration) {
+    if let Some(report) = REPORT.get() {
+        report(error, pause);
+    }
+}

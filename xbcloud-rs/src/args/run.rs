@@ -1,0 +1,143 @@
+//! Command line of run and monitor.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use xb_cli::Secret;
+use xb_keyring::IdentityOptions;
+
+use crate::args::BackupOptions;
+use crate::args::catalogue::{KeepOptions, LevelArg, RetainMode, ServerOptions, age};
+use crate::args::copy_destination::Destination;
+use crate::args::shared::CommonOptions;
+
+const RUN_EXAMPLES: &str = "\
+The stages are: the hooks --before, backup, verify, copy (with --copy-to), prune (with a --keep rule), the
+hooks --after. A stage that fails ends the run; then the hooks --on-failure run.
+
+Examples:
+  xbcloud-rs run @shop --quiet
+  xbcloud-rs run @shop --verify=pages --identity-file=/etc/age.key --copy-to=@vault --keep-daily=7";
+
+#[derive(Debug, Args)]
+#[command(after_long_help = RUN_EXAMPLES)]
+pub(crate) struct RunArgs {
+    /// @REPOSITORY[/NAME], or file:///DIR/NAME, s3:// gs:// or azure://BUCKET/PREFIX/NAME; without
+    /// NAME, or with {host}, {utc} or {date} in it, the program makes the name
+    pub(crate) name: Option<String>,
+    /// Name of a backup for which none is given
+    #[arg(long, value_name = "TEMPLATE", default_value = xb_backup::DEFAULT_NAME_TEMPLATE)]
+    #[arg(hide_short_help = true)]
+    pub(crate) name_template: String,
+    /// Verify the new backup up to this level, or `none`
+    #[arg(long, value_name = "LEVEL", default_value = "checksum")]
+    pub(crate) verify: VerifyArg,
+    /// Copy the new backup there: @REPOSITORY, or a place with a slash at its end
+    #[arg(long, value_name = "PLACE")]
+    pub(crate) copy_to: Option<String>,
+    /// Lock the copy against removal for so long, as 30d
+    #[arg(long, value_name = "AGE", value_parser = age, hide_short_help = true)]
+    pub(crate) to_retain: Option<Duration>,
+    /// Mode of the lock of the copy
+    #[arg(long, value_enum, value_name = "MODE", hide_possible_values = true)]
+    #[arg(hide_short_help = true)]
+    pub(crate) to_retain_mode: Option<RetainMode>,
+    #[command(flatten)]
+    pub(crate) keep: KeepOptions,
+    #[command(flatten)]
+    pub(crate) job: JobOptions,
+    #[command(flatten)]
+    pub(crate) server: ServerOptions,
+    #[command(flatten, next_help_heading = "Backup")]
+    pub(crate) backup: BackupOptions,
+    #[command(flatten, next_help_heading = "Keys of the run")]
+    pub(crate) identities: IdentityOptions,
+    #[command(flatten)]
+    pub(crate) destination: Destination,
+    #[command(flatten)]
+    pub(crate) common: CommonOptions,
+}
+
+/// What surrounds a run.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Around the run")]
+pub(crate) struct JobOptions {
+    /// Name in results and metrics [default: that of @REPOSITORY, else its place]
+    #[arg(long, value_name = "NAME", hide_short_help = true)]
+    pub(crate) repository: Option<String>,
+    /// Write the result there as JSON, in success and in failure
+    #[arg(long, value_name = "FILE")]
+    pub(crate) result: Option<PathBuf>,
+    /// Write metrics there for the textfile collector of Prometheus
+    #[arg(long, value_name = "FILE")]
+    pub(crate) metrics_file: Option<PathBuf>,
+    /// Run this program before the backup, with the result so far on its stdin; repeatable
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) before: Vec<String>,
+    /// Run this program when everything has succeeded; repeatable
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) after: Vec<String>,
+    /// Run this program when a stage has failed; repeatable
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) on_failure: Vec<String>,
+    /// Seconds that a hook may run
+    #[arg(long, value_name = "S", default_value_t = 600, hide_short_help = true)]
+    pub(crate) hook_timeout: u64,
+    /// Post the result to this address when everything has succeeded
+    #[arg(long, value_name = "URL")]
+    pub(crate) heartbeat_url: Option<Secret>,
+    /// Post the result to this address when a stage has failed
+    #[arg(long, value_name = "URL", hide_short_help = true)]
+    pub(crate) heartbeat_failure_url: Option<Secret>,
+}
+
+/// Level of the verification in a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct VerifyArg(pub(crate) Option<LevelArg>);
+
+impl std::str::FromStr for VerifyArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "none" => Ok(Self(None)),
+            level => clap::ValueEnum::from_str(level, true).map(|level| Self(Some(level))).map_err(
+                |_| "it is none, manifest, list, checksum, decrypt, pages or restore".to_owned(),
+            ),
+        }
+    }
+}
+
+const MONITOR_EXAMPLES: &str = "\
+Exit codes: 0 OK, 1 WARNING (an older backup is damaged), 2 CRITICAL, 3 UNKNOWN (the store cannot be read).
+A usage error exits with 2, too.
+
+Examples:
+  xbcloud-rs monitor @shop --max-age=26h --max-proof-age=8d --proof-level=pages";
+
+#[derive(Debug, Args)]
+#[command(after_help = MONITOR_EXAMPLES)]
+pub(crate) struct MonitorArgs {
+    /// file:///DIR, s3:// gs:// or azure://BUCKET/PREFIX, or @REPOSITORY
+    #[arg(value_name = "ROOT")]
+    pub(crate) place: Option<String>,
+    /// Name in the output [default: that of @REPOSITORY, else ROOT]
+    #[arg(long, value_name = "NAME", hide_short_help = true)]
+    pub(crate) repository: Option<String>,
+    /// The newest backup must not be older, as 26h or 8d
+    #[arg(long, value_name = "AGE", value_parser = age)]
+    pub(crate) max_age: Option<Duration>,
+    /// The newest proof must not be older, as 8d
+    #[arg(long, value_name = "AGE", value_parser = age)]
+    pub(crate) max_proof_age: Option<Duration>,
+    /// Level from which a verification counts as a proof
+    #[arg(long, value_enum, value_name = "LEVEL", default_value = "checksum")]
+    #[arg(hide_possible_values = true)]
+    pub(crate) proof_level: LevelArg,
+    /// Only backups of this server
+    #[arg(long, value_name = "ID")]
+    pub(crate) server: Option<String>,
+    #[command(flatten)]
+    pub(crate) common: CommonOptions,
+}

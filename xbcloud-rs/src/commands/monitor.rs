@@ -1,0 +1,62 @@
+//! `monitor`: judges the age of the newest backup and of the newest proof.
+
+use std::time::Duration;
+
+use xb_backup::{Level, Listing, State};
+use xb_cli::Failure;
+use xb_job::{Found, Limits, Verdict, judge};
+
+use crate::args::run::MonitorArgs;
+use crate::commands::context::Context;
+use crate::place::root_place;
+
+impl Context {
+    pub(crate) fn monitor(&self, args: &MonitorArgs) -> Result<(), Failure> {
+        let place = args.place.as_deref().filter(|place| !place.is_empty());
+        let name = args.repository.as_deref().or(place).or(args.common.store.root.as_deref());
+        let listed = root_place(args.place.as_deref(), &args.common).and_then(|root| {
+            self.with_progress("monitor", &args.common.run, None, |_, mut stop| async move {
+                stop.or(xb_backup::list(&root)).await
+            })
+        });
+        let verdict = match &listed {
+            // A wrong command line is no state of the repository.
+            Err(failure) if failure.exit() == xb_cli::Exit::Usage => return listed.map(drop),
+            Err(failure) => Verdict::unknown(&failure.line()),
+            Ok((listings, _)) => {
+                let of_server = |line: &&Listing| {
+                    args.server.is_none() || line.server.as_deref() == args.server.as_deref()
+                };
+                let listings: Vec<&Listing> = listings.iter().filter(of_server).collect();
+                let limits = Limits { age: args.max_age, proof_age: args.max_proof_age };
+                let found = found(&listings, args.proof_level.level());
+                judge(name.unwrap_or("repository"), &found, limits)
+            }
+        };
+        Err(Failure::verdict(verdict.line, verdict.code))
+    }
+}
+
+fn found(listings: &[&Listing], level: Level) -> Found {
+    let seconds = |seconds: Option<i64>| {
+        Some(Duration::from_secs(u64::try_from(seconds?.max(0)).unwrap_or_default()))
+    };
+    let complete = || listings.iter().filter(|line| line.state == State::Complete);
+    let damaged = |line: &&&Listing| {
+        line.state == State::Damaged || line.verified.is_some_and(|proof| proof.failed.is_some())
+    };
+    let aged = complete().filter_map(|line| Some((line, seconds(line.age_seconds)?)));
+    let proven = complete()
+        .filter(|line| line.is_verified(level))
+        .filter_map(|line| Some((line, seconds(line.verified_age_seconds)?)));
+    Found {
+        newest: aged.min_by_key(|(_, age)| *age).map(|(line, age)| (line.name.clone(), age)),
+        proven: proven.min_by_key(|(_, age)| *age).map(|(line, age)| {
+            let level = line.verified.and_then(|proof| proof.level);
+            let level = level.map_or(String::new(), |level| level.to_string());
+            (line.name.clone(), level, age)
+        }),
+        damaged: listings.iter().filter(damaged).map(|line| line.name.clone()).collect(),
+        backups: complete().count(),
+    }
+}

@@ -1,0 +1,290 @@
+//! `run`, `monitor` and the producer's log.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+
+use serde_json::Value;
+use xb_testkit::command::{Cmd, Ran};
+use xb_testkit::stream::small_backup;
+
+struct Site {
+    folder: tempfile::TempDir,
+}
+
+impl Site {
+    /// A repository whose producer writes `lines` messages, a stream, and ends with `exit`.
+    fn new(producer: &str, more: &str) -> Self {
+        let site = Self { folder: tempfile::tempdir().unwrap() };
+        std::fs::write(site.path("stream"), small_backup(2, 5000)).unwrap();
+        let program = site.path("producer");
+        std::fs::write(&program, format!("#!/bin/sh\n{producer}\n")).unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let text = format!(
+            "[xbcloud.shop]\nroot={}\nproducer={} {}\nresult={}\nmetrics-file={}\n{more}\n\
+             [xbcloud.vault]\nroot={}\n",
+            site.url("shop"),
+            program.display(),
+            site.path("stream").display(),
+            site.path("result.json").display(),
+            site.path("shop.prom").display(),
+            site.url("vault"),
+        );
+        std::fs::write(site.path("my.cnf"), text).unwrap();
+        site
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn url(&self, name: &str) -> String {
+        format!("file://{}", self.path(name).display())
+    }
+
+    fn run(&self, args: &[&str]) -> Ran {
+        Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+            .arg(format!("--defaults-file={}", self.path("my.cnf").display()))
+            .args(args)
+            .env("XDG_STATE_HOME", self.path("state"))
+            .env("HOME", self.path("home"))
+            .args([format!("--state-dir={}", self.path("state").display())].iter().filter(|_| {
+                args.first().is_some_and(|command| ["run", "backup"].contains(command))
+            }))
+            .run()
+    }
+
+    fn result(&self) -> Value {
+        serde_json::from_slice(&std::fs::read(self.path("result.json")).unwrap()).unwrap()
+    }
+
+    fn stages(&self) -> Vec<(String, String)> {
+        let result = self.result();
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        let stages = result["stages"].as_array().unwrap().iter();
+        stages.map(|stage| (text(&stage["stage"]), text(&stage["status"]))).collect()
+    }
+
+    fn metric(&self, name: &str) -> Option<String> {
+        let text = std::fs::read_to_string(self.path("shop.prom")).unwrap();
+        let start = format!("{name}{{repository=\"shop\"");
+        let line = text.lines().find(|line| line.starts_with(&start))?;
+        Some(line.rsplit_once(' ').unwrap().1.to_owned())
+    }
+}
+
+fn pairs(stages: &[(&str, &str)]) -> Vec<(String, String)> {
+    stages.iter().map(|(stage, status)| ((*stage).to_owned(), (*status).to_owned())).collect()
+}
+
+#[test]
+fn one_run_backs_up_verifies_copies_and_prunes() {
+    let site = Site::new("cat \"$1\"", "copy-to=@vault\nkeep-last=1\nname-template={host}-{utc}-x");
+    let _ = site.run(&["put", "@shop/old"]);
+    let first = site.run(&["run", "@shop/first"]).expect(0);
+    assert!(first.stderr_text().lines().count() <= 10, "{}", first.stderr_text());
+    let quiet = site.run(&["run", "@shop", "--quiet"]).expect(0);
+    assert_eq!((quiet.stderr_text(), quiet.stdout_text()), (String::new().into(), "".into()));
+    let ok = ["backup", "verify", "copy", "prune"].map(|stage| (stage, "ok"));
+    assert_eq!(site.stages(), pairs(&ok));
+    let result = site.result();
+    assert_eq!(
+        (&result["format"], &result["status"], &result["exit"]),
+        (&1.into(), &"ok".into(), &0.into())
+    );
+    assert_eq!(result["repository"], "shop");
+    assert_eq!(result["stages"][1]["details"]["reached"], "checksum");
+    let name = result["name"].as_str().unwrap();
+    assert!(name.ends_with("Z-x"), "{name}");
+    for key in [
+        format!("shop/.xb-catalog/{name}"),
+        format!("vault/.xb-catalog/{name}"),
+        "vault/.xb-catalog/first".into(),
+    ] {
+        assert!(site.path(&key).is_file(), "{key}");
+    }
+    assert_eq!(site.metric("xbcloud_run_success").as_deref(), Some("1"));
+    assert!(site.metric("xbcloud_run_last_success_timestamp_seconds").is_some());
+    let stored = result["stages"][0]["details"]["stored_bytes"].to_string();
+    assert_eq!(site.metric("xbcloud_backup_stored_bytes"), Some(stored));
+}
+
+#[test]
+fn a_failed_run_says_so_everywhere_and_skips_the_rest() {
+    let site =
+        Site::new("cat \"$1\"", "copy-to=@vault\nkeep-last=1\non-failure=cp /dev/stdin FAILED");
+    let text = std::fs::read_to_string(site.path("my.cnf")).unwrap();
+    let failed = site.path("failed.json");
+    std::fs::write(site.path("my.cnf"), text.replace("FAILED", &failed.display().to_string()))
+        .unwrap();
+    let _ = site.run(&["run", "@shop/good"]).expect(0);
+    assert!(!failed.exists());
+    let success = site.metric("xbcloud_run_last_success_timestamp_seconds");
+    let good = std::fs::read(site.path("producer")).unwrap();
+    std::fs::write(site.path("producer"), [&good[..], b"seq 1 9000 >&2; exit 3\n"].concat())
+        .unwrap();
+    let ran = site.run(&["run", "@shop/bad"]).expect(1);
+    let text = ran.stderr_text();
+    // The last messages of the producer, and no more.
+    assert!(text.contains("\n9000\n") && !text.contains("\n8000\n"), "{text}");
+    assert!(text.lines().count() <= 30 && text.contains("exit status 3"), "{text}");
+    let log = site.path("state/producer-logs/bad.log");
+    assert!(text.contains(&log.display().to_string()), "{text}");
+    assert_eq!(std::fs::read_to_string(log).unwrap().lines().count(), 9000);
+    let skipped =
+        [("backup", "failed"), ("verify", "skipped"), ("copy", "skipped"), ("prune", "skipped")];
+    assert_eq!(site.stages()[..4], pairs(&skipped));
+    assert_eq!(site.stages()[4], ("on-failure".into(), "ok".into()));
+    let result = site.result();
+    assert_eq!((&result["status"], &result["exit"]), (&"failed".into(), &1.into()));
+    assert_eq!(result["error"]["stage"], "backup");
+    assert!(result["error"]["message"].as_str().unwrap().contains("exit status 3"));
+    // The hook read the same error.
+    let hook: Value = serde_json::from_slice(&std::fs::read(failed).unwrap()).unwrap();
+    assert_eq!(hook["error"], result["error"]);
+    assert_eq!(site.metric("xbcloud_run_success").as_deref(), Some("0"));
+    assert_eq!(site.metric("xbcloud_run_last_success_timestamp_seconds"), success);
+    // Nothing was pruned: the good backup is still there.
+    assert!(site.path("shop/.xb-catalog/good").is_file());
+}
+
+#[test]
+fn hooks_run_in_order_and_a_failing_one_ends_the_run() {
+    let site = Site::new(
+        "cat \"$1\"",
+        "verify=none\nbefore=sh -c 'cat > \"$0/one\"' DIR\nafter=sh -c 'cat > \"$0/two\"; exit 9' DIR",
+    );
+    let text = std::fs::read_to_string(site.path("my.cnf")).unwrap();
+    let dir = site.folder.path().display().to_string();
+    std::fs::write(site.path("my.cnf"), text.replace("DIR", &dir)).unwrap();
+    let ran = site.run(&["run", "@shop/n"]).expect(1);
+    assert!(
+        ran.stderr_text().contains("hook --after: sh failed with exit status 9"),
+        "{}",
+        ran.stderr_text()
+    );
+    assert_eq!(site.stages(), pairs(&[("before", "ok"), ("backup", "ok"), ("after", "failed")]));
+    let read = |name: &str| -> Value {
+        serde_json::from_slice(&std::fs::read(site.path(name)).unwrap()).unwrap()
+    };
+    assert_eq!((&read("one")["name"], &read("one")["status"]), (&"n".into(), &"running".into()));
+    assert_eq!(read("two")["stages"][1]["details"]["name"], "n");
+    let text = std::fs::read_to_string(site.path("my.cnf")).unwrap();
+    std::fs::write(
+        site.path("my.cnf"),
+        text.replace("before=sh -c 'cat > \"$0/one\"'", "before=false"),
+    )
+    .unwrap();
+    let _ = site.run(&["run", "@shop/m"]).expect(1);
+    assert_eq!(site.stages(), pairs(&[("before", "failed"), ("backup", "skipped")]));
+    assert!(!site.path("shop/.xb-catalog/m").exists());
+}
+
+#[test]
+fn what_is_wrong_with_a_run_is_found_before_the_producer_starts() {
+    let site = Site::new("touch \"$0.started\"; cat \"$1\"", "");
+    for (args, text) in [
+        (&["--result=/no/such/folder/x"][..], "/no/such/folder"),
+        (&["--metrics-file=/"], "folder of /"),
+        (&["--before=  "], "--before"),
+        (&["--after='x"], "--after"),
+        (&["--verify=everything"], "--verify"),
+        (&["--encrypt-key-file=/no/such/key"], "/no/such/key"),
+        (&["--copy-to=@nowhere"], "[xbcloud.nowhere]"),
+    ] {
+        let ran = site.run(&[&["run", "@shop/n"], args].concat());
+        assert_ne!(ran.status.code(), Some(0));
+        assert!(ran.stderr_text().contains(text), "{args:?}: {}", ran.stderr_text());
+    }
+    assert!(!site.path("producer.started").exists() && !site.path("shop").exists());
+}
+
+#[test]
+fn a_heartbeat_is_posted_and_its_failure_is_only_a_warning() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("heartbeat-url=http://{}/topsecret", listener.local_addr().unwrap());
+    let site = Site::new("cat \"$1\"", &url);
+    let server = std::thread::spawn(move || {
+        let (mut peer, _) = listener.accept().unwrap();
+        let mut request = Vec::new();
+        while !request.ends_with(b"\n}\n") {
+            let mut bytes = [0; 4096];
+            let read = peer.read(&mut bytes).unwrap();
+            assert!(read > 0);
+            request.extend_from_slice(&bytes[..read]);
+        }
+        peer.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+            .unwrap();
+        String::from_utf8(request).unwrap()
+    });
+    let _ = site.run(&["run", "@shop/n"]).expect(0);
+    let request = server.join().unwrap();
+    assert!(
+        request.starts_with("POST /topsecret ") && request.contains("\"status\": \"ok\""),
+        "{request}"
+    );
+    // The server is gone.
+    let ran = site.run(&["run", "@shop/m"]).expect(0);
+    let text = ran.stderr_text();
+    assert!(
+        text.contains("no heartbeat: cannot reach 127.0.0.1") && !text.contains("topsecret"),
+        "{text}"
+    );
+    assert_eq!(site.result()["warnings"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn a_monitor_judges_age_and_proof() {
+    let site = Site::new("cat \"$1\"", "verify=none");
+    let monitor = |args: &[&str], code: i32| {
+        site.run(&[&["monitor", "@shop"], args].concat()).expect(code).stdout_text().to_string()
+    };
+    // Nothing could be read.
+    let text = monitor(&[], 3);
+    assert!(text.starts_with("XBCLOUD UNKNOWN - ") && text.lines().count() == 1, "{text}");
+    let _ = site.run(&["run", "@shop/n"]).expect(0);
+    let text = monitor(&["--max-age=26h"], 0);
+    assert!(text.starts_with("XBCLOUD OK - shop: the newest backup n is "), "{text}");
+    assert!(text.contains(" | backups=1;;;0 age="), "{text}");
+    let text = monitor(&["--max-age=26h", "--max-proof-age=8d"], 2);
+    assert!(text.starts_with("XBCLOUD CRITICAL - shop: no backup is verified"), "{text}");
+    let _ = site.run(&["verify", "@shop/n", "--level=checksum"]).expect(0);
+    let text = monitor(&["--max-age=26h", "--max-proof-age=8d"], 0);
+    assert!(
+        text.contains("the newest proof (checksum of n) is ") && text.contains("proof_age="),
+        "{text}"
+    );
+    let _ = monitor(&["--max-proof-age=8d", "--proof-level=restore"], 2);
+    assert!(monitor(&["--server=other"], 2).contains("there is no backup"));
+    let _ = monitor(&["--max-age=soon"], 2);
+}
+
+#[test]
+fn messages_of_a_producer_go_to_its_log() {
+    let site = Site::new("echo quiet talk >&2; cat \"$1\"", "");
+    let ran = site.run(&["backup", "@shop/a"]).expect(0);
+    assert!(!ran.stderr_text().contains("quiet talk"), "{}", ran.stderr_text());
+    let log = std::fs::read_to_string(site.path("state/producer-logs/a.log")).unwrap();
+    assert_eq!(log, "quiet talk\n");
+    let ran = site.run(&["backup", "@shop/b", "--producer-log=-"]).expect(0);
+    assert!(ran.stderr_text().contains("quiet talk"));
+    let ran = site.run(&["backup", "@shop/c", "--verbose"]).expect(0);
+    assert!(ran.stderr_text().contains("quiet talk") && ran.stderr_text().contains("c.log"));
+    let file = format!("--producer-log={}", site.path("own.log").display());
+    let _ = site.run(&["backup", "@shop/d", &file]).expect(0);
+    assert_eq!(std::fs::read_to_string(site.path("own.log")).unwrap(), "quiet talk\n");
+    let ran = site.run(&["backup", "@shop/e", "--producer-log=/no/such/folder/x"]).expect(1);
+    assert!(ran.stderr_text().contains("--producer-log"), "{}", ran.stderr_text());
+    assert!(!site.path("shop/.xb-catalog/e").exists());
+    // Without a place for the file the messages are shown.
+    std::fs::write(site.path("plain"), "").unwrap();
+    let state = format!("--state-dir={}", site.path("plain").display());
+    let ran = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+        .arg(format!("--defaults-file={}", site.path("my.cnf").display()))
+        .args(["backup", "@shop/f", &state])
+        .run()
+        .expect(0);
+    assert!(ran.stderr_text().contains("quiet talk"), "{}", ran.stderr_text());
+}
