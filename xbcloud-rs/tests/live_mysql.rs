@@ -98,10 +98,10 @@ fn files(data: &Path) -> Vec<(String, PathBuf)> {
 }
 
 /// Reads a file of a running server as a backup program does: a piece that changes meanwhile is read
-/// again.
-fn read_stable(path: &Path) -> Vec<u8> {
+/// again. `None` if the server has removed the file: it does so with parts of its redo log.
+fn read_stable(path: &Path) -> Option<Vec<u8>> {
     use std::os::unix::fs::FileExt as _;
-    let file = std::fs::File::open(path).unwrap();
+    let file = std::fs::File::open(path).ok()?;
     let len = usize::try_from(file.metadata().unwrap().len()).unwrap();
     let mut all = Vec::with_capacity(len);
     while all.len() < len {
@@ -113,14 +113,14 @@ fn read_stable(path: &Path) -> Vec<u8> {
         }
         all.extend(one);
     }
-    all
+    Some(all)
 }
 
 /// A stream of these files as xtrabackup writes it. `change` may change what a file holds.
 fn stream(data: &Path, mut change: impl FnMut(&str, &mut Vec<u8>)) -> Vec<u8> {
     let mut stream = StreamWriter::new(Vec::new());
     for (name, path) in files(data) {
-        let mut content = read_stable(&path);
+        let Some(mut content) = read_stable(&path) else { continue };
         change(&name, &mut content);
         for (n, piece) in content.chunks(PIECE).enumerate() {
             stream.payload(&name, (n * PIECE) as u64, piece);

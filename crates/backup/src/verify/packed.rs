@@ -4,23 +4,23 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use xb_frame::{Record, STREAM_HEADER_LEN};
 use xb_pipeline::{
-    IndexProof, IndexWatch, InspectError, Inspected, Inspector, RootDigest, UnpackError,
-    UnpackPlan, object_key,
+    IndexProof, IndexWatch, InspectError, Inspected, Inspector, UnpackError, UnpackPlan, object_key,
 };
 use xb_uploader::StoreErrorKind;
 
 use super::files::{Hit, files_in};
 use super::passes::Content;
+use super::sum_check::SumCheck;
 use super::{Level, Packed, Problem, Run, not_damage};
 use crate::cancel::CancelToken;
 use crate::catalog::manifest::End;
 use crate::catalog::names::run_folder;
 use crate::error::BackupError;
 use crate::hex::hex;
-use crate::objects::checksums::{self, Summing};
+use crate::objects::checksums;
 use crate::read::get::object_of;
 use crate::read::packed_index::{Index, PackedBody};
-use crate::read::ranges::{Range, pump, ranges};
+use crate::read::ranges::{pump, ranges};
 
 /// Maximum number of damaged objects for which affected files are looked up.
 const MAX_NAMED: usize = 100;
@@ -389,35 +389,5 @@ impl Packed {
 
     fn can_be_opened(&self) -> bool {
         self.facts.sealed.is_none() || self.key.is_some()
-    }
-}
-
-/// Compares the checksums of objects one by one.
-pub(super) struct SumCheck {
-    /// Number and checksum of the remaining objects, the next one last.
-    expected: Vec<(u64, u64)>,
-    root: RootDigest,
-    wrong: Vec<(u64, u64, u64)>,
-    summing: Summing,
-}
-
-impl SumCheck {
-    pub(super) fn new(known: Option<&[u64]>, absent: &BTreeSet<u64>) -> Self {
-        let known = (0..).zip(known.unwrap_or_default().iter().copied());
-        let mut expected: Vec<(u64, u64)> =
-            known.filter(|(number, _)| !absent.contains(number)).collect();
-        expected.reverse();
-        let (root, summing) = (RootDigest::default(), Summing::default());
-        Self { expected, root, wrong: Vec::new(), summing }
-    }
-
-    pub(super) fn range(&mut self, range: &Range, sum: u64) {
-        let Some((len, crc)) = self.summing.range(range, sum) else { return };
-        self.root.object(len, crc);
-        if let Some((number, expected)) = self.expected.pop()
-            && expected != crc
-        {
-            self.wrong.push((number, crc, expected));
-        }
     }
 }

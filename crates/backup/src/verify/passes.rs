@@ -12,7 +12,7 @@ use xb_pipeline::{
 use xb_reader::MAGIC;
 use xb_uploader::StoreError;
 
-use super::packed::SumCheck;
+use super::sum_check::SumCheck;
 use super::{Packed, Run};
 use crate::cancel::CancelToken;
 use crate::catalog::manifest::End;

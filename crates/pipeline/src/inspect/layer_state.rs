@@ -59,7 +59,7 @@ enum Pages {
     #[default]
     None,
     PassedOver,
-    Checked(PageChecker),
+    Checked(Box<PageChecker>),
     /// The redo log: its first bytes.
     Redo(Vec<u8>),
     /// A redo log that stays encrypted or compressed.
@@ -193,9 +193,12 @@ impl Pages {
         // A file of an incremental backup: some of the pages, in a format that we cannot read.
         let (name, delta) = name.strip_suffix(DELTA).map_or((name, false), |name| (name, true));
         match (PageChecker::of_name(name), bare && !delta) {
-            (Some(checker), true) => Self::Checked(checker),
+            (Some(checker), true) => Self::Checked(Box::new(checker)),
             (Some(_), false) => Self::PassedOver,
-            (None, true) => PageChecker::of_any_name(name).map_or(Self::None, Self::Checked),
+            (None, true) => {
+                let checker = PageChecker::of_any_name(name);
+                checker.map_or(Self::None, |checker| Self::Checked(Box::new(checker)))
+            }
             (None, false) => Self::None,
         }
     }
