@@ -245,12 +245,12 @@ pub enum BackupError {
     },
     /// The producer held locks on its server while its output was not being read.
     #[error(
-        "{program} was ended to release its locks on the server: the store accepted no data for {seconds} s and the spool was full"
+        "{program} was ended so that the server continues: it blocked commits, and waited {seconds} s for the store while the spool was full"
     )]
     LockStall {
         /// The program.
         program: String,
-        /// How long the producer was blocked, in seconds.
+        /// How long the producer may wait in all while it blocks commits, in seconds.
         seconds: u64,
     },
     /// The spool cannot be created.
@@ -413,7 +413,7 @@ impl BackupError {
                 "give the key that the backup was sealed for: --encrypt-key-file, --identity-file, --passphrase-file or --key-command",
             ),
             Self::LockStall { .. } => Some(
-                "no backup was made; find out why the store stalled. Raise --spool-size to bridge longer outages, or --lock-stall to let the server wait longer",
+                "no backup was made; find out why the store was slow or stalled. Raise --spool-size to bridge longer outages, or --lock-stall to let commits wait longer",
             ),
             Self::Unvouched { .. } => Some(
                 "if the backup was stored that way, add --accept-unvouched, and check what it contains",

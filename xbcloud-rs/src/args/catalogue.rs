@@ -47,6 +47,15 @@ pub(crate) struct ServerOptions {
     /// Extra server option, such as --plugin-load-add=file_key_management; repeatable
     #[arg(long, value_name = "OPTION", allow_hyphen_values = true)]
     pub(crate) mysqld_opts: Vec<String>,
+    /// File that the server needs in its data directory, such as mysqld.my of a keyring; repeatable
+    #[arg(long, value_name = "FILE")]
+    pub(crate) datadir_file: Vec<PathBuf>,
+    /// Extra option of the program that prepares, such as --keyring-file-data=FILE; repeatable
+    #[arg(long, value_name = "OPTION", allow_hyphen_values = true)]
+    pub(crate) prepare_opts: Vec<String>,
+    /// Program that prepares, if it is not found by its name
+    #[arg(long, value_name = "PROGRAM", hide_short_help = true)]
+    pub(crate) prepare_program: Option<PathBuf>,
     /// SQL statement that must succeed on the restored server; repeatable
     #[arg(long, value_name = "SQL")]
     pub(crate) check_sql: Vec<String>,

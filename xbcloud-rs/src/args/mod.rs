@@ -302,6 +302,9 @@ pub(crate) struct ReadyOptions {
     /// Program to prepare with [default: the one that took the backup, found on PATH]
     #[arg(long, value_name = "PROGRAM", hide_short_help = true)]
     pub(crate) prepare_program: Option<PathBuf>,
+    /// Extra option of the program that prepares, such as --keyring-file-data=FILE; repeatable
+    #[arg(long, value_name = "OPTION", allow_hyphen_values = true)]
+    pub(crate) prepare_opts: Vec<String>,
     /// Memory for --prepare [default: the program's own]
     #[arg(long, value_name = "SIZE")]
     pub(crate) use_memory: Option<Size>,

@@ -48,10 +48,15 @@ impl Context {
     ) -> Result<(VerifyReport, ProgressEnd), Failure> {
         let trial = Trial {
             scratch_dir: server.scratch_dir.clone(),
-            prepare: PrepareOptions::default(),
+            prepare: PrepareOptions {
+                program: server.prepare_program.clone(),
+                options: server.prepare_opts.clone(),
+                ..PrepareOptions::default()
+            },
             server: ServerOptions {
                 program: server.mysqld.clone(),
                 options: server.mysqld_opts.clone(),
+                files: server.datadir_file.clone(),
             },
             statements: server.check_sql.clone(),
         };

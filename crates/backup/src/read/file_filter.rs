@@ -9,8 +9,12 @@ use xb_pipeline::{GlobError, Globs, logical_name};
 
 use crate::error::BackupError;
 
-/// Suffixes that an incremental backup, or a file copied late, adds to the name of a table's file.
+/// Suffixes that an incremental backup, or a file copied late, adds to the name of a table's file;
+/// an incremental backup adds its own last: `t.ibd.new.delta`.
 const PARTS: [&[u8]; 3] = [b".delta", b".meta", b".new"];
+/// Suffixes of files that tell `prepare` of a table renamed, dropped or damaged during the backup.
+/// xtrabackup names these after the tablespace's number, in the folder of its schema or outside.
+const CHANGES: [&str; 3] = [".ren", ".del", ".crpt"];
 /// Suffixes of table files. A table's `.frm` file lies beside the table file.
 const TABLES: [&str; 7] = [".ibd", ".MYD", ".MYI", ".MAD", ".MAI", ".CSV", ".MRG"];
 
@@ -100,6 +104,10 @@ impl Selection {
         if !name.contains(&b'/') || name.starts_with(b"#innodb_redo/") {
             return true;
         }
+        let change = |text: &str| CHANGES.iter().any(|suffix| text.ends_with(suffix));
+        if std::str::from_utf8(name).is_ok_and(change) {
+            return true;
+        }
         let Some(table) = name.strip_suffix(b".frm") else { return false };
         TABLES.iter().any(|suffix| {
             let file = [table, suffix.as_bytes()].concat();
@@ -135,8 +143,11 @@ fn as_path(name: &[u8]) -> &Path {
     Path::new(OsStr::from_bytes(name))
 }
 
-fn without_parts(name: &[u8]) -> &[u8] {
-    PARTS.iter().find_map(|part| name.strip_suffix(*part)).unwrap_or(name)
+fn without_parts(mut name: &[u8]) -> &[u8] {
+    while let Some(rest) = PARTS.iter().find_map(|part| name.strip_suffix(*part)) {
+        name = rest;
+    }
+    name
 }
 
 #[cfg(test)]
@@ -158,6 +169,9 @@ mod tests {
             ("other/t.ibd.qp", true),
             ("other/t.ibd.delta.zst", true),
             ("other/t.ibd.meta", true),
+            ("other/t.ibd.new", true),
+            ("other/t.ibd.new.delta.zst", true),
+            ("other/t.ibd.new.meta", true),
             ("other/t.frm", false),
             ("shopping/t", false),
             ("ibdata1", false),
@@ -185,6 +199,12 @@ mod tests {
             ("mariadb_backup_info", Some(Why::Needed)),
             ("aria_log.00000001", Some(Why::Needed)),
             ("mysql/user.frm", None),
+            ("12.ren", Some(Why::Needed)),
+            ("shop/12.ren", Some(Why::Needed)),
+            ("other/13.del.zst", Some(Why::Needed)),
+            ("other/u.ibd.del", Some(Why::Needed)),
+            ("shop/14.crpt", Some(Why::Needed)),
+            ("other/u.ibd.new", None),
         ] {
             assert_eq!(selection.judge(name.as_bytes(), &mut matched), why, "{name}");
         }
