@@ -35,7 +35,7 @@ as_root() {
     elif command -v sudo >/dev/null; then
         sudo "$@"
     else
-        die "not root and no sudo; please run as root: $*"
+        die "sudo is missing; run as root: $*"
     fi
 }
 

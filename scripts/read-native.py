@@ -59,7 +59,7 @@ class Input:
 
     def take(self, size, what):
         data = self.file.read(size)
-        need(len(data) == size, f"the stream ends too early, in {what} at {self.position}")
+        need(len(data) == size, f"the stream is truncated: it ends in {what} at {self.position}")
         self.position += size
         return data
 
@@ -142,7 +142,7 @@ class Stream:
         need(flags & ~1 == 0, "stream header: unknown flags")
         need(seal <= 1, "stream header: unknown seal algorithm")
         need(flags == seal, "stream header: sealed flag and algorithm do not fit")
-        need(1 <= self.max_plain <= MAX_FRAME, "stream header: most plain bytes in a frame")
+        need(1 <= self.max_plain <= MAX_FRAME, "stream header: largest plain length of a frame")
         need(not seal, "the stream is sealed, this reader has no keys")
         need(not any(raw[40:72]), "stream header: key commitment without a seal")
         self.minor = minor
@@ -178,14 +178,14 @@ class Stream:
         else:
             need(codec == 0 and source == 0, f"{here}: codec or source number")
         if kind == 2:
-            need(offset == self.last_index[0], f"{here}: place of the index frame before")
+            need(offset == self.last_index[0], f"{here}: position of the previous index frame")
         if kind == 3:
             need(offset == 0, f"{here}: offset")
         payload = self.input.take(stored, f"a {here}")
         need(crc32c(payload) == payload_crc, f"{here}: payload checksum")
         if kind == 1:
             self.sources[source] = offset + plain
-            need(sum(self.sources.values()) <= HIGHEST, f"{here}: sum of plain bytes")
+            need(sum(self.sources.values()) <= HIGHEST, f"{here}: total of plain bytes")
             self.data_frames += 1
             self.stored_bytes += stored
             self.unlisted.append((source, position, offset, plain, stored))
@@ -204,7 +204,7 @@ class Stream:
     def index(self, payload, here):
         number, before_len, count = struct.unpack_from("<QII", payload)
         need(number == self.index_frames, f"{here}: number of the index frame")
-        need(before_len == self.last_index[1], f"{here}: length of the index frame before")
+        need(before_len == self.last_index[1], f"{here}: length of the previous index frame")
         rest = Record(payload[16:])
         run_base, chunk_base, file_base = 0, 0, (None, 0)
         while rest.body:

@@ -26,7 +26,7 @@ pub(crate) fn run(words: &[OsString]) -> Option<ExitCode> {
         }
         Some("recover") => Some(on_datadir(words, |layout, lock, talk| {
             if !finish_interrupted(&layout.datadir, lock, talk)? {
-                talk.info("no exchange was interrupted here");
+                talk.info("nothing to do: no swap was interrupted");
             }
             Ok(())
         })),
@@ -36,7 +36,7 @@ pub(crate) fn run(words: &[OsString]) -> Option<ExitCode> {
                 return Err(SstError::Interrupted { datadir: layout.datadir.clone() });
             }
             drop_old(layout, lock)?;
-            talk.info("no old data is left");
+            talk.info("the old data is removed");
             Ok(())
         })),
         _ => None,
@@ -49,7 +49,7 @@ fn on_datadir(
 ) -> ExitCode {
     let talk = voice(None);
     let Some(datadir) = words.get(1).map(Path::new).filter(|path| path.is_dir()) else {
-        talk.error("name the data directory; see --help");
+        talk.error("no data directory is given; see --help");
         return ExitCode::from(2);
     };
     let outcome = Layout::of(datadir)

@@ -93,8 +93,8 @@ fn context(args: Args, talk: &ErrorLog, stop: &CancelToken) -> Result<Context, S
         Settings::read(&args, &files, login, cores).map_err(|error| error.to_string())?;
     settings.remarks.iter().for_each(|remark| talk.warn(remark));
     talk.info(settings.describe());
-    let layout = Layout::find(&args, &files)
-        .map_err(|error| format!("it cannot be told where the data is: {error}"))?;
+    let layout =
+        Layout::find(&args, &files).map_err(|error| format!("cannot locate the data: {error}"))?;
     let server = Server::new(std::io::stdout(), args.progress);
     Ok(Context {
         settings,

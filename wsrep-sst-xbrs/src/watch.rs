@@ -17,7 +17,7 @@ pub(crate) fn signals(stop: &CancelToken, talk: &ErrorLog) -> Option<Signals> {
     match Signals::catch(move |signal| asking.ask(CancelReason::Signal(signal))) {
         Ok(signals) => Some(signals),
         Err(error) => {
-            talk.warn(format_args!("signals cannot be caught: {error}"));
+            talk.warn(format_args!("cannot catch signals: {error}"));
             None
         }
     }
@@ -36,7 +36,7 @@ pub(crate) fn parent(args: &Args, stop: &CancelToken, talk: &ErrorLog) {
             }
         });
         if let Err(error) = watching {
-            talk.warn(format_args!("the server's end cannot be watched: {error}"));
+            talk.warn(format_args!("cannot watch for the end of the server: {error}"));
         }
     }
 }
@@ -47,7 +47,7 @@ pub(crate) fn patience(stop: &CancelToken, talk: &ErrorLog, grace: Duration) {
     let _ = std::thread::Builder::new().name("patience".into()).spawn(move || {
         while stop.wait(Duration::from_secs(3600)).is_none() {}
         std::thread::sleep(grace);
-        talk.error("does not come to an end: giving up; the next transfer cleans up");
+        talk.error("shutdown takes too long; exiting now, the next transfer will clean up");
         std::process::exit(3);
     });
 }

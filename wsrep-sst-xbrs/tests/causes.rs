@@ -27,11 +27,11 @@ fn a_disk_that_fails(words: &[&str], expected: &str, hint: &str, status: i32) {
     scene.options("space-check=no");
     let (joiner, donor) = fails(&scene, words);
     let folder = scene.data("joiner").join("#sql-xb/.new");
-    let cause = format!("cannot write the received files in {}: ibdata1: ", folder.display());
+    let cause = format!("cannot write received files in {}: ibdata1: ", folder.display());
     assert!(joiner.log.contains(&format!("joiner: {cause}")), "{}", joiner.log);
     assert!(joiner.log.contains(expected) && joiner.log.contains(hint), "{}", joiner.log);
     assert_eq!(joiner.status.code(), Some(status), "{}", joiner.log);
-    assert!(donor.log.contains(&format!("the joiner has refused: {cause}")), "{}", donor.log);
+    assert!(donor.log.contains(&format!("the joiner refused: {cause}")), "{}", donor.log);
     assert!(donor.log.contains(expected), "{}", donor.log);
     assert_eq!(donor.status.code(), Some(32), "{}", donor.log);
 }
@@ -44,8 +44,8 @@ fn what_is_wrong_with_the_stream_is_no_fault_of_the_backups_last_words() {
         scene.garbage_stream();
         scene.backup(then);
         let (joiner, donor) = fails(&scene, &["env"]);
-        assert!(donor.log.contains("donor: the backup's stream: "), "{}", donor.log);
-        let told = "the donor has given up: the backup's stream: ";
+        assert!(donor.log.contains("donor: backup stream: "), "{}", donor.log);
+        let told = "the donor gave up: backup stream: ";
         assert!(joiner.log.contains(told), "{}", joiner.log);
         for log in [&donor.log, &joiner.log] {
             assert!(!log.contains("nobody takes it") && !log.contains("exit status"), "{log}");
@@ -56,7 +56,7 @@ fn what_is_wrong_with_the_stream_is_no_fault_of_the_backups_last_words() {
 #[test]
 fn a_joiner_that_cannot_write_says_so_while_the_donor_is_silent() {
     let limit = ["bash", "-c", "trap '' XFSZ; ulimit -f 1024; exec \"$@\"", "sh"];
-    a_disk_that_fails(&limit, "File too large", "see to that folder's file system", 22);
+    a_disk_that_fails(&limit, "File too large", "repair the file system of that directory", 22);
 }
 
 #[test]

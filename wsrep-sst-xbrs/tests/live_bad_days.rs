@@ -132,6 +132,6 @@ fn whoever_dies_in_the_middle_the_other_goes_on_and_nothing_is_lost() {
     scene.gone(&[donor]);
     scene.cluster.wait_ended(2);
     let log = scene.cluster.log(2);
-    assert!(log.contains("the donor has given up: slow-backup was killed by signal 9"), "{log}");
+    assert!(log.contains("the donor gave up: slow-backup was killed by signal 9"), "{log}");
     scene.recovered();
 }

@@ -58,6 +58,6 @@ fn a_later_joiner_joins_and_an_earlier_one_is_refused() {
     cluster.wait_synced(1);
     for node in [1, 2] {
         let log = cluster.log(node);
-        assert!(log.contains("which is later than"), "node {node}:\n{log}");
+        assert!(log.contains("but this node only"), "node {node}:\n{log}");
     }
 }

@@ -17,15 +17,15 @@ pub(crate) fn ways_in(put: &PutOptions, keys: &KeyOptions, log: &Log) -> Result<
     match put.encrypt.as_deref().map(str::to_ascii_lowercase).as_deref() {
         None => Ok(ways),
         Some("none") if ways.is_empty() => Ok(ways),
-        Some("none") => Err(Failure::usage("--encrypt=none and a key contradict each other")),
-        Some("aes-256-gcm") if ways.is_empty() => Err(Failure::usage(
-            "--encrypt needs somebody who can decrypt",
-        )
-        .hint("name a --recipient, an --encrypt-key-file, a --passphrase-file or a --key-command")),
+        Some("none") => Err(Failure::usage("--encrypt=none and a key exclude each other")),
+        Some("aes-256-gcm") if ways.is_empty() => {
+            Err(Failure::usage("--encrypt needs a key or a recipient")
+                .hint("give --recipient, --encrypt-key-file, --passphrase-file or --key-command"))
+        }
         Some("aes-256-gcm") => Ok(ways),
         Some(other) => {
-            Err(Failure::usage(format!("--encrypt={other} is not a cipher of the packed layout"))
-                .hint("aes-256-gcm is; AES128, AES192 and AES256 go with --layout=classic"))
+            Err(Failure::usage(format!("--encrypt={other} does not work in the packed layout"))
+                .hint("use aes-256-gcm; AES128, AES192 and AES256 need --layout=classic"))
         }
     }
 }
@@ -41,17 +41,17 @@ pub(crate) fn file_cipher(
         || keys.passphrase_file.is_some()
         || keys.key_command.is_some();
     if others {
-        return Err(Failure::usage("files of a classic backup are encrypted with a key only")
-            .hint("name it with --encrypt-key-file, or take the packed layout"));
+        return Err(Failure::usage("the classic layout encrypts only with a key, not with recipients, a passphrase or a key command")
+            .hint("give --encrypt-key-file, or use --layout=packed"));
     }
     let key = keys.key(log)?;
     let asked = match put.encrypt.as_deref().map(str::to_ascii_lowercase).as_deref() {
         None => None,
         Some("aes-256-gcm") => {
             return Err(Failure::usage(
-                "--encrypt=aes-256-gcm is not a cipher of the classic layout",
+                "--encrypt=aes-256-gcm does not work in the classic layout",
             )
-            .hint("AES256 is, which stock readers know; aes-256-gcm goes with --layout=packed"));
+            .hint("use AES256, which the stock tools can read, or --layout=packed"));
         }
         Some(text) => Some(
             text.parse()
@@ -61,21 +61,23 @@ pub(crate) fn file_cipher(
     let algorithm = match (asked, &key) {
         (None | Some(Algorithm::None), None) => {
             return match put.encrypt_chunk_size {
-                Some(_) => Err(Failure::usage("--encrypt-chunk-size wants something to encrypt")),
+                Some(_) => {
+                    Err(Failure::usage("--encrypt-chunk-size is given, but nothing is encrypted"))
+                }
                 None => Ok(None),
             };
         }
         (Some(Algorithm::None), Some(_)) => {
-            return Err(Failure::usage("--encrypt=none and a key contradict each other"));
+            return Err(Failure::usage("--encrypt=none and a key exclude each other"));
         }
         (asked, _) => asked.unwrap_or(Algorithm::Aes256),
     };
     let cipher = Cipher::new(algorithm, key.as_ref(), Backend::default()).map_err(|_| {
-        Failure::usage("--encrypt needs a key").hint("name it with --encrypt-key-file")
+        Failure::usage("--encrypt needs a key").hint("give it with --encrypt-key-file")
     })?;
     if asked.is_some_and(|asked| asked != cipher.algorithm()) {
         log.warn(format_args!(
-            "the length of the key makes it {}, whatever --encrypt says, as with the stock tools",
+            "encrypting with {}: the length of the key decides, not --encrypt, as with the stock tools",
             cipher.algorithm()
         ));
     }
@@ -86,7 +88,7 @@ pub(crate) fn file_cipher(
         }
     };
     if chunk.was_raised() {
-        log.warn(format_args!("--encrypt-chunk-size is raised to {}", ChunkSize::MIN));
+        log.warn(format_args!("--encrypt-chunk-size is too small, using {}", ChunkSize::MIN));
     }
     Ok(Some(FileCipher { cipher: Arc::new(cipher), chunk_size: chunk }))
 }

@@ -19,7 +19,8 @@ pub(crate) fn backup_place(
 ) -> Result<(Root, BackupName), Failure> {
     let (location, last) = split(name, store)?;
     let name = BackupName::new(&last).map_err(|error| {
-        Failure::usage(error.to_string()).hint("the last component of the URL is the backup's name")
+        Failure::usage(error.to_string())
+            .hint("the last component of the URL must be a backup name")
     })?;
     Ok((open(&location, store, run, create)?, name))
 }
@@ -66,7 +67,7 @@ pub(crate) fn wanted_place(
     let (location, last) = split(name, store)?;
     let wanted = Wanted::parse(&last).map_err(|error| {
         Failure::usage(error.to_string())
-            .hint("the last component of the URL is the backup's name, `latest`, or @ and a day")
+            .hint("the last component of the URL must be a backup name, `latest`, or @ and a day")
     })?;
     Ok((open(&location, store, run, false)?, wanted))
 }
@@ -89,7 +90,7 @@ fn split(name: &str, store: &StoreOptions) -> Result<(Location, String), Failure
         ));
     }
     if location.place == Place::Local && root.is_empty() {
-        return Err(Failure::usage(format!("`{name}` would put backups into the root folder"))
+        return Err(Failure::usage(format!("`{name}` would put backups into the root directory"))
             .hint("write file:///DIR/NAME"));
     }
     location.path = root;
@@ -125,7 +126,7 @@ pub(crate) fn copy_place(
     let (target, last) = split(&named, &destination.store)?;
     let to_name = BackupName::new(&last).map_err(|error| {
         Failure::usage(error.to_string())
-            .hint("the last component of the URL is the copy's name; a slash at its end keeps it")
+            .hint("the last component of the URL is the name of the copy; end the URL with a slash to keep the name")
     })?;
     Ok(CopyPlace {
         root: open(&target, &destination.store, run, true)?,
@@ -176,7 +177,7 @@ pub(crate) fn locate(text: &str, store: &StoreOptions) -> Result<Location, Failu
     let named = |option: &Option<String>, missing: &str, scheme: &str| {
         option.clone().or_else(|| from_variables(missing)).ok_or_else(|| {
             Failure::usage(format!("--storage={kind} needs --{missing}"))
-                .hint(format!("or write the backup's place as {scheme}://BUCKET/NAME"))
+                .hint(format!("give it, or write the backup as {scheme}://BUCKET/NAME"))
         })
     };
     let place = match kind.as_str() {
@@ -190,10 +191,10 @@ pub(crate) fn locate(text: &str, store: &StoreOptions) -> Result<Location, Failu
             let named = named(option, "azure-container-name", "azure");
             Place::Azure { container: named.or_else(|missing| default.ok_or(missing))? }
         }
-        "" => return Err(Failure::usage("no store is named")
-            .hint("write the place as file:///DIR/NAME, s3://BUCKET/NAME, gs://BUCKET/NAME or azure://CONTAINER/NAME, or as @REPOSITORY with `root` in its group, or give --storage=s3 --s3-bucket=BUCKET (the stock tool would now try Swift, which is not supported)")),
-        "swift" => return Err(Failure::usage("Swift is not supported").hint("many Swift clusters also speak S3: try --storage=s3 with --s3-endpoint")),
-        other => return Err(Failure::usage(format!("storage `{other}` is not known")).hint("s3, google and azure are; a local folder is written file:///DIR/NAME")),
+        "" => return Err(Failure::usage("no store is given")
+            .hint("write the backup as file:///DIR/NAME, s3://BUCKET/NAME, gs://BUCKET/NAME or azure://CONTAINER/NAME, or as @REPOSITORY with `root` in its group, or give --storage=s3 --s3-bucket=BUCKET (the stock tool would now try Swift, which is not supported)")),
+        "swift" => return Err(Failure::usage("Swift is not supported").hint("try --storage=s3 with --s3-endpoint; many Swift clusters also support S3")),
+        other => return Err(Failure::usage(format!("unknown storage `{other}`")).hint("use s3, google or azure; write a local directory as file:///DIR/NAME")),
     };
     Ok(Location { place, path })
 }
@@ -205,8 +206,9 @@ fn open(
     create: bool,
 ) -> Result<Root, Failure> {
     if !matches!(store.s3.s3_api_version.to_ascii_lowercase().as_str(), "auto" | "4") {
-        return Err(Failure::usage("signature version 2 is not supported")
-            .hint("leave --s3-api-version away"));
+        return Err(
+            Failure::usage("signature version 2 is not supported").hint("remove --s3-api-version")
+        );
     }
     Root::open(location, &settings(store, run)?, policy(run), create)
         .map_err(crate::report::failure)

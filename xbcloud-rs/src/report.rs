@@ -7,7 +7,9 @@ use xb_backup::{
     BackupError, BackupKind, CopyReport, DeletionPlan, End, Estimate, GetReport, Leftovers,
     Listing, Manifest, Proof, PutReport, ReadyReport, Resumed, State,
 };
-use xb_cli::{Failure, Log, OrFail as _, ProgressEnd, format_duration, format_rate, format_size};
+use xb_cli::{
+    Failure, Log, OrFail as _, ProgressEnd, format_count, format_duration, format_rate, format_size,
+};
 use xb_uploader::Lock;
 
 /// Turns an error of the library into the one error of this run.
@@ -32,24 +34,24 @@ pub(crate) fn put_done(log: &Log, report: &PutReport, end: &ProgressEnd, stock: 
     }));
     if let Some(short) = short.filter(|short| *short > 0) {
         log.warn(format!(
-            "{short} of {} objects are shorter than asked for: their files were open at the same time and did not fit into the memory; more of it with --memory, or fewer files at a time, makes them exact",
+            "{short} of {} objects are shorter than --chunk-size: too many files were open at the same time for --memory; raise --memory, or let the producer copy fewer files in parallel",
             manifest.objects
         ));
     }
-    log.verbose(format!("on their way the objects were protected by {}", report.protection));
+    log.verbose(format!("protection in transit: {}", report.protection));
     let content = match manifest.end {
         End::Raw => {
-            log.warn("the input was not looked into: that its end is the right one is your word");
+            log.warn("input not inspected; completeness is not verified");
             "raw bytes".to_owned()
         }
         End::NativeTrailer => "a native stream".to_owned(),
-        _ => format!("{} files", manifest.files),
+        _ => format_count(manifest.files, "file"),
     };
     log.info(format!(
-        "{}: complete. {content}, {} in {} objects, {}{}",
+        "{}: complete. {content}, {} in {}, {}{}",
         manifest.name,
         format_size(manifest.stored_bytes),
-        manifest.objects,
+        objects(manifest.objects),
         pace(manifest.stream_bytes, end),
         extras(report.requests, report.retries),
     ));
@@ -77,8 +79,8 @@ pub(crate) fn get_done(log: &Log, what: &str, report: &GetReport, end: &Progress
             n => format!("; prepare needs {n} more with {}", format_size(chosen.needed_bytes)),
         };
         log.info(format!(
-            "chosen: {} files with {}{needed}; {} were read of the store",
-            chosen.files,
+            "selected: {} with {}{needed}; read {} from the store",
+            format_count(chosen.files, "file"),
             format_size(chosen.bytes),
             format_size(report.stored_bytes),
         ));
@@ -86,10 +88,10 @@ pub(crate) fn get_done(log: &Log, what: &str, report: &GetReport, end: &Progress
     let doubt = if report.manifest.is_some() {
         ""
     } else {
-        "; without a manifest nobody knows whether files are missing"
+        "; there is no manifest, so missing files cannot be detected"
     };
     if report.manifest.as_ref().is_some_and(|manifest| manifest.is_carried()) {
-        log.warn("it was stored as a native stream that no key has vouched for: who could write into the store could have exchanged it for another");
+        log.warn("the backup was stored as a native stream, so its manifest is not authenticated: anyone with write access to the store could have replaced the backup");
     }
     log.info(format!(
         "{what}, {}{}{doubt}",
@@ -103,7 +105,7 @@ pub(crate) fn get_done(log: &Log, what: &str, report: &GetReport, end: &Progress
 pub(crate) fn unsealed(log: &Log, keyed: bool, name: &str, report: &GetReport) {
     if keyed && !report.manifest.as_ref().is_some_and(Manifest::is_sealed) {
         log.warn(format!(
-            "{name} is not sealed: the key does not show who wrote it, and whoever can write to the store could have"
+            "{name} is not sealed, so the key does not prove who wrote it: anyone with write access to the store could have"
         ));
     }
 }
@@ -113,27 +115,35 @@ pub(crate) fn restore_done(log: &Log, args: &RestoreArgs, report: &ReadyReport, 
     for (name, restored) in &report.restored {
         if let Some(Resumed { distrusted: files @ 1.., .. }) = restored.went_on {
             log.warn(format!(
-                "{files} files of an earlier run were no longer what it had written, and were made again: look at the disk and the system's log"
+                "restored {} again: the content written by an earlier run had changed; check the disk and the system log",
+                format_count(files, "file")
             ));
         }
         if let Some(Resumed { files, bytes: bytes @ 1.., .. }) = restored.went_on {
             let bytes = format_size(bytes);
             log.info(format!(
-                "{files} files, and {bytes} in all, were there already of an earlier run"
+                "resumed: {} and {bytes} were already there from an earlier run",
+                format_count(files, "file")
             ));
         }
         let of = if report.restored.len() > 1 { format!(" of {name}") } else { String::new() };
-        get_done(log, &format!("{} files{of} in {target}", restored.files), &restored.get, end);
+        get_done(
+            log,
+            &format!("{}{of} in {target}", format_count(restored.files, "file")),
+            &restored.get,
+            end,
+        );
     }
     if args.ready.prepare || args.ready.export {
-        log.info("prepared: a server can start on it");
+        log.info("prepared: a server can start on these files");
     }
     if let (Some(position), true) = (&report.position, args.ready.galera) {
-        log.info(format!("grastate.dat says {position}"));
+        log.info(format!("wrote grastate.dat with position {position}"));
     }
     if let Some(behind) = report.behind {
         log.info(format!(
-            "the donor has the {behind} write sets that came after it: no snapshot will be needed"
+            "the donor still has the {} after the backup: the node will catch up with IST",
+            format_count(behind, "write set")
         ));
     }
 }
@@ -148,10 +158,10 @@ fn pace(bytes: u64, end: &ProgressEnd) -> String {
 fn extras(requests: u64, retries: u64) -> String {
     let mut text = String::new();
     if requests > 0 {
-        text += &format!(", {requests} requests");
+        text += &format!(", {}", format_count(requests, "request"));
     }
     if retries > 0 {
-        text += &format!(", {retries} of them repeated");
+        text += &format!(", {retries} of them retries");
     }
     if let Some(peak) = peak_memory() {
         text += &format!(", peak memory {}", format_size(peak));
@@ -174,20 +184,18 @@ pub(crate) fn copied(log: &Log, report: &CopyReport, end: &ProgressEnd) {
         "seconds": end.elapsed.as_secs_f64(), "peak_memory": peak_memory(),
     }));
     if report.was_there {
-        return log.info(format!("{} is there already, complete", manifest.name));
+        return log
+            .info(format!("{} already exists at the destination and is complete", manifest.name));
     }
     if report.kept > 0 {
-        log.info(format!(
-            "{} objects were there from an earlier copy, and are in order",
-            report.kept
-        ));
+        log.info(format!("{} from an earlier copy reused, checksums match", objects(report.kept)));
     }
     log.info(format!(
-        "{}: copied, {} in {} objects{}, {}{}",
+        "{}: copied, {} in {}{}, {}{}",
         manifest.name,
         format_size(manifest.stored_bytes),
-        manifest.objects,
-        if report.by_store > 0 { " by the store itself, which nobody compared" } else { "" },
+        objects(manifest.objects),
+        if report.by_store > 0 { " by the store itself, not compared" } else { "" },
         pace(manifest.stored_bytes, end),
         extras(report.requests, report.retries),
     ));
@@ -225,18 +233,18 @@ pub(crate) fn estimate(estimate: &Estimate, json: bool) -> std::io::Result<()> {
     let object = format_size(e.object_bytes);
     writeln!(
         out,
-        "in the store       {} in {} objects of {object}{one}",
+        "in the store       {} in {} of {object}{one}",
         format_size(e.stored),
-        e.objects
+        objects(e.objects)
     )?;
-    writeln!(out, "                   (the stock tool: about {} objects)", e.stock_objects)?;
+    writeln!(out, "                   (stock tool: about {})", objects(e.stock_objects))?;
     writeln!(out, "requests, backup   {}", e.backup_requests)?;
     writeln!(
         out,
-        "requests, verify   {} (every byte is read; a restore asks as often)",
+        "requests, verify   {} (reads every byte; a restore needs as many)",
         e.verify_requests
     )?;
-    writeln!(out, "requests, copy     {} (to another bucket of the same store)", e.copy_requests)?;
+    writeln!(out, "requests, copy     {} (to another bucket in the same store)", e.copy_requests)?;
     writeln!(
         out,
         "memory             {} (at least {})",
@@ -268,10 +276,7 @@ pub(crate) fn going(doomed: &DeletionPlan) -> String {
 
 /// Formats a number of objects.
 pub(crate) fn objects(number: u64) -> String {
-    match number {
-        1 => "1 object".to_owned(),
-        n => format!("{n} objects"),
-    }
+    format_count(number, "object")
 }
 
 /// Prints on stdout what dead runs have left.
@@ -282,40 +287,45 @@ pub(crate) fn leftovers(
     json: bool,
 ) -> std::io::Result<()> {
     for (name, problem) in &leftovers.unclear {
-        log.warn(format!("{name} is left alone: {problem}"));
+        log.warn(format!("{name} is skipped: {problem}"));
     }
     if let Some(why) = &leftovers.unlisted {
-        log.warn(format!("uploads that were never finished cannot be listed: {why}"));
+        log.warn(format!("cannot list unfinished uploads: {why}"));
     }
     let mut out = std::io::stdout().lock();
     if json {
         serde_json::to_writer_pretty(&mut out, leftovers)?;
         return writeln!(out);
     }
-    let (mut objects, mut bytes) = (0, 0);
+    let (mut number, mut bytes) = (0, 0);
     for dead in &leftovers.dead {
-        objects += dead.objects;
+        number += dead.objects;
         bytes += dead.bytes;
         writeln!(
             out,
-            "{}  {}  {} objects, {}, last seen {}",
+            "{}  {}  {}, {}, last seen {}",
             dead.name,
             dead.run.as_deref().unwrap_or("classic"),
-            dead.objects,
+            objects(dead.objects),
             format_size(dead.bytes),
             dead.last_seen.strftime("%Y-%m-%d %H:%M:%S"),
         )?;
     }
     let (runs, uploads) = (leftovers.dead.len(), leftovers.uploads);
     if uploads > 0 {
-        writeln!(out, "{uploads} uploads that were never finished")?;
+        writeln!(out, "{}", format_count(uploads, "unfinished upload"))?;
     }
-    let total =
-        format!("{objects} objects, {}, and {uploads} unfinished uploads", format_size(bytes));
+    let total = format!(
+        "{}, {}, and {}",
+        objects(number),
+        format_size(bytes),
+        format_count(uploads, "unfinished upload")
+    );
+    let dead = format_count(runs as u64, "dead run");
     log.info(match (runs as u64 + uploads, removed) {
-        (0, _) => "no run has left anything behind".to_owned(),
-        (_, true) => format!("removed what {runs} dead runs have left: {total}"),
-        (_, false) => format!("{runs} dead runs have left {total}; --yes removes it"),
+        (0, _) => "nothing to remove".to_owned(),
+        (_, true) => format!("removed what {dead} left: {total}"),
+        (_, false) => format!("{dead} left {total}; --yes removes it"),
     });
     Ok(())
 }
@@ -330,10 +340,8 @@ pub(crate) fn state(listing: &Listing) -> String {
         State::StockUnproven => "stock, unproven",
         State::Foreign => "not a backup",
         State::Folder => {
-            return match listing.backups.unwrap_or_default() {
-                1 => "folder of 1 backup".to_owned(),
-                n => format!("folder of {n} backups"),
-            };
+            let backups = format_count(listing.backups.unwrap_or_default(), "backup");
+            return format!("folder of {backups}");
         }
     };
     state.to_owned()
@@ -382,7 +390,7 @@ pub(crate) fn details(l: &Listing) -> Vec<(&'static str, String)> {
         "pinned",
         l.pinned.as_ref().map(|pin| {
             let since = pin.since.map(|since| since.strftime("%Y-%m-%d").to_string());
-            let since = since.unwrap_or_else(|| "at some time".to_owned());
+            let since = since.unwrap_or_else(|| "at an unknown time".to_owned());
             pin.reason.as_ref().map_or(since.clone(), |reason| format!("{since}: {reason}"))
         }),
     );

@@ -101,7 +101,7 @@ fn http(options: &ConnectionOptions, run: &RunOptions) -> Result<HttpSettings, F
         let (name, value) = header
             .expose()
             .split_once(':')
-            .ok_or_else(|| Failure::usage("--header is written `Name: value`"))?;
+            .ok_or_else(|| Failure::usage("--header must have the form `Name: value`"))?;
         Ok((name.trim().to_owned(), value.trim().to_owned()))
     });
     let limit_rate = match run.limit_rate {
@@ -193,8 +193,8 @@ fn encryption(options: &S3Options) -> Result<Option<Encryption>, Failure> {
         ("AES256", "") => Ok(Some(Encryption::Store)),
         ("aws:kms", "") => Ok(Some(Encryption::Kms { key_id: None })),
         ("aws:kms", id) => Ok(Some(Encryption::Kms { key_id: Some(id.to_owned()) })),
-        _ => Err(Failure::usage(format!("--s3-sse={how} is not known"))
-            .hint("it is AES256, aws:kms or aws:kms=KEY-ID")),
+        _ => Err(Failure::usage(format!("unknown value --s3-sse={how}"))
+            .hint("use AES256, aws:kms or aws:kms=KEY-ID")),
     }
 }
 
@@ -203,7 +203,8 @@ fn customer_key(file: &Path) -> Result<String, Failure> {
         .stage("settings")
         .hint(&format!("cannot read the key in {}", file.display()))?;
     if key.len() != 32 {
-        let message = format!("the key in {} has {} bytes, not 32", file.display(), key.len());
+        let message =
+            format!("the key in {} has {} bytes; it must have 32", file.display(), key.len());
         return Err(Failure::usage(message));
     }
     Ok(xb_uploader::base64(&key))

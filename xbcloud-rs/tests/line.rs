@@ -18,7 +18,7 @@ fn url(folder: &Path, name: &str) -> String {
 #[test]
 fn help_and_version_are_no_errors_and_fit_on_a_screen() {
     let help = run(&["--help"], b"").expect(0).stdout_text();
-    assert!(help.contains("Examples:") && help.contains("Exit codes:"));
+    assert!(help.contains("Examples:") && help.contains("Exit status:"));
     for command in [
         "put", "backup", "run", "get", "restore", "list", "delete", "gc", "plan", "rewrap",
         "verify", "show", "copy", "pin", "unpin", "prune", "monitor", "check", "init",
@@ -358,7 +358,7 @@ fn ways_in_change_and_no_data_moves() {
     let _ = run(&["rewrap", &with(&new), "--new-key-file", &new, &place], b"").expect(1);
     let kept = ["rewrap", &with(&old), "--new-key-file", &new, "--keep", &place];
     let said = run(&kept, b"").expect(0).stderr_text();
-    assert!(said.contains("way in 1: key file"), "{said}");
+    assert!(said.contains("key slot 1: key file"), "{said}");
     assert!(opens(&old) && opens(&new));
     let _ = run(&["rewrap", &with(&new), "--remove=0", &place], b"").expect(0);
     assert!(!opens(&old) && opens(&new));

@@ -81,7 +81,7 @@ fn a_full_backup_and_two_increments_are_one_server_again() {
     let _ = back_up(&store, &server, &state, "own", &since_sealed).expect(0);
     let refused =
         back_up(&store, &server, &elsewhere, "others", &since_sealed).expect(1).stderr_text();
-    assert!(refused.contains("nobody vouches"), "{refused}");
+    assert!(refused.contains("is not authenticated"), "{refused}");
     assert_not_a_backup(&store, "others");
 
     // No backup that others depend on is removed.

@@ -97,7 +97,7 @@ fn a_profile_of_the_aws_tools() {
     };
     let _ = list(&["--aws-profile=night".to_owned(), bucket.url("a")]).expect(0);
     let ran = list(&["--aws-profile=nobody".to_owned(), bucket.url("a")]).expect(1);
-    assert!(ran.stderr_text().contains("there is no profile `nobody`"), "{ran:?}");
+    assert!(ran.stderr_text().contains("profile `nobody` is neither in"), "{ran:?}");
 }
 
 /// Error output of a `list` that must fail; by default without retries.

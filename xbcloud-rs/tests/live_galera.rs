@@ -45,7 +45,7 @@ fn a_restored_node_joins_without_a_snapshot() {
 
     let target = cluster.scratch().join("refused");
     let refused = restore("plain", &target, &["--galera", "--prepare"]).expect(1).stderr_text();
-    assert!(refused.contains("no position") && !target.exists(), "{refused}");
+    assert!(refused.contains("no Galera position") && !target.exists(), "{refused}");
     let refused =
         restore("node", &target, &["--galera", "--prepare", "--check-donor=/no/such/socket"]);
     let refused = refused.expect(1).stderr_text();

@@ -80,7 +80,11 @@ fn without_a_spool_the_producer_is_ended() {
     let run = backup(&server, &proxy, &bucket, &["--spool-dir=none", "--lock-stall=1"]);
     let ran = run.wait().expect(1);
     let said = ran.stderr_text();
-    assert!(said.contains("held locks on the server") && said.contains("--lock-stall"), "{ran:?}");
+    assert!(
+        said.contains("was ended to release its locks on the server")
+            && said.contains("--lock-stall"),
+        "{ran:?}"
+    );
     commit(&server);
     assert_not_a_backup(&Store::Bucket(bucket), "name");
 }

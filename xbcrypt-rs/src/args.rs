@@ -11,22 +11,38 @@ use xb_keyring::{IdentityOptions, KeyOptions, NewKeyOptions, RecipientOptions};
 pub(crate) const TOOLS: [&str; 4] = ["keygen", "rewrap", "inspect", "help"];
 
 const EXAMPLES: &str = "\
-Commands, as the first word: keygen, rewrap, inspect (each with --help).
+Commands, as the first word: keygen, rewrap, inspect; each has --help.
+
 Examples:
   xbcrypt-rs keygen -o /etc/backup.key
-  xbcrypt-rs --format=native --compress=zstd -f /etc/backup.key < a.xbs > a.xbs.enc
-  xbcrypt-rs --format=native --recipient=age1... -i a.xbs -o a.xbs.enc
-  xbcrypt-rs -d -f /etc/backup.key -i a.xbs.enc -o a.xbs          native or xbcrypt, found out
+  xbcrypt-rs --format=native --compress=zstd -f /etc/backup.key < a.xbs > a.enc
+  xbcrypt-rs --format=native --recipient=age1... -i a.xbs -o a.enc
+  xbcrypt-rs -d -f /etc/backup.key -i a.enc -o a.xbs        native or xbcrypt
   xbcrypt-rs -d -a AES256 -f /etc/backup.key < t.ibd.xbcrypt > t.ibd
 
-The format xbcrypt, the stock tool's, guards against accident only; native is authenticated.
-Nothing is overwritten. A file has its name only when it is whole. Exit codes: 0 done and proven,
-1 failed, 2 usage, 128+N ended by signal N. Called as xbcrypt it takes the stock tool's place.";
+The native format is authenticated. The xbcrypt format, that of the stock tool, detects only accidental damage. Existing files are never overwritten, and a file gets its name only when it is complete. Called as xbcrypt, this program is a drop-in for the stock tool.
+
+Exit status: 0 done and proven, 1 failed, 2 usage, 128+N ended by signal N.";
+
+const KEYGEN_EXAMPLES: &str = "\
+Examples:
+  xbcrypt-rs keygen -o /etc/backup.key
+  xbcrypt-rs keygen --identity -o /etc/age.key";
+
+const REWRAP_EXAMPLES: &str = "\
+Examples:
+  xbcrypt-rs rewrap a.enc --encrypt-key-file=/etc/backup.key --recipient=age1... --keep
+  xbcrypt-rs rewrap a.enc --identity-file=/etc/age.key --new-key-file=/etc/new.key";
+
+const INSPECT_EXAMPLES: &str = "\
+Examples:
+  xbcrypt-rs inspect a.enc
+  xbcrypt-rs inspect a.enc --json";
 
 /// Most worker threads.
 const MAX_THREADS: u64 = 256;
 
-/// Encrypts, or with -d decrypts, any bytes.
+/// Encrypt any input, or decrypt it with -d
 #[derive(Debug, Parser)]
 #[command(name = "xbcrypt-rs", version, after_help = EXAMPLES, disable_version_flag = true)]
 #[command(long_version = xb_keyring::long_version(env!("CARGO_PKG_VERSION")))]
@@ -37,53 +53,53 @@ pub(crate) struct Line {
     /// Read FILE instead of stdin
     #[arg(short, long, value_name = "FILE")]
     pub(crate) input: Option<PathBuf>,
-    /// Write a new FILE instead of stdout
+    /// Write to a new FILE instead of stdout
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// xbcrypt [default] or native; -d finds out
+    /// xbcrypt [default] or native; -d detects it
     #[arg(long, value_enum, value_name = "FORMAT", ignore_case = true)]
     #[arg(hide_possible_values = true)]
     pub(crate) format: Option<Format>,
-    /// NONE [default], AES128, AES192 or AES256; the key's length decides (xbcrypt)
+    /// NONE [default], AES128, AES192 or AES256; the length of the key decides which AES (xbcrypt)
     #[arg(short = 'a', long, value_name = "NAME")]
     pub(crate) encrypt_algo: Option<Algorithm>,
-    /// The key itself, or XBCRYPT_ENCRYPTION_KEY; better in a file
+    /// The key itself, also from XBCRYPT_ENCRYPTION_KEY; prefer --encrypt-key-file
     #[arg(short = 'k', long, value_name = "KEY", conflicts_with = "encrypt_key_file")]
     pub(crate) encrypt_key: Option<Secret>,
-    /// File with the key, all of it the key: 16, 24 or 32 bytes, native 32
+    /// File that contains only the key: 16, 24 or 32 bytes; native needs 32
     #[arg(short = 'f', long, value_name = "FILE")]
     pub(crate) encrypt_key_file: Option<PathBuf>,
-    /// Plain bytes in a chunk (xbcrypt) [default: 64K]
+    /// Plain bytes per chunk (xbcrypt) [default: 64K]
     #[arg(short = 's', long, value_name = "SIZE")]
     pub(crate) encrypt_chunk_size: Option<Size>,
-    /// Worker threads [default: a core each]
+    /// Worker threads [default: one per core]
     #[arg(short = 't', long, value_name = "N", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "1")]
     pub(crate) encrypt_threads: Option<u64>,
-    /// A chunk ends after so much input in any case (xbcrypt) [default: 10M]
+    /// Input per read; no chunk extends past it (xbcrypt) [default: 10M]
     #[arg(short = 'r', long, value_name = "SIZE", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "10M")]
     pub(crate) read_buffer_size: Option<Size>,
-    /// Take chunks of versions 1 and 2, too, where a wrong key gives noise (-d)
+    /// Also accept chunks of versions 1 and 2, which cannot reveal a wrong key (-d)
     #[arg(long)]
     pub(crate) allow_unhashed: bool,
-    /// Take the input as it is, even an xbstream that was cut (native)
+    /// Accept any input unchecked, even a truncated xbstream (native)
     #[arg(long)]
     pub(crate) raw: bool,
-    /// none, lz4, snappy, gzip or zstd, the last two with :LEVEL (native)
+    /// none, lz4, snappy, gzip[:LEVEL] or zstd[:LEVEL] (native)
     #[arg(long, value_name = "CODEC")]
     pub(crate) compress: Option<String>,
-    /// Worker threads, if more than for encryption (native)
+    /// Worker threads; the larger of this and --encrypt-threads wins (native)
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "1")]
     pub(crate) compress_threads: Option<u64>,
-    /// Say what was done
+    /// Print a summary at the end
     #[arg(short, long)]
     pub(crate) verbose: bool,
     /// JSON messages on stderr
     #[arg(long)]
     pub(crate) json: bool,
-    /// No progress bar or lines
+    /// Do not show progress
     #[arg(long)]
     pub(crate) no_progress: bool,
     /// Print version
@@ -93,10 +109,10 @@ pub(crate) struct Line {
     pub(crate) recipients: RecipientOptions,
     #[command(flatten)]
     pub(crate) identities: IdentityOptions,
-    /// File with a passphrase
+    /// File with a passphrase in its first line
     #[arg(long, value_name = "FILE", help_heading = "Keys")]
     pub(crate) passphrase_file: Option<PathBuf>,
-    /// Program and arguments, split at blanks; `wrap` or `unwrap` is added
+    /// Key command with arguments; `wrap` or `unwrap` is appended
     #[arg(long, value_name = "COMMAND", help_heading = "Keys")]
     pub(crate) key_command: Option<Secret>,
 }
@@ -150,33 +166,37 @@ impl Line {
         };
         let threads = wanted.clamp(1, MAX_THREADS);
         if threads != wanted {
-            log.warn(format_args!("{wanted} threads are out of range, taking {threads}"));
+            log.warn(format_args!("{wanted} threads are out of range, using {threads}"));
         }
         usize::try_from(threads).unwrap_or(1)
     }
 
     /// Checks what clap cannot.
     pub(crate) fn check(&self) -> Result<(), Failure> {
-        let misplaced =
-            |what: &str, why: &str| Err(Failure::usage(format!("{what} does not go with {why}")));
+        let misplaced = |what: &str, why: &str| {
+            Err(Failure::usage(format!("{what} cannot be used with {why}")))
+        };
         if self.decrypt {
             if self.compress.is_some() {
-                return misplaced("--compress", "-d: the file says how it is compressed");
+                return misplaced("--compress", "-d; the file records its own compression");
             }
             if let Some(what) = self.recipient_option() {
-                return misplaced(what, "-d: --identity-file has the private key");
+                return misplaced(what, "-d; give the private key with --identity-file");
             }
             return Ok(());
         }
         if self.identities.identity_file.is_some() {
-            return misplaced("--identity-file", "encryption: --recipient has the public key");
+            return misplaced(
+                "--identity-file",
+                "encryption; give the public key with --recipient",
+            );
         }
         match (self.format, self.native_only(), self.encrypt_algo) {
             (Some(Format::Native), _, None | Some(Algorithm::Aes256)) => Ok(()),
             (Some(Format::Native), _, Some(_)) => {
-                misplaced("--encrypt-algo", "--format=native, which is sealed by AES-256-GCM")
+                misplaced("--encrypt-algo", "--format=native, which always uses AES-256-GCM")
             }
-            (_, Some(what), _) => misplaced(what, "the format xbcrypt; say --format=native"),
+            (_, Some(what), _) => misplaced(what, "the xbcrypt format; add --format=native"),
             _ => Ok(()),
         }
     }
@@ -186,7 +206,7 @@ impl Line {
     }
 }
 
-/// The commands beside the filter.
+/// Create keys, change who can open a file, or describe a file
 #[derive(Debug, Parser)]
 #[command(name = "xbcrypt-rs", version)]
 pub(crate) struct ToolLine {
@@ -196,20 +216,23 @@ pub(crate) struct ToolLine {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Tool {
-    /// Make a key of 32 random bytes, or an age identity
+    /// Create a key of 32 random bytes, or an age identity
+    #[command(after_help = KEYGEN_EXAMPLES)]
     Keygen(KeygenArgs),
-    /// Change who can open a native file; its data stays as it is
+    /// Change who can open a native file; its data does not change
+    #[command(after_help = REWRAP_EXAMPLES)]
     Rewrap(Box<RewrapArgs>),
-    /// Say what a native or xbcrypt file is; no key is needed
+    /// Describe a native or xbcrypt file; needs no key
+    #[command(after_help = INSPECT_EXAMPLES)]
     Inspect(InspectArgs),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct KeygenArgs {
-    /// Write a new FILE with mode 0600 instead of stdout
+    /// Write to a new FILE with mode 0600 instead of stdout
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// An age identity; its recipient is told on stderr
+    /// Create an age identity and print its recipient to stderr
     #[arg(long)]
     pub(crate) identity: bool,
 }
@@ -218,7 +241,8 @@ pub(crate) struct KeygenArgs {
 pub(crate) struct RewrapArgs {
     /// The native file
     pub(crate) file: PathBuf,
-    /// Write a new FILE and leave the old one; else the old one is replaced when the new is whole
+    /// Write to a new FILE and keep the old one [default: replace the old file once the new one is
+    /// complete]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
     #[command(flatten)]
@@ -231,9 +255,9 @@ pub(crate) struct RewrapArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct InspectArgs {
-    /// The file
+    /// The file to describe
     pub(crate) file: PathBuf,
-    /// One JSON object on stdout
+    /// Print one JSON object to stdout
     #[arg(long)]
     pub(crate) json: bool,
 }

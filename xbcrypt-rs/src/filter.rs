@@ -29,12 +29,12 @@ pub(crate) fn run(line: &Line, stock: bool, log: &Log) -> Result<(), Failure> {
     line.check()?;
     let work = Work::of(line, stock, log)?;
     if line.input.is_none() {
-        xb_cli::refuse_terminal_input("give it a file: xbcrypt-rs -i FILE, or < FILE")?;
+        xb_cli::refuse_terminal_input("give an input file: xbcrypt-rs -i FILE, or < FILE")?;
     }
     // Standard output needs no cleanup, and its reader notices the early end.
     let (mut output, _signals) = match &line.output {
         None => {
-            xb_cli::refuse_terminal_output("send it somewhere: xbcrypt-rs -o FILE, or > FILE")?;
+            xb_cli::refuse_terminal_output("give an output file: xbcrypt-rs -o FILE, or > FILE")?;
             (Output::stdout()?, None)
         }
         Some(path) => {
@@ -47,7 +47,7 @@ pub(crate) fn run(line: &Line, stock: bool, log: &Log) -> Result<(), Failure> {
         Some(path) => Input::open(path).map_err(|error| {
             Failure::new(format!("{}: {error}", path.display()))
                 .stage("input")
-                .hint("is the name right, and may it be read?")
+                .hint("check its name and permissions")
         })?,
     };
     let observer = Observer::default();
@@ -115,12 +115,12 @@ impl Work {
         let algorithm = match (line.encrypt_algo, &key) {
             (Some(algorithm), _) => algorithm,
             (None, Some(_)) if !stock => {
-                return Err(Failure::usage("a key is given, but no algorithm").hint(
-                    "say --encrypt-algo=AES256; without one, the stock tool would not encrypt",
+                return Err(Failure::usage("a key is given, but no encryption algorithm").hint(
+                    "add --encrypt-algo=AES256; without an algorithm, the stock tool does not encrypt",
                 ));
             }
             (None, _) => {
-                log.warn("nothing is encrypted: the algorithm is NONE");
+                log.warn("the output is not encrypted: the algorithm is NONE");
                 Algorithm::None
             }
         };
@@ -129,7 +129,7 @@ impl Work {
                 .map_err(|error| Failure::usage(format!("--encrypt-chunk-size: {error}")))
         })?;
         if chunk.was_raised() {
-            log.warn(format_args!("--encrypt-chunk-size is too small, taking {}", chunk.get()));
+            log.warn(format_args!("--encrypt-chunk-size is too small, using {}", chunk.get()));
         }
         let block = line.read_buffer_size.map_or(READ_BUFFER, |size| size.bytes());
         if block == 0 {
@@ -164,7 +164,7 @@ fn seal(line: &Line, threads: usize, log: &Log) -> Result<Work, Failure> {
         (line.read_buffer_size.is_some(), "--read-buffer-size"),
     ] {
         if given {
-            log.warn(format_args!("{name} has no meaning in the native format"));
+            log.warn(format_args!("{name} does not work in the native format"));
         }
     }
     let compress = line.compress.as_deref().unwrap_or("none").parse();
@@ -175,8 +175,11 @@ fn seal(line: &Line, threads: usize, log: &Log) -> Result<Work, Failure> {
         ways_in.key = key_from_environment()?.map(sealing).transpose()?;
     }
     if ways_in.is_empty() {
-        return Err(Failure::usage("nobody could open it: no way in is given").hint(
-            "give -f KEYFILE, --recipient, --recipients-file, --passphrase-file or --key-command",
+        return Err(Failure::usage(
+            "no key or recipient is given, so the output could never be opened",
+        )
+        .hint(
+            "add -f KEYFILE, --recipient, --recipients-file, --passphrase-file or --key-command",
         ));
     }
     Ok(Work::Seal { ways_in, compress, threads, raw: line.raw })
@@ -194,7 +197,7 @@ fn key_from_environment() -> Result<Option<KeyBytes>, Failure> {
 fn cipher(algorithm: Algorithm, key: Option<&KeyBytes>) -> Result<Cipher, Failure> {
     Cipher::new(algorithm, key, Backend::default()).map_err(|error| {
         Failure::usage(error.to_string())
-            .hint("give it by -f KEYFILE; xbcrypt-rs keygen -o KEYFILE makes one")
+            .hint("give it with -f KEYFILE; create one with: xbcrypt-rs keygen -o KEYFILE")
     })
 }
 
@@ -276,9 +279,9 @@ impl Decrypt {
         observer: &Observer,
     ) -> Result<(), Failure> {
         if let Some(what) = self.native_only {
-            return Err(Failure::new(format!("{what} cannot open the format xbcrypt"))
+            return Err(Failure::new(format!("{what} cannot open the xbcrypt format"))
                 .stage("decrypt")
-                .hint("the input is no native file; give the key it was made with: -f KEYFILE"));
+                .hint("the input is not a native file; give the key that it was made with: -f KEYFILE"));
         }
         let algorithm = self.algorithm.unwrap_or(match self.key {
             // All three names mean AES with the length of the key.
@@ -287,10 +290,11 @@ impl Decrypt {
         });
         if *kind == FileKind::Empty && !self.stock {
             self.log
-                .warn("the input is empty: so xbcrypt keeps nothing, but a native file never is");
+                .warn("the input is empty; an xbcrypt file of nothing is empty, but a native file never is");
         }
         if self.allow_unhashed {
-            self.log.verbose("chunks of versions 1 and 2 are taken, which cannot show a wrong key");
+            self.log
+                .verbose("accepting chunks of versions 1 and 2, which cannot reveal a wrong key");
         }
         let limits = Limits { allow_unhashed: self.allow_unhashed, ..Limits::ALL };
         let cipher = cipher(algorithm, self.key.as_ref())?;

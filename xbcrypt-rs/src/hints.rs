@@ -9,12 +9,12 @@ use xb_encryptor::{EnvelopeError, OpenError, SlotFault};
 use xb_pipeline::filter::{OpenFileError, SealFileError, XbcryptFilterError};
 use xb_reader::TargetError;
 
-const DAMAGED: &str = "the file was damaged on its way or on disk: get it again";
-const CUT: &str = "the file was not written or copied to its end: get it again";
+const DAMAGED: &str = "the file was damaged in transit or on disk; fetch it again";
+const CUT: &str = "the file was not written or copied completely; fetch it again";
 const FOREIGN: &str =
-    "this is no encrypted file: see what its producer wrote, and keep its stderr apart";
+    "this is not an encrypted file; check what its producer wrote, and keep its stderr separate";
 const NAME_A_KEY: &str =
-    "give what opens it: -f KEYFILE, --identity-file, --passphrase-file or --key-command";
+    "give its key: -f KEYFILE, --identity-file, --passphrase-file or --key-command";
 
 /// Converts a failed encryption or decryption; `stage` is its name.
 fn failed(stage: &str, message: String, hint: Option<String>) -> Failure {
@@ -31,7 +31,9 @@ fn failed(stage: &str, message: String, hint: Option<String>) -> Failure {
 
 pub(crate) fn xbcrypt_failure(stage: &str, error: &XbcryptFilterError) -> Failure {
     let hint = match error {
-        XbcryptFilterError::Read { .. } => Some("look at what writes the input".to_owned()),
+        XbcryptFilterError::Read { .. } => {
+            Some("check the program that writes the input".to_owned())
+        }
         XbcryptFilterError::Write(error) => Some(write(error)),
         XbcryptFilterError::Xbcrypt(error) => Some(xbcrypt(error).to_owned()),
         _ => None,
@@ -43,18 +45,18 @@ fn xbcrypt(error: &XbcryptError) -> &'static str {
     match error {
         XbcryptError::Magic { place, .. } if place.offset == 0 => FOREIGN,
         XbcryptError::Cut { .. } => CUT,
-        XbcryptError::Hash { .. } => "take the key that the file was made with",
+        XbcryptError::Hash { .. } => "give the key that the file was made with",
         XbcryptError::Algorithm { encrypted: true, .. } => {
-            "say --encrypt-algo=AES256 and which key: the key's length decides"
+            "add --encrypt-algo=AES256 and a key; the length of the key decides which AES"
         }
         XbcryptError::Algorithm { encrypted: false, .. } => {
-            "--encrypt-algo=NONE takes it; but whoever encrypts would not have written this"
+            "accept it with --encrypt-algo=NONE, but an encrypting producer would not have written it"
         }
         XbcryptError::NoHash { .. } => {
-            "--allow-unhashed takes it; look at what comes out, nothing here proves the key"
+            "accept it with --allow-unhashed, and check the output: nothing proves that the key is right"
         }
         XbcryptError::Random(_) | XbcryptError::Plain { .. } | XbcryptError::Room { .. } => {
-            "this should not happen; please report it"
+            "this is a bug; please report it"
         }
         _ => DAMAGED,
     }
@@ -70,30 +72,30 @@ pub(crate) fn seal_failure(error: &SealFileError) -> Failure {
 
 pub(crate) fn open_failure(error: &OpenFileError) -> Failure {
     let hint = match error {
-        OpenFileError::Read { .. } => "look at what writes the input".to_owned(),
+        OpenFileError::Read { .. } => "check the program that writes the input".to_owned(),
         OpenFileError::Write(error) => write(error),
         OpenFileError::Magic { .. } => FOREIGN.to_owned(),
         OpenFileError::Cut { .. } => CUT.to_owned(),
         OpenFileError::NoKey { .. } => NAME_A_KEY.to_owned(),
         OpenFileError::Open(error) => open(error).to_owned(),
         OpenFileError::NoEnvelope => {
-            "its keys are kept beside it in the store: xbcloud-rs get opens it there".to_owned()
+            "its keys object is in the store; open the backup there with: xbcloud-rs get".to_owned()
         }
         OpenFileError::NotSealed => {
-            "without a key it is taken as it is, and nobody vouches for it".to_owned()
+            "leave out the key to accept the file; it is then not authenticated".to_owned()
         }
         OpenFileError::Envelope(error) => envelope(error).to_owned(),
-        OpenFileError::Stream(_) => format!("{DAMAGED}; what was written before is genuine"),
-        _ => "this should not happen; please report it".to_owned(),
+        OpenFileError::Stream(_) => format!("{DAMAGED}; the output written so far is authentic"),
+        _ => "this is a bug; please report it".to_owned(),
     };
     failed("decrypt", error.to_string(), Some(hint))
 }
 
 pub(crate) fn envelope(error: &EnvelopeError) -> &'static str {
     match error {
-        EnvelopeError::TooNew { .. } => "take a newer version of this program",
+        EnvelopeError::TooNew { .. } => "install a newer version of this program",
         EnvelopeError::Foreign { .. } | EnvelopeError::ForeignCommitment => {
-            "keys and data are of two files: put together what belongs together"
+            "the keys block and the data come from two different files; combine the matching ones"
         }
         _ => DAMAGED,
     }
@@ -102,27 +104,31 @@ pub(crate) fn envelope(error: &EnvelopeError) -> &'static str {
 pub(crate) fn open(error: &OpenError) -> &'static str {
     match error {
         OpenError::NoSlot { .. } | OpenError::NotForThis { .. } => {
-            "take one of those; xbcrypt-rs inspect FILE shows them, too"
+            "give one of these keys; list them with: xbcrypt-rs inspect FILE"
         }
         OpenError::Slot { fault: SlotFault::Memory { .. }, .. } => {
-            "open it by another way in, or with age -d where there is the memory"
+            "use another key, or open it with age -d on a machine with enough memory"
         }
-        OpenError::Slot { fault: SlotFault::Command(_), .. } => "see what the command said",
-        OpenError::Altered => "somebody changed who can open the file: get it again",
-        _ => "take the key that the file was made with",
+        OpenError::Slot { fault: SlotFault::Command(_), .. } => {
+            "read the messages of the key command"
+        }
+        OpenError::Altered => "the key slots were tampered with; fetch the file again",
+        _ => "give the key that the file was made with",
     }
 }
 
 fn write(error: &io::Error) -> String {
     match error.kind() {
-        io::ErrorKind::BrokenPipe => "whoever reads the output has gone: look at its messages",
+        io::ErrorKind::BrokenPipe => {
+            "the program that reads the output has ended; read its messages"
+        }
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            "make room, or write elsewhere: -o FILE"
+            "make room, or write elsewhere with -o FILE"
         }
         io::ErrorKind::FileTooLarge => {
-            "the file system or a limit (ulimit -f) takes no larger file"
+            "raise the file size limit (ulimit -f), or write to another file system"
         }
-        _ => "check the disk and the system's log",
+        _ => "check the disk and the system log",
     }
     .to_owned()
 }
@@ -130,9 +136,11 @@ fn write(error: &io::Error) -> String {
 /// Converts the error of an output file that cannot be created or completed.
 pub(crate) fn output_failure(path: &Path, error: &TargetError) -> Failure {
     let hint = match error {
-        TargetError::Exists { .. } => "nothing is overwritten: take another name, or remove it",
-        TargetError::Open { .. } => "the folder must be there, and writable",
-        _ => "check the disk and the system's log",
+        TargetError::Exists { .. } => {
+            "choose another name, or remove that file; nothing is overwritten"
+        }
+        TargetError::Open { .. } => "create the directory, or make it writable",
+        _ => "check the disk and the system log",
     };
     let message = match error {
         TargetError::Open { .. } | TargetError::Sync { .. } => error.to_string(),

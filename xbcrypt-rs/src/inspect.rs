@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, BufReader, Write};
 
 use serde_json::{Value, json};
-use xb_cli::{Failure, OrFail as _, format_size};
+use xb_cli::{Failure, OrFail as _, format_count, format_size};
 use xb_pipeline::filter::{Facts, FactsError, NativeFacts, XbcryptFacts, facts};
 
 use crate::args::InspectArgs;
@@ -23,7 +23,7 @@ pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
     let (text, value, problem) = match &facts {
         Facts::Native(facts) => native(facts),
         Facts::Xbcrypt(facts) => xbcrypt(facts),
-        _ => return Err(Failure::new("this version knows no more of it").stage("inspect")),
+        _ => return Err(Failure::new("this version cannot tell more about it").stage("inspect")),
     };
     let mut out = io::stdout().lock();
     if args.json { writeln!(out, "{value}") } else { out.write_all(text.as_bytes()) }
@@ -32,7 +32,7 @@ pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
         None => Ok(()),
         Some(problem) => Err(Failure::new(format!("{}: {problem}", args.file.display()))
             .stage("inspect")
-            .hint("the file was cut or damaged: get it again")),
+            .hint("the file is truncated or damaged; fetch it again")),
     }
 }
 
@@ -78,9 +78,9 @@ fn native(facts: &NativeFacts) -> Said {
     let mut line = |name: &str, text: String| lines.push(format!("  {name:<8}  {text}"));
     line("stream", header.id().to_string());
     if header.is_sealed() {
-        line("seal", "AES-256-GCM, authenticated; changes show when it is opened".to_owned());
+        line("seal", "AES-256-GCM, authenticated; opening it detects any change".to_owned());
     } else {
-        line("seal", "none: guards against accident only".to_owned());
+        line("seal", "none; only accidental damage is detected".to_owned());
     }
     line(
         "codec",
@@ -91,19 +91,19 @@ fn native(facts: &NativeFacts) -> Said {
         },
     );
     match &facts.keys {
-        None if header.is_sealed() => line("opens", "by keys that are elsewhere".to_owned()),
+        None if header.is_sealed() => line("opens", "with keys stored elsewhere".to_owned()),
         None => {}
         Some(_) => slots.iter().for_each(|slot| {
-            line(&format!("way in {}", slot.slot), slot.to_string());
+            line(&format!("key slot {}", slot.slot), slot.to_string());
         }),
     }
     line("size", format!("{} ({} bytes)", format_size(facts.file_len), facts.file_len));
     match trailer {
         Some(trailer) => {
             line("body", format!("{} bytes before the seal", trailer.body_len));
-            line("end", "the trailer is there and fits".to_owned());
+            line("end", "trailer present and correct".to_owned());
         }
-        None => line("end", "NOT WHOLE".to_owned()),
+        None => line("end", "INCOMPLETE".to_owned()),
     }
     (lines.join("\n") + "\n", value, problem)
 }
@@ -136,17 +136,17 @@ fn xbcrypt(facts: &XbcryptFacts) -> Said {
         "guards": "accident only",
         "problem": problem,
     });
-    let mut lines = vec![format!("xbcrypt file, {chunks} chunks")];
+    let mut lines = vec![format!("xbcrypt file, {}", format_count(chunks, "chunk"))];
     let mut line = |name: &str, text: String| lines.push(format!("  {name:<8}  {text}"));
     for (version, count) in facts.chunks.iter().enumerate().filter(|(_, count)| **count > 0) {
-        line("version", format!("{}: {count} chunks", version + 1));
+        line("version", format!("{}: {}", version + 1, format_count(*count, "chunk")));
     }
     if facts.not_encrypted > 0 {
-        line("open", format!("{} chunks are NOT ENCRYPTED", facts.not_encrypted));
+        line("open", format!("{} NOT ENCRYPTED", format_count(facts.not_encrypted, "chunk")));
     }
     line("plain", format!("{} ({} bytes)", format_size(facts.plain_bytes), facts.plain_bytes));
     line("largest", format!("{} bytes in a chunk", facts.largest));
     line("size", format!("{} ({} bytes)", format_size(facts.file_len), facts.file_len));
-    line("guards", "against accident only: chunks can be forged, swapped or left out".to_owned());
+    line("guards", "accidental damage only; chunks can be forged, swapped or removed".to_owned());
     (lines.join("\n") + "\n", value, problem)
 }

@@ -16,7 +16,7 @@ const KEY_LEN: usize = 32;
 
 pub(crate) fn run(args: &KeygenArgs, log: &Log) -> Result<(), Failure> {
     if args.output.is_none() && !args.identity {
-        xb_cli::refuse_terminal_output("write it to a file: xbcrypt-rs keygen -o KEYFILE")?;
+        xb_cli::refuse_terminal_output("write the key to a file: xbcrypt-rs keygen -o KEYFILE")?;
     }
     let content = if args.identity {
         let (identities, secret) = Identities::generate();
@@ -40,7 +40,7 @@ pub(crate) fn run(args: &KeygenArgs, log: &Log) -> Result<(), Failure> {
             let failure = Failure::new(format!("{}: {error}", path.display())).stage("output");
             match error.kind() {
                 io::ErrorKind::AlreadyExists => failure
-                    .hint("nothing is overwritten: a key that is lost takes its backups along"),
+                    .hint("choose another name; nothing is overwritten, because backups are lost with their key"),
                 _ => failure,
             }
         }),

@@ -40,7 +40,7 @@ impl Output {
     /// Creates a new file at `path`, which must not exist.
     pub(crate) fn create(path: &Path) -> Result<Self, Failure> {
         let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
-            return Err(Failure::usage(format!("{} is no name for a file", path.display())));
+            return Err(Failure::usage(format!("{} is not a file name", path.display())));
         };
         let folder = if folder == Path::new("") { Path::new(".") } else { folder };
         let name = RelPath::new(name.as_bytes()).stage("output")?;

@@ -25,9 +25,8 @@ const STEP: u64 = 64 << 20;
 pub(crate) fn run(args: &RewrapArgs, log: &Log) -> Result<(), Failure> {
     let ways = args.new.ways_in(log)?;
     if ways.is_empty() {
-        return Err(Failure::usage("no new way in is given").hint(
-            "give --new-key-file, --recipient, --recipients-file, --new-passphrase-file or \
-             --new-key-command",
+        return Err(Failure::usage("no new key slot is given").hint(
+            "add --new-key-file, --recipient, --recipients-file, --new-passphrase-file or --new-key-command",
         ));
     }
     let mut keys = args.keys.keys(&args.identities, log)?;
@@ -38,14 +37,14 @@ pub(crate) fn run(args: &RewrapArgs, log: &Log) -> Result<(), Failure> {
     let mut file = File::open(&args.file).map_err(|error| named(&error))?;
     let facts = match facts(&mut file).map_err(|error| named(&error))? {
         Facts::Native(facts) => facts,
-        _ => return Err(named(&"only native files have ways in")),
+        _ => return Err(named(&"only native files have key slots")),
     };
     if let Err(error) = &facts.trailer {
-        return Err(named(error).hint("the file is not whole: get it again first"));
+        return Err(named(error).hint("the file is incomplete; fetch it again first"));
     }
     let Some(old) = &facts.keys else {
-        return Err(named(&"it has no keys in front")
-            .hint("the keys of a backup in a store are changed there: xbcloud-rs rewrap"));
+        return Err(named(&"the file has no keys block")
+            .hint("rewrap a backup in a store with: xbcloud-rs rewrap"));
     };
     let key = unlock(&old.envelope, &keys).map_err(|(error, hint)| named(&error).hint(hint))?;
     let new = old.envelope.rewrap(&key, |_| args.new.keep, &ways.list());
@@ -73,7 +72,7 @@ pub(crate) fn run(args: &RewrapArgs, log: &Log) -> Result<(), Failure> {
         }
     }
     for slot in new.slots() {
-        log.info(format_args!("way in {}: {slot}", slot.slot));
+        log.info(format_args!("key slot {}: {slot}", slot.slot));
     }
     Ok(())
 }
@@ -87,8 +86,8 @@ fn unlock(
         Some(Err(error)) => Err((error.to_string(), hints::open(&error))),
         None => {
             let ways: Vec<String> = envelope.slots().map(|slot| slot.to_string()).collect();
-            let what = format!("no key is given; the file opens with: {}", ways.join(", "));
-            Err((what, "give what opens it now, and beside it the new ways in"))
+            let what = format!("no key was given; the file opens with: {}", ways.join(", "));
+            Err((what, "give a key that opens it now, besides the new key slots"))
         }
     }
 }

@@ -37,9 +37,9 @@ fn a_wrong_key_is_said_before_any_output() {
     let file = filter(&["--format=native", "-f", &key], &mixed(2, 3 << 20)).expect(0).stdout;
     for (words, code, said) in [
         (&["-d", "-f", &other][..], 1, "wrong key file"),
-        (&["-d", "-f", &short], 2, "wants 32"),
-        (&["-d", "--identity-file", &identity], 1, "opened by age identity"),
-        (&["-d"], 1, "no key is given; the file opens with: key file "),
+        (&["-d", "-f", &short], 2, "needs 32"),
+        (&["-d", "--identity-file", &identity], 1, "no age identity slot"),
+        (&["-d"], 1, "no key was given; the file opens with: key file "),
     ] {
         let output = folder.name("out");
         for to in [&[][..], &["-o", &output]] {
@@ -281,7 +281,7 @@ fn inspect_needs_no_key() {
     let facts = json("stock", 0);
     assert_eq!((&facts["chunks"], &facts["plain_bytes"]), (&2.into(), &100_000.into()));
     let text = xbcrypt().args(["inspect", &folder.name("stock")]).run().expect(0).stdout_text();
-    assert!(text.contains("accident only"), "{text}");
+    assert!(text.contains("accidental damage only"), "{text}");
     let _ = xbcrypt().args(["inspect", &key]).run().expect(1);
     assert!(unhex(&hex(&KEY)) == KEY);
 }

@@ -187,7 +187,7 @@ fn options_as_the_stock_tool_has_them() {
 
     // NONE is the default and encrypts nothing, so we warn.
     let ran = stock().run().expect(0);
-    assert!(ran.stderr_text().contains("nothing is encrypted"), "{ran:?}");
+    assert!(ran.stderr_text().contains("the output is not encrypted"), "{ran:?}");
     assert!(ran.stdout.windows(1000).any(|window| window == &plain[50..1050]));
     let back = folder.linked_as("xbcrypt").args(["-d", "-aNONE"]).stdin_bytes(&ran.stdout[..]);
     assert!(back.run().expect(0).stdout == plain);

@@ -14,13 +14,12 @@ use crate::keys;
 
 const EXAMPLES: &str = "\
 Examples:
-  xbstream-rs -x -C /restore < backup.xbstream       extract, everything checked
-  xbstream-rs -t --json < backup.xbstream            what is in it, checked, one JSON object a line
+  xbstream-rs -x -C /restore < backup.xbs      extract, with all checks
+  xbstream-rs -t --json < backup.xbs           list, one JSON object per line
   xbstream-rs -c *.ibd | ssh host xbstream-rs -x -C /restore
-  xbstream-rs -x --decompress --decrypt=AES256 -f KEYFILE -C /restore < backup.xbstream
+  xbstream-rs -x --decompress --decrypt=AES256 -f KEYFILE -C /restore < backup.xbs
 
-Nothing is overwritten. A file has its name only when it is whole. Exit codes: 0 done and proven,
-1 failed, 2 usage, 128+N ended by signal N. Called as xbstream or mbstream it takes their place.";
+Existing files are never overwritten, and a file gets its name only when it is complete. Called as xbstream or mbstream, this program is a drop-in for the stock tool. Exit status: 0 done and proven, 1 failed, 2 usage, 128+N ended by signal N.";
 
 /// Most worker threads.
 const MAX_PARALLEL: u64 = 256;
@@ -28,7 +27,7 @@ const MAX_PARALLEL: u64 = 256;
 /// the disk.
 const DEFAULT_PARALLEL: usize = 4;
 
-/// Makes, lists and extracts the streams of MySQL and MariaDB backups.
+/// Create, list and extract streams of MySQL and MariaDB backups
 #[derive(Debug, Parser)]
 #[command(name = "xbstream-rs", version, after_help = EXAMPLES, disable_version_flag = true)]
 #[command(long_version = xb_keyring::long_version(env!("CARGO_PKG_VERSION")))]
@@ -42,55 +41,55 @@ pub(crate) struct Line {
     /// List the files of the stream on stdin
     #[arg(short = 't', long)]
     pub(crate) list: bool,
-    /// Files for -c
+    /// Files to put into the stream (-c)
     pub(crate) files: Vec<OsString>,
-    /// Work in this directory
+    /// Work in directory DIR
     #[arg(short = 'C', long, value_name = "DIR")]
     pub(crate) directory: Option<PathBuf>,
-    /// Worker threads for -x [default: a core each, up to 4]
+    /// Worker threads for -x [default: one per core, at most 4]
     #[arg(short, long, value_name = "N")]
     pub(crate) parallel: Option<u64>,
-    /// Name each file on stderr
+    /// Print each file name to stderr
     #[arg(short, long)]
     pub(crate) verbose: bool,
-    /// JSON output: the list on stdout, messages on stderr
+    /// Write JSON: the list to stdout, messages to stderr
     #[arg(long)]
     pub(crate) json: bool,
-    /// Meaning of type S: auto, percona or mariadb
+    /// Meaning of chunk type S: auto, percona or mariadb
     #[arg(long, value_enum, default_value = "auto", value_name = "WHOSE", ignore_case = true)]
     #[arg(hide_possible_values = true)]
     pub(crate) dialect: DialectArg,
-    /// With -x: undo .qp, .lz4 and .zst
+    /// With -x: decompress .qp, .lz4 and .zst files
     #[arg(long)]
     pub(crate) decompress: bool,
-    /// With -x: undo .xbcrypt; AES128, AES192 or AES256
+    /// With -x: decrypt .xbcrypt files; AES128, AES192 or AES256
     #[arg(short = 'd', long, value_name = "CIPHER")]
     pub(crate) decrypt: Option<String>,
-    /// File with the key of 16, 24 or 32 bytes
+    /// File with the key: 16, 24 or 32 bytes
     #[arg(short = 'f', long, value_name = "FILE")]
     pub(crate) encrypt_key_file: Option<PathBuf>,
-    /// The key itself; better in a file
+    /// The key itself; prefer --encrypt-key-file
     #[arg(short = 'k', long, value_name = "KEY")]
     pub(crate) encrypt_key: Option<Secret>,
-    /// Threads for that [default: as --parallel]
+    /// Threads for decoding [default: as --parallel]
     #[arg(long, value_name = "N")]
     pub(crate) decompress_threads: Option<u64>,
     #[arg(long, hide = true)]
     pub(crate) encrypt_threads: Option<u64>,
-    /// Ceiling for that; the rest waits on disk [default: 256M]
+    /// Memory for decoding; the rest waits on disk [default: 256M]
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory: Option<Size>,
-    /// Keep the whole files of a stream that was cut, and exit 0
+    /// Keep the complete files of a truncated stream, and exit 0
     #[arg(long)]
     pub(crate) allow_truncated: bool,
-    /// With -c: store names as given, also with a leading / or ..
+    /// With -c: store names as given, even with a leading / or ..
     #[arg(short = 'P', long)]
     pub(crate) absolute_names: bool,
-    /// Make files durable: file (each), end (all) or none
+    /// When to sync: file (each one), end (all) or none
     #[arg(long, value_enum, default_value = "end", value_name = "WHEN", ignore_case = true)]
     #[arg(hide_possible_values = true)]
     pub(crate) sync: SyncArg,
-    /// No progress bar or lines
+    /// Do not show progress
     #[arg(long)]
     pub(crate) no_progress: bool,
     /// Print version
@@ -137,29 +136,29 @@ impl Line {
             (false, true, false) => Mode::Extract,
             (false, false, true) => Mode::List,
             (false, false, false) => {
-                return Err(Failure::usage("nothing to do").hint("say -x, -c or -t; see --help"));
+                return Err(Failure::usage("nothing to do").hint("give -x, -c or -t; see --help"));
             }
-            _ => return Err(Failure::usage("only one of -c, -x and -t can be done at a time")),
+            _ => return Err(Failure::usage("-c, -x and -t exclude each other")),
         };
         if let Some(what) = self.not_here() {
-            return Err(Failure::usage(format!("{what} is not in this release"))
-                .hint("let the producer write one stream, and pipe it in"));
+            return Err(Failure::usage(format!("{what} is not supported"))
+                .hint("let the producer write a single stream, and pipe it in"));
         }
         if mode != Mode::Extract && !stock && (self.decompress || self.decrypt.is_some()) {
-            return Err(Failure::usage("--decompress and --decrypt go with -x"));
+            return Err(Failure::usage("--decompress and --decrypt work only with -x"));
         }
         match mode {
-            Mode::Create if self.files.is_empty() => Err(Failure::usage("no files are named")
-                .hint("name the files: xbstream-rs -c FILE ...")),
+            Mode::Create if self.files.is_empty() => Err(Failure::usage("no files are given")
+                .hint("give the files: xbstream-rs -c FILE ...")),
             Mode::Extract if stock && !self.files.is_empty() => {
                 // The stock tools do not warn, but extract everything, too.
-                log.warn("file names are ignored: everything is extracted");
+                log.warn("ignored the file names; extracting everything");
                 Ok(mode)
             }
             Mode::Extract | Mode::List if !self.files.is_empty() => {
                 let name = self.files[0].to_string_lossy().into_owned();
-                Err(Failure::usage(format!("file name {name} does not go with -x or -t"))
-                    .hint("the stream comes on stdin, and all of it is taken: < FILE"))
+                Err(Failure::usage(format!("file name {name} cannot be used with -x or -t"))
+                    .hint("redirect the stream to stdin: < FILE; all of it is read"))
             }
             _ => Ok(mode),
         }
@@ -182,7 +181,7 @@ impl Line {
         };
         let threads = wanted.clamp(1, MAX_PARALLEL);
         if threads != wanted {
-            log.warn(format_args!("--parallel={wanted} is out of range, taking {threads}"));
+            log.warn(format_args!("--parallel={wanted} is out of range, using {threads}"));
         }
         usize::try_from(threads).unwrap_or(1)
     }
@@ -268,7 +267,7 @@ mod tests {
             (&["-x", "--fifo-dir=/f"], "--fifo-dir"),
         ] {
             let failure = check(words, false).unwrap_err();
-            assert_eq!(failure.line(), format!("{name} is not in this release"));
+            assert_eq!(failure.line(), format!("{name} is not supported"));
         }
         // Values that request nothing are accepted.
         for words in [

@@ -17,12 +17,12 @@ const PIPE: usize = 1 << 20;
 /// Writes the stream. Signals are not caught here: there is nothing to clean up, and every reader
 /// refuses a stream without its end.
 pub(crate) fn run(line: &Line, log: &Log) -> Result<(), Failure> {
-    xb_cli::refuse_terminal_output("send it somewhere: xbstream-rs -c FILE ... > STREAM")?;
+    xb_cli::refuse_terminal_output("redirect it: xbstream-rs -c FILE ... > STREAM")?;
     let dir = line.directory.clone().unwrap_or_default();
     if line.directory.is_some() && !dir.is_dir() {
         return Err(Failure::new(format!("{}: not a directory", dir.display()))
             .stage("create")
-            .hint("-C wants a directory that exists"));
+            .hint("give an existing directory with -C"));
     }
     let options =
         CreateOptions { dir, absolute_names: line.absolute_names, ..CreateOptions::default() };
@@ -42,19 +42,19 @@ pub(crate) fn run(line: &Line, log: &Log) -> Result<(), Failure> {
 fn failure(error: &CreateError) -> Failure {
     let hint = match error {
         CreateError::Write(source) if source.kind() == io::ErrorKind::BrokenPipe => {
-            "whoever reads the stream has gone: look at its messages"
+            "the program that reads the stream has ended; read its messages"
         }
         CreateError::Write(source) if source.kind() == io::ErrorKind::StorageFull => {
-            "make room where it goes"
+            "make room at its destination"
         }
-        CreateError::Write(_) => "look at where the stream goes",
-        CreateError::Open { .. } => "is the name right, and may it be read?",
+        CreateError::Write(_) => "check the destination of the stream",
+        CreateError::Open { .. } => "check its name and permissions",
         CreateError::NotRegular { .. } => {
-            "only files go into a stream; name the files of a directory one by one"
+            "give files only; list the files of a directory one by one"
         }
-        CreateError::Twice { .. } => "a stream has each name once; name it once",
-        CreateError::Name { .. } => "give it a name that a stream can carry",
-        _ => "check the disk and the system's log",
+        CreateError::Twice { .. } => "give it only once",
+        CreateError::Name { .. } => "rename it; the stream format cannot hold this name",
+        _ => "check the disk and the system log",
     };
     Failure::new(error.to_string()).stage("create").hint(hint)
 }

@@ -4,8 +4,8 @@ use std::io::{self, Read};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use xb_cli::{
-    Failure, Input, Log, OrFail as _, Progress, ProgressOptions, Signals, Snapshot, format_rate,
-    format_size, interrupted,
+    Failure, Input, Log, OrFail as _, Progress, ProgressOptions, Signals, Snapshot, format_count,
+    format_rate, format_size, interrupted,
 };
 use xb_pipeline::{
     Decrypt, EndRule, EndWatch, ExtractOptions, ExtractReport, Extractor, Observer, OnFailure,
@@ -17,7 +17,7 @@ use crate::args::Line;
 use crate::hints;
 
 pub(crate) fn run(line: &Line, stock: bool, log: &Log) -> Result<(), Failure> {
-    xb_cli::refuse_terminal_input("give it a stream: xbstream-rs -x -C DIR < FILE")?;
+    xb_cli::refuse_terminal_input("redirect a stream to it: xbstream-rs -x -C DIR < FILE")?;
     let observer = Observer::default();
     let threads = line.threads(stock, log);
     let undo = line.undo(threads, log)?;
@@ -64,8 +64,7 @@ pub(crate) fn run(line: &Line, stock: bool, log: &Log) -> Result<(), Failure> {
     seen.warn(log);
     if keeps_encrypted && seen.encrypted > 0 {
         log.warn(format_args!(
-            "{} encrypted files (.xbcrypt) were left as they are, neither decrypted nor \
-             decompressed: --decrypt=AES256 and a key undo them",
+            "encrypted files (.xbcrypt) neither decrypted nor decompressed: {}; add --decrypt=AES256 and a key to decode them",
             seen.encrypted
         ));
     }
@@ -76,8 +75,8 @@ pub(crate) fn run(line: &Line, stock: bool, log: &Log) -> Result<(), Failure> {
             "files": report.files, "stream_bytes": report.bytes, "seconds": end.elapsed.as_secs_f64(),
         }));
         log.info(format_args!(
-            "{} files from {} ({})",
-            report.files,
+            "{} from {} ({})",
+            format_count(report.files, "file"),
             format_size(report.bytes),
             format_rate(rate)
         ));
@@ -98,7 +97,7 @@ fn pump(
             if let Some(signal) = interrupted() {
                 drop(extractor);
                 return Err(Failure::interrupted(signal)
-                    .hint("files that were complete stay, the others are gone"));
+                    .hint("complete files were kept, the others removed"));
             }
             match input.wait() {
                 Ok(true) => {}
@@ -133,11 +132,11 @@ fn warn_of_cut(log: &Log, report: &ExtractReport) {
     log.warn(&truncated.cause);
     for (path, offset) in &truncated.dropped {
         log.warn(format_args!(
-            "{path}: not extracted, the stream has only its first {offset} bytes"
+            "{path}: not extracted; the stream has only its first {offset} bytes"
         ));
     }
     log.warn(format_args!(
-        "{} complete files were kept; others may be missing altogether",
+        "complete files kept: {}; other files may be missing entirely",
         report.files
     ));
 }

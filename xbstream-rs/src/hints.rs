@@ -9,21 +9,27 @@ use xb_reader::{DecodeError, OrderError, Printable, ReadError, TargetError, Unfi
 
 /// Input that is mistaken for an xbstream: magic, name, and the command that unpacks it.
 const OTHERS: [(&[u8], &str); 9] = [
-    (b"\x1f\x8b", "this is gzip: gzip -dc < FILE | xbstream-rs ..."),
-    (b"\x28\xb5\x2f\xfd", "this is zstd: zstd -dc < FILE | xbstream-rs ..."),
-    (b"\x04\x22\x4d\x18", "this is lz4: lz4 -dc < FILE | xbstream-rs ..."),
-    (b"\xfd7zXZ", "this is xz: xz -dc < FILE | xbstream-rs ..."),
-    (b"BZh", "this is bzip2: bzip2 -dc < FILE | xbstream-rs ..."),
-    (b"qpress10", "this is a qpress archive, a single compressed file of a backup"),
-    (b"XBCRYP", "this is encrypted: xbcrypt -d ... < FILE | xbstream-rs ..."),
-    (b"XBRSTR", "this is a stream of xbcloud-rs: xbcloud-rs restore makes files of it"),
-    (b"XBCLOUD", "this is a file of xbcloud, not a stream"),
+    (b"\x1f\x8b", "decompress the input first: gzip -dc < FILE | xbstream-rs ..."),
+    (b"\x28\xb5\x2f\xfd", "decompress the input first: zstd -dc < FILE | xbstream-rs ..."),
+    (b"\x04\x22\x4d\x18", "decompress the input first: lz4 -dc < FILE | xbstream-rs ..."),
+    (b"\xfd7zXZ", "decompress the input first: xz -dc < FILE | xbstream-rs ..."),
+    (b"BZh", "decompress the input first: bzip2 -dc < FILE | xbstream-rs ..."),
+    (
+        b"qpress10",
+        "give the whole stream; this is a qpress archive, a single compressed file of a backup",
+    ),
+    (b"XBCRYP", "decrypt the input first: xbcrypt -d ... < FILE | xbstream-rs ..."),
+    (b"XBRSTR", "restore it with `xbcloud-rs restore`; this is a native stream"),
+    (b"XBCLOUD", "give the whole stream; this is an object of xbcloud"),
 ];
 
-const CUT: &str = "get the stream again from where it is whole; --allow-truncated keeps the files that are complete";
-const DAMAGED: &str = "the stream was damaged on its way or on disk: get it again";
-const HOSTILE: &str = "no backup program writes this: the stream is damaged, or made to do harm";
-const DISORDER: &str = "parts of the stream are missing, doubled or mixed with another one";
+const CUT: &str =
+    "fetch the complete stream again, or add --allow-truncated to keep the complete files";
+const DAMAGED: &str = "the stream was damaged in transit or on disk; fetch it again";
+const HOSTILE: &str =
+    "do not use this stream: it is damaged or malicious, because no backup program writes this";
+const DISORDER: &str =
+    "fetch the stream again: parts of it are missing, duplicated or mixed with another stream";
 
 /// Converts a failed extraction, with the number of files that were kept.
 pub(crate) fn extract_failure(cause: &ExtractCause, files: u64) -> Failure {
@@ -33,13 +39,13 @@ pub(crate) fn extract_failure(cause: &ExtractCause, files: u64) -> Failure {
         ExtractCause::Unfinished(error) => unfinished(error),
         ExtractCause::Target { source, .. } | ExtractCause::Sync(source) => target(source),
         ExtractCause::Undo { source, .. } => undo(source).to_owned(),
-        ExtractCause::Read { .. } => "look at what writes the stream".to_owned(),
-        _ => "this should not happen; please report it".to_owned(),
+        ExtractCause::Read { .. } => "check the program that writes the stream".to_owned(),
+        _ => "this is a bug; please report it".to_owned(),
     };
     match files {
         0 => {}
-        1 => hint.push_str("; 1 file before it is whole and stays"),
-        n => hint.push_str(&format!("; {n} files before it are whole and stay")),
+        1 => hint.push_str("; 1 complete file was kept"),
+        n => hint.push_str(&format!("; {n} complete files were kept")),
     }
     Failure::new(cause.to_string()).stage("extract").hint(hint)
 }
@@ -50,7 +56,7 @@ pub(crate) fn read_failure(error: &ReadError) -> Failure {
         ReadError::Decode(error) => decode(error),
         ReadError::Order(error) => order(error),
         ReadError::Unfinished(error) => unfinished(error),
-        _ => "look at what writes the stream".to_owned(),
+        _ => "check the program that writes the stream".to_owned(),
     };
     Failure::new(error.to_string()).stage("list").hint(hint)
 }
@@ -59,15 +65,15 @@ fn decode(error: &DecodeError) -> String {
     match error {
         DecodeError::Magic { position: 0, found } => other_format(found),
         DecodeError::Magic { .. } => {
-            "a message of the producer between the chunks, or damage: keep its stderr apart from the stream".to_owned()
+            "keep the producer's stderr separate from the stream: one of its messages is between the chunks, or the stream is damaged".to_owned()
         }
         DecodeError::Truncated { .. } => CUT.to_owned(),
         DecodeError::Path { .. } | DecodeError::PathLength { .. } => HOSTILE.to_owned(),
         DecodeError::UnknownType { .. } => {
-            "the stream is damaged, or of a newer producer than this program knows".to_owned()
+            "fetch the stream again, or install a newer version of this program, if the producer is newer".to_owned()
         }
         DecodeError::MapEntries { .. } | DecodeError::MapSum { .. } | DecodeError::MapEmptyEntry { .. } => {
-            format!("{DAMAGED}; if it is whole and from MariaDB, try --dialect=mariadb")
+            format!("{DAMAGED}; if it is intact and from MariaDB, try --dialect=mariadb")
         }
         _ => DAMAGED.to_owned(),
     }
@@ -78,7 +84,7 @@ fn other_format(found: &Printable) -> String {
     let known = OTHERS.iter().find(|(magic, _)| start.starts_with(magic));
     known
         .map_or(
-            "this is no xbstream: see what the producer wrote, and keep its stderr apart",
+            "this is not an xbstream; check what the producer wrote, and keep its stderr separate",
             |(_, hint)| hint,
         )
         .to_owned()
@@ -86,14 +92,14 @@ fn other_format(found: &Printable) -> String {
 
 fn order(error: &OrderError) -> String {
     match error {
-        OrderError::AfterEnd { .. } => "two streams in one, or the same file twice".to_owned(),
+        OrderError::AfterEnd { .. } => "check how the stream was made: it contains the same file twice, or is two streams in one".to_owned(),
         _ => DISORDER.to_owned(),
     }
 }
 
 fn unfinished(error: &Unfinished) -> String {
     match error {
-        Unfinished::Empty => "the producer wrote nothing: look at its messages".to_owned(),
+        Unfinished::Empty => "the producer wrote nothing; read its messages".to_owned(),
         _ => CUT.to_owned(),
     }
 }
@@ -104,62 +110,60 @@ fn undo(error: &FileDecodeError) -> &'static str {
             "give the key that the backup was made with: --encrypt-key-file"
         }
         FileDecodeError::Xbcrypt(XbcryptError::NoHash { .. }) => {
-            "extract it without --decrypt; files of such old versions need a tool that takes them"
+            "extract without --decrypt, and decrypt these files with `xbcrypt-rs -d --allow-unhashed`"
         }
         FileDecodeError::Xbcrypt(XbcryptError::Algorithm { .. }) => {
-            "--decrypt must be NONE for files that are not encrypted, and AES for others"
+            "set --decrypt=NONE for files that are not encrypted, and an AES cipher for others"
         }
         FileDecodeError::Memory { .. } => {
-            "raise --memory: five eighths of it are for the largest file"
+            "raise --memory; the largest file can use five eighths of it"
         }
         FileDecodeError::Taken { .. } => {
-            "the stream mixes two backups, or extract it without --decompress and --decrypt"
+            "extract without --decompress and --decrypt, unless the stream mixes two backups"
         }
         FileDecodeError::Codec(_) | FileDecodeError::Xbcrypt(_) => {
-            "the stream came over whole, so the file was damaged before, or is of another kind \
-             than its name says; without --decompress and --decrypt it stays as it is"
+            "the stream is intact, so the file was damaged before, or its suffix is wrong; extract it unchanged, without --decompress and --decrypt"
         }
-        _ => "extract it without --decompress and --decrypt, and look at the file",
+        _ => "extract without --decompress and --decrypt, and inspect the file",
     }
 }
 
 fn target(error: &TargetError) -> String {
     match error {
         TargetError::Exists { .. } => {
-            "nothing is overwritten: extract into an empty directory, -C DIR".to_owned()
+            "extract into an empty directory with -C DIR; nothing is overwritten".to_owned()
         }
         TargetError::NotADirectory { .. } => {
-            "a file or a symbolic link (never followed) is in the way: extract into an empty directory, -C DIR".to_owned()
+            "extract into an empty directory with -C DIR: a file, or a symbolic link, which is never followed, is in the way".to_owned()
         }
         TargetError::Reserved { .. } => HOSTILE.to_owned(),
         TargetError::Open { .. } => {
-            "-C wants a directory that exists and can be written to".to_owned()
+            "give an existing, writable directory with -C".to_owned()
         }
         TargetError::Write { source, .. }
         | TargetError::Create { source, .. }
         | TargetError::Commit { source, .. }
         | TargetError::Sync { source } => system(source),
-        _ => "see what else works in that directory".to_owned(),
+        _ => "check which other program writes to that directory".to_owned(),
     }
 }
 
 /// Hint for an error of the operating system.
 fn system(error: &io::Error) -> String {
     if error.raw_os_error() == Some(rustix::io::Errno::MFILE.raw_os_error()) {
-        return "the stream has more files open at once than this process may have: ulimit -n"
-            .to_owned();
+        return "raise the limit of open files (ulimit -n)".to_owned();
     }
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            "make room, or extract elsewhere: -C DIR".to_owned()
+            "make room, or extract elsewhere with -C DIR".to_owned()
         }
         io::ErrorKind::FileTooLarge => {
-            "the file system or a limit (ulimit -f) takes no larger file".to_owned()
+            "raise the file size limit (ulimit -f), or extract to another file system".to_owned()
         }
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
-            "extract where you may write: -C DIR".to_owned()
+            "extract into a writable directory with -C DIR".to_owned()
         }
-        _ => "check the disk and the system's log".to_owned(),
+        _ => "check the disk and the system log".to_owned(),
     }
 }
 

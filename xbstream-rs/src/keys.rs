@@ -23,20 +23,20 @@ pub(crate) fn decrypt(
     let key = key(options, log)?;
     if algorithm == Algorithm::None {
         if decrypt.is_none() && key.is_some() {
-            return Err(Failure::usage("a key is given, and nothing is to be decrypted")
-                .hint("say --decrypt=AES256, or leave the key away"));
+            return Err(Failure::usage("a key is given, but --decrypt is not")
+                .hint("add --decrypt=AES256, or remove the key"));
         }
         return Ok(Decrypt::Leave);
     }
     let cipher = Cipher::new(algorithm, key.as_ref(), Backend::default()).map_err(|_| {
-        Failure::usage("--decrypt needs a key").hint("name it with --encrypt-key-file=FILE")
+        Failure::usage("--decrypt needs a key").hint("give it with --encrypt-key-file=FILE")
     })?;
     Ok(Decrypt::With(Arc::new(cipher)))
 }
 
 fn key(options: &KeyOptions, log: &Log) -> Result<Option<KeyBytes>, Failure> {
     if options.encrypt_key.is_some() && options.encrypt_key_file.is_some() {
-        return Err(Failure::usage("--encrypt-key and --encrypt-key-file do not go together"));
+        return Err(Failure::usage("--encrypt-key and --encrypt-key-file exclude each other"));
     }
     options.key(log)
 }

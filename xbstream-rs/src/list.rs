@@ -17,7 +17,7 @@ use crate::hints;
 /// Reads and checks the whole stream, and prints its files. If it is damaged, the files before the
 /// damage are printed, too.
 pub(crate) fn run(line: &Line, log: &Log) -> Result<(), Failure> {
-    xb_cli::refuse_terminal_input("give it a stream: xbstream-rs -t < FILE")?;
+    xb_cli::refuse_terminal_input("redirect a stream to it: xbstream-rs -t < FILE")?;
     let _signals = Signals::catch(|_| ()).stage("start")?;
     let input = Input::stdin().stage("start")?.until_interrupted();
     let mut reader = ChunkReader::new(input, line.dialect.into(), Limits::default());
@@ -26,7 +26,7 @@ pub(crate) fn run(line: &Line, log: &Log) -> Result<(), Failure> {
     if let Some(signal) = interrupted() {
         return Err(Failure::interrupted(signal));
     }
-    list.print(line.json).stage("list").hint("whoever reads the list has gone")?;
+    list.print(line.json).stage("list").hint("the program that reads the list has ended")?;
     match outcome {
         Err(ref error) if line.allow_truncated && is_cut(error) => log.warn(error),
         Err(error) => return Err(hints::read_failure(&error)),

@@ -138,7 +138,7 @@ fn a_broken_stream_is_listed_as_far_as_it_is_whole() {
     let stream = stream.finish();
     let ran = xbstream().arg("-t").stdin_bytes(stream.clone()).run().expect(1);
     assert_eq!(ran.stdout_text(), "             3  a\n");
-    assert!(ran.stderr_text().contains("1 file has no end: b (at 4099)"), "{ran:?}");
+    assert!(ran.stderr_text().contains("1 file has no end chunk: b (at 4099)"), "{ran:?}");
     let ran = xbstream().args(["-t", "--json"]).stdin_bytes(stream).run().expect(1);
     let last: serde_json::Value =
         serde_json::from_str(ran.stdout_text().lines().last().unwrap()).unwrap();
@@ -154,10 +154,10 @@ fn a_broken_stream_is_listed_as_far_as_it_is_whole() {
 #[test]
 fn other_formats_get_a_hint() {
     for (bytes, hint) in [
-        (&b"\x1f\x8b\x08\x00more"[..], "hint: this is gzip"),
-        (b"\x28\xb5\x2f\xfdmore", "hint: this is zstd"),
-        (b"XBCRYP03more", "hint: this is encrypted"),
-        (b"mysqld: Error 13\n", "hint: this is no xbstream"),
+        (&b"\x1f\x8b\x08\x00more"[..], "hint: decompress the input first: gzip"),
+        (b"\x28\xb5\x2f\xfdmore", "hint: decompress the input first: zstd"),
+        (b"XBCRYP03more", "hint: decrypt the input first"),
+        (b"mysqld: Error 13\n", "hint: this is not an xbstream"),
         (b"", "hint: the producer wrote nothing"),
     ] {
         let cage = Cage::new();

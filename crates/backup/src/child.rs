@@ -62,7 +62,9 @@ pub(crate) async fn ask(
     let status = ended(&mut child, stop).await;
     hear_out(listener.into_iter().collect()).await;
     judge(program, status?)?;
-    answer.join().map_err(|_| BackupError::Bug("the answer's reader died"))
+    answer
+        .join()
+        .map_err(|_| BackupError::Bug("the thread that reads the program's output panicked"))
 }
 
 /// Checks that at least one of these programs can be started, by its path or by its name on PATH.
@@ -82,7 +84,7 @@ pub(crate) fn find(programs: &[&Path]) -> Result<(), BackupError> {
     let Some(first) = programs.first().filter(|_| !programs.iter().any(there)) else {
         return Ok(());
     };
-    let (program, what) = (first.display().to_string(), "there is no such program".to_owned());
+    let (program, what) = (first.display().to_string(), "no such program".to_owned());
     Err(BackupError::NotStarted { program, what })
 }
 
@@ -102,7 +104,7 @@ fn listen(pipe: Box<dyn Read + Send>, talk: &OnLine) -> Option<JoinHandle<()>> {
 }
 
 async fn ended(child: &mut Running, stop: &mut CancelToken) -> Result<ExitStatus, BackupError> {
-    let broken = |source| BackupError::System { what: "a program cannot be waited for", source };
+    let broken = |source| BackupError::System { what: "cannot wait for a program", source };
     loop {
         if let Some(status) = child.try_wait().map_err(broken)? {
             return Ok(status);

@@ -32,7 +32,7 @@ pub enum BackupError {
         source: ManifestError,
     },
     /// A backup of that name exists.
-    #[error("a backup named {name} is there already{state}")]
+    #[error("backup {name} already exists{state}")]
     Exists {
         /// Name of the backup.
         name: String,
@@ -40,7 +40,9 @@ pub enum BackupError {
         state: &'static str,
     },
     /// Another run of that name is in progress.
-    #[error("another run of {name} is going on: its claim {claim} was refreshed {seconds} s ago")]
+    #[error(
+        "another run of {name} is in progress: its claim {claim} was refreshed {seconds} s ago"
+    )]
     Running {
         /// Name of the backup.
         name: String,
@@ -50,7 +52,7 @@ pub enum BackupError {
         seconds: i64,
     },
     /// The manifest of a backup cannot be read, so its objects and dependants cannot be determined.
-    #[error("{name}: {source}; which objects are its own, and what goes on from it, nobody knows")]
+    #[error("{name}: {source}; its objects and dependants cannot be determined")]
     Unclear {
         /// Name of the backup.
         name: String,
@@ -58,7 +60,7 @@ pub enum BackupError {
         source: ManifestError,
     },
     /// The name is a folder of other backups, not a backup.
-    #[error("{name} is not a backup but a folder of {what}")]
+    #[error("{name} is not a backup, but a folder of {what}")]
     Folder {
         /// The name.
         name: String,
@@ -74,7 +76,7 @@ pub enum BackupError {
         what: String,
     },
     /// Objects in the stock layout that may be a part of a backup, or of several.
-    #[error("{name} cannot be recognised as a backup: it holds {what}")]
+    #[error("cannot recognise {name} as a backup: it holds {what}")]
     Unrecognised {
         /// The name.
         name: String,
@@ -82,7 +84,7 @@ pub enum BackupError {
         what: String,
     },
     /// The objects that a delete would remove have changed since they were shown.
-    #[error("{name} has changed since it was shown: nothing was removed")]
+    #[error("{name} has changed since its objects were listed; nothing was removed")]
     Changed {
         /// Name of the backup.
         name: String,
@@ -102,7 +104,7 @@ pub enum BackupError {
         why: String,
     },
     /// No complete backup has that name.
-    #[error("there is no complete backup named {name}{state}")]
+    #[error("there is no complete backup {name}{state}")]
     NotThere {
         /// Name of the backup.
         name: String,
@@ -110,7 +112,7 @@ pub enum BackupError {
         state: &'static str,
     },
     /// ROOT holds backups of several servers, and the request names none of them.
-    #[error("the backups here are of several servers: {servers}")]
+    #[error("the backups here come from several servers: {servers}")]
     WhichServer {
         /// Some of the servers.
         servers: String,
@@ -124,7 +126,7 @@ pub enum BackupError {
         what: String,
     },
     /// Other backups depend on this one.
-    #[error("{name} is needed by {by}, which go on from it")]
+    #[error("{name} is the base of {by}")]
     Needed {
         /// Name of this backup.
         name: String,
@@ -132,7 +134,7 @@ pub enum BackupError {
         by: String,
     },
     /// The backup does not come from a node of a cluster.
-    #[error("{name} has no position in a Galera cluster: it cannot become a node")]
+    #[error("{name} has no Galera position, so it cannot be restored as a cluster node")]
     NoPosition {
         /// Name of the backup.
         name: String,
@@ -146,9 +148,7 @@ pub enum BackupError {
         what: String,
     },
     /// It is unknown whether the manifest was written.
-    #[error(
-        "{name}: all data is stored, but whether the manifest is, nobody could find out: {source}"
-    )]
+    #[error("{name}: data stored; manifest status unknown: {source}")]
     InDoubt {
         /// Name of the backup.
         name: String,
@@ -156,7 +156,7 @@ pub enum BackupError {
         source: StoreError,
     },
     /// The backup is complete, but not all of its objects could be locked.
-    #[error("{name} is complete, but not all of it could be locked: {source}")]
+    #[error("{name} is complete, but not fully locked: {source}")]
     Unlocked {
         /// Name of the backup.
         name: String,
@@ -185,7 +185,7 @@ pub enum BackupError {
     },
     /// A sealed backup whose manifest no key has authenticated.
     #[error(
-        "no key vouches for the manifest of {name}: it was stored as a native stream, or somebody wants it to look so; its data may be that of another backup"
+        "the manifest of {name} is not authenticated: the backup was stored as a native stream, or the manifest was forged; the data may belong to another backup"
     )]
     Unvouched {
         /// Name of the backup.
@@ -193,7 +193,7 @@ pub enum BackupError {
     },
     /// A key was given, but the backup is not sealed.
     #[error(
-        "{name} is not sealed, and a key was given: nothing shows that the holder of the key wrote it{but}"
+        "{name} is not sealed, but a key was given: nothing proves that a holder of the key wrote it{but}"
     )]
     Unsealed {
         /// Name of the backup.
@@ -230,7 +230,7 @@ pub enum BackupError {
     },
     /// The producer held locks on its server while its output was not being read.
     #[error(
-        "{program} held locks on the server while the store took nothing for {seconds} s and the spool had no room: it was ended so that the server goes on"
+        "{program} was ended to release its locks on the server: the store accepted no data for {seconds} s and the spool was full"
     )]
     LockStall {
         /// The program.
@@ -239,7 +239,7 @@ pub enum BackupError {
         seconds: u64,
     },
     /// The spool cannot be created.
-    #[error("cannot make a spool in {dir}: {source}")]
+    #[error("cannot create a spool in {dir}: {source}")]
     Spool {
         /// Directory of the spool.
         dir: String,
@@ -255,7 +255,7 @@ pub enum BackupError {
         source: std::io::Error,
     },
     /// The files could not be restored.
-    #[error("restore to {target}: {what}")]
+    #[error("cannot restore into {target}: {what}")]
     Restore {
         /// The target directory.
         target: String,
@@ -324,88 +324,84 @@ impl BackupError {
             Self::Store(error) => error.hint(),
             Self::Unlocked { source, .. } => source.hint(),
             Self::Put(PackError::Stream(StreamError::NotWhole(_))) => Some(
-                "nothing was kept as a backup; look at the producer's own messages. For a stream of another program name its last file with --last-file=GLOB, or take the risk with --unsafe-any-end",
+                "no backup was made; read the producer's messages. If another program made the stream, name its last file with --last-file=GLOB, or accept any end with --unsafe-any-end",
             ),
-            Self::Put(PackError::Stream(StreamError::Unfinished(_))) => Some(
-                "nothing was kept as a backup; the producer stopped early: look at its own messages",
-            ),
+            Self::Put(PackError::Stream(StreamError::Unfinished(_))) => {
+                Some("no backup was made, because the producer stopped early; read its messages")
+            }
             Self::Put(PackError::Stream(StreamError::Decode(DecodeError::Magic { .. }))) => Some(
-                "the input must be an xbstream: mariadb-backup and xtrabackup write one with --stream=xbstream, and only that may go to stdout",
+                "run mariadb-backup or xtrabackup with --stream=xbstream, and let nothing else write to its stdout",
             ),
             Self::Put(PackError::Stream(StreamError::Name { .. })) => Some(
-                "nothing was kept as a backup: no restore could take it. --raw stores any bytes as they are",
+                "no backup was made, because it could not be restored; store the input unchecked with --raw if you need it",
             ),
-            Self::Put(PackError::Stream(_)) => Some("nothing was kept as a backup; take a new one"),
+            Self::Put(PackError::Stream(_)) => Some("no backup was made; take a new one"),
             Self::Input(_) => Some(
-                "mariadb-backup and xtrabackup write an xbstream with --stream=xbstream, and only that may go to stdout; --raw stores any other bytes as they are",
+                "run mariadb-backup or xtrabackup with --stream=xbstream, and let nothing else write to its stdout; store any other input with --raw",
             ),
-            Self::Plan(PlanError::Object { .. }) => {
-                Some("ask for larger objects with --chunk-size")
-            }
+            Self::Plan(PlanError::Object { .. }) => Some("raise --chunk-size"),
             Self::Plan(_) => Some("raise --memory, or lower --chunk-size or the number of threads"),
-            Self::Exists { .. } => Some("take another name, or remove it first with `delete`"),
+            Self::Exists { .. } => Some("choose another name, or remove the backup with `delete`"),
             Self::Running { .. } => Some(
-                "wait for it, or take another name; a claim that is not refreshed for an hour is free again, and --take-over takes that of a run that you know to be dead",
+                "wait for that run, or choose another name; if you know that the run is dead, add --take-over, or wait until its claim is an hour old",
             ),
             Self::Unclear { .. } => Some(
-                "a copy of the manifest brings the backup back; --force removes the manifest, and leaves objects of the packed layout to `gc`",
+                "put a copy of the manifest back to repair the backup, or remove the manifest with --force and the objects of the packed layout with `gc`",
             ),
-            Self::Folder { .. } => Some("name one of these backups; `list` shows them"),
-            Self::Foreign { .. } => Some(
-                "check that the place is the right one; move these objects elsewhere, then run the command again",
-            ),
+            Self::Folder { .. } => Some("name one of these backups; see `list`"),
+            Self::Foreign { .. } => {
+                Some("check the URL; move these objects elsewhere, then run the command again")
+            }
             Self::Unrecognised { .. } => Some(
-                "check that the place is the right one: it may be a folder inside a backup, or above several; remove what must go with the store's own tools",
+                "check the URL: it may point inside a backup, or above several; remove single objects with the store's own tools",
             ),
             Self::Changed { .. } => Some("run the command again"),
             Self::Pinned { .. } => Some("`unpin` it first"),
             Self::Unverified { .. } => Some(
-                "`verify` it at the level checksum or further, or take it as it is with --unverified",
+                "run `verify` at level checksum or higher, or copy it anyway with --unverified",
             ),
-            Self::NotThere { .. } => Some("`list` shows what is there"),
+            Self::NotThere { .. } => Some("run `list` to see the backups"),
             Self::Chain { .. } => Some(
-                "`list` shows what is there; without its chain it is of no use, take a full backup",
+                "check the chain with `list`; without its base an incremental backup is useless, so take a full one",
             ),
             Self::Needed { .. } => {
-                Some("remove those first, or say --force: then they are lost, too")
+                Some("remove the dependants first, or add --force to lose them, too")
             }
-            Self::NoPosition { .. } => {
-                Some("mariadb-backup and xtrabackup record it with --galera-info")
-            }
+            Self::NoPosition { .. } => Some("take a backup with --galera-info"),
             Self::Donor { .. } => Some(
-                "a larger gcache.size on the donors lets older backups join; a newer backup, or the server's own state transfer, does now",
+                "restore a newer backup, or let the server join by state transfer; raise gcache.size on the donors to allow older backups",
             ),
-            Self::WhichServer { .. } => Some("say which with --server, or name the backup"),
+            Self::WhichServer { .. } => Some("choose one with --server, or name the backup"),
             Self::Keys(_) => Some(
-                "a sealed backup opens with --encrypt-key-file, --identity-file, --passphrase-file or --key-command, whichever it was made for",
+                "give the key that the backup was sealed for: --encrypt-key-file, --identity-file, --passphrase-file or --key-command",
             ),
             Self::LockStall { .. } => Some(
-                "nothing was kept as a backup; look why the store stood still. A larger --spool-size bridges longer outages, a longer --lock-stall keeps the server waiting",
+                "no backup was made; find out why the store stalled. Raise --spool-size to bridge longer outages, or --lock-stall to let the server wait longer",
             ),
-            Self::Unvouched { .. } => {
-                Some("if it was put so, --accept-unvouched takes it; look at what is in it")
-            }
+            Self::Unvouched { .. } => Some(
+                "if the backup was stored that way, add --accept-unvouched, and check what it contains",
+            ),
             Self::Unsealed { .. } => Some(
-                "if it never was sealed, read it without the key, or with --accept-unsealed; if it was, somebody has replaced it: find out who can write to the store",
+                "if the backup was never sealed, leave out the key, or add --accept-unsealed; if it was sealed, it has been replaced: find out who can write to the store",
             ),
-            Self::Spool { .. } => Some("name another folder with --spool-dir, or `none`"),
+            Self::Spool { .. } => {
+                Some("choose another directory with --spool-dir, or --spool-dir=none")
+            }
             Self::FileKey { .. } => Some(
-                "give the key that the files were encrypted with: --encrypt-key-file, or --encrypt-key",
+                "give the key that the files were encrypted with: --encrypt-key-file or --encrypt-key",
             ),
             Self::InDoubt { .. } => Some(
-                "ask `list` when the store answers again: the backup is complete, or its data is left for `gc`",
+                "run `list` when the store answers again: either the backup is complete, or `gc` removes its data",
             ),
-            Self::Damaged { .. } => Some("do not use what came out of it; take another backup"),
-            Self::Producer { .. } => {
-                Some("nothing was kept as a backup; look at the producer's own messages above")
+            Self::Damaged { .. } => Some("do not use the output; use another backup"),
+            Self::Producer { .. } => Some("no backup was made; read the producer's messages above"),
+            Self::Program { .. } => {
+                Some("read its messages above; do not start a server on these files")
             }
-            Self::Program { .. } => Some(
-                "look at its own messages above; the files it worked on are not fit for a server",
-            ),
             Self::Manifest { source: ManifestError::TooNew { .. }, .. } => None,
-            Self::Manifest { .. } => {
-                Some("the data objects may be whole; a copy of the manifest brings the backup back")
-            }
+            Self::Manifest { .. } => Some(
+                "the data objects may be intact; put a copy of the manifest back to repair the backup",
+            ),
             _ => None,
         }
     }

@@ -211,7 +211,7 @@ fn damage_is_not_copied() {
     // A record of damage is not a verification.
     assert!(!verify(&from, "n", Level::Checksum, None).is_ok());
     let why = copy(&from, &to, "n", "n", |r| r).unwrap_err();
-    assert!(why.to_string().contains("damaged"), "{why}");
+    assert!(why.to_string().contains("found damage at level checksum"), "{why}");
 }
 
 #[test]
@@ -353,7 +353,7 @@ fn nothing_is_removed_beside_a_manifest_of_a_newer_version() {
     let before = store.files();
     let too_new = |outcome: Result<(), BackupError>| {
         let why = outcome.unwrap_err().to_string();
-        assert!(why.contains("use a newer version"), "{why}");
+        assert!(why.contains("install a newer version"), "{why}");
         assert_eq!(store.files(), before);
     };
     let verdicts = plan(&store, Keep { last: 1, ..Keep::default() });

@@ -26,7 +26,7 @@ const NO_DEFAULTS: &str = "no-defaults";
 #[non_exhaustive]
 pub enum UsageError {
     /// An option about option files after other arguments, where MySQL's tools do not accept it.
-    #[error("--{option} must stand before all other options")]
+    #[error("--{option} must come before all other options")]
     DefaultsNotFirst {
         /// Option name without dashes.
         option: String,
@@ -55,7 +55,7 @@ pub enum UsageError {
         line: usize,
     },
     /// A switch in an option file has an invalid switch value.
-    #[error("option {key} in {} line {line} takes only 0, 1, on, off, true or false", file.display())]
+    #[error("option {key} in {} line {line} must be 0, 1, on, off, true or false", file.display())]
     BadSwitch {
         /// Option as written in the file.
         key: String,
@@ -84,7 +84,7 @@ pub enum UsageError {
         known: Vec<String>,
     },
     /// An abbreviated name in an option file matches several options.
-    #[error("option {key} in {} line {line} fits more than one option", file.display())]
+    #[error("option {key} in {} line {line} is ambiguous", file.display())]
     Ambiguous {
         /// Option as written in the file.
         key: String,
@@ -256,7 +256,7 @@ fn check_own(
                 expanded.secrets.push(value.clone());
             }
             Item::Loose(name) => {
-                expanded.warnings.push(format!("unknown option --loose-{name} is ignored"));
+                expanded.warnings.push(format!("ignored unknown option --loose-{name}"));
             }
             _ => {}
         }
@@ -379,18 +379,18 @@ pub fn defaults_args(short: Option<char>) -> Vec<Arg> {
     let with_value = |name: &'static str, value: &'static str, help: &'static str| {
         Arg::new(name).long(name).value_name(value).help(help)
     };
-    let mut file = with_value(DEFAULTS_FILE, "FILE", "Read options from this file only");
+    let mut file = with_value(DEFAULTS_FILE, "FILE", "Read options only from this file");
     if let Some(short) = short {
         file = file.short(short);
     }
     vec![
         file,
-        with_value(DEFAULTS_EXTRA_FILE, "FILE", "Read this option file, too"),
-        with_value(DEFAULTS_GROUP_SUFFIX, "SUFFIX", "Read groups with this suffix, too"),
+        with_value(DEFAULTS_EXTRA_FILE, "FILE", "Also read this option file"),
+        with_value(DEFAULTS_GROUP_SUFFIX, "SUFFIX", "Also read groups with this suffix"),
         Arg::new(NO_DEFAULTS)
             .long(NO_DEFAULTS)
             .action(ArgAction::SetTrue)
-            .help("Read no option file"),
+            .help("Read no option files"),
     ]
 }
 
@@ -480,7 +480,7 @@ fn file_item(
         }
         ParsedOption::Loose(name) => {
             let place = file.display();
-            warnings.push(format!("unknown option {name} in {place} line {line} is ignored"));
+            warnings.push(format!("ignored unknown option {name} in {place} line {line}"));
             Ok(None)
         }
         ParsedOption::WantsValue(_) => Err(UsageError::NoValue { key, file, line }),
@@ -724,9 +724,9 @@ mod tests {
             ("parallel", "option parallel in @ line 2 needs a value"),
             (
                 "insecure=hunter2",
-                "option insecure in @ line 2 takes only 0, 1, on, off, true or false",
+                "option insecure in @ line 2 must be 0, 1, on, off, true or false",
             ),
-            ("s=hunter2", "option s in @ line 2 fits more than one option"),
+            ("s=hunter2", "option s in @ line 2 is ambiguous"),
             ("skip-parallel", "unknown option skip-parallel in @ line 2"),
         ];
         for (line, text) in table {
@@ -759,8 +759,8 @@ mod tests {
         .unwrap();
         assert_eq!(expanded.args, ["x", "put", "--parallel=2", "n"]);
         assert_eq!(expanded.warnings.len(), 2);
-        assert!(expanded.warnings[0].starts_with("unknown option bogus in "));
-        assert_eq!(expanded.warnings[1], "unknown option --loose-odd is ignored");
+        assert!(expanded.warnings[0].starts_with("ignored unknown option bogus in "));
+        assert_eq!(expanded.warnings[1], "ignored unknown option --loose-odd");
         let shown = format!("{expanded:?} {:?}", expanded.warnings);
         assert!(!shown.contains("hunter2") && !shown.contains("parallel"), "{shown}");
     }

@@ -58,7 +58,7 @@ impl Input {
     }
 
     /// Returns the number of bytes from here to the end, if the input is a file.
-    #[allow(clippy::len_without_is_empty, reason = "only a file has a length")]
+    #[allow(clippy::len_without_is_empty, reason = "the input is not a file and has no length")]
     pub fn len(&self) -> Option<u64> {
         let metadata = self.file.metadata().ok().filter(std::fs::Metadata::is_file)?;
         let position = rustix::fs::tell(&self.file).ok()?;

@@ -73,7 +73,9 @@ pub use program::{Program, run};
 pub use progress::{Progress, ProgressEnd, ProgressOptions, Snapshot};
 pub use secret::Secret;
 pub use signals::{Signals, interrupted};
-pub use size::{Size, SizeError, format_duration, format_rate, format_size, parse_size};
+pub use size::{
+    Size, SizeError, format_count, format_duration, format_rate, format_size, parse_size,
+};
 pub use sources::{Repositories, Sources};
 pub use stdio::{ask, refuse_terminal_input, refuse_terminal_output};
 pub use version::long_version;

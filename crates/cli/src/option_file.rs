@@ -34,7 +34,7 @@ pub enum OptionFileError {
         source: io::Error,
     },
     /// The folder of an `!includedir` cannot be listed.
-    #[error("cannot list the option file folder {}", path.display())]
+    #[error("cannot list the option file directory {}", path.display())]
     List {
         /// Path of the folder.
         path: PathBuf,
@@ -50,7 +50,7 @@ pub enum OptionFileError {
         limit: u64,
     },
     /// `!include` and `!includedir` lead to too many files.
-    #[error("more than {limit} option files; {} is one too many", path.display())]
+    #[error("cannot read option file {}: the limit is {limit} option files", path.display())]
     TooMany {
         /// First file that was not read.
         path: PathBuf,
@@ -259,7 +259,7 @@ impl Loader<'_> {
             Ok(text) => self.lines(path, &text, depth),
             Err(OptionFileError::Read { path, source }) => {
                 if source.kind() != io::ErrorKind::NotFound {
-                    self.warn(format!("option file {} is skipped: {source}", path.display()));
+                    self.warn(format!("skipped option file {}: {source}", path.display()));
                 }
                 Ok(())
             }
@@ -282,7 +282,7 @@ impl Loader<'_> {
         let about = file.metadata().map_err(failed)?;
         // Only for a regular file: /dev/fd/N of a shell's `<(...)` may have any mode.
         if about.is_file() && about.mode() & 0o002 != 0 {
-            self.warn(format!("world-writable option file {} is ignored", path.display()));
+            self.warn(format!("ignored world-writable option file {}", path.display()));
             return Ok(Vec::new());
         }
         let mut text = Vec::new();
@@ -311,8 +311,7 @@ impl Loader<'_> {
                 Line::Include(_) | Line::IncludeFolder(_) if depth == MAX_DEPTH => {
                     let place = path.display();
                     self.warn(format!(
-                        "option file {place} line {number}: more than {MAX_DEPTH} levels of \
-                         !include, the rest is skipped"
+                        "option file {place} line {number}: more than {MAX_DEPTH} levels of !include; skipped the rest"
                     ));
                 }
                 Line::Include(name) => {

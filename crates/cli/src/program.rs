@@ -204,7 +204,7 @@ impl Program {
         let expanded = expand(&command, sources, &self.argv, places)?;
         if self.may_hide && !expanded.secrets.is_empty() {
             let error = hide::start_anew(&self.argv, &expanded.secrets);
-            let text = format!("the process list shows a secret, hiding it failed: {error}");
+            let text = format!("cannot hide a secret from the process list: {error}");
             self.warnings.borrow_mut().push(text);
         }
         self.warnings.borrow_mut().extend(expanded.warnings.iter().cloned());

@@ -14,10 +14,10 @@ const UNITS: [(char, u32); 4] = [('T', 40), ('G', 30), ('M', 20), ('K', 10)];
 #[non_exhaustive]
 pub enum SizeError {
     /// No digits at the front: empty, a sign, a fraction without a whole part.
-    #[error("a size is a whole number with an optional K, M, G or T")]
+    #[error("a size must be a whole number, optionally followed by K, M, G or T")]
     NotANumber,
     /// The text after the digits is not a unit.
-    #[error("unknown unit {unit:?}: K, M, G and T (powers of 1024) are known")]
+    #[error("unknown unit {unit:?}: use K, M, G or T (powers of 1024)")]
     UnknownUnit {
         /// Text after the digits.
         unit: String,
@@ -119,6 +119,15 @@ pub fn format_size(bytes: u64) -> String {
         0
     };
     format!("{value:.decimals$} {name}")
+}
+
+/// Formats a number of things for people: `1 object`, `2 objects`. The plural of `noun` must end in
+/// `s`.
+pub fn format_count(number: u64, noun: &str) -> String {
+    match number {
+        1 => format!("1 {noun}"),
+        n => format!("{n} {noun}s"),
+    }
 }
 
 /// Formats a rate for people: `12.3 MiB/s`. A rate that is not a number or is negative counts as 0.

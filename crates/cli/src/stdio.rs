@@ -14,7 +14,7 @@ use crate::text::printable;
 /// # Errors
 /// A usage [`Failure`] with that hint.
 pub fn refuse_terminal_input(hint: &str) -> Result<(), Failure> {
-    refuse(&stdin(), "standard input is a terminal; a backup stream is expected there", hint)
+    refuse(&stdin(), "standard input is a terminal, but a backup stream is expected", hint)
 }
 
 /// Returns an error if standard output, to which data is to be written, is a terminal.
@@ -24,7 +24,7 @@ pub fn refuse_terminal_input(hint: &str) -> Result<(), Failure> {
 /// # Errors
 /// A usage [`Failure`] with that hint.
 pub fn refuse_terminal_output(hint: &str) -> Result<(), Failure> {
-    refuse(&stdout(), "standard output is a terminal; binary data is not written to it", hint)
+    refuse(&stdout(), "refusing to write binary data to a terminal", hint)
 }
 
 /// Asks a question on standard error and reads a line from standard input. Returns whether the line

@@ -152,7 +152,7 @@ impl FromStr for Compression {
 #[non_exhaustive]
 pub enum AlgorithmError {
     /// The name is unknown.
-    #[error("unknown compression \"{name}\": take one of {}", Algorithm::NAMES.join(", "))]
+    #[error("unknown compression \"{name}\": use one of {}", Algorithm::NAMES.join(", "))]
     Unknown {
         /// The name, without the level.
         name: String,
@@ -211,10 +211,10 @@ mod tests {
             ("none:", "none has no levels"),
             (
                 "brotli:5",
-                "unknown compression \"brotli\": take one of none, lz4, snappy, gzip, zstd",
+                "unknown compression \"brotli\": use one of none, lz4, snappy, gzip, zstd",
             ),
-            ("", "unknown compression \"\": take one of none, lz4, snappy, gzip, zstd"),
-            ("ZSTD", "unknown compression \"ZSTD\": take one of none, lz4, snappy, gzip, zstd"),
+            ("", "unknown compression \"\": use one of none, lz4, snappy, gzip, zstd"),
+            ("ZSTD", "unknown compression \"ZSTD\": use one of none, lz4, snappy, gzip, zstd"),
         ] {
             assert_eq!(text.parse::<Algorithm>().unwrap_err().to_string(), message);
         }

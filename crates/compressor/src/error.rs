@@ -36,9 +36,9 @@ impl fmt::Display for Format {
             Format::SnappyBlock => "snappy block",
             Format::ZlibStream => "zlib stream",
             Format::ZstdFrame => "zstd frame",
-            Format::Qpress => "qpress member",
-            Format::Lz4 => "lz4 member",
-            Format::Zstd => "zstd member",
+            Format::Qpress => "qpress file",
+            Format::Lz4 => "lz4 file",
+            Format::Zstd => "zstd file",
         })
     }
 }
@@ -80,7 +80,7 @@ impl fmt::Display for ErrorLocation {
 #[non_exhaustive]
 pub enum CodecError {
     /// The input ends too early.
-    #[error("{place}: the input is cut inside {part}")]
+    #[error("{place}: the input ends inside {part}")]
     Cut {
         /// Where the input ends.
         place: ErrorLocation,
@@ -88,7 +88,7 @@ pub enum CodecError {
         part: &'static str,
     },
     /// A part does not begin with its magic.
-    #[error("{place}: {part} cannot begin with \"{}\"", got.escape_ascii())]
+    #[error("{place}: {part} cannot start with \"{}\"", got.escape_ascii())]
     Magic {
         /// Position of the part.
         place: ErrorLocation,
@@ -122,7 +122,7 @@ pub enum CodecError {
         got: u64,
     },
     /// A number is out of range.
-    #[error("{place}: {field} is {got}, allowed is {min} to {max}")]
+    #[error("{place}: {field} is {got}, allowed range {min} to {max}")]
     Range {
         /// Position of the part.
         place: ErrorLocation,
@@ -136,7 +136,7 @@ pub enum CodecError {
         got: u64,
     },
     /// A feature of the format that this crate does not support; it does not occur in backups.
-    #[error("{place}: {field} {got} cannot be read")]
+    #[error("{place}: unsupported {field} {got}")]
     Unsupported {
         /// Position of the part.
         place: ErrorLocation,
@@ -154,7 +154,7 @@ pub enum CodecError {
         what: &'static str,
     },
     /// The bytes decode to more than the announced length, or than the maximum for a block.
-    #[error("{place}: decodes to more than {expected} bytes")]
+    #[error("{place}: expands to more than {expected} bytes")]
     TooLong {
         /// Position of the part.
         place: ErrorLocation,
@@ -162,7 +162,7 @@ pub enum CodecError {
         expected: u64,
     },
     /// The bytes decode to less than the length announced.
-    #[error("{place}: decodes to {got} bytes, expected {expected}")]
+    #[error("{place}: expands to {got} bytes, expected {expected}")]
     TooShort {
         /// Position of the part.
         place: ErrorLocation,
@@ -172,13 +172,13 @@ pub enum CodecError {
         got: u64,
     },
     /// There is data after the end.
-    #[error("{place}: more input after the end")]
+    #[error("{place}: extra bytes after the end")]
     Trailing {
         /// Position of the end.
         place: ErrorLocation,
     },
     /// The caller's buffer or slice has the wrong size.
-    #[error("{place}: {field} is {got} bytes, allowed is {min} to {max}")]
+    #[error("{place}: {field} is {got} bytes, allowed range {min} to {max}")]
     Caller {
         /// Which codec was called.
         place: ErrorLocation,

@@ -29,7 +29,7 @@ pub(crate) fn damaged(place: ErrorLocation, code: usize) -> CodecError {
     match explain(code) {
         (ERROR_MEMORY, what) => CodecError::Failed { place, what },
         (ERROR_CHECKSUM, _) => {
-            CodecError::Damaged { place, what: "the content does not fit its checksum" }
+            CodecError::Damaged { place, what: "the content does not match its checksum" }
         }
         (_, what) => CodecError::Damaged { place, what },
     }
@@ -161,7 +161,7 @@ impl Encoder {
         checksum: Checksum,
     ) -> Result<Self, CodecError> {
         let mut context = CCtx::try_create()
-            .ok_or(CodecError::Failed { place, what: "no memory for a context" })?;
+            .ok_or(CodecError::Failed { place, what: "not enough memory for a zstd context" })?;
         for parameter in [
             CParameter::CompressionLevel(level.get().into()),
             CParameter::ChecksumFlag(checksum == Checksum::Yes),
@@ -206,7 +206,7 @@ impl BlockDecoder {
     pub(crate) fn new() -> Result<Self, CodecError> {
         let place = ErrorLocation::block(Format::ZstdFrame);
         let context = DCtx::try_create()
-            .ok_or(CodecError::Failed { place, what: "no memory for a context" })?;
+            .ok_or(CodecError::Failed { place, what: "not enough memory for a zstd context" })?;
         Ok(Self { context })
     }
 

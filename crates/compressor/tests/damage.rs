@@ -244,15 +244,15 @@ fn qpress_heads_that_are_refused() {
         with(&bad).to_string()
     };
     let len = u32::try_from(good.len()).unwrap();
-    let say = |what: &str| format!("qpress member at byte 43: {what}");
-    assert_eq!(lens(len, 0), say("plain length of the packet is 0, allowed is 1 to 1000"));
-    assert_eq!(lens(len, 1001), say("plain length of the packet is 1001, allowed is 1 to 1000"));
+    let say = |what: &str| format!("qpress file at byte 43: {what}");
+    assert_eq!(lens(len, 0), say("plain packet length is 0, allowed range 1 to 1000"));
+    assert_eq!(lens(len, 1001), say("plain packet length is 1001, allowed range 1 to 1000"));
     assert_eq!(
         lens(len, u32::MAX),
-        say("plain length of the packet is 4294967295, allowed is 1 to 1000")
+        say("plain packet length is 4294967295, allowed range 1 to 1000")
     );
-    assert_eq!(lens(8, 500), say("packet length is 8, allowed is 15 to 900"));
-    assert_eq!(lens(u32::MAX, 500), say("packet length is 4294967295, allowed is 15 to 900"));
+    assert_eq!(lens(8, 500), say("packet length is 8, allowed range 15 to 900"));
+    assert_eq!(lens(u32::MAX, 500), say("packet length is 4294967295, allowed range 15 to 900"));
 
     let mut stored = qpress::packet(&[5; 500], Packing::Stored);
     stored[1] -= 1;
@@ -262,13 +262,13 @@ fn qpress_heads_that_are_refused() {
     name[17..21].copy_from_slice(&4097_u32.to_le_bytes());
     assert_eq!(
         error(Member::Qpress, &name).to_string(),
-        "qpress member at byte 16: length of the name is 4097, allowed is 0 to 4096"
+        "qpress file at byte 16: name length is 4097, allowed range 0 to 4096"
     );
     let mut folder = qpress::head(1000);
     folder[16] = b'D';
     assert_eq!(
         error(Member::Qpress, &folder).to_string(),
-        "qpress member at byte 16: a file head cannot begin with \"D\""
+        "qpress file at byte 16: a file header cannot start with \"D\""
     );
 }
 
@@ -288,10 +288,7 @@ fn qpress_blocks_out_of_order() {
         order.iter().for_each(|&n| member.extend(block(n)));
         member.extend(end);
         let error = error(Member::Qpress, &member);
-        assert!(
-            matches!(error, CodecError::Mismatch { field: "offset of the block", .. }),
-            "{error}"
-        );
+        assert!(matches!(error, CodecError::Mismatch { field: "block offset", .. }), "{error}");
     }
 }
 
@@ -316,7 +313,7 @@ fn qpress_bombs() {
     // The caller sets the limit.
     let decoder = limited(Member::Qpress, 0, 1 << 19);
     let outcome = common::decode_with(decoder, &bomb, &[usize::MAX], &[1000]);
-    let (field, min, max, got) = ("plain length of the packet", 1, 1 << 19, 1 << 20);
+    let (field, min, max, got) = ("plain packet length", 1, 1 << 19, 1 << 20);
     let place = at(Format::Qpress, 43);
     assert_eq!(outcome.end, Err(CodecError::Range { place, field, min, max, got }));
 }
@@ -349,18 +346,18 @@ fn quicklz_bodies() {
     assert!(run(&flagged, 14).end.is_err());
 
     for (bad, plain_len, what) in [
-        (body(0, b"aaaaaaaaaaaaaaaaaaa"), 19, "a control word without stop bit"),
-        (body(1 << 31 | 1, b"\0\0\0aaaaaaaaa"), 19, "a match names an empty entry"),
-        (body(1 << 31 | 8, b"aaa\xf1\xffaaaaaa"), 19, "a match names an empty entry"),
-        (two(b"\x02bcdefgh"), 19, "a match of less than three bytes"),
-        (two(b"\x00bcdefgh"), 19, "a match of less than three bytes"),
-        (two(b"\x11bcdefgh"), 19, "a match reaches beyond the end"),
-        (two(b"\xffbcdefgh"), 19, "a match reaches beyond the end"),
+        (body(0, b"aaaaaaaaaaaaaaaaaaa"), 19, "a control word has no stop bit"),
+        (body(1 << 31 | 1, b"\0\0\0aaaaaaaaa"), 19, "a match refers to an empty entry"),
+        (body(1 << 31 | 8, b"aaa\xf1\xffaaaaaa"), 19, "a match refers to an empty entry"),
+        (two(b"\x02bcdefgh"), 19, "a match is shorter than three bytes"),
+        (two(b"\x00bcdefgh"), 19, "a match is shorter than three bytes"),
+        (two(b"\x11bcdefgh"), 19, "a match extends past the end"),
+        (two(b"\xffbcdefgh"), 19, "a match extends past the end"),
         (two(b""), 19, "the packet ends too early"),
         (two(b"\x0eb"), 19, "the packet ends too early"),
-        (two(b"\x0ebcd"), 19, "the packet goes on behind its end"),
+        (two(b"\x0ebcd"), 19, "the packet has data after its end"),
         (body(1 << 31, b"aaaaaaaaaaaaaaaaaa"), 19, "the packet ends too early"),
-        (body(1 << 31, b"aaaaaaaaaaaaaaaaaaaa"), 19, "the packet goes on behind its end"),
+        (body(1 << 31, b"aaaaaaaaaaaaaaaaaaaa"), 19, "the packet has data after its end"),
     ] {
         let place = at(Format::Qpress, 43);
         let end = run(&bad, plain_len).end;
@@ -385,32 +382,32 @@ fn lz4_frames_by_hand() {
 #[test]
 fn lz4_heads_that_are_refused() {
     let refused = |member: &[u8]| error(Member::Lz4, member).to_string();
-    let say = |position: u64, what: &str| format!("lz4 member at byte {position}: {what}");
+    let say = |position: u64, what: &str| format!("lz4 file at byte {position}: {what}");
     let plain = noise(6, 10);
-    assert_eq!(refused(&lz4_frame(0x65, &[&plain])), say(4, "dictionary 7 cannot be read"));
+    assert_eq!(refused(&lz4_frame(0x65, &[&plain])), say(4, "unsupported dictionary 7"));
     assert_eq!(
         refused(&lz4_start(&[0x62, 0x40])),
-        say(4, "reserved bits of the frame header 0 cannot be read")
+        say(4, "unsupported reserved bits of the frame header 0")
     );
     assert_eq!(
         refused(&lz4_start(&[0x60, 0xc1])),
-        say(4, "reserved bits of the frame header 129 cannot be read")
+        say(4, "unsupported reserved bits of the frame header 129")
     );
-    assert_eq!(refused(&lz4_start(&[0xa0, 0x40])), say(4, "frame version 2 cannot be read"));
+    assert_eq!(refused(&lz4_start(&[0xa0, 0x40])), say(4, "unsupported frame version 2"));
     assert_eq!(
         refused(&lz4_start(&[0x60, 0x30])),
-        say(4, "code of the block size is 3, allowed is 4 to 7")
+        say(4, "block size code is 3, allowed range 4 to 7")
     );
     // The legacy format, which no program writes into backups.
     assert_eq!(
         refused(&0x184c_2102_u32.to_le_bytes()),
-        say(0, "an lz4 frame cannot begin with \"\\x02!L\\x18\"")
+        say(0, "an lz4 frame cannot start with \"\\x02!L\\x18\"")
     );
     let mut member = lz4_start(&[0x60, 0x40]);
     member.extend(65_537_u32.to_le_bytes());
-    assert_eq!(refused(&member), say(7, "length of the block is 65537, allowed is 1 to 65536"));
+    assert_eq!(refused(&member), say(7, "block length is 65537, allowed range 1 to 65536"));
     member[7..].copy_from_slice(&(1_u32 << 31).to_le_bytes());
-    assert_eq!(refused(&member), say(7, "length of the block is 0, allowed is 1 to 65536"));
+    assert_eq!(refused(&member), say(7, "block length is 0, allowed range 1 to 65536"));
 }
 
 #[test]
@@ -516,8 +513,8 @@ fn lz4_distances() {
     assert_eq!(row(11).plain, b"0123456789vwxyzabcd89vw\x01\x02\x03\x04\x05".repeat(2));
     assert!(row(20).end.is_err());
     assert_eq!(frame(0x60, 0).end, damaged("a match with distance 0"));
-    assert_eq!(frame(0x60, 5).end, damaged("a match reaches back beyond the start"));
-    assert_eq!(frame(0x40, 15).end, damaged("a match reaches back beyond the start"));
+    assert_eq!(frame(0x60, 5).end, damaged("a match refers to data before the start"));
+    assert_eq!(frame(0x40, 15).end, damaged("a match refers to data before the start"));
     assert_eq!(frame(0x40, 0).end, damaged("a match with distance 0"));
 }
 
@@ -535,7 +532,7 @@ fn zstd_windows() {
     assert_eq!(decode(Member::Zstd, &frame(17 << 3)).plain, b"x");
     assert_eq!(
         error(Member::Zstd, &frame(18 << 3)).to_string(),
-        "zstd member at byte 0: window is 268435456, allowed is 0 to 134217728"
+        "zstd file at byte 0: window is 268435456, allowed range 0 to 134217728"
     );
     let with = |max_window: u64, member: &[u8]| {
         common::decode_with(limited(Member::Zstd, max_window, 0), member, &[1], &[1])

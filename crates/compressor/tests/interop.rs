@@ -126,7 +126,7 @@ fn we_read_zstd_with_all_its_options() {
     let far = filter("zstd", &["--long=28", "-c"], &mixed(4, 1 << 20));
     assert_eq!(
         decode(Member::Zstd, &far).end.unwrap_err().to_string(),
-        "zstd member at byte 0: window is 268435456, allowed is 0 to 134217728"
+        "zstd file at byte 0: window is 268435456, allowed range 0 to 134217728"
     );
 }
 

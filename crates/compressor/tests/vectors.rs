@@ -35,7 +35,7 @@ fn bad_ones_are_refused() {
             got: 0xa8be_a485,
         },
         "bad-truncated.qp" => {
-            CodecError::Cut { place: place(Format::Qpress, 143_141), part: "the row of blocks" }
+            CodecError::Cut { place: place(Format::Qpress, 143_141), part: "the block sequence" }
         }
         "bad-header-checksum-wrong.lz4" => CodecError::Checksum {
             place: place(Format::Lz4, 4),
@@ -54,7 +54,7 @@ fn bad_ones_are_refused() {
         }
         "bad-checksum-wrong.zst" | "bad-flip.zst" => CodecError::Damaged {
             place: place(Format::Zstd, 0),
-            what: "the content does not fit its checksum",
+            what: "the content does not match its checksum",
         },
         "bad-truncated.zst" => {
             CodecError::Cut { place: place(Format::Zstd, 89_094), part: "a frame" }
@@ -113,6 +113,6 @@ fn a_member_of_no_bytes() {
     }
     assert_eq!(
         error(Member::Qpress, b"").to_string(),
-        "qpress member at byte 0: the input is cut inside the archive head"
+        "qpress file at byte 0: the input ends inside the archive header"
     );
 }

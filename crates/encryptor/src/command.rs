@@ -201,7 +201,7 @@ pub enum CommandFault {
     #[error("{0}")]
     Io(io::Error),
     /// It exceeded its time limit and was ended.
-    #[error("not done after {} s", .0.as_secs_f32())]
+    #[error("not finished after {} s", .0.as_secs_f32())]
     Timeout(Duration),
     /// It reported a failure by its exit status.
     #[error("it failed: {0}")]
@@ -213,10 +213,10 @@ pub enum CommandFault {
     #[error("it wrote nothing")]
     Nothing,
     /// The output of `wrap` contains the key in plain.
-    #[error("it gave the key back as it is")]
+    #[error("it returned the key unwrapped")]
     NotWrapped,
     /// The output of `unwrap` does not have the length of a key.
-    #[error("it wrote {0} bytes, a key has 32")]
+    #[error("it wrote {0} bytes; a key has 32")]
     NotAKey(usize),
 }
 

@@ -150,10 +150,10 @@ pub enum IdentityError {
         wanted: &'static str,
     },
     /// The file has no identity.
-    #[error("no age identity in it")]
+    #[error("it contains no age identity")]
     Empty,
     /// The file has no recipient.
-    #[error("no age recipient in it")]
+    #[error("it contains no age recipient")]
     NoRecipient,
     /// One of the other errors, in a file.
     #[error("{}: {error}", path.display())]

@@ -67,7 +67,7 @@ impl fmt::Debug for KeyBytes {
 
 /// A key whose length is not valid for AES.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the key has {got} bytes, it must have 16, 24 or 32")]
+#[error("the key has {got} bytes; it must have 16, 24 or 32")]
 pub struct KeyLength {
     /// Its length in bytes; for a file, 34 means 34 or more.
     pub got: usize,
@@ -193,7 +193,7 @@ mod tests {
 
         fs::write(&path, vec![b'\n'; 1 << 20]).unwrap();
         let error = KeyFile::read(&path).unwrap_err().to_string();
-        assert!(error.ends_with("k: the key has 34 bytes, it must have 16, 24 or 32"), "{error}");
+        assert!(error.ends_with("k: the key has 34 bytes; it must have 16, 24 or 32"), "{error}");
         let error = KeyFile::read(&dir.path().join("none")).unwrap_err().to_string();
         assert!(error.contains("none"), "{error}");
     }

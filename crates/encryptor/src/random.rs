@@ -2,7 +2,7 @@
 
 /// The system returned no random bytes, so nothing can be encrypted.
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("the system gives no random bytes: {0}")]
+#[error("cannot get random bytes from the system: {0}")]
 pub struct NoRandom(#[from] getrandom::Error);
 
 /// Returns `N` bytes from the system's random generator.

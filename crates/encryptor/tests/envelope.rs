@@ -115,25 +115,29 @@ fn wrong_ways_in_say_so() {
     let got = error(&KeyMaterial::Key(&key_file(2)));
     assert!(matches!(&got, OpenError::NotForThis { .. }));
     let text = got.to_string();
-    assert!(text.starts_with("wrong key file: the key is kept for key file "), "{text}");
+    assert!(text.starts_with("wrong key file: the backup opens with key file "), "{text}");
     let got = error(&KeyMaterial::Key(&KeyBytes::new(&[1; 16]).unwrap()));
-    assert_eq!(got.to_string(), "slot 0: the key has 16 bytes, the native format needs 32");
+    assert_eq!(got.to_string(), "key slot 0: the key has 16 bytes; the native format needs 32");
     assert!(matches!(error(&KeyMaterial::Identities(&others)), OpenError::NotForThis { .. }));
     let wrong = passphrase("wrong");
     let got = error(&KeyMaterial::Passphrase { passphrase: &wrong, max_memory: MEMORY });
-    assert_eq!(got.to_string(), "slot 2: wrong passphrase");
+    assert_eq!(got.to_string(), "key slot 2: wrong passphrase");
     let got = error(&KeyMaterial::Command(&command("n:")));
-    assert_eq!(got.to_string(), "slot 3: key command python3 unwrap: it failed: exit status: 3");
+    assert_eq!(
+        got.to_string(),
+        "key slot 3: key command python3 unwrap: it failed: exit status: 3"
+    );
     let got = error(&KeyMaterial::Command(&shell("head -c 5")));
-    assert_eq!(got.to_string(), "slot 3: key command sh unwrap: it wrote 5 bytes, a key has 32");
+    assert_eq!(
+        got.to_string(),
+        "key slot 3: key command sh unwrap: it wrote 5 bytes; a key has 32"
+    );
     let got = error(&KeyMaterial::Command(&shell("head -c 32 /dev/zero")));
-    assert_eq!(got.to_string(), "slot 3: holds the key of another stream");
+    assert_eq!(got.to_string(), "key slot 3: it holds the key of another stream");
 
     let only = Envelope::seal(fresh.key(), ID, &ways[..1]).unwrap();
     let got = only.open(&KeyMaterial::Identities(&identities)).unwrap_err().to_string();
-    assert!(
-        got.starts_with("the backup cannot be opened by age identity: its key is kept for key")
-    );
+    assert!(got.starts_with("no age identity slot: the backup opens with key"));
 }
 
 #[test]
@@ -155,7 +159,7 @@ fn memory_for_a_passphrase_is_bounded() {
     let text = open(1 << 20).unwrap_err().to_string();
     assert_eq!(
         text,
-        "slot 0: the passphrase needs 67108864 bytes of memory to be tried, 1048576 are allowed"
+        "key slot 0: checking the passphrase needs 67108864 bytes of memory, the limit is 1048576"
     );
 }
 
@@ -188,8 +192,8 @@ fn a_key_command_must_hide_the_key() {
         let command = shell(script);
         Envelope::seal(fresh.key(), ID, &[KeySlotSpec::Command(&command)]).unwrap_err().to_string()
     };
-    assert!(fault("printf head; cat").ends_with("it gave the key back as it is"));
-    assert!(fault("od -An -tx1 | tr -d ' \\n'").ends_with("it gave the key back as it is"));
+    assert!(fault("printf head; cat").ends_with("it returned the key unwrapped"));
+    assert!(fault("od -An -tx1 | tr -d ' \\n'").ends_with("it returned the key unwrapped"));
     assert!(fault("true").ends_with("it wrote nothing"));
     assert!(fault("exit 1").ends_with("it failed: exit status: 1"));
 }
@@ -231,8 +235,7 @@ fn the_envelope_of_another_stream_is_named() {
     let error = envelope.belongs_to(&[0x22; 16], &commitment).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the keys object belongs to another stream (21212121212121212121212121212121 instead of \
-         22222222222222222222222222222222)"
+        "the keys object belongs to stream 21212121212121212121212121212121, expected 22222222222222222222222222222222"
     );
     let other = FreshKey::generate().unwrap().key().commitment(&ID);
     assert_eq!(envelope.belongs_to(&ID, &other), Err(EnvelopeError::ForeignCommitment));
@@ -325,9 +328,9 @@ fn what_a_later_version_writes_is_named_or_kept() {
     assert!(envelope.rewrap(&key, |_| true, &[]).is_err(), "the key of another stream");
     for (from, to, want) in [
         ("xbrs-keys", "xbrs-kexs", "type"),
-        ("\"id\"", "\"ix\"", "slot 0 of the keys object cannot be read: fields are missing"),
-        ("\"format\": 1", "\"format\": 0", "no format 0"),
-        ("\"stream\": \"21", "\"stream\": \"2", "stream id"),
+        ("\"id\"", "\"ix\"", "cannot read slot 0 of the keys object: fields are missing"),
+        ("\"format\": 1", "\"format\": 0", "format 0"),
+        ("\"stream\": \"21", "\"stream\": \"2", "stream ID"),
         ("\"nonce\": \"", "\"nonce\": \"00", "wrong length"),
     ] {
         let error = Envelope::parse(&mend(&text.replacen(from, to, 1), rest)).unwrap_err();
@@ -349,7 +352,7 @@ fn sizes_are_bounded() {
     value["slots"] = vec![serde_json::json!({"kind": "command", "wrapped": "00"}); 9].into();
     let text = serde_json::to_string_pretty(&value).unwrap() + "\n";
     let error = Envelope::parse(&mend(&text, envelope.encode())).unwrap_err();
-    assert!(error.to_string().contains("at most 8"), "{error}");
+    assert!(error.to_string().contains("more than the limit of 8"), "{error}");
 }
 
 #[test]

@@ -128,36 +128,36 @@ fn messages_name_chunk_and_offset() {
     for (file, want) in [
         (
             "wrong-key",
-            "xbcrypt chunk 0 at offset 0: wrong key: the hash inside does not fit (and the CRC does)",
+            "xbcrypt chunk 0 at offset 0: wrong key: the CRC matches, but the hash inside does not",
         ),
-        ("flip-payload", "xbcrypt chunk 0 at offset 0: CRC 0x"),
+        ("flip-payload", "xbcrypt chunk 0 at offset 0: damaged: CRC 0x"),
         (
             "flip-payload-crc-fixed",
-            "xbcrypt chunk 0 at offset 0: wrong key: the hash inside does not fit",
+            "xbcrypt chunk 0 at offset 0: wrong key: the CRC matches, but the hash inside does not",
         ),
-        ("bad-magic", "xbcrypt chunk 0 at offset 0: no chunk there, it begins with \""),
+        ("bad-magic", "xbcrypt chunk 0 at offset 0: not a chunk: it starts with \""),
         (
             "truncated-header",
-            "xbcrypt chunk 0 at offset 0: the file ends inside this chunk, 16 bytes are missing",
+            "xbcrypt chunk 0 at offset 0: the file ends inside this chunk; at least 16 bytes are missing",
         ),
         (
             "truncated-iv",
-            "xbcrypt chunk 0 at offset 0: the file ends inside this chunk, 10 bytes are missing",
+            "xbcrypt chunk 0 at offset 0: the file ends inside this chunk; at least 10 bytes are missing",
         ),
         (
             "truncated-payload",
-            "xbcrypt chunk 0 at offset 0: the file ends inside this chunk, 1 bytes are missing",
+            "xbcrypt chunk 0 at offset 0: the file ends inside this chunk; at least 1 bytes are missing",
         ),
         ("truncated-second", "xbcrypt chunk 1 at offset 3092: the file ends inside this chunk"),
-        ("garbage-after", "xbcrypt chunk 1 at offset 3092: no chunk there, it begins with \""),
+        ("garbage-after", "xbcrypt chunk 1 at offset 3092: not a chunk: it starts with \""),
         ("olen-larger", "xbcrypt chunk 0 at offset 0: sizes "),
         (
             "elen-over-int-max",
-            "xbcrypt chunk 0 at offset 0: size 2147483648 is more than 2147483647",
+            "xbcrypt chunk 0 at offset 0: size 2147483648 is larger than 2147483647",
         ),
         (
             "olen-over-int-max",
-            "xbcrypt chunk 0 at offset 0: size 2147483648 is more than 2147483647",
+            "xbcrypt chunk 0 at offset 0: size 2147483648 is larger than 2147483647",
         ),
         ("iv-8-bytes", "xbcrypt chunk 0 at offset 0: IV of 8 bytes"),
         (

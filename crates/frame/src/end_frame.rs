@@ -120,8 +120,8 @@ impl EndRecord {
         let (counted_position, counted_len) = IndexPlace::fields(counted.last_index);
         for (field, counted, stated) in [
             ("number of data frames", counted.data_frames, self.data_frames),
-            ("sum of plain bytes", counted.plain_bytes, self.plain_bytes),
-            ("sum of stored bytes", counted.stored_bytes, self.stored_bytes),
+            ("total of plain bytes", counted.plain_bytes, self.plain_bytes),
+            ("total of stored bytes", counted.stored_bytes, self.stored_bytes),
             ("number of index frames", counted.index_frames, self.index_frames),
             ("position of the last index frame", counted_position, index_position),
             ("length of the last index frame", counted_len.into(), index_len.into()),
@@ -142,7 +142,7 @@ impl EndRecord {
     pub(crate) fn count_data(&mut self, frame: &FrameHeader) -> Result<(), FrameError> {
         let plain_len = u64::from(frame.plain_len);
         let plain_bytes = self.plain_bytes.saturating_add(plain_len);
-        within(frame.place(), "sum of plain bytes", 0, MAX_POSITION, plain_bytes)?;
+        within(frame.place(), "total of plain bytes", 0, MAX_POSITION, plain_bytes)?;
         let source = usize::from(frame.source);
         if self.sources.len() <= source {
             self.sources.resize(source + 1, 0);

@@ -65,13 +65,13 @@ impl fmt::Display for ErrorLocation {
 #[non_exhaustive]
 pub enum FrameError {
     /// The input does not start with the magic of a native stream.
-    #[error("not a native stream: it begins with \"{}\"", got.escape_ascii())]
+    #[error("not a native stream: it starts with \"{}\"", got.escape_ascii())]
     NotNative {
         /// The first eight bytes.
         got: [u8; 8],
     },
     /// This crate does not read the stream's format version.
-    #[error("native stream of format version {major}.{minor}, only version 1 can be read")]
+    #[error("native stream of format version {major}.{minor}; only version 1 is supported")]
     Version {
         /// The stream's major version.
         major: u8,
@@ -80,7 +80,7 @@ pub enum FrameError {
     },
     /// The body is sealed, and the caller has not declared that it opens the seal itself
     /// ([`Limits::external_unseal`](crate::Limits::external_unseal)).
-    #[error("the stream is sealed: its body must be opened with its key first")]
+    #[error("the stream is sealed; open its body with the key first")]
     Sealed,
     /// A frame or the trailer does not start with its magic.
     #[error("{place}: wrong magic \"{}\"", got.escape_ascii())]
@@ -113,7 +113,7 @@ pub enum FrameError {
         got: u64,
     },
     /// A field is out of range.
-    #[error("{place}: {field} is {got}, allowed is {min} to {max}")]
+    #[error("{place}: {field} is {got}, allowed range {min} to {max}")]
     Range {
         /// Location of the error.
         place: ErrorLocation,
@@ -143,7 +143,7 @@ pub enum FrameError {
         place: ErrorLocation,
     },
     /// The trailer belongs to another stream.
-    #[error("trailer of stream {got}, expected stream {expected}")]
+    #[error("the trailer belongs to stream {got}, expected stream {expected}")]
     StreamId {
         /// Id in the header.
         expected: StreamId,
@@ -151,13 +151,13 @@ pub enum FrameError {
         got: StreamId,
     },
     /// The input ends before the stream does.
-    #[error("the stream ends too early, in {place}")]
+    #[error("the stream is truncated: it ends in {place}")]
     Truncated {
         /// The part that is cut or missing.
         place: ErrorLocation,
     },
     /// Bytes follow the trailer.
-    #[error("bytes follow the end of the stream at {position}")]
+    #[error("extra bytes after the end of the stream at {position}")]
     TrailingBytes {
         /// Length of the stream in bytes, header and trailer included, without the seal.
         position: u64,

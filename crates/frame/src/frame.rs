@@ -175,7 +175,7 @@ impl FrameHeader {
         let plain_offset = fields.u64();
         let crc = fields.u32();
         if stream.is_sealed() {
-            same(place, "payload checksum beneath a seal", 0, crc.into())?;
+            same(place, "payload checksum of a sealed frame", 0, crc.into())?;
         }
         let payload_crc32c = (!stream.is_sealed()).then_some(crc);
         let header = Self {
@@ -253,7 +253,7 @@ impl FrameHeader {
             Kind::Index if self.plain_offset != NO_POSITION => {
                 // The chain only leads backwards, so following it terminates.
                 let last = self.position.saturating_sub(1);
-                within(place, "place of the index frame before", 0, last, self.plain_offset)
+                within(place, "position of the previous index frame", 0, last, self.plain_offset)
             }
             Kind::End => same(place, "plain offset", 0, self.plain_offset),
             _ => Ok(()),

@@ -226,7 +226,7 @@ impl StreamHeader {
 }
 
 const PLACE: ErrorLocation = ErrorLocation { part: Part::StreamHeader, position: 0 };
-const MAX_PLAIN_FIELD: &str = "most plain bytes in a frame";
+const MAX_PLAIN_FIELD: &str = "largest plain length of a frame";
 #[allow(clippy::cast_possible_truncation, reason = "128")]
 const LEN_FIELD: u16 = STREAM_HEADER_LEN as u16;
 
@@ -283,7 +283,7 @@ mod tests {
             (12, 2, "unknown flags 2"),
             (15, 0x80, "unknown flags"),
             (12, 1, "sealed flag is 1, expected 0"),
-            (35, 2, "most plain bytes"),
+            (35, 2, "largest plain length"),
             (36, 2, "unknown seal algorithm 2"),
             (37, 1, "reserved"),
             (71, 1, "reserved"),

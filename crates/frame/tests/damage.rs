@@ -155,51 +155,61 @@ fn every_rule_is_kept_beneath_right_checksums() {
         (1, 4, &[0], "unknown frame kind 0"),
         (1, 4, &[4], "unknown frame kind 4"),
         (1, 5, &[5], "unknown codec 5"),
-        (1, 5, &[1], "stored length is 11, allowed is 1 to 10"),
+        (1, 5, &[1], "stored length is 11, allowed range 1 to 10"),
         (1, 6, &[1], "stated"),
         (2, 6, &[0], "plain offset is 0, expected 11"),
-        (1, 6, &[0, 1], "source number is 256, allowed is 0 to 255"),
-        (1, 8, &[0, 0, 0, 0], "plain length is 0, allowed is 1 to 64"),
-        (1, 8, &[65], "plain length is 65, allowed is 1 to 64"),
+        (1, 6, &[0, 1], "source number is 256, allowed range 0 to 255"),
+        (1, 8, &[0, 0, 0, 0], "plain length is 0, allowed range 1 to 64"),
+        (1, 8, &[65], "plain length is 65, allowed range 1 to 64"),
         (1, 8, &[12], "stored length is 11, expected 12"),
         (1, 16, &[1], "plain offset is 1, expected 0"),
         (4, 16, &[10], "plain offset is 10, expected 11"),
-        (4, 23, &[0xff], "plain offset is 18374686479671623691, allowed is 0 to"),
+        (4, 23, &[0xff], "plain offset is 18374686479671623691, allowed range 0 to"),
         (3, 5, &[1], "stored length"),
         (3, 6, &[1], "source number is 1, expected 0"),
-        (3, 16, &[0; 8], "place of the index frame before is 0, expected 1844"),
-        (6, 16, &[0xff; 8], "place of the index frame before is 18446744073709551615, expected"),
-        (6, 16, &[0xfe; 8], "place of the index frame before is 18374403900871474942, allowed"),
+        (3, 16, &[0; 8], "position of the previous index frame is 0, expected 1844"),
+        (
+            6,
+            16,
+            &[0xff; 8],
+            "position of the previous index frame is 18446744073709551615, expected",
+        ),
+        (
+            6,
+            16,
+            &[0xfe; 8],
+            "position of the previous index frame is 18374403900871474942, allowed",
+        ),
         // The head of an index payload.
         (6, 32, &[0], "number of the index frame is 0, expected 1"),
-        (6, 40, &[0], "length of the index frame before"),
+        (6, 40, &[0], "length of the previous index frame"),
         (6, 44, &[9], "number of records is 4, expected 9"),
         // Records, from byte 48 of the frame: a File of source 0 called a/b, and so on.
         (3, 48, &[7], "unknown record tag 7"),
         (3, 48, &[0], "unknown record tag 0"),
-        (3, 49, &[0x7f], "cut"),
+        (3, 49, &[0x7f], "the record is truncated"),
         (3, 49, &[2], "path length is out of range"),
-        (3, 49, &[1], "a number is cut"),
-        (3, 50, &[0x80, 0x80, 0x80, 0x80, 0x80], "a number is cut"),
-        (3, 50, &[0x80, 0x00], "a number is cut, too long"),
+        (3, 49, &[1], "a number is truncated"),
+        (3, 50, &[0x80, 0x80, 0x80, 0x80, 0x80], "a number is truncated"),
+        (3, 50, &[0x80, 0x00], "a number is truncated, too long"),
         (3, 58, b"Q", "of kind P or S"),
         // The end frame.
         (end, 5, &[1], "stored length"),
         (end, 16, &[1], "plain offset is 1, expected 0"),
         (end, 32, &[4], "number of data frames is 4, expected 5"),
-        (end, 40, &[0], "sum of plain bytes is 0, expected 53"),
-        (end, 48, &[0], "sum of stored bytes is 0, expected 53"),
+        (end, 40, &[0], "total of plain bytes is 0, expected 53"),
+        (end, 48, &[0], "total of stored bytes is 0, expected 53"),
         (end, 56, &[2], "number of index frames is 2, expected 3"),
         (end, 64, &[1, 0], "position of the last index frame is 1"),
         (end, 72, &[0], "length of the last index frame is 0, allowed"),
-        (end, 76, &[0], "number of sources is 0, allowed is 1 to 256"),
+        (end, 76, &[0], "number of sources is 0, allowed range 1 to 256"),
         (end, 76, &[1], "plain length is 64, expected 56"),
         (end, 76, &[3], "plain length is 64, expected 72"),
-        (end, 77, &[2], "number of sources is 514, allowed is 1 to 256"),
+        (end, 77, &[2], "number of sources is 514, allowed range 1 to 256"),
         (end, 80, &[0], "plain length of a source is 0, expected 33"),
         // The trailer.
         (trailer, 0, b"Y", "wrong magic"),
-        (trailer, 8, &[0], "trailer of stream 005a5a"),
+        (trailer, 8, &[0], "the trailer belongs to stream 005a5a"),
         (trailer, 24, &[0], "stream length is"),
         (trailer, 32, &[0, 0], "length of the end frame is 0, allowed"),
         (trailer, 40, &[0, 0], "position of the last index frame is"),
@@ -270,7 +280,7 @@ fn sealed_and_too_large_streams_are_refused_at_the_header() {
 
     let mut reader = StreamReader::new(Limits::default().with_max_plain(63));
     let error = reader.next(&mut &sample()[..]).unwrap_err();
-    assert!(error.to_string().contains("is 64, allowed is 1 to 63"), "{error}");
+    assert!(error.to_string().contains("is 64, allowed range 1 to 63"), "{error}");
     // The error repeats.
     assert_eq!(reader.next(&mut &b""[..]), Err(error.clone()));
     assert_eq!(reader.finish(), Err(error));
@@ -281,5 +291,5 @@ fn other_input_is_called_so() {
     let other = [b"XBSTCK01".as_slice(), &[0; 200]].concat();
     let error = refused(&other, "an xbstream");
     assert_eq!(error, FrameError::NotNative { got: *b"XBSTCK01" });
-    assert_eq!(error.to_string(), "not a native stream: it begins with \"XBSTCK01\"");
+    assert_eq!(error.to_string(), "not a native stream: it starts with \"XBSTCK01\"");
 }

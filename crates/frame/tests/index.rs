@@ -26,34 +26,34 @@ fn refuses_records_that_are_not_well_formed() {
     let (long, chunk) = ([b'x'; 514], |rest: &[u8]| with(&[b"\0P", rest]));
     let cases: Vec<(u8, Vec<u8>, &str)> = vec![
         // File: id, source, name.
-        (1, vec![], "a number is cut"),
-        (1, vec![0], "a number is cut"),
+        (1, vec![], "a number is truncated"),
+        (1, vec![0], "a number is truncated"),
         (1, vec![0, 0], "path length"),
-        (1, vec![0x80, 0x00, 0, b'x'], "a number is cut, too long"),
+        (1, vec![0x80, 0x00, 0, b'x'], "a number is truncated, too long"),
         (1, vec![0, 0x80, 0x02, b'x'], "source number"),
         // Chunk: id, kind, step, head, payload, step, holes.
-        (2, vec![0], "cut"),
+        (2, vec![0], "the record is truncated"),
         (2, b"\0E\0\0\0\0\0".to_vec(), "kind P or S"),
         (2, chunk(&[1, 0, 0, 0, 0]), "a number"), // one before the start
         (2, chunk(&[0, 35, 3, 1, 0]), "a number"),
-        (2, chunk(&[0, 35, 3, 0]), "a number is cut"),
+        (2, chunk(&[0, 35, 3, 0]), "a number is truncated"),
         (2, chunk(&[0, 35, 3, 0, 0, 0]), "longer than its fields"),
         (2, chunk(&with(&[STEP_MAX, &[1, 0, 0, 0]])), "out of range"),
         (2, chunk(&with(&[&[0], MAX, &[1, 0, 0]])), "out of range"),
         (2, chunk(&with(&[&[0, 0, 1], STEP_MAX, &[0]])), "out of range"),
         (2, chunk(&with(&[&[0, 0, 1, 0], MAX])), "out of range"),
         // End: id, size.
-        (3, vec![0], "a number is cut"),
+        (3, vec![0], "a number is truncated"),
         (3, with(&[&[0], &[0x80; 9], &[1]]), "out of range"),
         (3, vec![0, 0, 0], "longer than its fields"),
         // Rename, Remove.
         (4, vec![0], "path length"),
-        (5, vec![], "a number is cut"),
+        (5, vec![], "a number is truncated"),
         (5, vec![0, 0], "longer than its fields"),
         // Frames: source, step, offset, count, entries.
         (6, vec![0, 0, 0, 0], "number of frames"),
         (6, vec![0, 0, 0, 0x81, 0x20, 1, 5], "number of frames"), // 4097
-        (6, vec![0, 0, 0, 1], "a number is cut"),
+        (6, vec![0, 0, 0, 1], "a number is truncated"),
         (6, vec![0, 0, 0, 1, 0], "stored length"), // no length before
         (6, vec![0, 0, 0, 1, 1, 0], "plain length"),
         (6, vec![0, 0, 0, 1, 5 << 1 | 1, 5], "stored length"), // nothing stored

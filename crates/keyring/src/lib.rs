@@ -25,16 +25,16 @@ pub fn long_version(version: &str) -> String {
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Keys")]
 pub struct KeyOptions {
-    /// File with the key of 32 bytes; for .xbcrypt files also 16 or 24
+    /// File with the key: 32 bytes; for .xbcrypt files also 16 or 24
     #[arg(long, value_name = "FILE")]
     pub encrypt_key_file: Option<PathBuf>,
-    /// The key itself; better in a file
+    /// The key itself; prefer --encrypt-key-file
     #[arg(long, value_name = "KEY", conflicts_with = "encrypt_key_file")]
     pub encrypt_key: Option<Secret>,
-    /// File with a passphrase
+    /// File with a passphrase in its first line
     #[arg(long, value_name = "FILE")]
     pub passphrase_file: Option<PathBuf>,
-    /// Program and arguments, split at blanks; `wrap` or `unwrap` is added
+    /// Key command with arguments; `wrap` or `unwrap` is appended
     #[arg(long, value_name = "COMMAND")]
     pub key_command: Option<Secret>,
 }
@@ -43,10 +43,10 @@ pub struct KeyOptions {
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Keys")]
 pub struct RecipientOptions {
-    /// age recipient (age1...) who can open it; repeatable
+    /// age recipient (age1...) that can open it; repeatable
     #[arg(long, value_name = "RECIPIENT")]
     pub recipient: Vec<String>,
-    /// File of age recipients, one a line
+    /// File with age recipients, one per line
     #[arg(long, value_name = "FILE")]
     pub recipients_file: Option<PathBuf>,
 }
@@ -62,24 +62,24 @@ pub struct IdentityOptions {
 
 /// The key slots that a rewrap creates.
 #[derive(Debug, Default, Args)]
-#[command(next_help_heading = "New ways in")]
+#[command(next_help_heading = "New key slots")]
 pub struct NewKeyOptions {
     /// File with a key of 32 bytes
     #[arg(long, value_name = "FILE")]
     pub new_key_file: Option<PathBuf>,
-    /// age recipient (age1...); repeatable
+    /// age recipient (age1...) that can open it; repeatable
     #[arg(long, value_name = "RECIPIENT")]
     pub recipient: Vec<String>,
-    /// File of age recipients, one a line
+    /// File with age recipients, one per line
     #[arg(long, value_name = "FILE")]
     pub recipients_file: Option<PathBuf>,
-    /// File with a passphrase
+    /// File with a passphrase in its first line
     #[arg(long, value_name = "FILE")]
     pub new_passphrase_file: Option<PathBuf>,
-    /// Program and arguments, split at blanks; `wrap` is added
+    /// Key command with arguments; `wrap` is appended
     #[arg(long, value_name = "COMMAND")]
     pub new_key_command: Option<Secret>,
-    /// Keep the ways in there are; without it only the new ones are left
+    /// Keep the existing key slots; without it, the new ones replace them
     #[arg(long)]
     pub keep: bool,
 }
@@ -148,7 +148,7 @@ impl NewKeyOptions {
     }
 }
 
-const MAKE_A_KEY: &str = "openssl rand -out KEYFILE 32 makes one";
+const MAKE_A_KEY: &str = "create a key with: openssl rand -out KEYFILE 32";
 
 /// Returns the key, if it has the length that the seal requires.
 ///
@@ -158,7 +158,7 @@ pub fn sealing(key: KeyBytes) -> Result<KeyBytes, Failure> {
     if key.len() == 32 {
         return Ok(key);
     }
-    Err(Failure::usage(format!("the key has {} bytes, aes-256-gcm wants 32", key.len()))
+    Err(Failure::usage(format!("the key has {} bytes; aes-256-gcm needs 32", key.len()))
         .hint(MAKE_A_KEY))
 }
 
@@ -170,12 +170,15 @@ fn key_file(option: &str, path: &Path, log: &Log) -> Result<KeyBytes, Failure> {
     let file = KeyFile::read(path).map_err(|error| refused(option, &error))?;
     if file.newline_dropped {
         log.warn(format_args!(
-            "{}: the newline at its end was not taken for a part of the key",
+            "{}: ignored the newline at its end; it is not part of the key",
             path.display()
         ));
     }
     if file.open_to_others {
-        log.warn(format_args!("{}: others than its owner can read it", path.display()));
+        log.warn(format_args!(
+            "{}: readable by others than its owner; run chmod 600 on it",
+            path.display()
+        ));
     }
     Ok(file.key)
 }
@@ -213,17 +216,16 @@ fn read_passphrase(
     let content = std::fs::read(path)
         .map_err(|error| refused(option, &format!("{}: {error}", path.display())))?;
     let passphrase = Some(&content).filter(|content| is_secret(content.as_slice()));
-    passphrase
-        .and_then(|content| Passphrase::from_file(content))
-        .map(Some)
-        .ok_or_else(|| Failure::usage(format!("{option}: {} holds no passphrase", path.display())))
+    passphrase.and_then(|content| Passphrase::from_file(content)).map(Some).ok_or_else(|| {
+        Failure::usage(format!("{option}: {} contains no passphrase", path.display()))
+    })
 }
 
 /// Parses a key command. Its arguments may contain a token, so its whole text is a secret.
 fn command(option: &str, text: Option<&Secret>) -> Result<Option<KeyCommand>, Failure> {
     let Some(text) = text else { return Ok(None) };
     let command = KeyCommand::new(text.expose().split_whitespace().map(Into::into));
-    command.map(Some).ok_or_else(|| Failure::usage(format!("{option} names no program")))
+    command.map(Some).ok_or_else(|| Failure::usage(format!("{option} is empty; give a program")))
 }
 
 #[cfg(test)]
@@ -255,10 +257,10 @@ mod tests {
             options.ways_in(&RecipientOptions::default(), &log()).unwrap_err().line()
         };
         let short = KeyOptions { encrypt_key: Some(Secret::new("s3cret")), ..Default::default() };
-        assert_eq!(keys(short), "--encrypt-key: the key has 6 bytes, it must have 16, 24 or 32");
+        assert_eq!(keys(short), "--encrypt-key: the key has 6 bytes; it must have 16, 24 or 32");
         let short = KeyOptions { encrypt_key_file: file("16", &[1; 16]), ..Default::default() };
         assert!(short.key(&log()).unwrap().is_some(), "good for xbcrypt");
-        assert_eq!(keys(short), "the key has 16 bytes, aes-256-gcm wants 32");
+        assert_eq!(keys(short), "the key has 16 bytes; aes-256-gcm needs 32");
         let empty = KeyOptions { passphrase_file: file("empty", b"\n"), ..Default::default() };
         assert!(keys(empty).starts_with("--passphrase-file: "));
         let blank =
@@ -275,7 +277,7 @@ mod tests {
         let failure = KeyOptions::default().ways_in(&nobody, &log()).unwrap_err().line();
         assert!(failure.starts_with("--recipients-file: ") && failure.contains("no age recipient"));
         let nothing = KeyOptions { key_command: Some(Secret::new(" ")), ..Default::default() };
-        assert_eq!(keys(nothing), "--key-command names no program");
+        assert_eq!(keys(nothing), "--key-command is empty; give a program");
         let new = NewKeyOptions { recipient: vec!["age1x".to_owned()], ..Default::default() };
         assert!(new.ways_in(&log()).unwrap_err().line().starts_with("--recipient: "));
         let identities = IdentityOptions { identity_file: file("ids", b"AGE-SECRET") };

@@ -79,17 +79,17 @@ impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Checksum { stored, computed } => {
-                write!(f, "its checksum is {stored:08x}, its bytes have {computed:08x}")
+                write!(f, "checksum {stored:08x} is stored, but {computed:08x} is computed")
             }
             Self::Torn { head, tail } => write!(
                 f,
-                "it is torn: the log position at its beginning ends in {head:08x}, the one at its end in {tail:08x}"
+                "torn page: the LSN at its start ends in {head:08x}, the one at its end in {tail:08x}"
             ),
             Self::Number { expected, got } => {
-                write!(f, "it says that it is page {got}, and page {expected} belongs there")
+                write!(f, "it has page number {got}, expected {expected}")
             }
-            Self::Length { len } => write!(f, "it gives itself a length of {len} bytes"),
-            Self::Cut { len } => write!(f, "the file ends after {len} bytes of it"),
+            Self::Length { len } => write!(f, "invalid page length of {len} bytes"),
+            Self::Cut { len } => write!(f, "the file ends after {len} bytes of this page"),
         }
     }
 }

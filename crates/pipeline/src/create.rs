@@ -78,7 +78,7 @@ pub enum CreateError {
         source: PathError,
     },
     /// Two files would have the same name in the stream, which readers reject.
-    #[error("{name}: named twice")]
+    #[error("{name}: given twice")]
     Twice {
         /// The name as stored.
         name: Printable,
@@ -383,7 +383,7 @@ mod tests {
         };
         assert_eq!(
             error.to_string(),
-            "the stream was cut: 1 file has no end: proc/self/mem (at 0)"
+            "the stream is truncated: 1 file has no end chunk: proc/self/mem (at 0)"
         );
     }
 

@@ -316,7 +316,7 @@ fn a_compressed_info_file_tells_who_wrote_it() {
         // The content is also kept for the manifest.
         assert_eq!(whole.scanned.described["xtrabackup_info"], other);
         let early = taken(&[(&info, other), ("a", b"1")]).unwrap_err().to_string();
-        assert!(early.contains("a comes after xtrabackup_info"), "{early}");
+        assert!(early.contains("a follows xtrabackup_info"), "{early}");
     }
 }
 
@@ -324,11 +324,11 @@ fn a_compressed_info_file_tells_who_wrote_it() {
 fn names_that_no_restore_takes_are_refused() {
     let last: (&str, &[u8]) = ("xtrabackup_info", b"tool_name = mariadb-backup\n");
     for (names, said) in [
-        (["n", "n/m"], "n/m: it lies in n, which is a file of the stream"),
-        (["n/m", "n"], "n: it would be called n, which is a folder of the stream"),
-        (["a", "a.lz4"], "a.lz4: without its suffixes it is called a, and so is a"),
-        (["n.zst", "n/m"], "n/m: it lies in n, which is a file of the stream"),
-        (["a", ".xb-partial/x"], "names that begin with .xb-partial are reserved"),
+        (["n", "n/m"], "n/m: its directory n is a file in the stream"),
+        (["n/m", "n"], "n: without suffixes it is named n, which is a directory in the stream"),
+        (["a", "a.lz4"], "a.lz4: without suffixes it is named a, as is a"),
+        (["n.zst", "n/m"], "n/m: its directory n is a file in the stream"),
+        (["a", ".xb-partial/x"], "names starting with .xb-partial are reserved"),
     ] {
         let error = taken(&[(names[0], b"1"), (names[1], b"2"), last]).unwrap_err();
         assert!(error.to_string().contains(said), "{error}");

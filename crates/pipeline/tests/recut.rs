@@ -185,7 +185,7 @@ fn the_dialect_of_one_fork_is_refused_and_objects_have_a_least_size() {
     let stream = writer.finish().unwrap();
     let plan = |chunk| pack_plan(16 << 20, chunk, 1, 2, LIMITS).unwrap();
     let error = put(stream, plan(5000), None, 0).unwrap_err().to_string();
-    assert!(error.contains("classic layout cannot hold"), "{error}");
+    assert!(error.contains("classic layout cannot store"), "{error}");
     let error = put(mixed(&many(1, 9), 9), plan(4095), None, 0).unwrap_err();
     assert!(matches!(error, PackError::Plan(PlanError::Object { least: 4096, .. })), "{error}");
 }

@@ -149,7 +149,7 @@ fn become_child(guardian: i32, mut args: impl Iterator<Item = OsString>) -> io::
     }
     // The guardian may have died before the death signal was set.
     if getppid().map(Pid::as_raw_nonzero).map(i32::from) != Some(guardian) {
-        return io::Error::other("the program that wanted it is gone");
+        return io::Error::other("the program that asked for it has ended");
     }
     if let Err(error) = SigSet::empty().thread_set_mask() {
         return error.into();

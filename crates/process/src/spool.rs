@@ -267,7 +267,7 @@ impl<R: Read> Drain<R> {
                 Some(limit) if state.locked => {
                     let left = limit.saturating_sub(since.elapsed());
                     if left.is_zero() {
-                        let error = io::Error::new(io::ErrorKind::TimedOut, "held up for too long");
+                        let error = io::Error::new(io::ErrorKind::TimedOut, "blocked for too long");
                         state.ended = Some(Err(error));
                         self.shared.changed.notify_all();
                         return Err(Stalled);

@@ -10,7 +10,7 @@ use crate::{PathError, Printable, RelPath};
 pub enum DecodeError {
     /// There is something other than a chunk: often text that a program wrote to stdout before or
     /// between the chunks.
-    #[error("no chunk at stream offset {position}: expected XBSTCK01, found \"{found}\"")]
+    #[error("not a chunk at stream offset {position}: expected XBSTCK01, found \"{found}\"")]
     Magic {
         /// Offset at which the chunk should begin.
         position: u64,
@@ -29,7 +29,7 @@ pub enum DecodeError {
     },
     /// The stated length of the path exceeds the limit.
     #[error(
-        "chunk at stream offset {position} announces a file name of {len} bytes, more than {max}"
+        "chunk at stream offset {position} has a file name of {len} bytes, more than the limit of {max}"
     )]
     PathLength {
         /// Offset of the chunk.
@@ -56,7 +56,9 @@ pub enum DecodeError {
         type_byte: u8,
     },
     /// The stated length of the payload exceeds the limit.
-    #[error("{path}: chunk at stream offset {position} announces {len} bytes, more than {max}")]
+    #[error(
+        "{path}: chunk at stream offset {position} has {len} bytes, more than the limit of {max}"
+    )]
     PayloadLength {
         /// Offset of the chunk.
         position: u64,
@@ -69,7 +71,7 @@ pub enum DecodeError {
     },
     /// A sparse map has more entries than the limit allows, or none.
     #[error(
-        "{path}: sparse chunk at stream offset {position} announces {entries} map entries, allowed are 1 to {max}"
+        "{path}: sparse chunk at stream offset {position} has {entries} map entries, allowed range 1 to {max}"
     )]
     MapEntries {
         /// Offset of the chunk.
@@ -83,7 +85,7 @@ pub enum DecodeError {
     },
     /// The lengths in a sparse map do not add up to the length of the payload.
     #[error(
-        "{path}: map of the sparse chunk at stream offset {position} adds up to {got} bytes, the payload has {expected}"
+        "{path}: the map of the sparse chunk at stream offset {position} adds up to {got} bytes, but the payload has {expected}"
     )]
     MapSum {
         /// Offset of the chunk.
@@ -97,7 +99,7 @@ pub enum DecodeError {
     },
     /// A sparse map has an entry without bytes before the last one.
     #[error(
-        "{path}: map of the sparse chunk at stream offset {position} has an empty entry before the last"
+        "{path}: the map of the sparse chunk at stream offset {position} has an empty entry before the last"
     )]
     MapEmptyEntry {
         /// Offset of the chunk.
@@ -107,7 +109,7 @@ pub enum DecodeError {
     },
     /// The chunk would reach beyond the largest file offset.
     #[error(
-        "{path}: chunk at stream offset {position} reaches beyond the largest file offset, from {offset}"
+        "{path}: chunk at stream offset {position} for file offset {offset} extends past the largest possible offset"
     )]
     OffsetTooLarge {
         /// Offset of the chunk.

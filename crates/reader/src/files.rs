@@ -83,7 +83,7 @@ pub enum OrderError {
         got: u64,
     },
     /// A chunk for a file that has ended, or a second file of that name.
-    #[error("{path}: chunk at stream offset {position} comes after the end of the file")]
+    #[error("{path}: chunk at stream offset {position} follows the end chunk of the file")]
     AfterEnd {
         /// Offset of the chunk in the stream.
         position: u64,
@@ -99,7 +99,7 @@ pub enum OrderError {
         path: RelPath,
     },
     /// A rename to a name that another file of the stream already has.
-    #[error("{path}: chunk at stream offset {position} renames it to {to}, which is taken")]
+    #[error("{path}: chunk at stream offset {position} renames it to {to}, which already exists")]
     RenameTaken {
         /// Offset of the chunk in the stream.
         position: u64,
@@ -109,7 +109,7 @@ pub enum OrderError {
         to: RelPath,
     },
     /// More open files than any producer writes.
-    #[error("{path}: chunk at stream offset {position} opens one more file when {max} are open")]
+    #[error("{path}: chunk at stream offset {position} opens a file when {max} are already open")]
     TooManyOpen {
         /// Offset of the chunk in the stream.
         position: u64,
@@ -151,10 +151,10 @@ impl OrderError {
 #[non_exhaustive]
 pub enum Unfinished {
     /// The stream has no chunk at all.
-    #[error("empty input: not one chunk")]
+    #[error("the input is empty")]
     Empty,
     /// Files were begun but not ended.
-    #[error("the stream was cut: {}", Cut { count: *count, first })]
+    #[error("the stream is truncated: {}", Cut { count: *count, first })]
     Files {
         /// Number of these files.
         count: usize,
@@ -171,8 +171,8 @@ struct Cut<'a> {
 impl fmt::Display for Cut<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.count {
-            1 => f.write_str("1 file has no end: ")?,
-            n => write!(f, "{n} files have no end: ")?,
+            1 => f.write_str("1 file has no end chunk: ")?,
+            n => write!(f, "{n} files have no end chunk: ")?,
         }
         for (n, (path, size)) in self.first.iter().enumerate() {
             let comma = if n == 0 { "" } else { ", " };

@@ -31,7 +31,7 @@ pub enum PathError {
     #[error("empty file name")]
     Empty,
     /// The name is longer than [`RelPath::MAX_LEN`].
-    #[error("file name of {len} bytes, more than {max}")]
+    #[error("file name of {len} bytes, more than the limit of {max}")]
     TooLong {
         /// Its length in bytes.
         len: usize,
@@ -45,7 +45,7 @@ pub enum PathError {
         name: Printable,
     },
     /// The name has a `..` component and could leave the target directory.
-    #[error("file name {name} leads out of the directory")]
+    #[error("file name {name} leads outside the directory")]
     Escapes {
         /// The name, printable.
         name: Printable,
@@ -57,7 +57,7 @@ pub enum PathError {
         name: Printable,
     },
     /// One component is longer than 255 bytes.
-    #[error("file name {name} has a component of {len} bytes, more than {max}")]
+    #[error("file name {name} has a component of {len} bytes, more than the limit of {max}")]
     ComponentTooLong {
         /// The name, printable.
         name: Printable,
@@ -67,7 +67,7 @@ pub enum PathError {
         max: usize,
     },
     /// The name holds a NUL byte; C programs would cut it there.
-    #[error("file name {name} has a NUL byte")]
+    #[error("file name {name} contains a NUL byte")]
     Nul {
         /// The name, printable.
         name: Printable,

@@ -44,13 +44,13 @@ pub enum TargetError {
         source: io::Error,
     },
     /// The name is reserved for files that a restore keeps in the target while it runs.
-    #[error("{path}: names that begin with {} are reserved", reserved(path).unwrap_or(PARTIAL_DIR))]
+    #[error("{path}: names starting with {} are reserved", reserved(path).unwrap_or(PARTIAL_DIR))]
     Reserved {
         /// The name in the stream.
         path: RelPath,
     },
     /// Something of that name exists already.
-    #[error("{path}: exists already")]
+    #[error("{path}: already exists")]
     Exists {
         /// The name in the stream.
         path: RelPath,
@@ -119,7 +119,7 @@ pub enum TargetError {
         source: io::Error,
     },
     /// The file system reported that it could not store what was written.
-    #[error("cannot make the files durable: {source}")]
+    #[error("cannot sync the files to disk: {source}")]
     Sync {
         /// The operating system's error.
         source: io::Error,

@@ -85,7 +85,7 @@ impl<W: Write> ChunkWriter<W> {
         let sum: u64 = map.iter().map(|entry| u64::from(entry.len)).sum();
         let holes: u64 = map.iter().map(|entry| u64::from(entry.skip)).sum();
         if map.is_empty() || sum != len || map.iter().rev().skip(1).any(|entry| entry.len == 0) {
-            return Err(invalid("map of a sparse chunk does not fit its payload"));
+            return Err(invalid("the map of a sparse chunk does not match its payload"));
         }
         let entries = u32::try_from(map.len()).map_err(|_| invalid("too many map entries"))?;
         check_reach(offset, len.saturating_add(holes))?;
@@ -178,14 +178,16 @@ impl<W: Write> ChunkWriter<W> {
 fn name_len(name: &[u8]) -> io::Result<u32> {
     match u32::try_from(name.len()) {
         Ok(len) if (1..=RelPath::MAX_LEN).contains(&name.len()) && !name.contains(&0) => Ok(len),
-        _ => Err(invalid("file name is empty, has a NUL byte or is longer than 511 bytes")),
+        _ => {
+            Err(invalid("the file name is empty, contains a NUL byte or is longer than 511 bytes"))
+        }
     }
 }
 
 fn check_reach(offset: u64, span: u64) -> io::Result<()> {
     match offset.checked_add(span) {
         Some(end) if end <= MAX_FILE_OFFSET => Ok(()),
-        _ => Err(invalid("beyond the largest file offset")),
+        _ => Err(invalid("past the largest possible file offset")),
     }
 }
 

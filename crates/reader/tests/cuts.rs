@@ -98,6 +98,6 @@ fn text_in_the_way_is_quoted() {
     bytes.extend_from_slice(&sample().0);
     let dir = tempfile::tempdir().unwrap();
     let error = extract(&bytes[..], dir.path()).unwrap_err().to_string();
-    let want = "no chunk at stream offset 0: expected XBSTCK01, found \"\\x1b[31mERROR 2002: cannot connect\"";
+    let want = "not a chunk at stream offset 0: expected XBSTCK01, found \"\\x1b[31mERROR 2002: cannot connect\"";
     assert_eq!(error, want);
 }

@@ -13,24 +13,24 @@ pub enum CancelReason {
     #[error("interrupted by signal {0}")]
     Signal(i32),
     /// The server that started this process is gone.
-    #[error("the server that started this is gone")]
+    #[error("the server that started this program has ended")]
     ServerGone,
     /// The backup blocked its server for too long.
     #[error(
-        "the backup held locks on the server while the joiner took nothing for {seconds} s and the spool had no room: it was ended so that the server goes on"
+        "the backup was ended to release its locks on the server: the joiner accepted no data for {seconds} s and the spool was full"
     )]
     LockStall {
         /// The time limit, in seconds.
         seconds: u64,
     },
     /// No data moved for too long.
-    #[error("nothing has come for {seconds} s (sst-idle-timeout)")]
+    #[error("no data for {seconds} s (sst-idle-timeout)")]
     Idle {
         /// The time limit, in seconds.
         seconds: u64,
     },
     /// Another part of the program failed, and its error is the cause.
-    #[error("another part has failed")]
+    #[error("another part of the transfer failed")]
     Elsewhere,
 }
 

@@ -21,19 +21,19 @@ pub enum SstError {
     #[error(transparent)]
     Stopped(#[from] CancelReason),
     /// Another transfer uses the data directory.
-    #[error("another state transfer works in {}", datadir.display())]
+    #[error("another state transfer is running in {}", datadir.display())]
     Busy {
         /// The data directory.
         datadir: PathBuf,
     },
     /// A swap was interrupted and is not finished.
-    #[error("an exchange of the data in {} was interrupted", datadir.display())]
+    #[error("a swap of the data in {} was interrupted", datadir.display())]
     Interrupted {
         /// The data directory.
         datadir: PathBuf,
     },
     /// A file system is mounted inside the data that must be swapped.
-    #[error("something is mounted at {}: it cannot be renamed", path.display())]
+    #[error("{} is a mount point and cannot be renamed", path.display())]
     Mounted {
         /// The mount point.
         path: PathBuf,
@@ -59,14 +59,14 @@ pub enum SstError {
         source: io::Error,
     },
     /// The server does not read the protocol's lines.
-    #[error("the server cannot be told: {0}")]
+    #[error("cannot report to the server: {0}")]
     Server(#[source] io::Error),
     /// The donor's offer cannot be accepted.
     #[error(transparent)]
     Offer(#[from] OfferError),
     /// There is no room for the new data.
     #[error(
-        "the donor's data needs about {needed} bytes, {free} are free in {}", path.display()
+        "the donor's data needs about {needed} bytes, but only {free} are free in {}", path.display()
     )]
     Room {
         /// Bytes that the donor's data needs.
@@ -92,10 +92,10 @@ pub enum SstError {
     #[error(transparent)]
     Child(#[from] ChildError),
     /// Packing the stream failed.
-    #[error("the backup's stream: {0}")]
+    #[error("backup stream: {0}")]
     Put(#[source] Box<xb_pipeline::PackError>),
     /// Unpacking the stream failed.
-    #[error("the received stream: {0}")]
+    #[error("received stream: {0}")]
     Get(String),
     /// Extracting the stream's files failed.
     #[error("{}", cannot_write(folder, source))]
@@ -106,7 +106,7 @@ pub enum SstError {
         source: Box<xb_pipeline::ExtractError>,
     },
     /// What was received is not a usable backup.
-    #[error("the received backup cannot be used: {0}")]
+    #[error("the received backup is unusable: {0}")]
     Content(String),
     /// The swap of the data failed.
     #[error(transparent)]
@@ -115,7 +115,7 @@ pub enum SstError {
 
 /// Message for both sides when the joiner cannot write its files.
 pub(crate) fn cannot_write(folder: &Path, cause: impl Display) -> String {
-    format!("cannot write the received files in {}: {cause}", folder.display())
+    format!("cannot write received files in {}: {cause}", folder.display())
 }
 
 /// Returns whether one of the error's causes is a full disk.
@@ -163,12 +163,12 @@ impl SstError {
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::Busy { .. } => Some("wait until it ends; its lock goes with its process".into()),
+            Self::Busy { .. } => Some("wait until it ends; its lock disappears with its process".into()),
             Self::Interrupted { .. } => {
-                Some("wsrep_sst_xbrs-rs recover DATADIR finishes it".into())
+                Some("finish it with: wsrep_sst_xbrs-rs recover DATADIR".into())
             }
             Self::Mounted { .. } => Some(
-                "mount it elsewhere, with a link or an option such as innodb_log_group_home_dir, or let cpat in [sst] name it if it is no data"
+                "mount it elsewhere, with a link or an option such as innodb_log_group_home_dir; if it holds no data, name it in cpat in [sst]"
                     .into(),
             ),
             Self::Foreign { path, .. } if path.components().any(|c| c.as_os_str() == OURS) => {
@@ -178,15 +178,15 @@ impl SstError {
                 Some(format!("run `chown -R {user} {}` as root", path.display()))
             }
             Self::Room { .. } => Some(
-                "make room, or set keep-old=no in [sst] if this node's old data may be deleted before the new has come"
+                "make room, or set keep-old=no in [sst] if this node's old data may be deleted before the new data has arrived"
                     .into(),
             ),
             Self::Extract { .. } if is_full(self) => Some(
-                "make room there and start the node again; with keep-old=no in [sst] its old data may be deleted before the new has come"
+                "make room there and start the node again, or set keep-old=no in [sst] if its old data may be deleted before the new data has arrived"
                     .into(),
             ),
             Self::Extract { source, .. } if matches!(source.cause, ExtractCause::Target { .. }) => {
-                Some("see to that folder's file system, and start the node again".into())
+                Some("repair the file system of that directory, and start the node again".into())
             }
             Self::Wire(TransferError::SecondDonor { .. }) => Some(
                 "set certificates with tca in [sst] on all nodes, or encrypt the group's traffic (socket.ssl in wsrep_provider_options)"
@@ -194,21 +194,21 @@ impl SstError {
             ),
             error if is_full(error) => Some("make room there".into()),
             Self::Child(ChildError::Start { program, .. }) => Some(format!(
-                "install it for this server's version, or name another by backup-program in [sst] ({program})"
+                "install it in this server's version, or set backup-program in [sst] ({program})"
             )),
             Self::Swap(SwapError::Lost { .. } | SwapError::Journal { .. }) => Some(
-                "start no server on it; look into #sql-xb/.old and #sql-xb/.new of the data directory, or empty it and join anew"
+                "start no server on this data; inspect #sql-xb/.old and #sql-xb/.new in the data directory, or empty it and join again"
                     .into(),
             ),
             Self::Swap(SwapError::Kept { .. }) => Some(
-                "it fits cpat in [sst], or an option of the server names it as a socket, pid file or log: change that"
+                "change cpat in [sst], or the server option that names it as a socket, pid file or log"
                     .into(),
             ),
             Self::Swap(SwapError::Elsewhere { .. }) => Some(
-                "empty the data directory and join anew, or take a copy from another moment".into(),
+                "empty the data directory and join again, or use a copy that was not taken during a swap".into(),
             ),
             Self::Swap(_) => Some(
-                "nothing is lost: repair the cause and start the node again, the exchange is finished first"
+                "fix the cause and start the node again, which finishes the swap first; nothing is lost"
                     .into(),
             ),
             _ => None,

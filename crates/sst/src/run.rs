@@ -33,7 +33,7 @@ pub enum ChildError {
         source: io::Error,
     },
     /// The program failed.
-    #[error("{program} {how}; its last words: {}", .words.join(" / "))]
+    #[error("{program} {how}; its last messages: {}", .words.join(" / "))]
     Failed {
         /// The program.
         program: String,
@@ -152,7 +152,10 @@ impl Run<'_> {
         let failed = |source| ChildError::Start { program: self.name(), source };
         let spool = locks.spool().map_err(|source| {
             let dir = locks.spool_dir.as_deref().unwrap_or(Path::new("")).display().to_string();
-            failed(io::Error::new(source.kind(), format!("no spool in {dir}: {source}")))
+            failed(io::Error::new(
+                source.kind(),
+                format!("cannot create a spool in {dir}: {source}"),
+            ))
         })?;
         let mut running = self.start(stop, Stdio::piped())?;
         let (Some(stdout), Some(stderr)) = (running.program.stdout(), running.program.stderr())
@@ -204,7 +207,9 @@ impl Running {
                 source: io::Error::other(self.words.get().join(" / ")),
             }),
             Ok(status) => Err(self.failed(how_it_ended(status))),
-            Err(error) => Err(self.failed(format!("cannot be waited for: {error}"))),
+            Err(error) => {
+                Err(self.failed(format!("failed, because its exit status is unknown: {error}")))
+            }
         }
     }
 

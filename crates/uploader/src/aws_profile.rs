@@ -30,15 +30,15 @@ pub(crate) struct Found {
 pub(crate) enum ProfileError {
     #[error("cannot read {path}: {source}", path = path.display())]
     Read { path: PathBuf, source: std::io::Error },
-    #[error("{path} is too large for a file of profiles", path = path.display())]
+    #[error("{path} is too large for a profile file", path = path.display())]
     TooLarge { path: PathBuf },
-    #[error("there is no profile `{name}` in {credentials} or {config}", credentials = credentials.display(), config = config.display())]
+    #[error("profile `{name}` is neither in {credentials} nor in {config}", credentials = credentials.display(), config = config.display())]
     Missing { name: String, credentials: PathBuf, config: PathBuf },
     #[error(
-        "profile `{name}` wants `{setting}`, which is not supported; `aws configure export-credentials` gives keys that are"
+        "profile `{name}` uses `{setting}`, which is not supported; export its keys with `aws configure export-credentials`"
     )]
     Unsupported { name: String, setting: &'static str },
-    #[error("profile `{name}` has only one half of a key pair")]
+    #[error("profile `{name}` has only half of a key pair; set both access key and secret key")]
     Half { name: String },
 }
 

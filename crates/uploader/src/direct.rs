@@ -42,7 +42,7 @@ struct Refused {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("the store has no such request")]
+#[error("the store does not support this request")]
 struct Unsupported;
 
 impl Direct {

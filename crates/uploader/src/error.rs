@@ -69,16 +69,16 @@ impl StoreError {
         }
         match self.kind {
             StoreErrorKind::Denied => {
-                Some("check the access key, the secret and what the bucket policy allows")
+                Some("check the access key, the secret key and the bucket policy")
             }
             StoreErrorKind::Unavailable => Some(
                 "check the endpoint and the network; --retry-timeout and --max-retries set how long to keep trying",
             ),
             StoreErrorKind::Fenced => Some(
-                "this run is over and has removed nothing that another run needs; take a new backup, and start only one run of a name at a time",
+                "take a new backup, and run only one backup per name at a time; this run removed nothing that the other needs",
             ),
             StoreErrorKind::NotFound => {
-                Some("check the name, the bucket and the prefix; `list` shows what is there")
+                Some("check the name, the bucket and the prefix; run `list` to see the backups")
             }
             _ => None,
         }

@@ -44,7 +44,7 @@ impl Store {
             match self.read_back(key).await {
                 Ok(there) if (there.len, there.crc64) == sum_of(&payload) => return Ok(there.tag),
                 Ok(_) => {
-                    let message = "an object of another run stands there";
+                    let message = "the name is taken by an object of another run";
                     let kind = StoreErrorKind::AlreadyExists;
                     return Err(StoreError::new("create", key, kind, message));
                 }

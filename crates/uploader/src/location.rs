@@ -100,7 +100,7 @@ impl Location {
                 }
                 if bucket.contains(['@', ':', '?', '#']) {
                     return Err(malformed(
-                        "the bucket name has characters that no bucket may have; keys go into options or the environment",
+                        "the bucket name contains invalid characters; give keys by options or in the environment",
                     ));
                 }
                 let bucket = bucket.to_owned();

@@ -54,8 +54,8 @@ impl Lock {
     }
 }
 
-const NO_LOCKS: &str = "objects in this bucket cannot be locked";
-const HINT: &str = "S3's object lock is switched on for a bucket, mostly when it is made; a retention policy of the bucket itself needs no option";
+const NO_LOCKS: &str = "this bucket does not support object lock";
+const HINT: &str = "enable object lock for the bucket, usually when you create it; a retention policy of the bucket itself needs no option";
 
 /// Returns whether a response to "GetObjectLockConfiguration" is valid and reports object lock as
 /// enabled. A store that does not know the request returns something else, such as a listing; such
@@ -83,7 +83,7 @@ impl Store {
             Err(error.with_hint(Some(HINT.into())))
         };
         let Direct::S3 { .. } = &self.nature.direct else {
-            return no("only S3 stores lock single objects");
+            return no("only S3 stores can lock single objects");
         };
         let direct = &self.nature.direct;
         let asked = self
@@ -94,7 +94,7 @@ impl Store {
             Ok(_) => no(NO_LOCKS),
             Err(error) if error.kind == StoreErrorKind::NotFound => no(NO_LOCKS),
             Err(error) if error.kind == StoreErrorKind::Denied => Err(error.with_hint(Some(
-                "the keys need the right s3:GetBucketObjectLockConfiguration".into(),
+                "grant s3:GetBucketObjectLockConfiguration to the access key".into(),
             ))),
             Err(error) => Err(error),
         }

@@ -90,7 +90,7 @@ fn local(
         .with_automatic_cleanup(true);
     let nature = StoreTraits {
         limits: StoreLimits::S3,
-        protection: "the file system; synced before a name is given",
+        protection: "the file system; synced before a file gets its name",
         conditions: true,
         refreshable: false,
         attributes: Attributes::default(),
@@ -258,7 +258,7 @@ impl Opening {
             let text = std::fs::read_to_string(file)
                 .map_err(|error| format!("cannot read {}: {error}", file.display()))?;
             let says: serde_json::Value = serde_json::from_str(&text)
-                .map_err(|error| format!("{} is no JSON: {error}", file.display()))?;
+                .map_err(|error| format!("{} is not JSON: {error}", file.display()))?;
             if says.get("private_key").is_some() {
                 // An emulator's key file contains the emulator's address.
                 let named = says.get("gcs_base_url").and_then(|url| url.as_str());
@@ -307,7 +307,7 @@ impl Opening {
         let account = match (&azure.account, azure.development) {
             (None, true) => EMULATOR_ACCOUNT,
             (None, false) => {
-                return Err("the storage account is missing (--azure-storage-account)".into());
+                return Err("the storage account is missing; give --azure-storage-account".into());
             }
             (Some(account), _) => account,
         };

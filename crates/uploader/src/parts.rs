@@ -202,7 +202,7 @@ impl PartSender {
                 "put part",
                 &*part.key,
                 StoreErrorKind::Rejected,
-                "a part without a beginning; this is a bug",
+                "a part has no beginning; this is a bug",
             ));
         };
         object.outstanding += 1;
@@ -247,7 +247,7 @@ impl PartSender {
                 "put",
                 &**key,
                 StoreErrorKind::Rejected,
-                "the object was never ended; this is a bug",
+                "the object was never finished; this is a bug",
             ));
         }
         Ok(self.uploaded)
@@ -384,7 +384,7 @@ async fn refuse_taken(store: &Store, key: &str, shared: bool) -> Result<(), Stor
     if !shared || store.size(key).await?.is_none() {
         return Ok(());
     }
-    let message = "an object of another run stands there";
+    let message = "the name is taken by an object of another run";
     Err(StoreError::new("complete", key, StoreErrorKind::AlreadyExists, message))
 }
 

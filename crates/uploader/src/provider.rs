@@ -133,7 +133,7 @@ impl fmt::Display for Provider {
 /// Error for an unknown provider name.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error(
-    "`{0}` is no provider; one of aws, google, r2, b2, wasabi, scaleway, ceph, minio, other, plain"
+    "unknown provider `{0}`: use aws, google, r2, b2, wasabi, scaleway, ceph, minio, other or plain"
 )]
 pub struct UnknownProvider(String);
 

@@ -53,7 +53,7 @@ pub(crate) fn judge(
         }
         _ if no_such_bucket(&message) => (
             StoreErrorKind::Rejected,
-            Some("make the bucket first, or check its name and the endpoint".into()),
+            Some("create the bucket, or check its name and the endpoint".into()),
         ),
         _ if THAW.iter().any(|(code, _)| said(code)) => {
             let hint = THAW.iter().find(|(code, _)| said(code)).map(|(_, hint)| (*hint).into());
@@ -72,8 +72,8 @@ pub(crate) fn judge(
         Error::Generic { .. } if said("Received redirect") => (
             StoreErrorKind::Rejected,
             Some(match &*answer.region.borrow() {
-                Some(region) => format!("the bucket lies in {region}: give it with --s3-region").into(),
-                None => "the bucket lies in another region: give it with --s3-region".into(),
+                Some(region) => format!("the bucket is in another region; add --s3-region={region}").into(),
+                None => "the bucket is in another region; give it with --s3-region".into(),
             }),
         ),
         Error::Generic { .. } => match (status, answer.broken.get()) {
@@ -81,18 +81,18 @@ pub(crate) fn judge(
             _ if !answer.asked.get() => (StoreErrorKind::Rejected, None),
             _ if answer.metadata.get() && !about.let_in => (
                 StoreErrorKind::Denied,
-                Some("no keys were given, and this machine has no role that gives some: name keys by option, option file, environment or profile".into()),
+                Some("no access key was given, and this machine has no role that provides one; give one by option, option file, environment or profile".into()),
             ),
             (_, Some(curl::CERTIFICATE)) => (
                 StoreErrorKind::Rejected,
-                Some("the certificate of the endpoint does not check: name its authority with --cacert".into()),
+                Some("the certificate of the endpoint is not trusted; give its certificate authority with --cacert".into()),
             ),
             (Some(401 | 403), _) => (StoreErrorKind::Denied, denied(&message, about)),
             (Some(300..=399), _) => (StoreErrorKind::Rejected, redirected(answer)),
-            (Some(507), _) => (StoreErrorKind::Rejected, Some("the store is full".into())),
+            (Some(507), _) => (StoreErrorKind::Rejected, Some("the store is full; make room".into())),
             (Some(501 | 505), _) => (
                 StoreErrorKind::Rejected,
-                Some("the store does not know this request: try another --s3-provider".into()),
+                Some("the store does not support this request; try another --s3-provider".into()),
             ),
             // A failing server, a response that started with success and was interrupted, or no
             // response.
@@ -165,13 +165,13 @@ fn unreached(broken: Option<u32>, about: RetryContext) -> Option<Cow<'static, st
 const THAW: [(&str, &str); 3] = [
     (
         "InvalidObjectState",
-        "the objects lie in an archive class: have the store thaw them all (aws s3api restore-object --restore-request Days=7 for each, or a batch job for the prefix), which takes minutes to days, and try again",
+        "the objects are in an archive storage class; restore each with `aws s3api restore-object --restore-request Days=7`, or the prefix with a batch job, wait minutes to days, and try again",
     ),
     (
         "BlobArchived",
-        "the blobs lie in the archive tier: move them to another (az storage blob set-tier --tier Cool for each), which takes hours, and try again",
+        "the blobs are in the archive tier; move each with `az storage blob set-tier --tier Cool`, wait some hours, and try again",
     ),
-    ("BlobBeingRehydrated", "the blobs are being thawed: try again when that is done"),
+    ("BlobBeingRehydrated", "the blobs are being rehydrated; try again when that is done"),
 ];
 
 /// S3 error codes for expired credentials.
@@ -189,14 +189,14 @@ fn expired(about: RetryContext) -> (StoreErrorKind, Option<Cow<'static, str>>) {
         return (
             StoreErrorKind::Unavailable,
             Some(
-                "the temporary credentials have expired, and their source gave no fresh ones"
+                "the temporary credentials have expired, and their source provided no new ones; check the source"
                     .into(),
             ),
         );
     }
     (
         StoreErrorKind::Denied,
-        Some("the temporary credentials have expired: a run that outlives them needs a source that renews them, such as a profile, a role or a web identity".into()),
+        Some("the temporary credentials have expired; for long runs use a source that renews them, such as a profile, a role or a web identity".into()),
     )
 }
 
@@ -212,17 +212,20 @@ fn denied(message: &str, about: RetryContext) -> Option<Cow<'static, str>> {
     let hint = [
         (
             "RequestTimeTooSkewed",
-            "the clock of this machine is wrong: set it (chronyc makestep, timedatectl)",
+            "the clock of this machine is wrong; set it (chronyc makestep, timedatectl)",
         ),
-        ("SignatureDoesNotMatch", "the secret key is wrong, or the region is (--s3-region)"),
+        ("SignatureDoesNotMatch", "check the secret key and --s3-region; one of them is wrong"),
         (
             "InvalidAccessKeyId",
-            "the store does not know this access key: check it and the endpoint",
+            "the store does not know this access key; check the key and the endpoint",
         ),
-        ("AuthorizationHeaderMalformed", "the region is wrong: give it with --s3-region"),
+        (
+            "AuthorizationHeaderMalformed",
+            "the region is wrong; give the right one with --s3-region",
+        ),
         (
             "AccessDenied",
-            "the key is known but not allowed to do this: check the policy of the bucket and of the key",
+            "the access key is valid, but not allowed to do this; check the policies of the bucket and of the key",
         ),
     ];
     hint.iter().find(|(code, _)| message.contains(code)).map(|(_, hint)| (*hint).into())
@@ -266,7 +269,7 @@ mod tests {
         let denied =
             |text: &str| Error::PermissionDenied { path: String::new(), source: text.into() };
         for (error, status, kind, advice) in [
-            (denied("<Code>AccessDenied</Code>"), 403, StoreErrorKind::Denied, "policy"),
+            (denied("<Code>AccessDenied</Code>"), 403, StoreErrorKind::Denied, "policies"),
             (denied("<Code>SignatureDoesNotMatch</Code>"), 403, StoreErrorKind::Denied, "secret"),
             (denied("<Code>RequestTimeTooSkewed</Code>"), 403, StoreErrorKind::Denied, "clock"),
             (generic("<Code>ExpiredToken</Code>"), 400, StoreErrorKind::Denied, "expired"),

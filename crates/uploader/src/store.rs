@@ -235,7 +235,7 @@ impl Store {
     pub async fn create(&self, key: &str, content: Bytes) -> Result<(), StoreError> {
         let path = path_of("create", key)?;
         let taken = || {
-            let message = "another object stands there already";
+            let message = "another object already has this name";
             StoreError::new("create", key, StoreErrorKind::AlreadyExists, message)
         };
         let mut conflicts = 0;
@@ -346,12 +346,12 @@ impl Store {
             .await?;
         // The store reports the size with every range, so this check costs no request.
         if found != size {
-            let message = format!("the object has {found} bytes, not {size}");
+            let message = format!("the object has {found} bytes, expected {size}");
             return Err(StoreError::new("get", key, StoreErrorKind::Damaged, message));
         }
         if bytes.len() as u64 != wanted {
             let message = format!(
-                "bytes {}..{} were asked for, {} came: the object is too short",
+                "the object is too short: requested bytes {}..{}, received {}",
                 range.start,
                 range.end,
                 bytes.len()

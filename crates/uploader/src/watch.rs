@@ -23,11 +23,11 @@ use crate::rate::{RateLimit, SLICE};
 /// Reason why the watchdog ended a try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Stalled {
-    #[error("stalled: the store took nothing for {} s", .0.as_secs())]
+    #[error("stalled: the store accepted no data for {} s", .0.as_secs())]
     Sending(Duration),
     #[error("stalled: no answer for {} s", .0.as_secs())]
     Answer(Duration),
-    #[error("stalled: nothing of the answer came for {} s", .0.as_secs())]
+    #[error("stalled: the answer stopped for {} s", .0.as_secs())]
     Receiving(Duration),
     #[error("stalled: the answer came at less than {SLOWEST} bytes a second")]
     Dripping,
@@ -450,7 +450,7 @@ mod tests {
         let start = Instant::now();
         let error = next(&mut body).await.unwrap().unwrap_err();
         assert_eq!(start.elapsed(), 3 * SECOND);
-        assert!(error.to_string().contains("nothing of the answer came for 3 s"), "{error}");
+        assert!(error.to_string().contains("the answer stopped for 3 s"), "{error}");
     }
 
     #[tokio::test(start_paused = true)]

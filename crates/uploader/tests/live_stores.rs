@@ -22,7 +22,7 @@ async fn does_all(store: &Store, prefix: &str) {
     assert_eq!(store.get_range(&key("run/0"), 5..10, 10).await.unwrap(), &small[5..]);
     let longer = store.get_range(&key("run/0"), 0..5, 5).await.unwrap_err();
     assert_eq!(longer.kind, StoreErrorKind::Damaged);
-    assert!(longer.to_string().contains("has 10 bytes, not 5"), "{longer}");
+    assert!(longer.to_string().contains("has 10 bytes, expected 5"), "{longer}");
     assert_eq!(store.size(&key("run/empty")).await.unwrap(), Some(0));
     assert_eq!(store.size(&key("run/none")).await.unwrap(), None);
 

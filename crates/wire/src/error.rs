@@ -24,7 +24,7 @@ pub enum SecurityError {
         cause: String,
     },
     /// A file does not hold what it should.
-    #[error("no {what} in {path}: see `{hint}`", path = path.display())]
+    #[error("no {what} in {path}: check with `{hint}`", path = path.display())]
     Missing {
         /// What the file should hold.
         what: &'static str,
@@ -34,7 +34,7 @@ pub enum SecurityError {
         hint: String,
     },
     /// Certificate and key cannot be used together.
-    #[error("the certificate {certificate} and the key {key} cannot be used: {cause}: compare `openssl x509 -noout -pubkey -in {certificate}` with `openssl pkey -pubout -in {key}`", certificate = certificate.display(), key = key.display())]
+    #[error("cannot use certificate {certificate} with key {key}: {cause}: compare `openssl x509 -noout -pubkey -in {certificate}` with `openssl pkey -pubout -in {key}`", certificate = certificate.display(), key = key.display())]
     Unusable {
         /// The certificate's file.
         certificate: PathBuf,
@@ -53,11 +53,11 @@ pub enum SecurityError {
     },
     /// Verification is required, but no authority is set.
     #[error(
-        "ssl-mode asks to check the peer's certificate, but no certificate authority is set: set ssl-ca (or tca)"
+        "ssl-mode requires a check of the peer's certificate, but there is no certificate authority: set ssl-ca (or tca)"
     )]
     NoAuthority,
     /// The other side would reject this node's certificate.
-    #[error("this node's own certificate {path} does not pass the check that the other node will make: {cause}", path = path.display())]
+    #[error("the other node will reject this node's certificate {path}: {cause}", path = path.display())]
     OwnCertificate {
         /// The file.
         path: PathBuf,
@@ -65,13 +65,13 @@ pub enum SecurityError {
         cause: String,
     },
     /// The certificate of this transfer cannot be created.
-    #[error("cannot make a one-time certificate: {cause}")]
+    #[error("cannot create a one-time certificate: {cause}")]
     OneTime {
         /// The library's message.
         cause: String,
     },
     /// The system provides no random numbers.
-    #[error("the system gives no random numbers: {cause}")]
+    #[error("cannot get random bytes from the system: {cause}")]
     Random {
         /// The system's message.
         cause: String,
@@ -111,7 +111,7 @@ pub enum BindError {
     #[error(transparent)]
     Announcement(#[from] AnnouncementError),
     /// The system has no thread or event descriptor.
-    #[error("the system gives no thread: {source}")]
+    #[error("cannot start a thread: {source}")]
     System {
         /// The system's error.
         #[from]
@@ -121,8 +121,8 @@ pub enum BindError {
 
 fn hint(error: &io::Error) -> &'static str {
     match error.kind() {
-        io::ErrorKind::AddrInUse => ": does another transfer still run?",
-        io::ErrorKind::AddrNotAvailable => ": is it this machine's own address?",
+        io::ErrorKind::AddrInUse => ": check whether another transfer is still running",
+        io::ErrorKind::AddrNotAvailable => ": check that the address belongs to this machine",
         _ => "",
     }
 }
@@ -142,13 +142,13 @@ pub enum TransferError {
         firewall: bool,
     },
     /// Joiner: no donor connected.
-    #[error("no donor has connected within {} s: can the donor reach this address and port, and is this program installed on it?", waited.as_secs())]
+    #[error("no donor connected within {} s: check that the donor can reach this address and port, and that this program is installed on it", waited.as_secs())]
     NoDonor {
         /// Duration of the wait.
         waited: Duration,
     },
     /// The peer is another program.
-    #[error("the peer {peer} is no {role} of this program: {what}")]
+    #[error("peer {peer} is not a {role} of this program: {what}")]
     Foreign {
         /// The peer's address.
         peer: SocketAddr,
@@ -159,7 +159,7 @@ pub enum TransferError {
     },
     /// The peer has another version.
     #[error(
-        "{peer} speaks versions {theirs} of the protocol, this program {ours}: install the same version on both nodes"
+        "{peer} supports protocol versions {theirs}, this program {ours}: install the same version on both nodes"
     )]
     Version {
         /// The peer's address.
@@ -170,7 +170,7 @@ pub enum TransferError {
         ours: String,
     },
     /// The connection, or TLS on it, could not be established.
-    #[error("no connection with {peer}: {what}")]
+    #[error("no connection to {peer}: {what}")]
     Tls {
         /// The peer's address.
         peer: SocketAddr,
@@ -179,7 +179,7 @@ pub enum TransferError {
     },
     /// The two sides do not have the same one-time secret.
     #[error(
-        "{peer} does not know the one-time secret of this transfer: it is another transfer's, or an impostor"
+        "{peer} does not know the one-time secret of this transfer: it belongs to another transfer, or is an impostor"
     )]
     Proof {
         /// The peer's address.
@@ -197,13 +197,13 @@ pub enum TransferError {
     #[error(transparent)]
     Security(#[from] SecurityError),
     /// Donor: the joiner refused.
-    #[error("the joiner has refused: {reason}")]
+    #[error("the joiner refused: {reason}")]
     Refused {
         /// The joiner's reason, safe for a log.
         reason: String,
     },
     /// The peer aborted the transfer.
-    #[error("the {who} has given up: {reason}")]
+    #[error("the {who} gave up: {reason}")]
     Aborted {
         /// `donor` or `joiner`.
         who: &'static str,
@@ -211,13 +211,13 @@ pub enum TransferError {
         reason: String,
     },
     /// Donor: the joiner neither accepted nor refused the offer.
-    #[error("the joiner has not answered within {} s", waited.as_secs())]
+    #[error("the joiner did not answer within {} s", waited.as_secs())]
     NoAnswer {
         /// Duration of the wait.
         waited: Duration,
     },
     /// The connection could not be restored, or made no progress.
-    #[error("no progress for {} s (the limit for taking up a broken connection): {cause}", waited.as_secs())]
+    #[error("no progress for {} s (sst-resume-limit): {cause}", waited.as_secs())]
     Lost {
         /// Duration of the wait.
         waited: Duration,
@@ -225,13 +225,13 @@ pub enum TransferError {
         cause: String,
     },
     /// Donor: the joiner's address has refused every connection for some time.
-    #[error("nobody listens on {address} any more: the joiner has ended")]
+    #[error("the joiner no longer listens on {address}: it has ended")]
     Gone {
         /// The joiner's address.
         address: HostPort,
     },
     /// The peer broke the protocol.
-    #[error("{peer} broke the protocol: {what}")]
+    #[error("{peer} violated the protocol: {what}")]
     Protocol {
         /// The peer's address.
         peer: SocketAddr,
@@ -239,7 +239,7 @@ pub enum TransferError {
         what: String,
     },
     /// The caller's data exceeds a limit.
-    #[error("the {what} has {len} bytes, at most {max} fit")]
+    #[error("the {what} has {len} bytes, more than the limit of {max}")]
     TooLong {
         /// `offer` or `answer`.
         what: &'static str,
@@ -252,13 +252,13 @@ pub enum TransferError {
     #[error("the transfer was cancelled")]
     Cancelled,
     /// A thread of this side panicked, which is a bug; its message is on standard error.
-    #[error("a thread of the transfer has failed: this is a bug")]
+    #[error("a thread of the transfer panicked; this is a bug")]
     Panicked,
     /// The transfer is already over.
     #[error("the transfer has ended")]
     Ended,
     /// The system has no thread or descriptor.
-    #[error("the system gives no thread or socket: {source}")]
+    #[error("cannot get a thread or socket from the system: {source}")]
     System {
         /// The system's error.
         source: Arc<io::Error>,
@@ -266,7 +266,7 @@ pub enum TransferError {
 }
 
 fn closed_port(likely: bool) -> &'static str {
-    if likely { ": is the port open in the firewall?" } else { "" }
+    if likely { ": check that the firewall allows this port" } else { "" }
 }
 
 impl From<io::Error> for TransferError {

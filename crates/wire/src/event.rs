@@ -52,17 +52,17 @@ impl fmt::Display for Event {
         match self {
             Self::Stranger { peer, what } => write!(f, "refused a connection from {peer}: {what}"),
             Self::Connected { connection, peer, again: false } => {
-                write!(f, "connection {connection} with {peer}")
+                write!(f, "connection {connection} to {peer}")
             }
             Self::Connected { connection, peer, again: true } => {
-                write!(f, "connection {connection} with {peer} is there again")
+                write!(f, "connection {connection} to {peer} is re-established")
             }
             Self::Lost { connection, why } => write!(f, "lost connection {connection}: {why}"),
             Self::Chosen { connections, round_trip } => {
                 let millis = round_trip.as_secs_f64() * 1e3;
-                write!(f, "{connections} connections for a round trip of {millis:.1} ms")
+                write!(f, "connections: {connections}, for a round trip of {millis:.1} ms")
             }
-            Self::Failed { why } => write!(f, "the transfer has failed: {why}"),
+            Self::Failed { why } => write!(f, "the transfer failed: {why}"),
         }
     }
 }

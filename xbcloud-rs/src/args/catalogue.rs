@@ -14,14 +14,14 @@ use crate::args::shared::{CommonOptions, OpeningOptions, Source, UnsealedOption}
 pub(crate) struct VerifyArgs {
     #[command(flatten)]
     pub(crate) source: Source,
-    /// manifest, list, checksum, decrypt, pages or restore; each includes those before it
+    /// How far to verify: manifest, list, checksum, decrypt, pages or restore; each includes the
+    /// levels before it
     ///
-    /// After a kill -9 the server and the scratch folder of `restore` (xb-verify-*) stay: end the one and
-    /// remove the other.
+    /// A SIGKILL during level `restore` leaves its scratch directory (xb-verify-*) behind: remove it.
     #[arg(long, value_enum, value_name = "LEVEL", default_value = "pages")]
     #[arg(hide_possible_values = true)]
     pub(crate) level: LevelArg,
-    /// Do not write the result beside the manifest
+    /// Do not store the result beside the manifest
     #[arg(long)]
     pub(crate) no_record: bool,
     #[command(flatten)]
@@ -36,18 +36,19 @@ pub(crate) struct VerifyArgs {
 
 /// How a restored backup is tried out.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Level restore")]
+#[command(next_help_heading = "Trial restore (--level=restore)")]
 pub(crate) struct ServerOptions {
-    /// Folder in which a scratch folder is made and removed again [default: that for temporary files]
+    /// Parent of the scratch directory, which is removed at the end [default: the directory for
+    /// temporary files]
     #[arg(long, value_name = "DIR")]
     pub(crate) scratch_dir: Option<PathBuf>,
-    /// Further option of the server, as --plugin-load-add=file_key_management; repeatable
+    /// Extra server option, such as --plugin-load-add=file_key_management; repeatable
     #[arg(long, value_name = "OPTION", allow_hyphen_values = true)]
     pub(crate) mysqld_opts: Vec<String>,
-    /// Statement that must succeed on the restored server; repeatable
+    /// SQL statement that must succeed on the restored server; repeatable
     #[arg(long, value_name = "SQL")]
     pub(crate) check_sql: Vec<String>,
-    /// The server [default: mariadbd or mysqld on PATH]
+    /// Server program [default: mariadbd or mysqld on PATH]
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub(crate) mysqld: Option<PathBuf>,
 }
@@ -90,9 +91,9 @@ pub(crate) struct ShowArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct PinArgs {
-    /// file:///DIR/NAME, s3:// gs:// or azure://BUCKET/PREFIX/NAME, or @REPOSITORY/NAME
+    /// file:///DIR/NAME; s3://, gs:// or azure://BUCKET/PREFIX/NAME; or @REPOSITORY/NAME
     pub(crate) name: String,
-    /// Why
+    /// Reason, shown by `list --long`
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: Option<String>,
     #[command(flatten)]
@@ -104,11 +105,12 @@ pub(crate) struct PinArgs {
 /// A lock in the store itself.
 #[derive(Debug, Args)]
 pub(crate) struct RetainOptions {
-    /// Lock its objects against removal for so long, as 12h, 30d or 8w (S3, in a bucket that can)
+    /// Lock the objects against deletion for this long, such as 12h, 30d or 8w (S3 buckets with
+    /// object lock)
     #[arg(long, value_name = "AGE", value_parser = age)]
     pub(crate) retain: Option<std::time::Duration>,
-    /// Who may take the lock away: governance, who has a right for that; compliance, nobody [default:
-    /// governance]
+    /// Lock mode. governance: removable with a special permission; compliance: not removable
+    /// [default: governance]
     #[arg(long, value_enum, value_name = "MODE", requires = "retain", hide_possible_values = true)]
     #[arg(hide_short_help = true)]
     pub(crate) retain_mode: Option<RetainMode>,
@@ -145,28 +147,18 @@ pub(crate) fn lock(
 
 #[derive(Debug, Args)]
 pub(crate) struct UnpinArgs {
-    /// file:///DIR/NAME, s3:// gs:// or azure://BUCKET/PREFIX/NAME, or @REPOSITORY/NAME
+    /// file:///DIR/NAME; s3://, gs:// or azure://BUCKET/PREFIX/NAME; or @REPOSITORY/NAME
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) common: CommonOptions,
 }
 
-const PRUNE_EXAMPLES: &str = "\
-Each rule keeps on its own; days, weeks and months are UTC, and only those with a backup count. Always
-kept are the newest, the newest verified, the one verified furthest, pinned ones, those found damaged,
-runs in progress, and whatever a kept one goes on from. All of it for each server by itself.
-
-Examples:
-  xbcloud-rs prune s3://bucket/shop --keep-daily=7 --keep-weekly=5 --keep-monthly=12
-  xbcloud-rs prune s3://bucket/shop --keep-last=3 --keep-within=30d --yes";
-
 #[derive(Debug, Args)]
-#[command(after_help = PRUNE_EXAMPLES)]
 pub(crate) struct PruneArgs {
-    /// file:///DIR, s3:// gs:// or azure://BUCKET/PREFIX, or @REPOSITORY
+    /// file:///DIR; s3://, gs:// or azure://BUCKET/PREFIX; or @REPOSITORY
     #[arg(value_name = "ROOT")]
     pub(crate) place: Option<String>,
-    /// Remove it; without this it is only shown
+    /// Remove the backups; without --yes they are only listed
     #[arg(long)]
     pub(crate) yes: bool,
     #[command(flatten)]
@@ -178,19 +170,19 @@ pub(crate) struct PruneArgs {
 /// Rules of retention.
 #[derive(Debug, Args)]
 pub(crate) struct KeepOptions {
-    /// Keep the newest N
+    /// Keep the newest N backups
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     pub(crate) keep_last: usize,
-    /// Keep the newest of each of the last N days
+    /// Keep the newest backup of each of the last N days
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     pub(crate) keep_daily: usize,
-    /// Keep the newest of each of the last N weeks
+    /// Keep the newest backup of each of the last N weeks
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     pub(crate) keep_weekly: usize,
-    /// Keep the newest of each of the last N months
+    /// Keep the newest backup of each of the last N months
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     pub(crate) keep_monthly: usize,
-    /// Keep all that are younger, as 12h, 30d or 8w
+    /// Keep all backups younger than AGE, such as 12h, 30d or 8w
     #[arg(long, value_name = "AGE", value_parser = age)]
     pub(crate) keep_within: Option<std::time::Duration>,
 }
@@ -207,29 +199,19 @@ impl KeepOptions {
     }
 }
 
-const COPY_EXAMPLES: &str = "\
-Store options hold for both places; with to- before its name an option holds for the new place alone, as
---to-s3-endpoint. Who names a key, token or profile of the new place takes none of the other's.
-
-Examples:
-  xbcloud-rs verify s3://staging/shop/monday
-  xbcloud-rs copy s3://staging/shop/monday s3://vault/shop/ --to-aws-profile=vault --retain=35d
-  xbcloud-rs copy file:///backup/monday gs://vault/shop/ --google-storage-class=NEARLINE";
-
 #[derive(Debug, Args)]
-#[command(after_help = COPY_EXAMPLES)]
 pub(crate) struct CopyArgs {
     #[command(flatten)]
     pub(crate) source: Source,
-    /// Its new place, NAME included; with a slash at its end, or as @REPOSITORY, the name stays
+    /// Destination with the new NAME; end it with a slash, or give @REPOSITORY, to keep the name
     pub(crate) to: String,
-    /// Copy it even if nobody has verified it
+    /// Copy the backup even if it is not verified
     #[arg(long)]
     pub(crate) unverified: bool,
-    /// Copy an incremental one even if what it goes on from is not at the new place
+    /// Copy an incremental backup even if its base is missing at the destination
     #[arg(long)]
     pub(crate) alone: bool,
-    /// Take the new name from a run that looks alive, if you know that it is dead (classic)
+    /// Take over the new name from a run that still looks alive but that you know is dead (classic)
     #[arg(long)]
     pub(crate) take_over: bool,
     #[command(flatten)]
@@ -246,7 +228,7 @@ pub(crate) struct CopyArgs {
 
 /// Parses a number of hours, days or weeks.
 pub(crate) fn age(text: &str) -> Result<std::time::Duration, String> {
-    let wrong = || format!("`{text}` is not an age such as 12h, 30d or 8w");
+    let wrong = || format!("`{text}` is not an age; write one such as 12h, 30d or 8w");
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let hours = match text.get(digits.len()..) {
         Some("h") => 1,

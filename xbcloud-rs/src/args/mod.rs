@@ -2,6 +2,7 @@
 
 pub(crate) mod catalogue;
 pub(crate) mod copy_destination;
+mod examples;
 pub(crate) mod run;
 pub(crate) mod shared;
 pub(crate) mod store;
@@ -24,34 +25,9 @@ use crate::args::catalogue::{
 use crate::args::copy_destination::Destination;
 use crate::args::run::{JobOptions, MonitorArgs, VerifyArg};
 
-const EXAMPLES: &str = "\
-Examples:
-  mariadb-backup --backup --stream=xbstream | xbcloud-rs put s3://bucket/shop/monday
-  xbcloud-rs backup file:///backup/shop/monday -- mariadb-backup --backup --stream=xbstream
-  xbcloud-rs list s3://bucket/shop
-  xbcloud-rs verify s3://bucket/shop/monday --level=pages
-  xbcloud-rs restore s3://bucket/shop/monday --target-dir=/var/lib/mysql-new
-  xbcloud-rs get s3://bucket/shop/monday | mbstream -x -C /restore
-
-Exit codes: 0 done and proven, 1 failed, 2 usage, 128+N ended by signal N.
-Options also come from [xbcloud] in the usual my.cnf files; keys best come from there or from
-AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.";
-
-const RESTORE_EXAMPLES: &str = "\
-Examples:
-  xbcloud-rs restore s3://bucket/shop/latest --target-dir=/var/lib/mysql-new --prepare
-  xbcloud-rs restore s3://bucket/shop/@2026-11-20 --files 'shop/orders.*' --export --target-dir=/tmp/orders
-  xbcloud-rs restore s3://bucket/shop/node --prepare --galera --check-donor=db1 --target-dir=/var/lib/mysql
-The same command again goes on with a restore that was interrupted.";
-
-const BACKUP_EXAMPLES: &str = "\
-Examples:
-  xbcloud-rs backup s3://bucket/shop/sunday --compress=zstd -- mariadb-backup --backup --stream=xbstream
-  xbcloud-rs backup s3://bucket/shop/monday --incremental-from=latest -- mariadb-backup --backup --stream=xbstream";
-
-/// Streams MySQL and MariaDB backups into an object store, and back.
+/// Store MySQL and MariaDB backups in an object store, and restore them
 #[derive(Debug, Parser)]
-#[command(name = "xbcloud-rs", version, after_help = EXAMPLES)]
+#[command(name = "xbcloud-rs", version, after_help = examples::ALL)]
 #[command(long_version = xb_keyring::long_version(env!("CARGO_PKG_VERSION")))]
 pub(crate) struct Line {
     #[command(subcommand)]
@@ -61,37 +37,49 @@ pub(crate) struct Line {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Store the xbstream on stdin as backup NAME
+    #[command(after_long_help = examples::PUT)]
     Put(PutArgs),
-    /// Run a producer and store what it writes; its exit status counts
-    #[command(after_long_help = BACKUP_EXAMPLES)]
+    /// Run a backup program and store its output; if the program fails, so does the backup
+    #[command(after_long_help = examples::BACKUP)]
     Backup(BackupArgs),
     /// Back up, verify, copy and prune in one run, as the option file says
     Run(Box<RunArgs>),
     /// Write the stream of backup NAME to stdout
+    #[command(after_long_help = examples::GET)]
     Get(GetArgs),
-    /// Make the files of backup NAME in a folder
-    #[command(after_long_help = RESTORE_EXAMPLES)]
+    /// Restore backup NAME into a directory
+    #[command(after_long_help = examples::RESTORE)]
     Restore(RestoreArgs),
-    /// Show what is in a store
+    /// List the backups in a store and their verification state
+    #[command(after_help = examples::LIST)]
     List(ListArgs),
-    /// Show backup NAME, with its files
+    /// Show backup NAME and its files
+    #[command(after_help = examples::SHOW)]
     Show(ShowArgs),
-    /// Find out how much backup NAME is worth, without restoring it or by that
+    /// Verify backup NAME, up to a trial restore
+    #[command(after_long_help = examples::VERIFY)]
     Verify(VerifyArgs),
-    /// Copy backup NAME to another place, if it is verified
+    /// Copy backup NAME to another store or name, if it is verified
     #[command(visible_alias = "promote")]
+    #[command(after_long_help = examples::COPY)]
     Copy(CopyArgs),
-    /// Keep backup NAME whatever prune is told
+    /// Protect backup NAME from prune and delete
+    #[command(after_help = examples::PIN)]
     Pin(PinArgs),
-    /// Let prune have backup NAME again
+    /// Remove the pin from backup NAME
+    #[command(after_help = examples::UNPIN)]
     Unpin(UnpinArgs),
-    /// Show which backups go by rules of age and number, and remove them with --yes
+    /// Show which backups the retention rules would remove; --yes removes them
+    #[command(after_help = examples::PRUNE)]
     Prune(PruneArgs),
     /// Remove backup NAME
+    #[command(after_help = examples::DELETE)]
     Delete(DeleteArgs),
-    /// Change who can open backup NAME; no data moves
+    /// Change who can open backup NAME; its data does not change
+    #[command(after_long_help = examples::REWRAP)]
     Rewrap(RewrapArgs),
-    /// Say what a backup of some size will cost in objects, requests and memory
+    /// Estimate objects, requests and memory for a backup of a given size
+    #[command(after_help = examples::PLAN)]
     Plan(PlanArgs),
     /// Try everything that a backup needs: store, keys, backup program, login, room
     Check(Box<CheckArgs>),
@@ -99,13 +87,14 @@ pub(crate) enum Command {
     Init(InitArgs),
     /// Judge the age of the newest backup and proof, as a Nagios plugin
     Monitor(MonitorArgs),
-    /// Show what failed runs have left in a store, and remove it with --yes
+    /// Show what failed runs left in a store; --yes removes it
+    #[command(after_help = examples::GC)]
     Gc(GcArgs),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct PutArgs {
-    /// file:///DIR/NAME, s3:// gs:// or azure://BUCKET/PREFIX/NAME, or @REPOSITORY[/NAME]; without
+    /// file:///DIR/NAME; s3://, gs:// or azure://BUCKET/PREFIX/NAME; or @REPOSITORY[/NAME]; without
     /// NAME, or with {host}, {utc} or {date} in it, the program makes the name
     pub(crate) name: Option<String>,
     /// Name of a backup for which none is given
@@ -124,7 +113,7 @@ pub(crate) struct PutArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct BackupArgs {
-    /// file:///DIR/NAME, s3:// gs:// or azure://BUCKET/PREFIX/NAME, or @REPOSITORY[/NAME]; without
+    /// file:///DIR/NAME; s3://, gs:// or azure://BUCKET/PREFIX/NAME; or @REPOSITORY[/NAME]; without
     /// NAME, or with {host}, {utc} or {date} in it, the program makes the name
     pub(crate) name: Option<String>,
     /// Name of a backup for which none is given
@@ -211,13 +200,13 @@ pub(crate) struct InitArgs {
 /// What a backup is made of, and how.
 #[derive(Debug, Args)]
 pub(crate) struct BackupOptions {
-    /// Only what has changed since this backup below the same ROOT, or since the latest
+    /// Take an incremental backup on top of backup NAME in the same ROOT; `latest` is the newest
     #[arg(long, value_name = "NAME")]
     pub(crate) incremental_from: Option<String>,
-    /// With --incremental-from and a key: go on also from a backup that is not sealed
+    /// With --incremental-from and a key: accept a base that is not sealed
     #[arg(long, help_heading = "Keys")]
     pub(crate) accept_unsealed: bool,
-    /// Folder in which this host notes its own backups [default: /var/lib/xbcloud-rs, or
+    /// Directory where this host records its own backups [default: /var/lib/xbcloud-rs, or
     /// ~/.local/state/xbcloud-rs]
     #[arg(long, value_name = "DIR", hide_short_help = true)]
     pub(crate) state_dir: Option<PathBuf>,
@@ -225,17 +214,18 @@ pub(crate) struct BackupOptions {
     /// --state-dir]
     #[arg(long, value_name = "FILE")]
     pub(crate) producer_log: Option<PathBuf>,
-    /// Folder for what the store does not take while the producer holds locks, or none [default:
-    /// /var/tmp]
+    /// Directory for output that the store cannot accept while the producer holds locks; `none` for
+    /// no spool [default: /var/tmp]
     #[arg(long, value_name = "DIR")]
     pub(crate) spool_dir: Option<PathBuf>,
-    /// Most bytes in the spool
+    /// Maximum size of the spool
     #[arg(hide_short_help = true, long, value_name = "SIZE", default_value = "1G")]
     pub(crate) spool_size: Size,
-    /// Seconds for which a locked server may be held up when the spool is full; 0: for ever
+    /// Seconds that a locked server may wait once the spool is full, before the producer is ended;
+    /// 0: no limit
     #[arg(hide_short_help = true, long, value_name = "S", default_value_t = 30)]
     pub(crate) lock_stall: u64,
-    /// The producer and its arguments, started without a shell
+    /// Backup program and its arguments, started without a shell
     #[arg(last = true, value_name = "PRODUCER")]
     pub(crate) producer: Vec<OsString>,
     /// The producer in an option file: program and arguments, quoted as in a shell
@@ -253,12 +243,12 @@ pub(crate) struct BackupOptions {
 pub(crate) struct GetArgs {
     #[command(flatten)]
     pub(crate) source: Source,
-    /// Exact names of single files, suffixes included
+    /// Write only these files; exact names, including suffixes
     pub(crate) files: Vec<String>,
-    /// Only files whose names without suffixes match, as `shop/*`; repeatable
+    /// Write only files whose names match, such as `shop/*`; suffixes are ignored; repeatable
     #[arg(long = "files", value_name = "GLOB", conflicts_with = "files")]
     pub(crate) globs: Vec<String>,
-    /// The native stream as it is stored, still compressed and sealed; `xbcrypt-rs -d` opens it
+    /// Write the native stream as stored, still compressed and sealed; `xbcrypt-rs -d` opens it
     #[arg(long, conflicts_with_all = ["files", "globs"])]
     pub(crate) as_stored: bool,
     #[command(flatten)]
@@ -273,21 +263,21 @@ pub(crate) struct GetArgs {
 pub(crate) struct RestoreArgs {
     #[command(flatten)]
     pub(crate) source: Source,
-    /// Folder for the files: empty, or an interrupted restore's
+    /// Directory to restore into; must be empty, or hold this restore, interrupted earlier
     #[arg(long, value_name = "DIR")]
     pub(crate) target_dir: PathBuf,
-    /// Only files that match, suffixes aside, as `shop/*`; repeatable
+    /// Restore only files whose names match, such as `shop/*`; suffixes are ignored; repeatable
     #[arg(long, value_name = "GLOB")]
     pub(crate) files: Vec<String>,
     #[command(flatten)]
     pub(crate) ready: ReadyOptions,
-    /// Keep .qp, .lz4 and .zst files as they are
+    /// Do not decompress .qp, .lz4 and .zst files
     #[arg(long, conflicts_with_all = ["prepare", "export"])]
     pub(crate) no_decompress: bool,
-    /// Begin even if the disk has less room than the stream has bytes
+    /// Start even if the free space is less than the size of the stream
     #[arg(long)]
     pub(crate) no_space_check: bool,
-    /// When files are made durable: each before it gets its name, all at the end, or not at all
+    /// When to sync: each file before it gets its name, all at the end, or never
     #[arg(long, value_enum, default_value = "end", value_name = "WHEN")]
     pub(crate) sync: Sync,
     #[command(flatten)]
@@ -300,41 +290,41 @@ pub(crate) struct RestoreArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ReadyOptions {
-    /// Prepare it, with the program that took it; increments in order
+    /// Prepare the files with the program that took the backup, incremental backups in order
     #[arg(long)]
     pub(crate) prepare: bool,
-    /// Prepare it for the import of single tables elsewhere
+    /// Prepare the files for importing single tables into another server
     #[arg(long)]
     pub(crate) export: bool,
-    /// The program to prepare with, where it is not found by its name
+    /// Program to prepare with [default: the one that took the backup, found on PATH]
     #[arg(long, value_name = "PROGRAM", hide_short_help = true)]
     pub(crate) prepare_program: Option<PathBuf>,
-    /// Memory of --prepare [default: the program's own]
+    /// Memory for --prepare [default: the program's own]
     #[arg(long, value_name = "SIZE")]
     pub(crate) use_memory: Option<Size>,
-    /// Only what an incremental backup itself holds
+    /// Restore only the files of the incremental backup itself, without its chain
     #[arg(hide_short_help = true, long, conflicts_with_all = ["prepare", "export"])]
     pub(crate) alone: bool,
-    /// Who shall own the files [default: who owns the folder above]
+    /// Owner of the files [default: the owner of the parent directory]
     #[arg(long, value_name = "USER[:GROUP]")]
     pub(crate) owner: Option<String>,
-    /// Write grastate.dat, so that a Galera node catches up by itself
+    /// Write grastate.dat, so that a Galera node catches up with IST
     #[arg(long, requires = "prepare", conflicts_with_all = ["files", "alone"])]
     pub(crate) galera: bool,
-    /// Refuse when this node no longer has what came after
+    /// Fail if this donor's gcache no longer covers the backup
     #[arg(long, value_name = "HOST|SOCKET")]
     pub(crate) check_donor: Option<String>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ListArgs {
-    /// file:///DIR, s3:// gs:// or azure://BUCKET/PREFIX, or @REPOSITORY
+    /// file:///DIR; s3://, gs:// or azure://BUCKET/PREFIX; or @REPOSITORY
     #[arg(value_name = "ROOT")]
     pub(crate) place: Option<String>,
-    /// Also kind and base, positions, who can open it, how far it is verified, pins
+    /// Also show type and base, positions, key slots, verification and pins
     #[arg(short, long)]
     pub(crate) long: bool,
-    /// Read all from the store, nothing of what earlier listings keep in ~/.cache/xbcloud-rs
+    /// Read everything from the store; ignore the cache in ~/.cache/xbcloud-rs
     #[arg(long, hide_short_help = true)]
     pub(crate) no_cache: bool,
     #[command(flatten)]
@@ -343,18 +333,19 @@ pub(crate) struct ListArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct DeleteArgs {
-    /// file:///DIR/NAME, s3:// gs:// or azure://BUCKET/PREFIX/NAME, or @REPOSITORY/NAME
+    /// file:///DIR/NAME; s3://, gs:// or azure://BUCKET/PREFIX/NAME; or @REPOSITORY/NAME
     pub(crate) name: String,
-    /// Remove it without asking; needed where no terminal can answer
+    /// Remove without asking; required when there is no terminal
     #[arg(long)]
     pub(crate) yes: bool,
-    /// Also when incremental backups depend on it, which are lost then, or its manifest is damaged
+    /// Remove even if its manifest is damaged, or if incremental backups depend on it, which are
+    /// then lost
     #[arg(long)]
     pub(crate) force: bool,
-    /// Only show what would be removed
+    /// Show what would be removed, and remove nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Take the name from a run that looks alive, if you know that it is dead (classic)
+    /// Take over the name from a run that still looks alive but that you know is dead (classic)
     #[arg(long)]
     pub(crate) take_over: bool,
     #[command(flatten)]
@@ -365,7 +356,7 @@ pub(crate) struct DeleteArgs {
 pub(crate) struct RewrapArgs {
     #[command(flatten)]
     pub(crate) source: Source,
-    /// Take away only the way in of this number, as the last rewrap showed them; repeatable
+    /// Remove only the key slot with this number, as listed by the last rewrap; repeatable
     #[arg(long, value_name = "N", conflicts_with = "keep")]
     pub(crate) remove: Vec<usize>,
     #[command(flatten)]
@@ -378,22 +369,22 @@ pub(crate) struct RewrapArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct PlanArgs {
-    /// Bytes that will lie in the store, such as 8T
+    /// Size of the backup as stored, such as 8T
     #[arg(long, value_name = "SIZE", required_unless_present = "like")]
     pub(crate) size: Option<Size>,
-    /// Take size, files, layout and seal from this backup
+    /// Use size, file count, layout and seal of this backup
     #[arg(long, value_name = "NAME", conflicts_with_all = ["size", "files", "layout", "sealed"])]
     pub(crate) like: Option<String>,
-    /// Files in the backup: a classic one has objects for each
+    /// Number of files; in the classic layout, each has objects of its own
     #[arg(long, value_name = "N", default_value_t = 1000)]
     pub(crate) files: u64,
-    /// Size of the objects [default: 64M; classic: as the stock tool cuts]
+    /// Object size [default: 64M; classic: one object per chunk, like the stock tool]
     #[arg(long, value_name = "SIZE")]
     pub(crate) chunk_size: Option<Size>,
     /// packed or classic [default: packed]
     #[arg(long, value_enum, value_name = "LAYOUT")]
     pub(crate) layout: Option<LayoutArg>,
-    /// It will be sealed
+    /// Plan for a sealed backup
     #[arg(long)]
     pub(crate) sealed: bool,
     #[command(flatten)]
@@ -402,13 +393,13 @@ pub(crate) struct PlanArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct GcArgs {
-    /// file:///DIR, s3://BUCKET/PREFIX, or @REPOSITORY
+    /// file:///DIR; s3://, gs:// or azure://BUCKET/PREFIX; or @REPOSITORY
     #[arg(value_name = "ROOT")]
     pub(crate) place: Option<String>,
-    /// Remove it; without this it is only shown
+    /// Remove it; without --yes it is only listed
     #[arg(long)]
     pub(crate) yes: bool,
-    /// Hours without a sign of life after which a run counts as dead
+    /// Treat a run as dead after this many hours without a sign of life
     #[arg(long, value_name = "HOURS", default_value_t = 24)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=87_600))]
     pub(crate) older_than: u64,
@@ -418,47 +409,50 @@ pub(crate) struct GcArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct PutOptions {
-    /// Size of the objects, every byte counted [default: 64M; classic: as the stock tool cuts]
+    /// Object size, exact to the byte [default: 64M; classic: one object per chunk, like the stock
+    /// tool]
     #[arg(long, value_name = "SIZE")]
     pub(crate) chunk_size: Option<Size>,
-    /// packed: equal objects; classic: file by file, as xbcloud reads it [default: packed]
+    /// packed: objects of equal size; classic: objects per file, readable by stock xbcloud
+    /// [default: packed]
     #[arg(long, value_enum, value_name = "LAYOUT", hide_possible_values = true)]
     pub(crate) layout: Option<LayoutArg>,
-    /// lz4, zstd[:LEVEL]; packed also auto, snappy, gzip[:LEVEL]
+    /// lz4 or zstd[:LEVEL]; packed layout also auto, snappy, gzip[:LEVEL]
     #[arg(long, value_name = "CODEC")]
     pub(crate) compress: Option<String>,
-    /// packed: aes-256-gcm; classic: AES128, AES192, AES256
+    /// packed layout: aes-256-gcm; classic: AES128, AES192 or AES256
     #[arg(long, value_name = "CIPHER")]
     pub(crate) encrypt: Option<String>,
-    /// Plain bytes in an encrypted chunk (classic) [default: 64K]
+    /// Plain bytes per xbcrypt chunk (classic) [default: 64K]
     #[arg(hide_short_help = true, long, value_name = "N")]
     pub(crate) encrypt_chunk_size: Option<Size>,
-    /// As --threads, where that is not given; the larger of the two counts
+    /// Default for --threads; the larger of this and --encrypt-threads wins
     #[arg(hide_short_help = true, long, value_name = "N")]
     pub(crate) compress_threads: Option<usize>,
-    /// As --compress-threads
+    /// Default for --threads; the larger of this and --compress-threads wins
     #[arg(hide_short_help = true, long, value_name = "N")]
     pub(crate) encrypt_threads: Option<usize>,
-    /// The stream is whole when a file that matches this is in it
+    /// Treat the stream as complete if it contains a file that matches GLOB
     #[arg(long, value_name = "GLOB", conflicts_with = "unsafe_any_end")]
     pub(crate) last_file: Option<String>,
-    /// Do not ask whether the last file is there
+    /// Do not check that the producer's last file is in the stream
     #[arg(long)]
     pub(crate) unsafe_any_end: bool,
-    /// Store any bytes; their end is taken on trust (packed)
+    /// Store any input unchecked, even if it was cut short (packed)
     #[arg(long, conflicts_with_all = ["last_file", "unsafe_any_end", "md5"])]
     pub(crate) raw: bool,
-    /// What the server is called; of use where ROOT holds several [default: with `backup` this host's name]
+    /// Name of the server, if ROOT holds backups of several [default: with `backup`, this host's
+    /// name]
     #[arg(hide_short_help = true, long, value_name = "ID")]
     pub(crate) server: Option<String>,
-    /// Meaning of type S: auto, percona or mariadb
+    /// Meaning of chunk type S: auto, percona or mariadb
     #[arg(long, value_enum, default_value = "auto", hide_possible_values = true)]
     #[arg(hide_short_help = true)]
     pub(crate) dialect: DialectArg,
-    /// Also store the list of MD5 sums as NAME.md5 (classic)
+    /// Also store a list of MD5 checksums as NAME.md5 (classic)
     #[arg(hide_short_help = true, long)]
     pub(crate) md5: bool,
-    /// Take the name from a run that looks alive, if you know that it is dead (classic)
+    /// Take over the name from a run that still looks alive but that you know is dead (classic)
     #[arg(long)]
     pub(crate) take_over: bool,
     // Last, because its help heading also applies to the options that follow.

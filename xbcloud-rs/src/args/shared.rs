@@ -10,10 +10,10 @@ use crate::args::store::StoreOptions;
 // A backup to read.
 #[derive(Debug, Args)]
 pub(crate) struct Source {
-    /// file:///DIR/NAME, s3:// gs:// or azure://BUCKET/PREFIX/NAME, or @REPOSITORY/NAME; NAME may
-    /// be latest, or @2026-11-20 for the newest by that day
+    /// file:///DIR/NAME; s3://, gs:// or azure://BUCKET/PREFIX/NAME; or @REPOSITORY/NAME. NAME may
+    /// be `latest`, or @2026-11-20 for the newest by the end of that day
     pub(crate) name: String,
-    /// With latest or @DAY: only backups of this server
+    /// With `latest` or @DAY: consider only backups of this server
     #[arg(long, value_name = "ID")]
     pub(crate) server: Option<String>,
 }
@@ -21,8 +21,8 @@ pub(crate) struct Source {
 // Options to open a sealed backup.
 #[derive(Debug, Args)]
 pub(crate) struct OpeningOptions {
-    /// Read also a sealed backup that was put as a native stream: no key vouches for its manifest, and
-    /// its data may be that of another backup
+    /// Accept a sealed backup that was stored as a native stream, with a manifest that is not
+    /// authenticated
     #[arg(long, help_heading = "Keys")]
     pub(crate) accept_unvouched: bool,
     #[command(flatten)]
@@ -34,8 +34,8 @@ pub(crate) struct OpeningOptions {
 // Option of commands that may also read an unsealed backup.
 #[derive(Debug, Args)]
 pub(crate) struct UnsealedOption {
-    /// With a key: read also a backup that is not sealed. Nothing shows who wrote it; the key decrypts
-    /// its .xbcrypt files
+    /// With a key: accept a backup that is not sealed, so nothing proves who wrote it; the key
+    /// decrypts its .xbcrypt files
     #[arg(long, help_heading = "Keys")]
     pub(crate) accept_unsealed: bool,
 }
@@ -59,49 +59,49 @@ pub(crate) struct CommonOptions {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Run")]
 pub(crate) struct RunOptions {
-    /// Requests at a time; the memory may allow fewer [default: 8]
+    /// Concurrent requests; fewer if --memory requires it [default: 8]
     #[arg(short, long, value_name = "N")]
     pub(crate) parallel: Option<usize>,
-    /// Ceiling for buffers [default: 512M, at most a quarter of the machine's]
+    /// Memory for buffers [default: 512M, at most a quarter of RAM]
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory: Option<Size>,
-    /// Worker threads [default: one a core]
+    /// Worker threads [default: one per core]
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<usize>,
-    /// Most bytes a second, both directions together
+    /// Limit for upload and download together, in bytes per second
     #[arg(long, value_name = "SIZE")]
     pub(crate) limit_rate: Option<Size>,
-    /// Tries after the first, for each object or part [default: 10]
+    /// Retries for each object or part [default: 10]
     #[arg(long, value_name = "N")]
     pub(crate) max_retries: Option<u32>,
-    /// Seconds an outage may last at the least [default: 1800]
+    /// Keep retrying for at least this many seconds [default: 1800]
     #[arg(long, value_name = "S")]
     pub(crate) retry_timeout: Option<u64>,
-    /// Seconds to try while the store has not responded in this run yet; 0: as long as later
+    /// Seconds to retry until the store has responded once in this run; 0: no separate limit
     #[arg(long, default_value_t = 60, value_name = "S", hide_short_help = true)]
     pub(crate) reach_timeout: u64,
-    /// Longest pause between two tries, in milliseconds
+    /// Longest pause between retries, in milliseconds
     #[arg(long, default_value_t = 300_000, value_name = "MS", hide_short_help = true)]
     pub(crate) max_backoff: u64,
-    /// Further HTTP statuses to try again, as 403,404
+    /// Also retry these HTTP status codes, such as 403,404
     #[arg(long, value_delimiter = ',', value_name = "LIST", hide_short_help = true)]
     pub(crate) http_retriable_errors: Vec<u16>,
-    /// Further transport errors to try again, by libcurl's numbers; all but 60 are built in
+    /// Also retry these transport errors, by libcurl's numbers; all but 60 are retried anyway
     #[arg(long, value_delimiter = ',', value_name = "LIST", hide_short_help = true)]
     pub(crate) curl_retriable_errors: Vec<u32>,
-    /// Seconds without progress until another try; 0: for ever
+    /// Retry after this many seconds without progress; 0: never
     #[arg(long, default_value_t = 120, value_name = "S")]
     pub(crate) timeout: u64,
-    /// JSON output: events on stderr, listings on stdout
+    /// Write JSON: events to stderr, listings to stdout
     #[arg(long)]
     pub(crate) json: bool,
-    /// Only errors
+    /// Print only errors
     #[arg(short, long)]
     pub(crate) quiet: bool,
-    /// More talk
+    /// Verbose output
     #[arg(short, long)]
     pub(crate) verbose: bool,
-    /// No progress bar or lines
+    /// Do not show progress
     #[arg(long)]
     pub(crate) no_progress: bool,
     /// Print the value of each option and where it comes from, and exit

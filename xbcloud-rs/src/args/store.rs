@@ -9,10 +9,10 @@ use xb_uploader::Provider;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Store")]
 pub(crate) struct StoreOptions {
-    /// ROOT for a plain NAME: file:///DIR, s3:// gs:// or azure://BUCKET/PREFIX
+    /// ROOT for a plain NAME: file:///DIR; s3://, gs:// or azure://BUCKET/PREFIX
     #[arg(long, value_name = "URL")]
     pub(crate) root: Option<String>,
-    /// Kind of store for a plain NAME: s3, google or azure
+    /// Store for a plain NAME: s3, google or azure
     #[arg(long, value_name = "KIND", hide_short_help = true)]
     pub(crate) storage: Option<String>,
     #[command(flatten)]
@@ -31,25 +31,25 @@ pub(crate) struct S3Options {
     /// Bucket for a plain NAME
     #[arg(long, value_name = "NAME")]
     pub(crate) s3_bucket: Option<String>,
-    /// http:// or https:// address of an S3-like store
+    /// Endpoint of an S3-compatible store, http:// or https://
     #[arg(long, value_name = "URL")]
     pub(crate) s3_endpoint: Option<String>,
-    /// Region [default: that of the profile, or us-east-1]
+    /// Region [default: from the AWS profile, or us-east-1]
     #[arg(long, value_name = "NAME")]
     pub(crate) s3_region: Option<String>,
-    /// Access key; better in an option file or the environment
+    /// Access key; prefer an option file or the environment
     #[arg(long, value_name = "KEY", hide_short_help = true)]
     pub(crate) s3_access_key: Option<Secret>,
-    /// Secret key; better in an option file or the environment
+    /// Secret key; prefer an option file or the environment
     #[arg(long, value_name = "KEY", hide_short_help = true)]
     pub(crate) s3_secret_key: Option<Secret>,
-    /// Token of temporary credentials; better in the environment
+    /// Session token of temporary credentials; prefer the environment
     #[arg(long, value_name = "TOKEN", hide_short_help = true)]
     pub(crate) s3_session_token: Option<Secret>,
-    /// Profile in the shared files of the AWS tools
+    /// Profile in the AWS credentials and config files
     #[arg(long, value_name = "NAME", hide_short_help = true)]
     pub(crate) aws_profile: Option<String>,
-    /// How the bucket becomes part of the address
+    /// Where the URL of a request names the bucket: in the host name (dns) or in the path
     #[arg(
         long,
         value_enum,
@@ -59,22 +59,23 @@ pub(crate) struct S3Options {
         hide_short_help = true
     )]
     pub(crate) s3_bucket_lookup: Lookup,
-    /// Signature version; 4 is the only one
+    /// Signature version; only 4 is supported
     #[arg(long, default_value = "auto", value_name = "VERSION", hide = true)]
     pub(crate) s3_api_version: String,
     /// Storage class of the objects
     #[arg(long, value_name = "CLASS", hide_short_help = true)]
     pub(crate) s3_storage_class: Option<String>,
-    /// What the store is like, where its address does not tell: aws, google, r2, b2, wasabi, scaleway, ceph, minio, other, plain
+    /// Store profile, if the endpoint does not reveal it: aws, google, r2, b2, wasabi, scaleway,
+    /// ceph, minio, other, plain
     #[arg(long, value_name = "KIND", hide_short_help = true)]
     pub(crate) s3_provider: Option<Provider>,
-    /// What the store checks bodies by [default: crc64nvme where it is known to]
+    /// Checksum by which the store checks uploads [default: crc64nvme where the store supports it]
     #[arg(long, value_enum, default_value = "auto", value_name = "SUM", hide_short_help = true)]
     pub(crate) s3_checksum: ChecksumArg,
-    /// Sign bodies over https too; over http they always are
+    /// Sign request bodies over https, too; over http they always are
     #[arg(long, hide_short_help = true)]
     pub(crate) s3_sign_bodies: bool,
-    /// Have the store encrypt: AES256, aws:kms or aws:kms=KEY-ID
+    /// Server-side encryption: AES256, aws:kms or aws:kms=KEY-ID
     #[arg(
         long,
         value_name = "HOW",
@@ -82,7 +83,7 @@ pub(crate) struct S3Options {
         hide_short_help = true
     )]
     pub(crate) s3_sse: Option<String>,
-    /// Have the store encrypt with the 32 bytes in this file, which every later read needs too
+    /// Server-side encryption with the 32-byte key in this file; every later read needs it, too
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub(crate) s3_sse_customer_key_file: Option<PathBuf>,
 }
@@ -93,22 +94,23 @@ pub(crate) struct GoogleOptions {
     /// Bucket for a plain NAME
     #[arg(long, value_name = "NAME", hide_short_help = true)]
     pub(crate) google_bucket: Option<String>,
-    /// JSON file of a service account or an authorized user [default: GOOGLE_APPLICATION_CREDENTIALS, gcloud's own, the machine's account]
+    /// JSON file of a service account or authorized user [default: GOOGLE_APPLICATION_CREDENTIALS,
+    /// gcloud's login, or the machine's service account]
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub(crate) google_credentials_file: Option<PathBuf>,
-    /// HMAC access id: the store is then reached through its XML interface
+    /// HMAC access ID; selects the store's XML API
     #[arg(long, value_name = "KEY", hide_short_help = true)]
     pub(crate) google_access_key: Option<Secret>,
-    /// HMAC secret
+    /// HMAC secret; prefer an option file or the environment
     #[arg(long, value_name = "KEY", hide_short_help = true)]
     pub(crate) google_secret_key: Option<Secret>,
-    /// Token of temporary HMAC credentials
+    /// Session token of temporary HMAC credentials
     #[arg(long, value_name = "TOKEN", hide_short_help = true)]
     pub(crate) google_session_token: Option<Secret>,
     /// Region [default: us-central-1]
     #[arg(long, value_name = "NAME", hide_short_help = true)]
     pub(crate) google_region: Option<String>,
-    /// Another address than https://storage.googleapis.com
+    /// Endpoint [default: https://storage.googleapis.com]
     #[arg(long, value_name = "URL", hide_short_help = true)]
     pub(crate) google_endpoint: Option<String>,
     /// Storage class of the objects
@@ -125,19 +127,19 @@ pub(crate) struct AzureOptions {
     /// Container for a plain NAME
     #[arg(long, value_name = "NAME", hide_short_help = true)]
     pub(crate) azure_container_name: Option<String>,
-    /// Account key [without one: an application's or the machine's identity]
+    /// Account key [default: the identity of an application or of this machine]
     #[arg(long, value_name = "KEY", hide_short_help = true)]
     pub(crate) azure_access_key: Option<Secret>,
-    /// Shared access signature
+    /// Shared access signature (SAS)
     #[arg(long, value_name = "QUERY", hide_short_help = true)]
     pub(crate) azure_sas_token: Option<Secret>,
-    /// Another address than https://ACCOUNT.blob.core.windows.net
+    /// Endpoint [default: https://ACCOUNT.blob.core.windows.net]
     #[arg(long, value_name = "URL", hide_short_help = true)]
     pub(crate) azure_endpoint: Option<String>,
-    /// Access tier: Hot, Cool, Archive
+    /// Access tier of the objects: Hot, Cool or Archive
     #[arg(long, value_name = "TIER", hide_short_help = true)]
     pub(crate) azure_tier_class: Option<String>,
-    /// The emulator on this machine
+    /// Use the storage emulator on this machine
     #[arg(long, hide_short_help = true)]
     pub(crate) azure_development_storage: bool,
 }
@@ -145,13 +147,13 @@ pub(crate) struct AzureOptions {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Connection")]
 pub(crate) struct ConnectionOptions {
-    /// Header of every request, `Name: value`; repeatable
+    /// Add this header to every request, as `Name: value`; repeatable
     #[arg(long, value_name = "HEADER", hide_short_help = true)]
     pub(crate) header: Vec<Secret>,
-    /// PEM file with further certificate authorities
+    /// PEM file with additional certificate authorities
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub(crate) cacert: Option<PathBuf>,
-    /// Accept any certificate
+    /// Accept any TLS certificate
     #[arg(long, hide_short_help = true)]
     pub(crate) insecure: bool,
 }

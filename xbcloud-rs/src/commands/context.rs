@@ -29,7 +29,7 @@ impl Context {
         }
         let log = self.log.clone();
         root.taking_over(move |who| {
-            log.warn(format!("the claim of another run was taken over: {who}"));
+            log.warn(format!("took over the claim of another run: {who}"));
         })
     }
 
@@ -49,7 +49,7 @@ impl Context {
         };
         let (Resolved { name, doubts }, _) = self.with_progress("find", &common.run, None, find)?;
         doubts.iter().for_each(|doubt| self.log.warn(doubt));
-        self.log.info(format!("the backup is {name}"));
+        self.log.info(format!("using backup {name}"));
         // Connections belong to the runtime that made them, and that runtime has ended.
         Ok((wanted_place(&source.name, common)?.0, name))
     }

@@ -16,7 +16,7 @@ impl Context {
         let stores = (&args.common.store, &args.destination);
         let place = copy_place((&args.source.name, &args.to), &name, stores, &args.common.run)?;
         if place.same {
-            return Err(Failure::usage("the backup is there already: both places are the same"));
+            return Err(Failure::usage("source and destination are the same backup"));
         }
         let lock = args.retain.lock()?;
         let request = CopyRequest {

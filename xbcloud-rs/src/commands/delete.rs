@@ -33,11 +33,11 @@ impl Context {
             })?;
         if deleted.left > 0 {
             self.log.warn(format!(
-                "its manifest could not be read, and is removed; {} objects stay, which `gc` removes when they are a day old",
-                deleted.left
+                "removed the unreadable manifest, but left {}; `gc` removes what is left once it is a day old",
+                report::objects(deleted.left)
             ));
         }
-        self.log.info(format!("removed, with {}", report::objects(deleted.objects)));
+        self.log.info(format!("removed the backup and {}", report::objects(deleted.objects)));
         Ok(())
     }
 
@@ -60,10 +60,12 @@ fn confirm(doomed: &DeletionPlan, json: bool) -> Result<(), Failure> {
     let answer = if json { None } else { xb_cli::ask(&question)? };
     match answer {
         Some(true) => Ok(()),
-        Some(false) => Err(Failure::new(format!("{} is kept, as answered", doomed.name))),
-        None => {
-            Err(Failure::usage(format!("would remove {what}, and there is no terminal to ask"))
-                .hint("add --yes to remove it; --dry-run lists the objects"))
+        Some(false) => {
+            Err(Failure::new(format!("{} is kept: you did not confirm the removal", doomed.name)))
         }
+        None => Err(Failure::usage(format!(
+            "would remove {what}, but there is no terminal to ask for confirmation"
+        ))
+        .hint("add --yes to remove it, or --dry-run to list the objects")),
     }
 }

@@ -19,7 +19,8 @@ impl Context {
                 if args.yes {
                     for dead in &found.dead {
                         if !stop.or(xb_backup::remove(&root, dead)).await? {
-                            self.log.info(format!("{}: left alone, it lives again", dead.name));
+                            self.log
+                                .info(format!("{}: skipped, its run is alive again", dead.name));
                         }
                     }
                     stop.or(xb_backup::abort_uploads(&root, &found)).await?;

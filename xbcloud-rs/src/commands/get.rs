@@ -11,9 +11,7 @@ use crate::standard_stream::enlarged;
 
 impl Context {
     pub(crate) fn get(&self, args: &GetArgs) -> Result<(), Failure> {
-        xb_cli::refuse_terminal_output(
-            "send it somewhere: xbcloud-rs get ... | mbstream -x -C DIR",
-        )?;
+        xb_cli::refuse_terminal_output("redirect it: xbcloud-rs get ... | mbstream -x -C DIR")?;
         let (root, name) = self.which(&args.source, &args.common)?;
         let keys = crate::keys::opening(false, &args.opening, &self.log)?;
         let (keyed, shown) = (!keys.is_empty(), name.to_string());
@@ -36,8 +34,8 @@ impl Context {
         )?;
         output.finish().map_err(report::failure)?;
         let what = match report.chosen {
-            None => "the whole stream was written",
-            Some(_) => "the stream of these files was written",
+            None => "wrote the whole stream",
+            Some(_) => "wrote the stream of the selected files",
         };
         report::get_done(&self.log, what, &report, &end);
         report::unsealed(&self.log, keyed, &shown, &report);

@@ -20,7 +20,7 @@ impl Context {
                 stop.or(xb_backup::pin(&root, &name, reason.as_deref())).await
             })?;
         report::locked(&self.log, lock.as_ref());
-        self.log.info("pinned: prune and delete leave it alone until it is unpinned");
+        self.log.info("pinned: prune and delete skip this backup until you unpin it");
         Ok(())
     }
 
@@ -30,7 +30,7 @@ impl Context {
             self.with_progress("unpin", &args.common.run, None, |_, mut stop| async move {
                 stop.or(xb_backup::unpin(&root, &name)).await
             })?;
-        self.log.info(if was.is_some() { "unpinned" } else { "it was not pinned" });
+        self.log.info(if was.is_some() { "unpinned" } else { "the backup was not pinned" });
         Ok(())
     }
 }

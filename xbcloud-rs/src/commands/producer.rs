@@ -90,8 +90,8 @@ pub(crate) fn producer_command(args: &BackupOptions) -> Result<Vec<OsString>, Fa
 /// Folder for what this host keeps about its own backups.
 pub(crate) fn state_dir(dir: Option<&Path>) -> Option<PathBuf> {
     // A systemd unit names its folder, or several with colons between them.
-    let of_unit = env_first(&["STATE_DIRECTORY"])
-        .and_then(|dirs| dirs.split(':').next().map(PathBuf::from));
+    let of_unit =
+        env_first(&["STATE_DIRECTORY"]).and_then(|dirs| dirs.split(':').next().map(PathBuf::from));
     let usual = || match rustix::process::geteuid().is_root() {
         true => Some(PathBuf::from("/var/lib/xbcloud-rs")),
         false => {

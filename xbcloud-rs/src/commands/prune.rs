@@ -3,7 +3,7 @@
 use std::io::Write as _;
 
 use xb_backup::{BackupError, CancelToken, Candidate, Keep, Listing, Verdict, plan_prune};
-use xb_cli::{Failure, Log};
+use xb_cli::{Failure, Log, format_count};
 
 use crate::args::CommonOptions;
 use crate::args::catalogue::PruneArgs;
@@ -15,7 +15,7 @@ impl Context {
     pub(crate) fn prune(&self, args: &PruneArgs) -> Result<(), Failure> {
         let keep = args.keep.keep();
         if keep.is_empty() {
-            return Err(Failure::usage("nothing is said about what to keep")
+            return Err(Failure::usage("no retention rule is given")
                 .hint("give at least one of --keep-last, --keep-daily, --keep-weekly, --keep-monthly and --keep-within"));
         }
         let pruned = self.prune_root(args.place.as_deref(), &keep, args.yes, &args.common)?;
@@ -82,11 +82,16 @@ fn show(log: &Log, pruned: &Pruned, json: bool) -> std::io::Result<()> {
     for line in left {
         writeln!(out, "{:width$}  {:19}  keep    {}", line.name, "-", report::state(line))?;
     }
+    let backups = |number: usize| format_count(number as u64, "backup");
     let go = plan.iter().filter(|verdict| verdict.goes()).count();
     log.info(match gone {
-        Some(gone) => format!("removed {} backups, {} stay", gone.len(), plan.len() - gone.len()),
-        None if go == 0 => format!("nothing to remove, {} backups stay", plan.len()),
-        None => format!("{go} backups would go and {} stay; --yes removes them", plan.len() - go),
+        Some(gone) => format!("removed {}, kept {}", backups(gone.len()), plan.len() - gone.len()),
+        None if go == 0 => format!("nothing to remove, {} kept", backups(plan.len())),
+        None => format!(
+            "would remove {} and keep {}; run again with --yes to remove",
+            backups(go),
+            plan.len() - go
+        ),
     });
     Ok(())
 }

@@ -101,7 +101,7 @@ impl Context {
                     let (since, doubts) = stop.or(xb_backup::since(&root, &since)).await?;
                     doubts.iter().for_each(|doubt| self.log.warn(doubt));
                     self.log.info(format!(
-                        "only what has changed since {}, LSN {}",
+                        "incremental backup on top of {}, from LSN {}",
                         since.base.name, since.lsn
                     ));
                     producer.push(format!("--incremental-lsn={}", since.lsn).into());
@@ -116,7 +116,7 @@ impl Context {
                 if let Some(own) = own
                     && let Err(error) = own.note(&report.manifest)
                 {
-                    self.log.verbose(format!("this run is not noted on this host: {error}"));
+                    self.log.verbose(format!("cannot record this backup on this host: {error}"));
                 }
                 lock_all(&root, &request, lock.as_ref(), &mut stop, &self.log).await?;
                 Ok(report)
@@ -143,9 +143,9 @@ impl Context {
         };
         if given("--incremental-lsn") || given("--incremental-basedir") {
             return Err(Failure::usage(
-                "--incremental-from and an option of the producer both say where to go on",
+                "--incremental-from and the producer's own option both set the base",
             )
-            .hint("leave --incremental-lsn or --incremental-basedir away"));
+            .hint("remove --incremental-lsn or --incremental-basedir"));
         }
         let wanted = Wanted::parse(name)
             .map_err(|error| Failure::usage(format!("--incremental-from: {error}")))?;
@@ -168,8 +168,8 @@ impl Context {
             None => Layout::Packed,
         };
         if layout == Layout::Packed && put.md5 {
-            return Err(Failure::usage("--md5 belongs to the classic layout")
-                .hint("a packed backup has its own checksums in the manifest"));
+            return Err(Failure::usage("--md5 works only in the classic layout")
+                .hint("remove --md5; the manifest of a packed backup has its own checksums"));
         }
         let compress = match &put.compress {
             None => Compression::default(),
@@ -181,8 +181,10 @@ impl Context {
         let threads = threads.unwrap_or_else(default_threads);
         let (compress, ways_in, transform) = match layout {
             Layout::Packed if put.encrypt_chunk_size.is_some() => {
-                return Err(Failure::usage("--encrypt-chunk-size belongs to the classic layout")
-                    .hint("the segments of a sealed backup have one size"));
+                return Err(Failure::usage(
+                    "--encrypt-chunk-size works only in the classic layout",
+                )
+                .hint("remove it; the segments of a sealed backup have a fixed size"));
             }
             Layout::Packed => (compress, crate::keys::ways_in(put, keys, &self.log)?, None),
             Layout::Classic => {
@@ -229,9 +231,9 @@ impl Context {
         };
         if codec.is_none() && compress != Compression::default() {
             return Err(Failure::usage(format!(
-                "--compress={compress} is not a codec of the classic layout"
+                "--compress={compress} does not work in the classic layout"
             ))
-            .hint("lz4 and zstd are, which stock readers know; or take --layout=packed"));
+            .hint("use lz4 or zstd, which the stock tools can read, or --layout=packed"));
         }
         let wanted = codec.is_some() || encrypt.is_some();
         Ok(wanted.then_some(Transform { compress: codec, encrypt, threads }))
@@ -270,7 +272,7 @@ async fn lock_all(
     if locked.is_err() {
         // Whatever the error is, the backup itself has not failed.
         log.warn(format!(
-            "{} is complete; what of it is not locked, `pin --retain` locks",
+            "{} is complete, but not fully locked; lock the rest with `pin --retain`",
             request.name
         ));
     }

@@ -50,7 +50,7 @@ impl Context {
             },
         );
         if outcome.is_err() && xb_backup::is_unfinished(target) {
-            self.log.info("what has come is kept: the same restore goes on with it");
+            self.log.info("the restored data is kept; to resume, run the same command again");
         }
         let (report, end) = outcome?;
         report::restore_done(&self.log, args, &report, &end);

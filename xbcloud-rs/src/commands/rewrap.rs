@@ -11,8 +11,8 @@ impl Context {
         let (root, name) = self.which(&args.source, &args.common)?;
         let add = args.new.ways_in(&self.log)?;
         if add.is_empty() && args.remove.is_empty() {
-            return Err(Failure::usage("no new way in is given").hint(
-                "give --new-key-file, --recipient, --recipients-file, --new-passphrase-file or --new-key-command",
+            return Err(Failure::usage("no new key slot is given").hint(
+                "add --new-key-file, --recipient, --recipients-file, --new-passphrase-file or --new-key-command",
             ));
         }
         let request = RewrapRequest {
@@ -32,7 +32,7 @@ impl Context {
                 stop.or(xb_backup::rewrap(&root, &request)).await
             })?;
         for slot in slots {
-            self.log.info(format!("way in {}: {slot}", slot.slot));
+            self.log.info(format!("key slot {}: {slot}", slot.slot));
         }
         Ok(())
     }

@@ -39,7 +39,7 @@ fn print_shown(shown: &Shown, json: bool) -> std::io::Result<()> {
         writeln!(out, "{:12} {}", "finished", finished.strftime("%Y-%m-%d %H:%M:%S"))?;
     }
     if let (Some(bytes), Some(objects)) = (l.stored_bytes, l.objects) {
-        writeln!(out, "{:12} {} in {objects} objects", "stored", format_size(bytes))?;
+        writeln!(out, "{:12} {} in {}", "stored", format_size(bytes), report::objects(objects))?;
     }
     for (what, value) in details(l) {
         writeln!(out, "{what:12} {value}")?;
@@ -52,10 +52,10 @@ fn print_shown(shown: &Shown, json: bool) -> std::io::Result<()> {
             (Some(size), ..) => writeln!(out, "{size:>15}  {}", file.path)?,
             (None, bytes, objects) => writeln!(
                 out,
-                "{:>15}  {}  ({} objects)",
+                "{:>15}  {}  ({})",
                 bytes.unwrap_or(0),
                 file.path,
-                objects.unwrap_or(0)
+                report::objects(objects.unwrap_or(0))
             )?,
         }
     }

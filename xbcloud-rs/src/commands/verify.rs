@@ -6,7 +6,7 @@ use std::sync::Arc;
 use xb_backup::{
     Level, OnLine, PrepareOptions, Root, ServerOptions, Trial, VerifyReport, VerifyRequest,
 };
-use xb_cli::{Failure, Log, ProgressEnd, format_size};
+use xb_cli::{Failure, Log, ProgressEnd, format_count, format_size};
 
 use crate::args::RunOptions;
 use crate::args::catalogue::VerifyArgs;
@@ -70,17 +70,21 @@ pub(crate) fn judged(found: &VerifyReport) -> Result<(), Failure> {
     }
     if found.is_undamaged() {
         let checks = found.failed_checks.len();
-        return Err(Failure::new(format!("{}: {checks} checks of yours failed", found.name))
-            .stage("check")
-            .hint("nothing was found wrong with the backup itself: look at what the server says"));
+        return Err(Failure::new(format!(
+            "{}: {} of --check-sql failed",
+            found.name,
+            format_count(checks as u64, "statement")
+        ))
+        .stage("check")
+        .hint("the backup itself is undamaged; read the server's answer above"));
     }
     let problems = found.problems.len() as u64 + found.more_problems;
-    let reached = found.reached.map_or("not even the manifest holds".to_owned(), |level| {
-        format!("it holds up to the level {level}")
+    let reached = found.reached.map_or("even the manifest is damaged".to_owned(), |level| {
+        format!("intact up to level {level}")
     });
-    Err(Failure::new(format!("{}: {problems} problems; {reached}", found.name))
+    Err(Failure::new(format!("{}: {}; {reached}", found.name, format_count(problems, "problem")))
         .stage("check")
-        .hint("do not rely on it; take another backup"))
+        .hint("do not rely on this backup; take a new one"))
 }
 
 fn verified(log: &Log, found: &VerifyReport, end: &ProgressEnd, json: bool) -> std::io::Result<()> {
@@ -98,7 +102,7 @@ fn verified(log: &Log, found: &VerifyReport, end: &ProgressEnd, json: bool) -> s
     for level in &found.levels {
         let mark = match (level.ok, level.checked) {
             (false, _) => "FAILED",
-            (true, false) => "not all",
+            (true, false) => "partial",
             (true, true) => "ok",
         };
         writeln!(out, "{:9} {mark:7} {}", level.level, level.what)?;
@@ -106,8 +110,10 @@ fn verified(log: &Log, found: &VerifyReport, end: &ProgressEnd, json: bool) -> s
     if let Some(restore) = &found.restore {
         writeln!(
             out,
-            "          {} tables in order on {}, {} statements of yours",
-            restore.tables, restore.server_version, restore.statements
+            "          {} intact on {}, {} run",
+            format_count(restore.tables, "table"),
+            restore.server_version,
+            format_count(restore.statements, "statement")
         )?;
     }
     for problem in found.problems.iter().take(SHOWN) {
@@ -134,11 +140,11 @@ fn verified(log: &Log, found: &VerifyReport, end: &ProgressEnd, json: bool) -> s
         log.warn(note);
     }
     log.info(format!(
-        "{}: verified up to {}, {} in {} objects",
+        "{}: verified up to {}, {} in {}",
         found.name,
         found.reached.map_or("nothing", |level| level.as_str()),
         format_size(found.stored_bytes),
-        found.objects
+        report::objects(found.objects)
     ));
     Ok(())
 }

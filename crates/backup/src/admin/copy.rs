@@ -163,7 +163,7 @@ impl Source {
         let Some(stored) = from.stored_manifest(name).await? else {
             let state = match crate::catalog::list::state_without_manifest(from, name).await? {
                 "" if !from.list_below(name.as_str()).await?.is_empty() => {
-                    ": a stock backup has no manifest, and nobody knows whether it is whole"
+                    ": it is a stock backup without a manifest, so its completeness cannot be verified"
                 }
                 state => state,
             };
@@ -171,7 +171,7 @@ impl Source {
         };
         let (manifest, original) = (stored.manifest.clone(), stored.digest());
         let Some(run) = manifest.run_id() else {
-            return Err(BackupError::Bug("a manifest that was checked has no run"));
+            return Err(BackupError::Bug("a checked manifest has no run"));
         };
         let mut mac = None;
         if !request.keys.is_empty() {
@@ -191,7 +191,7 @@ impl Source {
         }
         if manifest.is_sealed() && !manifest.is_carried() && mac.is_none() {
             return Err(BackupError::Keys(format!(
-                "{name} is sealed: its manifest bears its name, and only with its key can a copy have another"
+                "{name} is sealed: copying it under another name needs its key, because the manifest contains the name"
             )));
         }
         let copied = Manifest { name: request.to.to_string(), ..manifest.clone() };
@@ -225,7 +225,7 @@ async fn base_is_there(
         }
     };
     let Some(base) = base else {
-        return refused("what it goes on from is not at the new place: copy that first".to_owned());
+        return refused("its base is not at the destination; copy the base first".to_owned());
     };
     let name = BackupName::new(&base.name)?;
     match to.stored_manifest(&name).await? {
@@ -234,11 +234,11 @@ async fn base_is_there(
             false => unlock(to, &name, Some(&found), request.given()).await.map(drop),
         },
         Some(_) => refused(format!(
-            "it goes on from {}, and at the new place that is another backup",
+            "its base is {}, but the destination holds another backup of that name",
             base.name
         )),
         None => refused(format!(
-            "it goes on from {}, which is not at the new place: copy that first",
+            "its base {} is not at the destination; copy the base first",
             base.name
         )),
     }
@@ -256,7 +256,7 @@ async fn raw(
         Ok(again) if again.digest() == stored.digest() => Ok((bytes, again.digest())),
         _ => Err(BackupError::Damaged {
             name: name.to_string(),
-            what: "its manifest was replaced while it was read".to_owned(),
+            what: "its manifest was replaced while it was being read".to_owned(),
         }),
     }
 }
@@ -266,9 +266,9 @@ fn demand_proof(name: &BackupName, proof: Proof) -> Result<(), BackupError> {
         return Ok(());
     }
     let why = match (proof.failed, proof.level) {
-        (Some(level), _) => format!("the last verification found it damaged at the level {level}"),
-        (None, Some(level)) => format!("it was verified at the level {level} only"),
-        (None, None) => "there is no record of a verification of these bytes".to_owned(),
+        (Some(level), _) => format!("the last verification found damage at level {level}"),
+        (None, Some(level)) => format!("it was verified only up to level {level}"),
+        (None, None) => "there is no verification record for its present content".to_owned(),
     };
     Err(BackupError::Unverified { name: name.to_string(), why })
 }
@@ -440,7 +440,7 @@ impl Copying<'_> {
         if stated.is_none() || copied.object_digest == stated {
             return Ok(());
         }
-        let what = "its objects have another digest than its manifest says".to_owned();
+        let what = "the digest of its objects does not match the manifest".to_owned();
         Err(BackupError::Damaged { name: self.request.name.to_string(), what })
     }
 
@@ -496,7 +496,7 @@ impl Copying<'_> {
             Some(stored) if stored.digest() == self.source.original => Ok(()),
             _ => Err(BackupError::Damaged {
                 name: name.to_string(),
-                what: "it was removed or replaced while it was copied".to_owned(),
+                what: "it was removed or replaced while it was being copied".to_owned(),
             }),
         }
     }
@@ -509,7 +509,7 @@ impl Copying<'_> {
             return Ok(());
         }
         let what = format!(
-            "{} objects with {} bytes were to be copied, {objects} with {bytes} are there",
+            "the copy has {objects} objects with {bytes} bytes, the source {} with {}",
             manifest.objects, manifest.stored_bytes
         );
         Err(BackupError::Damaged { name: self.request.to.to_string(), what })
@@ -649,12 +649,12 @@ impl Copying<'_> {
                     return Err(BackupError::Damaged {
                         name: self.request.name.to_string(),
                         what: format!(
-                            "object {key} is not what was stored: its checksum is another"
+                            "object {key}: the checksum does not match the one recorded when it was stored"
                         ),
                     });
                 }
                 let Some((key, index, end)) = parts.next() else {
-                    return Err(BackupError::Bug("more ranges came than were asked for"));
+                    return Err(BackupError::Bug("more ranges arrived than were requested"));
                 };
                 let len = bytes.len() as u64;
                 let index = u32::try_from(index).unwrap_or(u32::MAX);
@@ -759,7 +759,7 @@ impl Check {
                 if got == expected {
                     return Ok(());
                 }
-                Err(format!("the objects have the root digest {got}, the manifest says {expected}"))
+                Err(format!("wrong root digest of the objects: {got}, the manifest has {expected}"))
             }
             _ => Ok(()),
         }

@@ -102,7 +102,7 @@ async fn plan(root: &Root, name: &BackupName) -> Result<DeletionPlan, BackupErro
     refuse_others(root, name, stored.as_ref(), damaged, &contents).await?;
     let run = match &stored {
         Some(StoredManifest { manifest, .. }) if manifest.layout == Layout::Packed => {
-            let missing = BackupError::Bug("a manifest that was checked has no run");
+            let missing = BackupError::Bug("a checked manifest has no run");
             Some(manifest.run_id().ok_or(missing)?)
         }
         _ => None,
@@ -301,9 +301,7 @@ async fn stored_or_damaged(
 async fn not_there(root: &Root, name: &BackupName) -> Result<BackupError, BackupError> {
     let state = match root.list_below(name.as_str()).await?.is_empty() {
         // Left by a run that is in progress, an abandoned run, or an interrupted delete.
-        false => {
-            ": there are objects without a manifest, which `gc` removes once their run gives no sign of life"
-        }
+        false => ": there are objects without a manifest; `gc` removes them once their run is dead",
         true => crate::catalog::list::state_without_manifest(root, name).await?,
     };
     Ok(BackupError::NotThere { name: name.to_string(), state })
@@ -328,7 +326,7 @@ async fn claim(
     doomed: &DeletionPlan,
 ) -> Result<(Claim, Root), BackupError> {
     let run = RunId::random().map_err(|error| BackupError::System {
-        what: "randomness for the claim",
+        what: "cannot get random bytes for the claim",
         source: std::io::Error::other(error),
     })?;
     let (claim, _) = Claim::classic(root, name, run).await?;

@@ -178,7 +178,7 @@ pub async fn remove(root: &Root, leftover: &OrphanedRun) -> Result<bool, BackupE
 /// Removes what a dead classic run left, under a claim: a new run would write the same keys.
 async fn remove_classic(root: &Root, name: &BackupName) -> Result<bool, BackupError> {
     let run = RunId::random().map_err(|error| BackupError::System {
-        what: "randomness for the claim",
+        what: "cannot get random bytes for the claim",
         source: std::io::Error::other(error),
     })?;
     match claim_emptied(root, name, run, Foreign::Leave).await {
@@ -233,7 +233,7 @@ async fn of_name(
     // The pin remains if the manifest was deleted; a saved copy of the manifest would restore the
     // backup.
     if manifest.is_none() && records::pinned(root, name, None).await?.is_some() {
-        return Ok(Err((name.to_string(), "it is pinned, and its manifest is missing".to_owned())));
+        return Ok(Err((name.to_string(), "it is pinned, but its manifest is missing".to_owned())));
     }
     let mut found =
         OfName { folder: format!("{name}/"), classic: seen.is_some(), ..OfName::default() };

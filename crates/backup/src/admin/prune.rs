@@ -152,8 +152,8 @@ impl std::fmt::Display for Why {
             Self::NewestVerified => "newest verified",
             Self::BestVerified => "verified furthest",
             Self::Pinned => "pinned",
-            Self::Damaged => "damaged, left to you",
-            Self::ClockAhead => "its clock was ahead, left to you",
+            Self::Damaged => "damaged; never removed by prune",
+            Self::ClockAhead => "finished in the future by its clock; never removed by prune",
             Self::BaseOf(name) => return write!(f, "base of {name}"),
         })
     }

@@ -36,7 +36,7 @@ pub struct RewrapRequest {
 /// old key slots remain valid.
 pub async fn rewrap(root: &Root, request: &RewrapRequest) -> Result<Vec<SlotInfo>, BackupError> {
     let name = &request.name;
-    let not_sealed = || BackupError::Keys(format!("{name} is not sealed: it has no ways in"));
+    let not_sealed = || BackupError::Keys(format!("{name} is not sealed, so it has no key slots"));
     let Some(stored) = root.stored_manifest(name).await? else {
         let state = crate::catalog::list::state_without_manifest(root, name).await?;
         return Err(BackupError::NotThere { name: name.to_string(), state });
@@ -54,7 +54,7 @@ pub async fn rewrap(root: &Root, request: &RewrapRequest) -> Result<Vec<SlotInfo
     let given = Given { keys: &request.keys, accept, memory: request.memory };
     let key = open_sealed(root, name, &stored, &old, given)?;
     if let Some(number) = request.remove.iter().flatten().find(|n| **n >= old.slots().count()) {
-        return Err(BackupError::Keys(format!("{name} has no way in number {number}")));
+        return Err(BackupError::Keys(format!("{name} has no key slot {number}")));
     }
     let keep = |slot: &SlotInfo| {
         request.remove.as_ref().is_some_and(|numbers| !numbers.contains(&slot.slot))
@@ -68,7 +68,7 @@ pub async fn rewrap(root: &Root, request: &RewrapRequest) -> Result<Vec<SlotInfo
     if root.store().get(&object).await? != new.encode() {
         return Err(BackupError::Damaged {
             name: name.to_string(),
-            what: format!("{object}: it does not read back as it was written"),
+            what: format!("{object}: the store returns other bytes than were written"),
         });
     }
     Ok(new.slots().collect())

@@ -74,12 +74,12 @@ pub async fn show(root: &Root, request: &ShowRequest) -> Result<Shown, BackupErr
         Ok(Some(stored)) if stored.manifest.layout == Layout::Packed => {
             packed(root, name, &stored.manifest, key.as_deref()).await?
         }
-        Err(BackupError::Manifest { .. }) => (None, Some("its manifest cannot be read")),
+        Err(BackupError::Manifest { .. }) => (None, Some("the manifest cannot be read")),
         Err(error) => return Err(error),
         Ok(_) if listing.layout == Some(Layout::Classic) => {
             (Some(classic(root, name).await?), None)
         }
-        Ok(_) => (None, Some("it is no backup")),
+        Ok(_) => (None, Some("this is not a backup")),
     };
     Ok(Shown { listing, content, why_not })
 }
@@ -93,13 +93,13 @@ async fn packed(
     key: Option<&DataKey>,
 ) -> Result<Content, BackupError> {
     let (Some(packed), Some(run)) = (&manifest.packed, manifest.run_id()) else {
-        return Err(BackupError::Bug("a manifest that was checked lacks its parts"));
+        return Err(BackupError::Bug("a checked manifest is incomplete"));
     };
     if manifest.end == End::Raw {
-        return Ok((None, Some("it was stored with --raw, and nobody knows what is in it")));
+        return Ok((None, Some("stored with --raw; content not inspected")));
     }
     if packed.sealed.is_some() && key.is_none() {
-        return Ok((None, Some("it is sealed: its files show with its key")));
+        return Ok((None, Some("sealed; give the key to list the files")));
     }
     let body = PackedBody::open(root, name, manifest, packed, run, key).await?;
     let index = Index::load(&body).await?;

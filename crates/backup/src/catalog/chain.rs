@@ -33,14 +33,13 @@ pub async fn chain(root: &Root, name: &BackupName) -> Result<Vec<Link>, BackupEr
             None => {
                 let all = manifests(root).await?.sound;
                 find_base(all.iter().map(|(name, manifest)| (name, manifest)), builder.first())
-                    .ok_or_else(|| builder.refused("no backup is there that it could go on from"))?
+                    .ok_or_else(|| builder.refused("no backup here can be its base"))?
             }
         };
         let missing = |what: String| builder.refused(&what);
         let name = BackupName::new(&base.name).map_err(|error| missing(error.to_string()))?;
         let manifest = root.manifest(&name).await?;
-        let manifest =
-            manifest.ok_or_else(|| missing(format!("{name}, from which it goes on, is gone")))?;
+        let manifest = manifest.ok_or_else(|| missing(format!("its base {name} is missing")))?;
         builder.add(&base, Link { name, manifest })?;
     }
     Ok(builder.finish())
@@ -129,24 +128,22 @@ impl Builder {
         let (increment, found) = (&self.head.manifest, &link.manifest);
         let name = &link.name;
         if found.run != base.run {
-            return Err(
-                self.refused(&format!("{name}, from which it goes on, is another backup by now"))
-            );
+            return Err(self.refused(&format!("its base {name} was replaced by another backup")));
         }
         if self.links.len() + 2 > MAX_LINKS
             || self.links.iter().any(|l| l.manifest.run == found.run)
             || increment.run == found.run
         {
-            return Err(self.refused("its chain has no beginning"));
+            return Err(self.refused("its chain has no full backup"));
         }
         if !same_server(found.server.as_deref(), increment.server.as_deref()) {
-            return Err(self.refused(&format!("{name} is of another server")));
+            return Err(self.refused(&format!("its base {name} comes from another server")));
         }
         if let (Some(from), Some(to)) = (increment.source.from_lsn, found.source.to_lsn)
             && from != to
         {
             return Err(self.refused(&format!(
-                "it holds what changed since LSN {from}, and {name} reaches to {to}"
+                "it starts at LSN {from}, but its base {name} ends at LSN {to}"
             )));
         }
         let last = std::mem::replace(&mut self.head, link);
@@ -237,7 +234,7 @@ mod tests {
         assert_eq!(walk(&all(&silent), "n2").unwrap(), ["n0", "n1", "n2"]);
         let mut replaced = good.clone();
         replaced[0].manifest.run = "f".repeat(32);
-        assert!(walk(&all(&replaced), "n2").unwrap_err().contains("another backup by now"));
+        assert!(walk(&all(&replaced), "n2").unwrap_err().contains("replaced by another backup"));
         let mut gap = good.clone();
         gap[1].manifest.source.to_lsn = Some(15);
         assert!(walk(&all(&gap), "n2").unwrap_err().contains("LSN 20"));

@@ -237,7 +237,7 @@ fn fill_in(listing: &mut Listing, manifest: Manifest) {
     let known = !matches!(manifest.end, End::Raw | End::NativeTrailer);
     listing.files = known.then_some(manifest.files);
     if !known {
-        listing.problem = Some("nobody has looked whether what is in it is whole".to_owned());
+        listing.problem = Some("content not inspected".to_owned());
     }
     let facts = manifest.source;
     listing.kind = match (&manifest.base, facts.from_lsn) {
@@ -333,10 +333,10 @@ pub(crate) async fn state_without_manifest(
     name: &BackupName,
 ) -> Result<&'static str, BackupError> {
     Ok(match incomplete(root, name.as_str()).await?.map(|l| l.state) {
-        Some(State::Running) => ": a run of that name is still going on",
-        Some(State::Abandoned) => ": a run of that name was abandoned half way",
-        Some(State::Folder) => ": it is a folder of backups",
-        Some(State::Foreign) => ": the objects below that name are not part of a backup",
+        Some(State::Running) => ": a run of that name is in progress",
+        Some(State::Abandoned) => ": a run of that name was abandoned",
+        Some(State::Folder) => ": the name is a folder of backups",
+        Some(State::Foreign) => ": the objects under that name are not part of a backup",
         _ => "",
     })
 }

@@ -202,18 +202,16 @@ pub struct Producer {
 #[non_exhaustive]
 pub enum ManifestError {
     /// The manifest is too long.
-    #[error("the manifest has {len} bytes, at most {MAX_LEN} are allowed")]
+    #[error("the manifest has {len} bytes, more than the limit of {MAX_LEN}")]
     TooLong {
         /// Length of the manifest in bytes.
         len: usize,
     },
     /// The check line is missing or malformed.
-    #[error("the manifest has no check line: it is cut short or damaged")]
+    #[error("the manifest has no check line: it is truncated or damaged")]
     NoCheck,
     /// The check line does not match the text.
-    #[error(
-        "the manifest is damaged: its text has the digest {got}, its check line says {expected}"
-    )]
+    #[error("the manifest is damaged: its text has digest {got}, its check line {expected}")]
     Damaged {
         /// Digest in the check line.
         expected: String,
@@ -221,21 +219,21 @@ pub enum ManifestError {
         got: String,
     },
     /// The text is not a manifest.
-    #[error("the manifest cannot be read: {0}")]
+    #[error("cannot read the manifest: {0}")]
     Malformed(#[from] serde_json::Error),
     /// A later version of this program wrote the manifest.
     #[error(
-        "the manifest has format {found}, this program reads up to {FORMAT}: use a newer version"
+        "the manifest has format {found}, but this program reads only up to {FORMAT}: install a newer version"
     )]
     TooNew {
         /// Format of the manifest.
         found: u32,
     },
     /// The key does not authenticate the manifest.
-    #[error("the manifest is not the one that was written with this key: somebody changed it")]
+    #[error("the manifest was changed: its authentication line does not match this key")]
     NotAuthentic,
     /// The manifest contradicts itself.
-    #[error("the manifest contradicts itself: {reason}")]
+    #[error("the manifest is inconsistent: {reason}")]
     Inconsistent {
         /// The contradiction.
         reason: &'static str,
@@ -332,35 +330,33 @@ impl Manifest {
     fn check(&self) -> Result<(), ManifestError> {
         let inconsistent = |reason| Err(ManifestError::Inconsistent { reason });
         if self.run_id().is_none() {
-            return inconsistent("the run is not 32 hexadecimal digits");
+            return inconsistent("the run ID is not 32 hexadecimal digits");
         }
         if self.object_digest.as_ref().is_some_and(|digest| digest.len() != 64) {
-            return inconsistent("the digest of the objects is not a SHA-256");
+            return inconsistent("the digest of the objects is not a SHA-256 digest");
         }
         match (&self.packed, self.layout) {
             (Some(_), Layout::Packed) if self.members.is_some() || self.classic.is_some() => {
-                inconsistent("a packed backup with files transformed or cut one by one")
+                inconsistent("a packed backup has fields of the classic layout")
             }
             (Some(packed), Layout::Packed) => {
                 if packed.chunk_size == 0
                     || self.stored_bytes.div_ceil(packed.chunk_size) != self.objects
                 {
-                    return inconsistent(
-                        "count, size and total of the objects do not fit together",
-                    );
+                    return inconsistent("number, size and total of the objects do not match");
                 }
                 if self.stream_id().is_none() {
-                    return inconsistent("the stream's id is not 32 hexadecimal digits");
+                    return inconsistent("the stream ID is not 32 hexadecimal digits");
                 }
                 if packed.root.len() != 64 {
-                    return inconsistent("the root digest is not a SHA-256");
+                    return inconsistent("the root digest is not a SHA-256 digest");
                 }
                 Ok(())
             }
             (None, Layout::Classic) => Ok(()),
-            (None, Layout::Packed) => inconsistent("a packed backup without its object size"),
+            (None, Layout::Packed) => inconsistent("a packed backup has no object size"),
             (Some(_), Layout::Classic) => {
-                inconsistent("a classic backup with a packed object size")
+                inconsistent("a classic backup has an object size of the packed layout")
             }
         }
     }

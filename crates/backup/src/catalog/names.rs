@@ -33,7 +33,7 @@ pub struct BackupName(String);
 
 /// A name that is not allowed for a backup.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{name}` cannot be the name of a backup: {reason}")]
+#[error("`{name}` is not a valid backup name: {reason}")]
 pub struct NameError {
     name: String,
     reason: &'static str,
@@ -52,14 +52,14 @@ impl BackupName {
         let refuse = |reason| Err(NameError { name: name.to_owned(), reason });
         match name {
             "" => refuse("it is empty"),
-            "." | ".." => refuse("it is a folder's own name"),
-            "latest" => refuse("it stands for the newest backup"),
-            _ if name.len() > Self::MAX_LEN => refuse("it has more than 200 bytes"),
+            "." | ".." => refuse("it refers to a directory"),
+            "latest" => refuse("it means the newest backup"),
+            _ if name.len() > Self::MAX_LEN => refuse("it is longer than 200 bytes"),
             _ if name.starts_with('@') || name.starts_with(".xb") => {
-                refuse("names that begin with @ or .xb are ours")
+                refuse("names starting with @ or .xb are reserved")
             }
             _ if !name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._@#$-".contains(&b)) => {
-                refuse("letters, digits and . _ @ # $ - are what all stores take")
+                refuse("only letters, digits and . _ @ # $ - are allowed")
             }
             _ => Ok(Self(name.to_owned())),
         }

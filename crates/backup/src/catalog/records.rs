@@ -200,7 +200,7 @@ fn parse<'b, T: Deserialize<'b>>(bytes: &'b [u8], key: Option<&MacKey>) -> Optio
 
 fn encode(record: &impl Serialize, key: Option<&MacKey>) -> Result<bytes::Bytes, BackupError> {
     let mut text = serde_json::to_vec_pretty(record)
-        .map_err(|_| BackupError::Bug("a record cannot be written as text"))?;
+        .map_err(|_| BackupError::Bug("a record cannot be encoded"))?;
     text.push(b'\n');
     Ok(attest(text, key).into())
 }
@@ -279,7 +279,9 @@ pub(crate) async fn pinned(
             format: FORMAT,
             name: name.to_string(),
             manifest: manifest.unwrap_or_default().to_owned(),
-            reason: Some("its pin cannot be read, and counts until `unpin`".to_owned()),
+            reason: Some(
+                "the pin cannot be read, but protects the backup until `unpin`".to_owned(),
+            ),
             since: None,
         }),
     })

@@ -38,7 +38,7 @@ pub enum WantedError {
     #[error(transparent)]
     Name(#[from] NameError),
     /// The text after `@` is neither a day nor a time.
-    #[error("`{text}` is neither a day, @2026-11-20, nor a time, @2026-11-20T03:00Z")]
+    #[error("`{text}` is neither a day such as @2026-11-20 nor a time such as @2026-11-20T03:00Z")]
     Time {
         /// The text as written.
         text: String,
@@ -114,23 +114,22 @@ pub async fn resolve(
     let all = sound.iter().map(|(name, manifest)| (name, manifest));
     let name = choose(all, (by, now), server)?.cloned().ok_or_else(|| BackupError::NotThere {
         name: match wanted {
-            Wanted::By(time) => format!("that had ended by {time}"),
+            Wanted::By(time) => format!("that finished by {time}"),
             _ => "at all".to_owned(),
         },
         state: "",
     })?;
-    let mut doubts: Vec<String> =
-        too_new.iter().map(|error| format!("passed over: {error}")).collect();
+    let mut doubts: Vec<String> = too_new.iter().map(|error| format!("skipped: {error}")).collect();
     doubts.extend(sound.iter().filter(|(_, manifest)| is_ahead(manifest.finished, now)).map(
         |(of, manifest)| {
-            let what = if *of == name { "there is no other" } else { "passed over" };
-            format!("{of} ended in the future, {}, by its clock: {what}", manifest.finished)
+            let what = if *of == name { "using it, because there is no other" } else { "skipped" };
+            format!("{of} finished in the future by its clock, {}: {what}", manifest.finished)
         },
     ));
     if let Some(line) = crate::catalog::list::line(root, &name).await?
         && let Some(level) = line.verified.and_then(|proof| proof.failed)
     {
-        doubts.push(format!("{name} was found damaged at the level {level}"));
+        doubts.push(format!("verification found {name} damaged at level {level}"));
     }
     Ok(Resolved { name, doubts })
 }

@@ -83,7 +83,7 @@ impl Root {
         let cached = self.cached.as_ref().zip(in_catalog);
         if let Some((cached, key)) = cached {
             if !cached.lists(key) {
-                let message = "the listing has not shown it";
+                let message = "the object is not in the listing";
                 return Err(StoreError::new("get", below, StoreErrorKind::NotFound, message));
             }
             if let Some(bytes) = cached.get(key) {
@@ -162,8 +162,9 @@ impl Root {
         let stored = Manifest::decode(&bytes)
             .map_err(|source| BackupError::Manifest { key: key.clone(), source })?;
         if stored.manifest.name != name.as_str() {
-            let source =
-                ManifestError::Inconsistent { reason: "it belongs to a backup of another name" };
+            let source = ManifestError::Inconsistent {
+                reason: "it is the manifest of a backup with another name",
+            };
             return Err(BackupError::Manifest { key, source });
         }
         Ok(Some(stored))
@@ -191,7 +192,7 @@ impl Root {
         match self.store.create(&key, bytes).await {
             Err(error) if error.kind == StoreErrorKind::AlreadyExists => Err(BackupError::Exists {
                 name: name.to_string(),
-                state: ": another run was faster",
+                state: ": another run committed it first",
             }),
             // An earlier try may have written the manifest, possibly without being able to read it
             // back. Whatever the last response was, objects that a manifest may name must stay.

@@ -279,7 +279,7 @@ impl VerifyReport {
     /// Records a level that was not tried because of earlier problems.
     pub(crate) fn leave_out(&mut self, level: Level) {
         if self.levels.iter().all(|done| done.level != level) {
-            let what = "not tried, for what is wrong before it".to_owned();
+            let what = "skipped because of the problems above".to_owned();
             self.levels.push(LevelReport { level, ok: false, checked: false, what });
         }
     }

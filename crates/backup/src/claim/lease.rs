@@ -141,7 +141,7 @@ impl Lease {
         // A claim that was removed, or replaced after numbering restarted, must not reappear.
         match self.root.store().get(&self.key).await {
             Ok(bytes) if Note::read(&bytes).holder == note.holder => {}
-            Ok(_) => return Err(self.lose("another run has taken its number".to_owned())),
+            Ok(_) => return Err(self.lose("another run took its number".to_owned())),
             Err(error) if error.kind == StoreErrorKind::NotFound => {
                 return Err(self.lose("the claim was removed: another run took over".to_owned()));
             }
@@ -160,7 +160,7 @@ impl Lease {
 
     /// Removes the claim. Nothing was done under it, so later claims need not see it.
     pub(crate) async fn withdraw(&self) -> Result<(), StoreError> {
-        let _ = self.lose("it was withdrawn".to_owned());
+        let _ = self.lose("the claim was withdrawn".to_owned());
         self.root.store().delete(&self.key).await
     }
 

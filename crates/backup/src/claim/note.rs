@@ -37,7 +37,7 @@ pub(crate) struct Note {
 impl Note {
     pub(super) fn new(run: RunId) -> Result<Self, BackupError> {
         let holder = RunId::random().map_err(|error| BackupError::System {
-            what: "randomness for the claim",
+            what: "cannot get random bytes for the claim",
             source: std::io::Error::other(error),
         })?;
         let (run, mark) = (run.to_string(), alive::own_mark());

@@ -57,7 +57,7 @@ pub(crate) async fn read(
     let key = root.key(&format!("{}/{SUMS}", run_folder(name, run)));
     let len = manifest.objects.saturating_mul(LEN as u64);
     if manifest.objects > xb_pipeline::MAX_SUMS as u64 {
-        return Ok(Err("there are too many objects for a list of their sums".to_owned()));
+        return Ok(Err("there are too many objects for a checksum list".to_owned()));
     }
     let bytes = match root.store().get_range(&key, 0..len, len).await {
         Ok(bytes) => bytes,
@@ -74,7 +74,7 @@ pub(crate) async fn read(
     if hex(&digest.finish()) == packed.root {
         return Ok(Ok(sums));
     }
-    Ok(Err(format!("{key}: it does not fit the manifest's root digest: it is damaged")))
+    Ok(Err(format!("{key}: the checksum list does not match the root digest in the manifest")))
 }
 
 /// Combines the checksums of consecutive ranges into those of objects.

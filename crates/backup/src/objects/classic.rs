@@ -194,7 +194,7 @@ impl ClassicFiles {
             return Ok(());
         }
         let what = format!(
-            "{} files in {} objects of {} bytes are listed, the manifest says {} in {} of {}",
+            "the store lists {} files in {} objects with {} bytes, the manifest {} in {} with {}",
             listed.0, listed.1, listed.2, stated.0, stated.1, stated.2
         );
         Err(BackupError::Damaged { name: name.to_string(), what })
@@ -271,10 +271,10 @@ impl Borders {
                 Ok(())
             }
             Some((_, path)) => Err(format!(
-                "the objects of {path} hold a chunk of {}, or end inside it",
+                "the objects of {path} contain a chunk of {}, or end inside one",
                 head.path
             )),
-            None => Err(format!("a chunk of {} lies behind the last object", head.path)),
+            None => Err(format!("a chunk of {} follows the last object", head.path)),
         }
     }
 }

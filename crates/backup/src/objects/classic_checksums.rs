@@ -161,7 +161,7 @@ impl Check {
                     Some(expected) if *expected == got => Ok(()),
                     Some(expected) => {
                         let what = format!(
-                            "the object is not the one that was stored: its CRC-64 is {got:016x}, not {expected:016x}"
+                            "the object is damaged or was replaced: its CRC-64 is {got:016x}, expected {expected:016x}"
                         );
                         Err(StoreError::new("get", &*range.key, StoreErrorKind::Damaged, what))
                     }
@@ -186,6 +186,6 @@ impl Check {
         if got == expected {
             return Ok(());
         }
-        Err(format!("the objects have the digest {got}, the manifest says {expected}"))
+        Err(format!("wrong digest of the objects: {got}, the manifest has {expected}"))
     }
 }

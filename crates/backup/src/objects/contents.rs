@@ -138,7 +138,7 @@ impl Contents {
     pub(crate) fn unrecognised(&self) -> Option<String> {
         let some = named(self.classic.iter().map(|listed| listed.key.as_str()));
         (!self.classic.is_empty() && !self.top).then(|| {
-            format!("objects in the stock layout ({some}), but no xtrabackup_info or other file by which a stock backup is recognised")
+            format!("objects in the stock layout ({some}), but no xtrabackup_info or other file that identifies a stock backup")
         })
     }
 
@@ -149,7 +149,7 @@ impl Contents {
         }
         let some = named(self.backups.iter().map(String::as_str));
         let what = match self.backups.len() {
-            0 => "backups, empty but for its catalogue".to_owned(),
+            0 => "backups that holds only a catalogue".to_owned(),
             1 => format!("1 backup: {some}"),
             n => format!("{n} backups: {some}"),
         };

@@ -84,14 +84,14 @@ impl Ledger {
     ) -> Result<(), BackupError> {
         let damaged = |key: &str, what: &str| BackupError::Damaged {
             name: manifest.name.clone(),
-            what: format!("object {key} {what}: another program has written to this folder"),
+            what: format!("object {key} {what}: another program wrote under this prefix"),
         };
         for object in listed {
             let Some(entry) = self.entries.get(&id(&object.key)) else {
-                return Err(damaged(&object.key, "is not one that this run has stored"));
+                return Err(damaged(&object.key, "was not stored by this run"));
             };
             if entry.len != object.size {
-                return Err(damaged(&object.key, "has another size than this run has stored"));
+                return Err(damaged(&object.key, "has a different size than this run stored"));
             }
             let Some(crc) = entry.crc else { continue };
             match object.tag.as_deref().map(mark) {
@@ -103,7 +103,7 @@ impl Ledger {
             let key = root.key(&format!("{folder}/{}", object.key));
             let there = root.store().read_back(&key).await?;
             if (there.len, there.crc64) != (entry.len, crc) {
-                return Err(damaged(&object.key, "has other bytes than this run has stored"));
+                return Err(damaged(&object.key, "has different content than this run stored"));
             }
         }
         match listed.len() == self.entries.len() {
@@ -111,7 +111,7 @@ impl Ledger {
             false => Err(BackupError::Damaged {
                 name: manifest.name.clone(),
                 what: format!(
-                    "{} objects were stored, {} are there: another program has removed some",
+                    "this run stored {} objects, but only {} are there: another program removed some",
                     self.entries.len(),
                     listed.len()
                 ),

@@ -117,7 +117,7 @@ impl Selection {
         }
         match self.patterns.iter().enumerate().find(|(n, _)| !matched.globs.contains(n)) {
             Some((_, pattern)) => {
-                Err(BackupError::Selection(format!("no file of the backup matches `{pattern}`")))
+                Err(BackupError::Selection(format!("no file in the backup matches `{pattern}`")))
             }
             None => Ok(()),
         }

@@ -198,12 +198,12 @@ pub(crate) async fn find(
         Some(stored) if stored.manifest.layout == Layout::Packed => {
             let manifest = stored.manifest.clone();
             let (Some(packed), Some(run)) = (manifest.packed.clone(), manifest.run_id()) else {
-                return Err(BackupError::Bug("a manifest that was checked lacks its parts"));
+                return Err(BackupError::Bug("a checked manifest is incomplete"));
             };
             let opening = if request.as_stored {
                 if !request.files.is_all() {
                     return Err(BackupError::Selection(
-                        "as it is stored a backup can be had as a whole only".into(),
+                        "--as-stored cannot select single files".into(),
                     ));
                 }
                 ReadMode::AsStored(keys_in_front(root, request, &manifest, &packed, run).await?)
@@ -214,7 +214,7 @@ pub(crate) async fn find(
                 } else {
                     if manifest.end == End::Raw {
                         return Err(BackupError::Selection(format!(
-                            "{name} was stored with --raw and has no files"
+                            "{name} was stored with --raw, so single files cannot be selected"
                         )));
                     }
                     let key = key.as_deref();
@@ -230,7 +230,7 @@ pub(crate) async fn find(
         stored => {
             if request.as_stored {
                 return Err(BackupError::Selection(format!(
-                    "{name} is no packed backup: `get` gives it as it is stored in any case"
+                    "{name} is not a packed backup; leave out --as-stored, because `get` always returns it as stored"
                 )));
             }
             let of = stored.as_ref().map(|stored| &stored.manifest);
@@ -272,7 +272,7 @@ async fn open(
         Some(known) if known.digest == stored.map(StoredManifest::digest) => Ok(known.key.clone()),
         Some(_) => Err(BackupError::Chain {
             name: name.to_string(),
-            what: "it was replaced while its chain was restored".to_owned(),
+            what: "it was replaced while its chain was being restored".to_owned(),
         }),
     }
 }
@@ -287,7 +287,7 @@ async fn keys_in_front(
 ) -> Result<Bytes, BackupError> {
     let name = &request.name;
     if !request.keys.is_empty() {
-        return Err(BackupError::Keys(format!("{name} as it is stored needs no key")));
+        return Err(BackupError::Keys(format!("--as-stored needs no key to read {name}")));
     }
     if packed.sealed.is_none() {
         return Ok(Bytes::new());
@@ -359,14 +359,16 @@ impl Run<'_> {
             (Ok(()), Ok(summary)) => summary,
         };
         if Some(summary.id.0) != manifest.stream_id() || summary.stream_len != total {
-            return Err(damaged("the objects hold another stream than the manifest says".into()));
+            return Err(damaged(
+                "the objects hold a different stream than the manifest names".into(),
+            ));
         }
         digest.check(packed).map_err(damaged)?;
         let bytes = summary.end.plain_bytes;
         if bytes != manifest.stream_bytes && !manifest.is_carried() {
             let stated = manifest.stream_bytes;
             return Err(damaged(format!(
-                "the stream has {bytes} bytes, the manifest says {stated}"
+                "the stream has {bytes} bytes, the manifest has {stated}"
             )));
         }
         Ok((bytes, sink))
@@ -432,7 +434,7 @@ impl Run<'_> {
         }
         let (given, sink) = tokio::task::spawn_blocking(move || picker.finish())
             .await
-            .map_err(|_| BackupError::Bug("the picker's end was not seen"))??;
+            .map_err(|_| BackupError::Bug("the thread that selects chunks panicked"))??;
         Ok((given, (objects, bytes), sink))
     }
 
@@ -530,7 +532,7 @@ impl Run<'_> {
                 Ok(()) => Ok((scanned.bytes, sink)),
                 Err(what) => damaged(what),
             },
-            (Ok(()), Err(_)) => Err(BackupError::Bug("the ranges stopped without a cause")),
+            (Ok(()), Err(_)) => Err(BackupError::Bug("the download stopped without a cause")),
         }
     }
 }
@@ -570,7 +572,7 @@ impl ObjectDigest {
         if digest == packed.root {
             return Ok(());
         }
-        Err(format!("the objects have the root digest {digest}, the manifest says {}", packed.root))
+        Err(format!("wrong root digest of the objects: {digest}, the manifest has {}", packed.root))
     }
 }
 

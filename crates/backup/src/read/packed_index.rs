@@ -50,12 +50,14 @@ impl PackedBody {
         let front = places.read(root, name, 0..total.min(FRONT_LEN as u64)).await?;
         let body = Body::open(&front, total, key).map_err(|error| damaged(error.to_string()))?;
         if Some(body.header().id().0) != manifest.stream_id() {
-            return Err(damaged("the objects hold another stream than the manifest says".into()));
+            return Err(damaged(
+                "the objects hold a different stream than the manifest names".into(),
+            ));
         }
         let end = packed.index_position.checked_add(packed.index_len);
         let last_index = match end.filter(|end| *end <= body.len()) {
             Some(end) => packed.index_position..end,
-            None => return Err(damaged("its index lies outside of it".into())),
+            None => return Err(damaged("its index lies outside the stream".into())),
         };
         let (root, name) = (root.clone(), name.clone());
         Ok(Self { root, name, folder, chunk, total, body, last_index })
@@ -93,11 +95,11 @@ impl PackedBody {
         // The position may be unauthenticated, so at most one frame's bytes are fetched and held
         // for it.
         if place.end - place.start > MAX_FRAME {
-            return Err(self.damaged_index("a frame of it would be longer than any is"));
+            return Err(self.damaged_index("a frame is longer than the limit"));
         }
         let mut bytes = self.read(place.clone()).await?;
         let bad = |error: FrameError| self.damaged(error.into());
-        let wrong = || self.damaged_index("a frame of it is not where it should be");
+        let wrong = || self.damaged_index("a frame is not where it should be");
         let head: [u8; FRAME_HEADER_LEN] = bytes.first_chunk().copied().ok_or_else(wrong)?;
         let header = FrameHeader::parse(&head, self.body.header(), place.start).map_err(bad)?;
         if header.kind != Kind::Index || header.frame_len() != place.end - place.start {
@@ -183,7 +185,7 @@ impl<'a> Index<'a> {
                 // Only backwards; otherwise the loop might not end.
                 Some(at) => match at.checked_add(records.previous_len().into()) {
                     Some(end) if at < end && end <= next.start => at..end,
-                    _ => return Err(packed.damaged_index("its chain does not lead backwards")),
+                    _ => return Err(packed.damaged_index("its frames do not form a chain")),
                 },
             };
             kept += payload.len();
@@ -204,7 +206,7 @@ impl<'a> Index<'a> {
         match self.frames.get(number) {
             Some((_, Some(payload))) => Ok(payload.clone()),
             Some((place, None)) => Ok(self.packed.index_frame(place).await?.1),
-            None => Err(BackupError::Bug("an index frame that is not there")),
+            None => Err(BackupError::Bug("a missing index frame was requested")),
         }
     }
 

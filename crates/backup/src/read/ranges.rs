@@ -95,7 +95,7 @@ pub(crate) async fn pump<T: Send + 'static>(
             return Err(BackupError::Interrupted(signal));
         }
     };
-    let consumed = consumed.map_err(|_| BackupError::Bug("the pipeline's end was not seen"))?;
+    let consumed = consumed.map_err(|_| BackupError::Bug("the pipeline thread panicked"))?;
     Ok((fetched, consumed))
 }
 

@@ -54,7 +54,7 @@ pub(crate) fn unsealed(name: &BackupName, manifest: Option<&Manifest>) -> Backup
     BackupError::Unsealed {
         name: name.to_string(),
         but: if single {
-            "; its manifest says that its files are encrypted one by one, but neither that manifest nor such files are authenticated"
+            "; its files are encrypted individually, but neither the files nor the manifest are authenticated"
         } else {
             ""
         },
@@ -87,7 +87,7 @@ pub(crate) async fn unlock(
         return Ok(Unlocked { digest, key: None });
     };
     let Some(run) = stored.manifest.run_id() else {
-        return Err(BackupError::Bug("a manifest that was checked lacks its run"));
+        return Err(BackupError::Bug("a checked manifest has no run"));
     };
     let envelope = envelope(root, name, &stored.manifest, run).await?;
     let key = open_sealed(root, name, stored, &envelope, given)?;
@@ -106,7 +106,9 @@ pub(crate) fn open_sealed(
         None => {
             let ways: Vec<_> = envelope.slots().map(|slot| slot.to_string()).collect();
             let ways = ways.join(", ");
-            return Err(BackupError::Keys(format!("{name} is sealed; it opens with: {ways}")));
+            return Err(BackupError::Keys(format!(
+                "{name} is sealed, and no key was given; it opens with: {ways}"
+            )));
         }
         Some(Err(error)) => return Err(BackupError::Keys(format!("{name}: {error}"))),
         Some(Ok(key)) => key,

@@ -121,7 +121,7 @@ impl Donor {
         }
         Self::parse(&answer?).ok_or_else(|| BackupError::Donor {
             address: address.to_owned(),
-            what: "it is no node of a cluster, or does not say what it has".to_owned(),
+            what: "the server is not a cluster node, or does not report its gcache".to_owned(),
         })
     }
 

@@ -119,7 +119,9 @@ pub(crate) fn load(
     about: &About,
     cancelled: &AtomicBool,
 ) -> Result<Option<Left>, String> {
-    let failed = |error: std::io::Error| format!("the journal of an unfinished restore: {error}");
+    let failed = |error: std::io::Error| {
+        format!("cannot read the journal of an unfinished restore: {error}")
+    };
     let mut text = Vec::new();
     // Non-blocking, because opening a pipe without a writer would block.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -132,21 +134,25 @@ pub(crate) fn load(
     let head: Option<Head> =
         first.strip_suffix(b"\n").and_then(|line| serde_json::from_slice(line).ok());
     let Some(head) = head else {
-        return Err("it holds an unfinished restore whose journal cannot be read: empty it".into());
+        return Err(
+            "it holds an unfinished restore with an unreadable journal; empty the directory".into(),
+        );
     };
     if head.about != *about {
         let theirs = &head.about;
         if theirs.format != about.format {
             return Err(
-                "it holds an unfinished restore of another release of this program: empty it"
+                "it holds an unfinished restore by another release of this program; empty the directory"
                     .into(),
             );
         }
         let what = match theirs.run == about.run {
-            true => format!("{}, with other options", theirs.name),
+            true => format!("{} with other options", theirs.name),
             false => theirs.name.clone(),
         };
-        return Err(format!("it holds an unfinished restore of {what}: end that one, or empty it"));
+        return Err(format!(
+            "it holds an unfinished restore of {what}; finish that restore, or empty the directory"
+        ));
     }
     let same_boot = boot_id().is_some_and(|boot| boot == head.boot);
     let same_mount = mount_id(folder.unfinished()).is_some_and(|mount| mount == head.mount);
@@ -198,7 +204,7 @@ fn synced(text: &[u8]) -> u64 {
 /// Checks which complete files have their final names: a line is written before the rename.
 fn settle(target: &Path, left: &mut Left, still_held: bool) -> Result<(), String> {
     if left.rolled_back {
-        return Err("it holds an unfinished restore of a stream that renames files, which cannot be gone on with: empty it".into());
+        return Err("it holds an unfinished restore of a stream that renames files, which cannot be resumed; empty the directory".into());
     }
     let kept = TargetDir::kept_folder(target);
     let mut gone = Vec::new();
@@ -208,7 +214,9 @@ fn settle(target: &Path, left: &mut Left, still_held: bool) -> Result<(), String
             Ok(meta) if meta.is_file() && (meta.len() == file.size || !still_held) => {}
             Ok(_) => {
                 let name = as_path(&file.name).display();
-                return Err(format!("{name} was changed since it was restored: empty the folder"));
+                return Err(format!(
+                    "{name} was changed after it was restored; empty the directory"
+                ));
             }
             // The file was about to be renamed. If it is still incomplete, it is resumed.
             Err(_) => gone.push(path.clone()),
@@ -248,7 +256,7 @@ fn check_foreign(target: &Path, left: &Left) -> Result<(), String> {
                 folders.push(name);
             } else if !ours.contains(name.as_os_str().as_bytes()) {
                 return Err(format!(
-                    "it holds an unfinished restore, and {}, which is not of it",
+                    "it holds an unfinished restore, but {} does not belong to it",
                     name.display()
                 ));
             }

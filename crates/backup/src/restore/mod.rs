@@ -92,7 +92,7 @@ pub async fn restore(
 pub(crate) fn forget(target: &Path) -> Result<(), BackupError> {
     Journal::remove(target).map_err(|error| BackupError::Restore {
         target: target.display().to_string(),
-        what: format!("the journal cannot be removed: {error}"),
+        what: format!("cannot remove the journal: {error}"),
     })
 }
 
@@ -114,7 +114,7 @@ pub(crate) async fn restore_and_keep(
     let objects = stop.or(find(root, request, unlocked, proven.as_ref())).await?;
     if objects.is_raw() {
         return Err(failed(
-            "the backup was stored with --raw and has no files; `get` gives what it is".into(),
+            "the backup was stored with --raw and has no files; read it with `get`".into(),
         ));
     }
     if let Some(bytes) = objects.stream_bytes().filter(|_| how.check_room) {
@@ -142,7 +142,7 @@ pub(crate) async fn restore_and_keep(
             let keeps = |number| left.as_ref().is_some_and(|left| left.keeps(number));
             folder.clear(keeps).map_err(|error| failed(error.to_string()))?;
             let journal = Journal::begin(&folder, about, left.as_ref(), sync);
-            Some(journal.map_err(|error| failed(format!("the journal: {error}")))?)
+            Some(journal.map_err(|error| failed(format!("cannot write the journal: {error}")))?)
         }
     };
     let options =
@@ -160,13 +160,13 @@ pub(crate) async fn restore_and_keep(
     // Only now is the stream known to be complete.
     let extracted = tokio::task::spawn_blocking(move || sink.finish())
         .await
-        .map_err(|_| BackupError::Bug("the extractor's end was not seen"))??;
+        .map_err(|_| BackupError::Bug("the extractor thread panicked"))??;
     drop(journal);
     let before = left.as_ref().map_or(0, Left::files);
     let files = extracted.files + before;
     let stated = report.manifest.as_ref().filter(|_| left.is_some() && request.files.is_all());
     if let Some(stated) = stated.map(|manifest| manifest.files).filter(|stated| *stated != files) {
-        let what = format!("{files} files were restored, the manifest says {stated}");
+        let what = format!("the stream has {files} files, the manifest has {stated}");
         return Err(BackupError::Damaged { name: request.name.to_string(), what });
     }
     let went_on = left.map(|left| Resumed {
@@ -195,7 +195,7 @@ async fn what_is_left(
         };
         return match empty {
             true => Ok(None),
-            false => Err(failed("the folder is not empty".into())),
+            false => Err(failed("the directory is not empty".into())),
         };
     }
     let manifest = crate::catalog::list::describe(root, &request.name).await?;
@@ -208,9 +208,11 @@ async fn what_is_left(
         let left = journal::load(&folder, &path, &about, &cancelled);
         left.map(|left| (folder, left))
     });
-    let loaded = loading.await.map_err(|_| BackupError::Bug("the journal's reader died"))?;
+    let loaded = loading
+        .await
+        .map_err(|_| BackupError::Bug("the thread that reads the journal panicked"))?;
     let (folder, Some(left)) = loaded.map_err(failed)? else {
-        return Err(failed("the folder is not empty".into()));
+        return Err(failed("the directory is not empty".into()));
     };
     for name in &left.doubtful {
         let name = RelPath::new(name).map_err(|error| failed(error.to_string()))?;
@@ -271,7 +273,7 @@ pub(crate) fn check_room(target: &Path, needed: u64) -> Result<(), String> {
     let free = stat.f_bavail.saturating_mul(stat.f_frsize);
     if free < needed {
         return Err(format!(
-            "the files need about {needed} bytes, {free} are free; holes of tables may save some: --no-space-check tries"
+            "the files need about {needed} bytes, but only {free} are free; make room, or add --no-space-check if holes in the files will save enough"
         ));
     }
     Ok(())
@@ -287,14 +289,14 @@ impl Files {
     fn finish(mut self) -> Result<ExtractReport, BackupError> {
         match self.extractor.take() {
             Some(extractor) => extractor.finish().map_err(|error| self.failed(&error)),
-            None => Err(BackupError::Bug("the extractor was used after its end")),
+            None => Err(BackupError::Bug("the extractor was used after it ended")),
         }
     }
 
     fn failed(&self, error: &ExtractError) -> BackupError {
         let kept = match error.report.files {
             0 => String::new(),
-            files => format!(" ({files} files that were whole stay there)"),
+            files => format!(" (complete files kept: {files})"),
         };
         let what = format!("{error}{kept}");
         match &error.cause {
@@ -310,7 +312,7 @@ impl Files {
 impl StreamSink for Files {
     fn take(&mut self, bytes: Bytes) -> Result<(), BackupError> {
         let Some(extractor) = &mut self.extractor else {
-            return Err(BackupError::Bug("the extractor was used after its end"));
+            return Err(BackupError::Bug("the extractor was used after it ended"));
         };
         if extractor.feed(bytes).is_ok() {
             return Ok(());

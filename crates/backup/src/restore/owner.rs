@@ -52,7 +52,7 @@ impl Owner {
         self.give_all(dir).map_err(|(path, error)| BackupError::Restore {
             target: dir.display().to_string(),
             what: format!(
-                "{} cannot be given to user {} and group {}: {error}",
+                "cannot change the owner of {} to user {} and group {}: {error}",
                 path.display(),
                 self.user,
                 self.group

@@ -131,7 +131,7 @@ impl Wanted {
     ) -> Result<Self, BackupError> {
         let stored = root.stored_manifest(&name).await?;
         let Some(stored) = stored.filter(|stored| stored.manifest == manifest) else {
-            let what = "it was replaced while its chain was looked up".to_owned();
+            let what = "it was replaced while its chain was being resolved".to_owned();
             return Err(BackupError::Chain { name: name.to_string(), what });
         };
         let unlocked = unlock(root, &name, Some(&stored), request.given()).await?;
@@ -159,7 +159,7 @@ async fn links(
     };
     if links.len() > 1 && ready.prepare.is_none() {
         return Err(BackupError::Selection(format!(
-            "{} is incremental, and becomes whole only by being prepared: say --prepare, or --alone for what it holds itself",
+            "{} is incremental and must be prepared on top of its base: add --prepare, or --alone to restore only its own files",
             request.name
         )));
     }
@@ -203,15 +203,15 @@ async fn catches_up(
     match donor.ist(position) {
         Ist::Possible { behind } => Ok(behind),
         Ist::TooOld { gap } => refused(format!(
-            "the backup is at {position}, and the donor's cache begins at {}: {gap} write sets are missing, so that the node would ask for a whole snapshot",
+            "the backup is at {position}, but the donor's gcache starts at {}: {gap} write sets are missing, so the node would need a full state transfer",
             donor.cached_downto
         )),
         Ist::OtherCluster => refused(format!(
-            "the backup is at {position}, and the donor is of another cluster, {}",
+            "the backup is at {position}, but the donor belongs to another cluster, {}",
             donor.uuid
         )),
         Ist::Ahead => refused(format!(
-            "the backup is at {position}, and the donor only at {}: it is another history of the cluster",
+            "the backup is at {position}, but the donor only at {}: their histories differ",
             donor.last_committed
         )),
     }

@@ -32,7 +32,7 @@ impl Run<'_> {
             }
         }
         let what = format!(
-            "{} objects of {} bytes, {} files",
+            "objects: {}, bytes: {}, files: {}",
             files.objects(),
             files.bytes(),
             files.count()
@@ -112,7 +112,9 @@ impl Run<'_> {
                 self.chunk_fault(level, files, &error);
             }
             (Err(error), _) => self.lost(Level::Checksum, error)?,
-            (Ok(()), Err(_)) => return Err(BackupError::Bug("the ranges stopped without a cause")),
+            (Ok(()), Err(_)) => {
+                return Err(BackupError::Bug("the download stopped without a cause"));
+            }
             (Ok(()), Ok(_)) => match inspector.finish() {
                 Ok(found) => {
                     if let Err(what) = sums.finish(true) {
@@ -125,14 +127,14 @@ impl Run<'_> {
                 Err(error) => self.chunk_fault(Level::Checksum, files, &error),
             },
         }
-        let what = "the chunks cannot be read to their end".to_owned();
+        let what = "the chunks cannot be read to the end".to_owned();
         self.report.close(Level::Checksum, what);
         self.leave_out_rest();
         Ok(())
     }
 
     fn close_chunks(&mut self, files: &ClassicFiles, scanned: &xb_pipeline::Scanned) {
-        let what = format!("every chunk of {} files, {} bytes", scanned.files, files.bytes());
+        let what = format!("all chunks of {} files, {} bytes", scanned.files, files.bytes());
         self.report.close(Level::Checksum, what);
         if self.wants(Level::Decrypt) {
             self.close_read();

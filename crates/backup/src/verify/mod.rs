@@ -151,7 +151,7 @@ async fn record(
     let (Some(tool), Some(manifest)) = (&request.record, &report.manifest) else { return };
     let result = VerifyResult::of(report, tool);
     if let Err(error) = records::add(root, &request.name, manifest, result, key).await {
-        let note = format!("the result could not be written beside the manifest: {error}");
+        let note = format!("cannot store the result beside the manifest: {error}");
         report.notes.push(note);
     }
 }
@@ -213,7 +213,7 @@ impl Run<'_> {
         let (name, keys) = (&self.request.name, &self.request.keys);
         let manifest = stored.manifest.clone();
         let (Some(facts), Some(run)) = (manifest.packed.clone(), manifest.run_id()) else {
-            return Err(BackupError::Bug("a manifest that was checked lacks its parts"));
+            return Err(BackupError::Bug("a checked manifest is incomplete"));
         };
         self.report.manifest = Some(stored.digest());
         self.report.layout = Some(Layout::Packed);
@@ -231,7 +231,7 @@ impl Run<'_> {
             match stop.or(envelope(self.root, name, &manifest, run)).await {
                 Ok(envelope) if keys.is_empty() && self.request.level < Level::Decrypt => {
                     drop(envelope);
-                    self.note("without a key nobody knows who wrote this backup, and the last lines of manifest and keys object are not checked");
+                    self.note("without a key, the writer of this backup is unknown, and manifest and keys object are not authenticated");
                 }
                 Ok(envelope) => {
                     let given = self.request.given();
@@ -240,7 +240,7 @@ impl Run<'_> {
                             self.mac = Some(opened.manifest_key(envelope.stream_id()));
                             key = Some(Arc::new(opened));
                             if only_recipients(&envelope) {
-                                self.note("it opens for public recipients only: this proves that nothing was changed, and not who wrote it");
+                                self.note("the backup has only recipients as key slots: this proves that nothing was changed, but not who wrote it");
                             }
                         }
                         Err(error @ BackupError::Manifest { .. }) => {
@@ -248,7 +248,7 @@ impl Run<'_> {
                             self.found(Level::Manifest, Some(object), error.to_string());
                         }
                         Err(BackupError::Keys(what)) if keys.is_empty() => {
-                            let less = "up to the level checksum no key is needed";
+                            let less = "levels up to checksum need no key";
                             return Err(BackupError::Keys(format!("{what}; {less}")));
                         }
                         Err(error) => return Err(error),
@@ -266,7 +266,7 @@ impl Run<'_> {
                 false => Authenticity::Authenticated,
             };
         }
-        let what = format!("sound, {}", self.report.authenticity.as_str());
+        let what = format!("intact, {}", self.report.authenticity.as_str());
         self.report.close(Level::Manifest, what);
         // Without a sound keys object, the levels that need no key can still be checked.
         Ok(Some(Packed { manifest, facts, run, key }))
@@ -286,10 +286,10 @@ impl Run<'_> {
         match &manifest {
             Some(_) => {
                 self.report.authenticity = Authenticity::NotSealed;
-                let what = format!("sound, {}", self.report.authenticity.as_str());
+                let what = format!("intact, {}", self.report.authenticity.as_str());
                 self.report.close(Level::Manifest, what);
                 if matches!(files.known(), Known::Whole(_)) {
-                    self.note("no single object can be named by its checksum: the list of checksums is missing or damaged");
+                    self.note("a damaged object cannot be named, because the checksum list is missing or damaged");
                 }
             }
             None => {
@@ -298,8 +298,8 @@ impl Run<'_> {
                         crate::catalog::list::state_without_manifest(self.root, name).await?;
                     return Err(BackupError::NotThere { name: name.to_string(), state });
                 }
-                self.note("a stock backup has no manifest: whether files are missing nobody knows");
-                self.report.close(Level::Manifest, "there is none".to_owned());
+                self.note("a stock backup has no manifest, so missing files cannot be detected");
+                self.report.close(Level::Manifest, "no manifest".to_owned());
             }
         }
         self.classic(manifest, files, stop).await
@@ -364,13 +364,13 @@ impl Run<'_> {
             let (files, bytes) = (manifest.files, manifest.stream_bytes);
             if scanned.files != files {
                 let what =
-                    format!("the stream has {} files, the manifest says {files}", scanned.files);
+                    format!("the stream has {} files, the manifest has {files}", scanned.files);
                 self.found(Level::Decrypt, None, what);
             }
             // A classic backup is read in another order, and its files may be transformed.
             if manifest.layout == Layout::Packed && scanned.bytes != bytes {
                 let what =
-                    format!("the stream has {} bytes, the manifest says {bytes}", scanned.bytes);
+                    format!("the stream has {} bytes, the manifest has {bytes}", scanned.bytes);
                 self.found(Level::Decrypt, None, what);
             }
         }
@@ -385,7 +385,7 @@ impl Run<'_> {
     fn no_file_key(&self) -> BackupError {
         let name = &self.request.name;
         let what = format!(
-            "files of {name} are encrypted, and no key was given; up to the level checksum none is needed"
+            "files of {name} are encrypted, but no key was given; levels up to checksum need none"
         );
         BackupError::FileKey { what }
     }
@@ -408,18 +408,18 @@ impl Run<'_> {
         self.report.more_problems += found.untold;
         if found.passed_over > 0 {
             self.note(&format!(
-                "{} tablespace files could not be looked into page by page",
+                "tablespace files whose pages could not be checked: {}",
                 found.passed_over
             ));
         }
         if found.counts.unchecked > 0 {
             self.note(&format!(
-                "{} pages have their checksum inside of what is encrypted or compressed, or are the doublewrite area",
+                "pages not checked, because their checksum is encrypted or compressed, or they are in the doublewrite area: {}",
                 found.counts.unchecked
             ));
         }
         if found.counts.no_checksum > 0 {
-            self.note(&format!("{} pages have no checksum", found.counts.no_checksum));
+            self.note(&format!("pages without a checksum: {}", found.counts.no_checksum));
         }
     }
 
@@ -433,9 +433,11 @@ impl Run<'_> {
         self.report.close(
             Level::Decrypt,
             match (files, bytes) {
-                (Some(files), Some(bytes)) => format!("{files} files in a stream of {bytes} bytes"),
-                (None, Some(bytes)) => format!("{bytes} bytes that nobody looks into"),
-                _ => "the stream cannot be read to its end".to_owned(),
+                (Some(files), Some(bytes)) => {
+                    format!("all {files} files in a stream of {bytes} bytes")
+                }
+                (None, Some(bytes)) => format!("{bytes} bytes, content not inspected"),
+                _ => "the stream cannot be read to the end".to_owned(),
             },
         );
         match &self.report.pages {
@@ -443,13 +445,13 @@ impl Run<'_> {
                 let all =
                     pages.good + pages.empty + pages.no_checksum + pages.unchecked + pages.damaged;
                 let what = format!(
-                    "{all} pages in {} files, {} of them in order, {} empty, {} damaged",
+                    "{all} pages in {} files: {} intact, {} empty, {} damaged",
                     pages.files, pages.good, pages.empty, pages.damaged
                 );
                 // Raw bytes are not inspected, and an incremental backup holds only some pages of a
                 // table.
                 if files.is_none() || pages.passed_over > 0 {
-                    let what = format!("{what}, {} that cannot be checked", pages.passed_over);
+                    let what = format!("{what}; files not checkable: {}", pages.passed_over);
                     self.report.close_unchecked(Level::Pages, what);
                 } else {
                     self.report.close(Level::Pages, what);

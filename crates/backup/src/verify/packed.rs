@@ -41,9 +41,7 @@ impl Run<'_> {
         }
         let known = stop.or(checksums::read(self.root, &self.request.name, packed.about())).await?;
         let known = known
-            .map_err(|why| {
-                self.note(&format!("no single object can be named by its checksum: {why}"))
-            })
+            .map_err(|why| self.note(&format!("a damaged object cannot be named: {why}")))
             .ok();
         let readable = absent.is_empty() && packed.can_be_opened();
         if readable && self.wants(Level::Decrypt) && stop.or(self.lacks_file_key(&packed)).await? {
@@ -105,7 +103,7 @@ impl Run<'_> {
             let expected = checksums::object_len(&packed.manifest, &packed.facts, number);
             let wrong = match sizes.remove(&key) {
                 Some(size) if size == expected => continue,
-                Some(size) => format!("it has {size} bytes, and should have {expected}"),
+                Some(size) => format!("it has {size} bytes, expected {expected}"),
                 None => "it is missing".to_owned(),
             };
             absent.insert(number);
@@ -113,11 +111,11 @@ impl Run<'_> {
         }
         let data = |key: &String| key.len() == 9 && key.bytes().all(|b| b.is_ascii_digit());
         for key in sizes.keys().filter(|key| data(key)) {
-            let what = "the manifest knows nothing of it".to_owned();
+            let what = "it does not belong to the manifest".to_owned();
             self.found(Level::List, Some(format!("{folder}/{key}")), what);
         }
         let (objects, bytes) = (packed.manifest.objects, packed.manifest.stored_bytes);
-        self.report.close(Level::List, format!("{objects} objects of {bytes} bytes"));
+        self.report.close(Level::List, format!("objects: {objects}, bytes: {bytes}"));
         Ok(absent)
     }
 
@@ -167,7 +165,7 @@ impl Run<'_> {
         .await?;
         if let Err(error) = fetched {
             self.lost(Level::Checksum, error)?;
-            return Ok("the objects cannot be read to their end".to_owned());
+            return Ok("the objects cannot be read to the end".to_owned());
         }
         self.compare(packed, check, absent.is_empty()).await;
         Ok(format!("{} objects", packed.manifest.objects - absent.len() as u64))
@@ -184,7 +182,7 @@ impl Run<'_> {
                 None | Some([]) => String::new(),
                 Some(more) => {
                     let names: Vec<&str> = more.iter().map(|(name, _)| name.as_str()).collect();
-                    format!("; it also has bytes of {}", names.join(", "))
+                    format!("; it also contains parts of {}", names.join(", "))
                 }
             };
             self.report.problem(Problem {
@@ -192,13 +190,13 @@ impl Run<'_> {
                 object: Some(format!("{folder}/{}", object_key(*number))),
                 file: hits.first().map(|(name, _)| name.clone()),
                 offset: hits.first().map(|(_, offset)| *offset),
-                what: format!("its CRC-64 is {got:016x}, it was stored with {expected:016x}{more}"),
+                what: format!("its CRC-64 is {got:016x}, expected {expected:016x}{more}"),
             });
         }
         let digest = hex(&check.root.finish());
         if all && check.wrong.is_empty() && digest != packed.facts.root {
             let what = format!(
-                "the objects have the root digest {digest}, the manifest says {}",
+                "wrong root digest of the objects: {digest}, the manifest has {}",
                 packed.facts.root
             );
             self.found(Level::Checksum, None, what);
@@ -319,7 +317,7 @@ impl Run<'_> {
         };
         if Some(summary.id.0) != manifest.stream_id() || summary.stream_len != manifest.stored_bytes
         {
-            let what = "the objects hold another stream than the manifest says".to_owned();
+            let what = "the objects hold a different stream than the manifest names".to_owned();
             self.found(Level::Decrypt, None, what);
         }
         self.compare(packed, check, true).await;
@@ -332,13 +330,13 @@ impl Run<'_> {
             Ok(None) => {
                 self.index(watch.finish(), None);
                 self.report.stream_bytes = Some(bytes);
-                self.note("nobody looks into what was stored as it came: its seal or checksums hold, and that is all");
+                self.note("seal or checksums are intact; the content was not inspected");
                 if self.wants(Level::Pages) {
                     self.report.pages = Some(super::PageReport::default());
                 }
                 if !manifest.is_carried() && bytes != manifest.stream_bytes {
                     let stated = manifest.stream_bytes;
-                    let what = format!("the stream has {bytes} bytes, the manifest says {stated}");
+                    let what = format!("the stream has {bytes} bytes, the manifest has {stated}");
                     self.found(Level::Decrypt, None, what);
                 }
             }

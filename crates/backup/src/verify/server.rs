@@ -67,7 +67,8 @@ impl ServerOptions {
 fn too_deep(scratch: &Path) -> BackupError {
     BackupError::Restore {
         target: scratch.display().to_string(),
-        what: "the path is too long for a socket: name a shorter scratch folder".to_owned(),
+        what: "the path is too long for a socket: choose a shorter directory with --scratch-dir"
+            .to_owned(),
     }
 }
 
@@ -115,12 +116,12 @@ impl Server {
         };
         loop {
             let broken =
-                |source| BackupError::System { what: "the server cannot be waited for", source };
+                |source| BackupError::System { what: "cannot wait for the server", source };
             if let Some(status) = self.child.try_wait().map_err(broken)? {
                 return Err(gave_up(how_it_ended(status)));
             }
             if begin.elapsed() > PATIENCE {
-                return Err(gave_up("does not answer".to_owned()));
+                return Err(gave_up("did not answer".to_owned()));
             }
             match self.ask("SELECT VERSION()", &silent(), stop).await {
                 Ok(version) => return Ok(version.trim().to_owned()),
@@ -276,7 +277,7 @@ fn spawn(program: Option<&Path>, args: &[OsString], log: &Path) -> Result<Runnin
             }
         }
     }
-    Err(missing.unwrap_or(BackupError::Bug("no server to start")))
+    Err(missing.unwrap_or(BackupError::Bug("no server to start was found")))
 }
 
 /// Last lines of the server's log.

@@ -81,7 +81,7 @@ pub async fn verify_by_restore(
             return Err(error);
         }
         if let Err(error) = removed {
-            report.notes.push(format!("the scratch folder could not be removed: {error}"));
+            report.notes.push(format!("cannot remove the scratch directory: {error}"));
         }
     } else {
         report.leave_out(Level::Restore);
@@ -147,7 +147,7 @@ fn settle(
     match outcome {
         Ok(tried) => {
             let what = format!(
-                "{} tables checked by {}, {} statements",
+                "tables checked: {} by {}; statements run: {}",
                 tried.test.tables, tried.test.server_version, tried.test.statements
             );
             report.restore = Some(tried.test);
@@ -164,7 +164,7 @@ fn settle(
         // says which.
         Err(error @ (BackupError::Damaged { .. } | BackupError::Chain { .. })) => {
             report.problem(problem(error.to_string()));
-            report.close(Level::Restore, "no server could be tried on it".to_owned());
+            report.close(Level::Restore, "no server could be started on it".to_owned());
         }
         Err(error) => return Err(error),
     }
@@ -186,7 +186,7 @@ async fn try_out(
     restore_ready(root, request, &data, how, &ready, talk, observer, stop).await?;
     remove_links(&data).map_err(|error| BackupError::Restore {
         target: data.display().to_string(),
-        what: format!("a link to a tablespace cannot be removed: {error}"),
+        what: format!("cannot remove a link to a tablespace: {error}"),
     })?;
     let server = Server::start(&data, scratch, &trial.server, stop).await?;
     let outcome = check(&server, trial, stop).await;
@@ -221,7 +221,7 @@ async fn check(
     for statement in &trial.statements {
         match server.sql(statement, stop).await? {
             Ok(_) => tried.test.statements += 1,
-            Err(said) => tried.refused.push(format!("`{statement}` fails: {said}")),
+            Err(said) => tried.refused.push(format!("`{statement}` failed: {said}")),
         }
     }
     Ok(tried)
@@ -247,7 +247,7 @@ async fn check_tables(
         let names = match server.sql(&query, stop).await? {
             Ok(names) => names,
             Err(said) => {
-                tried.wrong.push(format!("the server does not tell its tables: {said}"));
+                tried.wrong.push(format!("the server cannot list its tables: {said}"));
                 return Ok(());
             }
         };
@@ -256,7 +256,7 @@ async fn check_tables(
             match server.sql(&format!("CHECK TABLE {}", together.join(", ")), stop).await? {
                 Ok(said) => tried.checked(together.len(), &said),
                 Err(said) => {
-                    tried.wrong.push(format!("CHECK TABLE of {} fails: {said}", together[0]))
+                    tried.wrong.push(format!("CHECK TABLE {} failed: {said}", together[0]))
                 }
             }
         }

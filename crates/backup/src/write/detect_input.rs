@@ -47,7 +47,7 @@ pub(crate) fn recognise<R: Read>(mut source: R, wanted: Content) -> Result<Input
         _ => {
             let found: String = start.escape_ascii().map(char::from).collect();
             return Err(refused(format!(
-                "the input is neither an xbstream nor a native stream: it begins with `{found}`"
+                "the input is neither an xbstream nor a native stream: it starts with `{found}`"
             )));
         }
     };
@@ -61,7 +61,9 @@ pub(crate) fn recognise<R: Read>(mut source: R, wanted: Content) -> Result<Input
 fn keys_block(source: &mut impl Read, bytes: &mut Vec<u8>) -> Result<Envelope, BackupError> {
     let failed = |error: xb_encryptor::EnvelopeError| refused(format!("keys block: {error}"));
     read_up_to(source, bytes, BLOCK_HEAD_LEN)?;
-    let Some(head) = bytes.first_chunk() else { return Err(refused("keys block: it was cut")) };
+    let Some(head) = bytes.first_chunk() else {
+        return Err(refused("keys block: the input ends inside it"));
+    };
     let head = BlockHead::parse(head).map_err(failed)?;
     read_up_to(source, bytes, head.block_len)?;
     parse_block(bytes).map_err(failed)
@@ -73,7 +75,7 @@ fn check_header(start: &[u8], envelope: Option<&Envelope>) -> Result<(), BackupE
     if usize::try_from(header.max_plain()).is_ok_and(|most| most > SLAB) {
         let most = header.max_plain();
         return Err(refused(format!(
-            "native stream: its frames of up to {most} bytes are larger than `get` takes, {SLAB}"
+            "native stream: its frames of up to {most} bytes are larger than `get` accepts, {SLAB}"
         )));
     }
     match (header.key_commitment(), envelope) {
@@ -82,9 +84,9 @@ fn check_header(start: &[u8], envelope: Option<&Envelope>) -> Result<(), BackupE
             .belongs_to(&header.id().0, commitment)
             .map_err(|error| refused(format!("native stream: {error}"))),
         (Some(_), None) => Err(refused(
-            "native stream: it is sealed, and its keys block is missing: nobody could open it",
+            "native stream: it is sealed, but its keys block is missing, so it could never be opened",
         )),
-        (None, Some(_)) => Err(refused("native stream: it has a keys block and is not sealed")),
+        (None, Some(_)) => Err(refused("native stream: it has a keys block, but is not sealed")),
     }
 }
 
@@ -136,8 +138,8 @@ mod tests {
     fn what_it_cannot_be_is_said() {
         let native = StreamHeader::new(StreamId([1; 16])).encode().to_vec();
         for (bytes, expected) in [
-            (&b"\x1f\x8bgzip..."[..], "begins with `\\x1f\\x8bgzip..`"),
-            (b"XBRKEY01", "keys block: it was cut"),
+            (&b"\x1f\x8bgzip..."[..], "starts with `\\x1f\\x8bgzip..`"),
+            (b"XBRKEY01", "keys block: the input ends inside it"),
             (&native[..100], "native stream: "),
         ] {
             let error = recognise(bytes, xbstream()).unwrap_err().to_string();

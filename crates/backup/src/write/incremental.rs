@@ -129,18 +129,20 @@ pub async fn since(
     if !same_server(manifest.server.as_deref(), server) {
         let (theirs, ours) =
             (manifest.server.as_deref().unwrap_or_default(), server.unwrap_or_default());
-        return Err(refused(format!("{name} is of server {theirs}, and this is {ours}")));
+        return Err(refused(format!(
+            "its base {name} comes from server {theirs}, but this is {ours}"
+        )));
     }
     let Some(lsn) = manifest.source.to_lsn else {
         return Err(refused(format!(
-            "nobody knows how far {name} reaches: its producer had compressed or encrypted what says so"
+            "the last LSN of its base {name} is unknown, because the producer compressed or encrypted the file that records it"
         )));
     };
     // A backup that cannot be restored cannot be a base.
     let links = chain(root, &name).await?;
     for link in links.iter().filter(|link| link.name != name) {
         let Some(stored) = root.stored_manifest(&link.name).await? else {
-            return Err(refused(format!("{}, which {name} goes on from, is gone", link.name)));
+            return Err(refused(format!("{} in the chain of {name} is missing", link.name)));
         };
         match request.keys.is_empty() {
             // Another host may have written the backup; without a key that cannot be checked.
@@ -173,7 +175,7 @@ impl SinceRequest<'_> {
         let note = self.own.and_then(|own| own.find(&manifest.run));
         if note.as_ref().is_some_and(|note| note != manifest) {
             return Err(BackupError::Keys(format!(
-                "the manifest of {name} is not the one that this host has written: somebody changed it"
+                "the manifest of {name} was changed: it differs from the one that this host wrote"
             )));
         }
         self.demand_sealed(name, manifest)?;
@@ -183,7 +185,7 @@ impl SinceRequest<'_> {
         let given = Given { keys: self.keys, accept: Accept::default(), memory: self.memory };
         unlock(root, name, Some(stored), given).await.map(drop).map_err(|error| {
             BackupError::Keys(format!(
-                "nobody vouches for the manifest of {name}: this host has not taken it, and {error}"
+                "the manifest of {name} is not authenticated: this host did not write it, and {error}"
             ))
         })
     }

@@ -128,7 +128,7 @@ async fn begin<R: Read + Send + 'static>(
     }
     let input = recognise_for(request, source).await?;
     let run = RunId::random().map_err(|error| BackupError::System {
-        what: "randomness for the run",
+        what: "cannot get random bytes for the run ID",
         source: std::io::Error::other(error),
     })?;
     Ok((input, RunFolder::claim(root, request, run).await?))
@@ -145,19 +145,20 @@ async fn recognise_for<R: Read + Send + 'static>(
 ) -> Result<Input<R>, BackupError> {
     let wanted = request.content.clone();
     let reading = tokio::task::spawn_blocking(move || recognise(source, wanted));
-    let input =
-        reading.await.map_err(|_| BackupError::Bug("the input's beginning was not read"))??;
+    let input = reading
+        .await
+        .map_err(|_| BackupError::Bug("the thread that reads the start of the input panicked"))??;
     let untouched = request.compress == Compression::default() && request.ways_in.is_empty();
     match (&input.kind, request.layout) {
         (Kind::Content(Content::Raw) | Kind::Native(_), Layout::Classic) => {
-            Err(BackupError::Input("only an xbstream can be cut the classic way".into()))
+            Err(BackupError::Input("the classic layout stores only xbstreams".into()))
         }
         (Kind::Native(_), _) if !untouched => Err(BackupError::Input(
-            "the input is a native stream, which is stored as it is: compress and seal it where it is made"
+            "the input is a native stream, which is stored unchanged: compress and seal it where it is made"
                 .into(),
         )),
         (Kind::Native(_), _) if demands_last_file(&request.content) => Err(BackupError::Input(
-            "the input is a native stream, in which nobody looks for a last file: leave --last-file away, and let the program that makes it watch its input"
+            "the input is a native stream, so its last file cannot be checked: remove --last-file, and check the input where the stream is made"
                 .into(),
         )),
         _ => Ok(input),

@@ -32,7 +32,7 @@ pub fn plan(root: &Root, request: &PutRequest) -> Result<PackPlan, BackupError> 
         }
     } else if request.transform.is_some() || request.recut {
         return Err(BackupError::Selection(
-            "files are compressed, encrypted and cut one by one in the classic layout only".into(),
+            "only the classic layout compresses, encrypts and cuts files individually".into(),
         ));
     }
     Ok(plan)

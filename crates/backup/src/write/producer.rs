@@ -41,7 +41,7 @@ impl Producer {
         let Some((program, args)) = argv.split_first() else {
             return Err(BackupError::NotStarted {
                 program: "the producer".into(),
-                what: "it was not named".into(),
+                what: "no program is given".into(),
             });
         };
         let spool = guard.spool().map_err(|source| BackupError::Spool {
@@ -66,7 +66,7 @@ impl Producer {
             .start()
             .map_err(|error| failed(error.to_string()))?;
         let (Some(stdout), Some(stderr)) = (child.stdout(), child.stderr()) else {
-            return Err(BackupError::Bug("a piped child without a pipe"));
+            return Err(BackupError::Bug("a piped child has no pipe"));
         };
         let mut producer = Self {
             child,
@@ -122,7 +122,9 @@ impl Producer {
     pub async fn ended(&mut self) -> Result<(), BackupError> {
         let status = loop {
             let status = self.child.try_wait();
-            match status.map_err(|error| self.failed(format!("cannot be waited for: {error}")))? {
+            match status.map_err(|error| {
+                self.failed(format!("failed, because its exit status is unknown: {error}"))
+            })? {
                 Some(status) => break status,
                 // The output has ended, so the program will exit soon.
                 None => tokio::time::sleep(Duration::from_millis(5)).await,

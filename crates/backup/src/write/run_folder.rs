@@ -194,7 +194,7 @@ pub(crate) async fn settle_commit(
     }
     let key = root.key(&manifest_key(name));
     root.store().ungated().delete(&key).await.map_err(BackupError::from).map_err(in_doubt)?;
-    let what = "another run took over while the manifest was written";
+    let what = "another run took over while the manifest was being written";
     Err(xb_uploader::StoreError::new("claim", key, StoreErrorKind::Fenced, what).into())
 }
 
@@ -213,7 +213,7 @@ pub(crate) fn all_are_there(manifest: &Manifest, listed: &[Listed]) -> Result<()
         return Ok(());
     }
     let what = format!(
-        "{} objects with {} bytes were stored, {objects} with {bytes} are there: somebody has removed or replaced some",
+        "{} objects with {} bytes were stored, but {objects} with {bytes} are there: another program removed or replaced some",
         manifest.objects, manifest.stored_bytes
     );
     Err(BackupError::Damaged { name: manifest.name.clone(), what })

@@ -116,13 +116,13 @@ pub(super) async fn find_its_base(
     match (facts.from_lsn, facts.to_lsn) {
         (Some(from), _) if from != since.lsn => {
             return refused(format!(
-                "it was to go on from LSN {}, where {base} ends, and goes on from {from}",
+                "it must start at LSN {}, where its base {base} ends, but starts at {from}",
                 since.lsn
             ));
         }
         (_, Some(to)) if to < since.lsn => {
             return refused(format!(
-                "{base} is ahead of the server: it reaches LSN {}, the server is at {to}; it is another server, or was made anew",
+                "its base {base} ends at LSN {}, but the server is only at {to}: this is another server, or it was set up anew",
                 since.lsn
             ));
         }
@@ -132,9 +132,9 @@ pub(super) async fn find_its_base(
     match root.manifest(&BackupName::new(base)?).await? {
         Some(found) if found.run == since.base.run => {}
         Some(_) => {
-            return refused(format!("{base}, from which it goes on, is another backup by now"));
+            return refused(format!("its base {base} was replaced by another backup"));
         }
-        None => return refused(format!("{base}, from which it goes on, is gone")),
+        None => return refused(format!("its base {base} is missing")),
     }
     manifest.base = Some(since.base.clone());
     Ok(())

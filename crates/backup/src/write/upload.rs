@@ -170,7 +170,7 @@ impl RunFolder {
                 return Ok((ObjectLayout::Classic { input, files }, None));
             }
             (Layout::Classic, Content::Raw) => {
-                return Err(BackupError::Bug("the classic layout holds files only"));
+                return Err(BackupError::Bug("raw input reached the classic layout"));
             }
         };
         let compress = match (request.compress, auto) {
@@ -216,7 +216,7 @@ impl RunFolder {
             // The packing side has ended; its result tells whether it succeeded.
             let put = tokio::task::spawn_blocking(move || putting.join())
                 .await
-                .map_err(|_| BackupError::Bug("the pipeline's end was not seen"))??;
+                .map_err(|_| BackupError::Bug("the pipeline thread panicked"))??;
             let uploaded = sender.finish().await?;
             books.stored(&folder, sender);
             observer.add_stored(uploaded.bytes - counted);
@@ -234,7 +234,7 @@ impl RunFolder {
         };
         // Two independent counts, one before and one after the store's responses.
         if (uploaded.objects, uploaded.bytes) != (objects, bytes) {
-            return Err(BackupError::Bug("objects acknowledged and objects cut differ"));
+            return Err(BackupError::Bug("the numbers of objects cut and acknowledged differ"));
         }
         Ok((put, uploaded))
     }

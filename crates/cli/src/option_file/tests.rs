@@ -173,10 +173,7 @@ fn a_file_that_everybody_may_write_is_ignored() {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
     let loaded = load(&OptionFilePaths::none(), &only(&folder, "my.cnf"), &["g"]).unwrap();
     assert!(loaded.options.is_empty());
-    assert_eq!(
-        loaded.warnings,
-        [format!("world-writable option file {} is ignored", path.display())]
-    );
+    assert_eq!(loaded.warnings, [format!("ignored world-writable option file {}", path.display())]);
 }
 
 #[test]
@@ -196,7 +193,7 @@ fn bad_files_are_refused_without_quoting_a_value() {
         ("early.cnf", "option without a group before it in option file @/early.cnf line 3"),
         ("group.cnf", "wrong group in option file @/group.cnf line 2"),
         ("bom.cnf", "option without a group before it in option file @/bom.cnf line 1"),
-        ("dir.cnf", "cannot list the option file folder @/missing"),
+        ("dir.cnf", "cannot list the option file directory @/missing"),
         ("inner.cnf", "option without a group before it in option file @/early.cnf line 3"),
         ("large.cnf", "option file @/large.cnf is larger than 1048576 bytes"),
     ];

@@ -85,11 +85,11 @@ pub(crate) fn lz4_error(place: ErrorLocation, error: &DecompressError, limit: us
         DecompressError::OutputTooSmall { .. } => {
             return CodecError::TooLong { place, expected: limit as u64 };
         }
-        DecompressError::LiteralOutOfBounds => "literals reach beyond the end",
-        DecompressError::ExpectedAnotherByte => "it ends inside a sequence",
+        DecompressError::LiteralOutOfBounds => "literals extend past the end",
+        DecompressError::ExpectedAnotherByte => "the block ends inside a sequence",
         DecompressError::OffsetZero => "a match with distance 0",
-        DecompressError::OffsetOutOfBounds => "a match reaches back beyond the start",
-        _ => "it is no lz4 block",
+        DecompressError::OffsetOutOfBounds => "a match refers to data before the start",
+        _ => "not an lz4 block",
     };
     CodecError::Damaged { place, what }
 }
@@ -98,19 +98,19 @@ fn snappy(stored: &[u8], out: &mut [u8]) -> Result<(), CodecError> {
     let place = ErrorLocation::block(Format::SnappyBlock);
     let damaged = |what| CodecError::Damaged { place, what };
     let stated = snap::raw::decompress_len(stored)
-        .map_err(|_| damaged("the length it begins with cannot be read"))?;
+        .map_err(|_| damaged("the length at its start is invalid"))?;
     if stated != out.len() {
         let (expected, got) = (out.len() as u64, stated as u64);
         return Err(CodecError::Mismatch { place, field: "plain length", expected, got });
     }
     let got = snap::raw::Decoder::new().decompress(stored, out).map_err(|error| {
         damaged(match error {
-            snap::Error::Literal { .. } => "literals reach beyond the end",
-            snap::Error::CopyRead { .. } => "it ends inside a copy",
-            snap::Error::CopyWrite { .. } => "a copy reaches beyond the plain length",
-            snap::Error::Offset { .. } => "a copy reaches back beyond the start",
-            snap::Error::HeaderMismatch { .. } => "it ends before the plain length",
-            _ => "it is no snappy block",
+            snap::Error::Literal { .. } => "literals extend past the end",
+            snap::Error::CopyRead { .. } => "the block ends inside a copy",
+            snap::Error::CopyWrite { .. } => "a copy extends past the plain length",
+            snap::Error::Offset { .. } => "a copy refers to data before the start",
+            snap::Error::HeaderMismatch { .. } => "the block ends before the plain length",
+            _ => "not a snappy block",
         })
     })?;
     filled(place, out.len(), got)
@@ -140,10 +140,9 @@ fn zlib(stream: &mut Decompress, stored: &[u8], out: &mut [u8]) -> Result<(), Co
             field: "preset dictionary",
             got: error.needs_dictionary().unwrap_or_default().into(),
         }),
-        Err(_) => Err(CodecError::Damaged {
-            place,
-            what: "it is no zlib stream, or its Adler-32 is wrong",
-        }),
+        Err(_) => {
+            Err(CodecError::Damaged { place, what: "not a zlib stream, or its Adler-32 is wrong" })
+        }
     }
 }
 

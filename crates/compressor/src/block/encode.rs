@@ -158,7 +158,7 @@ fn zlib(stream: &mut Compress, plain: &[u8], out: &mut [u8]) -> Result<Option<us
         Ok(Status::Ok | Status::BufError) => Ok(None),
         Err(_) => Err(CodecError::Failed {
             place: ErrorLocation::block(BlockCodec::Zlib.format()),
-            what: "the deflate encoder has failed",
+            what: "the deflate encoder failed",
         }),
     }
 }

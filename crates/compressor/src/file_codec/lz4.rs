@@ -77,7 +77,7 @@ impl Decoder {
     /// Names the part that would be incomplete if the input ended here.
     pub(super) fn missing(&self) -> Option<&'static str> {
         if !self.held.is_empty() {
-            return Some("a block that was not given out");
+            return Some("a block was returned that was not handed out");
         }
         match self.part {
             Part::Magic if self.field.is_empty() => None,
@@ -188,7 +188,7 @@ impl Decoder {
         let code = sizes >> 4;
         let block_max = block_max(code).ok_or(CodecError::Range {
             place,
-            field: "code of the block size",
+            field: "block size code",
             min: 4,
             max: 7,
             got: code.into(),
@@ -212,7 +212,7 @@ impl Decoder {
         let len = u64::from(number & !RAW);
         let max = self.frame.block_max as u64;
         if len == 0 || len > max {
-            let (field, min) = ("length of the block", 1);
+            let (field, min) = ("block length", 1);
             return Err(CodecError::Range { place, field, min, max, got: len });
         }
         let len = usize::try_from(len).unwrap_or(usize::MAX);

@@ -78,13 +78,13 @@ impl Decoder {
     /// Names the part that would be incomplete if the input ended here.
     pub(super) fn missing(&self) -> Option<&'static str> {
         if !self.held.is_empty() {
-            return Some("a block that was not given out");
+            return Some("a block was returned that was not handed out");
         }
         match self.part {
-            Part::ArchiveHead => Some("the archive head"),
-            Part::FileHead | Part::Name(_) => Some("the file head"),
-            Part::BlockOrTrailer if self.field.is_empty() => Some("the row of blocks"),
-            Part::BlockOrTrailer | Part::BlockHead => Some("a block head"),
+            Part::ArchiveHead => Some("the archive header"),
+            Part::FileHead | Part::Name(_) => Some("the file header"),
+            Part::BlockOrTrailer if self.field.is_empty() => Some("the block sequence"),
+            Part::BlockOrTrailer | Part::BlockHead => Some("a block header"),
             Part::PacketHead(_) | Part::PacketBody { .. } => Some("a packet"),
             Part::Trailer => Some("the trailer"),
             Part::End => None,
@@ -119,15 +119,15 @@ impl DecoderLoop for Decoder {
                 if kind != b'F' {
                     // A folder, or the end of one: these occur in other archives, but not in
                     // backups.
-                    return Err(self.magic("a file head", &[kind]));
+                    return Err(self.magic("a file header", &[kind]));
                 }
                 let len = u32::from_le_bytes(len);
-                self.range("length of the name", 0, MAX_NAME.into(), len.into())?;
+                self.range("name length", 0, MAX_NAME.into(), len.into())?;
                 self.pass(5, Part::Name(len));
             }
             Part::Name(0) => {
                 let Some([end]) = self.field.field::<1>(input) else { return Ok(None) };
-                self.expect("byte behind the name", 0, end.into())?;
+                self.expect("byte after the name", 0, end.into())?;
                 self.pass(1, Part::BlockOrTrailer);
             }
             Part::Name(left) => {
@@ -154,7 +154,7 @@ impl DecoderLoop for Decoder {
                 let Some(head) = self.field.field::<12>(input) else { return Ok(None) };
                 let (offset, adler) = head.split_at(8);
                 let offset = u64::from_le_bytes(offset.try_into().unwrap_or_default());
-                self.expect("offset of the block", self.plain, offset)?;
+                self.expect("block offset", self.plain, offset)?;
                 let adler = u32::from_le_bytes(adler.try_into().unwrap_or_default());
                 self.pass(12, Part::PacketHead(adler));
             }
@@ -166,7 +166,7 @@ impl DecoderLoop for Decoder {
             Part::PacketBody { adler, head } => return self.packet(input, out, adler, head),
             Part::Trailer => {
                 let Some(zero) = self.field.field::<8>(input) else { return Ok(None) };
-                self.expect("number in the trailer", 0, u64::from_le_bytes(zero))?;
+                self.expect("trailer number", 0, u64::from_le_bytes(zero))?;
                 self.pass(8, Part::End);
             }
             Part::End => return Ok(None),
@@ -196,7 +196,7 @@ impl Decoder {
         }
         self.expect("packet flags", FIXED.into(), (flags & !(COMPRESSED | LONG | LEVEL)).into())?;
         let most = self.block_size.min(self.limits.max_qpress_block.into());
-        self.range("plain length of the packet", 1, most, plain_len.into())?;
+        self.range("plain packet length", 1, most, plain_len.into())?;
         let head_len: u8 = if long { 9 } else { 3 };
         let compressed = flags & COMPRESSED != 0;
         if compressed {

@@ -79,7 +79,7 @@ pub(super) fn decode(body: &[u8], out: &mut [u8], table: &mut Table) -> Result<(
         if control == 1 {
             control = u32::from_le_bytes(input.take()?);
             if control == 0 {
-                return Err("a control word without stop bit");
+                return Err("a control word has no stop bit");
             }
             continue;
         }
@@ -114,19 +114,18 @@ fn copy_match(
         0 => usize::from(input.take::<1>()?[0]),
         code => usize::from(code) + 2,
     };
-    let from = table.get(word >> 4).ok_or("a match names an empty entry")?;
+    let from = table.get(word >> 4).ok_or("a match refers to an empty entry")?;
     // A match shorter than three cannot come from the writer's table, nor be entered in ours.
     if count < HASHED {
-        return Err("a match of less than three bytes");
+        return Err("a match is shorter than three bytes");
     }
     let end = len + count;
-    let (past, room) =
-        out.get_mut(..end).ok_or("a match reaches beyond the end")?.split_at_mut(len);
-    let source = past.get(from..).ok_or("a match reaches beyond what is there")?;
+    let (past, room) = out.get_mut(..end).ok_or("a match extends past the end")?.split_at_mut(len);
+    let source = past.get(from..).ok_or("a match refers to data not yet decoded")?;
     match source.get(..count) {
         Some(source) => room.copy_from_slice(source),
         // Source and target overlap: the copy repeats itself.
-        None if source.is_empty() => return Err("a match reaches beyond what is there"),
+        None if source.is_empty() => return Err("a match refers to data not yet decoded"),
         None => {
             for (byte, &past) in room.iter_mut().zip(source.iter().cycle()) {
                 *byte = past;
@@ -174,6 +173,6 @@ impl Input<'_> {
         if self.padded || self.rest.is_empty() {
             return Ok(());
         }
-        Err("the packet goes on behind its end")
+        Err("the packet has data after its end")
     }
 }

@@ -54,7 +54,8 @@ impl Decoder {
     pub(super) fn new(limits: FileCodecLimits) -> Result<Self, CodecError> {
         let place = ErrorLocation::new(Format::Zstd, 0);
         let failed = |what| CodecError::Failed { place, what };
-        let mut context = DCtx::try_create().ok_or(failed("no memory for a context"))?;
+        let mut context =
+            DCtx::try_create().ok_or(failed("not enough memory for a zstd context"))?;
         // Its own limit, 128 MiB, must be raised for larger windows; our limit is exact.
         let log = limits.max_window.max(1).ilog2() + 1;
         let log = log.clamp(*WINDOW_LOG.start(), *WINDOW_LOG.end());

@@ -47,19 +47,19 @@ impl BlockHead {
         let field = |at: usize| bytes.get(at..).and_then(|b| b.first_chunk()).copied();
         let number = |at| u32::from_le_bytes(field(at).unwrap_or_default());
         if !is_keys_block(bytes) {
-            return Err(block("it does not begin with XBRKEY01"));
+            return Err(block("it does not start with XBRKEY01"));
         }
         if number(CHECKED) != crc32c(bytes.get(..CHECKED).unwrap_or_default()) {
-            return Err(block("the checksum of its head does not fit"));
+            return Err(block("the checksum of its header is wrong"));
         }
         let length = |at| usize::try_from(number(at)).unwrap_or(usize::MAX);
         let head = Self { block_len: length(8), text_len: length(12), text_crc: number(16) };
         if bytes.get(20..CHECKED) != Some(&[0; 8]) {
-            return Err(block("reserved bytes of its head are not 0"));
+            return Err(block("reserved bytes of its header are not 0"));
         }
         let fits = head.block_len <= MAX_BLOCK && head.block_len.is_multiple_of(BLOCK_UNIT);
         if !fits || head.text_len > MAX_ENVELOPE || head.block_len < least(head.text_len) {
-            return Err(block("its lengths are impossible"));
+            return Err(block("its lengths are invalid"));
         }
         Ok(head)
     }
@@ -115,15 +115,15 @@ impl Envelope {
 /// # Errors
 /// [`EnvelopeError::Block`], and the errors of [`Envelope::parse`].
 pub fn parse_block(bytes: &[u8]) -> Result<Envelope, EnvelopeError> {
-    let (head, rest) = bytes.split_first_chunk().ok_or_else(|| block("it was cut"))?;
+    let (head, rest) = bytes.split_first_chunk().ok_or_else(|| block("it is truncated"))?;
     let head = BlockHead::parse(head)?;
     if bytes.len() != head.block_len {
-        return Err(block("it was cut, or more follows it"));
+        return Err(block("it is truncated, or has extra bytes"));
     }
     let (text, padding) =
-        rest.split_at_checked(head.text_len).ok_or_else(|| block("its lengths are impossible"))?;
+        rest.split_at_checked(head.text_len).ok_or_else(|| block("its lengths are invalid"))?;
     if crc32c(text) != head.text_crc {
-        return Err(block("the checksum of its text does not fit"));
+        return Err(block("the checksum of its text is wrong"));
     }
     if padding.iter().any(|&byte| byte != 0) {
         return Err(block("its padding is not 0"));

@@ -7,10 +7,10 @@ use crate::{CommandError, NoRandom};
 #[non_exhaustive]
 pub enum WrapError {
     /// The envelope would have no key slot.
-    #[error("no way in is given: nobody could open the backup")]
+    #[error("no key slot is given, so the backup could never be opened")]
     NoWayIn,
     /// More key slots than an envelope can hold.
-    #[error("{got} ways in, at most {max} are allowed{}", if *slow { " of this kind" } else { "" })]
+    #[error("{got} key slots, more than the limit of {max}{}", if *slow { " for this kind" } else { "" })]
     TooMany {
         /// The number of key slots.
         got: usize,
@@ -26,7 +26,7 @@ pub enum WrapError {
         id: String,
     },
     /// A key file that is valid for xbcrypt, but too short for a slot.
-    #[error("the key has {got} bytes, the native format needs 32")]
+    #[error("the key has {got} bytes; the native format needs 32")]
     KeyLength {
         /// Its length in bytes.
         got: usize,
@@ -38,10 +38,10 @@ pub enum WrapError {
     #[error(transparent)]
     Random(#[from] NoRandom),
     /// The data key does not belong to this envelope.
-    #[error("the data key is that of another stream")]
+    #[error("the data key belongs to another stream")]
     ForeignKey,
     /// The envelope would be too long.
-    #[error("the envelope would have {len} bytes, at most {max} are allowed")]
+    #[error("the keys object would have {len} bytes, more than the limit of {max}")]
     TooLong {
         /// Its length in bytes.
         len: usize,
@@ -49,7 +49,7 @@ pub enum WrapError {
         max: usize,
     },
     /// A cipher failed; this does not happen with keys of the right length.
-    #[error("the data key cannot be encrypted")]
+    #[error("cannot encrypt the data key")]
     Cipher,
 }
 
@@ -58,7 +58,7 @@ pub enum WrapError {
 #[non_exhaustive]
 pub enum EnvelopeError {
     /// The text exceeds the longest envelope.
-    #[error("the keys object has {len} bytes, at most {max} are allowed")]
+    #[error("the keys object has {len} bytes, more than the limit of {max}")]
     TooLong {
         /// Its length in bytes.
         len: usize,
@@ -66,10 +66,10 @@ pub enum EnvelopeError {
         max: usize,
     },
     /// The lines at the end are missing or malformed.
-    #[error("the keys object has no check lines: it was cut, or is something else")]
+    #[error("the keys object has no check lines: it is truncated, or not a keys object")]
     NoCheck,
     /// The digest does not match.
-    #[error("the keys object is damaged: digest {got}, its check line says {expected}")]
+    #[error("the keys object is damaged: its text has digest {got}, its check line {expected}")]
     Damaged {
         /// The digest in the check line.
         expected: String,
@@ -77,13 +77,13 @@ pub enum EnvelopeError {
         got: String,
     },
     /// The text does not have the form of an envelope.
-    #[error("the keys object cannot be read: {reason}")]
+    #[error("cannot read the keys object: {reason}")]
     Malformed {
         /// The reason.
         reason: String,
     },
     /// Written by a later version of this program.
-    #[error("the keys object has format {found}, this program reads up to {known}")]
+    #[error("the keys object has format {found}, but this program reads only up to {known}")]
     TooNew {
         /// The format that was found.
         found: u32,
@@ -91,7 +91,7 @@ pub enum EnvelopeError {
         known: u32,
     },
     /// A slot does not have the form of its kind.
-    #[error("slot {slot} of the keys object cannot be read: {reason}")]
+    #[error("cannot read slot {slot} of the keys object: {reason}")]
     Slot {
         /// Number of the slot, from 0.
         slot: usize,
@@ -99,7 +99,7 @@ pub enum EnvelopeError {
         reason: &'static str,
     },
     /// The envelope belongs to another stream.
-    #[error("the keys object belongs to another stream ({got} instead of {expected})")]
+    #[error("the keys object belongs to stream {got}, expected {expected}")]
     Foreign {
         /// Id of the stream to open.
         expected: String,
@@ -107,16 +107,16 @@ pub enum EnvelopeError {
         got: String,
     },
     /// The stream id matches, but the commitment does not.
-    #[error("the keys object holds the key of another stream with the same id")]
+    #[error("the keys object holds the key of another stream with the same ID")]
     ForeignCommitment,
     /// The head of a block is not valid.
-    #[error("the keys block cannot be read: {reason}")]
+    #[error("cannot read the keys block: {reason}")]
     Block {
         /// The reason.
         reason: &'static str,
     },
     /// The envelope does not fit into a block of that length.
-    #[error("the keys need a block of {needed} bytes, there are {got}")]
+    #[error("the keys need a block of {needed} bytes, but it has {got}")]
     NoRoom {
         /// Least length of a block in bytes.
         needed: usize,
@@ -130,7 +130,7 @@ pub enum EnvelopeError {
 #[non_exhaustive]
 pub enum OpenError {
     /// The envelope has no slot of that kind.
-    #[error("the backup cannot be opened by {way}: its key is kept for {}", list(kept_for))]
+    #[error("no {way} slot: the backup opens with {}", list(kept_for))]
     NoSlot {
         /// The kind of key that was tried.
         way: &'static str,
@@ -138,7 +138,7 @@ pub enum OpenError {
         kept_for: Vec<String>,
     },
     /// The envelope has slots of that kind, but none for this key.
-    #[error("wrong {way}: the key is kept for {}", list(kept_for))]
+    #[error("wrong {way}: the backup opens with {}", list(kept_for))]
     NotForThis {
         /// The kind of key that was tried.
         way: &'static str,
@@ -146,7 +146,7 @@ pub enum OpenError {
         kept_for: Vec<String>,
     },
     /// A slot could not be opened.
-    #[error("slot {slot}: {fault}")]
+    #[error("key slot {slot}: {fault}")]
     Slot {
         /// Number of the slot, from 0.
         slot: usize,
@@ -154,7 +154,7 @@ pub enum OpenError {
         fault: SlotFault,
     },
     /// The key is right, but the envelope was changed after it was made.
-    #[error("the keys object was changed: its authentication line does not fit")]
+    #[error("the keys object was changed: its authentication line does not match")]
     Altered,
 }
 
@@ -163,13 +163,13 @@ pub enum OpenError {
 #[non_exhaustive]
 pub enum SlotFault {
     /// The slot is for another key file or recipient.
-    #[error("is for another key")]
+    #[error("it belongs to another key")]
     NotForThis,
     /// The passphrase is wrong, or the slot was changed; these cannot be distinguished.
     #[error("wrong passphrase")]
     WrongPassphrase,
     /// Deriving the passphrase's key needs more memory than allowed.
-    #[error("the passphrase needs {needed} bytes of memory to be tried, {limit} are allowed")]
+    #[error("checking the passphrase needs {needed} bytes of memory, the limit is {limit}")]
     Memory {
         /// Memory needed, in bytes.
         needed: u64,
@@ -177,16 +177,16 @@ pub enum SlotFault {
         limit: u64,
     },
     /// A key file that is valid for xbcrypt, but too short for a slot.
-    #[error("the key has {got} bytes, the native format needs 32")]
+    #[error("the key has {got} bytes; the native format needs 32")]
     KeyLength {
         /// Its length in bytes.
         got: usize,
     },
     /// The slot is for this key, but cannot be decrypted.
-    #[error("damaged: it is for this key, but does not open")]
+    #[error("it is damaged: it belongs to this key, but does not open")]
     Damaged,
     /// The slot was decrypted, but its content is not the key of this stream.
-    #[error("holds the key of another stream")]
+    #[error("it holds the key of another stream")]
     ForeignKey,
     /// The key command failed.
     #[error(transparent)]

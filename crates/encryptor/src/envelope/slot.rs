@@ -131,7 +131,7 @@ impl Slot {
 
     /// Parses a slot and checks everything that can be checked without opening it.
     pub(super) fn parse(value: Value) -> Result<Self, &'static str> {
-        let kind = value.get("kind").and_then(Value::as_str).ok_or("it has no kind")?;
+        let kind = value.get("kind").and_then(Value::as_str).ok_or("the kind is missing")?;
         if !["key-file", "age-recipient", "age-passphrase", "command"].contains(&kind) {
             let kind = kind.to_owned();
             return Ok(Slot::Other { kind, value });

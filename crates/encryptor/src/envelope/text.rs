@@ -105,21 +105,21 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Parsed, EnvelopeError> {
     // Parsed before the rest, so that a later format is reported as such.
     let front_fields: Front = serde_json::from_slice(json).map_err(malformed)?;
     if front_fields.r#type != TYPE {
-        return Err(reason("it is not of the type xbrs-keys"));
+        return Err(reason("its type is not xbrs-keys"));
     }
     match front_fields.format {
         FORMAT => {}
-        0 => return Err(reason("there is no format 0")),
+        0 => return Err(reason("format 0 does not exist")),
         found => return Err(EnvelopeError::TooNew { found, known: FORMAT }),
     }
     let content: Content = serde_json::from_slice(json).map_err(malformed)?;
     let stream_id =
-        hex::decode_array(&content.stream).ok_or_else(|| reason("the stream id is not one"))?;
+        hex::decode_array(&content.stream).ok_or_else(|| reason("the stream ID is invalid"))?;
     let commitment = hex::decode_array(&content.commitment)
-        .ok_or_else(|| reason("the commitment is not one"))?;
+        .ok_or_else(|| reason("the commitment is invalid"))?;
     if content.slots.is_empty() || content.slots.len() > MAX_SLOTS {
         let (got, max) = (content.slots.len(), MAX_SLOTS);
-        return Err(reason(&format!("it has {got} slots, 1 to {max} are allowed")));
+        return Err(reason(&format!("it has {got} slots, allowed range 1 to {max}")));
     }
     let slots = content.slots.into_iter().enumerate().map(|(slot, value)| {
         Slot::parse(value).map_err(|reason| EnvelopeError::Slot { slot, reason })
@@ -127,7 +127,9 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Parsed, EnvelopeError> {
     let slots: Vec<Slot> = slots.collect::<Result<_, _>>()?;
     if let Some(got) = too_many_slow(&slots) {
         let max = MAX_SLOW_SLOTS;
-        return Err(reason(&format!("{got} passphrases or commands, at most {max} are allowed")));
+        return Err(reason(&format!(
+            "it has {got} passphrase or command slots, more than the limit of {max}"
+        )));
     }
     let text = Text { bytes: bytes.to_vec(), authenticated: front.len(), code };
     Ok(Parsed { stream_id, commitment, slots, text })

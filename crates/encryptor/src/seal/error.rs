@@ -7,20 +7,22 @@ use crate::NoRandom;
 #[non_exhaustive]
 pub enum SealError {
     /// The key is not the one this stream was sealed with.
-    #[error("wrong key: the stream was sealed with another one")]
+    #[error("wrong key: the stream was sealed with a different one")]
     WrongKey,
     /// The commitment in the header of the stream to seal is not that of the key.
-    #[error("the stream header has the commitment of another key")]
+    #[error("the commitment in the stream header belongs to a different key")]
     ForeignHeader,
     /// The beginning of the sealed body is not valid.
-    #[error("the sealed body begins with {got:#04x} instead of its head's length, 40")]
+    #[error("the sealed body starts with {got:#04x} instead of its header length, 40")]
     Head {
         /// Its first byte.
         got: u8,
     },
     /// A segment is not authentic: it was damaged, comes from another stream, is in the wrong
     /// place, or `last` is wrong for it.
-    #[error("segment {index} at sealed offset {offset} is not genuine: damaged, moved or foreign")]
+    #[error(
+        "segment {index} at sealed offset {offset} fails authentication: it is damaged, moved or forged"
+    )]
     Segment {
         /// Number of the segment, from 0.
         index: u64,
@@ -28,7 +30,7 @@ pub enum SealError {
         offset: u64,
     },
     /// A segment has an impossible length.
-    #[error("segment {index} at sealed offset {offset} has {got} bytes of text, {expected}")]
+    #[error("segment {index} at sealed offset {offset} has {got} plain bytes, {expected}")]
     Length {
         /// Number of the segment, from 0.
         index: u64,
@@ -40,7 +42,9 @@ pub enum SealError {
         expected: Expected,
     },
     /// The sealed body ends before its last segment.
-    #[error("the sealed body was cut: it ends at sealed offset {offset}, before its last segment")]
+    #[error(
+        "the sealed body is truncated: it ends at sealed offset {offset}, before its last segment"
+    )]
     Cut {
         /// Offset of the end.
         offset: u64,
@@ -82,8 +86,8 @@ pub enum Expected {
 impl std::fmt::Display for Expected {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Expected::Full(len) => write!(f, "it must have {len}"),
-            Expected::Within(min, max) => write!(f, "it must have {min} to {max}"),
+            Expected::Full(len) => write!(f, "expected {len}"),
+            Expected::Within(min, max) => write!(f, "expected {min} to {max}"),
         }
     }
 }

@@ -251,7 +251,7 @@ fn after_an_error_nothing_comes_out() {
     assert_eq!(first, again);
     assert!(stream.finish(&mut out).is_err());
     assert_eq!(out.len(), 24);
-    assert!(first.starts_with("segment 1 at sealed offset 80 is not genuine"), "{first}");
+    assert!(first.starts_with("segment 1 at sealed offset 80 fails authentication"), "{first}");
 }
 
 #[test]
@@ -284,12 +284,12 @@ fn a_key_seals_only_under_its_own_commitment() {
 fn what_is_not_a_sealed_body_is_named() {
     let key = key();
     for (bytes, want) in [
-        (&b"\x29"[..], "the sealed body begins with 0x29 instead of its head's length, 40"),
+        (&b"\x29"[..], "the sealed body starts with 0x29 instead of its header length, 40"),
         (
             b"\x28abc",
-            "the sealed body was cut: it ends at sealed offset 4, before its last segment",
+            "the sealed body is truncated: it ends at sealed offset 4, before its last segment",
         ),
-        (b"", "the sealed body was cut: it ends at sealed offset 0, before its last segment"),
+        (b"", "the sealed body is truncated: it ends at sealed offset 0, before its last segment"),
     ] {
         let mut stream = OpenStream::new(&key, &context(&key), Backend::default()).unwrap();
         let result = stream.push(bytes, &mut Vec::new());

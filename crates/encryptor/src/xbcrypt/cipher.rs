@@ -37,7 +37,7 @@ const NAMES: [(&str, Algorithm); 4] = [
 
 /// Text that matches no algorithm, or several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("not an algorithm: NONE, AES128, AES192 or AES256")]
+#[error("unknown algorithm: use NONE, AES128, AES192 or AES256")]
 pub struct AlgorithmError;
 
 impl Algorithm {

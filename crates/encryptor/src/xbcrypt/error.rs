@@ -25,7 +25,7 @@ impl fmt::Display for ErrorLocation {
 #[non_exhaustive]
 pub enum XbcryptError {
     /// There is no chunk where one must begin.
-    #[error("{place}: no chunk there, it begins with \"{}\"", got.escape_ascii())]
+    #[error("{place}: not a chunk: it starts with \"{}\"", got.escape_ascii())]
     Magic {
         /// Position of the chunk.
         place: ErrorLocation,
@@ -43,7 +43,7 @@ pub enum XbcryptError {
         encrypted: u64,
     },
     /// A size exceeds the limit of the format.
-    #[error("{place}: size {size} is more than {MAX_SIZE}")]
+    #[error("{place}: size {size} is larger than {MAX_SIZE}")]
     TooLarge {
         /// Position of the chunk.
         place: ErrorLocation,
@@ -51,7 +51,7 @@ pub enum XbcryptError {
         size: u64,
     },
     /// A size exceeds the caller's limit.
-    #[error("{place}: size {size} is more than the limit of {limit} bytes")]
+    #[error("{place}: size {size} is larger than the limit of {limit} bytes")]
     Limit {
         /// Position of the chunk.
         place: ErrorLocation,
@@ -73,7 +73,7 @@ pub enum XbcryptError {
         least: u64,
     },
     /// The IV has a length that no supported cipher uses.
-    #[error("{place}: IV of {got} bytes, it must have 16 with AES and 0 without")]
+    #[error("{place}: IV of {got} bytes, expected 16 with AES and 0 without")]
     IvLength {
         /// Position of the chunk.
         place: ErrorLocation,
@@ -82,7 +82,7 @@ pub enum XbcryptError {
     },
     /// The chunk has an IV, but algorithm NONE was requested; or AES, and the chunk has none.
     #[error(
-        "{place}: the chunk is {}, but the algorithm asked for is {}",
+        "{place}: the chunk is {}, but the requested algorithm is {}",
         if *encrypted { "encrypted" } else { "not encrypted" },
         if *encrypted { "NONE" } else { "AES" },
     )]
@@ -93,7 +93,7 @@ pub enum XbcryptError {
         encrypted: bool,
     },
     /// The payload passed in does not have the length that the head states.
-    #[error("{place}: the payload has {got} bytes, its head says {expected}")]
+    #[error("{place}: the payload has {got} bytes, expected {expected}")]
     PayloadLength {
         /// Position of the chunk.
         place: ErrorLocation,
@@ -103,7 +103,7 @@ pub enum XbcryptError {
         got: usize,
     },
     /// The checksum of the encrypted bytes does not match: the file is damaged.
-    #[error("{place}: CRC {got:#010x}, its head says {expected:#010x}: the file is damaged")]
+    #[error("{place}: damaged: CRC {got:#010x}, expected {expected:#010x}")]
     Crc {
         /// Position of the chunk.
         place: ErrorLocation,
@@ -113,13 +113,13 @@ pub enum XbcryptError {
         got: u32,
     },
     /// The hash inside does not match although the CRC does.
-    #[error("{place}: wrong key: the hash inside does not fit (and the CRC does)")]
+    #[error("{place}: wrong key: the CRC matches, but the hash inside does not")]
     Hash {
         /// Position of the chunk.
         place: ErrorLocation,
     },
     /// A version that cannot detect a wrong key, and that the caller has not allowed.
-    #[error("{place}: version {version} chunks have no hash: a wrong key would give noise")]
+    #[error("{place}: version {version} chunks have no hash, so a wrong key cannot be detected")]
     NoHash {
         /// Position of the chunk.
         place: ErrorLocation,
@@ -127,7 +127,7 @@ pub enum XbcryptError {
         version: Version,
     },
     /// The input ends inside a chunk.
-    #[error("{place}: the file ends inside this chunk, {missing} bytes are missing at least")]
+    #[error("{place}: the file ends inside this chunk; at least {missing} bytes are missing")]
     Cut {
         /// Position of the chunk.
         place: ErrorLocation,
@@ -135,13 +135,13 @@ pub enum XbcryptError {
         missing: u64,
     },
     /// A chunk without plain bytes, or with too many, cannot be written.
-    #[error("a chunk has 1 to {} bytes, not {got}", MAX_SIZE - 32)]
+    #[error("chunk size {got} is out of range: 1 to {} bytes", MAX_SIZE - 32)]
     Plain {
         /// Number of plain bytes passed in.
         got: usize,
     },
     /// The output slice for a chunk has the wrong length.
-    #[error("{got} bytes of room for a chunk of {expected}")]
+    #[error("a buffer of {got} bytes is too small for a chunk of {expected}")]
     Room {
         /// Length of the chunk.
         expected: usize,

@@ -103,7 +103,7 @@ impl IndexBuilder {
                 varint::put(&mut body, chunk.file);
                 body.push(chunk.kind);
                 let (position, offset) = (bases.position(), bases.offset(chunk.file));
-                bases.advance(chunk).ok_or_else(|| bad("the chunk's lengths do not fit"))?;
+                bases.advance(chunk).ok_or_else(|| bad("the lengths of the chunk do not match"))?;
                 varint::put_step(&mut body, position, chunk.position);
                 varint::put(&mut body, chunk.head_len);
                 varint::put(&mut body, chunk.payload_len);

@@ -122,7 +122,7 @@ impl<'a> FrameRun<'a> {
     }
 }
 
-pub(super) const BAD_NUMBER: &str = "a number is cut, too long or out of range";
+pub(super) const BAD_NUMBER: &str = "a number is truncated, too long or out of range";
 
 /// Iterates over the entries of a run.
 #[derive(Debug)]

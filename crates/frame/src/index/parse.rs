@@ -179,7 +179,7 @@ impl<'a> Iterator for Records<'a> {
     }
 }
 
-const CUT: &str = "the record is cut";
+const CUT: &str = "the record is truncated";
 
 fn number(body: &mut &[u8]) -> Result<u64, &'static str> {
     varint::take(body).ok_or(BAD_NUMBER)

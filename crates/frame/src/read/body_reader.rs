@@ -147,7 +147,7 @@ impl Body {
             }
             Kind::Index => {
                 let (expected, _) = IndexPlace::fields(self.counted.last_index);
-                let field = "place of the index frame before";
+                let field = "position of the previous index frame";
                 same(frame.place(), field, expected, frame.plain_offset)?;
                 State::Payload { frame: frame.clone(), left, index: Some(IndexCheck::new()) }
             }
@@ -170,7 +170,7 @@ impl Body {
         let place = frame.place();
         same(place, "number of the index frame", self.counted.index_frames, head.number)?;
         let (_, before_len) = IndexPlace::fields(self.counted.last_index);
-        let field = "length of the index frame before";
+        let field = "length of the previous index frame";
         same(place, field, before_len.into(), head.previous_len.into())?;
         // Bounded by the limit on index payloads.
         let len = u32::try_from(frame.frame_len()).unwrap_or(u32::MAX);

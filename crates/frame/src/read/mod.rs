@@ -123,7 +123,7 @@ impl StreamReader {
             return Err(FrameError::Sealed);
         }
         let (max, got) = (self.limits.max_plain.into(), stream.max_plain().into());
-        within(HEADER, "most plain bytes in a frame", 1, max, got)?;
+        within(HEADER, "largest plain length of a frame", 1, max, got)?;
         self.state = State::Body(Box::new(Body::new(stream.clone())));
         Ok(Some(Event::Header(stream)))
     }

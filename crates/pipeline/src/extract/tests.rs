@@ -197,7 +197,10 @@ fn the_first_error_in_the_stream_counts_and_whole_files_stay() {
 #[test]
 fn errors_tell_file_and_offsets() {
     let table: [(Vec<u8>, &str); 4] = [
-        (stream(|w| w.payload("a", 0, b"abc")), "the stream was cut: 1 file has no end: a (at 3)"),
+        (
+            stream(|w| w.payload("a", 0, b"abc")),
+            "the stream is truncated: 1 file has no end chunk: a (at 3)",
+        ),
         (
             stream(|w| {
                 w.payload("a", 0, b"abc")?;
@@ -212,7 +215,7 @@ fn errors_tell_file_and_offsets() {
             }),
             "there/f: there is not a directory (stream offset 18)",
         ),
-        (stream(|w| w.end(".xb-partial/f")), "names that begin with .xb-partial are reserved"),
+        (stream(|w| w.end(".xb-partial/f")), "names starting with .xb-partial are reserved"),
     ];
     for (bytes, want) in table {
         let dir = tempfile::tempdir().unwrap();
@@ -446,7 +449,7 @@ fn a_failure_is_told_while_no_more_input_comes() {
         // The error may be found before all bytes are fed.
         let _ = extractor.feed(bytes.into());
         let cause = told.recv_timeout(std::time::Duration::from_secs(60)).unwrap();
-        assert!(cause.contains("taken: exists already"), "{cause}");
+        assert!(cause.contains("taken: already exists"), "{cause}");
         assert_eq!(extractor.finish().unwrap_err().to_string(), cause);
     }
 }

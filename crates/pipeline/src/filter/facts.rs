@@ -91,7 +91,7 @@ pub enum FactsError {
     #[error("cannot read: {0}")]
     Read(#[from] io::Error),
     /// The file has an unknown format.
-    #[error("neither a native file nor an xbcrypt file: it begins with \"{}\"", got.escape_ascii())]
+    #[error("neither a native file nor an xbcrypt file: it starts with \"{}\"", got.escape_ascii())]
     Unknown {
         /// First bytes of the file.
         got: Vec<u8>,
@@ -132,7 +132,7 @@ fn read_at(file: &mut (impl Read + Seek), position: u64, len: usize) -> io::Resu
 fn keys(file: &mut (impl Read + Seek)) -> Result<KeysFacts, FactsError> {
     let head = read_at(file, 0, BLOCK_HEAD_LEN)?;
     let Some(head) = head.first_chunk() else {
-        return Err(EnvelopeError::Block { reason: "it was cut" }.into());
+        return Err(EnvelopeError::Block { reason: "it is truncated" }.into());
     };
     let len = BlockHead::parse(head)?.block_len;
     let envelope = parse_block(&read_at(file, 0, len)?)?;

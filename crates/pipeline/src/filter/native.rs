@@ -168,13 +168,13 @@ pub enum OpenFileError {
         source: io::Error,
     },
     /// The file starts neither with a keys block nor with a stream header.
-    #[error("this is no native file: it begins with \"{}\"", got.escape_ascii())]
+    #[error("not a native file: it starts with \"{}\"", got.escape_ascii())]
     Magic {
         /// First bytes of the file.
         got: Vec<u8>,
     },
     /// The file ends before its first frame.
-    #[error("the file was cut: it ends in its {part}")]
+    #[error("the file is truncated: it ends in its {part}")]
     Cut {
         /// The part in which it ends.
         part: &'static str,
@@ -183,7 +183,7 @@ pub enum OpenFileError {
     #[error(transparent)]
     Envelope(#[from] EnvelopeError),
     /// The file is sealed, and no key was given.
-    #[error("no key is given; the file opens with: {}", kept_for.join(", "))]
+    #[error("no key was given; the file opens with: {}", kept_for.join(", "))]
     NoKey {
         /// Key slots of the file.
         kept_for: Vec<String>,
@@ -192,10 +192,10 @@ pub enum OpenFileError {
     #[error(transparent)]
     Open(#[from] OpenError),
     /// The stream is sealed and has no keys block.
-    #[error("a sealed stream without its keys in front")]
+    #[error("the stream is sealed, but has no keys block in front")]
     NoEnvelope,
     /// A key was given, but the file is not sealed, so its bytes are not authenticated.
-    #[error("the stream is not sealed, and a key was given")]
+    #[error("the stream is not sealed, but a key was given")]
     NotSealed,
     /// The stream is damaged, cut, or does not match its keys.
     #[error(transparent)]

@@ -13,7 +13,7 @@ const FRAME_LEASE: u64 = SLAB as u64;
 #[non_exhaustive]
 pub enum PlanError {
     /// The budget is too small.
-    #[error("{memory} bytes of memory are too few: {threads} threads need at least {needed}")]
+    #[error("{memory} bytes of memory are not enough: {threads} threads need at least {needed}")]
     Memory {
         /// Budget requested, in bytes.
         memory: u64,
@@ -34,7 +34,7 @@ pub enum PlanError {
     },
     /// Objects of this size need parts that do not fit into the budget.
     #[error(
-        "objects of {object_size} bytes need parts of at least {part} bytes, two of them at a time: at least {needed} bytes of memory, {memory} are allowed"
+        "objects of {object_size} bytes need two parts of at least {part} bytes in memory: at least {needed} bytes, but only {memory} are allowed"
     )]
     Part {
         /// Object size requested, in bytes.

@@ -100,13 +100,13 @@ pub struct IndexProof {
 #[non_exhaustive]
 pub enum Disagreement {
     /// The index cannot be read.
-    #[error("the index cannot be read: {0}")]
+    #[error("cannot read the index: {0}")]
     Unreadable(FrameError),
     /// The index lists other frames.
-    #[error("the index lists other frames than the stream has")]
+    #[error("the frames in the index differ from those in the stream")]
     Frames,
     /// The index lists other files or chunks.
-    #[error("the index tells of other files or chunks than the stream has")]
+    #[error("the files or chunks in the index differ from those in the stream")]
     Records,
 }
 

@@ -75,14 +75,14 @@ pub enum CutError {
     #[error(transparent)]
     Closed(#[from] Closed),
     /// An object key must be valid text, and the file name is not.
-    #[error("{path}: the name is not UTF-8, so no object can have it: use the packed layout")]
+    #[error("{path}: the name is not UTF-8, which object names require; use the packed layout")]
     NotText {
         /// The file.
         path: RelPath,
     },
     /// Stock readers only know payload, sparse and end chunks.
     #[error(
-        "{path}: chunk at stream offset {position} renames, removes, seeks in or replaces a file, which the classic layout cannot hold: use the packed layout"
+        "{path}: the chunk at stream offset {position} renames, removes, seeks in or replaces a file, which the classic layout cannot store; use the packed layout"
     )]
     Dialect {
         /// The file.
@@ -105,7 +105,7 @@ pub enum TransformError {
         source: FileDecodeError,
     },
     /// The name is too long with its suffixes.
-    #[error("{path}: its name with suffixes: {source}")]
+    #[error("{path}: invalid name with suffixes: {source}")]
     TooLong {
         /// Name in the stream.
         path: RelPath,

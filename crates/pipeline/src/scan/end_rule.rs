@@ -110,7 +110,7 @@ pub enum EndProof {
 pub enum NotWhole {
     /// The last file of neither xtrabackup nor mariadb-backup was present.
     #[error(
-        "the stream ends without the file that xtrabackup and mariadb-backup write last (xtrabackup_info, mariadb_backup_info or xtrabackup_tablespaces): it was cut between two files, or comes from another program"
+        "the stream ends without the file that xtrabackup and mariadb-backup write last (xtrabackup_info, mariadb_backup_info or xtrabackup_tablespaces): it was cut between two files, or made by another program"
     )]
     UnknownEnd,
     /// This version of xtrabackup writes another file after its info file.
@@ -123,7 +123,7 @@ pub enum NotWhole {
     },
     /// The file is present, but another one came after it.
     #[error(
-        "{then} comes after {name}, which should be the last file of the stream: it was put together in another order, and nobody can tell whether it was cut"
+        "{then} follows {name}, which should be the last file of the stream: the files are in another order, so a truncated stream cannot be detected"
     )]
     NotLast {
         /// Name or pattern of the expected last file.
@@ -132,7 +132,7 @@ pub enum NotWhole {
         then: String,
     },
     /// No file matched the given pattern.
-    #[error("the stream ends without a file that matches `{pattern}`")]
+    #[error("the stream ends without a file matching `{pattern}`")]
     NoMatch {
         /// The pattern.
         pattern: String,

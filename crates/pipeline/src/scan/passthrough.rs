@@ -21,7 +21,7 @@ pub enum PassthroughError<E> {
     #[error(transparent)]
     Sink(E),
     /// The source failed; its owner has the cause.
-    #[error("the stream stopped coming")]
+    #[error("the stream stopped arriving")]
     Stopped,
 }
 

@@ -32,7 +32,7 @@ pub enum UnpackError<E> {
     #[error(transparent)]
     Sink(E),
     /// The source of the ranges stopped and has the cause.
-    #[error("the ranges stopped coming")]
+    #[error("the ranges stopped arriving")]
     Stopped,
     /// The system cannot start a thread.
     #[error("cannot start a thread: {0}")]

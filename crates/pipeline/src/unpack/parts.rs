@@ -47,13 +47,13 @@ pub enum BodyError {
     #[error(transparent)]
     Seal(#[from] SealError),
     /// The stream is sealed and no key was given, or the other way round.
-    #[error("{}", if *.sealed { "it is sealed, and there is no key" } else { "it is not sealed, and there is a key" })]
+    #[error("{}", if *.sealed { "it is sealed, but there is no key" } else { "it is not sealed, but there is a key" })]
     Key {
         /// Whether the stream is sealed.
         sealed: bool,
     },
     /// No stream can have this length.
-    #[error("no stream is {len} bytes long")]
+    #[error("a stream cannot be {len} bytes long")]
     Length {
         /// Length in bytes.
         len: u64,
@@ -400,7 +400,7 @@ fn find(
     if stream.max_plain() > most {
         return Err(Stop::Frame(FrameError::Range {
             place: at(Part::StreamHeader, 0),
-            field: "most plain bytes in a frame",
+            field: "largest plain length of a frame",
             min: 1,
             max: most.into(),
             got: stream.max_plain().into(),

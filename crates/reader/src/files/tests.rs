@@ -32,7 +32,10 @@ fn interleaved_files_have_their_own_offsets() {
     assert_eq!(table.apply(&end("a")), Ok(Change::Ended { id: a, size: 6, only_chunk: false }));
     let unfinished = table.finish().unwrap_err();
     assert_eq!(unfinished, Unfinished::Files { count: 1, first: vec![(name("b"), 7)] });
-    assert_eq!(unfinished.to_string(), "the stream was cut: 1 file has no end: b (at 7)");
+    assert_eq!(
+        unfinished.to_string(),
+        "the stream is truncated: 1 file has no end chunk: b (at 7)"
+    );
     assert_eq!(table.apply(&end("b")), Ok(Change::Ended { id: b, size: 7, only_chunk: false }));
     assert_eq!(table.finished(), 2);
     table.finish().unwrap();
@@ -130,6 +133,10 @@ fn a_long_list_of_open_files_is_cut() {
         table.apply(&payload(&format!("f{n}"), 0, 1)).unwrap();
     }
     let text = table.finish().unwrap_err().to_string();
-    assert!(text.starts_with("the stream was cut: 9 files have no end: f0 (at 1), f1 (at 1)"));
+    assert!(
+        text.starts_with(
+            "the stream is truncated: 9 files have no end chunk: f0 (at 1), f1 (at 1)"
+        )
+    );
     assert!(text.ends_with("f7 (at 1), ..."), "{text}");
 }

@@ -128,10 +128,10 @@ impl Defaults {
 #[non_exhaustive]
 pub enum ArgsError {
     /// A required option is missing.
-    #[error("{0} is missing: this program is started by a Galera server")]
+    #[error("{0} is missing; only a Galera server starts this program")]
     Missing(&'static str),
     /// An option has an invalid value.
-    #[error("{option} has a value that it cannot have")]
+    #[error("{option} has an invalid value")]
     Value {
         /// The option.
         option: &'static str,

@@ -204,7 +204,7 @@ fn data_files(specs: &OsStr) -> io::Result<Vec<PathBuf>> {
         let mut parts = spec.trim_ascii().split(|byte| *byte == b':');
         let path = parts.next().unwrap_or_default();
         if parts.next().is_some_and(|size| size.ends_with(b"raw")) {
-            let what = "innodb_data_file_path names a raw device, which no backup holds";
+            let what = "innodb_data_file_path names a raw device, which a backup cannot contain";
             return Err(io::Error::new(io::ErrorKind::Unsupported, what));
         }
         if !path.is_empty() {

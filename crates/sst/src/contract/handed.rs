@@ -91,7 +91,7 @@ impl Handed {
         }
         let mut lines = Lines::default();
         if !read(input, &mut lines, patience, stop) && stop.why().is_none() {
-            talk.warn("the server has set no credentials in the environment, and has not written them to standard input in time");
+            talk.warn("the server passed no credentials, neither in the environment nor in time on standard input");
         }
         if lines.unknown > 0 {
             talk.warn(format_args!(
@@ -284,7 +284,7 @@ mod tests {
             (closed.as_fd(), LONG, ""),
             (null.as_fd(), LONG, ""),
             (unreadable.as_fd(), LONG, ""),
-            (silent.as_fd(), SHORT, "in time"),
+            (silent.as_fd(), SHORT, "in time on standard input"),
         ] {
             let (handed, log) = read(input, patience);
             assert_eq!(handed, Handed::default());

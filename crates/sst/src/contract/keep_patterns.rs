@@ -32,7 +32,7 @@ pub struct Keep {
 
 /// The pattern is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("cpat is no regular expression: {0}")]
+#[error("cpat is not a regular expression: {0}")]
 pub struct BadPattern(String);
 
 impl Keep {

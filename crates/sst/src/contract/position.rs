@@ -15,7 +15,7 @@ pub struct StateId {
 
 /// The text is not a state id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("not a state id (UUID:SEQNO)")]
+#[error("not a position (UUID:SEQNO)")]
 pub struct NoStateId;
 
 impl StateId {

@@ -85,7 +85,7 @@ impl Server {
         if line.len() > MAX_LINE || line.trim_end().contains(|c: char| c.is_control()) {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                "not a line that the server takes",
+                "not a line that the server accepts",
             ));
         }
         let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStringExt;
 
 /// A quote is not closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a quote is not closed")]
+#[error("unclosed quote")]
 pub(crate) struct OpenQuote;
 
 /// Splits at blanks outside quotes. `'…'` keeps everything literally; in `"…"` and in plain text

@@ -50,7 +50,7 @@ pub fn donate(context: &Context) -> Result<(), SstError> {
 /// Tells the joiner that it gets write sets instead of a snapshot, and at which position.
 fn bypass(context: &Context) -> Result<(), SstError> {
     context.server.proceed().map_err(SstError::Server)?;
-    context.talk.info("IST: the joiner lacks only write sets that this node still has");
+    context.talk.info("IST: this node still has all write sets that the joiner lacks");
     let (outgoing, _hooked) = connect(context, What::Ist)?;
     outgoing.finish()?;
     ReplicationGuard::restore(context);
@@ -83,7 +83,7 @@ fn full(context: &Context) -> Result<(), SstError> {
     let Context { settings, talk, .. } = context;
     let size = estimate(&context.layout);
     talk.info(format_args!(
-        "SST: full backup of about {} MiB for {}",
+        "SST: full backup of about {} MiB to {}",
         size.bytes >> 20,
         without_secret(&context.args.address)
     ));
@@ -220,7 +220,7 @@ impl<R: Read> Read for Output<R> {
 fn random() -> Result<[u8; 16], SstError> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(|error| SstError::Io {
-        what: "take random bytes from",
+        what: "get random bytes from",
         path: "the system".into(),
         source: std::io::Error::other(error),
     })?;

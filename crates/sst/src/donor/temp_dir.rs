@@ -25,7 +25,7 @@ impl WorkFolder {
     pub(crate) fn make(dir: Option<&Path>) -> Result<Self, SstError> {
         let dir = dir.map_or_else(std::env::temp_dir, Path::to_owned);
         sweep(&dir);
-        let failed = || SstError::io("make a folder in", &dir);
+        let failed = || SstError::io("create a directory in", &dir);
         let folder = tempfile::Builder::new().prefix(PREFIX).tempdir_in(&dir).map_err(failed())?;
         let lock = File::open(folder.path()).map_err(failed())?;
         // Where locks are not supported, no directory is ever swept.

@@ -93,7 +93,7 @@ fn incremental(context: &Context, offered: Offered, offer: &Offer) -> Result<Pos
     while incoming.next_block()?.is_some() {}
     let _ = incoming.confirm()?;
     context.talk.info(format_args!(
-        "IST: the donor still has the write sets that this node lacks, up to {position}; the data stays"
+        "IST: the donor still has all write sets that this node lacks, up to {position}; the data is kept"
     ));
     Ok(position)
 }
@@ -135,7 +135,7 @@ fn full(
         }
     };
     if incoming.confirm()? == Receipt::Unheard {
-        talk.warn("the donor may not know that everything has come: the connection was lost");
+        talk.warn("the connection was lost after the last byte: the donor may not know that the transfer is complete");
     }
     progress.finish(format_args!("received {files} files"));
     clock.lap(context, "receiving");
@@ -165,10 +165,10 @@ fn full(
         Old::Kept => report_old(context),
         // The new data is in place all the same.
         Old::Removed => drop_old(layout, lock).unwrap_or_else(|error| {
-            talk.warn(format_args!("the old data stays in #sql-xb/.old: {error}"));
+            talk.warn(format_args!("cannot remove the old data in #sql-xb/.old: {error}"));
         }),
     }
-    talk.info(format_args!("the data is in its place, as of {position}"));
+    talk.info(format_args!("the received data is in place, at position {position}"));
     Ok(position)
 }
 
@@ -251,7 +251,7 @@ fn make_room(
         Room::Enough => Ok(Some(delete())),
         Room::WithoutOld => {
             talk.warn(format_args!(
-                "{} MiB are free and {} MiB are needed: the old data is deleted before the new has come, as keep-old=no allows",
+                "deleting the old data before the new data arrives, as keep-old=no allows: {} MiB are free, {} MiB are needed",
                 free >> 20,
                 needed >> 20
             ));
@@ -292,7 +292,7 @@ fn content(new: &Path, family: Family) -> Result<Position, SstError> {
     let missing = |what: &str| SstError::Content(format!("it has no {what}"));
     let checkpoints = first(&["xtrabackup_checkpoints", "mariadb_backup_checkpoints"]);
     if checkpoints.ok_or_else(|| missing("checkpoints file"))?.trim().is_empty() {
-        return Err(SstError::Content("its checkpoints file is empty".into()));
+        return Err(SstError::Content("the checkpoints file is empty".into()));
     }
     let names = ["donor_galera_info", "xtrabackup_galera_info", "mariadb_backup_galera_info"];
     let text = first(&names).ok_or_else(|| {
@@ -301,7 +301,7 @@ fn content(new: &Path, family: Family) -> Result<Position, SstError> {
             Family::Percona => "xtrabackup_galera_info",
         })
     })?;
-    text.parse().map_err(|_| SstError::Content("its galera info is not legible".into()))
+    text.parse().map_err(|_| SstError::Content("the Galera position in it cannot be read".into()))
 }
 
 /// Checks that the backup is from the offered position's history, and not older than that position.
@@ -309,7 +309,7 @@ fn of_this_history(position: Position, offered: Option<&Position>) -> Result<Pos
     let undefined =
         position.state.seqno() < 0 || position.state.uuid().bytes().all(|b| b"0-".contains(&b));
     if undefined {
-        return Err(SstError::Content(format!("its position {position} says nothing")));
+        return Err(SstError::Content(format!("its position {position} is undefined")));
     }
     match offered.map(|offered| &offered.state) {
         Some(begun)
@@ -318,7 +318,7 @@ fn of_this_history(position: Position, offered: Option<&Position>) -> Result<Pos
                     || begun.seqno() > position.state.seqno()) =>
         {
             Err(SstError::Content(format!(
-                "it is of {position}, and the donor has offered {begun}"
+                "it is at position {position}, but the donor offered {begun}"
             )))
         }
         _ => Ok(position),
@@ -354,9 +354,9 @@ fn exchange(context: &Context, lock: &DatadirLock, remote: &[PathBuf]) -> Result
     })?;
     swap::begin(&layout.datadir, &journal)?;
     if let Err(error) = swap::finish(&layout.datadir, &journal, || Ok(())) {
-        talk.warn(format_args!("{error}; taking the exchange back"));
+        talk.warn(format_args!("{error}; rolling the swap back"));
         if swap::roll_back(&layout.datadir, &journal, || Ok(())).is_ok() {
-            talk.info("the old data is in its place again");
+            talk.info("the old data is in place again");
         }
         return Err(error.into());
     }
@@ -438,7 +438,7 @@ mod tests {
         put("xtrabackup_checkpoints", "backup_type = full-backuped");
         assert!(said().unwrap_err().contains("galera"));
         put("xtrabackup_galera_info", "nonsense");
-        assert!(said().unwrap_err().contains("not legible"));
+        assert!(said().unwrap_err().contains("cannot be read"));
         put("donor_galera_info", &format!("{state} 3\nmore"));
         assert_eq!(said().unwrap().to_string(), format!("{state} 3"));
     }

@@ -54,7 +54,7 @@ pub(crate) fn receive(
     Err(match (outcome, wires) {
         (Ok(_), _) => match (files.finish(), incoming) {
             (Ok(number), Some(incoming)) => return Ok((incoming, number)),
-            (Ok(_), None) => SstError::Get("the connection is lost".into()),
+            (Ok(_), None) => SstError::Get("the connection was lost".into()),
             (Err(error), incoming) => {
                 if let Some(incoming) = incoming {
                     incoming.refuse(&error.to_string());
@@ -124,7 +124,7 @@ impl<'a> Files<'a> {
     fn failure(self) -> SstError {
         match self.finish() {
             Err(error) => error,
-            Ok(_) => SstError::Get("the files stopped without a cause".into()),
+            Ok(_) => SstError::Get("extraction stopped without a cause".into()),
         }
     }
 }

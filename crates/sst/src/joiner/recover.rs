@@ -20,18 +20,16 @@ pub fn finish_interrupted(
 ) -> Result<bool, SstError> {
     let Some(journal) = swap::interrupted(datadir)? else { return Ok(false) };
     talk.warn(format_args!(
-        "an earlier transfer was interrupted while it exchanged the data in {}: finishing that",
+        "an earlier transfer was interrupted while it swapped the data in {}; finishing the swap",
         datadir.display()
     ));
     if let Err(error) = swap::finish(datadir, &journal, || Ok(())) {
-        talk.warn(format_args!("{error}; taking the exchange back"));
+        talk.warn(format_args!("{error}; rolling the swap back"));
         swap::roll_back(datadir, &journal, || Ok(()))?;
-        talk.info("the old data is in its place again");
+        talk.info("the old data is in place again");
         return Ok(true);
     }
-    talk.info(
-        "the exchange is finished: the received data is in its place, the old in #sql-xb/.old",
-    );
+    talk.info("the swap is finished: the received data is in place, the old data in #sql-xb/.old");
     Ok(true)
 }
 

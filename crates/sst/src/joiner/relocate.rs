@@ -137,7 +137,7 @@ pub(crate) fn relocate_remote(context: &Context, new: &Path) -> Result<Vec<PathB
             if let Err(why) = to_remote(layout, new, &link, &file, &mut folders) {
                 let name = file.strip_prefix(new).unwrap_or(&file).display().to_string();
                 talk.warn(format_args!(
-                    "{name} cannot lie where the donor keeps it, it stays in the data directory: {why}"
+                    "{name} stays in the data directory, because it cannot be put where the donor has it: {why}"
                 ));
                 let _ = std::fs::remove_file(&link);
             }
@@ -172,7 +172,7 @@ fn to_remote(
     let own = layout.datadir.join(link.strip_prefix(new).unwrap_or(link));
     let is_own = || read_link(&own).is_ok_and(|own| own == target);
     if folder.join(name).symlink_metadata().is_ok() && !is_own() {
-        return Err("a file that is not of this node's data is there".to_owned());
+        return Err("a file that does not belong to this node's data is in the way".to_owned());
     }
     if !folders.contains(&folder) {
         folders.push(folder.clone());
@@ -185,7 +185,7 @@ fn to_remote(
     transfer(file, &folder.join(OURS).join(NEW).join(name)).map_err(|error| error.to_string())
 }
 
-const NO_PLACE: &str = "its link names no place for it";
+const NO_PLACE: &str = "its link file names no path";
 
 /// Returns the content of a link file.
 fn read_link(link: &Path) -> io::Result<PathBuf> {

@@ -66,7 +66,7 @@ impl Gcache {
         }
         self.over = true;
         Some(format!(
-            "this node's gcache reaches back {} s at the present rate of writes, and the transfer needs about {} s more: a node that is away or waits meanwhile will need a full transfer; a larger gcache.size helps",
+            "this node's gcache covers {} s at the present write rate, but the transfer needs about {} s more: nodes that are down or waiting meanwhile will need a full transfer; raise gcache.size",
             reach.as_secs(),
             left?.as_secs()
         ))

@@ -111,7 +111,7 @@ impl ReplicationGuard {
             self.note.remove();
         } else if self.certain {
             self.talk.info(format_args!(
-                "this server's wsrep_sst_method stays {STOCK} until the next transfer from this node, a restart, or SET GLOBAL wsrep_sst_method = '{method}'"
+                "cannot reset this server's wsrep_sst_method, which stays {STOCK} until the next transfer from this node or a restart; run SET GLOBAL wsrep_sst_method = '{method}'"
             ));
         }
     }

@@ -67,7 +67,7 @@ fn security(context: &Context) -> Result<Security, SstError> {
     let tls = &settings.tls;
     if tls.plain {
         talk.warn(
-            "THE TRANSFER IS NEITHER ENCRYPTED NOR AUTHENTICATED (wire-security=plain): whoever reaches the port can read it, or send another database",
+            "THE TRANSFER IS NEITHER ENCRYPTED NOR AUTHENTICATED (wire-security=plain): anyone who reaches the port can read it, or send another database",
         );
         return Ok(Security::Plain);
     }
@@ -87,7 +87,7 @@ fn security(context: &Context) -> Result<Security, SstError> {
     let Some(certificates) = certificates else {
         if tls.verify != Verify::Unsaid {
             return Err(SstError::Security(
-                "ssl-mode or encrypt asks to check certificates, and this node has none: set tcert and tkey, or ssl-cert and ssl-key"
+                "ssl-mode or encrypt requires certificates, but this node has none: set tcert and tkey, or ssl-cert and ssl-key"
                     .into(),
             ));
         }
@@ -99,7 +99,7 @@ fn security(context: &Context) -> Result<Security, SstError> {
             Role::Joiner => {
                 "security: TLS 1.3 with a one-time certificate; the donor must prove a one-time secret"
             }
-            Role::Donor => "security: TLS 1.3 with the certificate that the joiner has announced",
+            Role::Donor => "security: TLS 1.3 with the certificate that the joiner announced",
         });
         return Ok(Security::OneTime);
     };
@@ -110,9 +110,11 @@ fn security(context: &Context) -> Result<Security, SstError> {
         "security: TLS 1.3 with the certificate {}, {}",
         certificates.certificate.display(),
         match certificates.mode {
-            TlsMode::Required => "the peer's is not checked beyond what its server announces",
-            TlsMode::VerifyCa => "the peer's must come from the authority",
-            TlsMode::VerifyIdentity => "the peer's must come from the authority and name its host",
+            TlsMode::Required =>
+                "the peer's certificate is checked only against its server's announcement",
+            TlsMode::VerifyCa => "the peer's certificate must be signed by the authority",
+            TlsMode::VerifyIdentity =>
+                "the peer's certificate must be signed by the authority and name its host",
         }
     ));
     Ok(Security::Certificates(certificates))
@@ -127,7 +129,7 @@ fn has_secret(args: &Args) -> bool {
 fn demand_secret(args: &Args, settings: &Settings) -> Result<(), SstError> {
     if args.role == Role::Joiner && !has_secret(args) && !settings.tls.any_donor {
         return Err(SstError::Security(
-            "this server's channel carries no secret, so nothing proves who the donor is: set ssl-cert, ssl-key and ssl-ca with ssl-mode=VERIFY_CA, or accept any donor with wire-security=any-donor in [sst]"
+            "the donor cannot be authenticated, because this server passes no secret to it: set ssl-cert, ssl-key and ssl-ca with ssl-mode=VERIFY_CA, or accept any donor with wire-security=any-donor in [sst]"
                 .into(),
         ));
     }
@@ -165,13 +167,13 @@ pub(crate) fn listen(context: &Context) -> Result<(Listener, CancelHook), SstErr
         Err(BindError::Listen { source, .. }) if source.kind() == ErrorKind::AddrNotAvailable => {
             // Behind network address translation, as in containers.
             context.talk.warn(format_args!(
-                "{} is no address of this machine: listening on all of them, and announcing it",
+                "{} is not an address of this machine; announcing it, but listening on all addresses",
                 address.host()
             ));
             let all = if address.host().contains(':') { "[::]" } else { "0.0.0.0" };
             let all: HostPort = format!("{all}:{}", address.port())
                 .parse()
-                .map_err(|_| SstError::Address("no address to listen on".into()))?;
+                .map_err(|_| SstError::Address("there is no address to listen on".into()))?;
             let joiner = Joiner { announce_as: Some(address), ..joiner };
             Ok((Listener::bind(&all, joiner)?, hooked))
         }

@@ -53,18 +53,18 @@ pub enum What {
 #[non_exhaustive]
 pub enum OfferError {
     /// The offer cannot be parsed.
-    #[error("the donor's offer cannot be understood")]
+    #[error("cannot read the donor's offer")]
     Damaged,
     /// The offer has another version.
     #[error(
-        "the donor's offer is of format {theirs}, this program takes {FORMAT}: install the same version on both nodes"
+        "the donor's offer has format {theirs}, but this program needs {FORMAT}: install the same version on both nodes"
     )]
     Format {
         /// The donor's version.
         theirs: u32,
     },
     /// The data is of the other family.
-    #[error("the donor is a server of the {theirs} family, this node of {ours}")]
+    #[error("the donor's server belongs to the {theirs} family, this node's to {ours}")]
     Family {
         /// The donor's family.
         theirs: String,
@@ -73,7 +73,7 @@ pub enum OfferError {
     },
     /// The donor's server is later than the joiner's, which could not read its data.
     #[error(
-        "the donor's server has version {theirs}, which is later than {ours} here: upgrade this node first, or name another donor"
+        "the donor's server has version {theirs}, but this node only {ours}: upgrade this node first, or choose another donor"
     )]
     Later {
         /// The donor's version.

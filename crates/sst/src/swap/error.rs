@@ -29,7 +29,7 @@ pub enum SwapError {
     },
     /// An entry is at none of its paths, or at two that exclude each other.
     #[error(
-        "{} was changed while the data was being exchanged: {name} is not where it should be", folder.display()
+        "{} was changed during the swap: {name} is not where it should be", folder.display()
     )]
     Lost {
         /// The directory.
@@ -39,7 +39,7 @@ pub enum SwapError {
     },
     /// An entry is both kept and replaced.
     #[error(
-        "{name} is to stay in {}, and has come from the donor, too: nothing was exchanged", folder.display()
+        "{name} must stay in {}, but the donor sent it, too; nothing was swapped", folder.display()
     )]
     Kept {
         /// The directory.
@@ -49,7 +49,7 @@ pub enum SwapError {
     },
     /// The journal belongs to another data directory, and names that one's directories.
     #[error(
-        "the journal in {} was written for {}: the data directory was moved or copied in the middle of an exchange", datadir.display(), home.display()
+        "the journal in {} was written for {}: the data directory was moved or copied during a swap", datadir.display(), home.display()
     )]
     Elsewhere {
         /// The data directory.

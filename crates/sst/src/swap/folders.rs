@@ -92,7 +92,7 @@ pub(super) fn list(folder: &Path) -> Result<Vec<(OsString, std::fs::Metadata)>, 
             Ok(metadata) => list.push((entry.file_name(), metadata)),
             // Removed during the listing, as temporary files are.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(failed("look at", &entry.path())(error)),
+            Err(error) => return Err(failed("inspect", &entry.path())(error)),
         }
     }
     list.sort_by(|(a, _), (b, _)| a.cmp(b));
@@ -103,7 +103,7 @@ pub(super) fn exists(path: &Path) -> Result<bool, SwapError> {
     match std::fs::symlink_metadata(path) {
         Ok(_) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(failed("look at", path)(error)),
+        Err(error) => Err(failed("inspect", path)(error)),
     }
 }
 

@@ -47,13 +47,13 @@ pub struct Journal {
 #[non_exhaustive]
 pub enum JournalError {
     /// Its first line is another one.
-    #[error("it is no journal of ours, or of a later version")]
+    #[error("it is not a journal of this program, or has a later version")]
     NotOurs,
     /// A line is invalid.
     #[error("line {0} is damaged")]
     Line(usize),
     /// Its last line is missing.
-    #[error("it was cut")]
+    #[error("it is truncated")]
     Cut,
 }
 

@@ -21,7 +21,7 @@ pub struct HostPort {
 
 /// Text that is not an address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no address of the form host[:port] or [IPv6][:port]")]
+#[error("`{text}` is not an address of the form host[:port] or [IPv6][:port]")]
 pub struct HostPortError {
     /// The text, truncated and escaped.
     pub text: String,

@@ -48,7 +48,7 @@ pub struct Announcement {
 pub enum AnnouncementError {
     /// The path names another program.
     #[error(
-        "the joiner runs another transfer method (it announces `{module}`): set wsrep_sst_method=xbrs there, or install this program on it"
+        "the joiner uses another transfer method, `{module}`: set wsrep_sst_method=xbrs on the joiner, and install this program there"
     )]
     OtherMethod {
         /// The module it names.
@@ -56,23 +56,25 @@ pub enum AnnouncementError {
     },
     /// The path has another version of the text.
     #[error(
-        "the joiner announces version `{version}`, this program knows {VERSION}: install the same version on both nodes"
+        "the joiner announces version `{version}`, but this program supports {VERSION}: install the same version on both nodes"
     )]
     OtherVersion {
         /// The version it names.
         version: String,
     },
     /// The text does not have the form of an announcement.
-    #[error("the joiner's address `{text}` cannot be read")]
+    #[error("cannot parse the joiner's address `{text}`")]
     Malformed {
         /// The address, without its secret.
         text: String,
     },
     /// The secret has the wrong form.
-    #[error("the joiner's secret did not come through whole")]
+    #[error("the joiner's secret arrived incomplete")]
     Secret,
     /// The line is too long for the server's buffer.
-    #[error("the address is too long for the server's line: {len} bytes of at most {MAX_TEXT}")]
+    #[error(
+        "the address has {len} bytes, more than the limit of {MAX_TEXT} for a line to the server"
+    )]
     TooLong {
         /// Its length in bytes.
         len: usize,
@@ -206,8 +208,8 @@ mod tests {
         assert!(read("10.0.0.2:4444/xtrabackup_sst//1").contains("`xtrabackup_sst`"));
         assert!(read("10.0.0.2:4444/rsync_sst").contains("`rsync_sst`"));
         assert!(read("10.0.0.2:4444/xbrs/plain/2").contains("version `2`"));
-        assert!(read("10.0.0.2:4444/xbrs/plain/1/x").contains("cannot be read"));
-        assert!(read("10.0.0.2:4444/xbrs/once-12/1").contains("cannot be read"));
+        assert!(read("10.0.0.2:4444/xbrs/plain/1/x").contains("cannot parse"));
+        assert!(read("10.0.0.2:4444/xbrs/once-12/1").contains("cannot parse"));
         let auth = Announcement::parse("h:1/xbrs/plain/1", Some("xbrs:12"));
         assert_eq!(auth, Err(AnnouncementError::Secret));
         // The error names the stock method, not the form of its secret.

@@ -115,7 +115,7 @@ impl Shared {
                 format!("timed out after {} s", limit.as_secs())
             }
             (_, Some(io::ErrorKind::ConnectionRefused)) => "connection refused".to_owned(),
-            (LinkError::Closed, _) => "the name has no address".to_owned(),
+            (LinkError::Closed, _) => "the host name has no address".to_owned(),
             (error, _) => error.to_string(),
         };
         let refused = kind == Some(io::ErrorKind::ConnectionRefused);

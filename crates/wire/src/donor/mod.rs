@@ -270,7 +270,7 @@ impl Outgoing {
 
 impl Drop for Outgoing {
     fn drop(&mut self) {
-        self.shared.abort("the donor has ended the transfer");
+        self.shared.abort("the donor ended the transfer");
         self.join();
     }
 }

@@ -48,7 +48,7 @@ impl Shared {
             let mut until = link.last_in() + self.limits.stall;
             if now >= until {
                 let limit = self.limits.stall.as_secs();
-                return Ended::Lost(format!("nothing came from the joiner for {limit} s"));
+                return Ended::Lost(format!("no data from the joiner for {limit} s"));
             }
             let step = match link.flush() {
                 Ok(true) => self.next_job(index, id, &mut own, link.last_out()),

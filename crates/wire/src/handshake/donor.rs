@@ -126,7 +126,7 @@ impl Donor<'_> {
         match theirs.kind {
             BannerKind::Go { tls, nonce } if tls == self.tls.is_some() => Ok((nonce, round_trip)),
             BannerKind::Go { .. } => {
-                let what = "it answered for another kind of protection".to_owned();
+                let what = "its encryption settings changed during the handshake".to_owned();
                 Err(OpenError::for_good(TransferError::Protocol { peer, what }))
             }
             BannerKind::No(reason) => {
@@ -142,11 +142,11 @@ impl Donor<'_> {
         match error {
             // A joiner whose slots are all taken by strangers closes the connection, too.
             LineError::Link(error) if went_away(&error) => OpenError::passing(foreign(
-                "it closed the connection without a word: does another transfer method listen there?"
+                "it closed the connection without an answer: check that wsrep_sst_method=xbrs is set there"
                     .to_owned(),
             )),
             LineError::Link(LinkError::Timeout) => OpenError::passing(foreign(format!(
-                "it said nothing for {} s",
+                "it did not answer for {} s",
                 limits.handshake.as_secs()
             ))),
             LineError::Link(error) => self.failed(peer, error, limits),
@@ -207,9 +207,11 @@ impl Donor<'_> {
         match error {
             LinkError::Cancelled => OpenError::for_good(TransferError::Cancelled),
             LinkError::Timeout => {
-                lost(format!("it did not come about within {} s", limits.handshake.as_secs()))
+                lost(format!("the handshake took longer than {} s", limits.handshake.as_secs()))
             }
-            LinkError::Closed => lost("the joiner closed it before it was set up".to_owned()),
+            LinkError::Closed => {
+                lost("the joiner closed the connection during the handshake".to_owned())
+            }
             LinkError::Tls(error) => tls(&error),
             LinkError::Io(error) => match within(&error) {
                 Some(error) => tls(error),

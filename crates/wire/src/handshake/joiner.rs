@@ -75,7 +75,7 @@ pub(crate) fn receive(
     };
     let Some(version) = banner::common_version((hello.min_version, hello.max_version), VERSIONS)
     else {
-        return Err(Stranger::Odd("its versions changed in between".to_owned()));
+        return Err(Stranger::Odd("its protocol versions changed during the handshake".to_owned()));
     };
     let what = Introduced { hello, version, at };
     Ok(Opened { link, inbound, what, round_trip: Duration::ZERO })
@@ -96,19 +96,19 @@ fn their_nonce(
     let range = (theirs.min_version, theirs.max_version);
     if banner::common_version(range, VERSIONS).is_none() {
         return Ok(Err(format!(
-            "the donor speaks versions {}-{} of the protocol, the joiner {}-{}: install the same version on both nodes",
+            "the donor supports protocol versions {}-{}, the joiner {}-{}: install the same version on both nodes",
             range.0, range.1, VERSIONS.0, VERSIONS.1
         )));
     }
     match theirs.kind {
         BannerKind::Go { tls: theirs, nonce } if theirs == tls.is_some() => Ok(Ok(nonce)),
         BannerKind::Go { tls: true, .. } => {
-            Ok(Err("the donor wants TLS, the joiner is set to plain".to_owned()))
+            Ok(Err("the donor requires TLS, but the joiner is set to plain".to_owned()))
         }
         BannerKind::Go { .. } => {
-            Ok(Err("the donor is set to plain, the joiner wants TLS".to_owned()))
+            Ok(Err("the donor is set to plain, but the joiner requires TLS".to_owned()))
         }
-        BannerKind::No(_) => Err(Stranger::Odd("it said no".to_owned())),
+        BannerKind::No(_) => Err(Stranger::Odd("it refused the connection".to_owned())),
     }
 }
 
@@ -132,7 +132,7 @@ fn explain(error: LinkError, tls: Option<&JoinerTls>, waiting: Waiting<'_>) -> S
         },
         LinkError::Timeout => {
             let limit = waiting.limits.handshake.as_secs();
-            format!("it did not say who it is within {limit} s")
+            format!("it did not identify itself within {limit} s")
         }
         error @ LinkError::Closed => error.to_string(),
     })

@@ -102,7 +102,7 @@ impl Shared {
             Ok(opened) => opened,
             Err(Stranger::Cancelled) => {
                 if pending.is_evicted() && !self.is_over() {
-                    let what = "it did not say who it is, and others came";
+                    let what = "it did not identify itself before newer connections arrived";
                     self.tell_of_stranger(peer, what.to_owned());
                 }
                 return;
@@ -141,7 +141,7 @@ impl Shared {
     fn tell_of_stranger(&self, peer: SocketAddr, mut what: String) {
         let told = self.strangers_told.fetch_add(1, Relaxed);
         if told == MOST_TOLD {
-            what.push_str("; it was one of many, the rest is refused without a word here");
+            what.push_str("; further refusals are not logged");
         }
         if told <= MOST_TOLD {
             self.observer.tell(&Event::Stranger { peer, what });
@@ -229,7 +229,7 @@ impl Shared {
             let Some(first) = first else {
                 return no(
                     StopCode::Unknown,
-                    "this joiner knows of no such transfer: it was started anew",
+                    "this joiner was restarted and does not know the transfer",
                 );
             };
             if !holds(&first) {

@@ -117,7 +117,7 @@ impl Listener {
             thread_count: 0,
             woken_at: (0, 0),
             alone_since: Instant::now(),
-            last_cause: "the donor has not come back".to_owned(),
+            last_cause: "the donor did not reconnect".to_owned(),
             peer_threads: Vec::new(),
         };
         let shared = Arc::new(Shared {
@@ -358,7 +358,7 @@ impl Drop for Core {
         {
             let mut state = self.shared.monitor.lock();
             if state.over.is_none() {
-                let reason = "the joiner has ended the transfer".to_owned();
+                let reason = "the joiner ended the transfer".to_owned();
                 let stop = Stop { code: StopCode::Aborted, reason };
                 self.shared.end(&mut state, TransferError::Cancelled, Some(stop));
             }

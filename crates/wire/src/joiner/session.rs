@@ -67,7 +67,7 @@ impl Shared {
             let mut until = link.last_in() + self.limits.stall;
             if now >= until {
                 let limit = self.limits.stall.as_secs();
-                return Some(format!("nothing came from the donor for {limit} s"));
+                return Some(format!("no data from the donor for {limit} s"));
             }
             let mut written = match link.flush() {
                 Ok(written) => written,
@@ -124,7 +124,7 @@ impl Shared {
                 Ok(None) => return Some(Reading::Dry),
                 Ok(Some(Item::Block(head, payload))) => {
                     if plain && !head.summed {
-                        return Some(Reading::Lost("a block without a checksum".to_owned()));
+                        return Some(Reading::Lost("a block has no checksum".to_owned()));
                     }
                     let len = payload.len();
                     own.unacknowledged += len;

@@ -44,16 +44,16 @@ impl ReceiveLedger {
             return Ok(Disposition::Skip);
         }
         let Some(end) = head.offset.checked_add(u64::from(head.len)) else {
-            return wrong("it ends nowhere");
+            return wrong("its end is out of range");
         };
         if head.number >= self.credit_blocks() || end > self.credit_bytes() {
-            return wrong("it was sent beyond what was allowed");
+            return wrong("it exceeds the credit");
         }
         if head.offset < self.delivered_bytes {
-            return wrong("it overlaps what is here");
+            return wrong("it overlaps received data");
         }
         if self.totals.is_some_and(|(blocks, bytes)| head.number >= blocks || end > bytes) {
-            return wrong("it lies behind the end");
+            return wrong("it starts after the end of the stream");
         }
         Ok(Disposition::Keep)
     }
@@ -80,7 +80,7 @@ impl ReceiveLedger {
         let number = self.delivered_blocks;
         let Some((offset, payload)) = self.held.remove(&number) else { return Ok(None) };
         if offset != self.delivered_bytes {
-            let what = "it does not follow the one before it";
+            let what = "it does not follow the previous block";
             return Err(ProtocolError::Block { number, offset, what });
         }
         self.delivered_blocks += 1;
@@ -100,7 +100,7 @@ impl ReceiveLedger {
             }
         };
         if wrong {
-            return Err(ProtocolError::Unexpected { what: "fin with other totals" });
+            return Err(ProtocolError::Unexpected { what: "fin with different totals" });
         }
         self.totals = Some((blocks, bytes));
         Ok(())
@@ -115,7 +115,7 @@ impl ReceiveLedger {
                     Ok(true)
                 } else {
                     Err(ProtocolError::Unexpected {
-                        what: "end: fewer or more bytes than announced",
+                        what: "end: the number of bytes differs from the announced one",
                     })
                 }
             }

@@ -28,9 +28,9 @@ pub(crate) enum LinkError {
     Io(#[from] io::Error),
     #[error("{0}")]
     Tls(#[from] rustls::Error),
-    #[error("the peer has closed the connection")]
+    #[error("the peer closed the connection")]
     Closed,
-    #[error("nothing came within the limit")]
+    #[error("no data within the time limit")]
     Timeout,
     #[error("cancelled")]
     Cancelled,
@@ -390,8 +390,8 @@ fn would_block(error: io::Error) -> io::Result<bool> {
 pub(crate) fn in_words(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::UnexpectedEof => "the peer closed it".to_owned(),
-        io::ErrorKind::ConnectionReset => "it was reset".to_owned(),
-        io::ErrorKind::TimedOut => "the peer did not acknowledge anything".to_owned(),
+        io::ErrorKind::ConnectionReset => "the connection was reset".to_owned(),
+        io::ErrorKind::TimedOut => "the peer acknowledged nothing".to_owned(),
         _ => error.to_string(),
     }
 }

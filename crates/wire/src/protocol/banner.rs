@@ -46,7 +46,7 @@ pub enum BannerError {
     #[error("{0}")]
     Foreign(String),
     /// This protocol, but malformed.
-    #[error("its first line cannot be read: `{0}`")]
+    #[error("its first line is invalid: `{0}`")]
     Malformed(String),
 }
 
@@ -124,8 +124,8 @@ pub(crate) fn common_version(a: (u16, u16), b: (u16, u16)) -> Option<u16> {
 /// Names the protocol that begins with these bytes.
 fn foreign(bytes: &[u8]) -> String {
     let known = [
-        (&b"XBSTCK01"[..], "a stock transfer script's donor (it sends xbstream data unasked)"),
-        (b"\x16\x03", "a TLS client of another kind (a stock transfer script with encryption?)"),
+        (&b"XBSTCK01"[..], "the donor of a stock transfer script (it sends xbstream data)"),
+        (b"\x16\x03", "another TLS client (perhaps a stock transfer script with encryption)"),
         (b"GET ", "an HTTP client"),
         (b"HEAD ", "an HTTP client"),
         (b"POST ", "an HTTP client"),
@@ -137,7 +137,7 @@ fn foreign(bytes: &[u8]) -> String {
     let seen = printable_bytes(bytes, 24);
     match who {
         Some(who) => format!("it is {who}"),
-        None => format!("it does not speak this protocol (it began with `{seen}`)"),
+        None => format!("it does not use this protocol (its data starts with `{seen}`)"),
     }
 }
 
@@ -153,8 +153,8 @@ mod tests {
         assert!(read(b"\x16\x03\x01\x02\0").contains("TLS"));
         assert!(read(b"GET / HTTP/1.1\r\n").contains("HTTP"));
         assert!(read(b"\0").contains("`\\x00`"));
-        assert!(read(b"XBRS-WIRE 2-1 tls 00\n").contains("cannot be read"));
-        assert!(read(&[&b"XBRS-WIRE "[..], &[b'1'; 300]].concat()).contains("cannot be read"));
+        assert!(read(b"XBRS-WIRE 2-1 tls 00\n").contains("is invalid"));
+        assert!(read(&[&b"XBRS-WIRE "[..], &[b'1'; 300]].concat()).contains("is invalid"));
         assert_eq!(parse(b""), Ok(None));
         assert_eq!(parse(b"XBRS-WIRE 1-1 tls 0"), Ok(None));
     }

@@ -11,7 +11,7 @@ pub enum ProtocolError {
         kind: u8,
     },
     /// The body is longer or shorter than its kind allows.
-    #[error("message of kind {kind} with {len} bytes")]
+    #[error("message of kind {kind} has invalid length {len}")]
     Length {
         /// The kind.
         kind: u8,
@@ -19,7 +19,7 @@ pub enum ProtocolError {
         len: u32,
     },
     /// The checksum does not match the bytes.
-    #[error("message of kind {kind} arrived damaged")]
+    #[error("message of kind {kind} is damaged")]
     Damaged {
         /// The kind.
         kind: u8,

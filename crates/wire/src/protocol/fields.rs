@@ -13,7 +13,7 @@ impl<'a> Fields<'a> {
         let (field, rest) = self
             .rest
             .split_first_chunk()
-            .ok_or(ProtocolError::Field { kind: self.kind, what: "it ends within a field" })?;
+            .ok_or(ProtocolError::Field { kind: self.kind, what: "it ends inside a field" })?;
         self.rest = rest;
         Ok(*field)
     }

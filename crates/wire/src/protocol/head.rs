@@ -60,7 +60,7 @@ pub(crate) fn head(bytes: [u8; HEAD_LEN]) -> Result<Head, ProtocolError> {
     let len = u32::from_le_bytes([a, b, c, d]);
     let allowed = if kind == DATA { SUMMED } else { 0 };
     if zero != [0; 2] || flags & !allowed != 0 {
-        return Err(ProtocolError::Field { kind, what: "bits that must be zero are not" });
+        return Err(ProtocolError::Field { kind, what: "reserved bits are not zero" });
     }
     let size = usize::try_from(len).unwrap_or(usize::MAX);
     let fits = match kind {

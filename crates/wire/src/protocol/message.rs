@@ -168,7 +168,7 @@ impl Message {
         if fields.rest.is_empty() {
             Ok(message)
         } else {
-            Err(ProtocolError::Field { kind, what: "bytes after the last field" })
+            Err(ProtocolError::Field { kind, what: "extra bytes after the last field" })
         }
     }
 
@@ -304,11 +304,11 @@ impl Fields<'_> {
         let key: Zeroizing<[u8; 32]> = Zeroizing::new(self.array()?);
         let proof = self.array()?;
         let what = if min_version > max_version {
-            Some("versions the wrong way round")
+            Some("the lowest version is higher than the highest")
         } else if first > 1 || (first == 0 && *key != [0; 32]) {
-            Some("neither a first contact nor a later one")
+            Some("it fits neither a first connection nor a later one")
         } else if first == 0 && !self.rest.is_empty() {
-            Some("an offer on a later contact")
+            Some("an offer on a later connection")
         } else {
             None
         };
@@ -342,7 +342,7 @@ impl Fields<'_> {
         for _ in 0..count {
             let (first, end) = (self.u64()?, self.u64()?);
             if first <= after || end <= first {
-                return Err(bad("ranges that touch or run backwards"));
+                return Err(bad("ranges touch or are out of order"));
             }
             ranges.push((first, end));
             after = end;

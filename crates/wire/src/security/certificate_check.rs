@@ -21,13 +21,13 @@ use crate::security::x509::{Fields, public_key_parts};
 /// Reasons for rejection for which the library has no error.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CertRejection {
-    #[error("its certificate is not the one that was announced")]
+    #[error("its certificate is not the announced one")]
     Fingerprint,
-    #[error("its certificate is one of an authority, and is not itself in the authority file")]
+    #[error("its certificate is a CA certificate that is not in the authority file")]
     IsAuthority,
-    #[error("its certificate was signed with one that is no authority's")]
+    #[error("its certificate is signed by a certificate that is not a CA")]
     SignedByNone,
-    #[error("its certificate cannot be used: {0}")]
+    #[error("its certificate is unusable: {0}")]
     Other(webpki::Error),
 }
 

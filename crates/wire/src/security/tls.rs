@@ -108,19 +108,19 @@ impl DonorTls {
             (Protection::Plain, Security::Plain) => return Ok(None),
             (Protection::Plain, _) => {
                 return mismatch(
-                    "the joiner asks for a transfer without encryption, which is not allowed here: set it on both nodes, or on none",
+                    "the joiner requests a transfer without encryption, which this node does not allow: set wire-security=plain on both nodes, or on none",
                 );
             }
             (_, Security::Plain) => {
                 return mismatch(
-                    "the joiner asks for an encrypted transfer, but this node is set to a plain one: set it on both nodes, or on none",
+                    "the joiner requests an encrypted transfer, but this node is set to plain: set wire-security=plain on both nodes, or on none",
                 );
             }
             (Protection::OneTime(_), Security::Certificates(files))
                 if files.mode != TlsMode::Required =>
             {
                 return mismatch(
-                    "ssl-mode asks to check the joiner's certificate, but the joiner has none: set ssl-cert, ssl-key and ssl-ca on it, too",
+                    "ssl-mode requires a check of the joiner's certificate, but the joiner has none: set ssl-cert, ssl-key and ssl-ca there, too",
                 );
             }
             (Protection::OneTime(pin) | Protection::Certificate(pin), _) => pin,
@@ -205,7 +205,7 @@ fn own(files: &Certificates, crypto: &CryptoProvider) -> Result<Own, SecurityErr
     if let Some(key) = identity.key.public_key()
         && key.as_ref() != fields.public_key().as_ref()
     {
-        return Err(unusable("the key is another certificate's".to_owned()));
+        return Err(unusable("the key belongs to another certificate".to_owned()));
     }
     let authorities = authority.clone();
     let trust = (files.mode != TlsMode::Required).then(|| Trust::new(authority, crypto));
@@ -235,11 +235,11 @@ impl Words {
             Error::InvalidCertificate(error) => self.certificate(error),
             Error::AlertReceived(alert) => self.alert(*alert),
             Error::NoCertificatesPresented => format!(
-                "the {} has shown no certificate: set ssl-cert and ssl-key (or tcert and tkey) on it",
+                "the {} presented no certificate: set ssl-cert and ssl-key (or tcert and tkey) there",
                 self.peer
             ),
             Error::InvalidMessage(_) => {
-                format!("the {} sent something that is not TLS ({error})", self.peer)
+                format!("the {} sent data that is not TLS ({error})", self.peer)
             }
             error => error.to_string(),
         }
@@ -254,42 +254,42 @@ impl Words {
         let peer = self.peer;
         match error {
             CertificateError::UnknownIssuer => format!(
-                "the {peer}'s certificate was not signed by an authority in {authority}: check with `openssl verify -CAfile {authority} CERT.pem`, CERT.pem being the {peer}'s"
+                "the {peer}'s certificate is not signed by an authority in {authority}: check with `openssl verify -CAfile {authority} CERT.pem`, where CERT.pem is the {peer}'s certificate"
             ),
             CertificateError::BadSignature => format!(
-                "the signature on the {peer}'s certificate is wrong: an authority of the same name but another key? Compare `openssl x509 -noout -fingerprint -in {authority}` on both nodes"
+                "the signature of the {peer}'s certificate is wrong, perhaps because authorities of the same name have different keys: compare `openssl x509 -noout -fingerprint -in {authority}` on both nodes"
             ),
             CertificateError::Expired | CertificateError::ExpiredContext { .. } => format!(
-                "the {peer}'s certificate, or its authority's, has expired ({error}): see `openssl x509 -noout -dates -in CERT.pem`, and issue it anew"
+                "the certificate of the {peer} or of its authority has expired ({error}): check with `openssl x509 -noout -dates -in CERT.pem`, and renew it"
             ),
             CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => format!(
-                "the {peer}'s certificate is not valid yet ({error}): see `openssl x509 -noout -dates -in CERT.pem`, and compare the clocks of both nodes"
+                "the {peer}'s certificate is not valid yet ({error}): check with `openssl x509 -noout -dates -in CERT.pem`, and compare the clocks of both nodes"
             ),
             CertificateError::NotValidForName => {
                 let host = self.host.as_deref().unwrap_or("HOST");
                 let option = if host.parse::<std::net::IpAddr>().is_ok() { "IP" } else { "DNS" };
                 format!(
-                    "the {peer}'s certificate does not name {host}: see `openssl x509 -noout -subject -ext subjectAltName -in CERT.pem`; issue one with `-addext subjectAltName={option}:{host}`, or use ssl-mode=VERIFY_CA"
+                    "the {peer}'s certificate does not name {host}: check with `openssl x509 -noout -subject -ext subjectAltName -in CERT.pem`; issue one with `-addext subjectAltName={option}:{host}`, or set ssl-mode=VERIFY_CA"
                 )
             }
             CertificateError::Other(other) => {
                 let rejection = other.0.downcast_ref::<CertRejection>();
                 let hint = match rejection {
                     Some(CertRejection::Fingerprint) => {
-                        ": the peer that answered is not the joiner that asked; compare `openssl x509 -noout -fingerprint -sha256 -in CERT.pem`".to_owned()
+                        ": the peer is not the joiner that requested the transfer; compare `openssl x509 -noout -fingerprint -sha256 -in CERT.pem`".to_owned()
                     }
                     Some(CertRejection::SignedByNone) => format!(
-                        ": {authority} must hold the authority's own, with basicConstraints CA:TRUE; see `openssl x509 -noout -ext basicConstraints -in {authority}`"
+                        ": put the CA certificate with basicConstraints CA:TRUE into {authority}; check with `openssl x509 -noout -ext basicConstraints -in {authority}`"
                     ),
                     Some(CertRejection::IsAuthority) => format!(
                         ": add it to {authority} on both nodes, or issue one with `-addext basicConstraints=CA:FALSE`"
                     ),
-                    _ => ": see `openssl x509 -noout -text -in CERT.pem`".to_owned(),
+                    _ => ": check with `openssl x509 -noout -text -in CERT.pem`".to_owned(),
                 };
-                format!("the {peer} was not accepted, {}{hint}", other.0)
+                format!("the {peer} was rejected: {}{hint}", other.0)
             }
             error => format!(
-                "the {peer}'s certificate cannot be used ({error}): see `openssl x509 -noout -text -in CERT.pem`"
+                "the {peer}'s certificate is unusable ({error}): check with `openssl x509 -noout -text -in CERT.pem`"
             ),
         }
     }
@@ -302,22 +302,24 @@ impl Words {
             .map_or_else(|| "CERT.pem".to_owned(), |own| own.certificate.display().to_string());
         match alert {
             AlertDescription::CertificateRequired => format!(
-                "the {peer} wants a certificate of this node: set ssl-cert, ssl-key and ssl-ca (or tcert, tkey and tca) here"
+                "the {peer} requires a certificate from this node: set ssl-cert, ssl-key and ssl-ca (or tcert, tkey and tca) here"
             ),
             AlertDescription::UnknownCA => format!(
-                "the {peer} does not know the authority that signed this node's certificate: check there with `openssl verify -CAfile CA.pem CERT.pem`, CERT.pem being a copy of {own}"
+                "the {peer} does not know the authority that signed this node's certificate: check there with `openssl verify -CAfile CA.pem CERT.pem`, where CERT.pem is a copy of {own}"
             ),
             AlertDescription::CertificateExpired => format!(
-                "the {peer} found this node's certificate expired or not valid yet: see `openssl x509 -noout -dates -in {own}`, and compare the clocks of both nodes"
+                "the {peer} found this node's certificate expired or not valid yet: check with `openssl x509 -noout -dates -in {own}`, and compare the clocks of both nodes"
             ),
             AlertDescription::BadCertificate
             | AlertDescription::CertificateUnknown
             | AlertDescription::UnsupportedCertificate
             | AlertDescription::DecryptError => format!(
-                "the {peer} has refused this node's certificate ({alert:?}); its log says why; see `openssl x509 -noout -text -in {own}`"
+                "the {peer} refused this node's certificate ({alert:?}): read its log, and check with `openssl x509 -noout -text -in {own}`"
             ),
             alert => {
-                format!("the {peer} has ended the TLS handshake ({alert:?}); its log may say why")
+                format!(
+                    "the {peer} ended the TLS handshake ({alert:?}): read its log for the reason"
+                )
             }
         }
     }

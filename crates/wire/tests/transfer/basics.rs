@@ -62,8 +62,8 @@ fn a_port_that_is_taken_is_named() {
     let (listener, _) = listen(joiner(Security::Plain));
     let address = listener.local_addr().to_string().parse().unwrap();
     let error = Listener::bind(&address, joiner(Security::Plain)).unwrap_err().to_string();
-    assert!(error.ends_with("does another transfer still run?"), "{error}");
+    assert!(error.ends_with("check whether another transfer is still running"), "{error}");
     let elsewhere = Listener::bind(&"192.0.2.1:0".parse().unwrap(), joiner(Security::Plain));
     let error = elsewhere.unwrap_err().to_string();
-    assert!(error.ends_with("is it this machine's own address?"), "{error}");
+    assert!(error.ends_with("check that the address belongs to this machine"), "{error}");
 }

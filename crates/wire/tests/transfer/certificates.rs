@@ -146,10 +146,10 @@ fn a_nodes_certificate_in_the_authoritys_file_signs_nobody() {
             keys.signed(&made, "x", leaf, extensions);
             let stranger = keys.security(&made, None, TlsMode::Required);
             let (_, log) = bad(HERE, itself(), stranger.clone());
-            assert!(log.contains("signed with one that is no authority's"), "{log}");
+            assert!(log.contains("signed by a certificate that is not a CA"), "{log}");
             assert!(log.contains("-ext basicConstraints"), "{log}");
             let (error, _) = bad(HERE, stranger, itself());
-            assert!(error.contains("signed with one that is no authority's"), "{error}");
+            assert!(error.contains("signed by a certificate that is not a CA"), "{error}");
         }
     }
 }
@@ -181,19 +181,19 @@ fn another_authority_is_named_on_both_sides_with_the_command_that_shows_it() {
     let ours = || keys.security("ours", Some("ca"), TlsMode::VerifyCa);
     let theirs = || keys.security("theirs", Some("other"), TlsMode::VerifyCa);
     let (error, log) = bad(HERE, ours(), theirs());
-    assert!(error.contains("the joiner's certificate was not signed by"), "{error}");
+    assert!(error.contains("the joiner's certificate is not signed by"), "{error}");
     assert!(error.contains("`openssl verify -CAfile "), "{error}");
     assert!(log.contains("does not know the authority that signed"), "{log}");
     // A donor that verifies nothing is refused by a joiner that does.
     let blind = keys.security("theirs", None, TlsMode::Required);
     let (error, log) = bad(HERE, ours(), blind);
     assert!(error.contains("does not know the authority that signed this node's"), "{error}");
-    assert!(log.contains("the donor's certificate was not signed by"), "{log}");
+    assert!(log.contains("the donor's certificate is not signed by"), "{log}");
     // An authority with the same name and another key.
     let fake = Keys::new();
     fake.authority("ca").signed("ours", "a", "ca", "");
     let (error, _) = bad(HERE, fake.security("ours", Some("ca"), TlsMode::VerifyCa), ours());
-    assert!(error.contains("another key") || error.contains("not signed by"), "{error}");
+    assert!(error.contains("different keys") || error.contains("not signed by"), "{error}");
 }
 
 #[test]
@@ -202,8 +202,8 @@ fn a_donor_without_a_certificate_is_asked_for_one() {
     keys.authority("ca").signed("node", "a", "ca", "");
     let of_joiner = keys.security("node", Some("ca"), TlsMode::VerifyCa);
     let (error, log) = bad(HERE, of_joiner, Security::OneTime);
-    assert!(error.contains("wants a certificate of this node: set ssl-cert"), "{error}");
-    assert!(log.contains("has shown no certificate"), "{log}");
+    assert!(error.contains("requires a certificate from this node: set ssl-cert"), "{error}");
+    assert!(log.contains("presented no certificate"), "{log}");
     // A joiner that verifies no certificate authenticates the donor by the secret, and is itself
     // authenticated by the fingerprint.
     good(HERE, keys.security("node", None, TlsMode::Required), Security::OneTime);
@@ -247,17 +247,20 @@ fn an_expired_certificate_is_found_at_home_or_by_the_other_side() {
     let strict = |name: &str| keys.security(name, Some("ca"), TlsMode::VerifyCa);
     let error = Listener::bind(&super::support::loopback(), joiner(strict("expired")));
     let error = error.unwrap_err().to_string();
-    assert!(error.contains("this node's own certificate"), "{error}");
+    assert!(error.contains("the other node will reject this node's certificate"), "{error}");
     assert!(
         error.contains("has expired") && error.contains("openssl x509 -noout -dates"),
         "{error}"
     );
     let blind = || keys.security("expired", None, TlsMode::Required);
     let (error, _) = bad(HERE, blind(), strict("node"));
-    assert!(error.contains("the joiner's certificate, or its authority's, has expired"), "{error}");
+    assert!(
+        error.contains("the certificate of the joiner or of its authority has expired"),
+        "{error}"
+    );
     let (error, log) = bad(HERE, strict("node"), blind());
     assert!(error.contains("found this node's certificate expired"), "{error}");
-    assert!(log.contains("the donor's certificate, or its authority's, has expired"), "{log}");
+    assert!(log.contains("the certificate of the donor or of its authority has expired"), "{log}");
 }
 
 fn bind(security: Security) -> String {
@@ -277,7 +280,7 @@ fn files_that_are_wrong_are_named() {
         })
     };
     let error = bind(with("one.pem", "two.key", None, TlsMode::Required));
-    assert!(error.contains("the key is another certificate's"), "{error}");
+    assert!(error.contains("the key belongs to another certificate"), "{error}");
     assert!(error.contains("openssl pkey -pubout -in "), "{error}");
     let error = bind(with("one.pem", "one.pem", None, TlsMode::Required));
     assert!(error.contains("no usable private key"), "{error}");

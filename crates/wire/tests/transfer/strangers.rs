@@ -32,12 +32,12 @@ fn other_programs_are_sent_away_with_a_word_and_the_donor_still_comes_through() 
     let to = listener.local_addr();
     let no = |bytes: &[u8]| answer_to(bytes, to);
     assert!(no(b"GET / HTTP/1.1\r\n\r\n").starts_with("XBRS-WIRE 1-1 no it is an HTTP client"));
-    assert!(no(b"XBSTCK01\0P").contains("no it is a stock transfer script's donor"));
-    assert!(no(b"\x16\x03\x01\x02\0\x01").contains("no it is a TLS client"));
-    assert!(no(b"XBRS-WIRE 7-9 tls 00\n").contains("cannot be read"));
+    assert!(no(b"XBSTCK01\0P").contains("no it is the donor of a stock transfer script"));
+    assert!(no(b"\x16\x03\x01\x02\0\x01").contains("no it is another TLS client"));
+    assert!(no(b"XBRS-WIRE 7-9 tls 00\n").contains("first line is invalid"));
     let nonce = "00".repeat(16);
     assert!(no(format!("XBRS-WIRE 7-9 tls {nonce}\n").as_bytes()).contains("versions 7-9"));
-    assert!(no(format!("XBRS-WIRE 1-1 plain {nonce}\n").as_bytes()).contains("wants TLS"));
+    assert!(no(format!("XBRS-WIRE 1-1 plain {nonce}\n").as_bytes()).contains("requires TLS"));
     // TLS itself refuses garbage after the line.
     no(format!("XBRS-WIRE 1-1 tls {nonce}\nno TLS at all").as_bytes());
 
@@ -50,7 +50,7 @@ fn other_programs_are_sent_away_with_a_word_and_the_donor_still_comes_through() 
         receive(incoming, &stream).unwrap();
         sent.join().unwrap().unwrap();
     });
-    told.wait_for("something that is not TLS", 1);
+    told.wait_for("data that is not TLS", 1);
     told.wait_for("HTTP client", 1);
 }
 
@@ -62,7 +62,7 @@ fn silence_is_ended_by_the_limit() {
     joiner.limits.handshake = Duration::from_millis(50);
     let (listener, _) = listen(joiner);
     assert_eq!(answer_to(b"", listener.local_addr()), "");
-    told.wait_for("it did not say who it is within", 1);
+    told.wait_for("it did not identify itself within", 1);
 }
 
 /// Returns the donor's error for a server that always answers with `bytes` and closes.
@@ -110,11 +110,11 @@ fn a_donor_says_who_answered_instead_of_a_joiner() {
     let error = at_a_server(b"HTTP/1.1 400 Bad Request\r\n\r\n").to_string();
     assert!(error.contains("it is an HTTP server"), "{error}");
     let error = at_a_server(b"").to_string();
-    assert!(error.contains("without a word"), "{error}");
+    assert!(error.contains("without an answer"), "{error}");
     let error = at_a_server(b"XBRS-WIRE 2-3 plain 00000000000000000000000000000000\n").to_string();
-    assert!(error.contains("speaks versions 2-3"), "{error}");
+    assert!(error.contains("supports protocol versions 2-3"), "{error}");
     let error = at_a_server(b"XBRS-WIRE 1-1 no you\x1b[2J not\n").to_string();
-    assert!(error.contains("the joiner has refused: you\\u{1b}[2J not"), "{error}");
+    assert!(error.contains("the joiner refused: you\\u{1b}[2J not"), "{error}");
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn a_closed_port_is_named_with_the_way_to_open_it() {
     assert_eq!(
         error.to_string(),
         format!(
-            "cannot reach 127.0.0.1:{port}: connection refused: is the port open in the firewall?"
+            "cannot reach 127.0.0.1:{port}: connection refused: check that the firewall allows this port"
         )
     );
 }
@@ -153,7 +153,7 @@ fn nobody_keeps_the_donor_out_by_silence() {
             strangers.push(socket);
         }
     }
-    told.wait_for("it did not say who it is, and others came", 100 - 32);
+    told.wait_for("it did not identify itself before newer connections arrived", 100 - 32);
     let stream = noise(100_000);
     std::thread::scope(|scope| {
         let sent = scope.spawn(|| {
@@ -192,7 +192,7 @@ fn a_flood_of_first_lines_does_not_keep_the_donor_out() {
                     }
                 });
             }
-            told.wait_for("it did not say who it is, and others came", 1);
+            told.wait_for("it did not identify itself before newer connections arrived", 1);
             let sent = scope.spawn(|| send(connect(&announcement, b"", donor)?, &stream, 50_000));
             let received =
                 scope.spawn(|| receive(listener.accept(LONG)?.accept(b"")?, &stream).map(|_| ()));

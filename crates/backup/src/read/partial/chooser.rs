@@ -74,7 +74,7 @@ impl<'a> ChunkSelector<'a> {
         match record {
             Record::File { source: 1.., .. } => {
                 return Err(Refused::Selection(BackupError::Selection(
-                    "it has several inputs; single files can be had of one only".into(),
+                    "the stream has several sources, so single files cannot be selected".into(),
                 )));
             }
             Record::File { file, path, .. } => self.file(*file, path),
@@ -92,7 +92,7 @@ impl<'a> ChunkSelector<'a> {
                 }
                 let len = chunk.head_len + chunk.payload_len;
                 if chunk.position < self.end {
-                    return Err(Refused::Index("its chunks are not in order"));
+                    return Err(Refused::Index("the chunks are not in order"));
                 }
                 self.end = chunk.position + len;
                 self.parts.chosen.add(why, 0, chunk.payload_len);
@@ -146,7 +146,7 @@ impl<'a> ChunkSelector<'a> {
         write: impl FnOnce(&mut ChunkWriter<Vec<u8>>) -> std::io::Result<()>,
     ) -> Result<(), Refused> {
         let mut writer = ChunkWriter::new(Vec::new());
-        let bad = |_| Refused::Index("it has a name that no file can have");
+        let bad = |_| Refused::Index("it contains an invalid file name");
         write(&mut writer).map_err(bad)?;
         let chunk = writer.finish().map_err(bad)?;
         let start = self.text.len();
@@ -165,7 +165,7 @@ impl<'a> ChunkSelector<'a> {
     pub(super) fn finish(mut self) -> Result<Parts, Refused> {
         self.selection.check(&self.matched).map_err(Refused::Selection)?;
         if self.open.values().any(|open| !open.ended) {
-            return Err(Refused::Index("a file in it has no end"));
+            return Err(Refused::Index("it contains a file without an end"));
         }
         self.parts.text = self.text.freeze();
         Ok(self.parts)
@@ -174,6 +174,6 @@ impl<'a> ChunkSelector<'a> {
 
 fn too_much() -> Refused {
     Refused::Selection(BackupError::Selection(
-        "so many single files would take too much memory: choose fewer, or take all".into(),
+        "selecting this many single files needs too much memory: select fewer, or read the whole backup".into(),
     ))
 }

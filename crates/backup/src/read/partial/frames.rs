@@ -66,11 +66,11 @@ impl<'a> FrameFinder<'a> {
 
     pub(super) fn finish(mut self) -> Result<Vec<Range<u64>>, Refused> {
         if self.wanted.next().is_some() {
-            return Err(Refused::Index("no frame holds some part of a file"));
+            return Err(Refused::Index("a part of a file is in no frame"));
         }
         match self.runs.is_sorted_by(|a, b| a.end <= b.start) {
             true => Ok(self.runs),
-            false => Err(Refused::Index("its frames are not in order")),
+            false => Err(Refused::Index("the frames are not in order")),
         }
     }
 }

@@ -42,7 +42,7 @@ pub(super) fn compare(
     });
     let begun: Vec<_> = begun.map(|(number, _)| *number).collect();
     if go_on().is_err() {
-        return Err("it was to be gone on with, and that was interrupted".into());
+        return Err("resuming it was interrupted".into());
     }
     for path in whole {
         left.doubtful.extend(left.whole.remove(&path).map(|file| file.name));

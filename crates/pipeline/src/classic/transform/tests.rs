@@ -264,10 +264,10 @@ fn what_does_not_go_is_refused() {
         w.end("x").unwrap();
         w.end("x.lz4").unwrap();
     });
-    assert_eq!(error, "x.lz4: without its suffixes it is called x, and so is x (stream offset 51)");
+    assert_eq!(error, "x.lz4: without suffixes it is named x, as is x (stream offset 51)");
     let long = "n".repeat(250);
     let error = run(&|w| w.end(&long).unwrap());
-    assert!(error.contains("its name with suffixes"), "{error}");
+    assert!(error.contains("invalid name with suffixes"), "{error}");
     let error = run(&|w| {
         w.payload("x", 0, b"1").unwrap();
         w.end("x").unwrap();

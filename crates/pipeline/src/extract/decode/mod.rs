@@ -134,10 +134,10 @@ pub enum FileDecodeError {
     #[error(transparent)]
     Xbcrypt(#[from] XbcryptError),
     /// An encrypted file, and no key was given.
-    #[error("it is encrypted, and no key was given")]
+    #[error("the file is encrypted, but no key was given")]
     NoKey,
     /// The windows, blocks or chunks of the file are too large.
-    #[error("needs {needed} bytes of memory to be undone, {allowed} are allowed")]
+    #[error("decoding needs {needed} bytes of memory, the limit is {allowed}")]
     Memory {
         /// Memory that the file needs, in bytes.
         needed: u64,
@@ -145,7 +145,7 @@ pub enum FileDecodeError {
         allowed: u64,
     },
     /// Two files of the stream would have the same name.
-    #[error("without its suffixes it is called {name}, and so is {other}")]
+    #[error("without suffixes it is named {name}, as is {other}")]
     Taken {
         /// The common name.
         name: RelPath,
@@ -153,37 +153,37 @@ pub enum FileDecodeError {
         other: RelPath,
     },
     /// The path of this file leads through another file of the stream.
-    #[error("it lies in {name}, which is a file of the stream")]
+    #[error("its directory {name} is a file in the stream")]
     InFile {
         /// Name that would have to be a directory.
         name: RelPath,
     },
     /// A directory of the stream has this name.
-    #[error("it would be called {name}, which is a folder of the stream")]
+    #[error("without suffixes it is named {name}, which is a directory in the stream")]
     Folder {
         /// Name without suffixes.
         name: RelPath,
     },
     /// The name is reserved for files that a restore keeps in the target directory.
-    #[error("names that begin with {prefix} are reserved")]
+    #[error("names starting with {prefix} are reserved")]
     Reserved {
         /// Reserved prefix of the name.
         prefix: &'static str,
     },
     /// The file has more layers than any producer writes.
-    #[error("its name has more than {max} suffixes to undo")]
+    #[error("its name has more than {max} suffixes")]
     Layers {
         /// Maximum number of layers.
         max: usize,
     },
     /// Without its suffixes the name is invalid.
-    #[error("without its suffixes it has no name: {0}")]
+    #[error("without suffixes its name is invalid: {0}")]
     Name(PathError),
     /// The file has holes or seeks, which are impossible in compressed or encrypted files.
-    #[error("it is compressed or encrypted, and its chunks have holes or go back")]
+    #[error("it is compressed or encrypted, but its chunks have holes or are out of order")]
     OutOfOrder,
     /// A rename would change the layers of the file.
-    #[error("it is renamed to {to}, which has other suffixes")]
+    #[error("it is renamed to {to}, which has different suffixes")]
     Renamed {
         /// New name.
         to: RelPath,

@@ -239,12 +239,18 @@ mod tests {
         };
         claim(&["d/e/a", "d/e/b", "d/c", "d.x", "x/d"]).unwrap();
         for (names, said) in [
-            (&["n", "n/m"][..], "it lies in n, which is a file of the stream"),
-            (&["n.lz4", "n/m/o"], "it lies in n, which is a file of the stream"),
-            (&["d/e/a", "d/e/b", "d/e"], "it would be called d/e, which is a folder of the stream"),
-            (&["d/e/a", "d.zst"], "it would be called d, which is a folder of the stream"),
-            (&[".xb-partial/x"], "names that begin with .xb-partial are reserved"),
-            (&[".xb-incremental/1"], "names that begin with .xb-incremental are reserved"),
+            (&["n", "n/m"][..], "its directory n is a file in the stream"),
+            (&["n.lz4", "n/m/o"], "its directory n is a file in the stream"),
+            (
+                &["d/e/a", "d/e/b", "d/e"],
+                "without suffixes it is named d/e, which is a directory in the stream",
+            ),
+            (
+                &["d/e/a", "d.zst"],
+                "without suffixes it is named d, which is a directory in the stream",
+            ),
+            (&[".xb-partial/x"], "names starting with .xb-partial are reserved"),
+            (&[".xb-incremental/1"], "names starting with .xb-incremental are reserved"),
         ] {
             assert_eq!(claim(names), Err(said.to_owned()), "{names:?}");
         }

@@ -279,7 +279,7 @@ fn renames_and_removals_reach_files_that_are_undone() {
     writer.rename("a.lz4", "a").unwrap();
     let dir = tempfile::tempdir().unwrap();
     let error = run(dir.path(), &writer.finish().unwrap(), 1 << 20, options(2, 0)).unwrap_err();
-    assert!(error.to_string().contains("other suffixes"), "{error}");
+    assert!(error.to_string().contains("different suffixes"), "{error}");
 }
 
 #[test]

@@ -13,7 +13,7 @@ pub enum SettingsError {
         what: String,
     },
     /// An option of the stock method that is not supported here and must not be ignored.
-    #[error("option {option} is not for wsrep_sst_method=xbrs: {instead}")]
+    #[error("option {option} does not work with wsrep_sst_method=xbrs: {instead}")]
     Refused {
         /// The option's name in `[sst]`.
         option: String,

@@ -186,7 +186,7 @@ impl Settings {
     pub fn describe(&self) -> String {
         let rate = self.rlimit.map_or(String::new(), |rate| format!(", at most {rate} bytes/s"));
         format!(
-            "compress={} with {} threads, {} backup threads, {} write threads{rate}, idle limit {} s, resume limit {} s, old data {}",
+            "compress={}, compress-threads={}, backup-threads={}, write-threads={}{rate}, idle limit {} s, resume limit {} s, old data {}",
             self.compress,
             self.compress_threads,
             self.backup_threads,

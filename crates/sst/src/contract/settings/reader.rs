@@ -37,7 +37,7 @@ impl Reader<'_> {
         }
         let port = self.server("extra-port").and_then(OsStr::to_str).and_then(|p| p.parse().ok());
         let port = port.filter(|port| *port != 0);
-        port.map(Some).ok_or_else(|| value("use-extra", "the server has no extra-port"))
+        port.map(Some).ok_or_else(|| value("use-extra", "the server has no extra_port"))
     }
 
     /// What happens when a slow transfer blocks a locked server.
@@ -101,7 +101,7 @@ impl Reader<'_> {
         let Some(text) = self.files.sst(name) else { return Ok(None) };
         let size = text.to_str().and_then(parse_size);
         size.map(Some)
-            .ok_or_else(|| value(name, "a number with K, M, G or T behind it is expected"))
+            .ok_or_else(|| value(name, "expected a number, optionally followed by K, M, G or T"))
     }
 
     pub(super) fn switch(&self, name: &str, otherwise: bool) -> Result<bool, SettingsError> {
@@ -112,7 +112,7 @@ impl Reader<'_> {
         match text.to_str().unwrap_or_default().to_ascii_lowercase().as_str() {
             "1" | "on" | "yes" | "true" => Ok(true),
             "0" | "off" | "no" | "false" => Ok(false),
-            _ => Err(value(name, "yes or no is expected")),
+            _ => Err(value(name, "expected yes or no")),
         }
     }
 }
@@ -124,7 +124,7 @@ fn parse_number(
 ) -> Result<usize, SettingsError> {
     let number = text.to_str().and_then(|text| text.trim().parse().ok());
     number.filter(|n| range.contains(n)).ok_or_else(|| {
-        value(name, &format!("a number from {} to {} is expected", range.start(), range.end()))
+        value(name, &format!("expected a number from {} to {}", range.start(), range.end()))
     })
 }
 

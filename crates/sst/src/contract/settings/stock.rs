@@ -97,16 +97,16 @@ impl Reader<'_> {
             "1" => {
                 return Err(refused(
                     "encrypt=1",
-                    "its cipher is not authenticated; leave it away, TLS 1.3 is always on",
+                    "its cipher is not authenticated; remove the option, because TLS 1.3 is always on",
                 ));
             }
             "" | "0" | "2" | "3" | "4" => {}
-            _ => return Err(value("encrypt", "0, 2, 3 or 4 is expected")),
+            _ => return Err(value("encrypt", "expected 0, 2, 3 or 4")),
         }
         if text("streamfmt") == "tar" {
             return Err(refused(
                 "streamfmt=tar",
-                "the stream is always an xbstream; leave it away",
+                "the stream is always an xbstream; remove the option",
             ));
         }
         Ok(())
@@ -116,17 +116,17 @@ impl Reader<'_> {
     pub(super) fn unused(&self, remarks: &mut Vec<String>) {
         for (name, why) in [
             ("transferfmt", "one program does the transfer"),
-            ("sockopt", "there is no socat"),
-            ("ssl-dhparams", "TLS 1.3 has none"),
-            ("decompressor", "the joiner sees by itself what to undo"),
+            ("sockopt", "socat is not used"),
+            ("ssl-dhparams", "TLS 1.3 has no such parameters"),
+            ("decompressor", "the joiner detects the compression"),
             ("inno-move-opts", "files are renamed"),
             ("sst-syslog", "messages go to the error log"),
-            ("rebuild", "indexes are left as they are"),
-            ("compress-chunk-size", "frames have a size of their own"),
-            ("auto-upgrade", "the server is not started in between, and upgrades by itself"),
-            ("force-upgrade", "the server is not started in between, and upgrades by itself"),
-            ("xbstream-opts", "there is no xbstream"),
-            ("xtrabackup-plugin-dir", "name it in inno-backup-opts and inno-apply-opts"),
+            ("rebuild", "indexes are not rebuilt"),
+            ("compress-chunk-size", "the size of frames is fixed"),
+            ("auto-upgrade", "the server upgrades its data itself when it starts"),
+            ("force-upgrade", "the server upgrades its data itself when it starts"),
+            ("xbstream-opts", "xbstream is not used"),
+            ("xtrabackup-plugin-dir", "set it in inno-backup-opts and inno-apply-opts"),
         ] {
             if self.files.has(name) {
                 remarks
@@ -135,14 +135,14 @@ impl Reader<'_> {
         }
         let progress = self.files.sst("progress").and_then(OsStr::to_str).unwrap_or_default();
         if !matches!(progress, "" | "0" | "1" | "none") {
-            remarks.push("option progress: lines about progress go to the error log".to_owned());
+            remarks.push("option progress has no effect with wsrep_sst_method=xbrs: progress goes to the error log".to_owned());
         }
         let mut unknown: Vec<&str> =
             self.files.sst_names().filter(|name| !KNOWN.contains(name)).collect();
         unknown.sort_unstable();
         unknown.dedup();
         for name in unknown {
-            remarks.push(format!("option {name} in [sst] is not known"));
+            remarks.push(format!("unknown option {name} in [sst]"));
         }
     }
 
@@ -154,7 +154,7 @@ impl Reader<'_> {
             if text.is_empty() || text == "quicklz" {
                 return Err(refused(
                     "compress",
-                    "name one of auto, none, lz4, snappy, gzip[:N], zstd[:N]",
+                    "use auto, none, lz4, snappy, gzip[:N] or zstd[:N]",
                 ));
             }
             return text
@@ -167,10 +167,10 @@ impl Reader<'_> {
         let found = like_command(&words).ok_or_else(|| {
             refused(
                 "compressor",
-                "no command is run here; say compress=none, lz4, snappy, gzip[:N] or zstd[:N]",
+                "commands are not run; set compress=none, lz4, snappy, gzip[:N] or zstd[:N]",
             )
         })?;
-        remarks.push(format!("option compressor: no command is run, taken for compress={found}"));
+        remarks.push(format!("option compressor: the command is not run; using compress={found}"));
         Ok(found.into())
     }
 }

@@ -62,15 +62,12 @@ impl Reader<'_> {
             "" | "DISABLED" | "PREFERRED" | "REQUIRED" if checks => Verify::Ca,
             "" | "DISABLED" | "PREFERRED" | "REQUIRED" => Verify::Unsaid,
             _ => {
-                let what = "DISABLED, REQUIRED, VERIFY_CA or VERIFY_IDENTITY is expected";
+                let what = "expected DISABLED, REQUIRED, VERIFY_CA or VERIFY_IDENTITY";
                 return Err(value("ssl-mode", what));
             }
         };
         if self.files.has("tcapath") || self.files.has("ssl-capath") {
-            return Err(refused(
-                "tcapath",
-                "name one file with all certificates of authorities by tca",
-            ));
+            return Err(refused("tcapath", "put all CA certificates into one file and set tca"));
         }
         // A server's certificate for its clients is used here only if an option says so.
         let names = ["tcert", "ssl-cert", "ssl-server-cert", "ssl-client-cert"];
@@ -82,7 +79,7 @@ impl Reader<'_> {
             None | Some("tls") => {}
             Some("plain") => plain = true,
             Some("any-donor") => any_donor = true,
-            Some(_) => return Err(value("wire-security", "tls, any-donor or plain is expected")),
+            Some(_) => return Err(value("wire-security", "expected tls, any-donor or plain")),
         }
         Ok(Tls {
             cert: path("tcert", "cert").filter(|_| wanted),

@@ -1,0 +1,120 @@
+//! What `--help` prints below the options: examples, and what the options cannot explain.
+//!
+//! Prose has no line breaks, because clap wraps it to the terminal. Examples stay below 80 columns
+//! where they can. Commands with many options show this only with `--help`, so that `-h` fits on a
+//! screen.
+
+pub(crate) const ALL: &str = "\
+Examples:
+  mariadb-backup --backup --stream=xbstream | xbcloud-rs put s3://bucket/shop/mon
+  xbcloud-rs backup file:///backup/mon -- mariadb-backup --backup --stream=xbstream
+  xbcloud-rs list s3://bucket/shop
+  xbcloud-rs verify s3://bucket/shop/mon --level=pages
+  xbcloud-rs restore s3://bucket/shop/mon --target-dir=/var/lib/mysql-new
+  xbcloud-rs get s3://bucket/shop/mon | mbstream -x -C /restore
+
+Exit status: 0 done and proven, 1 failed, 2 usage, 128+N ended by signal N.
+
+Options are also read from the group [xbcloud] of the usual my.cnf files. Put access keys there, or into AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, not on the command line.";
+
+pub(crate) const PUT: &str = "\
+Examples:
+  mariadb-backup --backup --stream=xbstream | xbcloud-rs put s3://bucket/shop/mon
+  xtrabackup --backup --stream=xbstream | xbcloud-rs put gs://bucket/shop/mon
+  xbcloud-rs put file:///backup/shop/mon --compress=zstd < mon.xbstream
+
+In a pipe, a failure of the backup program shows only as an incomplete stream. `backup` also checks its exit status.";
+
+pub(crate) const BACKUP: &str = "\
+Examples:
+  xbcloud-rs backup s3://bucket/shop/sun --compress=zstd -- \\
+      mariadb-backup --backup --stream=xbstream
+  xbcloud-rs backup s3://bucket/shop/mon --incremental-from=latest -- \\
+      mariadb-backup --backup --stream=xbstream
+  xbcloud-rs backup s3://bucket/shop/tue --recipient=age1... -- \\
+      mariadb-backup --backup --stream=xbstream";
+
+pub(crate) const GET: &str = "\
+Examples:
+  xbcloud-rs get s3://bucket/shop/mon | mbstream -x -C /restore
+  xbcloud-rs get s3://bucket/shop/latest --identity-file=/etc/age.key > mon.xbstream
+  xbcloud-rs get s3://bucket/shop/mon --files 'shop/orders.*' | mbstream -x -C /tmp/o
+  xbcloud-rs get s3://bucket/shop/mon --as-stored > mon.native";
+
+pub(crate) const RESTORE: &str = "\
+Examples:
+  xbcloud-rs restore s3://bucket/shop/latest --target-dir=/var/lib/mysql-new --prepare
+  xbcloud-rs restore s3://bucket/shop/@2026-11-20 --files 'shop/orders.*' --export \\
+      --target-dir=/tmp/orders
+  xbcloud-rs restore s3://bucket/shop/node --prepare --galera --check-donor=db1 \\
+      --target-dir=/var/lib/mysql
+
+To resume an interrupted restore, run the same command again.";
+
+pub(crate) const LIST: &str = "\
+Examples:
+  xbcloud-rs list s3://bucket/shop
+  xbcloud-rs list file:///backup/shop --long
+  xbcloud-rs list azure://container/shop --json";
+
+pub(crate) const SHOW: &str = "\
+Examples:
+  xbcloud-rs show s3://bucket/shop/latest
+  xbcloud-rs show s3://bucket/shop/mon --identity-file=/etc/age.key --json";
+
+pub(crate) const VERIFY: &str = "\
+Examples:
+  xbcloud-rs verify s3://bucket/shop/latest --level=checksum
+  xbcloud-rs verify s3://bucket/shop/latest --identity-file=/etc/age.key
+  xbcloud-rs verify s3://bucket/shop/latest --level=restore \\
+      --check-sql='SELECT COUNT(*) FROM shop.orders'
+
+Levels above `checksum` need the key of a sealed backup. Level `restore` restores and prepares the backup and starts a server on it.";
+
+pub(crate) const COPY: &str = "\
+Examples:
+  xbcloud-rs verify s3://staging/shop/mon
+  xbcloud-rs copy s3://staging/shop/mon s3://vault/shop/ --to-aws-profile=vault \\
+      --retain=35d
+  xbcloud-rs copy file:///backup/mon gs://vault/shop/ --to-google-storage-class=NEARLINE
+
+Store options apply to both source and destination. Prefix one with `to-`, such as --to-s3-endpoint, to set it for the destination only. If you set a key, token or profile of the destination, it inherits none of the source's credentials.";
+
+pub(crate) const PIN: &str = "\
+Examples:
+  xbcloud-rs pin s3://bucket/shop/mon --reason='before the migration'
+  xbcloud-rs pin s3://bucket/shop/mon --retain=8w";
+
+pub(crate) const UNPIN: &str = "\
+Example:
+  xbcloud-rs unpin s3://bucket/shop/mon";
+
+pub(crate) const PRUNE: &str = "\
+Examples:
+  xbcloud-rs prune s3://bucket/shop --keep-daily=7 --keep-weekly=5 --keep-monthly=12
+  xbcloud-rs prune s3://bucket/shop --keep-last=3 --keep-within=30d --yes
+
+A backup is kept if any rule keeps it. Days, weeks and months are in UTC; those without a backup do not count. Always kept: the newest backup, the newest verified one, the one verified furthest, pinned and damaged ones, runs in progress, and the chains of kept backups. The rules apply to each server separately.";
+
+pub(crate) const DELETE: &str = "\
+Examples:
+  xbcloud-rs delete s3://bucket/shop/mon --dry-run
+  xbcloud-rs delete s3://bucket/shop/mon --yes";
+
+pub(crate) const REWRAP: &str = "\
+Examples:
+  xbcloud-rs rewrap s3://bucket/shop/mon --identity-file=/etc/age.key \\
+      --recipient=age1... --keep
+  xbcloud-rs rewrap s3://bucket/shop/mon --identity-file=/etc/age.key --remove=2
+
+Without --keep or --remove, the new key slots replace all old ones.";
+
+pub(crate) const PLAN: &str = "\
+Examples:
+  xbcloud-rs plan --size=8T --chunk-size=200M
+  xbcloud-rs plan --like=s3://bucket/shop/latest --memory=1G";
+
+pub(crate) const GC: &str = "\
+Examples:
+  xbcloud-rs gc s3://bucket/shop
+  xbcloud-rs gc gs://bucket/shop --older-than=48 --yes";
