@@ -106,7 +106,7 @@ fn what_a_repository_lacks_is_said_at_once() {
         (&["backup", "@shpo"], "known: @bare, @quoted, @shop, @vault"),
         (&["copy", "@shop/x", "@vualt"], "[xbcloud.vualt]"),
         (&["show", "@shop"], "no backup is named"),
-        (&["list", "@bare"], "no store is named"),
+        (&["list", "@bare"], "no store is given"),
         (&["backup", "@vault"], "no producer is named"),
         (&["backup", "@quoted"], "--producer: a quote"),
     ] {
@@ -124,7 +124,7 @@ fn the_stock_tool_has_names_with_at_signs() {
     let link = site.path("xbcloud");
     symlink(env!("CARGO_BIN_EXE_xbcloud-rs"), &link).unwrap();
     let ran = site.cmd_of(&link, &["put", "@shop/x"]).run().expect(1);
-    assert!(ran.stderr_text().contains("no store is named"), "{}", ran.stderr_text());
+    assert!(ran.stderr_text().contains("no store is given"), "{}", ran.stderr_text());
     assert!(!site.path("shop").exists());
 }
 
