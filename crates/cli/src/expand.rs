@@ -210,8 +210,6 @@ fn expand_with(
     };
     let own = all_items(&rest, &scope);
     let mut expanded = Expanded::default();
-    check_own(&own, &defaults, &scope, &mut expanded)?;
-    expanded.secrets.extend(secrets_behind(&own));
     let prints = own.contains(&Item::On(PRINT_DEFAULTS.to_owned()));
     let all = Scope {
         known: table_of(&command, true, &[]),
@@ -219,7 +217,10 @@ fn expand_with(
         scope: if prints && found.is_none() { everything } else { scope },
         subcommand: found.map(Command::get_name),
     };
-    let given = all_given(sources, places, (&wanted, own), &all, &variables, &mut expanded)?;
+    let given =
+        all_given(sources, places, (&wanted, own.clone()), &all, &variables, &mut expanded)?;
+    check_own(&own, &defaults, &all.scope, &mut expanded)?;
+    expanded.secrets.extend(secrets_behind(&own));
 
     if prints {
         let variable = |name: &str| {
