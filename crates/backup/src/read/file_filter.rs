@@ -1,5 +1,6 @@
 //! Selection of the files to read from a backup.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -9,9 +10,12 @@ use xb_pipeline::{GlobError, Globs, logical_name};
 
 use crate::error::BackupError;
 
-/// Suffixes that an incremental backup, or a file copied late, adds to the name of a table's file;
-/// an incremental backup adds its own last: `t.ibd.new.delta`.
-const PARTS: [&[u8]; 3] = [b".delta", b".meta", b".new"];
+/// Suffixes that an incremental backup adds to the name of a table's file.
+const PARTS: [&[u8]; 2] = [b".delta", b".meta"];
+/// Suffix of the file of a table that was created during the backup, or shortly before. Prepare
+/// renames `t.new` (MariaDB) or `t.ibd.new` (XtraBackup) to `t.ibd`. An incremental backup adds its
+/// own suffix last: `t.ibd.new.delta`.
+const NEW: &[u8] = b".new";
 /// Suffixes of files that tell `prepare` of a table renamed, dropped or damaged during the backup.
 /// xtrabackup names these after the tablespace's number, in the folder of its schema or outside.
 const CHANGES: [&str; 3] = [".ren", ".del", ".crpt"];
@@ -81,7 +85,8 @@ impl Selection {
         if self.is_all() {
             return Some(Why::Asked);
         }
-        let name = without_parts(logical_name(path));
+        let name = table_file(logical_name(path));
+        let name = name.as_ref();
         let mut asked = false;
         if let Ok(text) = std::str::from_utf8(path)
             && self.exact.contains(text)
@@ -143,11 +148,15 @@ fn as_path(name: &[u8]) -> &Path {
     Path::new(OsStr::from_bytes(name))
 }
 
-fn without_parts(mut name: &[u8]) -> &[u8] {
-    while let Some(rest) = PARTS.iter().find_map(|part| name.strip_suffix(*part)) {
-        name = rest;
+/// Returns the name that the file has once the backup is prepared.
+fn table_file(name: &[u8]) -> Cow<'_, [u8]> {
+    const TABLESPACE: &[u8] = b".ibd";
+    let name = PARTS.iter().find_map(|part| name.strip_suffix(*part)).unwrap_or(name);
+    match name.strip_suffix(NEW) {
+        Some(table) if table.ends_with(TABLESPACE) => table.into(),
+        Some(table) => [table, TABLESPACE].concat().into(),
+        None => name.into(),
     }
-    name
 }
 
 #[cfg(test)]
@@ -169,9 +178,12 @@ mod tests {
             ("other/t.ibd.qp", true),
             ("other/t.ibd.delta.zst", true),
             ("other/t.ibd.meta", true),
+            ("other/t.new", true),
             ("other/t.ibd.new", true),
+            ("other/t.ibd.new.zst", true),
             ("other/t.ibd.new.delta.zst", true),
             ("other/t.ibd.new.meta", true),
+            ("other/u.new", false),
             ("other/t.frm", false),
             ("shopping/t", false),
             ("ibdata1", false),
