@@ -265,7 +265,8 @@ fn options_are_taken_wherever_stock_takes_them() {
     );
     std::fs::write(&file, group).unwrap();
     let defaults = format!("--defaults-file={}", file.display());
-    let printed = host.tool("xbcloud").args([&defaults, "--print-defaults"]).run().expect(0);
+    let printed =
+        host.tool("xbcloud").args(["put", &defaults, "--print-defaults", "n"]).run().expect(0);
     let printed = printed.stdout_text();
     assert!(printed.contains(host.bucket.name()) && !printed.contains(SECRET_KEY), "{printed}");
     let _ = host.tool("xbcloud").args(["delete", &*defaults, "n"]).run().expect(0);
