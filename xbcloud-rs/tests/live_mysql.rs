@@ -68,7 +68,9 @@ fn zipped(page_kib: u32) -> String {
 fn server(page_kib: u32, options: &[&str]) -> MySql {
     let size = format!("--innodb-page-size={page_kib}k");
     let server = MySql::start_with(&[&[size.as_str()], options].concat());
-    server.sql(TABLES);
+    // Holes are blocks of the file system: pages of 4 KiB cannot have any.
+    let kept = |line: &&str| page_kib > 4 || !line.contains("squeezed");
+    server.sql(&TABLES.lines().filter(kept).collect::<Vec<_>>().join("\n"));
     if page_kib <= 16 {
         server.sql(&zipped(page_kib));
     }
