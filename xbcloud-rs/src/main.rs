@@ -2,8 +2,10 @@
 
 mod args;
 mod commands;
+mod host;
 mod keys;
 mod limits;
+mod listing;
 mod owner;
 mod place;
 mod report;

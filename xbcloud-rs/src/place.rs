@@ -8,6 +8,7 @@ use xb_uploader::{Location, Place, Policy};
 
 use crate::args::copy_destination::Destination;
 use crate::args::{CommonOptions, RunOptions, StoreOptions};
+use crate::host::host_name;
 use crate::settings::{from_variables, settings};
 
 /// ROOT and NAME of a backup.
@@ -52,7 +53,7 @@ pub(crate) fn new_name(
     if !is_name_template(last) {
         return Ok(named);
     }
-    let host = crate::commands::host_name().unwrap_or_else(|| "host".to_owned());
+    let host = host_name().unwrap_or_else(|| "host".to_owned());
     let name = fill_in(last, &host, Timestamp::now())
         .map_err(|error| Failure::usage(error.to_string()))?;
     Ok(format!("{folder}{name}"))
@@ -158,7 +159,7 @@ pub(crate) fn remote_place(
     }))
 }
 
-fn locate(text: &str, store: &StoreOptions) -> Result<Location, Failure> {
+pub(crate) fn locate(text: &str, store: &StoreOptions) -> Result<Location, Failure> {
     let below_root;
     let text = match &store.root {
         Some(root) if !root.is_empty() && !text.contains("://") => {

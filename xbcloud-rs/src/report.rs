@@ -7,7 +7,7 @@ use xb_backup::{
     BackupError, BackupKind, CopyReport, DeletionPlan, End, Estimate, GetReport, Leftovers,
     Listing, Manifest, Proof, PutReport, ReadyReport, Resumed, State,
 };
-use xb_cli::{Failure, Log, ProgressEnd, format_count, format_duration, format_rate, format_size};
+use xb_cli::{Failure, Log, OrFail as _, ProgressEnd, format_count, format_duration, format_rate, format_size};
 use xb_uploader::Lock;
 
 /// Turns an error of the library into the one error of this run.
@@ -207,45 +207,16 @@ pub(crate) fn locked(log: &Log, lock: Option<&Lock>) {
     }
 }
 
-/// Prints a listing on stdout.
-pub(crate) fn listing(listings: &[Listing], long: bool, json: bool) -> std::io::Result<()> {
-    let mut out = std::io::stdout().lock();
-    if json {
-        serde_json::to_writer_pretty(&mut out, listings)?;
-        return writeln!(out);
-    }
-    let width = listings.iter().map(|l| l.name.len()).max().unwrap_or(4).max(4);
-    let states = listings.iter().map(|l| state(l).len()).max().unwrap_or(15).max(15);
-    writeln!(
-        out,
-        "{:width$}  {:states$}  {:20}  {:>10}  {:>8}  {:>7}  {:19}  SERVER",
-        "NAME", "STATE", "FINISHED (UTC)", "SIZE", "OBJECTS", "FILES", "VERIFIED"
-    )?;
-    for l in listings {
-        let number = |n: Option<u64>| n.map_or_else(|| "-".to_owned(), |n| n.to_string());
-        let finished = l
-            .finished
-            .map_or_else(|| "-".to_owned(), |t| t.strftime("%Y-%m-%d %H:%M:%S").to_string());
-        let size = l.stored_bytes.map_or_else(|| "-".to_owned(), format_size);
-        writeln!(
-            out,
-            "{:width$}  {:states$}  {finished:20}  {size:>10}  {:>8}  {:>7}  {:19}  {}{}",
-            l.name,
-            state(l),
-            number(l.objects),
-            number(l.files),
-            proof(l.verified.as_ref()),
-            l.server_version.as_deref().unwrap_or("-"),
-            if l.pinned.is_some() { "  (pinned)" } else { "" },
-        )?;
-        for (what, value) in details(l).into_iter().filter(|_| long) {
-            writeln!(out, "{:width$}  {what:11} {value}", "")?;
+/// The end of a command whose report went to standard output. If the reader has seen enough, as
+/// `head` has, the program ends silently, as if the signal SIGPIPE had ended it.
+pub(crate) fn printed(result: std::io::Result<()>) -> Result<(), Failure> {
+    const BY_SIGPIPE: u8 = 128 + 13;
+    match result {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {
+            Err(Failure::verdict("", BY_SIGPIPE))
         }
-        if let Some(problem) = &l.problem {
-            writeln!(out, "{:width$}  {problem}", "")?;
-        }
+        result => result.stage("output"),
     }
-    Ok(())
 }
 
 /// Prints the estimate for a backup.

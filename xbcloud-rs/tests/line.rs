@@ -21,7 +21,7 @@ fn help_and_version_are_no_errors_and_fit_on_a_screen() {
     assert!(help.contains("Examples:") && help.contains("Exit status:"));
     for command in [
         "put", "backup", "run", "get", "restore", "list", "delete", "gc", "plan", "rewrap",
-        "verify", "show", "copy", "pin", "unpin", "prune", "monitor",
+        "verify", "show", "copy", "pin", "unpin", "prune", "monitor", "check", "init",
     ] {
         for (help, lines) in [("-h", 60), ("--help", 75)] {
             let text = run(&[command, help], b"").expect(0).stdout_text().to_string();
@@ -214,6 +214,54 @@ fn listings_are_for_people_and_for_programs() {
         (lines[0]["name"].as_str(), lines[0]["state"].as_str()),
         (Some("monday"), Some("complete"))
     );
+}
+
+#[test]
+fn a_listing_fits_a_terminal_and_ends_with_the_newest() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = format!("file://{}", folder.path().display());
+    for name in ["zz-older", "db1.example.net-20261122T0315Z"] {
+        let _ = run(&["put", &url(folder.path(), name)], &small_backup(3, 5000)).expect(0);
+    }
+    let _ = run(&["put", &url(folder.path(), "sub/one")], &small_backup(3, 5000)).expect(0);
+    let _ = run(&["verify", &url(folder.path(), "zz-older"), "--level=checksum"], b"").expect(0);
+    let _ = run(&["pin", &url(folder.path(), "zz-older")], b"").expect(0);
+    let text = run(&["list", &root], b"").expect(0).stdout_text().to_string();
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines.iter().all(|line| line.chars().count() <= 80), "{text}");
+    assert!(lines[0].starts_with("NAME ") && lines[0].contains("PROOF"), "{text}");
+    assert!(
+        lines[1].starts_with("sub ")
+            && lines[1].contains(" folder ")
+            && lines[1].ends_with("1 backup"),
+        "{text}"
+    );
+    assert!(lines[2].starts_with("zz-older ") && lines[2].contains("pinned"), "{text}");
+    assert!(lines[2].contains("  checksum ") && lines[2].contains("s  "), "{text}");
+    assert!(lines[3].starts_with("db1.example.net-20261122T0315Z "), "{text}");
+    let column = lines[0].find("STATE").unwrap();
+    assert!(lines[1..].iter().all(|line| line.as_bytes()[column - 1] == b' '), "{text}");
+    let long = run(&["list", "--long", &root], b"").expect(0).stdout_text().to_string();
+    assert!(long.contains("finished") && long.contains("objects"), "{long}");
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = url(folder.path(), "n");
+    let _ = run(&["put", &place], &small_backup(3, 5000)).expect(0);
+    for args in [&["show", &place][..], &["show", "--json", &place], &["verify", "-q", &place]] {
+        let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+            .args(args)
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        drop(child.stdout.take());
+        let ran = child.wait_with_output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&ran.stderr), "", "{args:?}");
+        assert_eq!(ran.status.code(), Some(141), "{args:?}");
+    }
 }
 
 #[test]

@@ -12,6 +12,7 @@
 mod admin;
 mod cancel;
 mod catalog;
+mod check;
 mod child;
 mod claim;
 mod error;
@@ -48,6 +49,10 @@ pub use catalog::records::{Pin, Proof, VerifyResult};
 pub use catalog::resolve::{Resolved, Wanted, WantedError, resolve};
 pub use catalog::root::Root;
 pub use catalog::source_info::SourceInfo;
+pub use check::keys::check_keys;
+pub use check::producer::check_producer;
+pub use check::store::check_store;
+pub use check::{CheckLine, CheckState};
 pub use child::OnLine;
 pub use error::BackupError;
 /// Type of the times in manifests and records.
@@ -74,3 +79,37 @@ pub use write::producer_log::ProducerLog;
 pub use write::{IncrementalBase, PutReport, PutRequest, backup, plan, put, put_plan};
 pub use xb_encryptor::{KeySlots, Keys};
 pub use xb_pipeline::GlobError;
+
+/// Parsers of what a store holds, for property tests and fuzzing. Not a stable interface.
+#[doc(hidden)]
+pub mod parsers {
+    pub use crate::catalog::records::{is_pin, is_verification};
+    pub use crate::claim::has_claim_phase;
+
+    use crate::catalog::names::BackupName;
+    use crate::objects::classic::ClassicFiles;
+    use crate::objects::contents::Contents;
+
+    /// Sorts a listing of keys below a backup's folder, with sizes in bytes, and reads the order of
+    /// its classic objects.
+    pub fn listing(objects: &[(String, u64)]) {
+        let listed = |(key, size): &(String, u64)| xb_uploader::Listed {
+            key: key.clone(),
+            size: *size,
+            modified: 0,
+            tag: None,
+        };
+        let contents = Contents::sort(objects.iter().map(listed).collect());
+        let files = ClassicFiles::of(&contents.classic);
+        let _ = (
+            contents.is_folder(),
+            contents.foreign_objects(),
+            files.bytes(),
+            files.sizes().count(),
+        );
+        if let Ok(name) = BackupName::new("n") {
+            let _ = files.check_runs(&name);
+        }
+        let _ = (files.in_order().count(), files.borders(), files.object_at(u64::MAX));
+    }
+}

@@ -37,3 +37,19 @@ pub use joiner::{has_old, join};
 pub use run::{ChildError, Run, Running};
 pub use session::context::Context;
 pub use session::offer::{Offer, OfferError, What};
+
+/// Parsers of what a server hands over, for property tests and fuzzing. Not a stable interface.
+#[doc(hidden)]
+pub mod parsers {
+    use std::ffi::OsString;
+
+    /// Reads the lines that a server writes to standard input.
+    pub fn handed(lines: &[u8]) -> crate::Handed {
+        crate::contract::handed::of_lines(lines)
+    }
+
+    /// Splits options as a shell would; `None` if a quote is not closed.
+    pub fn shell_words(text: &[u8]) -> Option<Vec<OsString>> {
+        crate::contract::shell_words::split(text).ok()
+    }
+}

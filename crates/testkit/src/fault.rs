@@ -20,10 +20,11 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use crate::http::{Head, copy_body};
 use crate::reply::Reply;
+use crate::s3::sign::date;
 
 /// Time without a byte after which a server counts as dead.
 const UPSTREAM_LIMIT: Duration = Duration::from_secs(120);
@@ -57,6 +58,11 @@ pub enum Action {
     LoseAnswer,
     /// Nothing is passed on or returned until [`Proxy::release`], then the connection ends.
     Stall,
+    /// The whole request is read, counted by [`Proxy::held`], and passed on at [`Proxy::release`]:
+    /// a request that was long on its way.
+    Hold,
+    /// The request is passed on; the `Date` of its response is this many seconds ahead.
+    Ahead(u64),
 }
 
 impl Action {
@@ -145,6 +151,7 @@ struct State {
     released: bool,
     /// Number of made-up responses so far.
     replies: u64,
+    held: usize,
 }
 
 #[derive(Debug, Default)]
@@ -247,7 +254,14 @@ impl Proxy {
         self.shared.lock().rules = rules;
     }
 
-    /// Ends the stalled connections, and from now on also those that would stall.
+    /// Counts the requests that were held so far.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.shared.lock().held
+    }
+
+    /// Ends the stalled connections, and from now on also those that would stall. Passes on the
+    /// requests that were held; from now on, none is.
     pub fn release(&self) {
         self.shared.lock().released = true;
         self.shared.bell.notify_all();
@@ -342,11 +356,23 @@ fn serve(shared: &Shared, client: &TcpStream, server: &TcpStream) -> io::Result<
                 copy_body(&mut from_client, &mut to_server, body, limit)?;
                 return Ok(());
             }
-            None | Some(Action::CutAnswer(_) | Action::LoseAnswer) => {}
+            Some(Action::Hold) => {
+                copy_body(&mut from_client, &mut request.raw, body, u64::MAX)?;
+                hold(shared);
+                to_server.write_all(&request.raw)?;
+            }
+            None | Some(Action::CutAnswer(_) | Action::LoseAnswer | Action::Ahead(_)) => {
+                to_server.write_all(&request.raw)?;
+                copy_body(&mut from_client, &mut to_server, body, u64::MAX)?;
+            }
         }
-        to_server.write_all(&request.raw)?;
-        copy_body(&mut from_client, &mut to_server, body, u64::MAX)?;
         let mut answer = read_answer(&mut from_server)?;
+        if let Some(Action::Ahead(seconds)) = action {
+            answer.rewrite(|name, value| match name {
+                "date" => Some((name, date(SystemTime::now() + Duration::from_secs(seconds)))),
+                _ => Some((name, value.to_owned())),
+            });
+        }
         if shared.google {
             s3_to_google(&mut answer);
         }
@@ -374,6 +400,13 @@ fn serve(shared: &Shared, client: &TcpStream, server: &TcpStream) -> io::Result<
         }
     }
     Ok(())
+}
+
+/// Waits until the held requests are passed on.
+fn hold(shared: &Shared) {
+    let mut waiting = shared.lock();
+    waiting.held += 1;
+    let _passing = shared.bell.wait_while(waiting, |state| !state.released);
 }
 
 /// Reads the final response and skips interim ones (1xx), which are only for this proxy.

@@ -407,6 +407,7 @@ impl Store {
             .await
             .or_else(none_if_missing)?;
         found.sort_unstable();
+        check_sizes(prefix, &found)?;
         Ok(found)
     }
 
@@ -720,6 +721,18 @@ fn listed(meta: object_store::ObjectMeta) -> Listed {
     }
 }
 
+/// Checks that the sizes of a listing can be added: callers do, and a store may state any size.
+fn check_sizes(prefix: &str, listing: &[Listed]) -> Result<(), StoreError> {
+    let mut total = 0_u64;
+    for listed in listing {
+        total = total.checked_add(listed.size).ok_or_else(|| {
+            let what = format!("the size of {} cannot be true: {} bytes", listed.key, listed.size);
+            StoreError::new("list", prefix, StoreErrorKind::Damaged, what)
+        })?;
+    }
+    Ok(())
+}
+
 /// Returns the store's path for a key. Nothing is escaped, so that stock tools find the object.
 pub(crate) fn path_of(operation: &'static str, key: &str) -> Result<Path, StoreError> {
     Path::parse(key).map_err(|error| {
@@ -738,5 +751,19 @@ pub(crate) fn jitter() -> f64 {
     match getrandom::fill(&mut bytes) {
         Ok(()) => f64::from(u16::from_le_bytes(bytes)) / f64::from(u16::MAX),
         Err(_) => 0.5,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_that_no_sum_can_hold_are_refused() {
+        let listed = |key: &str, size| Listed { key: key.into(), size, modified: 0, tag: None };
+        assert!(check_sizes("p", &[listed("a", u64::MAX - 1), listed("b", 1)]).is_ok());
+        let error = check_sizes("p", &[listed("a", u64::MAX), listed("b", 1)]).unwrap_err();
+        assert_eq!(error.kind, StoreErrorKind::Damaged);
+        assert!(error.to_string().contains("the size of b"), "{error}");
     }
 }

@@ -12,16 +12,18 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use xb_cli::Size;
-use xb_keyring::{KeyOptions, NewKeyOptions, RecipientOptions};
+use xb_keyring::{IdentityOptions, KeyOptions, NewKeyOptions, RecipientOptions};
 
 pub(crate) use self::shared::{CommonOptions, OpeningOptions, RunOptions, Source, UnsealedOption};
 pub(crate) use self::store::{
     AzureOptions, ChecksumArg, ConnectionOptions, GoogleOptions, Lookup, S3Options, StoreOptions,
 };
 use crate::args::catalogue::{
-    CopyArgs, PinArgs, PruneArgs, RetainOptions, ShowArgs, UnpinArgs, VerifyArgs,
+    CopyArgs, KeepOptions, PinArgs, PruneArgs, RetainMode, RetainOptions, ServerOptions, ShowArgs,
+    UnpinArgs, VerifyArgs,
 };
-use crate::args::run::{MonitorArgs, RunArgs};
+use crate::args::copy_destination::Destination;
+use crate::args::run::{JobOptions, MonitorArgs, VerifyArg};
 
 /// Store MySQL and MariaDB backups in an object store, and restore them
 #[derive(Debug, Parser)]
@@ -79,6 +81,10 @@ pub(crate) enum Command {
     /// Estimate objects, requests and memory for a backup of a given size
     #[command(after_help = examples::PLAN)]
     Plan(PlanArgs),
+    /// Try everything that a backup needs: store, keys, backup program, login, room
+    Check(Box<CheckArgs>),
+    /// Make a local folder, or print what a bucket needs: policy, lifecycle rule, lock
+    Init(InitArgs),
     /// Judge the age of the newest backup and proof, as a Nagios plugin
     Monitor(MonitorArgs),
     /// Show what failed runs left in a store; --yes removes it
@@ -116,6 +122,77 @@ pub(crate) struct BackupArgs {
     pub(crate) name_template: String,
     #[command(flatten)]
     pub(crate) backup: BackupOptions,
+    #[command(flatten)]
+    pub(crate) common: CommonOptions,
+}
+
+const RUN_EXAMPLES: &str = "\
+The stages are: the hooks --before, backup, verify, copy (with --copy-to), prune (with a --keep rule), the
+hooks --after. A stage that fails ends the run; then the hooks --on-failure run.
+
+Examples:
+  xbcloud-rs run @shop --quiet
+  xbcloud-rs run @shop --verify=pages --identity-file=/etc/age.key --copy-to=@vault --keep-daily=7";
+
+#[derive(Debug, Args)]
+#[command(after_long_help = RUN_EXAMPLES)]
+pub(crate) struct RunArgs {
+    /// @REPOSITORY[/NAME], or file:///DIR/NAME, s3:// gs:// or azure://BUCKET/PREFIX/NAME; without
+    /// NAME, or with {host}, {utc} or {date} in it, the program makes the name
+    pub(crate) name: Option<String>,
+    /// Name of a backup for which none is given
+    #[arg(long, value_name = "TEMPLATE", default_value = xb_backup::DEFAULT_NAME_TEMPLATE)]
+    #[arg(hide_short_help = true)]
+    pub(crate) name_template: String,
+    /// Verify the new backup up to this level, or `none`
+    #[arg(long, value_name = "LEVEL", default_value = "checksum")]
+    pub(crate) verify: VerifyArg,
+    /// Copy the new backup there: @REPOSITORY, or a place with a slash at its end
+    #[arg(long, value_name = "PLACE")]
+    pub(crate) copy_to: Option<String>,
+    /// Lock the copy against removal for so long, as 30d
+    #[arg(long, value_name = "AGE", value_parser = catalogue::age, hide_short_help = true)]
+    pub(crate) to_retain: Option<std::time::Duration>,
+    /// Mode of the lock of the copy
+    #[arg(long, value_enum, value_name = "MODE", hide_possible_values = true)]
+    #[arg(hide_short_help = true)]
+    pub(crate) to_retain_mode: Option<RetainMode>,
+    #[command(flatten)]
+    pub(crate) keep: KeepOptions,
+    #[command(flatten)]
+    pub(crate) job: JobOptions,
+    #[command(flatten)]
+    pub(crate) server: ServerOptions,
+    #[command(flatten, next_help_heading = "Backup")]
+    pub(crate) backup: BackupOptions,
+    #[command(flatten, next_help_heading = "Keys of the run")]
+    pub(crate) identities: IdentityOptions,
+    #[command(flatten)]
+    pub(crate) destination: Destination,
+    #[command(flatten)]
+    pub(crate) common: CommonOptions,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CheckArgs {
+    /// file:///DIR, s3:// gs:// or azure://BUCKET/PREFIX, or @REPOSITORY
+    #[arg(value_name = "ROOT")]
+    pub(crate) place: Option<String>,
+    #[command(flatten, next_help_heading = "Backup")]
+    pub(crate) backup: BackupOptions,
+    #[command(flatten, next_help_heading = "Keys of the run")]
+    pub(crate) identities: IdentityOptions,
+    #[command(flatten)]
+    pub(crate) common: CommonOptions,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct InitArgs {
+    /// file:///DIR, s3:// gs:// or azure://BUCKET/PREFIX, or @REPOSITORY
+    #[arg(value_name = "ROOT")]
+    pub(crate) place: Option<String>,
+    #[command(flatten)]
+    pub(crate) retain: RetainOptions,
     #[command(flatten)]
     pub(crate) common: CommonOptions,
 }
@@ -410,6 +487,8 @@ impl Command {
             Self::Put(a) => &a.common.run,
             Self::Backup(a) => &a.common.run,
             Self::Run(a) => &a.common.run,
+            Self::Check(a) => &a.common.run,
+            Self::Init(a) => &a.common.run,
             Self::Monitor(a) => &a.common.run,
             Self::Get(a) => &a.common.run,
             Self::Restore(a) => &a.common.run,

@@ -5,59 +5,9 @@ use std::time::Duration;
 
 use clap::Args;
 use xb_cli::Secret;
-use xb_keyring::IdentityOptions;
 
-use crate::args::BackupOptions;
-use crate::args::catalogue::{KeepOptions, LevelArg, RetainMode, ServerOptions, age};
-use crate::args::copy_destination::Destination;
+use crate::args::catalogue::{LevelArg, age};
 use crate::args::shared::CommonOptions;
-
-const RUN_EXAMPLES: &str = "\
-The stages are: the hooks --before, backup, verify, copy (with --copy-to), prune (with a --keep rule), the
-hooks --after. A stage that fails ends the run; then the hooks --on-failure run.
-
-Examples:
-  xbcloud-rs run @shop --quiet
-  xbcloud-rs run @shop --verify=pages --identity-file=/etc/age.key --copy-to=@vault --keep-daily=7";
-
-#[derive(Debug, Args)]
-#[command(after_long_help = RUN_EXAMPLES)]
-pub(crate) struct RunArgs {
-    /// @REPOSITORY[/NAME], or file:///DIR/NAME, s3:// gs:// or azure://BUCKET/PREFIX/NAME; without
-    /// NAME, or with {host}, {utc} or {date} in it, the program makes the name
-    pub(crate) name: Option<String>,
-    /// Name of a backup for which none is given
-    #[arg(long, value_name = "TEMPLATE", default_value = xb_backup::DEFAULT_NAME_TEMPLATE)]
-    #[arg(hide_short_help = true)]
-    pub(crate) name_template: String,
-    /// Verify the new backup up to this level, or `none`
-    #[arg(long, value_name = "LEVEL", default_value = "checksum")]
-    pub(crate) verify: VerifyArg,
-    /// Copy the new backup there: @REPOSITORY, or a place with a slash at its end
-    #[arg(long, value_name = "PLACE")]
-    pub(crate) copy_to: Option<String>,
-    /// Lock the copy against removal for so long, as 30d
-    #[arg(long, value_name = "AGE", value_parser = age, hide_short_help = true)]
-    pub(crate) to_retain: Option<Duration>,
-    /// Mode of the lock of the copy
-    #[arg(long, value_enum, value_name = "MODE", hide_possible_values = true)]
-    #[arg(hide_short_help = true)]
-    pub(crate) to_retain_mode: Option<RetainMode>,
-    #[command(flatten)]
-    pub(crate) keep: KeepOptions,
-    #[command(flatten)]
-    pub(crate) job: JobOptions,
-    #[command(flatten)]
-    pub(crate) server: ServerOptions,
-    #[command(flatten, next_help_heading = "Backup")]
-    pub(crate) backup: BackupOptions,
-    #[command(flatten, next_help_heading = "Keys of the run")]
-    pub(crate) identities: IdentityOptions,
-    #[command(flatten)]
-    pub(crate) destination: Destination,
-    #[command(flatten)]
-    pub(crate) common: CommonOptions,
-}
 
 /// What surrounds a run.
 #[derive(Debug, Args)]

@@ -1,7 +1,7 @@
 //! `delete`: shows what would be removed, asks, and removes exactly that.
 
 use xb_backup::{CancelToken, DeletionPlan};
-use xb_cli::{Failure, OrFail as _};
+use xb_cli::Failure;
 
 use crate::args::DeleteArgs;
 use crate::commands::context::Context;
@@ -12,7 +12,7 @@ impl Context {
     pub(crate) fn delete(&self, args: &DeleteArgs) -> Result<(), Failure> {
         if args.dry_run {
             let doomed = self.doomed(args)?;
-            return report::doomed(&self.log, &doomed, args.common.run.json).stage("output");
+            return report::printed(report::doomed(&self.log, &doomed, args.common.run.json));
         }
         let mut shown = None;
         if !args.yes && !self.stock {

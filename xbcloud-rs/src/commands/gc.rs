@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use xb_cli::{Failure, OrFail as _};
+use xb_cli::Failure;
 
 use crate::args::GcArgs;
 use crate::commands::context::Context;
@@ -27,7 +27,7 @@ impl Context {
                 }
                 Ok(found)
             })?;
-        report::leftovers(&self.log, &leftovers, args.yes, args.common.run.json).stage("output")?;
+        report::printed(report::leftovers(&self.log, &leftovers, args.yes, args.common.run.json))?;
         Ok(())
     }
 }

@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 
 use xb_backup::{ListCache, Listing};
-use xb_cli::{Failure, Log, OrFail as _, env_first};
+use xb_cli::{Failure, Log, env_first};
 
 use crate::args::ListArgs;
 use crate::commands::context::Context;
+use crate::listing::listing;
 use crate::place::{remote_place, root_place};
 use crate::report;
 
@@ -21,7 +22,7 @@ impl Context {
             self.with_progress("list", &args.common.run, None, |_, mut stop| async move {
                 stop.or(xb_backup::list_with(&root, cache.as_ref())).await
             })?;
-        report::listing(&listings, args.long, args.common.run.json).stage("output")?;
+        report::printed(listing(&listings, args.long, args.common.run.json))?;
         proven(&self.log, &listings);
         Ok(())
     }

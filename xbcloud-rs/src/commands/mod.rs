@@ -1,10 +1,12 @@
 //! One file per command: from the command line to the library call and the command's report.
 
+mod check;
 mod context;
 mod copy;
 mod delete;
 mod gc;
 mod get;
+mod init;
 mod list;
 mod monitor;
 mod pin;
@@ -22,7 +24,6 @@ use clap::CommandFactory as _;
 use xb_cli::{Failure, HelpTopic, Level, LogOptions, Program, Repositories, Sources};
 
 use self::context::Context;
-pub(crate) use self::put::host_name;
 use crate::args::{Command, Line};
 use crate::settings::fallbacks;
 
@@ -84,6 +85,8 @@ pub(crate) fn run(program: &Program) -> Result<(), Failure> {
         Command::Put(args) => context.put(&args),
         Command::Backup(args) => context.backup(&args),
         Command::Run(args) => context.run(&args),
+        Command::Check(mut args) => context.check(&mut args),
+        Command::Init(args) => context.init(&args),
         Command::Monitor(args) => context.monitor(&args),
         Command::Get(args) => context.get(&args),
         Command::Restore(args) => context.restore(&args),

@@ -1,7 +1,7 @@
 //! `plan`: estimates objects, requests and memory before the first run.
 
 use xb_backup::{CancelToken, Layout, Manifest};
-use xb_cli::{Failure, OrFail as _};
+use xb_cli::Failure;
 use xb_pipeline::UnpackPlan;
 
 use crate::args::{LayoutArg, PlanArgs};
@@ -49,7 +49,7 @@ impl Context {
             get: UnpackPlan::new(memory, threads, parallel)
                 .map_err(|error| report::failure(error.into()))?,
         };
-        report::estimate(&xb_backup::estimate(&request), args.common.run.json).stage("output")?;
+        report::printed(report::estimate(&xb_backup::estimate(&request), args.common.run.json))?;
         Ok(())
     }
 }

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 
 use xb_backup::{BackupError, CancelToken, Candidate, Keep, Listing, Verdict, plan_prune};
-use xb_cli::{Failure, Log, OrFail as _, format_count};
+use xb_cli::{Failure, Log, format_count};
 
 use crate::args::CommonOptions;
 use crate::args::catalogue::PruneArgs;
@@ -19,7 +19,7 @@ impl Context {
                 .hint("give at least one of --keep-last, --keep-daily, --keep-weekly, --keep-monthly and --keep-within"));
         }
         let pruned = self.prune_root(args.place.as_deref(), &keep, args.yes, &args.common)?;
-        show(&self.log, &pruned, args.common.run.json).stage("output")
+        report::printed(show(&self.log, &pruned, args.common.run.json))
     }
 
     /// Applies the rules to all backups of a ROOT; without `yes`, only plans.

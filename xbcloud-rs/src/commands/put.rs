@@ -20,6 +20,7 @@ use crate::args::{
 };
 use crate::commands::context::{Context, DEFAULT_CHUNK, DEFAULT_PARALLEL, TOOL, memory};
 use crate::commands::producer::{producer_command, state_dir, talk};
+use crate::host::host_name;
 use crate::limits::default_threads;
 use crate::place::new_backup_place;
 use crate::report;
@@ -278,13 +279,7 @@ async fn lock_all(
     locked.map(drop)
 }
 
-/// Name of this host.
-pub(crate) fn host_name() -> Option<String> {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
-    Some(name.trim().to_owned()).filter(|name| !name.is_empty())
-}
-
-fn lock_guard(args: &BackupOptions) -> LockGuard {
+pub(crate) fn lock_guard(args: &BackupOptions) -> LockGuard {
     let usual = || Some(PathBuf::from("/var/tmp")).filter(|dir| dir.is_dir());
     let spool_dir = match &args.spool_dir {
         None => usual(),

@@ -9,11 +9,12 @@ use xb_backup::{BackupName, CopyRequest, Keep, Level, Timestamp, VerifyRequest};
 use xb_cli::{Exit, Failure, OrFail as _, Personality, Secret, Signals};
 use xb_job::{FirstCause, RunResult, StageStatus, check_writable, metrics, run_hook, write_whole};
 
+use crate::args::RunArgs;
 use crate::args::catalogue::lock;
-use crate::args::run::{JobOptions, RunArgs};
+use crate::args::run::JobOptions;
 use crate::commands::context::{Context, TOOL, memory, parallel, threads};
-use crate::commands::host_name;
 use crate::commands::verify::judged;
+use crate::host::host_name;
 use crate::place::{backup_place, copy_place, new_name};
 
 /// A run in progress.

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 
 use xb_backup::{ShowRequest, Shown};
-use xb_cli::{Failure, OrFail as _, format_size};
+use xb_cli::{Failure, format_size};
 
 use crate::args::catalogue::ShowArgs;
 use crate::commands::context::{Context, memory};
@@ -22,7 +22,7 @@ impl Context {
             self.with_progress("show", &args.common.run, None, |_, mut stop| async move {
                 stop.or(xb_backup::show(&root, &request)).await
             })?;
-        print_shown(&shown, args.common.run.json).stage("output")
+        report::printed(print_shown(&shown, args.common.run.json))
     }
 }
 

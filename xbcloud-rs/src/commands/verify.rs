@@ -6,7 +6,7 @@ use std::sync::Arc;
 use xb_backup::{
     Level, OnLine, PrepareOptions, Root, ServerOptions, Trial, VerifyReport, VerifyRequest,
 };
-use xb_cli::{Failure, Log, OrFail as _, ProgressEnd, format_count, format_size};
+use xb_cli::{Failure, Log, ProgressEnd, format_count, format_size};
 
 use crate::args::RunOptions;
 use crate::args::catalogue::VerifyArgs;
@@ -30,7 +30,7 @@ impl Context {
             record: (!args.no_record).then(|| TOOL.to_owned()),
         };
         let (found, end) = self.verify_backup(root, request, &args.server, &args.common.run)?;
-        verified(&self.log, &found, &end, args.common.run.json).stage("output")?;
+        report::printed(verified(&self.log, &found, &end, args.common.run.json))?;
         judged(&found)
     }
 

@@ -198,6 +198,21 @@ fn parse<'b, T: Deserialize<'b>>(bytes: &'b [u8], key: Option<&MacKey>) -> Optio
     serde_json::from_slice(attested.text).ok()
 }
 
+/// Whether bytes are a verification record, of any key.
+#[doc(hidden)]
+pub fn is_verification(bytes: &[u8]) -> bool {
+    parse::<Verifications>(bytes, None).is_some_and(|record| {
+        let _ = Proof::of(&record.results);
+        record.kind == Kind::Verified
+    })
+}
+
+/// Whether bytes are a pin.
+#[doc(hidden)]
+pub fn is_pin(bytes: &[u8]) -> bool {
+    parse::<Pin>(bytes, None).is_some_and(|pin| pin.kind == Kind::Pin)
+}
+
 fn encode(record: &impl Serialize, key: Option<&MacKey>) -> Result<bytes::Bytes, BackupError> {
     let mut text = serde_json::to_vec_pretty(record)
         .map_err(|_| BackupError::Bug("a record cannot be encoded"))?;

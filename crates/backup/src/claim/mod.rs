@@ -200,6 +200,14 @@ impl Claim {
     }
 }
 
+/// Whether bytes are a claim that states its phase. Reads every field, for fuzzing.
+#[doc(hidden)]
+pub fn has_claim_phase(bytes: &[u8]) -> bool {
+    let note = Note::read(bytes);
+    let _ = (note.describe(), alive::is_proven_dead(&note.mark));
+    note.phase != Phase::Holding
+}
+
 /// Aborts multipart uploads that a dead run began below `name`: if the run resumed, it could
 /// complete them.
 async fn end_uploads(root: &Root, name: &BackupName) -> Result<(), BackupError> {

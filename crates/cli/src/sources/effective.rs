@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 use clap::{Arg, Command};
 
 use crate::argv::{Item, OptionTable};
-use crate::sources::Given;
+use crate::sources::given::Given;
 
 /// Name of the option that prints the values.
 pub(crate) const PRINT_DEFAULTS: &str = "print-defaults";

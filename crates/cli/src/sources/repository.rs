@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 
 use crate::argv::{Item, OptionTable};
-use crate::sources::{Given, Origin};
+use crate::sources::given::{Given, Origin};
 
 /// How a program uses repositories.
 #[derive(Debug, Clone, Copy)]

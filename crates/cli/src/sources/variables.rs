@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
 use crate::argv::{Exact, OptionTable};
-use crate::sources::{Given, Origin};
+use crate::sources::given::{Given, Origin};
 
 /// Options that make no sense for every run of a program.
 const NEVER: [&str; 3] = ["help", "version", "print-defaults"];

@@ -103,6 +103,13 @@ impl Handed {
     }
 }
 
+/// Parses all lines of an input that has ended.
+pub(crate) fn of_lines(input: &[u8]) -> Handed {
+    let mut lines = Lines::default();
+    input.split(|byte| *byte == b'\n').for_each(|line| lines.add(line));
+    lines.handed()
+}
+
 /// Reads line by line, byte by byte: whatever follows the last line stays unread. Returns `false`
 /// if neither a login nor the end of the input arrived in time.
 fn read(input: BorrowedFd<'_>, lines: &mut Lines, patience: Patience, stop: &CancelToken) -> bool {

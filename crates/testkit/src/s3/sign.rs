@@ -69,6 +69,18 @@ pub(crate) fn now() -> String {
     format!("{year:04}{month:02}{day:02}T{hour:02}{minute:02}{second:02}Z")
 }
 
+/// Formats a time as the `Date` header of HTTP.
+pub(crate) fn date(time: SystemTime) -> String {
+    let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
+    let (days, rest) = (seconds / 86_400, seconds % 86_400);
+    let (year, month, day) = civil(days);
+    let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
+    // The first of January 1970 was a Thursday.
+    let weekday = &"ThuFriSatSunMonTueWed"[(days % 7 * 3) as usize..][..3];
+    let month = &"JanFebMarAprMayJunJulAugSepOctNovDec"[(month - 1) as usize * 3..][..3];
+    format!("{weekday}, {day:02} {month} {year:04} {hour:02}:{minute:02}:{second:02} GMT")
+}
+
 /// Returns the date of a day counted from 1970-01-01.
 fn civil(mut days: u64) -> (u64, u64, u64) {
     let leap = |year: u64| {

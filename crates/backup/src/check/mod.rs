@@ -1,0 +1,55 @@
+//! `check`: everything that a backup needs, tried before the first night.
+
+pub(crate) mod keys;
+pub(crate) mod producer;
+pub(crate) mod store;
+
+use serde::Serialize;
+
+use crate::error::BackupError;
+
+/// Result of one check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CheckState {
+    /// In order.
+    Ok,
+    /// Backups work, but something else does not, or could not be checked.
+    Warning,
+    /// Backups fail.
+    Failed,
+}
+
+/// One check.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct CheckLine {
+    /// What was checked, in one or two words.
+    pub what: &'static str,
+    /// Its result.
+    pub state: CheckState,
+    /// What was found.
+    pub found: String,
+    /// What to do, in the imperative; absent if all is in order.
+    pub fix: Option<String>,
+}
+
+impl CheckLine {
+    /// Something in order.
+    pub fn ok(what: &'static str, found: impl Into<String>) -> Self {
+        Self { what, state: CheckState::Ok, found: found.into(), fix: None }
+    }
+
+    /// Something that should be looked at.
+    pub fn warning(what: &'static str, found: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self { what, state: CheckState::Warning, found: found.into(), fix: Some(fix.into()) }
+    }
+
+    /// Something without which backups fail.
+    pub fn failed(what: &'static str, found: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self { what, state: CheckState::Failed, found: found.into(), fix: Some(fix.into()) }
+    }
+}
+
+fn no_random(error: getrandom::Error) -> BackupError {
+    BackupError::System { what: "no random numbers", source: error.into() }
+}

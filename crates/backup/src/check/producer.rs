@@ -1,0 +1,245 @@
+//! Checks of the backup program and of the server that it reads.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::cancel::CancelToken;
+use crate::check::CheckLine;
+use crate::child::{OnLine, ask};
+
+/// Options of a producer that its server's client takes, too.
+const LOGIN: [&str; 9] = [
+    "--defaults-file",
+    "--defaults-extra-file",
+    "--defaults-group-suffix",
+    "--no-defaults",
+    "--user",
+    "--host",
+    "--port",
+    "--socket",
+    "--login-path",
+];
+/// Privileges without which a backup fails, and those that include them.
+const GRANTS: [(&str, &[&str]); 2] =
+    [("RELOAD", &["RELOAD", "ALL PRIVILEGES"]), ("PROCESS", &["PROCESS", "ALL PRIVILEGES"])];
+const QUERY: &str = "SELECT CONCAT('version=', VERSION()); SHOW GRANTS; \
+     SHOW GLOBAL VARIABLES WHERE Variable_name IN ('wsrep_on', 'wsrep_sst_method', 'version_comment')";
+
+/// Checks a producer and its server. Only known backup programs are asked; of any other, only its
+/// presence is checked.
+pub async fn check_producer(argv: &[OsString], stop: &mut CancelToken) -> Vec<CheckLine> {
+    let Some(program) = argv.first() else { return Vec::new() };
+    let name = Path::new(program).file_name().unwrap_or_default().to_string_lossy().into_owned();
+    if let Err(error) = crate::child::find(&[Path::new(program)]) {
+        let fix = "install it, or name its path as the producer";
+        return vec![CheckLine::failed("program", error.to_string(), fix)];
+    }
+    let is_mariadb = name.starts_with("mariadb-backup") || name.starts_with("mariabackup");
+    if !is_mariadb && !name.starts_with("xtrabackup") {
+        let found = format!("{name} is there; it is not a program that can be asked more");
+        return vec![CheckLine::ok("program", found)];
+    }
+    let quiet: OnLine = Arc::new(|_| {});
+    let mut lines = Vec::new();
+    // mariadb-backup writes its version to stderr.
+    let heard = Arc::new(std::sync::Mutex::new(String::new()));
+    let keep: OnLine = {
+        let heard = Arc::clone(&heard);
+        Arc::new(move |line: &[u8]| {
+            if let Ok(mut heard) = heard.lock() {
+                heard.push_str(&String::from_utf8_lossy(line));
+                heard.push('\n');
+            }
+        })
+    };
+    let version = ask(Path::new(program), &["--version".into()], &keep, stop).await;
+    let text = match version {
+        Ok(text) => text + &heard.lock().map(|heard| heard.clone()).unwrap_or_default(),
+        Err(error) => {
+            let fix = "run it by hand, and install what it misses";
+            lines.push(CheckLine::failed("program", error.to_string(), fix));
+            return lines;
+        }
+    };
+    let own = first_version(&text);
+    let shown = own.as_deref().unwrap_or("of an unknown version");
+    lines.push(CheckLine::ok("program", format!("{name} {shown}")));
+    let client = if is_mariadb { "mariadb" } else { "mysql" };
+    if crate::child::find(&[Path::new(client)]).is_err() {
+        lines.push(CheckLine::warning(
+            "server",
+            format!("not asked: there is no client program `{client}`"),
+            format!("install the package of `{client}` to check login, grants and version"),
+        ));
+        return lines;
+    }
+    let mut args = login_args(&argv[1..]);
+    args.extend(
+        ["--batch", "--skip-column-names", "--connect-timeout=5", "-e", QUERY].map(OsString::from),
+    );
+    match ask(Path::new(client), &args, &quiet, stop).await {
+        Ok(answer) => lines.extend(judge_server(&answer, &name, own.as_deref())),
+        Err(error) => {
+            // A password among the producer's arguments is not repeated in another process list.
+            let has_password = argv.iter().any(|word| {
+                let word = word.as_bytes();
+                word.starts_with(b"--password")
+                    || (word.starts_with(b"-p") && !word.starts_with(b"-port"))
+            });
+            lines.push(match has_password {
+                true => CheckLine::warning(
+                    "server",
+                    "not asked: the password is an argument of the producer",
+                    "put user and password into an option file, mode 0600, and name it with --defaults-extra-file",
+                ),
+                false => CheckLine::failed(
+                    "server",
+                    format!("the login does not work: {error}"),
+                    "check that the server runs, and user, password and socket of the producer",
+                ),
+            });
+        }
+    }
+    lines
+}
+
+fn login_args(args: &[OsString]) -> Vec<OsString> {
+    let of_login = |word: &&OsString| {
+        let word = word.as_bytes();
+        let name = word.split(|byte| *byte == b'=').next().unwrap_or_default();
+        LOGIN.iter().any(|option| option.as_bytes() == name)
+    };
+    let mut own: Vec<OsString> = args.iter().filter(of_login).cloned().collect();
+    // Options about option files must come first.
+    own.sort_by_key(|word| {
+        !OsStr::as_bytes(word).starts_with(b"--defaults") && word != "--no-defaults"
+    });
+    own
+}
+
+/// Judges the answer of the client to [`QUERY`].
+fn judge_server(answer: &str, program: &str, own: Option<&str>) -> Vec<CheckLine> {
+    let mut variables = BTreeMap::new();
+    let mut grants = String::new();
+    let mut server = None;
+    for line in answer.lines() {
+        if let Some(version) = line.strip_prefix("version=") {
+            server = Some(version.to_owned());
+        } else if line.starts_with("GRANT ") {
+            grants.push_str(line);
+            grants.push('\n');
+        } else if let Some((name, value)) = line.split_once('\t') {
+            variables.insert(name, value);
+        }
+    }
+    let mut lines = Vec::new();
+    let server = server.unwrap_or_default();
+    let series = |version: &str| version.split('.').take(2).collect::<Vec<_>>().join(".");
+    let found = format!("the login works; the server is {server}");
+    lines.push(match own {
+        Some(own) if series(own) != series(&server) => CheckLine::warning(
+            "server",
+            format!("{found}, {program} is {own}"),
+            "install the backup program of the server's series",
+        ),
+        _ => CheckLine::ok("server", found),
+    });
+    let global = grants.lines().filter(|line| line.contains(" ON *.* ")).collect::<String>();
+    let missing: Vec<&str> = GRANTS
+        .iter()
+        .filter(|(_, any)| !any.iter().any(|grant| global.contains(grant)))
+        .map(|(name, _)| *name)
+        .collect();
+    lines.push(match missing.is_empty() {
+        true => CheckLine::ok("grants", "RELOAD and PROCESS are granted"),
+        // A role may grant them.
+        false => CheckLine::warning(
+            "grants",
+            format!("{} is not granted to the login itself", missing.join(" and ")),
+            format!("GRANT {} ON *.* TO the backup's user", missing.join(", ")),
+        ),
+    });
+    if variables.get("wsrep_on").is_some_and(|on| on.eq_ignore_ascii_case("ON")) {
+        lines.push(galera(variables.get("wsrep_sst_method").copied().unwrap_or_default()));
+    }
+    lines
+}
+
+/// The state transfer of a Galera node.
+fn galera(method: &str) -> CheckLine {
+    const WHAT: &str = "state transfer";
+    let script = format!("wsrep_sst_{method}");
+    let program = Path::new("wsrep_sst_xbrs-rs");
+    match method {
+        "xbrs" if crate::child::find(&[Path::new(&script)]).is_err() => CheckLine::failed(
+            WHAT,
+            format!("{script} is not on PATH"),
+            "install scripts/wsrep_sst_xbrs into /usr/bin of every node",
+        ),
+        "xbrs" if crate::child::find(&[program]).is_err() => CheckLine::failed(
+            WHAT,
+            "wsrep_sst_xbrs-rs is not on PATH",
+            "install wsrep_sst_xbrs-rs into /usr/bin of every node",
+        ),
+        _ => CheckLine::ok(WHAT, format!("a Galera node with wsrep_sst_method={method}")),
+    }
+}
+
+/// The first text such as `10.11.6` or `8.0.35-30`.
+fn first_version(text: &str) -> Option<String> {
+    let words = text.split(|c: char| c.is_whitespace() || c == ',');
+    let mut versions = words.filter(|word| {
+        word.starts_with(|c: char| c.is_ascii_digit()) && word.matches('.').count() >= 2
+    });
+    versions.next().map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::CheckState;
+
+    const ANSWER: &str = "version=10.11.6-MariaDB-1\n\
+        GRANT RELOAD, PROCESS, BINLOG MONITOR ON *.* TO `b`@`localhost`\n\
+        GRANT SELECT ON `x`.* TO `b`@`localhost`\nwsrep_on\tOFF\n";
+
+    fn states(answer: &str, own: &str) -> Vec<CheckState> {
+        judge_server(answer, "mariadb-backup", Some(own)).iter().map(|line| line.state).collect()
+    }
+
+    #[test]
+    fn a_server_is_judged_by_version_and_grants() {
+        use CheckState::{Ok, Warning};
+        assert_eq!(states(ANSWER, "10.11.19-MariaDB"), [Ok, Ok]);
+        assert_eq!(states(ANSWER, "11.8.3-MariaDB"), [Warning, Ok]);
+        assert_eq!(states(&ANSWER.replace("RELOAD, ", ""), "10.11.6"), [Ok, Warning]);
+        assert_eq!(states(&ANSWER.replace("*.*", "`y`.*"), "10.11.6"), [Ok, Warning]);
+        let all = "version=10.11.6\nGRANT ALL PRIVILEGES ON *.* TO x\n";
+        assert_eq!(states(all, "10.11.6"), [Ok, Ok]);
+        assert_eq!(
+            states(&ANSWER.replace("OFF", "ON\nwsrep_sst_method\tmariabackup"), "10.11.6").len(),
+            3
+        );
+    }
+
+    #[test]
+    fn versions_are_found_in_what_programs_write() {
+        let found = |text| first_version(text).unwrap_or_default();
+        assert_eq!(
+            found("mariadb-backup based on MariaDB server 10.11.19-MariaDB Linux (x86_64)"),
+            "10.11.19-MariaDB"
+        );
+        assert_eq!(found("xtrabackup version 8.0.35-30 based on MySQL server 8.0.35"), "8.0.35-30");
+        assert_eq!(first_version("no version here 1.2"), None);
+    }
+
+    #[test]
+    fn only_the_login_goes_to_the_client() {
+        let args = ["--backup", "--user=b", "--password=x", "--defaults-file=/a", "--socket=/s"];
+        let args: Vec<OsString> = args.iter().map(OsString::from).collect();
+        assert_eq!(login_args(&args), ["--defaults-file=/a", "--user=b", "--socket=/s"]);
+    }
+}

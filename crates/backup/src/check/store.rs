@@ -1,0 +1,152 @@
+//! Checks of a store, with objects that are removed again.
+
+use bytes::Bytes;
+use xb_uploader::{PartData, PartSender, Store, StoreError, StoreErrorKind};
+
+use crate::catalog::names::{CATALOG, RunId};
+use crate::catalog::root::Root;
+use crate::check::{CheckLine, no_random};
+use crate::error::BackupError;
+
+/// Size of the first part of a multipart upload: the least that S3 accepts.
+const PART: usize = 5 << 20;
+/// Clocks further apart are refused by S3, in seconds.
+const MAX_SKEW: i64 = 15 * 60;
+/// Clocks further apart are worth a warning, in seconds.
+const SKEW: i64 = 60;
+
+/// Checks the store of ROOT: list, write, read, conditional write, multipart upload, unfinished
+/// uploads, object lock if `lock`, delete, and the clock. Objects are written below
+/// `ROOT/.xb-catalog/@check`, which listings ignore.
+///
+/// # Errors
+/// Only if no random name can be made; everything else is a line.
+pub async fn check_store(root: &Root, lock: bool) -> Result<Vec<CheckLine>, BackupError> {
+    let store = root.store();
+    let folder = root.key(&format!("{CATALOG}/@check/{}", RunId::random().map_err(no_random)?));
+    let mut lines = Vec::new();
+    match root.list_below(&format!("{CATALOG}/@check")).await {
+        Ok(_) => lines.push(CheckLine::ok("list", "the store answers, and lists")),
+        Err(error) => {
+            // Everything else would fail for the same reason.
+            let fix = error
+                .hint()
+                .map_or_else(|| "check place, network and credentials".to_owned(), str::to_owned);
+            lines.push(CheckLine::failed("list", error.to_string(), fix));
+            return Ok(lines);
+        }
+    }
+    let key = format!("{folder}/object");
+    let content = Bytes::from_static(b"xbcloud-rs check\n");
+    if let Err(error) = store.put(&key, content.clone().into()).await {
+        lines.push(failed("write", &error, "permit s3:PutObject, or its like"));
+        return Ok(lines);
+    }
+    lines.push(CheckLine::ok("write", "an object was written"));
+    lines.push(match store.get(&key).await {
+        Ok(found) if found == content => CheckLine::ok("read", "it reads back"),
+        Ok(_) => CheckLine::failed(
+            "read",
+            "other bytes came back than were written",
+            "look at proxies and gateways between here and the store",
+        ),
+        Err(error) => failed("read", &error, "permit s3:GetObject, or its like"),
+    });
+    lines.push(conditions(store, &key).await);
+    lines.push(multipart(store, &format!("{folder}/parts")).await);
+    lines.push(match store.unfinished_uploads(&folder).await {
+        Ok(_) => CheckLine::ok("uploads", "unfinished uploads can be listed"),
+        Err(error) => CheckLine::warning(
+            "uploads",
+            error.to_string(),
+            "permit s3:ListBucketMultipartUploads for gc, or set a lifecycle rule that aborts \
+             unfinished uploads (`init` prints one)",
+        ),
+    });
+    if lock {
+        lines.push(match store.can_lock().await {
+            Ok(()) => CheckLine::ok("object lock", "objects can be locked"),
+            Err(error) => failed("object lock", &error, "create the bucket with object lock"),
+        });
+    }
+    lines.push(removed(store, &folder).await);
+    lines.push(clock(store));
+    Ok(lines)
+}
+
+async fn conditions(store: &Store, key: &str) -> CheckLine {
+    const WHAT: &str = "create only";
+    let fix = "let only one host write to a name at a time";
+    if !store.has_conditions() {
+        let found = "this kind of store has no conditional writes";
+        return CheckLine::warning(WHAT, found, fix);
+    }
+    match store.create(key, Bytes::from_static(b"another content")).await {
+        Err(error) if error.kind == StoreErrorKind::AlreadyExists => {
+            CheckLine::ok(WHAT, "an existing object is not replaced")
+        }
+        Ok(()) => CheckLine::warning(
+            WHAT,
+            "the store ignores the condition of a write",
+            "name the store with --s3-provider, or `plain`, and let only one host write to a name",
+        ),
+        Err(error) => {
+            failed(WHAT, &error, "set --s3-provider=plain if the store has no conditions")
+        }
+    }
+}
+
+async fn multipart(store: &Store, key: &str) -> CheckLine {
+    const WHAT: &str = "multipart";
+    let mut sender = PartSender::new(store.clone(), 2);
+    let outcome = async {
+        let parts = [(0, PART, false), (1, 1, true)];
+        for (index, len, end) in parts {
+            let payload = vec![Bytes::from(vec![b'x'; len])];
+            sender.send(PartData { key: key.into(), index, payload, end }).await?;
+        }
+        sender.finish().await
+    };
+    match outcome.await {
+        Ok(_) => CheckLine::ok(WHAT, "an upload in two parts was joined"),
+        Err(error) => {
+            sender.abort().await;
+            failed(WHAT, &error, "permit s3:PutObject and s3:AbortMultipartUpload")
+        }
+    }
+}
+
+async fn removed(store: &Store, folder: &str) -> CheckLine {
+    let remove = async {
+        let listed = store.list(folder).await?;
+        store.delete_all(listed.into_iter().map(|listed| listed.key).collect()).await
+    };
+    match remove.await {
+        Ok(()) => CheckLine::ok("delete", "the objects of this check are removed"),
+        Err(error) => CheckLine::warning(
+            "delete",
+            format!("{error}; the objects below {folder} stay"),
+            "permit s3:DeleteObject, or prune with other credentials",
+        ),
+    }
+}
+
+fn clock(store: &Store) -> CheckLine {
+    const WHAT: &str = "clock";
+    let skew = jiff::Timestamp::now().as_second().saturating_sub(store.now());
+    let found = match skew {
+        0 => "as the store's".to_owned(),
+        1.. => format!("{skew} s ahead of the store's"),
+        _ => format!("{} s behind the store's", skew.saturating_neg()),
+    };
+    let fix = "synchronise this host's clock (chrony, systemd-timesyncd)";
+    match skew.saturating_abs() {
+        MAX_SKEW.. => CheckLine::failed(WHAT, found, fix),
+        SKEW.. => CheckLine::warning(WHAT, found, fix),
+        _ => CheckLine::ok(WHAT, found),
+    }
+}
+
+fn failed(what: &'static str, error: &StoreError, fix: &str) -> CheckLine {
+    CheckLine::failed(what, error.to_string(), error.hint().unwrap_or(fix))
+}

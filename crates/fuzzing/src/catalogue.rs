@@ -1,0 +1,127 @@
+//! What a bucket shows and holds beside the data: names of objects, manifests, records, claims.
+
+use sha2::{Digest, Sha256};
+use xb_backup::parsers::{has_claim_phase, is_pin, is_verification, listing};
+use xb_backup::{BackupName, End, FORMAT, Layout, Manifest, PackedFacts, SourceInfo};
+
+use crate::frames::streams;
+
+/// Appends the line with the digest to any text, so that parsers read the text.
+fn signed(text: &[u8]) -> Vec<u8> {
+    let mut text = [text, b"\n"].concat();
+    let digest: String = Sha256::digest(&text).iter().map(|byte| format!("{byte:02x}")).collect();
+    text.extend(format!("sha256:{digest}\n").bytes());
+    text
+}
+
+/// Any text as a manifest, with a matching digest: no panic, and what is accepted comes back.
+pub(crate) fn manifest(data: &[u8]) {
+    let _ = Manifest::decode(data);
+    let Ok(stored) = Manifest::decode(&signed(data)) else { return };
+    let _ = (stored.manifest.run_id(), stored.manifest.stream_id(), stored.manifest.is_sealed());
+    let Ok(again) = stored.manifest.encode(None) else { return };
+    assert_eq!(Manifest::decode(&again).expect("our own").manifest, stored.manifest);
+}
+
+/// Any text as a record or a claim: no panic, and nothing is both a verification and a pin.
+pub(crate) fn records(data: &[u8]) {
+    let _ = has_claim_phase(data);
+    let text = signed(data);
+    assert!(!is_verification(&text) || !is_pin(&text));
+}
+
+/// Any listing of a name, one object a line with its size in front: no panic.
+pub(crate) fn names(data: &[u8]) {
+    let objects = data.split(|byte| *byte == b'\n').filter_map(|line| {
+        let (size, key) = line.split_first_chunk()?;
+        Some((std::str::from_utf8(key).ok()?.to_owned(), u64::from_le_bytes(*size)))
+    });
+    // A store whose sizes no sum can hold is refused when it is listed.
+    let mut room = u64::MAX;
+    let objects: Vec<_> = objects
+        .map_while(|(key, size)| {
+            room = room.checked_sub(size)?;
+            Some((key, size))
+        })
+        .collect();
+    for (key, _) in &objects {
+        let _ = BackupName::new(key);
+    }
+    listing(&objects);
+}
+
+/// A manifest of a packed backup of `stream`, in one object.
+pub(crate) fn sample(stream: &[u8]) -> Manifest {
+    Manifest {
+        format: FORMAT,
+        layout: Layout::Packed,
+        name: "n".into(),
+        run: "00112233445566778899aabbccddeeff".into(),
+        tool: "xbcloud-rs 0.1.0".into(),
+        started: xb_backup::Timestamp::UNIX_EPOCH,
+        finished: xb_backup::Timestamp::UNIX_EPOCH,
+        objects: 1,
+        stored_bytes: stream.len() as u64,
+        stream_bytes: 9,
+        files: 1,
+        packed: Some(PackedFacts {
+            chunk_size: 1 << 20,
+            root: "0".repeat(64),
+            index_position: 0,
+            index_len: 0,
+            codecs: vec!["none".into()],
+            stream: None,
+            sealed: None,
+        }),
+        classic: None,
+        object_digest: None,
+        members: None,
+        end: End::LastFile { name: "xtrabackup_info".into() },
+        server: Some("shop".into()),
+        base: None,
+        producer: None,
+        source: SourceInfo::default(),
+    }
+}
+
+pub(crate) fn manifest_seeds() -> Vec<Vec<u8>> {
+    let packed = sample(&streams()[0]);
+    let sealed = r#"{"ways_in":["key file fd66d6c3d24e7c30"]}"#;
+    let classic = Manifest { layout: Layout::Classic, packed: None, ..packed.clone() };
+    let texts = [packed, classic].map(|manifest| {
+        let text = String::from_utf8(manifest.encode(None).unwrap()).unwrap();
+        text.split_once("\nsha256:").unwrap().0.to_owned()
+    });
+    let more = texts[0].replace(r#""codecs""#, &format!(r#""sealed":{sealed},"codecs""#));
+    texts.into_iter().chain([more]).map(String::into_bytes).collect()
+}
+
+pub(crate) fn record_seeds() -> Vec<Vec<u8>> {
+    let digest = "0".repeat(64);
+    let verified = format!(
+        r#"{{"type":"xbrs-verified","format":1,"name":"n","manifest":"{digest}","results":[{{"level":"pages","ok":true,"finished":"2026-11-21T00:00:00Z","tool":"t","problems":0,"pages":{{"files":1,"pages":2}}}}]}}"#
+    );
+    let pin = format!(
+        r#"{{"type":"xbrs-pin","format":1,"name":"n","manifest":"{digest}","reason":"audit","since":"2026-11-21T00:00:00Z"}}"#
+    );
+    let claim = r#"{"run":"00112233445566778899aabbccddeeff","holder":"aa","state":"holding","host":"db","pid":7,"process_started":"boot 1","pid_namespace":"pid:[1]","time":"2026-11-21T00:00:00Z"}"#;
+    [verified, pin, claim.to_owned()].map(String::into_bytes).into()
+}
+
+pub(crate) fn name_seeds() -> Vec<Vec<u8>> {
+    let keys = [
+        "shop/orders.ibd.00000000000000000000",
+        "shop/orders.ibd.00000000000000000001",
+        "xtrabackup_info.zst.00000000000000000000",
+        "00112233445566778899aabbccddeeff/000000001",
+        "00112233445566778899aabbccddeeff/claim",
+        "tue/00112233445566778899aabbccddeeff/sums",
+        ".xb-catalog/tue",
+        ".xb-catalog/@claims/tue/000001",
+        "shop/orders.ibd.99999999999999999999",
+        "notes.txt",
+    ];
+    let line = |key: &&str| [&7_u64.to_le_bytes()[..], key.as_bytes()].concat();
+    let each: Vec<Vec<u8>> = keys.iter().map(line).collect();
+    [vec![each.join(&b'\n')], each].concat()
+}

@@ -1,0 +1,200 @@
+//! What a peer of a state transfer sends before and after it is trusted.
+
+use std::io::{self, Read};
+
+use xb_wire::Announcement;
+use xb_wire::parsers::{
+    Ack, DataHead, Disposition, Hello, Inbound, Item, Message, Pool, Stop, StopCode, Welcome,
+    check_certificate, is_certificate, parse_banner,
+};
+
+/// Any bytes as the certificate of an authority and that of a peer: no panic; one that is not an
+/// authority's certifies nothing else.
+pub(crate) fn certificate(data: &[u8]) {
+    let Some((len, rest)) = data.split_first_chunk() else { return };
+    let (authority, peer) = rest.split_at(usize::from(u16::from_le_bytes(*len)).min(rest.len()));
+    let both = is_certificate(authority) && is_certificate(peer);
+    assert!(both || !check_certificate(authority, peer));
+    let _ = is_certificate(data);
+}
+
+/// A reader that returns its bytes in pieces, with nothing available in between.
+struct Pieces<'a> {
+    bytes: &'a [u8],
+    most: usize,
+    dry: bool,
+}
+
+impl Read for Pieces<'_> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        self.dry = !self.dry;
+        if self.dry && self.most != usize::MAX {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let n = self.most.min(out.len()).min(self.bytes.len());
+        let (now, later) = self.bytes.split_at(n);
+        out[..n].copy_from_slice(now);
+        self.bytes = later;
+        Ok(n)
+    }
+}
+
+fn items(bytes: &[u8], most: usize) -> Vec<String> {
+    let mut from = Pieces { bytes, most, dry: false };
+    let (mut inbound, pool) = (Inbound::default(), Pool::new(64 << 10, 2));
+    let disposition = |head: &DataHead| {
+        Ok(if head.number % 2 == 0 { Disposition::Keep } else { Disposition::Skip })
+    };
+    let mut items = Vec::new();
+    loop {
+        match inbound.next(&mut from, &pool, disposition) {
+            Ok(Some(item)) => {
+                if let Item::Message(message) = &item {
+                    let _ = message.write();
+                }
+                items.push(format!("{item:?}"));
+            }
+            Ok(None) => {}
+            Err(error) => {
+                items.push(error.to_string());
+                return items;
+            }
+        }
+    }
+}
+
+/// Any bytes as the first line of a peer, and as messages in any pieces: no panic, and the
+/// same items however they are cut. Half of the inputs get matching checksums first.
+pub(crate) fn inbound(data: &[u8]) {
+    let _ = parse_banner(data);
+    let Some((&piece, data)) = data.split_first() else { return };
+    let mut data = data.to_vec();
+    if piece & 1 == 1 {
+        let _ = mend(&mut data);
+    }
+    let data = &data[..];
+    assert_eq!(items(data, usize::MAX), items(data, usize::from(piece) + 1));
+}
+
+/// Any text as a joiner's announcement: no panic, and what is accepted is written as the same text.
+pub(crate) fn announcement(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let (address, secret) = match text.split_once('\n') {
+        Some((address, secret)) => (address, Some(secret)),
+        None => (text, None),
+    };
+    if let Ok(read) = Announcement::parse(address, secret) {
+        let text = read.text();
+        let again = Announcement::parse(&text, None).expect("our own");
+        assert_eq!(*again.text(), *text);
+    }
+}
+
+/// Sets the checksums of all messages, as far as the stated lengths lead.
+fn mend(messages: &mut [u8]) -> Option<()> {
+    let mut at = 0;
+    loop {
+        let head = messages.get(at..at + 12)?;
+        let len = u32::from_le_bytes(*head[4..].first_chunk()?) as usize;
+        // The checksum of a block that is not summed covers only the fields before its payload.
+        let summed = if (head[0], head[1]) == (4, 0) { len.min(16) } else { len };
+        let covered = [&head[..8], messages.get(at + 12..at + 12 + summed)?].concat();
+        messages[at + 8..at + 12].copy_from_slice(&xb_frame::crc32c(&covered).to_le_bytes());
+        at += 12 + len;
+    }
+}
+
+pub(crate) fn inbound_seeds() -> Vec<Vec<u8>> {
+    let ack =
+        Ack { next: 3, credit_bytes: 9 << 20, credit_blocks: 70, ranges: vec![(5, 6), (8, 9)] };
+    let hello = Hello {
+        min_version: 1,
+        max_version: 1,
+        capabilities: 0,
+        transfer: [7; 16],
+        connection: 0,
+        key: Some([9; 32].into()),
+        proof: [8; 32],
+        offer: b"an offer".to_vec(),
+    };
+    let stop = Stop { code: StopCode::Refused, reason: "no room".into() };
+    let welcome =
+        Welcome { version: 1, connections: 4, capabilities: 0, proof: [1; 32], have: ack.clone() };
+    let messages = [
+        Message::Hello(Box::new(hello)),
+        Message::Welcome(welcome),
+        Message::Answer(b"yes".to_vec()),
+        Message::Ack(ack),
+        Message::Fin { blocks: 3, bytes: 300 },
+        Message::Confirm,
+        Message::Bye,
+        Message::Stop(stop),
+        Message::Ping(1),
+        Message::Pong(1),
+    ];
+    let mut written: Vec<Vec<u8>> = messages.iter().map(Message::write).collect();
+    for summed in [0, 1] {
+        // A block: number, offset, payload.
+        let payload = [&[2_u8; 8][..], &[0; 8], b"payload"].concat();
+        let head = [4, summed, 0, 0, payload.len() as u8, 0, 0, 0, 0, 0, 0, 0];
+        written.push([&head[..], &payload].concat());
+    }
+    let banner = b"XBRS/1 ready\n".to_vec();
+    let all = written.concat();
+    crate::inputs::with_head(&[1], written.into_iter().chain([all, banner]))
+}
+
+/// A value in DER, of less than 64 KiB.
+fn der(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
+    let content = parts.concat();
+    let len = content.len();
+    let head = match len {
+        0..0x80 => vec![tag, len as u8],
+        0x80..0x100 => vec![tag, 0x81, len as u8],
+        _ => vec![tag, 0x82, (len >> 8) as u8, len as u8],
+    };
+    [head, content].concat()
+}
+
+/// A certificate of version 1, which `openssl x509 -req` creates by default.
+fn version_1(name: &[u8]) -> Vec<u8> {
+    let algorithm = der(0x30, &[&der(6, &[&[0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3, 2]])]);
+    let common = der(0x30, &[&der(6, &[&[0x55, 4, 3]]), &der(12, &[name])]);
+    let name = der(0x30, &[&der(0x31, &[&common])]);
+    let dates = der(0x30, &[&der(0x17, &[b"250101000000Z"]), &der(0x18, &[b"20990101000000Z"])]);
+    let key = der(0x30, &[&algorithm, &der(3, &[&[0; 66]])]);
+    let signed = der(0x30, &[&der(2, &[&[1]]), &algorithm, &name, &dates, &name, &key]);
+    der(0x30, &[&signed, &algorithm, &der(3, &[&[0; 72]])])
+}
+
+/// Pairs of an authority and a peer that it has signed, that it has not, or that is itself.
+pub(crate) fn certificate_seeds() -> Vec<Vec<u8>> {
+    use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+    let params = |name: &str| CertificateParams::new(vec![name.to_owned()]).unwrap();
+    let (key, peer_key) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
+    let mut authority = params("ca");
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    authority.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+    let ca = authority.self_signed(&key).unwrap().der().to_vec();
+    let issuer = Issuer::new(authority, key);
+    let peer = params("db1").signed_by(&peer_key, &issuer).unwrap().der().to_vec();
+    let own = params("db2").self_signed(&peer_key).unwrap().der().to_vec();
+    let (old, older) = (version_1(b"ca"), version_1(b"db"));
+    [(&ca, &peer), (&own, &peer), (&own, &own), (&ca, &old), (&old, &older), (&older, &ca)]
+        .map(|(authority, peer)| {
+            [&(authority.len() as u16).to_le_bytes()[..], authority, peer].concat()
+        })
+        .into()
+}
+
+pub(crate) fn text_seeds() -> Vec<Vec<u8>> {
+    let (digest, secret) = ("0a".repeat(32), "0b".repeat(32));
+    let texts = [
+        format!("10.0.0.1:4444/xbrs/sha256:{digest}/1\nxbrs:{secret}"),
+        format!("xbrs:{secret}@[2001:db8::1]:4444/xbrs/sha256:{digest}/1"),
+        "db1.example:4444/xbrs/plain/1".to_owned(),
+        format!("db1/xbrs/cert:{digest}/1"),
+        "10.0.0.1:4444/xtrabackup_sst//1".to_owned(),
+    ];
+    texts.map(String::into_bytes).into()
+}

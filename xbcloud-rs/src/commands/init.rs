@@ -1,0 +1,145 @@
+//! `init`: makes a local folder, and prints what a bucket needs.
+
+use std::io::Write as _;
+use std::path::Path;
+
+use serde_json::{Value, json};
+use xb_cli::{Failure, OrFail as _};
+use xb_uploader::{Location, Place};
+
+use crate::args::InitArgs;
+use crate::commands::context::Context;
+use crate::place::locate;
+use crate::report;
+
+/// Days after which a bucket removes the parts of an upload that never ended.
+const UNFINISHED_DAYS: u32 = 7;
+
+impl Context {
+    pub(crate) fn init(&self, args: &InitArgs) -> Result<(), Failure> {
+        let location = locate(args.place.as_deref().unwrap_or_default(), &args.common.store)?;
+        if location.place == Place::Local {
+            let folder = Path::new("/").join(&location.path);
+            std::fs::create_dir_all(&folder).stage("init").hint(&format!(
+                "make the folder above {} writable for this user, or name another place",
+                folder.display()
+            ))?;
+            self.log.info(format!("{} is ready", folder.display()));
+            return Ok(());
+        }
+        let needs = needs(&location, args.retain.retain.is_some());
+        report::printed(print(&needs, args.common.run.json))
+    }
+}
+
+/// One document that the operator applies, and how.
+struct Need {
+    what: &'static str,
+    how: String,
+    document: Value,
+}
+
+fn needs(location: &Location, lock: bool) -> Vec<Need> {
+    let below = |bucket: &str| match location.path.as_str() {
+        "" => format!("{bucket}/*"),
+        path => format!("{bucket}/{path}/*"),
+    };
+    match &location.place {
+        Place::S3 { bucket } => {
+            let mut needs = vec![
+                Need {
+                    what: "policy of the user or role that backs up",
+                    how: "aws iam put-user-policy --user-name USER --policy-name xbcloud --policy-document file://policy.json".to_owned(),
+                    document: s3_policy(bucket, &below(bucket), lock),
+                },
+                Need {
+                    what: "lifecycle rule for unfinished uploads; add it to the rules of the bucket",
+                    how: format!("aws s3api put-bucket-lifecycle-configuration --bucket {bucket} --lifecycle-configuration file://lifecycle.json"),
+                    document: json!({ "Rules": [{
+                        "ID": "xbcloud-unfinished-uploads", "Status": "Enabled",
+                        "Filter": { "Prefix": location.path },
+                        "AbortIncompleteMultipartUpload": { "DaysAfterInitiation": UNFINISHED_DAYS },
+                    }] }),
+                },
+            ];
+            if lock {
+                needs.push(Need {
+                    what: "object lock; a bucket gets it when it is created",
+                    how: format!(
+                        "aws s3api create-bucket --bucket {bucket} --object-lock-enabled-for-bucket"
+                    ),
+                    document: Value::Null,
+                });
+            }
+            needs
+        }
+        Place::Google { bucket } => vec![
+            Need {
+                what: "role of the service account that backs up",
+                how: format!(
+                    "gcloud storage buckets add-iam-policy-binding gs://{bucket} --member=serviceAccount:ACCOUNT --role=roles/storage.objectAdmin"
+                ),
+                document: Value::Null,
+            },
+            Need {
+                what: "lifecycle rule for unfinished uploads",
+                how: format!(
+                    "gcloud storage buckets update gs://{bucket} --lifecycle-file=lifecycle.json"
+                ),
+                document: json!({ "rule": [{
+                    "action": { "type": "AbortIncompleteMultipartUpload" },
+                    "condition": { "age": UNFINISHED_DAYS },
+                }] }),
+            },
+        ],
+        Place::Azure { container } => vec![Need {
+            what: "role of the identity that backs up",
+            how: format!(
+                "az role assignment create --assignee ID --role 'Storage Blob Data Contributor' --scope SCOPE-OF-CONTAINER-{container}"
+            ),
+            document: Value::Null,
+        }],
+        _ => Vec::new(),
+    }
+}
+
+/// The smallest policy with which every command works.
+fn s3_policy(bucket: &str, objects: &str, lock: bool) -> Value {
+    let mut of_objects = vec![
+        "s3:PutObject",
+        "s3:GetObject",
+        "s3:DeleteObject",
+        "s3:AbortMultipartUpload",
+        "s3:ListMultipartUploadParts",
+    ];
+    let mut of_bucket = vec!["s3:ListBucket", "s3:ListBucketMultipartUploads"];
+    if lock {
+        of_objects.push("s3:PutObjectRetention");
+        of_bucket.push("s3:GetBucketObjectLockConfiguration");
+    }
+    json!({ "Version": "2012-10-17", "Statement": [
+        { "Effect": "Allow", "Action": of_objects, "Resource": format!("arn:aws:s3:::{objects}") },
+        { "Effect": "Allow", "Action": of_bucket, "Resource": format!("arn:aws:s3:::{bucket}") },
+    ] })
+}
+
+fn print(needs: &[Need], as_json: bool) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    if as_json {
+        let needs: Vec<Value> = needs
+            .iter()
+            .map(|need| json!({ "what": need.what, "how": need.how, "document": need.document }))
+            .collect();
+        serde_json::to_writer_pretty(&mut out, &needs)?;
+        return writeln!(out);
+    }
+    for need in needs {
+        writeln!(out, "# {}:\n#   {}", need.what, need.how)?;
+        if !need.document.is_null() {
+            serde_json::to_writer_pretty(&mut out, &need.document)?;
+            writeln!(out)?;
+        }
+        writeln!(out)?;
+    }
+    Ok(())
+}
