@@ -7,7 +7,9 @@ use xb_backup::{
     BackupError, BackupKind, CopyReport, DeletionPlan, End, Estimate, GetReport, Leftovers,
     Listing, Manifest, Proof, PutReport, ReadyReport, Resumed, State,
 };
-use xb_cli::{Failure, Log, OrFail as _, ProgressEnd, format_count, format_duration, format_rate, format_size};
+use xb_cli::{
+    Failure, Log, OrFail as _, ProgressEnd, format_count, format_duration, format_rate, format_size,
+};
 use xb_uploader::Lock;
 
 /// Turns an error of the library into the one error of this run.
