@@ -130,7 +130,7 @@ fn pump(
 /// single object of a backup so: its first chunk. A missing end is an error all the same.
 fn keep_unfinished(mut extractor: Extractor, path: &RelPath) -> Failure {
     let mut end = ChunkWriter::new(Vec::new());
-    if end.end(&path.to_string()).is_ok()
+    if end.end(path.to_string()).is_ok()
         && let Ok(end) = end.finish()
     {
         let _ = extractor.feed(end.into());

@@ -43,7 +43,7 @@ fn items(bytes: &[u8], most: usize) -> Vec<String> {
     let mut from = Pieces { bytes, most, dry: false };
     let (mut inbound, pool) = (Inbound::default(), Pool::new(64 << 10, 2));
     let disposition = |head: &DataHead| {
-        Ok(if head.number % 2 == 0 { Disposition::Keep } else { Disposition::Skip })
+        Ok(if head.number.is_multiple_of(2) { Disposition::Keep } else { Disposition::Skip })
     };
     let mut items = Vec::new();
     loop {

@@ -94,7 +94,7 @@ struct FrameSums {
 }
 
 enum FrameEncoder {
-    Fixed(BlockEncoder),
+    Fixed(Box<BlockEncoder>),
     Auto(Box<AutoEncoder>),
 }
 
@@ -108,7 +108,7 @@ impl SlabEncoder {
         };
         let codec = match compress {
             FrameCompression::Fixed(algorithm) => {
-                FrameEncoder::Fixed(BlockEncoder::new(algorithm)?)
+                FrameEncoder::Fixed(Box::new(BlockEncoder::new(algorithm)?))
             }
             FrameCompression::Auto(codec) => FrameEncoder::Auto(Box::new(AutoEncoder::new(codec)?)),
         };

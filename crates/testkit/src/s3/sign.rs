@@ -76,8 +76,12 @@ pub(crate) fn date(time: SystemTime) -> String {
     let (year, month, day) = civil(days);
     let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
     // The first of January 1970 was a Thursday.
-    let weekday = &"ThuFriSatSunMonTueWed"[(days % 7 * 3) as usize..][..3];
-    let month = &"JanFebMarAprMayJunJulAugSepOctNovDec"[(month - 1) as usize * 3..][..3];
+    let weekday = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"]
+        .get(usize::try_from(days % 7).unwrap_or_default());
+    let months =
+        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let month = months.get(usize::try_from(month - 1).unwrap_or_default());
+    let (weekday, month) = (weekday.unwrap_or(&""), month.unwrap_or(&""));
     format!("{weekday}, {day:02} {month} {year:04} {hour:02}:{minute:02}:{second:02} GMT")
 }
 

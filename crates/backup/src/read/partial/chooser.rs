@@ -73,9 +73,8 @@ impl<'a> ChunkSelector<'a> {
     pub(super) fn take(&mut self, record: &Record<'_>) -> Result<(), Refused> {
         match record {
             Record::File { source: 1.., .. } => {
-                return Err(Refused::Selection(BackupError::Selection(
-                    "the stream has several sources, so single files cannot be selected".into(),
-                )));
+                let what = "the stream has several sources, so single files cannot be selected";
+                return Err(BackupError::Selection(what.into()).into());
             }
             Record::File { file, path, .. } => self.file(*file, path),
             Record::Chunk(chunk) => {
@@ -163,7 +162,7 @@ impl<'a> ChunkSelector<'a> {
     }
 
     pub(super) fn finish(mut self) -> Result<Parts, Refused> {
-        self.selection.check(&self.matched).map_err(Refused::Selection)?;
+        self.selection.check(&self.matched)?;
         if self.open.values().any(|open| !open.ended) {
             return Err(Refused::Index("it contains a file without an end"));
         }
@@ -173,7 +172,8 @@ impl<'a> ChunkSelector<'a> {
 }
 
 fn too_much() -> Refused {
-    Refused::Selection(BackupError::Selection(
+    BackupError::Selection(
         "selecting this many single files needs too much memory: select fewer, or read the whole backup".into(),
-    ))
+    )
+    .into()
 }

@@ -93,14 +93,20 @@ impl Parts {
 #[derive(Debug)]
 pub(super) enum Refused {
     Index(&'static str),
-    Selection(BackupError),
+    Selection(Box<BackupError>),
 }
 
 impl Refused {
     pub(super) fn of(self, index: &Index<'_>) -> BackupError {
         match self {
             Self::Index(what) => index.damaged(what),
-            Self::Selection(error) => error,
+            Self::Selection(error) => *error,
         }
+    }
+}
+
+impl From<BackupError> for Refused {
+    fn from(error: BackupError) -> Self {
+        Self::Selection(Box::new(error))
     }
 }
