@@ -2,6 +2,7 @@
 
 mod args;
 mod commands;
+mod exit;
 mod host;
 mod keys;
 mod limits;

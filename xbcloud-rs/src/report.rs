@@ -3,6 +3,7 @@
 use std::io::Write as _;
 
 use crate::args::RestoreArgs;
+use crate::exit::exit;
 use xb_backup::{
     BackupError, BackupKind, CopyReport, DeletionPlan, End, Estimate, GetReport, Leftovers,
     Listing, Manifest, Proof, PutReport, ReadyReport, Resumed, State,
@@ -17,7 +18,7 @@ pub(crate) fn failure(error: BackupError) -> Failure {
     if let BackupError::Interrupted(signal) = error {
         return Failure::interrupted(signal);
     }
-    let failure = Failure::new(error.to_string()).stage(error.stage());
+    let failure = Failure::new(error.to_string()).stage(error.stage()).ending(exit(&error));
     match error.hint() {
         Some(hint) => failure.hint(hint),
         None => failure,
@@ -335,6 +336,8 @@ pub(crate) fn state(listing: &Listing) -> String {
     let state = match listing.state {
         State::Complete => "complete",
         State::Damaged => "damaged",
+        State::Unreadable => "unreadable",
+        State::Missing => "objects missing",
         State::Running => "running",
         State::Abandoned => "abandoned",
         State::StockUnproven => "stock, unproven",

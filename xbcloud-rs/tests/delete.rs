@@ -39,7 +39,7 @@ fn without_yes_and_without_a_terminal_nothing_is_removed() {
         assert_eq!(tree(folder.path()), before);
     }
     // A backup that cannot be deleted is an error with or without `--yes`.
-    let _ = run(&["delete", &url(folder.path(), "other")]).expect(1);
+    let _ = run(&["delete", &url(folder.path(), "other")]).expect_failure();
     let _ = run(&["delete", "--yes", &place]).expect(0);
     assert!(tree(folder.path()).is_empty());
 }
@@ -82,7 +82,7 @@ fn under_the_stock_name_it_removes_at_once_and_never_a_folder_of_backups() {
     let parent = url(&folder.path().join("root"), "shop");
     for program in [&link, Path::new(env!("CARGO_BIN_EXE_xbcloud-rs"))] {
         let refused =
-            Cmd::new(program).args(["delete", "--yes", "--force", &parent]).run().expect(1);
+            Cmd::new(program).args(["delete", "--yes", "--force", &parent]).run().expect_failure();
         let text = refused.stderr_text();
         assert!(text.contains("folder of 2 backups: mon, tue"), "{text}");
         assert_eq!(tree(&shop), before);

@@ -11,7 +11,7 @@ use serde_json::Value;
 use xb_testkit::command::Cmd;
 use xb_testkit::daemon::Scratch;
 use xb_testkit::data::Noise;
-use xb_testkit::fault::Proxy;
+use xb_testkit::fault::{Action, Proxy, Rule};
 use xb_testkit::s3::options_for;
 use xb_testkit::store::Store;
 use xb_testkit::stream::small_backup;
@@ -182,7 +182,7 @@ fn staged_verified_promoted_and_pinned() {
         let _ = put_bytes(&store, "staged", &["--chunk-size=1M"], &stream);
         let to = store.url("final");
         let promote = || xbcloud(&store, "promote", "staged", &[]).arg(&to);
-        let refused = promote().run().expect(1);
+        let refused = promote().run().expect_failure();
         assert!(refused.stderr_text().contains("not verified"), "{refused:?}");
         let _ = xbcloud(&store, "verify", "staged", &["--level=checksum"]).run().expect(0);
         let _ = promote().run().expect(0);
@@ -192,7 +192,7 @@ fn staged_verified_promoted_and_pinned() {
         let _ = xbcloud(&store, "verify", "final", &["--level=decrypt"]).run().expect(0);
 
         let _ = xbcloud(&store, "pin", "final", &["--reason=audit"]).run().expect(0);
-        let refused = xbcloud(&store, "delete", "final", &["--yes"]).run().expect(1);
+        let refused = xbcloud(&store, "delete", "final", &["--yes"]).run().expect_failure();
         assert!(refused.stderr_text().contains("pinned"), "{refused:?}");
         let long = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
             .args(["list", "--long", "--quiet"])
@@ -265,4 +265,58 @@ fn a_listing_reads_a_manifest_once() {
     assert_eq!(list(&[]).0, second);
     let _ = xbcloud(&store, "delete", "n2", &["--yes"]).run().expect(0);
     assert_eq!(list(&[]).0.len(), 3);
+}
+
+/// The store does not return one manifest, record or claim: it is in an archive class, or encrypted
+/// with another customer key.
+#[test]
+fn what_the_store_does_not_return_concerns_one_backup() {
+    let store = Store::bucket();
+    let Store::Bucket(bucket) = &store else { unreachable!() };
+    for of in ["a", "b", "c"] {
+        put_bytes(&store, of, &["--layout=classic"], &small_backup(1, 10_000));
+        let _ = xbcloud(&store, "verify", of, &["--level=checksum"]).run().expect(0);
+    }
+    let proxy = Proxy::start(bucket.address(), Vec::new());
+    let archived = |part: &str| {
+        let action = Action::Refuse { status: 403, code: "InvalidObjectState" };
+        Rule::new("GET", part, action)
+    };
+    let run = |args: &[&str], name: &str| {
+        let place = if name.is_empty() { store.root_url() } else { store.url(name) };
+        Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+            .args(args)
+            .args(options_for(&proxy.endpoint()))
+            .arg(place)
+    };
+    let row = |of: &str| {
+        let ran = run(&["list", "--json", "--no-cache"], "").run().expect(0);
+        let rows: Value = serde_json::from_slice(&ran.stdout).unwrap();
+        rows.as_array().unwrap().iter().find(|row| row["name"] == of).unwrap().clone()
+    };
+    proxy.set_rules(vec![
+        archived(".xb-catalog/b"),
+        archived("verified/a/"),
+        archived("claims/a/"),
+    ]);
+    assert_eq!(row("b")["state"], "unreadable");
+    assert!(!row("b")["problem"].is_null());
+    assert_eq!(row("a")["state"], "complete");
+    assert!(row("a")["problem"].as_str().unwrap().contains("verification record"));
+    let _ = run(&["gc"], "").run().expect(0);
+    let pruned = run(&["prune", "--keep-last=1"], "").run().expect(0);
+    assert!(pruned.stdout_text().contains("its verification record cannot be read"), "{pruned:?}");
+    proxy.set_rules(vec![archived(".xb-catalog/b")]);
+    let target = Scratch::new();
+    let restore = run(&["restore"], "latest").arg("--target-dir").arg(target.dir("data"));
+    assert!(restore.run().expect(0).stderr_text().contains("b is skipped"));
+    let _ = run(&["prune", "--keep-last=1", "--yes"], "").run().expect(0);
+    let names = || store.list(&format!("{CATALOG}/")).into_iter().map(|(key, _)| key);
+    let left: Vec<String> = names().filter(|key| !key.contains("/@")).collect();
+    assert_eq!(left, [format!("{CATALOG}/b"), format!("{CATALOG}/c")]);
+    let _ = run(&["delete", "--yes"], "c").run().expect(0);
+    let kept = run(&["delete", "--yes"], "b").run().expect(1);
+    assert!(kept.stderr_text().contains("--force"), "{kept:?}");
+    let _ = run(&["delete", "--yes", "--force"], "b").run().expect(0);
+    assert!(store.list("").iter().all(|(key, _)| key.contains("/@claims/")));
 }

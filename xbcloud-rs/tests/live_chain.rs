@@ -64,7 +64,7 @@ fn a_full_backup_and_two_increments_are_one_server_again() {
     );
     let elsewhere = scratch.join("elsewhere");
     let foreign = ["--server=b", "--incremental-from=latest"];
-    let refused = back_up(&store, &server, &state, "two", &foreign).expect(1).stderr_text();
+    let refused = back_up(&store, &server, &state, "two", &foreign).expect_failure().stderr_text();
     assert!(refused.contains("server a") && refused.contains("this is b"), "{refused}");
     let _ = back_up(&store, &server, &state, "two", &["--server=a", "--incremental-from=latest"])
         .expect(0);
@@ -79,17 +79,18 @@ fn a_full_backup_and_two_increments_are_one_server_again() {
     let _ = back_up(&store, &server, &state, "sealed", &["--server=a", recipient]).expect(0);
     let since_sealed = ["--server=a", "--incremental-from=sealed", recipient];
     let _ = back_up(&store, &server, &state, "own", &since_sealed).expect(0);
-    let refused =
-        back_up(&store, &server, &elsewhere, "others", &since_sealed).expect(1).stderr_text();
+    let refused = back_up(&store, &server, &elsewhere, "others", &since_sealed)
+        .expect_failure()
+        .stderr_text();
     assert!(refused.contains("is not authenticated"), "{refused}");
     assert_not_a_backup(&store, "others");
 
     // No backup that others depend on is removed.
-    let refused = xbcloud(&store, "delete", "one", &["--yes"]).run().expect(1).stderr_text();
+    let refused = xbcloud(&store, "delete", "one", &["--yes"]).run().expect_failure().stderr_text();
     assert!(refused.contains("needed by two"), "{refused}");
 
     let target = scratch.join("restored");
-    let refused = restore(&store, "two", &target, &[]).expect(1).stderr_text();
+    let refused = restore(&store, "two", &target, &[]).expect_failure().stderr_text();
     assert!(refused.contains("--prepare") && !target.exists(), "{refused}");
     let _ = restore(&store, "two", &target, &["--prepare", "--use-memory=64M"]).expect(0);
     assert!(!target.join(".xb-incremental").exists() && !target.join(".xb-partial").exists());

@@ -25,7 +25,7 @@ fn there_and_back(options: &[String], name: &str) {
     let place = [options, &[name.to_owned()]].concat();
     assert!(xbcloud("get", &place).run().expect(0).stdout == stream);
     let _ = xbcloud("delete", &[&["--yes".to_owned()], &place[..]].concat()).run().expect(0);
-    let _ = xbcloud("get", &place).run().expect(1);
+    let _ = xbcloud("get", &place).run().expect_failure();
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn a_profile_of_the_aws_tools() {
             .run()
     };
     let _ = list(&["--aws-profile=night".to_owned(), bucket.url("a")]).expect(0);
-    let ran = list(&["--aws-profile=nobody".to_owned(), bucket.url("a")]).expect(1);
+    let ran = list(&["--aws-profile=nobody".to_owned(), bucket.url("a")]).expect_failure();
     assert!(ran.stderr_text().contains("profile `nobody` is neither in"), "{ran:?}");
 }
 
@@ -107,7 +107,7 @@ fn list_fails(endpoint: &str, options: &[&str], env: &[(&str, &str)]) -> String 
     for (name, value) in env {
         list = list.env(name, value);
     }
-    list.arg("s3://bucket/a").run().expect(1).stderr_text()
+    list.arg("s3://bucket/a").run().expect_failure().stderr_text()
 }
 
 #[test]

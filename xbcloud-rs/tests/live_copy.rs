@@ -49,7 +49,7 @@ fn each_place_is_entered_with_its_own_keys_at_its_own_address() {
     let source = options("", &proxies[0].endpoint(), READ_KEY);
     let target = options("to-", &proxies[1].endpoint(), OTHER_KEY);
     // The source's key may not write anywhere.
-    let refused = copy(&source, &from.url("name"), &to.url("name")).run().expect(1);
+    let refused = copy(&source, &from.url("name"), &to.url("name")).run().expect_failure();
     assert!(refused.stderr_text().contains("AccessDenied"), "{refused:?}");
     let requests = proxies[0].seen().len();
     let both = [source.clone(), target].concat();
@@ -77,7 +77,7 @@ fn the_same_bucket_with_other_keys_is_read_and_put() {
     // Copied by reading and writing: the source's key may not write, and the destination's store
     // did not copy.
     assert!(proxy.count("GET", "/00000000") > 1);
-    let _ = by(Vec::new(), "denied").expect(1);
+    let _ = by(Vec::new(), "denied").expect_failure();
 }
 
 #[test]
@@ -220,15 +220,15 @@ fn where_nothing_can_be_locked_nothing_is_stored() {
     let stream = small_backup(9, MIB);
     for store in [Store::folder(), Store::bucket()] {
         let put = xbcloud(&store, "put", "name", &["--retain=1d"]).stdin_bytes(stream.clone());
-        let refused = put.run().expect(1);
+        let refused = put.run().expect_failure();
         assert!(refused.stderr_text().contains("lock"), "{refused:?}");
         let _ = put_bytes(&store, "name", &[], &stream);
         let given: Vec<String> =
             store.options().into_iter().chain(["--retain=1d".to_owned()]).collect();
-        let refused = copy(&given, &store.url("name"), &store.url("other")).run().expect(1);
+        let refused = copy(&given, &store.url("name"), &store.url("other")).run().expect_failure();
         assert!(refused.stderr_text().contains("lock"), "{refused:?}");
         assert!(store.list("other/").is_empty() && !has_manifest(&store, "other"));
-        let refused = xbcloud(&store, "pin", "name", &["--retain=1d"]).run().expect(1);
+        let refused = xbcloud(&store, "pin", "name", &["--retain=1d"]).run().expect_failure();
         assert!(refused.stderr_text().contains("not fully locked"), "{refused:?}");
         assert!(store.list(".xb-catalog/@pins").is_empty());
         // The backup is complete all the same.
@@ -321,7 +321,7 @@ fn a_classic_backup_that_changes_while_it_is_copied_is_not_taken_for_whole() {
         let _ = put(&from, 21);
         let first = from.list("name/")[0].0.clone();
         let rule = Rule::new("GET", &first, Action::Stall);
-        let ran = copy_meanwhile((&from, &to), &from, rule, || change(&from)).expect(1);
+        let ran = copy_meanwhile((&from, &to), &from, rule, || change(&from)).expect_failure();
         assert!(ran.stderr_text().contains(says), "{what}: {ran:?}");
         assert_not_a_backup(&to, "name");
         // The next copy can use what is left, or is not hindered by it.
@@ -344,7 +344,7 @@ fn what_is_missing_after_the_commit_takes_the_manifest_back() {
         let (run, number, _) = packed_objects(&to, "name")[1].clone();
         to.delete(&format!("name/{run}/{number:09}"));
     });
-    assert!(ran.expect(1).stderr_text().contains("the copy has"));
+    assert!(ran.expect_failure().stderr_text().contains("the copy has"));
     assert_not_a_backup(&to, "name");
     // The next copy resumes it, and adds the missing objects.
     let given = [from.options(), options("to-", &in_bucket(&to).endpoint(), OTHER_KEY)].concat();

@@ -44,11 +44,12 @@ fn a_restored_node_joins_without_a_snapshot() {
     };
 
     let target = cluster.scratch().join("refused");
-    let refused = restore("plain", &target, &["--galera", "--prepare"]).expect(1).stderr_text();
+    let refused =
+        restore("plain", &target, &["--galera", "--prepare"]).expect_failure().stderr_text();
     assert!(refused.contains("no Galera position") && !target.exists(), "{refused}");
     let refused =
         restore("node", &target, &["--galera", "--prepare", "--check-donor=/no/such/socket"]);
-    let refused = refused.expect(1).stderr_text();
+    let refused = refused.expect_failure().stderr_text();
     assert!(!target.exists(), "asked before anything is fetched: {refused}");
 
     let check = format!("--check-donor={donor}");

@@ -10,6 +10,7 @@ use xb_testkit::fault::{Action, Proxy, Rule};
 use xb_testkit::mariadb::{MariaDb, prepare};
 use xb_testkit::s3::{Bucket, options_for};
 use xb_testkit::store::Store;
+use xb_testkit::stream::StreamWriter;
 
 /// 100 MiB that are copied under locks, and do not fit into the memory of a run.
 const LOCKED_TABLE: &str = "CREATE DATABASE d; USE d;
@@ -72,19 +73,46 @@ fn the_spool_takes_what_is_copied_under_locks() {
     assert_eq!(restored.sql("SELECT COUNT(*), SUM(id) FROM d.big"), "400000\t80000200000\n");
 }
 
+/// A producer that holds the lock that blocks every commit, as xtrabackup may, and writes more than
+/// fits into a run's memory. When it is ended, its client is, too.
+fn locking_producer(server: &MariaDb, scratch: &Scratch) -> Vec<String> {
+    let mut stream = StreamWriter::new(Vec::new());
+    for n in 0..100 {
+        stream.payload("d/big.MYD", n << 20, &[7; 1 << 20]);
+    }
+    stream.end("d/big.MYD");
+    stream.end("xtrabackup_info");
+    let file = scratch.join("stream");
+    std::fs::write(&file, stream.finish()).unwrap();
+    let socket = server.backup_command().into_iter().find(|word| word.starts_with("--socket="));
+    let script = format!(
+        "mariadb --no-defaults --user=root {} --execute='FLUSH TABLES WITH READ LOCK; SELECT SLEEP(600)' &
+         trap 'kill $!' EXIT TERM
+         echo 'Executing FLUSH TABLES WITH READ LOCK...' >&2
+         cat {}",
+        socket.expect("a socket"),
+        file.display()
+    );
+    vec!["sh".to_owned(), "-c".to_owned(), script]
+}
+
 #[test]
 fn without_a_spool_the_producer_is_ended() {
     let server = MariaDb::start();
     server.sql(LOCKED_TABLE);
     let (bucket, proxy) = stalled_store();
-    let run = backup(&server, &proxy, &bucket, &["--spool-dir=none", "--lock-stall=1"]);
-    let ran = run.wait().expect(1);
+    let scratch = Scratch::new();
+    let run = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+        .args(["backup", "--no-progress", "--memory=64M", "--chunk-size=1M", "--timeout=600"])
+        .args(["--spool-dir=none", "--lock-stall=1"])
+        .args(options_for(&proxy.endpoint()))
+        .arg(bucket.url("backups/nightly/name"))
+        .arg("--")
+        .args(locking_producer(&server, &scratch))
+        .spawn();
+    let ran = run.wait().expect_failure();
     let said = ran.stderr_text();
-    assert!(
-        said.contains("was ended to release its locks on the server")
-            && said.contains("--lock-stall"),
-        "{ran:?}"
-    );
+    assert!(said.contains("it blocked commits") && said.contains("--lock-stall"), "{ran:?}");
     commit(&server);
     assert_not_a_backup(&Store::Bucket(bucket), "name");
 }

@@ -44,9 +44,9 @@ fn the_policy_of_the_runbook_is_the_smallest() {
     let _ = run("pin", &["ROOT/monday"], b"").expect(0);
     let _ = run("unpin", &["ROOT/monday"], b"").expect(0);
     let _ = run("copy", &["ROOT/tuesday", "ROOT/copied"], b"").expect(0);
+    let _ = run("delete", &["--yes", "ROOT/copied"], b"").expect(0);
     let _ = run("gc", &["--yes", "ROOT"], b"").expect(0);
     let _ = run("prune", &["--yes", "--keep-last=1", "ROOT"], b"").expect(0);
-    let _ = run("delete", &["--yes", "ROOT/copied"], b"").expect(0);
 
     let requests = proxy.seen();
     let used: BTreeSet<&str> =

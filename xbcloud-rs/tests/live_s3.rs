@@ -8,6 +8,7 @@ use xb_testkit::command::Cmd;
 use xb_testkit::daemon::Scratch;
 use xb_testkit::fault::{Action, Proxy, Rule};
 use xb_testkit::files::assert_same_tree;
+use xb_testkit::reply::Reply;
 use xb_testkit::s3::{Bucket, SECRET_KEY, bucket, options_for};
 use xb_testkit::store::Store;
 use xb_testkit::stream::{StreamWriter, small_backup};
@@ -109,7 +110,7 @@ fn classic_objects_in_parts_leave_nothing_when_the_run_fails() {
     let options = ["--layout=classic", "--chunk-size=12M", "--memory=48M", "--threads=1"];
     let stream = mixed_files(&xb_testkit::data::noise(9, MIB));
     let put = through(&proxy, &bucket, "put", &options).stdin_bytes(stream);
-    let ran = put.run().expect(1);
+    let ran = put.run().expect_failure();
     assert!(ran.stderr_text().contains("AccessDenied"), "{ran:?}");
     assert_eq!(proxy.count("PUT", MANIFEST), 0, "a manifest was written");
     // The claim of a run that has ended stays, so that no older one counts again.
@@ -140,18 +141,28 @@ fn delete_takes_this_backup_only() {
         assert_not_a_backup(&store, name);
         assert!(is_listed(&store, neighbour));
         assert!(!get_bytes(&store, neighbour).is_empty());
-        let _ = xbcloud(&store, "delete", name, &["--yes"]).run().expect(1);
+        let _ = xbcloud(&store, "delete", name, &["--yes"]).run().expect_failure();
     }
 }
 
 /// The program with its store behind a proxy.
 fn through(proxy: &Proxy, bucket: &Bucket, command: &str, options: &[&str]) -> Cmd {
+    through_named(proxy, bucket, command, "name", options)
+}
+
+fn through_named(
+    proxy: &Proxy,
+    bucket: &Bucket,
+    command: &str,
+    name: &str,
+    options: &[&str],
+) -> Cmd {
     Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
         .arg(command)
         .arg("--quiet")
         .args(options_for(&proxy.endpoint()))
         .args(options)
-        .arg(bucket.url("backups/nightly/name"))
+        .arg(bucket.url(&format!("backups/nightly/{name}")))
 }
 
 /// Puts with temporary failures: the backup is complete.
@@ -242,7 +253,7 @@ fn a_store_that_never_takes_anything_ends_the_run() {
         let put = through(&proxy, &bucket, "put", &["--max-retries=2", "--retry-timeout=1"])
             .args([format!("--chunk-size={size}"), format!("--memory={memory}")])
             .args(["--threads=1", "--max-backoff=200"]);
-        let ran = put.stdin_bytes(stream.clone()).run().expect(1);
+        let ran = put.stdin_bytes(stream.clone()).run().expect_failure();
         assert!(ran.stderr_text().contains("SlowDown"), "{ran:?}");
         assert_eq!(proxy.count("PUT", MANIFEST), 0, "a manifest was written");
         assert_eq!(bucket.list(""), [], "{size}");
@@ -269,7 +280,7 @@ fn a_manifest_that_cannot_be_read_back_leaves_everything_where_it_is() {
     let proxy = Proxy::start(bucket.address(), vec![forbidden]);
     let stream = small_backup(10, 3 * MIB);
     let put = through(&proxy, &bucket, "put", &["--chunk-size=1M"]).stdin_bytes(stream.clone());
-    let ran = put.run().expect(1);
+    let ran = put.run().expect_failure();
     assert!(ran.stderr_text().contains("manifest status unknown"), "{ran:?}");
     assert_eq!(proxy.count("DELETE", ""), 0, "something was cleared away");
     proxy.set_rules(Vec::new());
@@ -316,7 +327,7 @@ fn a_refused_object_fails_the_run() {
     let rule = Rule::new("PUT", &format!("{DATA}2"), Action::answer(403));
     let proxy = Proxy::start(bucket.address(), vec![rule]);
     let put = through(&proxy, &bucket, "put", &["--chunk-size=1M"]);
-    let ran = put.stdin_bytes(small_backup(6, 8 * MIB)).run().expect(1);
+    let ran = put.stdin_bytes(small_backup(6, 8 * MIB)).run().expect_failure();
     let said = ran.stderr_text();
     assert!(said.contains("000000002") && said.contains("AccessDenied"), "{ran:?}");
     assert_eq!(proxy.count("PUT", MANIFEST), 0, "a manifest was written");
@@ -335,7 +346,7 @@ fn wrong_keys_are_refused_without_telling_them() {
         .arg(bucket.url("backups/name"))
         .stdin_bytes(small_backup(7, MIB))
         .run()
-        .expect(1);
+        .expect_failure();
     assert!(ran.stderr_text().contains("SignatureDoesNotMatch"), "{ran:?}");
     assert!(!ran.stderr_text().contains(wrong));
 }
@@ -361,5 +372,76 @@ fn a_plan_counts_every_request() {
         let plan: serde_json::Value = serde_json::from_slice(&plan.stdout).unwrap();
         assert_eq!(plan["objects"], done["objects"], "{name}");
         assert_eq!(plan["backup_requests"], done["requests"], "{name}");
+    }
+}
+
+/// A store without conditional writes is noticed at the claim, before anything is stored, and is
+/// not mistaken for another run.
+#[test]
+fn a_store_that_cannot_create_only_if_absent_is_noticed_at_once() {
+    let stream = small_backup(3, 9 * MIB);
+    for layout in ["packed", "classic"] {
+        for (status, code) in [(412, "PreconditionFailed"), (501, "NotImplemented")] {
+            let Store::Bucket(bucket) = Store::bucket() else { unreachable!() };
+            let rule = Rule::new("PUT", "", Action::Refuse { status, code });
+            let proxy = Proxy::start(bucket.address(), vec![rule.with_header("if-none-match")]);
+            let options = [&*format!("--layout={layout}"), "--max-backoff=20"];
+            let put = through(&proxy, &bucket, "put", &options).stdin_bytes(stream.clone());
+            let ran = put.run().expect(1);
+            let text = ran.stderr_text();
+            assert!(text.contains("--s3-provider"), "{status}: {ran:?}");
+            assert!(!text.contains("another run") && !text.contains("exists:"), "{ran:?}");
+            assert_eq!(bucket.list(""), [], "{layout}");
+            assert!(proxy.seen().iter().all(|seen| !seen.path.contains("000000000")), "{layout}");
+        }
+    }
+}
+
+/// One listing after the last object does not show the objects yet.
+#[test]
+fn a_listing_that_lags_behind_is_waited_for() {
+    const NOTHING: &str = "<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>";
+    let stream = small_backup(3, 9 * MIB);
+    let Store::Bucket(bucket) = Store::bucket() else { unreachable!() };
+    let put = |name: &str, rules| {
+        let proxy = Proxy::start(bucket.address(), rules);
+        let options = ["--max-backoff=20", "--chunk-size=1M"];
+        let put = through_named(&proxy, &bucket, "put", name, &options);
+        (put.stdin_bytes(stream.clone()).run(), proxy)
+    };
+    let (ran, proxy) = put("n", Vec::new());
+    let _ = ran.expect(0);
+    let listings = proxy.count("GET", "list-type=2") as u64;
+    let lag = Rule::new("GET", "list-type=2", Action::Reply(Reply::text(200, NOTHING)))
+        .skip(listings - 1);
+    let (ran, proxy) = put("m", vec![lag.clone().times(2)]);
+    let _ = ran.expect(0);
+    assert_eq!(proxy.count("GET", "list-type=2") as u64, listings + 2);
+    // It is not waited for without end.
+    let (ran, _) = put("o", vec![lag]);
+    assert!(ran.expect(1).stderr_text().contains("are there"));
+}
+
+/// An altered answer is no damage if the second answer is right.
+#[test]
+fn one_altered_answer_to_a_read_is_asked_for_again() {
+    let stream = small_backup(3, 3 * MIB);
+    let Store::Bucket(bucket) = Store::bucket() else { unreachable!() };
+    for (layout, size) in [("packed", &["--chunk-size=1M"][..]), ("classic", &[])] {
+        let proxy = Proxy::start(bucket.address(), Vec::new());
+        let put = through_named(&proxy, &bucket, "put", layout, size);
+        let put = put.arg(format!("--layout={layout}"));
+        let _ = put.stdin_bytes(stream.clone()).run().expect(0);
+        let data = if layout == "packed" { "/000000001" } else { "ibdata1.00000" };
+        for part in [&*format!(".xb-catalog/{layout}"), data] {
+            let altered = Rule::new("GET", part, Action::Alter);
+            for (command, options) in [("get", &[][..]), ("verify", &["--level=checksum"])] {
+                let run = || through_named(&proxy, &bucket, command, layout, options);
+                proxy.set_rules(vec![altered.clone().times(1)]);
+                let _ = run().run().expect(0);
+                proxy.set_rules(vec![altered.clone()]);
+                let _ = run().run().expect(1);
+            }
+        }
     }
 }

@@ -123,7 +123,7 @@ fn a_page_damaged_before_the_backup_is_found_in_its_file_and_place() {
         let store = Store::folder();
         let _ = put_bytes(&store, "n", &options, &stream);
         let _ = verify(&store, "n", &["--level=decrypt"]).run().expect(0);
-        let found = report(&verify(&store, "n", &[]).run().expect(1));
+        let found = report(&verify(&store, "n", &[]).run().expect_failure());
         assert_eq!(found["reached"], "decrypt");
         let problems = found["problems"].as_array().unwrap();
         assert_eq!(problems.len(), 1, "{found}");
@@ -149,7 +149,7 @@ fn a_server_is_tried_on_the_restored_backup() {
     assert_eq!(left(), 0, "the scratch folder is removed");
 
     let options = ["--level=restore", &folder, "--check-sql=SELECT 1 FROM shop.no_such_table"];
-    let found = report(&verify(&store, "n", &options).run().expect(1));
+    let found = report(&verify(&store, "n", &options).run().expect_failure());
     assert_eq!(found["reached"], "pages");
     assert!(found["failed_checks"][0].as_str().unwrap().contains("no_such_table"), "{found}");
     assert_eq!(found["problems"].as_array().unwrap().len(), 0, "a bad statement is no damage");
@@ -210,5 +210,5 @@ fn an_incremental_backup_is_tried_out_with_its_base() {
         .expect(0);
     assert!(prune.stdout_text().contains("base of inc"), "{prune:?}");
     assert!(has_manifest(&store, "full") && has_manifest(&store, "inc"));
-    let _ = xbcloud(&store, "delete", "full", &["--yes"]).run().expect(1);
+    let _ = xbcloud(&store, "delete", "full", &["--yes"]).run().expect_failure();
 }

@@ -49,8 +49,10 @@ fn cuts(stream: &[u8]) -> Vec<usize> {
 fn cut_anywhere(store: &Store, options: &[&str]) {
     let stream = real_stream();
     for cut in cuts(stream) {
-        let run =
-            xbcloud(store, "put", "name", options).stdin_bytes(&stream[..cut]).run().expect(1);
+        let run = xbcloud(store, "put", "name", options)
+            .stdin_bytes(&stream[..cut])
+            .run()
+            .expect_failure();
         assert!(!run.stderr.is_empty(), "cut at {cut}: failed without a word");
         assert!(!has_manifest(store, "name"), "cut at {cut}: there is a manifest");
         assert!(!is_listed(store, "name"), "cut at {cut}: listed");
@@ -137,12 +139,12 @@ fn a_producer_must_end_well() {
         "cat \"$0\"; kill -TERM $$",
         "head -c 100000 \"$0\"",
     ] {
-        let _ = produce(script).expect(1);
+        let _ = produce(script).expect_failure();
         assert_not_a_backup(&store, "name");
     }
     let missing =
         xbcloud(&store, "backup", "name", &[]).args(["--", "/no/such/producer-4711"]).run();
-    let missing = missing.expect(1);
+    let missing = missing.expect_failure();
     assert!(missing.stderr_text().contains("producer-4711"), "{missing:?}");
     assert_not_a_backup(&store, "name");
     let _ = produce("exec cat \"$0\"").expect(0);
@@ -204,7 +206,7 @@ fn race(store: &Store) {
 
     // One more run is refused, and changes nothing.
     let late = xbcloud(store, "put", "name", &[]).stdin_bytes(small_backup(99, 1 << 20)).run();
-    let _ = late.expect(1);
+    let _ = late.expect_failure();
     assert!(get_bytes(store, "name") == streams[winner], "a later run changed the backup");
 }
 

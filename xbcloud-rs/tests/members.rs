@@ -53,7 +53,7 @@ fn restore_undoes_what_the_producer_did_in_both_layouts() {
             if let Some(key) = &key {
                 std::fs::write(&key_file, key).unwrap();
                 // Without the key: the error names the first such file and the missing option.
-                let ran = run(&["restore", &dir, &place], b"").expect(1);
+                let ran = run(&["restore", &dir, &place], b"").expect_failure();
                 let said = ran.stderr_text();
                 assert!(
                     said.contains(".xbcrypt: the file is encrypted, but no key"),
@@ -65,7 +65,7 @@ fn restore_undoes_what_the_producer_did_in_both_layouts() {
                 let said = run(&taken, b"").expect(0).stderr_text();
                 assert!(said.contains("n is not sealed"), "{said}");
                 // Stored files need no key, and none may be given.
-                let _ = run(&["get", &key_option, &place], b"").expect(1);
+                let _ = run(&["get", &key_option, &place], b"").expect_failure();
             } else {
                 let _ = run(&["restore", &dir, &place], b"").expect(0);
             }
@@ -113,7 +113,7 @@ fn a_key_that_opens_nothing_is_refused() {
         let place = url(folder.path(), layout);
         let option = format!("--layout={layout}");
         let _ = run(&["put", &option, &place], &small_backup(1, 5000)).expect(0);
-        let ran = run(&["restore", &key, &dir, &place], b"").expect(1);
+        let ran = run(&["restore", &key, &dir, &place], b"").expect_failure();
         assert!(ran.stderr_text().contains("is not sealed, but a key was given"), "{ran:?}");
         assert!(!out.exists());
         let _ = run(&["restore", &key, "--accept-unsealed", &dir, &place], b"").expect(0);

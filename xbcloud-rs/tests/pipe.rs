@@ -57,7 +57,7 @@ fn three_programs_and_one_size() {
         let put = ["put", &size, &place];
         // A stream that was cut in transit is not a backup.
         let cut = native[..native.len() - 1].to_vec();
-        let _ = xbcloud(&put).stdin_bytes(cut).run().expect(1);
+        let _ = xbcloud(&put).stdin_bytes(cut).run().expect_failure();
         let _ = xbcloud(&put).stdin_bytes(native.clone()).run().expect(0);
         let sizes = objects(&path(&name));
         let (last, full) = sizes.split_last().unwrap();
@@ -67,15 +67,31 @@ fn three_programs_and_one_size() {
         // The last program unpacks everything alone, or each program undoes its own part.
         let target = path(&format!("out{chunk}"));
         let dir = format!("--target-dir={}", target.display());
-        let _ = xbcloud(&["restore", &key, &dir, &place]).run().expect(1);
+        let _ = xbcloud(&["restore", &key, &dir, &place]).run().expect_failure();
         let accept = "--accept-unvouched";
         let _ = xbcloud(&["restore", &key, accept, &dir, &place]).run().expect(0);
         assert_same_tree(&target, &path("data"));
         let stored = xbcloud(&["get", "--as-stored", &place]).run().expect(0).stdout;
         assert!(stored == native);
         assert!(filter(&["-d", &key], stored).stdout == stream);
-        let _ = xbcloud(&["get", &place]).run().expect(1);
+        let _ = xbcloud(&["get", &place]).run().expect_failure();
     }
+}
+
+/// The data would be lost: the runtime opens `/dev/null` in place of a closed stream.
+#[test]
+fn a_closed_standard_output_is_no_success() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = format!("file://{}/n", folder.path().display());
+    let stream = xb_testkit::stream::small_backup(1, 10_000);
+    let _ = xbcloud(&["put", &place]).stdin_bytes(stream).run().expect(0);
+    let shell = |redirect: &str| {
+        let command = format!("exec {} get '{place}' {redirect}", env!("CARGO_BIN_EXE_xbcloud-rs"));
+        Cmd::new("/bin/sh").args(["-c", &command]).run()
+    };
+    let closed = shell(">&-").expect(1);
+    assert!(closed.stderr_text().contains("standard output is closed"), "{closed:?}");
+    let _ = shell("> /dev/null").expect(0);
 }
 
 #[test]

@@ -72,13 +72,13 @@ fn a_wrong_or_missing_key_for_single_files_is_no_damage() {
         let with = |key: &str| place.run(&[&verify[..], &[key, "--accept-unsealed"]].concat(), b"");
         // Nothing was verified before: only the levels that passed are recorded.
         for ran in [with(&wrong), place.run(&verify, b"")] {
-            let ran = ran.expect(1);
+            let ran = ran.expect_failure();
             assert!(ran.stderr_text().contains("--encrypt-key-file"), "{ran:?}");
             assert_eq!(place.proof(), ("list".into(), Value::Null), "{layout}");
         }
         let _ = with(&right).expect(0);
         for ran in [with(&wrong), place.run(&verify, b"")] {
-            let _ = ran.expect(1);
+            let _ = ran.expect_failure();
             assert_eq!(place.proof(), ("decrypt".into(), Value::Null), "{layout}");
         }
     }
@@ -108,7 +108,7 @@ fn what_passed_is_kept_when_the_restore_cannot_be_tried() {
         .args(["verify", "--level=restore", &scratch, &place.url()])
         .env("PATH", path)
         .run()
-        .expect(1);
+        .expect_failure();
     assert!(ran.stderr_text().contains("mariadb-backup"), "{ran:?}");
     assert_eq!(place.proof(), ("pages".into(), Value::Null));
     assert_eq!(std::fs::read_dir(place.path("scratch")).unwrap().count(), 0);
@@ -125,7 +125,7 @@ fn what_the_trial_needs_is_looked_for_before_anything_is_read() {
     let path = programs(&place.path("bin"), "exit 0");
     let verify = |options: &[&str], path: &str| {
         let cmd = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs")).args(["verify", "--level=restore"]);
-        let ran = cmd.args(options).arg(place.url()).env("PATH", path).run().expect(1);
+        let ran = cmd.args(options).arg(place.url()).env("PATH", path).run().expect_failure();
         assert!(ran.stdout.is_empty(), "{ran:?}");
         assert_eq!(place.proof(), (Value::Null, Value::Null), "{options:?}");
         ran.stderr_text()

@@ -120,7 +120,7 @@ fn objects_are_exact_and_both_readers_take_them() {
         assert!(one.len() > 1_000_000 && one.len() < 1_010_000);
         let last = root.join("n/ibdata1.00000000000000000002");
         std::fs::remove_file(&last).unwrap();
-        let refused = run(&["get", &place], b"").expect(1);
+        let refused = run(&["get", &place], b"").expect_failure();
         assert!(refused.stderr_text().contains("the store lists"), "{refused:?}");
     }
 }
@@ -198,7 +198,7 @@ fn what_cannot_be_is_refused_before_anything_is_written() {
         (["--chunk-size=64M", "--memory=12M"], "bytes of memory"),
     ] {
         let put = [&["put", "--layout=classic"][..], &options, &[&place]].concat();
-        let ran = run(&put, &stream).expect(1);
+        let ran = run(&put, &stream).expect_failure();
         assert!(ran.stderr_text().contains(said), "{ran:?}");
     }
     assert!(!folder.path().join("root").exists() || tree(&folder.path().join("root")).is_empty());

@@ -228,7 +228,7 @@ fn the_endpoint_of_the_aws_tools_is_used() {
             .env("AWS_SECRET_ACCESS_KEY", "b")
             .env("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", ignore)
             .run()
-            .expect(1)
+            .expect_failure()
             .stderr_text()
     };
     assert!(list("").contains("127.0.0.1"), "{}", list(""));

@@ -125,7 +125,7 @@ fn a_failed_run_says_so_everywhere_and_skips_the_rest() {
     let good = std::fs::read(site.path("producer")).unwrap();
     std::fs::write(site.path("producer"), [&good[..], b"seq 1 9000 >&2; exit 3\n"].concat())
         .unwrap();
-    let ran = site.run(&["run", "@shop/bad"]).expect(1);
+    let ran = site.run(&["run", "@shop/bad"]).expect_failure();
     let text = ran.stderr_text();
     // The last messages of the producer, and no more.
     assert!(text.contains("\n9000\n") && !text.contains("\n8000\n"), "{text}");
@@ -159,7 +159,7 @@ fn hooks_run_in_order_and_a_failing_one_ends_the_run() {
     let text = std::fs::read_to_string(site.path("my.cnf")).unwrap();
     let dir = site.folder.path().display().to_string();
     std::fs::write(site.path("my.cnf"), text.replace("DIR", &dir)).unwrap();
-    let ran = site.run(&["run", "@shop/n"]).expect(1);
+    let ran = site.run(&["run", "@shop/n"]).expect_failure();
     assert!(
         ran.stderr_text().contains("hook --after: sh failed with exit status 9"),
         "{}",
@@ -177,7 +177,7 @@ fn hooks_run_in_order_and_a_failing_one_ends_the_run() {
         text.replace("before=sh -c 'cat > \"$0/one\"'", "before=false"),
     )
     .unwrap();
-    let _ = site.run(&["run", "@shop/m"]).expect(1);
+    let _ = site.run(&["run", "@shop/m"]).expect_failure();
     assert_eq!(site.stages(), pairs(&[("before", "failed"), ("backup", "skipped")]));
     assert!(!site.path("shop/.xb-catalog/m").exists());
 }
@@ -275,7 +275,7 @@ fn messages_of_a_producer_go_to_its_log() {
     let file = format!("--producer-log={}", site.path("own.log").display());
     let _ = site.run(&["backup", "@shop/d", &file]).expect(0);
     assert_eq!(std::fs::read_to_string(site.path("own.log")).unwrap(), "quiet talk\n");
-    let ran = site.run(&["backup", "@shop/e", "--producer-log=/no/such/folder/x"]).expect(1);
+    let ran = site.run(&["backup", "@shop/e", "--producer-log=/no/such/folder/x"]).expect_failure();
     assert!(ran.stderr_text().contains("--producer-log"), "{}", ran.stderr_text());
     assert!(!site.path("shop/.xb-catalog/e").exists());
     // Without a place for the file the messages are shown.

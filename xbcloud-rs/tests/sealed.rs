@@ -85,7 +85,7 @@ fn stream(content: &[u8], (from, to): (u64, u64), bait: bool) -> Vec<u8> {
 }
 
 fn refused(ran: Ran, name: &str) {
-    let ran = ran.expect(1);
+    let ran = ran.expect_failure();
     let said = ran.stderr_text();
     assert!(said.contains(&format!("{name} is not sealed, but a key was given")), "{said}");
     assert!(said.contains("--accept-unsealed"), "{said}");
@@ -142,7 +142,7 @@ fn a_key_refuses_a_backup_that_is_not_sealed_in_every_command() {
     assert!(!out.exists());
     // A missing backup is not reported as unsealed.
     for reader in readers(&place.url("none"), &dir, &elsewhere) {
-        let ran = run(&[&reader[..], &[&place.key()]].concat(), b"").expect(1);
+        let ran = run(&[&reader[..], &[&place.key()]].concat(), b"").expect_failure();
         assert!(ran.stderr_text().contains("there is no complete backup"), "{ran:?}");
     }
 }
@@ -163,7 +163,7 @@ fn what_an_interrupted_restore_has_left_decides_nothing() {
     let out = place.path("out");
     let dir = format!("--target-dir={}", out.display());
     let taken = ["restore", &place.key(), "--accept-unsealed", &dir, &place.url("n")];
-    let _ = run(&taken, b"").expect(1);
+    let _ = run(&taken, b"").expect_failure();
     assert!(out.join(".xb-partial/restore/journal").exists());
     std::fs::write(&object, whole).unwrap();
     let before = tree(&out);
@@ -249,7 +249,8 @@ fn every_backup_of_a_chain_must_be_sealed_before_the_first_one_is_restored() {
         assert!(!out.exists(), "{name}");
         // Such a chain is not a base either, even if its last backup is our own.
         let _ = std::fs::remove_file(place.path("begun"));
-        let ran = backup(&place, "i3", &[&key, from], &stream(b"3", (30, 40), false)).expect(1);
+        let ran =
+            backup(&place, "i3", &[&key, from], &stream(b"3", (30, 40), false)).expect_failure();
         let said = ran.stderr_text();
         assert!(said.contains("was changed: it ") || said.contains("is not sealed"), "{said}");
         assert!(!place.path("begun").exists(), "the producer was started");
@@ -293,7 +294,7 @@ fn a_copy_takes_an_unvouched_backup_only_where_that_is_said() {
     place.put("carried", &[], &native);
     let elsewhere = format!("file://{}/", place.path("copy").display());
     let copy = ["copy", "--unverified", &place.key(), &place.url("carried"), &elsewhere];
-    let said = run(&copy, b"").expect(1).stderr_text();
+    let said = run(&copy, b"").expect_failure().stderr_text();
     assert!(said.contains("--accept-unvouched"), "{said}");
     let _ = run(&[&copy[..], &["--accept-unvouched"]].concat(), b"").expect(0);
 }
@@ -345,6 +346,6 @@ fn a_key_option_that_names_nobody_is_refused() {
         let _ = run(&[&options, "put", &place.url("n")], &backup).expect(2);
     }
     // A key command without output wraps nothing.
-    let _ = run(&["put", "--key-command=true", &place.url("n")], &backup).expect(1);
+    let _ = run(&["put", "--key-command=true", &place.url("n")], &backup).expect_failure();
     assert!(!place.manifest("n").exists());
 }

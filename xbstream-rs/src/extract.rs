@@ -11,7 +11,7 @@ use xb_pipeline::{
     Decrypt, EndRule, EndWatch, ExtractOptions, ExtractReport, Extractor, Observer, OnFailure,
     SLAB, SlabPool, logical_name,
 };
-use xb_reader::{Limits, RelPath, TargetDir};
+use xb_reader::{ChunkWriter, Limits, RelPath, TargetDir};
 
 use crate::args::Line;
 use crate::hints;
@@ -56,7 +56,7 @@ pub(crate) fn run(line: &Line, stock: bool, log: &Log) -> Result<(), Failure> {
         ..Snapshot::default()
     })
     .stage("start")?;
-    let result = pump(input, &slabs, extractor);
+    let result = pump(input, &slabs, extractor, stock);
     let end = progress.finish();
     let report = result?;
     warn_of_cut(log, &report);
@@ -89,6 +89,7 @@ fn pump(
     mut input: Input,
     slabs: &SlabPool,
     mut extractor: Extractor,
+    stock: bool,
 ) -> Result<ExtractReport, Failure> {
     let mut over = false;
     while !over && !extractor.is_stopped() {
@@ -119,7 +120,28 @@ fn pump(
         // The loop checks whether the extractor has stopped; `finish` reports the error.
         let _ = extractor.feed(slab.freeze());
     }
+    if let Some(path) = extractor.only_unfinished().filter(|_| stock).cloned() {
+        return Err(keep_unfinished(extractor, &path));
+    }
     extractor.finish().map_err(|error| hints::extract_failure(&error.cause, error.report.files))
+}
+
+/// Gives the only file of the stream its name although its end is missing. The operators extract a
+/// single object of a backup so: its first chunk. A missing end is an error all the same.
+fn keep_unfinished(mut extractor: Extractor, path: &RelPath) -> Failure {
+    let mut end = ChunkWriter::new(Vec::new());
+    if end.end(&path.to_string()).is_ok()
+        && let Ok(end) = end.finish()
+    {
+        let _ = extractor.feed(end.into());
+    }
+    match extractor.finish() {
+        Ok(_) => Failure::new(format!("{path}: the stream has only its beginning")).hint(
+            "the file was made of it, and may be shorter than it was: get all objects of the file",
+        ),
+        Err(error) => hints::extract_failure(&error.cause, error.report.files),
+    }
+    .stage("extract")
 }
 
 fn read_failed(extractor: Extractor, error: io::Error) -> Failure {

@@ -2,7 +2,7 @@
 
 use xb_pipeline::{PackError, PlanError, StreamError};
 use xb_reader::DecodeError;
-use xb_uploader::StoreError;
+use xb_uploader::{StoreError, StoreErrorKind};
 
 use crate::catalog::manifest::ManifestError;
 use crate::catalog::names::NameError;
@@ -39,6 +39,13 @@ pub enum BackupError {
         /// What is known about the backup.
         state: &'static str,
     },
+    /// The stream is whole file by file, but its last file is missing. Its objects stay, without a
+    /// manifest ([`xb_pipeline::EndRule::KnownProducerOrPart`]).
+    #[error("Upload failed: backup is incomplete. {why}")]
+    Incomplete {
+        /// What is missing.
+        why: String,
+    },
     /// Another run of that name is in progress.
     #[error(
         "another run of {name} is in progress: its claim {claim} was refreshed {seconds} s ago"
@@ -56,8 +63,16 @@ pub enum BackupError {
     Unclear {
         /// Name of the backup.
         name: String,
-        /// What is wrong with the manifest.
-        source: ManifestError,
+        /// Why the manifest cannot be read.
+        source: Box<BackupError>,
+    },
+    /// Backups whose manifests cannot be read may depend on this one.
+    #[error("{name} may be the base of {by}, whose manifest cannot be read")]
+    MayBeNeeded {
+        /// Name of this backup.
+        name: String,
+        /// Names of the backups that may depend on it.
+        by: String,
     },
     /// The name is a folder of other backups, not a backup.
     #[error("{name} is not a backup, but a folder of {what}")]
@@ -230,12 +245,12 @@ pub enum BackupError {
     },
     /// The producer held locks on its server while its output was not being read.
     #[error(
-        "{program} was ended to release its locks on the server: the store accepted no data for {seconds} s and the spool was full"
+        "{program} was ended so that the server continues: it blocked commits, and waited {seconds} s for the store while the spool was full"
     )]
     LockStall {
         /// The program.
         program: String,
-        /// How long the producer was blocked, in seconds.
+        /// How long the producer may wait in all while it blocks commits, in seconds.
         seconds: u64,
     },
     /// The spool cannot be created.
@@ -279,18 +294,34 @@ pub enum BackupError {
 }
 
 impl BackupError {
+    /// Whether a manifest, claim or record itself cannot be read: it is damaged, of a newer
+    /// version, in an archive class, or encrypted with another key of the store. Other objects may
+    /// be readable.
+    #[must_use]
+    pub fn is_of_one_object(&self) -> bool {
+        match self {
+            Self::Manifest { .. } => true,
+            Self::Store(error) => matches!(
+                error.kind,
+                StoreErrorKind::Denied | StoreErrorKind::Rejected | StoreErrorKind::Damaged
+            ),
+            _ => false,
+        }
+    }
+
     /// Names the pipeline stage that failed.
     #[must_use]
     pub fn stage(&self) -> &'static str {
         match self {
             Self::Store(_) | Self::InDoubt { .. } | Self::Unlocked { .. } => "store",
             Self::Put(PackError::Read { .. }) | Self::Input(_) => "read",
-            Self::Put(_) => "stream",
+            Self::Put(_) | Self::Incomplete { .. } => "stream",
             Self::Plan(_) | Self::Name(_) | Self::Selection(_) => "settings",
             Self::Manifest { .. }
             | Self::Exists { .. }
             | Self::NotThere { .. }
             | Self::Unclear { .. }
+            | Self::MayBeNeeded { .. }
             | Self::Folder { .. }
             | Self::Foreign { .. }
             | Self::Unrecognised { .. }
@@ -325,6 +356,9 @@ impl BackupError {
             Self::Unlocked { source, .. } => source.hint(),
             Self::Put(PackError::Stream(StreamError::NotWhole(_))) => Some(
                 "no backup was made; read the producer's messages. If another program made the stream, name its last file with --last-file=GLOB, or accept any end with --unsafe-any-end",
+            ),
+            Self::Incomplete { .. } => Some(
+                "its objects stay and can be read, but it is not listed as complete; remove them with `delete`",
             ),
             Self::Put(PackError::Stream(StreamError::Unfinished(_))) => {
                 Some("no backup was made, because the producer stopped early; read its messages")
@@ -367,6 +401,9 @@ impl BackupError {
             Self::Needed { .. } => {
                 Some("remove the dependants first, or add --force to lose them, too")
             }
+            Self::MayBeNeeded { .. } => Some(
+                "make that manifest readable, or add --force: if its backup depends on this one, it is lost",
+            ),
             Self::NoPosition { .. } => Some("take a backup with --galera-info"),
             Self::Donor { .. } => Some(
                 "restore a newer backup, or let the server join by state transfer; raise gcache.size on the donors to allow older backups",
@@ -376,7 +413,7 @@ impl BackupError {
                 "give the key that the backup was sealed for: --encrypt-key-file, --identity-file, --passphrase-file or --key-command",
             ),
             Self::LockStall { .. } => Some(
-                "no backup was made; find out why the store stalled. Raise --spool-size to bridge longer outages, or --lock-stall to let the server wait longer",
+                "no backup was made; find out why the store was slow or stalled. Raise --spool-size to bridge longer outages, or --lock-stall to let commits wait longer",
             ),
             Self::Unvouched { .. } => Some(
                 "if the backup was stored that way, add --accept-unvouched, and check what it contains",
@@ -404,5 +441,11 @@ impl BackupError {
             ),
             _ => None,
         }
+    }
+}
+
+impl From<getrandom::Error> for BackupError {
+    fn from(error: getrandom::Error) -> Self {
+        Self::System { what: "random bytes", source: std::io::Error::other(error) }
     }
 }

@@ -28,6 +28,7 @@ pub use admin::copy::{CopyReport, CopyRequest, copy};
 pub use admin::delete::{
     Deleted, DeletionPlan, DoomedObject, delete, delete_shown, delete_unless_needed, doomed,
 };
+pub use admin::delete_files::delete_files;
 pub use admin::estimate::{Estimate, EstimateRequest, estimate};
 pub use admin::gc::{LEAST_AGE, Leftovers, OrphanedRun, abort_uploads, leftovers, remove};
 pub use admin::object_lock::lock;
@@ -36,7 +37,7 @@ pub use admin::prune::{Candidate, Keep, Verdict, Why, plan_prune, prune};
 pub use admin::rewrap::{RewrapRequest, rewrap};
 pub use admin::show::{FileEntry, ShowRequest, Shown, show};
 pub use cancel::{CancelToken, Canceller, stopper};
-pub use catalog::chain::{Link, chain, dependents};
+pub use catalog::chain::{Link, chain};
 pub use catalog::galera_position::GaleraPosition;
 pub use catalog::list::{BackupKind, Listing, State, describe, list, list_with};
 pub use catalog::list_cache::ListCache;

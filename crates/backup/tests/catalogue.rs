@@ -3,11 +3,13 @@
 
 mod common;
 
+use std::time::Duration;
+
 use common::{Store, block_on, put_sealed, stream_reader};
 use xb_backup::{
     BackupError, BackupName, Base, Candidate, CopyReport, CopyRequest, FileEntry, Keep, Keys,
-    Layout, Level, Listing, ShowRequest, State, Timestamp, VerifyReport, VerifyRequest, plan_prune,
-    stopper,
+    Layout, Level, Listing, ShowRequest, State, Timestamp, VerifyReport, VerifyRequest, Wanted,
+    plan_prune, stopper,
 };
 use xb_encryptor::KeyBytes;
 use xb_pipeline::Observer;
@@ -263,7 +265,7 @@ fn prune_removes_what_goes_and_nothing_else() {
     }
     let plan = |keep: Keep| {
         let listed = block_on(xb_backup::list(&store.root)).unwrap();
-        let all: Vec<Candidate> = listed.iter().filter_map(Candidate::of).collect();
+        let all = Candidate::all(&listed);
         plan_prune(&all, &keep, Timestamp::now())
     };
     let verdicts = plan(Keep { last: 2, ..Keep::default() });
@@ -338,32 +340,130 @@ fn rewrite(store: &Store, of: &str, change: impl FnOnce(&mut serde_json::Value))
 
 fn plan(store: &Store, keep: Keep) -> Vec<xb_backup::Verdict> {
     let listed = block_on(xb_backup::list(&store.root)).unwrap();
-    let all: Vec<Candidate> = listed.iter().filter_map(Candidate::of).collect();
+    let all = Candidate::all(&listed);
     plan_prune(&all, &keep, Timestamp::now())
 }
 
 #[test]
-fn nothing_is_removed_beside_a_manifest_of_a_newer_version() {
+fn what_a_backup_of_a_newer_version_may_depend_on_stays() {
     let store = Store::new();
-    for of in ["base", "next", "new"] {
+    for of in ["base", "new"] {
         store.put(of, Layout::Packed, 300, stream_reader()).unwrap();
     }
     // For this version, it may be an incremental backup based on `base`.
     rewrite(&store, "new", |manifest| manifest["format"] = 2.into());
+    for of in ["later", "last"] {
+        store.put(of, Layout::Packed, 300, stream_reader()).unwrap();
+        let ended = Timestamp::now() + std::time::Duration::from_secs(2 * 3600);
+        rewrite(&store, of, |manifest| manifest["finished"] = ended.to_string().into());
+    }
     let before = store.files();
-    let too_new = |outcome: Result<(), BackupError>| {
-        let why = outcome.unwrap_err().to_string();
-        assert!(why.contains("install a newer version"), "{why}");
+    let refused = |outcome: Result<(), BackupError>, why: &str| {
+        let error = outcome.unwrap_err().to_string();
+        assert!(error.contains(why), "{error}");
         assert_eq!(store.files(), before);
     };
-    let verdicts = plan(&store, Keep { last: 1, ..Keep::default() });
-    assert!(verdicts.iter().any(|verdict| verdict.goes()));
-    too_new(block_on(xb_backup::prune(&store.root, &verdicts, |_, _| ())).map(drop));
-    too_new(block_on(xb_backup::delete_unless_needed(&store.root, &name("base"))).map(drop));
-    too_new(block_on(xb_backup::doomed(&store.root, &name("base"), true)).map(drop));
+    let may_be = "base may be the base of new";
+    refused(
+        block_on(xb_backup::delete_unless_needed(&store.root, &name("base"))).map(drop),
+        may_be,
+    );
+    refused(block_on(xb_backup::doomed(&store.root, &name("base"), true)).map(drop), may_be);
     // Not even with force: its objects would stay, and nothing would find them.
-    too_new(block_on(xb_backup::delete(&store.root, &name("new"))).map(drop));
-    too_new(block_on(xb_backup::doomed(&store.root, &name("new"), false)).map(drop));
+    let newer = "install a newer version";
+    refused(block_on(xb_backup::delete(&store.root, &name("new"))).map(drop), newer);
+    refused(block_on(xb_backup::doomed(&store.root, &name("new"), false)).map(drop), newer);
+    // The others are not concerned.
+    block_on(xb_backup::delete_unless_needed(&store.root, &name("later"))).unwrap();
+}
+
+#[test]
+fn one_unreadable_manifest_stops_no_command_on_other_backups() {
+    for (damaged, state) in [(true, State::Damaged), (false, State::Unreadable)] {
+        let store = Store::new();
+        for of in ["a", "b", "c", "d"] {
+            store.put(of, Layout::Classic, 300, stream_reader()).unwrap();
+        }
+        match damaged {
+            true => std::fs::write(manifest_of(&store, "b"), b"no manifest").unwrap(),
+            false => rewrite(&store, "b", |manifest| manifest["format"] = 2.into()),
+        }
+        let row = line(&store, "b");
+        assert!(row.state == state && row.problem.is_some(), "{row:?}");
+        assert_eq!(line(&store, "a").state, State::Complete);
+        let latest = block_on(xb_backup::resolve(&store.root, &Wanted::Latest, None)).unwrap();
+        assert_eq!(latest.name.as_str(), "d");
+        assert!(latest.doubts.iter().any(|doubt| doubt.starts_with("b is skipped")), "{latest:?}");
+        let left = block_on(xb_backup::leftovers(&store.root, Duration::from_secs(86_400)));
+        assert_eq!(left.unwrap().unclear.len(), 1);
+        // A full backup in the stock layout depends on none.
+        let verdicts = plan(&store, Keep { last: 1, ..Keep::default() });
+        let gone = block_on(xb_backup::prune(&store.root, &verdicts, |_, _| ())).unwrap();
+        assert_eq!(gone, ["c", "a"]);
+        block_on(xb_backup::delete_unless_needed(&store.root, &name("d"))).unwrap();
+        let refused = block_on(xb_backup::delete_unless_needed(&store.root, &name("b")));
+        assert!(matches!(refused, Err(BackupError::Unclear { .. })), "{refused:?}");
+    }
+}
+
+#[test]
+fn what_an_unreadable_incremental_backup_may_depend_on_stays() {
+    let store = Store::new();
+    let increment = || {
+        let mut writer = xb_reader::ChunkWriter::new(Vec::new());
+        for (path, content) in [("shop/t.ibd.delta", "pages"), ("xtrabackup_info", "x = y\n")] {
+            writer.payload(path, 0, content.as_bytes()).unwrap();
+            writer.end(path).unwrap();
+        }
+        std::io::Cursor::new(writer.finish().unwrap())
+    };
+    store.put("older", Layout::Classic, 300, stream_reader()).unwrap();
+    store.put("unread", Layout::Classic, 300, increment()).unwrap();
+    store.put("newest", Layout::Classic, 300, stream_reader()).unwrap();
+    rewrite(&store, "unread", |manifest| manifest["format"] = 2.into());
+    let verdicts = plan(&store, Keep { last: 1, ..Keep::default() });
+    let older = verdicts.iter().find(|verdict| verdict.name == "older").unwrap();
+    assert_eq!(older.kept, [xb_backup::Why::MayBeBaseOf("unread".into())]);
+    let refused = block_on(xb_backup::delete_unless_needed(&store.root, &name("older")));
+    assert!(matches!(refused, Err(BackupError::MayBeNeeded { .. })), "{refused:?}");
+    block_on(xb_backup::delete(&store.root, &name("older"))).unwrap();
+}
+
+#[test]
+fn a_backup_whose_objects_are_gone_is_not_complete_and_its_name_is_free() {
+    for layout in [Layout::Packed, Layout::Classic] {
+        let store = Store::new();
+        store.put("n", layout, 300, stream_reader()).unwrap();
+        store.put("older", layout, 300, stream_reader()).unwrap();
+        let taken = store.put("n", layout, 300, stream_reader());
+        assert!(matches!(taken, Err(BackupError::Exists { .. })), "{taken:?}");
+        for file in store.files().into_iter().filter(|path| path.iter().any(|part| part == "n")) {
+            if !file.iter().any(|part| part == ".xb-catalog") {
+                std::fs::remove_file(file).unwrap();
+            }
+        }
+        let row = line(&store, "n");
+        assert_eq!(row.state, State::Missing);
+        assert!(row.problem.unwrap().contains("objects missing"));
+        let latest = block_on(xb_backup::resolve(&store.root, &Wanted::Latest, None)).unwrap();
+        assert_eq!(latest.name.as_str(), "older");
+        block_on(xb_backup::pin(&store.root, &name("n"), None)).unwrap();
+        let pinned = store.put("n", layout, 300, stream_reader());
+        assert!(matches!(pinned, Err(BackupError::Pinned { .. })), "{pinned:?}");
+        block_on(xb_backup::unpin(&store.root, &name("n"))).unwrap();
+        let other = if layout == Layout::Packed { Layout::Classic } else { Layout::Packed };
+        store.put("n", other, 300, stream_reader()).unwrap();
+        assert_eq!(line(&store, "n").state, State::Complete);
+        let files = |of: &str| common::unpacked(&store.get(of).unwrap());
+        assert!(files("n") == files("older"));
+        // With only some of its objects, it is damaged, and the name is not free.
+        let one = store.files().into_iter().find(|path| {
+            path.iter().any(|part| part == "n") && !path.iter().any(|part| part == ".xb-catalog")
+        });
+        std::fs::remove_file(one.unwrap()).unwrap();
+        let taken = store.put("n", layout, 300, stream_reader());
+        assert!(matches!(taken, Err(BackupError::Exists { .. })), "{taken:?}");
+    }
 }
 
 #[test]
@@ -387,7 +487,7 @@ fn a_backup_with_a_damaged_manifest_goes_by_force_only_and_not_if_it_is_pinned()
 }
 
 #[test]
-fn who_prunes_is_told_what_went_before_a_failure() {
+fn who_prunes_is_told_at_once_what_went_and_what_stays() {
     let store = Store::new();
     for of in ["b0", "b1", "b2"] {
         store.put(of, Layout::Packed, 300, stream_reader()).unwrap();
@@ -399,8 +499,8 @@ fn who_prunes_is_told_what_went_before_a_failure() {
     let mut told = Vec::new();
     let outcome =
         block_on(xb_backup::prune(&store.root, &verdicts, |name, _| told.push(name.to_owned())));
-    assert!(outcome.is_err());
-    assert_eq!(told, ["b1"]);
+    assert_eq!(outcome.unwrap(), ["b1"]);
+    assert_eq!(told, ["b1", "b0"]);
 }
 
 #[test]

@@ -285,7 +285,7 @@ fn prune_keeps_what_other_objects_lie_in_and_removes_the_rest() {
     }
     write(&below(&store, "b1/notes.txt"));
     let lines = block_on(xb_backup::list(&store.root)).unwrap();
-    let candidates: Vec<Candidate> = lines.iter().filter_map(Candidate::of).collect();
+    let candidates = Candidate::all(&lines);
     let plan = plan_prune(&candidates, &Keep { last: 1, ..Keep::default() }, Timestamp::now());
     let mut done = Vec::new();
     let gone = block_on(xb_backup::prune(&store.root, &plan, |name, kept| {

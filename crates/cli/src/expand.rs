@@ -20,6 +20,8 @@ const DEFAULTS_FILE: &str = "defaults-file";
 const DEFAULTS_EXTRA_FILE: &str = "defaults-extra-file";
 const DEFAULTS_GROUP_SUFFIX: &str = "defaults-group-suffix";
 const NO_DEFAULTS: &str = "no-defaults";
+const LOGIN_PATH: &str = "login-path";
+const NO_LOGIN_PATHS: &str = "no-login-paths";
 
 /// Errors in arguments found before clap parses them. Values are never quoted.
 #[derive(Debug, Error)]
@@ -31,6 +33,9 @@ pub enum UsageError {
         /// Option name without dashes.
         option: String,
     },
+    /// MySQL's file of encrypted passwords was asked for.
+    #[error("--login-path is not supported: .mylogin.cnf is not read")]
+    LoginPath,
     /// An option file could not be used.
     #[error(transparent)]
     OptionFile(#[from] OptionFileError),
@@ -205,8 +210,6 @@ fn expand_with(
     };
     let own = all_items(&rest, &scope);
     let mut expanded = Expanded::default();
-    check_own(&own, &defaults, &scope, &mut expanded)?;
-    expanded.secrets.extend(secrets_behind(&own));
     let prints = own.contains(&Item::On(PRINT_DEFAULTS.to_owned()));
     let all = Scope {
         known: table_of(&command, true, &[]),
@@ -214,7 +217,10 @@ fn expand_with(
         scope: if prints && found.is_none() { everything } else { scope },
         subcommand: found.map(Command::get_name),
     };
-    let given = all_given(sources, places, (&wanted, own), &all, &variables, &mut expanded)?;
+    let given =
+        all_given(sources, places, (&wanted, own.clone()), &all, &variables, &mut expanded)?;
+    check_own(&own, &defaults, &all.scope, &mut expanded)?;
+    expanded.secrets.extend(secrets_behind(&own));
 
     if prints {
         let variable = |name: &str| {
@@ -249,6 +255,7 @@ fn check_own(
 ) -> Result<(), UsageError> {
     for item in own {
         match item {
+            Item::Value(key, _) if key == LOGIN_PATH => return Err(UsageError::LoginPath),
             Item::On(key) | Item::Value(key, _) if is_default(key, defaults) => {
                 return Err(UsageError::DefaultsNotFirst { option: key.clone() });
             }
@@ -391,6 +398,11 @@ pub fn defaults_args(short: Option<char>) -> Vec<Arg> {
             .long(NO_DEFAULTS)
             .action(ArgAction::SetTrue)
             .help("Read no option files"),
+        with_value(LOGIN_PATH, "NAME", "Not supported"),
+        Arg::new(NO_LOGIN_PATHS)
+            .long(NO_LOGIN_PATHS)
+            .action(ArgAction::SetTrue)
+            .help("No effect: login paths are not read"),
     ]
 }
 
@@ -426,6 +438,7 @@ fn leading_defaults(rest: &mut Iter<'_, OsString>, table: &OptionTable) -> Wante
         let mut ahead = rest.clone();
         match next_items(&mut ahead, table).as_slice() {
             [Item::On(key)] if key == NO_DEFAULTS => wanted.none = true,
+            [Item::On(key)] if key == NO_LOGIN_PATHS => {}
             [Item::Value(key, value)] => match key.as_str() {
                 DEFAULTS_FILE => wanted.only = Some(value.into()),
                 DEFAULTS_EXTRA_FILE => wanted.extra = Some(value.into()),

@@ -31,7 +31,7 @@ pub struct Failure {
     source: Option<Box<dyn Error + Send + Sync>>,
     clap: Option<Box<clap::Error>>,
     /// Text for standard output, instead of a report.
-    output: Option<String>,
+    output: Option<Box<str>>,
     exit: Exit,
 }
 
@@ -56,13 +56,17 @@ impl Failure {
 
     /// Creates the end of a run that only prints this text to standard output, as help does.
     pub(crate) fn only_print(text: &str) -> Self {
-        Self { output: Some(text.to_owned()), exit: Exit::Done, ..Self::new("") }
+        Self { output: Some(text.into()), exit: Exit::Done, ..Self::new("") }
     }
 
     /// Creates the end of a run that prints this text to standard output and exits with this code,
     /// whatever it means.
     pub fn verdict(text: impl Into<String>, code: u8) -> Self {
-        Self { output: Some(text.into()), exit: Exit::Verdict(code), ..Self::new("") }
+        Self {
+            output: Some(text.into().into_boxed_str()),
+            exit: Exit::Verdict(code),
+            ..Self::new("")
+        }
     }
 
     /// Creates a failure for a run that this signal ended.
@@ -85,6 +89,12 @@ impl Failure {
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint.get_or_insert_with(|| hint.into());
         self
+    }
+
+    /// Sets how the process ends after this failure.
+    #[must_use]
+    pub fn ending(self, exit: Exit) -> Self {
+        Self { exit, ..self }
     }
 
     /// Adds the underlying error; the message is shown first.

@@ -107,8 +107,8 @@ fn with_origin(mut error: clap::Error, command: &Command, expanded: &Expanded) -
 
 fn exit_of(failure: &Failure, signal: Option<i32>) -> Exit {
     match (failure.exit(), signal) {
-        (Exit::Failed, Some(signal)) => Exit::Interrupted(signal),
-        (exit, _) => exit,
+        (exit @ (Exit::Done | Exit::Usage | Exit::Verdict(_)), _) | (exit, None) => exit,
+        (_, Some(signal)) => Exit::Interrupted(signal),
     }
 }
 
@@ -295,5 +295,8 @@ mod tests {
         assert_eq!(exit_of(&broken, None), Exit::Failed);
         assert_eq!(exit_of(&broken, Some(2)), Exit::Interrupted(2));
         assert_eq!(exit_of(&Failure::usage("x"), Some(2)), Exit::Usage);
+        let gone = || Failure::new("x").ending(Exit::Unreachable);
+        assert_eq!(exit_of(&gone(), None), Exit::Unreachable);
+        assert_eq!(exit_of(&gone(), Some(15)), Exit::Interrupted(15));
     }
 }

@@ -1,6 +1,7 @@
 //! Terminal rules: data never goes to or comes from a terminal; questions only go to a terminal.
 
 use std::io::{BufRead, BufReader, IsTerminal, Write, stderr, stdin, stdout};
+use std::os::fd::AsFd;
 
 use crate::failure::{Failure, OrFail as _};
 use crate::input::Input;
@@ -17,14 +18,32 @@ pub fn refuse_terminal_input(hint: &str) -> Result<(), Failure> {
     refuse(&stdin(), "standard input is a terminal, but a backup stream is expected", hint)
 }
 
-/// Returns an error if standard output, to which data is to be written, is a terminal.
+/// Returns an error if standard output, to which data is to be written, is a terminal or closed.
+///
+/// At the start of a program, the runtime opens `/dev/null` in place of a closed standard output,
+/// for reading and writing. A shell's `> /dev/null` opens it only for writing, and is accepted.
 ///
 /// `hint` shows what to type instead.
 ///
 /// # Errors
 /// A usage [`Failure`] with that hint.
 pub fn refuse_terminal_output(hint: &str) -> Result<(), Failure> {
+    if is_stand_in(&stdout()) {
+        let message = "standard output is closed, so the data would be lost";
+        return Err(Failure::new(message).stage("output").hint(hint));
+    }
     refuse(&stdout(), "refusing to write binary data to a terminal", hint)
+}
+
+/// Whether this is `/dev/null`, opened for reading and writing.
+fn is_stand_in(stream: &impl AsFd) -> bool {
+    use rustix::fs::{FileType, OFlags, fcntl_getfl, fstat, major, minor};
+    let both = fcntl_getfl(stream).is_ok_and(|flags| flags & OFlags::RWMODE == OFlags::RDWR);
+    let null = fstat(stream).is_ok_and(|facts| {
+        FileType::from_raw_mode(facts.st_mode) == FileType::CharacterDevice
+            && (major(facts.st_rdev), minor(facts.st_rdev)) == (1, 3)
+    });
+    both && null
 }
 
 /// Asks a question on standard error and reads a line from standard input. Returns whether the line
@@ -84,6 +103,14 @@ mod tests {
     fn a_file_is_taken() {
         assert!(refuse(&tempfile::tempfile().unwrap(), "no", "hint").is_ok());
         assert!(refuse(&File::open("/dev/null").unwrap(), "no", "hint").is_ok());
+    }
+
+    #[test]
+    fn a_stand_in_for_a_closed_stream_is_told_from_an_open_one() {
+        let null = |options: &mut std::fs::OpenOptions| options.open("/dev/null").unwrap();
+        assert!(is_stand_in(&null(File::options().read(true).write(true))));
+        assert!(!is_stand_in(&null(File::options().write(true))));
+        assert!(!is_stand_in(&tempfile::tempfile().unwrap()));
     }
 
     #[test]

@@ -69,15 +69,26 @@ impl Format {
         of(Kind::Full, 3..=7).chain(of(Kind::Both, 3..=7)).chain(of(Kind::Zip, 1..=5))
     }
 
-    /// Number of pages in an extent: 1 MiB for pages up to 16 KiB, else 64 pages.
-    pub(crate) fn extent(self) -> u64 {
-        ((1 << 20) / self.page_size.max(1) as u64).max(64)
+    /// Number of pages in an extent, for a tablespace with these flags: 1 MiB for pages up to 16
+    /// KiB, else 64 pages. With `ROW_FORMAT=COMPRESSED`, the size of the uncompressed pages counts.
+    pub(crate) fn extent_of(self, flags: u32) -> u64 {
+        let size = match (self.kind, (flags >> 6) & 15) {
+            (Kind::Zip, code @ 3..=7) => SIZE_UNIT << code,
+            (Kind::Zip, _) => DEFAULT_PAGE,
+            _ => self.page_size,
+        };
+        ((1 << 20) / size.max(1) as u64).max(64)
     }
 }
 
 /// Reads a 32-bit big-endian number, as InnoDB stores all numbers.
 pub(crate) fn be32(page: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_be_bytes(*page.get(at..)?.first_chunk()?))
+}
+
+/// Reads a 64-bit big-endian number.
+pub(crate) fn be64(page: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_be_bytes(*page.get(at..)?.first_chunk()?))
 }
 
 /// Reads a 16-bit big-endian number.

@@ -17,23 +17,33 @@
 //! page-compressed pages, and MariaDB's older page-compressed ones, have their checksum inside:
 //! they are counted as [`PageCounts::unchecked`].
 //!
+//! Beyond the checksum, a page must have the number of its place and of its tablespace, the file
+//! must be as long as its first page states, and a page that the tablespace counts as used must not
+//! be empty. In a backup of a running server, recovery may still write a page that is missing:
+//! [`BadPage::missing_since`] and [`RedoStart`] tell the two apart.
+//!
 //! ```
 //! use xb_pages::PageChecker;
 //!
 //! let mut checker = PageChecker::of_name(b"shop/orders.ibd").expect("a tablespace");
 //! let mut bad = Vec::new();
 //! checker.feed(&[0xff; 16384], &mut |page| bad.push(page));
-//! let counts = checker.finish(&mut |page| bad.push(page));
-//! assert_eq!((counts.damaged, bad.len()), (1, 1));
+//! let found = checker.finish(&mut |page| bad.push(page));
+//! assert_eq!((found.counts.damaged, bad.len()), (1, 1));
 //! ```
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing))]
 
 mod checksums;
+mod doublewrite;
 mod format;
 mod page;
+mod recognise;
+mod redo;
+mod space;
 mod tablespace;
 
 pub use format::{Format, Kind, MAX_PAGE};
-pub use page::Fault;
-pub use tablespace::{BadPage, PageChecker, PageCounts};
+pub use page::{BadPage, Fault};
+pub use redo::{REDO_HEAD, RedoStart};
+pub use tablespace::{FileChecked, PageChecker, PageCounts, SystemFile};

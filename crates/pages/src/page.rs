@@ -3,16 +3,16 @@
 use std::fmt;
 
 use crate::checksums::{adler_of, crc32c, crc32c_of, fold};
-use crate::format::{Format, Kind, be16, be32};
+use crate::format::{Format, Kind, be16, be32, be64};
 
 // Fields at the beginning of every page, by offset: checksum 0, page number 4, log position 16,
 // type 24, eight bytes with several uses 26, number of the tablespace 34, content 38.
 const NUMBER: usize = 4;
-const LSN: usize = 16;
-const TYPE: usize = 24;
+pub(crate) const LSN: usize = 16;
+pub(crate) const TYPE: usize = 24;
 const VARIOUS: usize = 26;
-const SPACE: usize = 34;
-const DATA: usize = 38;
+pub(crate) const SPACE: usize = 34;
+pub(crate) const DATA: usize = 38;
 /// Value of both checksum fields in a page without checksum.
 const NO_CHECKSUM: u32 = 0xdead_beef;
 /// Flag in the type of a compressed full_crc32 page; the other bits are its length in units of 256
@@ -20,8 +20,10 @@ const NO_CHECKSUM: u32 = 0xdead_beef;
 const FULL_COMPRESSED: u16 = 1 << 15;
 /// MariaDB page types: compressed; compressed and then encrypted. The checksum is inside.
 const MARIADB_COMPRESSED: [u16; 2] = [34354, 37401];
-/// MySQL page types: compressed, encrypted, both, encrypted spatial index. The checksum is inside.
-const MYSQL_INSIDE: [u16; 4] = [14, 15, 16, 17];
+/// MySQL page types: compressed, also encrypted; encrypted, also of a spatial index. The checksum is
+/// inside.
+const MYSQL_COMPRESSED: [u16; 2] = [14, 16];
+const MYSQL_ENCRYPTED: [u16; 2] = [15, 17];
 
 /// The result of checking a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +38,22 @@ pub(crate) enum Verdict {
     Inside,
     /// It does not match its checksum.
     Damaged(Fault),
+}
+
+/// A page that is damaged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BadPage {
+    /// Its number in the file, from 0.
+    pub page: u64,
+    /// Offset of the page in the file, in bytes.
+    pub offset: u64,
+    /// What is wrong with it.
+    pub fault: Fault,
+    /// If set, the page is missing rather than wrong, and shown to be missing by a page that was
+    /// changed last at this position in the redo log. Recovery writes such a page if it starts
+    /// before that position; otherwise the page is damaged. It is not in
+    /// [`PageCounts::damaged`](crate::PageCounts::damaged).
+    pub missing_since: Option<u64>,
 }
 
 /// What is wrong with a page.
@@ -63,6 +81,22 @@ pub enum Fault {
         /// The page number as stored.
         got: u32,
     },
+    /// The page is of another tablespace.
+    Space {
+        /// Number of this tablespace.
+        expected: u32,
+        /// The tablespace's number as stored in the page.
+        got: u32,
+    },
+    /// The page is all zeros, although the tablespace counts it as used.
+    Empty,
+    /// The file ends before this page, which the tablespace's first page counts.
+    Short {
+        /// Number of pages present.
+        pages: u64,
+        /// Number of pages as stated.
+        stated: u64,
+    },
     /// A compressed page states an impossible length.
     Length {
         /// The stated length in bytes.
@@ -88,22 +122,39 @@ impl fmt::Display for Fault {
             Self::Number { expected, got } => {
                 write!(f, "it has page number {got}, expected {expected}")
             }
+            Self::Space { expected, got } => {
+                write!(f, "page of tablespace {got} in the file of tablespace {expected}")
+            }
+            Self::Empty => f.write_str("empty page that the tablespace counts as used"),
+            Self::Short { pages, stated } => {
+                write!(f, "the file ends after {pages} pages, its first page states {stated}")
+            }
             Self::Length { len } => write!(f, "invalid page length of {len} bytes"),
             Self::Cut { len } => write!(f, "the file ends after {len} bytes of this page"),
         }
     }
 }
 
-/// Checks a page of exactly the format's size. `first`: it is the first page of its file, where the
-/// field that indicates encryption in other pages is a log position.
-pub(crate) fn check(format: Format, page: &[u8], first: bool) -> Verdict {
+/// What is known about a page before it is checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// It is the first page of its file, where the field that indicates encryption in other pages
+    /// is a log position.
+    pub(crate) first: bool,
+    /// It may be encrypted as MySQL does it.
+    pub(crate) encrypted: bool,
+}
+
+/// Checks a page of exactly the format's size.
+pub(crate) fn check(format: Format, page: &[u8], place: Place) -> Verdict {
     if is_empty(page) {
         return Verdict::Empty;
     }
     let verdict = match format.kind {
         Kind::Full => full(page),
-        Kind::Both => both(page, first),
-        Kind::Zip => zip(page, first),
+        _ if is_inside_mysql(page, place) => Some(Verdict::Inside),
+        Kind::Both => both(page, place.first),
+        Kind::Zip => zip(page, place.first),
     };
     // Only a page shorter than its format's size lacks the fields, and none is passed here.
     verdict.unwrap_or(Verdict::Damaged(Fault::Cut { len: page.len() }))
@@ -112,6 +163,34 @@ pub(crate) fn check(format: Format, page: &[u8], first: bool) -> Verdict {
 /// The page number that the page states.
 pub(crate) fn number(page: &[u8]) -> Option<u32> {
     be32(page, NUMBER)
+}
+
+/// The number of the tablespace that the page states; `None` if it is compressed or encrypted with
+/// the rest.
+pub(crate) fn space(format: Format, page: &[u8]) -> Option<u32> {
+    let wrapped = be16(page, TYPE)? & FULL_COMPRESSED != 0 || be32(page, 0)? != 0;
+    if format.kind == Kind::Full && wrapped { None } else { be32(page, SPACE) }
+}
+
+/// The position in the redo log of the page's last change.
+pub(crate) fn lsn(page: &[u8]) -> Option<u64> {
+    be64(page, LSN)
+}
+
+/// Whether MySQL has encrypted or compressed the page, so that its checksum is inside.
+fn is_inside_mysql(page: &[u8], place: Place) -> bool {
+    let Some(kind) = be16(page, TYPE).filter(|_| !place.first) else { return false };
+    if MYSQL_ENCRYPTED.contains(&kind) {
+        return place.encrypted;
+    }
+    // Instead of a log position: version and algorithm, the original type, the length of the
+    // content before and after.
+    let field = |at| be16(page, VARIOUS + at).map(usize::from);
+    let (Some(how), Some(before), Some(after)) = (field(0), field(4), field(6)) else {
+        return false;
+    };
+    let room = page.len().saturating_sub(DATA);
+    MYSQL_COMPRESSED.contains(&kind) && how > 0xff && before == room && (1..=room).contains(&after)
 }
 
 /// Whether the page is all zeros.
@@ -145,9 +224,6 @@ fn both(page: &[u8], first: bool) -> Option<Verdict> {
     let kind = be16(page, TYPE)?;
     let key = be32(page, VARIOUS)?;
     if MARIADB_COMPRESSED.contains(&kind) && !first && (head == NO_CHECKSUM || key != 0) {
-        return Some(Verdict::Inside);
-    }
-    if MYSQL_INSIDE.contains(&kind) && !first {
         return Some(Verdict::Inside);
     }
     let computed = crc32c_of(page, &[NUMBER..VARIOUS, DATA..end]);

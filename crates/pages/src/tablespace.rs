@@ -1,18 +1,10 @@
 //! Checks all pages of one file while its bytes arrive.
 
-use crate::format::{Format, Kind, MAX_PAGE};
-use crate::page::{Fault, Verdict, check, is_empty, number};
-
-/// A page that is damaged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BadPage {
-    /// Its number in the file, from 0.
-    pub page: u64,
-    /// Offset of the page in the file, in bytes.
-    pub offset: u64,
-    /// What is wrong with it.
-    pub fault: Fault,
-}
+use crate::doublewrite::{Area, DOUBLEWRITE_AT, Doublewrite};
+use crate::format::{Format, MAX_PAGE};
+use crate::page::{BadPage, Fault, Place, Verdict, check, is_empty, lsn, number, space};
+use crate::recognise::{fits, recognise, stated};
+use crate::space::{PageMap, SpaceHeader};
 
 /// Number of pages of a file, by result.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -42,44 +34,116 @@ impl PageCounts {
     }
 }
 
+/// Part of a system tablespace: what its length is compared with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SystemFile {
+    /// Number of whole pages in this file.
+    pub pages: u64,
+    /// Size of a page in bytes.
+    pub page_size: usize,
+    /// Length of the whole tablespace in pages, in its first file, and the log position of the page
+    /// that states it.
+    pub stated: Option<(u64, u64)>,
+}
+
+/// Results for one file.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FileChecked {
+    /// Whether it is a tablespace.
+    pub is_tablespace: bool,
+    /// Number of pages, by result.
+    pub counts: PageCounts,
+    /// Set for a file of the system tablespace.
+    pub system: Option<SystemFile>,
+}
+
+/// Kinds of tablespace files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Role {
+    Table,
+    Undo,
+    /// A file of the system tablespace: only the first of them begins with page 0.
+    System,
+    /// Perhaps a file of the system tablespace: its first pages show it.
+    Perhaps,
+    /// Not a tablespace.
+    Other,
+}
+
+/// Extents of the system tablespace up to the usual end of the doublewrite area.
+const DOUBLEWRITE_END: u64 = 3;
+
+/// Number of bytes from which the format is recognised if the first page does not show it.
+const WINDOW: usize = 8 * MAX_PAGE;
+
 /// Checks the pages of one tablespace file.
 ///
 /// The checker holds at most [`MAX_PAGE`] bytes, and only between two pieces that meet inside a
-/// page.
+/// page; eight times as much while the format is unknown because the first page is damaged. Up to
+/// 8 KiB more say which pages are in use.
 #[derive(Debug)]
 pub struct PageChecker {
-    /// Whether this is a file of the system tablespace: only the first of them begins with page 0.
-    system: bool,
+    role: Role,
     format: Option<Format>,
-    /// Bytes short of a page, or of [`MAX_PAGE`] while the format is unknown.
+    /// Bytes short of a page, or of `window` while the format is unknown.
     held: Vec<u8>,
+    window: usize,
     /// Number of bytes checked.
     at: u64,
     /// Difference between a page's number and its position in the file, once known.
     base: Option<u64>,
+    header: Option<SpaceHeader>,
+    map: Option<PageMap>,
+    doublewrite: Doublewrite,
+    area: Area,
+    /// The first page of the tablespace is empty, and no other page was found so far.
+    begins_empty: bool,
     counts: PageCounts,
 }
 
 impl PageChecker {
     /// Creates a checker for the file of this name, without suffixes of compression or encryption.
-    /// `None` if it is not a tablespace: those are named `*.ibd`, `*.ibu`, `ibdata*` and `undo*`.
+    /// `None` if it is not a tablespace: those are named `*.ibd`, `*.ibu`, `ibdata*` and `undo*`,
+    /// also with `.new` behind it; xtrabackup and mariadb-backup name files so that were created
+    /// during a backup.
     #[must_use]
     pub fn of_name(path: &[u8]) -> Option<Self> {
-        let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
-        let system = name.starts_with(b"ibdata") && numbered(name, b"ibdata");
-        let tablespace = system
-            || name.ends_with(b".ibd")
-            || name.ends_with(b".ibu")
-            || numbered(name, b"undo_")
-            || numbered(name, b"undo");
-        tablespace.then(|| Self {
-            system,
+        let name = base_name(path);
+        let name = name.strip_suffix(b".new").unwrap_or(name);
+        let role = match () {
+            () if numbered(name, b"ibdata") => Role::System,
+            () if name.ends_with(b".ibd") => Role::Table,
+            () if name.ends_with(b".ibu") => Role::Undo,
+            () if numbered(name, b"undo_") || numbered(name, b"undo") => Role::Undo,
+            () => return None,
+        };
+        Some(Self::new(role))
+    }
+
+    /// Creates a checker for a file that may belong to a system tablespace under a name of the
+    /// user's own. `None` if it does not lie where such files lie.
+    #[must_use]
+    pub fn of_any_name(path: &[u8]) -> Option<Self> {
+        let possible = !path.contains(&b'/') && !path.ends_with(b".dblwr");
+        possible.then(|| Self::new(Role::Perhaps))
+    }
+
+    fn new(role: Role) -> Self {
+        Self {
+            role,
             format: None,
             held: Vec::new(),
+            window: MAX_PAGE,
             at: 0,
-            base: (!system).then_some(0),
+            base: matches!(role, Role::Table | Role::Undo).then_some(0),
+            header: None,
+            map: None,
+            doublewrite: Doublewrite::Usual,
+            area: Area::default(),
+            begins_empty: false,
             counts: PageCounts::default(),
-        })
+        }
     }
 
     /// The format of the pages, once known.
@@ -91,16 +155,16 @@ impl PageChecker {
     /// Number of bytes currently held.
     #[must_use]
     pub fn held(&self) -> usize {
-        self.held.len()
+        self.held.len() + self.map.as_ref().map_or(0, PageMap::held)
     }
 
     /// Takes the next bytes of the file and calls `bad` for each damaged page.
     pub fn feed(&mut self, mut bytes: &[u8], bad: &mut impl FnMut(BadPage)) {
-        while !bytes.is_empty() {
+        while !bytes.is_empty() && self.role != Role::Other {
             let unit = self.unit();
             if self.held.is_empty() && bytes.len() >= unit {
                 let (whole, rest) = bytes.split_at(unit);
-                self.take(whole, bad);
+                self.take(whole, false, bad);
                 bytes = rest;
                 continue;
             }
@@ -109,7 +173,7 @@ impl PageChecker {
             bytes = rest;
             if self.held.len() == unit {
                 let held = std::mem::take(&mut self.held);
-                self.take(&held, bad);
+                self.take(&held, false, bad);
             }
         }
     }
@@ -117,14 +181,12 @@ impl PageChecker {
     /// Takes a hole: `len` zeros.
     pub fn feed_zeros(&mut self, mut len: u64, bad: &mut impl FnMut(BadPage)) {
         const ZEROS: [u8; 4096] = [0; 4096];
-        while len > 0 {
+        while len > 0 && self.role != Role::Other {
             let unit = self.unit() as u64;
             if self.held.is_empty() && len >= unit {
                 // Whole pages of zeros need no check.
                 let whole = len - len % unit;
-                let page = self.format.unwrap_or(Format::DEFAULT).page_size as u64;
-                self.counts.empty += whole / page;
-                self.at += whole;
+                self.empty(whole, bad);
                 len -= whole;
                 continue;
             }
@@ -136,26 +198,60 @@ impl PageChecker {
 
     /// Signals the end of the file.
     #[must_use]
-    pub fn finish(mut self, bad: &mut impl FnMut(BadPage)) -> PageCounts {
+    pub fn finish(mut self, bad: &mut impl FnMut(BadPage)) -> FileChecked {
         let held = std::mem::take(&mut self.held);
         if !held.is_empty() {
-            self.take(&held, bad);
+            self.take(&held, true, bad);
         }
-        self.counts
+        let area = self.area.finish(self.format.unwrap_or(Format::DEFAULT).kind);
+        self.counts.good += area.good;
+        self.counts.unchecked += area.unchecked;
+        self.counts.damaged += area.damaged.len() as u64;
+        area.damaged.into_iter().for_each(&mut *bad);
+        let is_tablespace = !matches!(self.role, Role::Perhaps | Role::Other);
+        let page_size = self.format.unwrap_or(Format::DEFAULT).page_size;
+        let pages = self.at / page_size as u64;
+        let stated = self.header.map(|header| (header.size, header.lsn));
+        let system = (self.role == Role::System).then_some(SystemFile { pages, page_size, stated });
+        // Servers truncate undo tablespaces at any time.
+        if let (Some((stated, lsn)), Role::Table) = (stated, self.role)
+            && pages < stated
+        {
+            let (fault, missing_since) = (Fault::Short { pages, stated }, Some(lsn));
+            bad(BadPage { page: pages, offset: pages * page_size as u64, fault, missing_since });
+        }
+        let counts = if is_tablespace { self.counts } else { PageCounts::default() };
+        FileChecked { is_tablespace, counts, system }
     }
 
     /// Number of bytes that are checked together.
     fn unit(&self) -> usize {
-        self.format.map_or(MAX_PAGE, |format| format.page_size)
+        self.format.map_or(self.window, |format| format.page_size)
     }
 
     /// Takes [`PageChecker::unit`] bytes, or the last bytes of the file.
-    fn take(&mut self, bytes: &[u8], bad: &mut impl FnMut(BadPage)) {
-        let format = match self.format {
-            Some(format) => format,
-            None if is_empty(bytes) => Format::DEFAULT,
-            None => *self.format.insert(recognise(bytes, self.at == 0)),
-        };
+    fn take(&mut self, bytes: &[u8], last: bool, bad: &mut impl FnMut(BadPage)) {
+        if self.format.is_none() {
+            if is_empty(bytes) {
+                return self.empty(bytes.len() as u64, bad);
+            }
+            match stated(bytes, self.at == 0).filter(|format| fits(*format, bytes)) {
+                Some(format) => self.format = Some(format),
+                None if self.window < WINDOW && !last && self.role != Role::Perhaps => {
+                    self.window = WINDOW;
+                    self.held = bytes.to_vec();
+                    return;
+                }
+                None => self.format = Some(recognise(bytes, self.at == 0)),
+            }
+        }
+        let format = self.format.unwrap_or(Format::DEFAULT);
+        if self.role == Role::Perhaps {
+            self.role = match is_system(format, bytes, self.at == 0) {
+                true => Role::System,
+                false => Role::Other,
+            };
+        }
         for page in bytes.chunks(format.page_size) {
             self.page(format, page, bad);
         }
@@ -164,19 +260,20 @@ impl PageChecker {
     fn page(&mut self, format: Format, page: &[u8], bad: &mut impl FnMut(BadPage)) {
         let offset = self.at;
         let place = offset / format.page_size as u64;
-        self.at += page.len() as u64;
-        let mut damaged = |counts: &mut PageCounts, fault| {
-            counts.damaged += 1;
-            bad(BadPage { page: place, offset, fault });
-        };
-        if self.base == Some(0)
-            && self.system
-            && format.kind != Kind::Zip
-            && in_doublewrite(format, place)
-        {
-            self.counts.unchecked += 1;
+        if self.role == Role::Other {
             return;
         }
+        if page.len() == format.page_size && is_empty(page) && !self.in_doublewrite(format, place) {
+            return self.empty(page.len() as u64, bad);
+        }
+        self.at += page.len() as u64;
+        if self.in_doublewrite(format, place) {
+            return self.area.page(format, page, place, offset);
+        }
+        let mut damaged = |counts: &mut PageCounts, fault| {
+            counts.damaged += 1;
+            bad(BadPage { page: place, offset, fault, missing_since: None });
+        };
         if page.len() < format.page_size {
             match is_empty(page) {
                 true => self.counts.empty += 1,
@@ -184,61 +281,127 @@ impl PageChecker {
             }
             return;
         }
-        let verdict = check(format, page, offset == 0);
-        let count = match verdict {
-            Verdict::Good => &mut self.counts.good,
-            Verdict::NoChecksum => &mut self.counts.no_checksum,
-            Verdict::Empty => return self.counts.empty += 1,
-            Verdict::Inside => return self.counts.unchecked += 1,
-            Verdict::Damaged(fault) => return damaged(&mut self.counts, fault),
-        };
+        // Without the first page, nothing says whether the others may be encrypted. In undo
+        // tablespaces, encryption can begin at any time.
+        let encrypted =
+            self.role == Role::Undo || self.header.is_none_or(|header| header.encrypted);
+        let verdict = check(format, page, Place { first: offset == 0, encrypted });
+        if let Verdict::Damaged(fault) = verdict {
+            return damaged(&mut self.counts, fault);
+        }
         let got = number(page).unwrap_or_default();
         let base = *self.base.get_or_insert_with(|| u64::from(got).saturating_sub(place));
         let expected = base + place;
-        if u64::from(got) == expected {
-            *count += 1;
-        } else {
-            damaged(&mut self.counts, Fault::Number { expected, got });
+        if u64::from(got) != expected {
+            return damaged(&mut self.counts, Fault::Number { expected, got });
+        }
+        if let Some(fault) = self.of_another_space(format, expected, page) {
+            return damaged(&mut self.counts, fault);
+        }
+        match verdict {
+            Verdict::Inside => self.counts.unchecked += 1,
+            Verdict::NoChecksum => self.counts.no_checksum += 1,
+            _ => self.counts.good += 1,
+        }
+        if std::mem::take(&mut self.begins_empty) && base == 0 {
+            let (fault, missing_since) = (Fault::Empty, lsn(page));
+            bad(BadPage { page: 0, offset: 0, fault, missing_since });
+        }
+        if verdict != Verdict::Inside {
+            self.learn(format, expected, page);
         }
     }
+
+    /// Takes empty pages, `len` bytes: of them, those that are in use are missing.
+    fn empty(&mut self, len: u64, bad: &mut impl FnMut(BadPage)) {
+        let size = self.format.unwrap_or(Format::DEFAULT).page_size as u64;
+        let (first, count) = (self.at / size, len / size);
+        self.counts.empty += count;
+        self.begins_empty |= self.at == 0 && count > 0;
+        self.at += len;
+        let (Some(base), Some(format)) = (self.base, self.format) else { return };
+        // Beyond the last page that was ever used there is nothing to miss.
+        let limit = self.header.map_or(u64::MAX, |header| header.limit);
+        let end = (first + count).min(limit.saturating_sub(base));
+        let mut place = first;
+        while place < end {
+            let number = base + place;
+            let since = match &self.map {
+                // The first page of a group describes itself, too.
+                _ if PageMap::is_at(format, number) => self.header.map(|header| header.lsn),
+                Some(map) => match map.is_used(number) {
+                    Some(used) => used.then_some(map.lsn),
+                    None => None,
+                },
+                None => None,
+            };
+            // When a server creates the doublewrite area, it reserves pages before it that it never
+            // writes.
+            let reserved =
+                self.role == Role::System && number < DOUBLEWRITE_END * format.extent_of(0);
+            if since.is_some() && !reserved {
+                let (offset, fault) = (place * size, Fault::Empty);
+                bad(BadPage { page: place, offset, fault, missing_since: since });
+            }
+            let known = self.map.as_ref().is_some_and(|map| map.is_used(number + 1).is_some());
+            // Without a map, the next page of interest is the first of the next group.
+            place = match known {
+                true => place + 1,
+                false => (number / size + 1) * size - base,
+            };
+        }
+    }
+
+    /// Whether a page states that it is of another tablespace. Pages that are not in use may: an
+    /// import leaves them as they were.
+    fn of_another_space(&self, format: Format, expected: u64, page: &[u8]) -> Option<Fault> {
+        let got = space(format, page)?;
+        let own = match (self.header, self.role) {
+            (Some(header), _) => header.id,
+            (None, Role::System) => 0,
+            (None, _) => return None,
+        };
+        let used = self.map.as_ref().and_then(|map| map.is_used(expected)).unwrap_or(true);
+        (got != own && used).then_some(Fault::Space { expected: own, got })
+    }
+
+    /// Keeps what a good page says about others.
+    fn learn(&mut self, format: Format, number: u64, page: &[u8]) {
+        if number == 0 && self.at == page.len() as u64 {
+            self.header = SpaceHeader::of_page(format, page);
+        }
+        if PageMap::is_at(format, number) {
+            let extent = self.header.map_or(format.extent_of(0), |header| header.extent);
+            self.map = PageMap::of_page(page, number, extent);
+        }
+        if self.role == Role::System && number == DOUBLEWRITE_AT {
+            self.doublewrite = Doublewrite::of_page(page);
+        }
+    }
+
+    fn in_doublewrite(&self, format: Format, place: u64) -> bool {
+        let first = self.role == Role::System && self.base == Some(0);
+        first && self.doublewrite.includes(place, format.extent_of(0))
+    }
+}
+
+/// The last component of a path.
+fn base_name(path: &[u8]) -> &[u8] {
+    path.rsplit(|byte| *byte == b'/').next().unwrap_or_default()
+}
+
+/// Whether these first pages of a file are of a system tablespace: a page of tablespace 0 matches
+/// its checksum.
+fn is_system(format: Format, bytes: &[u8], first: bool) -> bool {
+    let good = |(n, page)| {
+        let place = Place { first: first && n == 0, encrypted: false };
+        check(format, page, place) == Verdict::Good && space(format, page) == Some(0)
+    };
+    bytes.chunks_exact(format.page_size).enumerate().any(good)
 }
 
 /// Whether the name is `prefix` followed by digits only.
 fn numbered(name: &[u8], prefix: &[u8]) -> bool {
     name.strip_prefix(prefix)
         .is_some_and(|rest| !rest.is_empty() && rest.iter().all(u8::is_ascii_digit))
-}
-
-/// Whether a page of the first file of the system tablespace is in the doublewrite area: its second
-/// and third extent. It holds copies of other pages, which may be torn or old.
-fn in_doublewrite(format: Format, page: u64) -> bool {
-    (format.extent()..3 * format.extent()).contains(&page)
-}
-
-/// Detects the format of pages that are not all empty. `first`: they begin the file.
-fn recognise(bytes: &[u8], first: bool) -> Format {
-    let named = if first { Format::of_first_page(bytes) } else { None };
-    let fits = |format: &Format| {
-        let page = bytes.get(..format.page_size);
-        page.is_some_and(|page| !matches!(check(*format, page, true), Verdict::Damaged(_)))
-    };
-    if let Some(format) = named.filter(fits) {
-        return format;
-    }
-    // The first page is damaged or not the tablespace's: choose the format that matches most bytes.
-    // The format that the page states wins a tie.
-    let good = |format: &Format| -> usize {
-        let pages = bytes.chunks_exact(format.page_size).enumerate();
-        let good =
-            pages.filter(|(n, page)| check(*format, page, first && *n == 0) == Verdict::Good);
-        good.count() * format.page_size
-    };
-    let best = named.into_iter().chain(Format::all()).map(|format| (good(&format), format));
-    let best = best.fold(
-        (0, None),
-        |best, (score, format)| {
-            if score > best.0 { (score, Some(format)) } else { best }
-        },
-    );
-    best.1.or(named).unwrap_or(Format::DEFAULT)
 }

@@ -165,15 +165,16 @@ fn checked(
     for len in pieces.iter().copied().cycle() {
         let (piece, after) = rest.split_at(len.min(rest.len()));
         checker.feed(piece, &mut |page| bad.push(page));
-        assert!(checker.held() <= xb_pages::MAX_PAGE);
+        assert!(checker.held() <= 8 * xb_pages::MAX_PAGE + 8192);
         rest = after;
         if rest.is_empty() {
             break;
         }
     }
     let format = checker.format();
-    let counts = checker.finish(&mut |page| bad.push(page));
-    assert_eq!(counts.damaged, bad.len() as u64);
+    let counts = checker.finish(&mut |page| bad.push(page)).counts;
+    let wrong = bad.iter().filter(|page| page.missing_since.is_none()).count();
+    assert_eq!(counts.damaged, wrong as u64);
     (counts, bad, format)
 }
 
@@ -283,20 +284,36 @@ fn empty_pages_holes_and_cut_files() {
         }
     }
     checker.feed_zeros(1 << 40, &mut |page| bad.push(page));
-    let counts = checker.finish(&mut |page| bad.push(page));
+    let counts = checker.finish(&mut |page| bad.push(page)).counts;
     assert_eq!((counts.good, counts.empty, bad.len()), (8, (1 << 40) / size as u64, 0));
 }
 
 #[test]
 fn the_doublewrite_area_and_later_system_files_are_left_to_their_ways() {
-    let mut first = file(Sum::Crc32, 5, 256);
+    let system = |from: u32, to: u32| -> Vec<u8> {
+        let mut pages: Vec<u8> = (from..to).flat_map(|n| page(Sum::Crc32, 5, n, n as u8)).collect();
+        for page in pages.chunks_mut(16384) {
+            put(page, 34, 0);
+            seal(Sum::Crc32, page);
+        }
+        pages
+    };
+    let mut first = system(0, 256);
+    let five = &mut first[5 * 16384..6 * 16384];
+    name_doublewrite(five);
     // Page 100 is inside the area, page 200 after it.
     for hit in [100, 200] {
         first[hit * 16384 + 500] ^= 1;
     }
+    // A server that keeps the doublewrite in other files leaves the area as it was made.
+    let (_, mut bad, _) = checked("ibdata1", &first, &[1 << 20]);
+    bad.sort_by_key(|bad| bad.page);
+    assert_eq!(bad.iter().map(|bad| bad.page).collect::<Vec<_>>(), [100, 200]);
+    // Else it holds copies of other pages.
+    first.copy_within(3 * 16384..4 * 16384, 70 * 16384);
     let (counts, bad, _) = checked("ibdata1", &first, &[1 << 20]);
     assert_eq!((counts.unchecked, bad.len(), bad[0].page), (128, 1, 200));
-    let second: Vec<u8> = (5000..5200).flat_map(|n| page(Sum::Crc32, 5, n, 1)).collect();
+    let second = system(5000, 5200);
     let (counts, bad, _) = checked("ibdata2", &second, &[1 << 20]);
     assert_eq!((counts.good, bad.len()), (200, 0));
     let mut swapped = second.clone();
@@ -305,11 +322,28 @@ fn the_doublewrite_area_and_later_system_files_are_left_to_their_ways() {
     assert!(!bad.is_empty());
 }
 
+/// Writes into page 5 that the doublewrite area is at pages 64 and 128.
+fn name_doublewrite(page: &mut [u8]) {
+    put(page, 16384 - 190, 536_853_855);
+    put(page, 16384 - 186, 64);
+    put(page, 16384 - 182, 128);
+    seal(Sum::Crc32, page);
+}
+
 #[test]
 fn only_tablespaces_are_looked_at() {
-    for name in
-        ["a.ibd", "d/a.ibd", "d/a#P#p0.ibd", "ibdata1", "ibdata12", "undo001", "undo_001", "x.ibu"]
-    {
+    for name in [
+        "a.ibd",
+        "d/a.ibd",
+        "d/a#P#p0.ibd",
+        "ibdata1",
+        "ibdata12",
+        "undo001",
+        "undo_001",
+        "x.ibu",
+        "d/a.ibd.new",
+        "x.ibu.new",
+    ] {
         assert!(PageChecker::of_name(name.as_bytes()).is_some(), "{name}");
     }
     for name in
@@ -317,6 +351,208 @@ fn only_tablespaces_are_looked_at() {
     {
         assert!(PageChecker::of_name(name.as_bytes()).is_none(), "{name}");
     }
+}
+
+/// A tablespace whose first page states its number (5), its length and its pages in use: of each
+/// four pages of the first extent, the last one is free.
+fn tablespace(sum: Sum, code: u32, pages: u32) -> Vec<u8> {
+    let mut file = file(sum, code, pages);
+    let size = 512 << code;
+    let logical = if sum.kind() == Kind::Zip { 16384 } else { size };
+    let extent = ((1 << 20) / logical).max(64);
+    let first = &mut file[..size];
+    put(first, 38, 5);
+    put(first, 46, pages);
+    put(first, 50, extent as u32);
+    first[150..size - 8].fill(0);
+    put(first, 150 + 20, 2);
+    first[150 + 24..150 + 24 + extent / 4].fill(0b0100_0000);
+    seal(sum, first);
+    file
+}
+
+/// Writes the checksum of a first page again.
+fn seal(sum: Sum, page: &mut [u8]) {
+    let size = page.len();
+    match sum.kind() {
+        Kind::Full => {
+            let sum = crc(&page[..size - 4]);
+            put(page, size - 4, sum);
+        }
+        Kind::Both => {
+            let sum = crc(&page[4..26]) ^ crc(&page[38..size - 8]);
+            put(page, 0, sum);
+            put(page, size - 8, sum);
+        }
+        Kind::Zip => {
+            let sum = crc(&page[4..16]) ^ crc(&page[24..26]) ^ crc(&page[34..]);
+            put(page, 0, sum);
+        }
+    }
+}
+
+const SEALED: [Sum; 3] = [Sum::Crc32, Sum::Full, Sum::ZipCrc32];
+
+#[test]
+fn an_empty_page_that_is_in_use_is_missing() {
+    for sum in SEALED {
+        for code in sum.codes() {
+            let (size, name) = (512 << code, format!("{sum:?} {code}"));
+            let mut sparse = tablespace(sum, code, 64);
+            // Pages 7 and 11 are free, pages 8 and 9 are not.
+            sparse[7 * size..10 * size].fill(0);
+            sparse[11 * size..12 * size].fill(0);
+            let (counts, bad, _) = checked("d/t.ibd", &sparse, &[size * 3 / 2]);
+            let missing: Vec<_> = bad.iter().map(|b| (b.page, b.fault, b.missing_since)).collect();
+            let since = Some(0x1000);
+            assert_eq!(missing, [(8, Fault::Empty, since), (9, Fault::Empty, since)], "{name}");
+            assert_eq!((counts.empty, counts.damaged), (4, 0), "{name}");
+
+            let mut beheaded = tablespace(sum, code, 64);
+            beheaded[..size].fill(0);
+            let (_, bad, _) = checked("d/t.ibd.new", &beheaded, &[1 << 20]);
+            assert_eq!((bad.len(), bad[0].page, bad[0].fault), (1, 0, Fault::Empty), "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_hole_in_used_pages_is_missing_too() {
+    let size = 16384;
+    let pages = tablespace(Sum::Full, 5, 64);
+    let mut checker = PageChecker::of_name(b"d/t.ibd").unwrap();
+    let mut bad = Vec::new();
+    checker.feed(&pages[..8 * size], &mut |page| bad.push(page));
+    checker.feed_zeros(3 * size as u64, &mut |page| bad.push(page));
+    checker.feed(&pages[11 * size..], &mut |page| bad.push(page));
+    checker.feed_zeros(1 << 40, &mut |page| bad.push(page));
+    let _ = checker.finish(&mut |page| bad.push(page));
+    assert_eq!(bad.iter().map(|bad| bad.page).collect::<Vec<_>>(), [8, 9, 10]);
+}
+
+#[test]
+fn a_file_shorter_than_it_states_is_short() {
+    for sum in SEALED {
+        for code in sum.codes() {
+            let size = 512 << code;
+            let whole = tablespace(sum, code, 64);
+            assert_eq!(checked("d/t.ibd", &whole, &[1 << 20]).1, []);
+            let (_, bad, _) = checked("d/t.ibd", &whole[..60 * size], &[1 << 20]);
+            let short = Fault::Short { pages: 60, stated: 64 };
+            assert_eq!((bad.len(), bad[0].page, bad[0].fault), (1, 60, short), "{sum:?} {code}");
+            // A server truncates undo tablespaces while it runs.
+            assert_eq!(checked("undo_001", &whole[..60 * size], &[1 << 20]).1, []);
+        }
+    }
+}
+
+#[test]
+fn a_page_of_another_tablespace_is_found() {
+    for sum in SEALED {
+        let mut file = tablespace(sum, 5, 20);
+        for number in [6, 7] {
+            let page = &mut file[number * 16384..][..16384];
+            put(page, 34, 9);
+            seal(sum, page);
+        }
+        let (_, bad, _) = checked("d/t.ibd", &file, &[10_000]);
+        // Page 7 is free: an import leaves such a page as it was.
+        let expected = Fault::Space { expected: 5, got: 9 };
+        assert_eq!(bad.iter().map(|b| (b.page, b.fault)).collect::<Vec<_>>(), [(6, expected)]);
+    }
+}
+
+#[test]
+fn the_format_is_recognised_beyond_two_bad_pages() {
+    let mut file = tablespace(Sum::Crc32, 6, 20);
+    for page in [0, 1] {
+        file[page * 32768 + 900] ^= 1;
+    }
+    for piece in [32768, 1 << 20] {
+        let (counts, bad, format) = checked("d/t.ibd", &file, &[piece]);
+        assert_eq!(format, Some(Format { page_size: 32768, kind: Kind::Both }));
+        assert_eq!((counts.good, bad.iter().map(|b| b.page).collect()), (18, vec![0, 1]));
+    }
+}
+
+#[test]
+fn a_system_tablespace_is_known_under_any_name() {
+    let mut system = file(Sum::Crc32, 5, 250);
+    for page in system.chunks_mut(16384) {
+        put(page, 34, 0);
+        seal(Sum::Crc32, page);
+    }
+    // The doublewrite area lies elsewhere: page 5 does not name it.
+    system[100 * 16384 + 77] ^= 1;
+    let look = |name: &str, file: &[u8]| {
+        let mut checker = PageChecker::of_any_name(name.as_bytes()).unwrap();
+        let mut bad = Vec::new();
+        checker.feed(file, &mut |page| bad.push(page.page));
+        (checker.finish(&mut |page| bad.push(page.page)), bad)
+    };
+    let (found, bad) = look("sysdata1", &system);
+    assert!(found.is_tablespace);
+    assert_eq!((found.counts.good, bad), (249, vec![100]));
+    assert_eq!(found.system.map(|system| system.pages), Some(250));
+    let (_, bad, _) = checked("ibdata1", &system, &[1 << 20]);
+    assert_eq!(bad.len(), 1);
+    // Where page 5 names the area, and it holds copies of other pages, its content is left alone.
+    name_doublewrite(&mut system[5 * 16384..6 * 16384]);
+    system.copy_within(3 * 16384..4 * 16384, 70 * 16384);
+    assert_eq!(checked("ibdata1", &system, &[1 << 20]).1, []);
+
+    let (found, bad) = look("ib_logfile0", &vec![7; 1 << 20]);
+    assert_eq!((found.is_tablespace, found.counts, bad), (false, PageCounts::default(), vec![]));
+    assert!(PageChecker::of_any_name(b"#ib_16384_0.dblwr").is_none());
+    assert!(PageChecker::of_any_name(b"shop/t.MYD").is_none());
+}
+
+/// As MySQL writes pages of tables with `ENCRYPTION='Y'`.
+#[test]
+fn encrypted_pages_are_taken_where_the_tablespace_says_so() {
+    for sum in [Sum::Crc32, Sum::ZipCrc32] {
+        let mut file = tablespace(sum, 4, 20);
+        let size = 8192;
+        for number in [4, 5] {
+            file[number * size + 24..][..2].copy_from_slice(&15_u16.to_be_bytes());
+            file[number * size + 100] ^= 1;
+        }
+        let (_, bad, _) = checked("d/t.ibd", &file, &[1 << 20]);
+        assert_eq!(bad.len(), 2, "{sum:?}: not an encrypted tablespace");
+        let flags = 0x21 | 1 << 13 | if sum == Sum::Crc32 { 4 << 6 } else { 4 << 1 };
+        put(&mut file, 54, flags);
+        seal(sum, &mut file[..size]);
+        let (counts, bad, _) = checked("d/t.ibd", &file, &[1 << 20]);
+        assert_eq!((counts.unchecked, bad.len()), (2, 0), "{sum:?}");
+        // Number and tablespace are not encrypted.
+        file[4 * size + 7] ^= 8;
+        assert_eq!(checked("d/t.ibd", &file, &[1 << 20]).1.len(), 1);
+    }
+}
+
+#[test]
+fn the_checkpoint_of_a_redo_log_is_read() {
+    use xb_pages::{REDO_HEAD, RedoStart};
+    let mut head = vec![0; REDO_HEAD];
+    assert_eq!(RedoStart::of_head(&head), None);
+    let checkpoint = |head: &mut [u8], block: usize, at: usize, end: usize, lsn: u32| {
+        put(head, block + at + 4, lsn);
+        let sum = crc(&head[block..block + end]);
+        put(head, block + end, sum);
+    };
+    put(&mut head, 0, 6);
+    checkpoint(&mut head, 512, 8, 508, 7000);
+    checkpoint(&mut head, 1536, 8, 508, 9000);
+    let start = |checkpoint, skips_freed| Some(RedoStart { checkpoint, skips_freed });
+    assert_eq!(RedoStart::of_head(&head), start(9000, false));
+    head[1536 + 100] ^= 1;
+    assert_eq!(RedoStart::of_head(&head), start(7000, false));
+    put(&mut head, 0, 0x5048_5953);
+    assert_eq!(RedoStart::of_head(&head), start(7000, true));
+    put(&mut head, 0, 0x5068_7973);
+    assert_eq!(RedoStart::of_head(&head), None);
+    checkpoint(&mut head, 8192, 0, 60, 12345);
+    assert_eq!(RedoStart::of_head(&head), start(12345, true));
 }
 
 proptest! {

@@ -53,7 +53,8 @@ fn check(path: &Path, bytes: &[u8]) -> (PageCounts, Vec<BadPage>, Option<Format>
     let mut bad = Vec::new();
     checker.feed(bytes, &mut |page| bad.push(page));
     let format = checker.format();
-    (checker.finish(&mut |page| bad.push(page)), bad, format)
+    let found = checker.finish(&mut |page| bad.push(page));
+    (found.counts, bad, format)
 }
 
 /// Every tablespace of a server that was shut down passes. A byte changed in the middle of a used

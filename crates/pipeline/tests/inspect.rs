@@ -8,12 +8,10 @@ mod common;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use common::wrapped::{cipher, wrapped};
 use common::{CODECS, LIMITS, native, pack_plan, put};
 use crc_fast::{CrcAlgorithm, checksum};
 use proptest::prelude::*;
-use xb_compressor::{FileCodec, PieceEncoder, ZstdLevel};
-use xb_encryptor::xbcrypt::{Algorithm, ChunkSize, Cipher, Encrypter};
-use xb_encryptor::{Backend, KeyBytes};
 use xb_pipeline::{
     EndRule, IndexWatch, InspectError, InspectOptions, Inspected, Inspector, Observer, UnpackPlan,
     unpack_watched,
@@ -21,11 +19,6 @@ use xb_pipeline::{
 use xb_reader::ChunkWriter;
 
 const PAGE: usize = 16384;
-
-fn cipher() -> Cipher {
-    let key = KeyBytes::new(&[3; 32]).unwrap();
-    Cipher::new(Algorithm::Aes256, Some(&key), Backend::default()).unwrap()
-}
 
 /// A tablespace of MariaDB's default kind.
 fn tablespace(pages: u32) -> Vec<u8> {
@@ -41,33 +34,6 @@ fn tablespace(pages: u32) -> Vec<u8> {
         page
     };
     (0..pages).flat_map(page).collect()
-}
-
-/// Encodes a file as its suffixes indicate.
-fn wrapped(suffixes: &str, plain: &[u8]) -> Vec<u8> {
-    suffixes.split('.').skip(1).fold(plain.to_vec(), |plain, layer| match layer {
-        "lz4" => compressed(FileCodec::Lz4, &plain),
-        "zst" => compressed(FileCodec::Zstd(ZstdLevel::new(1).unwrap()), &plain),
-        _ => {
-            let mut encrypter = Encrypter::new(cipher(), ChunkSize::new(9000).unwrap());
-            let mut stored = Vec::new();
-            encrypter.push(&plain, &mut stored).unwrap();
-            encrypter.finish(&mut stored).unwrap();
-            stored
-        }
-    })
-}
-
-fn compressed(codec: FileCodec, plain: &[u8]) -> Vec<u8> {
-    let mut encoder = PieceEncoder::new(codec).unwrap();
-    let mut stored = Vec::new();
-    for piece in plain.chunks(50_000) {
-        let start = stored.len();
-        stored.resize(start + encoder.max_encoded_len(piece.len()), 0);
-        let len = encoder.encode(piece, &mut stored[start..]).unwrap();
-        stored.truncate(start + len);
-    }
-    stored
 }
 
 /// Interleaves all files in chunks of `chunk` bytes.
@@ -149,6 +115,91 @@ fn a_bad_page_is_found_in_every_wrapping() {
     assert_eq!((found.pages.files, found.pages.passed_over), (0, 1));
     let none = InspectOptions { pages: false, ..options(true) };
     assert_eq!(inspect(&stream, 10_000, none).unwrap().pages.files, 0);
+}
+
+/// With many compressed files open at a time, memory does not suffice for all of them.
+#[test]
+fn files_beyond_the_memory_are_inspected_by_further_passes() {
+    let mut plain = tablespace(3);
+    plain[2 * PAGE + 700] ^= 1;
+    let stored = wrapped(".zst", &plain);
+    let files: Vec<_> = (0..200).map(|n| (format!("d/t{n}.ibd.zst"), stored.clone())).collect();
+    let stream = mixed(&files, 10_000);
+    let few = || InspectOptions { memory: 16 << 20, ..options(false) };
+    let mut found = inspect(&stream, 100_000, few()).unwrap();
+    assert!(!found.postponed.is_empty() && found.pages.files < 200);
+    let mut passes = 1;
+    while !found.postponed.is_empty() {
+        let mut inspector = Inspector::again(few(), found);
+        stream.chunks(100_000).for_each(|p| inspector.feed(&Bytes::copy_from_slice(p)).unwrap());
+        found = inspector.finish().unwrap();
+        passes += 1;
+    }
+    assert!((2..20).contains(&passes), "{passes}");
+    assert_eq!((found.pages.files, found.undone, found.pages.passed_over), (200, 200, 0));
+    assert_eq!((found.pages.counts.good, found.pages.counts.damaged), (400, 200));
+}
+
+/// A table that states its number and its pages in use, as its server does: all of the first four.
+fn table_in_use(lsn: u64) -> Vec<u8> {
+    let mut plain = tablespace(4);
+    let first = &mut plain[..PAGE];
+    first[16..24].copy_from_slice(&lsn.to_be_bytes());
+    first[24..26].copy_from_slice(&8_u16.to_be_bytes());
+    first[38..42].fill(0);
+    first[46..50].copy_from_slice(&4_u32.to_be_bytes());
+    first[50..54].copy_from_slice(&64_u32.to_be_bytes());
+    first[150..PAGE - 4].fill(0);
+    first[170..174].copy_from_slice(&2_u32.to_be_bytes());
+    let tail = u32::try_from(lsn).unwrap().to_be_bytes();
+    first[PAGE - 8..PAGE - 4].copy_from_slice(&tail);
+    let sum = u32::try_from(checksum(CrcAlgorithm::Crc32Iscsi, &first[..PAGE - 4])).unwrap();
+    first[PAGE - 4..].copy_from_slice(&sum.to_be_bytes());
+    plain
+}
+
+/// A redo log of MySQL or MariaDB 10.5 whose recovery starts at `checkpoint`.
+fn redo(format: u32, checkpoint: u64) -> Vec<u8> {
+    let mut head = vec![0; 12 << 10];
+    head[..4].copy_from_slice(&format.to_be_bytes());
+    head[520..528].copy_from_slice(&checkpoint.to_be_bytes());
+    let sum = u32::try_from(checksum(CrcAlgorithm::Crc32Iscsi, &head[512..1020])).unwrap();
+    head[1020..1024].copy_from_slice(&sum.to_be_bytes());
+    head
+}
+
+#[test]
+fn an_empty_page_is_damage_unless_recovery_writes_it() {
+    const MYSQL: u32 = 6;
+    const MARIADB: u32 = 0x5048_5953;
+    let sound = table_in_use(1000);
+    let mut holed = sound.clone();
+    holed[2 * PAGE..3 * PAGE].fill(0);
+    let checkpoints = |last: u64| format!("to_lsn = 5\nlast_lsn = {last}\n").into_bytes();
+    let table = |name: &str, bytes: &[u8]| (name.to_owned(), bytes.to_vec());
+    for (what, redo, last, expected) in [
+        ("no redo log", None, 0, (1, 0)),
+        ("page made before the checkpoint", Some(redo(MYSQL, 1000)), 9_000_000, (1, 0)),
+        ("page made after it", Some(redo(MYSQL, 999)), 9_000_000, (0, 0)),
+        ("a busy MariaDB may have freed it", Some(redo(MARIADB, 1000)), 9_000_000, (0, 1)),
+        ("an idle one has not", Some(redo(MARIADB, 1000)), 1016, (1, 0)),
+        ("a redo log that cannot be read", Some(vec![9; 20_000]), 0, (0, 1)),
+    ] {
+        for name in ["d/t.ibd", "d/t.ibd.new"] {
+            let mut files = vec![table(name, &holed), table("d/sound.ibd", &sound)];
+            files.extend(redo.clone().map(|redo| ("xtrabackup_logfile".to_owned(), redo)));
+            files.push(("xtrabackup_checkpoints".to_owned(), checkpoints(last)));
+            let pages = inspect(&mixed(&files, 50_000), 10_000, options(false)).unwrap().pages;
+            let bad = u64::try_from(pages.bad.len()).unwrap();
+            assert_eq!((bad, pages.doubtful), expected, "{what}");
+            assert_eq!(pages.counts.damaged, expected.0);
+            assert!(pages.bad.iter().all(|bad| bad.path.to_string() == name && bad.page.page == 2));
+        }
+    }
+    // Cut after three pages.
+    let short = mixed(&[table("d/t.ibd", &sound[..3 * PAGE])], 50_000);
+    let pages = inspect(&short, 10_000, options(false)).unwrap().pages;
+    assert_eq!((pages.bad.len(), pages.bad[0].page.page), (1, 3));
 }
 
 #[test]

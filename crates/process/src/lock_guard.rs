@@ -1,5 +1,5 @@
-//! The two pipes of a running producer: its messages are watched for locks, and from the first lock
-//! on its output passes through a spool.
+//! The two pipes of a running producer: its messages are watched for locks, and while it blocks
+//! commits its output passes through a spool.
 
 use std::io;
 use std::path::PathBuf;
@@ -12,18 +12,20 @@ use crate::spool::{LockSwitch, SpoolReader, SpoolSettings, spooled};
 
 /// Requested size of the pipe in bytes: the most that an unprivileged process may have.
 const PIPE: usize = 1 << 20;
-/// How long output may stay unread while the producer holds locks, before the spool takes it.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// How long the producer must block commits before the spool takes its output: some versions
+/// announce all locks at once, and name the harmless ones a moment later.
+const PATIENCE: Duration = Duration::from_millis(100);
 
-/// What happens while a producer holds locks on its server and the consumer does not read its
-/// output.
+/// What happens while a producer blocks the commits of its server and the consumer does not read
+/// its output as fast.
 #[derive(Debug, Clone, Default)]
 pub struct LockGuard {
     /// Directory of the spool file, which has no name there; `None`: no spool.
     pub spool_dir: Option<PathBuf>,
     /// Size of the spool in bytes.
     pub spool_size: u64,
-    /// How long the producer may wait while it holds locks and the spool is full; `None`: no limit.
+    /// How long in all the producer may wait for us while it blocks commits and the spool is full;
+    /// `None`: no limit.
     pub lock_stall: Option<Duration>,
 }
 
@@ -43,8 +45,8 @@ pub type GuardedOutput = SpoolReader<ChildStdout>;
 /// Takes over the pipes of a producer that has just been started.
 ///
 /// `spool` is the file that [`LockGuard::spool`] created. `message` gets every line of the
-/// producer's stderr, without the line end. `on_stall` is called once if the producer held locks
-/// for too long while its output could not be stored; it should end the producer. The output then
+/// producer's stderr, without the line end. `on_stall` is called once if the producer blocked
+/// commits for too long while its output could not be stored; it should end the producer. The output then
 /// returns an error.
 ///
 /// # Errors
@@ -73,6 +75,7 @@ fn pass_on(stderr: ChildStderr, switch: &LockSwitch, message: &mut impl FnMut(&[
     lines(stderr, |line| {
         match change(line) {
             Some(Change::Locked) => switch.lock(),
+            Some(Change::Partly) => switch.spool(),
             Some(Change::Unlocked) => switch.unlock(),
             None => {}
         }

@@ -2,9 +2,10 @@
 //! reads nothing.
 //!
 //! A producer whose output pipe is full waits, and if it holds locks on a server, that server's
-//! clients wait with it. So from [`LockSwitch::lock`] on, data that the pipeline does not read is
-//! moved to a spool: a file used as a ring. If the spool is full, too, and stays full for the time
-//! set, a callback is called, which should end the producer.
+//! clients wait with it. So from [`LockSwitch::lock`] on, all data is moved through a spool: a file
+//! used as a ring. When the spool is full, the producer waits for the pipeline after all. These waits
+//! are added up until [`LockSwitch::unlock`]; if the sum reaches the time set, a callback is called,
+//! which should end the producer. A slow pipeline counts like one that stands still.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -14,6 +15,8 @@ use std::time::{Duration, Instant};
 
 /// Bytes moved at a time.
 const PIECE: usize = 256 << 10;
+/// Longest wait before the state is looked at again.
+const MAX_WAIT: Duration = Duration::from_secs(1);
 /// Capacity without a spool file, in bytes.
 const IN_MEMORY: u64 = 1 << 20;
 
@@ -22,9 +25,10 @@ const IN_MEMORY: u64 = 1 << 20;
 pub struct SpoolSettings {
     /// The spool file and its size in bytes; without one, only a little memory is used.
     pub file: Option<(File, u64)>,
-    /// How long the source may stay unread before the spool takes over.
+    /// How long the spool must be wanted before it takes over.
     pub patience: Duration,
-    /// How long the spool may be full while the server is locked; `None`: no limit.
+    /// How long in all the source may wait for room in the spool while the server is locked;
+    /// `None`: no limit.
     pub stall: Option<Duration>,
 }
 
@@ -35,13 +39,29 @@ pub struct LockSwitch(Arc<Shared>);
 impl LockSwitch {
     /// From now on the source must not wait.
     pub fn lock(&self) {
-        self.0.state().locked = true;
+        let mut state = self.0.state();
+        if state.locked_since.is_none() {
+            (state.locked_since, state.held_up) = (Some(Instant::now()), Duration::ZERO);
+        }
+        state.wanted_since.get_or_insert_with(Instant::now);
+        drop(state);
+        self.0.changed.notify_all();
+    }
+
+    /// From now on the source should not wait, but may if the spool is full.
+    pub fn spool(&self) {
+        let mut state = self.0.state();
+        state.locked_since = None;
+        state.wanted_since.get_or_insert_with(Instant::now);
+        drop(state);
         self.0.changed.notify_all();
     }
 
     /// The source may wait again.
     pub fn unlock(&self) {
-        self.0.state().locked = false;
+        let mut state = self.0.state();
+        (state.locked_since, state.wanted_since) = (None, None);
+        drop(state);
         self.0.changed.notify_all();
     }
 }
@@ -81,11 +101,13 @@ impl Shared {
 
 #[derive(Debug)]
 struct State {
-    locked: bool,
+    locked_since: Option<Instant>,
+    /// Since when the spool should take everything.
+    wanted_since: Option<Instant>,
+    /// How long the source has waited for room since then.
+    held_up: Duration,
     /// The drain alone reads the source.
     engaged: bool,
-    /// When the pipeline last received data; `None` while it waits for more.
-    idle_since: Option<Instant>,
     /// The reader has been dropped.
     over: bool,
     /// The source has ended, successfully or with an error.
@@ -109,9 +131,10 @@ pub fn spooled<R: Read + Send + 'static>(
     let SpoolSettings { file, patience, stall } = settings;
     let shared = Arc::new(Shared {
         state: Mutex::new(State {
-            locked: false,
+            locked_since: None,
+            wanted_since: None,
+            held_up: Duration::ZERO,
             engaged: false,
-            idle_since: Some(Instant::now()),
             over: false,
             ended: None,
             written: 0,
@@ -135,9 +158,7 @@ impl<R: Read> Read for SpoolReader<R> {
         if buffer.is_empty() {
             return Ok(0);
         }
-        self.shared.state().idle_since = None;
         let outcome = self.read_either(buffer);
-        self.shared.state().idle_since = Some(Instant::now());
         self.shared.changed.notify_all();
         outcome
     }
@@ -215,33 +236,26 @@ impl<R: Read> Drain<R> {
         }
     }
 
-    /// Waits until the source blocks others and the reader does not read it. Returns false if there
-    /// is nothing left to do.
+    /// Waits until the source blocks others. Returns false if there is nothing left to do.
     fn wait_until_needed(&self) -> bool {
         let mut state = self.shared.state();
         loop {
             if state.over {
                 return false;
             }
-            let limit = match (state.locked, state.idle_since) {
-                (true, Some(since)) => {
-                    let left = self.patience.saturating_sub(since.elapsed());
-                    if left.is_zero() {
-                        state.engaged = true;
-                        return true;
-                    }
-                    Some(left)
-                }
-                _ => None,
-            };
-            state = self.shared.wait(state, limit);
+            let left =
+                state.wanted_since.map(|since| self.patience.saturating_sub(since.elapsed()));
+            if left.is_some_and(|left| left.is_zero()) {
+                state.engaged = true;
+                return true;
+            }
+            state = self.shared.wait(state, left);
         }
     }
 
     /// Moves bytes into the ring, and waits for room. Returns false if the reader is gone.
     fn store(&self, mut bytes: &[u8]) -> Result<bool, Stalled> {
         let mut state = self.shared.state();
-        let mut full_since: Option<Instant> = None;
         while !bytes.is_empty() {
             if state.over {
                 return Ok(false);
@@ -256,30 +270,28 @@ impl<R: Read> Drain<R> {
                 if let Ok(len) = stored {
                     bytes = &bytes[len..];
                     state.written += len as u64;
-                    full_since = None;
                     self.shared.changed.notify_all();
                     continue;
                 }
                 // A full disk counts as a full spool.
             }
-            let since = *full_since.get_or_insert_with(Instant::now);
-            let limit = match self.stall {
-                Some(limit) if state.locked => {
-                    let left = limit.saturating_sub(since.elapsed());
-                    if left.is_zero() {
-                        let error = io::Error::new(io::ErrorKind::TimedOut, "blocked for too long");
-                        state.ended = Some(Err(error));
-                        self.shared.changed.notify_all();
-                        return Err(Stalled);
-                    }
-                    Some(left.min(Duration::from_secs(1)))
-                }
-                _ => {
-                    full_since = None;
-                    Some(Duration::from_secs(1))
-                }
+            let left = match (self.stall, state.locked_since) {
+                (Some(limit), Some(_)) => limit.saturating_sub(state.held_up),
+                _ => MAX_WAIT,
             };
-            state = self.shared.wait(state, limit);
+            if left.is_zero() {
+                let error = io::Error::new(io::ErrorKind::TimedOut, "held up for too long");
+                state.ended = Some(Err(error));
+                self.shared.changed.notify_all();
+                return Err(Stalled);
+            }
+            let begin = Instant::now();
+            let locked = state.locked_since;
+            state = self.shared.wait(state, Some(left.min(MAX_WAIT)));
+            // Only a wait during one and the same lock counts.
+            if locked.is_some() && state.locked_since == locked {
+                state.held_up += begin.elapsed();
+            }
         }
         Ok(true)
     }
@@ -393,7 +405,7 @@ mod tests {
             switch.lock();
             let mut all = Vec::new();
             // Small rings take many steps: those of one byte are tested on a prefix only.
-            let most = if file == Some(1) { 50_000 } else { u64::MAX };
+            let most = if file == Some(1) { 5_000 } else { u64::MAX };
             reader.by_ref().take(most).read_to_end(&mut all).unwrap();
             assert_eq!(all, content(len)[..all.len()]);
             assert!(most < u64::MAX || all.len() == len);
@@ -438,6 +450,33 @@ mod tests {
             drop(reader);
             let _ = producer.join().unwrap();
         }
+    }
+
+    /// A pipeline that takes a little at a time holds up the server as much as one that stands still.
+    #[test]
+    fn a_slow_pipeline_is_a_stall_too() {
+        let (pipe, producer) = source(8 << 20);
+        let (told, stalled) = mpsc::channel();
+        let on_stall = move || told.send(()).unwrap();
+        let (mut reader, switch) =
+            spooled(pipe, settings(Some(100_000), Some(30)), on_stall).unwrap();
+        switch.lock();
+        let mut piece = [0; 2000];
+        let mut taken = 0;
+        let ended = loop {
+            // The spool is full again and again, and each time only for a moment.
+            match reader.read(&mut piece) {
+                Ok(len) => taken += len,
+                Err(error) => break error,
+            }
+            if stalled.recv_timeout(Duration::from_millis(2)).is_ok() {
+                break reader.read_to_end(&mut Vec::new()).unwrap_err();
+            }
+        };
+        assert_eq!(ended.kind(), io::ErrorKind::TimedOut);
+        assert!(taken < 8 << 20);
+        drop(reader);
+        let _ = producer.join().unwrap();
     }
 
     #[test]

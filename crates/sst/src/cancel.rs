@@ -17,7 +17,7 @@ pub enum CancelReason {
     ServerGone,
     /// The backup blocked its server for too long.
     #[error(
-        "the backup was ended to release its locks on the server: the joiner accepted no data for {seconds} s and the spool was full"
+        "the backup was ended so that the server continues: it blocked commits, and waited {seconds} s for the joiner while the spool was full"
     )]
     LockStall {
         /// The time limit, in seconds.

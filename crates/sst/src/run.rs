@@ -315,7 +315,8 @@ mod tests {
         let stop = CancelToken::new();
         let limit = Duration::from_millis(10);
         let locks = LockGuard { lock_stall: Some(limit), ..LockGuard::default() };
-        let script = "echo 'Starting BACKUP STAGE START' >&2; exec head -c 9000000 /dev/zero";
+        let script =
+            "echo 'Starting BACKUP STAGE BLOCK_COMMIT' >&2; exec head -c 9000000 /dev/zero";
         // The test does not read the output.
         let (running, output) = run("sh", &["-c", script]).stream(&stop, &locks).unwrap();
         let why = stop.wait(Duration::from_secs(60));

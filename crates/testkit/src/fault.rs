@@ -22,7 +22,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use crate::http::{Head, copy_body};
+use crate::http::{Head, copy_body, read_body};
 use crate::reply::Reply;
 use crate::s3::sign::date;
 
@@ -56,6 +56,8 @@ pub enum Action {
     CutAnswer(u64),
     /// The server handles the request, but its response is dropped with the connection.
     LoseAnswer,
+    /// The first byte of the response's body is changed.
+    Alter,
     /// Nothing is passed on or returned until [`Proxy::release`], then the connection ends.
     Stall,
     /// The whole request is read, counted by [`Proxy::held`], and passed on at [`Proxy::release`]:
@@ -78,6 +80,8 @@ impl Action {
 pub struct Rule {
     method: String,
     part: String,
+    /// Header that a matching request has, in lower case; empty: any request.
+    header: &'static str,
     skip: u64,
     times: u64,
     every: u64,
@@ -90,7 +94,14 @@ impl Rule {
     #[must_use]
     pub fn new(method: &str, part: &str, action: Action) -> Self {
         let (method, part) = (method.to_owned(), part.to_owned());
-        Self { method, part, skip: 0, times: u64::MAX, every: 1, action, seen: 0 }
+        Self { method, part, header: "", skip: 0, times: u64::MAX, every: 1, action, seen: 0 }
+    }
+
+    /// Matches only requests with this header, given in lower case.
+    #[must_use]
+    pub fn with_header(mut self, header: &'static str) -> Self {
+        self.header = header;
+        self
     }
 
     /// Lets the first `n` matching requests pass.
@@ -119,8 +130,9 @@ impl Rule {
     }
 
     /// Counts a request and returns the action if the rule applies to it.
-    fn count(&mut self, method: &str, path: &str) -> Option<Action> {
-        if !self.fits(method, path) {
+    fn count(&mut self, request: &Head) -> Option<Action> {
+        let has_header = self.header.is_empty() || request.header(self.header).is_some();
+        if !has_header || !self.fits(request.word(0), request.word(1)) {
             return None;
         }
         self.seen += 1;
@@ -361,7 +373,8 @@ fn serve(shared: &Shared, client: &TcpStream, server: &TcpStream) -> io::Result<
                 hold(shared);
                 to_server.write_all(&request.raw)?;
             }
-            None | Some(Action::CutAnswer(_) | Action::LoseAnswer | Action::Ahead(_)) => {
+            None
+            | Some(Action::CutAnswer(_) | Action::LoseAnswer | Action::Alter | Action::Ahead(_)) => {
                 to_server.write_all(&request.raw)?;
                 copy_body(&mut from_client, &mut to_server, body, u64::MAX)?;
             }
@@ -386,6 +399,12 @@ fn serve(shared: &Shared, client: &TcpStream, server: &TcpStream) -> io::Result<
                 to_client.write_all(&answer.raw)?;
                 copy_body(&mut from_server, &mut to_client, body, limit)?;
                 return Ok(());
+            }
+            Some(Action::Alter) => {
+                let mut content = read_body(&mut from_server, body)?;
+                content.iter_mut().take(1).for_each(|byte| *byte ^= 1);
+                to_client.write_all(&answer.raw)?;
+                to_client.write_all(&content)?;
             }
             _ => {
                 to_client.write_all(&answer.raw)?;
@@ -423,7 +442,7 @@ fn decide(shared: &Shared, request: &Head) -> Option<Action> {
     let (method, path) = (request.word(0), request.word(1));
     let mut state = shared.lock();
     // Every matching rule counts the request, including rules after the one that acts.
-    let actions: Vec<_> = state.rules.iter_mut().map(|rule| rule.count(method, path)).collect();
+    let actions: Vec<_> = state.rules.iter_mut().map(|rule| rule.count(request)).collect();
     let action = actions.into_iter().flatten().next();
     let (method, path) = (method.to_owned(), path.to_owned());
     state.seen.push(Seen { method, path, action: action.clone() });

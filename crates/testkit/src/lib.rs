@@ -4,7 +4,7 @@
 //!   tested with itself, and [`data`] creates repeatable contents for them.
 //! - [`vectors`] finds the golden files.
 //! - [`command`] runs a built program and records its output, time and memory.
-//! - [`mariadb`], [`galera`] and [`s3`] start *real* servers on this machine. [`store`] handles a
+//! - [`mariadb`], [`mysql`], [`galera`] and [`s3`] start *real* servers on this machine. [`store`] handles a
 //!   bucket and a folder alike, [`files`] compares results, and [`fault`] puts a proxy with
 //!   scripted failures in front of a server. [`daemon`] ensures that no server and no scratch
 //!   folder outlives the test process.
@@ -36,6 +36,7 @@ pub mod files;
 pub mod galera;
 mod http;
 pub mod mariadb;
+pub mod mysql;
 pub mod reply;
 pub mod s3;
 pub mod sink;

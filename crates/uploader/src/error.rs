@@ -17,6 +17,11 @@ pub enum StoreErrorKind {
     Unavailable,
     /// The settings cannot work; no request was sent.
     Settings,
+    /// The bucket or container does not exist.
+    NoBucket,
+    /// What responds at the endpoint is not this store: wrong scheme, a certificate that does not
+    /// check, or a redirect.
+    NotAStore,
     /// The store rejected the request; a retry would not help.
     Rejected,
     /// The response differs from what was stored: wrong length or unreadable listing.

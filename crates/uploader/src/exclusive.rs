@@ -4,7 +4,7 @@ use futures::TryStreamExt as _;
 use object_store::{ObjectStoreExt as _, PutMode, PutOptions, PutPayload};
 
 use crate::error::{StoreError, StoreErrorKind};
-use crate::store::{CONFLICTS, Store, jitter, path_of};
+use crate::store::{CONFLICTS, Store, cannot_create, jitter, path_of};
 
 /// Length and CRC-64/NVME of an object that was read back.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,7 +54,9 @@ impl Store {
                     conflicts += 1;
                     tokio::time::sleep(self.policy.pause(conflicts, None, jitter())).await;
                 }
-                Err(gone) if gone.kind == StoreErrorKind::NotFound => return Err(refused),
+                Err(gone) if gone.kind == StoreErrorKind::NotFound => {
+                    return Err(cannot_create(key, &refused));
+                }
                 Err(error) => return Err(error),
             }
         }

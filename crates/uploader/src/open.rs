@@ -99,6 +99,7 @@ fn local(
         rate: settings.http.limit_rate.map(|rate| Arc::new(RateLimit::new(rate))),
         // A hard link is not a copy: both names would share one file.
         copies: false,
+        empty_folders: false,
     };
     let store = Store::new(Arc::new(store), None, nature, policy, Traffic::default());
     Ok((store, String::new()))
@@ -245,6 +246,7 @@ impl Opening {
             direct,
             rate: None,
             copies,
+            empty_folders: provider.may_list_empty_folders(),
         };
         Ok(Store::new(store.clone(), Some(store), nature, self.policy, self.traffic))
     }
@@ -292,6 +294,7 @@ impl Opening {
             direct,
             rate: None,
             copies: google.storage_class.is_none(),
+            empty_folders: false,
         };
         Ok(Store::new(store.clone(), Some(store), nature, self.policy, self.traffic))
     }
@@ -355,6 +358,7 @@ impl Opening {
             rate: None,
             // A copy in Azure may still be running when the response arrives.
             copies: false,
+            empty_folders: false,
         };
         Ok(Store::new(store.clone(), Some(store), nature, self.policy, self.traffic))
     }

@@ -226,7 +226,8 @@ impl PartSender {
                 let write = upload.lock().await.put_part(payload);
                 self.running.spawn(async move {
                     store.keep_to_rate(usize::try_from(bytes).unwrap_or(usize::MAX)).await;
-                    write.await.map_err(|error| local_error("put part", &key, &error))?;
+                    let written = store.attempted("put part", write).await;
+                    written.map_err(|error| local_error("put part", &key, &error))?;
                     Ok(Done::Part { key, index, id: None, bytes })
                 });
             }
@@ -289,8 +290,8 @@ impl PartSender {
             let id = self.store.start_multipart(&store, key, &path).await?;
             return Ok(Target::Numbered { store, path, id });
         }
-        let upload =
-            self.store.objects.put_multipart_opts(&path, PutMultipartOptions::default()).await;
+        let begun = self.store.objects.put_multipart_opts(&path, PutMultipartOptions::default());
+        let upload = self.store.attempted("start multipart", begun).await;
         let upload = upload.map_err(|error| local_error("put", key, &error))?;
         Ok(Target::Staged(Arc::new(Mutex::new(upload))))
     }
@@ -369,7 +370,7 @@ impl PartSender {
                     free?;
                     let mut upload = upload.lock().await;
                     store.pass().await?;
-                    let done = upload.complete().await;
+                    let done = store.attempted("complete", upload.complete()).await;
                     done.map_err(|error| local_error("put", &key, &error))?.e_tag
                 }
             };

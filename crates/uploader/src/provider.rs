@@ -109,6 +109,13 @@ impl Provider {
         matches!(self, Self::Aws | Self::R2 | Self::Ceph | Self::Minio | Self::Other)
     }
 
+    /// Whether a listing by folders may also show folders without objects. Stores on top of a file
+    /// system (SeaweedFS, for example) keep them for a while.
+    #[must_use]
+    pub fn may_list_empty_folders(self) -> bool {
+        matches!(self, Self::Minio | Self::Other | Self::Plain)
+    }
+
     /// Whether the store deletes many objects in one request.
     #[must_use]
     pub fn deletes_in_bulk(self) -> bool {

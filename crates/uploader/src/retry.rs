@@ -49,10 +49,10 @@ pub(crate) fn judge(
         _ if is_excess(error) => (StoreErrorKind::Damaged, Some(EXCESS.into())),
         // A page about the scheme is a response, too.
         _ if (!about.reached || status == Some(400)) && wrong_scheme(&message).is_some() => {
-            (StoreErrorKind::Rejected, wrong_scheme(&message).map(Cow::Borrowed))
+            (StoreErrorKind::NotAStore, wrong_scheme(&message).map(Cow::Borrowed))
         }
         _ if no_such_bucket(&message) => (
-            StoreErrorKind::Rejected,
+            StoreErrorKind::NoBucket,
             Some("create the bucket, or check its name and the endpoint".into()),
         ),
         _ if THAW.iter().any(|(code, _)| said(code)) => {
@@ -70,7 +70,7 @@ pub(crate) fn judge(
         // A local folder has no status: its errors are final, especially a full disk.
         Error::Generic { store: "LocalFileSystem", .. } => (StoreErrorKind::Rejected, None),
         Error::Generic { .. } if said("Received redirect") => (
-            StoreErrorKind::Rejected,
+            StoreErrorKind::NotAStore,
             Some(match &*answer.region.borrow() {
                 Some(region) => format!("the bucket is in another region; add --s3-region={region}").into(),
                 None => "the bucket is in another region; give it with --s3-region".into(),
@@ -84,11 +84,11 @@ pub(crate) fn judge(
                 Some("no access key was given, and this machine has no role that provides one; give one by option, option file, environment or profile".into()),
             ),
             (_, Some(curl::CERTIFICATE)) => (
-                StoreErrorKind::Rejected,
+                StoreErrorKind::NotAStore,
                 Some("the certificate of the endpoint is not trusted; give its certificate authority with --cacert".into()),
             ),
             (Some(401 | 403), _) => (StoreErrorKind::Denied, denied(&message, about)),
-            (Some(300..=399), _) => (StoreErrorKind::Rejected, redirected(answer)),
+            (Some(300..=399), _) => (StoreErrorKind::NotAStore, redirected(answer)),
             (Some(507), _) => (StoreErrorKind::Rejected, Some("the store is full; make room".into())),
             (Some(501 | 505), _) => (
                 StoreErrorKind::Rejected,
@@ -283,14 +283,14 @@ mod tests {
             (
                 generic("Received redirect without LOCATION"),
                 301,
-                StoreErrorKind::Rejected,
+                StoreErrorKind::NotAStore,
                 "--s3-region",
             ),
             (generic("XMinioStorageFull"), 507, StoreErrorKind::Rejected, "full"),
             (
                 Error::NotFound { path: String::new(), source: "<Code>NoSuchBucket</Code>".into() },
                 404,
-                StoreErrorKind::Rejected,
+                StoreErrorKind::NoBucket,
                 "bucket",
             ),
         ] {

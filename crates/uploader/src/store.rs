@@ -21,6 +21,7 @@ use crate::bounds::{Excess, LISTING_TIME, SMALL_OBJECT};
 use crate::clock;
 use crate::direct::Direct;
 use crate::error::{StoreError, StoreErrorKind};
+use crate::faults::{self, Faults};
 use crate::gate::Gate;
 use crate::http::Traffic;
 use crate::notice;
@@ -55,6 +56,8 @@ pub struct Store {
     giving_up: watch::Receiver<bool>,
     /// Gate that every request passes before it changes something.
     gate: Option<Arc<dyn Gate>>,
+    /// Failures that a test wants.
+    faults: Option<Arc<dyn Faults>>,
 }
 
 /// Properties of a store, and settings of its objects.
@@ -77,6 +80,8 @@ pub(crate) struct StoreTraits {
     pub(crate) rate: Option<Arc<RateLimit>>,
     /// Whether the store can copy objects with everything that a put would set.
     pub(crate) copies: bool,
+    /// Whether a listing by folders may show folders without objects.
+    pub(crate) empty_folders: bool,
 }
 
 /// Wrapper of the trait object, which has no `Debug` of its own.
@@ -120,6 +125,7 @@ impl Store {
             traffic,
             giving_up: never,
             gate: None,
+            faults: None,
         }
     }
 
@@ -134,6 +140,21 @@ impl Store {
     #[must_use]
     pub fn ungated(&self) -> Self {
         Self { gate: None, ..self.clone() }
+    }
+
+    /// Returns the same store with failures. Only for tests.
+    #[must_use]
+    pub fn failing(&self, faults: Arc<dyn Faults>) -> Self {
+        Self { faults: Some(faults), ..self.clone() }
+    }
+
+    /// Runs one try of an operation.
+    pub(crate) async fn attempted<T>(
+        &self,
+        operation: &'static str,
+        attempt: impl Future<Output = object_store::Result<T>>,
+    ) -> object_store::Result<T> {
+        faults::attempted(self.faults.as_ref(), operation, attempt).await
     }
 
     /// Passes the gate, if there is one.
@@ -269,11 +290,36 @@ impl Store {
                     conflicts += 1;
                     tokio::time::sleep(self.policy.pause(conflicts, None, jitter())).await;
                 }
-                // If the object is missing after a refusal, the refusal is the cause. If it is
+                (Err(gone), Err(refused))
+                    if gone.kind == StoreErrorKind::NotFound
+                        && refused.kind == StoreErrorKind::AlreadyExists =>
+                {
+                    return Err(cannot_create(key, &refused));
+                }
+                // If the object is missing after another error, that error is the cause. If it is
                 // missing after success, the write did not succeed either.
-                (Err(read_back), outcome) => return Err(outcome.err().unwrap_or(read_back)),
+                (Err(read_back), outcome) => {
+                    let error = outcome.err().unwrap_or(read_back);
+                    return Err(self.with_link_hint(error));
+                }
             }
         }
+    }
+
+    /// Adds the likely cause if a file cannot be created under its name.
+    fn with_link_hint(&self, error: StoreError) -> StoreError {
+        let folder = matches!(self.nature.direct, Direct::Folder(_));
+        let refused = ["Operation not permitted", "not supported", "Function not implemented"];
+        let text = error.to_string();
+        match folder && refused.iter().any(|refused| text.contains(refused)) {
+            true => error.with_hint(Some(NO_LINKS.into())),
+            false => error,
+        }
+    }
+
+    /// Waits before a repeated request, as long as before try `retry` (from 1) of a failed one.
+    pub async fn pause(&self, retry: u32) {
+        tokio::time::sleep(self.policy.pause(retry, None, jitter())).await;
     }
 
     /// Reads a whole object of at most [`SMALL_OBJECT`] bytes.
@@ -411,7 +457,8 @@ impl Store {
         Ok(found)
     }
 
-    /// Lists the folders directly below `prefix`, by their last component, in byte order.
+    /// Lists the folders directly below `prefix`, by their last component, in byte order. They hold
+    /// objects, unless the store [may list others](Store::may_list_empty_folders).
     ///
     /// # Errors
     /// Any error, after all retries.
@@ -428,8 +475,33 @@ impl Store {
             })
             .await
             .or_else(none_if_missing)?;
+        if let Direct::Folder(root) = &self.nature.direct {
+            // Another program may have removed the files and left their folders.
+            found.retain(|folder| has_file(&root.join(prefix).join(folder)));
+        }
         found.sort_unstable();
         Ok(found)
+    }
+
+    /// Whether [`Store::folders`] may return folders without objects.
+    #[must_use]
+    pub fn may_list_empty_folders(&self) -> bool {
+        self.nature.empty_folders
+    }
+
+    /// Whether no object lies below the folder `prefix`. Reads one page of a listing.
+    ///
+    /// # Errors
+    /// Any error, after all retries.
+    pub async fn is_empty_folder(&self, prefix: &str) -> Result<bool, StoreError> {
+        if let Direct::Folder(root) = &self.nature.direct {
+            return Ok(!has_file(&root.join(prefix)));
+        }
+        let path = path_of("list", prefix)?;
+        self.retrying("list", prefix, || async {
+            Ok(self.objects.list(Some(&path)).try_next().await?.is_none())
+        })
+        .await
     }
 
     /// Deletes one object. A missing object counts as success.
@@ -638,7 +710,7 @@ impl Store {
             tries += 1;
             let (outcome, asked) = ANSWER
                 .scope(answer(), async {
-                    let outcome = attempt().await;
+                    let outcome = self.attempted(operation, attempt()).await;
                     let about = self.context();
                     ANSWER.with(|answer| {
                         let judged =
@@ -703,6 +775,17 @@ fn changes(operation: &str) -> bool {
 /// Maximum number of repetitions of a create-only write that met a concurrent write.
 pub(crate) const CONFLICTS: u32 = 5;
 
+const NO_LINKS: &str =
+    "a local store needs a file system with hard links: use a folder on another one";
+
+/// The error of a store that goes on refusing to create an object that does not exist.
+pub(crate) fn cannot_create(key: &str, refused: &StoreError) -> StoreError {
+    let message =
+        format!("the store refuses to create the object, which does not exist ({refused})");
+    StoreError::new("create", key, StoreErrorKind::Rejected, message)
+        .with_hint(Some("it may not support conditional writes: try --s3-provider=plain".into()))
+}
+
 fn none_if_missing<T>(error: StoreError) -> Result<Vec<T>, StoreError> {
     // A missing folder lists as empty, as a missing prefix does.
     if error.kind == StoreErrorKind::NotFound && error.operation == "list" {
@@ -710,6 +793,23 @@ fn none_if_missing<T>(error: StoreError) -> Result<Vec<T>, StoreError> {
     } else {
         Err(error)
     }
+}
+
+/// Whether a folder or one of its folders holds a file. A folder that cannot be read counts as if
+/// it does.
+fn has_file(folder: &std::path::Path) -> bool {
+    let entries = match std::fs::read_dir(folder) {
+        Err(error) => return error.kind() != std::io::ErrorKind::NotFound,
+        Ok(entries) => entries,
+    };
+    for entry in entries {
+        let Ok(entry) = entry else { return true };
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() && !has_file(&entry.path()) => {}
+            _ => return true,
+        }
+    }
+    false
 }
 
 fn listed(meta: object_store::ObjectMeta) -> Listed {

@@ -57,7 +57,7 @@ async fn redirects_are_not_followed() {
             store.unfinished_uploads("a").await.unwrap_err(),
         ];
         for error in errors {
-            assert_eq!((error.kind, error.attempts), (StoreErrorKind::Rejected, 1), "{error}");
+            assert_eq!((error.kind, error.attempts), (StoreErrorKind::NotAStore, 1), "{error}");
             assert!(error.hint().unwrap().contains(&elsewhere), "{error}: {:?}", error.hint());
         }
     }
@@ -179,7 +179,7 @@ async fn a_wrong_scheme_is_named() {
     let https = format!("https://{}", bucket.address());
     let store = opened(&bucket.url("a"), &s3_settings(&https), Policy::default());
     let error = store.list("a").await.unwrap_err();
-    assert_eq!((error.kind, error.attempts), (StoreErrorKind::Rejected, 1), "{error}");
+    assert_eq!((error.kind, error.attempts), (StoreErrorKind::NotAStore, 1), "{error}");
     assert!(error.hint().unwrap().contains("http://"), "{error}: {:?}", error.hint());
     // What a TLS server sends to a plain request: an alert, or a page.
     let alert = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -193,7 +193,7 @@ async fn a_wrong_scheme_is_named() {
     let store = opened(&bucket.url("a"), &s3_settings(&endpoint), Policy::default());
     let error = store.list("a").await.unwrap_err();
     server.join().unwrap();
-    assert_eq!((error.kind, error.attempts), (StoreErrorKind::Rejected, 1), "{error}");
+    assert_eq!((error.kind, error.attempts), (StoreErrorKind::NotAStore, 1), "{error}");
     assert!(error.hint().unwrap().contains("https://"), "{error}: {:?}", error.hint());
     let page = "Client sent an HTTP request to an HTTPS server.\n";
     let (_proxy, store) = replying(Reply::text(400, page));

@@ -14,13 +14,15 @@ use crate::args::shared::{CommonOptions, OpeningOptions, Source, UnsealedOption}
 pub(crate) struct VerifyArgs {
     #[command(flatten)]
     pub(crate) source: Source,
-    /// How far to verify: manifest, list, checksum, decrypt, pages or restore; each includes the
-    /// levels before it
+    /// manifest, list, checksum, decrypt, pages or restore; each includes the levels before it. A
+    /// level that is given here and not reached is a failure [default: pages, as far as they can be
+    /// checked]
     ///
-    /// A SIGKILL during level `restore` leaves its scratch directory (xb-verify-*) behind: remove it.
-    #[arg(long, value_enum, value_name = "LEVEL", default_value = "pages")]
+    /// A SIGKILL during level `restore` leaves its server and its scratch directory (xb-verify-*)
+    /// behind: end the one and remove the other.
+    #[arg(long, value_enum, value_name = "LEVEL")]
     #[arg(hide_possible_values = true)]
-    pub(crate) level: LevelArg,
+    pub(crate) level: Option<LevelArg>,
     /// Do not store the result beside the manifest
     #[arg(long)]
     pub(crate) no_record: bool,
@@ -45,6 +47,15 @@ pub(crate) struct ServerOptions {
     /// Extra server option, such as --plugin-load-add=file_key_management; repeatable
     #[arg(long, value_name = "OPTION", allow_hyphen_values = true)]
     pub(crate) mysqld_opts: Vec<String>,
+    /// File that the server needs in its data directory, such as mysqld.my of a keyring; repeatable
+    #[arg(long, value_name = "FILE")]
+    pub(crate) datadir_file: Vec<PathBuf>,
+    /// Extra option of the program that prepares, such as --keyring-file-data=FILE; repeatable
+    #[arg(long, value_name = "OPTION", allow_hyphen_values = true)]
+    pub(crate) prepare_opts: Vec<String>,
+    /// Program that prepares, if it is not found by its name
+    #[arg(long, value_name = "PROGRAM", hide_short_help = true)]
+    pub(crate) prepare_program: Option<PathBuf>,
     /// SQL statement that must succeed on the restored server; repeatable
     #[arg(long, value_name = "SQL")]
     pub(crate) check_sql: Vec<String>,

@@ -13,7 +13,7 @@ Examples:
   xbcloud-rs restore s3://bucket/shop/mon --target-dir=/var/lib/mysql-new
   xbcloud-rs get s3://bucket/shop/mon | mbstream -x -C /restore
 
-Exit status: 0 done and proven, 1 failed, 2 usage, 128+N ended by signal N.
+Exit status: 0 done and proven, 1 failed, 2 usage, 3 not found, 4 not permitted, 5 store unreachable, 6 input incomplete or producer failed, 7 damaged or not verified, 128+N ended by signal N.
 
 Options are also read from the group [xbcloud] of the usual my.cnf files. Put access keys there, or into AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, not on the command line.";
 

@@ -245,6 +245,9 @@ pub(crate) struct GetArgs {
     pub(crate) source: Source,
     /// Write only these files; exact names, including suffixes
     pub(crate) files: Vec<String>,
+    /// Accepted because stock xbcloud accepts it with every command; only `put` uses it
+    #[arg(long, hide = true)]
+    pub(crate) md5: bool,
     /// Write only files whose names match, such as `shop/*`; suffixes are ignored; repeatable
     #[arg(long = "files", value_name = "GLOB", conflicts_with = "files")]
     pub(crate) globs: Vec<String>,
@@ -299,6 +302,9 @@ pub(crate) struct ReadyOptions {
     /// Program to prepare with [default: the one that took the backup, found on PATH]
     #[arg(long, value_name = "PROGRAM", hide_short_help = true)]
     pub(crate) prepare_program: Option<PathBuf>,
+    /// Extra option of the program that prepares, such as --keyring-file-data=FILE; repeatable
+    #[arg(long, value_name = "OPTION", allow_hyphen_values = true)]
+    pub(crate) prepare_opts: Vec<String>,
     /// Memory for --prepare [default: the program's own]
     #[arg(long, value_name = "SIZE")]
     pub(crate) use_memory: Option<Size>,
@@ -335,6 +341,13 @@ pub(crate) struct ListArgs {
 pub(crate) struct DeleteArgs {
     /// file:///DIR/NAME; s3://, gs:// or azure://BUCKET/PREFIX/NAME; or @REPOSITORY/NAME
     pub(crate) name: String,
+    /// Remove only the objects of these files; exact names, including suffixes; the backup is then no
+    /// longer complete (classic)
+    #[arg(conflicts_with = "dry_run")]
+    pub(crate) files: Vec<String>,
+    /// Accepted because stock xbcloud accepts it with every command; only `put` uses it
+    #[arg(long, hide = true)]
+    pub(crate) md5: bool,
     /// Remove without asking; required when there is no terminal
     #[arg(long)]
     pub(crate) yes: bool,
@@ -482,6 +495,24 @@ pub(crate) enum Sync {
 }
 
 impl Command {
+    /// Refuses options of the stock tool that have no effect here, where they could be meant.
+    pub(crate) fn check(&self, stock: bool) -> Result<(), xb_cli::Failure> {
+        if let Self::Get(GetArgs { md5: true, .. }) | Self::Delete(DeleteArgs { md5: true, .. }) =
+            self
+            && !stock
+        {
+            return Err(xb_cli::Failure::usage("--md5 belongs to `put` and `backup`"));
+        }
+        let fifo = &self.run_options().fifo;
+        if fifo.fifo_streams.is_some_and(|streams| streams != 1) || fifo.fifo_dir.is_some() {
+            return Err(xb_cli::Failure::usage(
+                "several streams (--fifo-streams) are not supported",
+            )
+            .hint("let the producer write one stream, and pipe it in"));
+        }
+        Ok(())
+    }
+
     pub(crate) fn run_options(&self) -> &RunOptions {
         match self {
             Self::Put(a) => &a.common.run,

@@ -108,4 +108,17 @@ pub(crate) struct RunOptions {
     // Handled while the arguments are expanded.
     #[arg(long = "print-defaults", hide_short_help = true)]
     pub(crate) _print_defaults: bool,
+    #[command(flatten)]
+    pub(crate) fifo: FifoOptions,
+}
+
+// Options of the stock tool for several streams, of which only one is supported.
+#[derive(Debug, Args)]
+pub(crate) struct FifoOptions {
+    #[arg(long, hide = true, value_name = "N")]
+    pub(crate) fifo_streams: Option<u64>,
+    #[arg(long, hide = true, value_name = "DIR")]
+    pub(crate) fifo_dir: Option<std::path::PathBuf>,
+    #[arg(long, hide = true, value_name = "S")]
+    fifo_timeout: Option<u64>,
 }

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::error::{Error, ErrorKind};
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, ValueEnum, value_parser};
 use xb_cli::Secret;
 use xb_uploader::Provider;
 
@@ -23,6 +24,65 @@ pub(crate) struct StoreOptions {
     pub(crate) azure: AzureOptions,
     #[command(flatten)]
     pub(crate) connection: ConnectionOptions,
+    #[command(flatten)]
+    swift: NoSwift,
+}
+
+/// Refuses the options for OpenStack Swift, on the command line and in option files.
+#[derive(Debug)]
+struct NoSwift;
+
+/// The options of the stock tool for Swift, without their prefix.
+const SWIFT: [&str; 17] = [
+    "auth-url",
+    "auth-version",
+    "container",
+    "domain",
+    "domain-id",
+    "key",
+    "password",
+    "project",
+    "project-domain",
+    "project-domain-id",
+    "project-id",
+    "region",
+    "storage-url",
+    "tenant",
+    "tenant-id",
+    "user",
+    "user-id",
+];
+
+impl Args for NoSwift {
+    fn augment_args(command: Command) -> Command {
+        command.args(SWIFT.map(|name| {
+            let name = format!("swift-{name}");
+            Arg::new(name.clone()).long(name).hide(true).value_parser(value_parser!(Secret))
+        }))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for NoSwift {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
+        let given = SWIFT.iter().find(|name| matches.contains_id(&format!("swift-{name}")));
+        match given {
+            None => Ok(Self),
+            Some(name) => Err(Error::raw(
+                ErrorKind::UnknownArgument,
+                format!(
+                    "OpenStack Swift is not supported (--swift-{name}); many Swift clusters also speak S3: --storage=s3 with --s3-endpoint\n"
+                ),
+            )),
+        }
+    }
+
+    fn update_from_arg_matches(&mut self, _: &ArgMatches) -> Result<(), Error> {
+        Ok(())
+    }
 }
 
 #[derive(Debug, Args)]

@@ -23,14 +23,19 @@ pub(crate) struct Context {
 
 impl Context {
     /// ROOT; with `--take-over`, one that takes over claims and reports whose they were.
+    ///
+    /// Stock xbcloud knows no claims, and its callers restart a killed run at once, often on
+    /// another host. So by its name, a claim only holds while its process is known to be alive.
     pub(crate) fn taking_over(&self, root: Root, take_over: bool) -> Root {
-        if !take_over {
-            return root;
-        }
         let log = self.log.clone();
-        root.taking_over(move |who| {
+        let tell = move |who: &str| {
             log.warn(format!("took over the claim of another run: {who}"));
-        })
+        };
+        match (take_over, self.stock) {
+            (true, _) => root.taking_over(tell),
+            (false, true) => root.taking_over_unless_alive(tell),
+            (false, false) => root,
+        }
     }
 
     /// Finds the backup that a place names, also for `latest` or a day.

@@ -10,6 +10,9 @@ use crate::report;
 
 impl Context {
     pub(crate) fn delete(&self, args: &DeleteArgs) -> Result<(), Failure> {
+        if !args.files.is_empty() {
+            return self.delete_files(args);
+        }
         if args.dry_run {
             let doomed = self.doomed(args)?;
             return report::printed(report::doomed(&self.log, &doomed, args.common.run.json));
@@ -38,6 +41,22 @@ impl Context {
             ));
         }
         self.log.info(format!("removed the backup and {}", report::objects(deleted.objects)));
+        Ok(())
+    }
+
+    /// Removes single files.
+    fn delete_files(&self, args: &DeleteArgs) -> Result<(), Failure> {
+        if !args.yes && !self.stock {
+            return Err(Failure::usage("single files are removed only with --yes")
+                .hint("without its manifest, the rest is no complete backup any more"));
+        }
+        let (root, name) = backup_place(&args.name, &args.common, false)?;
+        let root = self.taking_over(root, args.take_over);
+        let remove = |_, mut stop: CancelToken| async move {
+            stop.or(xb_backup::delete_files(&root, &name, &args.files)).await
+        };
+        let (objects, _) = self.with_progress("delete", &args.common.run, None, remove)?;
+        self.log.info(format!("removed {}", report::objects(objects)));
         Ok(())
     }
 

@@ -76,6 +76,7 @@ pub(crate) fn run(program: &Program) -> Result<(), Failure> {
     };
     let log = program.start_log(LogOptions { level, json: options.json, ..LogOptions::default() });
     crate::retries::report(&log);
+    line.command.check(stock)?;
     let context = Context { log, stock };
     if !matches!(line.command, Command::Restore(_)) {
         // A local store contains a copy of all data, so no other user may read it.

@@ -89,6 +89,9 @@ pub(crate) fn producer_command(args: &BackupOptions) -> Result<Vec<OsString>, Fa
 
 /// Folder for what this host keeps about its own backups.
 pub(crate) fn state_dir(dir: Option<&Path>) -> Option<PathBuf> {
+    // A systemd unit names its folder, or several with colons between them.
+    let of_unit =
+        env_first(&["STATE_DIRECTORY"]).and_then(|dirs| dirs.split(':').next().map(PathBuf::from));
     let usual = || match rustix::process::geteuid().is_root() {
         true => Some(PathBuf::from("/var/lib/xbcloud-rs")),
         false => {
@@ -97,5 +100,5 @@ pub(crate) fn state_dir(dir: Option<&Path>) -> Option<PathBuf> {
             Some(state.or_else(home)?.join("xbcloud-rs"))
         }
     };
-    dir.map(Path::to_owned).or_else(usual)
+    dir.map(Path::to_owned).or(of_unit).or_else(usual)
 }

@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use xb_backup::{BackupError, CancelToken, Candidate, Keep, Listing, Verdict, plan_prune};
+use xb_backup::{BackupError, CancelToken, Candidate, Keep, Listing, State, Verdict, plan_prune};
 use xb_cli::{Failure, Log, format_count};
 
 use crate::args::CommonOptions;
@@ -33,9 +33,9 @@ impl Context {
         let root = root_place(place, common)?;
         let run = |_, mut stop: CancelToken| async move {
             let listed = stop.or(xb_backup::list(&root)).await?;
-            let candidates: Vec<Candidate> = listed.iter().filter_map(Candidate::of).collect();
+            let candidates = Candidate::all(&listed);
             let left: Vec<Listing> =
-                listed.into_iter().filter(|line| Candidate::of(line).is_none()).collect();
+                listed.into_iter().filter(|line| line.state != State::Complete).collect();
             let plan = plan_prune(&candidates, keep, xb_backup::Timestamp::now());
             let gone = match yes {
                 true => {

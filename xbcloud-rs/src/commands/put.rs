@@ -26,6 +26,25 @@ use crate::place::new_backup_place;
 use crate::report;
 use crate::standard_stream::enlarged;
 
+/// Options of the producer that name the base of an incremental backup. MySQL's programs take `_`
+/// for `-`, and any beginning of a name that is unique.
+const BASES: [&str; 4] = [
+    "incremental-lsn",
+    "incremental-basedir",
+    "incremental-history-name",
+    "incremental-history-uuid",
+];
+/// Beginning that all of them share.
+const BASE: &str = "incremental-";
+
+/// Returns the option if `word` names the base of an incremental backup.
+fn goes_on_by_itself(word: &OsString) -> Option<&'static str> {
+    let word = word.to_string_lossy();
+    let name = word.strip_prefix("--")?.split('=').next()?.replace('_', "-");
+    let name = name.strip_prefix("loose-").unwrap_or(&name);
+    BASES.into_iter().find(|base| name.len() > BASE.len() && base.starts_with(name))
+}
+
 impl Context {
     pub(crate) fn put(&self, args: &PutArgs) -> Result<(), Failure> {
         xb_cli::refuse_terminal_input(
@@ -43,6 +62,11 @@ impl Context {
             &args.common.run,
             Some(traffic),
             |observer, mut stop| async move {
+                if self.stock
+                    && stop.or(async { Ok(root.store().create_missing_bucket().await?) }).await?
+                {
+                    self.log.info("the bucket did not exist, and was created");
+                }
                 can_lock(&root, lock.as_ref(), &mut stop).await?;
                 let report = xb_backup::put(&root, &request, source, &observer, &mut stop).await?;
                 lock_all(&root, &request, lock.as_ref(), &mut stop, &self.log).await?;
@@ -137,15 +161,11 @@ impl Context {
         producer: &[OsString],
     ) -> Result<Option<(Wanted, Keys)>, Failure> {
         let Some(name) = &args.incremental_from else { return Ok(None) };
-        let given = |option: &str| {
-            let has = |word: &OsString| word.to_string_lossy().starts_with(option);
-            producer.iter().any(has)
-        };
-        if given("--incremental-lsn") || given("--incremental-basedir") {
-            return Err(Failure::usage(
-                "--incremental-from and the producer's own option both set the base",
-            )
-            .hint("remove --incremental-lsn or --incremental-basedir"));
+        if let Some(option) = producer.iter().find_map(goes_on_by_itself) {
+            return Err(Failure::usage(format!(
+                "--incremental-from and the producer's {option} both set the base"
+            ))
+            .hint(format!("remove {option}")));
         }
         let wanted = Wanted::parse(name)
             .map_err(|error| Failure::usage(format!("--incremental-from: {error}")))?;
@@ -192,7 +212,7 @@ impl Context {
                 (Compression::default(), KeySlots::default(), transform)
             }
         };
-        let content = if put.raw { Content::Raw } else { xbstream(put)? };
+        let content = if put.raw { Content::Raw } else { xbstream(put, self.stock)? };
         let chunk_size = put.chunk_size.map_or(DEFAULT_CHUNK, |size| size.bytes());
         if chunk_size == 0 {
             return Err(Failure::usage("--chunk-size must be at least 1"));
@@ -293,13 +313,15 @@ pub(crate) fn lock_guard(args: &BackupOptions) -> LockGuard {
 }
 
 /// An xbstream, and its end rule.
-fn xbstream(put: &PutOptions) -> Result<Content, Failure> {
+fn xbstream(put: &PutOptions, stock: bool) -> Result<Content, Failure> {
     let rule = match (&put.last_file, put.unsafe_any_end) {
         (Some(pattern), _) => EndRule::LastFile(
             LastFile::new(pattern)
                 .map_err(|error| Failure::usage(format!("--last-file: {error}")))?,
         ),
         (None, true) => EndRule::AnyEnd,
+        // The operators store single files, and count on their objects although the put fails.
+        (None, false) if stock => EndRule::KnownProducerOrPart,
         (None, false) => EndRule::KnownProducer,
     };
     let dialect = match put.dialect {
@@ -308,4 +330,27 @@ fn xbstream(put: &PutOptions) -> Result<Content, Failure> {
         DialectArg::Mariadb => Dialect::MariaDb,
     };
     Ok(Content::Xbstream(XbstreamInput { rule, dialect }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_base_is_seen_however_it_is_written() {
+        for word in [
+            "--incremental-lsn=5",
+            "--incremental_lsn=5",
+            "--incremental-basedir",
+            "--incremental_basedir=/b",
+            "--incremental-history-name=n",
+            "--incremental_history_uuid=u",
+            "--incremental-l=5",
+        ] {
+            assert!(goes_on_by_itself(&word.into()).is_some(), "{word}");
+        }
+        for word in ["--incremental", "--incremental-force-scan", "--target-dir=/incremental-lsn"] {
+            assert_eq!(goes_on_by_itself(&word.into()), None, "{word}");
+        }
+    }
 }

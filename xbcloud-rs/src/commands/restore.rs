@@ -68,6 +68,7 @@ fn ready(args: &RestoreArgs) -> Result<Ready, Failure> {
         program: options.prepare_program.clone(),
         use_memory: options.use_memory.map(|size| size.bytes()),
         export: options.export,
+        options: options.prepare_opts.clone(),
     });
     let owner = match &options.owner {
         Some(text) => Some(crate::owner::owner(text)?),

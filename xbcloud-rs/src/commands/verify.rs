@@ -6,10 +6,10 @@ use std::sync::Arc;
 use xb_backup::{
     Level, OnLine, PrepareOptions, Root, ServerOptions, Trial, VerifyReport, VerifyRequest,
 };
-use xb_cli::{Failure, Log, ProgressEnd, format_count, format_size};
+use xb_cli::{Exit, Failure, Log, ProgressEnd, format_count, format_size};
 
 use crate::args::RunOptions;
-use crate::args::catalogue::VerifyArgs;
+use crate::args::catalogue::{LevelArg, VerifyArgs};
 use crate::commands::context::{Context, TOOL, memory, parallel, threads};
 use crate::report;
 
@@ -21,7 +21,7 @@ impl Context {
         let (root, name) = self.which(&args.source, &args.common)?;
         let request = VerifyRequest {
             name,
-            level: args.level.level(),
+            level: args.level.map_or(Level::Pages, LevelArg::level),
             keys: crate::keys::opening(true, &args.opening, &self.log)?,
             accept: args.unsealed.accept(&args.opening),
             memory: memory(&args.common.run),
@@ -31,7 +31,11 @@ impl Context {
         };
         let (found, end) = self.verify_backup(root, request, &args.server, &args.common.run)?;
         report::printed(verified(&self.log, &found, &end, args.common.run.json))?;
-        judged(&found)
+        judged(&found)?;
+        match args.level {
+            Some(asked) if found.reached < Some(asked.level()) => Err(not_reached(&found)),
+            _ => Ok(()),
+        }
     }
 
     /// Verifies one backup. A report with problems is no error.
@@ -44,10 +48,15 @@ impl Context {
     ) -> Result<(VerifyReport, ProgressEnd), Failure> {
         let trial = Trial {
             scratch_dir: server.scratch_dir.clone(),
-            prepare: PrepareOptions::default(),
+            prepare: PrepareOptions {
+                program: server.prepare_program.clone(),
+                options: server.prepare_opts.clone(),
+                ..PrepareOptions::default()
+            },
             server: ServerOptions {
                 program: server.mysqld.clone(),
                 options: server.mysqld_opts.clone(),
+                files: server.datadir_file.clone(),
             },
             statements: server.check_sql.clone(),
         };
@@ -76,6 +85,7 @@ pub(crate) fn judged(found: &VerifyReport) -> Result<(), Failure> {
             format_count(checks as u64, "statement")
         ))
         .stage("check")
+        .ending(Exit::Damaged)
         .hint("the backup itself is undamaged; read the server's answer above"));
     }
     let problems = found.problems.len() as u64 + found.more_problems;
@@ -84,7 +94,18 @@ pub(crate) fn judged(found: &VerifyReport) -> Result<(), Failure> {
     });
     Err(Failure::new(format!("{}: {}; {reached}", found.name, format_count(problems, "problem")))
         .stage("check")
+        .ending(Exit::Damaged)
         .hint("do not rely on this backup; take a new one"))
+}
+
+/// The level that was asked for could not be checked completely.
+fn not_reached(found: &VerifyReport) -> Failure {
+    let reached = found.reached.map_or("nothing", |level| level.as_str());
+    let (name, level) = (&found.name, found.level);
+    Failure::new(format!("{name}: verified up to {reached} only, and {level} was asked for"))
+        .stage("check")
+        .ending(Exit::Damaged)
+        .hint("no problem was found, but not everything on this level could be checked: the report says what; without --level this is no failure")
 }
 
 fn verified(log: &Log, found: &VerifyReport, end: &ProgressEnd, json: bool) -> std::io::Result<()> {

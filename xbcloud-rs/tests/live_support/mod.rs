@@ -116,7 +116,7 @@ pub(crate) fn is_listed(store: &Store, name: &str) -> bool {
 pub(crate) fn assert_not_a_backup(store: &Store, name: &str) {
     assert!(!has_manifest(store, name), "there is a manifest of {name}");
     assert!(!is_listed(store, name), "{name} is listed as a backup");
-    let got = xbcloud(store, "get", name, &[]).run().expect(1);
+    let got = xbcloud(store, "get", name, &[]).run().expect_failure();
     assert!(!got.stderr.is_empty(), "get fails without a word");
 }
 

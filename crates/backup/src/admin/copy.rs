@@ -35,7 +35,9 @@ use crate::objects::contents::Contents;
 use crate::objects::ledger::Ledger;
 use crate::read::ranges::{Range, fetch_all, ranges};
 use crate::read::unlock::{Accept, Given, unlock};
-use crate::write::{Foreign, claim_emptied, part_limits, prove_shared, settle_commit};
+use crate::write::{
+    Foreign, claim_emptied, free_if_vacant, part_limits, prove_shared, settle_commit,
+};
 
 /// What to copy, and how.
 #[derive(Debug)]
@@ -117,7 +119,12 @@ pub async fn copy(
     if request.lock.is_some() {
         stop.or(async { Ok(to.store().can_lock().await?) }).await?;
     }
-    match to.stored_manifest(&request.to).await? {
+    // A manifest that has lost its objects is no copy.
+    let there = match stop.or(free_if_vacant(to, &request.to)).await? {
+        true => None,
+        false => to.stored_manifest(&request.to).await?,
+    };
+    match there {
         Some(there) if there.digest() == source.digest => {
             report.was_there = true;
             if let Some(lock) = &request.lock {

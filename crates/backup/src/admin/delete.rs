@@ -10,7 +10,7 @@
 use serde::Serialize;
 use xb_uploader::Listed;
 
-use crate::catalog::chain::dependents_among;
+use crate::catalog::chain::refuse_needed;
 use crate::catalog::manifest::{Layout, ManifestError, StoredManifest};
 use crate::catalog::names::{BackupName, RunId, manifest_key, sums_folder};
 use crate::catalog::records;
@@ -176,9 +176,8 @@ fn beside(name: &BackupName, records: bool, md5: bool) -> Vec<String> {
 /// Removes the backup `name`, unless others depend on it.
 ///
 /// # Errors
-/// [`BackupError::Needed`]; [`BackupError::Unclear`] if its manifest is damaged;
-/// [`BackupError::Manifest`] while any manifest below ROOT requires a newer version; otherwise as
-/// [`delete`].
+/// [`BackupError::Needed`]; [`BackupError::MayBeNeeded`] if the manifest of a later backup cannot
+/// be read; [`BackupError::Unclear`] if its own manifest cannot be read; otherwise as [`delete`].
 pub async fn delete_unless_needed(root: &Root, name: &BackupName) -> Result<Deleted, BackupError> {
     delete_unless_needed_by(root, name, &mut Known::default()).await
 }
@@ -203,27 +202,6 @@ pub async fn delete_shown(root: &Root, shown: &DeletionPlan) -> Result<Deleted, 
         return Err(BackupError::Changed { name: shown.name.clone() });
     }
     carry_out(root, &name, shown).await
-}
-
-async fn refuse_needed(
-    root: &Root,
-    name: &BackupName,
-    known: &mut Known,
-) -> Result<(), BackupError> {
-    let key = root.key(&manifest_key(name));
-    let by = match dependents_among(root, name, known).await {
-        Err(BackupError::Manifest { key: of, source })
-            if of == key && !matches!(source, ManifestError::TooNew { .. }) =>
-        {
-            return Err(BackupError::Unclear { name: name.to_string(), source });
-        }
-        by => by?,
-    };
-    if by.is_empty() {
-        return Ok(());
-    }
-    let by: Vec<_> = by.iter().map(ToString::to_string).collect();
-    Err(BackupError::Needed { name: name.to_string(), by: by.join(", ") })
 }
 
 /// Removes the backup `name`, including a stock one without a manifest. Leaves packed runs of that
@@ -282,8 +260,8 @@ async fn refuse_changed(
     Err(BackupError::Changed { name: name.to_string() })
 }
 
-/// Reads the manifest, or returns whether it is damaged. A manifest of a newer version is an error,
-/// not damage.
+/// Reads the manifest, or returns whether it is unreadable. A manifest of a newer version is an
+/// error: that version can remove the backup completely.
 async fn stored_or_damaged(
     root: &Root,
     name: &BackupName,
@@ -292,7 +270,7 @@ async fn stored_or_damaged(
         Err(error @ BackupError::Manifest { source: ManifestError::TooNew { .. }, .. }) => {
             Err(error)
         }
-        Err(BackupError::Manifest { .. }) => Ok((None, true)),
+        Err(error) if error.is_of_one_object() => Ok((None, true)),
         other => Ok((other?, false)),
     }
 }
@@ -325,10 +303,7 @@ async fn claim(
     name: &BackupName,
     doomed: &DeletionPlan,
 ) -> Result<(Claim, Root), BackupError> {
-    let run = RunId::random().map_err(|error| BackupError::System {
-        what: "cannot get random bytes for the claim",
-        source: std::io::Error::other(error),
-    })?;
+    let run = RunId::random()?;
     let (claim, _) = Claim::classic(root, name, run).await?;
     // Another run or delete may have ended between the plan and the claim.
     if let Err(changed) = refuse_changed(root, name, doomed).await {

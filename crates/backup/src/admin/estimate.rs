@@ -9,9 +9,9 @@ use crate::write::{FIXED_SIZE, limits};
 /// Payload of a chunk as the stock producers write it, in bytes; a classic object without a fixed
 /// size holds one chunk.
 const STOCK_CHUNK: u64 = 10 << 20;
-/// Requests of a run beside those for data: look up and claim the name, list its folder, write the
-/// manifest and read it back.
-const AROUND_PUT: u64 = 5;
+/// Requests of a run beside those for data: look up the name, list its folder, write claim and
+/// manifest and read them back.
+const AROUND_PUT: u64 = 6;
 /// The same for a classic run, which claims its name, confirms the claim three times, and looks for
 /// objects that a dead run left.
 const AROUND_CLASSIC_PUT: u64 = 21;
@@ -25,7 +25,7 @@ const FOR_SUMS: u64 = 1;
 const AROUND_GET: u64 = 1;
 /// Extra requests of a copy: it reads and writes manifest, checksum list and records, claims its
 /// folder, and lists it.
-const AROUND_COPY: u64 = 15;
+const AROUND_COPY: u64 = 16;
 /// Size limit of one copy request within a store, in bytes.
 const MAX_COPY: u64 = 5 << 30;
 
@@ -178,7 +178,7 @@ mod tests {
         let small = estimate(&request(TIB, 10 * MIB, Layout::Packed));
         let large = estimate(&request(TIB, 1024 * MIB, Layout::Packed));
         assert_eq!((small.objects, large.objects), (104_858, 1024));
-        assert_eq!(small.backup_requests, 104_858 + 6 + 105);
+        assert_eq!(small.backup_requests, 104_858 + 7 + 105);
         assert!(large.backup_requests < small.backup_requests / 5);
         assert!(large.copy_requests < small.copy_requests / 100);
         // Users of the stock tool report about 100,000 objects per TB.

@@ -154,10 +154,11 @@ impl OfName {
 /// Removes what one dead run left. An interrupted removal can be repeated: the claim goes last.
 ///
 /// Returns whether anything was removed. A run that was active since it was found, for example
-/// because a copy resumed it, or that became a backup, is left alone.
+/// because a copy resumed it, that became a backup, or whose name has an unreadable manifest, is
+/// left alone.
 ///
 /// # Errors
-/// [`BackupError::Manifest`], [`BackupError::Store`].
+/// [`BackupError::Store`].
 pub async fn remove(root: &Root, leftover: &OrphanedRun) -> Result<bool, BackupError> {
     let name = BackupName::new(&leftover.name)?;
     if is_needed_now(root, &name, leftover).await? {
@@ -177,13 +178,11 @@ pub async fn remove(root: &Root, leftover: &OrphanedRun) -> Result<bool, BackupE
 
 /// Removes what a dead classic run left, under a claim: a new run would write the same keys.
 async fn remove_classic(root: &Root, name: &BackupName) -> Result<bool, BackupError> {
-    let run = RunId::random().map_err(|error| BackupError::System {
-        what: "cannot get random bytes for the claim",
-        source: std::io::Error::other(error),
-    })?;
+    let run = RunId::random()?;
     match claim_emptied(root, name, run, Foreign::Leave).await {
         Ok((claim, _)) => claim.end().await,
         Err(BackupError::Running { .. } | BackupError::Exists { .. }) => return Ok(false),
+        Err(error) if error.is_of_one_object() => return Ok(false),
         Err(error) => return Err(error),
     }
     Ok(true)
@@ -204,7 +203,10 @@ async fn is_needed_now(
         return Ok(true);
     }
     // Read this after the claims: a run that has ended has written its manifest by then.
-    let manifest = root.manifest(name).await?;
+    let manifest = match root.manifest(name).await {
+        Err(error) if error.is_of_one_object() => return Ok(true),
+        other => other?,
+    };
     Ok(manifest.is_some_and(|manifest| match &leftover.run {
         Some(run) => manifest.run == *run,
         None => manifest.layout == Layout::Classic && leftover.objects > 0,
@@ -225,7 +227,7 @@ async fn of_name(
     let seen = standing(root, &claims).await?.seen;
     // Read the manifest only now, after the listing; see the module's comment.
     let manifest = match root.manifest(name).await {
-        Err(error @ BackupError::Manifest { .. }) => {
+        Err(error) if error.is_of_one_object() => {
             return Ok(Err((name.to_string(), error.to_string())));
         }
         other => other?,

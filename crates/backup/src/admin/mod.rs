@@ -2,6 +2,7 @@
 
 pub(crate) mod copy;
 pub(crate) mod delete;
+pub(crate) mod delete_files;
 pub(crate) mod estimate;
 pub(crate) mod gc;
 pub(crate) mod object_lock;

@@ -13,6 +13,7 @@ use crate::catalog::list::{Listing, State};
 use crate::catalog::names::BackupName;
 use crate::catalog::resolve::{Known, is_ahead};
 use crate::catalog::root::Root;
+use crate::catalog::unread::is_later;
 use crate::catalog::verification::Level;
 use crate::error::BackupError;
 
@@ -64,12 +65,30 @@ pub struct Candidate {
     /// Whether a verification found a problem. The backup then counts for no rule, and is left for
     /// a person to decide.
     pub damaged: bool,
+    /// Whether a verification record cannot be read. The backup is then treated as a damaged one.
+    pub unread_record: bool,
+    /// Name of a later backup that may depend on it: its manifest cannot be read.
+    pub possible_dependent: Option<String>,
 }
 
 impl Candidate {
-    /// Converts a listing; `None` if it is not a complete backup.
+    /// Converts listings of one ROOT, without those that are not complete backups.
     #[must_use]
-    pub fn of(listing: &Listing) -> Option<Self> {
+    pub fn all(listings: &[Listing]) -> Vec<Self> {
+        let mut all: Vec<Self> = listings.iter().filter_map(Self::of).collect();
+        for candidate in &mut all {
+            let later = |listing: &&Listing| {
+                let since = listing.may_depend_since;
+                since.is_some_and(|written| is_later(written, candidate.finished))
+            };
+            candidate.possible_dependent =
+                listings.iter().find(later).map(|listing| listing.name.clone());
+        }
+        all
+    }
+
+    /// Converts a listing; `None` if it is not a complete backup.
+    fn of(listing: &Listing) -> Option<Self> {
         if listing.state != State::Complete {
             return None;
         }
@@ -87,6 +106,8 @@ impl Candidate {
                 .filter(|level| *level >= Level::Checksum),
             pinned: listing.pinned.is_some(),
             damaged: listing.verified.is_some_and(|proof| proof.failed.is_some()),
+            unread_record: listing.unread_record,
+            possible_dependent: None,
         })
     }
 
@@ -134,6 +155,10 @@ pub enum Why {
     Pinned,
     /// Damaged: a person must decide.
     Damaged,
+    /// A verification record cannot be read.
+    UnreadRecord,
+    /// A later backup, whose manifest cannot be read, may depend on it.
+    MayBeBaseOf(String),
     /// Its end time lies in the future: some clock was wrong, and a person must decide.
     ClockAhead,
     /// Base of this backup, which is kept.
@@ -154,7 +179,11 @@ impl std::fmt::Display for Why {
             Self::Pinned => "pinned",
             Self::Damaged => "damaged; never removed by prune",
             Self::ClockAhead => "finished in the future by its clock; never removed by prune",
+            Self::UnreadRecord => "its verification record cannot be read",
             Self::BaseOf(name) => return write!(f, "base of {name}"),
+            Self::MayBeBaseOf(name) => {
+                return write!(f, "may be the base of {name}, whose manifest cannot be read");
+            }
         })
     }
 }
@@ -205,7 +234,9 @@ pub fn plan_prune(all: &[Candidate], keep: &Keep, now: Timestamp) -> Vec<Verdict
             .iter()
             .filter_map(|&n| sorted.get(n).map(|candidate| (n, *candidate)))
             // A backup whose clock was ahead would count as the newest until that time has passed.
-            .filter(|(_, candidate)| !candidate.damaged && !is_ahead(candidate.finished, now))
+            .filter(|(_, candidate)| {
+                !candidate.damaged && !candidate.unread_record && !is_ahead(candidate.finished, now)
+            })
             .collect();
         good.iter().take(1).for_each(|(n, _)| note(*n, Why::Newest));
         good.iter().take(keep.last).for_each(|(n, _)| note(*n, Why::Last));
@@ -244,6 +275,12 @@ pub fn plan_prune(all: &[Candidate], keep: &Keep, now: Timestamp) -> Vec<Verdict
         }
         if candidate.damaged {
             note(n, Why::Damaged);
+        }
+        if candidate.unread_record {
+            note(n, Why::UnreadRecord);
+        }
+        if let Some(later) = &candidate.possible_dependent {
+            note(n, Why::MayBeBaseOf(later.clone()));
         }
         if is_ahead(candidate.finished, now) {
             note(n, Why::ClockAhead);
@@ -321,8 +358,7 @@ fn month(time: Timestamp) -> (i16, i8, i8) {
 /// objects exist below it. So the caller knows what is gone even if a later removal fails.
 ///
 /// # Errors
-/// [`BackupError::Manifest`] while any manifest requires a newer version: nothing is removed then.
-/// Otherwise the error of the first removal that failed; earlier ones remain in effect.
+/// The error of the first removal that failed; earlier ones remain in effect.
 pub async fn prune(
     root: &Root,
     plan: &[Verdict],
@@ -332,9 +368,14 @@ pub async fn prune(
     let mut known = Known::default();
     for verdict in plan.iter().filter(|verdict| verdict.goes()) {
         let name = BackupName::new(&verdict.name)?;
-        match root.manifest(&name).await? {
-            Some(manifest) if manifest.run == verdict.run => {}
-            _ => continue,
+        match root.manifest(&name).await {
+            Ok(Some(manifest)) if manifest.run == verdict.run => {}
+            Ok(_) => continue,
+            Err(error) if error.is_of_one_object() => {
+                done(&verdict.name, Some(&error));
+                continue;
+            }
+            Err(error) => return Err(error),
         }
         match delete_unless_needed_by(root, &name, &mut known).await {
             Ok(_) => {
@@ -343,9 +384,12 @@ pub async fn prune(
             }
             // A new incremental backup may depend on this one by now.
             Err(BackupError::Pinned { .. } | BackupError::Needed { .. }) => {}
-            Err(kept @ (BackupError::Foreign { .. } | BackupError::Folder { .. })) => {
-                done(&verdict.name, Some(&kept));
-            }
+            Err(
+                kept @ (BackupError::Foreign { .. }
+                | BackupError::Folder { .. }
+                | BackupError::Unclear { .. }
+                | BackupError::MayBeNeeded { .. }),
+            ) => done(&verdict.name, Some(&kept)),
             Err(error) => return Err(error),
         }
     }
@@ -372,6 +416,8 @@ mod tests {
             proven: None,
             pinned: false,
             damaged: false,
+            unread_record: false,
+            possible_dependent: None,
         }
     }
 

@@ -5,6 +5,7 @@ use crate::catalog::manifest::{Base, Manifest};
 use crate::catalog::names::BackupName;
 use crate::catalog::resolve::{Known, manifests};
 use crate::catalog::root::Root;
+use crate::catalog::unread::{Unread, possible_dependents};
 use crate::error::BackupError;
 
 /// Limit of backups in one chain. Preparing so many would take days.
@@ -31,9 +32,10 @@ pub async fn chain(root: &Root, name: &BackupName) -> Result<Vec<Link>, BackupEr
         let base = match builder.base() {
             Some(base) => base.clone(),
             None => {
-                let all = manifests(root).await?.sound;
-                find_base(all.iter().map(|(name, manifest)| (name, manifest)), builder.first())
-                    .ok_or_else(|| builder.refused("no backup here can be its base"))?
+                let all = manifests(root).await?;
+                let sound = all.sound.iter().map(|(name, manifest)| (name, manifest));
+                find_base(sound, builder.first())
+                    .ok_or_else(|| builder.refused(&no_base(&all.unread)))?
             }
         };
         let missing = |what: String| builder.refused(&what);
@@ -45,30 +47,54 @@ pub async fn chain(root: &Root, name: &BackupName) -> Result<Vec<Link>, BackupEr
     Ok(builder.finish())
 }
 
-/// Finds the backups whose base is `name`.
+/// Fails if other backups depend on `name`, or may depend on it. Reads only manifests that are not
+/// yet `known`.
 ///
 /// # Errors
-/// [`BackupError::Manifest`] if the manifest of `name` cannot be read, or if another one requires a
-/// newer version, because its base is then unknown. [`BackupError::Store`].
-pub async fn dependents(root: &Root, name: &BackupName) -> Result<Vec<BackupName>, BackupError> {
-    dependents_among(root, name, &mut Known::default()).await
-}
-
-/// Like [`dependents`], but reads only manifests that are not yet `known`.
-pub(crate) async fn dependents_among(
+/// [`BackupError::Needed`]; [`BackupError::MayBeNeeded`] if the manifest of a later backup cannot
+/// be read; [`BackupError::Unclear`] if that of `name` cannot be read; [`BackupError::Store`].
+pub(crate) async fn refuse_needed(
     root: &Root,
     name: &BackupName,
     known: &mut Known,
-) -> Result<Vec<BackupName>, BackupError> {
-    let Some(run) = root.manifest(name).await?.map(|manifest| manifest.run) else {
-        return Ok(Vec::new());
+) -> Result<(), BackupError> {
+    let manifest = match root.manifest(name).await {
+        Ok(Some(manifest)) => manifest,
+        Ok(None) => return Ok(()),
+        Err(error) if error.is_of_one_object() => {
+            return Err(BackupError::Unclear { name: name.to_string(), source: Box::new(error) });
+        }
+        Err(error) => return Err(error),
     };
     known.refresh(root).await?;
-    let goes_on = |manifest: &Manifest| {
-        manifest.base.as_ref().is_some_and(|base| base.name == name.as_str() && base.run == run)
+    let goes_on = |other: &Manifest| {
+        let base = other.base.as_ref();
+        base.is_some_and(|base| base.name == name.as_str() && base.run == manifest.run)
     };
-    let found = known.iter().filter(|(_, manifest)| goes_on(manifest));
-    Ok(found.map(|(name, _)| name.clone()).collect())
+    let found = known.iter().filter(|(_, other)| goes_on(other)).map(|(name, _)| name.clone());
+    if let Some(by) = names(found.collect()) {
+        return Err(BackupError::Needed { name: name.to_string(), by });
+    }
+    let possible = possible_dependents(root, &manifest, known.unread()).await?;
+    match names(possible) {
+        Some(by) => Err(BackupError::MayBeNeeded { name: name.to_string(), by }),
+        None => Ok(()),
+    }
+}
+
+/// Joins names for a message; `None` if there are none.
+fn names(found: Vec<BackupName>) -> Option<String> {
+    let all: Vec<String> = found.iter().map(ToString::to_string).collect();
+    (!all.is_empty()).then(|| all.join(", "))
+}
+
+/// Explains why no base was found.
+fn no_base(unread: &[Unread]) -> String {
+    let what = "no backup here can be its base";
+    match names(unread.iter().map(|unread| unread.name.clone()).collect()) {
+        Some(unread) => format!("{what}; the manifests of {unread} cannot be read"),
+        None => what.to_owned(),
+    }
 }
 
 /// Finds the base of an incremental backup by log sequence numbers: the newest backup that ended

@@ -1,5 +1,7 @@
 //! `list`: backups and their verification state.
 
+use std::collections::BTreeSet;
+
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use jiff::Timestamp;
 use serde::Serialize;
@@ -10,6 +12,7 @@ use crate::catalog::manifest::{Base, End, Layout, Manifest};
 use crate::catalog::names::{BackupName, CATALOG, CLAIM, manifest_key};
 use crate::catalog::records::{self, CatalogMarkers, Pin, Proof};
 use crate::catalog::root::Root;
+use crate::catalog::unread::{may_be_incremental, may_return};
 use crate::claim::{DEAD, claims, standing};
 use crate::error::BackupError;
 use crate::objects::contents::Contents;
@@ -23,8 +26,12 @@ const AT_ONCE: usize = 16;
 pub enum State {
     /// A backup: its manifest is sound.
     Complete,
-    /// The manifest exists but cannot be read: see `problem`.
+    /// The manifest exists but is damaged: see `problem`.
     Damaged,
+    /// The manifest exists but cannot be read now, for example in an archive class: see `problem`.
+    Unreadable,
+    /// The manifest is sound, but another program has removed the objects.
+    Missing,
     /// A run is in progress; not a backup yet.
     Running,
     /// An ended run left data but no manifest; not a backup.
@@ -101,6 +108,13 @@ pub struct Listing {
     pub backups: Option<u64>,
     /// What is wrong or unknown.
     pub problem: Option<String>,
+    /// Whether a verification record exists that cannot be read.
+    #[serde(skip)]
+    pub unread_record: bool,
+    /// For an unreadable manifest: when it was written, in seconds since 1970, if its backup may be
+    /// incremental.
+    #[serde(skip)]
+    pub may_depend_since: Option<i64>,
 }
 
 impl Listing {
@@ -138,15 +152,15 @@ pub async fn list_with(
     // Claims lie one level deeper.
     let names = manifests
         .into_iter()
-        .map(|listed| listed.key)
-        .filter(|key| !key.contains('/'))
-        .filter_map(|key| BackupName::new(&key).ok());
+        .filter(|listed| !listed.key.contains('/'))
+        .filter_map(|listed| Some((BackupName::new(&listed.key).ok()?, listed.modified)));
     let mut listings: Vec<Listing> = stream::iter(names)
-        .map(|name| async move { complete(root, &name, beside).await })
+        .map(|(name, written)| async move { with_manifest(root, &name, written, beside).await })
         .buffered(AT_ONCE)
         .try_collect()
         .await?;
     let folders = root.folders_below("").await?;
+    mark_missing(root, &mut listings, &folders).await?;
     let unnamed = folders
         .into_iter()
         .filter(|folder| folder != CATALOG && listings.iter().all(|l| l.name != *folder));
@@ -168,10 +182,57 @@ pub(crate) async fn line(root: &Root, name: &BackupName) -> Result<Option<Listin
     // Two small reads that find nothing cost less than a listing.
     let beside =
         CatalogMarkers { verified: [name.to_string()].into(), pinned: [name.to_string()].into() };
-    if root.store().size(&root.key(&manifest_key(name))).await?.is_some() {
-        return complete(root, name, &beside).await.map(Some);
+    match root.store().size(&root.key(&manifest_key(name))).await.map_err(BackupError::from) {
+        Ok(Some(_)) => {}
+        Ok(None) => return incomplete(root, name.as_str()).await,
+        Err(error) if error.is_of_one_object() => {}
+        Err(error) => return Err(error),
     }
-    incomplete(root, name.as_str()).await
+    // When it was written matters only in a listing of all.
+    let mut listing = with_manifest(root, name, i64::MAX, &beside).await?;
+    if listing.state == State::Complete && !root.has_objects(name).await? {
+        missing(root, &mut listing).await?;
+    }
+    Ok(Some(listing))
+}
+
+/// Marks the backups without objects. `folders` are those that the store has listed.
+async fn mark_missing(
+    root: &Root,
+    listings: &mut [Listing],
+    folders: &[String],
+) -> Result<(), BackupError> {
+    let folders: BTreeSet<&String> = folders.iter().collect();
+    let look = root.store().may_list_empty_folders();
+    let complete = listings.iter_mut().filter(|listing| listing.state == State::Complete);
+    stream::iter(complete.map(Ok))
+        .try_for_each_concurrent(AT_ONCE, |listing| {
+            let listed = folders.contains(&listing.name);
+            async move {
+                let name = BackupName::new(&listing.name)?;
+                match listed && (!look || root.has_objects(&name).await?) {
+                    true => Ok(()),
+                    false => missing(root, listing).await,
+                }
+            }
+        })
+        .await
+}
+
+/// Marks a backup whose objects no listing shows.
+async fn missing(root: &Root, listing: &mut Listing) -> Result<(), BackupError> {
+    let name = BackupName::new(&listing.name)?;
+    let key = root.key(&manifest_key(&name));
+    listing.state = match root.store().size(&key).await? {
+        Some(_) => State::Missing,
+        // Deleted after the listing.
+        None => State::Abandoned,
+    };
+    listing.problem = (listing.state == State::Missing).then(|| {
+        "objects missing: another program has removed them; a new backup may take the name"
+            .to_owned()
+    });
+    Ok(())
 }
 
 /// Reads the manifest of one backup.
@@ -188,35 +249,63 @@ pub async fn describe(root: &Root, name: &BackupName) -> Result<Manifest, Backup
     }
 }
 
-async fn complete(
+/// Listing of a name whose manifest exists and was written at `written`.
+async fn with_manifest(
     root: &Root,
     name: &BackupName,
+    written: i64,
     beside: &CatalogMarkers,
 ) -> Result<Listing, BackupError> {
     let mut listing = empty(name.as_str(), State::Complete);
     match root.stored_manifest(name).await {
         Ok(Some(stored)) => {
             let digest = stored.digest();
+            fill_in(&mut listing, stored.manifest);
             if beside.verified.contains(name.as_str()) {
-                let results = records::results(root, name, &digest, None).await?;
-                let proof = Proof::of(&results);
-                listing.verified_age_seconds = proof.at.map(age);
-                listing.verified = (!results.is_empty()).then_some(proof);
+                verified(root, name, &digest, &mut listing).await?;
             }
             if beside.pinned.contains(name.as_str()) {
                 listing.pinned = records::pinned(root, name, Some(&digest)).await?;
             }
-            fill_in(&mut listing, stored.manifest);
         }
         // Deleted after the listing.
         Ok(None) => listing.state = State::Abandoned,
-        Err(error @ BackupError::Manifest { .. }) => {
-            listing.state = State::Damaged;
+        Err(error) if error.is_of_one_object() => {
+            let may_return = may_return(&error);
+            listing.state = if may_return { State::Unreadable } else { State::Damaged };
             listing.problem = Some(error.to_string());
+            if may_return && may_be_incremental(root, name).await? {
+                listing.may_depend_since = Some(written);
+            }
+            if beside.pinned.contains(name.as_str()) {
+                listing.pinned = records::pinned(root, name, None).await?;
+            }
         }
         Err(error) => return Err(error),
     }
     Ok(listing)
+}
+
+/// Adds the verification state. A record that cannot be read is a problem of this backup alone.
+async fn verified(
+    root: &Root,
+    name: &BackupName,
+    digest: &str,
+    listing: &mut Listing,
+) -> Result<(), BackupError> {
+    match records::results(root, name, digest, None).await {
+        Ok(results) => {
+            let proof = Proof::of(&results);
+            listing.verified_age_seconds = proof.at.map(age);
+            listing.verified = (!results.is_empty()).then_some(proof);
+        }
+        Err(error) if error.is_of_one_object() => {
+            listing.unread_record = true;
+            listing.problem = Some(format!("a verification record cannot be read: {error}"));
+        }
+        Err(error) => return Err(error),
+    }
+    Ok(())
 }
 
 /// Seconds since `time`.
@@ -282,6 +371,8 @@ fn empty(name: &str, state: State) -> Listing {
         pinned: None,
         backups: None,
         problem: None,
+        unread_record: false,
+        may_depend_since: None,
     }
 }
 

@@ -207,6 +207,9 @@ pub enum ManifestError {
         /// Length of the manifest in bytes.
         len: usize,
     },
+    /// What the store returns for the manifest is no right answer.
+    #[error("the manifest cannot be read: {0}")]
+    NotRead(xb_uploader::StoreError),
     /// The check line is missing or malformed.
     #[error("the manifest has no check line: it is truncated or damaged")]
     NoCheck,

@@ -11,4 +11,5 @@ pub(crate) mod resolve;
 pub(crate) mod root;
 pub(crate) mod signed_text;
 pub(crate) mod source_info;
+pub(crate) mod unread;
 pub(crate) mod verification;

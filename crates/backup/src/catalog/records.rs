@@ -183,7 +183,9 @@ pub(crate) fn keys(name: &BackupName) -> [String; 3] {
 async fn small(root: &Root, key: &str) -> Result<Option<bytes::Bytes>, BackupError> {
     match root.small(key).await {
         Ok(bytes) => Ok(Some(bytes).filter(|bytes| bytes.len() <= MAX_LEN)),
-        Err(error) if error.kind == StoreErrorKind::NotFound => Ok(None),
+        Err(error) if matches!(error.kind, StoreErrorKind::NotFound | StoreErrorKind::Damaged) => {
+            Ok(None)
+        }
         Err(error) => Err(error.into()),
     }
 }
@@ -278,12 +280,15 @@ pub(crate) async fn pinned(
     name: &BackupName,
     manifest: Option<&str>,
 ) -> Result<Option<Pin>, BackupError> {
-    let bytes = match root.small(&pin_key(name)).await {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind == StoreErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error.into()),
+    let bytes = match root.small(&pin_key(name)).await.map_err(BackupError::from) {
+        Ok(bytes) => Some(bytes),
+        Err(BackupError::Store(error)) if error.kind == StoreErrorKind::NotFound => {
+            return Ok(None);
+        }
+        Err(error) if error.is_of_one_object() => None,
+        Err(error) => return Err(error),
     };
-    let readable = Some(&bytes).filter(|bytes| bytes.len() <= MAX_LEN);
+    let readable = bytes.as_ref().filter(|bytes| bytes.len() <= MAX_LEN);
     let pin = readable.and_then(|bytes| parse::<Pin>(bytes, None));
     let about_another = |pin: &Pin| manifest.is_some_and(|manifest| pin.manifest != manifest);
     Ok(match pin.filter(|pin| pin.kind == Kind::Pin) {

@@ -7,9 +7,10 @@ use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan as _};
 
-use crate::catalog::manifest::{Manifest, ManifestError};
+use crate::catalog::manifest::Manifest;
 use crate::catalog::names::{BackupName, CATALOG, NameError};
 use crate::catalog::root::Root;
+use crate::catalog::unread::Unread;
 use crate::error::BackupError;
 
 /// Number of manifests read concurrently.
@@ -109,17 +110,23 @@ pub async fn resolve(
         Wanted::Latest => Timestamp::MAX,
         Wanted::By(time) => *time,
     };
-    let Manifests { sound, too_new } = manifests(root).await?;
+    let Manifests { mut sound, unread } = manifests(root).await?;
     let now = Timestamp::now();
-    let all = sound.iter().map(|(name, manifest)| (name, manifest));
-    let name = choose(all, (by, now), server)?.cloned().ok_or_else(|| BackupError::NotThere {
-        name: match wanted {
-            Wanted::By(time) => format!("that finished by {time}"),
-            _ => "at all".to_owned(),
-        },
-        state: "",
-    })?;
-    let mut doubts: Vec<String> = too_new.iter().map(|error| format!("skipped: {error}")).collect();
+    let mut doubts: Vec<String> = unread
+        .iter()
+        .map(|unread| format!("{} is skipped: {}", unread.name, unread.error))
+        .collect();
+    let name = loop {
+        let all = sound.iter().map(|(name, manifest)| (name, manifest));
+        let Some(name) = choose(all, (by, now), server)?.cloned() else {
+            return Err(nothing_found(wanted, unread));
+        };
+        if root.has_objects(&name).await? {
+            break name;
+        }
+        doubts.push(format!("{name} is skipped: another program has removed its objects"));
+        sound.retain(|(other, _)| *other != name);
+    };
     doubts.extend(sound.iter().filter(|(_, manifest)| is_ahead(manifest.finished, now)).map(
         |(of, manifest)| {
             let what = if *of == name { "using it, because there is no other" } else { "skipped" };
@@ -132,6 +139,20 @@ pub async fn resolve(
         doubts.push(format!("verification found {name} damaged at level {level}"));
     }
     Ok(Resolved { name, doubts })
+}
+
+/// The error if no backup can be chosen. An unreadable manifest is a better cause than none.
+fn nothing_found(wanted: &Wanted, mut unread: Vec<Unread>) -> BackupError {
+    if !unread.is_empty() {
+        return unread.swap_remove(0).error;
+    }
+    BackupError::NotThere {
+        name: match wanted {
+            Wanted::By(time) => format!("that finished by {time}"),
+            _ => "at all".to_owned(),
+        },
+        state: "",
+    }
 }
 
 fn choose<'a>(
@@ -162,14 +183,13 @@ fn choose<'a>(
         .map(|(name, _)| name))
 }
 
-/// The manifests below ROOT, without damaged ones, which `list` reports.
+/// The manifests below ROOT.
 #[derive(Debug, Default)]
 pub(crate) struct Manifests {
     /// The sound manifests, by name.
     pub(crate) sound: Vec<(BackupName, Manifest)>,
-    /// Errors for manifests of a newer version. Each is a backup whose base may be any sound one,
-    /// so commands that remove backups must not ignore them.
-    pub(crate) too_new: Vec<BackupError>,
+    /// The others. Commands that remove backups must not ignore them.
+    pub(crate) unread: Vec<Unread>,
 }
 
 /// Reads all manifests below ROOT.
@@ -178,11 +198,10 @@ pub(crate) struct Manifests {
 /// [`BackupError::Store`].
 pub(crate) async fn manifests(root: &Root) -> Result<Manifests, BackupError> {
     let mut all = Manifests::default();
-    let names = catalogue(root).await?.into_keys().collect();
-    for (name, found) in read(root, names).await? {
+    for (name, found) in read(root, catalogue(root).await?).await? {
         match found {
             Found::Sound(manifest) => all.sound.push((name, *manifest)),
-            Found::TooNew(error) => all.too_new.push(error),
+            Found::Unread(unread) => all.unread.push(unread),
             Found::Nothing => {}
         }
     }
@@ -190,15 +209,19 @@ pub(crate) async fn manifests(root: &Root) -> Result<Manifests, BackupError> {
 }
 
 /// Result of reading the key of a manifest.
+#[derive(Debug)]
 enum Found {
     Sound(Box<Manifest>),
-    TooNew(BackupError),
-    /// The manifest is damaged, or deleted since the listing.
+    Unread(Unread),
+    /// The manifest was deleted since the listing.
     Nothing,
 }
 
-/// The names that have a manifest, with its modification time and size.
-async fn catalogue(root: &Root) -> Result<BTreeMap<BackupName, (i64, u64)>, BackupError> {
+/// Time of the last write, in seconds since 1970, and size of a manifest.
+type Written = (i64, u64);
+
+/// The names that have a manifest.
+async fn catalogue(root: &Root) -> Result<BTreeMap<BackupName, Written>, BackupError> {
     let keys = root.list_below(CATALOG).await?;
     // Deeper keys are records and claims, not manifests.
     let manifests = keys.into_iter().filter(|listed| !listed.key.contains('/'));
@@ -211,15 +234,15 @@ async fn catalogue(root: &Root) -> Result<BTreeMap<BackupName, (i64, u64)>, Back
 
 async fn read(
     root: &Root,
-    names: Vec<BackupName>,
+    names: BTreeMap<BackupName, Written>,
 ) -> Result<Vec<(BackupName, Found)>, BackupError> {
-    let reading = stream::iter(names).map(|name| async move {
+    let reading = stream::iter(names).map(|(name, (written, _))| async move {
         let found = match root.manifest(&name).await {
             Ok(Some(manifest)) => Found::Sound(Box::new(manifest)),
-            Err(error @ BackupError::Manifest { source: ManifestError::TooNew { .. }, .. }) => {
-                Found::TooNew(error)
+            Ok(None) => Found::Nothing,
+            Err(error) if error.is_of_one_object() => {
+                Found::Unread(Unread { name: name.clone(), written, error })
             }
-            Ok(None) | Err(BackupError::Manifest { .. }) => Found::Nothing,
             Err(error) => return Err(error),
         };
         Ok((name, found))
@@ -230,26 +253,21 @@ async fn read(
 /// Cache of manifests for commands that remove many backups and check before each removal whether a
 /// new backup depends on the next one.
 #[derive(Debug, Default)]
-pub(crate) struct Known(BTreeMap<BackupName, ((i64, u64), Option<Manifest>)>);
+pub(crate) struct Known(BTreeMap<BackupName, (Written, Found)>);
 
 impl Known {
     /// Reads new and changed manifests, and forgets deleted ones.
     ///
     /// # Errors
-    /// [`BackupError::Manifest`] while any manifest requires a newer version;
     /// [`BackupError::Store`].
     pub(crate) async fn refresh(&mut self, root: &Root) -> Result<(), BackupError> {
         let there = catalogue(root).await?;
         self.0.retain(|name, (written, _)| there.get(name) == Some(written));
-        let new = there.keys().filter(|name| !self.0.contains_key(*name)).cloned().collect();
+        let mut new = there.clone();
+        new.retain(|name, _| !self.0.contains_key(name));
         for (name, found) in read(root, new).await? {
-            let manifest = match found {
-                Found::Sound(manifest) => Some(*manifest),
-                Found::TooNew(error) => return Err(error),
-                Found::Nothing => None,
-            };
             if let Some(written) = there.get(&name) {
-                self.0.insert(name, (*written, manifest));
+                self.0.insert(name, (*written, found));
             }
         }
         Ok(())
@@ -257,7 +275,18 @@ impl Known {
 
     /// The sound manifests, by name.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&BackupName, &Manifest)> {
-        self.0.iter().filter_map(|(name, (_, manifest))| Some((name, manifest.as_ref()?)))
+        self.0.iter().filter_map(|(name, (_, found))| match found {
+            Found::Sound(manifest) => Some((name, &**manifest)),
+            _ => None,
+        })
+    }
+
+    /// The manifests that cannot be read.
+    pub(crate) fn unread(&self) -> impl Iterator<Item = &Unread> {
+        self.0.values().filter_map(|(_, found)| match found {
+            Found::Unread(unread) => Some(unread),
+            _ => None,
+        })
     }
 }
 
@@ -281,7 +310,7 @@ mod tests {
         assert_eq!(by("@2026-11-20").to_string(), "2026-11-20T23:59:59.999999999Z");
         assert_eq!(by("@2026-11-20T03:00Z").to_string(), "2026-11-20T03:00:00Z");
         assert_eq!(by("@2026-11-20T05:00:01+02:00").to_string(), "2026-11-20T03:00:01Z");
-        for bad in ["@", "@today", "@2026-13-01", "@2026-11-20T03:00", "@9999-12-31T", "a b", ""] {
+        for bad in ["@", "@today", "@2026-13-01", "@2026-11-20T03:00", "@9999-12-31T", "a\nb", ""] {
             assert!(Wanted::parse(bad).is_err(), "{bad}");
         }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use xb_uploader::{
-    Gate, Listed, Location, Policy, Store, StoreError, StoreErrorKind, StoreSettings,
+    Faults, Gate, Listed, Location, Policy, Store, StoreError, StoreErrorKind, StoreSettings,
 };
 
 use crate::catalog::list_cache::Cached;
@@ -26,12 +26,21 @@ pub struct Root {
 
 /// Takes over the claims of runs that look alive, and reports each run to a callback.
 #[derive(Clone)]
-pub(crate) struct TakeOver(Arc<dyn Fn(&str) + Send + Sync>);
+pub(crate) struct TakeOver {
+    tell: Arc<dyn Fn(&str) + Send + Sync>,
+    /// Whether this also applies to a run whose process is known to be alive.
+    living: bool,
+}
 
 impl TakeOver {
     /// Reports the run whose claim was taken over.
     pub(crate) fn tell(&self, holder: &str) {
-        (self.0)(holder);
+        (self.tell)(holder);
+    }
+
+    /// Whether this also applies to a run whose process is known to be alive.
+    pub(crate) fn of_living(&self) -> bool {
+        self.living
     }
 }
 
@@ -60,11 +69,28 @@ impl Root {
     /// over their claims and passes the name of each to `tell`.
     #[must_use]
     pub fn taking_over(&self, tell: impl Fn(&str) + Send + Sync + 'static) -> Self {
-        Self { take_over: Some(TakeOver(Arc::new(tell))), ..self.clone() }
+        self.with_take_over(tell, true)
+    }
+
+    /// Like [`Root::taking_over`], but not from a run whose process on this host is alive.
+    #[must_use]
+    pub fn taking_over_unless_alive(&self, tell: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        self.with_take_over(tell, false)
+    }
+
+    fn with_take_over(&self, tell: impl Fn(&str) + Send + Sync + 'static, living: bool) -> Self {
+        let take_over = TakeOver { tell: Arc::new(tell), living };
+        Self { take_over: Some(take_over), ..self.clone() }
     }
 
     pub(crate) fn take_over(&self) -> Option<&TakeOver> {
         self.take_over.as_ref()
+    }
+
+    /// The same ROOT over a store with failures. Only for tests.
+    #[must_use]
+    pub fn failing(&self, faults: Arc<dyn Faults>) -> Self {
+        Self { store: self.store.failing(faults), ..self.clone() }
     }
 
     /// The same ROOT, with a gate before every change to the store.
@@ -130,6 +156,11 @@ impl Root {
         Ok(self.store.folders(folder.trim_end_matches('/')).await?)
     }
 
+    /// Whether the folder of `name` holds any object. Costs one request.
+    pub(crate) async fn has_objects(&self, name: &BackupName) -> Result<bool, BackupError> {
+        Ok(!self.store.is_empty_folder(&self.key(name.as_str())).await?)
+    }
+
     /// Removes everything in the folder `below`.
     pub(crate) async fn remove_below(&self, below: &str) -> Result<u64, BackupError> {
         let found = self.list_below(below).await?;
@@ -157,10 +188,17 @@ impl Root {
         let bytes = match self.small(&manifest_key(name)).await {
             Ok(bytes) => bytes,
             Err(error) if error.kind == StoreErrorKind::NotFound => return Ok(None),
+            Err(error) if error.kind == StoreErrorKind::Damaged => {
+                return Err(BackupError::Manifest { key, source: ManifestError::NotRead(error) });
+            }
             Err(error) => return Err(error.into()),
         };
-        let stored = Manifest::decode(&bytes)
-            .map_err(|source| BackupError::Manifest { key: key.clone(), source })?;
+        let stored = match Manifest::decode(&bytes) {
+            Ok(stored) => stored,
+            // A single altered answer is no damage.
+            Err(_) => Manifest::decode(&self.store.get(&key).await?)
+                .map_err(|source| BackupError::Manifest { key: key.clone(), source })?,
+        };
         if stored.manifest.name != name.as_str() {
             let source = ManifestError::Inconsistent {
                 reason: "it is the manifest of a backup with another name",
@@ -189,15 +227,27 @@ impl Root {
         bytes: Bytes,
     ) -> Result<(), BackupError> {
         let key = self.key(&manifest_key(name));
-        match self.store.create(&key, bytes).await {
-            Err(error) if error.kind == StoreErrorKind::AlreadyExists => Err(BackupError::Exists {
-                name: name.to_string(),
-                state: ": another run committed it first",
-            }),
+        match self.store.create(&key, bytes.clone()).await {
+            Err(error)
+                if error.kind == StoreErrorKind::AlreadyExists
+                    && self.is_of_another_run(name, &bytes).await =>
+            {
+                let state = ": another run committed it first";
+                Err(BackupError::Exists { name: name.to_string(), state })
+            }
             // An earlier try may have written the manifest, possibly without being able to read it
             // back. Whatever the last response was, objects that a manifest may name must stay.
             Err(source) => Err(BackupError::InDoubt { name: name.to_string(), source }),
             Ok(()) => Ok(()),
+        }
+    }
+
+    /// Whether the manifest in the store is a sound one of another run than these bytes.
+    async fn is_of_another_run(&self, name: &BackupName, bytes: &Bytes) -> bool {
+        let ours = Manifest::decode(bytes).ok().map(|stored| stored.manifest.run);
+        match self.manifest(name).await {
+            Ok(Some(theirs)) => Some(theirs.run) != ours,
+            _ => false,
         }
     }
 }

@@ -14,22 +14,30 @@ pub(crate) fn own_mark() -> Value {
 
 /// Whether the process named in a claim ran on this machine and has ended.
 pub(crate) fn is_proven_dead(mark: &Value) -> bool {
-    let text = |field: &str| mark.get(field).and_then(Value::as_str);
-    let pid = mark.get("pid").and_then(Value::as_u64).and_then(|pid| u32::try_from(pid).ok());
-    let (Some(pid), Some(started)) = (pid, text("process_started")) else { return false };
-    let Some((boot, _)) = started.split_once(' ') else { return false };
-    let namespace = text("pid_namespace");
-    if boot_id().as_deref() != Some(boot)
-        || namespace.is_none()
-        || namespace != pid_namespace().as_deref()
-    {
-        return false;
-    }
+    let Some((pid, started)) = on_this_machine(mark) else { return false };
     match start(pid) {
         Some(start) => start != started,
         // The system may hide another user's process from us, but not that its ID is in use.
         None => !exists(pid) || is_zombie(pid),
     }
+}
+
+/// Whether the process named in a claim runs on this machine.
+pub(crate) fn is_proven_alive(mark: &Value) -> bool {
+    on_this_machine(mark).is_some_and(|(pid, started)| start(pid).as_deref() == Some(started))
+}
+
+/// ID and start of the process named in a claim, if they have a meaning on this machine, in this
+/// boot and PID namespace.
+fn on_this_machine(mark: &Value) -> Option<(u32, &str)> {
+    let text = |field: &str| mark.get(field).and_then(Value::as_str);
+    let pid = u32::try_from(mark.get("pid")?.as_u64()?).ok()?;
+    let started = text("process_started")?;
+    let (boot, _) = started.split_once(' ')?;
+    let here = boot_id().as_deref() == Some(boot)
+        && text("pid_namespace").is_some()
+        && text("pid_namespace") == pid_namespace().as_deref();
+    here.then_some((pid, started))
 }
 
 /// The PID namespace of the current process.
@@ -76,7 +84,7 @@ mod tests {
         assert!(own.is_some());
         assert_eq!(own, start(std::process::id()));
         assert_ne!(own, start(1));
-        assert!(!is_proven_dead(&own_mark()));
+        assert!(!is_proven_dead(&own_mark()) && is_proven_alive(&own_mark()));
         assert!(!is_proven_dead(&json!({})));
     }
 
@@ -97,6 +105,6 @@ mod tests {
         let dead = is_proven_dead(&mark);
         child.wait().unwrap();
         assert!(dead);
-        assert!(is_proven_dead(&mark));
+        assert!(is_proven_dead(&mark) && !is_proven_alive(&mark));
     }
 }

@@ -52,7 +52,8 @@ impl Drop for Claim {
 
 impl Claim {
     /// Claims the folder of a packed run. No other run uses the same folder, so there is no
-    /// conflict.
+    /// conflict. The claim is created as the manifest will be, so that a store which cannot create
+    /// an object only if it is absent is noticed before anything is stored.
     pub(crate) async fn packed(
         root: &Root,
         name: &BackupName,
@@ -60,7 +61,13 @@ impl Claim {
     ) -> Result<Self, BackupError> {
         let key = root.key(&format!("{}/{CLAIM}", run_folder(name, run)));
         let note = Note { phase: Phase::Holding, ..Note::new(run)? };
-        root.store().put(&key, note.encode().into()).await?;
+        match root.store().create(&key, note.encode()).await {
+            // A copy resumes the run of its source, and its claim exists.
+            Err(error) if error.kind == StoreErrorKind::AlreadyExists => {
+                root.store().put(&key, note.encode().into()).await?;
+            }
+            created => created?,
+        }
         let root = root.clone();
         let refresher = tokio::spawn(async move {
             loop {

@@ -36,10 +36,7 @@ pub(crate) struct Note {
 
 impl Note {
     pub(super) fn new(run: RunId) -> Result<Self, BackupError> {
-        let holder = RunId::random().map_err(|error| BackupError::System {
-            what: "cannot get random bytes for the claim",
-            source: std::io::Error::other(error),
-        })?;
+        let holder = RunId::random()?;
         let (run, mark) = (run.to_string(), alive::own_mark());
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
         let host = host.map(|host| host.trim().to_owned());

@@ -52,16 +52,20 @@ pub(crate) struct Standing {
     pub(crate) seen: Option<i64>,
     /// The run that wrote the claim in `alive`.
     pub(super) holder: Option<String>,
+    /// Whether the process of a run in `alive` is known to be alive.
+    proven_alive: bool,
 }
 
 /// Reads the claims of `name`.
 pub(crate) async fn standing(root: &Root, claims: &[Numbered]) -> Result<Standing, BackupError> {
     let mut standing = Standing::default();
     for claim in claims.iter().rev() {
-        let note = match root.store().get(&claim.key).await {
+        let note = match root.store().get(&claim.key).await.map_err(BackupError::from) {
             Ok(bytes) => Note::read(&bytes),
-            Err(error) if error.kind == StoreErrorKind::NotFound => continue,
-            Err(error) => return Err(error.into()),
+            Err(BackupError::Store(error)) if error.kind == StoreErrorKind::NotFound => continue,
+            // Only its age shows whether its run may be alive, as for a damaged claim.
+            Err(error) if error.is_of_one_object() => Note::read(&[]),
+            Err(error) => return Err(error),
         };
         // Also look below claims in phase `claiming`: the run that they checked may be alive.
         if note.phase != Phase::Ended {
@@ -69,6 +73,7 @@ pub(crate) async fn standing(root: &Root, claims: &[Numbered]) -> Result<Standin
             if age < DEAD && !alive::is_proven_dead(&note.mark) {
                 standing.alive = Some((claim.key.clone(), age));
                 standing.holder = Some(note.describe());
+                standing.proven_alive |= alive::is_proven_alive(&note.mark);
             }
         }
         match note.phase {
@@ -93,12 +98,16 @@ pub(super) fn refuse_unless_taken(
 ) -> Result<bool, BackupError> {
     match &standing.alive {
         None => Ok(false),
-        Some(_) if root.take_over().is_some() => Ok(true),
+        Some(_) if may_take_over(root, standing) => Ok(true),
         Some((claim, seconds)) => {
             let (name, claim, seconds) = (name.to_string(), claim.clone(), *seconds);
             Err(BackupError::Running { name, claim, seconds })
         }
     }
+}
+
+fn may_take_over(root: &Root, standing: &Standing) -> bool {
+    root.take_over().is_some_and(|take_over| take_over.of_living() || !standing.proven_alive)
 }
 
 /// Fails while a classic run of `name` may be alive.

@@ -59,20 +59,25 @@ pub(crate) async fn read(
     if manifest.objects > xb_pipeline::MAX_SUMS as u64 {
         return Ok(Err("there are too many objects for a checksum list".to_owned()));
     }
-    let bytes = match root.store().get_range(&key, 0..len, len).await {
-        Ok(bytes) => bytes,
-        Err(error) if matches!(error.kind, StoreErrorKind::NotFound | StoreErrorKind::Damaged) => {
-            return Ok(Err(error.to_string()));
+    // A single altered answer is no damage.
+    for _ in 0..2 {
+        let bytes = match root.store().get_range(&key, 0..len, len).await {
+            Ok(bytes) => bytes,
+            Err(error)
+                if matches!(error.kind, StoreErrorKind::NotFound | StoreErrorKind::Damaged) =>
+            {
+                return Ok(Err(error.to_string()));
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let sums = decode(&bytes);
+        let mut digest = RootDigest::default();
+        for (number, sum) in (0..).zip(&sums) {
+            digest.object(object_len(manifest, packed, number), *sum);
         }
-        Err(error) => return Err(error.into()),
-    };
-    let sums = decode(&bytes);
-    let mut digest = RootDigest::default();
-    for (number, sum) in (0..).zip(&sums) {
-        digest.object(object_len(manifest, packed, number), *sum);
-    }
-    if hex(&digest.finish()) == packed.root {
-        return Ok(Ok(sums));
+        if hex(&digest.finish()) == packed.root {
+            return Ok(Ok(sums));
+        }
     }
     Ok(Err(format!("{key}: the checksum list does not match the root digest in the manifest")))
 }

@@ -124,6 +124,14 @@ impl Contents {
         (self.classic.len() as u64, bytes) == (manifest.objects, manifest.stored_bytes)
     }
 
+    /// Whether the files in the stock layout include those of an incremental backup.
+    pub(crate) fn has_changed_pages(&self) -> bool {
+        let path =
+            |listed: &Listed| parse_classic_key(&listed.key).map(|(path, _)| path.to_owned());
+        let mut paths = self.classic.iter().filter_map(path);
+        paths.any(|path| logical_name(path.as_bytes()).ends_with(b".delta"))
+    }
+
     /// Describes the objects that belong to no backup, if there are any.
     pub(crate) fn foreign_objects(&self) -> Option<String> {
         let some = named(self.foreign.iter().map(|listed| listed.key.as_str()));

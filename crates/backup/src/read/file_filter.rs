@@ -1,5 +1,6 @@
 //! Selection of the files to read from a backup.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -9,8 +10,15 @@ use xb_pipeline::{GlobError, Globs, logical_name};
 
 use crate::error::BackupError;
 
-/// Suffixes that an incremental backup, or a file copied late, adds to the name of a table's file.
-const PARTS: [&[u8]; 3] = [b".delta", b".meta", b".new"];
+/// Suffixes that an incremental backup adds to the name of a table's file.
+const PARTS: [&[u8]; 2] = [b".delta", b".meta"];
+/// Suffix of the file of a table that was created during the backup, or shortly before. Prepare
+/// renames `t.new` (MariaDB) or `t.ibd.new` (XtraBackup) to `t.ibd`. An incremental backup adds its
+/// own suffix last: `t.ibd.new.delta`.
+const NEW: &[u8] = b".new";
+/// Suffixes of files that tell `prepare` of a table renamed, dropped or damaged during the backup.
+/// xtrabackup names these after the tablespace's number, in the folder of its schema or outside.
+const CHANGES: [&str; 3] = [".ren", ".del", ".crpt"];
 /// Suffixes of table files. A table's `.frm` file lies beside the table file.
 const TABLES: [&str; 7] = [".ibd", ".MYD", ".MYI", ".MAD", ".MAI", ".CSV", ".MRG"];
 
@@ -77,7 +85,8 @@ impl Selection {
         if self.is_all() {
             return Some(Why::Asked);
         }
-        let name = without_parts(logical_name(path));
+        let name = table_file(logical_name(path));
+        let name = name.as_ref();
         let mut asked = false;
         if let Ok(text) = std::str::from_utf8(path)
             && self.exact.contains(text)
@@ -98,6 +107,10 @@ impl Selection {
 
     fn is_needed(&self, name: &[u8]) -> bool {
         if !name.contains(&b'/') || name.starts_with(b"#innodb_redo/") {
+            return true;
+        }
+        let change = |text: &str| CHANGES.iter().any(|suffix| text.ends_with(suffix));
+        if std::str::from_utf8(name).is_ok_and(change) {
             return true;
         }
         let Some(table) = name.strip_suffix(b".frm") else { return false };
@@ -135,8 +148,15 @@ fn as_path(name: &[u8]) -> &Path {
     Path::new(OsStr::from_bytes(name))
 }
 
-fn without_parts(name: &[u8]) -> &[u8] {
-    PARTS.iter().find_map(|part| name.strip_suffix(*part)).unwrap_or(name)
+/// Returns the name that the file has once the backup is prepared.
+fn table_file(name: &[u8]) -> Cow<'_, [u8]> {
+    const TABLESPACE: &[u8] = b".ibd";
+    let name = PARTS.iter().find_map(|part| name.strip_suffix(*part)).unwrap_or(name);
+    match name.strip_suffix(NEW) {
+        Some(table) if table.ends_with(TABLESPACE) => table.into(),
+        Some(table) => [table, TABLESPACE].concat().into(),
+        None => name.into(),
+    }
 }
 
 #[cfg(test)]
@@ -158,6 +178,12 @@ mod tests {
             ("other/t.ibd.qp", true),
             ("other/t.ibd.delta.zst", true),
             ("other/t.ibd.meta", true),
+            ("other/t.new", true),
+            ("other/t.ibd.new", true),
+            ("other/t.ibd.new.zst", true),
+            ("other/t.ibd.new.delta.zst", true),
+            ("other/t.ibd.new.meta", true),
+            ("other/u.new", false),
             ("other/t.frm", false),
             ("shopping/t", false),
             ("ibdata1", false),
@@ -185,6 +211,12 @@ mod tests {
             ("mariadb_backup_info", Some(Why::Needed)),
             ("aria_log.00000001", Some(Why::Needed)),
             ("mysql/user.frm", None),
+            ("12.ren", Some(Why::Needed)),
+            ("shop/12.ren", Some(Why::Needed)),
+            ("other/13.del.zst", Some(Why::Needed)),
+            ("other/u.ibd.del", Some(Why::Needed)),
+            ("shop/14.crpt", Some(Why::Needed)),
+            ("other/u.ibd.new", None),
         ] {
             assert_eq!(selection.judge(name.as_bytes(), &mut matched), why, "{name}");
         }

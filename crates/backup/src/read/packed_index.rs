@@ -142,6 +142,7 @@ impl Places<'_> {
                 len,
                 of: self.chunk.min(self.total - number * self.chunk),
                 end: at.is_multiple_of(self.chunk) || at == self.total,
+                sum: None,
             });
         }
         cut

@@ -22,6 +22,18 @@ pub(crate) struct Range {
     pub(crate) of: u64,
     /// Whether the range ends at the end of the object.
     pub(crate) end: bool,
+    /// CRC-64/NVME of the range, if it is known.
+    pub(crate) sum: Option<u64>,
+}
+
+impl Range {
+    /// Adds the checksum of the object, if the range is all of it.
+    pub(crate) fn with_object_sum(mut self, sum: impl FnOnce(&str) -> Option<u64>) -> Self {
+        if self.len == self.of {
+            self.sum = sum(&self.key);
+        }
+        self
+    }
 }
 
 /// Splits objects, given as key, first byte and size, into ranges of at most `range` bytes.
@@ -34,7 +46,7 @@ pub(crate) fn ranges(
         (0..count).map(move |n| {
             let start = from + n * range;
             let len = range.min(size - start);
-            Range { key: key.clone(), start, len, of: size, end: n + 1 == count }
+            Range { key: key.clone(), start, len, of: size, end: n + 1 == count, sum: None }
         })
     })
 }
@@ -129,8 +141,7 @@ pub(crate) async fn fetch_all(
                     // A separate task, so that the fetch continues while this one waits for room
                     // downstream.
                     running.push_back(tokio::spawn(async move {
-                        let bytes = store.get_range(&range.key, range.start..range.start + range.len, range.of).await?;
-                        let crc = sums::crc64(&bytes);
+                        let (bytes, crc) = fetch(&store, &range).await?;
                         Ok::<_, StoreError>((range, Bytes::from_owner(Leased { bytes, _permit: permit }), crc))
                     }));
                 }
@@ -159,6 +170,21 @@ pub(crate) async fn fetch_all(
             else => return Ok(()),
         }
     }
+}
+
+/// Fetches a range and computes its checksum. An answer with another checksum than the known one is
+/// asked for once more: it may have been altered on its way.
+async fn fetch(store: &Store, range: &Range) -> Result<(Bytes, u64), StoreError> {
+    let get = || store.get_range(&range.key, range.start..range.start + range.len, range.of);
+    let bytes = get().await?;
+    let crc = sums::crc64(&bytes);
+    if range.sum.is_none_or(|sum| sum == crc) {
+        return Ok((bytes, crc));
+    }
+    drop(bytes);
+    let bytes = get().await?;
+    let crc = sums::crc64(&bytes);
+    Ok((bytes, crc))
 }
 
 async fn lease(budget: &Budget, wanted: Option<u64>) -> Permit {

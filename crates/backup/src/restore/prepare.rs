@@ -17,6 +17,8 @@ pub struct PrepareOptions {
     pub use_memory: Option<u64>,
     /// Also writes the files needed to import single tables elsewhere.
     pub export: bool,
+    /// Further arguments of every call, such as those of a keyring.
+    pub options: Vec<String>,
 }
 
 impl PrepareOptions {
@@ -124,7 +126,11 @@ fn steps(
     let mut steps = Vec::new();
     for number in 0..=increments.len() {
         let last = number == increments.len();
-        let mut args = vec![OsString::from("--prepare"), with("--target-dir=", dir)];
+        // Options that name option files count only if they come first.
+        let (first, rest): (Vec<&String>, Vec<&String>) =
+            options.options.iter().partition(|option| names_option_file(option));
+        let mut args: Vec<OsString> = first.into_iter().map(OsString::from).collect();
+        args.extend([OsString::from("--prepare"), with("--target-dir=", dir)]);
         if let Some(increment) = number.checked_sub(1).and_then(|n| increments.get(n)) {
             args.push(with("--incremental-dir=", increment));
         }
@@ -139,9 +145,23 @@ fn steps(
         if options.export && last {
             args.push("--export".into());
         }
+        args.extend(rest.into_iter().map(OsString::from));
         steps.push(args);
     }
     steps
+}
+
+/// Whether an option names an option file of the program.
+fn names_option_file(option: &str) -> bool {
+    let name = option.split('=').next().unwrap_or_default().replace('_', "-");
+    [
+        "--defaults-file",
+        "--defaults-extra-file",
+        "--defaults-group-suffix",
+        "--no-defaults",
+        "--login-path",
+    ]
+    .contains(&name.as_str())
 }
 
 /// Runs the first of the tool's programs that is installed.
@@ -186,6 +206,21 @@ mod tests {
                 .unwrap();
             assert_eq!(PrepareTool::of_folder(dir.path()), Some(tool), "{name}");
             std::fs::remove_file(dir.path().join(file)).unwrap();
+        }
+    }
+
+    #[test]
+    fn further_options_reach_every_call_and_option_files_come_first() {
+        let given = ["--keyring-file-data=/k", "--defaults-extra-file=/etc/keys.cnf"];
+        let options = PrepareOptions {
+            options: given.map(str::to_owned).to_vec(),
+            ..PrepareOptions::default()
+        };
+        let steps = steps(PrepareTool::XtraBackup, Path::new("/t"), &["/i/1".into()], &options);
+        assert_eq!(steps.len(), 2);
+        for step in steps.iter().map(|step| words(step)) {
+            assert_eq!(step[..2], ["--defaults-extra-file=/etc/keys.cnf", "--prepare"]);
+            assert_eq!(step.last().unwrap(), "--keyring-file-data=/k");
         }
     }
 

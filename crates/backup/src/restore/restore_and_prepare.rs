@@ -17,7 +17,7 @@ use crate::read::get::GetRequest;
 use crate::read::unlock::{Unlocked, unlock};
 use crate::restore::galera::{Donor, Ist};
 use crate::restore::owner::Owner;
-use crate::restore::prepare::{PrepareOptions, prepare};
+use crate::restore::prepare::{PrepareOptions, PrepareTool, prepare};
 use crate::restore::{RestoreOptions, RestoreReport, forget, restore_and_keep};
 
 /// Directory below the target that holds the increments until they are applied. They are two levels
@@ -86,21 +86,35 @@ pub async fn restore_ready(
         restored.push((request.name.to_string(), report));
         folders.push(folder);
     }
-    if ready.galera || ready.donor.is_some() {
+    let wants_position = ready.galera || ready.donor.is_some();
+    if wants_position {
         // The last directory's position is where the chain ends.
         let found = folders.last().and_then(|folder| GaleraPosition::of_folder(folder));
-        let name = request.name.to_string();
-        let found = found.ok_or(BackupError::NoPosition { name })?;
-        if let (Some(address), None) = (&ready.donor, behind) {
-            behind = Some(catches_up(address, &found, talk, stop).await?);
+        match found {
+            Some(found) => {
+                if let (Some(address), None) = (&ready.donor, behind) {
+                    behind = Some(catches_up(address, &found, talk, stop).await?);
+                }
+                position = Some(found);
+            }
+            None if writes_position(ready, &folders) => position = None,
+            None => return Err(BackupError::NoPosition { name: request.name.to_string() }),
         }
-        position = Some(found);
     }
     // Up to here another run can resume; after this point files are changed.
     folders.iter().try_for_each(|folder| forget(folder))?;
     if let Some(options) = &ready.prepare {
         let increments: Vec<PathBuf> = folders.split_off(1);
         prepare(target, &increments, options, talk, stop).await?;
+    }
+    if wants_position && position.is_none() {
+        let found = GaleraPosition::of_folder(target);
+        let found =
+            found.ok_or_else(|| BackupError::NoPosition { name: request.name.to_string() })?;
+        if let Some(address) = &ready.donor {
+            behind = Some(catches_up(address, &found, talk, stop).await?);
+        }
+        position = Some(found);
     }
     // Also removes increments of a chain that was started here before only this backup was
     // requested.
@@ -170,6 +184,13 @@ async fn links(
     Ok(wanted)
 }
 
+/// Whether preparing will write the position: xtrabackup does so for a backup that it took with
+/// backup locks.
+fn writes_position(ready: &Ready, folders: &[PathBuf]) -> bool {
+    let tool = folders.first().and_then(|folder| PrepareTool::of_folder(folder));
+    ready.prepare.is_some() && tool == Some(PrepareTool::XtraBackup)
+}
+
 /// Position from the manifest. A backup without a position is refused before it is fetched.
 fn stated_position(ready: &Ready, links: &[Wanted]) -> Result<Option<GaleraPosition>, BackupError> {
     if !ready.galera && ready.donor.is_none() {
@@ -183,7 +204,10 @@ fn stated_position(ready: &Ready, links: &[Wanted]) -> Result<Option<GaleraPosit
         Some(text) => Ok(GaleraPosition::parse(text)),
         // The small files of this backup were not compressed, and none of them contained a
         // position.
-        None if facts.tool_name.is_some() => {
+        None if facts.tool_name.as_deref().is_some_and(|tool| {
+            PrepareTool::of_name(tool) != Some(PrepareTool::XtraBackup) || ready.prepare.is_none()
+        }) =>
+        {
             Err(BackupError::NoPosition { name: last.name.to_string() })
         }
         None => Ok(None),

@@ -1,8 +1,12 @@
 //! Verifies a classic backup: its objects against the listing, and the chunks in them.
 
 use bytes::Bytes;
-use xb_pipeline::{InspectError, Inspector, PassthroughError, relay};
+use xb_pipeline::{
+    InspectError, InspectOptions, Inspected, Inspector, PassthroughError, Scanned, UnpackPlan,
+    relay,
+};
 use xb_reader::ChunkHead;
+use xb_uploader::StoreError;
 
 use super::{Level, Problem, Run, not_damage};
 use crate::cancel::CancelToken;
@@ -10,7 +14,7 @@ use crate::catalog::manifest::Manifest;
 use crate::error::BackupError;
 use crate::objects::classic::ClassicFiles;
 use crate::objects::classic_checksums::Check;
-use crate::read::ranges::{pump, ranges};
+use crate::read::ranges::{Range, pump, ranges};
 
 impl Run<'_> {
     pub(super) async fn classic(
@@ -61,33 +65,16 @@ impl Run<'_> {
     ) -> Result<(), BackupError> {
         let (plan, share) = self.plan()?;
         let folder = self.root.key(self.request.name.as_str());
-        let objects =
-            files.in_order().map(|(key, from, size)| (format!("{folder}/{key}"), from, size));
         let options = self.inspect(manifest.map(|manifest| &manifest.end), share)?;
-        let mut inspector = Inspector::new(options);
-        let mut borders = files.borders();
-        let observer = self.observer.clone();
+        let inspector = Inspector::new(options.clone());
         let (mut sums, mut replaced) = (Check::new(files, &folder), Vec::new());
-        let (fetched, (relayed, refused, inspector)) = pump(
-            self.root.store(),
-            &plan,
-            ranges(objects, plan.range),
-            |range, sum| {
+        let relayed = self
+            .relay_all(files, inspector, &plan, stop, |range, sum| {
                 // Reads on, so that all replaced objects are named.
                 replaced.extend(sums.range(range, sum).err());
-                Ok(())
-            },
-            move |arriving| {
-                let mut refused = None;
-                let check = |head: &ChunkHead| {
-                    borders.check(head).inspect_err(|_| refused = Some(head.position))
-                };
-                let feed = |bytes: Bytes| inspector.feed(&bytes);
-                (relay(arriving, None, &observer, check, feed), refused, inspector)
-            },
-            stop,
-        )
-        .await?;
+            })
+            .await?;
+        let Relayed { fetched, relayed, refused, inspector } = relayed;
         for error in replaced {
             self.found(Level::Checksum, Some(error.key.clone()), error.to_string());
         }
@@ -120,6 +107,16 @@ impl Run<'_> {
                     if let Err(what) = sums.finish(true) {
                         self.found(Level::Checksum, None, what);
                     }
+                    let found = match self.chunks_again(files, found, &options, &plan, stop).await?
+                    {
+                        Ok(found) => found,
+                        Err(error) => {
+                            not_damage(&error).map_or(Ok(()), Err)?;
+                            self.chunk_fault(Level::Decrypt, files, &error);
+                            self.leave_out_rest();
+                            return Ok(());
+                        }
+                    };
                     self.read(manifest, &found)?;
                     self.close_chunks(files, &found.scanned);
                     return Ok(());
@@ -131,6 +128,76 @@ impl Run<'_> {
         self.report.close(Level::Checksum, what);
         self.leave_out_rest();
         Ok(())
+    }
+
+    /// Reads all chunks again for the files for which memory did not suffice, until none is left.
+    async fn chunks_again(
+        &self,
+        files: &ClassicFiles,
+        mut found: Inspected,
+        options: &InspectOptions,
+        plan: &UnpackPlan,
+        stop: &mut CancelToken,
+    ) -> Result<Result<Inspected, InspectError>, BackupError> {
+        while !found.postponed.is_empty() {
+            let inspector = Inspector::again(options.clone(), found);
+            let relayed = self.relay_all(files, inspector, plan, stop, |_, _| {}).await?;
+            let Relayed { fetched, relayed, inspector, .. } = relayed;
+            match (fetched, relayed) {
+                (_, Err(PassthroughError::Sink(error))) => return Ok(Err(error)),
+                (_, Err(PassthroughError::Stream(error))) => {
+                    return Ok(Err(InspectError::Stream(error)));
+                }
+                (Err(error), _) => return Err(error.into()),
+                (Ok(()), Err(_)) => {
+                    return Err(BackupError::Bug("the ranges stopped without a cause"));
+                }
+                (Ok(()), Ok(_)) => {}
+            }
+            found = match inspector.finish() {
+                Ok(found) => found,
+                Err(error) => return Ok(Err(error)),
+            };
+        }
+        Ok(Ok(found))
+    }
+
+    /// Fetches all chunks and passes them to the inspector. `seen` gets each range with its
+    /// checksum.
+    async fn relay_all(
+        &self,
+        files: &ClassicFiles,
+        mut inspector: Inspector,
+        plan: &UnpackPlan,
+        stop: &mut CancelToken,
+        mut seen: impl FnMut(&Range, u64),
+    ) -> Result<Relayed, BackupError> {
+        let folder = self.root.key(self.request.name.as_str());
+        let objects =
+            files.in_order().map(|(key, from, size)| (format!("{folder}/{key}"), from, size));
+        let sum_of = |key: &str| files.sum_of(key.get(folder.len() + 1..)?);
+        let mut borders = files.borders();
+        let observer = self.observer.clone();
+        let (fetched, (relayed, refused, inspector)) = pump(
+            self.root.store(),
+            plan,
+            ranges(objects, plan.range).map(|range| range.with_object_sum(sum_of)),
+            |range, sum| {
+                seen(range, sum);
+                Ok(())
+            },
+            move |arriving| {
+                let mut refused = None;
+                let check = |head: &ChunkHead| {
+                    borders.check(head).inspect_err(|_| refused = Some(head.position))
+                };
+                let feed = |bytes: Bytes| inspector.feed(&bytes);
+                (relay(arriving, None, &observer, check, feed), refused, inspector)
+            },
+            stop,
+        )
+        .await?;
+        Ok(Relayed { fetched, relayed, refused, inspector })
     }
 
     fn close_chunks(&mut self, files: &ClassicFiles, scanned: &xb_pipeline::Scanned) {
@@ -153,4 +220,13 @@ impl Run<'_> {
             what: error.to_string(),
         });
     }
+}
+
+/// Results of one pass over the chunks.
+struct Relayed {
+    fetched: Result<(), StoreError>,
+    relayed: Result<Scanned, PassthroughError<InspectError>>,
+    /// Stream offset of the chunk that does not belong where it is.
+    refused: Option<u64>,
+    inspector: Inspector,
 }

@@ -6,7 +6,9 @@
 mod classic;
 mod files;
 mod packed;
+mod passes;
 mod server;
+mod sum_check;
 mod trial;
 
 use std::sync::Arc;
@@ -410,6 +412,12 @@ impl Run<'_> {
             self.note(&format!(
                 "tablespace files whose pages could not be checked: {}",
                 found.passed_over
+            ));
+        }
+        if found.doubtful > 0 {
+            self.note(&format!(
+                "{} pages are empty although they are in use; whether the redo log restores them shows at level restore",
+                found.doubtful
             ));
         }
         if found.counts.unchecked > 0 {

@@ -2,26 +2,25 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bytes::Bytes;
 use xb_frame::{Record, STREAM_HEADER_LEN};
 use xb_pipeline::{
-    IndexProof, IndexWatch, InspectError, Inspected, Inspector, PagesFound, RootDigest,
-    UnpackError, object_key, unpack_watched,
+    IndexProof, IndexWatch, InspectError, Inspected, Inspector, UnpackError, UnpackPlan, object_key,
 };
-use xb_reader::MAGIC;
 use xb_uploader::StoreErrorKind;
 
 use super::files::{Hit, files_in};
+use super::passes::Content;
+use super::sum_check::{SumCheck, sum_of};
 use super::{Level, Packed, Problem, Run, not_damage};
 use crate::cancel::CancelToken;
 use crate::catalog::manifest::End;
 use crate::catalog::names::run_folder;
 use crate::error::BackupError;
 use crate::hex::hex;
-use crate::objects::checksums::{self, Summing};
+use crate::objects::checksums;
 use crate::read::get::object_of;
 use crate::read::packed_index::{Index, PackedBody};
-use crate::read::ranges::{Range, pump, ranges};
+use crate::read::ranges::{pump, ranges};
 
 /// Maximum number of damaged objects for which affected files are looked up.
 const MAX_NAMED: usize = 100;
@@ -120,7 +119,7 @@ impl Run<'_> {
     }
 
     /// Keys, first bytes and sizes of the existing objects.
-    fn objects(
+    pub(super) fn objects(
         &self,
         packed: &Packed,
         absent: &BTreeSet<u64>,
@@ -149,7 +148,8 @@ impl Run<'_> {
         let (fetched, ()) = pump(
             self.root.store(),
             &plan,
-            ranges(self.objects(packed, absent), plan.range),
+            ranges(self.objects(packed, absent), plan.range)
+                .map(|range| range.with_object_sum(|key| sum_of(known, key))),
             |range, crc| {
                 check.range(range, crc);
                 Ok(())
@@ -247,7 +247,7 @@ impl Run<'_> {
         let (plan, share) = self.plan()?;
         let manifest = &packed.manifest;
         let watch = IndexWatch::default();
-        let mut content = match manifest.end {
+        let content = match manifest.end {
             End::Raw => Content::Unknown,
             End::NativeTrailer => {
                 let inspector = Inspector::new(self.inspect(None, share)?);
@@ -260,29 +260,8 @@ impl Run<'_> {
         };
         let none = BTreeSet::new();
         let mut check = SumCheck::new(known, &none);
-        let (observer, key, seen) = (self.observer.clone(), packed.key.clone(), watch.clone());
-        let (fetched, (outcome, content)) = pump(
-            self.root.store(),
-            &plan,
-            ranges(self.objects(packed, &none), plan.range),
-            |range, crc| {
-                check.range(range, crc);
-                Ok(())
-            },
-            move |arriving| {
-                let outcome = unpack_watched(
-                    arriving,
-                    key,
-                    &plan,
-                    &observer,
-                    move |header, payload| seen.frame(header, payload),
-                    |bytes| content.feed(&bytes),
-                );
-                (outcome, content)
-            },
-            stop,
-        )
-        .await?;
+        let (fetched, (outcome, content)) =
+            self.unpack(packed, (&mut check, known), &watch, content, &plan, stop).await?;
         let summary = match (fetched, outcome) {
             (_, Err(UnpackError::Sink(error))) => {
                 if let Some(error) = not_damage(&error) {
@@ -321,11 +300,30 @@ impl Run<'_> {
             self.found(Level::Decrypt, None, what);
         }
         self.compare(packed, check, true).await;
-        let bytes = summary.end.plain_bytes;
+        self.finish(content, watch, summary.end.plain_bytes, (packed, &plan), stop).await
+    }
+
+    /// Concludes a stream that was read to its end. Returns `false` if it is damaged.
+    async fn finish(
+        &mut self,
+        content: Content,
+        watch: IndexWatch,
+        bytes: u64,
+        (packed, plan): (&Packed, &UnpackPlan),
+        stop: &mut CancelToken,
+    ) -> Result<bool, BackupError> {
+        let manifest = &packed.manifest;
         match content.finish() {
             Ok(Some(found)) => {
                 self.index(watch.finish(), Some(&found));
-                self.read(Some(manifest), &found)?;
+                match self.postponed(packed, plan, found, stop).await? {
+                    Ok(found) => self.read(Some(manifest), &found)?,
+                    Err(error) => {
+                        not_damage(&error).map_or(Ok(()), Err)?;
+                        self.stream_fault(Level::Decrypt, None, &error);
+                        return Ok(false);
+                    }
+                }
             }
             Ok(None) => {
                 self.index(watch.finish(), None);
@@ -390,90 +388,5 @@ impl Packed {
 
     fn can_be_opened(&self) -> bool {
         self.facts.sealed.is_none() || self.key.is_some()
-    }
-}
-
-/// Compares the checksums of objects one by one.
-struct SumCheck {
-    /// Number and checksum of the remaining objects, the next one last.
-    expected: Vec<(u64, u64)>,
-    root: RootDigest,
-    wrong: Vec<(u64, u64, u64)>,
-    summing: Summing,
-}
-
-impl SumCheck {
-    fn new(known: Option<&[u64]>, absent: &BTreeSet<u64>) -> Self {
-        let known = (0..).zip(known.unwrap_or_default().iter().copied());
-        let mut expected: Vec<(u64, u64)> =
-            known.filter(|(number, _)| !absent.contains(number)).collect();
-        expected.reverse();
-        let (root, summing) = (RootDigest::default(), Summing::default());
-        Self { expected, root, wrong: Vec::new(), summing }
-    }
-
-    fn range(&mut self, range: &Range, sum: u64) {
-        let Some((len, crc)) = self.summing.range(range, sum) else { return };
-        self.root.object(len, crc);
-        if let Some((number, expected)) = self.expected.pop()
-            && expected != crc
-        {
-            self.wrong.push((number, crc, expected));
-        }
-    }
-}
-
-/// Kind of content in the stream.
-enum Content {
-    Xbstream(Box<Inspector>),
-    /// Stored as a native stream: the beginning shows its content, and is kept until then.
-    Undecided(Box<Inspector>, Vec<u8>),
-    /// Content that is not inspected.
-    Unknown,
-}
-
-impl Content {
-    fn feed(&mut self, bytes: &Bytes) -> Result<(), InspectError> {
-        match self {
-            Self::Xbstream(inspector) => inspector.feed(bytes),
-            Self::Unknown => Ok(()),
-            Self::Undecided(_, begin) => {
-                begin.extend_from_slice(bytes);
-                if begin.len() < MAGIC.len() {
-                    return Ok(());
-                }
-                let Self::Undecided(mut inspector, begin) = std::mem::replace(self, Self::Unknown)
-                else {
-                    return Ok(());
-                };
-                if begin.starts_with(&MAGIC) {
-                    inspector.feed(&begin.into())?;
-                    *self = Self::Xbstream(inspector);
-                }
-                Ok(())
-            }
-        }
-    }
-
-    /// Results of the page checks so far.
-    fn pages(&self) -> PagesFound {
-        match self {
-            Self::Xbstream(inspector) => inspector.pages().clone(),
-            _ => PagesFound::default(),
-        }
-    }
-
-    fn inside(&self) -> Option<String> {
-        match self {
-            Self::Xbstream(inspector) => inspector.inside().map(ToString::to_string),
-            _ => None,
-        }
-    }
-
-    fn finish(self) -> Result<Option<Inspected>, InspectError> {
-        match self {
-            Self::Xbstream(inspector) => inspector.finish().map(Some),
-            _ => Ok(None),
-        }
     }
 }

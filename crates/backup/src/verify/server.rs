@@ -40,6 +40,13 @@ const TAKEN_OVER: [&str; 4] = [
 ];
 /// Maximum part of the server's log that goes into a message, in bytes.
 const LAST_WORDS: usize = 2000;
+/// Part of the server's log that is looked at, in bytes.
+const LOG_END: usize = 256 << 10;
+/// Words in the lines that tell why a server ended, and maximum number of such lines.
+const CAUSES: [&str; 4] = ["ERROR", "FATAL", "ssertion", "got signal"];
+const MAX_CAUSES: usize = 5;
+/// Number of the log's last lines that are shown after an abort.
+const LAST_LINES: usize = 40;
 
 /// How a server is started.
 #[derive(Debug, Clone, Default)]
@@ -48,6 +55,9 @@ pub struct ServerOptions {
     pub program: Option<PathBuf>,
     /// Further options, such as those of a keyring plugin. They come last.
     pub options: Vec<String>,
+    /// Files that the server needs in its data directory, such as `mysqld.my` and the settings of a
+    /// keyring component.
+    pub files: Vec<PathBuf>,
 }
 
 impl ServerOptions {
@@ -55,6 +65,12 @@ impl ServerOptions {
     pub(super) fn look(&self, scratch: &Path) -> Result<(), BackupError> {
         if scratch.join("s").as_os_str().len() > MAX_SOCKET {
             return Err(too_deep(scratch));
+        }
+        if let Some(missing) = self.files.iter().find(|file| !file.is_file()) {
+            return Err(BackupError::Restore {
+                target: missing.display().to_string(),
+                what: "there is no such file for the server's data directory".to_owned(),
+            });
         }
         match &self.program {
             Some(program) => child::find(&[program])?,
@@ -75,6 +91,9 @@ fn too_deep(scratch: &Path) -> BackupError {
 /// A running server; it is ended when dropped.
 pub(super) struct Server {
     child: Running,
+    program: Option<PathBuf>,
+    args: Vec<OsString>,
+    log: PathBuf,
     socket: PathBuf,
     client: PathBuf,
     version: String,
@@ -95,24 +114,74 @@ impl Server {
         if socket.as_os_str().len() > MAX_SOCKET {
             return Err(too_deep(scratch));
         }
+        bring(&options.files, data)?;
         let log = scratch.join("server.log");
         let args = arguments(data, scratch, &socket, options)?;
         let child = spawn(options.program.as_deref(), &args, &log)?;
         let client = PathBuf::from(CLIENTS[0]);
-        let mut server = Self { child, socket, client, version: String::new() };
-        server.version = server.wait(&log, stop).await?;
+        let program = options.program.clone();
+        let version = String::new();
+        let mut server = Self { child, program, args, log, socket, client, version };
+        let started = server.wait(stop).await;
+        server.version = match (started, server.names_in_lower_case()) {
+            (Err(BackupError::Program { .. }), Some(value)) => {
+                let option = format!("--lower-case-table-names={value}");
+                server.args.push(option.into());
+                server.restart(stop).await?;
+                return Ok(server);
+            }
+            (started, _) => started?,
+        };
         Ok(server)
+    }
+
+    /// Starts the server again after it has ended.
+    ///
+    /// # Errors
+    /// Those of [`Server::start`].
+    pub(super) async fn restart(&mut self, stop: &mut CancelToken) -> Result<(), BackupError> {
+        tokio::task::block_in_place(|| self.child.end(Signal::TERM.as_raw()));
+        self.child = spawn(self.program.as_deref(), &self.args, &self.log)?;
+        self.version = self.wait(stop).await?;
+        Ok(())
     }
 
     pub(super) fn version(&self) -> &str {
         &self.version
     }
 
-    async fn wait(&mut self, log: &Path, stop: &mut CancelToken) -> Result<String, BackupError> {
+    /// Whether the server has ended by itself.
+    pub(super) fn has_ended(&mut self) -> bool {
+        !matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Lines of the server's log that tell why it ended.
+    pub(super) fn cause(&self) -> String {
+        cause(&end_of(&self.log))
+    }
+
+    /// The last lines of the server's log.
+    pub(super) fn last_lines(&self) -> String {
+        let text = end_of(&self.log);
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(LAST_LINES)..].join("\n")
+    }
+
+    /// The value of `lower_case_table_names` with which the data was made, if the server ended
+    /// because it differs. MySQL keeps it in its dictionary; no file of a backup names it.
+    fn names_in_lower_case(&self) -> Option<String> {
+        let text = end_of(&self.log);
+        let line = text.lines().rfind(|line| line.contains("Different lower_case_table_names"))?;
+        let (_, value) = line.rsplit_once("data dictionary ('")?;
+        value.chars().next().filter(|value| ('0'..='2').contains(value)).map(String::from)
+    }
+
+    async fn wait(&mut self, stop: &mut CancelToken) -> Result<String, BackupError> {
         let begin = Instant::now();
+        let log = self.log.clone();
         let gave_up = |what: String| BackupError::Program {
             program: "the server on the restored backup".to_owned(),
-            what: format!("{what}: {}", end_of(log)),
+            what: format!("{what}: {}", cause(&end_of(&log))),
         };
         loop {
             let broken =
@@ -190,7 +259,7 @@ impl Server {
     }
 
     /// Shuts the server down in an orderly way.
-    pub(super) fn end(mut self) {
+    pub(super) fn end(&mut self) {
         self.child.end(Signal::TERM.as_raw());
     }
 }
@@ -223,6 +292,8 @@ fn arguments(
         with("--socket=", socket),
         with("--pid-file=", &scratch.join("pid")),
         with("--tmpdir=", &tmp),
+        // MySQL's usual one is missing where only the server itself is installed.
+        with("--secure-file-priv=", &tmp),
         // The passwords in the backup are not known here. No other client may connect, and the
         // server may not connect anywhere.
         "--skip-grant-tables".into(),
@@ -280,22 +351,53 @@ fn spawn(program: Option<&Path>, args: &[OsString], log: &Path) -> Result<Runnin
     Err(missing.unwrap_or(BackupError::Bug("no server to start was found")))
 }
 
-/// Last lines of the server's log.
+/// Copies the files that the server needs into its data directory.
+fn bring(files: &[PathBuf], data: &Path) -> Result<(), BackupError> {
+    for file in files {
+        let copied = file.file_name().map_or(Ok(0), |name| std::fs::copy(file, data.join(name)));
+        copied.map_err(|error| BackupError::Restore {
+            target: file.display().to_string(),
+            what: format!("it cannot be copied into the server's data directory: {error}"),
+        })?;
+    }
+    Ok(())
+}
+
+/// The end of the server's log.
 fn end_of(log: &Path) -> String {
     let text = std::fs::read(log).unwrap_or_default();
-    let end = &text[text.len().saturating_sub(LAST_WORDS)..];
-    let text = String::from_utf8_lossy(end);
-    let lines: Vec<&str> = text.lines().filter(|line| line.contains("ERROR")).collect();
-    if lines.is_empty() {
-        text.lines().last().unwrap_or_default().to_owned()
-    } else {
-        lines.join("; ")
-    }
+    let end = &text[text.len().saturating_sub(LOG_END)..];
+    String::from_utf8_lossy(end).into_owned()
+}
+
+/// The last lines of a log that tell why a server ended. After an abort, many lines of its stack
+/// follow them.
+fn cause(text: &str) -> String {
+    let tells = |line: &&str| CAUSES.iter().any(|word| line.contains(word));
+    let lines: Vec<&str> = text.lines().filter(tells).collect();
+    let last = &lines[lines.len().saturating_sub(MAX_CAUSES)..];
+    let mut cause = match last.is_empty() {
+        true => text.lines().last().unwrap_or_default().to_owned(),
+        false => last.join("; "),
+    };
+    let end = cause.floor_char_boundary(LAST_WORDS);
+    cause.truncate(end);
+    cause
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_cause_is_found_before_the_stack() {
+        let log = "1 [Note] ready\n2 [ERROR] InnoDB: page [7] is damaged\n3 [ERROR] [FATAL] InnoDB: stop\nInnoDB: Assertion failure in file x\n4 got signal 6 ;\nstack frame\nstack frame\n";
+        let cause = cause(log);
+        assert!(cause.starts_with("2 [ERROR]") && cause.ends_with("signal 6 ;"), "{cause}");
+        assert_eq!(super::cause("a\nb\n"), "b");
+        let long = "ERROR ä".repeat(2000);
+        assert!(super::cause(&long).len() <= LAST_WORDS);
+    }
 
     #[test]
     fn only_what_says_how_files_are_made_is_taken_over() {

@@ -125,6 +125,8 @@ struct TrialRun {
     wrong: Vec<String>,
     /// Statements of the user that failed.
     refused: Vec<String>,
+    /// The end of the server's log, if the server ended by itself.
+    log: Option<String>,
 }
 
 impl TrialRun {
@@ -151,6 +153,9 @@ fn settle(
                 tried.test.tables, tried.test.server_version, tried.test.statements
             );
             report.restore = Some(tried.test);
+            let ended =
+                tried.log.map(|log| format!("the trial server ended by itself; its log:\n{log}"));
+            report.notes.extend(ended);
             tried.wrong.into_iter().for_each(|what| report.problem(problem(what)));
             report.failed_checks = tried.refused;
             if report.failed_checks.is_empty() {
@@ -188,8 +193,8 @@ async fn try_out(
         target: data.display().to_string(),
         what: format!("cannot remove a link to a tablespace: {error}"),
     })?;
-    let server = Server::start(&data, scratch, &trial.server, stop).await?;
-    let outcome = check(&server, trial, stop).await;
+    let mut server = Server::start(&data, scratch, &trial.server, stop).await?;
+    let outcome = check(&mut server, trial, stop).await;
     tokio::task::block_in_place(|| server.end());
     outcome
 }
@@ -209,7 +214,7 @@ fn remove_links(data: &Path) -> std::io::Result<()> {
 }
 
 async fn check(
-    server: &Server,
+    server: &mut Server,
     trial: &Trial,
     stop: &mut CancelToken,
 ) -> Result<TrialRun, BackupError> {
@@ -217,11 +222,16 @@ async fn check(
         test: RestoreTest { server_version: server.version().to_owned(), ..RestoreTest::default() },
         ..TrialRun::default()
     };
-    check_tables(server, &mut tried, stop).await?;
+    if !check_tables(server, &mut tried, stop).await? {
+        return Ok(tried);
+    }
     for statement in &trial.statements {
         match server.sql(statement, stop).await? {
             Ok(_) => tried.test.statements += 1,
             Err(said) => tried.refused.push(format!("`{statement}` failed: {said}")),
+        }
+        if !tried.revive(server, stop).await? {
+            break;
         }
     }
     Ok(tried)
@@ -236,11 +246,12 @@ const TABLES: &str = "SELECT CONCAT('`', REPLACE(table_schema, '`', '``'), '`.`'
     FROM information_schema.tables WHERE table_type = 'BASE TABLE' AND engine IS NOT NULL \
     AND table_schema NOT IN ('information_schema', 'performance_schema') ORDER BY table_schema, table_name";
 
+/// Checks all tables. Returns false if the server has ended and cannot be started again.
 async fn check_tables(
-    server: &Server,
+    server: &mut Server,
     tried: &mut TrialRun,
     stop: &mut CancelToken,
-) -> Result<(), BackupError> {
+) -> Result<bool, BackupError> {
     let mut from = 0;
     loop {
         let query = format!("{TABLES} LIMIT {from}, {NAMES}");
@@ -248,22 +259,84 @@ async fn check_tables(
             Ok(names) => names,
             Err(said) => {
                 tried.wrong.push(format!("the server cannot list its tables: {said}"));
-                return Ok(());
+                return Ok(true);
             }
         };
         let names: Vec<&str> = names.lines().collect();
         for together in names.chunks(TOGETHER) {
-            match server.sql(&format!("CHECK TABLE {}", together.join(", ")), stop).await? {
-                Ok(said) => tried.checked(together.len(), &said),
-                Err(said) => {
-                    tried.wrong.push(format!("CHECK TABLE {} failed: {said}", together[0]))
+            if check_together(server, tried, together, stop).await? {
+                continue;
+            }
+            // The table at fault is not known: each is tried by itself.
+            if !tried.revive(server, stop).await? {
+                tried
+                    .wrong
+                    .push(format!("one of these tables ends the server: {}", together.join(", ")));
+                return Ok(false);
+            }
+            for table in together {
+                if !check_alone(server, tried, table, stop).await? {
+                    return Ok(false);
                 }
             }
         }
         if names.len() < NAMES {
-            return Ok(());
+            return Ok(true);
         }
         from += NAMES;
+    }
+}
+
+/// Checks several tables with one statement. Returns false if the statement failed.
+async fn check_together(
+    server: &Server,
+    tried: &mut TrialRun,
+    tables: &[&str],
+    stop: &mut CancelToken,
+) -> Result<bool, BackupError> {
+    let said = server.sql(&format!("CHECK TABLE {}", tables.join(", ")), stop).await?;
+    Ok(said.map(|said| tried.checked(tables.len(), &said)).is_ok())
+}
+
+/// Checks one table. Returns false if the server has ended and cannot be started again.
+async fn check_alone(
+    server: &mut Server,
+    tried: &mut TrialRun,
+    table: &str,
+    stop: &mut CancelToken,
+) -> Result<bool, BackupError> {
+    match server.sql(&format!("CHECK TABLE {table}"), stop).await? {
+        Ok(said) => tried.checked(1, &said),
+        Err(_) if server.has_ended() => {
+            tried.wrong.push(format!(
+                "table {table}: the server ends by itself on it: {}",
+                server.cause()
+            ));
+        }
+        Err(said) => tried.wrong.push(format!("table {table}: CHECK TABLE fails: {said}")),
+    }
+    tried.revive(server, stop).await
+}
+
+impl TrialRun {
+    /// Starts the server again if it has ended. Returns false if that is not possible.
+    async fn revive(
+        &mut self,
+        server: &mut Server,
+        stop: &mut CancelToken,
+    ) -> Result<bool, BackupError> {
+        if !server.has_ended() {
+            return Ok(true);
+        }
+        self.log = Some(server.last_lines());
+        match server.restart(stop).await {
+            Ok(()) => Ok(true),
+            Err(error @ BackupError::Program { .. }) => {
+                self.wrong.push(format!("the server ended, and cannot be started again: {error}"));
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
     }
 }
 

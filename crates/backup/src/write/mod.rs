@@ -12,6 +12,7 @@ mod request;
 pub(crate) mod run_folder;
 mod run_manifest;
 mod upload;
+mod vacant;
 
 use std::io::Read;
 use std::time::Duration;
@@ -35,6 +36,8 @@ use self::run_folder::RunFolder;
 pub(crate) use self::run_folder::{
     Foreign, all_are_there, claim_emptied, prove_shared, settle_commit,
 };
+pub(crate) use self::vacant::free_if_vacant;
+use self::vacant::is_vacant;
 
 /// Time limit of the cleanup after a failure, which may itself be caused by the store.
 const CLEAN_UP: Duration = Duration::from_secs(60);
@@ -108,9 +111,17 @@ async fn run(
         // The result of the cleanup does not matter: the first cause is known, and remaining
         // objects belong to an abandoned run, not to a backup. But if a manifest may have been
         // written, its objects must stay.
-        if !matches!(error, BackupError::InDoubt { .. }) {
-            let _ = tokio::time::timeout(CLEAN_UP, place.clean_up(request)).await;
-        }
+        let cleaning = async {
+            match error {
+                BackupError::InDoubt { .. } => {}
+                // As the stock tool leaves them; nothing of this run is left to be removed.
+                BackupError::Incomplete { .. } if request.layout == Layout::Classic => {
+                    place.claim.end().await;
+                }
+                _ => drop(place.clean_up(request).await),
+            }
+        };
+        let _ = tokio::time::timeout(CLEAN_UP, cleaning).await;
     }
     outcome
 }
@@ -122,15 +133,19 @@ async fn begin<R: Read + Send + 'static>(
     request: &PutRequest,
     source: R,
 ) -> Result<(Input<R>, RunFolder), BackupError> {
-    if let Some(manifest) = root.manifest(&request.name).await? {
+    let name = &request.name;
+    let taken = root.manifest(name).await?;
+    if let Some(manifest) = &taken
+        && !is_vacant(root, name, manifest).await?
+    {
         let state = if manifest.layout == Layout::Packed { "" } else { " (classic layout)" };
-        return Err(BackupError::Exists { name: request.name.to_string(), state });
+        return Err(BackupError::Exists { name: name.to_string(), state });
     }
     let input = recognise_for(request, source).await?;
-    let run = RunId::random().map_err(|error| BackupError::System {
-        what: "cannot get random bytes for the run ID",
-        source: std::io::Error::other(error),
-    })?;
+    if taken.is_some() && !free_if_vacant(root, name).await? {
+        return Err(BackupError::Exists { name: name.to_string(), state: "" });
+    }
+    let run = RunId::random()?;
     Ok((input, RunFolder::claim(root, request, run).await?))
 }
 

@@ -206,7 +206,8 @@ mod tests {
     /// A producer holds up its server while its output is not being read.
     #[test]
     fn a_producer_that_holds_locks_is_told_on() {
-        let script = "echo 'Starting BACKUP STAGE START' >&2; exec head -c 9000000 /dev/zero";
+        let script =
+            "echo 'Starting BACKUP STAGE BLOCK_COMMIT' >&2; exec head -c 9000000 /dev/zero";
         let argv: Vec<OsString> = ["sh", "-c", script].iter().map(OsString::from).collect();
         let guard =
             LockGuard { lock_stall: Some(Duration::from_millis(10)), ..LockGuard::default() };

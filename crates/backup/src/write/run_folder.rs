@@ -61,8 +61,7 @@ impl RunFolder {
         ledger: Option<&Ledger>,
     ) -> Result<(), BackupError> {
         self.claim.confirm().await?;
-        let mut listed = self.root.list_below(&self.folder).await?;
-        all_are_there(manifest, &listed)?;
+        let mut listed = list_stored(&self.root, &self.folder, manifest).await?;
         let Some(ledger) = ledger else { return Ok(()) };
         listed.retain(|object| of_classic(&object.key));
         prove_shared(&self.root, &self.folder, manifest, ledger, &listed).await
@@ -198,17 +197,41 @@ pub(crate) async fn settle_commit(
     Err(xb_uploader::StoreError::new("claim", key, StoreErrorKind::Fenced, what).into())
 }
 
-/// Compares a listing of a run's folder with its manifest. A run that was suspended for long may
-/// have been taken for dead, and its objects removed.
-pub(crate) fn all_are_there(manifest: &Manifest, listed: &[Listed]) -> Result<(), BackupError> {
+/// How often a listing that lacks objects is repeated. With the usual pauses this takes a minute.
+const LISTINGS: u32 = 5;
+
+/// Lists a run's folder and compares it with the run's manifest. A run that was suspended for long
+/// may have been taken for dead, and its objects removed. A listing may also lag behind the
+/// objects, so one that lacks some is repeated.
+pub(crate) async fn list_stored(
+    root: &Root,
+    folder: &str,
+    manifest: &Manifest,
+) -> Result<Vec<Listed>, BackupError> {
+    let mut listed = root.list_below(folder).await?;
+    for retry in 1..=LISTINGS {
+        if totals(manifest, &listed).0 >= manifest.objects {
+            break;
+        }
+        root.store().pause(retry).await;
+        listed = root.list_below(folder).await?;
+    }
+    all_are_there(manifest, &listed)?;
+    Ok(listed)
+}
+
+/// Number and total size of the listed data objects.
+fn totals(manifest: &Manifest, listed: &[Listed]) -> (u64, u64) {
     let of_it = |object: &&Listed| match manifest.layout {
         Layout::Packed => is_data_object(&object.key),
         Layout::Classic => of_classic(&object.key),
     };
-    let (objects, bytes) = listed
-        .iter()
-        .filter(of_it)
-        .fold((0, 0), |(objects, bytes), object| (objects + 1, bytes + object.size));
+    let add = |(objects, bytes), object: &Listed| (objects + 1, bytes + object.size);
+    listed.iter().filter(of_it).fold((0, 0), add)
+}
+
+pub(crate) fn all_are_there(manifest: &Manifest, listed: &[Listed]) -> Result<(), BackupError> {
+    let (objects, bytes) = totals(manifest, listed);
     if (objects, bytes) == (manifest.objects, manifest.stored_bytes) {
         return Ok(());
     }

@@ -84,7 +84,8 @@ impl RunFolder {
             }),
             end: match &put.scanned.proof {
                 EndProof::LastFile(name) => End::LastFile { name: name.clone() },
-                EndProof::Unproven => End::Any,
+                // An incomplete stream gets no manifest.
+                EndProof::Unproven | EndProof::Missing(_) => End::Any,
                 EndProof::InputEnd => End::Raw,
                 EndProof::Trailer => End::NativeTrailer,
             },

@@ -8,9 +8,9 @@ use xb_compressor::Compression;
 use xb_encryptor::{Backend, Envelope, FreshKey, MacKey, SealContext, Sealer};
 use xb_frame::{Seal, StreamHeader, StreamId};
 use xb_pipeline::{
-    AutoCodec, Budget, Closed, Content, FrameCompression, NativeStream, ObjectLayout, Observer,
-    PackError, PackHandle, PackOutput, PackPlan, PackResult, PackSettings, Part, start_pack,
-    start_pack_native,
+    AutoCodec, Budget, Closed, Content, EndProof, FrameCompression, NativeStream, ObjectLayout,
+    Observer, PackError, PackHandle, PackOutput, PackPlan, PackResult, PackSettings, Part,
+    start_pack, start_pack_native,
 };
 use xb_uploader::{PartData, PartSender, Uploaded};
 
@@ -100,6 +100,9 @@ impl RunFolder {
             }
         };
         stop.or(self.put_lists(request, &put.output, books.md5)).await?;
+        if let EndProof::Missing(why) = &put.scanned.proof {
+            return Err(BackupError::Incomplete { why: why.to_string() });
+        }
         let producer = match producer {
             None => None,
             Some(producer) => {

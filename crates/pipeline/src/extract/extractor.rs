@@ -105,10 +105,7 @@ impl Extractor {
             });
             let opened = match went_on {
                 Ok(opened) => opened,
-                Err(cause) => {
-                    let report = ExtractReport::default();
-                    return Err(ExtractError { cause, report });
-                }
+                Err(cause) => return Err(ExtractError::early(cause)),
             };
             let id = extractor.files.begun_before(&path, upto);
             extractor.open.insert(id, Arc::new(opened));
@@ -152,10 +149,7 @@ impl Extractor {
                 .name("extract-final".to_owned())
                 .spawn(move || settler.run(results, &cancelled))
         };
-        let settler = settler.map_err(|error| ExtractError {
-            cause: ExtractCause::Thread(error),
-            report: ExtractReport::default(),
-        })?;
+        let settler = settler.map_err(|error| ExtractError::early(ExtractCause::Thread(error)))?;
         Ok(Self {
             decoder: Decoder::new(options.dialect, options.limits),
             files: FileTable::new(),
@@ -215,6 +209,15 @@ impl Extractor {
         self.failure.is_some() || self.cancelled.load(Ordering::Acquire)
     }
 
+    /// The only file of the stream so far, if it has not ended and no chunk has begun.
+    #[must_use]
+    pub fn only_unfinished(&self) -> Option<&RelPath> {
+        let mut open = self.files.open_files();
+        let (path, _) = open.next()?;
+        let only = open.next().is_none() && self.files.finished() == 0 && self.current.is_none();
+        only.then_some(path)
+    }
+
     /// Ends the stream and waits until everything is written, settled and, as configured, durable.
     ///
     /// # Errors
@@ -242,10 +245,8 @@ impl Extractor {
         let (mut report, failure) = self.settle();
         match failure {
             Some(cause) if self.options.allow_truncated && cause.is_cut() => {
-                let mut dropped: Vec<_> =
-                    self.files.open_files().map(|(path, offset)| (path.clone(), offset)).collect();
-                dropped.sort();
-                report.truncated = Some(Box::new(Truncated { cause, dropped }));
+                let dropped = self.files.open_files();
+                report.truncated = Some(Box::new(Truncated::new(cause, dropped)));
             }
             Some(cause) => return Err(ExtractError { cause, report }),
             None => {}
@@ -491,10 +492,7 @@ impl Drop for Extractor {
 
 impl fmt::Debug for Extractor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Extractor")
-            .field("options", &self.options)
-            .field("position", &self.decoder.position())
-            .field("failure", &self.failure)
-            .finish_non_exhaustive()
+        let position = self.decoder.position();
+        f.debug_struct("Extractor").field("position", &position).finish_non_exhaustive()
     }
 }

@@ -145,6 +145,17 @@ pub struct Truncated {
     pub dropped: Vec<(RelPath, u64)>,
 }
 
+impl Truncated {
+    pub(super) fn new<'a>(
+        cause: ExtractCause,
+        open: impl Iterator<Item = (&'a RelPath, u64)>,
+    ) -> Self {
+        let mut dropped: Vec<_> = open.map(|(path, offset)| (path.clone(), offset)).collect();
+        dropped.sort();
+        Self { cause, dropped }
+    }
+}
+
 /// Extraction failed. Files that were complete before keep their names; all others are removed.
 #[derive(Debug, thiserror::Error)]
 #[error("{cause}")]
@@ -155,6 +166,13 @@ pub struct ExtractError {
     pub cause: ExtractCause,
     /// Totals up to the failure.
     pub report: ExtractReport,
+}
+
+impl ExtractError {
+    /// Creates an error for a failure before the first file.
+    pub(super) fn early(cause: ExtractCause) -> Self {
+        Self { cause, report: ExtractReport::default() }
+    }
 }
 
 /// Reason why extraction failed.

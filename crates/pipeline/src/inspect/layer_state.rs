@@ -1,6 +1,6 @@
 //! State of one file during inspection: its layers are decoded and its pages checked.
 
-use xb_pages::{BadPage, PageChecker, PageCounts};
+use xb_pages::{BadPage, FileChecked, PageChecker, REDO_HEAD, RedoStart};
 use xb_reader::RelPath;
 
 use super::options::InspectOptions;
@@ -13,6 +13,8 @@ const BUFFER: usize = 256 << 10;
 
 /// Suffix of the files that hold changed pages in incremental backups.
 const DELTA: &[u8] = b".delta";
+/// Beginnings of the names of redo logs: in a backup, and in a data directory.
+const REDO: [&[u8]; 3] = [b"xtrabackup_logfile", b"ib_logfile", b"#innodb_redo/#ib_redo"];
 
 /// An open file.
 #[derive(Debug, Default)]
@@ -21,6 +23,8 @@ pub(super) struct Look {
     pages: Pages,
     /// Whether the file is encrypted and there is no key.
     unopened: bool,
+    /// Whether the file is left for another pass, because memory is short.
+    postponed: bool,
     /// File offset of the next byte, as the stream has it.
     next: u64,
 }
@@ -55,14 +59,20 @@ enum Pages {
     #[default]
     None,
     PassedOver,
-    Checked(PageChecker),
+    Checked(Box<PageChecker>),
+    /// The redo log: its first bytes.
+    Redo(Vec<u8>),
+    /// A redo log that stays encrypted or compressed.
+    UnreadRedo,
 }
 
 /// Result for the content of a file.
 pub(super) enum Content {
     Other,
     PassedOver,
-    Pages(PageCounts),
+    Pages(FileChecked),
+    /// A file of the redo log, and where recovery starts, if its head says so.
+    Redo(Option<RedoStart>),
 }
 
 impl Look {
@@ -81,16 +91,9 @@ impl Look {
         let all = Plan::of_all(path)?;
         let bare = plan.layers == all.layers;
         let name = logical_name(path.as_bytes());
-        // A file of an incremental backup: some of the pages, in a format that we cannot read.
-        let (name, delta) = name.strip_suffix(DELTA).map_or((name, false), |name| (name, true));
-        let checker = options.pages.then(|| PageChecker::of_name(name)).flatten();
-        let pages = match (checker, bare && !delta) {
-            (None, _) => Pages::None,
-            (Some(_), false) => Pages::PassedOver,
-            (Some(checker), true) => Pages::Checked(checker),
-        };
+        let pages = if options.pages { Pages::of_name(name, bare) } else { Pages::None };
         let unopened = options.undo && !bare && all.layers.contains(&Layer::Xbcrypt);
-        Ok(Self { chain, pages, unopened, next: 0 })
+        Ok(Self { chain, pages, unopened, ..Self::default() })
     }
 
     /// Stops checking pages, because the file's bytes are out of order.
@@ -98,6 +101,15 @@ impl Look {
         if let Pages::Checked(_) = self.pages {
             self.pages = Pages::PassedOver;
         }
+    }
+
+    /// Leaves the file for another pass, and frees its memory.
+    pub(super) fn postpone(&mut self) {
+        (self.chain, self.pages, self.postponed) = (None, Pages::None, true);
+    }
+
+    pub(super) fn is_postponed(&self) -> bool {
+        self.postponed
     }
 
     pub(super) fn is_unopened(&self) -> bool {
@@ -161,15 +173,44 @@ impl Look {
         Ok(match self.pages {
             Pages::None => Content::Other,
             Pages::PassedOver => Content::PassedOver,
-            Pages::Checked(checker) => Content::Pages(checker.finish(bad)),
+            Pages::Checked(checker) => match checker.finish(bad) {
+                checked if checked.is_tablespace => Content::Pages(checked),
+                _ => Content::Other,
+            },
+            Pages::Redo(head) => Content::Redo(RedoStart::of_head(&head)),
+            Pages::UnreadRedo => Content::Redo(None),
         })
     }
 }
 
 impl Pages {
+    /// What to look for in the file of this name. `bare`: its bytes are not wrapped, or the wrapping
+    /// is undone.
+    fn of_name(name: &[u8], bare: bool) -> Self {
+        if REDO.iter().any(|redo| name.starts_with(redo)) {
+            return if bare { Self::Redo(Vec::new()) } else { Self::UnreadRedo };
+        }
+        // A file of an incremental backup: some of the pages, in a format that we cannot read.
+        let (name, delta) = name.strip_suffix(DELTA).map_or((name, false), |name| (name, true));
+        match (PageChecker::of_name(name), bare && !delta) {
+            (Some(checker), true) => Self::Checked(Box::new(checker)),
+            (Some(_), false) => Self::PassedOver,
+            (None, true) => {
+                let checker = PageChecker::of_any_name(name);
+                checker.map_or(Self::None, |checker| Self::Checked(Box::new(checker)))
+            }
+            (None, false) => Self::None,
+        }
+    }
+
     fn feed(&mut self, bytes: &[u8], bad: &mut impl FnMut(BadPage)) {
-        if let Self::Checked(checker) = self {
-            checker.feed(bytes, bad);
+        match self {
+            Self::Checked(checker) => checker.feed(bytes, bad),
+            Self::Redo(head) => {
+                let room = REDO_HEAD.saturating_sub(head.len()).min(bytes.len());
+                head.extend_from_slice(bytes.get(..room).unwrap_or_default());
+            }
+            _ => {}
         }
     }
 }

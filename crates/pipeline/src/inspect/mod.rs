@@ -4,38 +4,28 @@
 //!
 //! Only open files use memory: each as much as its decoders hold.
 
+mod evidence;
 mod index_check;
 mod layer_state;
 pub(crate) mod options;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use xb_pages::{BadPage, PageCounts};
 use xb_reader::{ChunkHead, ChunkKind, DecodeError, Dialect, OrderError, Placement, RelPath};
 
+use evidence::Evidence;
+pub use evidence::{BadPageOf, MAX_BAD_PAGES, PagesFound};
 use index_check::Records;
 pub use index_check::{Disagreement, IndexProof, IndexWatch};
-use layer_state::{Content, Desk, Look};
+use layer_state::{Desk, Look};
 pub use options::InspectOptions;
 
 use crate::extract::decode::FileDecodeError;
 use crate::scan::scanner::{
     ChunkCheck, Scanned, Scanner, Step, StreamError, chunk_record, sum_pieces,
 };
-
-/// Maximum number of bad pages that are listed individually.
-pub const MAX_BAD_PAGES: usize = 1000;
-
-/// A bad page and its file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BadPageOf {
-    /// The file's name in the stream.
-    pub path: RelPath,
-    /// The page and its defect.
-    pub page: BadPage,
-}
 
 /// Result for a complete stream.
 #[derive(Debug, Clone)]
@@ -50,23 +40,10 @@ pub struct Inspected {
     pub unopened: u64,
     /// Findings about pages.
     pub pages: PagesFound,
-}
-
-/// Findings about the pages of a stream.
-#[derive(Debug, Clone, Default)]
-pub struct PagesFound {
-    /// Number of tablespace files whose pages were checked.
-    pub files: u64,
-    /// Number of tablespace files that could not be checked: their bytes are out of order, they are
-    /// compressed or encrypted and not decoded, or too many are open at a time.
-    pub passed_over: u64,
-    /// Counts of pages in files that have ended.
-    pub counts: PageCounts,
-    /// The first [`MAX_BAD_PAGES`] bad pages.
-    pub bad: Vec<BadPageOf>,
-    /// Number of further bad pages. The counts do not include all of them, because they only cover
-    /// files that have ended.
-    pub untold: u64,
+    /// Files for which memory did not suffice, because too many were open at a time. They were not
+    /// inspected: [`Inspector::again`].
+    pub postponed: BTreeSet<RelPath>,
+    evidence: Evidence,
 }
 
 /// Reason why a stream failed inspection.
@@ -132,7 +109,10 @@ pub struct Inspector {
     failure: Option<InspectError>,
     undone: u64,
     unopened: u64,
-    pages: PagesFound,
+    evidence: Evidence,
+    postponed: BTreeSet<RelPath>,
+    /// If set, only these files are inspected: they were postponed by an earlier pass.
+    only: Option<BTreeSet<RelPath>>,
 }
 
 #[derive(Debug)]
@@ -160,8 +140,19 @@ impl Inspector {
             failure: None,
             undone: 0,
             unopened: 0,
-            pages: PagesFound::default(),
+            evidence: Evidence::default(),
+            postponed: BTreeSet::new(),
+            only: None,
         }
+    }
+
+    /// Creates an inspector for another pass over the same stream, for the files that the earlier
+    /// one postponed. Its results include the earlier ones. Each pass inspects at least one file, or
+    /// fails.
+    #[must_use]
+    pub fn again(options: InspectOptions, earlier: Inspected) -> Self {
+        let Inspected { undone, unopened, evidence, postponed, .. } = earlier;
+        Self { undone, unopened, evidence, only: Some(postponed), ..Self::new(options) }
     }
 
     /// Takes the next piece of the stream, of any length.
@@ -181,16 +172,17 @@ impl Inspector {
     /// # Errors
     /// [`InspectError`] if the stream is incomplete.
     pub fn finish(self) -> Result<Inspected, InspectError> {
-        let Self { scanner, mut records, undone, unopened, pages, .. } = self;
+        let Self { scanner, mut records, undone, unopened, evidence, postponed, .. } = self;
         let (notes, scanned) = scanner.finish()?;
         notes.entries.iter().for_each(|entry| records.entry(entry));
-        Ok(Inspected { scanned, records: records.finish(), undone, unopened, pages })
+        let (records, pages) = (records.finish(), evidence.judge(&scanned.described));
+        Ok(Inspected { scanned, records, undone, unopened, pages, postponed, evidence })
     }
 
     /// The bad pages so far.
     #[must_use]
     pub fn pages(&self) -> &PagesFound {
-        &self.pages
+        self.evidence.found()
     }
 
     /// The file of the current chunk, if the chunk is incomplete: the next bytes belong to it.
@@ -259,7 +251,10 @@ impl Inspector {
     /// Returns the state of the file of this name, and creates it if the file is new.
     fn look(&mut self, path: &RelPath, position: u64) -> Result<&mut Look, InspectError> {
         if !self.open.contains_key(path) {
-            let look = Look::new(path, &self.options).map_err(cannot_undo(path, position))?;
+            let look = match &self.only {
+                Some(only) if !only.contains(path) => Look::default(),
+                _ => Look::new(path, &self.options).map_err(cannot_undo(path, position))?,
+            };
             self.open.insert(path.clone(), look);
         }
         // Inserted above if it was missing.
@@ -273,15 +268,19 @@ impl Inspector {
         while let Some((offset, len)) = current.place.take(bytes.len() as u64) {
             // At most as long as requested, so the conversion cannot fail.
             let (now, later) = bytes.split_at(usize::try_from(len).unwrap_or(bytes.len()));
-            let mut bad = note(&mut self.pages, &current.path);
-            look.take(offset, now, &mut self.desk, &mut bad)
-                .map_err(cannot_undo(&current.path, current.position))?;
+            let mut bad = self.evidence.of_file(&current.path);
+            match look.take(offset, now, &mut self.desk, &mut bad) {
+                Err(FileDecodeError::Memory { needed, allowed }) if needed <= allowed => {
+                    look.postpone();
+                }
+                done => done.map_err(cannot_undo(&current.path, current.position))?,
+            }
             bytes = later;
         }
         self.held = self.held - before + look.held();
         if self.held > self.options.memory {
             self.held -= look.held();
-            look.pass_over();
+            look.postpone();
         }
         Ok(())
     }
@@ -290,38 +289,22 @@ impl Inspector {
         let Some(current) = self.current.take() else { return };
         if let Some(look) = self.open.get_mut(&current.path) {
             let before = look.held();
-            look.hole_up_to(current.end, &mut note(&mut self.pages, &current.path));
+            look.hole_up_to(current.end, &mut self.evidence.of_file(&current.path));
             self.held = self.held - before + look.held();
         }
     }
 
     fn end(&mut self, path: &RelPath, look: Look, position: u64) -> Result<(), InspectError> {
         self.held -= look.held();
+        if look.is_postponed() {
+            self.postponed.insert(path.clone());
+            return Ok(());
+        }
         self.unopened += u64::from(look.is_unopened());
         self.undone += u64::from(look.is_undone());
-        let content = look
-            .finish(&mut self.desk, &mut note(&mut self.pages, path))
-            .map_err(cannot_undo(path, position))?;
-        match content {
-            Content::Other => {}
-            Content::PassedOver => self.pages.passed_over += 1,
-            Content::Pages(counts) => {
-                self.pages.files += 1;
-                self.pages.counts.add(&counts);
-            }
-        }
+        let content = look.finish(&mut self.desk, &mut self.evidence.of_file(path));
+        self.evidence.file(path, content.map_err(cannot_undo(path, position))?);
         Ok(())
-    }
-}
-
-/// Records the bad pages of a file.
-fn note<'p>(pages: &'p mut PagesFound, path: &'p RelPath) -> impl FnMut(BadPage) + 'p {
-    |page| {
-        if pages.bad.len() < MAX_BAD_PAGES {
-            pages.bad.push(BadPageOf { path: path.clone(), page });
-        } else {
-            pages.untold += 1;
-        }
     }
 }
 

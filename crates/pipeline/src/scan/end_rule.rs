@@ -16,6 +16,9 @@ pub enum EndRule {
     /// A file that matches this pattern must be present, at any position: for streams that were
     /// reassembled from files.
     WithFile(LastFile),
+    /// Like [`EndRule::KnownProducer`], but a stream whose files are whole and whose last file is
+    /// missing is no error: [`EndProof::Missing`].
+    KnownProducerOrPart,
     /// Every file must have its end. The operator vouches that no file is missing.
     AnyEnd,
 }
@@ -44,6 +47,9 @@ const INFO: [&str; 2] = ["xtrabackup_info", "mariadb_backup_info"];
 /// File that later xtrabackup 8.0 writes last, possibly except other files that describe the
 /// backup.
 const TABLESPACES: &str = "xtrabackup_tablespaces";
+/// File that xtrabackup writes if the backup is made with a transition key. Without it, encrypted
+/// tables cannot be prepared.
+const KEYS: &str = "xtrabackup_keys";
 /// Prefix of the files that describe the backup.
 const DESCRIBES: &str = "xtrabackup_";
 /// Data dictionary, or its changed pages. It is in every backup of MySQL 8 and later, which only
@@ -68,6 +74,7 @@ pub struct EndWatch {
     rule: EndRule,
     info: Seen,
     tablespaces: Seen,
+    keys: bool,
     matched: Seen,
     dictionary: bool,
     /// The file that ended last.
@@ -96,6 +103,8 @@ impl Seen {
 pub enum EndProof {
     /// The producer's last file was seen.
     LastFile(String),
+    /// The producer's last file is missing ([`EndRule::KnownProducerOrPart`]).
+    Missing(NotWhole),
     /// The rule required no particular file.
     Unproven,
     /// The content was not inspected; the input ended.
@@ -121,6 +130,11 @@ pub enum NotWhole {
         /// Version stated in the info file.
         version: String,
     },
+    /// The backup was made with a transition key, and lacks the file that the key opens.
+    #[error(
+        "xtrabackup_info names a transition key, but the stream ends without xtrabackup_keys: it was cut between two files"
+    )]
+    Keys,
     /// The file is present, but another one came after it.
     #[error(
         "{then} follows {name}, which should be the last file of the stream: the files are in another order, so a truncated stream cannot be detected"
@@ -147,6 +161,7 @@ impl EndWatch {
             rule,
             info: Seen::default(),
             tablespaces: Seen::default(),
+            keys: false,
             matched: Seen::default(),
             dictionary: false,
             last: Vec::new(),
@@ -159,6 +174,7 @@ impl EndWatch {
         let is = |known: &[&str]| known.iter().any(|known| known.as_bytes() == name);
         self.info.next(is(&INFO), false);
         self.tablespaces.next(is(&[TABLESPACES]), name.starts_with(DESCRIBES.as_bytes()));
+        self.keys |= is(&[KEYS]);
         self.dictionary |= is(&DICTIONARY);
         if let EndRule::LastFile(last) | EndRule::WithFile(last) = &self.rule {
             let matches = std::str::from_utf8(path).is_ok_and(|p| last.matcher.is_match(p));
@@ -181,6 +197,10 @@ impl EndWatch {
     pub fn verdict(&self, info: Option<&str>) -> Result<EndProof, NotWhole> {
         match &self.rule {
             EndRule::AnyEnd => Ok(EndProof::Unproven),
+            EndRule::KnownProducerOrPart => {
+                let strict = Self { rule: EndRule::KnownProducer, ..self.clone() };
+                Ok(strict.verdict(info).unwrap_or_else(EndProof::Missing))
+            }
             EndRule::LastFile(last) if self.matched.there => {
                 self.is_last(self.matched, &last.pattern)
             }
@@ -189,6 +209,9 @@ impl EndWatch {
             }
             EndRule::LastFile(last) | EndRule::WithFile(last) => {
                 Err(NotWhole::NoMatch { pattern: last.pattern.clone() })
+            }
+            EndRule::KnownProducer if !self.keys && info.is_some_and(has_transition_key) => {
+                Err(NotWhole::Keys)
             }
             EndRule::KnownProducer if self.tablespaces.there => {
                 self.is_last(self.tablespaces, TABLESPACES)
@@ -232,6 +255,17 @@ fn writes_tablespaces(info: &str) -> Option<String> {
     let version = field("tool_version")?;
     let major: u32 = version.split('.').next()?.parse().ok()?;
     (tool.contains("xtrabackup") && major >= 8).then_some(version)
+}
+
+/// Whether the info file's command line has an option for a transition key.
+fn has_transition_key(info: &str) -> bool {
+    let command = info.lines().find_map(|line| line.trim().strip_prefix("tool_command"));
+    command.is_some_and(|command| {
+        command.split_whitespace().any(|word| {
+            let name = word.split('=').next().unwrap_or_default().replace('_', "-");
+            name == "--transition-key" || name == "--generate-transition-key"
+        })
+    })
 }
 
 #[cfg(test)]
@@ -336,6 +370,31 @@ mod tests {
                 Err(NotWhole::Tablespaces { version: "8".into() })
             );
         }
+    }
+
+    #[test]
+    fn a_part_of_a_backup_is_told_from_a_whole_one() {
+        let verdict = |names: &[&str]| seen(EndRule::KnownProducerOrPart, names, Some(""));
+        assert_eq!(verdict(&["sst_info"]), Ok(EndProof::Missing(NotWhole::UnknownEnd)));
+        let whole = verdict(&["ibdata1", "xtrabackup_info"]);
+        assert_eq!(whole, Ok(EndProof::LastFile("xtrabackup_info".into())));
+    }
+
+    #[test]
+    fn a_transition_key_needs_its_file() {
+        let info = |option: &str| {
+            format!(
+                "tool_name = xtrabackup\ntool_command = --backup {option} --stream=xbstream\ntool_version = 8.4.0-7\n"
+            )
+        };
+        let names = ["mysql.ibd", "xtrabackup_info.zst", "xtrabackup_tablespaces.zst"];
+        let keyed = [&names[..], &["xtrabackup_keys"]].concat();
+        for option in ["--transition-key=...", "--transition_key", "--generate-transition-key"] {
+            let info = info(option);
+            assert_eq!(seen(EndRule::KnownProducer, &names, Some(&info)), Err(NotWhole::Keys));
+            assert!(seen(EndRule::KnownProducer, &keyed, Some(&info)).is_ok());
+        }
+        assert!(seen(EndRule::KnownProducer, &names, Some(&info("--compress"))).is_ok());
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! Packs streams into memory and unpacks them.
 #![allow(clippy::unwrap_used, clippy::expect_used, dead_code, reason = "tests fail by panic")]
 
+pub(crate) mod wrapped;
+
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::sync::{Arc, Mutex};

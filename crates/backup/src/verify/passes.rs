@@ -1,0 +1,153 @@
+//! Passes over the stream of a packed backup: the first one, and further ones for the files for
+//! which memory did not suffice because too many were open at a time.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use xb_frame::Summary;
+use xb_pipeline::{
+    IndexWatch, InspectError, Inspected, Inspector, PagesFound, UnpackError, UnpackPlan,
+    unpack_watched,
+};
+use xb_reader::MAGIC;
+use xb_uploader::StoreError;
+
+use super::sum_check::{SumCheck, sum_of};
+use super::{Packed, Run};
+use crate::cancel::CancelToken;
+use crate::catalog::manifest::End;
+use crate::error::BackupError;
+use crate::read::ranges::{pump, ranges};
+
+/// Results of fetching and of unpacking, and what was unpacked.
+type Unpacked = (Result<(), StoreError>, (Result<Summary, UnpackError<InspectError>>, Content));
+
+impl Run<'_> {
+    /// Reads the stream again for the files for which memory did not suffice, until none is left.
+    pub(super) async fn postponed(
+        &self,
+        packed: &Packed,
+        plan: &UnpackPlan,
+        mut found: Inspected,
+        stop: &mut CancelToken,
+    ) -> Result<Result<Inspected, InspectError>, BackupError> {
+        while !found.postponed.is_empty() {
+            let end = &packed.manifest.end;
+            let stated = (!matches!(end, End::NativeTrailer)).then_some(end);
+            let options = self.inspect(stated, self.plan()?.1)?;
+            let content = Content::Xbstream(Box::new(Inspector::again(options, found)));
+            let mut check = SumCheck::new(None, &BTreeSet::new());
+            let watch = IndexWatch::default();
+            let (fetched, (outcome, content)) =
+                self.unpack(packed, (&mut check, None), &watch, content, plan, stop).await?;
+            match (fetched, outcome) {
+                (_, Err(UnpackError::Sink(error))) => return Ok(Err(error)),
+                (Err(error), _) => return Err(error.into()),
+                (_, Err(error)) => {
+                    let source = std::io::Error::other(error.to_string());
+                    return Err(BackupError::System { what: "verify", source });
+                }
+                (Ok(()), Ok(_)) => {}
+            }
+            found = match content.finish() {
+                Ok(Some(found)) => found,
+                Ok(None) => return Err(BackupError::Bug("a second pass without an inspector")),
+                Err(error) => return Ok(Err(error)),
+            };
+        }
+        Ok(Ok(found))
+    }
+
+    /// Fetches and unpacks the stream into `content`, and computes the checksums of its objects. An
+    /// object that differs from its known checksum is fetched once more.
+    pub(super) async fn unpack(
+        &self,
+        packed: &Packed,
+        (check, known): (&mut SumCheck, Option<&[u64]>),
+        watch: &IndexWatch,
+        mut content: Content,
+        plan: &UnpackPlan,
+        stop: &mut CancelToken,
+    ) -> Result<Unpacked, BackupError> {
+        let (observer, key, seen) = (self.observer.clone(), packed.key.clone(), watch.clone());
+        let plan = *plan;
+        pump(
+            self.root.store(),
+            &plan,
+            ranges(self.objects(packed, &BTreeSet::new()), plan.range)
+                .map(|range| range.with_object_sum(|key| sum_of(known, key))),
+            |range, crc| {
+                check.range(range, crc);
+                Ok(())
+            },
+            move |arriving| {
+                let outcome = unpack_watched(
+                    arriving,
+                    key,
+                    &plan,
+                    &observer,
+                    move |header, payload| seen.frame(header, payload),
+                    |bytes| content.feed(&bytes),
+                );
+                (outcome, content)
+            },
+            stop,
+        )
+        .await
+    }
+}
+
+/// Kind of content in the stream.
+pub(super) enum Content {
+    Xbstream(Box<Inspector>),
+    /// Stored as a native stream: the beginning shows its content, and is kept until then.
+    Undecided(Box<Inspector>, Vec<u8>),
+    /// Content that is not inspected.
+    Unknown,
+}
+
+impl Content {
+    pub(super) fn feed(&mut self, bytes: &Bytes) -> Result<(), InspectError> {
+        match self {
+            Self::Xbstream(inspector) => inspector.feed(bytes),
+            Self::Unknown => Ok(()),
+            Self::Undecided(_, begin) => {
+                begin.extend_from_slice(bytes);
+                if begin.len() < MAGIC.len() {
+                    return Ok(());
+                }
+                let Self::Undecided(mut inspector, begin) = std::mem::replace(self, Self::Unknown)
+                else {
+                    return Ok(());
+                };
+                if begin.starts_with(&MAGIC) {
+                    inspector.feed(&begin.into())?;
+                    *self = Self::Xbstream(inspector);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Results of the page checks so far.
+    pub(super) fn pages(&self) -> PagesFound {
+        match self {
+            Self::Xbstream(inspector) => inspector.pages().clone(),
+            _ => PagesFound::default(),
+        }
+    }
+
+    pub(super) fn inside(&self) -> Option<String> {
+        match self {
+            Self::Xbstream(inspector) => inspector.inside().map(ToString::to_string),
+            _ => None,
+        }
+    }
+
+    pub(super) fn finish(self) -> Result<Option<Inspected>, InspectError> {
+        match self {
+            Self::Xbstream(inspector) => inspector.finish().map(Some),
+            _ => Ok(None),
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! Compares the checksums of a backup's objects with those that were stored.
+
+use std::collections::BTreeSet;
+
+use xb_pipeline::RootDigest;
+
+use crate::objects::checksums::Summing;
+use crate::read::ranges::Range;
+
+/// Returns the checksum of the object with this full key.
+pub(super) fn sum_of(known: Option<&[u64]>, key: &str) -> Option<u64> {
+    let number: usize = key.rsplit_once('/')?.1.parse().ok()?;
+    known?.get(number).copied()
+}
+
+/// Compares the checksums of objects one by one.
+pub(super) struct SumCheck {
+    /// Number and checksum of the remaining objects, the next one last.
+    expected: Vec<(u64, u64)>,
+    pub(super) root: RootDigest,
+    pub(super) wrong: Vec<(u64, u64, u64)>,
+    summing: Summing,
+}
+
+impl SumCheck {
+    pub(super) fn new(known: Option<&[u64]>, absent: &BTreeSet<u64>) -> Self {
+        let known = (0..).zip(known.unwrap_or_default().iter().copied());
+        let mut expected: Vec<(u64, u64)> =
+            known.filter(|(number, _)| !absent.contains(number)).collect();
+        expected.reverse();
+        let (root, summing) = (RootDigest::default(), Summing::default());
+        Self { expected, root, wrong: Vec::new(), summing }
+    }
+
+    pub(super) fn range(&mut self, range: &Range, sum: u64) {
+        let Some((len, crc)) = self.summing.range(range, sum) else { return };
+        self.root.object(len, crc);
+        if let Some((number, expected)) = self.expected.pop()
+            && expected != crc
+        {
+            self.wrong.push((number, crc, expected));
+        }
+    }
+}

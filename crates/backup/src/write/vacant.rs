@@ -1,0 +1,107 @@
+//! Names whose backup has lost all its objects to another program: only the manifest is left, and a
+//! new backup may take the name.
+
+use xb_pipeline::object_key;
+
+use crate::catalog::manifest::{End, Layout, Manifest};
+use crate::catalog::names::{
+    BackupName, RunId, classic_key, is_data_object, manifest_key, of_classic, run_folder,
+    sums_folder,
+};
+use crate::catalog::records;
+use crate::catalog::root::Root;
+use crate::claim::Claim;
+use crate::error::BackupError;
+
+/// Names of the info file, with which a stream of either fork may end.
+const INFO: [&str; 2] = ["xtrabackup_info", "mariadb_backup_info"];
+/// Suffixes that the files of a backup may have in the store.
+const SUFFIXES: [&str; 8] =
+    ["", ".lz4", ".zst", ".qp", ".xbcrypt", ".lz4.xbcrypt", ".zst.xbcrypt", ".qp.xbcrypt"];
+
+/// Whether no object of the backup exists. A listing that lags behind is not believed: an object
+/// whose key is known is asked for by its key.
+pub(crate) async fn is_vacant(
+    root: &Root,
+    name: &BackupName,
+    manifest: &Manifest,
+) -> Result<bool, BackupError> {
+    let (folder, known): (String, Vec<String>) = match (manifest.layout, manifest.run_id()) {
+        (Layout::Packed, Some(run)) => (run_folder(name, run), vec![object_key(0)]),
+        (Layout::Packed, None) => return Ok(false),
+        (Layout::Classic, _) => (name.to_string(), keys_of_last_file(manifest)),
+    };
+    let of_it = |key: &str| match manifest.layout {
+        Layout::Packed => is_data_object(key),
+        Layout::Classic => of_classic(key),
+    };
+    if manifest.objects == 0
+        || root.list_below(&folder).await?.iter().any(|object| of_it(&object.key))
+    {
+        return Ok(false);
+    }
+    for key in known {
+        if root.store().size(&root.key(&format!("{folder}/{key}"))).await?.is_some() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Possible keys of the first object of the file that ended the stream.
+fn keys_of_last_file(manifest: &Manifest) -> Vec<String> {
+    let names: &[&str] = match &manifest.end {
+        // The end rule gives both info files one name.
+        End::LastFile { name } if name == INFO[0] => &INFO,
+        End::LastFile { name } => &[name],
+        _ => &[],
+    };
+    let keys = |name| SUFFIXES.map(|suffix| classic_key(&format!("{name}{suffix}"), 0));
+    names.iter().flat_map(keys).collect()
+}
+
+/// Removes the manifest and the records of `name` if its backup has no object left. Returns whether
+/// the name has no manifest then.
+///
+/// # Errors
+/// [`BackupError::Pinned`]; [`BackupError::Running`] while another run holds the name.
+pub(crate) async fn free_if_vacant(root: &Root, name: &BackupName) -> Result<bool, BackupError> {
+    let Some(manifest) = root.manifest(name).await? else { return Ok(true) };
+    if !is_vacant(root, name, &manifest).await? {
+        return Ok(false);
+    }
+    // Only the holder of a claim removes such a manifest, so no other run can have freed the name
+    // and committed between the second look and the removal.
+    let (claim, _) = Claim::classic(root, name, RunId::random()?).await?;
+    let vacant = match second_look(root, name).await {
+        Ok(Some(vacant)) => vacant,
+        Ok(None) => {
+            claim.withdraw().await;
+            return Ok(true);
+        }
+        Err(error) => {
+            claim.withdraw().await;
+            return Err(error);
+        }
+    };
+    if !vacant {
+        claim.withdraw().await;
+        return Ok(false);
+    }
+    let root = claim.hold(root, name).await?;
+    root.store().delete(&root.key(&manifest_key(name))).await?;
+    let beside = records::keys(name).iter().map(|key| root.key(key)).collect();
+    root.store().delete_all(beside).await?;
+    root.remove_below(&sums_folder(name)).await?;
+    claim.end().await;
+    Ok(true)
+}
+
+/// Whether the name is still vacant; `None` if it has no manifest any more.
+async fn second_look(root: &Root, name: &BackupName) -> Result<Option<bool>, BackupError> {
+    let Some(stored) = root.stored_manifest(name).await? else { return Ok(None) };
+    if records::pinned(root, name, Some(&stored.digest())).await?.is_some() {
+        return Err(BackupError::Pinned { name: name.to_string() });
+    }
+    is_vacant(root, name, &stored.manifest).await.map(Some)
+}

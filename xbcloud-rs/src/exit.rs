@@ -1,0 +1,64 @@
+//! Exit codes: what a script may decide upon.
+
+use xb_backup::BackupError;
+use xb_cli::Exit;
+use xb_pipeline::PackError;
+use xb_uploader::{StoreError, StoreErrorKind};
+
+/// How the process ends after an error of the library.
+pub(crate) fn exit(error: &BackupError) -> Exit {
+    use BackupError as E;
+    match error {
+        E::Store(error) | E::InDoubt { source: error, .. } => of_store(error),
+        E::Unlocked { source, .. } => of_store(source),
+        E::Put(PackError::Read { .. } | PackError::Stream(_)) | E::Input(_) => Exit::Input,
+        E::NotStarted { .. } | E::Producer { .. } => Exit::Input,
+        E::LockStall { .. } => Exit::Unreachable,
+        E::Put(PackError::Plan(_)) | E::Plan(_) | E::Name(_) => Exit::Usage,
+        E::NotThere { .. } => Exit::NotFound,
+        E::Keys(_) | E::FileKey { .. } | E::Unsealed { .. } | E::Unvouched { .. } => {
+            Exit::NotPermitted
+        }
+        E::Damaged { .. } | E::Manifest { .. } | E::Unclear { .. } => Exit::Damaged,
+        E::Interrupted(signal) => Exit::Interrupted(*signal),
+        _ => Exit::Failed,
+    }
+}
+
+fn of_store(error: &StoreError) -> Exit {
+    match error.kind {
+        StoreErrorKind::NotFound | StoreErrorKind::NoBucket => Exit::NotFound,
+        StoreErrorKind::Denied => Exit::NotPermitted,
+        StoreErrorKind::Unavailable | StoreErrorKind::NotAStore => Exit::Unreachable,
+        StoreErrorKind::Settings => Exit::Usage,
+        StoreErrorKind::Damaged => Exit::Damaged,
+        _ => Exit::Failed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_of_a_stores_error_has_its_code() {
+        let of = |kind| exit(&StoreError::new("get", "x", kind, "why").into());
+        for (kind, expected) in [
+            (StoreErrorKind::NotFound, Exit::NotFound),
+            (StoreErrorKind::NoBucket, Exit::NotFound),
+            (StoreErrorKind::Denied, Exit::NotPermitted),
+            (StoreErrorKind::Unavailable, Exit::Unreachable),
+            (StoreErrorKind::NotAStore, Exit::Unreachable),
+            (StoreErrorKind::Settings, Exit::Usage),
+            (StoreErrorKind::Damaged, Exit::Damaged),
+            (StoreErrorKind::Rejected, Exit::Failed),
+            (StoreErrorKind::AlreadyExists, Exit::Failed),
+            (StoreErrorKind::Fenced, Exit::Failed),
+        ] {
+            assert_eq!(of(kind), expected, "{kind:?}");
+        }
+        assert_eq!(exit(&BackupError::Interrupted(15)), Exit::Interrupted(15));
+        assert_eq!(exit(&BackupError::Keys("x".into())), Exit::NotPermitted);
+        assert_eq!(exit(&BackupError::Input("x".into())), Exit::Input);
+    }
+}
