@@ -86,7 +86,7 @@ fn one_run_backs_up_verifies_copies_and_prunes() {
     let first = site.run(&["run", "@shop/first"]).expect(0);
     assert!(first.stderr_text().lines().count() <= 10, "{}", first.stderr_text());
     let quiet = site.run(&["run", "@shop", "--quiet"]).expect(0);
-    assert_eq!((quiet.stderr_text(), quiet.stdout_text()), (String::new().into(), "".into()));
+    assert_eq!((quiet.stderr_text(), quiet.stdout_text()), (String::new(), "".into()));
     let ok = ["backup", "verify", "copy", "prune"].map(|stage| (stage, "ok"));
     assert_eq!(site.stages(), pairs(&ok));
     let result = site.result();

@@ -1,6 +1,8 @@
 //! The controller in a simulated pipeline, without real time: a grid of links, sources, processors
 //! and data. In each world it is compared with every fixed rung.
 
+#![allow(clippy::cast_possible_truncation, reason = "sizes of simulated frames are small")]
+
 use std::time::Duration;
 
 use super::controller::{Controller, Sample};
@@ -29,7 +31,7 @@ struct Data {
 const DATA: [Data; 5] = [
     Data {
         name: "pages",
-        ratios: [1.0, 0.50, 0.47, 0.36, 0.355, 0.345, 0.34, 0.33, 0.325, 0.32, 0.318, 0.315],
+        ratios: [1.0, 0.50, 0.47, 0.36, 0.355, 0.345, 0.34, 0.33, 0.325, 0.32, 0.317, 0.315],
         speed: 1.0,
         random: 0,
     },
@@ -48,7 +50,7 @@ const DATA: [Data; 5] = [
     Data { name: "noise", ratios: [1.0; RUNGS], speed: 1.0, random: 100 },
     Data {
         name: "mixed",
-        ratios: [1.0, 0.50, 0.47, 0.36, 0.355, 0.345, 0.34, 0.33, 0.325, 0.32, 0.318, 0.315],
+        ratios: [1.0, 0.50, 0.47, 0.36, 0.355, 0.345, 0.34, 0.33, 0.325, 0.32, 0.317, 0.315],
         speed: 1.0,
         random: 40,
     },
