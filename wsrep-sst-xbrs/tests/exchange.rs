@@ -42,7 +42,7 @@ fn what_stays_and_comes_is_found_before_the_exchange_and_leaves_nothing_behind()
     let joiner = transfer(&scene, &[]);
     assert!(!joiner.status.success() && joiner.lines.is_empty(), "{}", joiner.log);
     assert!(
-        joiner.log.contains("shop is to stay") && joiner.log.contains("cpat"),
+        joiner.log.contains("shop must stay") && joiner.log.contains("cpat"),
         "{}",
         joiner.log
     );
