@@ -158,7 +158,7 @@ fn wrong_certificates_and_a_wrong_secret_end_at_once_and_cost_nothing() {
     set(&scene, &blind, &two);
     let (donor, joiner) = scene.refused();
     assert!(donor.contains("does not know the authority that signed this node's"), "{donor}");
-    assert!(joiner.contains("the donor's certificate was not signed by"), "{joiner}");
+    assert!(joiner.contains("the donor's certificate is not signed by"), "{joiner}");
 
     // A certificate that the other side would refuse is reported on its own node.
     set(&scene, &one, &keys.encrypt_4("theirs-2", "ca"));
@@ -250,7 +250,7 @@ fn a_full_disk_ends_the_join_and_with_room_it_works() {
     let (donor, joiner) = scene.refused();
     assert!(joiner.contains("No space left on device"), "{joiner}");
     assert!(joiner.contains("hint: make room"), "{joiner}");
-    let why = "the joiner refused: cannot write the received files";
+    let why = "the joiner refused: cannot write received files";
     assert!(donor.contains(why) && donor.contains("No space left on device"), "{donor}");
 
     disk.resize(600 * MIB);

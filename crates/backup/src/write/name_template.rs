@@ -22,7 +22,7 @@ pub enum TemplateError {
     Name(#[from] NameError),
 }
 
-/// Whether `text` has fields to fill in. No name has braces.
+/// Whether `text` has fields to fill in, or braces that are none.
 #[must_use]
 pub fn is_name_template(text: &str) -> bool {
     text.contains(['{', '}'])
@@ -52,6 +52,9 @@ pub fn fill_in(template: &str, host: &str, now: Timestamp) -> Result<BackupName,
         rest = behind;
     }
     name.push_str(rest);
+    if let Some((before, _)) = name.split_once('}') {
+        return Err(TemplateError::Field { field: before.chars().take(40).collect() });
+    }
     Ok(BackupName::new(&name)?)
 }
 
