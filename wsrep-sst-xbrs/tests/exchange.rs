@@ -41,11 +41,7 @@ fn what_stays_and_comes_is_found_before_the_exchange_and_leaves_nothing_behind()
     put(data.join("shop/mine.frm"), "old");
     let joiner = transfer(&scene, &[]);
     assert!(!joiner.status.success() && joiner.lines.is_empty(), "{}", joiner.log);
-    assert!(
-        joiner.log.contains("shop must stay") && joiner.log.contains("cpat"),
-        "{}",
-        joiner.log
-    );
+    assert!(joiner.log.contains("shop must stay") && joiner.log.contains("cpat"), "{}", joiner.log);
     assert_eq!(
         (read(data.join("mysql/user.frm")), read(data.join("ibdata1"))),
         ("old".into(), "old".into())

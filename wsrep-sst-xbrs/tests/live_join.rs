@@ -68,7 +68,11 @@ fn a_short_absence_costs_write_sets_and_a_long_one_keeps_the_old_data() {
     cluster.start(2);
     cluster.wait_synced(2);
     assert!(cluster.log(2).contains("] IST: the donor still has"), "{}", cluster.log(2));
-    assert!(cluster.log(1).contains("] IST: this node still has all write sets"), "{}", cluster.log(1));
+    assert!(
+        cluster.log(1).contains("] IST: this node still has all write sets"),
+        "{}",
+        cluster.log(1)
+    );
     assert_eq!(cluster.checksums(2), cluster.checksums(1));
 
     // A node without a position needs a snapshot.

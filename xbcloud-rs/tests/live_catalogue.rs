@@ -315,7 +315,7 @@ fn what_the_store_does_not_return_concerns_one_backup() {
     let left: Vec<String> = names().filter(|key| !key.contains("/@")).collect();
     assert_eq!(left, [format!("{CATALOG}/b"), format!("{CATALOG}/c")]);
     let _ = run(&["delete", "--yes"], "c").run().expect(0);
-    let kept = run(&["delete", "--yes"], "b").run().expect(1);
+    let kept = run(&["delete", "--yes"], "b").run().expect_failure();
     assert!(kept.stderr_text().contains("--force"), "{kept:?}");
     let _ = run(&["delete", "--yes", "--force"], "b").run().expect(0);
     assert!(store.list("").iter().all(|(key, _)| key.contains("/@claims/")));

@@ -87,7 +87,7 @@ fn a_full_backup_and_two_increments_are_one_server_again() {
 
     // No backup that others depend on is removed.
     let refused = xbcloud(&store, "delete", "one", &["--yes"]).run().expect_failure().stderr_text();
-    assert!(refused.contains("needed by two"), "{refused}");
+    assert!(refused.contains("is the base of two"), "{refused}");
 
     let target = scratch.join("restored");
     let refused = restore(&store, "two", &target, &[]).expect_failure().stderr_text();

@@ -28,7 +28,14 @@ fn stalled_store() -> (Bucket, Proxy) {
 
 fn backup(server: &MariaDb, proxy: &Proxy, bucket: &Bucket, options: &[&str]) -> Running {
     Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
-        .args(["backup", "--no-progress", "--memory=64M", "--chunk-size=1M", "--timeout=600"])
+        .args([
+            "backup",
+            "--no-progress",
+            "--producer-log=-",
+            "--memory=64M",
+            "--chunk-size=1M",
+            "--timeout=600",
+        ])
         .args(options_for(&proxy.endpoint()))
         .args(options)
         .arg(bucket.url("backups/nightly/name"))
@@ -103,7 +110,14 @@ fn without_a_spool_the_producer_is_ended() {
     let (bucket, proxy) = stalled_store();
     let scratch = Scratch::new();
     let run = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
-        .args(["backup", "--no-progress", "--memory=64M", "--chunk-size=1M", "--timeout=600"])
+        .args([
+            "backup",
+            "--no-progress",
+            "--producer-log=-",
+            "--memory=64M",
+            "--chunk-size=1M",
+            "--timeout=600",
+        ])
         .args(["--spool-dir=none", "--lock-stall=1"])
         .args(options_for(&proxy.endpoint()))
         .arg(bucket.url("backups/nightly/name"))

@@ -419,7 +419,7 @@ fn a_listing_that_lags_behind_is_waited_for() {
     assert_eq!(proxy.count("GET", "list-type=2") as u64, listings + 2);
     // It is not waited for without end.
     let (ran, _) = put("o", vec![lag]);
-    assert!(ran.expect(1).stderr_text().contains("are there"));
+    assert!(ran.expect_failure().stderr_text().contains("are there"));
 }
 
 /// An altered answer is no damage if the second answer is right.
@@ -440,7 +440,7 @@ fn one_altered_answer_to_a_read_is_asked_for_again() {
                 proxy.set_rules(vec![altered.clone().times(1)]);
                 let _ = run().run().expect(0);
                 proxy.set_rules(vec![altered.clone()]);
-                let _ = run().run().expect(1);
+                let _ = run().run().expect_failure();
             }
         }
     }

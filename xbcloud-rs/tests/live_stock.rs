@@ -301,7 +301,7 @@ fn a_missing_bucket_is_created_by_put_alone() {
     let missing = host.tool("xbcloud").args(["get", &place]).run().expect(1);
     says(&missing, "bucket");
     let own = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs")).arg("put").args(host.bucket.options());
-    let own = own.arg(&place).stdin_bytes(small_backup(7, 90_000)).run().expect(1);
+    let own = own.arg(&place).stdin_bytes(small_backup(7, 90_000)).run().expect_failure();
     says(&own, "bucket");
     let put = || host.tool("xbcloud").args(["put", "--md5"]).stdin_bytes(small_backup(7, 90_000));
     says(&put().arg(&place).run().expect(0), "was created");

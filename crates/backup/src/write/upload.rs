@@ -92,7 +92,13 @@ impl RunFolder {
             Err(cause) => {
                 // Do this before any request that a dead store could delay: the producer may hold
                 // locks.
+                let mut cause = cause;
                 if let Some(producer) = producer {
+                    if matches!(cause, BackupError::Put(PackError::Stream(_)))
+                        && let Some(failed) = producer.failure_behind_its_output().await
+                    {
+                        cause = failed;
+                    }
                     tokio::task::block_in_place(|| end(producer, &cause));
                 }
                 sender.abort().await;
