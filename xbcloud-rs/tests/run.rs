@@ -138,7 +138,7 @@ fn a_failed_run_says_so_everywhere_and_skips_the_rest() {
     assert_eq!(site.stages()[..4], pairs(&skipped));
     assert_eq!(site.stages()[4], ("on-failure".into(), "ok".into()));
     let result = site.result();
-    assert_eq!((&result["status"], &result["exit"]), (&"failed".into(), &1.into()));
+    assert_eq!((&result["status"], &result["exit"]), (&"failed".into(), &6.into()));
     assert_eq!(result["error"]["stage"], "backup");
     assert!(result["error"]["message"].as_str().unwrap().contains("exit status 3"));
     // The hook read the same error.

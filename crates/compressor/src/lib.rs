@@ -74,7 +74,7 @@
 //! stored.pop();
 //! assert_eq!(
 //!     unpack(Member::Lz4, &stored).unwrap_err().to_string(),
-//!     format!("lz4 member at byte {}: the input is cut inside a content checksum", stored.len())
+//!     format!("lz4 file at byte {}: the input ends inside a content checksum", stored.len())
 //! );
 //! # Ok::<(), CodecError>(())
 //! ```

@@ -57,7 +57,7 @@
 //!         Err(error) => break error,
 //!     }
 //! };
-//! assert_eq!(error.to_string(), "the stream was cut: 1 file has no end: t1.ibd (at 18)");
+//! assert_eq!(error.to_string(), "the stream is truncated: 1 file has no end chunk: t1.ibd (at 18)");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
