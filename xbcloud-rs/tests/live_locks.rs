@@ -27,20 +27,18 @@ fn stalled_store() -> (Bucket, Proxy) {
 }
 
 fn backup(server: &MariaDb, proxy: &Proxy, bucket: &Bucket, options: &[&str]) -> Running {
+    backup_of(server.backup_command(), proxy, bucket, options)
+}
+
+fn backup_of(producer: Vec<String>, proxy: &Proxy, bucket: &Bucket, options: &[&str]) -> Running {
     Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
-        .args([
-            "backup",
-            "--no-progress",
-            "--producer-log=-",
-            "--memory=64M",
-            "--chunk-size=1M",
-            "--timeout=600",
-        ])
+        .args(["backup", "--no-progress", "--producer-log=-"])
+        .args(["--memory=64M", "--chunk-size=1M", "--timeout=600"])
         .args(options_for(&proxy.endpoint()))
         .args(options)
         .arg(bucket.url("backups/nightly/name"))
         .arg("--")
-        .args(server.backup_command())
+        .args(producer)
         .spawn()
 }
 
@@ -109,21 +107,8 @@ fn without_a_spool_the_producer_is_ended() {
     server.sql(LOCKED_TABLE);
     let (bucket, proxy) = stalled_store();
     let scratch = Scratch::new();
-    let run = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
-        .args([
-            "backup",
-            "--no-progress",
-            "--producer-log=-",
-            "--memory=64M",
-            "--chunk-size=1M",
-            "--timeout=600",
-        ])
-        .args(["--spool-dir=none", "--lock-stall=1"])
-        .args(options_for(&proxy.endpoint()))
-        .arg(bucket.url("backups/nightly/name"))
-        .arg("--")
-        .args(locking_producer(&server, &scratch))
-        .spawn();
+    let producer = locking_producer(&server, &scratch);
+    let run = backup_of(producer, &proxy, &bucket, &["--spool-dir=none", "--lock-stall=1"]);
     let ran = run.wait().expect_failure();
     let said = ran.stderr_text();
     assert!(said.contains("it blocked commits") && said.contains("--lock-stall"), "{ran:?}");

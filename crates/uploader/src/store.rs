@@ -778,7 +778,7 @@ pub(crate) const CONFLICTS: u32 = 5;
 const NO_LINKS: &str =
     "a local store needs a file system with hard links: use a folder on another one";
 
-/// The error of a store that goes on refusing to create an object that does not exist.
+/// Error of a store that keeps refusing to create an object that does not exist.
 pub(crate) fn cannot_create(key: &str, refused: &StoreError) -> StoreError {
     let message =
         format!("the store refuses to create the object, which does not exist ({refused})");

@@ -65,8 +65,8 @@ async fn redirects_are_not_followed() {
     assert!(stranger.accept().is_err(), "a request went to the other place");
 }
 
-/// The headers that the operator gives for the store go nowhere else, and the service that gives
-/// out keys redirects nobody either.
+/// Headers given for the store are sent nowhere else, and a redirect from the service that issues
+/// credentials is not followed either.
 #[tokio::test]
 async fn a_credentials_service_sees_no_header_of_ours() {
     let bucket = s3::bucket();

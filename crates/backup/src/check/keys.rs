@@ -18,7 +18,7 @@ pub fn check_keys(slots: &KeySlots, keys: &Keys) -> Result<Vec<CheckLine>, Backu
     if slots.is_empty() {
         return Ok(vec![CheckLine::warning(
             WHAT,
-            "backups are not sealed: everybody who can read the store can read the data",
+            "backups are not sealed: anyone with read access to the store can read the data",
             "name a --recipient (xbcrypt-rs keygen --identity makes one), or an --encrypt-key-file",
         )]);
     }
