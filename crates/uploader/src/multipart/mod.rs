@@ -1,0 +1,4 @@
+//! Objects in several parts.
+
+pub(crate) mod parts;
+pub(crate) mod unfinished;
