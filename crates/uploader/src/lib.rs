@@ -29,8 +29,9 @@ pub use settings::{
     AwsProfile, AzureSettings, BucketLookup, Checksum, ContainerCredentials, Encryption,
     GoogleSettings, HttpSettings, S3Settings, StoreSettings, WebIdentity,
 };
+pub use store::Store;
 pub use store::exclusive::ReadBack;
 pub use store::faults::{Fault, Faults};
 pub use store::gate::Gate;
+pub use store::list::Listed;
 pub use store::object_lock::{Lock, LockMode};
-pub use store::{Listed, Store};

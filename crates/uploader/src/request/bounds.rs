@@ -86,3 +86,13 @@ impl From<Excess> for object_store::Error {
 pub(crate) fn is_excess(error: &(dyn std::error::Error + 'static)) -> bool {
     std::iter::successors(Some(error), |error| error.source()).any(|error| error.is::<Excess>())
 }
+
+/// Ends a listing that takes too long.
+pub(crate) async fn timely<T>(
+    listing: impl Future<Output = object_store::Result<T>>,
+) -> object_store::Result<T> {
+    match tokio::time::timeout(LISTING_TIME, listing).await {
+        Ok(outcome) => outcome,
+        Err(_) => Err(Excess::ListingTime.into()),
+    }
+}

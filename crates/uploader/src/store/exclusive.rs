@@ -4,7 +4,9 @@ use futures::TryStreamExt as _;
 use object_store::{ObjectStoreExt as _, PutMode, PutOptions, PutPayload};
 
 use crate::error::{StoreError, StoreErrorKind};
-use crate::store::{CONFLICTS, Store, cannot_create, jitter, path_of};
+use crate::store::retry_loop::jitter;
+use crate::store::write::{CONFLICTS, cannot_create};
+use crate::store::{Store, path_of};
 
 /// Length and CRC-64/NVME of an object that was read back.
 #[derive(Debug, Clone, PartialEq, Eq)]
