@@ -24,7 +24,8 @@ mod small_file;
 mod verify;
 mod write;
 
-pub use admin::copy::{CopyReport, CopyRequest, copy};
+pub use admin::copy::copy;
+pub use admin::copy::request::{CopyReport, CopyRequest};
 pub use admin::delete::{
     Deleted, DeletionPlan, DoomedObject, delete, delete_shown, delete_unless_needed, doomed,
 };
@@ -33,7 +34,10 @@ pub use admin::estimate::{Estimate, EstimateRequest, estimate};
 pub use admin::gc::{LEAST_AGE, Leftovers, OrphanedRun, abort_uploads, leftovers, remove};
 pub use admin::object_lock::lock;
 pub use admin::pin::{pin, unpin};
-pub use admin::prune::{Candidate, Keep, Verdict, Why, plan_prune, prune};
+pub use admin::prune::candidate::Candidate;
+pub use admin::prune::plan::{Keep, plan_prune};
+pub use admin::prune::prune;
+pub use admin::prune::verdict::{Verdict, Why};
 pub use admin::rewrap::{RewrapRequest, rewrap};
 pub use admin::show::{FileEntry, ShowRequest, Shown, show};
 pub use cancel::{CancelToken, Canceller, stopper};
@@ -64,7 +68,7 @@ pub use read::partial::Chosen;
 pub use read::stream_sink::StreamSink;
 pub use read::unlock::Accept;
 pub use restore::galera::{Donor, Ist};
-pub use restore::journal::is_unfinished;
+pub use restore::journal::head::is_unfinished;
 pub use restore::owner::Owner;
 pub use restore::prepare::{PrepareOptions, PrepareTool, prepare};
 pub use restore::restore_and_prepare::{Ready, ReadyReport, restore_ready};

@@ -19,7 +19,10 @@ use xb_pipeline::{
 };
 use xb_reader::{RelPath, TargetDir, TargetError};
 
-use self::journal::{About, Journal, Left, is_unfinished};
+use self::journal::head::{About, is_unfinished};
+use self::journal::left::Left;
+use self::journal::load::load;
+use self::journal::write::Journal;
 use crate::cancel::CancelToken;
 use crate::catalog::root::Root;
 use crate::error::BackupError;
@@ -205,7 +208,7 @@ async fn what_is_left(
     let cancel = Cancel::default();
     let (cancelled, path) = (Arc::clone(&cancel.0), target.to_owned());
     let loading = tokio::task::spawn_blocking(move || {
-        let left = journal::load(&folder, &path, &about, &cancelled);
+        let left = load(&folder, &path, &about, &cancelled);
         left.map(|left| (folder, left))
     });
     let loaded = loading
