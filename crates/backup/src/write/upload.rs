@@ -30,6 +30,7 @@ use super::run_manifest::find_its_base;
 use super::{PutReport, PutRequest, end, stalled};
 
 impl RunFolder {
+    /// Sends the stream to the store: seal, pack, send, conclude.
     #[allow(clippy::too_many_arguments)]
     pub(super) async fn fill(
         &self,
@@ -41,47 +42,33 @@ impl RunFolder {
         stop: &mut CancelToken,
         started: Timestamp,
     ) -> Result<PutReport, BackupError> {
-        let root = &self.root;
-        let Input { kind, source } = input;
-        let lock = if request.ways_in.is_empty() {
-            None
-        } else {
-            Some(SealSetup::new(self.run, request)?)
+        let seal = match request.ways_in.is_empty() {
+            true => None,
+            false => Some(SealSetup::new(self.run, request)?),
         };
-        let carried = match &kind {
+        let carried = match &input.kind {
             Kind::Native(envelope) => envelope.as_deref(),
             Kind::Content(_) => None,
         };
-        let envelope = lock.as_ref().map(|lock| lock.envelope.clone()).or(carried.cloned());
+        let envelope = seal.as_ref().map(|seal| seal.envelope.clone()).or(carried.cloned());
         if let Some(envelope) = &envelope {
-            let key = root.key(&format!("{}/{KEYS}", self.folder));
+            let key = self.root.key(&format!("{}/{KEYS}", self.folder));
             tokio::select! {
-                put = root.store().put(&key, envelope.encode().to_vec().into()) => put?,
+                put = self.root.store().put(&key, envelope.encode().to_vec().into()) => put?,
                 signal = stop.asked() => return Err(BackupError::Interrupted(signal)),
                 stalled = stalled(producer.as_deref_mut()) => return Err(stalled),
             }
         }
-        let budget = Budget::new(plan.memory);
         let (parts, arriving) = mpsc::channel(1);
         let sink = move |part: Part| parts.blocking_send(part).map_err(|_| Closed);
-        let auto = (request.compress == Compression::Auto).then(|| {
-            let (traffic, observer) = (root.store().traffic().clone(), observer.clone());
-            AutoCodec::new(move || traffic.sent().max(observer.snapshot().stored))
-        });
-        let (putting, mac) = match kind {
-            Kind::Native(_) => (start_pack_native(source, plan, &budget, observer, sink)?, None),
-            Kind::Content(content) => {
-                let (layout, mac) = self.layout(request, content, lock, auto.as_ref())?;
-                let settings = PackSettings { plan, layout };
-                (start_pack(source, settings, &budget, observer, sink)?, mac)
-            }
-        };
+        let Packing { handle, mac, auto } =
+            self.start_packing(request, plan, input, seal, observer, sink)?;
         let mut books = Books::new(request);
-        let mut sender = PartSender::new(root.store().clone(), plan.parallel);
+        let mut sender = PartSender::new(self.root.store().clone(), plan.parallel);
         if books.ledger.is_some() {
             sender = sender.shared();
         }
-        let sending = self.send_all(arriving, &mut sender, &mut books, putting, observer, stop);
+        let sending = self.send_all(arriving, &mut sender, &mut books, handle, observer, stop);
         let sent = tokio::select! {
             sent = sending => sent,
             lost = self.claim.lost() => Err(lost),
@@ -105,6 +92,46 @@ impl RunFolder {
                 return Err(cause);
             }
         };
+        let sent = Sent { plan, put, uploaded, books, envelope, mac, auto, started };
+        self.conclude(request, sent, producer, stop).await
+    }
+
+    /// Starts the packing side, which passes the parts of the objects to `sink`.
+    fn start_packing(
+        &self,
+        request: &PutRequest,
+        plan: PackPlan,
+        input: Input<impl Read + Send + 'static>,
+        seal: Option<SealSetup>,
+        observer: &Observer,
+        sink: impl FnMut(Part) -> Result<(), Closed> + Send + 'static,
+    ) -> Result<Packing, BackupError> {
+        let budget = Budget::new(plan.memory);
+        let auto = (request.compress == Compression::Auto).then(|| {
+            let (traffic, observer) = (self.root.store().traffic().clone(), observer.clone());
+            AutoCodec::new(move || traffic.sent().max(observer.snapshot().stored))
+        });
+        let Input { kind, source } = input;
+        let (handle, mac) = match kind {
+            Kind::Native(_) => (start_pack_native(source, plan, &budget, observer, sink)?, None),
+            Kind::Content(content) => {
+                let (layout, mac) = self.layout(request, content, seal, auto.as_ref())?;
+                let settings = PackSettings { plan, layout };
+                (start_pack(source, settings, &budget, observer, sink)?, mac)
+            }
+        };
+        Ok(Packing { handle, mac, auto })
+    }
+
+    /// Makes a backup of the stored objects: lists, proofs, and the manifest at the end.
+    async fn conclude(
+        &self,
+        request: &PutRequest,
+        sent: Sent,
+        producer: Option<&mut Producer>,
+        stop: &mut CancelToken,
+    ) -> Result<PutReport, BackupError> {
+        let (root, put, books) = (&self.root, sent.put, sent.books);
         stop.or(self.put_lists(request, &put.output, books.md5)).await?;
         if let EndProof::Missing(why) = &put.scanned.proof {
             return Err(BackupError::Incomplete { why: why.to_string() });
@@ -120,14 +147,14 @@ impl RunFolder {
                 Some(ProducerFacts { program: producer.program().to_owned(), exit: 0 })
             }
         };
-        let compression = auto.map(|codec| codec.report());
+        let compression = sent.auto.map(|codec| codec.report());
         let mut manifest = self.manifest(
             request,
             &put,
-            uploaded,
+            sent.uploaded,
             producer,
-            started,
-            envelope.as_ref(),
+            sent.started,
+            sent.envelope.as_ref(),
             compression.as_ref(),
         );
         stop.or(async {
@@ -135,12 +162,12 @@ impl RunFolder {
             self.prove(&mut manifest, books.ledger.as_ref()).await
         })
         .await?;
-        root.commit(&request.name, &manifest, mac.as_ref()).await?;
+        root.commit(&request.name, &manifest, sent.mac.as_ref()).await?;
         self.settle(&request.name).await?;
         let store = root.store();
         let (requests, retries) = (store.traffic().requests(), store.traffic().retries());
         let protection = store.protection();
-        Ok(PutReport { manifest, requests, retries, protection, plan, compression })
+        Ok(PutReport { manifest, requests, retries, protection, plan: sent.plan, compression })
     }
 
     /// Writes the lists that accompany the objects.
@@ -169,7 +196,7 @@ impl RunFolder {
         &self,
         request: &PutRequest,
         content: Content,
-        lock: Option<SealSetup>,
+        seal: Option<SealSetup>,
         auto: Option<&AutoCodec>,
     ) -> Result<(ObjectLayout, Option<MacKey>), BackupError> {
         let content = match (request.layout, content) {
@@ -187,7 +214,7 @@ impl RunFolder {
             (Compression::Auto, Some(auto)) => FrameCompression::Auto(auto.clone()),
             (Compression::Auto, None) => return Err(BackupError::Bug("nothing chooses the codec")),
         };
-        let (stream, mac) = match lock {
+        let (stream, mac) = match seal {
             Some(SealSetup { header, sealer, mac, .. }) => {
                 (NativeStream { header, compress, sealer: Some(sealer) }, Some(mac))
             }
@@ -247,6 +274,27 @@ impl RunFolder {
         }
         Ok((put, uploaded))
     }
+}
+
+/// The packing side of a run.
+struct Packing {
+    handle: PackHandle,
+    /// Manifest key of a sealed backup.
+    mac: Option<MacKey>,
+    /// Chooser of the codec, if there is one.
+    auto: Option<AutoCodec>,
+}
+
+/// Everything that is known once all objects are stored.
+struct Sent {
+    plan: PackPlan,
+    put: PackResult,
+    uploaded: Uploaded,
+    books: Books,
+    envelope: Option<Envelope>,
+    mac: Option<MacKey>,
+    auto: Option<AutoCodec>,
+    started: Timestamp,
 }
 
 /// Data recorded about the objects as they are sent.
