@@ -63,8 +63,9 @@ pub use error::BackupError;
 /// Type of the times in manifests and records.
 pub use jiff::Timestamp;
 pub use read::file_filter::Selection;
-pub use read::get::{GetReport, GetRequest, Output, get};
+pub use read::get::{Output, get};
 pub use read::partial::Chosen;
+pub use read::request::{GetReport, GetRequest};
 pub use read::stream_sink::StreamSink;
 pub use read::unlock::Accept;
 pub use restore::galera::{Donor, Ist};

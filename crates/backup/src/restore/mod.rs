@@ -26,7 +26,9 @@ use self::journal::write::Journal;
 use crate::cancel::CancelToken;
 use crate::catalog::root::Root;
 use crate::error::BackupError;
-use crate::read::get::{GetReport, GetRequest, find, transfer};
+use crate::read::find::find;
+use crate::read::get::transfer;
+use crate::read::request::{GetReport, GetRequest};
 use crate::read::stream_sink::StreamSink;
 use crate::read::unlock::Unlocked;
 
