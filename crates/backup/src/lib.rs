@@ -82,7 +82,9 @@ pub use write::incremental::{LocalRunLog, SinceRequest, since};
 pub use write::name_template::{DEFAULT_NAME_TEMPLATE, TemplateError, fill_in, is_name_template};
 pub use write::producer::{LockGuard, Producer, ProducerOutput};
 pub use write::producer_log::ProducerLog;
-pub use write::{IncrementalBase, PutReport, PutRequest, backup, plan, put, put_plan};
+pub use write::{
+    IncrementalBase, PutLayout, PutReport, PutRequest, PutSizing, backup, plan, put, put_plan,
+};
 pub use xb_encryptor::{KeySlots, Keys};
 pub use xb_pipeline::GlobError;
 

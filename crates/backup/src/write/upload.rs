@@ -5,7 +5,7 @@ use std::io::Read;
 use jiff::Timestamp;
 use tokio::sync::mpsc;
 use xb_compressor::Compression;
-use xb_encryptor::{Backend, Envelope, FreshKey, MacKey, SealContext, Sealer};
+use xb_encryptor::{Backend, Envelope, FreshKey, KeySlots, MacKey, SealContext, Sealer};
 use xb_frame::{Seal, StreamHeader, StreamId};
 use xb_pipeline::{
     AutoCodec, Budget, Closed, Content, EndProof, FrameCompression, NativeStream, ObjectLayout,
@@ -15,7 +15,7 @@ use xb_pipeline::{
 use xb_uploader::{PartData, PartSender, Uploaded};
 
 use crate::cancel::CancelToken;
-use crate::catalog::manifest::{Layout, Producer as ProducerFacts};
+use crate::catalog::manifest::Producer as ProducerFacts;
 use crate::catalog::names::{KEYS, RunId, SUMS};
 use crate::error::BackupError;
 use crate::objects::checksums;
@@ -27,7 +27,7 @@ use crate::write::producer::Producer;
 use super::plan::classic_layout;
 use super::run_folder::RunFolder;
 use super::run_manifest::find_its_base;
-use super::{PutReport, PutRequest, end, stalled};
+use super::{PutLayout, PutReport, PutRequest, end, stalled};
 
 impl RunFolder {
     /// Sends the stream to the store: seal, pack, send, conclude.
@@ -42,9 +42,11 @@ impl RunFolder {
         stop: &mut CancelToken,
         started: Timestamp,
     ) -> Result<PutReport, BackupError> {
-        let seal = match request.ways_in.is_empty() {
-            true => None,
-            false => Some(SealSetup::new(self.run, request)?),
+        let seal = match &request.layout {
+            PutLayout::Packed { ways_in, .. } if !ways_in.is_empty() => {
+                Some(SealSetup::new(self.run, ways_in)?)
+            }
+            _ => None,
         };
         let carried = match &input.kind {
             Kind::Native(envelope) => envelope.as_deref(),
@@ -107,7 +109,9 @@ impl RunFolder {
         sink: impl FnMut(Part) -> Result<(), Closed> + Send + 'static,
     ) -> Result<Packing, BackupError> {
         let budget = Budget::new(plan.memory);
-        let auto = (request.compress == Compression::Auto).then(|| {
+        let chooses =
+            matches!(request.layout, PutLayout::Packed { compress: Compression::Auto, .. });
+        let auto = chooses.then(|| {
             let (traffic, observer) = (self.root.store().traffic().clone(), observer.clone());
             AutoCodec::new(move || traffic.sent().max(observer.snapshot().stored))
         });
@@ -199,17 +203,17 @@ impl RunFolder {
         seal: Option<SealSetup>,
         auto: Option<&AutoCodec>,
     ) -> Result<(ObjectLayout, Option<MacKey>), BackupError> {
-        let content = match (request.layout, content) {
-            (Layout::Packed, content) => content,
-            (Layout::Classic, Content::Xbstream(input)) => {
-                let files = classic_layout(request);
+        let (asked, content) = match (&request.layout, content) {
+            (PutLayout::Packed { compress, .. }, content) => (*compress, content),
+            (PutLayout::Classic { fixed_size, transform, .. }, Content::Xbstream(input)) => {
+                let files = classic_layout(*fixed_size, transform.clone());
                 return Ok((ObjectLayout::Classic { input, files }, None));
             }
-            (Layout::Classic, Content::Raw) => {
+            (PutLayout::Classic { .. }, Content::Raw) => {
                 return Err(BackupError::Bug("raw input reached the classic layout"));
             }
         };
-        let compress = match (request.compress, auto) {
+        let compress = match (asked, auto) {
             (Compression::Fixed(algorithm), _) => FrameCompression::Fixed(algorithm),
             (Compression::Auto, Some(auto)) => FrameCompression::Auto(auto.clone()),
             (Compression::Auto, None) => return Err(BackupError::Bug("nothing chooses the codec")),
@@ -306,8 +310,12 @@ struct Books {
 
 impl Books {
     fn new(request: &PutRequest) -> Self {
-        let ledger = (request.layout == Layout::Classic).then(Ledger::default);
-        Self { md5: request.md5.then(Md5List::new), ledger }
+        match request.layout {
+            PutLayout::Packed { .. } => Self { md5: None, ledger: None },
+            PutLayout::Classic { md5, .. } => {
+                Self { md5: md5.then(Md5List::new), ledger: Some(Ledger::default()) }
+            }
+        }
     }
 
     fn part(&mut self, part: &Part) {
@@ -336,13 +344,13 @@ struct SealSetup {
 }
 
 impl SealSetup {
-    fn new(run: RunId, request: &PutRequest) -> Result<Self, BackupError> {
+    fn new(run: RunId, ways_in: &KeySlots) -> Result<Self, BackupError> {
         let wrapped = |error: String| BackupError::Keys(error);
         let fresh = FreshKey::generate().map_err(|error| wrapped(error.to_string()))?;
         let commitment = fresh.key().commitment(&run.0);
         let header =
             StreamHeader::new(StreamId(run.0)).with_seal(Seal::Aes256GcmHkdf1Mb, commitment);
-        let envelope = Envelope::seal(fresh.key(), run.0, &request.ways_in.list())
+        let envelope = Envelope::seal(fresh.key(), run.0, &ways_in.list())
             .map_err(|error| wrapped(error.to_string()))?;
         let mac = fresh.key().manifest_key(&run.0);
         let bytes = header.encode();

@@ -78,12 +78,8 @@ impl Line {
 
 /// Decodes a name from hex digits; the result is never empty.
 pub(super) fn name(digits: &str) -> Option<Vec<u8>> {
-    if digits.is_empty() || !digits.len().is_multiple_of(2) || !digits.is_ascii() {
-        return None;
-    }
-    let pair = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
-    let bytes: Option<Vec<u8>> = digits.as_bytes().chunks_exact(2).map(pair).collect();
-    bytes.filter(|bytes| RelPath::new(bytes).is_ok())
+    let bytes = base16ct::lower::decode_vec(digits).ok()?;
+    RelPath::new(&bytes).is_ok().then_some(bytes)
 }
 
 pub(super) fn sum(digits: &str) -> Option<u32> {
