@@ -1,6 +1,9 @@
 //! The few fields of a certificate (RFC 5280, section 4.1) that the verifying library does not
 //! expose: for certificates of version 1, which the library rejects although `openssl x509 -req`
 //! creates them by default; for the common name; and for the properties of an authority.
+//!
+//! Read here and not with `x509-parser`: that crate and its parsers would be a dozen more crates in
+//! a program that runs beside the server on every node, to replace one small reader of DER.
 
 use rustls::pki_types::{CertificateDer, SubjectPublicKeyInfoDer, UnixTime};
 use std::time::Duration;
