@@ -5,8 +5,7 @@ use xb_cli::Failure;
 use xb_pipeline::{ObjectSize, UnpackPlan};
 
 use crate::args::{LayoutArg, PlanArgs};
-use crate::commands::context::{Context, DEFAULT_CHUNK, DEFAULT_PARALLEL, memory};
-use crate::limits::default_threads;
+use crate::commands::context::{Context, DEFAULT_CHUNK, DEFAULT_PARALLEL, memory, threads};
 use crate::place::backup_place;
 use crate::report;
 
@@ -32,8 +31,7 @@ impl Context {
         let chunk_size = chunk_size.or(cut_as.map(|classic| classic.chunk_size));
         let recut = layout == Layout::Classic && chunk_size.is_some();
         let chunk_size = chunk_size.unwrap_or(DEFAULT_CHUNK);
-        let (memory, threads) =
-            (memory(&args.common.run), args.common.run.threads.unwrap_or_else(default_threads));
+        let (memory, threads) = (memory(&args.common.run), threads(&args.common.run));
         let parallel = args.common.run.parallel.unwrap_or(DEFAULT_PARALLEL);
         let object_size = ObjectSize::new(chunk_size);
         let sizing = PutSizing { memory, object_size, threads, parallel, fixed_size: recut };

@@ -198,7 +198,7 @@ impl Context {
                 .map_err(|error: AlgorithmError| Failure::usage(format!("--compress: {error}")))?,
         };
         let threads = run.threads.or(put.compress_threads.max(put.encrypt_threads));
-        let threads = threads.unwrap_or_else(default_threads);
+        let threads = threads.unwrap_or_else(|| default_threads(memory(run)));
         let layout = match layout {
             Layout::Packed if put.encrypt_chunk_size.is_some() => {
                 return Err(Failure::usage(
