@@ -99,6 +99,8 @@ pub async fn get<S: StreamSink>(
 ) -> Result<(GetReport, S), BackupError> {
     let plan = UnpackPlan::new(request.memory, request.threads, request.parallel)?;
     let objects = stop.or(find(root, request, None, None)).await?;
+    observer.expect_phases(1);
+    observer.begin_phase("fetch");
     transfer(root, request, plan, objects, sink, observer, stop).await
 }
 
@@ -120,6 +122,9 @@ pub(crate) async fn transfer<S: StreamSink>(
     stop: &mut CancelToken,
 ) -> Result<(GetReport, S), BackupError> {
     let run = Run { root, request, plan, observer };
+    if let Some(bytes) = objects.bytes_to_read() {
+        observer.expect_bytes(bytes);
+    }
     let (stream_bytes, (count, stored_bytes), chosen, manifest, sink) = match objects {
         Objects::Packed(manifest, packed, id, opening) => {
             let all = (manifest.objects, manifest.stored_bytes);
@@ -171,6 +176,17 @@ impl Objects {
     /// Whether the backup holds raw bytes of unknown content.
     pub(crate) fn is_raw(&self) -> bool {
         matches!(self, Self::Packed(manifest, ..) if manifest.end == End::Raw)
+    }
+
+    /// Bytes that pass through [`transfer`], if known.
+    fn bytes_to_read(&self) -> Option<u64> {
+        match self {
+            Self::Packed(manifest, _, _, ReadMode::AsStored(front)) => {
+                Some(manifest.stored_bytes + front.len() as u64)
+            }
+            Self::Classic(_, files, _) => Some(files.bytes()),
+            Self::Packed(..) => self.stream_bytes(),
+        }
     }
 
     /// Length of the stream in bytes, if the manifest states it.

@@ -94,6 +94,7 @@ async fn up_to_pages(
     observer: &Observer,
     stop: &mut CancelToken,
 ) -> Result<(VerifyReport, Option<MacKey>), BackupError> {
+    observer.expect_phases(phases(request.level));
     let report = VerifyReport::new(request.name.to_string(), request.level.min(Level::Pages));
     let mut run = Run { root, request, observer, report, mac: None };
     if let Err(error) = run.all(stop).await {
@@ -106,6 +107,16 @@ async fn up_to_pages(
     run.report.retries = traffic.retries();
     run.report.finished = jiff::Timestamp::now();
     Ok((run.report, run.mac))
+}
+
+/// Number of phases up to a level, at most [`Level::Pages`]: the listing, and one that reads the
+/// objects.
+fn phases(level: Level) -> u32 {
+    match level {
+        Level::Manifest => 0,
+        Level::List => 1,
+        _ => 2,
+    }
 }
 
 /// Records the levels that passed before a check could not be made.
@@ -281,6 +292,9 @@ impl Run<'_> {
     ) -> Result<(), BackupError> {
         let name = &self.request.name;
         self.report.layout = Some(Layout::Classic);
+        if self.wants(Level::List) {
+            self.observer.begin_phase("list");
+        }
         let files = stop.or(list_with_sums(self.root, name, manifest.as_ref())).await?;
         if manifest.is_some() || !files.is_empty() {
             self.request.given().allows_unsealed(name, manifest.as_ref())?;

@@ -66,7 +66,7 @@ impl RunFolder {
         let sink = move |part: Part| parts.blocking_send(part).map_err(|_| Closed);
         let auto = (request.compress == Compression::Auto).then(|| {
             let (traffic, observer) = (root.store().traffic().clone(), observer.clone());
-            AutoCodec::new(move || traffic.sent().max(observer.snapshot().stored))
+            AutoCodec::new(move || traffic.sent().max(observer.stored()))
         });
         let (putting, mac) = match kind {
             Kind::Native(_) => (start_pack_native(source, plan, &budget, observer, sink)?, None),
@@ -81,6 +81,8 @@ impl RunFolder {
         if books.ledger.is_some() {
             sender = sender.shared();
         }
+        observer.expect_phases(2);
+        observer.begin_phase("upload");
         let sending = self.send_all(arriving, &mut sender, &mut books, putting, observer, stop);
         let sent = tokio::select! {
             sent = sending => sent,
@@ -105,6 +107,7 @@ impl RunFolder {
                 return Err(cause);
             }
         };
+        observer.begin_phase("commit");
         stop.or(self.put_lists(request, &put.output, books.md5)).await?;
         if let EndProof::Missing(why) = &put.scanned.proof {
             return Err(BackupError::Incomplete { why: why.to_string() });
