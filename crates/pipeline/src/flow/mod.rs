@@ -1,10 +1,12 @@
 //! Building blocks of all stages: memory leases, pooled buffers, ordered workers, sizes derived
-//! from the budget, checksums and counters.
+//! from the budget, checksums, counters and phases.
 
+pub(crate) mod bottleneck;
 pub(crate) mod budget;
 pub mod checksum;
 pub(crate) mod globs;
 pub(crate) mod observer;
 pub(crate) mod ordered_pool;
+pub(crate) mod phases;
 pub(crate) mod plan;
 pub(crate) mod slab;
