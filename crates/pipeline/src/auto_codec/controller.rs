@@ -12,6 +12,8 @@ use super::levels::{Encoding, Levels, RUNGS, Rung, mix};
 
 /// Shortest time between two decisions.
 const WINDOW: Duration = Duration::from_millis(100);
+/// Share of the time for which the reader waits if the source is the limit.
+const SOURCE_WAITS: f64 = 0.5;
 /// Rungs whose throughput is this close to the best count as equally fast.
 const SAME_SPEED: f64 = 0.98;
 /// A rung must save this much to be chosen for its size alone.
@@ -184,18 +186,14 @@ impl Controller {
         let last = std::mem::replace(&mut self.last, now);
         self.frames = 0;
         let seconds = now.seconds_since(&last);
-        let source = now.source_wait.saturating_sub(last.source_wait);
-        let waits = Waits { source, ..Waits::default() };
+        let source_wait = now.source_wait.saturating_sub(last.source_wait).as_secs_f64();
         // The part of the window in which the link was busy, if it is the end of the window.
         let busy = self.busy_since.map(|since| if since.at > last.at { since } else { last });
         match busy.filter(|busy| now.is_later(busy, window / 4)) {
             Some(busy) => self.measure(Limit::Link, now.read_rate(&last), now.sent_rate(&busy)),
             None => {
-                let window = now.at.saturating_sub(last.at);
-                let limit = match waits.source_limits(window) {
-                    true => Limit::Source,
-                    false => Limit::Workers,
-                };
+                let waits = source_wait > SOURCE_WAITS * seconds;
+                let limit = if waits { Limit::Source } else { Limit::Workers };
                 self.measure(limit, now.read_rate(&last), now.sent_rate(&last));
             }
         }

@@ -1,12 +1,10 @@
 //! Building blocks of all stages: memory leases, pooled buffers, ordered workers, sizes derived
-//! from the budget, checksums, counters and phases.
+//! from the budget, checksums and counters.
 
-pub(crate) mod bottleneck;
 pub(crate) mod budget;
 pub mod checksum;
 pub(crate) mod globs;
 pub(crate) mod observer;
 pub(crate) mod ordered_pool;
-pub(crate) mod phases;
 pub(crate) mod plan;
 pub(crate) mod slab;

@@ -2,11 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-
-use super::bottleneck::Waits;
-use super::phases::{Phases, PhasesSeen, Unit};
 
 /// Counters of one run. Clones share them.
 #[derive(Debug, Clone, Default)]
@@ -190,56 +186,6 @@ impl Observer {
             .max_by_key(|(time, _)| *time)
             .filter(|(time, _)| !time.is_zero())
             .map(|(_, what)| what)
-    }
-
-    /// Returns all waits so far.
-    #[must_use]
-    pub fn waits(&self) -> Waits {
-        Waits {
-            source: self.waited(Wait::Source),
-            workers: self.waited(Wait::Workers),
-            sink: self.waited(Wait::Sink),
-        }
-    }
-
-    /// Announces that at least `phases` more phases will begin.
-    pub fn expect_phases(&self, phases: usize) {
-        self.phases().expect(phases);
-    }
-
-    /// Ends the current phase, if there is one, and begins the next, which counts the bytes of the
-    /// stream, or what [`phase_done`](Self::phase_done) reports.
-    pub fn begin_phase(&self, name: &'static str, total: Option<u64>, unit: Unit) {
-        self.phases().begin(name, total, unit, self.bytes());
-    }
-
-    /// Sets the total of the current phase.
-    pub fn phase_total(&self, total: u64) {
-        self.phases().total(total);
-    }
-
-    /// Sets what is done in the current phase, for work that is not counted in bytes of the stream.
-    pub fn phase_done(&self, done: u64) {
-        self.phases().done(done);
-    }
-
-    /// Ends the last phase with success.
-    pub fn end_phases(&self) {
-        self.phases().complete(self.bytes());
-    }
-
-    /// Returns the phases so far.
-    #[must_use]
-    pub fn phases_seen(&self) -> PhasesSeen {
-        self.phases().seen(self.bytes())
-    }
-
-    fn phases(&self) -> MutexGuard<'_, Phases> {
-        self.0.phases.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn bytes(&self) -> u64 {
-        self.0.bytes.load(Ordering::Relaxed)
     }
 
     /// Returns the current values.
