@@ -8,7 +8,8 @@ use xb_pipeline::{Durability, Observer};
 
 use super::server::{Server, ServerOptions};
 use super::{
-    Level, Problem, RestoreTest, VerifyReport, VerifyRequest, keep_passed, record, up_to_pages,
+    Level, Problem, RestoreTest, VerifyReport, VerifyRequest, keep_passed, phases, record,
+    up_to_pages,
 };
 use crate::cancel::CancelToken;
 use crate::catalog::chain::chain;
