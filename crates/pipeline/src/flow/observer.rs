@@ -17,14 +17,15 @@ struct Counters {
     phases: Mutex<Phases>,
 }
 
-/// What the first stage of the pipeline waited for.
+/// What the pipeline waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
     /// Bytes from the producer or the store.
     Source = 0,
     /// A worker.
     Workers = 1,
-    /// Memory, which is returned when the last stage has sent its bytes.
+    /// The last stage: on the way into the store, for memory, which is returned when bytes were sent;
+    /// on the way back, for whatever takes the bytes.
     Sink = 2,
 }
 
@@ -169,7 +170,7 @@ impl Observer {
         self.0.stored.load(Ordering::Relaxed)
     }
 
-    /// Returns how long the first stage has waited for `what`.
+    /// Returns how long the pipeline has waited for `what`.
     #[must_use]
     pub fn waited(&self, what: Wait) -> Duration {
         let waited = self.0.waits.get(what as usize);
