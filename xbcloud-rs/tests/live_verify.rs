@@ -133,6 +133,30 @@ fn a_page_damaged_before_the_backup_is_found_in_its_file_and_place() {
     }
 }
 
+/// The events of a run show its phases in order, with numbers that fit each other. Those that take
+/// longer than the display's interval are all shown: `long` is among them, and ends the list.
+fn assert_phases(ran: &Ran, of: u64, long: &[&str]) {
+    let text = ran.stderr_text();
+    let phases: Vec<Value> = text
+        .lines()
+        .map(serde_json::from_str::<Value>)
+        .map(|event| event.expect("JSON"))
+        .filter(|event| event["event"] == "progress")
+        .map(|event| event["phase"].clone())
+        .filter(|phase| !phase.is_null())
+        .collect();
+    let number = |phase: &Value| phase["number"].as_u64().unwrap();
+    assert!(phases.is_sorted_by_key(number), "{phases:?}");
+    for phase in &phases {
+        assert_eq!(phase["of"], of, "{phase}");
+        let (done, total) = (phase["done"].as_u64().unwrap(), phase["total"].as_u64());
+        assert!(total.is_none_or(|total| done <= total), "{phase}");
+    }
+    let names: Vec<&str> = phases.iter().map(|phase| phase["name"].as_str().unwrap()).collect();
+    assert!(long.iter().all(|name| names.contains(name)), "{names:?}");
+    assert_eq!((phases.last().map(number), names.last()), (Some(of), long.last()));
+}
+
 #[test]
 fn a_server_is_tried_on_the_restored_backup() {
     let store = Store::folder();
@@ -140,7 +164,11 @@ fn a_server_is_tried_on_the_restored_backup() {
     let scratch = Scratch::new();
     let folder = format!("--scratch-dir={}", scratch.path().display());
     let options = ["--level=restore", &folder, "--check-sql=SELECT COUNT(*) FROM shop.squeezed"];
-    let found = report(&verify(&store, "n", &options).run().expect(0));
+    // Without --quiet, which hides the events.
+    let ran = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs")).args(["verify", "--json"]);
+    let ran = ran.args(store.options()).args(options).arg(store.url("n")).run().expect(0);
+    assert_phases(&ran, 5, &["prepare", "check"]);
+    let found = report(&ran);
     assert_eq!(found["reached"], "restore");
     assert!(found["restore"]["tables"].as_u64().unwrap() > 30, "{found}");
     assert_eq!(found["restore"]["statements"], 1);

@@ -53,7 +53,7 @@ pub use help::HelpTopic;
 pub use help::manual::write_manual;
 pub use help::version::long_version;
 pub use messages::log::{Level, Log, LogOptions};
-pub use messages::progress::{Progress, ProgressEnd, ProgressOptions, Snapshot};
+pub use messages::progress::{PhaseSnapshot, Progress, ProgressEnd, ProgressOptions, Snapshot};
 pub use messages::size::{
     Size, SizeError, format_count, format_duration, format_rate, format_size, parse_size,
 };

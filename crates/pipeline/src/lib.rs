@@ -102,7 +102,7 @@ pub use extract::report::{
 pub use flow::budget::{Budget, Permit};
 pub use flow::checksum as sums;
 pub use flow::globs::{GlobError, Globs};
-pub use flow::observer::{Observer, Snapshot, Wait};
+pub use flow::observer::{Observer, Phase, Snapshot, Wait};
 pub use flow::ordered_pool::{Closed, Results, Submit, WorkerDied, ordered, ordered_by};
 pub use flow::plan::{
     ObjectSize, PackPlan, PackSizing, PartLimits, PlanError, SLAB, UnpackPlan, worker_threads,

@@ -1,7 +1,9 @@
 //! What every command uses: the log, the settings of a run, progress and signals.
 
 use xb_backup::{BackupName, CancelToken, Resolved, Root, Wanted, stopper};
-use xb_cli::{Failure, Log, OrFail as _, Progress, ProgressOptions, Signals, Snapshot};
+use xb_cli::{
+    Failure, Log, OrFail as _, PhaseSnapshot, Progress, ProgressOptions, Signals, Snapshot,
+};
 use xb_pipeline::{Observer, Wait};
 use xb_uploader::Traffic;
 
@@ -111,7 +113,16 @@ pub(crate) fn memory(run: &RunOptions) -> u64 {
 
 fn snapshot(observer: &Observer, traffic: &Traffic) -> Snapshot {
     let now = observer.snapshot();
+    let phase = observer.phase().map(|phase| PhaseSnapshot {
+        name: phase.name.to_owned(),
+        number: phase.number,
+        of: phase.of,
+        done: phase.bytes,
+        total: phase.total,
+        elapsed: phase.elapsed,
+    });
     Snapshot {
+        phase,
         done: now.bytes,
         total: None,
         stored: Some(now.stored),

@@ -47,6 +47,18 @@ impl Objects {
         matches!(self, Self::Packed(manifest, ..) if manifest.end == End::Raw)
     }
 
+    /// Bytes of the stream that are to be fetched, if known: with a backup that is returned as
+    /// stored, its stored bytes.
+    pub(crate) fn bytes_to_fetch(&self) -> Option<u64> {
+        match self {
+            Self::Packed(manifest, _, _, ReadMode::AsStored(front)) => {
+                Some(manifest.stored_bytes.saturating_add(front.len() as u64))
+            }
+            Self::Classic(_, files, _) => Some(files.bytes()),
+            Self::Packed(..) => self.stream_bytes(),
+        }
+    }
+
     /// Length of the stream in bytes, if the manifest states it.
     pub(crate) fn stream_bytes(&self) -> Option<u64> {
         match self {

@@ -24,6 +24,8 @@ pub async fn get<S: StreamSink>(
 ) -> Result<(GetReport, S), BackupError> {
     let plan = UnpackPlan::new(request.memory, request.threads, request.parallel)?;
     let objects = stop.or(find(root, request, None, None)).await?;
+    observer.expect_phases(1);
+    observer.begin_phase("fetch");
     transfer(root, request, plan, objects, sink, observer, stop).await
 }
 
@@ -38,6 +40,9 @@ pub(crate) async fn transfer<S: StreamSink>(
     stop: &mut CancelToken,
 ) -> Result<(GetReport, S), BackupError> {
     let fetch = Fetch { root, request, plan, observer };
+    if let Some(bytes) = objects.bytes_to_fetch() {
+        observer.expect_bytes(bytes);
+    }
     let (stream_bytes, (count, stored_bytes), chosen, manifest, sink) = match objects {
         Objects::Packed(manifest, packed, id, opening) => {
             let all = (manifest.objects, manifest.stored_bytes);

@@ -88,6 +88,8 @@ pub async fn restore(
     observer: &Observer,
     stop: &mut CancelToken,
 ) -> Result<RestoreReport, BackupError> {
+    observer.expect_phases(1);
+    observer.begin_phase("fetch");
     let report = restore_and_keep(root, request, None, (target, how), observer, stop).await?;
     forget(target)?;
     Ok(report)

@@ -75,7 +75,10 @@ pub async fn restore_ready(
     }
     let mut restored = Vec::new();
     let mut folders = Vec::new();
+    observer.expect_phases(if ready.prepare.is_some() { 2 } else { 1 });
+    observer.begin_phase("fetch");
     for (number, link) in links.iter().enumerate() {
+        observer.expect_later(links[number + 1..].iter().map(Wanted::stream_bytes).sum());
         let folder = match number {
             0 => target.to_owned(),
             n => target.join(INCREMENTS).join(n.to_string()),
@@ -104,6 +107,7 @@ pub async fn restore_ready(
     // Up to here another run can resume; after this point files are changed.
     folders.iter().try_for_each(|folder| forget(folder))?;
     if let Some(options) = &ready.prepare {
+        observer.begin_phase("prepare");
         let increments: Vec<PathBuf> = folders.split_off(1);
         prepare(target, &increments, options, talk, stop).await?;
     }
@@ -137,6 +141,11 @@ struct Wanted {
 }
 
 impl Wanted {
+    /// Bytes of the stream; 0 if there is no manifest.
+    fn stream_bytes(&self) -> u64 {
+        self.manifest.as_ref().map_or(0, |manifest| manifest.stream_bytes)
+    }
+
     /// Checks whether a backup of the chain may be read.
     async fn of(
         root: &Root,

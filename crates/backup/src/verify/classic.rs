@@ -66,6 +66,7 @@ impl Run<'_> {
         stop: &mut CancelToken,
     ) -> Result<(), BackupError> {
         let (plan, share) = self.plan()?;
+        self.observer.begin_phase("read");
         let folder = self.root.key(self.request.name.as_str());
         let options = self.inspect(manifest.map(|manifest| &manifest.end), share)?;
         let inspector = Inspector::new(options.clone());
@@ -174,6 +175,7 @@ impl Run<'_> {
         stop: &mut CancelToken,
         mut seen: impl FnMut(&Range, u64),
     ) -> Result<Relayed, BackupError> {
+        self.observer.expect_bytes(files.bytes());
         let folder = self.root.key(self.request.name.as_str());
         let objects =
             files.in_order().map(|(key, from, size)| (format!("{folder}/{key}"), from, size));

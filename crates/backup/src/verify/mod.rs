@@ -58,6 +58,7 @@ async fn up_to_pages(
     observer: &Observer,
     stop: &mut CancelToken,
 ) -> Result<(VerifyReport, Option<MacKey>), BackupError> {
+    observer.expect_phases(phases(request.level));
     let report = VerifyReport::new(request.name.to_string(), request.level.min(Level::Pages));
     let mut run = Run { root, request, observer, report, mac: None };
     if let Err(error) = run.all(stop).await {
@@ -70,6 +71,16 @@ async fn up_to_pages(
     run.report.retries = traffic.retries();
     run.report.finished = jiff::Timestamp::now();
     Ok((run.report, run.mac))
+}
+
+/// Number of phases up to a level, at most [`Level::Pages`]: the listing, and one that reads the
+/// objects.
+fn phases(level: Level) -> u32 {
+    match level {
+        Level::Manifest => 0,
+        Level::List => 1,
+        _ => 2,
+    }
 }
 
 /// Records the levels that passed before a check could not be made.

@@ -91,6 +91,9 @@ impl Run<'_> {
     ) -> Result<(), BackupError> {
         let name = &self.request.name;
         self.report.layout = Some(Layout::Classic);
+        if self.wants(Level::List) {
+            self.observer.begin_phase("list");
+        }
         let files = stop.or(list_with_sums(self.root, name, manifest.as_ref())).await?;
         if manifest.is_some() || !files.is_empty() {
             self.request.given().allows_unsealed(name, manifest.as_ref())?;

@@ -36,10 +36,12 @@ impl Run<'_> {
         if !self.wants(Level::List) {
             return Ok(());
         }
+        self.observer.begin_phase("list");
         let absent = stop.or(self.list(&packed)).await?;
         if !self.wants(Level::Checksum) {
             return Ok(());
         }
+        self.observer.begin_phase("read");
         let known = stop.or(checksums::read(self.root, &self.request.name, packed.about())).await?;
         let known = known
             .map_err(|why| self.note(&format!("a damaged object cannot be named: {why}")))
@@ -145,6 +147,7 @@ impl Run<'_> {
         stop: &mut CancelToken,
     ) -> Result<String, BackupError> {
         let (plan, _) = self.plan()?;
+        self.observer.expect_bytes(packed.manifest.stored_bytes);
         let mut check = SumCheck::new(known, absent);
         let observer = self.observer.clone();
         let (fetched, ()) = pump(
@@ -248,6 +251,7 @@ impl Run<'_> {
     ) -> Result<bool, BackupError> {
         let (plan, share) = self.plan()?;
         let manifest = &packed.manifest;
+        self.observer.expect_bytes(manifest.stream_bytes);
         let watch = IndexWatch::default();
         let content = match manifest.end {
             End::Raw => Content::Unknown,

@@ -32,6 +32,7 @@ impl Run<'_> {
         stop: &mut CancelToken,
     ) -> Result<Result<Inspected, InspectError>, BackupError> {
         while !found.postponed.is_empty() {
+            self.observer.expect_bytes(packed.manifest.stream_bytes);
             let end = &packed.manifest.end;
             let stated = (!matches!(end, End::NativeTrailer)).then_some(end);
             let options = self.inspect(stated, self.plan()?.1)?;

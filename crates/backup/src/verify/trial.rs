@@ -8,7 +8,8 @@ use xb_pipeline::{Durability, Observer};
 
 use super::server::{Server, ServerOptions};
 use super::{
-    Level, Problem, RestoreTest, VerifyReport, VerifyRequest, keep_passed, record, up_to_pages,
+    Level, Problem, RestoreTest, VerifyReport, VerifyRequest, keep_passed, phases, record,
+    up_to_pages,
 };
 use crate::cancel::CancelToken;
 use crate::catalog::chain::chain;
@@ -54,6 +55,8 @@ pub async fn verify_by_restore(
     stop: &mut CancelToken,
 ) -> Result<VerifyReport, BackupError> {
     request.level = Level::Pages;
+    // Those of the levels below, `fetch` and `prepare` of the restore, and `check`.
+    observer.expect_phases(phases(Level::Pages) + 3);
     // Checks what this host lacks before a read that may take hours.
     let scratch = scratch(trial)?;
     can_try(root, &request, trial, scratch.path(), stop).await?;
@@ -193,6 +196,7 @@ async fn try_out(
         target: data.display().to_string(),
         what: format!("cannot remove a link to a tablespace: {error}"),
     })?;
+    observer.begin_phase("check");
     let mut server = Server::start(&data, scratch, &trial.server, stop).await?;
     let outcome = check(&mut server, trial, stop).await;
     tokio::task::block_in_place(|| server.end());

@@ -70,6 +70,8 @@ impl RunFolder {
         if books.ledger.is_some() {
             sender = sender.shared();
         }
+        observer.expect_phases(2);
+        observer.begin_phase("upload");
         let sending = self.send_all(arriving, &mut sender, &mut books, handle, observer, stop);
         let sent = tokio::select! {
             sent = sending => sent,
@@ -94,6 +96,7 @@ impl RunFolder {
                 return Err(cause);
             }
         };
+        observer.begin_phase("commit");
         let sent = Sent { plan, put, uploaded, books, envelope, mac, auto, started };
         self.conclude(request, sent, producer, stop).await
     }
@@ -113,7 +116,7 @@ impl RunFolder {
             matches!(request.layout, PutLayout::Packed { compress: Compression::Auto, .. });
         let auto = chooses.then(|| {
             let (traffic, observer) = (self.root.store().traffic().clone(), observer.clone());
-            AutoCodec::new(move || traffic.sent().max(observer.snapshot().stored))
+            AutoCodec::new(move || traffic.sent().max(observer.stored()))
         });
         let Input { kind, source } = input;
         let (handle, mac) = match kind {

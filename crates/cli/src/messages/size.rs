@@ -150,10 +150,29 @@ pub fn format_duration(span: Duration) -> String {
     }
 }
 
+/// Formats the time until an event as a clock shows it: `0:14`, `12:05`, `3:07:00`.
+pub(crate) fn format_clock(span: Duration) -> String {
+    let seconds = span.as_secs();
+    let (hours, minutes, seconds) = (seconds / 3_600, seconds % 3_600 / 60, seconds % 60);
+    match hours {
+        0 => format!("{minutes}:{seconds:02}"),
+        _ => format!("{hours}:{minutes:02}:{seconds:02}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_clock_shows_hours_only_if_there_are_any() {
+        let table =
+            [(0, "0:00"), (14, "0:14"), (725, "12:05"), (3_599, "59:59"), (11_220, "3:07:00")];
+        for (seconds, text) in table {
+            assert_eq!(format_clock(Duration::from_secs(seconds)), text);
+        }
+    }
 
     #[test]
     fn sizes_are_read() {

@@ -1,7 +1,7 @@
-//! Progress of a run: plain counters that any thread may read at any time.
+//! Progress of a run: counters and the current phase, which any thread may read at any time.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Counters of one run. Clones share them.
@@ -14,16 +14,18 @@ struct Counters {
     stored: AtomicU64,
     files: AtomicU64,
     waits: [AtomicU64; 3],
+    phases: Mutex<Phases>,
 }
 
-/// What the first stage of the pipeline waited for.
+/// What the pipeline waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
     /// Bytes from the producer or the store.
     Source = 0,
     /// A worker.
     Workers = 1,
-    /// Memory, which is returned when the last stage has sent its bytes.
+    /// The last stage: on the way into the store, for memory, which is returned when bytes were sent;
+    /// on the way back, for whatever takes the bytes.
     Sink = 2,
 }
 
@@ -36,8 +38,43 @@ pub struct Snapshot {
     pub stored: u64,
     /// Files that are complete.
     pub files: u64,
-    /// The longest of the waits so far, if there was any.
+    /// The longest of the waits in the current phase, if there was any.
     pub bottleneck: Option<Wait>,
+}
+
+/// A phase of a run, such as `fetch` or `prepare`, at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Phase {
+    /// Short name, one word.
+    pub name: &'static str,
+    /// Its number, from 1.
+    pub number: u32,
+    /// Number of phases of the run.
+    pub of: u32,
+    /// Bytes of the stream that it has done.
+    pub bytes: u64,
+    /// Bytes of the stream that it will have done at its end, if known.
+    pub total: Option<u64>,
+    /// Time since its begin.
+    pub elapsed: Duration,
+}
+
+/// The current phase, and the counters at its begin.
+#[derive(Debug, Default)]
+struct Phases {
+    of: u32,
+    number: u32,
+    current: Option<Current>,
+}
+
+#[derive(Debug)]
+struct Current {
+    name: &'static str,
+    begun: Instant,
+    bytes: u64,
+    waited: [Duration; 3],
+    later: u64,
+    total: Option<u64>,
 }
 
 impl Observer {
@@ -56,34 +93,155 @@ impl Observer {
         self.0.files.fetch_add(n, Ordering::Relaxed);
     }
 
+    /// States the number of phases of the run. The first call counts: a run may be part of a longer
+    /// one, which has stated its own number.
+    pub fn expect_phases(&self, n: u32) {
+        let mut phases = self.phases();
+        if phases.of == 0 {
+            phases.of = n;
+        }
+    }
+
+    /// Begins the next phase.
+    pub fn begin_phase(&self, name: &'static str) {
+        let bytes = self.0.bytes.load(Ordering::Relaxed);
+        let waited = WAITS.map(|what| self.waited(what));
+        let mut phases = self.phases();
+        phases.number += 1;
+        phases.of = phases.of.max(phases.number);
+        let begun = Instant::now();
+        phases.current = Some(Current { name, begun, bytes, waited, later: 0, total: None });
+    }
+
+    /// States that the current phase will do `next` bytes of the stream from here on, and then those
+    /// that it was told to [expect later](Self::expect_later).
+    pub fn expect_bytes(&self, next: u64) {
+        let bytes = self.0.bytes.load(Ordering::Relaxed);
+        if let Some(current) = &mut self.phases().current {
+            let done = bytes.saturating_sub(current.bytes);
+            current.total = Some(done.saturating_add(next).saturating_add(current.later));
+        }
+    }
+
+    /// States how many bytes the current phase will do after those that it is told next: those of
+    /// the backups after this one.
+    pub fn expect_later(&self, bytes: u64) {
+        if let Some(current) = &mut self.phases().current {
+            current.later = bytes;
+        }
+    }
+
+    /// Returns the current phase, if the run has phases.
+    #[must_use]
+    pub fn phase(&self) -> Option<Phase> {
+        let bytes = self.0.bytes.load(Ordering::Relaxed);
+        let phases = self.phases();
+        phases.current.as_ref().map(|current| Phase {
+            name: current.name,
+            number: phases.number,
+            of: phases.of,
+            bytes: bytes.saturating_sub(current.bytes),
+            total: current.total,
+            elapsed: current.begun.elapsed(),
+        })
+    }
+
+    fn phases(&self) -> MutexGuard<'_, Phases> {
+        // Every change is a single assignment, so a panic elsewhere leaves nothing inconsistent.
+        self.0.phases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Runs `step` and counts its duration as a wait for `what`.
     pub fn waiting<T>(&self, what: Wait, step: impl FnOnce() -> T) -> T {
         let begin = Instant::now();
         let value = step();
-        let waited = u64::try_from(begin.elapsed().as_micros()).unwrap_or(u64::MAX);
-        self.0.waits[what as usize].fetch_add(waited, Ordering::Relaxed);
+        self.add_wait(what, begin.elapsed());
         value
     }
 
-    /// Returns how long the first stage has waited for `what`.
+    fn add_wait(&self, what: Wait, time: Duration) {
+        let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        self.0.waits[what as usize].fetch_add(micros, Ordering::Relaxed);
+    }
+
+    /// Returns the bytes in the store so far.
+    #[must_use]
+    pub fn stored(&self) -> u64 {
+        self.0.stored.load(Ordering::Relaxed)
+    }
+
+    /// Returns how long the pipeline has waited for `what`.
     #[must_use]
     pub fn waited(&self, what: Wait) -> Duration {
         let waited = self.0.waits.get(what as usize);
         Duration::from_micros(waited.map_or(0, |micros| micros.load(Ordering::Relaxed)))
     }
 
+    /// Returns the longest wait of the current phase.
+    fn bottleneck(&self) -> Option<Wait> {
+        let phases = self.phases();
+        let before = phases.current.as_ref().map_or([Duration::ZERO; 3], |current| current.waited);
+        WAITS
+            .into_iter()
+            .map(|what| (self.waited(what).saturating_sub(before[what as usize]), what))
+            .max_by_key(|(time, _)| *time)
+            .filter(|(time, _)| !time.is_zero())
+            .map(|(_, what)| what)
+    }
+
     /// Returns the current values.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        let wait = |what: Wait| (self.waited(what), what);
-        let longest = [wait(Wait::Source), wait(Wait::Workers), wait(Wait::Sink)]
-            .into_iter()
-            .max_by_key(|(time, _)| *time);
         Snapshot {
             bytes: self.0.bytes.load(Ordering::Relaxed),
-            stored: self.0.stored.load(Ordering::Relaxed),
+            stored: self.stored(),
             files: self.0.files.load(Ordering::Relaxed),
-            bottleneck: longest.filter(|(time, _)| !time.is_zero()).map(|(_, what)| what),
+            bottleneck: self.bottleneck(),
         }
+    }
+}
+
+const WAITS: [Wait; 3] = [Wait::Source, Wait::Workers, Wait::Sink];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_phase_counts_from_its_begin() {
+        let observer = Observer::default();
+        assert_eq!(observer.phase(), None);
+        observer.add_bytes(100);
+        observer.expect_phases(2);
+        observer.expect_phases(7);
+        observer.begin_phase("fetch");
+        observer.expect_later(50);
+        observer.expect_bytes(30);
+        observer.add_bytes(30);
+        let phase = observer.phase().unwrap();
+        assert_eq!((phase.name, phase.number, phase.of), ("fetch", 1, 2));
+        assert_eq!((phase.bytes, phase.total), (30, Some(80)));
+        // The second of its backups is smaller than stated.
+        observer.expect_later(0);
+        observer.expect_bytes(20);
+        assert_eq!(observer.phase().unwrap().total, Some(50));
+        observer.begin_phase("prepare");
+        let phase = observer.phase().unwrap();
+        assert_eq!((phase.name, phase.number, phase.bytes, phase.total), ("prepare", 2, 0, None));
+        // One more than was stated.
+        observer.begin_phase("check");
+        assert_eq!(observer.phase().map(|phase| (phase.number, phase.of)), Some((3, 3)));
+        assert_eq!(observer.snapshot().bytes, 130);
+    }
+
+    #[test]
+    fn a_phase_has_its_own_bottleneck() {
+        let observer = Observer::default();
+        observer.add_wait(Wait::Source, Duration::from_secs(20));
+        assert_eq!(observer.snapshot().bottleneck, Some(Wait::Source));
+        observer.begin_phase("check");
+        assert_eq!(observer.snapshot().bottleneck, None);
+        observer.add_wait(Wait::Workers, Duration::from_secs(2));
+        assert_eq!(observer.snapshot().bottleneck, Some(Wait::Workers));
     }
 }

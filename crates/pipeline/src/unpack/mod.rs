@@ -106,7 +106,7 @@ where
             Ok(Err(undecoded)) => Err(undecoded.into()),
             Ok(Ok(pieces)) => pieces.into_iter().try_for_each(|piece| {
                 observer.add_bytes(piece.len() as u64);
-                sink(piece).map_err(UnpackError::Sink)
+                observer.waiting(Wait::Sink, || sink(piece)).map_err(UnpackError::Sink)
             }),
         };
         if outcome.is_err() {
@@ -144,7 +144,8 @@ fn find(
                     let payload = std::mem::take(&mut payload);
                     watch(&header, &payload);
                     if header.kind == Kind::Data {
-                        observer.waiting(Wait::Sink, || submit.send(Frame { header, payload }))?;
+                        observer
+                            .waiting(Wait::Workers, || submit.send(Frame { header, payload }))?;
                     }
                 }
                 _ => {}

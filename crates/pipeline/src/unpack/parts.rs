@@ -309,7 +309,8 @@ where
             Ok((_, Err(undecoded))) => Err(undecoded.into()),
             Ok((mut offset, Ok(pieces))) => pieces.into_iter().try_for_each(|piece| {
                 let len = piece.len() as u64;
-                let taken = sink(offset, piece).map_err(UnpackError::Sink);
+                let taken =
+                    observer.waiting(Wait::Sink, || sink(offset, piece)).map_err(UnpackError::Sink);
                 offset += len;
                 taken
             }),
@@ -430,7 +431,7 @@ fn find(
                 payload.push(piece);
             }
             if header.kind == Kind::Data && header.source == 0 {
-                observer.waiting(Wait::Sink, || submit.send(Frame { header, payload }))?;
+                observer.waiting(Wait::Workers, || submit.send(Frame { header, payload }))?;
             }
         }
     }

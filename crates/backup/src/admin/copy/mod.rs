@@ -215,12 +215,16 @@ impl Copying<'_> {
         for (key, size) in &small {
             ledger.copied(key, *size, known.as_ref().and_then(|known| known.of(key)));
         }
+        self.observer.expect_phases(2);
+        self.observer.begin_phase("copy");
+        self.observer.expect_bytes(small.iter().chain(&large).map(|(_, size)| size).sum());
         self.have_copied(folders, small, stop).await?;
         let check = match known {
             Some(known) => Check::each(&known, &large),
             None => Check::whole(report.kept == 0 && report.by_store == 0),
         };
         self.read_and_put(folders, large, check, &mut ledger, stop).await?;
+        self.observer.begin_phase("commit");
         if packed {
             stop.or(self.all_is_there(&folders.1)).await?;
         } else {

@@ -1,29 +1,30 @@
 //! Progress display: a bar on a terminal, occasional lines in a log.
 
-use std::collections::VecDeque;
+mod reading;
+
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use serde_json::{Value, json};
 
+use self::reading::{Meter, Reading};
 use crate::messages::log::{Level, Log};
-use crate::messages::size::{format_duration, format_rate, format_size};
 
 /// Interval between readings of the counters.
 const TICK: Duration = Duration::from_millis(200);
-/// Time span of the rate: long enough for a steady number, short enough to show that a store has
-/// become slow.
-const RATE_SPAN: Duration = Duration::from_secs(10);
+/// Maximum time between lines in a log.
+const MAX_INTERVAL: Duration = Duration::from_hours(1);
 
 /// Counters at one moment. They never decrease; `bottleneck` may change freely.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Snapshot {
-    /// Bytes done, in the same unit as `total`.
+    /// Bytes done so far, in all phases.
     pub done: u64,
-    /// Total bytes of the work, if known.
+    /// Total bytes of the work, in the same unit, if known. Not shown if there is a phase.
     pub total: Option<u64>,
+    /// Current phase, if the work has phases.
+    pub phase: Option<PhaseSnapshot>,
     /// Bytes stored after packing and compression, if the work stores data.
     pub stored: Option<u64>,
     /// Requests that were sent again.
@@ -32,21 +33,39 @@ pub struct Snapshot {
     pub bottleneck: Option<String>,
 }
 
+/// A phase of the work at one moment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PhaseSnapshot {
+    /// Short name, one word.
+    pub name: String,
+    /// Its number, from 1.
+    pub number: u32,
+    /// Number of phases. If there is only one, its name and number are not shown.
+    pub of: u32,
+    /// Bytes that it has done.
+    pub done: u64,
+    /// Bytes that it will have done at its end, if known.
+    pub total: Option<u64>,
+    /// Time since its begin.
+    pub elapsed: Duration,
+}
+
 /// Display options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProgressOptions {
     /// Whether to show progress. [`Level::Quiet`] hides it, too, except in JSON.
     pub enabled: bool,
-    /// Time between lines in a log.
-    pub every: Duration,
+    /// Time until the first line in a log. The intervals double from line to line, up to an hour, so
+    /// that a long run writes few lines.
+    pub first: Duration,
     /// Time between `progress` events in JSON.
     pub json_every: Duration,
 }
 
 impl Default for ProgressOptions {
-    /// Progress is shown, with a line every 30 s and an event every second.
+    /// Progress is shown, with lines after 30 s, 1 min, 2 min and so on, and an event every second.
     fn default() -> Self {
-        Self { enabled: true, every: Duration::from_secs(30), json_every: Duration::from_secs(1) }
+        Self { enabled: true, first: Duration::from_secs(30), json_every: Duration::from_secs(1) }
     }
 }
 
@@ -121,123 +140,6 @@ impl Drop for Progress {
     }
 }
 
-/// Counters and values computed from them.
-#[derive(Debug, Clone, PartialEq)]
-struct Reading {
-    now: Snapshot,
-    elapsed: Duration,
-    /// Recent rate in bytes per second.
-    rate: f64,
-    /// Time left, if there is a total and the rate is not zero.
-    left: Option<Duration>,
-}
-
-/// Computes the recent rate.
-#[derive(Debug, Default)]
-struct Meter {
-    /// Moments within the span, oldest first.
-    moments: VecDeque<(Duration, u64)>,
-}
-
-impl Meter {
-    fn read(&mut self, elapsed: Duration, now: &Snapshot) -> Reading {
-        // The start counts as a moment, so that the first reading has a rate.
-        if self.moments.is_empty() {
-            self.moments.push_back((Duration::ZERO, 0));
-        }
-        self.moments.push_back((elapsed, now.done));
-        // Keep one moment older than the span as the start of the measurement.
-        while self.moments.get(1).is_some_and(|(at, _)| *at + RATE_SPAN <= elapsed) {
-            self.moments.pop_front();
-        }
-        let (since, before) = self.moments[0];
-        let span = elapsed.saturating_sub(since).as_secs_f64();
-        let moved = now.done.saturating_sub(before) as f64;
-        let rate = if span > 0.0 { moved / span } else { 0.0 };
-        let left = now.total.and_then(|total| {
-            let seconds = total.saturating_sub(now.done) as f64 / rate;
-            Duration::try_from_secs_f64(seconds).ok()
-        });
-        Reading { now: now.clone(), elapsed, rate, left }
-    }
-}
-
-/// Describes a reading: `1.50 GiB of 4.00 GiB (37%), stored 700 MiB (45%), 120 MiB/s, 21 s left, 2
-/// retries, upload is slowest`
-fn describe(reading: &Reading) -> String {
-    let now = &reading.now;
-    let mut text = format_size(now.done);
-    if let Some(total) = now.total {
-        text.push_str(&format!(" of {}", format_size(total)));
-        if let Some(percent) = percent(now.done, total) {
-            text.push_str(&format!(" ({percent}%)"));
-        }
-    }
-    if let Some(stored) = now.stored {
-        text.push_str(&format!(", stored {}", format_size(stored)));
-        if let Some(percent) = percent(stored, now.done) {
-            text.push_str(&format!(" ({percent}%)"));
-        }
-    }
-    text.push_str(&format!(", {}", format_rate(reading.rate)));
-    if let Some(left) = reading.left {
-        text.push_str(&format!(", {} left", format_duration(left)));
-    }
-    match now.retries {
-        0 => {}
-        1 => text.push_str(", 1 retry"),
-        retries => text.push_str(&format!(", {retries} retries")),
-    }
-    if let Some(stage) = &now.bottleneck {
-        text.push_str(&format!(", {stage} is slowest"));
-    }
-    text
-}
-
-/// Describes a reading for a screen of 80 columns with a bar, most important facts first: `1.50
-/// GiB/4.00 GiB, 120 MiB/s, 21 s left, upload is slowest, stored 45%, 2 retries`
-fn describe_short(reading: &Reading) -> String {
-    let now = &reading.now;
-    let mut text = format_size(now.done);
-    if let Some(total) = now.total {
-        text.push_str(&format!("/{}", format_size(total)));
-    }
-    text.push_str(&format!(", {}", format_rate(reading.rate)));
-    if let Some(left) = reading.left {
-        text.push_str(&format!(", {} left", format_duration(left)));
-    }
-    if let Some(stage) = &now.bottleneck {
-        text.push_str(&format!(", {stage} is slowest"));
-    }
-    if let Some(percent) = now.stored.and_then(|stored| percent(stored, now.done)) {
-        text.push_str(&format!(", stored {percent}%"));
-    }
-    if now.retries > 0 {
-        text.push_str(&format!(", {} retries", now.retries));
-    }
-    text
-}
-
-/// Percentage, rounded down, so that 100 means complete.
-fn percent(part: u64, whole: u64) -> Option<u128> {
-    (u128::from(part) * 100).checked_div(u128::from(whole))
-}
-
-fn event(what: &str, reading: &Reading) -> Value {
-    // The decimals of a rate have no meaning.
-    json!({
-        "what": what,
-        "done": reading.now.done,
-        "total": reading.now.total,
-        "stored": reading.now.stored,
-        "retries": reading.now.retries,
-        "bottleneck": reading.now.bottleneck,
-        "rate": reading.rate.round(),
-        "seconds_left": reading.left.map(|left| left.as_secs()),
-        "elapsed_ms": u64::try_from(reading.elapsed.as_millis()).unwrap_or(u64::MAX),
-    })
-}
-
 /// Display of one run of work.
 struct Show {
     log: Log,
@@ -248,8 +150,8 @@ struct Show {
 enum Way {
     Hidden,
     Bar(ProgressBar),
-    Lines { every: Duration, next: Duration },
-    Events { every: Duration, next: Duration },
+    Lines { next: Duration },
+    Events { every: Duration, next: Duration, phase: u32 },
 }
 
 impl Show {
@@ -257,7 +159,7 @@ impl Show {
         let way = if !options.enabled {
             Way::Hidden
         } else if log.is_json() {
-            Way::Events { every: options.json_every, next: options.json_every }
+            Way::Events { every: options.json_every, next: options.json_every, phase: 0 }
         } else if log.level() == Level::Quiet {
             Way::Hidden
         } else if log.is_terminal() {
@@ -267,7 +169,7 @@ impl Show {
             log.attach(bar.clone());
             Way::Bar(bar)
         } else {
-            Way::Lines { every: options.every, next: options.every }
+            Way::Lines { next: options.first }
         };
         Self { log: log.clone(), what: what.to_owned(), way }
     }
@@ -275,17 +177,20 @@ impl Show {
     fn tick(&mut self, reading: &Reading) {
         match &mut self.way {
             Way::Hidden => {}
-            Way::Bar(bar) => draw(bar, reading),
-            Way::Lines { every, next } => {
+            Way::Bar(bar) => draw(bar, &self.what, reading),
+            Way::Lines { next } => {
                 if reading.elapsed >= *next {
-                    *next = reading.elapsed + *every;
-                    self.log.info(format_args!("{}: {}", self.what, describe(reading)));
+                    *next = (reading.elapsed * 2).min(reading.elapsed + MAX_INTERVAL);
+                    let label = reading.label(&self.what);
+                    self.log.info(format_args!("{label}: {}", reading.describe()));
                 }
             }
-            Way::Events { every, next } => {
-                if reading.elapsed >= *next {
+            Way::Events { every, next, phase } => {
+                let number = reading.now.phase.as_ref().map_or(0, |phase| phase.number);
+                if reading.elapsed >= *next || number != *phase {
                     *next = reading.elapsed + *every;
-                    self.log.event("progress", &event(&self.what, reading));
+                    *phase = number;
+                    self.log.event("progress", &reading.event(&self.what));
                 }
             }
         }
@@ -300,20 +205,25 @@ impl Show {
                 bar.finish_and_clear();
                 self.log.detach();
             }
-            Way::Events { .. } => self.log.event("progress", &event(&self.what, reading)),
+            Way::Events { .. } => self.log.event("progress", &reading.event(&self.what)),
         }
     }
 }
 
-fn draw(bar: &ProgressBar, reading: &Reading) {
-    if let Some(total) = reading.now.total.filter(|total| *total > 0) {
-        if bar.length() != Some(total) {
-            bar.set_style(style(true));
-            bar.set_length(total);
+fn draw(bar: &ProgressBar, what: &str, reading: &Reading) {
+    let total = reading.total().filter(|total| *total > 0);
+    if bar.length() != total {
+        bar.set_style(style(total.is_some()));
+        match total {
+            Some(total) => bar.set_length(total),
+            None => bar.unset_length(),
         }
-        bar.set_position(reading.now.done);
     }
-    bar.set_message(describe_short(reading));
+    if total.is_some() {
+        bar.set_position(reading.done());
+    }
+    bar.set_prefix(reading.label(what));
+    bar.set_message(reading.describe_short());
     bar.tick();
 }
 
@@ -341,68 +251,6 @@ mod tests {
 
     fn seconds(seconds: f64) -> Duration {
         Duration::from_secs_f64(seconds)
-    }
-
-    #[test]
-    fn the_rate_is_that_of_the_last_seconds() {
-        let mut meter = Meter::default();
-        assert_eq!(meter.read(Duration::ZERO, &bytes(0)).rate, 0.0);
-        assert_eq!(meter.read(seconds(1.0), &bytes(100)).rate, 100.0);
-        assert_eq!(meter.read(seconds(10.0), &bytes(1000)).rate, 100.0);
-        // No progress: after the span, the rate is zero.
-        assert_eq!(meter.read(seconds(15.0), &bytes(1000)).rate, 900.0 / 14.0);
-        assert_eq!(meter.read(seconds(30.0), &bytes(1000)).rate, 0.0);
-        assert!(meter.moments.len() <= 3);
-        for tick in 0..1000 {
-            meter.read(seconds(31.0 + f64::from(tick) * 0.2), &bytes(1000));
-        }
-        assert!(meter.moments.len() <= 52, "{}", meter.moments.len());
-    }
-
-    #[test]
-    fn the_time_left_needs_a_total_and_movement() {
-        let at = |done, total| {
-            let now = Snapshot { total, ..bytes(done) };
-            Meter::default().read(seconds(2.0), &now).left
-        };
-        assert_eq!(at(100, None), None);
-        assert_eq!(at(0, Some(100)), None);
-        assert_eq!(at(0, Some(0)), None);
-        assert_eq!(at(100, Some(300)), Some(seconds(4.0)));
-        assert_eq!(at(300, Some(100)), Some(Duration::ZERO));
-        assert_eq!(at(1, Some(u64::MAX)), None);
-        assert_eq!(at(1, Some(u64::MAX / 4)).map(|left| left.as_secs() > 1 << 60), Some(true));
-    }
-
-    #[test]
-    fn the_line_tells_what_is_known() {
-        let reading = |now: Snapshot| Meter::default().read(seconds(2.0), &now);
-        assert_eq!(describe(&reading(bytes(0))), "0 B, 0 B/s");
-        let all = Snapshot {
-            done: 2 << 30,
-            total: Some(3 << 30),
-            stored: Some(1 << 30),
-            retries: 2,
-            bottleneck: Some("upload".to_owned()),
-        };
-        assert_eq!(
-            describe(&reading(all.clone())),
-            "2.00 GiB of 3.00 GiB (66%), stored 1.00 GiB (50%), 1.00 GiB/s, 1.0 s left, 2 retries, \
-             upload is slowest"
-        );
-        assert_eq!(
-            describe_short(&reading(all.clone())),
-            "2.00 GiB/3.00 GiB, 1.00 GiB/s, 1.0 s left, upload is slowest, stored 50%, 2 retries"
-        );
-        assert_eq!(describe_short(&reading(bytes(0))), "0 B, 0 B/s");
-        let one = Snapshot { retries: 1, total: Some(0), stored: Some(0), ..bytes(0) };
-        assert_eq!(describe(&reading(one)), "0 B of 0 B, stored 0 B, 0 B/s, 1 retry");
-        let event = event("put", &reading(all));
-        assert_eq!(event["done"], 2u64 << 30);
-        assert_eq!(event["rate"], f64::from(1 << 30));
-        assert_eq!(event["seconds_left"], 1);
-        assert_eq!(event["elapsed_ms"], 2000);
-        assert_eq!(event["bottleneck"], "upload");
     }
 
     fn readings(show: &mut Show, at: &[f64]) {
@@ -522,7 +370,7 @@ mod tests {
         let drawn = screen.0.lock().unwrap().clone();
         assert!(drawn.contains("1.00 KiB, 1.00 KiB/s"), "{drawn:?}");
         assert!(
-            drawn.contains("put [======>     ] 2.00 KiB/4.00 KiB, 1.00 KiB/s, 2.0 s left"),
+            drawn.contains("put [======>     ] 50% 2.00 KiB/4.00 KiB, 1.00 KiB/s, ETA 0:02"),
             "{drawn:?}"
         );
     }
