@@ -2,8 +2,10 @@
 
 pub(crate) mod descriptors;
 pub(crate) mod dirs;
+mod nameless;
 pub(crate) mod partial_dir;
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,6 +19,7 @@ use rustix::io::Errno;
 
 use crate::target::descriptors::{Descriptors, Slot};
 use crate::target::dirs::{DIR_MODE, STEP, make_dir};
+use crate::target::nameless::Nameless;
 use crate::target::partial_dir::{PARTIAL_DIR, PartialDir};
 use crate::{Printable, RelPath};
 
@@ -163,12 +166,17 @@ pub struct TargetDir {
     root: Arc<OwnedFd>,
     run: Arc<PartialDir>,
     descriptors: Arc<Descriptors>,
+    nameless: Arc<Nameless>,
     next: AtomicU64,
     file_mode: Mode,
     dir_mode: Mode,
-    /// The directory used last. Most streams list files directory by directory.
-    parent: Mutex<Option<Parent>>,
+    /// The directories used last. Most streams list files directory by directory, and each thread
+    /// is in another one at their borders.
+    parents: Mutex<VecDeque<Parent>>,
 }
+
+/// Most directories that are kept open.
+const PARENTS: usize = 8;
 
 /// A directory beneath the target, and its name there.
 #[derive(Debug)]
@@ -217,10 +225,11 @@ impl TargetDir {
             root,
             run,
             descriptors,
+            nameless: Arc::default(),
             next: AtomicU64::new(next),
             file_mode: FILE_MODE,
             dir_mode: DIR_MODE,
-            parent: Mutex::new(None),
+            parents: Mutex::default(),
         }
     }
 
@@ -281,11 +290,31 @@ impl TargetDir {
             descriptors: Arc::clone(&self.descriptors),
             run: Arc::clone(&self.run),
             name: number.to_string(),
+            nameless: None,
             path: path.clone(),
             mode: self.file_mode,
             size: AtomicU64::new(0),
             committed: false,
         }
+    }
+
+    /// Begins a file like [`TargetDir::begin`], for a thread that completes it before it begins
+    /// another one: the file keeps its descriptor. Where possible it has no name at all until
+    /// [`PartialFile::commit`], which is the first to notice that the name is taken.
+    ///
+    /// # Errors
+    ///
+    /// As [`TargetDir::begin`].
+    pub fn begin_brief(&self, path: &RelPath) -> Result<PartialFile, TargetError> {
+        // A run that keeps unfinished files must find them again.
+        let file =
+            if self.run.kept { None } else { self.nameless.create(&self.run.dir, self.file_mode) };
+        let Some(file) = file else { return self.begin(path) };
+        let mut made = self.partial(path, 0);
+        // It is not among the numbered files.
+        made.name.clear();
+        made.nameless = Some((Arc::new(File::from(file)), Arc::clone(&self.nameless)));
+        Ok(made)
     }
 
     /// Begins a file whose final name is `path`. Nothing is visible under that name yet.
@@ -374,8 +403,8 @@ impl TargetDir {
         missing: Missing,
     ) -> Result<Option<Arc<OwnedFd>>, TargetError> {
         let Some(parent) = path.split_last().0 else { return Ok(Some(Arc::clone(&self.root))) };
-        let mut cached = self.parent.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = cached.as_ref().filter(|known| *known.name == *parent) {
+        let mut kept = self.parents.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = kept.iter().find(|known| *known.name == *parent) {
             return Ok(Some(Arc::clone(&known.dir)));
         }
         let failed =
@@ -396,7 +425,8 @@ impl TargetDir {
                 Err(error) => return Err(failed(error)),
             };
         }
-        *cached = Some(Parent { name: parent.into(), dir: Arc::clone(&dir) });
+        kept.truncate(PARENTS - 1);
+        kept.push_front(Parent { name: parent.into(), dir: Arc::clone(&dir) });
         Ok(Some(dir))
     }
 }
@@ -419,6 +449,8 @@ pub struct PartialFile {
     run: Arc<PartialDir>,
     /// Its name in the directory of unfinished files.
     name: String,
+    /// The file, if it has no name there.
+    nameless: Option<(Arc<File>, Arc<Nameless>)>,
     /// Its final name as given at the beginning, for messages.
     path: RelPath,
     mode: Mode,
@@ -435,7 +467,10 @@ impl PartialFile {
     }
 
     fn file(&self) -> io::Result<Arc<File>> {
-        Ok(self.opened(AGAIN)?)
+        match &self.nameless {
+            Some((file, _)) => Ok(Arc::clone(file)),
+            None => Ok(self.opened(AGAIN)?),
+        }
     }
 
     fn opened(&self, flags: OFlags) -> rustix::io::Result<Arc<File>> {
@@ -445,8 +480,10 @@ impl PartialFile {
 
     /// Removes the file, also in a run that keeps unfinished files.
     pub fn discard(mut self) {
-        // Best effort, as in drop.
-        let _ = rustix::fs::unlinkat(&self.run.dir, &self.name, AtFlags::empty());
+        if self.nameless.is_none() {
+            // Best effort, as in drop.
+            let _ = rustix::fs::unlinkat(&self.run.dir, &self.name, AtFlags::empty());
+        }
         self.committed = true;
     }
 
@@ -499,11 +536,15 @@ impl PartialFile {
         }
         let parent =
             target.parent_of(path, Missing::Make)?.ok_or_else(|| failed(Errno::NOENT.into()))?;
-        move_into_place(&self.run.dir, self.name.as_bytes(), &parent, path.split_last().1)
-            .map_err(|error| match error {
-                Errno::EXIST => TargetError::Exists { path: path.clone() },
-                error => failed(error.into()),
-            })?;
+        let name = path.split_last().1;
+        let moved = match &self.nameless {
+            Some((file, nameless)) => nameless.link(file, &parent, name),
+            None => move_into_place(&self.run.dir, self.name.as_bytes(), &parent, name),
+        };
+        moved.map_err(|error| match error {
+            Errno::EXIST => TargetError::Exists { path: path.clone() },
+            error => failed(error.into()),
+        })?;
         self.committed = true;
         Ok(())
     }
@@ -511,6 +552,9 @@ impl PartialFile {
 
 impl Drop for PartialFile {
     fn drop(&mut self) {
+        if self.nameless.is_some() {
+            return;
+        }
         self.descriptors.close(&self.slot);
         if !self.committed && !self.run.kept {
             // Best effort: drop cannot report an error, and the file does not have its final name.
@@ -585,6 +629,52 @@ mod tests {
         target.sync().unwrap();
         target.close();
         assert_eq!(entries(dir.path()), ["a"]);
+    }
+
+    #[test]
+    fn a_brief_file_has_no_name_until_it_is_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = TargetDir::open(dir.path()).unwrap().with_modes(0o604, 0o700);
+        let brief = |path: &str, bytes: &[u8]| {
+            let file = target.begin_brief(&name(path))?;
+            file.write_at(0, bytes)?;
+            Ok::<_, TargetError>(file)
+        };
+        let file = brief("a/b", b"all").unwrap();
+        assert_eq!(entries(dir.path()), [PARTIAL_DIR]);
+        file.commit(&target, &name("a/b"), 4096, true).unwrap();
+        assert_eq!(fs::read(dir.path().join("a/b")).unwrap().len(), 4096);
+        put(&target, "named", b"x").unwrap();
+        let mode = |path: &str| fs::metadata(dir.path().join(path)).unwrap().permissions().mode();
+        assert_eq!(mode("a/b"), mode("named"), "the umask counts for both");
+        // Nothing is overwritten, and nothing remains of what is dropped or fails.
+        let taken =
+            brief("named", b"y").and_then(|file| file.commit(&target, &name("named"), 1, false));
+        assert!(matches!(taken, Err(TargetError::Exists { .. })), "{taken:?}");
+        let reserved = brief(".xb-partial/x", b"y")
+            .and_then(|file| file.commit(&target, &name(".xb-partial/x"), 1, false));
+        assert!(matches!(reserved, Err(TargetError::Reserved { .. })), "{reserved:?}");
+        brief("dropped", b"y").unwrap().discard();
+        drop(brief("dropped", b"y").unwrap());
+        target.close();
+        assert_eq!(entries(dir.path()), ["a", "named"]);
+        assert_eq!(fs::read(dir.path().join("named")).unwrap(), b"x");
+    }
+
+    #[test]
+    fn files_of_many_directories_find_theirs() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = TargetDir::open(dir.path()).unwrap();
+        for round in 0..2 {
+            for n in 0..3 * PARENTS {
+                put(&target, &format!("d{n}/f{round}"), n.to_string().as_bytes()).unwrap();
+            }
+        }
+        for n in 0..3 * PARENTS {
+            let folder = dir.path().join(format!("d{n}"));
+            assert_eq!(entries(&folder), ["f0", "f1"]);
+            assert_eq!(fs::read(folder.join("f1")).unwrap(), n.to_string().as_bytes());
+        }
     }
 
     #[test]
