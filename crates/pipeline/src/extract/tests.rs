@@ -459,8 +459,8 @@ fn small_files_are_counted_as_they_are_named() {
     let len = |n: usize| 4000 + n * 7;
     let good = stream(|w| {
         for n in 0..2000 {
-            w.payload(&format!("d{}/f{n:04}", n / 100), 0, &content(n, len(n)))?;
-            w.end(&format!("d{}/f{n:04}", n / 100))?;
+            w.payload(format!("d{}/f{n:04}", n / 100), 0, &content(n, len(n)))?;
+            w.end(format!("d{}/f{n:04}", n / 100))?;
         }
         Ok(())
     });

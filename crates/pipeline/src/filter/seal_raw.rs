@@ -10,7 +10,6 @@ use std::thread::JoinHandle;
 use xb_encryptor::{SealError, Sealer, SegmentToSeal, TAG_LEN};
 use xb_frame::{Codec, FRAME_HEADER_LEN, StreamHeader, StreamWriter, Summary, Tail};
 
-use super::native::SealFileError;
 use crate::flow::observer::{Observer, Wait};
 use crate::flow::ordered_pool::{Results, Submit, WorkerDied, ordered};
 use crate::flow::plan::SLAB;
@@ -19,6 +18,18 @@ use crate::pack::error::PackError;
 
 /// Least space for which a frame begins in a segment. Less is left only by index frames.
 const LEAST_ROOM: usize = 4096;
+
+/// Reason why the input was not sealed.
+pub(super) enum SealRawError {
+    Pack(PackError),
+    Write(io::Error),
+}
+
+impl From<PackError> for SealRawError {
+    fn from(error: PackError) -> Self {
+        Self::Pack(error)
+    }
+}
 
 /// A segment before it is sealed.
 type Job = (Slab, SegmentToSeal);
@@ -32,16 +43,16 @@ pub(super) fn seal_raw<R: Read + Send + 'static>(
     sealer: Sealer,
     threads: usize,
     observer: &Observer,
-    mut write: impl FnMut(&[u8]) -> Result<(), SealFileError>,
-) -> Result<Summary, SealFileError> {
+    mut write: impl FnMut(&[u8]) -> io::Result<()>,
+) -> Result<Summary, SealRawError> {
     let depth = threads.max(1) * 2;
     let (submit, sealed) = ordered("seal", threads, depth, |(mut slab, segment): Job| {
         slab.advance(TAG_LEN);
         segment.seal(&mut slab)?;
         Ok(slab)
     });
-    write(&header.encode())?;
-    write(&sealer.head())?;
+    write(&header.encode()).map_err(SealRawError::Write)?;
+    write(&sealer.head()).map_err(SealRawError::Write)?;
     // Those of the pool, one being filled and one being written.
     let pool = SlabPool::new(SLAB, depth + 2);
     let segments = Segments { pool, current: None, sealer, submit };
@@ -57,7 +68,7 @@ pub(super) fn seal_raw<R: Read + Send + 'static>(
         .spawn(move || framer.run())
         .map_err(PackError::Thread)?;
     let written = write_all(sealed, &mut write);
-    if let Err(error @ SealFileError::Write(_)) = written {
+    if let Err(error @ SealRawError::Write(_)) = written {
         // The source may be stalled, so the reader is not waited for.
         return Err(error);
     }
@@ -67,17 +78,17 @@ pub(super) fn seal_raw<R: Read + Send + 'static>(
         (Ok(_) | Err(PackError::Closed(_)), Err(cause)) => return Err(cause),
         (Err(cause), _) => return Err(cause.into()),
     };
-    write(tail.trailer())?;
+    write(tail.trailer()).map_err(SealRawError::Write)?;
     Ok(tail.summary)
 }
 
 fn write_all(
     mut sealed: Results<Sealed>,
-    write: &mut impl FnMut(&[u8]) -> Result<(), SealFileError>,
-) -> Result<(), SealFileError> {
+    write: &mut impl FnMut(&[u8]) -> io::Result<()>,
+) -> Result<(), SealRawError> {
     while let Some(segment) = sealed.recv() {
         let segment: Slab = segment.map_err(PackError::from)?.map_err(PackError::from)?;
-        write(&segment)?;
+        write(&segment).map_err(SealRawError::Write)?;
     }
     Ok(())
 }
