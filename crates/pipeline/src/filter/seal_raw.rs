@@ -43,6 +43,25 @@ pub(super) fn seal_raw<R: Read + Send + 'static>(
     sealer: Sealer,
     threads: usize,
     observer: &Observer,
+    write: impl FnMut(&[u8]) -> io::Result<()>,
+) -> Result<Summary, SealRawError> {
+    let framing = Framing { writer: StreamWriter::new(header), least_room: LEAST_ROOM };
+    seal_frames(source, (header, framing), sealer, threads, observer, write)
+}
+
+/// How frames are made.
+struct Framing {
+    writer: StreamWriter,
+    /// Least space in a segment for a frame that is read into it.
+    least_room: usize,
+}
+
+fn seal_frames<R: Read + Send + 'static>(
+    source: R,
+    (header, framing): (&StreamHeader, Framing),
+    sealer: Sealer,
+    threads: usize,
+    observer: &Observer,
     mut write: impl FnMut(&[u8]) -> io::Result<()>,
 ) -> Result<Summary, SealRawError> {
     let depth = threads.max(1) * 2;
@@ -59,7 +78,8 @@ pub(super) fn seal_raw<R: Read + Send + 'static>(
     let framer = Framer {
         source,
         position: 0,
-        writer: StreamWriter::new(header),
+        writer: framing.writer,
+        least_room: framing.least_room,
         segments,
         observer: observer.clone(),
     };
@@ -102,6 +122,7 @@ struct Framer<R> {
     source: R,
     position: u64,
     writer: StreamWriter,
+    least_room: usize,
     segments: Segments,
     observer: Observer,
 }
@@ -125,7 +146,7 @@ impl<R: Read> Framer<R> {
     /// Reads one frame. Returns false at the end of the source.
     fn frame(&mut self) -> Result<bool, PackError> {
         let (slab, room) = self.segments.fill()?;
-        if room < FRAME_HEADER_LEN + LEAST_ROOM {
+        if room < FRAME_HEADER_LEN + self.least_room {
             return self.copied_frame();
         }
         let (place, payload) = slab.room()[..room].split_at_mut(FRAME_HEADER_LEN);
@@ -214,5 +235,73 @@ impl Segments {
             self.submit.send((slab, self.sealer.next_segment(last)?))?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use bytes::Bytes;
+    use xb_encryptor::{Backend, FreshKey, SealContext};
+    use xb_frame::{Seal, StreamId};
+
+    use super::*;
+    use crate::flow::plan::UnpackPlan;
+    use crate::unpack::unpack;
+
+    /// Seals `plain` with an index frame after every data frame, and opens it again.
+    fn there_and_back(plain: &[u8], least_room: usize) -> Vec<u8> {
+        let fresh = FreshKey::generate().unwrap();
+        let stream_id = [7; 16];
+        let commitment = fresh.key().commitment(&stream_id);
+        let header =
+            StreamHeader::new(StreamId(stream_id)).with_seal(Seal::Aes256GcmHkdf1Mb, commitment);
+        let bytes = header.encode();
+        let context = SealContext { stream_id, commitment, header: &bytes };
+        let (sealer, key) = fresh.sealer(&context, Backend::default()).unwrap();
+        let writer = StreamWriter::new(&header).with_index_target(1);
+        let mut stored = Vec::new();
+        let sealed = seal_frames(
+            io::Cursor::new(plain.to_vec()),
+            (&header, Framing { writer, least_room }),
+            sealer,
+            2,
+            &Observer::default(),
+            |bytes| {
+                stored.extend_from_slice(bytes);
+                Ok(())
+            },
+        );
+        let Ok(summary) = sealed else { panic!("not sealed") };
+        assert_eq!(summary.end.plain_bytes, plain.len() as u64);
+        assert_eq!(summary.stream_len, stored.len() as u64);
+
+        let plan = UnpackPlan::new(64 << 20, 2, 1).unwrap();
+        let mut out = Vec::new();
+        unpack(
+            std::iter::once(Some(Bytes::from(stored))),
+            Some(Arc::new(key)),
+            &plan,
+            &Observer::default(),
+            |bytes| {
+                out.extend_from_slice(&bytes);
+                Ok::<_, ()>(())
+            },
+        )
+        .unwrap();
+        out
+    }
+
+    #[test]
+    fn frames_fit_into_segments_with_index_frames_between_them() {
+        let plain: Vec<u8> =
+            (0..5_000_000_u32).map(|n| n.wrapping_mul(0x9e37_79b9).to_le_bytes()[2]).collect();
+        let full = SLAB - TAG_LEN - FRAME_HEADER_LEN;
+        for len in [0, 1, full - 40, full - 39, full, 2 * full, plain.len()] {
+            for least_room in [1, LEAST_ROOM, SLAB - 10_000, SLAB] {
+                assert!(there_and_back(&plain[..len], least_room) == plain[..len], "{len}");
+            }
+        }
     }
 }
