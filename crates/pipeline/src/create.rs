@@ -12,6 +12,7 @@ use rustix::fs::OFlags;
 use xb_reader::{ChunkWriter, PathError, Printable, RelPath};
 
 use crate::flow::observer::{Observer, Wait};
+use crate::flow::slab::Buffer;
 
 /// Payload length of every chunk except a file's last: 10 MiB, as in `xbstream -c` and `mbstream
 /// -c`.
@@ -118,7 +119,7 @@ pub fn create(
     let planned = plan(files, options, &mut note)?;
     let mut creator = Creator {
         writer: ChunkWriter::new(output),
-        buffer: vec![0; CHUNK],
+        buffer: Buffer::new(CHUNK),
         observer: &options.observer,
     };
     let mut report = CreateReport::default();
@@ -176,7 +177,7 @@ fn plan<'a>(
 
 struct Creator<'a, W> {
     writer: ChunkWriter<W>,
-    buffer: Vec<u8>,
+    buffer: Buffer,
     observer: &'a Observer,
 }
 

@@ -70,6 +70,7 @@ mod target;
 mod write;
 
 pub use chunk::checksum::{PayloadCheck, PieceCheck, crc32};
+pub use chunk::combine::CrcCombiner;
 pub use chunk::decode::{Decoder, Dialect, Event, Limits};
 pub use chunk::{
     ChunkHead, ChunkKind, FLAG_IGNORABLE, FLAG_REWRITE, MAGIC, MAX_FILE_OFFSET, MapEntry, Placement,

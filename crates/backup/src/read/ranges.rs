@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures::StreamExt as _;
 use futures::stream::FuturesOrdered;
 use tokio::sync::mpsc;
-use xb_pipeline::{Budget, Permit, UnpackPlan, sums};
+use xb_pipeline::{Budget, Permit, Slab, SlabPool, UnpackPlan, sums};
 use xb_uploader::{Store, StoreError};
 
 use crate::cancel::CancelToken;
@@ -76,6 +76,28 @@ impl Iterator for Arriving {
     }
 }
 
+/// Buffers for ranges, used again: fresh memory for every range takes a third of the CPU time of a
+/// download. The range of a file is read into fresh memory at once, and a copy would cost as much.
+#[derive(Clone)]
+struct RangeBuffers {
+    pool: SlabPool,
+    len: u64,
+}
+
+impl RangeBuffers {
+    /// Creates buffers of `len` bytes, of which as many are kept as fit into `memory`.
+    fn new(len: u64, memory: u64) -> Option<Self> {
+        let size = usize::try_from(len).ok().filter(|size| *size > 0)?;
+        Some(Self { pool: SlabPool::for_memory(size, memory), len })
+    }
+
+    /// Whether a range of `len` bytes fills most of a buffer. A lease pays for the range only, but
+    /// a buffer that is used again may occupy all of its memory.
+    fn suit(&self, len: u64) -> bool {
+        len <= self.len && len >= self.len - self.len / 8
+    }
+}
+
 /// Time limit for a consumer to clean up after a cancellation. A consumer blocked on a stalled
 /// output would never end.
 const GRACE: Duration = Duration::from_secs(10);
@@ -129,6 +151,8 @@ pub(crate) async fn fetch_all(
 ) -> Result<(), StoreError> {
     let budget = Budget::new(plan.memory);
     let mut waiting = ranges.peekable();
+    let first = waiting.peek().filter(|_| !store.is_folder());
+    let buffers = first.and_then(|first| RangeBuffers::new(first.len, plan.memory));
     let mut running = FuturesOrdered::new();
     loop {
         let wanted =
@@ -137,11 +161,11 @@ pub(crate) async fn fetch_all(
             biased;
             permit = lease(&budget, wanted), if wanted.is_some() => {
                 if let Some(range) = waiting.next() {
-                    let store = store.clone();
+                    let (store, buffers) = (store.clone(), buffers.clone());
                     // A separate task, so that the fetch continues while this one waits for room
                     // downstream.
                     running.push_back(tokio::spawn(async move {
-                        let (bytes, crc) = fetch(&store, &range).await?;
+                        let (bytes, crc) = fetch(&store, &range, buffers.as_ref()).await?;
                         Ok::<_, StoreError>((range, Bytes::from_owner(Leased { bytes, _permit: permit }), crc))
                     }));
                 }
@@ -174,8 +198,26 @@ pub(crate) async fn fetch_all(
 
 /// Fetches a range and computes its checksum. An answer with another checksum than the known one is
 /// asked for once more: it may have been altered on its way.
-async fn fetch(store: &Store, range: &Range) -> Result<(Bytes, u64), StoreError> {
-    let get = || store.get_range(&range.key, range.start..range.start + range.len, range.of);
+async fn fetch(
+    store: &Store,
+    range: &Range,
+    buffers: Option<&RangeBuffers>,
+) -> Result<(Bytes, u64), StoreError> {
+    let wanted = range.start..range.start + range.len;
+    let buffers = buffers.filter(|buffers| buffers.suit(range.len));
+    let get = || async {
+        let Some(RangeBuffers { pool, .. }) = buffers else {
+            return store.get_range(&range.key, wanted.clone(), range.of).await;
+        };
+        let (new, add) = (
+            || pool.take(None),
+            |slab: &mut Slab, mut bytes: &[u8]| {
+                slab.fill_from(&mut bytes);
+            },
+        );
+        let slab = store.get_range_into(&range.key, wanted.clone(), range.of, new, add).await?;
+        Ok(slab.freeze())
+    };
     let bytes = get().await?;
     let crc = sums::crc64(&bytes);
     if range.sum.is_none_or(|sum| sum == crc) {

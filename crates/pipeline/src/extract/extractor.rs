@@ -20,7 +20,7 @@ use super::report::{
     Durability, ExtractCause, ExtractError, ExtractLog, ExtractOptions, ExtractReport,
     PartialFileState, Stopped, Truncated, cannot_undo,
 };
-use super::work::{self, OpenFile, Outcome, Piece, Step};
+use super::work::{self, OpenFile, Outcome, Piece, Step, WorkOptions};
 use crate::extract::decode::{DecodeWorkers, FileDecodeError, Member, Names, Plan, may_have_holes};
 use crate::flow::budget::{Budget, Permit};
 use crate::flow::observer::Wait;
@@ -121,15 +121,15 @@ impl Extractor {
         let threads = options.threads.max(1);
         let target = Arc::new(target);
         let cancelled = Arc::new(AtomicBool::new(false));
+        let durable = options.durability == Durability::File;
         let work = {
             let (target, cancelled) = (Arc::clone(&target), Arc::clone(&cancelled));
-            let logged = log.is_some();
-            move |batch| work::run(batch, &target, &cancelled, logged)
+            let options = WorkOptions { logged: log.is_some(), durable };
+            move |batch| work::run(batch, &target, &cancelled, options)
         };
         // One batch being filled, one in work per thread, and as many waiting to be settled.
         let (submit, results) = ordered("extract", threads, 2 * threads + 1, work);
         let settler = {
-            let durable = options.durability == Durability::File;
             let (observer, on_failure) = (options.observer.clone(), options.on_failure.clone());
             let crew = options.undo.is_active().then(|| {
                 let (target, observer) = (Arc::clone(&target), observer.clone());
@@ -395,6 +395,7 @@ impl Extractor {
             Change::Removed { id: None, .. } => {
                 let path = self.plan(&path, position)?.name;
                 self.batch.push(Step::CheckAbsent { path, position });
+                self.barrier();
             }
             Change::Ignored => {}
         }
@@ -455,8 +456,8 @@ impl Extractor {
         Ok(())
     }
 
-    /// Waits until the settler has processed everything so far. Needed where names change, because
-    /// workers check whether a name is free.
+    /// Waits until the settler has processed everything so far. Needed where names change or must
+    /// be free, because workers give names to small files.
     fn barrier(&mut self) {
         let (reached, wait) = bounded::<Infallible>(0);
         self.batch.push(Step::Barrier { _reached: reached });

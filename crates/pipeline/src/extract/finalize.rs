@@ -58,6 +58,9 @@ impl Finalizer {
     ) -> Finalized {
         let mut failure = None;
         while let Some(batch) = results.recv() {
+            // What has its name counts, whatever failed before it in the stream.
+            let named = |outcome: &&Outcome| matches!(outcome, Outcome::Named);
+            self.add_files(batch.iter().flatten().filter(named).count() as u64);
             if failure.is_some() || cancelled.load(Ordering::Acquire) {
                 continue;
             }
@@ -113,10 +116,17 @@ impl Finalizer {
                     _ => piece.write(&self.target)?,
                 }
             }
+            // Counted already.
+            Outcome::Named => {}
             Outcome::Failed(cause) => return Err(cause),
             Outcome::Settle(step) => self.perform(step)?,
         }
         Ok(())
+    }
+
+    fn add_files(&mut self, named: u64) {
+        self.files += named;
+        self.observer.add_files(named);
     }
 
     fn add(&mut self, sum: &PieceCheck) {
@@ -161,8 +171,7 @@ impl Finalizer {
                     partial
                         .commit(&self.target, &name, size, self.durable)
                         .map_err(at(position))?;
-                    self.files += 1;
-                    self.observer.add_files(1);
+                    self.add_files(1);
                 }
             }
             Step::Discard { file } => {

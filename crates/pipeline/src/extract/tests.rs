@@ -453,3 +453,32 @@ fn a_failure_is_told_while_no_more_input_comes() {
         assert_eq!(extractor.finish().unwrap_err().to_string(), cause);
     }
 }
+
+#[test]
+fn small_files_are_counted_as_they_are_named() {
+    let len = |n: usize| 4000 + n * 7;
+    let good = stream(|w| {
+        for n in 0..2000 {
+            w.payload(format!("d{}/f{n:04}", n / 100), 0, &content(n, len(n)))?;
+            w.end(format!("d{}/f{n:04}", n / 100))?;
+        }
+        Ok(())
+    });
+    let mut bad = good.clone();
+    let middle = bad.len() / 2;
+    bad[middle] ^= 1;
+    for threads in [1, 4] {
+        let dir = TempDir::new().unwrap();
+        let report = run(dir.path(), &good, 1 << 20, options(threads)).unwrap();
+        assert_eq!((report.files, tree(dir.path()).len()), (2000, 2000));
+
+        let dir = TempDir::new().unwrap();
+        let error = run(dir.path(), &bad, 1 << 20, options(threads)).unwrap_err();
+        let files = tree(dir.path());
+        assert_eq!(error.report.files, files.len() as u64);
+        for (name, bytes) in files {
+            let n: usize = name.rsplit_once('f').unwrap().1.parse().unwrap();
+            assert!(bytes == content(n, len(n)), "{name}");
+        }
+    }
+}

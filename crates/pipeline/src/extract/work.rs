@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard};
 use bytes::Bytes;
 use crossbeam_channel::Sender;
 use xb_reader::{
-    ChunkHead, ContentSum, PartialFile, PieceCheck, Placement, RelPath, TargetDir, TargetError,
-    crc32,
+    ChunkHead, ContentSum, PartialFile, PayloadCheck, PieceCheck, Placement, RelPath, TargetDir,
+    TargetError, crc32,
 };
 
 use super::report::ExtractCause;
@@ -102,27 +102,43 @@ pub(super) enum Outcome {
     Written(PieceCheck, Vec<Extent>),
     /// A piece has this checksum; the settler must write it or pass it on.
     ToWrite(PieceCheck, Piece),
+    /// A whole file was written, compared with its checksums and given its final name.
+    Named,
     /// A step that only the settler can perform.
     Settle(Step),
     /// The worker stopped here.
     Failed(ExtractCause),
 }
 
+/// How a worker performs its steps.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct WorkOptions {
+    /// Whether progress is logged: then checksums of the written parts are needed, and files get
+    /// their names in the order of the stream.
+    pub(super) logged: bool,
+    /// Whether a file is synced before it gets its name.
+    pub(super) durable: bool,
+}
+
 /// Performs the steps that can be done in any order, and passes on the others.
-///
-/// `logged`: whether to compute checksums of the written parts, too.
 pub(super) fn run(
     batch: Vec<Step>,
     target: &TargetDir,
     cancelled: &AtomicBool,
-    logged: bool,
+    options: WorkOptions,
 ) -> Vec<Outcome> {
     let mut outcomes = Vec::with_capacity(batch.len());
-    for step in batch {
-        if cancelled.load(Ordering::Acquire) {
-            break;
-        }
-        match perform(step, target, logged) {
+    let mut steps = batch.into_iter();
+    while !cancelled.load(Ordering::Acquire) {
+        let whole = if options.logged { None } else { whole_file(steps.as_slice()) };
+        let performed = match whole {
+            Some(len) => write_whole(steps.by_ref().take(len), target, options.durable),
+            None => match steps.next() {
+                Some(step) => perform(step, target, options.logged),
+                None => break,
+            },
+        };
+        match performed {
             Ok(Some(outcome)) => outcomes.push(outcome),
             Ok(None) => {}
             Err(cause) => {
@@ -132,6 +148,64 @@ pub(super) fn run(
         }
     }
     outcomes
+}
+
+/// Returns the number of steps at the front of `steps` that are all of one file, from its beginning
+/// to its name, if there is nothing else among them. Small files mostly come like this.
+fn whole_file(steps: &[Step]) -> Option<usize> {
+    let Some(Step::Begin { file, .. }) = steps.first() else { return None };
+    if file.member.is_some() {
+        return None;
+    }
+    let own = |other: &Arc<OpenFile>| Arc::ptr_eq(file, other);
+    for (number, step) in steps.iter().enumerate().skip(1) {
+        match step {
+            Step::Commit { file, .. } if own(file) => return Some(number + 1),
+            Step::Head(_, file) if own(file) => {}
+            Step::Piece(piece) if own(&piece.file) && !piece.serial => {}
+            Step::ChunkEnd => {}
+            _ => return None,
+        }
+    }
+    None
+}
+
+/// Performs all steps of one file. Its descriptor is closed at the end, so that any number of files
+/// needs only one for each worker.
+fn write_whole(
+    steps: impl Iterator<Item = Step>,
+    target: &TargetDir,
+    durable: bool,
+) -> Result<Option<Outcome>, ExtractCause> {
+    let mut current: Option<(Box<ChunkHead>, PayloadCheck)> = None;
+    for step in steps {
+        match step {
+            Step::Begin { file, position } => file.begin_brief(target).map_err(at(position))?,
+            Step::Head(head, _) => {
+                let check = PayloadCheck::new(&head);
+                current = Some((head, check));
+            }
+            Step::Piece(piece) => {
+                if let Some((_, check)) = &mut current {
+                    check.append(&PieceCheck::of(&piece.bytes));
+                }
+                piece.write(target)?;
+            }
+            Step::ChunkEnd => {
+                if let Some((head, check)) = current.take() {
+                    check.finish(&head)?;
+                }
+            }
+            Step::Commit { file, name, size, position, .. } => {
+                if let Some(partial) = file.take() {
+                    partial.commit(target, &name, size, durable).map_err(at(position))?;
+                    return Ok(Some(Outcome::Named));
+                }
+            }
+            other => return Ok(Some(Outcome::Settle(other))),
+        }
+    }
+    Ok(None)
 }
 
 fn perform(step: Step, target: &TargetDir, logged: bool) -> Result<Option<Outcome>, ExtractCause> {
@@ -240,6 +314,13 @@ impl OpenFile {
             Some(file) => act(file),
             None => unreachable!("made above"),
         }
+    }
+
+    /// Creates the file, for a thread that completes it before it begins another one.
+    fn begin_brief(&self, target: &TargetDir) -> Result<(), TargetError> {
+        let made = target.begin_brief(&self.path)?;
+        *self.partial.write().unwrap_or_else(PoisonError::into_inner) = Some(made);
+        Ok(())
     }
 
     /// Takes the file out, complete or not.

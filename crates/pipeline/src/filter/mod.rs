@@ -7,6 +7,7 @@
 
 mod facts;
 mod native;
+mod seal_raw;
 mod xbcrypt;
 
 use std::io::{self, Chain, Cursor, Read};

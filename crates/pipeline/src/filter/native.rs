@@ -15,6 +15,7 @@ use xb_frame::{FrameError, STREAM_HEADER_LEN, Seal, StreamHeader, StreamId, Summ
 use xb_reader::Dialect;
 
 use super::MAGIC_LEN;
+use super::seal_raw::{SealRawError, seal_raw};
 use crate::flow::budget::Budget;
 use crate::flow::observer::Observer;
 use crate::flow::ordered_pool::Closed;
@@ -80,6 +81,15 @@ pub enum SealFileError {
     Write(#[source] io::Error),
 }
 
+impl From<SealRawError> for SealFileError {
+    fn from(error: SealRawError) -> Self {
+        match error {
+            SealRawError::Pack(error) => Self::Pack(error),
+            SealRawError::Write(error) => Self::Write(error),
+        }
+    }
+}
+
 /// Creates a native file from `source`: keys block, header, sealed frames, trailer. Every call uses
 /// a new data key. The output is not flushed.
 ///
@@ -107,30 +117,34 @@ where
     let (sealer, _) = fresh.sealer(&context, Backend::default())?;
 
     let plan = put_plan(settings.threads)?;
-    let stream = NativeStream { header, compress: settings.compress.into(), sealer: Some(sealer) };
     let mut start = Vec::new();
     source
         .by_ref()
         .take(MAGIC_LEN as u64)
         .read_to_end(&mut start)
         .map_err(|source| PackError::Read { position: start.len() as u64, source })?;
+    let mut write = |bytes: &[u8]| {
+        observer.add_stored(bytes.len() as u64);
+        out.write_all(bytes)
+    };
     let content = if start == xb_reader::MAGIC && !settings.raw {
         Content::Xbstream(XbstreamInput { rule: EndRule::AnyEnd, dialect: Dialect::Auto })
     } else {
         Content::Raw
     };
     let source = Cursor::new(start).chain(source);
+    if matches!(content, Content::Raw) && settings.compress == Algorithm::None {
+        write(&block).map_err(SealFileError::Write)?;
+        return Ok(seal_raw(source, &header, sealer, settings.threads, observer, write)?);
+    }
+    let stream = NativeStream { header, compress: settings.compress.into(), sealer: Some(sealer) };
     let put = PackSettings { plan, layout: ObjectLayout::Packed { content, stream } };
     let (parts, arriving) = bounded(1);
     let sink = move |part: Part| parts.send(part.payload).map_err(|_| Closed);
     let putting = start_pack(source, put, &Budget::new(plan.memory), observer, sink)?;
-    let mut write = |bytes: &[u8]| {
-        observer.add_stored(bytes.len() as u64);
-        out.write_all(bytes).map_err(SealFileError::Write)
-    };
-    write(&block)?;
+    write(&block).map_err(SealFileError::Write)?;
     for part in arriving {
-        part.iter().try_for_each(|bytes| write(bytes))?;
+        part.iter().try_for_each(|bytes| write(bytes)).map_err(SealFileError::Write)?;
     }
     match putting.join()?.output {
         PackOutput::Packed { summary, .. } => Ok(summary),

@@ -1,6 +1,7 @@
-//! Checksums, each named after its algorithm, from one library that can combine them.
+//! Checksums, each named after its algorithm, and combinations of them.
 
-use crc_fast::{CrcAlgorithm, checksum, checksum_combine};
+use crc_fast::{CrcAlgorithm, Digest, checksum};
+use xb_reader::CrcCombiner;
 
 /// CRC-32 as in zlib, used by xbstream chunks.
 #[must_use]
@@ -14,7 +15,7 @@ pub fn crc32_combine(first: u32, second: u32, len: u64) -> u32 {
     if len == 0 {
         return first;
     }
-    low(checksum_combine(CrcAlgorithm::Crc32IsoHdlc, first.into(), second.into(), len))
+    low(CrcCombiner::CRC32.combine(first.into(), second.into(), len))
 }
 
 /// CRC-32C, used by frames.
@@ -23,13 +24,21 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     low(checksum(CrcAlgorithm::Crc32Iscsi, bytes))
 }
 
+/// CRC-32C of several pieces, one after the other.
+#[must_use]
+pub fn crc32c_of<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> u32 {
+    let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
+    pieces.into_iter().for_each(|piece| digest.update(piece));
+    low(digest.finalize())
+}
+
 /// Combines the CRC-32C of two pieces; the second is `len` bytes long.
 #[must_use]
 pub fn crc32c_combine(first: u32, second: u32, len: u64) -> u32 {
     if len == 0 {
         return first;
     }
-    low(checksum_combine(CrcAlgorithm::Crc32Iscsi, first.into(), second.into(), len))
+    low(CrcCombiner::CRC32C.combine(first.into(), second.into(), len))
 }
 
 /// CRC-64/NVME, used for objects; S3 can check it.
@@ -44,7 +53,7 @@ pub fn crc64_combine(first: u64, second: u64, len: u64) -> u64 {
     if len == 0 {
         return first;
     }
-    checksum_combine(CrcAlgorithm::Crc64Nvme, first, second, len)
+    CrcCombiner::CRC64.combine(first, second, len)
 }
 
 /// The library returns 32-bit checksums in the low half of a u64.
@@ -73,6 +82,7 @@ mod tests {
             let (a, b) = data.split_at(cut);
             let len = b.len() as u64;
             assert_eq!(crc32_combine(crc32(a), crc32(b), len), crc32(&data));
+            assert_eq!(crc32c_of([a, b]), crc32c(&data));
             assert_eq!(crc32c_combine(crc32c(a), crc32c(b), len), crc32c(&data));
             assert_eq!(crc64_combine(crc64(a), crc64(b), len), crc64(&data));
         }

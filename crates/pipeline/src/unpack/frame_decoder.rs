@@ -39,9 +39,7 @@ impl FrameDecoder {
         Frame { header, payload }: Frame,
     ) -> Result<Vec<Bytes>, Undecoded> {
         if header.payload_crc32c.is_some() {
-            let sum = payload.iter().fold(0, |sum, piece| {
-                checksum::crc32c_combine(sum, checksum::crc32c(piece), piece.len() as u64)
-            });
+            let sum = checksum::crc32c_of(payload.iter().map(AsRef::as_ref));
             header.check_payload_crc(sum).map_err(Undecoded::Frame)?;
         }
         let Some(codec) = block_codec(header.codec) else { return Ok(payload) };

@@ -3,6 +3,7 @@
 use crc_fast::{CrcAlgorithm, Digest};
 
 use crate::DecodeError;
+use crate::chunk::combine::CrcCombiner;
 use crate::chunk::{ChunkHead, ChunkKind, MAP_ENTRY_LEN, MapEntry};
 
 pub(crate) const CRC: CrcAlgorithm = CrcAlgorithm::Crc32IsoHdlc;
@@ -15,39 +16,59 @@ pub fn crc32(bytes: &[u8]) -> u32 {
     value(&digest)
 }
 
-/// Returns the checksum as 32 bits; crc_fast returns 64 bits for every width.
 pub(crate) fn value(digest: &Digest) -> u32 {
-    let [a, b, c, d, ..] = digest.finalize().to_le_bytes();
+    low(digest.finalize())
+}
+
+/// Returns a checksum as 32 bits; crc_fast returns 64 bits for every width.
+pub(crate) fn low(checksum: u64) -> u32 {
+    let [a, b, c, d, ..] = checksum.to_le_bytes();
     u32::from_le_bytes([a, b, c, d])
+}
+
+/// A digest that continues after bytes with this CRC.
+fn digest_after(crc: u32) -> Digest {
+    Digest::new_with_init_state(CRC, u64::from(!crc))
+}
+
+/// The digest of the bytes of `first` and a piece behind them.
+fn combined(first: &Digest, piece: &PieceCheck) -> Digest {
+    let second = u64::from(piece.crc32());
+    digest_after(low(CrcCombiner::CRC32.combine(first.finalize(), second, piece.len)))
 }
 
 /// The checksum of one piece of a payload. Any thread can compute it, independently of the others.
 #[derive(Debug, Clone, Copy)]
-pub struct PieceCheck(Digest);
+pub struct PieceCheck {
+    digest: Digest,
+    len: u64,
+}
 
 impl PieceCheck {
     /// Computes the checksum of one piece.
     #[must_use]
     pub fn of(piece: &[u8]) -> Self {
-        let mut digest = Digest::new(CRC);
-        digest.update(piece);
-        Self(digest)
+        let mut check = Self { digest: Digest::new(CRC), len: 0 };
+        check.update(piece);
+        check
     }
 
     /// Appends `bytes` to the piece.
     pub fn update(&mut self, bytes: &[u8]) {
-        self.0.update(bytes);
+        self.digest.update(bytes);
+        self.len += bytes.len() as u64;
     }
 
     /// Appends the piece that follows this one.
     pub fn append(&mut self, next: &PieceCheck) {
-        self.0.combine(&next.0);
+        self.digest = combined(&self.digest, next);
+        self.len += next.len;
     }
 
     /// Returns the CRC-32 of the piece. A chunk whose payload is just this piece stores this value.
     #[must_use]
     pub fn crc32(&self) -> u32 {
-        value(&self.0)
+        value(&self.digest)
     }
 }
 
@@ -87,8 +108,7 @@ impl PayloadCheck {
             // The checksum continues that of the map. The map's length does not matter: combining
             // needs only the length of what is appended.
             ChunkKind::Sparse { map_crc, .. } => {
-                let digest = Digest::new_with_init_state(CRC, u64::from(!*map_crc));
-                Self { digest, fresh: false }
+                Self { digest: digest_after(*map_crc), fresh: false }
             }
             _ => Self { digest: Digest::new(CRC), fresh: true },
         }
@@ -103,12 +123,11 @@ impl PayloadCheck {
     /// Adds the next piece of the payload, whose checksum is already computed.
     pub fn append(&mut self, piece: &PieceCheck) {
         if self.fresh {
-            // Most chunks of small files have one piece, and combining takes as long as computing
-            // the checksum of several hundred KiB.
-            self.digest = piece.0;
+            // Most chunks of small files have one piece.
+            self.digest = piece.digest;
             self.fresh = false;
         } else {
-            self.digest.combine(&piece.0);
+            self.digest = combined(&self.digest, piece);
         }
     }
 

@@ -16,6 +16,7 @@
 //! payload; nothing covers the head.
 
 pub(crate) mod checksum;
+pub(crate) mod combine;
 pub(crate) mod decode;
 
 use std::sync::Arc;

@@ -1,8 +1,7 @@
 //! The checksum of a file's content, computed while the file grows.
 
-use crc_fast::checksum_combine;
-
-use crate::chunk::checksum::{CRC, PieceCheck, crc32};
+use crate::chunk::checksum::{PieceCheck, crc32, low};
+use crate::chunk::combine::CrcCombiner;
 
 /// Zeros are checksummed in blocks of this length; longer ranges by repeated doubling.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
@@ -67,9 +66,7 @@ impl ContentSum {
 }
 
 fn combine(first: u32, second: u32, second_len: u64) -> u32 {
-    let both = checksum_combine(CRC, first.into(), second.into(), second_len);
-    // A 32-bit checksum, returned as 64 bits.
-    u32::try_from(both & u64::from(u32::MAX)).unwrap_or_default()
+    low(CrcCombiner::CRC32.combine(first.into(), second.into(), second_len))
 }
 
 fn crc_of_zeros(len: u64) -> u32 {

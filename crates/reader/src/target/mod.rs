@@ -4,6 +4,7 @@ mod descriptors;
 mod dirs;
 pub(crate) mod error;
 mod into_place;
+mod nameless;
 mod parents;
 pub(crate) mod partial_dir;
 pub(crate) mod partial_file;
@@ -24,6 +25,7 @@ use crate::target::descriptors::Descriptors;
 use crate::target::dirs::DIR_MODE;
 use crate::target::error::TargetError;
 use crate::target::into_place::move_into_place;
+use crate::target::nameless::Nameless;
 use crate::target::parents::{Missing, Parents};
 use crate::target::partial_dir::{PARTIAL_DIR, PartialDir, reserved};
 use crate::target::partial_file::PartialFile;
@@ -45,6 +47,7 @@ pub struct TargetDir {
     parents: Parents,
     run: Arc<PartialDir>,
     descriptors: Arc<Descriptors>,
+    nameless: Arc<Nameless>,
     next: AtomicU64,
     file_mode: Mode,
 }
@@ -89,6 +92,7 @@ impl TargetDir {
             parents: Parents::new(root, DIR_MODE),
             run,
             descriptors,
+            nameless: Arc::default(),
             next: AtomicU64::new(next),
             file_mode: FILE_MODE,
         }
@@ -148,6 +152,25 @@ impl TargetDir {
     fn partial(&self, path: &RelPath, number: u64) -> PartialFile {
         let (descriptors, run) = (Arc::clone(&self.descriptors), Arc::clone(&self.run));
         PartialFile::new(descriptors, run, number, path.clone(), self.file_mode)
+    }
+
+    /// Begins a file like [`TargetDir::begin`], for a thread that completes it before it begins
+    /// another one: the file keeps its descriptor. Where possible it has no name at all until
+    /// [`PartialFile::commit`], which is the first to notice that the name is taken.
+    ///
+    /// # Errors
+    ///
+    /// As [`TargetDir::begin`].
+    pub fn begin_brief(&self, path: &RelPath) -> Result<PartialFile, TargetError> {
+        // A run that keeps unfinished files must find them again.
+        let file =
+            if self.run.kept { None } else { self.nameless.create(&self.run.dir, self.file_mode) };
+        match file {
+            None => self.begin(path),
+            Some(file) => {
+                Ok(self.partial(path, 0).without_name(file, Arc::clone(&self.nameless)))
+            }
+        }
     }
 
     /// Begins a file whose final name is `path`. Nothing is visible under that name yet.

@@ -1,5 +1,6 @@
 //! The directories beneath the target that files go into.
 
+use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -16,9 +17,13 @@ pub(crate) struct Parents {
     pub(crate) root: Arc<OwnedFd>,
     /// Permission bits of new directories.
     mode: Mode,
-    /// The directory used last. Most streams list files directory by directory.
-    last: Mutex<Option<Parent>>,
+    /// The directories used last. Most streams list files directory by directory, and each thread
+    /// is in another one at their borders.
+    kept: Mutex<VecDeque<Parent>>,
 }
+
+/// Maximum number of directories that are kept open.
+pub(crate) const PARENTS: usize = 8;
 
 /// A directory beneath the target, and its name there.
 #[derive(Debug)]
@@ -36,7 +41,7 @@ pub(crate) enum Missing {
 
 impl Parents {
     pub(crate) fn new(root: Arc<OwnedFd>, mode: Mode) -> Self {
-        Self { root, mode, last: Mutex::new(None) }
+        Self { root, mode, kept: Mutex::default() }
     }
 
     /// The directory that contains `path`'s last component; `None` if it does not exist.
@@ -46,8 +51,8 @@ impl Parents {
         missing: Missing,
     ) -> Result<Option<Arc<OwnedFd>>, TargetError> {
         let Some(parent) = path.split_last().0 else { return Ok(Some(Arc::clone(&self.root))) };
-        let mut cached = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = cached.as_ref().filter(|known| *known.name == *parent) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = kept.iter().find(|known| *known.name == *parent) {
             return Ok(Some(Arc::clone(&known.dir)));
         }
         let failed =
@@ -68,7 +73,8 @@ impl Parents {
                 Err(error) => return Err(failed(error)),
             };
         }
-        *cached = Some(Parent { name: parent.into(), dir: Arc::clone(&dir) });
+        kept.truncate(PARENTS - 1);
+        kept.push_front(Parent { name: parent.into(), dir: Arc::clone(&dir) });
         Ok(Some(dir))
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,6 +14,7 @@ use crate::RelPath;
 use crate::target::descriptors::{Descriptors, Slot};
 use crate::target::error::TargetError;
 use crate::target::into_place::move_into_place;
+use crate::target::nameless::Nameless;
 use crate::target::parents::{Missing, Parents};
 use crate::target::partial_dir::{PartialDir, reserved};
 
@@ -30,6 +32,8 @@ pub struct PartialFile {
     run: Arc<PartialDir>,
     /// Its name in the directory of unfinished files.
     name: String,
+    /// The file, if it has no name there.
+    nameless: Option<(Arc<File>, Arc<Nameless>)>,
     /// Its final name as given at the beginning, for messages.
     path: RelPath,
     mode: Mode,
@@ -51,11 +55,19 @@ impl PartialFile {
             descriptors,
             run,
             name: number.to_string(),
+            nameless: None,
             path,
             mode,
             size: AtomicU64::new(0),
             committed: false,
         }
+    }
+
+    /// Makes this the file behind `file`, which has no name. It is not among the numbered files.
+    pub(crate) fn without_name(mut self, file: OwnedFd, nameless: Arc<Nameless>) -> Self {
+        self.name.clear();
+        self.nameless = Some((Arc::new(File::from(file)), nameless));
+        self
     }
 
     /// Creates the file, which must not exist.
@@ -76,7 +88,10 @@ impl PartialFile {
     }
 
     fn file(&self) -> io::Result<Arc<File>> {
-        Ok(self.opened(AGAIN)?)
+        match &self.nameless {
+            Some((file, _)) => Ok(Arc::clone(file)),
+            None => Ok(self.opened(AGAIN)?),
+        }
     }
 
     fn opened(&self, flags: OFlags) -> rustix::io::Result<Arc<File>> {
@@ -86,8 +101,10 @@ impl PartialFile {
 
     /// Removes the file, also in a run that keeps unfinished files.
     pub fn discard(mut self) {
-        // Best effort, as in drop.
-        let _ = rustix::fs::unlinkat(&self.run.dir, &self.name, AtFlags::empty());
+        if self.nameless.is_none() {
+            // Best effort, as in drop.
+            let _ = rustix::fs::unlinkat(&self.run.dir, &self.name, AtFlags::empty());
+        }
         self.committed = true;
     }
 
@@ -134,11 +151,15 @@ impl PartialFile {
         }
         let parent =
             parents.parent_of(path, Missing::Make)?.ok_or_else(|| failed(Errno::NOENT.into()))?;
-        move_into_place(&self.run.dir, self.name.as_bytes(), &parent, path.split_last().1)
-            .map_err(|error| match error {
-                Errno::EXIST => TargetError::Exists { path: path.clone() },
-                error => failed(error.into()),
-            })?;
+        let name = path.split_last().1;
+        let moved = match &self.nameless {
+            Some((file, nameless)) => nameless.link(file, &parent, name),
+            None => move_into_place(&self.run.dir, self.name.as_bytes(), &parent, name),
+        };
+        moved.map_err(|error| match error {
+            Errno::EXIST => TargetError::Exists { path: path.clone() },
+            error => failed(error.into()),
+        })?;
         self.committed = true;
         Ok(())
     }
@@ -146,6 +167,9 @@ impl PartialFile {
 
 impl Drop for PartialFile {
     fn drop(&mut self) {
+        if self.nameless.is_some() {
+            return;
+        }
         self.descriptors.close(&self.slot);
         if !self.committed && !self.run.kept {
             // Best effort: drop cannot report an error, and the file does not have its final name.

@@ -41,6 +41,52 @@ fn a_file_has_its_name_only_when_it_is_whole() {
 }
 
 #[test]
+fn a_brief_file_has_no_name_until_it_is_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = TargetDir::open(dir.path()).unwrap().with_modes(0o604, 0o700);
+    let brief = |path: &str, bytes: &[u8]| {
+        let file = target.begin_brief(&name(path))?;
+        file.write_at(0, bytes)?;
+        Ok::<_, TargetError>(file)
+    };
+    let file = brief("a/b", b"all").unwrap();
+    assert_eq!(entries(dir.path()), [PARTIAL_DIR]);
+    file.commit(&target, &name("a/b"), 4096, true).unwrap();
+    assert_eq!(fs::read(dir.path().join("a/b")).unwrap().len(), 4096);
+    put(&target, "named", b"x").unwrap();
+    let mode = |path: &str| fs::metadata(dir.path().join(path)).unwrap().permissions().mode();
+    assert_eq!(mode("a/b"), mode("named"), "the umask counts for both");
+    // Nothing is overwritten, and nothing remains of what is dropped or fails.
+    let taken =
+        brief("named", b"y").and_then(|file| file.commit(&target, &name("named"), 1, false));
+    assert!(matches!(taken, Err(TargetError::Exists { .. })), "{taken:?}");
+    let reserved = brief(".xb-partial/x", b"y")
+        .and_then(|file| file.commit(&target, &name(".xb-partial/x"), 1, false));
+    assert!(matches!(reserved, Err(TargetError::Reserved { .. })), "{reserved:?}");
+    brief("dropped", b"y").unwrap().discard();
+    drop(brief("dropped", b"y").unwrap());
+    target.close();
+    assert_eq!(entries(dir.path()), ["a", "named"]);
+    assert_eq!(fs::read(dir.path().join("named")).unwrap(), b"x");
+}
+
+#[test]
+fn files_of_many_directories_find_theirs() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = TargetDir::open(dir.path()).unwrap();
+    for round in 0..2 {
+        for n in 0..3 * parents::PARENTS {
+            put(&target, &format!("d{n}/f{round}"), n.to_string().as_bytes()).unwrap();
+        }
+    }
+    for n in 0..3 * parents::PARENTS {
+        let folder = dir.path().join(format!("d{n}"));
+        assert_eq!(entries(&folder), ["f0", "f1"]);
+        assert_eq!(fs::read(folder.join("f1")).unwrap(), n.to_string().as_bytes());
+    }
+}
+
+#[test]
 fn modes_are_not_open_to_the_world() {
     let dir = tempfile::tempdir().unwrap();
     let target = TargetDir::open(dir.path()).unwrap();

@@ -138,6 +138,12 @@ impl Store {
         self.nature.conditions
     }
 
+    /// Whether the store is a directory of this machine.
+    #[must_use]
+    pub fn is_folder(&self) -> bool {
+        matches!(self.nature.direct, Direct::Folder(_))
+    }
+
     /// Returns the store's limits for sizes and numbers of parts.
     #[must_use]
     pub fn limits(&self) -> StoreLimits {

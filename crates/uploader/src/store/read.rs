@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use bytes::Bytes;
-use object_store::{GetOptions, GetRange, ObjectStoreExt as _};
+use futures::TryStreamExt as _;
+use object_store::{GetOptions, GetRange, GetResult, GetResultPayload, ObjectStoreExt as _};
 
 use crate::error::{StoreError, StoreErrorKind};
 use crate::request::bounds::{Excess, SMALL_OBJECT};
@@ -48,21 +49,41 @@ impl Store {
         range: Range<u64>,
         size: u64,
     ) -> Result<Bytes, StoreError> {
-        match self.get_range_once(key, range.clone(), size).await {
+        let bytes = self.get_range_into(key, range, size, Vec::new, Vec::extend_from_slice).await?;
+        Ok(bytes.into())
+    }
+
+    /// Like [`Store::get_range`], into a buffer of the caller: `new` creates it, once for each try,
+    /// and `add` appends bytes to it. A buffer that is used again saves the system the work of
+    /// providing memory for every range.
+    ///
+    /// # Errors
+    /// As [`Store::get_range`].
+    pub async fn get_range_into<B: AsRef<[u8]>>(
+        &self,
+        key: &str,
+        range: Range<u64>,
+        size: u64,
+        new: impl Fn() -> B,
+        add: impl Fn(&mut B, &[u8]),
+    ) -> Result<B, StoreError> {
+        match self.get_range_once(key, range.clone(), size, &new, &add).await {
             Err(error) if error.kind == StoreErrorKind::Damaged => {
                 self.traffic.count_retry();
-                self.get_range_once(key, range, size).await
+                self.get_range_once(key, range, size, &new, &add).await
             }
             outcome => outcome,
         }
     }
 
-    async fn get_range_once(
+    async fn get_range_once<B: AsRef<[u8]>>(
         &self,
         key: &str,
         range: Range<u64>,
         size: u64,
-    ) -> Result<Bytes, StoreError> {
+        new: &impl Fn() -> B,
+        add: &impl Fn(&mut B, &[u8]),
+    ) -> Result<B, StoreError> {
         let path = path_of("get", key)?;
         let wanted = range.end - range.start;
         let (found, bytes) = self
@@ -75,7 +96,10 @@ impl Store {
                 if given > wanted {
                     return Err(Excess::Bytes(wanted).into());
                 }
-                Ok((answer.meta.size, answer.bytes().await?))
+                let size = answer.meta.size;
+                let mut buffer = new();
+                collect(answer, wanted, |bytes| add(&mut buffer, bytes)).await?;
+                Ok((size, buffer))
             })
             .await?;
         // The store reports the size with every range, so this check costs no request.
@@ -83,12 +107,11 @@ impl Store {
             let message = format!("the object has {found} bytes, expected {size}");
             return Err(StoreError::new("get", key, StoreErrorKind::Damaged, message));
         }
-        if bytes.len() as u64 != wanted {
+        let received = bytes.as_ref().len();
+        if received as u64 != wanted {
             let message = format!(
-                "the object is too short: requested bytes {}..{}, received {}",
-                range.start,
-                range.end,
-                bytes.len()
+                "the object is too short: requested bytes {}..{}, received {received}",
+                range.start, range.end
             );
             return Err(StoreError::new("get", key, StoreErrorKind::Damaged, message));
         }
@@ -107,4 +130,27 @@ impl Store {
             Err(error) => Err(error),
         }
     }
+}
+
+/// Passes the bytes of an answer to `add`, at most `most` of them.
+async fn collect(
+    answer: GetResult,
+    most: u64,
+    mut add: impl FnMut(&[u8]),
+) -> object_store::Result<()> {
+    if matches!(answer.payload, GetResultPayload::File(..)) {
+        // As a stream, a file arrives in pieces of 8 KiB.
+        add(&answer.bytes().await?);
+        return Ok(());
+    }
+    let mut received = 0;
+    let mut pieces = answer.into_stream();
+    while let Some(piece) = pieces.try_next().await? {
+        received += piece.len() as u64;
+        if received > most {
+            return Err(Excess::Bytes(most).into());
+        }
+        add(&piece);
+    }
+    Ok(())
 }
