@@ -134,6 +134,12 @@ def compare(bench, columns):
     print("\nIn brackets: what ours takes of it. Below 1 is better.")
 
 
+def last_event(errors):
+    """Returns the event `done` of our program, run with --json."""
+    events = [json.loads(line) for line in errors.splitlines() if line.startswith("{")]
+    return [event for event in events if "stored_bytes" in event or "stored_bytes" in event.get("done", {})][-1]
+
+
 def mib(value):
     return f"{value / (1 << 20):.0f}"
 
