@@ -44,6 +44,7 @@ class Bench:
             more(parser)
         self.name, self.options, self.rows = name, parser.parse_args(), []
         raise_open_files()
+        peers.find("time") or sys.exit("the benches need the program time")
         if not self.options.no_build:
             peers.build()
         self.scratch = Path(tempfile.mkdtemp(prefix="xb-bench.", dir=self.options.dir or self._scratch()))

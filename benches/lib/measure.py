@@ -3,6 +3,7 @@
 import os
 import resource
 import subprocess
+import tempfile
 import time
 from dataclasses import dataclass
 
@@ -23,18 +24,22 @@ class Failed(Exception):
 
 def run(chain, stdin=None, stdout=None, env=None, net=None, limit=1800):
     """Runs the commands of `chain`, each reading from the one before it. `stdin` and `stdout` are
-    paths; without them, /dev/null. `net` names a network namespace for all of them."""
+    paths; without them, /dev/null. A variable that is None in `env` is removed. `net` names a network
+    namespace for all of them."""
+    variables = {name: value for name, value in {**os.environ, **(env or {})}.items() if value is not None}
     prefix = ["ip", "netns", "exec", net] if net else []
-    children = []
+    children, peaks = [], [tempfile.NamedTemporaryFile() for _ in chain]
     with open(stdin or os.devnull, "rb") as first, open(stdout or os.devnull, "wb") as last:
         begin = time.monotonic()
         source = first
         for number, command in enumerate(chain):
             target = last if number == len(chain) - 1 else subprocess.PIPE
+            # A process counts the memory of the one that started it, so a small one must do that.
+            timed = ["time", "-q", "-f", "%M", "-o", peaks[number].name]
             child = subprocess.Popen(
-                prefix + [str(word) for word in command],
+                prefix + timed + [str(word) for word in command],
                 stdin=source, stdout=target, stderr=subprocess.PIPE,
-                env={**os.environ, **(env or {})}, start_new_session=True,
+                env=variables, start_new_session=True,
             )
             if source is not first:
                 source.close()
@@ -47,7 +52,8 @@ def run(chain, stdin=None, stdout=None, env=None, net=None, limit=1800):
     if any(codes):
         raise Failed(f"{' | '.join(' '.join(map(str, c)) for c in chain)}: exit {codes}: {errors[-600:]}")
     cpu = sum(usage.ru_utime + usage.ru_stime for usage, _ in usages)
-    return Run(wall, cpu, sum(usage.ru_maxrss for usage, _ in usages) * 1024, errors)
+    memory = sum(int(peak.read() or 0) for peak in peaks) * 1024
+    return Run(wall, cpu, memory, errors)
 
 
 def _wait(child, deadline):

@@ -28,12 +28,14 @@ class Clients:
     def has(self, *names):
         return all(name in self.found for name in names)
 
-    def env(self, scheme):
+    def env(self, scheme, who):
         """Environment for one run over http or https: every program reads what is its own."""
         endpoint = getattr(self.server, scheme)
+        # rclone takes the authority from its own variable, and fails if it sees the common one.
         return {
+            "AWS_CA_BUNDLE": None if "rclone" in who else str(self.server.ca),
             "AWS_ACCESS_KEY_ID": ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": SECRET_KEY, "AWS_REGION": REGION,
-            "AWS_DEFAULT_REGION": REGION, "AWS_CA_BUNDLE": str(self.server.ca), "AWS_EC2_METADATA_DISABLED": "true",
+            "AWS_DEFAULT_REGION": REGION, "AWS_EC2_METADATA_DISABLED": "true",
             "AWS_CONFIG_FILE": "/dev/null", "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
             "S3_ENDPOINT_URL": endpoint, "AWS_ENDPOINT_URL": endpoint,
             "RCLONE_CONFIG": "/dev/null", "RCLONE_CA_CERT": str(self.server.ca), "RCLONE_CONFIG_S_TYPE": "s3",

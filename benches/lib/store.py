@@ -52,7 +52,7 @@ class Seaweed:
         self.process = subprocess.Popen(
             [weed, "server", f"-dir={data}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-s3",
              f"-s3.config={self.folder}/s3.json", "-s3.autoCreateBucket=false", "-s3.port.iceberg=0",
-             "-s3.port.lance=0", f"-s3.cert.file={self.ca}", f"-s3.key.file={self.folder}/key.pem",
+             "-s3.port.lance=0", f"-s3.cert.file={self.folder}/cert.pem", f"-s3.key.file={self.folder}/key.pem",
              "-master.telemetry=false", "-master.volumeSizeLimitMB=1024", "-volume.max=1000",
              *(f"-{name}={port}" for name, port in ports.items())],
             stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, start_new_session=True)
@@ -69,11 +69,15 @@ class Seaweed:
         self.log.close()
 
     def _certify(self):
+        """Makes an authority and a certificate that it has signed: some clients accept no other."""
         self.ca = self.folder / "ca.pem"
-        subprocess.run(
-            ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
-             "-days", "7", "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost",
-             "-keyout", self.folder / "key.pem", "-out", self.ca], check=True, capture_output=True)
+        new = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "7"]
+        authority = ["-subj", "/CN=bench", "-keyout", self.folder / "ca.key", "-out", self.ca]
+        server = ["-subj", "/CN=localhost", "-CA", self.ca, "-CAkey", self.folder / "ca.key",
+                  "-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost", "-addext", "basicConstraints=critical,CA:FALSE",
+                  "-keyout", self.folder / "key.pem", "-out", self.folder / "cert.pem"]
+        for words in (authority, server):
+            subprocess.run([*new, *words], check=True, capture_output=True)
 
     def _wait_ready(self):
         # The port is open seconds before the server can create a bucket.
