@@ -117,9 +117,8 @@ fn stream(wanted: &Wanted) {
     let table = table(wanted);
     let room = (table.len() - CHUNK) as u64;
     let mut writer = ChunkWriter::new(BufWriter::with_capacity(MIB, std::io::stdout().lock()));
-    let size_of = |file: u64| {
-        wanted.size / wanted.files + u64::from(file < wanted.size % wanted.files)
-    };
+    let size_of =
+        |file: u64| wanted.size / wanted.files + u64::from(file < wanted.size % wanted.files);
     let mut chunk = 0_u64;
     let mut group = 0;
     while group < wanted.files {
