@@ -7,10 +7,12 @@ import os
 import platform
 import re
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 from . import peers
@@ -37,6 +39,8 @@ class Bench:
         parser.add_argument("--size", type=size_of, default=size_of(size), help=f"bytes of data (default {size})")
         parser.add_argument("--rounds", type=int, default=rounds, help=f"rounds; medians count (default {rounds})")
         parser.add_argument("--seed", type=int, default=1, help="another seed gives other data")
+        parser.add_argument("--at-most", type=float, default=0, metavar="S",
+                            help="begin no further round after so many seconds (default: no limit)")
         parser.add_argument("--dir", help="scratch folder (default: /dev/shm if there is room)")
         parser.add_argument("--out", help=f"file for the results (default: benches/results/{name}.jsonl)")
         parser.add_argument("--no-build", action="store_true", help="use target/release as it is")
@@ -44,6 +48,8 @@ class Bench:
             more(parser)
         self.name, self.options, self.rows = name, parser.parse_args(), []
         raise_open_files()
+        # Ended from outside, a bench still stops its servers and removes its files.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
         peers.find("time") or sys.exit("the benches need the program time")
         if not self.options.no_build:
             peers.build()
@@ -54,6 +60,17 @@ class Bench:
 
     def __exit__(self, *_):
         shutil.rmtree(self.scratch, ignore_errors=True)
+
+    def turns(self, works, share=1.0):
+        """Yields round and work; in each round, another one is first. All works get one round, and
+        further rounds begin while the share of --at-most lasts."""
+        limit = self.options.at_most * share or float("inf")
+        begin = time.monotonic()
+        for number in range(self.options.rounds):
+            if number and (time.monotonic() - begin) * (number + 1) / number > limit:
+                return
+            for turn in range(len(works)):
+                yield number, works[(turn + number) % len(works)]
 
     def _scratch(self):
         shm = Path("/dev/shm")

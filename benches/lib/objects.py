@@ -81,10 +81,3 @@ class Clients:
         if name == "rclone":
             return [self.found[name], "cat", f"s:{bucket}/{key}"]
         return [self.found[name], "s3", "cp", "--only-show-errors", f"s3://{bucket}/{key}", "-"]
-
-
-def interleaved(rounds, works):
-    """Yields round and work; in each round, another one is first."""
-    for number in range(rounds):
-        for turn in range(len(works)):
-            yield number, works[(turn + number) % len(works)]

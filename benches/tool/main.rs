@@ -135,13 +135,13 @@ fn stream(wanted: &Wanted) {
                 let from = usize::try_from(chunk.wrapping_mul(48_271 * 16_411) % room).unwrap_or(0);
                 chunk += 1;
                 let payload = &table[from..from + len];
-                if writer.payload(&name(*file), offset, payload).is_err() {
+                if writer.payload(name(*file), offset, payload).is_err() {
                     return; // The reader has ended and reports why.
                 }
             }
         }
         for file in &files {
-            let _ = writer.end(&name(*file));
+            let _ = writer.end(name(*file));
         }
         group += PARALLEL;
     }
