@@ -26,6 +26,8 @@ pub struct Sink {
 #[derive(Debug)]
 struct Shared {
     kept: Mutex<BTreeMap<String, Object>>,
+    /// Number of requests by method.
+    requests: Mutex<BTreeMap<String, u64>>,
     /// Delay of the response to a large body.
     delay: Duration,
     ended: AtomicBool,
@@ -51,6 +53,11 @@ impl Shared {
     fn kept(&self) -> MutexGuard<'_, BTreeMap<String, Object>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn count(&self, method: &str) {
+        let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        *requests.entry(method.to_owned()).or_default() += 1;
+    }
 }
 
 impl Sink {
@@ -60,10 +67,19 @@ impl Sink {
     /// No port is available.
     #[must_use]
     pub fn start(delay: Duration) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        Self::listen("127.0.0.1:0", delay)
+    }
+
+    /// Starts the server on `ADDRESS:PORT`; port 0 is a free one.
+    ///
+    /// # Panics
+    /// The address is not available.
+    #[must_use]
+    pub fn listen(address: &str, delay: Duration) -> Self {
+        let listener = TcpListener::bind(address).expect("a free port");
         let address = listener.local_addr().expect("address");
         let (kept, ended) = (Mutex::default(), AtomicBool::new(false));
-        let shared = Arc::new(Shared { kept, delay, ended });
+        let shared = Arc::new(Shared { kept, requests: Mutex::default(), delay, ended });
         let ours = Arc::clone(&shared);
         thread::spawn(move || {
             for client in listener.incoming() {
@@ -83,6 +99,12 @@ impl Sink {
     pub fn endpoint(&self) -> String {
         format!("http://{}", self.address)
     }
+
+    /// Returns the number of requests by method since the last call.
+    #[must_use]
+    pub fn take_requests(&self) -> BTreeMap<String, u64> {
+        std::mem::take(&mut self.shared.requests.lock().unwrap_or_else(PoisonError::into_inner))
+    }
 }
 
 impl Drop for Sink {
@@ -97,6 +119,7 @@ fn serve(shared: &Shared, client: &TcpStream) -> io::Result<()> {
     client.set_nodelay(true)?;
     let (mut from, mut to) = (BufReader::with_capacity(1 << 20, client), client);
     while let Some(request) = Head::read(&mut from)? {
+        shared.count(request.word(0));
         let body = request.request_body();
         if request.header("expect").is_some() {
             to.write_all(b"HTTP/1.1 100 Continue\r\n\r\n")?;

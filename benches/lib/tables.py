@@ -1,0 +1,100 @@
+"""Tables of the documents, written from the results between two comments, as the pictures are."""
+
+import re
+import statistics
+
+MIB = 1 << 20
+
+
+def replace(path, name, lines):
+    """Replaces what lies between `<!-- benches/draw: NAME -->` and `<!-- end -->`."""
+    text = path.read_text(encoding="utf-8")
+    begin, end = f"<!-- benches/draw: {name} -->\n", "<!-- end -->"
+    pattern = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.S)
+    if not pattern.search(text):
+        raise SystemExit(f"{path} has no place for {name}")
+    block = begin + "\n" + "\n".join(lines) + "\n\n" + end
+    path.write_text(pattern.sub(lambda _: block, text), encoding="utf-8")
+
+
+def middle(rows, value, **wanted):
+    """Median of a value in the rows that match; None if there are none."""
+    found = [row[value] for row in rows if value in row and all(row.get(k) == v for k, v in wanted.items())]
+    return statistics.median(found) if found else None
+
+
+def machine(head):
+    return (f"{head['date'].replace('T', ' ').replace('Z', ' UTC')}, {head['cores']} cores ({head['cpu']}), "
+            f"{head['ram'] / (1 << 30):.0f} GiB, load {head['load']:.0f} at the start, {head['size'] // MIB} MiB, "
+            f"{head['rounds']} rounds, seed {head['seed']}.")
+
+
+def peers(results):
+    """One line per kind of work: ours, the best peer in each respect, and the ratios."""
+    lines = [machine(results[0][0]), "",
+             "| work | wall s | best peer | ratio | CPU s/GiB | best peer | ratio | peak MiB | best peer |",
+             "|---|---:|---|---:|---:|---|---:|---:|---|"]
+    for head, rows in results:
+        what = head["bench"].split("-")[0]
+        for work in dict.fromkeys(row["work"] for row in rows):
+            mine = [row for row in rows if row["work"] == work]
+            cells = [f"{what}: {work}"]
+            for value, shown in (("wall", "{:.2f}".format), ("cpu_gib", "{:.2f}".format), ("memory", lambda v: f"{v / MIB:.0f}")):
+                ours = middle(mine, value, who="ours")
+                others = {who: middle(mine, value, who=who) for who in {r["who"] for r in mine} if not who.startswith("ours")}
+                if ours is None or not others:
+                    cells += ["", ""] + ([""] if value != "memory" else [])
+                    continue
+                best = min(sorted(others), key=others.get)
+                cells += [shown(ours), f"{best} {shown(others[best])}"]
+                if value != "memory":
+                    cells.append(f"{ours / others[best]:.2f}")
+            lines.append("| " + " | ".join(cells) + " |")
+    return lines
+
+
+def links(head, rows):
+    """What auto took on each link, beside the best fixed choice."""
+    lines = [machine(head), "",
+             "| link | fastest codec | s | auto s | ratio | strongest as fast | MB | auto MB | ratio | auto used |",
+             "|---|---|---:|---:|---:|---|---:|---:|---:|---|"]
+    for link in dict.fromkeys(row["link"] for row in rows):
+        here = [row for row in rows if row["link"] == link]
+        fixed = {who: (middle(here, "wall", who=who), middle(here, "stored", who=who)) for who in {r["who"] for r in here} - {"auto"}}
+        auto = middle(here, "wall", who="auto"), middle(here, "stored", who="auto")
+        if not fixed or auto[0] is None:
+            continue
+        best = min(fixed, key=lambda who: fixed[who][0])
+        strong = min((who for who in fixed if fixed[who][0] <= 1.02 * fixed[best][0]), key=lambda who: fixed[who][1])
+        used = next((row["codecs"] for row in here if row["who"] == "auto" and "codecs" in row), "")
+        lines.append(f"| {link} | {best} | {fixed[best][0]:.2f} | {auto[0]:.2f} | {auto[0] / fixed[best][0]:.2f} | {strong} "
+                     f"| {fixed[strong][1] / 1e6:.0f} | {auto[1] / 1e6:.0f} | {auto[1] / fixed[strong][1]:.3f} | {used} |")
+    return lines
+
+
+def scale(head, rows, part, names):
+    """Wall seconds and peak memory of each kind of work, by amount."""
+    mine = [row for row in rows if row["work"] == part and "wall" in row]
+    amounts = sorted({row["amount"] for row in mine})
+    label = (lambda n: f"{n >> 30} GiB") if part == "bytes" else (lambda n: f"{n:,}")
+    lines = ["| | " + " | ".join(f"{label(n)}: s | MiB" for n in amounts) + " |", "|---" + "|---:|---:" * len(amounts) + "|"]
+    for what in names:
+        cells = []
+        for amount in amounts:
+            wall, memory = (middle(mine, value, amount=amount, who=what) for value in ("wall", "memory"))
+            cells += ["", ""] if wall is None else [f"{wall:.2f}", f"{memory / MIB:.0f}"]
+        if any(cells):
+            lines.append(f"| {what} | " + " | ".join(cells) + " |")
+    return lines
+
+
+def chunks(head, rows):
+    lines = [f"{head['date'][:10]}, {head['cores']} cores, load {head['load']:.0f} at the start.", "",
+             "| data | chunk size | s | peak MiB | objects | billed requests |", "|---:|---:|---:|---:|---:|---:|"]
+    for work in ("small", "large"):
+        for chunk in dict.fromkeys(row["chunk"] for row in rows):
+            size, wall, memory, objects, billed = (middle(rows, value, work=work, chunk=chunk)
+                                                   for value in ("bytes", "wall", "memory", "objects", "billed"))
+            if size:
+                lines.append(f"| {size / MIB:.0f} MiB | {chunk} | {wall:.2f} | {memory / MIB:.0f} | {objects:.0f} | {billed:.0f} |")
+    return lines
