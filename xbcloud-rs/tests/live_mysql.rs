@@ -182,7 +182,7 @@ fn sound_and_damaged(page_kib: u32, options: &[&str], settings: &str) {
         expected.push(name.to_owned());
     });
     expected.sort();
-    let found = verified(&damaged, 1);
+    let found = verified(&damaged, 7);
     let problems = found["problems"].as_array().unwrap();
     let mut named: Vec<&str> = problems.iter().map(|p| p["file"].as_str().unwrap()).collect();
     named.sort_unstable();
@@ -235,7 +235,7 @@ fn missing_and_foreign_pages_are_found() {
         "t/doc.ibd" => content[4 * page..5 * page].copy_from_slice(&other[4 * page..5 * page]),
         _ => {}
     });
-    let found = verified(&damaged, 1);
+    let found = verified(&damaged, 7);
     let problems = found["problems"].as_array().unwrap();
     let mut named: Vec<(&str, u64)> = problems
         .iter()

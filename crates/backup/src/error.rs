@@ -1,6 +1,6 @@
 //! The one error of a command: its first cause, with stage, location and a hint.
 
-use xb_pipeline::{PackError, PlanError, StreamError};
+use xb_pipeline::{FifoError, PackError, PlanError, StreamError};
 use xb_reader::DecodeError;
 use xb_uploader::{StoreError, StoreErrorKind};
 
@@ -309,12 +309,24 @@ impl BackupError {
         }
     }
 
+    /// Returns the error of a FIFO that is the cause.
+    #[must_use]
+    pub fn fifo(&self) -> Option<&FifoError> {
+        match self {
+            Self::Put(PackError::Read { source, .. })
+            | Self::System { source, .. }
+            | Self::Output { source, .. } => FifoError::within(source),
+            _ => None,
+        }
+    }
+
     /// Names the pipeline stage that failed.
     #[must_use]
     pub fn stage(&self) -> &'static str {
         match self {
             Self::Store(_) | Self::InDoubt { .. } | Self::Unlocked { .. } => "store",
             Self::Put(PackError::Read { .. }) | Self::Input(_) => "read",
+            Self::System { .. } if self.fifo().is_some() => "read",
             Self::Put(_) | Self::Incomplete { .. } => "stream",
             Self::Plan(_) | Self::Name(_) | Self::Selection(_) => "settings",
             Self::Manifest { .. }
@@ -351,6 +363,9 @@ impl BackupError {
     /// Returns advice for the operator, if there is any.
     #[must_use]
     pub fn hint(&self) -> Option<&str> {
+        if let Some(fifo) = self.fifo() {
+            return Some(fifo.hint());
+        }
         match self {
             Self::Store(error) => error.hint(),
             Self::Unlocked { source, .. } => source.hint(),

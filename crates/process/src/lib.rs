@@ -18,7 +18,7 @@ mod running;
 mod spool;
 
 pub use guardian::{NOT_STARTED, serve_as_guardian};
-pub use lock_guard::{GuardedOutput, LockGuard, guard};
+pub use lock_guard::{GuardedOutput, LockGuard, enlarged, guard};
 pub use lock_messages::{Change, change};
 pub use messages::{Messages, how_it_ended, lines};
 pub use program::Program;

@@ -1,7 +1,11 @@
 //! `get`: writes a backup to standard output.
 
-use xb_backup::{Accept, BackupName, GetRequest, Keys, Output, Selection};
+use std::sync::Arc;
+
+use xb_backup::{Accept, BackupError, BackupName, GetRequest, Keys, Output, Selection};
 use xb_cli::{Failure, OrFail as _};
+use xb_pipeline::{FifoError, FifoNames, Fifos, Split};
+use xb_reader::Dialect;
 
 use crate::args::{GetArgs, RunOptions};
 use crate::commands::context::{Context, DEFAULT_PARALLEL, memory};
@@ -11,7 +15,17 @@ use crate::standard_stream::enlarged;
 
 impl Context {
     pub(crate) fn get(&self, args: &GetArgs) -> Result<(), Failure> {
-        xb_cli::refuse_terminal_output("redirect it: xbcloud-rs get ... | mbstream -x -C DIR")?;
+        let fifos = args.common.run.fifo.fifos(Dialect::Auto)?;
+        match &fifos {
+            None => xb_cli::refuse_terminal_output(
+                "redirect it: xbcloud-rs get ... | mbstream -x -C DIR",
+            )?,
+            Some(_) if args.as_stored => {
+                return Err(Failure::usage("--as-stored works only with one stream")
+                    .hint("remove --fifo-streams, or --as-stored"));
+            }
+            Some(_) => {}
+        }
         let (root, name) = self.which(&args.source, &args.common)?;
         let keys = crate::keys::opening(false, &args.opening, &self.log)?;
         let (keyed, shown) = (!keys.is_empty(), name.to_string());
@@ -22,17 +36,35 @@ impl Context {
             accept: args.unsealed.accept(&args.opening),
             ..request
         };
-        let output = Output::new(enlarged(&std::io::stdout()).stage("output")?, "stdout");
         let traffic = root.store().traffic().clone();
-        let ((report, output), end) = self.with_progress(
-            "get",
-            &args.common.run,
-            Some(traffic),
-            |observer, mut stop| async move {
-                xb_backup::get(&root, &request, output, &observer, &mut stop).await
-            },
-        )?;
-        output.finish().map_err(report::failure)?;
+        let run = &args.common.run;
+        let (report, end) = match fifos {
+            None => {
+                let output = Output::new(enlarged(&std::io::stdout()).stage("output")?, "stdout");
+                let ((report, output), end) =
+                    self.with_progress("get", run, Some(traffic), |observer, mut stop| async move {
+                        xb_backup::get(&root, &request, output, &observer, &mut stop).await
+                    })?;
+                output.finish().map_err(report::failure)?;
+                (report, end)
+            }
+            Some(fifos) => {
+                // Removed at the end of this block.
+                let names = Arc::new(FifoNames::default());
+                let kept = Arc::clone(&names);
+                let done =
+                    self.with_progress("get", run, Some(traffic), |observer, mut stop| async move {
+                        let split = stop.or(open_fifos(fifos, kept)).await?;
+                        let output = Output::new(split, STREAMS);
+                        let (report, output) =
+                            xb_backup::get(&root, &request, output, &observer, &mut stop).await?;
+                        output.into_inner().finish().map_err(fifo_failed)?;
+                        Ok(report)
+                    });
+                drop(names);
+                done?
+            }
+        };
         let what = match report.chosen {
             None => "wrote the whole stream",
             Some(_) => "wrote the stream of the selected files",
@@ -41,6 +73,23 @@ impl Context {
         report::unsealed(&self.log, keyed, &shown, &report);
         Ok(())
     }
+}
+
+/// What several streams are called in errors.
+const STREAMS: &str = "the streams";
+
+/// Creates the FIFOs, and waits for their readers.
+async fn open_fifos(fifos: Fifos, names: Arc<FifoNames>) -> Result<Split, BackupError> {
+    // If this function is cancelled, the thread ends when it is the only owner of the names.
+    let opening = tokio::task::spawn_blocking(move || {
+        Split::open(&fifos, &names, || Arc::strong_count(&names) == 1)
+    });
+    let opened = opening.await.map_err(|_| BackupError::Bug("the thread that opens FIFOs panicked"))?;
+    opened.map_err(fifo_failed)
+}
+
+fn fifo_failed(error: FifoError) -> BackupError {
+    BackupError::Output { what: STREAMS.to_owned(), source: error.into() }
 }
 
 /// Selects files by exact names or by patterns.

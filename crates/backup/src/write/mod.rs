@@ -70,10 +70,18 @@ pub async fn backup(
     stop: &mut CancelToken,
 ) -> Result<PutReport, BackupError> {
     let outcome = run(root, request, output, Some(&mut producer), observer, stop).await;
-    if let Err(error) = &outcome {
-        end(&mut producer, error);
+    match outcome {
+        Err(error) => {
+            // A producer that failed does not write to its FIFOs.
+            let error = match error.fifo() {
+                Some(_) => producer.failure_behind_its_output().await.unwrap_or(error),
+                None => error,
+            };
+            end(&mut producer, &error);
+            Err(error)
+        }
+        stored => stored,
     }
-    outcome
 }
 
 /// Ends a producer after a failure.
