@@ -86,8 +86,7 @@ fn streams_are_merged_by_whole_chunks_and_the_last_file_stays_last() {
         let dir = tempfile::tempdir().unwrap();
         create(dir.path(), streams);
         let mut inputs = threads(streams);
-        let expected: BTreeMap<_, _> =
-            inputs.iter().flat_map(|input| files(input).0).collect();
+        let expected: BTreeMap<_, _> = inputs.iter().flat_map(|input| files(input).0).collect();
         // The last file is in the stream that is looked at first.
         let info = stream(&[("xtrabackup_info", 100), ("xtrabackup_tablespaces", 300)], 50);
         inputs[0].extend_from_slice(&info);
@@ -301,7 +300,7 @@ fn a_stream_is_divided_by_files_and_every_part_is_a_stream() {
         let dir = tempfile::tempdir().unwrap();
         let readers: Vec<_> = (0..streams).map(|number| reader(dir.path(), number)).collect();
         let names = FifoNames::default();
-        let mut split = Split::open(&fifos(dir.path(), streams, LONG), &names, || false).unwrap();
+        let mut split = Split::opening(fifos(dir.path(), streams, LONG), &names)().unwrap();
         whole.chunks(step).for_each(|piece| split.write_all(piece).unwrap());
         split.finish().unwrap();
         let mut found = BTreeMap::new();
@@ -338,7 +337,7 @@ fn what_is_divided_can_be_merged_again() {
         }
     });
     let names = FifoNames::default();
-    let mut split = Split::open(&settings, &names, || false).unwrap();
+    let mut split = Split::opening(settings, &names)().unwrap();
     split.write_all(&whole).unwrap();
     split.finish().unwrap();
     let (all, _names) = merging.join().unwrap();
@@ -352,10 +351,10 @@ fn a_reader_that_never_comes_or_leaves_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let names = FifoNames::default();
     let settings = fifos(dir.path(), 2, Duration::ZERO);
-    let error = Split::open(&settings, &names, || false).unwrap_err().to_string();
+    let error = Split::opening(settings.clone(), &names)().unwrap_err().to_string();
     assert!(error.contains("thread_0: no program opened it for reading within 0 s"), "{error}");
     // Its names are still there until they are dropped, and another run must not use them.
-    let second = Split::open(&settings, &FifoNames::default(), || false).unwrap_err().to_string();
+    let second = Split::opening(settings, &FifoNames::default())().unwrap_err().to_string();
     assert!(second.contains("thread_0: it exists already"), "{second}");
     drop(names);
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
@@ -372,7 +371,7 @@ fn a_reader_that_never_comes_or_leaves_is_named() {
         }
     });
     let settings = fifos(dir.path(), 2, LONG);
-    let outcome = Split::open(&settings, &names, || false).map_err(std::io::Error::from);
+    let outcome = Split::opening(settings, &names)().map_err(std::io::Error::from);
     let failed = outcome.and_then(|mut split| {
         leaving.join().unwrap();
         split.write_all(&threads(2).concat())

@@ -1,10 +1,8 @@
 //! `get`: writes a backup to standard output.
 
-use std::sync::Arc;
-
 use xb_backup::{Accept, BackupError, BackupName, GetRequest, Keys, Output, Selection};
 use xb_cli::{Failure, OrFail as _};
-use xb_pipeline::{FifoError, FifoNames, Fifos, Split};
+use xb_pipeline::{FifoError, FifoNames, Split};
 use xb_reader::Dialect;
 
 use crate::args::{GetArgs, RunOptions};
@@ -41,26 +39,34 @@ impl Context {
         let (report, end) = match fifos {
             None => {
                 let output = Output::new(enlarged(&std::io::stdout()).stage("output")?, "stdout");
-                let ((report, output), end) =
-                    self.with_progress("get", run, Some(traffic), |observer, mut stop| async move {
+                let ((report, output), end) = self.with_progress(
+                    "get",
+                    run,
+                    Some(traffic),
+                    |observer, mut stop| async move {
                         xb_backup::get(&root, &request, output, &observer, &mut stop).await
-                    })?;
+                    },
+                )?;
                 output.finish().map_err(report::failure)?;
                 (report, end)
             }
             Some(fifos) => {
                 // Removed at the end of this block.
-                let names = Arc::new(FifoNames::default());
-                let kept = Arc::clone(&names);
-                let done =
-                    self.with_progress("get", run, Some(traffic), |observer, mut stop| async move {
-                        let split = stop.or(open_fifos(fifos, kept)).await?;
+                let names = FifoNames::default();
+                let opening = Split::opening(fifos, &names);
+                let done = self.with_progress(
+                    "get",
+                    run,
+                    Some(traffic),
+                    |observer, mut stop| async move {
+                        let split = stop.or(opened(opening)).await?;
                         let output = Output::new(split, STREAMS);
                         let (report, output) =
                             xb_backup::get(&root, &request, output, &observer, &mut stop).await?;
                         output.into_inner().finish().map_err(fifo_failed)?;
                         Ok(report)
-                    });
+                    },
+                );
                 drop(names);
                 done?
             }
@@ -79,12 +85,12 @@ impl Context {
 const STREAMS: &str = "the streams";
 
 /// Creates the FIFOs, and waits for their readers.
-async fn open_fifos(fifos: Fifos, names: Arc<FifoNames>) -> Result<Split, BackupError> {
-    // If this function is cancelled, the thread ends when it is the only owner of the names.
-    let opening = tokio::task::spawn_blocking(move || {
-        Split::open(&fifos, &names, || Arc::strong_count(&names) == 1)
-    });
-    let opened = opening.await.map_err(|_| BackupError::Bug("the thread that opens FIFOs panicked"))?;
+async fn opened(
+    opening: impl FnOnce() -> Result<Split, FifoError> + Send + 'static,
+) -> Result<Split, BackupError> {
+    let opening = tokio::task::spawn_blocking(opening);
+    let opened =
+        opening.await.map_err(|_| BackupError::Bug("the thread that opens FIFOs panicked"))?;
     opened.map_err(fifo_failed)
 }
 

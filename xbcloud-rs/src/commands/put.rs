@@ -15,9 +15,7 @@ use xb_keyring::{IdentityOptions, KeyOptions};
 use xb_pipeline::{Content, EndRule, Fifos, LastFile, Merge, Transform, XbstreamInput};
 use xb_uploader::Lock;
 
-use crate::args::{
-    BackupArgs, BackupOptions, LayoutArg, PutArgs, PutOptions, RunOptions,
-};
+use crate::args::{BackupArgs, BackupOptions, LayoutArg, PutArgs, PutOptions, RunOptions};
 use crate::commands::context::{Context, DEFAULT_CHUNK, DEFAULT_PARALLEL, TOOL, memory};
 use crate::commands::producer::{producer_command, state_dir, talk};
 use crate::host::host_name;

@@ -203,7 +203,8 @@ mod tests {
         let argv: Vec<OsString> = script.iter().map(OsString::from).collect();
         let (said, heard) = std::sync::mpsc::channel();
         let message = move |line: &[u8]| said.send(line.to_vec()).unwrap();
-        let (mut producer, _out) = Producer::start(&argv, None, &LockGuard::default(), message).unwrap();
+        let (mut producer, _out) =
+            Producer::start(&argv, None, &LockGuard::default(), message).unwrap();
         wait(&mut producer).unwrap();
         let lines: Vec<_> = heard.iter().collect();
         assert_eq!(lines, [b"first".to_vec(), b"no end of line".to_vec()]);

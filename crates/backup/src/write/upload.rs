@@ -94,7 +94,8 @@ impl RunFolder {
                 // locks.
                 let mut cause = cause;
                 if let Some(producer) = producer {
-                    if (matches!(cause, BackupError::Put(PackError::Stream(_))) || cause.fifo().is_some())
+                    if (matches!(cause, BackupError::Put(PackError::Stream(_)))
+                        || cause.fifo().is_some())
                         && let Some(failed) = producer.failure_behind_its_output().await
                     {
                         cause = failed;

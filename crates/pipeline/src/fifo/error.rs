@@ -34,7 +34,9 @@ pub enum FifoError {
         path: PathBuf,
     },
     /// The producer wrote its stream, or a message, to standard output.
-    #[error("the producer writes to its standard output, although its streams are expected in FIFOs")]
+    #[error(
+        "the producer writes to its standard output, although its streams are expected in FIFOs"
+    )]
     OtherOutput,
     /// The writer closed the FIFO without writing to it.
     #[error("FIFO {}: its writer ended without writing anything", path.display())]
@@ -125,9 +127,7 @@ impl FifoError {
                 "the writer stopped early; read its messages"
             }
             Self::NotFifo { .. } => "give a directory of its own with --fifo-dir",
-            Self::Exists { .. } => {
-                "remove it if no other run uses it, or give another --fifo-dir"
-            }
+            Self::Exists { .. } => "remove it if no other run uses it, or give another --fifo-dir",
             Self::ReaderGone { .. } => "read the messages of the program that reads the FIFOs",
             Self::Decode { source: DecodeError::Truncated { .. }, .. } => {
                 "the writer stopped early; read its messages"

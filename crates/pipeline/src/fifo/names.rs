@@ -11,13 +11,14 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, open};
 use super::error::FifoError;
 
 /// Names of FIFOs that this run uses. They are removed when this is dropped, as far as they are
-/// still the same FIFOs.
+/// still the same FIFOs, even if another thread still waits for their other ends.
 #[derive(Debug, Default)]
 pub struct FifoNames(NameList);
 
-/// The list of names, to be filled by the thread that opens or creates the FIFOs.
-#[derive(Debug, Clone, Default)]
-pub(super) struct NameList(Arc<Mutex<Vec<Name>>>);
+/// The list of names, to be filled by the thread that opens or creates the FIFOs. `None` once the
+/// run is over.
+#[derive(Debug, Clone)]
+pub(super) struct NameList(Arc<Mutex<Option<Vec<Name>>>>);
 
 #[derive(Debug)]
 struct Name {
@@ -26,7 +27,14 @@ struct Name {
     id: (u64, u64),
 }
 
+impl Default for NameList {
+    fn default() -> Self {
+        Self(Arc::new(Mutex::new(Some(Vec::new()))))
+    }
+}
+
 impl FifoNames {
+    /// The list for a thread that creates FIFOs.
     pub(super) fn list(&self) -> NameList {
         self.0.clone()
     }
@@ -35,20 +43,32 @@ impl FifoNames {
 impl Drop for FifoNames {
     fn drop(&mut self) {
         let mut names = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
-        for name in names.drain(..) {
-            let found = std::fs::symlink_metadata(&name.path);
-            if found.is_ok_and(|found| (found.dev(), found.ino()) == name.id) {
-                // If another program has removed it meanwhile, there is nothing left to do.
-                let _ = std::fs::remove_file(&name.path);
-            }
+        names.take().into_iter().flatten().for_each(|name| name.remove());
+    }
+}
+
+impl Name {
+    fn remove(&self) {
+        let found = std::fs::symlink_metadata(&self.path);
+        if found.is_ok_and(|found| (found.dev(), found.ino()) == self.id) {
+            // If another program has removed it meanwhile, there is nothing left to do.
+            let _ = std::fs::remove_file(&self.path);
         }
     }
 }
 
 impl NameList {
     fn add(&self, path: &Path, id: (u64, u64)) {
-        let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        names.push(Name { path: path.to_owned(), id });
+        let name = Name { path: path.to_owned(), id };
+        match &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(names) => names.push(name),
+            None => name.remove(),
+        }
+    }
+
+    /// Whether the run is over.
+    pub(super) fn is_over(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_none()
     }
 
     /// Creates a FIFO that only its owner can use.

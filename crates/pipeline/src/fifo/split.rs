@@ -11,7 +11,7 @@ use xb_reader::{ChunkHead, ChunkKind, Decoder, Dialect, Event, Limits, RelPath};
 
 use super::Fifos;
 use super::error::FifoError;
-use super::names::FifoNames;
+use super::names::{FifoNames, NameList};
 
 /// How often it is tried to open a FIFO that has no reader yet.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -42,25 +42,26 @@ struct FifoWriter {
 }
 
 impl Split {
-    /// Creates the FIFOs, and waits until each has a reader. `is_over` is asked regularly whether to
-    /// give up.
+    /// Returns a function that creates the FIFOs and waits until each has a reader, for a thread of
+    /// its own. When `names` is dropped, the names of the FIFOs are removed and the wait ends.
     ///
-    /// The names of the FIFOs are removed when `names` is dropped.
-    ///
-    /// # Errors
-    /// [`FifoError`] if a FIFO cannot be created, or has no reader in time.
-    pub fn open(
-        fifos: &Fifos,
+    /// The function returns a [`FifoError`] if a FIFO cannot be created, or has no reader in time.
+    #[must_use]
+    pub fn opening(
+        fifos: Fifos,
         names: &FifoNames,
-        is_over: impl Fn() -> bool,
-    ) -> Result<Self, FifoError> {
+    ) -> impl FnOnce() -> Result<Self, FifoError> + Send + 'static {
+        let names = names.list();
+        move || Self::open(&fifos, &names)
+    }
+
+    fn open(fifos: &Fifos, names: &NameList) -> Result<Self, FifoError> {
         let paths: Vec<_> = (0..fifos.streams).map(|number| fifos.path(number)).collect();
-        let list = names.list();
-        paths.iter().try_for_each(|path| list.create(path))?;
+        paths.iter().try_for_each(|path| names.create(path))?;
         let since = Instant::now();
         let outputs = paths
             .into_iter()
-            .map(|path| FifoWriter::open(path, fifos.timeout, since, &is_over))
+            .map(|path| FifoWriter::open(path, fifos.timeout, since, names))
             .collect::<Result<_, _>>()?;
         Ok(Self {
             outputs,
@@ -153,7 +154,7 @@ impl FifoWriter {
         path: PathBuf,
         timeout: Duration,
         since: Instant,
-        is_over: &impl Fn() -> bool,
+        names: &NameList,
     ) -> Result<Self, FifoError> {
         let file = loop {
             let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW;
@@ -163,7 +164,7 @@ impl FifoWriter {
                 Err(rustix::io::Errno::NXIO) => {}
                 Err(error) => return Err(system(&path, error.into())),
             }
-            if since.elapsed() >= timeout || is_over() {
+            if since.elapsed() >= timeout || names.is_over() {
                 return Err(FifoError::Alone { path, reading: true, seconds: timeout.as_secs() });
             }
             std::thread::sleep(INTERVAL);
