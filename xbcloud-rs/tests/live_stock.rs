@@ -258,6 +258,29 @@ fn single_files_are_read_and_removed() {
     assert_eq!(host.list(""), [("n".to_owned(), "stock, unproven".to_owned())]);
 }
 
+/// An operator asks for a descriptive file in plain, and if it gets nothing, in compressed form.
+#[test]
+fn a_file_that_is_not_there_is_no_failure_of_get() {
+    let host = Host::new();
+    let put = host.xbcloud("put").args(["--compress=zstd", "n"]);
+    let _ = put.stdin_bytes(small_backup(7, 90_000)).run().expect(0);
+    let plain = host.xbcloud("get").args(["n", "xtrabackup_info"]).run().expect(0);
+    assert!(plain.stdout.is_empty());
+    says(&plain, "xtrabackup_info is not in the backup");
+    let both = ["n", "xtrabackup_info", "xtrabackup_info.zst"];
+    let both = host.xbcloud("get").args(both).run().expect(0);
+    says(&both, "xtrabackup_info is not in the backup");
+    let into = host.scratch.dir("into");
+    let extract = host.tool("xbstream").args(["-x", "--decompress", "-C"]).arg(&into);
+    let _ = extract.stdin_bytes(both.stdout).run().expect(0);
+    assert_eq!(std::fs::read_dir(&into).unwrap().count(), 1);
+    assert!(std::fs::read_to_string(into.join("xtrabackup_info")).unwrap().contains("tool_name"));
+    // By our own name, it is a failure.
+    let own = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs")).arg("get").args(host.bucket.options());
+    let own = own.arg(host.bucket.url("n")).arg("xtrabackup_info").run().expect_failure();
+    says(&own, "xtrabackup_info is not in the backup");
+}
+
 #[test]
 fn options_are_taken_wherever_stock_takes_them() {
     let host = Host::new();

@@ -219,6 +219,12 @@ pub enum BackupError {
     /// The requested files are not in the backup, or cannot be read separately.
     #[error("{0}")]
     Selection(String),
+    /// A file that was asked for by name is not in the backup.
+    #[error("{file} is not in the backup")]
+    NoFile {
+        /// Name of the file.
+        file: String,
+    },
     /// The producer could not be started.
     #[error("cannot start {program}: {what}")]
     NotStarted {
@@ -309,6 +315,15 @@ impl BackupError {
         }
     }
 
+    /// Returns the file that is not in the backup.
+    #[must_use]
+    pub fn no_file(&self) -> Option<&str> {
+        match self {
+            Self::NoFile { file } => Some(file),
+            _ => None,
+        }
+    }
+
     /// Returns the error of a FIFO that is the cause.
     #[must_use]
     pub fn fifo(&self) -> Option<&FifoError> {
@@ -328,7 +343,7 @@ impl BackupError {
             Self::Put(PackError::Read { .. }) | Self::Input(_) => "read",
             Self::System { .. } if self.fifo().is_some() => "read",
             Self::Put(_) | Self::Incomplete { .. } => "stream",
-            Self::Plan(_) | Self::Name(_) | Self::Selection(_) => "settings",
+            Self::Plan(_) | Self::Name(_) | Self::Selection(_) | Self::NoFile { .. } => "settings",
             Self::Manifest { .. }
             | Self::Exists { .. }
             | Self::NotThere { .. }

@@ -257,8 +257,10 @@ mod tests {
 
     #[test]
     fn what_cannot_be_started_is_named_without_its_arguments() {
-        let error =
-            start(&["/no/such/mariadb-backup", "--password=topsecret"]).unwrap_err().to_string();
+        let error = start(&["/no/such/mariadb-backup", "--password=topsecret"])
+            .map(drop)
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("mariadb-backup") && !error.contains("topsecret"), "{error}");
         assert!(start(&[]).is_err());
     }

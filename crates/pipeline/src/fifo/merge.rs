@@ -68,7 +68,11 @@ impl Merge {
             let outcome = match &mut self.stage {
                 Stage::Opening { .. } => self.open().map(|()| None),
                 Stage::Reading(reading) => reading.read(out),
-                Stage::Failed => return Ok(Some(0)),
+                // Never an end that looks like one.
+                Stage::Failed => {
+                    let source = io::Error::other("it was closed after an error");
+                    return Err(FifoError::System { path: self.fifos.dir.clone(), source });
+                }
             };
             match outcome {
                 Ok(None) if Instant::now() < until => self.wait(until)?,
@@ -86,6 +90,8 @@ impl Merge {
     fn open(&mut self) -> Result<(), FifoError> {
         let Stage::Opening { since, open } = &mut self.stage else { return Ok(()) };
         let waited = since.get_or_insert_with(Instant::now).elapsed();
+        // Looked at first: what a producer wrote before its end is in the FIFOs then.
+        let has_ended = self.lifeline.as_ref().is_some_and(|line| is_readable(line.as_fd()));
         let mut all_begun = true;
         for (number, slot) in open.iter_mut().enumerate() {
             let path = self.fifos.path(number);
@@ -117,7 +123,7 @@ impl Merge {
                     Some(_) => FifoError::Alone { path, reading: false, seconds },
                 });
             }
-            if self.lifeline.as_ref().is_some_and(|line| is_readable(line.as_fd())) {
+            if has_ended {
                 let line = self.lifeline.take();
                 return Err(match line.map(|line| rustix::io::read(line, &mut [0])) {
                     Some(Ok(1..)) => FifoError::OtherOutput,

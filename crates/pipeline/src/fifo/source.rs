@@ -9,7 +9,8 @@ use xb_reader::{ChunkHead, Decoder, Dialect, Event, FileTable, Limits, MAGIC};
 use super::error::FifoError;
 use crate::scan::end_rule::last_file_rank;
 
-/// Size of the buffer of a FIFO: far more than a chunk head. Payload is read past it.
+/// Size of the buffer of a FIFO: far more than a chunk head. Payload is read past it. The buffers of
+/// the most FIFOs take 4 MiB, which is not leased.
 const BUFFER: usize = 16 << 10;
 
 /// What a FIFO has to offer at the beginning of a chunk.

@@ -1,8 +1,10 @@
 //! `get`: writes a backup to standard output.
 
-use xb_backup::{Accept, BackupError, BackupName, GetRequest, Keys, Output, Selection};
-use xb_cli::{Failure, OrFail as _};
-use xb_pipeline::{FifoError, FifoNames, Split};
+use xb_backup::{
+    Accept, BackupError, BackupName, GetReport, GetRequest, Keys, Output, Root, Selection,
+};
+use xb_cli::{Failure, OrFail as _, ProgressEnd};
+use xb_pipeline::{FifoError, FifoNames, Fifos, Split};
 use xb_reader::Dialect;
 
 use crate::args::{GetArgs, RunOptions};
@@ -34,43 +36,12 @@ impl Context {
             accept: args.unsealed.accept(&args.opening),
             ..request
         };
-        let traffic = root.store().traffic().clone();
         let run = &args.common.run;
-        let (report, end) = match fifos {
-            None => {
-                let output = Output::new(enlarged(&std::io::stdout()).stage("output")?, "stdout");
-                let ((report, output), end) = self.with_progress(
-                    "get",
-                    run,
-                    Some(traffic),
-                    |observer, mut stop| async move {
-                        xb_backup::get(&root, &request, output, &observer, &mut stop).await
-                    },
-                )?;
-                output.finish().map_err(report::failure)?;
-                (report, end)
-            }
-            Some(fifos) => {
-                // Removed at the end of this block.
-                let names = FifoNames::default();
-                let opening = Split::opening(fifos, &names);
-                let done = self.with_progress(
-                    "get",
-                    run,
-                    Some(traffic),
-                    |observer, mut stop| async move {
-                        let split = stop.or(opened(opening)).await?;
-                        let output = Output::new(split, STREAMS);
-                        let (report, output) =
-                            xb_backup::get(&root, &request, output, &observer, &mut stop).await?;
-                        output.into_inner().finish().map_err(fifo_failed)?;
-                        Ok(report)
-                    },
-                );
-                drop(names);
-                done?
-            }
+        let done = match fifos {
+            None => self.get_to_stdout(root, request, run)?,
+            Some(fifos) => Some(self.get_to_fifos(root, request, run, fifos)?),
         };
+        let Some((report, end)) = done else { return Ok(()) };
         let what = match report.chosen {
             None => "wrote the whole stream",
             Some(_) => "wrote the stream of the selected files",
@@ -79,8 +50,65 @@ impl Context {
         report::unsealed(&self.log, keyed, &shown, &report);
         Ok(())
     }
+
+    /// Writes one stream to standard output. `None`: none of the selected files is in the backup.
+    fn get_to_stdout(
+        &self,
+        root: Root,
+        mut request: GetRequest,
+        run: &RunOptions,
+    ) -> Result<Option<(GetReport, ProgressEnd)>, Failure> {
+        let stdout = enlarged(&std::io::stdout()).stage("output")?;
+        let traffic = root.store().traffic().clone();
+        let (done, end) =
+            self.with_progress("get", run, Some(traffic), |observer, mut stop| async move {
+                loop {
+                    let failed = |source| BackupError::Output { what: STDOUT.to_owned(), source };
+                    let output = Output::new(stdout.try_clone().map_err(failed)?, STDOUT);
+                    let got = xb_backup::get(&root, &request, output, &observer, &mut stop).await;
+                    match got {
+                        // The operators ask for a file, and if they get nothing, for its compressed
+                        // form; a failure they take for the last word.
+                        Err(error @ BackupError::NoFile { .. }) if self.stock => {
+                            self.log.warn(&error);
+                            if !error.no_file().is_some_and(|file| request.files.without(file)) {
+                                return Ok(None);
+                            }
+                        }
+                        got => return got.map(Some),
+                    }
+                }
+            })?;
+        let Some((report, output)) = done else { return Ok(None) };
+        output.finish().map_err(report::failure)?;
+        Ok(Some((report, end)))
+    }
+
+    /// Writes several streams to FIFOs.
+    fn get_to_fifos(
+        &self,
+        root: Root,
+        request: GetRequest,
+        run: &RunOptions,
+        fifos: Fifos,
+    ) -> Result<(GetReport, ProgressEnd), Failure> {
+        // Removed at the end of this function.
+        let names = FifoNames::default();
+        let opening = Split::opening(fifos, &names);
+        let traffic = root.store().traffic().clone();
+        self.with_progress("get", run, Some(traffic), |observer, mut stop| async move {
+            let split = stop.or(opened(opening)).await?;
+            let output = Output::new(split, STREAMS);
+            let (report, output) =
+                xb_backup::get(&root, &request, output, &observer, &mut stop).await?;
+            output.into_inner().finish().map_err(fifo_failed)?;
+            Ok(report)
+        })
+    }
 }
 
+/// What standard output is called in errors.
+const STDOUT: &str = "stdout";
 /// What several streams are called in errors.
 const STREAMS: &str = "the streams";
 
