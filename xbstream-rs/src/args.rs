@@ -96,13 +96,13 @@ pub(crate) struct Line {
     #[arg(short = 'V', long, action = clap::ArgAction::Version)]
     version: Option<bool>,
     /// With -x: number of streams, each in a FIFO of its own [default: 1, stdin]
-    #[arg(long, value_name = "N", hide_short_help = true)]
+    #[arg(long, value_name = "N")]
     fifo_streams: Option<u64>,
     /// Directory of the FIFOs, thread_0 to thread_N-1
-    #[arg(long, value_name = "DIR", hide_short_help = true)]
+    #[arg(long, value_name = "DIR")]
     fifo_dir: Option<PathBuf>,
     /// Seconds to wait for the writers of the FIFOs [default: 60]
-    #[arg(long, value_name = "S", hide_short_help = true)]
+    #[arg(long, value_name = "S")]
     fifo_timeout: Option<u64>,
 }
 

@@ -30,8 +30,9 @@ pub(crate) enum ProcessError {
     Words,
     #[error("credential_process names no program")]
     Empty,
-    #[error("credential_process: {program} {source}")]
-    Program { program: String, source: CaptureError },
+    // Not a source, because only the innermost source of an error is shown.
+    #[error("credential_process: {program} {cause}")]
+    Program { program: String, cause: CaptureError },
     #[error("credential_process: {program} {what}")]
     Output { program: String, what: &'static str },
 }
@@ -97,7 +98,7 @@ impl CredentialProvider for ProcessKeys {
 /// Runs the program and reads its keys.
 fn fetch(words: &[String]) -> Result<Keys, ProcessError> {
     let (program, args) = words.split_first().ok_or(ProcessError::Empty)?;
-    let failed = |source| ProcessError::Program { program: program.clone(), source };
+    let failed = |cause| ProcessError::Program { program: program.clone(), cause };
     // Its messages are for the operator.
     let command = Program::new(program).args(args).stderr(Stdio::inherit());
     let output = capture(command, LARGEST, TIMEOUT).map_err(failed)?;
