@@ -149,7 +149,11 @@ fn a_producer_with_several_streams_is_run_and_its_failure_counts() {
     says(&failed, "thread_1: the stream is truncated: 1 file has no end chunk: db/pages.ibd");
     let failed = place.backup("b4", "echo MySQL says hello; exec sleep 1000").expect(6);
     says(&failed, "the producer writes to its standard output");
-    for name in ["b1", "b2", "b3", "b4"] {
+    // In the middle, more than its pipe holds.
+    let noisy = PRODUCER.replace("wait $!", "head -c 3000000 /dev/zero; wait $!");
+    let failed = place.backup("b5", &noisy).expect(6);
+    says(&failed, "the producer writes to its standard output");
+    for name in ["b1", "b2", "b3", "b4", "b5"] {
         assert!(!place.is_stored(name), "{name}");
     }
     place.has_no_fifo();

@@ -110,6 +110,12 @@ impl FifoError {
         error.get_ref()?.downcast_ref()
     }
 
+    /// Whether the cause may be that the writer has failed.
+    #[must_use]
+    pub fn may_be_of_the_writer(&self) -> bool {
+        !matches!(self, Self::OtherOutput)
+    }
+
     /// Returns advice for the operator.
     #[must_use]
     pub fn hint(&self) -> &'static str {

@@ -30,7 +30,7 @@ pub struct Merge {
     fifos: Fifos,
     names: NameList,
     stage: Stage,
-    /// Closes when the program ends that writes the streams; watched until all FIFOs are open.
+    /// Standard output of the program that writes the streams, if it runs and has not closed it.
     lifeline: Option<OwnedFd>,
 }
 
@@ -75,7 +75,13 @@ impl Merge {
                 }
             };
             match outcome {
-                Ok(None) if Instant::now() < until => self.wait(until)?,
+                Ok(None) if Instant::now() < until => match self.wait(until) {
+                    Ok(()) => {}
+                    Err(error) => {
+                        self.stage = Stage::Failed;
+                        return Err(error);
+                    }
+                },
                 Ok(read) => return Ok(read),
                 Err(error) => {
                     // Closes all FIFOs.
@@ -138,8 +144,27 @@ impl Merge {
         Ok(())
     }
 
+    /// Refuses a producer that writes to its standard output, too: it would wait for ever once that
+    /// pipe is full.
+    fn check_lifeline(&mut self) -> Result<(), FifoError> {
+        let Some(line) = self.lifeline.as_ref().filter(|line| is_readable(line.as_fd())) else {
+            return Ok(());
+        };
+        match rustix::io::read(line, &mut [0]) {
+            Ok(1..) => Err(FifoError::OtherOutput),
+            // Its end says nothing once all FIFOs are open.
+            _ => {
+                self.lifeline = None;
+                Ok(())
+            }
+        }
+    }
+
     /// Waits until there may be something to read, at most until `until`.
-    fn wait(&self, until: Instant) -> Result<(), FifoError> {
+    fn wait(&mut self, until: Instant) -> Result<(), FifoError> {
+        if matches!(self.stage, Stage::Reading(_)) {
+            self.check_lifeline()?;
+        }
         let left = until.saturating_duration_since(Instant::now());
         let left = match &self.stage {
             // FIFOs that do not exist cannot be waited for.
@@ -151,11 +176,11 @@ impl Merge {
             Stage::Opening { open, .. } => {
                 let waiting = open.iter().flatten().filter(|source| !source.has_begun());
                 watched.extend(waiting.map(watch));
-                watched.extend(self.lifeline.as_ref().map(|line| PollFd::new(line, PollFlags::IN)));
             }
             Stage::Reading(reading) => watched.extend(reading.awaited().map(watch)),
             Stage::Failed => return Ok(()),
         }
+        watched.extend(self.lifeline.as_ref().map(|line| PollFd::new(line, PollFlags::IN)));
         let timeout = Timespec::try_from(left).ok();
         match poll(&mut watched, timeout.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),

@@ -46,7 +46,6 @@ impl Split {
     /// its own. When `names` is dropped, the names of the FIFOs are removed and the wait ends.
     ///
     /// The function returns a [`FifoError`] if a FIFO cannot be created, or has no reader in time.
-    #[must_use]
     pub fn opening(
         fifos: Fifos,
         names: &FifoNames,
