@@ -222,59 +222,6 @@ fn pages_of_64k() {
     sound_and_damaged(64, &[], "DO 0");
 }
 
-/// One byte at random in each file whose pages can be checked, twelve times.
-#[test]
-fn a_changed_byte_anywhere_is_named() {
-    if skipped() {
-        return;
-    }
-    let folder = server(16, &[]).shut_down();
-    let data = folder.join("data");
-    let mut random = 88_172_645_463_325_252_u64;
-    let mut draw = move |below: usize| {
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        usize::try_from(random % below as u64).unwrap()
-    };
-    for round in 0..12 {
-        let mut expected = Vec::new();
-        let damaged = stream(&data, |name, content| {
-            if !can_be_checked(name) {
-                return;
-            }
-            let page = match name.strip_prefix("t/zip") {
-                Some(rest) => rest.trim_end_matches(".ibd").parse::<usize>().unwrap() * 1024,
-                None => 16384,
-            };
-            let at = loop {
-                let at = draw(content.len());
-                // No checksum covers these eight bytes, and the server uses them only in the first
-                // page of its system tablespace, and in spatial indexes.
-                if !(26..34).contains(&(at % page)) {
-                    break at;
-                }
-            };
-            content[at] ^= 1 << draw(8);
-            expected.push((name.to_owned(), (at - at % page) as u64));
-        });
-        let found = verified(&damaged, 7);
-        let problems = found["problems"].as_array().unwrap();
-        let named: Vec<(String, u64)> = problems
-            .iter()
-            .map(|p| (p["file"].as_str().unwrap().to_owned(), p["offset"].as_u64().unwrap()))
-            .collect();
-        for (file, page) in &expected {
-            let hit = named.iter().any(|(name, at)| name == file && at == page);
-            assert!(hit, "round {round}: {file} at {page} is not among {named:?}");
-        }
-        // The first page of a file says how many pages it has.
-        let others =
-            named.iter().filter(|(name, _)| !expected.iter().any(|(file, _)| file == name));
-        assert_eq!(others.count(), 0, "round {round}: {named:?}");
-    }
-}
-
 /// Damage that no checksum shows.
 #[test]
 fn missing_and_foreign_pages_are_found() {
