@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use xb_cli::{Failure, OrFail as _, Secret, env_first};
 use xb_uploader::{
     AwsProfile, AzureSettings, BucketLookup, Checksum, ContainerCredentials, Encryption,
-    GoogleSettings, HttpSettings, S3Settings, StoreSettings, WebIdentity,
+    GoogleSettings, HttpSettings, S3Settings, StoreSettings, Tags, WebIdentity,
 };
 
 use crate::args::{
@@ -22,6 +22,7 @@ pub(crate) fn settings(store: &StoreOptions, run: &RunOptions) -> Result<StoreSe
         google: google(&store.google),
         azure: azure(&store.azure),
         http: http(&store.connection, run)?,
+        tags: Tags::parse(&store.tag).map_err(|error| Failure::usage(format!("--tag: {error}")))?,
     })
 }
 

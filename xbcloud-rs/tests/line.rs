@@ -79,6 +79,9 @@ fn usage_errors_are_2_and_leave_nothing() {
         let ran = run(&[&["restore", &place, &target, "--galera"], more].concat(), b"").expect(2);
         assert!(ran.stderr_text().contains("--galera"), "{more:?}: {}", ran.stderr_text());
     }
+    let new_key = ["--prepare", "--prepare-opts=--generate_new_master_key"];
+    let ran = run(&[&["restore", &place, &target], &new_key[..]].concat(), b"").expect(2);
+    assert!(ran.stderr_text().contains("xtrabackup --move-back"), "{ran:?}");
     for name in ["latest", "@today", ".xb-catalog", "a\u{1}b"] {
         let _ = run(&["put", &url(folder.path(), name)], &small_backup(1, 100)).expect(2);
     }

@@ -157,19 +157,32 @@ fn a_single_file_is_stored_although_the_put_fails() {
     assert!(host.keys(&format!("{name}/")).is_empty());
 }
 
-/// Point-in-time recovery reads the first object of a file from the bucket.
+/// Point-in-time recovery reads the first object of a small file from the bucket, and gives up if the
+/// status is not 0 or anything is printed.
 #[test]
-fn one_object_alone_gives_its_file_and_a_failure() {
+fn one_object_alone_gives_its_file() {
     let host = Host::new();
     let put = host.xbcloud("put").args(["--compress=zstd", "n"]);
     let _ = put.stdin_bytes(small_backup(7, 90_000)).run().expect(0);
     let object = host.bucket.get(&format!("n/xtrabackup_info.zst.{FIRST}")).unwrap();
     let into = host.scratch.dir("pitr");
     let xbstream = || host.tool("xbstream").args(["-x", "--decompress"]).cwd(&into);
-    let ran = xbstream().stdin_bytes(object).run().expect(1);
-    says(&ran, "xtrabackup_info.zst");
+    let ran = xbstream().stdin_bytes(object.clone()).run().expect(0);
+    assert_eq!((ran.stdout_text(), ran.stderr_text()), (String::new(), String::new()));
     let info = std::fs::read_to_string(into.join("xtrabackup_info")).unwrap();
     assert!(info.contains("tool_name"), "{info}");
+    // Only under the stock name, and only what fits into one chunk.
+    let own = Path::new(env!("CARGO_BIN_EXE_xbcloud-rs")).with_file_name("xbstream-rs");
+    let own = Cmd::new(own).arg("-x").cwd(host.scratch.dir("own"));
+    let _ = own.stdin_bytes(object).run().expect(1);
+    for (name, len) in [("t.ibd", 9), ("xtrabackup_info", 2_000_000), ("xtrabackup_logfile", 9)] {
+        let mut one = StreamWriter::new(Vec::new());
+        one.payload(name, 0, &vec![7; len]);
+        let _ = std::fs::remove_file(into.join(name));
+        let ran = xbstream().stdin_bytes(one.finish()).run().expect(1);
+        says(&ran, &format!("{name}: the stream has only its beginning"));
+        assert_eq!(std::fs::metadata(into.join(name)).unwrap().len(), len as u64);
+    }
     // Two files, of which the second lacks its end: only the first is made.
     let mut two = StreamWriter::new(Vec::new());
     two.file("whole", b"1", 9).payload("half", 0, b"2");
@@ -245,6 +258,29 @@ fn single_files_are_read_and_removed() {
     assert_eq!(host.list(""), [("n".to_owned(), "stock, unproven".to_owned())]);
 }
 
+/// An operator asks for a descriptive file in plain, and if it gets nothing, in compressed form.
+#[test]
+fn a_file_that_is_not_there_is_no_failure_of_get() {
+    let host = Host::new();
+    let put = host.xbcloud("put").args(["--compress=zstd", "n"]);
+    let _ = put.stdin_bytes(small_backup(7, 90_000)).run().expect(0);
+    let plain = host.xbcloud("get").args(["n", "xtrabackup_info"]).run().expect(0);
+    assert!(plain.stdout.is_empty());
+    says(&plain, "xtrabackup_info is not in the backup");
+    let both = ["n", "xtrabackup_info", "xtrabackup_info.zst"];
+    let both = host.xbcloud("get").args(both).run().expect(0);
+    says(&both, "xtrabackup_info is not in the backup");
+    let into = host.scratch.dir("into");
+    let extract = host.tool("xbstream").args(["-x", "--decompress", "-C"]).arg(&into);
+    let _ = extract.stdin_bytes(both.stdout).run().expect(0);
+    assert_eq!(std::fs::read_dir(&into).unwrap().count(), 1);
+    assert!(std::fs::read_to_string(into.join("xtrabackup_info")).unwrap().contains("tool_name"));
+    // By our own name, it is a failure.
+    let own = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs")).arg("get").args(host.bucket.options());
+    let own = own.arg(host.bucket.url("n")).arg("xtrabackup_info").run().expect_failure();
+    says(&own, "xtrabackup_info is not in the backup");
+}
+
 #[test]
 fn options_are_taken_wherever_stock_takes_them() {
     let host = Host::new();
@@ -255,8 +291,8 @@ fn options_are_taken_wherever_stock_takes_them() {
     let _ = put.run().expect(0);
     let get = host.tool("xbcloud").args(["get", "n", "--storage=s3", &bucket, "--fifo-streams=1"]);
     let _ = get.run().expect(0);
-    let several = host.xbcloud("get").args(["--fifo-streams=4", "--fifo-dir=/x", "n"]).run();
-    says(&several.expect(1), "--fifo-streams");
+    let several = host.xbcloud("get").args(["--fifo-streams=4", "--fifo-dir=/no/such", "n"]).run();
+    says(&several.expect(1), "/no/such/thread_0");
     // Options of put alone in the group that all verbs read.
     let file = host.scratch.join("my.cnf");
     let group = format!(

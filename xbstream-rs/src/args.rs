@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
 use xb_cli::{Failure, Log, Secret, Size};
-use xb_pipeline::{Durability, Undo};
+use xb_pipeline::{Durability, Fifos, Undo};
 use xb_reader::Dialect;
 
 use xb_keyring::KeyOptions;
@@ -95,14 +95,14 @@ pub(crate) struct Line {
     /// Print version
     #[arg(short = 'V', long, action = clap::ArgAction::Version)]
     version: Option<bool>,
-
-    // Options of the stock tool for features that are not implemented. They are listed so that the
-    // error is clear.
-    #[arg(long, hide = true)]
+    /// With -x: number of streams, each in a FIFO of its own [default: 1, stdin]
+    #[arg(long, value_name = "N")]
     fifo_streams: Option<u64>,
-    #[arg(long, hide = true)]
+    /// Directory of the FIFOs, thread_0 to thread_N-1
+    #[arg(long, value_name = "DIR")]
     fifo_dir: Option<PathBuf>,
-    #[arg(long, hide = true)]
+    /// Seconds to wait for the writers of the FIFOs [default: 60]
+    #[arg(long, value_name = "S")]
     fifo_timeout: Option<u64>,
 }
 
@@ -140,9 +140,10 @@ impl Line {
             }
             _ => return Err(Failure::usage("-c, -x and -t exclude each other")),
         };
-        if let Some(what) = self.not_here() {
-            return Err(Failure::usage(format!("{what} is not supported"))
-                .hint("let the producer write a single stream, and pipe it in"));
+        let has_fifos = self.fifo_streams.is_some_and(|streams| streams > 1);
+        if mode != Mode::Extract && (has_fifos || self.fifo_dir.is_some()) {
+            return Err(Failure::usage("--fifo-streams and --fifo-dir work only with -x")
+                .hint("write or list a single stream"));
         }
         if mode != Mode::Extract && !stock && (self.decompress || self.decrypt.is_some()) {
             return Err(Failure::usage("--decompress and --decrypt work only with -x"));
@@ -164,13 +165,11 @@ impl Line {
         }
     }
 
-    /// The stock option in use, if any, that is not implemented.
-    fn not_here(&self) -> Option<&'static str> {
-        let table = [
-            (self.fifo_streams.is_some_and(|streams| streams > 1), "--fifo-streams"),
-            (self.fifo_dir.is_some(), "--fifo-dir"),
-        ];
-        table.into_iter().find_map(|(used, name)| used.then_some(name))
+    /// The FIFOs to read; `None`: standard input.
+    pub(crate) fn fifos(&self) -> Result<Option<Fifos>, Failure> {
+        let (dir, dialect) = (self.fifo_dir.clone(), self.dialect.into());
+        Fifos::new(self.fifo_streams, dir, self.fifo_timeout, dialect)
+            .map_err(|error| Failure::usage(error.to_string()))
     }
 
     /// Number of worker threads. Values out of range are moved to the nearest limit, as stock does.
@@ -261,13 +260,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_refused_by_name() {
-        for (words, name) in [
-            (&["-x", "--fifo-streams=2"][..], "--fifo-streams"),
-            (&["-x", "--fifo-dir=/f"], "--fifo-dir"),
-        ] {
-            let failure = check(words, false).unwrap_err();
-            assert_eq!(failure.line(), format!("{name} is not supported"));
+    fn options_are_refused_where_they_have_no_effect() {
+        for words in [&["-t", "--fifo-streams=2"][..], &["-c", "--fifo-dir=/f", "f"]] {
+            let failure = check(words, true).unwrap_err();
+            assert_eq!(failure.line(), "--fifo-streams and --fifo-dir work only with -x");
         }
         // Values that request nothing are accepted.
         for words in [

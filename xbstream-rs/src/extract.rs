@@ -1,10 +1,10 @@
 //! Mode `-x`.
 
-use std::io::{self, Read};
+use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use xb_cli::{
-    Failure, Input, Log, OrFail as _, Progress, ProgressOptions, Signals, Snapshot, format_count,
+    Failure, Log, OrFail as _, Progress, ProgressOptions, Signals, Snapshot, format_count,
     format_rate, format_size, interrupted,
 };
 use xb_pipeline::{
@@ -15,9 +15,16 @@ use xb_reader::{ChunkWriter, Limits, RelPath, TargetDir};
 
 use crate::args::Line;
 use crate::hints;
+use crate::source::Source;
+
+/// Every stock program writes a file of less than this many bytes as one chunk.
+const ONE_CHUNK: u64 = 1 << 20;
 
 pub(crate) fn run(line: &Line, stock: bool, log: &Log) -> Result<(), Failure> {
-    xb_cli::refuse_terminal_input("redirect a stream to it: xbstream-rs -x -C DIR < FILE")?;
+    let fifos = line.fifos()?;
+    if fifos.is_none() {
+        xb_cli::refuse_terminal_input("redirect a stream to it: xbstream-rs -x -C DIR < FILE")?;
+    }
     let observer = Observer::default();
     let threads = line.threads(stock, log);
     let undo = line.undo(threads, log)?;
@@ -35,7 +42,8 @@ pub(crate) fn run(line: &Line, stock: bool, log: &Log) -> Result<(), Failure> {
     // From here on a signal ends the run through this function, so that it cleans up.
     let _signals = Signals::catch(|_| ()).stage("start")?;
     let target = TargetDir::open(&line.dir()).map_err(|error| hints::target_failure(&error))?;
-    let input = Input::stdin().stage("start")?;
+    // The names of the FIFOs are removed at the end of this function.
+    let (input, _names) = Source::new(fifos).stage("start")?;
     let seen = Arc::new(Mutex::new(Seen::default()));
     let slabs = SlabPool::new(SLAB, 2 * options.threads + 3);
     let extractor = Extractor::new(target, options)
@@ -86,7 +94,7 @@ pub(crate) fn run(line: &Line, stock: bool, log: &Log) -> Result<(), Failure> {
 
 /// Feeds the extractor until the input ends, the extractor finds an error, or a signal arrives.
 fn pump(
-    mut input: Input,
+    mut input: Source,
     slabs: &SlabPool,
     mut extractor: Extractor,
     stock: bool,
@@ -100,16 +108,12 @@ fn pump(
                 return Err(Failure::interrupted(signal)
                     .hint("complete files were kept, the others removed"));
             }
-            match input.wait() {
-                Ok(true) => {}
-                // Use the waiting time to extract what has arrived.
-                Ok(false) if !slab.is_empty() => break,
-                Ok(false) => continue,
-                Err(error) => return Err(read_failed(extractor, error)),
-            }
             match input.read(slab.room()) {
-                Ok(0) => over = true,
-                Ok(len) => slab.advance(len),
+                Ok(Some(0)) => over = true,
+                Ok(Some(len)) => slab.advance(len),
+                // Use the waiting time to extract what has arrived.
+                Ok(None) if !slab.is_empty() => break,
+                Ok(None) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
                     let _ = extractor.feed(slab.freeze());
@@ -121,14 +125,18 @@ fn pump(
         let _ = extractor.feed(slab.freeze());
     }
     if let Some(path) = extractor.only_unfinished().filter(|_| stock).cloned() {
-        return Err(keep_unfinished(extractor, &path));
+        return keep_unfinished(extractor, &path);
     }
     extractor.finish().map_err(|error| hints::extract_failure(&error.cause, error.report.files))
 }
 
 /// Gives the only file of the stream its name although its end is missing. The operators extract a
-/// single object of a backup so: its first chunk. A missing end is an error all the same.
-fn keep_unfinished(mut extractor: Extractor, path: &RelPath) -> Failure {
+/// single object of a backup so: its first chunk.
+///
+/// For point-in-time recovery they do this with the small files that describe a backup, and give up
+/// unless the status is 0 and nothing is printed. Such a file fits into its first chunk. A missing
+/// end of any other file is an error.
+fn keep_unfinished(mut extractor: Extractor, path: &RelPath) -> Result<ExtractReport, Failure> {
     let mut end = ChunkWriter::new(Vec::new());
     if end.end(path.to_string()).is_ok()
         && let Ok(end) = end.finish()
@@ -136,12 +144,21 @@ fn keep_unfinished(mut extractor: Extractor, path: &RelPath) -> Failure {
         let _ = extractor.feed(end.into());
     }
     match extractor.finish() {
-        Ok(_) => Failure::new(format!("{path}: the stream has only its beginning")).hint(
+        Ok(report) if describes(path) && report.bytes < ONE_CHUNK => Ok(report),
+        Ok(_) => Err(Failure::new(format!("{path}: the stream has only its beginning"))
+            .stage("extract")
+            .hint(
             "the file was made of it, and may be shorter than it was: get all objects of the file",
-        ),
-        Err(error) => hints::extract_failure(&error.cause, error.report.files),
+        )),
+        Err(error) => Err(hints::extract_failure(&error.cause, error.report.files)),
     }
-    .stage("extract")
+}
+
+/// Whether this is one of the small files that describe a backup.
+fn describes(path: &RelPath) -> bool {
+    let name = logical_name(path.as_bytes());
+    [&b"sst_info"[..], b"xtrabackup_info", b"xtrabackup_binlog_info", b"xtrabackup_galera_info"]
+        .contains(&name)
 }
 
 fn read_failed(extractor: Extractor, error: io::Error) -> Failure {

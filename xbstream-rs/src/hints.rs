@@ -4,7 +4,7 @@ use std::io;
 
 use xb_cli::Failure;
 use xb_encryptor::xbcrypt::XbcryptError;
-use xb_pipeline::{ExtractCause, FileDecodeError};
+use xb_pipeline::{ExtractCause, FifoError, FileDecodeError};
 use xb_reader::{DecodeError, OrderError, Printable, ReadError, TargetError, Unfinished};
 
 /// Input that is mistaken for an xbstream: magic, name, and the command that unpacks it.
@@ -39,7 +39,9 @@ pub(crate) fn extract_failure(cause: &ExtractCause, files: u64) -> Failure {
         ExtractCause::Unfinished(error) => unfinished(error),
         ExtractCause::Target { source, .. } | ExtractCause::Sync(source) => target(source),
         ExtractCause::Undo { source, .. } => undo(source).to_owned(),
-        ExtractCause::Read { .. } => "check the program that writes the stream".to_owned(),
+        ExtractCause::Read { source, .. } => FifoError::within(source)
+            .map_or("check the program that writes the stream", FifoError::hint)
+            .to_owned(),
         _ => "this is a bug; please report it".to_owned(),
     };
     match files {

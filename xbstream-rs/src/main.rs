@@ -6,6 +6,7 @@ mod extract;
 mod hints;
 mod keys;
 mod list;
+mod source;
 
 use std::process::ExitCode;
 

@@ -1,6 +1,6 @@
 //! The one error of a command: its first cause, with stage, location and a hint.
 
-use xb_pipeline::{PackError, PlanError, StreamError};
+use xb_pipeline::{FifoError, PackError, PlanError, StreamError};
 use xb_reader::DecodeError;
 use xb_uploader::{StoreError, StoreErrorKind};
 
@@ -219,6 +219,12 @@ pub enum BackupError {
     /// The requested files are not in the backup, or cannot be read separately.
     #[error("{0}")]
     Selection(String),
+    /// A file that was asked for by name is not in the backup.
+    #[error("{file} is not in the backup")]
+    NoFile {
+        /// Name of the file.
+        file: String,
+    },
     /// The producer could not be started.
     #[error("cannot start {program}: {what}")]
     NotStarted {
@@ -309,14 +315,35 @@ impl BackupError {
         }
     }
 
+    /// Returns the file that is not in the backup.
+    #[must_use]
+    pub fn no_file(&self) -> Option<&str> {
+        match self {
+            Self::NoFile { file } => Some(file),
+            _ => None,
+        }
+    }
+
+    /// Returns the error of a FIFO that is the cause.
+    #[must_use]
+    pub fn fifo(&self) -> Option<&FifoError> {
+        match self {
+            Self::Put(PackError::Read { source, .. })
+            | Self::System { source, .. }
+            | Self::Output { source, .. } => FifoError::within(source),
+            _ => None,
+        }
+    }
+
     /// Names the pipeline stage that failed.
     #[must_use]
     pub fn stage(&self) -> &'static str {
         match self {
             Self::Store(_) | Self::InDoubt { .. } | Self::Unlocked { .. } => "store",
             Self::Put(PackError::Read { .. }) | Self::Input(_) => "read",
+            Self::System { .. } if self.fifo().is_some() => "read",
             Self::Put(_) | Self::Incomplete { .. } => "stream",
-            Self::Plan(_) | Self::Name(_) | Self::Selection(_) => "settings",
+            Self::Plan(_) | Self::Name(_) | Self::Selection(_) | Self::NoFile { .. } => "settings",
             Self::Manifest { .. }
             | Self::Exists { .. }
             | Self::NotThere { .. }
@@ -351,6 +378,10 @@ impl BackupError {
     /// Returns advice for the operator, if there is any.
     #[must_use]
     pub fn hint(&self) -> Option<&str> {
+        self.fifo().map_or_else(|| self.own_hint(), |fifo| Some(fifo.hint()))
+    }
+
+    fn own_hint(&self) -> Option<&str> {
         match self {
             Self::Store(error) => error.hint(),
             Self::Unlocked { source, .. } => source.hint(),

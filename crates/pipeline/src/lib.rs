@@ -8,6 +8,8 @@
 //!   a plain xbstream as it passes. An [`Extractor`] creates the files of an xbstream, and decrypts
 //!   and decompresses them on the way ([`Undo`]). An [`Inspector`] checks an xbstream and stores
 //!   nothing.
+//! - [`Merge`] reads the streams of several FIFOs as one xbstream, and [`Split`] divides one between
+//!   FIFOs.
 //! - [`filter`] encrypts any bytes to a file and decrypts them again.
 //! - A [`Budget`] counts the bytes held in memory, and its [`Permit`]s travel in [`Slab`]s.
 //!   [`PackPlan`] and [`UnpackPlan`] derive all sizes from the budget, and [`ordered`] workers do the
@@ -80,6 +82,7 @@ mod auto_codec;
 mod classic;
 mod create;
 mod extract;
+mod fifo;
 pub mod filter;
 mod flow;
 mod inspect;
@@ -99,6 +102,7 @@ pub use extract::report::{
     Durability, ExtractCause, ExtractError, ExtractLog, ExtractOptions, ExtractReport, OnFailure,
     PartialFileState, Stopped, Truncated,
 };
+pub use fifo::{FifoError, FifoNames, FifoSettingsError, Fifos, MAX_FIFOS, Merge, Split};
 pub use flow::budget::{Budget, Permit};
 pub use flow::checksum as sums;
 pub use flow::globs::{GlobError, Globs};

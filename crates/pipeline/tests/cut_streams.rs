@@ -66,6 +66,10 @@ const SHAPES: [Shape; 6] = [
     },
 ];
 
+/// Every combination of compression and encryption.
+const WRAPPINGS: [&str; 8] =
+    ["", ".lz4", ".zst", ".qp", ".xbcrypt", ".lz4.xbcrypt", ".zst.xbcrypt", ".qp.xbcrypt"];
+
 /// The files of a stream, in order, with their content.
 fn files(shape: &Shape, wrapping: &str) -> Vec<(String, Vec<u8>)> {
     let info = format!("uuid = 1\n{}tool_command = {}\n", shape.info, shape.command);
@@ -119,7 +123,7 @@ fn inspect(stream: &[u8]) -> Result<Inspected, String> {
 #[test]
 fn only_a_whole_stream_is_complete() {
     for shape in &SHAPES {
-        for wrapping in ["", ".lz4", ".zst", ".xbcrypt", ".lz4.xbcrypt", ".zst.xbcrypt"] {
+        for wrapping in WRAPPINGS {
             // What an encrypted info file says about a file behind the last known one is unknown.
             let keys_last = shape.last[1].last() == Some(&"xtrabackup_keys");
             if keys_last && wrapping.ends_with(".xbcrypt") {
@@ -142,7 +146,7 @@ fn only_a_whole_stream_is_complete() {
 
 #[test]
 fn the_small_files_are_read_through_compression() {
-    for wrapping in ["", ".lz4", ".zst"] {
+    for wrapping in ["", ".lz4", ".zst", ".qp"] {
         let found = inspect(&stream(&files(&SHAPES[0], wrapping)).0).unwrap();
         let described = &found.scanned.described;
         assert!(described.contains_key("xtrabackup_info"), "{wrapping}: {described:?}");

@@ -6,8 +6,11 @@
 //! - [`LockGuard`] and [`guard`] drain the output of a backup program that holds locks on its
 //!   server, into a spool ([`spooled`]) while the consumer does not keep up.
 //!
+//! - [`capture`] returns the output of a short program, within limits.
+//!
 //! The caller decides when a program must end and what follows from its exit status.
 
+mod capture;
 mod environment;
 mod guardian;
 mod lock_guard;
@@ -17,8 +20,9 @@ mod program;
 mod running;
 mod spool;
 
+pub use capture::{CaptureError, capture};
 pub use guardian::{NOT_STARTED, serve_as_guardian};
-pub use lock_guard::{GuardedOutput, LockGuard, guard};
+pub use lock_guard::{GuardedOutput, LockGuard, enlarged, guard};
 pub use lock_messages::{Change, change};
 pub use messages::{Messages, how_it_ended, lines};
 pub use program::Program;

@@ -1,7 +1,7 @@
 //! The two pipes of a running producer: its messages are watched for locks, and while it blocks
 //! commits its output passes through a spool.
 
-use std::io;
+use std::io::{self, Read};
 use std::path::PathBuf;
 use std::process::{ChildStderr, ChildStdout};
 use std::time::Duration;
@@ -39,10 +39,18 @@ impl LockGuard {
     }
 }
 
-/// A producer's stdout, read through the spool when necessary.
-pub type GuardedOutput = SpoolReader<ChildStdout>;
+/// A producer's output, read through the spool when necessary.
+pub type GuardedOutput<R = ChildStdout> = SpoolReader<R>;
 
-/// Takes over the pipes of a producer that has just been started.
+/// Enlarges the pipe of a producer's output, if the system permits.
+#[must_use]
+pub fn enlarged(output: ChildStdout) -> ChildStdout {
+    let _ = rustix::pipe::fcntl_setpipe_size(&output, PIPE);
+    output
+}
+
+/// Takes over the output and the messages of a producer that has just been started. The output is
+/// its stdout, or what it writes elsewhere.
 ///
 /// `spool` is the file that [`LockGuard::spool`] created. `message` gets every line of the
 /// producer's stderr, without the line end. `on_stall` is called once if the producer blocked
@@ -51,20 +59,19 @@ pub type GuardedOutput = SpoolReader<ChildStdout>;
 ///
 /// # Errors
 /// If the system cannot start a thread.
-pub fn guard(
-    (stdout, stderr): (ChildStdout, ChildStderr),
+pub fn guard<R: Read + Send + 'static>(
+    (output, stderr): (R, ChildStderr),
     spool: Option<std::fs::File>,
     how: &LockGuard,
     mut message: impl FnMut(&[u8]) + Send + 'static,
     on_stall: impl FnOnce() + Send + 'static,
-) -> io::Result<(GuardedOutput, Messages)> {
-    let _ = rustix::pipe::fcntl_setpipe_size(&stdout, PIPE);
+) -> io::Result<(GuardedOutput<R>, Messages)> {
     let settings = SpoolSettings {
         file: spool.map(|file| (file, how.spool_size)),
         patience: PATIENCE,
         stall: how.lock_stall,
     };
-    let (output, switch) = spooled(stdout, settings, on_stall)?;
+    let (output, switch) = spooled(output, settings, on_stall)?;
     let thread = std::thread::Builder::new()
         .name("messages".into())
         .spawn(move || pass_on(stderr, &switch, &mut message))?;

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::process::Signal;
 use xb_process::{
-    GuardedOutput, LockGuard, Messages, NOT_STARTED, Program, guard, how_it_ended, lines,
+    GuardedOutput, LockGuard, Messages, NOT_STARTED, Program, enlarged, guard, how_it_ended, lines,
 };
 
 use crate::cancel::{CancelHook, CancelReason, CancelToken};
@@ -166,7 +166,7 @@ impl Run<'_> {
         let stop = stop.clone();
         let seconds = locks.lock_stall.unwrap_or_default().as_secs();
         let (output, messages) = guard(
-            (stdout, stderr),
+            (enlarged(stdout), stderr),
             spool,
             locks,
             move |line| words.add(line),

@@ -25,6 +25,7 @@ pub use retry::notice::report_retries;
 pub use retry::policy::Policy;
 pub use settings::location::{Location, LocationError, Place};
 pub use settings::provider::{Provider, StoreLimits, UnknownProvider};
+pub use settings::tags::{TagError, Tags};
 pub use settings::{
     AwsProfile, AzureSettings, BucketLookup, Checksum, ContainerCredentials, Encryption,
     GoogleSettings, HttpSettings, S3Settings, StoreSettings, WebIdentity,

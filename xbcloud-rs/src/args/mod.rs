@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use xb_cli::Size;
 use xb_keyring::{IdentityOptions, KeyOptions, RecipientOptions};
+use xb_reader::Dialect;
 
 pub(crate) use self::catalogue::{DeleteArgs, GcArgs, ListArgs, RewrapArgs};
 pub(crate) use self::shared::{CommonOptions, OpeningOptions, RunOptions, Source, UnsealedOption};
@@ -413,6 +414,16 @@ pub(crate) enum DialectArg {
     Mariadb,
 }
 
+impl From<DialectArg> for Dialect {
+    fn from(arg: DialectArg) -> Self {
+        match arg {
+            DialectArg::Auto => Self::Auto,
+            DialectArg::Percona => Self::Percona,
+            DialectArg::Mariadb => Self::MariaDb,
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Sync {
     // No doc comments: with one on a value, clap prints the long form of the help.
@@ -430,12 +441,13 @@ impl Command {
         {
             return Err(xb_cli::Failure::usage("--md5 belongs to `put` and `backup`"));
         }
-        let fifo = &self.run_options().fifo;
-        if fifo.fifo_streams.is_some_and(|streams| streams != 1) || fifo.fifo_dir.is_some() {
+        // Stock xbcloud accepts them with every command.
+        let streams = matches!(self, Self::Put(_) | Self::Backup(_) | Self::Run(_) | Self::Get(_));
+        if !streams && !stock && self.run_options().fifo.is_given() {
             return Err(xb_cli::Failure::usage(
-                "several streams (--fifo-streams) are not supported",
+                "--fifo-streams and --fifo-dir work only with put, backup, run and get",
             )
-            .hint("let the producer write one stream, and pipe it in"));
+            .hint("remove them; the other commands have no stream on standard input or output"));
         }
         Ok(())
     }

@@ -1,9 +1,13 @@
 //! Options shared by many commands.
 
+use std::path::PathBuf;
+
 use clap::Args;
 use xb_backup::Accept;
-use xb_cli::Size;
+use xb_cli::{Failure, Size};
 use xb_keyring::{IdentityOptions, KeyOptions};
+use xb_pipeline::Fifos;
+use xb_reader::Dialect;
 
 use crate::args::store::StoreOptions;
 
@@ -112,13 +116,31 @@ pub(crate) struct RunOptions {
     pub(crate) fifo: FifoOptions,
 }
 
-// Options of the stock tool for several streams, of which only one is supported.
+// Options for several streams at once.
 #[derive(Debug, Args)]
 pub(crate) struct FifoOptions {
-    #[arg(long, hide = true, value_name = "N")]
+    /// With put, backup and get: number of streams, each in a FIFO of its own [default: 1, standard
+    /// input or output]
+    #[arg(long, value_name = "N", hide_short_help = true)]
     pub(crate) fifo_streams: Option<u64>,
-    #[arg(long, hide = true, value_name = "DIR")]
-    pub(crate) fifo_dir: Option<std::path::PathBuf>,
-    #[arg(long, hide = true, value_name = "S")]
-    fifo_timeout: Option<u64>,
+    /// Directory of the FIFOs, thread_0 to thread_N-1
+    #[arg(long, value_name = "DIR", hide_short_help = true)]
+    pub(crate) fifo_dir: Option<PathBuf>,
+    /// Seconds to wait for the program at the other end of the FIFOs [default: 60]
+    #[arg(long, value_name = "S", hide_short_help = true)]
+    pub(crate) fifo_timeout: Option<u64>,
+}
+
+impl FifoOptions {
+    /// Whether several streams are asked for.
+    pub(crate) fn is_given(&self) -> bool {
+        self.fifo_streams.is_some_and(|streams| streams != 1) || self.fifo_dir.is_some()
+    }
+
+    /// The FIFOs to use; `None`: standard input or output.
+    pub(crate) fn fifos(&self, dialect: Dialect) -> Result<Option<Fifos>, Failure> {
+        let Self { fifo_streams, fifo_dir, fifo_timeout } = self;
+        let fifos = Fifos::new(*fifo_streams, fifo_dir.clone(), *fifo_timeout, dialect);
+        fifos.map_err(|error| Failure::usage(error.to_string()))
+    }
 }

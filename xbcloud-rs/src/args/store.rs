@@ -16,6 +16,9 @@ pub(crate) struct StoreOptions {
     /// Store for a plain NAME: s3, google or azure
     #[arg(long, value_name = "KIND", hide_short_help = true)]
     pub(crate) storage: Option<String>,
+    /// Tag every new object with KEY=VALUE (S3 and compatible stores); repeatable, at most 10
+    #[arg(long, value_name = "KEY=VALUE", hide_short_help = true)]
+    pub(crate) tag: Vec<String>,
     #[command(flatten)]
     pub(crate) s3: S3Options,
     #[command(flatten)]

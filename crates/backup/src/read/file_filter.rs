@@ -65,6 +65,12 @@ impl Selection {
         self
     }
 
+    /// Takes an exact name out. Returns whether anything is still selected.
+    pub fn without(&mut self, name: &str) -> bool {
+        self.exact.remove(name);
+        !self.is_all()
+    }
+
     /// Whether all files are selected.
     #[must_use]
     pub fn is_all(&self) -> bool {
@@ -126,7 +132,7 @@ impl Selection {
     /// [`BackupError::Selection`].
     pub(crate) fn check(&self, matched: &Matched) -> Result<(), BackupError> {
         if let Some(name) = self.exact.iter().find(|name| !matched.exact.contains(*name)) {
-            return Err(BackupError::Selection(format!("{name} is not in the backup")));
+            return Err(BackupError::NoFile { file: name.clone() });
         }
         match self.patterns.iter().enumerate().find(|(n, _)| !matched.globs.contains(n)) {
             Some((_, pattern)) => {

@@ -95,6 +95,11 @@ impl<W: std::io::Write + Send + 'static> Output<W> {
         Self { to, what: what.to_owned() }
     }
 
+    /// Returns where the bytes went.
+    pub fn into_inner(self) -> W {
+        self.to
+    }
+
     /// Flushes the bytes written so far.
     ///
     /// # Errors

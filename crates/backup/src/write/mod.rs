@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use xb_compressor::Compression;
-use xb_pipeline::{Closed, Content, EndRule, Observer, PackError};
+use xb_pipeline::{Closed, Content, EndRule, FifoError, Observer, PackError};
 
 use crate::cancel::CancelToken;
 use crate::catalog::manifest::Layout;
@@ -70,10 +70,18 @@ pub async fn backup(
     stop: &mut CancelToken,
 ) -> Result<PutReport, BackupError> {
     let outcome = run(root, request, output, Some(&mut producer), observer, stop).await;
-    if let Err(error) = &outcome {
-        end(&mut producer, error);
+    match outcome {
+        Err(error) => {
+            // A producer that failed does not write to its FIFOs.
+            let error = match error.fifo().is_some_and(FifoError::may_be_of_the_writer) {
+                true => producer.failure_behind_its_output().await.unwrap_or(error),
+                false => error,
+            };
+            end(&mut producer, &error);
+            Err(error)
+        }
+        stored => stored,
     }
-    outcome
 }
 
 /// Ends a producer after a failure.

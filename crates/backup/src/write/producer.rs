@@ -1,14 +1,18 @@
 //! A producer that we start ourselves, so that its exit status is known.
 
 use std::ffi::OsString;
+use std::io::Read;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
 use rustix::process::Signal;
 use tokio::sync::oneshot;
+use xb_pipeline::{FifoNames, Fifos, Merge};
 pub use xb_process::LockGuard;
-use xb_process::{GuardedOutput, Messages, Program, Running, guard as take_over, how_it_ended};
+use xb_process::{
+    GuardedOutput, Messages, Program, Running, enlarged, guard as take_over, how_it_ended,
+};
 
 use crate::error::BackupError;
 
@@ -22,19 +26,23 @@ pub struct Producer {
     stalled: Option<oneshot::Receiver<()>>,
     lock_stall: Option<Duration>,
     ended: bool,
+    /// FIFOs of the producer, removed at the end.
+    _fifos: Option<FifoNames>,
 }
 
-/// The stdout of a producer.
-pub type ProducerOutput = GuardedOutput;
+/// The stream of a producer, from its stdout or its FIFOs.
+pub type ProducerOutput = GuardedOutput<Box<dyn Read + Send>>;
 
 impl Producer {
-    /// Starts `argv` without a shell. A thread of its own passes every line that the program writes
-    /// to its stderr to `message`, without the line end.
+    /// Starts `argv` without a shell. Its stream is what it writes to its stdout, or to `fifos`. A
+    /// thread of its own passes every line that the program writes to its stderr to `message`,
+    /// without the line end.
     ///
     /// # Errors
     /// [`BackupError::NotStarted`]; [`BackupError::System`] if the spool cannot be created.
     pub fn start(
         argv: &[OsString],
+        fifos: Option<Fifos>,
         guard: &LockGuard,
         message: impl FnMut(&[u8]) + Send + 'static,
     ) -> Result<(Self, ProducerOutput), BackupError> {
@@ -68,6 +76,13 @@ impl Producer {
         let (Some(stdout), Some(stderr)) = (child.stdout(), child.stderr()) else {
             return Err(BackupError::Bug("a piped child has no pipe"));
         };
+        let (stream, fifos): (Box<dyn Read + Send>, _) = match fifos {
+            None => (Box::new(enlarged(stdout)), None),
+            Some(fifos) => {
+                let (merged, names) = Merge::new(fifos, Some(stdout.into()));
+                (Box::new(merged), Some(names))
+            }
+        };
         let mut producer = Self {
             child,
             program: name,
@@ -75,13 +90,14 @@ impl Producer {
             stalled: None,
             lock_stall: guard.lock_stall,
             ended: false,
+            _fifos: fifos,
         };
         let (tell, stalled) = oneshot::channel();
         let on_stall = || {
             // The receiver is gone once the run is over.
             let _ = tell.send(());
         };
-        let (output, messages) = take_over((stdout, stderr), spool, guard, message, on_stall)
+        let (output, messages) = take_over((stream, stderr), spool, guard, message, on_stall)
             .map_err(|source| BackupError::System { what: "cannot start a thread", source })?;
         producer.stalled = Some(stalled);
         producer.messages = Some(messages);
@@ -173,7 +189,7 @@ mod tests {
 
     fn start(words: &[&str]) -> Result<(Producer, ProducerOutput), BackupError> {
         let argv: Vec<OsString> = words.iter().map(OsString::from).collect();
-        Producer::start(&argv, &LockGuard::default(), |_| {})
+        Producer::start(&argv, None, &LockGuard::default(), |_| {})
     }
 
     fn wait(producer: &mut Producer) -> Result<(), BackupError> {
@@ -187,7 +203,8 @@ mod tests {
         let argv: Vec<OsString> = script.iter().map(OsString::from).collect();
         let (said, heard) = std::sync::mpsc::channel();
         let message = move |line: &[u8]| said.send(line.to_vec()).unwrap();
-        let (mut producer, _out) = Producer::start(&argv, &LockGuard::default(), message).unwrap();
+        let (mut producer, _out) =
+            Producer::start(&argv, None, &LockGuard::default(), message).unwrap();
         wait(&mut producer).unwrap();
         let lines: Vec<_> = heard.iter().collect();
         assert_eq!(lines, [b"first".to_vec(), b"no end of line".to_vec()]);
@@ -217,7 +234,7 @@ mod tests {
         let argv: Vec<OsString> = ["sh", "-c", script].iter().map(OsString::from).collect();
         let guard =
             LockGuard { lock_stall: Some(Duration::from_millis(10)), ..LockGuard::default() };
-        let (mut producer, mut output) = Producer::start(&argv, &guard, |_| {}).unwrap();
+        let (mut producer, mut output) = Producer::start(&argv, None, &guard, |_| {}).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let error = runtime.block_on(producer.stalled());
         assert!(matches!(error, BackupError::LockStall { .. }), "{error}");
@@ -240,8 +257,10 @@ mod tests {
 
     #[test]
     fn what_cannot_be_started_is_named_without_its_arguments() {
-        let error =
-            start(&["/no/such/mariadb-backup", "--password=topsecret"]).unwrap_err().to_string();
+        let error = start(&["/no/such/mariadb-backup", "--password=topsecret"])
+            .map(drop)
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("mariadb-backup") && !error.contains("topsecret"), "{error}");
         assert!(start(&[]).is_err());
     }

@@ -8,9 +8,9 @@ use xb_compressor::Compression;
 use xb_encryptor::{Backend, Envelope, FreshKey, KeySlots, MacKey, SealContext, Sealer};
 use xb_frame::{Seal, StreamHeader, StreamId};
 use xb_pipeline::{
-    AutoCodec, Budget, Closed, Content, EndProof, FrameCompression, NativeStream, ObjectLayout,
-    Observer, PackError, PackHandle, PackOutput, PackPlan, PackResult, PackSettings, Part,
-    start_pack, start_pack_native,
+    AutoCodec, Budget, Closed, Content, EndProof, FifoError, FrameCompression, NativeStream,
+    ObjectLayout, Observer, PackError, PackHandle, PackOutput, PackPlan, PackResult, PackSettings,
+    Part, start_pack, start_pack_native,
 };
 use xb_uploader::{PartData, PartSender, Uploaded};
 
@@ -85,7 +85,8 @@ impl RunFolder {
                 // locks.
                 let mut cause = cause;
                 if let Some(producer) = producer {
-                    if matches!(cause, BackupError::Put(PackError::Stream(_)))
+                    if (matches!(cause, BackupError::Put(PackError::Stream(_)))
+                        || cause.fifo().is_some_and(FifoError::may_be_of_the_writer))
                         && let Some(failed) = producer.failure_behind_its_output().await
                     {
                         cause = failed;

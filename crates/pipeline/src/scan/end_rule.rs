@@ -68,6 +68,14 @@ pub fn logical_name(path: &[u8]) -> &[u8] {
     name
 }
 
+/// Returns a rank above 0 for a file that producers write last; of two such files, the one with the
+/// higher rank comes later.
+pub(crate) fn last_file_rank(path: &[u8]) -> u8 {
+    let name = logical_name(path);
+    let is_info = INFO.iter().any(|info| info.as_bytes() == name);
+    if name == TABLESPACES.as_bytes() { 2 } else { u8::from(is_info) }
+}
+
 /// Tracks which of the relevant files have been seen to their end.
 #[derive(Debug, Clone)]
 pub struct EndWatch {

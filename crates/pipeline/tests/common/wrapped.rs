@@ -9,10 +9,14 @@ pub(crate) fn cipher() -> Cipher {
     Cipher::new(Algorithm::Aes256, Some(&key), Backend::default()).unwrap()
 }
 
+#[path = "../../../compressor/tests/common/qpress.rs"]
+mod qpress;
+
 /// Encodes a file as its suffixes indicate.
 pub(crate) fn wrapped(suffixes: &str, plain: &[u8]) -> Vec<u8> {
     suffixes.split('.').skip(1).fold(plain.to_vec(), |plain, layer| match layer {
         "lz4" => compressed(FileCodec::Lz4, &plain),
+        "qp" => qpress::member(&plain, qpress::BLOCK, qpress::Packing::Compressed),
         "zst" => compressed(FileCodec::Zstd(ZstdLevel::new(1).unwrap()), &plain),
         _ => {
             let mut encrypter = Encrypter::new(cipher(), ChunkSize::new(9000).unwrap());

@@ -17,9 +17,12 @@ impl Store {
         key: &str,
         path: &Path,
     ) -> Result<String, StoreError> {
-        let options = || match self.nature.attributes_of_parts {
-            true => PutMultipartOptions::from(self.nature.attributes.clone()),
-            false => PutMultipartOptions::default(),
+        let options = || {
+            let tags = PutMultipartOptions::from(self.nature.tags.clone());
+            match self.nature.attributes_of_parts {
+                true => PutMultipartOptions { attributes: self.nature.attributes.clone(), ..tags },
+                false => tags,
+            }
         };
         self.retrying("start multipart", key, || store.0.create_multipart_opts(path, options()))
             .await

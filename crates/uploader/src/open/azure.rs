@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
+use object_store::TagSet;
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 
-use crate::open::client::{NOTHING, Opening, Refused, TRANSPORT, no_retries, storage_class};
+use crate::open::client::{
+    NOTHING, Opening, Refused, TRANSPORT, no_retries, no_tags, storage_class,
+};
 use crate::open::endpoint::{home, is_plain, with_scheme};
 use crate::request::raw_request::Direct;
 use crate::settings::AzureSettings;
@@ -22,6 +25,10 @@ pub(crate) fn open(
     container: &str,
     azure: &AzureSettings,
 ) -> Result<Store, Refused> {
+    // The client would not send them with the list of blocks of a large object.
+    if !opening.tags.is_empty() {
+        return Err(no_tags("Azure"));
+    }
     let endpoint = azure.endpoint.as_deref().map(with_scheme).transpose()?;
     let endpoint = match (endpoint, azure.development) {
         // The emulator has the account in its path.
@@ -76,6 +83,7 @@ pub(crate) fn open(
         // The client sends no tier when it commits a list of blocks: such a blob gets the
         // account's default tier.
         attributes_of_parts: false,
+        tags: TagSet::default(),
         direct: Direct::Nothing,
         rate: None,
         // A copy in Azure may still be running when the response arrives.

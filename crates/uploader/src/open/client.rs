@@ -10,6 +10,7 @@ use crate::request::rate::RateLimit;
 use crate::request::watch::Limits;
 use crate::retry::policy::Policy;
 use crate::settings::HttpSettings;
+use crate::settings::tags::Tags;
 
 /// Reason why settings are invalid.
 pub(crate) type Refused = Box<dyn std::error::Error + Send + Sync>;
@@ -26,6 +27,7 @@ pub(crate) struct Opening {
     pub(crate) connector: Connector,
     pub(crate) policy: Policy,
     pub(crate) traffic: Traffic,
+    pub(crate) tags: Tags,
 }
 
 impl Opening {
@@ -69,6 +71,11 @@ pub(crate) fn connector(
 /// Switches off the client's retries: [`Store`](crate::Store) has the only retry loop.
 pub(crate) fn no_retries() -> RetryConfig {
     RetryConfig { max_retries: 0, ..RetryConfig::default() }
+}
+
+/// Refusal of tags for a store to which the client cannot send them.
+pub(crate) fn no_tags(store: &str) -> Refused {
+    format!("tags (--tag) are supported only by S3 and compatible stores, not for {store}").into()
 }
 
 pub(crate) fn storage_class(class: Option<String>) -> Attributes {

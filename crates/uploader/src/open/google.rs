@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use object_store::TagSet;
 use object_store::client::HttpConnector as _;
 use object_store::gcp::GoogleCloudStorageBuilder;
 
-use crate::open::client::{CRC32C, Opening, Refused, no_retries, storage_class};
+use crate::open::client::{CRC32C, Opening, Refused, no_retries, no_tags, storage_class};
 use crate::open::endpoint::{home, is_plain, with_scheme};
 use crate::request::raw_request::Direct;
 use crate::settings::provider::{Provider, StoreLimits};
@@ -17,6 +18,9 @@ pub(crate) fn open(
     bucket: &str,
     google: &GoogleSettings,
 ) -> Result<Store, Refused> {
+    if !opening.tags.is_empty() {
+        return Err(no_tags("Google Cloud Storage"));
+    }
     opening.connector.goog_hash = true;
     let mut builder =
         GoogleCloudStorageBuilder::new().with_bucket_name(bucket).with_retry(no_retries());
@@ -26,6 +30,13 @@ pub(crate) fn open(
             .map_err(|error| format!("cannot read {}: {error}", file.display()))?;
         let says: serde_json::Value = serde_json::from_str(&text)
             .map_err(|error| format!("{} is not JSON: {error}", file.display()))?;
+        if says.get("type").and_then(|kind| kind.as_str()) == Some("external_account") {
+            return Err(format!(
+                "{}: workload identity federation (external_account) is not supported; use a service account, or HMAC keys (--google-access-key), which `gcloud storage hmac create` makes",
+                file.display()
+            )
+            .into());
+        }
         if says.get("private_key").is_some() {
             // An emulator's key file contains the emulator's address.
             let named = says.get("gcs_base_url").and_then(|url| url.as_str());
@@ -56,6 +67,7 @@ pub(crate) fn open(
         refreshable: true,
         attributes: storage_class(google.storage_class.clone()),
         attributes_of_parts: true,
+        tags: TagSet::default(),
         direct,
         rate: None,
         copies: google.storage_class.is_none(),

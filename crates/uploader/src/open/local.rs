@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use object_store::Attributes;
 use object_store::local::LocalFileSystem;
 
+use object_store::{Attributes, TagSet};
+
 use crate::error::{StoreError, StoreErrorKind, root_message};
+use crate::open::client::no_tags;
 use crate::request::http::Traffic;
 use crate::request::rate::RateLimit;
 use crate::request::raw_request::Direct;
@@ -24,6 +26,10 @@ pub(crate) fn open(
     let folder = format!("/{}", root.path);
     let refused =
         |message: String| StoreError::new("open", &folder, StoreErrorKind::NotFound, message);
+    if !settings.tags.is_empty() {
+        let message = root_message(&*no_tags("a local directory"));
+        return Err(StoreError::new("open", &folder, StoreErrorKind::Settings, message));
+    }
     if create {
         std::fs::create_dir_all(&folder).map_err(|error| refused(error.to_string()))?;
     }
@@ -40,6 +46,7 @@ pub(crate) fn open(
         refreshable: false,
         attributes: Attributes::default(),
         attributes_of_parts: false,
+        tags: TagSet::default(),
         direct: Direct::Folder(folder.clone().into()),
         rate: settings.http.limit_rate.map(|rate| Arc::new(RateLimit::new(rate))),
         // A hard link is not a copy: both names would share one file.

@@ -39,7 +39,7 @@ pub fn open(
     };
     let traffic = Traffic::default();
     let opened = connector(&settings.http, &policy, &traffic).and_then(|connector| {
-        let opening = Opening { connector, policy, traffic };
+        let opening = Opening { connector, policy, traffic, tags: settings.tags.clone() };
         match (kind, &settings.google) {
             ("s3", _) => s3::open(opening, bucket, settings.s3.clone()),
             ("gs", google) if google.access_key.is_some() => {

@@ -8,11 +8,12 @@ use object_store::aws::{
 use object_store::client::HttpConnector as _;
 
 use crate::open::client::{
-    CRC64, Opening, Refused, SHA256, SIGNED, TRANSPORT, no_retries, storage_class,
+    CRC64, Opening, Refused, SHA256, SIGNED, TRANSPORT, no_retries, no_tags, storage_class,
 };
 use crate::open::endpoint::{bucket_address, home, is_plain, with_scheme};
 use crate::request::raw_request::Direct;
 use crate::settings::aws_profile::{self, ProfileKeys};
+use crate::settings::credential_process::ProcessKeys;
 use crate::settings::provider::Provider;
 use crate::settings::{BucketLookup, Checksum, ContainerCredentials, Encryption, S3Settings};
 use crate::store::{Store, StoreTraits};
@@ -56,7 +57,10 @@ pub(crate) fn open(
         bucket: address.bucket,
     };
     // A copy needs the headers of a put, and the client does not send them with a copy.
-    let copies = s3.storage_class.is_none() && s3.encryption.is_none();
+    let copies = s3.storage_class.is_none() && s3.encryption.is_none() && opening.tags.is_empty();
+    if !opening.tags.is_empty() && provider == Provider::Google {
+        return Err(no_tags("Google Cloud Storage"));
+    }
     let nature = StoreTraits {
         limits: provider.limits(),
         protection: match checksum {
@@ -69,6 +73,7 @@ pub(crate) fn open(
         refreshable,
         attributes: storage_class(s3.storage_class),
         attributes_of_parts: true,
+        tags: opening.tags.set(),
         direct,
         rate: None,
         copies,
@@ -174,6 +179,12 @@ fn renewed_keys(
         if web_identity.is_none() || profile.required {
             if let Some(keys) = found.keys {
                 let keys = ProfileKeys::new(profile.clone(), keys);
+                return Ok(builder.with_credentials(Arc::new(keys)));
+            }
+            if found.web_identity.is_none()
+                && let Some(command) = &found.process
+            {
+                let keys = ProcessKeys::new(command)?;
                 return Ok(builder.with_credentials(Arc::new(keys)));
             }
             web_identity = found.web_identity.or(web_identity);

@@ -214,6 +214,7 @@ fn denied(message: &str, about: RetryContext) -> Option<Cow<'static, str>> {
         return Some(format!("the clock of this machine is {seconds} s {direction} the store's: set it (chronyc makestep, timedatectl)").into());
     }
     let hint = [
+        ("credential_process", "run this program by hand, and read its messages"),
         (
             "RequestTimeTooSkewed",
             "the clock of this machine is wrong; set it (chronyc makestep, timedatectl)",

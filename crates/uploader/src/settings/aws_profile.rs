@@ -1,7 +1,8 @@
 //! Keys from the shared files of the AWS tools (`~/.aws/credentials`, `~/.aws/config`).
 //!
 //! Source of the format: "Configuration and credential file settings in the AWS CLI". Only
-//! supported settings are read: static and temporary keys, web identities, region and endpoint.
+//! supported settings are read: static and temporary keys, web identities, programs that print keys,
+//! region and endpoint.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -21,6 +22,8 @@ const LARGEST: u64 = 1 << 20;
 pub(crate) struct Found {
     pub(crate) keys: Option<Arc<AwsCredential>>,
     pub(crate) web_identity: Option<WebIdentity>,
+    /// Command line of a program that prints keys.
+    pub(crate) process: Option<String>,
     pub(crate) region: Option<String>,
     pub(crate) endpoint: Option<String>,
 }
@@ -35,7 +38,7 @@ pub(crate) enum ProfileError {
     #[error("profile `{name}` is neither in {credentials} nor in {config}", credentials = credentials.display(), config = config.display())]
     Missing { name: String, credentials: PathBuf, config: PathBuf },
     #[error(
-        "profile `{name}` uses `{setting}`, which is not supported; export its keys with `aws configure export-credentials`"
+        "profile `{name}` uses `{setting}`, which is not supported; name another profile, with `credential_process = aws configure export-credentials --profile {name}` in it"
     )]
     Unsupported { name: String, setting: &'static str },
     #[error("profile `{name}` has only half of a key pair; set both access key and secret key")]
@@ -80,20 +83,15 @@ fn found(mut says: BTreeMap<String, String>, name: &str) -> Result<Found, Profil
         _ => None,
     };
     let (region, endpoint) = (take("region"), take("endpoint_url"));
-    if keys.is_none() && web_identity.is_none() {
-        for setting in [
-            "credential_process",
-            "sso_session",
-            "sso_start_url",
-            "source_profile",
-            "credential_source",
-        ] {
+    let process = take("credential_process");
+    if keys.is_none() && web_identity.is_none() && process.is_none() {
+        for setting in ["sso_session", "sso_start_url", "source_profile", "credential_source"] {
             if take(setting).is_some() {
                 return Err(ProfileError::Unsupported { name: name.to_owned(), setting });
             }
         }
     }
-    Ok(Found { keys, web_identity, region, endpoint })
+    Ok(Found { keys, web_identity, process, region, endpoint })
 }
 
 fn text(path: &Path) -> Result<String, ProfileError> {
@@ -221,6 +219,8 @@ endpoint_url = http://127.0.0.1:9
 [profile web]
 role_arn = arn:aws:iam::1:role/r
 web_identity_token_file = /run/token
+[profile process]
+credential_process = /opt/keys --of 'the night'
 [profile sso]
 sso_session = x
 [night]
@@ -243,6 +243,8 @@ region = not-a-profile
         assert_eq!(night.region.as_deref(), Some("us-west-2"));
         assert_eq!(night.endpoint.as_deref(), Some("http://127.0.0.1:9"));
         assert_eq!(get("web").unwrap().web_identity.unwrap().token_file, Path::new("/run/token"));
+        let process = get("process").unwrap().process;
+        assert_eq!(process.as_deref(), Some("/opt/keys --of 'the night'"));
         assert!(matches!(get("half"), Err(ProfileError::Half { .. })));
         assert!(matches!(
             get("sso"),

@@ -1,13 +1,16 @@
 //! Addresses, credentials and options of a store.
 
 pub(crate) mod aws_profile;
+pub(crate) mod credential_process;
 pub(crate) mod location;
 pub(crate) mod provider;
+pub(crate) mod tags;
 
 use std::num::NonZeroU64;
 use std::path::PathBuf;
 
 use crate::settings::provider::Provider;
+use crate::settings::tags::Tags;
 
 /// Everything [`crate::open`] may need besides the place. Unset values mean defaults.
 #[derive(Debug, Clone, Default)]
@@ -20,6 +23,8 @@ pub struct StoreSettings {
     pub azure: AzureSettings,
     /// For all stores. Proxies come from the environment (`HTTPS_PROXY`, `NO_PROXY`, ...).
     pub http: HttpSettings,
+    /// Tags of every new object (S3 and compatible stores).
+    pub tags: Tags,
 }
 
 /// Connection settings, the same for every store.

@@ -1,7 +1,7 @@
 //! Data objects that are created only if absent, and the checks that tell which run wrote them.
 
 use futures::TryStreamExt as _;
-use object_store::{ObjectStoreExt as _, PutMode, PutOptions, PutPayload};
+use object_store::{ObjectStoreExt as _, PutMode, PutPayload};
 
 use crate::error::{StoreError, StoreErrorKind};
 use crate::store::retry_loop::jitter;
@@ -35,10 +35,7 @@ impl Store {
         }
         let mut conflicts = 0;
         loop {
-            let options = || {
-                let options = PutOptions::from(self.nature.attributes.clone());
-                PutOptions { mode: PutMode::Create, ..options }
-            };
+            let options = || self.nature.data_options(PutMode::Create);
             let refused = match self.put_with(key, payload.clone(), options).await {
                 Err(error) if error.kind == StoreErrorKind::AlreadyExists => error,
                 outcome => return outcome,

@@ -15,7 +15,7 @@ use std::time::SystemTime;
 
 use object_store::multipart::MultipartStore;
 use object_store::path::Path;
-use object_store::{Attributes, ObjectStore};
+use object_store::{Attributes, ObjectStore, PutMode, PutOptions, TagSet};
 use tokio::sync::watch;
 
 use crate::error::{StoreError, StoreErrorKind};
@@ -59,6 +59,8 @@ pub(crate) struct StoreTraits {
     pub(crate) attributes: Attributes,
     /// Whether multipart uploads take the attributes, too.
     pub(crate) attributes_of_parts: bool,
+    /// Tags of every new object.
+    pub(crate) tags: TagSet,
     pub(crate) direct: Direct,
     /// Rate limit, for stores whose bytes do not pass through the HTTP client.
     pub(crate) rate: Option<Arc<RateLimit>>,
@@ -75,6 +77,18 @@ pub(crate) struct Multiparts(pub(crate) Arc<dyn MultipartStore>);
 impl std::fmt::Debug for Multiparts {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Multiparts")
+    }
+}
+
+impl StoreTraits {
+    /// Options to write a small object.
+    pub(crate) fn put_options(&self, mode: PutMode) -> PutOptions {
+        PutOptions { mode, tags: self.tags.clone(), ..PutOptions::default() }
+    }
+
+    /// Options to write a data object.
+    pub(crate) fn data_options(&self, mode: PutMode) -> PutOptions {
+        PutOptions { attributes: self.attributes.clone(), ..self.put_options(mode) }
     }
 }
 

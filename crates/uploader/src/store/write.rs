@@ -32,7 +32,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`] after all retries.
     pub async fn put(&self, key: &str, payload: PutPayload) -> Result<(), StoreError> {
-        self.put_with(key, payload, PutOptions::default).await.map(drop)
+        self.put_with(key, payload, || self.nature.put_options(PutMode::Overwrite)).await.map(drop)
     }
 
     /// Writes a data object as [`Store::put`] does, and returns the entity tag of its content.
@@ -41,7 +41,7 @@ impl Store {
         key: &str,
         payload: PutPayload,
     ) -> Result<Option<String>, StoreError> {
-        self.put_with(key, payload, || PutOptions::from(self.nature.attributes.clone())).await
+        self.put_with(key, payload, || self.nature.data_options(PutMode::Overwrite)).await
     }
 
     pub(crate) async fn put_with(
@@ -89,7 +89,7 @@ impl Store {
             };
             let outcome = self
                 .retrying("create", key, || async {
-                    let options = PutOptions::from(mode.clone());
+                    let options = self.nature.put_options(mode.clone());
                     self.objects.put_opts(&path, content.clone().into(), options).await.map(drop)
                 })
                 .await;

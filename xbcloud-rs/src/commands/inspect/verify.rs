@@ -11,6 +11,7 @@ use xb_cli::{Exit, Failure, Log, ProgressEnd, format_count, format_size};
 use crate::args::RunOptions;
 use crate::args::catalogue::{LevelArg, VerifyArgs};
 use crate::commands::context::{Context, TOOL, memory, parallel, threads};
+use crate::commands::transfer::restore::prepare_options;
 use crate::report;
 
 /// Maximum number of problems shown on a terminal; `--json` shows more.
@@ -50,7 +51,7 @@ impl Context {
             scratch_dir: server.scratch_dir.clone(),
             prepare: PrepareOptions {
                 program: server.prepare_program.clone(),
-                options: server.prepare_opts.clone(),
+                options: prepare_options(&server.prepare_opts)?,
                 ..PrepareOptions::default()
             },
             server: ServerOptions {

@@ -1,6 +1,7 @@
 //! `put` and `backup`: store a stream.
 
 use std::ffi::OsString;
+use std::io::Read;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -11,13 +12,10 @@ use xb_backup::{
 use xb_cli::{Failure, Log, OrFail as _};
 use xb_compressor::{AlgorithmError, Compression};
 use xb_keyring::{IdentityOptions, KeyOptions};
-use xb_pipeline::{Content, EndRule, LastFile, ObjectSize, Transform, XbstreamInput};
-use xb_reader::Dialect;
+use xb_pipeline::{Content, EndRule, Fifos, LastFile, Merge, ObjectSize, Transform, XbstreamInput};
 use xb_uploader::Lock;
 
-use crate::args::{
-    BackupArgs, BackupOptions, DialectArg, LayoutArg, PutArgs, PutOptions, RunOptions,
-};
+use crate::args::{BackupArgs, BackupOptions, LayoutArg, PutArgs, PutOptions, RunOptions};
 use crate::commands::context::{Context, DEFAULT_CHUNK, DEFAULT_PARALLEL, TOOL, memory};
 use crate::commands::transfer::producer::{producer_command, state_dir, talk};
 use crate::host::host_name;
@@ -47,15 +45,25 @@ fn goes_on_by_itself(word: &OsString) -> Option<&'static str> {
 
 impl Context {
     pub(crate) fn put(&self, args: &PutArgs) -> Result<(), Failure> {
-        xb_cli::refuse_terminal_input(
-            "pipe a stream into it: mariadb-backup --backup --stream=xbstream | xbcloud-rs put ...",
-        )?;
+        let fifos = fifos(&args.common.run, &args.put)?;
+        if fifos.is_none() {
+            xb_cli::refuse_terminal_input(
+                "pipe a stream into it: mariadb-backup --backup --stream=xbstream | xbcloud-rs put ...",
+            )?;
+        }
         let (root, name) =
             new_backup_place(args.name.as_deref(), &args.name_template, &args.common)?;
         let root = self.taking_over(root, args.put.take_over);
         let request = self.put_request(name, &args.put, &args.keys, &args.common.run)?;
         let lock = args.retain.lock()?;
-        let source = enlarged(&std::io::stdin()).stage("read")?;
+        // The names of the FIFOs are removed at the end of this function.
+        let (source, _names): (Box<dyn Read + Send>, _) = match fifos {
+            None => (Box::new(enlarged(&std::io::stdin()).stage("read")?), None),
+            Some(fifos) => {
+                let (merged, names) = Merge::new(fifos, None);
+                (Box::new(merged), Some(names))
+            }
+        };
         let traffic = root.store().traffic().clone();
         let (report, end) = self.with_progress(
             "put",
@@ -93,6 +101,7 @@ impl Context {
         run: &RunOptions,
     ) -> Result<PutReport, Failure> {
         let command = producer_command(args)?;
+        let fifos = fifos(run, &args.put)?;
         let root = self.taking_over(root, args.put.take_over);
         let mut request = self.put_request(name, &args.put, &args.keys, run)?;
         request.server = request.server.or_else(host_name);
@@ -131,7 +140,7 @@ impl Context {
                     producer.push(format!("--incremental-lsn={}", since.lsn).into());
                     request.since = Some(since);
                 }
-                let (producer, output) = Producer::start(&producer, &guard, talk)?;
+                let (producer, output) = Producer::start(&producer, fifos, &guard, talk)?;
                 let report =
                     xb_backup::backup(&root, &request, (producer, output), &observer, &mut stop)
                         .await?;
@@ -305,6 +314,16 @@ pub(crate) fn lock_guard(args: &BackupOptions) -> LockGuard {
     }
 }
 
+/// The FIFOs to read from, if there are several streams.
+fn fifos(run: &RunOptions, put: &PutOptions) -> Result<Option<Fifos>, Failure> {
+    let fifos = run.fifo.fifos(put.dialect.into())?;
+    if fifos.is_some() && put.raw {
+        return Err(Failure::usage("--raw works only with one stream")
+            .hint("remove --fifo-streams, or --raw"));
+    }
+    Ok(fifos)
+}
+
 /// An xbstream, and its end rule.
 fn xbstream(put: &PutOptions, stock: bool) -> Result<Content, Failure> {
     let rule = match (&put.last_file, put.unsafe_any_end) {
@@ -317,12 +336,7 @@ fn xbstream(put: &PutOptions, stock: bool) -> Result<Content, Failure> {
         (None, false) if stock => EndRule::KnownProducerOrPart,
         (None, false) => EndRule::KnownProducer,
     };
-    let dialect = match put.dialect {
-        DialectArg::Auto => Dialect::Auto,
-        DialectArg::Percona => Dialect::Percona,
-        DialectArg::Mariadb => Dialect::MariaDb,
-    };
-    Ok(Content::Xbstream(XbstreamInput { rule, dialect }))
+    Ok(Content::Xbstream(XbstreamInput { rule, dialect: put.dialect.into() }))
 }
 
 #[cfg(test)]

@@ -61,15 +61,30 @@ impl Context {
     }
 }
 
+/// Refuses options that the backup program accepts when it prepares, but uses only later.
+pub(crate) fn prepare_options(options: &[String]) -> Result<Vec<String>, Failure> {
+    let name = |option: &String| option.split('=').next().unwrap_or_default().replace('_', "-");
+    match options.iter().any(|option| name(option) == "--generate-new-master-key") {
+        true => Err(Failure::usage(
+            "--prepare-opts: preparing makes no new master key (--generate-new-master-key)",
+        )
+        .hint("restore into another directory, then run `xtrabackup --move-back --generate-new-master-key` with its keyring options from there")),
+        false => Ok(options.to_vec()),
+    }
+}
+
 /// Steps after the files are restored.
 fn ready(args: &RestoreArgs) -> Result<Ready, Failure> {
     let options = &args.ready;
-    let prepare = (options.prepare || options.export).then(|| PrepareOptions {
-        program: options.prepare_program.clone(),
-        use_memory: options.use_memory.map(|size| size.bytes()),
-        export: options.export,
-        options: options.prepare_opts.clone(),
-    });
+    let prepare = match options.prepare || options.export {
+        false => None,
+        true => Some(PrepareOptions {
+            program: options.prepare_program.clone(),
+            use_memory: options.use_memory.map(|size| size.bytes()),
+            export: options.export,
+            options: prepare_options(&options.prepare_opts)?,
+        }),
+    };
     let owner = match &options.owner {
         Some(text) => Some(crate::owner::owner(text)?),
         // Only root may change owners.

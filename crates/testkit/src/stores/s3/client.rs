@@ -176,6 +176,17 @@ impl Bucket {
         (status == 200).then(|| (element(&text, "Mode"), element(&text, "RetainUntilDate")))
     }
 
+    /// Returns the tags of an object, sorted.
+    #[must_use]
+    pub fn tags(&self, key: &str) -> Vec<(String, String)> {
+        let text = self.expect(200, "GET", key, &[("tagging", "")], b"");
+        let text = String::from_utf8_lossy(&text).into_owned();
+        let tag = |entry: &str| (element(entry, "Key"), element(entry, "Value"));
+        let mut tags: Vec<_> = text.split("<Tag>").skip(1).map(tag).collect();
+        tags.sort();
+        tags
+    }
+
     /// Stores an object.
     pub fn put(&self, key: &str, body: &[u8]) {
         let _ = self.expect(200, "PUT", key, &[], body);
