@@ -394,6 +394,9 @@ impl BackupError {
             Self::Unverified { .. } => Some(
                 "run `verify` at level checksum or higher, or copy it anyway with --unverified",
             ),
+            Self::NotStarted { .. } => {
+                Some("install the program, or correct its path; PATH is searched for a plain name")
+            }
             Self::NotThere { .. } => Some("run `list` to see the backups"),
             Self::Chain { .. } => Some(
                 "check the chain with `list`; without its base an incremental backup is useless, so take a full one",

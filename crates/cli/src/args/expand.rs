@@ -79,8 +79,9 @@ pub enum UsageError {
     },
     /// The command line names a repository that no option file has.
     #[error(
-        "no option file has a group [{group}.{name}] for the repository @{name}{}",
-        known_repositories(known)
+        "no option file has a group [{group}.{name}] for the repository @{name}{}{}",
+        known_repositories(known),
+        ignored_files(ignored)
     )]
     NoRepository {
         /// Group of the program.
@@ -89,9 +90,15 @@ pub enum UsageError {
         name: String,
         /// Names of the repositories that the option files have.
         known: Vec<String>,
+        /// Warnings about option files that were not read.
+        ignored: Vec<String>,
     },
     /// An abbreviated name in an option file matches several options.
-    #[error("option {key} in {} line {line} is ambiguous", file.display())]
+    #[error(
+        "option {key} in {} line {line} is ambiguous: it may be {}",
+        file.display(),
+        candidates.join(" or ")
+    )]
     Ambiguous {
         /// Option as written in the file.
         key: String,
@@ -99,7 +106,13 @@ pub enum UsageError {
         file: PathBuf,
         /// Line number, from 1.
         line: usize,
+        /// Options that begin so.
+        candidates: Vec<String>,
     },
+}
+
+fn ignored_files(ignored: &[String]) -> String {
+    ignored.iter().map(|warning| format!("; {warning}")).collect()
 }
 
 fn known_repositories(known: &[String]) -> String {
@@ -309,6 +322,12 @@ fn all_given(
     let Some(repositories) = sources.repositories else {
         return Ok([general, later].concat());
     };
+    let ignored: Vec<String> = expanded
+        .warnings
+        .iter()
+        .filter(|warning| warning.contains(" option file "))
+        .cloned()
+        .collect();
     let known_names: Vec<String> = files.keys().cloned().collect();
     let group = |name: &Option<String>| match name {
         None => Ok(Vec::new()),
@@ -316,6 +335,7 @@ fn all_given(
             group: sources.groups.first().copied().unwrap_or_default().to_owned(),
             name: name.clone(),
             known: known_names.clone(),
+            ignored: ignored.clone(),
         }),
     };
     // First the source: its group may name the destination.
@@ -478,6 +498,12 @@ fn all_items(rest: &[OsString], table: &OptionTable) -> Vec<Item> {
     items
 }
 
+/// Whether a regular file has a mode that lets every user read it.
+fn is_readable_by_all(file: &std::path::Path) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    std::fs::metadata(file).is_ok_and(|about| about.is_file() && about.mode() & 0o004 != 0)
+}
+
 /// Parses an option of a file; returns nothing if it belongs only to other subcommands.
 fn file_item(
     option: FileOption,
@@ -489,6 +515,18 @@ fn file_item(
     let FileOption { group, key, file, line, .. } = option;
     match said {
         ParsedOption::Item(item) => {
+            if let Item::Value(key, _) = &item
+                && known.is_secret(key)
+                && is_readable_by_all(&file)
+            {
+                let warning = format!(
+                    "every user can read {}, which holds {key}; run chmod 600 on it",
+                    file.display()
+                );
+                if !warnings.contains(&warning) {
+                    warnings.push(warning);
+                }
+            }
             let origin = Origin::File { group, file, line };
             let given = Given { item, origin };
             Ok(given.key().is_some_and(|key| scope.has(key)).then_some(given))
@@ -500,7 +538,10 @@ fn file_item(
         }
         ParsedOption::WantsValue(_) => Err(UsageError::NoValue { key, file, line }),
         ParsedOption::BadSwitch => Err(UsageError::BadSwitch { key, file, line }),
-        ParsedOption::Ambiguous(_) => Err(UsageError::Ambiguous { key, file, line }),
+        ParsedOption::Ambiguous(_) => {
+            let candidates = known.beginning_with(&key);
+            Err(UsageError::Ambiguous { key, file, line, candidates })
+        }
         ParsedOption::Unknown => Err(UsageError::UnknownOption { key, file, line }),
     }
 }

@@ -72,6 +72,10 @@ pub(crate) fn judge(
             (StoreErrorKind::Denied, denied(&message, about))
         }
         // A local folder has no status: its errors are final, especially a full disk.
+        Error::Generic { store: "LocalFileSystem", .. } if said("os error 13") => (
+            StoreErrorKind::Denied,
+            Some("give this user access to the folder, or run the command as another user".into()),
+        ),
         Error::Generic { store: "LocalFileSystem", .. } => (StoreErrorKind::Rejected, None),
         Error::Generic { .. } if said("Received redirect") => (
             StoreErrorKind::NotAStore,
@@ -93,6 +97,11 @@ pub(crate) fn judge(
             ),
             (Some(401 | 403), _) => (StoreErrorKind::Denied, denied(&message, about)),
             (Some(300..=399), _) => (StoreErrorKind::NotAStore, redirected(answer)),
+            // A listing names no object: the endpoint took the bucket for a part of one's key.
+            (Some(404), _) if said("<Code>NoSuchKey</Code>") => (
+                StoreErrorKind::NotAStore,
+                Some("the endpoint has no such bucket: remove the path from the endpoint; the bucket belongs into the URL of the backup".into()),
+            ),
             (Some(507), _) => (StoreErrorKind::Rejected, Some("the store is full; make room".into())),
             (Some(501 | 505), _) => (
                 StoreErrorKind::Rejected,
@@ -150,6 +159,11 @@ fn unreached(broken: Option<u32>, about: RetryContext) -> Option<Cow<'static, st
         return None;
     }
     let hint = match broken? {
+        curl::CONNECT | curl::RESOLVE if proxy().is_some() => {
+            return proxy().map(|name| {
+                format!("the environment variable {name} names a proxy for this endpoint: check it, or name the endpoint's host in NO_PROXY").into()
+            });
+        }
         curl::RESOLVE => {
             "check the host name of the endpoint, and the name service of this machine; --reach-timeout sets how long to try"
         }
@@ -162,6 +176,13 @@ fn unreached(broken: Option<u32>, about: RetryContext) -> Option<Cow<'static, st
         }
     };
     Some(hint.into())
+}
+
+/// The first environment variable that names a proxy.
+fn proxy() -> Option<&'static str> {
+    const NAMES: [&str; 6] =
+        ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"];
+    NAMES.into_iter().find(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty()))
 }
 
 /// Error codes for objects in an archive class, which must be restored before they can be read,

@@ -170,7 +170,7 @@ pub(crate) fn path_of(operation: &'static str, key: &str) -> Result<Path, StoreE
         StoreError::new(
             operation,
             key,
-            StoreErrorKind::Rejected,
+            StoreErrorKind::Settings,
             format!("not a usable key: {error}"),
         )
     })
