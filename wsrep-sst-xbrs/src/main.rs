@@ -50,7 +50,8 @@ fn serve(words: &[OsString]) -> u8 {
     watch::parent(&args, &stop, &talk);
     watch::patience(&stop, &talk, GRACE);
     talk.info(format_args!("xbrs SST started on {}", role.word()));
-    let outcome = match context(args, &talk, &stop) {
+    let handed = |args: &Args, _: &OptionFiles| handed(args, &talk, &stop);
+    let outcome = match context(args, &talk, &stop, handed) {
         Ok(context) => match role {
             Role::Donor => xb_sst::donate(&context),
             Role::Joiner => xb_sst::join(&context),
@@ -75,7 +76,13 @@ fn serve(words: &[OsString]) -> u8 {
     }
 }
 
-fn context(args: Args, talk: &ErrorLog, stop: &CancelToken) -> Result<Context, String> {
+/// Reads the option files; `handed` returns the credentials.
+fn context(
+    args: Args,
+    talk: &ErrorLog,
+    stop: &CancelToken,
+    handed: impl FnOnce(&Args, &OptionFiles) -> Handed,
+) -> Result<Context, String> {
     let suffix = args.defaults.suffix.clone();
     let (options, warnings) = xb_cli::read_groups(
         &OptionFilePaths::usual(),
@@ -88,7 +95,7 @@ fn context(args: Args, talk: &ErrorLog, stop: &CancelToken) -> Result<Context, S
     let options = options.into_iter().map(|option| (option.group, option.key, option.value));
     let files = OptionFiles::new(options, suffix.as_deref());
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let Handed { login, remote_auth } = handed(&args, talk, stop);
+    let Handed { login, remote_auth } = handed(&args, &files);
     let settings =
         Settings::read(&args, &files, login, cores).map_err(|error| error.to_string())?;
     settings.remarks.iter().for_each(|remark| talk.warn(remark));

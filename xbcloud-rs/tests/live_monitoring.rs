@@ -37,7 +37,7 @@ fn metrics(folder: &tempfile::TempDir) -> (String, String) {
     let read = || std::fs::read_to_string(path("shop.prom")).unwrap();
     let _ = run(&[]).expect(0);
     let good = read();
-    let _ = run(&["--", "false"]).expect(6);
+    let _ = run(&["--name-template=bad", "--", "false"]).expect(6);
     (good, read())
 }
 

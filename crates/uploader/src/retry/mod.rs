@@ -66,6 +66,10 @@ pub(crate) fn judge(
         Error::NotFound { .. } => (StoreErrorKind::NotFound, None),
         Error::AlreadyExists { .. } | Error::Precondition { .. } => (StoreErrorKind::AlreadyExists, None),
         _ if EXPIRED.iter().any(|code| said(code)) => expired(about),
+        // S3 returns this code with status 400, too.
+        _ if said("<Code>AuthorizationHeaderMalformed</Code>") => {
+            (StoreErrorKind::Denied, denied(&message, about))
+        }
         // S3 returns this code with status 400.
         _ if said("<Code>RequestTimeout</Code>") => (StoreErrorKind::Unavailable, None),
         Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => {
