@@ -5,8 +5,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use xb_sst::{
-    Args, CancelToken, Context, DatadirLock, ErrorLog, Handed, Layout, Level, Login, OptionFiles, SstError,
-    check_donor, check_joiner, drop_old, finish_interrupted, swap, tidy,
+    Args, CancelToken, Context, DatadirLock, ErrorLog, Handed, Layout, Level, Login, OptionFiles,
+    SstError, check_donor, check_joiner, drop_old, finish_interrupted, swap, tidy,
 };
 
 use crate::voice::voice;

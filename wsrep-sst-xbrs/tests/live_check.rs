@@ -20,18 +20,20 @@ fn check(cluster: &Cluster) -> Ran {
 fn a_node_is_checked_before_its_first_transfer() {
     let mut cluster = Cluster::new(1, &[]);
     let method = "wsrep-sst-method=xbrs\n";
-    let auth = "wsrep-sst-auth=sst:secret\n";
+    let auth = "wsrep-sst-auth=sst:hunter2\n";
     cluster.configure(1, "", &format!("{method}{auth}"));
     cluster.bootstrap();
     let ran = check(&cluster).expect(22);
     let text = ran.stderr_text();
-    assert!(text.contains("FAILED: this node's server does not accept the login of the backup, sst"));
+    assert!(
+        text.contains("FAILED: this node's server does not accept the login of the backup, sst")
+    );
     assert!(text.contains("ok: port: ") && text.contains("ok: security: TLS 1.3"), "{text}");
 
-    cluster.sql(1, "CREATE USER sst@localhost IDENTIFIED BY 'secret'");
+    cluster.sql(1, "CREATE USER sst@localhost IDENTIFIED BY 'hunter2'");
     let text = check(&cluster).expect(0).stderr_text();
     assert!(text.contains("ok: login: the server accepts it as sst@localhost"), "{text}");
-    assert!(!text.contains("secret"), "{text}");
+    assert!(!text.contains("hunter2"), "{text}");
 
     // Another program uses the port.
     let listener = TcpListener::bind((cluster.address(1), 4444)).unwrap();

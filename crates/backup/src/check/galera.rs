@@ -155,7 +155,10 @@ mod tests {
         let line = of_transfer("ok: port: 127.0.0.1 is free").unwrap();
         assert_eq!((line.what, line.state), ("port", CheckState::Ok));
         let line = of_transfer("FAILED: cannot listen: in use; end the program").unwrap();
-        assert_eq!((line.found.as_str(), line.fix.as_deref()), ("cannot listen: in use", Some("end the program")));
+        assert_eq!(
+            (line.found.as_str(), line.fix.as_deref()),
+            ("cannot listen: in use", Some("end the program"))
+        );
         assert!(of_transfer("ok: compress=zstd:1, compress-threads=4").is_none());
         assert!(of_transfer("no such thing").is_none());
     }

@@ -38,9 +38,8 @@ fn refusal(raw: &str, status: u16, answer: &Answer) -> String {
     if let Some(message) = message.map(|message| shortened(&message)).filter(|m| !m.is_empty()) {
         text = format!("{text}: {message}");
     }
-    if let Some(bucket) = element(raw, "Code")
-        .filter(|code| code == "NoSuchBucket")
-        .and_then(|_| named_bucket(raw))
+    if let Some(bucket) =
+        element(raw, "Code").filter(|code| code == "NoSuchBucket").and_then(|_| named_bucket(raw))
     {
         text = format!("{text}: {bucket}");
     }

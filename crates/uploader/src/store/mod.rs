@@ -1,5 +1,6 @@
 //! Client of a store. What it can do is in the files beside this one; each request runs in the retry loop.
 
+pub(crate) mod bucket_rules;
 pub(crate) mod delete;
 pub(crate) mod exclusive;
 pub(crate) mod faults;
