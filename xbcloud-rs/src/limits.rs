@@ -18,9 +18,10 @@ fn total_of(meminfo: &str) -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// Default number of worker threads.
-pub(crate) fn default_threads() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
+/// Default number of worker threads for a budget of `memory` bytes: one for each core, if they fit.
+pub(crate) fn default_threads(memory: u64) -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    xb_pipeline::worker_threads(memory, cores)
 }
 
 #[cfg(test)]

@@ -117,8 +117,9 @@ fn classic_objects_in_parts_leave_nothing_when_the_run_fails() {
     let mut left = bucket.list("");
     left.retain(|(key, _)| !key.contains("/.xb-catalog/@claims/"));
     assert_eq!(left, []);
-    let begun = proxy.count("POST", "?uploads");
-    assert!(begun > 1 && proxy.count("DELETE", "uploadId=") >= begun, "{begun} had begun");
+    // A request to begin one that was given up before the store saw it needs no abort.
+    assert!(proxy.count("POST", "?uploads") > 1, "{ran:?}");
+    assert_eq!(bucket.unfinished_uploads(""), Vec::<String>::new());
 }
 
 /// `delete` removes the manifest and every object, and nothing of another backup whose name has the

@@ -170,6 +170,6 @@ impl List {
 fn names(path: &RelPath) -> (String, Option<String>) {
     let text = path.to_string();
     let hex = (text.as_bytes() != path.as_bytes())
-        .then(|| path.as_bytes().iter().map(|b| format!("{b:02x}")).collect());
+        .then(|| base16ct::lower::encode_string(path.as_bytes()));
     (text, hex)
 }

@@ -354,22 +354,10 @@ impl BackupError {
         match self {
             Self::Store(error) => error.hint(),
             Self::Unlocked { source, .. } => source.hint(),
-            Self::Put(PackError::Stream(StreamError::NotWhole(_))) => Some(
-                "no backup was made; read the producer's messages. If another program made the stream, name its last file with --last-file=GLOB, or accept any end with --unsafe-any-end",
-            ),
+            Self::Put(PackError::Stream(error)) => Some(stream_hint(error)),
             Self::Incomplete { .. } => Some(
                 "its objects stay and can be read, but it is not listed as complete; remove them with `delete`",
             ),
-            Self::Put(PackError::Stream(StreamError::Unfinished(_))) => {
-                Some("no backup was made, because the producer stopped early; read its messages")
-            }
-            Self::Put(PackError::Stream(StreamError::Decode(DecodeError::Magic { .. }))) => Some(
-                "run mariadb-backup or xtrabackup with --stream=xbstream, and let nothing else write to its stdout",
-            ),
-            Self::Put(PackError::Stream(StreamError::Name { .. })) => Some(
-                "no backup was made, because it could not be restored; store the input unchecked with --raw if you need it",
-            ),
-            Self::Put(PackError::Stream(_)) => Some("no backup was made; take a new one"),
             Self::Input(_) => Some(
                 "run mariadb-backup or xtrabackup with --stream=xbstream, and let nothing else write to its stdout; store any other input with --raw",
             ),
@@ -450,5 +438,24 @@ impl BackupError {
 impl From<getrandom::Error> for BackupError {
     fn from(error: getrandom::Error) -> Self {
         Self::System { what: "random bytes", source: std::io::Error::other(error) }
+    }
+}
+
+/// Returns advice about a stream that is not a whole backup.
+fn stream_hint(error: &StreamError) -> &'static str {
+    match error {
+        StreamError::NotWhole(_) => {
+            "no backup was made; read the producer's messages. If another program made the stream, name its last file with --last-file=GLOB, or accept any end with --unsafe-any-end"
+        }
+        StreamError::Unfinished(_) => {
+            "no backup was made, because the producer stopped early; read its messages"
+        }
+        StreamError::Decode(DecodeError::Magic { .. }) => {
+            "run mariadb-backup or xtrabackup with --stream=xbstream, and let nothing else write to its stdout"
+        }
+        StreamError::Name { .. } => {
+            "no backup was made, because it could not be restored; store the input unchecked with --raw if you need it"
+        }
+        _ => "no backup was made; take a new one",
     }
 }

@@ -1,10 +1,8 @@
-//! Hexadecimal text.
+//! Lower-case hexadecimal text: each value has one.
 
-/// Lower-case hexadecimal digits of `bytes`.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+pub(crate) use base16ct::lower::encode_string as hex;
+
+/// Decodes exactly `N` bytes from lower-case digits.
+pub(crate) fn unhex<const N: usize>(digits: &str) -> Option<[u8; N]> {
+    base16ct::lower::decode_vec(digits).ok()?.try_into().ok()
 }

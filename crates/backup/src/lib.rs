@@ -24,7 +24,8 @@ mod small_file;
 mod verify;
 mod write;
 
-pub use admin::copy::{CopyReport, CopyRequest, copy};
+pub use admin::copy::copy;
+pub use admin::copy::request::{CopyReport, CopyRequest};
 pub use admin::delete::{
     Deleted, DeletionPlan, DoomedObject, delete, delete_shown, delete_unless_needed, doomed,
 };
@@ -33,7 +34,10 @@ pub use admin::estimate::{Estimate, EstimateRequest, estimate};
 pub use admin::gc::{LEAST_AGE, Leftovers, OrphanedRun, abort_uploads, leftovers, remove};
 pub use admin::object_lock::lock;
 pub use admin::pin::{pin, unpin};
-pub use admin::prune::{Candidate, Keep, Verdict, Why, plan_prune, prune};
+pub use admin::prune::candidate::Candidate;
+pub use admin::prune::plan::{Keep, plan_prune};
+pub use admin::prune::prune;
+pub use admin::prune::verdict::{Verdict, Why};
 pub use admin::rewrap::{RewrapRequest, rewrap};
 pub use admin::show::{FileEntry, ShowRequest, Shown, show};
 pub use cancel::{CancelToken, Canceller, stopper};
@@ -59,12 +63,13 @@ pub use error::BackupError;
 /// Type of the times in manifests and records.
 pub use jiff::Timestamp;
 pub use read::file_filter::Selection;
-pub use read::get::{GetReport, GetRequest, Output, get};
+pub use read::get::{Output, get};
 pub use read::partial::Chosen;
+pub use read::request::{GetReport, GetRequest};
 pub use read::stream_sink::StreamSink;
 pub use read::unlock::Accept;
 pub use restore::galera::{Donor, Ist};
-pub use restore::journal::is_unfinished;
+pub use restore::journal::head::is_unfinished;
 pub use restore::owner::Owner;
 pub use restore::prepare::{PrepareOptions, PrepareTool, prepare};
 pub use restore::restore_and_prepare::{Ready, ReadyReport, restore_ready};
@@ -77,7 +82,9 @@ pub use write::incremental::{LocalRunLog, SinceRequest, since};
 pub use write::name_template::{DEFAULT_NAME_TEMPLATE, TemplateError, fill_in, is_name_template};
 pub use write::producer::{LockGuard, Producer, ProducerOutput};
 pub use write::producer_log::ProducerLog;
-pub use write::{IncrementalBase, PutReport, PutRequest, backup, plan, put, put_plan};
+pub use write::{
+    IncrementalBase, PutLayout, PutReport, PutRequest, PutSizing, backup, plan, put, put_plan,
+};
 pub use xb_encryptor::{KeySlots, Keys};
 pub use xb_pipeline::GlobError;
 

@@ -9,7 +9,9 @@ use common::{
     Store, block_on, get_sealed, get_watched, put_request, put_sealed, request, stream,
     stream_reader,
 };
-use xb_backup::{BackupError, BackupName, Layout, PutRequest, RestoreOptions, State, stopper};
+use xb_backup::{
+    BackupError, BackupName, Layout, PutLayout, PutRequest, RestoreOptions, State, stopper,
+};
 use xb_pipeline::{Durability, Observer};
 
 #[test]
@@ -162,7 +164,8 @@ fn any_damage_to_exact_classic_objects_is_an_error() {
     writer.payload("xtrabackup_info", 0, b"tool_name = mariadb-backup\n").unwrap();
     writer.end("xtrabackup_info").unwrap();
     let (stream, memory) = (std::io::Cursor::new(writer.finish().unwrap()), 64 << 20);
-    let request = PutRequest { recut: true, memory, ..put_request("n", Layout::Classic, 5000) };
+    let layout = PutLayout::Classic { fixed_size: true, transform: None, md5: false };
+    let request = PutRequest { layout, memory, ..put_request("n", Layout::Classic, 5000) };
     let (_stopper, mut stop) = stopper();
     let observer = Observer::default();
     let put = xb_backup::put(&store.root, &request, stream, &observer, &mut stop);

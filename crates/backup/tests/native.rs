@@ -9,9 +9,10 @@ use common::{
     Collected, Store, block_on, get_sealed, put_request, put_sealed, request, stream, stream_reader,
 };
 use xb_backup::{
-    Accept, BackupError, BackupName, End, GetRequest, KeySlots, Keys, Layout, PutReport,
+    Accept, BackupError, BackupName, End, GetRequest, KeySlots, Keys, Layout, PutLayout, PutReport,
     PutRequest, RewrapRequest, rewrap, stopper,
 };
+use xb_compressor::Compression;
 use xb_encryptor::KeyBytes;
 use xb_pipeline::{Content, Observer};
 
@@ -125,10 +126,16 @@ fn a_native_file_is_not_transformed_again() {
         let asked = put_request("n", Layout::Packed, 333);
         for request in [
             PutRequest {
-                compress: "lz4".parse().unwrap(),
+                layout: PutLayout::Packed {
+                    compress: "lz4".parse().unwrap(),
+                    ways_in: KeySlots::default(),
+                },
                 ..put_request("n", Layout::Packed, 333)
             },
-            PutRequest { ways_in: key(), ..asked },
+            PutRequest {
+                layout: PutLayout::Packed { compress: Compression::default(), ways_in: key() },
+                ..asked
+            },
             put_request("n", Layout::Classic, 333),
         ] {
             let refused = put(&store, &request, native.clone());

@@ -7,7 +7,9 @@ use std::io::Cursor;
 
 use common::*;
 use sha2::{Digest, Sha256};
-use xb_backup::{GetReport, GetRequest, KeySlots, Keys, Layout, PutRequest, Selection, stopper};
+use xb_backup::{
+    GetReport, GetRequest, KeySlots, Keys, Layout, PutLayout, PutRequest, Selection, stopper,
+};
 use xb_encryptor::KeyBytes;
 use xb_pipeline::Observer;
 
@@ -42,8 +44,7 @@ fn one_table_costs_little_more_than_its_bytes() {
             ..KeySlots::default()
         };
         let request = PutRequest {
-            ways_in,
-            compress: compress.parse().unwrap(),
+            layout: PutLayout::Packed { compress: compress.parse().unwrap(), ways_in },
             ..put_request(name, Layout::Packed, 5 * MIB as u64 + 11)
         };
         let (_stopper, mut stop) = stopper();

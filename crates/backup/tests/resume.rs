@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use common::*;
 use xb_backup::{
-    BackupError, GetRequest, KeySlots, Keys, Layout, PutRequest, RestoreOptions, RestoreReport,
-    Selection, stopper,
+    BackupError, GetRequest, KeySlots, Keys, Layout, PutLayout, PutRequest, RestoreOptions,
+    RestoreReport, Selection, stopper,
 };
 use xb_encryptor::KeyBytes;
 use xb_pipeline::{Durability, Observer, Transform};
@@ -53,8 +53,7 @@ fn what_is_proven_is_not_fetched_again() {
             "sealed",
             true,
             PutRequest {
-                ways_in: sealed,
-                compress: "zstd:1".parse().unwrap(),
+                layout: PutLayout::Packed { compress: "zstd:1".parse().unwrap(), ways_in: sealed },
                 ..put_request("n", Layout::Packed, MIB as u64)
             },
         ),
@@ -63,11 +62,15 @@ fn what_is_proven_is_not_fetched_again() {
             "file by file",
             false,
             PutRequest {
-                transform: Some(Transform {
-                    compress: "lz4".parse::<xb_compressor::Algorithm>().unwrap().member_codec(),
-                    encrypt: None,
-                    threads: 2,
-                }),
+                layout: PutLayout::Classic {
+                    fixed_size: false,
+                    transform: Some(Transform {
+                        compress: "lz4".parse::<xb_compressor::Algorithm>().unwrap().member_codec(),
+                        encrypt: None,
+                        threads: 2,
+                    }),
+                    md5: false,
+                },
                 ..put_request("n", Layout::Classic, MIB as u64)
             },
         ),

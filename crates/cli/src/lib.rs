@@ -42,11 +42,13 @@ mod program;
 mod stdio;
 
 pub use args::argv::mysql_style;
-pub use args::expand::{Expanded, UsageError, defaults_args, expand};
+pub use args::defaults_options::defaults_args;
+pub use args::expand::{Expanded, expand};
 pub use args::secret::Secret;
 pub use args::sources::environment::env_first;
 pub use args::sources::option_file::{FileOption, OptionFileError, OptionFilePaths, read_groups};
 pub use args::sources::{Repositories, Sources};
+pub use args::usage_error::UsageError;
 pub use help::HelpTopic;
 pub use help::manual::write_manual;
 pub use help::version::long_version;

@@ -1,7 +1,7 @@
 //! Zstandard for both blocks and members: the frame header (RFC 8878, section 3.1.1.1), and single
 //! frames over libzstd.
 
-use zstd_safe::{CCtx, CParameter, DCtx, get_error_name};
+use ::zstd::zstd_safe::{CCtx, CParameter, DCtx, get_error_name};
 
 use crate::ZstdLevel;
 use crate::block::MAX_BLOCK_PLAIN;
@@ -222,7 +222,7 @@ impl BlockDecoder {
         if let Some(got) = head.content_size.filter(|&size| size != expected) {
             return Err(CodecError::Mismatch { place, field: "content size", expected, got });
         }
-        match zstd_safe::find_frame_compressed_size(stored) {
+        match ::zstd::zstd_safe::find_frame_compressed_size(stored) {
             Ok(len) if len == stored.len() => {}
             Ok(_) => return Err(CodecError::Trailing { place }),
             Err(code) if explain(code).0 == ERROR_INPUT_TOO_SHORT => return Err(cut),

@@ -1,35 +1,14 @@
-//! Lower-case hexadecimal text.
+//! Lower-case hexadecimal text: each value has one.
 
-use std::fmt::Write;
+pub(crate) use base16ct::lower::encode_string as encode;
 
-pub(crate) fn encode(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(bytes.len() * 2);
-    for byte in bytes {
-        // Writing to a String cannot fail.
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
-}
-
-/// Decodes pairs of lower-case digits; `None` for anything else, so that each value has one text.
+/// Decodes pairs of lower-case digits; `None` for anything else.
 pub(crate) fn decode(text: &str) -> Option<Vec<u8>> {
-    let (pairs, rest) = text.as_bytes().as_chunks::<2>();
-    if !rest.is_empty() {
-        return None;
-    }
-    pairs.iter().map(|&[high, low]| Some(digit(high)? << 4 | digit(low)?)).collect()
+    base16ct::lower::decode_vec(text).ok()
 }
 
 pub(crate) fn decode_array<const N: usize>(text: &str) -> Option<[u8; N]> {
     decode(text)?.try_into().ok()
-}
-
-fn digit(byte: u8) -> Option<u8> {
-    match byte {
-        b'0'..=b'9' => Some(byte - b'0'),
-        b'a'..=b'f' => Some(byte - b'a' + 10),
-        _ => None,
-    }
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use crate::frames::streams;
 /// Appends the line with the digest to any text, so that parsers read the text.
 fn signed(text: &[u8]) -> Vec<u8> {
     let mut text = [text, b"\n"].concat();
-    let digest: String = Sha256::digest(&text).iter().map(|byte| format!("{byte:02x}")).collect();
+    let digest: String = base16ct::lower::encode_string(&Sha256::digest(&text));
     text.extend(format!("sha256:{digest}\n").bytes());
     text
 }

@@ -172,7 +172,7 @@ pub(crate) fn envelope(data: &[u8]) {
 
     let mut text = data.to_vec();
     text.push(b'\n');
-    let digest: String = Sha256::digest(&text).iter().map(|b| format!("{b:02x}")).collect();
+    let digest: String = base16ct::lower::encode_string(&Sha256::digest(&text));
     text.extend(format!("sha256:{digest}\nhmac-sha256:{}\n", "0".repeat(64)).bytes());
     let Ok(envelope) = Envelope::parse(&text) else { return };
     assert_eq!(envelope.encode(), text);

@@ -104,7 +104,9 @@ pub use flow::checksum as sums;
 pub use flow::globs::{GlobError, Globs};
 pub use flow::observer::{Observer, Snapshot, Wait};
 pub use flow::ordered_pool::{Closed, Results, Submit, WorkerDied, ordered, ordered_by};
-pub use flow::plan::{ObjectSize, PackPlan, PackSizing, PartLimits, PlanError, SLAB, UnpackPlan};
+pub use flow::plan::{
+    ObjectSize, PackPlan, PackSizing, PartLimits, PlanError, SLAB, UnpackPlan, worker_threads,
+};
 pub use flow::slab::{Slab, SlabPool};
 pub use inspect::{
     BadPageOf, Disagreement, IndexProof, IndexWatch, InspectError, InspectOptions, Inspected,

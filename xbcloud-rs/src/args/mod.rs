@@ -12,8 +12,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use xb_cli::Size;
-use xb_keyring::{IdentityOptions, KeyOptions, NewKeyOptions, RecipientOptions};
+use xb_keyring::{IdentityOptions, KeyOptions, RecipientOptions};
 
+pub(crate) use self::catalogue::{DeleteArgs, GcArgs, ListArgs, RewrapArgs};
 pub(crate) use self::shared::{CommonOptions, OpeningOptions, RunOptions, Source, UnsealedOption};
 pub(crate) use self::store::{
     AzureOptions, ChecksumArg, ConnectionOptions, GoogleOptions, Lookup, S3Options, StoreOptions,
@@ -326,64 +327,6 @@ pub(crate) struct ReadyOptions {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct ListArgs {
-    /// file:///DIR; s3://, gs:// or azure://BUCKET/PREFIX; or @REPOSITORY
-    #[arg(value_name = "ROOT")]
-    pub(crate) place: Option<String>,
-    /// Also show type and base, positions, key slots, verification and pins
-    #[arg(short, long)]
-    pub(crate) long: bool,
-    /// Read everything from the store; ignore the cache in ~/.cache/xbcloud-rs
-    #[arg(long, hide_short_help = true)]
-    pub(crate) no_cache: bool,
-    #[command(flatten)]
-    pub(crate) common: CommonOptions,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct DeleteArgs {
-    /// file:///DIR/NAME; s3://, gs:// or azure://BUCKET/PREFIX/NAME; or @REPOSITORY/NAME
-    pub(crate) name: String,
-    /// Remove only the objects of these files; exact names, including suffixes; the backup is then no
-    /// longer complete (classic)
-    #[arg(conflicts_with = "dry_run")]
-    pub(crate) files: Vec<String>,
-    /// Accepted because stock xbcloud accepts it with every command; only `put` uses it
-    #[arg(long, hide = true)]
-    pub(crate) md5: bool,
-    /// Remove without asking; required when there is no terminal
-    #[arg(long)]
-    pub(crate) yes: bool,
-    /// Remove even if its manifest is damaged, or if incremental backups depend on it, which are
-    /// then lost
-    #[arg(long)]
-    pub(crate) force: bool,
-    /// Show what would be removed, and remove nothing
-    #[arg(long)]
-    pub(crate) dry_run: bool,
-    /// Take over the name from a run that still looks alive but that you know is dead (classic)
-    #[arg(long)]
-    pub(crate) take_over: bool,
-    #[command(flatten)]
-    pub(crate) common: CommonOptions,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct RewrapArgs {
-    #[command(flatten)]
-    pub(crate) source: Source,
-    /// Remove only the key slot with this number, as listed by the last rewrap; repeatable
-    #[arg(long, value_name = "N", conflicts_with = "keep")]
-    pub(crate) remove: Vec<usize>,
-    #[command(flatten)]
-    pub(crate) opening: OpeningOptions,
-    #[command(flatten)]
-    pub(crate) new: NewKeyOptions,
-    #[command(flatten)]
-    pub(crate) common: CommonOptions,
-}
-
-#[derive(Debug, Args)]
 pub(crate) struct PlanArgs {
     /// Size of the backup as stored, such as 8T
     #[arg(long, value_name = "SIZE", required_unless_present = "like")]
@@ -403,22 +346,6 @@ pub(crate) struct PlanArgs {
     /// Plan for a sealed backup
     #[arg(long)]
     pub(crate) sealed: bool,
-    #[command(flatten)]
-    pub(crate) common: CommonOptions,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct GcArgs {
-    /// file:///DIR; s3://, gs:// or azure://BUCKET/PREFIX; or @REPOSITORY
-    #[arg(value_name = "ROOT")]
-    pub(crate) place: Option<String>,
-    /// Remove it; without --yes it is only listed
-    #[arg(long)]
-    pub(crate) yes: bool,
-    /// Treat a run as dead after this many hours without a sign of life
-    #[arg(long, value_name = "HOURS", default_value_t = 24)]
-    #[arg(value_parser = clap::value_parser!(u64).range(1..=87_600))]
-    pub(crate) older_than: u64,
     #[command(flatten)]
     pub(crate) common: CommonOptions,
 }

@@ -65,7 +65,7 @@ pub(crate) struct RunOptions {
     /// Memory for buffers [default: 512M, at most a quarter of RAM]
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory: Option<Size>,
-    /// Worker threads [default: one per core]
+    /// Worker threads [default: one per core, as far as --memory allows]
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<usize>,
     /// Limit for upload and download together, in bytes per second

@@ -98,7 +98,7 @@ impl Context {
 }
 
 pub(crate) fn threads(run: &RunOptions) -> usize {
-    run.threads.unwrap_or_else(default_threads)
+    run.threads.unwrap_or_else(|| default_threads(memory(run)))
 }
 
 pub(crate) fn parallel(run: &RunOptions) -> usize {

@@ -15,6 +15,8 @@
 
 use std::fmt;
 
+use crate::hex::{hex, unhex};
+
 /// Name of the claim in the folder of a packed run.
 pub(crate) const CLAIM: &str = "claim";
 
@@ -96,22 +98,13 @@ impl RunId {
     /// Parses the 32 lower-case hexadecimal digits that [`fmt::Display`] writes.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        if text.len() != 32
-            || !text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
-        {
-            return None;
-        }
-        let mut bytes = [0; 16];
-        for (byte, digits) in bytes.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
-            *byte = u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
-        }
-        Some(Self(bytes))
+        unhex(text).map(Self)
     }
 }
 
 impl fmt::Display for RunId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        f.write_str(&hex(&self.0))
     }
 }
 

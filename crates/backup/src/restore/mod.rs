@@ -19,11 +19,16 @@ use xb_pipeline::{
 };
 use xb_reader::{RelPath, TargetDir, TargetError};
 
-use self::journal::{About, Journal, Left, is_unfinished};
+use self::journal::head::{About, is_unfinished};
+use self::journal::left::Left;
+use self::journal::load::load;
+use self::journal::write::Journal;
 use crate::cancel::CancelToken;
 use crate::catalog::root::Root;
 use crate::error::BackupError;
-use crate::read::get::{GetReport, GetRequest, find, transfer};
+use crate::read::find::find;
+use crate::read::get::transfer;
+use crate::read::request::{GetReport, GetRequest};
 use crate::read::stream_sink::StreamSink;
 use crate::read::unlock::Unlocked;
 
@@ -208,7 +213,7 @@ async fn what_is_left(
     let cancel = Cancel::default();
     let (cancelled, path) = (Arc::clone(&cancel.0), target.to_owned());
     let loading = tokio::task::spawn_blocking(move || {
-        let left = journal::load(&folder, &path, &about, &cancelled);
+        let left = load(&folder, &path, &about, &cancelled);
         left.map(|left| (folder, left))
     });
     let loaded = loading

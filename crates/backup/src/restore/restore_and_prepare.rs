@@ -13,7 +13,7 @@ use crate::catalog::names::BackupName;
 use crate::catalog::root::Root;
 use crate::child::OnLine;
 use crate::error::BackupError;
-use crate::read::get::GetRequest;
+use crate::read::request::GetRequest;
 use crate::read::unlock::{Unlocked, unlock};
 use crate::restore::galera::{Donor, Ist};
 use crate::restore::owner::Owner;

@@ -8,9 +8,11 @@ use xb_pipeline::{
 use xb_reader::ChunkHead;
 use xb_uploader::StoreError;
 
-use super::{Level, Problem, Run, not_damage};
+use super::results::not_damage;
+use super::run::Run;
 use crate::cancel::CancelToken;
 use crate::catalog::manifest::Manifest;
+use crate::catalog::verification::{Level, Problem};
 use crate::error::BackupError;
 use crate::objects::classic::ClassicFiles;
 use crate::objects::classic_checksums::Check;

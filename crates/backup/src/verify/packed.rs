@@ -10,15 +10,17 @@ use xb_uploader::StoreErrorKind;
 
 use super::files::{Hit, files_in};
 use super::passes::Content;
+use super::results::not_damage;
+use super::run::{Packed, Run};
 use super::sum_check::{SumCheck, sum_of};
-use super::{Level, Packed, Problem, Run, not_damage};
 use crate::cancel::CancelToken;
 use crate::catalog::manifest::End;
 use crate::catalog::names::run_folder;
+use crate::catalog::verification::{Level, Problem};
 use crate::error::BackupError;
 use crate::hex::hex;
 use crate::objects::checksums;
-use crate::read::get::object_of;
+use crate::read::fetch::object_of;
 use crate::read::packed_index::{Index, PackedBody};
 use crate::read::ranges::{pump, ranges};
 

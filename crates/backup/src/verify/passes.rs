@@ -12,8 +12,8 @@ use xb_pipeline::{
 use xb_reader::MAGIC;
 use xb_uploader::StoreError;
 
+use super::run::{Packed, Run};
 use super::sum_check::{SumCheck, sum_of};
-use super::{Packed, Run};
 use crate::cancel::CancelToken;
 use crate::catalog::manifest::End;
 use crate::error::BackupError;

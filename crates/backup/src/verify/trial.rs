@@ -16,7 +16,7 @@ use crate::catalog::root::Root;
 use crate::child::OnLine;
 use crate::error::BackupError;
 use crate::read::file_filter::Selection;
-use crate::read::get::GetRequest;
+use crate::read::request::GetRequest;
 use crate::restore::prepare::PrepareOptions;
 use crate::restore::restore_and_prepare::{Ready, restore_ready};
 use crate::restore::{RestoreOptions, check_room};

@@ -30,8 +30,8 @@ use crate::write::detect_input::{Input, Kind, recognise};
 use crate::write::producer::{Producer, ProducerOutput};
 
 pub(crate) use self::plan::{FIXED_SIZE, limits, part_limits};
-pub use self::plan::{plan, put_plan};
-pub use self::request::{IncrementalBase, PutReport, PutRequest};
+pub use self::plan::{PutSizing, plan, put_plan};
+pub use self::request::{IncrementalBase, PutLayout, PutReport, PutRequest};
 use self::run_folder::RunFolder;
 pub(crate) use self::run_folder::{
     Foreign, all_are_there, claim_emptied, prove_shared, settle_commit,
@@ -152,7 +152,7 @@ async fn give_up(folder: &RunFolder, request: &PutRequest, error: &BackupError) 
         match error {
             BackupError::InDoubt { .. } => {}
             // As the stock tool leaves them; nothing of this run is left to be removed.
-            BackupError::Incomplete { .. } if request.layout == Layout::Classic => {
+            BackupError::Incomplete { .. } if request.layout.kind() == Layout::Classic => {
                 folder.claim.end().await;
             }
             _ => drop(folder.clean_up(request).await),
@@ -175,8 +175,13 @@ async fn recognise_for<R: Read + Send + 'static>(
     let input = reading
         .await
         .map_err(|_| BackupError::Bug("the thread that reads the start of the input panicked"))??;
-    let untouched = request.compress == Compression::default() && request.ways_in.is_empty();
-    match (&input.kind, request.layout) {
+    let untouched = match &request.layout {
+        PutLayout::Packed { compress, ways_in } => {
+            *compress == Compression::default() && ways_in.is_empty()
+        }
+        PutLayout::Classic { .. } => true,
+    };
+    match (&input.kind, request.layout.kind()) {
         (Kind::Content(Content::Raw) | Kind::Native(_), Layout::Classic) => {
             Err(BackupError::Input("the classic layout stores only xbstreams".into()))
         }

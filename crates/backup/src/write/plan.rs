@@ -1,13 +1,14 @@
 //! Sizes and concurrency for a request.
 
-use xb_pipeline::{ClassicLayout, ClassicObjects, ObjectSize, PackPlan, PackSizing, PartLimits};
+use xb_pipeline::{
+    ClassicLayout, ClassicObjects, ObjectSize, PackPlan, PackSizing, PartLimits, Transform,
+};
 use xb_uploader::StoreLimits;
 
-use crate::catalog::manifest::Layout;
 use crate::catalog::root::Root;
 use crate::error::BackupError;
 
-use super::PutRequest;
+use super::{PutLayout, PutRequest};
 
 /// Plans sizes and concurrency for a request, within the limits of the store of `root`.
 ///
@@ -15,49 +16,43 @@ use super::PutRequest;
 /// [`BackupError::Plan`] if the settings cannot work.
 pub fn plan(root: &Root, request: &PutRequest) -> Result<PackPlan, BackupError> {
     let limits = part_limits(root.store().limits());
-    let PutRequest { memory, chunk_size, threads, parallel, .. } = *request;
-    let mut plan = PackPlan::new(PackSizing {
-        memory,
-        object_size: ObjectSize::new(chunk_size),
-        threads,
-        parallel,
-        limits,
-    })?;
-    if request.layout == Layout::Classic {
-        classic_layout(request).check(&plan)?;
-        if request.recut {
+    let PutRequest { memory, object_size, threads, parallel, .. } = *request;
+    let mut plan = PackPlan::new(PackSizing { memory, object_size, threads, parallel, limits })?;
+    if let PutLayout::Classic { fixed_size, transform, .. } = &request.layout {
+        classic_layout(*fixed_size, transform.clone()).check(&plan)?;
+        if *fixed_size {
             // Parts are smaller when many files are open; their leases limit the number of
             // requests.
             plan.parallel = parallel.max(1);
         }
-    } else if request.transform.is_some() || request.recut {
-        return Err(BackupError::Selection(
-            "only the classic layout compresses, encrypts and cuts files individually".into(),
-        ));
     }
     Ok(plan)
 }
 
-/// Like [`plan`], without a request, for a store with the limits of S3; `recut` selects fixed-size
-/// classic objects.
+/// What [`put_plan`] plans for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PutSizing {
+    /// Memory budget for buffers, in bytes.
+    pub memory: u64,
+    /// Size of the objects.
+    pub object_size: ObjectSize,
+    /// Worker threads.
+    pub threads: usize,
+    /// Number of concurrent requests; the budget may allow fewer.
+    pub parallel: usize,
+    /// Plans for fixed-size classic objects.
+    pub fixed_size: bool,
+}
+
+/// Like [`plan`], without a request, for a store with the limits of S3.
 ///
 /// # Errors
 /// [`BackupError::Plan`] if the settings cannot work.
-pub fn put_plan(
-    memory: u64,
-    chunk_size: u64,
-    threads: usize,
-    parallel: usize,
-    recut: bool,
-) -> Result<PackPlan, BackupError> {
-    let plan = PackPlan::new(PackSizing {
-        memory,
-        object_size: ObjectSize::new(chunk_size),
-        threads,
-        parallel,
-        limits: limits(),
-    })?;
-    if recut {
+pub fn put_plan(sizing: PutSizing) -> Result<PackPlan, BackupError> {
+    let PutSizing { memory, object_size, threads, parallel, fixed_size } = sizing;
+    let limits = limits();
+    let plan = PackPlan::new(PackSizing { memory, object_size, threads, parallel, limits })?;
+    if fixed_size {
         FIXED_SIZE.check(&plan)?;
     }
     Ok(plan)
@@ -81,8 +76,7 @@ pub(crate) fn part_limits(store: StoreLimits) -> PartLimits {
 pub(crate) const FIXED_SIZE: ClassicLayout =
     ClassicLayout { objects: ClassicObjects::FixedSize, transform: None };
 
-pub(super) fn classic_layout(request: &PutRequest) -> ClassicLayout {
-    let objects =
-        if request.recut { ClassicObjects::FixedSize } else { ClassicObjects::OnePerChunk };
-    ClassicLayout { objects, transform: request.transform.clone() }
+pub(super) fn classic_layout(fixed_size: bool, transform: Option<Transform>) -> ClassicLayout {
+    let objects = if fixed_size { ClassicObjects::FixedSize } else { ClassicObjects::OnePerChunk };
+    ClassicLayout { objects, transform }
 }

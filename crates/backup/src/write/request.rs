@@ -2,7 +2,7 @@
 
 use xb_compressor::Compression;
 use xb_encryptor::KeySlots;
-use xb_pipeline::{AutoReport, Content, PackPlan, Transform};
+use xb_pipeline::{AutoReport, Content, ObjectSize, PackPlan, Transform};
 
 use crate::catalog::manifest::{Base, Layout, Manifest};
 use crate::catalog::names::BackupName;
@@ -13,18 +13,9 @@ pub struct PutRequest {
     /// Name of the backup.
     pub name: BackupName,
     /// Layout in the store.
-    pub layout: Layout,
-    /// Object size in bytes (packed, and fixed-size classic).
-    pub chunk_size: u64,
-    /// Classic only: objects of `chunk_size`, instead of one for each chunk as the stock tool
-    /// writes them.
-    pub recut: bool,
-    /// Codec of the frames (packed).
-    pub compress: Compression,
-    /// Key slots; if empty, the backup is not sealed (packed).
-    pub ways_in: KeySlots,
-    /// Compression and encryption of each file, if any (classic).
-    pub transform: Option<Transform>,
+    pub layout: PutLayout,
+    /// Size of the objects of a packed backup, and of fixed-size classic objects.
+    pub object_size: ObjectSize,
     /// Memory budget for buffers, in bytes.
     pub memory: u64,
     /// Worker threads.
@@ -34,14 +25,67 @@ pub struct PutRequest {
     /// Kind of the input. An xbstream may also arrive as a native stream, which is stored unchanged
     /// (packed).
     pub content: Content,
-    /// Also write the stock MD5 list (classic only).
-    pub md5: bool,
     /// Program and version for the manifest.
     pub tool: String,
     /// The operator's name for the backed-up server, for the manifest.
     pub server: Option<String>,
     /// Base of an incremental backup, if the user named one.
     pub since: Option<IncrementalBase>,
+}
+
+/// Layout of a backup in the store, with the settings that only this layout has.
+#[derive(Debug)]
+pub enum PutLayout {
+    /// Frames in objects of one size.
+    Packed {
+        /// Codec of the frames.
+        compress: Compression,
+        /// Key slots; if empty, the backup is not sealed.
+        ways_in: KeySlots,
+    },
+    /// The objects of the stock tool.
+    Classic {
+        /// Objects of one size, instead of one for each chunk as the stock tool writes them.
+        fixed_size: bool,
+        /// Compression and encryption of each file, if any.
+        transform: Option<Transform>,
+        /// Also write the stock MD5 list.
+        md5: bool,
+    },
+}
+
+impl PutLayout {
+    /// A packed layout, neither compressed nor sealed.
+    #[must_use]
+    pub fn packed() -> Self {
+        Self::Packed { compress: Compression::default(), ways_in: KeySlots::default() }
+    }
+
+    /// The classic layout as the stock tool writes it.
+    #[must_use]
+    pub fn classic() -> Self {
+        Self::Classic { fixed_size: false, transform: None, md5: false }
+    }
+
+    /// The layout without its settings.
+    #[must_use]
+    pub fn kind(&self) -> Layout {
+        match self {
+            Self::Packed { .. } => Layout::Packed,
+            Self::Classic { .. } => Layout::Classic,
+        }
+    }
+
+    /// Whether the backup can be read only with a key.
+    #[must_use]
+    pub fn is_encrypted(&self) -> bool {
+        match self {
+            Self::Packed { ways_in, .. } => !ways_in.is_empty(),
+            Self::Classic { transform, .. } => {
+                transform.as_ref().is_some_and(|transform| transform.encrypt.is_some())
+            }
+        }
+    }
 }
 
 /// Where an incremental backup begins.

@@ -34,7 +34,7 @@ impl RunFolder {
         run: RunId,
     ) -> Result<Self, BackupError> {
         let name = &request.name;
-        match request.layout {
+        match request.layout.kind() {
             Layout::Packed => {
                 let folder = run_folder(name, run);
                 let claim = Claim::packed(root, name, run).await?;
@@ -75,7 +75,7 @@ impl RunFolder {
     /// Removes the objects that the failed run wrote.
     pub(super) async fn clean_up(&self, request: &PutRequest) -> Result<(), BackupError> {
         let (root, name) = (&self.root, &request.name);
-        match request.layout {
+        match request.layout.kind() {
             // The claim is in the same folder.
             Layout::Packed => drop(root.remove_below(&self.folder).await?),
             Layout::Classic => {

@@ -18,8 +18,8 @@ use crate::catalog::root::Root;
 use crate::error::BackupError;
 use crate::hex::hex;
 
-use super::PutRequest;
 use super::run_folder::RunFolder;
+use super::{PutLayout, PutRequest};
 
 impl RunFolder {
     #[allow(clippy::too_many_arguments)]
@@ -36,9 +36,10 @@ impl RunFolder {
         let (packed, last_index, stream, codecs) = match &put.output {
             PackOutput::Classic(_) => (None, None, None, Vec::new()),
             PackOutput::Packed { summary, packed } => {
-                let codecs = match compressed {
-                    Some(report) => report.codecs.iter().map(|c| c.0.to_string()).collect(),
-                    None => vec![request.compress.to_string()],
+                let codecs = match (compressed, &request.layout) {
+                    (Some(report), _) => report.codecs.iter().map(|c| c.0.to_string()).collect(),
+                    (None, PutLayout::Packed { compress, .. }) => vec![compress.to_string()],
+                    (None, PutLayout::Classic { .. }) => Vec::new(),
                 };
                 (Some(packed), summary.end.last_index, None, codecs)
             }
@@ -46,14 +47,19 @@ impl RunFolder {
                 (Some(packed), trailer.last_index, Some(hex(&header.id().0)), Vec::new())
             }
         };
-        let classic = match &put.output {
-            PackOutput::Classic(cut) if request.recut => {
-                Some(ClassicFacts { chunk_size: request.chunk_size, short_objects: cut.short })
+        let chunk_size = request.object_size.get();
+        let classic = match (&put.output, &request.layout) {
+            (PackOutput::Classic(cut), PutLayout::Classic { fixed_size: true, .. }) => {
+                Some(ClassicFacts { chunk_size, short_objects: cut.short })
             }
             _ => None,
         };
+        let transform = match &request.layout {
+            PutLayout::Classic { transform, .. } => transform.as_ref(),
+            PutLayout::Packed { .. } => None,
+        };
         let packed = packed.map(|packed| PackedFacts {
-            chunk_size: request.chunk_size,
+            chunk_size,
             root: hex(&packed.root),
             index_position: last_index.map_or(0, |place| place.position),
             index_len: last_index.map_or(0, |place| place.len.into()),
@@ -65,7 +71,7 @@ impl RunFolder {
         });
         Manifest {
             format: FORMAT,
-            layout: request.layout,
+            layout: request.layout.kind(),
             name: request.name.to_string(),
             run: self.run.to_string(),
             tool: request.tool.clone(),
@@ -78,7 +84,7 @@ impl RunFolder {
             packed,
             classic,
             object_digest: None,
-            members: request.transform.as_ref().map(|transform| MemberFacts {
+            members: transform.map(|transform| MemberFacts {
                 codec: transform.compress.map(|codec| Algorithm::from(codec).to_string()),
                 cipher: transform.encrypt.as_ref().map(|e| e.cipher.algorithm().to_string()),
             }),

@@ -5,7 +5,7 @@ use std::io::Read;
 use jiff::Timestamp;
 use tokio::sync::mpsc;
 use xb_compressor::Compression;
-use xb_encryptor::{Backend, Envelope, FreshKey, MacKey, SealContext, Sealer};
+use xb_encryptor::{Backend, Envelope, FreshKey, KeySlots, MacKey, SealContext, Sealer};
 use xb_frame::{Seal, StreamHeader, StreamId};
 use xb_pipeline::{
     AutoCodec, Budget, Closed, Content, EndProof, FrameCompression, NativeStream, ObjectLayout,
@@ -15,7 +15,7 @@ use xb_pipeline::{
 use xb_uploader::{PartData, PartSender, Uploaded};
 
 use crate::cancel::CancelToken;
-use crate::catalog::manifest::{Layout, Producer as ProducerFacts};
+use crate::catalog::manifest::Producer as ProducerFacts;
 use crate::catalog::names::{KEYS, RunId, SUMS};
 use crate::error::BackupError;
 use crate::objects::checksums;
@@ -27,9 +27,10 @@ use crate::write::producer::Producer;
 use super::plan::classic_layout;
 use super::run_folder::RunFolder;
 use super::run_manifest::find_its_base;
-use super::{PutReport, PutRequest, end, stalled};
+use super::{PutLayout, PutReport, PutRequest, end, stalled};
 
 impl RunFolder {
+    /// Sends the stream to the store: seal, pack, send, conclude.
     #[allow(clippy::too_many_arguments)]
     pub(super) async fn fill(
         &self,
@@ -41,47 +42,35 @@ impl RunFolder {
         stop: &mut CancelToken,
         started: Timestamp,
     ) -> Result<PutReport, BackupError> {
-        let root = &self.root;
-        let Input { kind, source } = input;
-        let lock = if request.ways_in.is_empty() {
-            None
-        } else {
-            Some(SealSetup::new(self.run, request)?)
+        let seal = match &request.layout {
+            PutLayout::Packed { ways_in, .. } if !ways_in.is_empty() => {
+                Some(SealSetup::new(self.run, ways_in)?)
+            }
+            _ => None,
         };
-        let carried = match &kind {
+        let carried = match &input.kind {
             Kind::Native(envelope) => envelope.as_deref(),
             Kind::Content(_) => None,
         };
-        let envelope = lock.as_ref().map(|lock| lock.envelope.clone()).or(carried.cloned());
+        let envelope = seal.as_ref().map(|seal| seal.envelope.clone()).or(carried.cloned());
         if let Some(envelope) = &envelope {
-            let key = root.key(&format!("{}/{KEYS}", self.folder));
+            let key = self.root.key(&format!("{}/{KEYS}", self.folder));
             tokio::select! {
-                put = root.store().put(&key, envelope.encode().to_vec().into()) => put?,
+                put = self.root.store().put(&key, envelope.encode().to_vec().into()) => put?,
                 signal = stop.asked() => return Err(BackupError::Interrupted(signal)),
                 stalled = stalled(producer.as_deref_mut()) => return Err(stalled),
             }
         }
-        let budget = Budget::new(plan.memory);
         let (parts, arriving) = mpsc::channel(1);
         let sink = move |part: Part| parts.blocking_send(part).map_err(|_| Closed);
-        let auto = (request.compress == Compression::Auto).then(|| {
-            let (traffic, observer) = (root.store().traffic().clone(), observer.clone());
-            AutoCodec::new(move || traffic.sent().max(observer.snapshot().stored))
-        });
-        let (putting, mac) = match kind {
-            Kind::Native(_) => (start_pack_native(source, plan, &budget, observer, sink)?, None),
-            Kind::Content(content) => {
-                let (layout, mac) = self.layout(request, content, lock, auto.as_ref())?;
-                let settings = PackSettings { plan, layout };
-                (start_pack(source, settings, &budget, observer, sink)?, mac)
-            }
-        };
+        let Packing { handle, mac, auto } =
+            self.start_packing(request, plan, input, seal, observer, sink)?;
         let mut books = Books::new(request);
-        let mut sender = PartSender::new(root.store().clone(), plan.parallel);
+        let mut sender = PartSender::new(self.root.store().clone(), plan.parallel);
         if books.ledger.is_some() {
             sender = sender.shared();
         }
-        let sending = self.send_all(arriving, &mut sender, &mut books, putting, observer, stop);
+        let sending = self.send_all(arriving, &mut sender, &mut books, handle, observer, stop);
         let sent = tokio::select! {
             sent = sending => sent,
             lost = self.claim.lost() => Err(lost),
@@ -105,6 +94,48 @@ impl RunFolder {
                 return Err(cause);
             }
         };
+        let sent = Sent { plan, put, uploaded, books, envelope, mac, auto, started };
+        self.conclude(request, sent, producer, stop).await
+    }
+
+    /// Starts the packing side, which passes the parts of the objects to `sink`.
+    fn start_packing(
+        &self,
+        request: &PutRequest,
+        plan: PackPlan,
+        input: Input<impl Read + Send + 'static>,
+        seal: Option<SealSetup>,
+        observer: &Observer,
+        sink: impl FnMut(Part) -> Result<(), Closed> + Send + 'static,
+    ) -> Result<Packing, BackupError> {
+        let budget = Budget::new(plan.memory);
+        let chooses =
+            matches!(request.layout, PutLayout::Packed { compress: Compression::Auto, .. });
+        let auto = chooses.then(|| {
+            let (traffic, observer) = (self.root.store().traffic().clone(), observer.clone());
+            AutoCodec::new(move || traffic.sent().max(observer.snapshot().stored))
+        });
+        let Input { kind, source } = input;
+        let (handle, mac) = match kind {
+            Kind::Native(_) => (start_pack_native(source, plan, &budget, observer, sink)?, None),
+            Kind::Content(content) => {
+                let (layout, mac) = self.layout(request, content, seal, auto.as_ref())?;
+                let settings = PackSettings { plan, layout };
+                (start_pack(source, settings, &budget, observer, sink)?, mac)
+            }
+        };
+        Ok(Packing { handle, mac, auto })
+    }
+
+    /// Makes a backup of the stored objects: lists, proofs, and the manifest at the end.
+    async fn conclude(
+        &self,
+        request: &PutRequest,
+        sent: Sent,
+        producer: Option<&mut Producer>,
+        stop: &mut CancelToken,
+    ) -> Result<PutReport, BackupError> {
+        let (root, put, books) = (&self.root, sent.put, sent.books);
         stop.or(self.put_lists(request, &put.output, books.md5)).await?;
         if let EndProof::Missing(why) = &put.scanned.proof {
             return Err(BackupError::Incomplete { why: why.to_string() });
@@ -120,14 +151,14 @@ impl RunFolder {
                 Some(ProducerFacts { program: producer.program().to_owned(), exit: 0 })
             }
         };
-        let compression = auto.map(|codec| codec.report());
+        let compression = sent.auto.map(|codec| codec.report());
         let mut manifest = self.manifest(
             request,
             &put,
-            uploaded,
+            sent.uploaded,
             producer,
-            started,
-            envelope.as_ref(),
+            sent.started,
+            sent.envelope.as_ref(),
             compression.as_ref(),
         );
         stop.or(async {
@@ -135,12 +166,12 @@ impl RunFolder {
             self.prove(&mut manifest, books.ledger.as_ref()).await
         })
         .await?;
-        root.commit(&request.name, &manifest, mac.as_ref()).await?;
+        root.commit(&request.name, &manifest, sent.mac.as_ref()).await?;
         self.settle(&request.name).await?;
         let store = root.store();
         let (requests, retries) = (store.traffic().requests(), store.traffic().retries());
         let protection = store.protection();
-        Ok(PutReport { manifest, requests, retries, protection, plan, compression })
+        Ok(PutReport { manifest, requests, retries, protection, plan: sent.plan, compression })
     }
 
     /// Writes the lists that accompany the objects.
@@ -169,25 +200,25 @@ impl RunFolder {
         &self,
         request: &PutRequest,
         content: Content,
-        lock: Option<SealSetup>,
+        seal: Option<SealSetup>,
         auto: Option<&AutoCodec>,
     ) -> Result<(ObjectLayout, Option<MacKey>), BackupError> {
-        let content = match (request.layout, content) {
-            (Layout::Packed, content) => content,
-            (Layout::Classic, Content::Xbstream(input)) => {
-                let files = classic_layout(request);
+        let (asked, content) = match (&request.layout, content) {
+            (PutLayout::Packed { compress, .. }, content) => (*compress, content),
+            (PutLayout::Classic { fixed_size, transform, .. }, Content::Xbstream(input)) => {
+                let files = classic_layout(*fixed_size, transform.clone());
                 return Ok((ObjectLayout::Classic { input, files }, None));
             }
-            (Layout::Classic, Content::Raw) => {
+            (PutLayout::Classic { .. }, Content::Raw) => {
                 return Err(BackupError::Bug("raw input reached the classic layout"));
             }
         };
-        let compress = match (request.compress, auto) {
+        let compress = match (asked, auto) {
             (Compression::Fixed(algorithm), _) => FrameCompression::Fixed(algorithm),
             (Compression::Auto, Some(auto)) => FrameCompression::Auto(auto.clone()),
             (Compression::Auto, None) => return Err(BackupError::Bug("nothing chooses the codec")),
         };
-        let (stream, mac) = match lock {
+        let (stream, mac) = match seal {
             Some(SealSetup { header, sealer, mac, .. }) => {
                 (NativeStream { header, compress, sealer: Some(sealer) }, Some(mac))
             }
@@ -249,6 +280,27 @@ impl RunFolder {
     }
 }
 
+/// The packing side of a run.
+struct Packing {
+    handle: PackHandle,
+    /// Manifest key of a sealed backup.
+    mac: Option<MacKey>,
+    /// Chooser of the codec, if there is one.
+    auto: Option<AutoCodec>,
+}
+
+/// Everything that is known once all objects are stored.
+struct Sent {
+    plan: PackPlan,
+    put: PackResult,
+    uploaded: Uploaded,
+    books: Books,
+    envelope: Option<Envelope>,
+    mac: Option<MacKey>,
+    auto: Option<AutoCodec>,
+    started: Timestamp,
+}
+
 /// Data recorded about the objects as they are sent.
 struct Books {
     md5: Option<Md5List>,
@@ -258,8 +310,12 @@ struct Books {
 
 impl Books {
     fn new(request: &PutRequest) -> Self {
-        let ledger = (request.layout == Layout::Classic).then(Ledger::default);
-        Self { md5: request.md5.then(Md5List::new), ledger }
+        match request.layout {
+            PutLayout::Packed { .. } => Self { md5: None, ledger: None },
+            PutLayout::Classic { md5, .. } => {
+                Self { md5: md5.then(Md5List::new), ledger: Some(Ledger::default()) }
+            }
+        }
     }
 
     fn part(&mut self, part: &Part) {
@@ -288,13 +344,13 @@ struct SealSetup {
 }
 
 impl SealSetup {
-    fn new(run: RunId, request: &PutRequest) -> Result<Self, BackupError> {
+    fn new(run: RunId, ways_in: &KeySlots) -> Result<Self, BackupError> {
         let wrapped = |error: String| BackupError::Keys(error);
         let fresh = FreshKey::generate().map_err(|error| wrapped(error.to_string()))?;
         let commitment = fresh.key().commitment(&run.0);
         let header =
             StreamHeader::new(StreamId(run.0)).with_seal(Seal::Aes256GcmHkdf1Mb, commitment);
-        let envelope = Envelope::seal(fresh.key(), run.0, &request.ways_in.list())
+        let envelope = Envelope::seal(fresh.key(), run.0, &ways_in.list())
             .map_err(|error| wrapped(error.to_string()))?;
         let mac = fresh.key().manifest_key(&run.0);
         let bytes = header.encode();

@@ -7,12 +7,14 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use xb_backup::{
-    BackupError, BackupName, GetRequest, KeySlots, Keys, Layout, PutReport, PutRequest,
+    BackupError, BackupName, GetRequest, KeySlots, Keys, Layout, PutLayout, PutReport, PutRequest,
     RestoreOptions, Root, State, StreamSink, stopper,
 };
-use xb_compressor::Compression;
+
 use xb_encryptor::KeyBytes;
-use xb_pipeline::{Content, Durability, EndRule, Observer, XbstreamInput, extract_from};
+use xb_pipeline::{
+    Content, Durability, EndRule, ObjectSize, Observer, XbstreamInput, extract_from,
+};
 use xb_reader::{ChunkWriter, Dialect, TargetDir};
 use xb_uploader::{Location, Place, Policy, StoreSettings};
 
@@ -101,17 +103,15 @@ impl Store {
 pub(crate) fn put_request(name: &str, layout: Layout, chunk_size: u64) -> PutRequest {
     PutRequest {
         name: BackupName::new(name).unwrap(),
-        layout,
-        chunk_size,
-        recut: false,
-        compress: Compression::default(),
-        ways_in: KeySlots::default(),
-        transform: None,
+        layout: match layout {
+            Layout::Packed => PutLayout::packed(),
+            Layout::Classic => PutLayout::classic(),
+        },
+        object_size: ObjectSize::new(chunk_size),
         memory: 64 << 20,
         threads: 2,
         parallel: 4,
         content: xbstream(),
-        md5: false,
         tool: "test".into(),
         server: None,
         since: None,
@@ -190,8 +190,10 @@ pub(crate) fn put_sealed(
 ) -> Result<PutReport, BackupError> {
     let (_stopper, mut stop) = stopper();
     let request = PutRequest {
-        compress: "zstd:1".parse().unwrap(),
-        ways_in: KeySlots { key: Some(KeyBytes::new(key).unwrap()), ..KeySlots::default() },
+        layout: PutLayout::Packed {
+            compress: "zstd:1".parse().unwrap(),
+            ways_in: KeySlots { key: Some(KeyBytes::new(key).unwrap()), ..KeySlots::default() },
+        },
         ..put_request(name, Layout::Packed, 400)
     };
     let observer = Observer::default();

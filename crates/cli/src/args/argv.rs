@@ -3,44 +3,17 @@
 //! Values are not judged here: the arguments are rewritten into a form that clap cannot misread
 //! (`--long=value`, one option per argument), and clap does the rest.
 
-use std::any::TypeId;
-use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-use clap::{Arg, ArgAction, Command};
+use clap::Command;
 
-use crate::args::secret::Secret;
+use crate::args::option_table::{Kind, Meaning, OptionTable, dashed};
 
 /// Configures clap for the stock tools' option syntax, for the command and all its subcommands: a
 /// later value overrides an earlier one, and unique prefixes of long names are accepted.
 pub fn mysql_style(command: Command) -> Command {
     command.args_override_self(true).infer_long_args(true).mut_subcommands(mysql_style)
-}
-
-/// Whether an option takes a value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// No value, or a switch value after `=`.
-    Switch,
-    /// Required value, after `=` or as the next argument.
-    Value,
-    /// Optional value, only after `=`.
-    OptionalValue,
-}
-
-/// Options of a command, by name. Only names and kinds are kept, not clones of `Arg`.
-#[derive(Debug, Default)]
-pub(crate) struct OptionTable {
-    /// Kinds by long name; for an option without long name, by its letter.
-    kinds: BTreeMap<String, Kind>,
-    /// Key of `kinds` for each long name and alias, with `-` for `_`.
-    longs: BTreeMap<String, String>,
-    shorts: BTreeMap<char, String>,
-    /// Keys of options whose value is a [`Secret`].
-    secrets: BTreeSet<String>,
-    /// Keys of options whose values add up.
-    repeatable: BTreeSet<String>,
 }
 
 /// Meaning of a full long name and its value.
@@ -49,139 +22,6 @@ pub(crate) enum Exact {
     /// A switch with an invalid switch value.
     BadSwitch,
     Unknown,
-}
-
-/// Meaning of a long name.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Meaning<'a> {
-    Option(&'a str, Kind),
-    /// A prefix of several options; the kind, if all have the same.
-    Ambiguous(Option<Kind>),
-    Unknown,
-}
-
-impl OptionTable {
-    /// Adds the options of one command, without those of its subcommands. If two commands use one
-    /// name for different kinds, the first is kept.
-    pub(crate) fn add_command(&mut self, command: &Command) {
-        for arg in command.get_arguments().filter(|arg| !arg.is_positional()) {
-            self.add_arg(arg);
-        }
-    }
-
-    pub(crate) fn add_arg(&mut self, arg: &Arg) {
-        let Some(key) = arg.get_long().map(str::to_owned).or(arg.get_short().map(String::from))
-        else {
-            return;
-        };
-        let kind = match arg.get_action() {
-            ArgAction::Set | ArgAction::Append => {
-                match arg.get_num_args().map(|range| range.min_values()) {
-                    Some(0) => Kind::OptionalValue,
-                    _ => Kind::Value,
-                }
-            }
-            _ => Kind::Switch,
-        };
-        let longs = arg.get_long().into_iter().chain(arg.get_all_aliases().into_iter().flatten());
-        for long in longs {
-            self.longs.entry(dashed(long)).or_insert_with(|| key.clone());
-        }
-        let shorts = arg.get_short().into_iter();
-        for short in shorts.chain(arg.get_all_short_aliases().into_iter().flatten()) {
-            self.shorts.entry(short).or_insert_with(|| key.clone());
-        }
-        if arg.get_value_parser().type_id() == TypeId::of::<Secret>() {
-            self.secrets.insert(key.clone());
-        }
-        if matches!(arg.get_action(), ArgAction::Append) {
-            self.repeatable.insert(key.clone());
-        }
-        self.kinds.entry(key).or_insert(kind);
-    }
-
-    /// Returns the meaning of a long name or its prefix; `_` equals `-`.
-    pub(crate) fn meaning(&self, name: &str) -> Meaning<'_> {
-        let name = dashed(name);
-        if let Some(key) = self.longs.get(&name) {
-            return self.option(key);
-        }
-        if name.is_empty() {
-            return Meaning::Unknown;
-        }
-        let keys: BTreeSet<&String> = self
-            .longs
-            .range(name.clone()..)
-            .take_while(|(long, _)| long.starts_with(&name))
-            .map(|(_, key)| key)
-            .collect();
-        let mut kinds = keys.iter().filter_map(|key| self.kinds.get(*key));
-        match (keys.first(), kinds.next(), keys.len()) {
-            (Some(key), _, 1) => self.option(key),
-            (_, Some(first), _) => {
-                Meaning::Ambiguous(kinds.all(|kind| kind == first).then_some(*first))
-            }
-            _ => Meaning::Unknown,
-        }
-    }
-
-    /// Returns the long names that begin with `name`; `_` equals `-`.
-    pub(crate) fn beginning_with(&self, name: &str) -> Vec<String> {
-        let name = dashed(name);
-        let from = self.longs.range(name.clone()..);
-        from.map(|(long, _)| long).take_while(|long| long.starts_with(&name)).cloned().collect()
-    }
-
-    /// Whether an option has this key.
-    pub(crate) fn has(&self, key: &str) -> bool {
-        self.kinds.contains_key(key)
-    }
-
-    /// Whether the value of the option with this key is secret.
-    pub(crate) fn is_secret(&self, key: &str) -> bool {
-        self.secrets.contains(key)
-    }
-
-    /// Whether the values of the option with this key add up.
-    pub(crate) fn is_repeatable(&self, key: &str) -> bool {
-        self.repeatable.contains(key)
-    }
-
-    /// Whether an option has this long name.
-    pub(crate) fn has_long(&self, long: &str) -> bool {
-        self.longs.contains_key(long)
-    }
-
-    /// Parses a full long name with a value.
-    pub(crate) fn exact(&self, long: &str, value: &OsStr) -> Exact {
-        let Some((key, kind)) =
-            self.longs.get(long).and_then(|key| Some((key, *self.kinds.get(key)?)))
-        else {
-            return Exact::Unknown;
-        };
-        match said_of(key.clone(), kind, Some(value)) {
-            ParsedOption::Item(item) => Exact::Item(item),
-            _ => Exact::BadSwitch,
-        }
-    }
-
-    fn short(&self, letter: char) -> Meaning<'_> {
-        match (self.shorts.get(&letter), letter) {
-            (Some(key), _) => self.option(key),
-            // `-?` means help in the stock tools.
-            (None, '?') => self.meaning("help"),
-            (None, _) => Meaning::Unknown,
-        }
-    }
-
-    fn option<'a>(&'a self, key: &'a str) -> Meaning<'a> {
-        self.kinds.get(key).map_or(Meaning::Unknown, |kind| Meaning::Option(key, *kind))
-    }
-}
-
-/// Replaces `_` by `-` in an option name.
-fn dashed(name: &str) -> String {
-    name.replace('_', "-")
 }
 
 /// One parsed element of an argument.
@@ -235,7 +75,7 @@ fn long_items(
         None => (long, None),
     };
     let Ok(name) = std::str::from_utf8(name) else { return vec![Item::Unknown(word.clone())] };
-    match said(name, value, table) {
+    match parse_option(name, value, table) {
         ParsedOption::Item(item) => vec![item],
         ParsedOption::WantsValue(key) => match words.next() {
             Some(value) => vec![Item::Value(key, value.clone())],
@@ -266,17 +106,17 @@ pub(crate) enum ParsedOption {
 }
 
 /// Parses `name` and `value` as a long option.
-pub(crate) fn said(name: &str, value: Option<&OsStr>, table: &OptionTable) -> ParsedOption {
+pub(crate) fn parse_option(name: &str, value: Option<&OsStr>, table: &OptionTable) -> ParsedOption {
     match table.meaning(name) {
-        Meaning::Option(key, kind) => said_of(key.to_owned(), kind, value),
+        Meaning::Option(key, kind) => option_of(key.to_owned(), kind, value),
         Meaning::Ambiguous(kind) => {
             ParsedOption::Ambiguous(value.is_none() && kind == Some(Kind::Value))
         }
-        Meaning::Unknown => said_with_prefix(&dashed(name), value, table),
+        Meaning::Unknown => prefixed_option(&dashed(name), value, table),
     }
 }
 
-fn said_of(key: String, kind: Kind, value: Option<&OsStr>) -> ParsedOption {
+fn option_of(key: String, kind: Kind, value: Option<&OsStr>) -> ParsedOption {
     match (kind, value) {
         (Kind::Switch | Kind::OptionalValue, None) => ParsedOption::Item(Item::On(key)),
         (Kind::Switch, Some(value)) => match switch_value(value) {
@@ -292,9 +132,9 @@ fn said_of(key: String, kind: Kind, value: Option<&OsStr>) -> ParsedOption {
 }
 
 /// Parses the prefix `loose-`, and for switches `skip-`, `disable-` and `enable-`.
-fn said_with_prefix(name: &str, value: Option<&OsStr>, table: &OptionTable) -> ParsedOption {
+fn prefixed_option(name: &str, value: Option<&OsStr>, table: &OptionTable) -> ParsedOption {
     if let Some(rest) = name.strip_prefix("loose-") {
-        return match said(rest, value, table) {
+        return match parse_option(rest, value, table) {
             ParsedOption::Unknown => ParsedOption::Loose(rest.to_owned()),
             known => known,
         };
@@ -318,6 +158,15 @@ fn said_with_prefix(name: &str, value: Option<&OsStr>, table: &OptionTable) -> P
             ParsedOption::Item(Item::Value(key.to_owned(), value.into()))
         }
         _ => ParsedOption::Unknown,
+    }
+}
+
+/// Parses a full long name with a value.
+pub(crate) fn exact_option(long: &str, value: &OsStr, table: &OptionTable) -> Exact {
+    let Some((key, kind)) = table.full(long) else { return Exact::Unknown };
+    match option_of(key.to_owned(), kind, Some(value)) {
+        ParsedOption::Item(item) => Exact::Item(item),
+        _ => Exact::BadSwitch,
     }
 }
 
@@ -419,6 +268,7 @@ fn option_word(key: &str) -> OsString {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::{Arg, ArgAction};
     use proptest::prelude::*;
 
     fn command() -> Command {

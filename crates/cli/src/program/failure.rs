@@ -4,7 +4,7 @@ use std::any::Any;
 use std::error::Error;
 use std::fmt;
 
-use crate::args::expand::UsageError;
+use crate::args::usage_error::UsageError;
 use crate::messages::text::printable;
 use crate::program::exit::Exit;
 

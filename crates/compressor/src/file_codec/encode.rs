@@ -84,7 +84,7 @@ impl PieceEncoder {
                 let last = get_maximum_output_size(LZ4_BLOCK) - LZ4_BLOCK;
                 LZ4_HEAD + plain_len + 4 * blocks + last + LZ4_TAIL
             }
-            Inner::Zstd(_) => zstd_safe::compress_bound(plain_len) + ZSTD_CHECKSUM,
+            Inner::Zstd(_) => ::zstd::zstd_safe::compress_bound(plain_len) + ZSTD_CHECKSUM,
         }
     }
 

@@ -3,7 +3,7 @@
 //! Frame headers are parsed here before libzstd gets them: to check the window that it would
 //! allocate, and because libzstd does not report its position in a member.
 
-use zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer};
+use ::zstd::zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer};
 
 use super::decoder_loop::DecoderLoop;
 use super::input_buffer::{InputBuffer, take};
@@ -61,7 +61,7 @@ impl Decoder {
         let log = log.clamp(*WINDOW_LOG.start(), *WINDOW_LOG.end());
         context
             .set_parameter(DParameter::WindowLogMax(log))
-            .map_err(|code| failed(zstd_safe::get_error_name(code)))?;
+            .map_err(|code| failed(::zstd::zstd_safe::get_error_name(code)))?;
         let (part, field) = (Part::Magic, InputBuffer::default());
         Ok(Self { context, max_window: limits.max_window, part, at: 0, taken: 0, field })
     }

@@ -8,6 +8,18 @@ pub const SLAB: usize = 1 << 20;
 /// back into that slab.
 const FRAME_LEASE: u64 = SLAB as u64;
 
+/// Slabs that a worker thread occupies: two frames wait or are in work, one is the codec's scratch
+/// buffer.
+const SLABS_PER_THREAD: u64 = 3;
+
+/// Default number of worker threads on a machine of `cores`: at least 1, and so few that the frames
+/// in work take at most a quarter of `memory` bytes. The rest is for the bytes on their way.
+#[must_use]
+pub fn worker_threads(memory: u64, cores: usize) -> usize {
+    let most = memory / 4 / (SLABS_PER_THREAD * FRAME_LEASE);
+    cores.min(usize::try_from(most).unwrap_or(usize::MAX)).max(1)
+}
+
 /// Settings that cannot work, with the numbers.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -262,6 +274,23 @@ mod tests {
         let error = pack(512 * MIB, 4 << 30, 2, 4, few).unwrap_err();
         let PlanError::Part { needed, .. } = error else { panic!("{error:?}") };
         assert!(pack(needed, 4 << 30, 2, 4, few).is_ok(), "the number given must do");
+    }
+
+    /// The number of cores alone never makes a budget too small.
+    #[test]
+    fn a_budget_that_one_core_can_use_works_on_any_machine() {
+        for memory in (12 * MIB..1 << 30).step_by(1 << 20) {
+            for cores in [1, 2, 4, 16, 64, 256] {
+                let threads = worker_threads(memory, cores);
+                assert!((1..=cores).contains(&threads));
+                if pack(memory, 64 * MIB, 1, 4, S3).is_ok() {
+                    assert!(pack(memory, 64 * MIB, threads, 4, S3).is_ok(), "{memory}, {cores}");
+                }
+                assert!(UnpackPlan::new(memory, threads, 4).is_ok(), "{memory}, {cores}");
+            }
+        }
+        assert_eq!(worker_threads(512 * MIB, 8), 8);
+        assert_eq!(worker_threads(0, 8), 1);
     }
 
     proptest! {

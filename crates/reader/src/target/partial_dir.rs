@@ -6,6 +6,7 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, Dir, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
+use crate::RelPath;
 use crate::target::dirs::{DIR_MODE, STEP, make_dir};
 
 /// Directory in which files grow until they are complete. It is in the target directory, so that
@@ -28,6 +29,15 @@ pub(crate) struct PartialDir {
 
 /// Name of the directory of a resumable run. It is not swept.
 pub(crate) const KEPT: &str = "restore";
+
+/// Returns the reserved prefix of the name, if it has one. Reserved names belong to a restore in
+/// progress: unfinished files, and increments not applied yet. They are removed when it ends.
+#[must_use]
+pub fn reserved(path: &RelPath) -> Option<&'static str> {
+    [PARTIAL_DIR, ".xb-incremental"]
+        .into_iter()
+        .find(|prefix| path.as_bytes().starts_with(prefix.as_bytes()))
+}
 
 impl PartialDir {
     /// Creates the directory, and removes the directories of dead runs beside it.

@@ -2,4 +2,5 @@
 
 pub mod command;
 pub mod daemon;
+mod ran;
 pub mod tools;

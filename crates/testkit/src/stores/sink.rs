@@ -175,17 +175,7 @@ fn answer(shared: &Shared, request: &Head, content: Vec<u8>, len: u64) -> Vec<u8
 
 /// Decodes percent escapes such as `%40`; an invalid escape stays as it is.
 fn unescaped(text: &str) -> String {
-    let mut out = Vec::new();
-    let mut rest = text.as_bytes();
-    while let [first, tail @ ..] = rest {
-        let code = (*first == b'%')
-            .then(|| std::str::from_utf8(tail.get(..2)?).ok())
-            .flatten()
-            .and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        out.push(code.unwrap_or(*first));
-        rest = if code.is_some() { &tail[2..] } else { tail };
-    }
-    String::from_utf8_lossy(&out).into_owned()
+    percent_encoding::percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
 /// Returns a listing in one page; the names in benches need no escaping.

@@ -1,34 +1,21 @@
 //! Text encodings of bytes for headers and URLs.
 
-const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+/// Everything but the unreserved characters of RFC 3986.
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// Encodes bytes as standard base64 with padding, as used for keys and checksums in headers.
 #[must_use]
 pub fn base64(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for group in bytes.chunks(3) {
-        let byte = |n: usize| u32::from(group.get(n).copied().unwrap_or(0));
-        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
-        for n in 0..4 {
-            let digit =
-                if n <= group.len() { BASE64[(bits >> (18 - 6 * n) & 63) as usize] } else { b'=' };
-            text.push(char::from(digit));
-        }
-    }
-    text
+    STANDARD.encode(bytes)
 }
 
 /// Percent-encodes everything but unreserved characters, as signatures require in a query.
 pub(crate) fn percent(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            out.push(char::from(byte));
-        } else {
-            out.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    out
+    utf8_percent_encode(text, RESERVED).to_string()
 }
 
 #[cfg(test)]

@@ -1,12 +1,11 @@
 //! `plan`: estimates objects, requests and memory before the first run.
 
-use xb_backup::{CancelToken, Layout, Manifest};
+use xb_backup::{CancelToken, Layout, Manifest, PutSizing};
 use xb_cli::Failure;
-use xb_pipeline::UnpackPlan;
+use xb_pipeline::{ObjectSize, UnpackPlan};
 
 use crate::args::{LayoutArg, PlanArgs};
-use crate::commands::context::{Context, DEFAULT_CHUNK, DEFAULT_PARALLEL, memory};
-use crate::limits::default_threads;
+use crate::commands::context::{Context, DEFAULT_CHUNK, DEFAULT_PARALLEL, memory, threads};
 use crate::place::backup_place;
 use crate::report;
 
@@ -32,9 +31,10 @@ impl Context {
         let chunk_size = chunk_size.or(cut_as.map(|classic| classic.chunk_size));
         let recut = layout == Layout::Classic && chunk_size.is_some();
         let chunk_size = chunk_size.unwrap_or(DEFAULT_CHUNK);
-        let (memory, threads) =
-            (memory(&args.common.run), args.common.run.threads.unwrap_or_else(default_threads));
+        let (memory, threads) = (memory(&args.common.run), threads(&args.common.run));
         let parallel = args.common.run.parallel.unwrap_or(DEFAULT_PARALLEL);
+        let object_size = ObjectSize::new(chunk_size);
+        let sizing = PutSizing { memory, object_size, threads, parallel, fixed_size: recut };
         let request = xb_backup::EstimateRequest {
             stored: like.as_ref().map_or_else(
                 || args.size.map_or(0, |size| size.bytes()),
@@ -44,8 +44,7 @@ impl Context {
             recut,
             files: like.as_ref().map_or(args.files, |manifest| manifest.files),
             sealed: like.as_ref().map_or(args.sealed, Manifest::is_sealed),
-            put: xb_backup::put_plan(memory, chunk_size, threads, parallel, recut)
-                .map_err(report::failure)?,
+            put: xb_backup::put_plan(sizing).map_err(report::failure)?,
             get: UnpackPlan::new(memory, threads, parallel)
                 .map_err(|error| report::failure(error.into()))?,
         };

@@ -4,8 +4,7 @@ use xb_backup::{Accept, BackupName, GetRequest, Keys, Output, Selection};
 use xb_cli::{Failure, OrFail as _};
 
 use crate::args::{GetArgs, RunOptions};
-use crate::commands::context::{Context, DEFAULT_PARALLEL, memory};
-use crate::limits::default_threads;
+use crate::commands::context::{Context, DEFAULT_PARALLEL, memory, threads};
 use crate::report;
 use crate::standard_stream::enlarged;
 
@@ -59,7 +58,7 @@ pub(crate) fn get_request(name: BackupName, keys: Keys, run: &RunOptions) -> Get
         keys,
         accept: Accept::default(),
         memory: memory(run),
-        threads: run.threads.unwrap_or_else(default_threads),
+        threads: threads(run),
         parallel: run.parallel.unwrap_or(DEFAULT_PARALLEL),
     }
 }

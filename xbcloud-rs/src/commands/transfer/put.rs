@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use xb_backup::{
-    BackupError, BackupName, CancelToken, KeySlots, Keys, Layout, LocalRunLog, LockGuard, Producer,
-    PutReport, PutRequest, Root, SinceRequest, Wanted,
+    BackupError, BackupName, CancelToken, Keys, Layout, LocalRunLog, LockGuard, Producer,
+    PutLayout, PutReport, PutRequest, Root, SinceRequest, Wanted,
 };
 use xb_cli::{Failure, Log, OrFail as _};
 use xb_compressor::{AlgorithmError, Compression};
 use xb_keyring::{IdentityOptions, KeyOptions};
-use xb_pipeline::{Content, EndRule, LastFile, Transform, XbstreamInput};
+use xb_pipeline::{Content, EndRule, LastFile, ObjectSize, Transform, XbstreamInput};
 use xb_reader::Dialect;
 use xb_uploader::Lock;
 
@@ -118,7 +118,7 @@ impl Context {
                         wanted,
                         server,
                         keys,
-                        sealed: is_encrypted(&request),
+                        sealed: request.layout.is_encrypted(),
                         accept_unsealed: args.accept_unsealed,
                         memory,
                         own: own.as_ref(),
@@ -198,19 +198,23 @@ impl Context {
                 .map_err(|error: AlgorithmError| Failure::usage(format!("--compress: {error}")))?,
         };
         let threads = run.threads.or(put.compress_threads.max(put.encrypt_threads));
-        let threads = threads.unwrap_or_else(default_threads);
-        let (compress, ways_in, transform) = match layout {
+        let threads = threads.unwrap_or_else(|| default_threads(memory(run)));
+        let layout = match layout {
             Layout::Packed if put.encrypt_chunk_size.is_some() => {
                 return Err(Failure::usage(
                     "--encrypt-chunk-size works only in the classic layout",
                 )
                 .hint("remove it; the segments of a sealed backup have a fixed size"));
             }
-            Layout::Packed => (compress, crate::keys::ways_in(put, keys, &self.log)?, None),
-            Layout::Classic => {
-                let transform = self.transform(put, keys, compress, threads)?;
-                (Compression::default(), KeySlots::default(), transform)
+            Layout::Packed => {
+                let ways_in = crate::keys::ways_in(put, keys, &self.log)?;
+                PutLayout::Packed { compress, ways_in }
             }
+            Layout::Classic => PutLayout::Classic {
+                fixed_size: put.chunk_size.is_some(),
+                transform: self.transform(put, keys, compress, threads)?,
+                md5: put.md5,
+            },
         };
         let content = if put.raw { Content::Raw } else { xbstream(put, self.stock)? };
         let chunk_size = put.chunk_size.map_or(DEFAULT_CHUNK, |size| size.bytes());
@@ -220,16 +224,11 @@ impl Context {
         Ok(PutRequest {
             name,
             layout,
-            chunk_size,
-            recut: layout == Layout::Classic && put.chunk_size.is_some(),
-            compress,
-            ways_in,
-            transform,
+            object_size: ObjectSize::new(chunk_size),
             memory: memory(run),
             threads,
             parallel: run.parallel.unwrap_or(DEFAULT_PARALLEL),
             content,
-            md5: put.md5,
             tool: TOOL.to_owned(),
             server: put.server.clone(),
             since: None,
@@ -258,12 +257,6 @@ impl Context {
         let wanted = codec.is_some() || encrypt.is_some();
         Ok(wanted.then_some(Transform { compress: codec, encrypt, threads }))
     }
-}
-
-/// Whether a new backup can only be read with a key.
-fn is_encrypted(request: &PutRequest) -> bool {
-    let files = request.transform.as_ref().is_some_and(|transform| transform.encrypt.is_some());
-    files || !request.ways_in.is_empty()
 }
 
 /// Refuses, before anything is stored, a store in which the objects could not be locked.

@@ -7,7 +7,7 @@
 use sha2::{Digest, Sha256};
 use xb_encryptor::MacKey;
 
-use crate::hex::hex;
+use crate::hex::{hex, unhex};
 
 const CHECK: &str = "sha256:";
 const MAC: &str = "hmac-sha256:";
@@ -74,18 +74,4 @@ fn last_line(bytes: &[u8]) -> Result<(&[u8], &str), Flaw> {
     let at = body.iter().rposition(|b| *b == b'\n').ok_or(Flaw::NoCheck)? + 1;
     let (before, line) = body.split_at(at);
     Ok((before, std::str::from_utf8(line).map_err(|_| Flaw::NoCheck)?))
-}
-
-/// Decodes 64 lower-case hexadecimal digits into 32 bytes.
-fn unhex(digits: &str) -> Option<[u8; 32]> {
-    let mut bytes = [0; 32];
-    if digits.len() != 64
-        || !digits.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
-    {
-        return None;
-    }
-    for (byte, pair) in bytes.iter_mut().zip(digits.as_bytes().chunks_exact(2)) {
-        *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
-    }
-    Some(bytes)
 }

@@ -5,7 +5,8 @@ use std::ffi::OsStr;
 
 use clap::{Arg, Command};
 
-use crate::args::argv::{Item, OptionTable};
+use crate::args::argv::Item;
+use crate::args::option_table::OptionTable;
 use crate::args::sources::given::Given;
 
 /// Name of the option that prints the values.

@@ -3,7 +3,8 @@
 
 use std::ffi::OsString;
 
-use crate::args::argv::{Item, OptionTable};
+use crate::args::argv::Item;
+use crate::args::option_table::OptionTable;
 use crate::args::sources::given::{Given, Origin};
 
 /// How a program uses repositories.

@@ -3,7 +3,8 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
-use crate::args::argv::{Exact, OptionTable};
+use crate::args::argv::{Exact, exact_option};
+use crate::args::option_table::OptionTable;
 use crate::args::sources::given::{Given, Origin};
 
 /// Options that make no sense for every run of a program.
@@ -49,7 +50,7 @@ pub(crate) fn read(
             false => vec![&value],
         };
         for value in values {
-            match scope.exact(&option, value) {
+            match exact_option(&option, value, scope) {
                 Exact::Item(item) => {
                     found.given.push(Given { item, origin: Origin::Environment(name.clone()) })
                 }

@@ -9,10 +9,9 @@ use std::mem;
 
 use crc_fast::{CrcAlgorithm, Digest};
 
-use crate::chunk::checksum;
 use crate::chunk::{
     ChunkHead, ChunkKind, FIXED_LEN, FLAG_IGNORABLE, MAGIC, MAP_ENTRY_LEN, MAX_FILE_OFFSET,
-    MapEntry, PAYLOAD_FIELDS, RENAME_FIELDS, SEEK_FIELDS, SPARSE_FIELDS, kind,
+    MapEntry, PAYLOAD_FIELDS, RENAME_FIELDS, SEEK_FIELDS, SPARSE_FIELDS, checksum, kind,
 };
 use crate::{DecodeError, Printable, RelPath};
 use bytes::{ends_text, first_line, u32_at, u64_at};

@@ -129,6 +129,15 @@ impl Bucket {
         self.entries(prefix).iter().map(|entry| (element(entry, "Key"), class(entry))).collect()
     }
 
+    /// Returns the keys below `prefix` of the multipart uploads that were neither completed nor
+    /// aborted.
+    #[must_use]
+    pub fn unfinished_uploads(&self, prefix: &str) -> Vec<String> {
+        let answer = self.expect(200, "GET", "", &[("prefix", prefix), ("uploads", "")], b"");
+        let text = String::from_utf8_lossy(&answer).into_owned();
+        text.split("<Upload>").skip(1).map(|entry| element(entry, "Key")).collect()
+    }
+
     /// Returns the listing entry of each key below `prefix`, in byte order of the keys.
     fn entries(&self, prefix: &str) -> Vec<String> {
         let mut found: Vec<String> = Vec::new();
@@ -175,6 +184,11 @@ impl Bucket {
     /// Deletes an object.
     pub fn delete(&self, key: &str) {
         let _ = self.expect(204, "DELETE", key, &[], b"");
+    }
+
+    /// Begins a multipart upload.
+    pub fn begin_upload(&self, key: &str) {
+        let _ = self.expect(200, "POST", key, &[("uploads", "")], b"");
     }
 
     fn expect(

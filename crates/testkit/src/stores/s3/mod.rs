@@ -131,5 +131,8 @@ mod tests {
         assert_eq!(bucket.get("dir/a b$@").as_deref(), Some(&b"first"[..]));
         bucket.delete("dir/c");
         assert_eq!(bucket.get("dir/c"), None);
+        assert_eq!(bucket.unfinished_uploads(""), Vec::<String>::new());
+        bucket.begin_upload("dir/d");
+        assert_eq!(bucket.unfinished_uploads(""), ["dir/d"]);
     }
 }

@@ -1,8 +1,18 @@
 //! AWS Signature Version 4 for S3, from the algorithm's public description.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
-use sha2::{Digest, Sha256};
+pub(super) use base16ct::lower::encode_string as hex;
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use jiff::Timestamp;
+use jiff::fmt::rfc2822;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use sha2::{Digest as _, Sha256};
+
+/// Everything but the characters that a signature leaves as they are in a query.
+const IN_QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+/// The same for a path.
+const IN_PATH: &AsciiSet = &IN_QUERY.remove(b'/');
 
 /// Input of a signature. Header names are in lower case; headers and query are sorted by name.
 #[derive(Debug)]
@@ -47,80 +57,29 @@ pub(super) fn authorization(
 
 /// Percent-encodes text as S3 signs it; slashes are kept if `keep_slash` is set.
 pub(super) fn encode(text: &str, keep_slash: bool) -> String {
-    let mut out = String::new();
-    for byte in text.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
-                out.push(char::from(byte));
-            }
-            b'/' if keep_slash => out.push('/'),
-            _ => out.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    out
+    utf8_percent_encode(text, if keep_slash { IN_PATH } else { IN_QUERY }).to_string()
 }
 
 /// Returns the current time in the form that signatures require.
 pub(crate) fn now() -> String {
-    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
-    let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    let (year, month, day) = civil(days);
-    let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
-    format!("{year:04}{month:02}{day:02}T{hour:02}{minute:02}{second:02}Z")
+    stamp(Timestamp::now())
+}
+
+fn stamp(time: Timestamp) -> String {
+    time.strftime("%Y%m%dT%H%M%SZ").to_string()
 }
 
 /// Formats a time as the `Date` header of HTTP.
 pub(crate) fn date(time: SystemTime) -> String {
-    let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
-    let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    let (year, month, day) = civil(days);
-    let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
-    // The first of January 1970 was a Thursday.
-    let weekday = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"]
-        .get(usize::try_from(days % 7).unwrap_or_default());
-    let months =
-        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-    let month = months.get(usize::try_from(month - 1).unwrap_or_default());
-    let (weekday, month) = (weekday.unwrap_or(&""), month.unwrap_or(&""));
-    format!("{weekday}, {day:02} {month} {year:04} {hour:02}:{minute:02}:{second:02} GMT")
+    let time = Timestamp::try_from(time).expect("a time of today");
+    rfc2822::DateTimePrinter::new().timestamp_to_rfc9110_string(&time).expect("a time of today")
 }
 
-/// Returns the date of a day counted from 1970-01-01.
-fn civil(mut days: u64) -> (u64, u64, u64) {
-    let leap = |year: u64| {
-        year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
-    };
-    let mut year = 1970;
-    while days >= 365 + u64::from(leap(year)) {
-        days -= 365 + u64::from(leap(year));
-        year += 1;
-    }
-    let lengths = [31, 28 + u64::from(leap(year)), 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
-    let mut month = 1;
-    for length in lengths {
-        if days < length {
-            break;
-        }
-        days -= length;
-        month += 1;
-    }
-    (year, month, days + 1)
-}
-
-pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
-}
-
-/// Computes HMAC-SHA-256 (RFC 2104).
+/// Computes HMAC-SHA-256.
 pub(crate) fn hmac(key: &[u8], data: &[u8]) -> Vec<u8> {
-    let mut block = [0_u8; 64];
-    if key.len() > block.len() {
-        block[..32].copy_from_slice(&Sha256::digest(key));
-    } else {
-        block[..key.len()].copy_from_slice(key);
-    }
-    let inner = Sha256::new().chain_update(block.map(|b| b ^ 0x36)).chain_update(data).finalize();
-    Sha256::new().chain_update(block.map(|b| b ^ 0x5C)).chain_update(inner).finalize().to_vec()
+    let mut code = Hmac::<Sha256>::new_from_slice(key).expect("a key of any length");
+    code.update(data);
+    code.finalize().into_bytes().to_vec()
 }
 
 #[cfg(test)]
@@ -167,15 +126,17 @@ mod tests {
 
     #[test]
     fn dates() {
-        for (day, date) in [
-            (0, (1970, 1, 1)),
-            (58, (1970, 2, 28)),
-            (11_016, (2000, 2, 29)),
-            (11_017, (2000, 3, 1)),
-            (20_453, (2025, 12, 31)),
-            (20_454, (2026, 1, 1)),
+        for (day, text, weekday) in [
+            (0, "19700101T000000Z", "Thu, 01 Jan 1970"),
+            (58, "19700228T000000Z", "Sat, 28 Feb 1970"),
+            (11_016, "20000229T000000Z", "Tue, 29 Feb 2000"),
+            (11_017, "20000301T000000Z", "Wed, 01 Mar 2000"),
+            (20_453, "20251231T000000Z", "Wed, 31 Dec 2025"),
+            (20_454, "20260101T000000Z", "Thu, 01 Jan 2026"),
         ] {
-            assert_eq!(civil(day), date);
+            let time = Timestamp::from_second(day * 86_400).unwrap();
+            assert_eq!(stamp(time), text);
+            assert_eq!(date(time.into()), format!("{weekday} 00:00:00 GMT"));
         }
     }
 

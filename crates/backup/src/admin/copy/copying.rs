@@ -1,0 +1,121 @@
+//! A copy in progress, and what its two sides hold.
+
+use std::collections::BTreeMap;
+
+use xb_pipeline::{ObjectSize, Observer, PackPlan, PackSizing, UnpackPlan};
+
+use crate::admin::copy::check::{Object, Sums};
+use crate::admin::copy::request::CopyRequest;
+use crate::admin::copy::source::Source;
+use crate::catalog::manifest::Layout;
+use crate::catalog::names::{is_data_object, of_classic};
+use crate::catalog::root::Root;
+use crate::error::BackupError;
+use crate::objects::checksums::Known;
+use crate::objects::classic::list_classic;
+use crate::objects::classic_checksums::list_with_sums;
+use crate::write::part_limits;
+
+/// A copy in progress.
+#[derive(Clone, Copy)]
+pub(super) struct Copying<'a> {
+    pub(super) from: &'a Root,
+    pub(super) to: &'a Root,
+    pub(super) request: &'a CopyRequest,
+    pub(super) source: &'a Source,
+    pub(super) observer: &'a Observer,
+}
+
+impl Copying<'_> {
+    /// The objects that the complete copy must have.
+    pub(super) async fn objects(&self) -> Result<Vec<Object>, BackupError> {
+        let manifest = &self.source.manifest;
+        match &manifest.packed {
+            Some(packed) => Ok((0..manifest.objects)
+                .map(|number| {
+                    let len = crate::objects::checksums::object_len(manifest, packed, number);
+                    (xb_pipeline::object_key(number), len)
+                })
+                .collect()),
+            None => {
+                let files = list_classic(self.from, &self.request.name).await?;
+                files.agree_with(&self.request.name, manifest)?;
+                Ok(files.in_order().map(|(key, _, size)| (key, size)).collect())
+            }
+        }
+    }
+
+    /// The checksum of each object, if known.
+    pub(super) async fn sums(&self) -> Result<Option<Sums>, BackupError> {
+        let (manifest, name) = (&self.source.manifest, &self.request.name);
+        let Some(packed) = &manifest.packed else {
+            let files = list_with_sums(self.from, name, Some(manifest)).await?;
+            let each = matches!(files.known(), Known::Each(_));
+            return Ok(each.then_some(Sums::Classic(files)));
+        };
+        let about = (manifest, packed, self.source.run);
+        Ok(crate::objects::checksums::read(self.from, name, about).await?.ok().map(Sums::Packed))
+    }
+
+    /// Objects at the destination with their sizes.
+    pub(super) async fn there(&self, folder: &str) -> Result<BTreeMap<String, u64>, BackupError> {
+        let listed = self.to.list_below(folder).await?;
+        Ok(listed
+            .into_iter()
+            .filter(|listed| match self.source.manifest.layout {
+                Layout::Packed => is_data_object(&listed.key),
+                Layout::Classic => of_classic(&listed.key),
+            })
+            .map(|listed| (listed.key, listed.size))
+            .collect())
+    }
+
+    /// Checks that the source still exists. A classic backup has no RUN in its keys, so the next
+    /// backup of that name would replace its objects. Whatever removes a backup deletes its
+    /// manifest first.
+    pub(super) async fn source_stands(&self) -> Result<(), BackupError> {
+        let name = &self.request.name;
+        match self.from.stored_manifest(name).await? {
+            Some(stored) if stored.digest() == self.source.original => Ok(()),
+            _ => Err(BackupError::Damaged {
+                name: name.to_string(),
+                what: "it was removed or replaced while it was being copied".to_owned(),
+            }),
+        }
+    }
+
+    pub(super) async fn all_is_there(&self, folder: &str) -> Result<(), BackupError> {
+        let there = self.there(folder).await?;
+        let (objects, bytes) = (there.len() as u64, there.values().sum::<u64>());
+        let manifest = &self.source.manifest;
+        if (objects, bytes) == (manifest.objects, manifest.stored_bytes) {
+            return Ok(());
+        }
+        let what = format!(
+            "the copy has {objects} objects with {bytes} bytes, the source {} with {}",
+            manifest.objects, manifest.stored_bytes
+        );
+        Err(BackupError::Damaged { name: self.request.to.to_string(), what })
+    }
+
+    /// Plans the fetch so that objects of up to `largest` bytes are fetched in the pieces in which
+    /// they are sent.
+    pub(super) fn plan(&self, largest: u64) -> Result<UnpackPlan, BackupError> {
+        let CopyRequest { memory, threads, parallel, .. } = *self.request;
+        let limits = part_limits(self.to.store().limits());
+        let put = PackPlan::new(PackSizing {
+            memory,
+            object_size: ObjectSize::new(largest),
+            threads,
+            parallel,
+            limits,
+        })?;
+        Ok(UnpackPlan {
+            threads: put.threads,
+            depth: put.depth,
+            range: put.part_size,
+            parallel: put.parallel,
+            memory: put.memory,
+        })
+    }
+}

@@ -1,0 +1,270 @@
+//! `copy`: copies a backup from one ROOT to another, its manifest last.
+//!
+//! A copy of a packed backup keeps the RUN, so a retry continues with the objects that an
+//! interrupted copy left. A copy of a classic backup starts over. Without a manifest a copy is not
+//! a backup.
+
+mod check;
+mod copying;
+pub(crate) mod request;
+mod source;
+mod transfer;
+
+use xb_pipeline::Observer;
+use xb_uploader::{Store, StoreErrorKind};
+
+use crate::admin::copy::check::{Check, Object};
+use crate::admin::copy::copying::Copying;
+use crate::admin::copy::request::{CopyReport, CopyRequest};
+use crate::admin::copy::source::Source;
+use crate::admin::object_lock::lock_complete;
+use crate::cancel::CancelToken;
+use crate::catalog::chain::find_base;
+use crate::catalog::manifest::{Layout, Manifest};
+use crate::catalog::names::{BackupName, KEYS, SUMS, manifest_key, of_classic, run_folder};
+use crate::catalog::records;
+use crate::catalog::resolve::manifests;
+use crate::catalog::root::Root;
+use crate::claim::Claim;
+use crate::error::BackupError;
+use crate::objects::contents::Contents;
+use crate::objects::ledger::Ledger;
+use crate::read::unlock::unlock;
+use crate::write::{Foreign, claim_emptied, free_if_vacant, prove_shared, settle_commit};
+
+/// Copies a backup. The copy exists if and only if this returns `Ok`, or [`BackupError::Unlocked`].
+///
+/// # Errors
+/// [`BackupError::Unverified`] unless that is allowed; [`BackupError::Exists`] if another backup
+/// has the name. Objects of a failed copy are not a backup; a retry continues with them, or `gc`
+/// removes them.
+pub async fn copy(
+    from: &Root,
+    to: &Root,
+    request: &CopyRequest,
+    observer: &Observer,
+    stop: &mut CancelToken,
+) -> Result<CopyReport, BackupError> {
+    let source = stop.or(Source::open(from, request)).await?;
+    let mut report = CopyReport {
+        manifest: source.copied.clone(),
+        by_store: 0,
+        kept: 0,
+        was_there: false,
+        locked: 0,
+        requests: 0,
+        retries: 0,
+    };
+    if request.lock.is_some() {
+        stop.or(async { Ok(to.store().can_lock().await?) }).await?;
+    }
+    // A manifest that has lost its objects is no copy.
+    let there = match stop.or(free_if_vacant(to, &request.to)).await? {
+        true => None,
+        false => to.stored_manifest(&request.to).await?,
+    };
+    match there {
+        Some(there) if there.digest() == source.digest => {
+            report.was_there = true;
+            if let Some(lock) = &request.lock {
+                let locking =
+                    crate::admin::object_lock::lock(to, &request.to, lock, request.parallel);
+                report.locked = stop.or(locking).await?;
+            }
+        }
+        Some(_) => return Err(BackupError::Exists { name: request.to.to_string(), state: "" }),
+        None => {
+            stop.or(base_is_there(to, &source.manifest, request)).await?;
+            let copying = Copying { from, to, request, source: &source, observer };
+            copying.all(&mut report, stop).await?;
+        }
+    }
+    // A verification of these bytes also holds for the copy if all of them passed through us. If
+    // the copy existed before, its own records may already be newer.
+    if source.same_name && !report.was_there && report.by_store == 0 {
+        carry_records(from, to, request).await;
+    }
+    report.requests = from.store().traffic().requests() + to.store().traffic().requests();
+    report.retries = from.store().traffic().retries() + to.store().traffic().retries();
+    Ok(report)
+}
+
+/// Fails for an incremental backup whose base is missing at the destination, because it could not
+/// be restored there.
+async fn base_is_there(
+    to: &Root,
+    manifest: &Manifest,
+    request: &CopyRequest,
+) -> Result<(), BackupError> {
+    if request.alone || !manifest.is_incremental() {
+        return Ok(());
+    }
+    let refused = |what: String| Err(BackupError::Chain { name: request.name.to_string(), what });
+    let base = match &manifest.base {
+        Some(base) => Some(base.clone()),
+        None => {
+            let all = manifests(to).await?.sound;
+            find_base(all.iter().map(|(name, manifest)| (name, manifest)), manifest)
+        }
+    };
+    let Some(base) = base else {
+        return refused("its base is not at the destination; copy the base first".to_owned());
+    };
+    let name = BackupName::new(&base.name)?;
+    match to.stored_manifest(&name).await? {
+        Some(found) if found.manifest.run == base.run => match request.keys.is_empty() {
+            true => Ok(()),
+            false => unlock(to, &name, Some(&found), request.given()).await.map(drop),
+        },
+        Some(_) => refused(format!(
+            "its base is {}, but the destination holds another backup of that name",
+            base.name
+        )),
+        None => refused(format!(
+            "its base {} is not at the destination; copy the base first",
+            base.name
+        )),
+    }
+}
+
+/// Copies the verification records. Best effort: a failure does not fail the copy.
+async fn carry_records(from: &Root, to: &Root, request: &CopyRequest) {
+    // The pin, the last of the keys, stays with the source.
+    let [with_key, without_key, _] = records::keys(&request.name);
+    for key in [with_key, without_key] {
+        if let Ok(bytes) = from.store().get(&from.key(&key)).await {
+            let _ = to.store().create(&to.key(&key), bytes).await;
+        }
+    }
+}
+
+impl Copying<'_> {
+    async fn all(
+        &self,
+        report: &mut CopyReport,
+        stop: &mut CancelToken,
+    ) -> Result<(), BackupError> {
+        let (Self { request, source, .. }, name) = (self, &self.request.to);
+        let packed = source.manifest.layout == Layout::Packed;
+        let (folders, claim, to) = if packed {
+            let folders = (run_folder(&request.name, source.run), run_folder(name, source.run));
+            (folders, stop.or(self.claim_packed()).await?, self.to.clone())
+        } else {
+            // Starts from an empty folder, as a classic run does.
+            let (claim, to) =
+                stop.or(claim_emptied(self.to, name, source.run, Foreign::Refuse)).await?;
+            ((request.name.to_string(), name.to_string()), claim, to)
+        };
+        let copying = Copying { to: &to, ..*self };
+        let copied = copying.under(&claim, &folders, report, stop).await;
+        drop(claim);
+        copied?;
+        if let Some(lock) = &request.lock {
+            let locking = lock_complete(&to, name, &source.manifest, lock, request.parallel);
+            report.locked = stop.or(locking).await?;
+        }
+        Ok(())
+    }
+
+    /// Copies under a claim.
+    async fn under(
+        &self,
+        claim: &Claim,
+        folders: &(String, String),
+        report: &mut CopyReport,
+        stop: &mut CancelToken,
+    ) -> Result<(), BackupError> {
+        let (Self { from, to, request, source, .. }, name) = (self, &self.request.to);
+        let packed = source.manifest.layout == Layout::Packed;
+        let objects = stop.or(self.objects()).await?;
+        let there = stop.or(self.there(&folders.1)).await?;
+        let known = stop.or(self.sums()).await?;
+        // Only its checksum shows that an existing object is sound, so without checksums none is
+        // kept.
+        let (of_size, mut missing): (Vec<Object>, Vec<Object>) = objects
+            .into_iter()
+            .partition(|(key, size)| known.is_some() && there.get(key) == Some(size));
+        let wrong = self.compare(&folders.1, &of_size, known.as_ref(), stop).await?;
+        let (kept, bad): (Vec<Object>, Vec<Object>) =
+            of_size.into_iter().partition(|(key, _)| !wrong.contains(key));
+        missing.extend(bad);
+        missing.sort();
+        report.kept = kept.len() as u64;
+        let sealed = source.manifest.is_sealed();
+        for small in [KEYS, SUMS].into_iter().filter(|small| packed && (sealed || *small != KEYS)) {
+            let key = from.key(&format!("{}/{small}", folders.0));
+            match stop.or(async { Ok(from.store().get(&key).await) }).await? {
+                Ok(bytes) => {
+                    let key = to.key(&format!("{}/{small}", folders.1));
+                    stop.or(async { Ok(to.store().put(&key, bytes.into()).await?) }).await?;
+                }
+                Err(error) if error.kind == StoreErrorKind::NotFound && small == SUMS => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        // Without checksums all objects must pass through us, so that the root digest can verify
+        // them.
+        let by_store = request
+            .within_store
+            .filter(|_| from.store().copies() && (known.is_some() || !packed))
+            .map(|most| most.min(Store::MAX_COPY));
+        let (small, large): (Vec<Object>, Vec<Object>) =
+            missing.into_iter().partition(|(_, size)| by_store.is_some_and(|most| *size <= most));
+        report.by_store = small.len() as u64;
+        let mut ledger = Ledger::default();
+        for (key, size) in &small {
+            ledger.copied(key, *size, known.as_ref().and_then(|known| known.of(key)));
+        }
+        self.have_copied(folders, small, stop).await?;
+        let check = match known {
+            Some(known) => Check::each(&known, &large),
+            None => Check::whole(report.kept == 0 && report.by_store == 0),
+        };
+        self.read_and_put(folders, large, check, &mut ledger, stop).await?;
+        if packed {
+            stop.or(self.all_is_there(&folders.1)).await?;
+        } else {
+            stop.or(self.classic_is_there(claim, &ledger)).await?;
+        }
+        if let Some(signal) = stop.signal() {
+            return Err(BackupError::Interrupted(signal));
+        }
+        // Not cancellable: otherwise it would be unknown whether the manifest exists.
+        to.commit_bytes(name, source.bytes.clone()).await?;
+        // A process that took this run for dead may have begun to remove its objects before our
+        // claim.
+        if packed && let Err(error) = self.all_is_there(&folders.1).await {
+            to.store().delete(&to.key(&manifest_key(name))).await?;
+            return Err(error);
+        }
+        settle_commit(to, name, claim).await
+    }
+
+    /// Claims the folder of the run at the destination, unless the copy would hide existing
+    /// objects.
+    async fn claim_packed(&self) -> Result<Claim, BackupError> {
+        let (to, name) = (self.to, &self.request.to);
+        Contents::of(to, name).await?.refuse_taken(name)?;
+        Claim::packed(to, name, self.source.run).await
+    }
+
+    /// Checks that the objects of a classic copy are those that were sent, and that the source
+    /// still exists.
+    async fn classic_is_there(&self, claim: &Claim, ledger: &Ledger) -> Result<(), BackupError> {
+        self.source_stands().await?;
+        claim.confirm().await?;
+        self.all_is_there(self.request.to.as_str()).await?;
+        let name = &self.request.to;
+        let mut listed = self.to.list_below(name.as_str()).await?;
+        listed.retain(|object| of_classic(&object.key));
+        // The manifest is that of the source, which may have no digest.
+        let mut copied = self.source.copied.clone();
+        let stated = copied.object_digest.clone();
+        prove_shared(self.to, name.as_str(), &mut copied, ledger, &listed).await?;
+        if stated.is_none() || copied.object_digest == stated {
+            return Ok(());
+        }
+        let what = "the digest of its objects does not match the manifest".to_owned();
+        Err(BackupError::Damaged { name: self.request.name.to_string(), what })
+    }
+}

@@ -1,0 +1,62 @@
+//! What to copy, and what came of it.
+
+use xb_encryptor::Keys;
+use xb_uploader::Lock;
+
+use crate::catalog::manifest::Manifest;
+use crate::catalog::names::BackupName;
+use crate::read::unlock::{Accept, Given};
+
+/// What to copy, and how.
+#[derive(Debug)]
+pub struct CopyRequest {
+    /// Name of the backup.
+    pub name: BackupName,
+    /// Name of the copy.
+    pub to: BackupName,
+    /// Copy the backup even if it is not verified.
+    pub unverified: bool,
+    /// Copy an incremental backup even if its base is missing at the destination.
+    pub alone: bool,
+    /// Keys of a sealed backup. Required only if the copy gets another name. With keys, the backup
+    /// must be sealed, and only a verification record that a key authenticates counts.
+    pub keys: Keys,
+    /// What to copy although the keys do not authenticate it.
+    pub accept: Accept,
+    /// Both ROOTs are in one bucket: let the store itself copy objects of at most this many bytes,
+    /// if it can.
+    pub within_store: Option<u64>,
+    /// Object lock for all copied objects, the manifest last.
+    pub lock: Option<Lock>,
+    /// Memory budget for buffers, in bytes.
+    pub memory: u64,
+    /// Worker threads.
+    pub threads: usize,
+    /// Number of concurrent requests; the budget may allow fewer.
+    pub parallel: usize,
+}
+
+impl CopyRequest {
+    pub(super) fn given(&self) -> Given<'_> {
+        Given { keys: &self.keys, accept: self.accept, memory: self.memory }
+    }
+}
+
+/// Result of a successful copy.
+#[derive(Debug, Clone)]
+pub struct CopyReport {
+    /// The manifest as written at the destination.
+    pub manifest: Manifest,
+    /// Data objects that the store itself copied; their content was not compared.
+    pub by_store: u64,
+    /// Data objects from an earlier, interrupted copy. They were read back and compared.
+    pub kept: u64,
+    /// Whether the copy was already complete.
+    pub was_there: bool,
+    /// Number of locked objects, including the small ones and the manifest.
+    pub locked: u64,
+    /// Requests sent to both stores, retries included; 0 for folders.
+    pub requests: u64,
+    /// Number of retries.
+    pub retries: u64,
+}

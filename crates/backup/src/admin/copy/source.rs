@@ -1,0 +1,104 @@
+//! The backup to copy: its manifest, as read and as written at the destination.
+
+use bytes::Bytes;
+
+use crate::admin::copy::request::CopyRequest;
+use crate::catalog::manifest::{Manifest, StoredManifest};
+use crate::catalog::names::{BackupName, RunId, manifest_key};
+use crate::catalog::records::{self, Proof};
+use crate::catalog::root::Root;
+use crate::catalog::verification::Level;
+use crate::error::BackupError;
+use crate::read::unlock::unlock;
+
+/// The backup to copy.
+pub(super) struct Source {
+    pub(super) manifest: Manifest,
+    /// Digest of the manifest at the source.
+    pub(super) original: String,
+    pub(super) run: RunId,
+    /// The manifest for the destination.
+    pub(super) copied: Manifest,
+    pub(super) bytes: Bytes,
+    /// Digest of those bytes.
+    pub(super) digest: String,
+    pub(super) same_name: bool,
+}
+
+impl Source {
+    pub(super) async fn open(from: &Root, request: &CopyRequest) -> Result<Self, BackupError> {
+        let name = &request.name;
+        let Some(stored) = from.stored_manifest(name).await? else {
+            let state = match crate::catalog::list::state_without_manifest(from, name).await? {
+                "" if !from.list_below(name.as_str()).await?.is_empty() => {
+                    ": it is a stock backup without a manifest, so its completeness cannot be verified"
+                }
+                state => state,
+            };
+            return Err(BackupError::NotThere { name: name.to_string(), state });
+        };
+        let (manifest, original) = (stored.manifest.clone(), stored.digest());
+        let Some(run) = manifest.run_id() else {
+            return Err(BackupError::Bug("a checked manifest has no run"));
+        };
+        let mut mac = None;
+        if !request.keys.is_empty() {
+            let key = unlock(from, name, Some(&stored), request.given()).await?.key;
+            let id = manifest.stream_id().filter(|_| !manifest.is_carried());
+            mac = key.zip(id).map(|(key, id)| key.manifest_key(&id));
+        }
+        if !request.unverified {
+            let results = records::results(from, name, &stored.digest(), mac.as_ref()).await?;
+            demand_proof(name, Proof::of(&results))?;
+        }
+        let same_name = *name == request.to;
+        if same_name {
+            let (bytes, digest) = raw(from, name, &stored).await?;
+            let copied = manifest.clone();
+            return Ok(Self { manifest, original, run, copied, bytes, digest, same_name });
+        }
+        if manifest.is_sealed() && !manifest.is_carried() && mac.is_none() {
+            return Err(BackupError::Keys(format!(
+                "{name} is sealed: copying it under another name needs its key, because the manifest contains the name"
+            )));
+        }
+        let copied = Manifest { name: request.to.to_string(), ..manifest.clone() };
+        let encoded = copied
+            .encode(mac.as_ref())
+            .map_err(|source| BackupError::Manifest { key: manifest_key(&request.to), source })?;
+        let digest = Manifest::decode(&encoded)
+            .map_err(|source| BackupError::Manifest { key: manifest_key(&request.to), source })?
+            .digest();
+        let bytes = encoded.into();
+        Ok(Self { manifest, original, run, copied, bytes, digest, same_name })
+    }
+}
+
+/// The exact bytes of a manifest.
+async fn raw(
+    from: &Root,
+    name: &BackupName,
+    stored: &StoredManifest,
+) -> Result<(Bytes, String), BackupError> {
+    let key = from.key(&manifest_key(name));
+    let bytes = from.store().get(&key).await?;
+    match Manifest::decode(&bytes) {
+        Ok(again) if again.digest() == stored.digest() => Ok((bytes, again.digest())),
+        _ => Err(BackupError::Damaged {
+            name: name.to_string(),
+            what: "its manifest was replaced while it was being read".to_owned(),
+        }),
+    }
+}
+
+fn demand_proof(name: &BackupName, proof: Proof) -> Result<(), BackupError> {
+    if proof.reaches(Level::Checksum) {
+        return Ok(());
+    }
+    let why = match (proof.failed, proof.level) {
+        (Some(level), _) => format!("the last verification found damage at level {level}"),
+        (None, Some(level)) => format!("it was verified only up to level {level}"),
+        (None, None) => "there is no verification record for its present content".to_owned(),
+    };
+    Err(BackupError::Unverified { name: name.to_string(), why })
+}

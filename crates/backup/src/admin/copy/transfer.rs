@@ -1,0 +1,219 @@
+//! The bytes of a copy: through us, or within the store.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use tokio::sync::mpsc;
+use xb_uploader::{PartData, PartSender};
+
+use crate::admin::copy::check::{Check, Object, Sums};
+use crate::admin::copy::copying::Copying;
+use crate::cancel::CancelToken;
+use crate::catalog::manifest::Layout;
+use crate::error::BackupError;
+use crate::objects::ledger::Ledger;
+use crate::read::ranges::{Fetched, fetch_all, ranges};
+use crate::read::unlock::missing_is_damage;
+
+impl Copying<'_> {
+    /// Reads objects at the destination back, and returns those that differ from the stored ones.
+    pub(super) async fn compare(
+        &self,
+        folder: &str,
+        objects: &[Object],
+        known: Option<&Sums>,
+        stop: &mut CancelToken,
+    ) -> Result<BTreeSet<String>, BackupError> {
+        let (Some(known), Some(largest)) = (known, objects.iter().map(|(_, size)| *size).max())
+        else {
+            return Ok(BTreeSet::new());
+        };
+        let fetching = self.plan(largest)?;
+        let mut check = Check::each(known, objects);
+        let (arrived, mut arriving) = mpsc::channel(1);
+        let objects =
+            objects.iter().map(|(key, size)| (self.to.key(&format!("{folder}/{key}")), 0, *size));
+        let objects: Vec<_> = objects.collect();
+        let fetch = fetch_all(
+            self.to.store(),
+            &fetching,
+            ranges(objects.into_iter(), fetching.range),
+            arrived,
+            |range, sum| {
+                check.range(range, sum);
+                Ok(())
+            },
+        );
+        let pass = async { while arriving.recv().await.is_some() {} };
+        let (fetched, ()) = stop.or(async { Ok(tokio::join!(fetch, pass)) }).await?;
+        fetched?;
+        match check {
+            Check::Each { wrong, .. } => Ok(wrong.into_iter().collect()),
+            _ => Ok(BTreeSet::new()),
+        }
+    }
+
+    /// Copies objects within the store.
+    pub(super) async fn have_copied(
+        &self,
+        (from, to): &(String, String),
+        objects: Vec<Object>,
+        stop: &mut CancelToken,
+    ) -> Result<(), BackupError> {
+        use futures::stream::{self, StreamExt as _, TryStreamExt as _};
+        let copying = stream::iter(objects).map(|(key, size)| async move {
+            let source = self.from.key(&format!("{from}/{key}"));
+            let target = self.to.key(&format!("{to}/{key}"));
+            self.from.store().copy(&source, &target).await?;
+            self.observer.add_bytes(size);
+            self.observer.add_stored(size);
+            Ok::<_, BackupError>(())
+        });
+        let parallel = self.request.parallel.max(1);
+        stop.or(copying.buffer_unordered(parallel).try_collect::<()>()).await
+    }
+
+    /// Reads objects and sends them, in parts as large as the budget allows.
+    pub(super) async fn read_and_put(
+        &self,
+        (from, to): &(String, String),
+        objects: Vec<Object>,
+        check: Check,
+        ledger: &mut Ledger,
+        stop: &mut CancelToken,
+    ) -> Result<(), BackupError> {
+        let Some(largest) = objects.iter().map(|(_, size)| *size).max() else { return Ok(()) };
+        let fetching = self.plan(largest)?;
+        // Empty objects have no range.
+        for (key, _) in objects.iter().filter(|(_, size)| *size == 0) {
+            let key = self.to.key(&format!("{to}/{key}"));
+            stop.or(async { Ok(self.to.store().put(&key, Bytes::new().into()).await?) }).await?;
+        }
+        let source =
+            objects.iter().map(|(key, size)| (self.from.key(&format!("{from}/{key}")), 0, *size));
+        let source: Vec<_> = source.collect();
+        let check = Mutex::new(check);
+        let (arrived, arriving) = mpsc::channel(1);
+        let fetch = fetch_all(
+            self.from.store(),
+            &fetching,
+            ranges(source.into_iter(), fetching.range),
+            arrived,
+            |range, sum| {
+                lock(&check).range(range, sum);
+                Ok(())
+            },
+        );
+        let target = self.to.key(&format!("{to}/"));
+        let mut sending = Sending::new(self, &target, ledger, fetching.parallel);
+        let send = sending.all(arriving, parts(&target, &objects, fetching.range), &check);
+        let outcome = tokio::select! {
+            both = async { tokio::join!(fetch, send) } => match both {
+                (Err(error), _) => Err(missing_is_damage(error, &self.request.name)),
+                (Ok(()), sent) => sent,
+            },
+            signal = stop.asked() => Err(BackupError::Interrupted(signal)),
+        };
+        if let Err(error) = outcome {
+            sending.sender.abort().await;
+            return Err(error);
+        }
+        stop.or(async { Ok(sending.sender.finish().await?) }).await?;
+        sending.note_stored();
+        match &self.source.manifest.packed {
+            Some(packed) => check
+                .into_inner()
+                .unwrap_or_else(PoisonError::into_inner)
+                .finish(&packed.root)
+                .map_err(|what| self.damaged(what)),
+            None => Ok(()),
+        }
+    }
+
+    fn damaged(&self, what: String) -> BackupError {
+        BackupError::Damaged { name: self.request.name.to_string(), what }
+    }
+}
+
+/// One part of an object: the object's full key at the destination, the part's number, and whether it is
+/// the last one.
+type Part = (Arc<str>, u64, bool);
+
+/// Returns the parts of all objects that are not empty, in the order in which their bytes arrive.
+fn parts(folder: &str, objects: &[Object], range: u64) -> impl Iterator<Item = Part> {
+    objects.iter().filter(|(_, size)| *size > 0).flat_map(move |(key, size)| {
+        let (key, parts): (Arc<str>, _) = (format!("{folder}{key}").into(), size.div_ceil(range));
+        (0..parts).map(move |n| (Arc::clone(&key), n, n + 1 == parts))
+    })
+}
+
+/// The sending side.
+struct Sending<'a> {
+    copying: &'a Copying<'a>,
+    sender: PartSender,
+    ledger: &'a mut Ledger,
+    /// Full key of the folder at the destination.
+    target: &'a str,
+    is_classic: bool,
+}
+
+impl<'a> Sending<'a> {
+    fn new(
+        copying: &'a Copying<'a>,
+        target: &'a str,
+        ledger: &'a mut Ledger,
+        parallel: usize,
+    ) -> Self {
+        let is_classic = copying.source.manifest.layout == Layout::Classic;
+        let mut sender = PartSender::new(copying.to.store().clone(), parallel);
+        if is_classic {
+            sender = sender.shared();
+        }
+        Self { copying, sender, ledger, target, is_classic }
+    }
+
+    /// Sends the pieces that arrive, until the last one or the first whose object is damaged.
+    async fn all(
+        &mut self,
+        mut arriving: mpsc::Receiver<Fetched>,
+        mut parts: impl Iterator<Item = Part>,
+        check: &Mutex<Check>,
+    ) -> Result<(), BackupError> {
+        while let Some(piece) = arriving.recv().await {
+            // The fetching side reports the reason.
+            let Some(bytes) = piece else { break };
+            // Its checksum was computed before the piece arrived here, so a damaged object is
+            // never completed.
+            let wrong = lock(check).wrong().map(str::to_owned);
+            if let Some(key) = wrong {
+                return Err(self.copying.damaged(format!(
+                    "object {key}: the checksum does not match the one recorded when it was stored"
+                )));
+            }
+            let Some((key, index, end)) = parts.next() else {
+                return Err(BackupError::Bug("more ranges arrived than were requested"));
+            };
+            let len = bytes.len() as u64;
+            let index = u32::try_from(index).unwrap_or(u32::MAX);
+            if let Some(below) = key.strip_prefix(self.target).filter(|_| self.is_classic) {
+                self.ledger.piece(&below.into(), std::slice::from_ref(&bytes), end);
+            }
+            self.sender.send(PartData { key, index, payload: vec![bytes], end }).await?;
+            self.note_stored();
+            self.copying.observer.add_bytes(len);
+            self.copying.observer.add_stored(len);
+        }
+        // Dropping the receiver closes the channel, so that the fetching side does not wait for
+        // space in it.
+        Ok(())
+    }
+
+    fn note_stored(&mut self) {
+        self.ledger.stored(self.target, self.sender.stored());
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

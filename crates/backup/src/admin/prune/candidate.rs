@@ -1,0 +1,97 @@
+//! What pruning needs to know about a backup.
+
+use jiff::Timestamp;
+
+use crate::catalog::chain::same_server;
+use crate::catalog::list::unread::is_later;
+use crate::catalog::list::{Listing, State};
+use crate::catalog::verification::Level;
+
+/// A complete backup, with the facts that pruning needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Candidate {
+    /// Name of the backup.
+    pub name: String,
+    /// Run of the backup.
+    pub run: String,
+    /// The backed-up server.
+    pub server: Option<String>,
+    /// When its run ended, UTC.
+    pub finished: Timestamp,
+    /// Name and run of its base.
+    pub base: Option<(String, String)>,
+    /// Log sequence number from which the backup holds changes; above 0 in an incremental one.
+    pub from_lsn: Option<u64>,
+    /// Log sequence number up to which the backup holds changes.
+    pub to_lsn: Option<u64>,
+    /// The highest level it is verified to, at [`Level::Checksum`] or above.
+    pub proven: Option<Level>,
+    /// Whether it is pinned.
+    pub pinned: bool,
+    /// Whether a verification found a problem. The backup then counts for no rule, and is left for
+    /// a person to decide.
+    pub damaged: bool,
+    /// Whether a verification record cannot be read. The backup is then treated as a damaged one.
+    pub unread_record: bool,
+    /// Name of a later backup that may depend on it: its manifest cannot be read.
+    pub possible_dependent: Option<String>,
+}
+
+impl Candidate {
+    /// Converts listings of one ROOT, without those that are not complete backups.
+    #[must_use]
+    pub fn all(listings: &[Listing]) -> Vec<Self> {
+        let mut all: Vec<Self> = listings.iter().filter_map(Self::of).collect();
+        for candidate in &mut all {
+            let later = |listing: &&Listing| {
+                let since = listing.may_depend_since;
+                since.is_some_and(|written| is_later(written, candidate.finished))
+            };
+            candidate.possible_dependent =
+                listings.iter().find(later).map(|listing| listing.name.clone());
+        }
+        all
+    }
+
+    /// Converts a listing; `None` if it is not a complete backup.
+    fn of(listing: &Listing) -> Option<Self> {
+        if listing.state != State::Complete {
+            return None;
+        }
+        Some(Self {
+            name: listing.name.clone(),
+            run: listing.run.clone()?,
+            server: listing.server.clone(),
+            finished: listing.finished?,
+            base: listing.base.as_ref().map(|base| (base.name.clone(), base.run.clone())),
+            from_lsn: listing.from_lsn,
+            to_lsn: listing.to_lsn,
+            proven: listing
+                .verified
+                .and_then(|proof| proof.level)
+                .filter(|level| *level >= Level::Checksum),
+            pinned: listing.pinned.is_some(),
+            damaged: listing.verified.is_some_and(|proof| proof.failed.is_some()),
+            unread_record: listing.unread_record,
+            possible_dependent: None,
+        })
+    }
+
+    fn is_incremental(&self) -> bool {
+        self.base.is_some() || self.from_lsn.is_some_and(|lsn| lsn > 0)
+    }
+
+    /// Whether `other` may be its base. The manifest decides; if it names no base, the log
+    /// positions do.
+    pub(super) fn is_based_on(&self, other: &Self) -> bool {
+        match &self.base {
+            Some((name, run)) => *name == other.name && *run == other.run,
+            None => {
+                self.is_incremental()
+                    && same_server(self.server.as_deref(), other.server.as_deref())
+                    && self.from_lsn == other.to_lsn
+                    && self.name != other.name
+            }
+        }
+    }
+}

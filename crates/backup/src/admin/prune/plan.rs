@@ -1,0 +1,193 @@
+//! The retention rules, and what they decide.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+use crate::admin::prune::candidate::Candidate;
+use crate::admin::prune::verdict::{Verdict, Why};
+use crate::catalog::resolve::is_ahead;
+
+/// Retention rules. Each rule keeps backups independently; days, weeks (from Monday) and months are
+/// UTC, and only periods with a backup count. All rules apply to each server separately.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Keep {
+    /// Keep this many of the newest backups.
+    pub last: usize,
+    /// Keep the newest backup of each of this many most recent days.
+    pub daily: usize,
+    /// Keep the newest backup of each of this many most recent weeks.
+    pub weekly: usize,
+    /// Keep the newest backup of each of this many most recent months.
+    pub monthly: usize,
+    /// Keep all backups up to this age.
+    pub within: Option<Duration>,
+}
+
+impl Keep {
+    /// Whether no rule is set.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Decides on every backup, newest first. Backups may be removed in this order: each comes after
+/// those that depend on it.
+#[must_use]
+pub fn plan_prune(all: &[Candidate], keep: &Keep, now: Timestamp) -> Vec<Verdict> {
+    let mut order: Vec<usize> = (0..all.len()).collect();
+    order.sort_by_key(|&n| all.get(n).map(|c| std::cmp::Reverse((c.finished, &c.name))));
+    let sorted: Vec<&Candidate> = order.iter().filter_map(|&n| all.get(n)).collect();
+    let mut kept: Vec<BTreeSet<Why>> = vec![BTreeSet::new(); sorted.len()];
+    let mut servers: BTreeMap<&Option<String>, Vec<usize>> = BTreeMap::new();
+    for (n, candidate) in sorted.iter().enumerate() {
+        servers.entry(&candidate.server).or_default().push(n);
+    }
+    let mut note = |n: usize, why: Why| {
+        if let Some(kept) = kept.get_mut(n) {
+            kept.insert(why);
+        }
+    };
+    for of_server in servers.values() {
+        let good: Vec<(usize, &Candidate)> = of_server
+            .iter()
+            .filter_map(|&n| sorted.get(n).map(|candidate| (n, *candidate)))
+            // A backup whose clock was ahead would count as the newest until that time has passed.
+            .filter(|(_, candidate)| {
+                !candidate.damaged && !candidate.unread_record && !is_ahead(candidate.finished, now)
+            })
+            .collect();
+        keep_by_rules(&good, keep, now, &mut note);
+        keep_proven(&good, &mut note);
+    }
+    for (n, candidate) in sorted.iter().enumerate() {
+        reasons_of_its_own(candidate, now).for_each(|why| note(n, why));
+    }
+    keep_bases(&sorted, &mut kept);
+    let verdict = |(candidate, kept): (&&Candidate, BTreeSet<Why>)| Verdict {
+        name: candidate.name.clone(),
+        run: candidate.run.clone(),
+        finished: candidate.finished,
+        kept: kept.into_iter().collect(),
+    };
+    let mut verdicts: Vec<Verdict> = sorted.iter().zip(kept).map(verdict).collect();
+    bases_last(&sorted, &mut verdicts);
+    verdicts
+}
+
+/// Applies the retention rules to the sound backups of one server, newest first.
+fn keep_by_rules(
+    good: &[(usize, &Candidate)],
+    keep: &Keep,
+    now: Timestamp,
+    note: &mut impl FnMut(usize, Why),
+) {
+    good.iter().take(1).for_each(|(n, _)| note(*n, Why::Newest));
+    good.iter().take(keep.last).for_each(|(n, _)| note(*n, Why::Last));
+    let periods: [(usize, PeriodOf, Why); 3] = [
+        (keep.daily, day, Why::Daily),
+        (keep.weekly, week, Why::Weekly),
+        (keep.monthly, month, Why::Monthly),
+    ];
+    for (count, period, why) in periods {
+        let mut seen = BTreeSet::new();
+        for (n, candidate) in good {
+            if seen.len() < count && seen.insert(period(candidate.finished)) {
+                note(*n, why.clone());
+            }
+        }
+    }
+    if let Some(within) = keep.within {
+        let within = i64::try_from(within.as_secs()).unwrap_or(i64::MAX);
+        let since = now.as_second().saturating_sub(within);
+        let young = good.iter().filter(|(_, c)| c.finished.as_second() >= since);
+        young.for_each(|(n, _)| note(*n, Why::Within));
+    }
+}
+
+/// Keeps the newest verified backup of one server, and the newest of those verified furthest.
+fn keep_proven(good: &[(usize, &Candidate)], note: &mut impl FnMut(usize, Why)) {
+    let mut proven = good.iter().filter(|(_, candidate)| candidate.proven.is_some());
+    if let Some((n, _)) = proven.clone().next() {
+        note(*n, Why::NewestVerified);
+    }
+    // A backup that passed a trial restore must not give way to a newer one that was only read.
+    let furthest = proven.clone().map(|(_, candidate)| candidate.proven).max();
+    if let Some((n, _)) = proven.find(|(_, candidate)| Some(candidate.proven) == furthest) {
+        note(*n, Why::BestVerified);
+    }
+}
+
+/// Returns the reasons to keep a backup that no rule and no other kept backup gives.
+fn reasons_of_its_own(candidate: &Candidate, now: Timestamp) -> impl Iterator<Item = Why> {
+    let reasons = [
+        candidate.pinned.then_some(Why::Pinned),
+        candidate.damaged.then_some(Why::Damaged),
+        candidate.unread_record.then_some(Why::UnreadRecord),
+        candidate.possible_dependent.clone().map(Why::MayBeBaseOf),
+        is_ahead(candidate.finished, now).then_some(Why::ClockAhead),
+    ];
+    reasons.into_iter().flatten()
+}
+
+/// Keeps all direct and indirect bases of the kept backups.
+fn keep_bases(sorted: &[&Candidate], kept: &mut [BTreeSet<Why>]) {
+    let mut todo: Vec<usize> = (0..kept.len()).filter(|&n| !kept[n].is_empty()).collect();
+    while let Some(n) = todo.pop() {
+        for (base, candidate) in sorted.iter().enumerate() {
+            if base != n && sorted[n].is_based_on(candidate) {
+                let first = kept[base].is_empty();
+                kept[base].insert(Why::BaseOf(sorted[n].name.clone()));
+                if first {
+                    todo.push(base);
+                }
+            }
+        }
+    }
+}
+
+/// Moves each base after its incremental backups. Their times give that order already, unless
+/// clocks were wrong.
+fn bases_last(sorted: &[&Candidate], verdicts: &mut Vec<Verdict>) {
+    let by_name: BTreeMap<&str, &Candidate> =
+        sorted.iter().map(|candidate| (candidate.name.as_str(), *candidate)).collect();
+    let mut left = std::mem::take(verdicts);
+    while !left.is_empty() {
+        let free = left.iter().position(|verdict| {
+            let Some(base) = by_name.get(verdict.name.as_str()) else { return true };
+            left.iter().all(|other| {
+                by_name.get(other.name.as_str()).is_none_or(|other| !other.is_based_on(base))
+            })
+        });
+        // Only a hand-edited manifest can create a cycle; then any order will do.
+        verdicts.push(left.remove(free.unwrap_or(0)));
+    }
+}
+
+/// Maps a time to its day, week or month.
+type PeriodOf = fn(Timestamp) -> (i16, i8, i8);
+
+fn date(time: Timestamp) -> jiff::civil::Date {
+    time.to_zoned(TimeZone::UTC).date()
+}
+
+fn day(time: Timestamp) -> (i16, i8, i8) {
+    let date = date(time);
+    (date.year(), date.month(), date.day())
+}
+
+fn week(time: Timestamp) -> (i16, i8, i8) {
+    let week = date(time).iso_week_date();
+    (week.year(), week.week(), 0)
+}
+
+fn month(time: Timestamp) -> (i16, i8, i8) {
+    let date = date(time);
+    (date.year(), date.month(), 0)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,226 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::catalog::verification::Level;
+
+const DAY: i64 = 86_400;
+
+fn candidate(name: &str, at: i64) -> Candidate {
+    Candidate {
+        name: name.to_owned(),
+        run: format!("run of {name}"),
+        server: None,
+        finished: Timestamp::from_second(at).unwrap(),
+        base: None,
+        from_lsn: Some(0),
+        to_lsn: Some(1),
+        proven: None,
+        pinned: false,
+        damaged: false,
+        unread_record: false,
+        possible_dependent: None,
+    }
+}
+
+fn on(name: &str, at: i64, base: &str) -> Candidate {
+    Candidate { base: Some((base.to_owned(), format!("run of {base}"))), ..candidate(name, at) }
+}
+
+fn now() -> Timestamp {
+    Timestamp::from_second(1000 * DAY).unwrap()
+}
+
+fn kept(all: &[Candidate], keep: Keep) -> Vec<String> {
+    let plan = plan_prune(all, &keep, now());
+    plan.into_iter().filter(|v| !v.goes()).map(|v| v.name).collect()
+}
+
+#[test]
+fn each_rule_keeps_on_its_own() {
+    // Two a day for 100 days, the later one at noon.
+    let all: Vec<Candidate> = (0..200)
+        .map(|n| candidate(&format!("{n:03}"), 900 * DAY + i64::from(n) * DAY / 2))
+        .collect();
+    assert_eq!(kept(&all, Keep { last: 3, ..Keep::default() }), ["199", "198", "197"]);
+    assert_eq!(kept(&all, Keep { daily: 3, ..Keep::default() }), ["199", "197", "195"]);
+    let weekly = kept(&all, Keep { weekly: 4, ..Keep::default() });
+    assert_eq!(weekly.len(), 4);
+    // The newest of all, then the last of each earlier Sunday. Day 0 was a Thursday.
+    for name in &weekly[1..] {
+        let n: i64 = name.parse().unwrap();
+        assert_eq!(((900 + n / 2) % 7, n % 2), (3, 1), "{name}");
+    }
+    assert_eq!(kept(&all, Keep { monthly: 9, ..Keep::default() }).len(), 4, "four months have one");
+    let week = Some(Duration::from_secs(7 * 86_400));
+    assert_eq!(kept(&all, Keep { within: week, ..Keep::default() }).len(), 14);
+    // All are old: the newest stays.
+    let hour = Some(Duration::from_secs(3600));
+    assert_eq!(kept(&all, Keep { within: hour, ..Keep::default() }), ["199"]);
+}
+
+#[test]
+fn what_must_stay_stays() {
+    let keep = Keep { last: 1, ..Keep::default() };
+    let mut all: Vec<Candidate> = (0..6).map(|n| candidate(&format!("f{n}"), n * DAY)).collect();
+    all[1].pinned = true;
+    all[2].proven = Some(Level::Pages);
+    all[3].proven = Some(Level::Pages);
+    all[4].damaged = true;
+    assert_eq!(kept(&all, keep), ["f5", "f4", "f3", "f1"]);
+    // Damaged ones count for no rule.
+    all[5].damaged = true;
+    assert_eq!(kept(&all, keep), ["f5", "f4", "f3", "f1"]);
+    assert!(plan_prune(&all, &keep, now())[2].kept.contains(&Why::Last));
+    // The rules apply to another server separately.
+    all[0].server = Some("other".into());
+    assert_eq!(kept(&all, keep), ["f5", "f4", "f3", "f1", "f0"]);
+}
+
+#[test]
+fn the_one_that_is_proven_furthest_stays_beside_newer_ones_that_are_proven_less() {
+    let keep = Keep { last: 1, ..Keep::default() };
+    let mut all: Vec<Candidate> = (0..5).map(|n| candidate(&format!("f{n}"), n * DAY)).collect();
+    all[0].proven = Some(Level::Restore);
+    all[1].proven = Some(Level::Restore);
+    all[2].proven = Some(Level::Decrypt);
+    all[3].proven = Some(Level::Checksum);
+    assert_eq!(kept(&all, keep), ["f4", "f3", "f1"]);
+    let plan = plan_prune(&all, &keep, now());
+    assert_eq!(plan[1].kept, [Why::NewestVerified]);
+    assert_eq!(plan[3].kept, [Why::BestVerified]);
+    // Once the newest is verified to the same level, it is kept instead.
+    all[4].proven = Some(Level::Restore);
+    assert_eq!(kept(&all, keep), ["f4"]);
+}
+
+#[test]
+fn one_whose_clock_was_ahead_takes_nobodys_place() {
+    let all = [
+        candidate("tonight", 1000 * DAY),
+        candidate("last-night", 999 * DAY),
+        candidate("ahead", 1300 * DAY),
+        candidate("a-little", 1000 * DAY + 600),
+    ];
+    for keep in [Keep { last: 2, ..Keep::default() }, Keep { daily: 1, last: 2, ..Keep::default() }]
+    {
+        assert_eq!(kept(&all, keep), ["ahead", "a-little", "tonight"]);
+    }
+    let plan = plan_prune(&all, &Keep { last: 2, ..Keep::default() }, now());
+    assert_eq!(plan[0].kept, [Why::ClockAhead]);
+}
+
+#[test]
+fn chains_are_kept_whole() {
+    let keep = Keep { last: 1, ..Keep::default() };
+    let mut all = vec![
+        candidate("full", 0),
+        on("i1", DAY, "full"),
+        on("i2", 2 * DAY, "i1"),
+        candidate("full2", 3 * DAY),
+        on("j1", 4 * DAY, "full2"),
+    ];
+    assert_eq!(kept(&all, keep), ["j1", "full2"]);
+    all[2].pinned = true;
+    assert_eq!(kept(&all, keep), ["j1", "full2", "i2", "i1", "full"]);
+    // Another backup that reused the base's name is not the base.
+    all[0].run = "another".into();
+    assert_eq!(kept(&all, keep), ["j1", "full2", "i2", "i1"]);
+    // If the manifest names no base, the log positions decide.
+    let lsn = |c: Candidate, from, to| Candidate { from_lsn: Some(from), to_lsn: Some(to), ..c };
+    let by_lsn = [
+        lsn(candidate("a", 0), 0, 100),
+        lsn(candidate("b", DAY), 0, 150),
+        lsn(candidate("c", 2 * DAY), 100, 200),
+    ];
+    assert_eq!(kept(&by_lsn, keep), ["c", "a"]);
+}
+
+fn candidates() -> impl Strategy<Value = Vec<Candidate>> {
+    let one = (0_i64..40, 0_usize..12, any::<[bool; 4]>(), 0_u64..5, 0_u64..5);
+    prop::collection::vec(one, 0..12).prop_map(|all| {
+        let make = |(n, (at, base, [verified, pinned, damaged, other], from, to)): (
+            usize,
+            &(i64, usize, [bool; 4], u64, u64),
+        )| {
+            let name = format!("b{n}");
+            let mut made = candidate(&name, 960 * DAY + at * DAY / 3);
+            // Some are based on another, mostly an earlier one, maybe a missing one.
+            if base % 3 == 0 && n > 0 {
+                made = on(&name, 960 * DAY + at * DAY / 3, &format!("b{}", base % (n + 1)));
+            }
+            if base % 4 == 1 {
+                (made.from_lsn, made.to_lsn) = (Some(*from), Some(*to));
+            }
+            Candidate {
+                proven: (*verified && !*damaged).then(|| Level::ALL[2 + n % 4]),
+                pinned: *pinned && n % 3 == 0,
+                damaged: *damaged && n % 4 == 0,
+                server: other.then(|| "other".to_owned()),
+                ..made
+            }
+        };
+        all.iter().enumerate().map(make).collect()
+    })
+}
+
+proptest! {
+    #[test]
+    fn nothing_that_is_needed_goes(
+        all in candidates(), last in 0_usize..4, daily in 0_usize..4, weekly in 0_usize..3, monthly in 0_usize..3,
+        days in prop::option::of(0_u64..30),
+    ) {
+        let within = days.map(|days| Duration::from_secs(days * 86_400));
+        let keep = Keep { last, daily, weekly, monthly, within };
+        let plan = plan_prune(&all, &keep, now());
+        prop_assert_eq!(plan.len(), all.len());
+        let goes = |c: &Candidate| plan.iter().any(|v| v.name == c.name && v.goes());
+        for c in &all {
+            if c.pinned || c.damaged {
+                prop_assert!(!goes(c));
+            }
+            // The base of a kept backup is kept.
+            if !goes(c) {
+                prop_assert!(all.iter().all(|base| base.name == c.name || !c.is_based_on(base) || !goes(base)));
+            }
+        }
+        for server in [None, Some("other".to_owned())] {
+            let mut mine: Vec<&Candidate> = all.iter().filter(|c| c.server == server && !c.damaged).collect();
+            mine.sort_by_key(|c| std::cmp::Reverse((c.finished, c.name.clone())));
+            prop_assert!(mine.first().is_none_or(|newest| !goes(newest)));
+            prop_assert!(mine.iter().find(|c| c.proven.is_some()).is_none_or(|newest| !goes(newest)));
+            for level in Level::ALL {
+                let reach = |c: &&&Candidate| c.proven >= Some(level);
+                prop_assert!(mine.iter().find(reach).is_none() || mine.iter().filter(reach).any(|c| !goes(c)), "{level}");
+            }
+            prop_assert!(mine.iter().take(last).all(|c| !goes(c)));
+            // As many days as requested have a backup.
+            let left: BTreeSet<_> = mine.iter().filter(|c| !goes(c)).map(|c| day(c.finished)).collect();
+            let days: BTreeSet<_> = mine.iter().map(|c| day(c.finished)).collect();
+            prop_assert!(left.len() >= daily.min(days.len()));
+        }
+        // A smaller count never keeps more.
+        if keep.last > 0 {
+            let less = Keep { last: last - 1, ..keep };
+            for verdict in plan_prune(&all, &less, now()) {
+                prop_assert!(verdict.goes() || plan.iter().any(|v| v.name == verdict.name && !v.goes()));
+            }
+        }
+        // In the order of removal no backup precedes one that depends on it, except in cycles.
+        for (n, verdict) in plan.iter().enumerate() {
+            let Some(base) = all.iter().find(|c| c.name == verdict.name) else { continue };
+            let later: Vec<&Candidate> = plan[n + 1..].iter().filter_map(|v| all.iter().find(|c| c.name == v.name)).collect();
+            let waits = later.iter().any(|c| c.is_based_on(base));
+            prop_assert!(!waits || later.iter().all(|x| later.iter().chain([&base]).any(|y| y.is_based_on(x))));
+        }
+    }
+
+    /// The order of the listing does not matter.
+    #[test]
+    fn order_of_listing_does_not_matter(all in candidates(), last in 0_usize..4, daily in 0_usize..4) {
+        let keep = Keep { last, daily, ..Keep::default() };
+        let sort = |mut plan: Vec<Verdict>| { plan.sort_by_key(|v| v.name.clone()); plan };
+        let mut turned = all.clone();
+        turned.reverse();
+        prop_assert_eq!(sort(plan_prune(&all, &keep, now())), sort(plan_prune(&turned, &keep, now())));
+    }
+}

@@ -1,0 +1,83 @@
+//! Decisions about backups, and the reasons to keep them.
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+/// Reason to keep a backup.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Why {
+    /// The newest of its server, which no rule removes.
+    Newest,
+    /// Among the newest.
+    Last,
+    /// The newest of its day.
+    Daily,
+    /// The newest of its week.
+    Weekly,
+    /// The newest of its month.
+    Monthly,
+    /// Within the maximum age.
+    Within,
+    /// The newest verified one.
+    NewestVerified,
+    /// The newest of those verified to the highest level.
+    BestVerified,
+    /// It is pinned.
+    Pinned,
+    /// Damaged: a person must decide.
+    Damaged,
+    /// A verification record cannot be read.
+    UnreadRecord,
+    /// A later backup, whose manifest cannot be read, may depend on it.
+    MayBeBaseOf(String),
+    /// Its end time lies in the future: some clock was wrong, and a person must decide.
+    ClockAhead,
+    /// Base of this backup, which is kept.
+    BaseOf(String),
+}
+
+impl std::fmt::Display for Why {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Newest => "newest",
+            Self::Last => "last",
+            Self::Daily => "daily",
+            Self::Weekly => "weekly",
+            Self::Monthly => "monthly",
+            Self::Within => "within",
+            Self::NewestVerified => "newest verified",
+            Self::BestVerified => "verified furthest",
+            Self::Pinned => "pinned",
+            Self::Damaged => "damaged; never removed by prune",
+            Self::ClockAhead => "finished in the future by its clock; never removed by prune",
+            Self::UnreadRecord => "its verification record cannot be read",
+            Self::BaseOf(name) => return write!(f, "base of {name}"),
+            Self::MayBeBaseOf(name) => {
+                return write!(f, "may be the base of {name}, whose manifest cannot be read");
+            }
+        })
+    }
+}
+
+/// Decision about one backup.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Verdict {
+    /// Name of the backup.
+    pub name: String,
+    /// Run of the backup.
+    pub run: String,
+    /// When its run ended, UTC.
+    pub finished: Timestamp,
+    /// Reasons to keep it; empty if it is to be removed.
+    pub kept: Vec<Why>,
+}
+
+impl Verdict {
+    /// Whether the backup is to be removed.
+    #[must_use]
+    pub fn goes(&self) -> bool {
+        self.kept.is_empty()
+    }
+}

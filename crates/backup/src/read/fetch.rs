@@ -1,0 +1,317 @@
+//! Fetches objects and passes their stream to a sink: one way for each layout and mode.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use xb_encryptor::DataKey;
+use xb_frame::STREAM_HEADER_LEN;
+use xb_pipeline::{
+    Observer, PassthroughError, RootDigest, UnpackError, UnpackPlan, object_key, relay, sums,
+    unpack, unpack_parts,
+};
+
+use crate::cancel::CancelToken;
+use crate::catalog::manifest::{Manifest, PackedFacts};
+use crate::catalog::names::{RunId, run_folder};
+use crate::catalog::root::Root;
+use crate::error::BackupError;
+use crate::hex::hex;
+use crate::objects::checksums;
+use crate::objects::classic::ClassicFiles;
+use crate::objects::classic_checksums::Check;
+use crate::read::packed_index::PackedBody;
+use crate::read::partial::{Parts, Picker};
+use crate::read::ranges::{Range, pump, ranges};
+use crate::read::request::GetRequest;
+use crate::read::stream_sink::StreamSink;
+use crate::read::unlock::missing_is_damage;
+
+/// One read, after its objects are known.
+pub(super) struct Fetch<'a> {
+    pub(super) root: &'a Root,
+    pub(super) request: &'a GetRequest,
+    pub(super) plan: UnpackPlan,
+    pub(super) observer: &'a Observer,
+}
+
+impl Fetch<'_> {
+    pub(super) async fn packed<S: StreamSink>(
+        &self,
+        manifest: &Manifest,
+        packed: &PackedFacts,
+        (run, key): (RunId, Option<Arc<DataKey>>),
+        mut sink: S,
+        stop: &mut CancelToken,
+    ) -> Result<(u64, S), BackupError> {
+        let name = &self.request.name;
+        let objects = self.objects(manifest, packed, run);
+        let (chunk, total) = (packed.chunk_size, manifest.stored_bytes);
+        let mut digest = ObjectDigest::default();
+        let (plan, observer) = (self.plan, self.observer.clone());
+        // Objects that are read in several ranges reach the stream before their checksum is known.
+        let known = match chunk.min(total) <= self.plan.range {
+            true => checksums::read(self.root, name, (manifest, packed, run)).await?.ok(),
+            false => None,
+        };
+        let sum_of = |key: &str| {
+            let number: usize = key.rsplit_once('/')?.1.parse().ok()?;
+            known.as_ref()?.get(number).copied()
+        };
+        let (fetched, (summary, sink)) = pump(
+            self.root.store(),
+            &self.plan,
+            ranges(objects, self.plan.range).map(|range| range.with_object_sum(sum_of)),
+            |range, crc| {
+                digest.range(range, crc);
+                Ok(())
+            },
+            move |arriving| {
+                (unpack(arriving, key, &plan, &observer, |bytes| sink.take(bytes)), sink)
+            },
+            stop,
+        )
+        .await?;
+        let damaged = |what: String| BackupError::Damaged { name: name.to_string(), what };
+        let summary = match (fetched, summary) {
+            (_, Err(UnpackError::Sink(error))) => return Err(error),
+            (
+                _,
+                Err(
+                    error @ (UnpackError::Frame(_)
+                    | UnpackError::Seal(_)
+                    | UnpackError::Codec { .. }),
+                ),
+            ) => {
+                // Positions refer to the unsealed stream, so they identify an object only in an
+                // unsealed backup.
+                let place = error.place().filter(|_| packed.sealed.is_none());
+                let object = place
+                    .and_then(|place| object_of(place, chunk))
+                    .map_or_else(String::new, |n| format!("object {}: ", object_key(n)));
+                return Err(damaged(format!("{object}{error}")));
+            }
+            (Err(error), _) => return Err(missing_is_damage(error, name)),
+            (_, Err(error)) => {
+                let source = std::io::Error::other(error.to_string());
+                return Err(BackupError::System { what: "get", source });
+            }
+            (Ok(()), Ok(summary)) => summary,
+        };
+        if Some(summary.id.0) != manifest.stream_id() || summary.stream_len != total {
+            return Err(damaged(
+                "the objects hold a different stream than the manifest names".into(),
+            ));
+        }
+        digest.check(packed).map_err(damaged)?;
+        let bytes = summary.end.plain_bytes;
+        if bytes != manifest.stream_bytes && !manifest.is_carried() {
+            let stated = manifest.stream_bytes;
+            return Err(damaged(format!(
+                "the stream has {bytes} bytes, the manifest has {stated}"
+            )));
+        }
+        Ok((bytes, sink))
+    }
+
+    /// Passes the stream of the selected files to the sink; returns how many objects and bytes it
+    /// read.
+    pub(super) async fn parts<S: StreamSink>(
+        &self,
+        (body, parts): (PackedBody, Parts),
+        sink: S,
+        stop: &mut CancelToken,
+    ) -> Result<(u64, (u64, u64), S), BackupError> {
+        let name = &self.request.name;
+        let runs = parts.runs.clone();
+        let mut picker = Picker::new(parts, sink);
+        let (plan, observer) = (self.plan, self.observer.clone());
+        let (mut objects, mut bytes, mut last) = (0, 0, String::new());
+        let native = body.body().clone();
+        let ranges = body.ranges(native.stored(&runs), self.plan.range);
+        let (fetched, (unpacked, picker)) = pump(
+            self.root.store(),
+            &self.plan,
+            ranges,
+            |range, _| {
+                bytes += range.len;
+                if last != range.key {
+                    last.clone_from(&range.key);
+                    objects += 1;
+                }
+                Ok(())
+            },
+            move |arriving| {
+                let counting = observer.clone();
+                let take = |offset, piece: Bytes| {
+                    counting.add_bytes(piece.len() as u64);
+                    picker.take(offset, &piece)
+                };
+                (unpack_parts(arriving, &native, runs, &plan, &observer, take), picker)
+            },
+            stop,
+        )
+        .await?;
+        let damaged = |what: String| BackupError::Damaged { name: name.to_string(), what };
+        match (fetched, unpacked) {
+            (_, Err(UnpackError::Sink(error))) => return Err(error),
+            (
+                _,
+                Err(
+                    error @ (UnpackError::Frame(_)
+                    | UnpackError::Seal(_)
+                    | UnpackError::Codec { .. }),
+                ),
+            ) => {
+                return Err(damaged(error.to_string()));
+            }
+            (Err(error), _) => return Err(missing_is_damage(error, name)),
+            (_, Err(error)) => {
+                let source = std::io::Error::other(error.to_string());
+                return Err(BackupError::System { what: "get", source });
+            }
+            (Ok(()), Ok(())) => {}
+        }
+        let (given, sink) = tokio::task::spawn_blocking(move || picker.finish())
+            .await
+            .map_err(|_| BackupError::Bug("the thread that selects chunks panicked"))??;
+        Ok((given, (objects, bytes), sink))
+    }
+
+    /// Keys and sizes of the objects of a packed run.
+    fn objects(
+        &self,
+        manifest: &Manifest,
+        packed: &PackedFacts,
+        run: RunId,
+    ) -> impl Iterator<Item = (String, u64, u64)> + use<> {
+        let folder = self.root.key(&run_folder(&self.request.name, run));
+        let (count, chunk, total) = (manifest.objects, packed.chunk_size, manifest.stored_bytes);
+        (0..count)
+            .map(move |n| (format!("{folder}/{}", object_key(n)), 0, chunk.min(total - n * chunk)))
+    }
+
+    pub(super) async fn as_stored<S: StreamSink>(
+        &self,
+        manifest: &Manifest,
+        packed: &PackedFacts,
+        (run, front): (RunId, Bytes),
+        mut sink: S,
+        stop: &mut CancelToken,
+    ) -> Result<(u64, S), BackupError> {
+        let name = &self.request.name;
+        let objects = self.objects(manifest, packed, run);
+        let mut digest = ObjectDigest::default();
+        let observer = self.observer.clone();
+        let (fetched, (written, sink)) = pump(
+            self.root.store(),
+            &self.plan,
+            ranges(objects, self.plan.range),
+            |range, crc| {
+                digest.range(range, crc);
+                Ok(())
+            },
+            move |arriving| {
+                let mut pieces = std::iter::once(front).chain(arriving.map_while(|piece| piece));
+                let written = pieces.try_fold(0, |written, piece| {
+                    let len = piece.len() as u64;
+                    observer.add_stored(len);
+                    observer.add_bytes(len);
+                    sink.take(piece).map(|()| written + len)
+                });
+                (written, sink)
+            },
+            stop,
+        )
+        .await?;
+        let written = written?;
+        fetched.map_err(|error| missing_is_damage(error, name))?;
+        digest
+            .check(packed)
+            .map_err(|what| BackupError::Damaged { name: name.to_string(), what })?;
+        Ok((written, sink))
+    }
+
+    pub(super) async fn classic<S: StreamSink>(
+        &self,
+        files: &ClassicFiles,
+        all: bool,
+        mut sink: S,
+        stop: &mut CancelToken,
+    ) -> Result<(u64, S), BackupError> {
+        let name = &self.request.name;
+        let all = all && files.begun().is_none();
+        let folder = self.root.key(name.as_str());
+        let objects =
+            files.in_order().map(|(key, from, size)| (format!("{folder}/{key}"), from, size));
+        let observer = self.observer.clone();
+        let (mut borders, begun) = (files.borders(), files.begun());
+        let mut sums = Check::new(files, &folder);
+        let sum_of = |key: &str| files.sum_of(key.get(folder.len() + 1..)?);
+        let (fetched, (scanned, sink)) = pump(
+            self.root.store(),
+            &self.plan,
+            ranges(objects, self.plan.range).map(|range| range.with_object_sum(sum_of)),
+            |range, sum| sums.range(range, sum),
+            move |arriving| {
+                let check = |head: &_| borders.check(head);
+                (
+                    relay(arriving, begun.as_deref(), &observer, check, |bytes| sink.take(bytes)),
+                    sink,
+                )
+            },
+            stop,
+        )
+        .await?;
+        let damaged = |what: String| Err(BackupError::Damaged { name: name.to_string(), what });
+        match (fetched, scanned) {
+            (_, Err(PassthroughError::Sink(error))) => Err(error),
+            (_, Err(PassthroughError::Stream(error))) => damaged(error.to_string()),
+            (_, Err(PassthroughError::Refused(what))) => damaged(what),
+            (Err(error), _) => Err(missing_is_damage(error, name)),
+            (Ok(()), Ok(scanned)) => match sums.finish(all) {
+                Ok(()) => Ok((scanned.bytes, sink)),
+                Err(what) => damaged(what),
+            },
+            (Ok(()), Err(_)) => Err(BackupError::Bug("the download stopped without a cause")),
+        }
+    }
+}
+
+/// Number of the object that contains a position.
+pub(crate) fn object_of(place: xb_frame::ErrorLocation, chunk: u64) -> Option<u64> {
+    let position = match place.part {
+        xb_frame::Part::StreamHeader => place.position,
+        xb_frame::Part::Record => return None,
+        _ => place.position + STREAM_HEADER_LEN as u64,
+    };
+    position.checked_div(chunk)
+}
+
+/// Combines the checksums of ranges into the checksums of objects and the root digest.
+#[derive(Debug, Default)]
+struct ObjectDigest {
+    root: RootDigest,
+    len: u64,
+    crc: u64,
+}
+
+impl ObjectDigest {
+    fn range(&mut self, range: &Range, crc: u64) {
+        self.crc = sums::crc64_combine(self.crc, crc, range.len);
+        self.len += range.len;
+        if range.end {
+            self.root.object(self.len, self.crc);
+            self.len = 0;
+            self.crc = 0;
+        }
+    }
+
+    /// Compares the totals with the manifest; the error describes the difference.
+    fn check(self, packed: &PackedFacts) -> Result<(), String> {
+        let digest = hex(&self.root.finish());
+        if digest == packed.root {
+            return Ok(());
+        }
+        Err(format!("wrong root digest of the objects: {digest}, the manifest has {}", packed.root))
+    }
+}

@@ -1,0 +1,172 @@
+//! Finds the objects of a backup, and what opens them.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use xb_encryptor::DataKey;
+
+use crate::catalog::manifest::{End, Layout, Manifest, PackedFacts, StoredManifest};
+use crate::catalog::names::RunId;
+use crate::catalog::root::Root;
+use crate::claim::is_unfinished;
+use crate::error::BackupError;
+use crate::objects::classic::ClassicFiles;
+use crate::objects::classic_checksums::list_with_sums;
+use crate::read::packed_index::{Index, PackedBody};
+use crate::read::partial::{Checkpoint, Chosen, Parts, parts};
+use crate::read::request::GetRequest;
+use crate::read::unlock::{Unlocked, envelope, unlock};
+
+/// Data objects of a backup, in stream order.
+pub(crate) enum Objects {
+    Packed(Manifest, PackedFacts, RunId, ReadMode),
+    Classic(Option<Manifest>, ClassicFiles, Option<Chosen>),
+}
+
+/// How the objects of a packed backup are unpacked.
+pub(crate) enum ReadMode {
+    /// All frames are unpacked; with a key, the seal is opened first.
+    Undo(Option<Arc<DataKey>>),
+    /// Only the frames of these parts are unpacked.
+    Parts(Box<(PackedBody, Parts)>),
+    /// The objects are returned as stored, after these bytes.
+    AsStored(Bytes),
+}
+
+impl Objects {
+    /// The manifest, if there is one.
+    pub(crate) fn manifest(&self) -> Option<&Manifest> {
+        match self {
+            Self::Packed(manifest, ..) => Some(manifest),
+            Self::Classic(manifest, ..) => manifest.as_ref(),
+        }
+    }
+
+    /// Whether the backup holds raw bytes of unknown content.
+    pub(crate) fn is_raw(&self) -> bool {
+        matches!(self, Self::Packed(manifest, ..) if manifest.end == End::Raw)
+    }
+
+    /// Length of the stream in bytes, if the manifest states it.
+    pub(crate) fn stream_bytes(&self) -> Option<u64> {
+        match self {
+            Self::Packed(_, _, _, ReadMode::Parts(parts)) => Some(parts.1.stream_bytes()),
+            Self::Classic(_, files, Some(_)) => Some(files.bytes()),
+            Self::Packed(manifest, ..) | Self::Classic(Some(manifest), ..) => {
+                Some(manifest.stream_bytes)
+            }
+            Self::Classic(None, ..) => None,
+        }
+    }
+}
+
+/// Finds the objects of a backup and checks that the given keys may read it. Reads no data object.
+/// `unlocked` is the result of an earlier check.
+pub(crate) async fn find(
+    root: &Root,
+    request: &GetRequest,
+    unlocked: Option<&Unlocked>,
+    proven: Option<&Checkpoint>,
+) -> Result<Objects, BackupError> {
+    let name = &request.name;
+    match root.stored_manifest(name).await? {
+        Some(stored) if stored.manifest.layout == Layout::Packed => {
+            let manifest = stored.manifest.clone();
+            let (Some(packed), Some(run)) = (manifest.packed.clone(), manifest.run_id()) else {
+                return Err(BackupError::Bug("a checked manifest is incomplete"));
+            };
+            let opening = if request.as_stored {
+                if !request.files.is_all() {
+                    return Err(BackupError::Selection(
+                        "--as-stored cannot select single files".into(),
+                    ));
+                }
+                ReadMode::AsStored(keys_in_front(root, request, &manifest, &packed, run).await?)
+            } else {
+                let key = open(root, request, Some(&stored), unlocked).await?;
+                if request.files.is_all() && proven.is_none() {
+                    ReadMode::Undo(key)
+                } else {
+                    if manifest.end == End::Raw {
+                        return Err(BackupError::Selection(format!(
+                            "{name} was stored with --raw, so single files cannot be selected"
+                        )));
+                    }
+                    let key = key.as_deref();
+                    let body = PackedBody::open(root, name, &manifest, &packed, run, key).await?;
+                    let index = Index::load(&body).await?;
+                    let none = Checkpoint::default();
+                    let parts = parts(&index, &request.files, proven.unwrap_or(&none)).await?;
+                    ReadMode::Parts(Box::new((body, parts)))
+                }
+            };
+            Ok(Objects::Packed(manifest, packed, run, opening))
+        }
+        stored => {
+            if request.as_stored {
+                return Err(BackupError::Selection(format!(
+                    "{name} is not a packed backup; leave out --as-stored, because `get` always returns it as stored"
+                )));
+            }
+            let of = stored.as_ref().map(|stored| &stored.manifest);
+            let mut files = list_with_sums(root, name, of).await?;
+            if stored.is_none() && (files.is_empty() || is_unfinished(root, name).await?) {
+                return Err(BackupError::NotThere {
+                    name: name.to_string(),
+                    state: crate::catalog::list::state_without_manifest(root, name).await?,
+                });
+            }
+            open(root, request, stored.as_ref(), unlocked).await?;
+            let manifest = stored.map(|stored| stored.manifest);
+            if let Some(manifest) = &manifest {
+                files.agree_with(name, manifest)?;
+            }
+            let chosen = match request.files.is_all() {
+                true => None,
+                false => Some(files.select(&request.files)?),
+            };
+            files.check_runs(name)?;
+            if let Some(proven) = proven {
+                files.leave_out(proven);
+            }
+            Ok(Objects::Classic(manifest, files, chosen))
+        }
+    }
+}
+
+/// Opens the backup: returns the data key if it is sealed, or an error if it may not be read.
+async fn open(
+    root: &Root,
+    request: &GetRequest,
+    stored: Option<&StoredManifest>,
+    unlocked: Option<&Unlocked>,
+) -> Result<Option<Arc<DataKey>>, BackupError> {
+    let name = &request.name;
+    match unlocked {
+        None => Ok(unlock(root, name, stored, request.given()).await?.key),
+        Some(known) if known.digest == stored.map(StoredManifest::digest) => Ok(known.key.clone()),
+        Some(_) => Err(BackupError::Chain {
+            name: name.to_string(),
+            what: "it was replaced while its chain was being restored".to_owned(),
+        }),
+    }
+}
+
+/// Builds the keys block that turns a sealed native stream into a native file.
+async fn keys_in_front(
+    root: &Root,
+    request: &GetRequest,
+    manifest: &Manifest,
+    packed: &PackedFacts,
+    run: RunId,
+) -> Result<Bytes, BackupError> {
+    let name = &request.name;
+    if !request.keys.is_empty() {
+        return Err(BackupError::Keys(format!("--as-stored needs no key to read {name}")));
+    }
+    if packed.sealed.is_none() {
+        return Ok(Bytes::new());
+    }
+    let block = envelope(root, name, manifest, run).await?.encode_block();
+    block.map(Bytes::from).map_err(|error| BackupError::Keys(error.to_string()))
+}

@@ -1,0 +1,58 @@
+//! What to read of a backup, and what was read.
+
+use xb_encryptor::Keys;
+
+use crate::catalog::manifest::Manifest;
+use crate::catalog::names::BackupName;
+use crate::read::file_filter::Selection;
+use crate::read::partial::Chosen;
+use crate::read::unlock::{Accept, Given};
+
+/// Request to read a backup.
+#[derive(Debug)]
+pub struct GetRequest {
+    /// Name of the backup.
+    pub name: BackupName,
+    /// Files to read.
+    pub files: Selection,
+    /// Returns the native stream as it is stored, preceded by its keys block if it is sealed.
+    /// Packed layout only; needs no key.
+    pub as_stored: bool,
+    /// Keys to open a sealed backup. If there are any, the backup must be sealed, and one of them
+    /// must authenticate its manifest.
+    pub keys: Keys,
+    /// Unauthenticated backups that are read nevertheless.
+    pub accept: Accept,
+    /// Memory budget for buffers, in bytes.
+    pub memory: u64,
+    /// Worker threads.
+    pub threads: usize,
+    /// Maximum number of concurrent requests; the budget may allow fewer.
+    pub parallel: usize,
+}
+
+/// Result of a successful read.
+#[derive(Debug, Clone)]
+pub struct GetReport {
+    /// Length of the stream in bytes.
+    pub stream_bytes: u64,
+    /// Data objects read.
+    pub objects: u64,
+    /// Total size of these objects in bytes.
+    pub stored_bytes: u64,
+    /// Requests sent to the store, retries included; 0 for a local directory.
+    pub requests: u64,
+    /// Requests that were retries.
+    pub retries: u64,
+    /// The manifest, if there is one: a stock backup has none.
+    pub manifest: Option<Manifest>,
+    /// The selected files, if not all were read.
+    pub chosen: Option<Chosen>,
+}
+
+impl GetRequest {
+    /// The keys of this request.
+    pub(crate) fn given(&self) -> Given<'_> {
+        Given { keys: &self.keys, accept: self.accept, memory: self.memory }
+    }
+}

@@ -1,0 +1,93 @@
+//! Where a journal is, and its first line.
+
+use std::os::fd::BorrowedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, StatxFlags, fstatfs, statx};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use xb_reader::TargetDir;
+
+use crate::catalog::manifest::Manifest;
+use crate::hex::hex;
+
+/// Name of the journal beside the unfinished files.
+pub(super) const JOURNAL: &str = "journal";
+/// Name of a journal that is being created.
+pub(super) const NEW_JOURNAL: &str = "journal.new";
+
+/// Version of the journal format: version 1 had no checksums.
+pub(super) const FORMAT: u32 = 2;
+
+/// Path of the journal of a restore into `target`.
+pub(super) fn path(target: &Path) -> PathBuf {
+    TargetDir::kept_folder(target).join(JOURNAL)
+}
+
+/// Whether `target` holds an unfinished restore.
+#[must_use]
+pub fn is_unfinished(target: &Path) -> bool {
+    path(target).exists()
+}
+
+/// What a journal describes. A journal that describes something else is not resumed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct About {
+    pub(super) format: u32,
+    /// Name of the backup.
+    pub(crate) name: String,
+    pub(super) run: String,
+    /// SHA-256 of its manifest.
+    pub(super) manifest: String,
+    /// Whether files are decompressed.
+    pub(super) decompress: bool,
+    /// Canonical text of the file selection.
+    pub(super) files: String,
+}
+
+impl About {
+    pub(crate) fn new(manifest: &Manifest, decompress: bool, files: &str) -> Self {
+        // The stored manifest may carry another key's authentication below the same content, so
+        // only the content is hashed.
+        let text = serde_json::to_vec(manifest).unwrap_or_default();
+        Self {
+            format: FORMAT,
+            name: manifest.name.clone(),
+            run: manifest.run.clone(),
+            manifest: hex(&Sha256::digest(&text)),
+            decompress,
+            files: files.to_owned(),
+        }
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct Head {
+    pub(super) about: About,
+    pub(super) boot: String,
+    /// Mount that holds the target.
+    #[serde(default)]
+    pub(super) mount: String,
+}
+
+/// Identifies the mount that holds the directory. The ID is unique since boot if the kernel
+/// supports that (Linux 6.8); older kernels may reuse a mount's number.
+pub(super) fn mount_id(folder: BorrowedFd<'_>) -> Option<String> {
+    let unique = StatxFlags::from_bits_retain(0x4000);
+    let wanted = StatxFlags::MNT_ID | unique;
+    let there = statx(folder, "", AtFlags::EMPTY_PATH, wanted).ok()?;
+    let system = fstatfs(folder).ok()?;
+    Some(format!(
+        "{:x}-{}-{}:{}-{:x}",
+        there.stx_mask & wanted.bits(),
+        there.stx_mnt_id,
+        there.stx_dev_major,
+        there.stx_dev_minor,
+        system.f_type,
+    ))
+}
+
+pub(super) fn boot_id() -> Option<String> {
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    Some(id.trim().to_owned())
+}

@@ -1,0 +1,177 @@
+//! Reads the journal of an unfinished restore, and decides what of it counts.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::Read as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+
+use rustix::fs::{Mode, OFlags, openat};
+use rustix::io::Errno;
+use xb_reader::TargetDir;
+
+use crate::restore::journal::head::{About, Head, JOURNAL, boot_id, mount_id};
+use crate::restore::journal::left::{Begun, Left, Whole, as_path};
+use crate::restore::journal::line::Line;
+use crate::restore::journal::trust;
+
+/// Maximum length of a journal in bytes: enough for millions of files.
+const MAX_LEN: u64 = 1 << 30;
+
+/// Reads what an unfinished restore has left in `target`, and compares it with the files on disk.
+/// Returns `None` if there is no journal.
+///
+/// # Errors
+/// A text that explains why the restore cannot be resumed.
+pub(crate) fn load(
+    folder: &TargetDir,
+    target: &Path,
+    about: &About,
+    cancelled: &AtomicBool,
+) -> Result<Option<Left>, String> {
+    let failed = |error: std::io::Error| {
+        format!("cannot read the journal of an unfinished restore: {error}")
+    };
+    let mut text = Vec::new();
+    // Non-blocking, because opening a pipe without a writer would block.
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    match openat(folder.unfinished(), JOURNAL, flags, Mode::empty()) {
+        Err(Errno::NOENT) => return Ok(None),
+        Err(error) => return Err(failed(error.into())),
+        Ok(file) => File::from(file).take(MAX_LEN).read_to_end(&mut text).map_err(failed)?,
+    };
+    let first = text.split_inclusive(|byte| *byte == b'\n').next().unwrap_or_default();
+    let head: Option<Head> =
+        first.strip_suffix(b"\n").and_then(|line| serde_json::from_slice(line).ok());
+    let Some(head) = head else {
+        return Err(
+            "it holds an unfinished restore with an unreadable journal; empty the directory".into(),
+        );
+    };
+    if head.about != *about {
+        let theirs = &head.about;
+        if theirs.format != about.format {
+            return Err(
+                "it holds an unfinished restore by another release of this program; empty the directory"
+                    .into(),
+            );
+        }
+        let what = match theirs.run == about.run {
+            true => format!("{} with other options", theirs.name),
+            false => theirs.name.clone(),
+        };
+        return Err(format!(
+            "it holds an unfinished restore of {what}; finish that restore, or empty the directory"
+        ));
+    }
+    let same_boot = boot_id().is_some_and(|boot| boot == head.boot);
+    let same_mount = mount_id(folder.unfinished()).is_some_and(|mount| mount == head.mount);
+    let lines = text.get(first.len()..).unwrap_or_default();
+    let still_held = same_boot && same_mount;
+    let mut read = parse(lines, first.len() as u64, still_held);
+    drop(text);
+    reconcile(target, &mut read, still_held)?;
+    check_foreign(target, &read)?;
+    trust::compare(folder, target, &mut read, cancelled)?;
+    Ok(Some(read))
+}
+
+/// Parses the lines. What was not synced before its memory was lost is doubtful.
+pub(super) fn parse(text: &[u8], start: u64, still_held: bool) -> Left {
+    let mut left = Left::default();
+    let trusted = if still_held { u64::MAX } else { synced(text) };
+    let mut at = start;
+    for line in text.split_inclusive(|byte| *byte == b'\n') {
+        at += line.len() as u64;
+        let Some(line) = line.strip_suffix(b"\n").and_then(Line::parse) else { break };
+        let certain = at <= trusted;
+        match line {
+            Line::Checkpoint { number, path, upto, taken, crc } if certain => {
+                left.begun.insert(number, Begun { path, upto, taken, crc });
+            }
+            Line::Overwritten { number } => drop(left.begun.remove(&number)),
+            Line::Whole { number, path, name, size, crc } => match crc.filter(|_| certain) {
+                Some(crc) => drop(left.whole.insert(path, Whole { number, name, size, crc })),
+                None => left.doubtful.push(name),
+            },
+            Line::TakenBack => left.rolled_back = true,
+            Line::Checkpoint { .. } | Line::Synced { .. } => {}
+        }
+    }
+    left
+}
+
+/// Length of the journal that is on the medium together with the data it describes.
+fn synced(text: &[u8]) -> u64 {
+    let lines = text.split_inclusive(|byte| *byte == b'\n');
+    let parsed = lines.map_while(|line| Line::parse(line.strip_suffix(b"\n")?));
+    parsed
+        .filter_map(|line| if let Line::Synced { upto } = line { Some(upto) } else { None })
+        .last()
+        .unwrap_or(0)
+}
+
+/// Checks which complete files have their final names: a line is written before the rename.
+fn reconcile(target: &Path, left: &mut Left, still_held: bool) -> Result<(), String> {
+    if left.rolled_back {
+        return Err("it holds an unfinished restore of a stream that renames files, which cannot be resumed; empty the directory".into());
+    }
+    let kept = TargetDir::kept_folder(target);
+    let mut gone = Vec::new();
+    for (path, file) in &left.whole {
+        let there = std::fs::symlink_metadata(target.join(as_path(&file.name)));
+        match there {
+            Ok(meta) if meta.is_file() && (meta.len() == file.size || !still_held) => {}
+            Ok(_) => {
+                let name = as_path(&file.name).display();
+                return Err(format!(
+                    "{name} was changed after it was restored; empty the directory"
+                ));
+            }
+            // The file was about to be renamed. If it is still incomplete, it is resumed.
+            Err(_) => gone.push(path.clone()),
+        }
+    }
+    for path in gone {
+        left.whole.remove(&path);
+    }
+    // A file with its final name is complete.
+    let whole: HashSet<u64> = left.whole.values().map(|file| file.number).collect();
+    left.begun
+        .retain(|number, _| !whole.contains(number) && kept.join(number.to_string()).exists());
+    Ok(())
+}
+
+/// Refuses files that do not belong to the restore.
+fn check_foreign(target: &Path, left: &Left) -> Result<(), String> {
+    let ours: HashSet<&[u8]> = left
+        .whole
+        .values()
+        .map(|file| file.name.as_slice())
+        .chain(left.doubtful.iter().map(Vec::as_slice))
+        .collect();
+    let mut folders = vec![PathBuf::new()];
+    while let Some(folder) = folders.pop() {
+        let entries = std::fs::read_dir(target.join(&folder)).map_err(|error| error.to_string())?;
+        for entry in entries {
+            let entry = entry.map_err(|error| error.to_string())?;
+            let name = folder.join(entry.file_name());
+            let first = folder.as_os_str().is_empty();
+            if first
+                && [".xb-partial", ".xb-incremental"].iter().any(|own| entry.file_name() == *own)
+            {
+                continue;
+            }
+            if entry.file_type().map_err(|error| error.to_string())?.is_dir() {
+                folders.push(name);
+            } else if !ours.contains(name.as_os_str().as_bytes()) {
+                return Err(format!(
+                    "it holds an unfinished restore, but {} does not belong to it",
+                    name.display()
+                ));
+            }
+        }
+    }
+    Ok(())
+}

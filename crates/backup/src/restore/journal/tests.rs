@@ -1,0 +1,113 @@
+use std::sync::atomic::AtomicBool;
+
+use proptest::prelude::*;
+use xb_reader::{RelPath, TargetDir};
+
+use super::head::{About, FORMAT, JOURNAL, NEW_JOURNAL, path};
+use super::line::Line;
+use super::load::{load, parse};
+use super::write::{Journal, STEP};
+
+fn lines() -> Vec<Line> {
+    let path = |name: &str| name.as_bytes().to_vec();
+    vec![
+        Line::Checkpoint { number: 0, path: path("a/b.ibd"), upto: 10, taken: 40, crc: 1 },
+        Line::Whole { number: 1, path: path("c.lz4"), name: path("c"), size: 3, crc: Some(2) },
+        Line::Synced { upto: 100 },
+        Line::Checkpoint { number: 0, path: path("a/b.ibd"), upto: 20, taken: 80, crc: 3 },
+        Line::Overwritten { number: 2 },
+    ]
+}
+
+#[test]
+fn a_torn_end_is_left_out_and_a_reboot_leaves_what_was_synced() {
+    let text: String = lines().iter().map(Line::text).collect();
+    for cut in 0..=text.len() {
+        let left = parse(&text.as_bytes()[..cut], 0, true);
+        let whole_lines = text[..cut].matches('\n').count();
+        let upto = left.begun.get(&0).map(|file| file.upto);
+        assert_eq!(upto, [None, Some(10), Some(10), Some(10), Some(20), Some(20)][whole_lines]);
+        assert_eq!(left.whole.len(), usize::from(whole_lines > 1));
+    }
+    let first = lines()[0].text().len() as u64;
+    let mut all = lines();
+    all[2] = Line::Synced { upto: first };
+    let text: String = all.iter().map(Line::text).collect();
+    let left = parse(text.as_bytes(), 0, false);
+    assert_eq!(left.begun[&0].upto, 10);
+    assert_eq!((left.whole.len(), &left.doubtful[..]), (0, &[b"c".to_vec()][..]));
+}
+
+fn about() -> About {
+    let text = |text: &str| text.to_owned();
+    About {
+        format: FORMAT,
+        name: text("n"),
+        run: text("r"),
+        manifest: text("m"),
+        decompress: true,
+        files: text(""),
+    }
+}
+
+#[test]
+fn a_journal_goes_into_a_file_of_its_own_whatever_lies_under_its_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = dir.path().join("data");
+    let precious = dir.path().join("precious");
+    std::fs::write(&precious, "keep me").unwrap();
+    let kept = TargetDir::kept_folder(&target);
+    std::fs::create_dir_all(&kept).unwrap();
+    for name in [JOURNAL, NEW_JOURNAL] {
+        std::os::unix::fs::symlink(&precious, kept.join(name)).unwrap();
+    }
+    let folder = TargetDir::open_kept(&target).unwrap();
+    let loaded = load(&folder, &target, &about(), &AtomicBool::new(false));
+    assert!(loaded.is_err(), "a link was followed");
+    let journal = Journal::begin(&folder, &about(), None, false).unwrap();
+    journal.log().rolled_back();
+    assert_eq!(std::fs::read(&precious).unwrap(), b"keep me");
+    assert!(std::fs::symlink_metadata(path(&target)).unwrap().is_file());
+    drop((journal, folder));
+    Journal::remove(&target).unwrap();
+    assert!(!kept.exists());
+}
+
+#[test]
+fn a_journal_that_cannot_take_back_what_it_said_says_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = TargetDir::open_kept(dir.path()).unwrap();
+    let journal = Journal::begin(&folder, &about(), None, false).unwrap();
+    let name = RelPath::new(b"a").unwrap();
+    let log = journal.log();
+    log.proven(&name, 0, STEP, STEP, 1);
+    journal.fail();
+    let len = || std::fs::metadata(path(dir.path())).unwrap().len();
+    log.proven(&name, 0, 2 * STEP, STEP, 2);
+    assert!(len() > 0, "what was proven stays so");
+    log.overwritten(0);
+    assert_eq!(len(), 0);
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_read_without_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        let _ = parse(&bytes, 0, true);
+    }
+
+    #[test]
+    fn lines_come_back(number: u64, upto: u64, taken: u64, crc: u32, path in "[a-z]{1,8}(/[a-z.]{1,8}x)?") {
+        let path = path.into_bytes();
+        for line in [
+            Line::Checkpoint { number, path: path.clone(), upto, taken, crc },
+            Line::Whole { number, path: path.clone(), name: path.clone(), size: upto, crc: Some(crc) },
+            Line::Whole { number, path: path.clone(), name: path.clone(), size: upto, crc: None },
+            Line::Overwritten { number },
+            Line::Synced { upto },
+            Line::TakenBack,
+        ] {
+            let text = line.text();
+            prop_assert_eq!(Line::parse(text.trim_end_matches('\n').as_bytes()), Some(line));
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! Writes the journal of a restore in progress, and makes what it describes durable.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::Write as _;
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::fs::{AtFlags, Mode, OFlags, openat, renameat, unlinkat};
+use rustix::io::Errno;
+use xb_pipeline::ExtractLog;
+use xb_reader::{RelPath, TargetDir};
+
+use crate::restore::journal::head::{About, Head, JOURNAL, NEW_JOURNAL, boot_id, mount_id};
+use crate::restore::journal::left::{Begun, Left, Whole};
+use crate::restore::journal::line::Line;
+
+/// Minimum progress of a file, in bytes, between two of its lines in the journal.
+pub(super) const STEP: u64 = 1 << 20;
+/// Bytes after which the file system is synced.
+const SYNC_BYTES: u64 = 1 << 30;
+/// Time after which the file system is synced.
+const SYNC_TIME: Duration = Duration::from_secs(30);
+
+/// Writer of a journal.
+pub(crate) struct Journal {
+    shared: Arc<Shared>,
+    syncer: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    wake: Condvar,
+}
+
+struct State {
+    file: File,
+    len: u64,
+    files: HashMap<u64, Progress>,
+    /// Bytes proven since the last sync.
+    unsynced: u64,
+    /// Nothing more is written after a failure: a journal with a gap would be worse than a short
+    /// one.
+    failed: bool,
+    over: bool,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Progress {
+    upto: u64,
+    noted: u64,
+    taken: u64,
+}
+
+impl Journal {
+    /// Starts a journal in the existing directory of unfinished files, with what an earlier run
+    /// left. With `sync`, proven data is made durable from time to time.
+    ///
+    /// # Errors
+    /// If the journal cannot be written.
+    pub(crate) fn begin(
+        folder: &TargetDir,
+        about: &About,
+        left: Option<&Left>,
+        sync: bool,
+    ) -> std::io::Result<Self> {
+        let folder = folder.unfinished();
+        let head = Head {
+            about: about.clone(),
+            boot: boot_id().unwrap_or_default(),
+            mount: mount_id(folder).unwrap_or_default(),
+        };
+        let mut text = serde_json::to_vec(&head)?;
+        text.push(b'\n');
+        let mut files = HashMap::new();
+        for (path, file) in left.iter().flat_map(|left| &left.whole) {
+            let Whole { number, name, size, crc } = file.clone();
+            let (path, crc) = (path.clone(), Some(crc));
+            text.extend(Line::Whole { number, path, name, size, crc }.text().bytes());
+        }
+        for (number, file) in left.iter().flat_map(|left| &left.begun) {
+            let Begun { path, upto, taken, crc } = file.clone();
+            files.insert(*number, Progress { upto, noted: upto, taken });
+            text.extend(
+                Line::Checkpoint { number: *number, path, upto, taken, crc }.text().bytes(),
+            );
+        }
+        // Created beside the old journal, which counts until the rename. Whoever holds the
+        // directory is its only user.
+        unlink(folder, NEW_JOURNAL)?;
+        let flags = OFlags::WRONLY
+            | OFlags::APPEND
+            | OFlags::CREATE
+            | OFlags::EXCL
+            | OFlags::NOFOLLOW
+            | OFlags::CLOEXEC;
+        let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH;
+        let mut file = File::from(openat(folder, NEW_JOURNAL, flags, mode)?);
+        file.write_all(&text)?;
+        file.sync_data()?;
+        renameat(folder, NEW_JOURNAL, folder, JOURNAL)?;
+        let state =
+            State { file, len: text.len() as u64, files, unsynced: 0, failed: false, over: false };
+        let shared = Arc::new(Shared { state: Mutex::new(state), wake: Condvar::new() });
+        let syncer = match sync {
+            false => None,
+            true => {
+                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+                let root = File::from(openat(folder, ".", flags, Mode::empty())?);
+                let shared = Arc::clone(&shared);
+                let work = move || shared.sync_now_and_then(&root);
+                Some(std::thread::Builder::new().name("journal".into()).spawn(work)?)
+            }
+        };
+        Ok(Self { shared, syncer })
+    }
+
+    /// Observer of the extraction.
+    pub(crate) fn log(&self) -> Arc<dyn ExtractLog> {
+        Arc::clone(&self.shared) as _
+    }
+
+    /// Removes what the finished restore has left in the directory of unfinished files.
+    ///
+    /// # Errors
+    /// If something cannot be removed.
+    pub(crate) fn remove(target: &Path) -> std::io::Result<()> {
+        let failed = |error: xb_reader::TargetError| std::io::Error::other(error.to_string());
+        if !TargetDir::kept_folder(target).exists() {
+            return Ok(());
+        }
+        let folder = TargetDir::open_kept(target).map_err(failed)?;
+        folder.clear(|_| false).map_err(failed)?;
+        for name in [NEW_JOURNAL, JOURNAL] {
+            unlink(folder.unfinished(), name)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+impl Journal {
+    /// Makes every later write fail.
+    pub(super) fn fail(&self) {
+        self.shared.state().failed = true;
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        self.shared.state().over = true;
+        self.shared.wake.notify_all();
+        if let Some(syncer) = self.syncer.take() {
+            let _ = syncer.join();
+        }
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn sync_now_and_then(&self, root: &File) {
+        loop {
+            let mut state = self.state();
+            if !state.over && state.unsynced < SYNC_BYTES {
+                state = self
+                    .wake
+                    .wait_timeout(state, SYNC_TIME)
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .0;
+            }
+            if state.over {
+                return;
+            }
+            if state.unsynced == 0 {
+                continue;
+            }
+            let upto = state.len;
+            state.unsynced = 0;
+            drop(state);
+            // Not under the lock, because a sync may take long.
+            if rustix::fs::syncfs(root).is_err() {
+                return;
+            }
+            let mut state = self.state();
+            state.write(&Line::Synced { upto });
+            let _ = state.file.sync_data();
+        }
+    }
+}
+
+impl State {
+    fn write(&mut self, line: &Line) {
+        let text = line.text();
+        // One write per line: after a kill, all lines except perhaps the last are complete.
+        if !self.failed {
+            match self.file.write_all(text.as_bytes()) {
+                Ok(()) => self.len += text.len() as u64,
+                Err(_) => self.failed = true,
+            }
+        }
+        // Without this line, earlier lines would claim what is no longer true.
+        if self.failed && matches!(line, Line::Overwritten { .. } | Line::TakenBack) {
+            let _ = self.file.set_len(0);
+        }
+    }
+}
+
+impl ExtractLog for Shared {
+    fn proven(&self, path: &RelPath, number: u64, upto: u64, chunk: u64, crc: u32) {
+        let mut state = self.state();
+        let file = state.files.entry(number).or_default();
+        let more = upto.saturating_sub(file.upto);
+        file.taken = file.taken.saturating_add(chunk);
+        file.upto = upto;
+        let taken = file.taken;
+        let note = upto - file.noted.min(upto) >= STEP;
+        if note {
+            file.noted = upto;
+        }
+        state.unsynced = state.unsynced.saturating_add(more);
+        if note {
+            let path = path.as_bytes().to_vec();
+            state.write(&Line::Checkpoint { number, path, upto, taken, crc });
+        }
+        if state.unsynced >= SYNC_BYTES {
+            self.wake.notify_all();
+        }
+    }
+
+    fn overwritten(&self, number: u64) {
+        let mut state = self.state();
+        state.files.remove(&number);
+        state.write(&Line::Overwritten { number });
+    }
+
+    fn whole(&self, path: &RelPath, number: u64, name: &RelPath, size: u64, crc: Option<u32>) {
+        let (path, name) = (path.as_bytes().to_vec(), name.as_bytes().to_vec());
+        let mut state = self.state();
+        state.files.remove(&number);
+        state.unsynced = state.unsynced.max(1);
+        state.write(&Line::Whole { number, path, name, size, crc });
+    }
+
+    fn rolled_back(&self) {
+        self.state().write(&Line::TakenBack);
+    }
+}
+
+/// Removes a name if it exists.
+fn unlink(folder: BorrowedFd<'_>, name: &str) -> std::io::Result<()> {
+    match unlinkat(folder, name, AtFlags::empty()) {
+        Err(Errno::NOENT) => Ok(()),
+        done => Ok(done?),
+    }
+}

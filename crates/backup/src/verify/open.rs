@@ -1,0 +1,124 @@
+//! The first level of a verification: manifest, keys object and listing.
+
+use std::sync::Arc;
+
+use xb_encryptor::{Envelope, SlotKind};
+
+use crate::cancel::CancelToken;
+use crate::catalog::manifest::{Layout, Manifest, StoredManifest};
+use crate::catalog::names::{CATALOG, KEYS, run_folder};
+use crate::catalog::verification::{Authenticity, Level};
+use crate::claim::is_unfinished;
+use crate::error::BackupError;
+use crate::objects::checksums::Known;
+use crate::objects::classic_checksums::list_with_sums;
+use crate::read::unlock::{envelope, open_sealed};
+use crate::verify::run::{Packed, Run};
+
+impl Run<'_> {
+    /// Checks the first level of a packed backup. Returns `None` if no further check is possible.
+    pub(super) async fn open_packed(
+        &mut self,
+        stored: StoredManifest,
+        stop: &mut CancelToken,
+    ) -> Result<Option<Packed>, BackupError> {
+        let (name, keys) = (&self.request.name, &self.request.keys);
+        let manifest = stored.manifest.clone();
+        let (Some(facts), Some(run)) = (manifest.packed.clone(), manifest.run_id()) else {
+            return Err(BackupError::Bug("a checked manifest is incomplete"));
+        };
+        self.report.manifest = Some(stored.digest());
+        self.report.layout = Some(Layout::Packed);
+        (self.report.objects, self.report.stored_bytes) = (manifest.objects, manifest.stored_bytes);
+        self.report.authenticity = match &facts.sealed {
+            None => Authenticity::NotSealed,
+            Some(_) => Authenticity::NoKey,
+        };
+        if facts.sealed.is_none() {
+            self.request.given().allows_unsealed(name, Some(&manifest))?;
+        }
+        let mut key = None;
+        if facts.sealed.is_some() {
+            let object = format!("{}/{KEYS}", run_folder(name, run));
+            match stop.or(envelope(self.root, name, &manifest, run)).await {
+                Ok(envelope) if keys.is_empty() && self.request.level < Level::Decrypt => {
+                    drop(envelope);
+                    self.note("without a key, the writer of this backup is unknown, and manifest and keys object are not authenticated");
+                }
+                Ok(envelope) => {
+                    let given = self.request.given();
+                    match open_sealed(self.root, name, &stored, &envelope, given) {
+                        Ok(opened) => {
+                            self.mac = Some(opened.manifest_key(envelope.stream_id()));
+                            key = Some(Arc::new(opened));
+                            if only_recipients(&envelope) {
+                                self.note("the backup has only recipients as key slots: this proves that nothing was changed, but not who wrote it");
+                            }
+                        }
+                        Err(error @ BackupError::Manifest { .. }) => {
+                            let object = format!("{CATALOG}/{name}");
+                            self.found(Level::Manifest, Some(object), error.to_string());
+                        }
+                        Err(BackupError::Keys(what)) if keys.is_empty() => {
+                            let less = "levels up to checksum need no key";
+                            return Err(BackupError::Keys(format!("{what}; {less}")));
+                        }
+                        Err(error) => return Err(error),
+                    }
+                }
+                Err(BackupError::Damaged { what, .. }) => {
+                    self.found(Level::Manifest, Some(object), what);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if key.is_some() {
+            self.report.authenticity = match manifest.is_carried() {
+                true => Authenticity::Unvouched,
+                false => Authenticity::Authenticated,
+            };
+        }
+        let what = format!("intact, {}", self.report.authenticity.as_str());
+        self.report.close(Level::Manifest, what);
+        // Without a sound keys object, the levels that need no key can still be checked.
+        Ok(Some(Packed { manifest, facts, run, key }))
+    }
+
+    pub(super) async fn open_classic(
+        &mut self,
+        manifest: Option<Manifest>,
+        stop: &mut CancelToken,
+    ) -> Result<(), BackupError> {
+        let name = &self.request.name;
+        self.report.layout = Some(Layout::Classic);
+        let files = stop.or(list_with_sums(self.root, name, manifest.as_ref())).await?;
+        if manifest.is_some() || !files.is_empty() {
+            self.request.given().allows_unsealed(name, manifest.as_ref())?;
+        }
+        match &manifest {
+            Some(_) => {
+                self.report.authenticity = Authenticity::NotSealed;
+                let what = format!("intact, {}", self.report.authenticity.as_str());
+                self.report.close(Level::Manifest, what);
+                if matches!(files.known(), Known::Whole(_)) {
+                    self.note("a damaged object cannot be named, because the checksum list is missing or damaged");
+                }
+            }
+            None => {
+                if files.is_empty() || stop.or(is_unfinished(self.root, name)).await? {
+                    let state =
+                        crate::catalog::list::state_without_manifest(self.root, name).await?;
+                    return Err(BackupError::NotThere { name: name.to_string(), state });
+                }
+                self.note("a stock backup has no manifest, so missing files cannot be detected");
+                self.report.close(Level::Manifest, "no manifest".to_owned());
+            }
+        }
+        self.classic(manifest, files, stop).await
+    }
+}
+
+/// Whether all key slots of the backup are for recipients.
+fn only_recipients(envelope: &Envelope) -> bool {
+    envelope.slots().all(|slot| slot.kind == SlotKind::Recipient)
+}

@@ -1,0 +1,160 @@
+//! What reading the stream has found, as levels of the report.
+
+use xb_encryptor::xbcrypt::XbcryptError;
+use xb_pipeline::{FileDecodeError, InspectError, Inspected, PagesFound};
+
+use crate::catalog::manifest::{Layout, Manifest};
+use crate::catalog::verification::{Level, PageReport, Problem};
+use crate::error::BackupError;
+use crate::verify::run::Run;
+
+/// The reason why a stream could not be inspected, unless it is damage.
+pub(super) fn not_damage(error: &InspectError) -> Option<BackupError> {
+    let InspectError::Undo { path, source, .. } = error else { return None };
+    match source.as_ref() {
+        // The CRC of the xbcrypt chunk matches, so its bytes are not damaged.
+        FileDecodeError::NoKey | FileDecodeError::Xbcrypt(XbcryptError::Hash { .. }) => {
+            Some(BackupError::FileKey { what: format!("{path}: {source}") })
+        }
+        FileDecodeError::Memory { .. } | FileDecodeError::Xbcrypt(XbcryptError::NoHash { .. }) => {
+            let source = std::io::Error::other(format!("{path}: {source}"));
+            Some(BackupError::System { what: "verify", source })
+        }
+        _ => None,
+    }
+}
+
+impl Run<'_> {
+    /// Records the results of a stream that was read to its end.
+    pub(super) fn read(
+        &mut self,
+        manifest: Option<&Manifest>,
+        found: &Inspected,
+    ) -> Result<(), BackupError> {
+        let scanned = &found.scanned;
+        self.report.stream_bytes = Some(scanned.bytes);
+        self.report.files = Some(scanned.files);
+        if let Some(manifest) = manifest.filter(|manifest| !manifest.is_carried()) {
+            let (files, bytes) = (manifest.files, manifest.stream_bytes);
+            if scanned.files != files {
+                let what =
+                    format!("the stream has {} files, the manifest has {files}", scanned.files);
+                self.found(Level::Decrypt, None, what);
+            }
+            // A classic backup is read in another order, and its files may be transformed.
+            if manifest.layout == Layout::Packed && scanned.bytes != bytes {
+                let what =
+                    format!("the stream has {} bytes, the manifest has {bytes}", scanned.bytes);
+                self.found(Level::Decrypt, None, what);
+            }
+        }
+        if found.unopened > 0 && self.wants(Level::Decrypt) {
+            return Err(self.no_file_key());
+        }
+        self.pages(&found.pages);
+        Ok(())
+    }
+
+    /// Error: level decrypt needs a key for single files, and none was given.
+    pub(super) fn no_file_key(&self) -> BackupError {
+        let name = &self.request.name;
+        let what = format!(
+            "files of {name} are encrypted, but no key was given; levels up to checksum need none"
+        );
+        BackupError::FileKey { what }
+    }
+
+    /// Records the results of the page checks.
+    pub(super) fn pages(&mut self, found: &PagesFound) {
+        if !self.wants(Level::Pages) {
+            return;
+        }
+        self.report.pages = Some(PageReport::from(found));
+        for bad in &found.bad {
+            self.report.problem(Problem {
+                level: Level::Pages,
+                object: None,
+                file: Some(bad.path.to_string()),
+                offset: Some(bad.page.offset),
+                what: format!("page {}: {}", bad.page.page, bad.page.fault),
+            });
+        }
+        self.report.more_problems += found.untold;
+        if found.passed_over > 0 {
+            self.note(&format!(
+                "tablespace files whose pages could not be checked: {}",
+                found.passed_over
+            ));
+        }
+        if found.doubtful > 0 {
+            self.note(&format!(
+                "{} pages are empty although they are in use; whether the redo log restores them shows at level restore",
+                found.doubtful
+            ));
+        }
+        if found.counts.unchecked > 0 {
+            self.note(&format!(
+                "pages not checked, because their checksum is encrypted or compressed, or they are in the doublewrite area: {}",
+                found.counts.unchecked
+            ));
+        }
+        if found.counts.no_checksum > 0 {
+            self.note(&format!("pages without a checksum: {}", found.counts.no_checksum));
+        }
+    }
+
+    /// Concludes the two levels that depend on reading the stream.
+    pub(super) fn close_read(&mut self) {
+        let (files, bytes) = (self.report.files, self.report.stream_bytes);
+        let blamed = self.report.problems.iter().any(|problem| problem.level == Level::Decrypt);
+        if bytes.is_none() && !blamed {
+            return self.leave_out_rest();
+        }
+        self.report.close(
+            Level::Decrypt,
+            match (files, bytes) {
+                (Some(files), Some(bytes)) => {
+                    format!("all {files} files in a stream of {bytes} bytes")
+                }
+                (None, Some(bytes)) => format!("{bytes} bytes, content not inspected"),
+                _ => "the stream cannot be read to the end".to_owned(),
+            },
+        );
+        match &self.report.pages {
+            Some(pages) if bytes.is_some() => {
+                let all =
+                    pages.good + pages.empty + pages.no_checksum + pages.unchecked + pages.damaged;
+                let what = format!(
+                    "{all} pages in {} files: {} intact, {} empty, {} damaged",
+                    pages.files, pages.good, pages.empty, pages.damaged
+                );
+                // Raw bytes are not inspected, and an incremental backup holds only some pages of a
+                // table.
+                if files.is_none() || pages.passed_over > 0 {
+                    let what = format!("{what}; files not checkable: {}", pages.passed_over);
+                    self.report.close_unchecked(Level::Pages, what);
+                } else {
+                    self.report.close(Level::Pages, what);
+                }
+            }
+            _ => self.leave_out_rest(),
+        }
+    }
+
+    /// Records a fault in the stream, with its file and offset.
+    pub(super) fn stream_fault(
+        &mut self,
+        level: Level,
+        object: Option<String>,
+        error: &InspectError,
+    ) {
+        let (_, path) = error.place();
+        self.report.problem(Problem {
+            level,
+            object,
+            file: path.map(ToString::to_string),
+            offset: error.file_offset(),
+            what: error.to_string(),
+        });
+    }
+}

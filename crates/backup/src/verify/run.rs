@@ -1,0 +1,105 @@
+//! One verification in progress.
+
+use std::sync::Arc;
+
+use xb_encryptor::xbcrypt::{Algorithm, Cipher};
+use xb_encryptor::{Backend, DataKey, MacKey};
+use xb_pipeline::{EndRule, InspectOptions, LastFile, Observer, UnpackPlan};
+
+use crate::catalog::manifest::{End, Manifest, PackedFacts};
+use crate::catalog::names::RunId;
+use crate::catalog::root::Root;
+use crate::catalog::verification::{Level, Problem, VerifyReport};
+use crate::error::BackupError;
+use crate::verify::request::VerifyRequest;
+
+/// Minimum memory for inspecting files.
+const LEAST_SHARE: u64 = 16 << 20;
+
+/// One verification.
+pub(super) struct Run<'a> {
+    pub(super) root: &'a Root,
+    pub(super) request: &'a VerifyRequest,
+    pub(super) observer: &'a Observer,
+    pub(super) report: VerifyReport,
+    /// The manifest's key, once it is known.
+    pub(super) mac: Option<MacKey>,
+}
+
+/// A packed backup that can be read.
+pub(super) struct Packed {
+    pub(super) manifest: Manifest,
+    pub(super) facts: PackedFacts,
+    pub(super) run: RunId,
+    pub(super) key: Option<Arc<DataKey>>,
+}
+
+impl Run<'_> {
+    pub(super) fn note(&mut self, note: &str) {
+        self.report.notes.push(note.to_owned());
+    }
+
+    pub(super) fn found(&mut self, level: Level, object: Option<String>, what: String) {
+        self.report.problem(Problem { level, object, file: None, offset: None, what });
+    }
+
+    pub(super) fn wants(&self, level: Level) -> bool {
+        self.request.level >= level
+    }
+
+    /// Records that the requested levels that were not checked did not pass.
+    pub(super) fn leave_out_rest(&mut self) {
+        let asked = self.report.level;
+        Level::ALL
+            .into_iter()
+            .filter(|level| *level <= asked)
+            .for_each(|level| self.report.leave_out(level));
+    }
+
+    /// Divides the memory between fetching and inspecting files.
+    pub(super) fn plan(&self) -> Result<(UnpackPlan, u64), BackupError> {
+        let VerifyRequest { memory, threads, parallel, .. } = *self.request;
+        let share = if self.wants(Level::Decrypt) { (memory / 4).max(LEAST_SHARE) } else { 0 };
+        let fetching = memory.saturating_sub(share);
+        let plan = UnpackPlan::new(fetching, threads, parallel).map_err(|error| match error {
+            xb_pipeline::PlanError::Memory { threads, needed, .. } => {
+                xb_pipeline::PlanError::Memory { memory, threads, needed: needed + share }
+            }
+            error => error,
+        })?;
+        Ok((plan, share))
+    }
+
+    /// Options for inspecting a stream, according to the end that the manifest states.
+    pub(super) fn inspect(
+        &self,
+        end: Option<&End>,
+        memory: u64,
+    ) -> Result<InspectOptions, BackupError> {
+        let cipher = match &self.request.keys.key {
+            None => None,
+            Some(key) => {
+                // The length of the key determines the AES variant.
+                let cipher = Cipher::new(Algorithm::Aes256, Some(key), Backend::default());
+                Some(Arc::new(cipher.map_err(|error| BackupError::Keys(error.to_string()))?))
+            }
+        };
+        let undo = self.wants(Level::Decrypt);
+        let pages = self.wants(Level::Pages);
+        Ok(InspectOptions { rule: end_rule(end), undo, cipher, pages, memory })
+    }
+}
+
+/// End rule for the stream: it must end as the manifest states.
+fn end_rule(end: Option<&End>) -> EndRule {
+    let Some(End::LastFile { name }) = end else { return EndRule::AnyEnd };
+    // The last file of a producer has several possible names, and may have suffixes.
+    let known = ["xtrabackup_info", "mariadb_backup_info", "xtrabackup_tablespaces"];
+    let pattern = match known.contains(&name.as_str()) {
+        true if name.ends_with("_info") => "{xtrabackup_info,mariadb_backup_info}*",
+        true => "xtrabackup_tablespaces*",
+        false => name,
+    };
+    // At any position: the classic layout delivers files in another order.
+    LastFile::new(pattern).map_or(EndRule::AnyEnd, EndRule::WithFile)
+}

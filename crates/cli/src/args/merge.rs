@@ -1,0 +1,143 @@
+//! The values of all sources in one list, lowest precedence first.
+
+use std::ffi::OsString;
+
+use crate::args::argv::{Item, ParsedOption, parse_option};
+use crate::args::option_table::OptionTable;
+use crate::args::sources::option_file::{FileOption, OptionFilePaths, Wanted, load};
+use crate::args::sources::variables::{self, FromEnvironment};
+use crate::args::sources::{Given, Origin, Sources};
+use crate::args::usage_error::UsageError;
+
+/// The options of all subcommands, and those of the one that runs.
+pub(crate) struct Scope<'a> {
+    pub(crate) known: OptionTable,
+    pub(crate) scope: OptionTable,
+    pub(crate) subcommand: Option<&'a str>,
+}
+
+/// Returns the items of all sources, lowest precedence first.
+pub(crate) fn all_given(
+    sources: &Sources<'_>,
+    places: &OptionFilePaths,
+    (wanted, own): (&Wanted, Vec<Item>),
+    all: &Scope<'_>,
+    variables: &[(OsString, OsString)],
+    warnings: &mut Vec<String>,
+) -> Result<Vec<Given>, UsageError> {
+    let loaded = load(places, wanted, sources.groups)?;
+    let files = loaded.repositories;
+    warnings.extend(loaded.warnings);
+    let of_all = loaded.options;
+    let general = file_items(of_all.clone(), all, warnings)?;
+    let mut environment = match sources.environment {
+        None => FromEnvironment::default(),
+        Some(prefix) => variables::read(prefix, variables.iter().cloned(), &all.known, &all.scope),
+    };
+    warnings.append(&mut environment.warnings);
+    if let Some(name) = environment.bad_switch {
+        return Err(UsageError::BadVariable { name });
+    }
+    let own = own.into_iter().map(|item| Given { item, origin: Origin::CommandLine });
+    let mut later = environment.given;
+    later.extend(own);
+
+    let Some(repositories) = sources.repositories else {
+        return Ok([general, later].concat());
+    };
+    let ignored: Vec<String> =
+        warnings.iter().filter(|warning| warning.contains(" option file ")).cloned().collect();
+    let known_names: Vec<String> = files.keys().cloned().collect();
+    let group = |name: &Option<String>| match name {
+        None => Ok(Vec::new()),
+        Some(name) => files.get(name).cloned().ok_or_else(|| UsageError::NoRepository {
+            group: sources.groups.first().copied().unwrap_or_default().to_owned(),
+            name: name.clone(),
+            known: known_names.clone(),
+            ignored: ignored.clone(),
+        }),
+    };
+    // First the source: its group may name the destination.
+    let subcommand = all.subcommand;
+    let named = repositories.named(subcommand, &[general.clone(), later.clone()].concat());
+    let mut own_group = file_items(group(&named.source)?, all, warnings)?;
+    own_group.retain(|own| own.key().is_none_or(|key| repositories.in_source(subcommand, key)));
+    let named = repositories.named(subcommand, &[&general[..], &own_group, &later].concat());
+    let mut there = Vec::new();
+    if named.destination.is_some() {
+        for option in [of_all, group(&named.destination)?].concat() {
+            // Warnings about these options are given already, or belong to another run.
+            if let Some(given) = file_item(option, &all.known, &all.known, &mut Vec::new())? {
+                there.extend(repositories.in_destination(given, &all.scope));
+            }
+        }
+    }
+    let mut given = [general, own_group, there].concat();
+    if let Some(name) = named.source.as_ref().filter(|_| all.scope.has(repositories.name)) {
+        let item = Item::Value(repositories.name.to_owned(), name.into());
+        given.push(Given { item, origin: Origin::CommandLine });
+    }
+    given.extend(later);
+    repositories.keep_places(&named, &mut given);
+    repositories.strip(subcommand, &mut given);
+    Ok(given)
+}
+
+pub(crate) fn file_items(
+    options: Vec<FileOption>,
+    all: &Scope<'_>,
+    warnings: &mut Vec<String>,
+) -> Result<Vec<Given>, UsageError> {
+    let items = options
+        .into_iter()
+        .map(|option| file_item(option, &all.known, &all.scope, warnings).transpose());
+    items.flatten().collect()
+}
+
+/// Whether a regular file has a mode that lets every user read it.
+fn is_readable_by_all(file: &std::path::Path) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    std::fs::metadata(file).is_ok_and(|about| about.is_file() && about.mode() & 0o004 != 0)
+}
+
+/// Parses an option of a file; returns nothing if it belongs only to other subcommands.
+pub(crate) fn file_item(
+    option: FileOption,
+    known: &OptionTable,
+    scope: &OptionTable,
+    warnings: &mut Vec<String>,
+) -> Result<Option<Given>, UsageError> {
+    let parsed = parse_option(&option.key, option.value.as_deref(), known);
+    let FileOption { group, key, file, line, .. } = option;
+    match parsed {
+        ParsedOption::Item(item) => {
+            if let Item::Value(key, _) = &item
+                && known.is_secret(key)
+                && is_readable_by_all(&file)
+            {
+                let warning = format!(
+                    "every user can read {}, which holds {key}; run chmod 600 on it",
+                    file.display()
+                );
+                if !warnings.contains(&warning) {
+                    warnings.push(warning);
+                }
+            }
+            let origin = Origin::File { group, file, line };
+            let given = Given { item, origin };
+            Ok(given.key().is_some_and(|key| scope.has(key)).then_some(given))
+        }
+        ParsedOption::Loose(name) => {
+            let place = file.display();
+            warnings.push(format!("ignored unknown option {name} in {place} line {line}"));
+            Ok(None)
+        }
+        ParsedOption::WantsValue(_) => Err(UsageError::NoValue { key, file, line }),
+        ParsedOption::BadSwitch => Err(UsageError::BadSwitch { key, file, line }),
+        ParsedOption::Ambiguous(_) => {
+            let candidates = known.beginning_with(&key);
+            Err(UsageError::Ambiguous { key, file, line, candidates })
+        }
+        ParsedOption::Unknown => Err(UsageError::UnknownOption { key, file, line }),
+    }
+}

@@ -1,0 +1,105 @@
+//! Errors in arguments, found before clap parses them.
+
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+use crate::args::sources::option_file::OptionFileError;
+
+/// Errors in arguments found before clap parses them. Values are never quoted.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum UsageError {
+    /// An option about option files after other arguments, where MySQL's tools do not accept it.
+    #[error("--{option} must come before all other options")]
+    DefaultsNotFirst {
+        /// Option name without dashes.
+        option: String,
+    },
+    /// MySQL's file of encrypted passwords was asked for.
+    #[error("--login-path is not supported: .mylogin.cnf is not read")]
+    LoginPath,
+    /// An option file could not be used.
+    #[error(transparent)]
+    OptionFile(#[from] OptionFileError),
+    /// An option file has an option that no command knows.
+    #[error("unknown option {key} in {} line {line}", file.display())]
+    UnknownOption {
+        /// Option as written in the file.
+        key: String,
+        /// Path of the file.
+        file: PathBuf,
+        /// Line number, from 1.
+        line: usize,
+    },
+    /// An option in an option file has no value, but needs one.
+    #[error("option {key} in {} line {line} needs a value", file.display())]
+    NoValue {
+        /// Option as written in the file.
+        key: String,
+        /// Path of the file.
+        file: PathBuf,
+        /// Line number, from 1.
+        line: usize,
+    },
+    /// A switch in an option file has an invalid switch value.
+    #[error("option {key} in {} line {line} must be 0, 1, on, off, true or false", file.display())]
+    BadSwitch {
+        /// Option as written in the file.
+        key: String,
+        /// Path of the file.
+        file: PathBuf,
+        /// Line number, from 1.
+        line: usize,
+    },
+    /// An environment variable for a switch has an invalid switch value.
+    #[error("environment variable {name} takes only 0, 1, on, off, true or false")]
+    BadVariable {
+        /// Name of the variable.
+        name: String,
+    },
+    /// The command line names a repository that no option file has.
+    #[error(
+        "no option file has a group [{group}.{name}] for the repository @{name}{}{}",
+        known_repositories(known),
+        ignored_files(ignored)
+    )]
+    NoRepository {
+        /// Group of the program.
+        group: String,
+        /// Name of the repository.
+        name: String,
+        /// Names of the repositories that the option files have.
+        known: Vec<String>,
+        /// Warnings about option files that were not read.
+        ignored: Vec<String>,
+    },
+    /// An abbreviated name in an option file matches several options.
+    #[error(
+        "option {key} in {} line {line} is ambiguous: it may be {}",
+        file.display(),
+        candidates.join(" or ")
+    )]
+    Ambiguous {
+        /// Option as written in the file.
+        key: String,
+        /// Path of the file.
+        file: PathBuf,
+        /// Line number, from 1.
+        line: usize,
+        /// Options that begin so.
+        candidates: Vec<String>,
+    },
+}
+
+fn ignored_files(ignored: &[String]) -> String {
+    ignored.iter().map(|warning| format!("; {warning}")).collect()
+}
+
+fn known_repositories(known: &[String]) -> String {
+    if known.is_empty() {
+        return String::new();
+    }
+    let names: Vec<String> = known.iter().map(|name| format!("@{name}")).collect();
+    format!("; known: {}", names.join(", "))
+}

@@ -1,0 +1,118 @@
+//! What the proxy does, and to which requests.
+
+use crate::http::Head;
+use crate::http::reply::Reply;
+
+/// Action on a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// The body is read, the server never sees the request, and this status is returned.
+    Answer {
+        /// HTTP status.
+        status: u16,
+        /// Seconds in the `Retry-After` header, if it is sent.
+        retry_after: Option<u32>,
+    },
+    /// As `Answer`, with a given S3 error code.
+    Refuse {
+        /// HTTP status.
+        status: u16,
+        /// Text of the `Code` element.
+        code: &'static str,
+    },
+    /// As `Answer`, with a response that the test makes up.
+    Reply(Reply),
+    /// The body is read at this many bytes per second, then the request proceeds as usual.
+    Slow(u64),
+    /// The connection is reset after this many bytes of the request's body were passed on.
+    CutRequest(u64),
+    /// The connection ends after this many bytes of the response's body were passed on.
+    CutAnswer(u64),
+    /// The server handles the request, but its response is dropped with the connection.
+    LoseAnswer,
+    /// The first byte of the response's body is changed.
+    Alter,
+    /// Nothing is passed on or returned until [`Proxy::release`], then the connection ends.
+    Stall,
+    /// The whole request is read, counted by [`Proxy::held`], and passed on at [`Proxy::release`]:
+    /// a request that was long on its way.
+    Hold,
+    /// The request is passed on; the `Date` of its response is this many seconds ahead.
+    Ahead(u64),
+}
+
+impl Action {
+    /// Returns a plain error status, as a store in trouble sends it.
+    #[must_use]
+    pub fn answer(status: u16) -> Self {
+        Self::Answer { status, retry_after: None }
+    }
+}
+
+/// Match condition and action for requests.
+#[derive(Debug, Clone)]
+pub struct Rule {
+    method: String,
+    part: String,
+    /// Header that a matching request has, in lower case; empty: any request.
+    header: &'static str,
+    skip: u64,
+    times: u64,
+    every: u64,
+    action: Action,
+    seen: u64,
+}
+
+impl Rule {
+    /// Matches all requests of this method (empty: any) whose path with its query contains `part`.
+    #[must_use]
+    pub fn new(method: &str, part: &str, action: Action) -> Self {
+        let (method, part) = (method.to_owned(), part.to_owned());
+        Self { method, part, header: "", skip: 0, times: u64::MAX, every: 1, action, seen: 0 }
+    }
+
+    /// Matches only requests with this header, given in lower case.
+    #[must_use]
+    pub fn with_header(mut self, header: &'static str) -> Self {
+        self.header = header;
+        self
+    }
+
+    /// Lets the first `n` matching requests pass.
+    #[must_use]
+    pub fn skip(mut self, n: u64) -> Self {
+        self.skip = n;
+        self
+    }
+
+    /// Acts on only `n` matching requests.
+    #[must_use]
+    pub fn times(mut self, n: u64) -> Self {
+        self.times = n;
+        self
+    }
+
+    /// Acts only on every `n`-th matching request, starting with the first.
+    #[must_use]
+    pub fn every(mut self, n: u64) -> Self {
+        self.every = n;
+        self
+    }
+
+    pub(super) fn fits(&self, method: &str, path: &str) -> bool {
+        (self.method.is_empty() || self.method == method) && path.contains(&self.part)
+    }
+
+    /// Counts a request and returns the action if the rule applies to it.
+    pub(super) fn count(&mut self, request: &Head) -> Option<Action> {
+        let has_header = self.header.is_empty() || request.header(self.header).is_some();
+        if !has_header || !self.fits(request.word(0), request.word(1)) {
+            return None;
+        }
+        self.seen += 1;
+        let nth = self.seen - 1;
+        let counts =
+            nth >= self.skip && nth - self.skip < self.times && nth.is_multiple_of(self.every);
+        counts.then(|| self.action.clone())
+    }
+}
