@@ -75,7 +75,7 @@ const BACKUPS: &[Mistake] = &[
 const READS: &[Mistake] = &[
     mistake("list s3://no-such-bucket/shop", 3, &["NoSuchBucket", "create the bucket"]),
     mistake("list file://DIR/none", 3, &["DIR/none", "check the name"]),
-    mistake("bakup ROOT", 2, &["'bakup'", "similar subcommand exists: 'backup'"]),
+    mistake("backups ROOT", 2, &["'backups'", "similar subcommand exists: 'backup'"]),
     mistake("restore ROOT/taken", 2, &["--target-dir"]),
     mistake("restore ROOT/none --target-dir=DIR/new", 3, &["no complete backup none", "`list`"]),
     mistake(
