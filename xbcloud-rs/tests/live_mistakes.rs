@@ -46,7 +46,7 @@ const BACKUPS: &[Mistake] = &[
     at("--s3-endpoint=SECURE", "ROOT/n", 5, &["https://127.0.0.1", "write it with http://"]),
     at("--s3-endpoint=http://127.0.0.1:1", "ROOT/n", 5, &["127.0.0.1:1", "refused", "check host"]),
     at("--s3-endpoint=http://h.invalid:1", "ROOT/n", 5, &["h.invalid", "check the host name"]),
-    at("--s3-endpoint=SITE/bucket", "ROOT/n", 5, &["remove the path from the endpoint"]),
+    at("--s3-endpoint=SITE/OWN", "ROOT/n", 5, &["remove the path from the endpoint"]),
     at("--s3-secret-key=wrong", "ROOT/n", 4, &["SignatureDoesNotMatch", "check the secret key"]),
     at("--s3-access-key=wrong", "ROOT/n", 4, &["InvalidAccessKeyId", "check the key"]),
     at("--s3-access-key=readkey", "ROOT/n", 4, &["AccessDenied", "policies"]),
@@ -68,7 +68,7 @@ const BACKUPS: &[Mistake] = &[
     mistake("ROOT/n --chunk-size=5G --memory=1M", 2, &["memory", "raise --memory"]),
     mistake("ROOT/n --retain=soon", 2, &["soon", "30d"]),
     mistake("ROOT/n --spool-dir=DIR/none", 1, &["DIR/none", "--spool-dir"]),
-    mistake("ROOT/n --producer-log=DIR/none/x", 2, &["DIR/none", "--producer-log"]),
+    mistake("ROOT/n --producer-log=DIR/none/x", 1, &["DIR/none", "--producer-log"]),
 ];
 
 /// Mistakes of commands that read.
@@ -148,6 +148,7 @@ impl Site {
         text.replace("ROOT", &self.bucket.url("shop"))
             .replace("DIR", &self.scratch.path().display().to_string())
             .replace("SITE", &endpoint)
+            .replace("OWN", self.bucket.name())
             .replace("SECURE", &endpoint.replace("http:", "https:"))
     }
 

@@ -39,7 +39,7 @@ pub(crate) fn read(data: &[u8]) {
     }
     let mut manifest = sample(&stream);
     if let Some(id) = stream.get(16..32) {
-        manifest.run = base16ct::lower::encode_string(&id);
+        manifest.run = base16ct::lower::encode_string(id);
     }
     let place = match stream.last_chunk::<TRAILER_LEN>().and_then(|t| Trailer::parse(t).ok()) {
         // Where the stream has its index, so that most inputs get further.

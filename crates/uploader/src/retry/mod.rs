@@ -126,8 +126,7 @@ pub(crate) fn judge(
     RetryDecision { kind, message: describe(&message, answer), hint, again }
 }
 
-const EXCESS: &str =
-    "no store in order answers so: check the endpoint, and what stands at this place";
+const EXCESS: &str = "a working store does not respond like this: check the endpoint and the object that the error names";
 
 /// Hint for a store that redirects. Requests carry keys and content, so none follows.
 fn redirected(answer: &Answer) -> Option<Cow<'static, str>> {
@@ -174,7 +173,7 @@ fn unreached(broken: Option<u32>, about: RetryContext) -> Option<Cow<'static, st
         curl::CONNECT => {
             "nothing accepts connections at this address: check host, port and scheme of the endpoint; --reach-timeout sets how long to try"
         }
-        curl::TLS => "no TLS connection came about: check host, port and scheme of the endpoint",
+        curl::TLS => "the TLS handshake failed: check host, port and scheme of the endpoint",
         _ => {
             "check the endpoint and the network: the store has not responded in this run yet; --reach-timeout sets how long to try"
         }
