@@ -9,6 +9,7 @@ use xb_sst::{
     SstError, check_donor, check_joiner, drop_old, finish_interrupted, swap, tidy,
 };
 
+use crate::setup::context;
 use crate::voice::voice;
 
 const HELP: &str = include_str!("help.txt");
@@ -86,7 +87,7 @@ fn check_as(
         let login = files.server("wsrep-sst-auth").and_then(|auth| auth.to_str());
         Handed { login: login.and_then(Login::parse), ..Handed::default() }
     };
-    let context = match crate::context(args, about_settings, &CancelToken::new(), handed) {
+    let context = match context(args, about_settings, &CancelToken::new(), handed) {
         Ok(context) => Context { talk: talk.clone(), ..context },
         Err(text) => {
             talk.error(text);

@@ -89,28 +89,30 @@ pub async fn check_producer(argv: &[OsString], stop: &mut CancelToken) -> Vec<Ch
             lines.extend(judged);
             lines.extend(check_galera(&variables, &defaults, stop).await);
         }
-        Err(error) => {
-            // A password among the producer's arguments is not repeated in another process list.
-            let has_password = argv.iter().any(|word| {
-                let word = word.as_bytes();
-                word.starts_with(b"--password")
-                    || (word.starts_with(b"-p") && !word.starts_with(b"-port"))
-            });
-            lines.push(match has_password {
-                true => CheckLine::warning(
-                    "server",
-                    "not asked: the password is an argument of the producer",
-                    "put user and password into an option file, mode 0600, and name it with --defaults-extra-file",
-                ),
-                false => CheckLine::failed(
-                    "server",
-                    format!("the login does not work: {error}"),
-                    "check that the server runs, and user, password and socket of the producer",
-                ),
-            });
-        }
+        Err(error) => lines.push(not_answered(argv, &error)),
     }
     lines
+}
+
+/// The line for a client that got no answer from the server.
+fn not_answered(argv: &[OsString], error: &crate::error::BackupError) -> CheckLine {
+    // A password among the producer's arguments is not repeated in another process list.
+    let has_password = argv.iter().any(|word| {
+        let word = word.as_bytes();
+        word.starts_with(b"--password") || (word.starts_with(b"-p") && !word.starts_with(b"-port"))
+    });
+    match has_password {
+        true => CheckLine::warning(
+            "server",
+            "not asked: the password is an argument of the producer",
+            "put user and password into an option file, mode 0600, and name it with --defaults-extra-file",
+        ),
+        false => CheckLine::failed(
+            "server",
+            format!("the login does not work: {error}"),
+            "check that the server runs, and user, password and socket of the producer",
+        ),
+    }
 }
 
 fn login_args(args: &[OsString]) -> Vec<OsString> {

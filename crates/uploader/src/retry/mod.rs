@@ -76,11 +76,7 @@ pub(crate) fn judge(
             (StoreErrorKind::Denied, denied(&message, about))
         }
         // A local folder has no status: its errors are final, especially a full disk.
-        Error::Generic { store: "LocalFileSystem", .. } if said("os error 13") => (
-            StoreErrorKind::Denied,
-            Some("give this user access to the folder, or run the command as another user".into()),
-        ),
-        Error::Generic { store: "LocalFileSystem", .. } => (StoreErrorKind::Rejected, None),
+        Error::Generic { store: "LocalFileSystem", .. } => local(&message),
         Error::Generic { .. } if said("Received redirect") => (
             StoreErrorKind::NotAStore,
             Some(match &*answer.region.borrow() {
@@ -127,6 +123,14 @@ pub(crate) fn judge(
 }
 
 const EXCESS: &str = "a working store does not respond like this: check the endpoint and the object that the error names";
+
+fn local(message: &str) -> (StoreErrorKind, Option<Cow<'static, str>>) {
+    if !message.contains("os error 13") {
+        return (StoreErrorKind::Rejected, None);
+    }
+    let hint = "give this user access to the folder, or run the command as another user";
+    (StoreErrorKind::Denied, Some(hint.into()))
+}
 
 /// Hint for a store that redirects. Requests carry keys and content, so none follows.
 fn redirected(answer: &Answer) -> Option<Cow<'static, str>> {
