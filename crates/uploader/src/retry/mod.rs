@@ -66,7 +66,6 @@ pub(crate) fn judge(
         Error::NotFound { .. } => (StoreErrorKind::NotFound, None),
         Error::AlreadyExists { .. } | Error::Precondition { .. } => (StoreErrorKind::AlreadyExists, None),
         _ if EXPIRED.iter().any(|code| said(code)) => expired(about),
-        // S3 returns this code with status 400, too.
         _ if said("<Code>AuthorizationHeaderMalformed</Code>") => {
             (StoreErrorKind::Denied, denied(&message, about))
         }
