@@ -4,8 +4,12 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
-use xb_sst::{DatadirLock, ErrorLog, Layout, SstError, drop_old, finish_interrupted, swap, tidy};
+use xb_sst::{
+    Args, CancelToken, Context, DatadirLock, ErrorLog, Handed, Layout, Level, Login, OptionFiles,
+    SstError, check_donor, check_joiner, drop_old, finish_interrupted, swap, tidy,
+};
 
+use crate::setup::context;
 use crate::voice::voice;
 
 const HELP: &str = include_str!("help.txt");
@@ -30,6 +34,7 @@ pub(crate) fn run(words: &[OsString]) -> Option<ExitCode> {
             }
             Ok(())
         })),
+        Some("check") => Some(check(&words[1..])),
         Some("clean-old") => Some(on_datadir(words, |layout, lock, talk| {
             // The old data may still be needed, and a server may be running on the present data.
             if swap::journal_path(&layout.datadir).exists() {
@@ -40,6 +45,62 @@ pub(crate) fn run(words: &[OsString]) -> Option<ExitCode> {
             Ok(())
         })),
         _ => None,
+    }
+}
+
+/// Tries what this node needs as a joiner and as a donor. The arguments are those of a server, such
+/// as --address, --datadir, --socket and --defaults-file.
+fn check(words: &[OsString]) -> ExitCode {
+    const JOINER: [&str; 2] = ["--role=joiner", "--progress=0"];
+    const DONOR: [&str; 3] =
+        ["--role=donor", "--progress=0", "--gtid=00000000-0000-0000-0000-000000000000:0"];
+    let talk = ErrorLog::new(|level, text| match level {
+        Level::Info => eprintln!("ok: {text}"),
+        Level::Warning => eprintln!("warning: {text}"),
+        Level::Error => eprintln!("FAILED: {text}"),
+    });
+    let quiet = ErrorLog::new(|_, _| {});
+    let joiner = check_as(&JOINER, words, (&talk, &talk), check_joiner);
+    // The option files are the same: their warnings need no second line.
+    let donor = check_as(&DONOR, words, (&quiet, &talk), check_donor);
+    joiner.max(donor).into()
+}
+
+/// Runs one check; returns the exit status. What the settings say goes to the first log.
+fn check_as(
+    role: &[&str],
+    words: &[OsString],
+    (about_settings, talk): (&ErrorLog, &ErrorLog),
+    work: fn(&Context) -> Result<(), SstError>,
+) -> u8 {
+    let mut all: Vec<OsString> = role.iter().map(OsString::from).collect();
+    all.extend(words.iter().cloned());
+    let args = match Args::parse(&all) {
+        Ok(args) => args,
+        Err(error) => {
+            talk.error(format_args!("{error}; see --help"));
+            return 2;
+        }
+    };
+    // The server hands its wsrep_sst_auth over; here it is read where the server reads it.
+    let handed = |_: &Args, files: &OptionFiles| {
+        let login = files.server("wsrep-sst-auth").and_then(|auth| auth.to_str());
+        Handed { login: login.and_then(Login::parse), ..Handed::default() }
+    };
+    let context = match context(args, about_settings, &CancelToken::new(), handed) {
+        Ok(context) => Context { talk: talk.clone(), ..context },
+        Err(text) => {
+            talk.error(text);
+            return 22;
+        }
+    };
+    match work(&context) {
+        Ok(()) => 0,
+        Err(error) => {
+            let hint = error.hint().map(|hint| format!("; {hint}")).unwrap_or_default();
+            talk.error(format_args!("{error}{hint}"));
+            error.status()
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod by_hand;
 mod hygiene;
+mod setup;
 mod voice;
 mod watch;
 
@@ -10,11 +11,9 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use xb_cli::OptionFilePaths;
-use xb_sst::{
-    Args, CancelToken, Context, ErrorLog, Family, Handed, Layout, OptionFiles, Role, Server,
-    Settings,
-};
+use xb_sst::{Args, CancelToken, ErrorLog, Family, Handed, OptionFiles, Role};
+
+use crate::setup::context;
 
 /// How long everything may take to end after cancellation.
 const GRACE: Duration = Duration::from_secs(20);
@@ -50,7 +49,8 @@ fn serve(words: &[OsString]) -> u8 {
     watch::parent(&args, &stop, &talk);
     watch::patience(&stop, &talk, GRACE);
     talk.info(format_args!("xbrs SST started on {}", role.word()));
-    let outcome = match context(args, &talk, &stop) {
+    let handed = |args: &Args, _: &OptionFiles| handed(args, &talk, &stop);
+    let outcome = match context(args, &talk, &stop, handed) {
         Ok(context) => match role {
             Role::Donor => xb_sst::donate(&context),
             Role::Joiner => xb_sst::join(&context),
@@ -73,40 +73,6 @@ fn serve(words: &[OsString]) -> u8 {
             error.status()
         }
     }
-}
-
-fn context(args: Args, talk: &ErrorLog, stop: &CancelToken) -> Result<Context, String> {
-    let suffix = args.defaults.suffix.clone();
-    let (options, warnings) = xb_cli::read_groups(
-        &OptionFilePaths::usual(),
-        args.defaults.file.as_deref(),
-        args.defaults.extra.as_deref(),
-        |group| OptionFiles::wants(group, suffix.as_deref()),
-    )
-    .map_err(|error| error.to_string())?;
-    warnings.iter().for_each(|warning| talk.warn(warning));
-    let options = options.into_iter().map(|option| (option.group, option.key, option.value));
-    let files = OptionFiles::new(options, suffix.as_deref());
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let Handed { login, remote_auth } = handed(&args, talk, stop);
-    let settings =
-        Settings::read(&args, &files, login, cores).map_err(|error| error.to_string())?;
-    settings.remarks.iter().for_each(|remark| talk.warn(remark));
-    talk.info(settings.describe());
-    let layout =
-        Layout::find(&args, &files).map_err(|error| format!("cannot locate the data: {error}"))?;
-    let server = Server::new(std::io::stdout(), args.progress);
-    Ok(Context {
-        settings,
-        layout,
-        stop: stop.clone(),
-        talk: talk.clone(),
-        server,
-        remote_auth,
-        notify_socket: std::env::var_os("NOTIFY_SOCKET"),
-        program: format!("xbrs {}", env!("CARGO_PKG_VERSION")),
-        args,
-    })
 }
 
 /// Reads the server's credentials. Only a donor gets any, and a Percona server's donor needs none

@@ -166,3 +166,47 @@ fn child_programs_inherit_no_secret_of_ours() {
         assert!(text.contains("for the producer"), "{text}");
     }
 }
+
+/// The same for every other command, and for a whole run: the mail of a night is its log.
+#[test]
+fn every_command_names_a_store_that_refuses_connections() {
+    let place = Place::new();
+    let file = place.file(
+        "my.cnf",
+        b"[xbcloud.shop]\nroot=s3://b/shop\nproducer=false\nkeep-last=1\ns3-endpoint=http://127.0.0.1:1\n\
+          s3-access-key=k\ns3-secret-key=s\nreach-timeout=2\n",
+    );
+    std::process::Command::new("chmod").arg("600").arg(&file).status().unwrap();
+    let target = format!("--target-dir={}", place.0.path().join("new").display());
+    let state = format!("--state-dir={}", place.0.path().join("state").display());
+    let copy = format!("file://{}/copy/", place.0.path().display());
+    for args in [
+        &["run", "@shop", &state][..],
+        &["backup", "@shop", &state],
+        &["list", "@shop"],
+        &["show", "@shop/latest"],
+        &["restore", "@shop/latest", &target],
+        &["get", "@shop/latest"],
+        &["verify", "@shop/latest"],
+        &["verify", "@shop/latest", "--level=restore"],
+        &["prune", "@shop", "--yes"],
+        &["delete", "@shop/x", "--yes"],
+        &["gc", "@shop"],
+        &["pin", "@shop/x"],
+        &["copy", "@shop/x", &copy],
+    ] {
+        let ran = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+            .arg(format!("--defaults-file={}", file.display()))
+            .args(args)
+            .run();
+        let text = ran.stderr_text();
+        let first = text.lines().next().unwrap_or_default();
+        assert!(text.lines().count() <= 10, "{args:?}: {text}");
+        assert_eq!(ran.code(), 5, "{args:?}: {text}");
+        for part in ["http://127.0.0.1:1", "Connection refused"] {
+            assert!(first.contains(part), "{args:?}: {text}");
+        }
+        assert_eq!(ran.stdout_text(), "", "{args:?}");
+    }
+    assert!(!place.0.path().join("new").exists());
+}

@@ -413,6 +413,7 @@ impl BackupError {
             Self::Unverified { .. } => Some(
                 "run `verify` at level checksum or higher, or copy it anyway with --unverified",
             ),
+            Self::NotStarted { .. } => Some("install the program, or correct its path"),
             Self::NotThere { .. } => Some("run `list` to see the backups"),
             Self::Chain { .. } => Some(
                 "check the chain with `list`; without its base an incremental backup is useless, so take a full one",
@@ -440,9 +441,7 @@ impl BackupError {
             Self::Unsealed { .. } => Some(
                 "if the backup was never sealed, leave out the key, or add --accept-unsealed; if it was sealed, it has been replaced: find out who can write to the store",
             ),
-            Self::Spool { .. } => {
-                Some("choose another directory with --spool-dir, or --spool-dir=none")
-            }
+            Self::Spool { .. } => Some("choose another --spool-dir, or --spool-dir=none"),
             Self::FileKey { .. } => Some(
                 "give the key that the files were encrypted with: --encrypt-key-file or --encrypt-key",
             ),

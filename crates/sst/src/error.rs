@@ -82,6 +82,12 @@ pub enum SstError {
     /// The connection would not be protected as required.
     #[error("{0}")]
     Security(String),
+    /// This node's server does not accept the login of the backup.
+    #[error("this node's server does not accept the login of the backup, {user}")]
+    Login {
+        /// The user.
+        user: String,
+    },
     /// The joiner cannot listen.
     #[error(transparent)]
     Bind(#[from] BindError),
@@ -163,6 +169,14 @@ impl SstError {
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
+            Self::Login { .. } => Some(
+                "check that the server runs, set wsrep_sst_auth to USER:PASSWORD, and grant USER RELOAD, PROCESS, LOCK TABLES, BINLOG MONITOR and REPLICA MONITOR"
+                    .into(),
+            ),
+            Self::Bind(_) => Some(
+                "end the program that uses the port (ss -ltnp), or set another one in wsrep_sst_receive_address"
+                    .into(),
+            ),
             Self::Busy { .. } => Some("wait until it ends; its lock disappears with its process".into()),
             Self::Interrupted { .. } => {
                 Some("finish it with: wsrep_sst_xbrs-rs recover DATADIR".into())

@@ -9,6 +9,7 @@
 //! No text from a peer, an address or an option file reaches a shell.
 
 mod cancel;
+mod check;
 mod contract;
 mod donor;
 mod error;
@@ -19,6 +20,7 @@ mod session;
 pub mod swap;
 
 pub use cancel::{CancelHook, CancelReason, CancelToken};
+pub use check::{check_donor, check_joiner};
 pub use contract::args::{Args, ArgsError, Defaults, Family, Role};
 pub use contract::datadir::{Kind, KindDir, Layout};
 pub use contract::error_log::{ErrorLog, Level};

@@ -92,7 +92,10 @@ impl StoreError {
 
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}: {}", self.operation, self.key, self.message)?;
+        match self.key.as_str() {
+            "" => write!(f, "{}: {}", self.operation, self.message)?,
+            key => write!(f, "{} {key}: {}", self.operation, self.message)?,
+        }
         if self.attempts > 1 {
             write!(f, " (after {} tries)", self.attempts)?;
         }

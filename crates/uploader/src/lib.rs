@@ -31,6 +31,7 @@ pub use settings::{
     GoogleSettings, HttpSettings, S3Settings, StoreSettings, WebIdentity,
 };
 pub use store::Store;
+pub use store::bucket_rules::AbortRule;
 pub use store::exclusive::ReadBack;
 pub use store::faults::{Fault, Faults};
 pub use store::gate::Gate;

@@ -193,6 +193,9 @@ pub(crate) struct InitArgs {
     /// file:///DIR, s3:// gs:// or azure://BUCKET/PREFIX, or @REPOSITORY
     #[arg(value_name = "ROOT")]
     pub(crate) place: Option<String>,
+    /// Change the S3 bucket: add the lifecycle rule, and switch on object lock with --retain
+    #[arg(long)]
+    pub(crate) apply: bool,
     #[command(flatten)]
     pub(crate) retain: RetainOptions,
     #[command(flatten)]

@@ -1,6 +1,5 @@
 //! Checks of the backup program and of the server that it reads.
 
-use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
@@ -8,6 +7,7 @@ use std::sync::Arc;
 
 use crate::cancel::CancelToken;
 use crate::check::CheckLine;
+use crate::check::galera::{VARIABLES, Variables, check_galera};
 use crate::child::{OnLine, ask};
 
 /// Options of a producer that its server's client takes, too.
@@ -25,9 +25,6 @@ const LOGIN: [&str; 9] = [
 /// Privileges without which a backup fails, and those that include them.
 const GRANTS: [(&str, &[&str]); 2] =
     [("RELOAD", &["RELOAD", "ALL PRIVILEGES"]), ("PROCESS", &["PROCESS", "ALL PRIVILEGES"])];
-const QUERY: &str = "SELECT CONCAT('version=', VERSION()); SHOW GRANTS; \
-     SHOW GLOBAL VARIABLES WHERE Variable_name IN ('wsrep_on', 'wsrep_sst_method', 'version_comment')";
-
 /// Checks a producer and its server. Only known backup programs are asked; of any other, only its
 /// presence is checked.
 pub async fn check_producer(argv: &[OsString], stop: &mut CancelToken) -> Vec<CheckLine> {
@@ -77,33 +74,45 @@ pub async fn check_producer(argv: &[OsString], stop: &mut CancelToken) -> Vec<Ch
         return lines;
     }
     let mut args = login_args(&argv[1..]);
+    let defaults: Vec<OsString> =
+        args.iter().filter(|word| word.as_bytes().starts_with(b"--defaults")).cloned().collect();
+    let query = format!(
+        "SELECT CONCAT('version=', VERSION()); SHOW GRANTS; \
+         SHOW GLOBAL VARIABLES WHERE Variable_name IN ({VARIABLES})"
+    );
     args.extend(
-        ["--batch", "--skip-column-names", "--connect-timeout=5", "-e", QUERY].map(OsString::from),
+        ["--batch", "--skip-column-names", "--connect-timeout=5", "-e", &query].map(OsString::from),
     );
     match ask(Path::new(client), &args, &quiet, stop).await {
-        Ok(answer) => lines.extend(judge_server(&answer, &name, own.as_deref())),
-        Err(error) => {
-            // A password among the producer's arguments is not repeated in another process list.
-            let has_password = argv.iter().any(|word| {
-                let word = word.as_bytes();
-                word.starts_with(b"--password")
-                    || (word.starts_with(b"-p") && !word.starts_with(b"-port"))
-            });
-            lines.push(match has_password {
-                true => CheckLine::warning(
-                    "server",
-                    "not asked: the password is an argument of the producer",
-                    "put user and password into an option file, mode 0600, and name it with --defaults-extra-file",
-                ),
-                false => CheckLine::failed(
-                    "server",
-                    format!("the login does not work: {error}"),
-                    "check that the server runs, and user, password and socket of the producer",
-                ),
-            });
+        Ok(answer) => {
+            let (judged, variables) = judge_server(&answer, &name, own.as_deref());
+            lines.extend(judged);
+            lines.extend(check_galera(&variables, &defaults, stop).await);
         }
+        Err(error) => lines.push(not_answered(argv, &error)),
     }
     lines
+}
+
+/// The line for a client that got no answer from the server.
+fn not_answered(argv: &[OsString], error: &crate::error::BackupError) -> CheckLine {
+    // A password among the producer's arguments is not repeated in another process list.
+    let has_password = argv.iter().any(|word| {
+        let word = word.as_bytes();
+        word.starts_with(b"--password") || (word.starts_with(b"-p") && !word.starts_with(b"-port"))
+    });
+    match has_password {
+        true => CheckLine::warning(
+            "server",
+            "not asked: the password is an argument of the producer",
+            "put user and password into an option file, mode 0600, and name it with --defaults-extra-file",
+        ),
+        false => CheckLine::failed(
+            "server",
+            format!("the login does not work: {error}"),
+            "check that the server runs, and user, password and socket of the producer",
+        ),
+    }
 }
 
 fn login_args(args: &[OsString]) -> Vec<OsString> {
@@ -120,9 +129,9 @@ fn login_args(args: &[OsString]) -> Vec<OsString> {
     own
 }
 
-/// Judges the answer of the client to [`QUERY`].
-fn judge_server(answer: &str, program: &str, own: Option<&str>) -> Vec<CheckLine> {
-    let mut variables = BTreeMap::new();
+/// Judges the client's answer; also returns the server's variables.
+fn judge_server(answer: &str, program: &str, own: Option<&str>) -> (Vec<CheckLine>, Variables) {
+    let mut variables = Variables::new();
     let mut grants = String::new();
     let mut server = None;
     for line in answer.lines() {
@@ -132,7 +141,7 @@ fn judge_server(answer: &str, program: &str, own: Option<&str>) -> Vec<CheckLine
             grants.push_str(line);
             grants.push('\n');
         } else if let Some((name, value)) = line.split_once('\t') {
-            variables.insert(name, value);
+            variables.insert(name.to_owned(), value.to_owned());
         }
     }
     let mut lines = Vec::new();
@@ -162,30 +171,7 @@ fn judge_server(answer: &str, program: &str, own: Option<&str>) -> Vec<CheckLine
             format!("GRANT {} ON *.* TO the backup's user", missing.join(", ")),
         ),
     });
-    if variables.get("wsrep_on").is_some_and(|on| on.eq_ignore_ascii_case("ON")) {
-        lines.push(galera(variables.get("wsrep_sst_method").copied().unwrap_or_default()));
-    }
-    lines
-}
-
-/// The state transfer of a Galera node.
-fn galera(method: &str) -> CheckLine {
-    const WHAT: &str = "state transfer";
-    let script = format!("wsrep_sst_{method}");
-    let program = Path::new("wsrep_sst_xbrs-rs");
-    match method {
-        "xbrs" if crate::child::find(&[Path::new(&script)]).is_err() => CheckLine::failed(
-            WHAT,
-            format!("{script} is not on PATH"),
-            "install scripts/wsrep_sst_xbrs into /usr/bin of every node",
-        ),
-        "xbrs" if crate::child::find(&[program]).is_err() => CheckLine::failed(
-            WHAT,
-            "wsrep_sst_xbrs-rs is not on PATH",
-            "install wsrep_sst_xbrs-rs into /usr/bin of every node",
-        ),
-        _ => CheckLine::ok(WHAT, format!("a Galera node with wsrep_sst_method={method}")),
-    }
+    (lines, variables)
 }
 
 /// The first text such as `10.11.6` or `8.0.35-30`.
@@ -207,7 +193,7 @@ mod tests {
         GRANT SELECT ON `x`.* TO `b`@`localhost`\nwsrep_on\tOFF\n";
 
     fn states(answer: &str, own: &str) -> Vec<CheckState> {
-        judge_server(answer, "mariadb-backup", Some(own)).iter().map(|line| line.state).collect()
+        judge_server(answer, "mariadb-backup", Some(own)).0.iter().map(|line| line.state).collect()
     }
 
     #[test]
@@ -219,10 +205,6 @@ mod tests {
         assert_eq!(states(&ANSWER.replace("*.*", "`y`.*"), "10.11.6"), [Ok, Warning]);
         let all = "version=10.11.6\nGRANT ALL PRIVILEGES ON *.* TO x\n";
         assert_eq!(states(all, "10.11.6"), [Ok, Ok]);
-        assert_eq!(
-            states(&ANSWER.replace("OFF", "ON\nwsrep_sst_method\tmariabackup"), "10.11.6").len(),
-            3
-        );
     }
 
     #[test]

@@ -184,6 +184,9 @@ pub(crate) async fn restore_and_keep(
     Ok(RestoreReport { get: report, files, decrypted: extracted.decrypted, went_on })
 }
 
+const NOT_EMPTY: &str =
+    "the directory is not empty, and not of an interrupted restore: name a new or empty one";
+
 /// Reads what an earlier run of this restore has left in the target, and locks the target. Returns
 /// `None` if the target is empty or missing.
 async fn what_is_left(
@@ -196,13 +199,13 @@ async fn what_is_left(
     if !is_unfinished(target) {
         // A run may have been killed before it created a journal.
         let own = |entry: std::fs::DirEntry| entry.file_name() == ".xb-partial";
-        let empty = match std::fs::read_dir(target) {
-            Ok(entries) => entries.flatten().all(own),
-            Err(error) => error.kind() == std::io::ErrorKind::NotFound,
-        };
-        return match empty {
-            true => Ok(None),
-            false => Err(failed("the directory is not empty".into())),
+        return match std::fs::read_dir(target) {
+            Ok(entries) => match entries.flatten().all(own) {
+                true => Ok(None),
+                false => Err(failed(NOT_EMPTY.into())),
+            },
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(failed(error.to_string())),
         };
     }
     let manifest = crate::catalog::list::describe(root, &request.name).await?;
@@ -219,7 +222,7 @@ async fn what_is_left(
         .await
         .map_err(|_| BackupError::Bug("the thread that reads the journal panicked"))?;
     let (folder, Some(left)) = loaded.map_err(failed)? else {
-        return Err(failed("the directory is not empty".into()));
+        return Err(failed(NOT_EMPTY.into()));
     };
     for name in &left.doubtful {
         let name = RelPath::new(name).map_err(|error| failed(error.to_string()))?;

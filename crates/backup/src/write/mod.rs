@@ -55,29 +55,66 @@ pub async fn put(
     observer: &Observer,
     stop: &mut CancelToken,
 ) -> Result<PutReport, BackupError> {
-    run(root, request, source, None, observer, stop).await
+    let started = Timestamp::now();
+    let plan = plan(root, request)?;
+    // The name is claimed only for an input that can be stored.
+    let (input, folder) = stop
+        .or(async {
+            let taken = refuse_taken(root, request).await?;
+            let input = recognise_for(request, source).await?;
+            Ok((input, claim(root, request, taken).await?))
+        })
+        .await?;
+    let outcome = folder.fill(request, plan, input, None, observer, stop, started).await;
+    if let Err(error) = &outcome {
+        give_up(&folder, request, error).await;
+    }
+    outcome
 }
 
-/// Stores the output of `producer`, which must exit with status 0.
+/// Stores the output of the producer that `start` starts, and which must exit with status 0. It is
+/// started once the name is claimed: a server is not put under load for a store that does not work.
 ///
 /// # Errors
 /// As [`put`]; the producer has ended in any case.
 pub async fn backup(
     root: &Root,
     request: &PutRequest,
-    (mut producer, output): (Producer, ProducerOutput),
+    start: impl FnOnce() -> Result<(Producer, ProducerOutput), BackupError>,
     observer: &Observer,
     stop: &mut CancelToken,
 ) -> Result<PutReport, BackupError> {
-    let outcome = run(root, request, output, Some(&mut producer), observer, stop).await;
-    match outcome {
-        Err(error) => {
-            // A producer that failed does not write to its FIFOs.
-            let error = match error.fifo().is_some_and(FifoError::may_be_of_the_writer) {
-                true => producer.failure_behind_its_output().await.unwrap_or(error),
-                false => error,
-            };
-            end(&mut producer, &error);
+    let started = Timestamp::now();
+    let plan = plan(root, request)?;
+    let folder = stop
+        .or(async {
+            let taken = refuse_taken(root, request).await?;
+            claim(root, request, taken).await
+        })
+        .await?;
+    let mut running = None;
+    let outcome = async {
+        let (producer, output) = start()?;
+        let producer = running.insert(producer);
+        // From here on the producer may hold locks.
+        let input = tokio::select! {
+            input = recognise_for(request, output) => input?,
+            signal = stop.asked() => return Err(BackupError::Interrupted(signal)),
+            lost = folder.claim.lost() => return Err(lost),
+            stalled = producer.stalled() => return Err(stalled),
+        };
+        folder.fill(request, plan, input, Some(producer), observer, stop, started).await
+    };
+    match outcome.await {
+        Err(mut error) => {
+            if let Some(producer) = &mut running {
+                // A producer that failed does not write to its FIFOs.
+                if error.fifo().is_some_and(FifoError::may_be_of_the_writer) {
+                    error = producer.failure_behind_its_output().await.unwrap_or(error);
+                }
+                tokio::task::block_in_place(|| end(producer, &error));
+            }
+            give_up(&folder, request, &error).await;
             Err(error)
         }
         stored => stored,
@@ -92,69 +129,42 @@ fn end(producer: &mut Producer, error: &BackupError) {
     });
 }
 
-async fn run(
-    root: &Root,
-    request: &PutRequest,
-    source: impl Read + Send + 'static,
-    mut producer: Option<&mut Producer>,
-    observer: &Observer,
-    stop: &mut CancelToken,
-) -> Result<PutReport, BackupError> {
-    let started = Timestamp::now();
-    let plan = plan(root, request)?;
-    // The producer already runs and may hold locks, so its lock stall must end the wait for a slow
-    // store.
-    let (input, place) = tokio::select! {
-        begun = begin(root, request, source) => begun?,
-        signal = stop.asked() => return Err(BackupError::Interrupted(signal)),
-        stalled = stalled(producer.as_deref_mut()) => return Err(stalled),
-    };
-    let filling =
-        place.fill(request, plan, input, producer.as_deref_mut(), observer, stop, started);
-    let outcome = filling.await;
-    if let Err(error) = &outcome {
-        if let Some(producer) = producer {
-            tokio::task::block_in_place(|| end(producer, error));
-        }
-        // The result of the cleanup does not matter: the first cause is known, and remaining
-        // objects belong to an abandoned run, not to a backup. But if a manifest may have been
-        // written, its objects must stay.
-        let cleaning = async {
-            match error {
-                BackupError::InDoubt { .. } => {}
-                // As the stock tool leaves them; nothing of this run is left to be removed.
-                BackupError::Incomplete { .. } if request.layout.kind() == Layout::Classic => {
-                    place.claim.end().await;
-                }
-                _ => drop(place.clean_up(request).await),
-            }
-        };
-        let _ = tokio::time::timeout(CLEAN_UP, cleaning).await;
-    }
-    outcome
-}
-
-/// Waits for the first bytes of the input, and claims a folder for the run. If the future is
-/// dropped, the remaining claim delays other runs only for a short time.
-async fn begin<R: Read + Send + 'static>(
-    root: &Root,
-    request: &PutRequest,
-    source: R,
-) -> Result<(Input<R>, RunFolder), BackupError> {
+/// Refuses a name that has a backup. Returns whether the name has a manifest of a backup that has
+/// lost all its objects.
+async fn refuse_taken(root: &Root, request: &PutRequest) -> Result<bool, BackupError> {
     let name = &request.name;
-    let taken = root.manifest(name).await?;
-    if let Some(manifest) = &taken
-        && !is_vacant(root, name, manifest).await?
-    {
+    let Some(manifest) = root.manifest(name).await? else { return Ok(false) };
+    if !is_vacant(root, name, &manifest).await? {
         let state = if manifest.layout == Layout::Packed { "" } else { " (classic layout)" };
         return Err(BackupError::Exists { name: name.to_string(), state });
     }
-    let input = recognise_for(request, source).await?;
-    if taken.is_some() && !free_if_vacant(root, name).await? {
-        return Err(BackupError::Exists { name: name.to_string(), state: "" });
+    Ok(true)
+}
+
+/// Claims a folder for the run. If the future is dropped, the remaining claim delays other runs
+/// only for a short time.
+async fn claim(root: &Root, request: &PutRequest, taken: bool) -> Result<RunFolder, BackupError> {
+    if taken && !free_if_vacant(root, &request.name).await? {
+        return Err(BackupError::Exists { name: request.name.to_string(), state: "" });
     }
-    let run = RunId::random()?;
-    Ok((input, RunFolder::claim(root, request, run).await?))
+    RunFolder::claim(root, request, RunId::random()?).await
+}
+
+/// Removes what a failed run wrote. The result does not matter: the first cause is known, and
+/// remaining objects belong to an abandoned run, not to a backup. But if a manifest may have been
+/// written, its objects must stay.
+async fn give_up(folder: &RunFolder, request: &PutRequest, error: &BackupError) {
+    let cleaning = async {
+        match error {
+            BackupError::InDoubt { .. } => {}
+            // As the stock tool leaves them; nothing of this run is left to be removed.
+            BackupError::Incomplete { .. } if request.layout.kind() == Layout::Classic => {
+                folder.claim.end().await;
+            }
+            _ => drop(folder.clean_up(request).await),
+        }
+    };
+    let _ = tokio::time::timeout(CLEAN_UP, cleaning).await;
 }
 
 fn demands_last_file(content: &Content) -> bool {

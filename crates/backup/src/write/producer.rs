@@ -34,6 +34,18 @@ pub struct Producer {
 pub type ProducerOutput = GuardedOutput<Box<dyn Read + Send>>;
 
 impl Producer {
+    /// Checks that the program of `argv` exists.
+    ///
+    /// # Errors
+    /// [`BackupError::NotStarted`].
+    pub fn look_for(argv: &[OsString]) -> Result<(), BackupError> {
+        match argv.first() {
+            Some(program) => crate::child::find(&[Path::new(program)]),
+            // `start` reports it.
+            None => Ok(()),
+        }
+    }
+
     /// Starts `argv` without a shell. Its stream is what it writes to its stdout, or to `fifos`. A
     /// thread of its own passes every line that the program writes to its stderr to `message`,
     /// without the line end.

@@ -45,6 +45,8 @@ pub(crate) fn all_given(
     let Some(repositories) = sources.repositories else {
         return Ok([general, later].concat());
     };
+    let ignored: Vec<String> =
+        warnings.iter().filter(|warning| warning.contains(" option file ")).cloned().collect();
     let known_names: Vec<String> = files.keys().cloned().collect();
     let group = |name: &Option<String>| match name {
         None => Ok(Vec::new()),
@@ -52,6 +54,7 @@ pub(crate) fn all_given(
             group: sources.groups.first().copied().unwrap_or_default().to_owned(),
             name: name.clone(),
             known: known_names.clone(),
+            ignored: ignored.clone(),
         }),
     };
     // First the source: its group may name the destination.
@@ -91,6 +94,12 @@ pub(crate) fn file_items(
     items.flatten().collect()
 }
 
+/// Whether a regular file has a mode that lets every user read it.
+fn is_readable_by_all(file: &std::path::Path) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    std::fs::metadata(file).is_ok_and(|about| about.is_file() && about.mode() & 0o004 != 0)
+}
+
 /// Parses an option of a file; returns nothing if it belongs only to other subcommands.
 pub(crate) fn file_item(
     option: FileOption,
@@ -102,6 +111,18 @@ pub(crate) fn file_item(
     let FileOption { group, key, file, line, .. } = option;
     match parsed {
         ParsedOption::Item(item) => {
+            if let Item::Value(key, _) = &item
+                && known.is_secret(key)
+                && is_readable_by_all(&file)
+            {
+                let warning = format!(
+                    "every user can read {}, which holds {key}; run chmod 600 on it",
+                    file.display()
+                );
+                if !warnings.contains(&warning) {
+                    warnings.push(warning);
+                }
+            }
             let origin = Origin::File { group, file, line };
             let given = Given { item, origin };
             Ok(given.key().is_some_and(|key| scope.has(key)).then_some(given))
@@ -113,7 +134,10 @@ pub(crate) fn file_item(
         }
         ParsedOption::WantsValue(_) => Err(UsageError::NoValue { key, file, line }),
         ParsedOption::BadSwitch => Err(UsageError::BadSwitch { key, file, line }),
-        ParsedOption::Ambiguous(_) => Err(UsageError::Ambiguous { key, file, line }),
+        ParsedOption::Ambiguous(_) => {
+            let candidates = known.beginning_with(&key);
+            Err(UsageError::Ambiguous { key, file, line, candidates })
+        }
         ParsedOption::Unknown => Err(UsageError::UnknownOption { key, file, line }),
     }
 }

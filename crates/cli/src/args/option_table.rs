@@ -106,6 +106,13 @@ impl OptionTable {
         }
     }
 
+    /// Returns the long names that begin with `name`; `_` equals `-`.
+    pub(crate) fn beginning_with(&self, name: &str) -> Vec<String> {
+        let name = dashed(name);
+        let from = self.longs.range(name.clone()..);
+        from.map(|(long, _)| long).take_while(|long| long.starts_with(&name)).cloned().collect()
+    }
+
     /// Whether an option has this key.
     pub(crate) fn has(&self, key: &str) -> bool {
         self.kinds.contains_key(key)

@@ -60,8 +60,9 @@ pub enum UsageError {
     },
     /// The command line names a repository that no option file has.
     #[error(
-        "no option file has a group [{group}.{name}] for the repository @{name}{}",
-        known_repositories(known)
+        "no option file has a group [{group}.{name}] for the repository @{name}{}{}",
+        known_repositories(known),
+        ignored_files(ignored)
     )]
     NoRepository {
         /// Group of the program.
@@ -70,9 +71,15 @@ pub enum UsageError {
         name: String,
         /// Names of the repositories that the option files have.
         known: Vec<String>,
+        /// Warnings about option files that were not read.
+        ignored: Vec<String>,
     },
     /// An abbreviated name in an option file matches several options.
-    #[error("option {key} in {} line {line} is ambiguous", file.display())]
+    #[error(
+        "option {key} in {} line {line} is ambiguous: it may be {}",
+        file.display(),
+        candidates.join(" or ")
+    )]
     Ambiguous {
         /// Option as written in the file.
         key: String,
@@ -80,7 +87,13 @@ pub enum UsageError {
         file: PathBuf,
         /// Line number, from 1.
         line: usize,
+        /// Options that begin so.
+        candidates: Vec<String>,
     },
+}
+
+fn ignored_files(ignored: &[String]) -> String {
+    ignored.iter().map(|warning| format!("; {warning}")).collect()
 }
 
 fn known_repositories(known: &[String]) -> String {

@@ -169,7 +169,9 @@ impl Cluster {
         std::fs::write(self.option_file(node), text).expect("option file");
     }
 
-    fn option_file(&self, node: u8) -> PathBuf {
+    /// The option file of a node.
+    #[must_use]
+    pub fn option_file(&self, node: u8) -> PathBuf {
         self.scratch.join(format!("node{node}/my.cnf"))
     }
 

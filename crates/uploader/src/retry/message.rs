@@ -38,12 +38,24 @@ fn refusal(raw: &str, status: u16, answer: &Answer) -> String {
     if let Some(message) = message.map(|message| shortened(&message)).filter(|m| !m.is_empty()) {
         text = format!("{text}: {message}");
     }
+    if let Some(bucket) =
+        element(raw, "Code").filter(|code| code == "NoSuchBucket").and_then(|_| named_bucket(raw))
+    {
+        text = format!("{text}: {bucket}");
+    }
     let id =
         element(raw, "RequestId").or_else(|| answer.request_id.borrow().clone().map(Cow::Owned));
     match id {
         Some(id) => format!("{text} (request {})", shortened(&id)),
         None => text,
     }
+}
+
+/// The bucket that an error response names.
+fn named_bucket(raw: &str) -> Option<String> {
+    let bucket = element(raw, "BucketName").or_else(|| element(raw, "Resource"))?;
+    let bucket = bucket.trim_start_matches('/').split('/').next().unwrap_or_default();
+    Some(shortened(bucket)).filter(|bucket| !bucket.is_empty())
 }
 
 /// Text of the first XML element of this name.

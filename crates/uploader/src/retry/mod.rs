@@ -66,13 +66,16 @@ pub(crate) fn judge(
         Error::NotFound { .. } => (StoreErrorKind::NotFound, None),
         Error::AlreadyExists { .. } | Error::Precondition { .. } => (StoreErrorKind::AlreadyExists, None),
         _ if EXPIRED.iter().any(|code| said(code)) => expired(about),
+        _ if said("<Code>AuthorizationHeaderMalformed</Code>") => {
+            (StoreErrorKind::Denied, denied(&message, about))
+        }
         // S3 returns this code with status 400.
         _ if said("<Code>RequestTimeout</Code>") => (StoreErrorKind::Unavailable, None),
         Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => {
             (StoreErrorKind::Denied, denied(&message, about))
         }
         // A local folder has no status: its errors are final, especially a full disk.
-        Error::Generic { store: "LocalFileSystem", .. } => (StoreErrorKind::Rejected, None),
+        Error::Generic { store: "LocalFileSystem", .. } => local(&message),
         Error::Generic { .. } if said("Received redirect") => (
             StoreErrorKind::NotAStore,
             Some(match &*answer.region.borrow() {
@@ -93,6 +96,11 @@ pub(crate) fn judge(
             ),
             (Some(401 | 403), _) => (StoreErrorKind::Denied, denied(&message, about)),
             (Some(300..=399), _) => (StoreErrorKind::NotAStore, redirected(answer)),
+            // A listing names no object: the endpoint took the bucket for a part of one's key.
+            (Some(404), _) if said("<Code>NoSuchKey</Code>") => (
+                StoreErrorKind::NotAStore,
+                Some("the endpoint has no such bucket: remove the path from the endpoint; the bucket belongs into the URL of the backup".into()),
+            ),
             (Some(507), _) => (StoreErrorKind::Rejected, Some("the store is full; make room".into())),
             (Some(501 | 505), _) => (
                 StoreErrorKind::Rejected,
@@ -113,8 +121,15 @@ pub(crate) fn judge(
     RetryDecision { kind, message: describe(&message, answer), hint, again }
 }
 
-const EXCESS: &str =
-    "no store in order answers so: check the endpoint, and what stands at this place";
+const EXCESS: &str = "a working store does not respond like this: check the endpoint and the object that the error names";
+
+fn local(message: &str) -> (StoreErrorKind, Option<Cow<'static, str>>) {
+    if !message.contains("os error 13") {
+        return (StoreErrorKind::Rejected, None);
+    }
+    let hint = "give this user access to the folder, or run the command as another user";
+    (StoreErrorKind::Denied, Some(hint.into()))
+}
 
 /// Hint for a store that redirects. Requests carry keys and content, so none follows.
 fn redirected(answer: &Answer) -> Option<Cow<'static, str>> {
@@ -150,18 +165,30 @@ fn unreached(broken: Option<u32>, about: RetryContext) -> Option<Cow<'static, st
         return None;
     }
     let hint = match broken? {
+        curl::CONNECT | curl::RESOLVE if proxy().is_some() => {
+            return proxy().map(|name| {
+                format!("the environment variable {name} names a proxy for this endpoint: check it, or name the endpoint's host in NO_PROXY").into()
+            });
+        }
         curl::RESOLVE => {
             "check the host name of the endpoint, and the name service of this machine; --reach-timeout sets how long to try"
         }
         curl::CONNECT => {
             "nothing accepts connections at this address: check host, port and scheme of the endpoint; --reach-timeout sets how long to try"
         }
-        curl::TLS => "no TLS connection came about: check host, port and scheme of the endpoint",
+        curl::TLS => "the TLS handshake failed: check host, port and scheme of the endpoint",
         _ => {
             "check the endpoint and the network: the store has not responded in this run yet; --reach-timeout sets how long to try"
         }
     };
     Some(hint.into())
+}
+
+/// The first environment variable that names a proxy.
+fn proxy() -> Option<&'static str> {
+    const NAMES: [&str; 6] =
+        ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"];
+    NAMES.into_iter().find(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty()))
 }
 
 /// Error codes for objects in an archive class, which must be restored before they can be read,

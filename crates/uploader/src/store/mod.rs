@@ -1,5 +1,6 @@
 //! Client of a store. What it can do is in the files beside this one; each request runs in the retry loop.
 
+pub(crate) mod bucket_rules;
 pub(crate) mod delete;
 pub(crate) mod exclusive;
 pub(crate) mod faults;
@@ -190,7 +191,7 @@ pub(crate) fn path_of(operation: &'static str, key: &str) -> Result<Path, StoreE
         StoreError::new(
             operation,
             key,
-            StoreErrorKind::Rejected,
+            StoreErrorKind::Settings,
             format!("not a usable key: {error}"),
         )
     })

@@ -79,7 +79,7 @@ impl Store {
     /// check is not permitted; other kinds after all retries.
     pub async fn can_lock(&self) -> Result<(), StoreError> {
         let no = |message: &str| {
-            let error = StoreError::new("lock", "", StoreErrorKind::Rejected, message);
+            let error = StoreError::new("object lock", "", StoreErrorKind::Rejected, message);
             Err(error.with_hint(Some(HINT.into())))
         };
         let Direct::S3 { .. } = &self.nature.direct else {
@@ -87,7 +87,7 @@ impl Store {
         };
         let direct = &self.nature.direct;
         let asked = self
-            .retrying("lock", "", || direct.call(Method::GET, "?object-lock=", Bytes::new()))
+            .retrying("object lock", "", || direct.call(Method::GET, "?object-lock=", Bytes::new()))
             .await;
         match asked {
             Ok(answer) if says_enabled(&answer) => Ok(()),

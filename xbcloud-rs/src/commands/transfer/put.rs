@@ -106,7 +106,8 @@ impl Context {
         let mut request = self.put_request(name, &args.put, &args.keys, run)?;
         request.server = request.server.or_else(host_name);
         let guard = lock_guard(args);
-        // Refused before the producer takes any locks.
+        // Refused before any request.
+        Producer::look_for(&command).map_err(report::failure)?;
         xb_backup::plan(&root, &request).map_err(report::failure)?;
         let lock = args.retain.lock()?;
         let since = self.goes_on_from(args, &command)?;
@@ -140,10 +141,9 @@ impl Context {
                     producer.push(format!("--incremental-lsn={}", since.lsn).into());
                     request.since = Some(since);
                 }
-                let (producer, output) = Producer::start(&producer, fifos, &guard, talk)?;
+                let start = || Producer::start(&producer, fifos, &guard, talk);
                 let report =
-                    xb_backup::backup(&root, &request, (producer, output), &observer, &mut stop)
-                        .await?;
+                    xb_backup::backup(&root, &request, start, &observer, &mut stop).await?;
                 // The backup is complete; without this note, only `--incremental-from` may need a
                 // key.
                 if let Some(own) = own

@@ -1,19 +1,21 @@
-//! `init`: makes a local folder, and prints what a bucket needs.
+//! `init`: makes a local folder; prints what a bucket needs, and sets it up with `--apply`.
 
 use std::io::Write as _;
 use std::path::Path;
 
 use serde_json::{Value, json};
+use xb_backup::{BackupError, CancelToken};
 use xb_cli::{Failure, OrFail as _};
-use xb_uploader::{Location, Place};
+use xb_uploader::{AbortRule, Location, Place, Store};
 
 use crate::args::InitArgs;
 use crate::commands::context::Context;
-use crate::place::locate;
+use crate::place::{locate, root_place};
 use crate::report;
 
 /// Days after which a bucket removes the parts of an upload that never ended.
 const UNFINISHED_DAYS: u32 = 7;
+const RULE_ID: &str = "xbcloud-unfinished-uploads";
 
 impl Context {
     pub(crate) fn init(&self, args: &InitArgs) -> Result<(), Failure> {
@@ -27,8 +29,54 @@ impl Context {
             self.log.info(format!("{} is ready", folder.display()));
             return Ok(());
         }
+        if args.apply {
+            return self.apply(args, &location);
+        }
         let needs = needs(&location, args.retain.retain.is_some());
         report::printed(print(&needs, args.common.run.json))
+    }
+}
+
+impl Context {
+    /// Changes the bucket: each change is reported when it is made.
+    fn apply(&self, args: &InitArgs, location: &Location) -> Result<(), Failure> {
+        let Place::S3 { bucket } = &location.place else {
+            return Err(Failure::usage("--apply works only for S3")
+                .hint("leave it out, and apply what init prints with the store's own tools"));
+        };
+        let root = root_place(args.place.as_deref(), &args.common)?;
+        let lock = args.retain.retain.is_some();
+        let rule = AbortRule { id: RULE_ID, prefix: &location.path, days: UNFINISHED_DAYS };
+        let applying = |_, mut stop: CancelToken| async move {
+            stop.or(self.change(root.store(), bucket, &rule, lock)).await
+        };
+        self.with_progress("init", &args.common.run, None, applying).map(drop)
+    }
+
+    async fn change(
+        &self,
+        store: &Store,
+        bucket: &str,
+        rule: &AbortRule<'_>,
+        lock: bool,
+    ) -> Result<(), BackupError> {
+        if lock {
+            match store.can_lock().await {
+                Ok(()) => self.log.info(format!("{bucket}: object lock is on")),
+                Err(_) => {
+                    store.enable_object_lock().await?;
+                    self.log.info(format!("{bucket}: switched on object lock"));
+                }
+            }
+        }
+        let days = rule.days;
+        self.log.info(match store.add_abort_rule(rule).await? {
+            true => {
+                format!("{bucket}: added a rule that aborts uploads unfinished for {days} days")
+            }
+            false => format!("{bucket}: a rule aborts uploads unfinished for {days} days"),
+        });
+        Ok(())
     }
 }
 
@@ -56,7 +104,7 @@ fn needs(location: &Location, lock: bool) -> Vec<Need> {
                     what: "lifecycle rule for unfinished uploads; add it to the rules of the bucket",
                     how: format!("aws s3api put-bucket-lifecycle-configuration --bucket {bucket} --lifecycle-configuration file://lifecycle.json"),
                     document: json!({ "Rules": [{
-                        "ID": "xbcloud-unfinished-uploads", "Status": "Enabled",
+                        "ID": RULE_ID, "Status": "Enabled",
                         "Filter": { "Prefix": location.path },
                         "AbortIncompleteMultipartUpload": { "DaysAfterInitiation": UNFINISHED_DAYS },
                     }] }),

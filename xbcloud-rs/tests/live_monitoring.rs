@@ -1,0 +1,103 @@
+//! The metrics file, the alert rules and the dashboard, judged by Prometheus' own `promtool`.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+use xb_testkit::command::{Cmd, Ran};
+use xb_testkit::stream::small_backup;
+use xb_testkit::tools::{find, workspace};
+
+/// How the name of each of our metrics begins.
+const PREFIX: &str = "xbcloud_";
+
+fn monitoring(name: &str) -> PathBuf {
+    workspace().join("contrib/monitoring").join(name)
+}
+
+/// Runs a job with every stage whose metrics are documented, and one that fails.
+fn metrics(folder: &tempfile::TempDir) -> (String, String) {
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    std::fs::write(path("stream"), small_backup(2, 5000)).unwrap();
+    let text = format!(
+        "[xbcloud.shop]\nroot=file://{}\nproducer=cat {}\nkeep-last=1\nmetrics-file={}\n",
+        path("root"),
+        path("stream"),
+        path("shop.prom"),
+    );
+    std::fs::write(path("my.cnf"), text).unwrap();
+    let run = |more: &[&str]| -> Ran {
+        Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+            .args([format!("--defaults-file={}", path("my.cnf")), "run".into()])
+            .args(["@shop", &format!("--state-dir={}", path("state"))])
+            .args(more)
+            .run()
+    };
+    let read = || std::fs::read_to_string(path("shop.prom")).unwrap();
+    let _ = run(&[]).expect(0);
+    let good = read();
+    let _ = run(&["--name-template=bad", "--", "false"]).expect(6);
+    (good, read())
+}
+
+/// The names of metrics in a text.
+fn names(text: &str) -> BTreeSet<String> {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    words.filter(|word| word.starts_with(PREFIX)).map(str::to_owned).collect()
+}
+
+fn written(text: &str) -> BTreeSet<String> {
+    let lines = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+    lines.map(|line| line.split(' ').next().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn prometheus_reads_the_metrics_and_all_are_documented() {
+    let folder = tempfile::tempdir().unwrap();
+    let (good, bad) = metrics(&folder);
+    for text in [&good, &bad] {
+        let ran = Cmd::new(find("promtool"))
+            .args(["check", "metrics"])
+            .stdin_bytes(text.as_bytes())
+            .run()
+            .expect(0);
+        assert_eq!(ran.stderr_text() + &ran.stdout_text(), "", "{text}");
+    }
+    let documents = std::fs::read_to_string(workspace().join("docs/operate.md")).unwrap();
+    assert_eq!(names(&documents), written(&good));
+    assert!(written(&bad).is_subset(&written(&good)), "{bad}");
+}
+
+#[test]
+fn the_dashboard_and_the_alerts_use_metrics_that_exist() {
+    let folder = tempfile::tempdir().unwrap();
+    let (good, _) = metrics(&folder);
+    let known = written(&good);
+    for file in ["dashboard.json", "alerts.yml"] {
+        let used = names(&std::fs::read_to_string(monitoring(file)).unwrap());
+        assert!(!used.is_empty() && used.is_subset(&known), "{file}: {used:?}, not {known:?}");
+    }
+    let dashboard = std::fs::read(monitoring("dashboard.json")).unwrap();
+    let dashboard: Value = serde_json::from_slice(&dashboard).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap().iter();
+    let rules: Vec<Value> = panels
+        .flat_map(|panel| panel["targets"].as_array().unwrap())
+        .map(|target| json!({ "record": "panel", "expr": target["expr"] }))
+        .collect();
+    assert!(!rules.is_empty());
+    // promtool reads expressions as rules. JSON is YAML.
+    let file = folder.path().join("panels.yml");
+    let groups = json!({ "groups": [{ "name": "panels", "rules": rules }] });
+    std::fs::write(&file, groups.to_string()).unwrap();
+    let _ = Cmd::new(find("promtool")).args(["check", "rules"]).arg(file).run().expect(0);
+}
+
+#[test]
+fn the_alerts_fire_when_they_should() {
+    let promtool = |args: &[&str], file: &str| {
+        let _ = Cmd::new(find("promtool")).args(args).arg(monitoring(file)).run().expect(0);
+    };
+    promtool(&["check", "rules"], "alerts.yml");
+    promtool(&["test", "rules"], "alerts_test.yml");
+}
