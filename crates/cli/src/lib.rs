@@ -36,6 +36,7 @@
 //! ```
 
 mod argv;
+mod closed;
 mod environment;
 mod exit;
 mod expand;

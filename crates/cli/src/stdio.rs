@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, IsTerminal, Write, stderr, stdin, stdout};
 use std::os::fd::AsFd;
 
+use crate::closed::was_closed;
 use crate::failure::{Failure, OrFail as _};
 use crate::input::Input;
 use crate::signals::{Signals, interrupted};
@@ -20,15 +21,15 @@ pub fn refuse_terminal_input(hint: &str) -> Result<(), Failure> {
 
 /// Returns an error if standard output, to which data is to be written, is a terminal or closed.
 ///
-/// At the start of a program, the runtime opens `/dev/null` in place of a closed standard output,
-/// for reading and writing. A shell's `> /dev/null` opens it only for writing, and is accepted.
+/// At the start of a program, the runtime opens `/dev/null` in place of a closed standard output.
+/// A `/dev/null` that the caller has opened is accepted.
 ///
 /// `hint` shows what to type instead.
 ///
 /// # Errors
 /// A usage [`Failure`] with that hint.
 pub fn refuse_terminal_output(hint: &str) -> Result<(), Failure> {
-    if is_stand_in(&stdout()) {
+    if was_closed() && is_stand_in(&stdout()) {
         let message = "standard output is closed, so the data would be lost";
         return Err(Failure::new(message).stage("output").hint(hint));
     }
