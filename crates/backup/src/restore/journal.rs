@@ -18,7 +18,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{Read as _, Write as _};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -366,6 +366,13 @@ fn mount_id(folder: BorrowedFd<'_>) -> Option<String> {
         there.stx_dev_minor,
         system.f_type,
     ))
+}
+
+/// The directory itself, its mount and the boot of the system: writes to it were not lost since.
+pub(crate) fn place_of(target: &Path) -> Option<String> {
+    let folder = File::open(target).ok()?;
+    let inode = rustix::fs::fstat(&folder).ok()?.st_ino;
+    Some(format!("{} {} {inode}", boot_id()?, mount_id(folder.as_fd())?))
 }
 
 fn boot_id() -> Option<String> {
