@@ -455,12 +455,24 @@ impl Copying<'_> {
     async fn objects(&self) -> Result<Vec<Object>, BackupError> {
         let manifest = &self.source.manifest;
         match &manifest.packed {
-            Some(packed) => Ok((0..manifest.objects)
-                .map(|number| {
+            Some(packed) => {
+                let stated = |number| {
                     let len = crate::objects::checksums::object_len(manifest, packed, number);
                     (xb_pipeline::object_key(number), len)
-                })
-                .collect()),
+                };
+                // The listing bounds the work, not the number that a manifest states.
+                let folder = run_folder(&self.request.name, self.source.run);
+                let listed = self.from.list_below(&folder).await?;
+                let there: BTreeSet<String> = listed.into_iter().map(|object| object.key).collect();
+                let absent = (0..manifest.objects).find(|n| !there.contains(&stated(*n).0));
+                match absent {
+                    None => Ok((0..manifest.objects).map(stated).collect()),
+                    Some(number) => Err(BackupError::Damaged {
+                        name: self.request.name.to_string(),
+                        what: format!("object {} is missing", stated(number).0),
+                    }),
+                }
+            }
             None => {
                 let files = list_classic(self.from, &self.request.name).await?;
                 files.agree_with(&self.request.name, manifest)?;

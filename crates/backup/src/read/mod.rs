@@ -5,5 +5,6 @@ pub(crate) mod get;
 pub(crate) mod packed_index;
 pub(crate) mod partial;
 pub(crate) mod ranges;
+pub(crate) mod recent;
 pub(crate) mod stream_sink;
 pub(crate) mod unlock;

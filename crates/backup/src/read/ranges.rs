@@ -11,6 +11,7 @@ use xb_uploader::{Store, StoreError};
 
 use crate::cancel::CancelToken;
 use crate::error::BackupError;
+use crate::read::recent::Recent;
 
 /// A range of one object to fetch.
 #[derive(Debug, Clone)]
@@ -81,7 +82,7 @@ impl Iterator for Arriving {
 const GRACE: Duration = Duration::from_secs(10);
 
 /// Fetches all ranges and lets `consume` take them in its own thread. Returns the results of both
-/// sides; the caller decides which of them is the cause.
+/// sides, and the last ranges; the caller decides which of the two is the cause.
 ///
 /// # Errors
 /// [`BackupError::Interrupted`] on cancellation. The consumer has then seen the end of the ranges
@@ -90,14 +91,19 @@ pub(crate) async fn pump<T: Send + 'static>(
     store: &Store,
     plan: &UnpackPlan,
     ranges: impl Iterator<Item = Range>,
-    seen: impl FnMut(&Range, u64) -> Result<(), StoreError>,
+    mut seen: impl FnMut(&Range, u64) -> Result<(), StoreError>,
     consume: impl FnOnce(Arriving) -> T + Send + 'static,
     stop: &mut CancelToken,
-) -> Result<(Result<(), StoreError>, T), BackupError> {
+) -> Result<(Result<(), StoreError>, T, Recent), BackupError> {
     let (to, from) = mpsc::channel(1);
     let mut consumer = tokio::task::spawn_blocking(move || consume(Arriving(from)));
+    let mut recent = Recent::new(plan.memory);
+    let note = |range: &Range, crc: u64| {
+        recent.add(range, crc);
+        seen(range, crc)
+    };
     let both = async {
-        let fetched = fetch_all(store, plan, ranges, to, seen).await;
+        let fetched = fetch_all(store, plan, ranges, to, note).await;
         (fetched, (&mut consumer).await)
     };
     let (fetched, consumed) = tokio::select! {
@@ -108,7 +114,7 @@ pub(crate) async fn pump<T: Send + 'static>(
         }
     };
     let consumed = consumed.map_err(|_| BackupError::Bug("the pipeline thread panicked"))?;
-    Ok((fetched, consumed))
+    Ok((fetched, consumed, recent))
 }
 
 /// Fetches all ranges and sends them in order. `seen` gets each range with its CRC-64/NVME, in
