@@ -38,9 +38,10 @@ pub use admin::rewrap::{RewrapRequest, rewrap};
 pub use admin::show::{FileEntry, ShowRequest, Shown, show};
 pub use cancel::{CancelToken, Canceller, stopper};
 pub use catalog::chain::{Link, chain};
-pub use catalog::galera_position::GaleraPosition;
+pub use catalog::list::list_cache::ListCache;
 pub use catalog::list::{BackupKind, Listing, State, describe, list, list_with};
-pub use catalog::list_cache::ListCache;
+pub use catalog::manifest::galera_position::GaleraPosition;
+pub use catalog::manifest::source_info::SourceInfo;
 pub use catalog::manifest::{
     Base, ClassicFacts, End, FORMAT, Layout, Manifest, ManifestError, MemberFacts, PackedFacts,
     Sealed,
@@ -49,7 +50,6 @@ pub use catalog::names::{BackupName, CATALOG, NameError, RunId, manifest_key, ru
 pub use catalog::records::{Pin, Proof, VerifyResult};
 pub use catalog::resolve::{Resolved, Wanted, WantedError, resolve};
 pub use catalog::root::Root;
-pub use catalog::source_info::SourceInfo;
 pub use check::keys::check_keys;
 pub use check::producer::check_producer;
 pub use check::store::check_store;

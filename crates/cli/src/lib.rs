@@ -35,48 +35,30 @@
 //! # Ok::<(), xb_cli::UsageError>(())
 //! ```
 
-mod argv;
-mod closed;
-mod environment;
-mod exit;
-mod expand;
-mod failure;
+mod args;
 mod help;
-mod hide;
-mod input;
-mod log;
-mod manual;
-mod option_file;
-mod personality;
+mod messages;
 mod program;
-mod progress;
-mod secret;
-mod service;
-mod signals;
-mod size;
-mod sources;
 mod stdio;
-mod text;
-mod version;
 
-pub use argv::mysql_style;
-pub use environment::env_first;
-pub use exit::Exit;
-pub use expand::{Expanded, UsageError, defaults_args, expand};
-pub use failure::{Failure, OrFail};
+pub use args::argv::mysql_style;
+pub use args::expand::{Expanded, UsageError, defaults_args, expand};
+pub use args::secret::Secret;
+pub use args::sources::environment::env_first;
+pub use args::sources::option_file::{FileOption, OptionFileError, OptionFilePaths, read_groups};
+pub use args::sources::{Repositories, Sources};
 pub use help::HelpTopic;
-pub use input::{Input, UntilInterrupted};
-pub use log::{Level, Log, LogOptions};
-pub use manual::write_manual;
-pub use option_file::{FileOption, OptionFileError, OptionFilePaths, read_groups};
-pub use personality::{Personality, program_name};
-pub use program::{Program, run};
-pub use progress::{Progress, ProgressEnd, ProgressOptions, Snapshot};
-pub use secret::Secret;
-pub use signals::{Signals, interrupted};
-pub use size::{
+pub use help::manual::write_manual;
+pub use help::version::long_version;
+pub use messages::log::{Level, Log, LogOptions};
+pub use messages::progress::{Progress, ProgressEnd, ProgressOptions, Snapshot};
+pub use messages::size::{
     Size, SizeError, format_count, format_duration, format_rate, format_size, parse_size,
 };
-pub use sources::{Repositories, Sources};
+pub use program::exit::Exit;
+pub use program::failure::{Failure, OrFail};
+pub use program::personality::{Personality, program_name};
+pub use program::signals::{Signals, interrupted};
+pub use program::{Program, run};
+pub use stdio::input::{Input, UntilInterrupted};
 pub use stdio::{ask, refuse_terminal_input, refuse_terminal_output};
-pub use version::long_version;

@@ -61,27 +61,21 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod checksum;
 mod chunk;
-mod content;
-mod decode;
-mod descriptors;
-mod dirs;
 mod error;
 mod files;
-mod partial_dir;
 mod path;
 mod read;
 mod target;
 mod write;
 
-pub use checksum::{PayloadCheck, PieceCheck, crc32};
+pub use chunk::checksum::{PayloadCheck, PieceCheck, crc32};
+pub use chunk::decode::{Decoder, Dialect, Event, Limits};
 pub use chunk::{
     ChunkHead, ChunkKind, FLAG_IGNORABLE, FLAG_REWRITE, MAGIC, MAX_FILE_OFFSET, MapEntry, Placement,
 };
-pub use content::{ContentSum, sum_of};
-pub use decode::{Decoder, Dialect, Event, Limits};
 pub use error::DecodeError;
+pub use files::content::{ContentSum, sum_of};
 pub use files::{Change, FileId, FileTable, OrderError, Unfinished};
 pub use path::{PathError, Printable, RelPath};
 pub use read::{ChunkReader, Item, ReadError};

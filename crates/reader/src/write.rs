@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use crate::checksum::{self, crc32};
+use crate::chunk::checksum::{self, crc32};
 use crate::chunk::{FIXED_LEN, MAGIC, MAP_ENTRY_LEN, MapEntry, kind};
 use crate::{MAX_FILE_OFFSET, RelPath};
 

@@ -27,20 +27,14 @@
     reason = "test support: a panic with its cause is how a test fails"
 )]
 
-pub mod azure;
-pub mod command;
-pub mod daemon;
-pub mod data;
-pub mod fault;
-pub mod files;
-pub mod galera;
+mod contents;
 mod http;
-pub mod mariadb;
-pub mod mysql;
-pub mod reply;
-pub mod s3;
-pub mod sink;
-pub mod store;
-pub mod stream;
-pub mod tools;
-pub mod vectors;
+mod process;
+mod servers;
+mod stores;
+
+pub use contents::{data, files, stream, vectors};
+pub use http::{fault, reply};
+pub use process::{command, daemon, tools};
+pub use servers::{galera, mariadb, mysql};
+pub use stores::{azure, s3, sink, store};

@@ -6,51 +6,32 @@
 //! The clients come from the `object_store` crate, with their own retries switched off. [`Store`]
 //! is the only place that retries, within the limits of [`Policy`].
 
-mod answer;
-mod aws_profile;
-mod bounds;
-mod bucket;
-mod clock;
-mod direct;
-mod encode;
 mod error;
-mod exclusive;
-mod faults;
-mod gate;
-mod http;
-mod location;
-mod lock;
-mod message;
-mod notice;
+mod multipart;
 mod open;
-mod parts;
-mod policy;
-mod provider;
-mod rate;
+mod request;
 mod retry;
 mod settings;
 mod store;
-mod transport;
-mod unfinished;
-mod watch;
 
-pub use bounds::SMALL_OBJECT;
-pub use encode::base64;
 pub use error::{StoreError, StoreErrorKind};
-pub use exclusive::ReadBack;
-pub use faults::{Fault, Faults};
-pub use gate::Gate;
-pub use http::Traffic;
-pub use location::{Location, LocationError, Place};
-pub use lock::{Lock, LockMode};
-pub use notice::report_retries;
+pub use multipart::parts::{PartData, PartSender, Stored, Uploaded};
+pub use multipart::unfinished::Unfinished;
 pub use open::open;
-pub use parts::{PartData, PartSender, Stored, Uploaded};
-pub use policy::Policy;
-pub use provider::{Provider, StoreLimits, UnknownProvider};
+pub use request::bounds::SMALL_OBJECT;
+pub use request::encode::base64;
+pub use request::http::Traffic;
+pub use retry::notice::report_retries;
+pub use retry::policy::Policy;
+pub use settings::location::{Location, LocationError, Place};
+pub use settings::provider::{Provider, StoreLimits, UnknownProvider};
 pub use settings::{
     AwsProfile, AzureSettings, BucketLookup, Checksum, ContainerCredentials, Encryption,
     GoogleSettings, HttpSettings, S3Settings, StoreSettings, WebIdentity,
 };
-pub use store::{Listed, Store};
-pub use unfinished::Unfinished;
+pub use store::Store;
+pub use store::exclusive::ReadBack;
+pub use store::faults::{Fault, Faults};
+pub use store::gate::Gate;
+pub use store::list::Listed;
+pub use store::object_lock::{Lock, LockMode};

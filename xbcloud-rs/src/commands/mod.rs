@@ -1,24 +1,10 @@
 //! One file per command: from the command line to the library call and the command's report.
 
-mod check;
+pub(crate) mod admin;
 mod context;
-mod copy;
-mod delete;
-mod gc;
-mod get;
-mod init;
-mod list;
-mod monitor;
-mod pin;
-mod plan;
-mod producer;
-mod prune;
-mod put;
-mod restore;
-mod rewrap;
-mod run;
-mod show;
-mod verify;
+pub(crate) mod inspect;
+pub(crate) mod transfer;
+pub(crate) mod unattended;
 
 use clap::CommandFactory as _;
 use xb_cli::{Failure, HelpTopic, Level, LogOptions, Program, Repositories, Sources};

@@ -9,11 +9,11 @@ use serde::Serialize;
 
 use crate::admin::delete::delete_unless_needed_by;
 use crate::catalog::chain::same_server;
+use crate::catalog::list::unread::is_later;
 use crate::catalog::list::{Listing, State};
 use crate::catalog::names::BackupName;
 use crate::catalog::resolve::{Known, is_ahead};
 use crate::catalog::root::Root;
-use crate::catalog::unread::is_later;
 use crate::catalog::verification::Level;
 use crate::error::BackupError;
 

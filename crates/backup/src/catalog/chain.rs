@@ -1,11 +1,11 @@
 //! Chains of backups: a full one, and the incremental ones on top of it.
 
 use crate::catalog::list::describe;
+use crate::catalog::list::unread::{Unread, possible_dependents};
 use crate::catalog::manifest::{Base, Manifest};
 use crate::catalog::names::BackupName;
 use crate::catalog::resolve::{Known, manifests};
 use crate::catalog::root::Root;
-use crate::catalog::unread::{Unread, possible_dependents};
 use crate::error::BackupError;
 
 /// Limit of backups in one chain. Preparing so many would take days.

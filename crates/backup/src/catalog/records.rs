@@ -14,9 +14,9 @@ use serde::{Deserialize, Serialize};
 use xb_encryptor::MacKey;
 use xb_uploader::StoreErrorKind;
 
+use crate::catalog::manifest::signed_text::{SignedText, attest};
 use crate::catalog::names::{BackupName, CATALOG};
 use crate::catalog::root::Root;
-use crate::catalog::signed_text::{SignedText, attest};
 use crate::catalog::verification::{Level, PageReport, RestoreTest, VerifyReport};
 use crate::error::BackupError;
 

@@ -7,10 +7,10 @@ use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan as _};
 
+use crate::catalog::list::unread::Unread;
 use crate::catalog::manifest::Manifest;
 use crate::catalog::names::{BackupName, CATALOG, NameError};
 use crate::catalog::root::Root;
-use crate::catalog::unread::Unread;
 use crate::error::BackupError;
 
 /// Number of manifests read concurrently.

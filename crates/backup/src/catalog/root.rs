@@ -7,7 +7,7 @@ use xb_uploader::{
     Faults, Gate, Listed, Location, Policy, Store, StoreError, StoreErrorKind, StoreSettings,
 };
 
-use crate::catalog::list_cache::Cached;
+use crate::catalog::list::list_cache::Cached;
 use crate::error::BackupError;
 use xb_encryptor::MacKey;
 

@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::path::Path;
 
 use crate::cancel::CancelToken;
-use crate::catalog::galera_position::GaleraPosition;
+use crate::catalog::manifest::galera_position::GaleraPosition;
 use crate::child::{self, OnLine};
 use crate::error::BackupError;
 use crate::small_file::read_small;

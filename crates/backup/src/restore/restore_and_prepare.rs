@@ -7,8 +7,8 @@ use xb_pipeline::Observer;
 
 use crate::cancel::CancelToken;
 use crate::catalog::chain::{Link, chain};
-use crate::catalog::galera_position::GaleraPosition;
 use crate::catalog::manifest::Manifest;
+use crate::catalog::manifest::galera_position::GaleraPosition;
 use crate::catalog::names::BackupName;
 use crate::catalog::root::Root;
 use crate::child::OnLine;

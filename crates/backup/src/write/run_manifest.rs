@@ -7,6 +7,7 @@ use xb_pipeline::{AutoReport, EndProof, PackOutput, PackResult};
 use xb_uploader::Uploaded;
 
 use crate::catalog::chain::find_base;
+use crate::catalog::manifest::source_info::SourceInfo;
 use crate::catalog::manifest::{
     ClassicFacts, End, FORMAT, Manifest, MemberFacts, PackedFacts, Producer as ProducerFacts,
     Sealed,
@@ -14,7 +15,6 @@ use crate::catalog::manifest::{
 use crate::catalog::names::BackupName;
 use crate::catalog::resolve::manifests;
 use crate::catalog::root::Root;
-use crate::catalog::source_info::SourceInfo;
 use crate::error::BackupError;
 use crate::hex::hex;
 

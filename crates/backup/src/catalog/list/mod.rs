@@ -1,0 +1,436 @@
+//! `list`: backups and their verification state.
+
+pub(crate) mod list_cache;
+pub(crate) mod unread;
+
+use std::collections::BTreeSet;
+
+use futures::stream::{self, StreamExt as _, TryStreamExt as _};
+use jiff::Timestamp;
+use serde::Serialize;
+use xb_uploader::Listed;
+
+use crate::catalog::list::list_cache::{Cached, ListCache};
+use crate::catalog::list::unread::{may_be_incremental, may_return};
+use crate::catalog::manifest::{Base, End, Layout, Manifest};
+use crate::catalog::names::{BackupName, CATALOG, CLAIM, manifest_key};
+use crate::catalog::records::{self, CatalogMarkers, Pin, Proof};
+use crate::catalog::root::Root;
+use crate::claim::{DEAD, claims, standing};
+use crate::error::BackupError;
+use crate::objects::contents::Contents;
+
+/// Number of manifests read concurrently.
+const AT_ONCE: usize = 16;
+
+/// What a name in ROOT is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// A backup: its manifest is sound.
+    Complete,
+    /// The manifest exists but is damaged: see `problem`.
+    Damaged,
+    /// The manifest exists but cannot be read now, for example in an archive class: see `problem`.
+    Unreadable,
+    /// The manifest is sound, but another program has removed the objects.
+    Missing,
+    /// A run is in progress; not a backup yet.
+    Running,
+    /// An ended run left data but no manifest; not a backup.
+    Abandoned,
+    /// Objects as the stock tool writes them, without a manifest: their completeness is not proven.
+    #[serde(rename = "stock, unproven")]
+    StockUnproven,
+    /// Not a backup but a folder of backups: see `backups`.
+    Folder,
+    /// Not a backup: the objects belong to other programs.
+    Foreign,
+}
+
+/// Whether a backup is full or incremental.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BackupKind {
+    /// Everything: it can be restored without another backup.
+    Full,
+    /// Only the changes since its base.
+    Incremental,
+}
+
+/// One line of a listing.
+#[derive(Debug, Clone, Serialize)]
+pub struct Listing {
+    /// Name of the backup.
+    pub name: String,
+    /// What the name is.
+    pub state: State,
+    /// Its layout, where known.
+    pub layout: Option<Layout>,
+    /// The run that wrote it.
+    pub run: Option<String>,
+    /// When its run began, UTC.
+    pub started: Option<Timestamp>,
+    /// When its run ended, UTC.
+    pub finished: Option<Timestamp>,
+    /// Seconds since its run ended.
+    pub age_seconds: Option<i64>,
+    /// Bytes of the stream.
+    pub stream_bytes: Option<u64>,
+    /// Bytes in the store.
+    pub stored_bytes: Option<u64>,
+    /// Data objects.
+    pub objects: Option<u64>,
+    /// Files in the stream.
+    pub files: Option<u64>,
+    /// Full or incremental, if the producer reported it.
+    pub kind: Option<BackupKind>,
+    /// Base of an incremental backup.
+    pub base: Option<Base>,
+    /// The operator's name for the backed-up server.
+    pub server: Option<String>,
+    /// Version of that server.
+    pub server_version: Option<String>,
+    /// Log sequence number from which the backup holds changes.
+    pub from_lsn: Option<u64>,
+    /// Log sequence number up to which the backup holds changes.
+    pub to_lsn: Option<u64>,
+    /// Binary log position and GTID, as the producer writes them.
+    pub binlog_pos: Option<String>,
+    /// Galera position, `UUID:SEQNO`.
+    pub galera: Option<String>,
+    /// Key slots, by kind and id; empty if the backup is not sealed.
+    pub ways_in: Vec<String>,
+    /// How far it is verified; who wrote the records is not checked here.
+    pub verified: Option<Proof>,
+    /// Seconds since the last successful verification.
+    pub verified_age_seconds: Option<i64>,
+    /// The pin and its reason.
+    pub pinned: Option<Pin>,
+    /// Number of backups in a folder of backups.
+    pub backups: Option<u64>,
+    /// What is wrong or unknown.
+    pub problem: Option<String>,
+    /// Whether a verification record exists that cannot be read.
+    #[serde(skip)]
+    pub unread_record: bool,
+    /// For an unreadable manifest: when it was written, in seconds since 1970, if its backup may be
+    /// incremental.
+    #[serde(skip)]
+    pub may_depend_since: Option<i64>,
+}
+
+impl Listing {
+    /// Whether it was verified at least to `level` without a later failure.
+    #[must_use]
+    pub fn is_verified(&self, level: crate::catalog::verification::Level) -> bool {
+        self.verified.is_some_and(|proof| proof.reaches(level))
+    }
+}
+
+/// Lists all names below ROOT, in byte order.
+///
+/// # Errors
+/// [`BackupError::Store`] when ROOT cannot be listed. A damaged manifest is a line, not an error.
+pub async fn list(root: &Root) -> Result<Vec<Listing>, BackupError> {
+    list_with(root, None).await
+}
+
+/// Like [`list`], but takes unchanged manifests and records from this machine's cache. The result
+/// is for display only: no decision may rely on it.
+///
+/// # Errors
+/// As [`list`].
+pub async fn list_with(
+    root: &Root,
+    cache: Option<&ListCache>,
+) -> Result<Vec<Listing>, BackupError> {
+    let manifests = root.list_below(CATALOG).await?;
+    let root = match cache {
+        Some(cache) => &root.with_cache(Cached::new(cache, &manifests)),
+        None => root,
+    };
+    let beside = CatalogMarkers::of(manifests.iter().map(|listed| listed.key.as_str()));
+    let beside = &beside;
+    // Claims lie one level deeper.
+    let names = manifests
+        .into_iter()
+        .filter(|listed| !listed.key.contains('/'))
+        .filter_map(|listed| Some((BackupName::new(&listed.key).ok()?, listed.modified)));
+    let mut listings: Vec<Listing> = stream::iter(names)
+        .map(|(name, written)| async move { with_manifest(root, &name, written, beside).await })
+        .buffered(AT_ONCE)
+        .try_collect()
+        .await?;
+    let folders = root.folders_below("").await?;
+    mark_missing(root, &mut listings, &folders).await?;
+    let unnamed = folders
+        .into_iter()
+        .filter(|folder| folder != CATALOG && listings.iter().all(|l| l.name != *folder));
+    let others: Vec<Option<Listing>> = stream::iter(unnamed)
+        .map(|folder| async move { incomplete(root, &folder).await })
+        .buffered(AT_ONCE)
+        .try_collect()
+        .await?;
+    listings.extend(others.into_iter().flatten());
+    listings.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(listings)
+}
+
+/// Listing of one name; `None` if there is nothing of that name.
+///
+/// # Errors
+/// As [`list`].
+pub(crate) async fn line(root: &Root, name: &BackupName) -> Result<Option<Listing>, BackupError> {
+    // Two small reads that find nothing cost less than a listing.
+    let beside =
+        CatalogMarkers { verified: [name.to_string()].into(), pinned: [name.to_string()].into() };
+    match root.store().size(&root.key(&manifest_key(name))).await.map_err(BackupError::from) {
+        Ok(Some(_)) => {}
+        Ok(None) => return incomplete(root, name.as_str()).await,
+        Err(error) if error.is_of_one_object() => {}
+        Err(error) => return Err(error),
+    }
+    // When it was written matters only in a listing of all.
+    let mut listing = with_manifest(root, name, i64::MAX, &beside).await?;
+    if listing.state == State::Complete && !root.has_objects(name).await? {
+        missing(root, &mut listing).await?;
+    }
+    Ok(Some(listing))
+}
+
+/// Marks the backups without objects. `folders` are those that the store has listed.
+async fn mark_missing(
+    root: &Root,
+    listings: &mut [Listing],
+    folders: &[String],
+) -> Result<(), BackupError> {
+    let folders: BTreeSet<&String> = folders.iter().collect();
+    let look = root.store().may_list_empty_folders();
+    let complete = listings.iter_mut().filter(|listing| listing.state == State::Complete);
+    stream::iter(complete.map(Ok))
+        .try_for_each_concurrent(AT_ONCE, |listing| {
+            let listed = folders.contains(&listing.name);
+            async move {
+                let name = BackupName::new(&listing.name)?;
+                match listed && (!look || root.has_objects(&name).await?) {
+                    true => Ok(()),
+                    false => missing(root, listing).await,
+                }
+            }
+        })
+        .await
+}
+
+/// Marks a backup whose objects no listing shows.
+async fn missing(root: &Root, listing: &mut Listing) -> Result<(), BackupError> {
+    let name = BackupName::new(&listing.name)?;
+    let key = root.key(&manifest_key(&name));
+    listing.state = match root.store().size(&key).await? {
+        Some(_) => State::Missing,
+        // Deleted after the listing.
+        None => State::Abandoned,
+    };
+    listing.problem = (listing.state == State::Missing).then(|| {
+        "objects missing: another program has removed them; a new backup may take the name"
+            .to_owned()
+    });
+    Ok(())
+}
+
+/// Reads the manifest of one backup.
+///
+/// # Errors
+/// [`BackupError::NotThere`] if no complete backup has that name, and the errors of reading it.
+pub async fn describe(root: &Root, name: &BackupName) -> Result<Manifest, BackupError> {
+    match root.manifest(name).await? {
+        Some(manifest) => Ok(manifest),
+        None => {
+            let state = state_without_manifest(root, name).await?;
+            Err(BackupError::NotThere { name: name.to_string(), state })
+        }
+    }
+}
+
+/// Listing of a name whose manifest exists and was written at `written`.
+async fn with_manifest(
+    root: &Root,
+    name: &BackupName,
+    written: i64,
+    beside: &CatalogMarkers,
+) -> Result<Listing, BackupError> {
+    let mut listing = empty(name.as_str(), State::Complete);
+    match root.stored_manifest(name).await {
+        Ok(Some(stored)) => {
+            let digest = stored.digest();
+            fill_in(&mut listing, stored.manifest);
+            if beside.verified.contains(name.as_str()) {
+                verified(root, name, &digest, &mut listing).await?;
+            }
+            if beside.pinned.contains(name.as_str()) {
+                listing.pinned = records::pinned(root, name, Some(&digest)).await?;
+            }
+        }
+        // Deleted after the listing.
+        Ok(None) => listing.state = State::Abandoned,
+        Err(error) if error.is_of_one_object() => {
+            let may_return = may_return(&error);
+            listing.state = if may_return { State::Unreadable } else { State::Damaged };
+            listing.problem = Some(error.to_string());
+            if may_return && may_be_incremental(root, name).await? {
+                listing.may_depend_since = Some(written);
+            }
+            if beside.pinned.contains(name.as_str()) {
+                listing.pinned = records::pinned(root, name, None).await?;
+            }
+        }
+        Err(error) => return Err(error),
+    }
+    Ok(listing)
+}
+
+/// Adds the verification state. A record that cannot be read is a problem of this backup alone.
+async fn verified(
+    root: &Root,
+    name: &BackupName,
+    digest: &str,
+    listing: &mut Listing,
+) -> Result<(), BackupError> {
+    match records::results(root, name, digest, None).await {
+        Ok(results) => {
+            let proof = Proof::of(&results);
+            listing.verified_age_seconds = proof.at.map(age);
+            listing.verified = (!results.is_empty()).then_some(proof);
+        }
+        Err(error) if error.is_of_one_object() => {
+            listing.unread_record = true;
+            listing.problem = Some(format!("a verification record cannot be read: {error}"));
+        }
+        Err(error) => return Err(error),
+    }
+    Ok(())
+}
+
+/// Seconds since `time`.
+fn age(time: Timestamp) -> i64 {
+    Timestamp::now().as_second() - time.as_second()
+}
+
+fn fill_in(listing: &mut Listing, manifest: Manifest) {
+    listing.layout = Some(manifest.layout);
+    listing.run = Some(manifest.run);
+    listing.started = Some(manifest.started);
+    listing.finished = Some(manifest.finished);
+    listing.age_seconds = Some(age(manifest.finished));
+    listing.stream_bytes = Some(manifest.stream_bytes);
+    listing.stored_bytes = Some(manifest.stored_bytes);
+    listing.objects = Some(manifest.objects);
+    // The content was not inspected, so its number of files is unknown.
+    let known = !matches!(manifest.end, End::Raw | End::NativeTrailer);
+    listing.files = known.then_some(manifest.files);
+    if !known {
+        listing.problem = Some("content not inspected".to_owned());
+    }
+    let facts = manifest.source;
+    listing.kind = match (&manifest.base, facts.from_lsn) {
+        (Some(_), _) => Some(BackupKind::Incremental),
+        (None, Some(from)) if from > 0 => Some(BackupKind::Incremental),
+        (None, Some(_)) => Some(BackupKind::Full),
+        (None, None) => None,
+    };
+    listing.base = manifest.base;
+    listing.server = manifest.server;
+    listing.server_version = facts.server_version;
+    (listing.from_lsn, listing.to_lsn) = (facts.from_lsn, facts.to_lsn);
+    (listing.binlog_pos, listing.galera) = (facts.binlog_pos, facts.galera);
+    let sealed = manifest.packed.and_then(|packed| packed.sealed);
+    listing.ways_in = sealed.map(|sealed| sealed.ways_in).unwrap_or_default();
+}
+
+fn empty(name: &str, state: State) -> Listing {
+    Listing {
+        name: name.to_owned(),
+        state,
+        layout: None,
+        run: None,
+        started: None,
+        finished: None,
+        age_seconds: None,
+        stream_bytes: None,
+        stored_bytes: None,
+        objects: None,
+        files: None,
+        kind: None,
+        base: None,
+        server: None,
+        server_version: None,
+        from_lsn: None,
+        to_lsn: None,
+        binlog_pos: None,
+        galera: None,
+        ways_in: Vec::new(),
+        verified: None,
+        verified_age_seconds: None,
+        pinned: None,
+        backups: None,
+        problem: None,
+        unread_record: false,
+        may_depend_since: None,
+    }
+}
+
+/// Listing of a folder without a manifest.
+async fn incomplete(root: &Root, folder: &str) -> Result<Option<Listing>, BackupError> {
+    let Ok(name) = BackupName::new(folder) else { return Ok(None) };
+    let found = Contents::of(root, &name).await?;
+    let classic_claim = standing(root, &claims(root, &name).await?).await?;
+    let fresh = |modified: i64| root.store().now().saturating_sub(modified) < DEAD;
+    let is_claim = |listed: &&Listed| listed.key.ends_with(&format!("/{CLAIM}"));
+    let packed_claim = found.packed.iter().filter(is_claim).map(|listed| listed.modified).max();
+    let classic = !found.classic.is_empty();
+    let claim = packed_claim.max(classic_claim.seen);
+    let state = match claim {
+        _ if classic_claim.alive.is_some() => State::Running,
+        _ if packed_claim.is_some_and(fresh) => State::Running,
+        _ if found.is_folder() => State::Folder,
+        None if classic => State::StockUnproven,
+        _ if classic || !found.packed.is_empty() => State::Abandoned,
+        _ if !found.foreign.is_empty() => State::Foreign,
+        _ => return Ok(None),
+    };
+    let mut listing = empty(folder, state);
+    if state == State::Folder {
+        listing.backups = Some(found.backups.len() as u64);
+        return Ok(Some(listing));
+    }
+    let problems = [found.foreign_objects(), found.unrecognised()];
+    let shown = [true, state == State::StockUnproven];
+    let problems: Vec<String> = problems
+        .into_iter()
+        .zip(shown)
+        .filter_map(|(what, shown)| what.filter(|_| shown))
+        .collect();
+    listing.problem = (!problems.is_empty()).then(|| format!("it holds {}", problems.join("; ")));
+    if state == State::Foreign {
+        return Ok(Some(listing));
+    }
+    let own = || found.packed.iter().chain(&found.classic);
+    listing.layout = Some(if classic { Layout::Classic } else { Layout::Packed });
+    listing.stored_bytes = Some(own().map(|listed| listed.size).sum());
+    listing.objects = Some(own().filter(|listed| !is_claim(listed)).count() as u64);
+    Ok(Some(listing))
+}
+
+/// State of a name that has neither a manifest nor classic objects.
+pub(crate) async fn state_without_manifest(
+    root: &Root,
+    name: &BackupName,
+) -> Result<&'static str, BackupError> {
+    Ok(match incomplete(root, name.as_str()).await?.map(|l| l.state) {
+        Some(State::Running) => ": a run of that name is in progress",
+        Some(State::Abandoned) => ": a run of that name was abandoned",
+        Some(State::Folder) => ": the name is a folder of backups",
+        Some(State::Foreign) => ": the objects under that name are not part of a backup",
+        _ => "",
+    })
+}

@@ -1,0 +1,63 @@
+//! Options from environment variables: `XBCLOUD_CHUNK_SIZE` is `--chunk-size`.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+
+use crate::args::argv::{Exact, OptionTable};
+use crate::args::sources::given::{Given, Origin};
+
+/// Options that make no sense for every run of a program.
+const NEVER: [&str; 3] = ["help", "version", "print-defaults"];
+
+/// What the environment says.
+#[derive(Default)]
+pub(crate) struct FromEnvironment {
+    pub(crate) given: Vec<Given>,
+    pub(crate) warnings: Vec<String>,
+    /// Name of a variable for a switch that is neither on nor off.
+    pub(crate) bad_switch: Option<String>,
+}
+
+/// Returns the options of `scope` that variables with this prefix set. An empty variable counts as
+/// not set; a repeatable option takes one value of each line. `known` are the options of all
+/// subcommands: other variables with the prefix cause a warning.
+pub(crate) fn read(
+    prefix: &str,
+    variables: impl Iterator<Item = (OsString, OsString)>,
+    known: &OptionTable,
+    scope: &OptionTable,
+) -> FromEnvironment {
+    let mut own: Vec<(String, OsString)> = variables
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
+        .filter(|(name, value)| name.starts_with(prefix) && !value.is_empty())
+        .collect();
+    own.sort();
+    let mut found = FromEnvironment::default();
+    for (name, value) in own {
+        let option = name[prefix.len()..].to_ascii_lowercase().replace('_', "-");
+        if NEVER.contains(&option.as_str()) || !known.has_long(&option) {
+            found.warnings.push(format!("environment variable {name} is ignored: unknown option"));
+            continue;
+        }
+        let values: Vec<&OsStr> = match scope.is_repeatable(&option) {
+            true => value
+                .as_bytes()
+                .split(|byte| *byte == b'\n')
+                .filter(|line| !line.is_empty())
+                .map(OsStr::from_bytes)
+                .collect(),
+            false => vec![&value],
+        };
+        for value in values {
+            match scope.exact(&option, value) {
+                Exact::Item(item) => {
+                    found.given.push(Given { item, origin: Origin::Environment(name.clone()) })
+                }
+                Exact::BadSwitch => found.bad_switch = Some(name.clone()),
+                // An option of another subcommand.
+                Exact::Unknown => {}
+            }
+        }
+    }
+    found
+}

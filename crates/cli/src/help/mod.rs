@@ -1,0 +1,117 @@
+//! Help of a subcommand, with the options that many subcommands share folded into topics.
+
+pub(crate) mod manual;
+pub(crate) mod version;
+
+use std::ffi::OsString;
+use std::io::IsTerminal;
+
+use clap::Command;
+
+/// Options that the help of a subcommand shows only on request: `put --help stores`.
+#[derive(Debug, Clone, Copy)]
+pub struct HelpTopic {
+    /// Word after `--help`.
+    pub name: &'static str,
+    /// Headings of the options.
+    pub headings: &'static [&'static str],
+    /// What the options are about, for the last line of the help.
+    pub about: &'static str,
+}
+
+/// Returns the help that `args` ask for, if they ask for that of a subcommand. With `-h`, only the
+/// common options; both forms have one line for each option.
+pub(crate) fn folded(command: &Command, args: &[OsString], topics: &[HelpTopic]) -> Option<String> {
+    let mut words = args.iter().skip(1).take_while(|word| *word != "--");
+    let mut name = words.next()?;
+    let asked = if name == "help" {
+        name = words.next()?;
+        "--help".into()
+    } else {
+        words.find(|word| *word == "--help" || *word == "-h")?.clone()
+    };
+    let scope = command.find_subcommand(name)?.clone();
+    let topic = words.next().and_then(|word| topics.iter().find(|topic| word == topic.name));
+    let in_topic = |topic: &HelpTopic, heading: Option<&str>| {
+        heading.is_some_and(|heading| topic.headings.contains(&heading))
+    };
+    let used = |topic: &&HelpTopic| {
+        let mut shown = scope.get_arguments().filter(|arg| !arg.is_hide_set());
+        shown.any(|arg| in_topic(topic, arg.get_help_heading()))
+    };
+    let more: Vec<String> = topics
+        .iter()
+        .filter(used)
+        .map(|topic| format!("  --help {:8} {}", topic.name, topic.about))
+        .collect();
+    let own = scope.get_after_help().or(scope.get_after_long_help()).map(ToString::to_string);
+    let is_long = asked == "--help";
+    let bin = format!("{} {}", command.get_name(), scope.get_name());
+    let shown = scope.bin_name(bin).mut_args(|arg| {
+        let heading = arg.get_help_heading();
+        let hide = match topic {
+            Some(topic) => !in_topic(topic, heading),
+            None => topics.iter().any(|topic| in_topic(topic, heading)),
+        };
+        let hide = hide || arg.is_hide_set();
+        // A topic shows all of its options.
+        let short = arg.is_hide_short_help_set() && !is_long && topic.is_none();
+        arg.hide(hide).hide_short_help(short)
+    });
+    let mut after = Vec::new();
+    if topic.is_none() {
+        after.extend(own.filter(|text| is_long || text.lines().count() <= 10));
+        if !more.is_empty() {
+            after.push(format!("More options:\n{}", more.join("\n")));
+        }
+    }
+    let mut shown = shown.after_help(after.join("\n\n")).disable_help_flag(true);
+    let text = shown.render_help();
+    Some(match std::io::stdout().is_terminal() {
+        true => text.ansi().to_string(),
+        false => text.to_string(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Arg;
+
+    use super::*;
+
+    const TOPICS: [HelpTopic; 2] = [
+        HelpTopic { name: "stores", headings: &["S3"], about: "where" },
+        HelpTopic { name: "none", headings: &["Nothing"], about: "never" },
+    ];
+
+    fn help(words: &[&str]) -> Option<String> {
+        let put = Command::new("put")
+            .arg(Arg::new("own").long("own").help("Own"))
+            .arg(Arg::new("rare").long("rare").help("Rare").hide_short_help(true))
+            .arg(
+                Arg::new("key").long("s3-key").help("Key").help_heading("S3").hide_short_help(true),
+            );
+        let command = Command::new("x").subcommand(put);
+        let args: Vec<OsString> = words.iter().map(OsString::from).collect();
+        folded(&command, &args, &TOPICS)
+    }
+
+    #[test]
+    fn shared_options_are_shown_on_request() {
+        let short = help(&["x", "put", "-h"]).unwrap();
+        assert!(
+            short.contains("--own") && !short.contains("--rare") && !short.contains("--s3-key")
+        );
+        assert!(short.contains("--help stores") && !short.contains("--help none"), "{short}");
+        let long = help(&["x", "put", "--help"]).unwrap();
+        assert!(long.contains("--rare") && !long.contains("--s3-key"), "{long}");
+        assert_eq!(help(&["x", "help", "put"]).as_ref(), Some(&long));
+        for asked in [["x", "put", "--help", "stores"], ["x", "put", "-h", "stores"]] {
+            let stores = help(&asked).unwrap();
+            assert!(stores.contains("--s3-key") && !stores.contains("--own"), "{stores}");
+        }
+        assert_eq!(help(&["x", "put", "--help", "other"]).as_ref(), Some(&long));
+        assert_eq!(help(&["x", "put", "--", "--help"]), None);
+        assert_eq!(help(&["x", "--help"]), None);
+    }
+}

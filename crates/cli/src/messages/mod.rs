@@ -1,0 +1,6 @@
+//! What a program prints for people: log, progress, sizes, safe text.
+
+pub(crate) mod log;
+pub(crate) mod progress;
+pub(crate) mod size;
+pub(crate) mod text;

@@ -1,0 +1,307 @@
+//! Wrapper around `main`.
+
+pub(crate) mod exit;
+pub(crate) mod failure;
+pub(crate) mod personality;
+pub(crate) mod service;
+pub(crate) mod signals;
+
+use std::cell::{OnceCell, RefCell};
+use std::ffi::OsString;
+use std::fmt;
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::builder::StyledStr;
+use clap::error::{ContextKind, ContextValue};
+use clap::{Command, Parser};
+
+use crate::args::expand::{Expanded, expand};
+use crate::args::hide;
+use crate::args::sources::Sources;
+use crate::args::sources::option_file::OptionFilePaths;
+use crate::help;
+use crate::messages::log::{Log, LogOptions};
+use crate::program::exit::Exit;
+use crate::program::failure::Failure;
+use crate::program::personality::{Personality, program_name};
+
+/// Runs a program: calls `main`, prints the error that ended it, returns the exit code.
+///
+/// `fallback_name` is used in messages if the system passed no `argv[0]`. The error is written to
+/// the log if `main` has started one, otherwise as plain text to standard error; clap prints its
+/// own errors, help and version. If a signal was caught, a failure counts as [`Exit::Interrupted`],
+/// whatever its cause. While the program runs, the timeouts of its systemd unit are extended. Programs that are started within `main` get a guardian, a second process of
+/// this program: it ends them if this process is killed.
+///
+/// ```no_run
+/// #[derive(clap::Parser)]
+/// struct Line {
+///     #[arg(long, default_value = "64M")]
+///     chunk_size: xb_cli::Size,
+/// }
+///
+/// fn main() -> std::process::ExitCode {
+///     xb_cli::run("xbcloud-rs", |program| {
+///         let line: Line = program.parse(&["xbcloud"])?;
+///         let log = program.start_log(Default::default());
+///         log.info(format_args!("chunks of {}", line.chunk_size));
+///         Ok(())
+///     })
+/// }
+/// ```
+pub fn run(fallback_name: &str, main: impl FnOnce(&Program) -> Result<(), Failure>) -> ExitCode {
+    if let Some(status) = xb_process::serve_as_guardian() {
+        return status;
+    }
+    service::keep_alive();
+    let (argv, hidden) = hide::given();
+    let program = Program { may_hide: !hidden, ..Program::new(argv, fallback_name) };
+    let exit = match main(&program) {
+        Ok(()) => Exit::Done,
+        Err(failure) => {
+            let exit = exit_of(&failure, signals::interrupted());
+            program.report(&failure, exit);
+            exit
+        }
+    };
+    ExitCode::from(exit.code(program.personality))
+}
+
+/// Adds to an error of clap where a wrong value comes from, and removes from its usage line what the
+/// user did not write.
+fn with_origin(mut error: clap::Error, command: &Command, expanded: &Expanded) -> clap::Error {
+    if !error.use_stderr() {
+        return error;
+    }
+    let scope = expanded.args.get(1).and_then(|name| command.find_subcommand(name));
+    // Clap's own usage line names the options that are given, which helps with those of the user.
+    let usage = match error.get(ContextKind::Usage) {
+        Some(ContextValue::StyledStr(usage)) => usage.to_string(),
+        _ => String::new(),
+    };
+    let foreign = |word: &str| {
+        let long = word.strip_prefix("--").map(|rest| rest.split('=').next().unwrap_or_default());
+        long.is_some_and(|long| expanded.origin(long).is_some())
+    };
+    if usage.split([' ', '[', ']', '<', '>']).any(foreign) {
+        let name = format!("{} {}", command.get_name(), scope.map_or("", Command::get_name));
+        let mut scope = scope.unwrap_or(command).clone().bin_name(name.trim());
+        error.insert(ContextKind::Usage, ContextValue::StyledStr(scope.render_usage()));
+    }
+    let names = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(name)) => vec![name.clone()],
+        Some(ContextValue::Strings(names)) => names.clone(),
+        _ => Vec::new(),
+    };
+    let long = |name: &String| {
+        let rest = name.strip_prefix("--")?;
+        Some(rest.split([' ', '=']).next().unwrap_or_default().to_owned())
+    };
+    let tips: Vec<StyledStr> = names
+        .iter()
+        .filter_map(long)
+        .filter_map(|long| Some(format!("--{long} comes from {}", expanded.origin(&long)?).into()))
+        .collect();
+    if !tips.is_empty() {
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
+    }
+    error
+}
+
+fn exit_of(failure: &Failure, signal: Option<i32>) -> Exit {
+    match (failure.exit(), signal) {
+        (exit @ (Exit::Done | Exit::Usage | Exit::Verdict(_)), _) | (exit, None) => exit,
+        (_, Some(signal)) => Exit::Interrupted(signal),
+    }
+}
+
+/// Name, arguments and log of a run.
+///
+/// `Debug` shows no argument, since they may hold secrets.
+pub struct Program {
+    name: String,
+    personality: Personality,
+    argv: Vec<OsString>,
+    /// Whether `argv` may contain secrets that are visible in the process list and can be hidden.
+    may_hide: bool,
+    warnings: RefCell<Vec<String>>,
+    log: OnceCell<Log>,
+}
+
+impl fmt::Debug for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Program")
+            .field("name", &self.name)
+            .field("personality", &self.personality)
+            .field("argv", &self.argv.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Program {
+    /// Creates a program with these arguments, including `argv[0]`.
+    pub fn new(argv: Vec<OsString>, fallback_name: &str) -> Self {
+        let argv0 = argv.first().map(OsString::as_os_str);
+        Self {
+            name: program_name(argv0, fallback_name),
+            personality: argv0.map_or(Personality::Ours, Personality::of),
+            argv,
+            may_hide: false,
+            warnings: RefCell::default(),
+            log: OnceCell::new(),
+        }
+    }
+
+    /// Returns the name by which the program was called, without folders.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the tool as which the program was called.
+    pub fn personality(&self) -> Personality {
+        self.personality
+    }
+
+    /// Returns the original arguments, including `argv[0]`.
+    pub fn argv(&self) -> &[OsString] {
+        &self.argv
+    }
+
+    /// Returns the folder of `--write-manual FOLDER`, with which packages are built: the only
+    /// arguments, and not shown in the help.
+    pub fn manual_folder(&self) -> Option<&Path> {
+        match self.argv.as_slice() {
+            [_, option, folder] if option == "--write-manual" => Some(Path::new(folder)),
+            _ => None,
+        }
+    }
+
+    /// Parses the arguments as described for [`expand`], with the `groups` of the option files in
+    /// the default locations. Warnings are kept until the log starts.
+    ///
+    /// If the command line contains the value of a [`Secret`](crate::Secret) option and [`run`]
+    /// started the program, the process executes itself again without the value in the process
+    /// list: call this function before doing anything else.
+    ///
+    /// # Errors
+    /// A usage failure; or clap's help or version, whose exit is [`Exit::Done`].
+    pub fn parse<P: Parser>(&self, groups: &[&str]) -> Result<P, Failure> {
+        self.parse_from(&Sources::groups(groups))
+    }
+
+    /// As [`parse`](Self::parse), with more sources than option files. `--print-defaults`, if the
+    /// command line has it, ends as help does.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse).
+    pub fn parse_from<P: Parser>(&self, sources: &Sources<'_>) -> Result<P, Failure> {
+        self.parse_with(sources, &OptionFilePaths::usual())
+    }
+
+    fn parse_with<P: Parser>(
+        &self,
+        sources: &Sources<'_>,
+        places: &OptionFilePaths,
+    ) -> Result<P, Failure> {
+        let command = crate::args::argv::mysql_style(P::command());
+        let expanded = expand(&command, sources, &self.argv, places)?;
+        if self.may_hide && !expanded.secrets.is_empty() {
+            let error = hide::start_anew(&self.argv, &expanded.secrets);
+            let text = format!("cannot hide a secret from the process list: {error}");
+            self.warnings.borrow_mut().push(text);
+        }
+        self.warnings.borrow_mut().extend(expanded.warnings.iter().cloned());
+        if let Some(text) = &expanded.print {
+            return Err(Failure::only_print(text));
+        }
+        if !sources.topics.is_empty()
+            && let Some(text) = help::folded(&command, &expanded.args, sources.topics)
+        {
+            return Err(Failure::only_print(&text));
+        }
+        let words = command.clone().try_get_matches_from(expanded.args.iter().cloned());
+        let matches = words.map_err(|error| with_origin(error, &command, &expanded))?;
+        Ok(P::from_arg_matches(&matches)?)
+    }
+
+    /// Starts the log on standard error. Later calls return the log of the first call.
+    pub fn start_log(&self, options: LogOptions) -> Log {
+        let log = self.log.get_or_init(|| Log::stderr(&self.name, options));
+        for warning in self.warnings.take() {
+            log.warn(warning);
+        }
+        log.clone()
+    }
+
+    fn report(&self, failure: &Failure, exit: Exit) {
+        if let Some(text) = failure.output() {
+            // As help: a reader that is gone is no failure.
+            let _ = std::io::stdout().lock().write_all(text.as_bytes());
+        } else if let Some(error) = failure.clap_error() {
+            // A failure here cannot be reported anywhere.
+            let _ = error.print();
+        } else if let Some(log) = self.log.get() {
+            log.failure(failure, exit.code(self.personality));
+        } else {
+            let mut text = String::new();
+            for warning in self.warnings.take() {
+                text.push_str(&format!("{}: warning: {warning}\n", self.name));
+            }
+            text.push_str(&failure.report(&self.name));
+            let _ = std::io::stderr().lock().write_all(text.as_bytes());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[arg(long)]
+        parallel: Option<u32>,
+        #[arg(short, long)]
+        verbose: bool,
+        names: Vec<String>,
+    }
+
+    fn parse(words: &[&str]) -> Result<Line, Failure> {
+        let argv = words.iter().map(OsString::from).collect();
+        Program::new(argv, "x").parse_with(&Sources::groups(&["x"]), &OptionFilePaths::none())
+    }
+
+    #[test]
+    fn arguments_are_parsed_in_mysql_style() {
+        let line =
+            parse(&["x", "a", "--par", "4", "--skip-verbose", "-v", "b", "--paral=8"]).unwrap();
+        assert_eq!((line.parallel, line.verbose), (Some(8), true));
+        assert_eq!(line.names, ["a", "b"]);
+        assert_eq!(parse(&["x", "--bogus"]).unwrap_err().exit(), Exit::Usage);
+        assert_eq!(parse(&["x", "--help"]).unwrap_err().exit(), Exit::Done);
+    }
+
+    #[test]
+    fn the_name_decides_the_personality() {
+        let program = Program::new(vec!["/usr/bin/mbstream".into(), "-x".into()], "y");
+        assert_eq!(program.name(), "mbstream");
+        assert_eq!(program.personality(), Personality::Mbstream);
+        assert_eq!(program.argv().len(), 2);
+        let program = Program::new(vec![], "y");
+        assert_eq!((program.name(), program.personality()), ("y", Personality::Ours));
+    }
+
+    #[test]
+    fn a_failure_after_a_signal_is_an_interruption() {
+        let broken = Failure::from(io::Error::from(io::ErrorKind::BrokenPipe));
+        assert_eq!(exit_of(&broken, None), Exit::Failed);
+        assert_eq!(exit_of(&broken, Some(2)), Exit::Interrupted(2));
+        assert_eq!(exit_of(&Failure::usage("x"), Some(2)), Exit::Usage);
+        let gone = || Failure::new("x").ending(Exit::Unreachable);
+        assert_eq!(exit_of(&gone(), None), Exit::Unreachable);
+        assert_eq!(exit_of(&gone(), Some(15)), Exit::Interrupted(15));
+    }
+}

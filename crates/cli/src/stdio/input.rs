@@ -1,0 +1,99 @@
+//! Fast input that reacts to signals.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::path::Path;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::program::signals::interrupted;
+
+/// Size of an enlarged pipe in bytes, the maximum for an ordinary user.
+const PIPE: usize = 1 << 20;
+
+/// Maximum wait for input before a check for signals.
+const PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+
+/// Standard input or a file, without the standard library's buffer.
+#[derive(Debug)]
+pub struct Input {
+    file: File,
+}
+
+impl Input {
+    /// Opens standard input and enlarges its pipe.
+    ///
+    /// # Errors
+    /// Standard input is closed.
+    pub fn stdin() -> io::Result<Self> {
+        Ok(Self::of(File::from(io::stdin().as_fd().try_clone_to_owned()?)))
+    }
+
+    /// Opens the file at `path`, which may be a FIFO.
+    ///
+    /// # Errors
+    /// The error of the system.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        Ok(Self::of(File::open(path)?))
+    }
+
+    fn of(file: File) -> Self {
+        // Not a pipe, or the limit of the system is lower: keep the size as it is.
+        let _ = rustix::pipe::fcntl_setpipe_size(&file, PIPE);
+        Self { file }
+    }
+
+    /// Waits for input, or for its end, up to a fifth of a second. Returns false if there is none
+    /// yet.
+    ///
+    /// # Errors
+    /// The error of the system.
+    pub fn wait(&self) -> io::Result<bool> {
+        match poll(&mut [PollFd::new(&self.file, PollFlags::IN)], Some(&PATIENCE)) {
+            Ok(ready) => Ok(ready > 0),
+            Err(rustix::io::Errno::INTR) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Returns the number of bytes from here to the end, if the input is a file.
+    #[allow(clippy::len_without_is_empty, reason = "the input is not a file and has no length")]
+    pub fn len(&self) -> Option<u64> {
+        let metadata = self.file.metadata().ok().filter(std::fs::Metadata::is_file)?;
+        let position = rustix::fs::tell(&self.file).ok()?;
+        metadata.len().checked_sub(position)
+    }
+}
+
+impl Input {
+    /// Returns a reader of this input that fails once a signal has asked the process to end
+    /// ([`interrupted`]), even while no input arrives.
+    pub fn until_interrupted(self) -> UntilInterrupted {
+        UntilInterrupted(self)
+    }
+}
+
+/// Reader returned by [`Input::until_interrupted`].
+#[derive(Debug)]
+pub struct UntilInterrupted(Input);
+
+impl Read for UntilInterrupted {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            if let Some(signal) = interrupted() {
+                // The kind `Interrupted` would make readers try again.
+                return Err(io::Error::other(format!("interrupted by signal {signal}")));
+            }
+            if self.0.wait()? {
+                return self.0.read(buffer);
+            }
+        }
+    }
+}
+
+impl Read for Input {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.file.read(buffer)
+    }
+}

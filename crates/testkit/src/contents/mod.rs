@@ -1,0 +1,6 @@
+//! Contents of tests: data, streams, golden files, comparison.
+
+pub mod data;
+pub mod files;
+pub mod stream;
+pub mod vectors;

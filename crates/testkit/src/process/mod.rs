@@ -1,0 +1,5 @@
+//! Programs that tests run: where they are, how they are run, how they end.
+
+pub mod command;
+pub mod daemon;
+pub mod tools;

@@ -1,0 +1,385 @@
+//! A real MariaDB server on a scratch data directory, reachable only by its socket.
+//!
+//! ```no_run
+//! use xb_testkit::mariadb::{MariaDb, Sample};
+//!
+//! let server = MariaDb::start();
+//! server.load_sample(Sample::SMALL);
+//! let writer = server.start_writing();
+//! let backup: Vec<String> = server.backup_command();
+//! // ... run it, restore and prepare into `datadir` ...
+//! # let datadir = std::path::Path::new("");
+//! writer.stop();
+//! let copy = MariaDb::start_on(datadir);
+//! assert_eq!(copy.checksums("shop"), server.checksums("shop"));
+//! copy.assert_written();
+//! ```
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::process::command::{Cmd, Ran};
+use crate::process::daemon::{Daemon, Scratch};
+use crate::process::tools::find;
+
+/// How long a server may take to start, including recovery.
+const START_LIMIT: Duration = Duration::from_secs(60);
+/// The data set, the same that `scripts/quickstart` uses.
+const SAMPLE: &str = include_str!("../../../../scripts/sample.sql");
+/// Tables of the writer: one of each engine, always written in this order, and accounts whose sum
+/// no transaction changes.
+const WRITER: &str = "
+CREATE DATABASE live;
+USE live;
+CREATE TABLE stop (id INT) ENGINE=InnoDB;
+CREATE TABLE w_innodb (id INT PRIMARY KEY, v CHAR(32)) ENGINE=InnoDB;
+CREATE TABLE w_aria (id INT PRIMARY KEY, v CHAR(32)) ENGINE=Aria;
+CREATE TABLE w_myisam (id INT PRIMARY KEY, v CHAR(32)) ENGINE=MyISAM;
+CREATE TABLE account (id INT PRIMARY KEY, balance BIGINT NOT NULL) ENGINE=InnoDB;
+INSERT INTO account SELECT seq, 1000 FROM seq_0_to_99;
+DELIMITER //
+CREATE PROCEDURE write_on()
+BEGIN
+  DECLARE n INT DEFAULT 0;
+  REPEAT
+    SET n = n + 1;
+    INSERT INTO w_innodb VALUES (n, MD5(n));
+    INSERT INTO w_aria VALUES (n, MD5(n));
+    INSERT INTO w_myisam VALUES (n, MD5(n));
+    START TRANSACTION;
+    UPDATE account SET balance = balance - 1 WHERE id = n MOD 100;
+    UPDATE account SET balance = balance + 1 WHERE id = (n * 7 + 1) MOD 100;
+    COMMIT;
+    DO SLEEP(0.001);
+  UNTIL EXISTS (SELECT 1 FROM stop) END REPEAT;
+END //
+";
+
+/// Size of the data set that [`MariaDb::load_sample`] creates.
+#[derive(Debug, Clone, Copy)]
+pub struct Sample {
+    /// Rows of the large table, about 1.6 KiB each.
+    pub big_rows: u32,
+    /// Number of small tables, over three engines.
+    pub small_tables: u32,
+}
+
+impl Sample {
+    /// A stream of about 250 MiB, its largest file about 150 MiB.
+    pub const FULL: Self = Self { big_rows: 100_000, small_tables: 300 };
+    /// A stream of about 60 MiB.
+    pub const SMALL: Self = Self { big_rows: 10_000, small_tables: 10 };
+}
+
+/// A running server. When dropped, it is killed and its own data directory is removed.
+#[derive(Debug)]
+pub struct MariaDb {
+    daemon: Daemon,
+    socket: PathBuf,
+    datadir: PathBuf,
+    // The last field, so that the directory is removed after the server is gone.
+    scratch: Scratch,
+}
+
+impl MariaDb {
+    /// Starts a server on a new data directory.
+    ///
+    /// # Panics
+    /// If a program is missing or the server does not start.
+    #[must_use]
+    pub fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// Like [`MariaDb::start`], with further server options, which also apply to the creation of
+    /// its files.
+    ///
+    /// # Panics
+    /// As [`MariaDb::start`].
+    #[must_use]
+    pub fn start_with(options: &[&str]) -> Self {
+        let scratch = Scratch::new();
+        let datadir = scratch.join("data");
+        let _ = Cmd::new(find("mariadb-install-db"))
+            // A starting server removes what it takes for other servers' left-over temporary tables
+            // there.
+            .env("TMPDIR", scratch.path())
+            .args(["--no-defaults", "--skip-test-db", "--auth-root-authentication-method=normal"])
+            .arg(format!("--datadir={}", datadir.display()))
+            .args(as_user())
+            .args(options)
+            .run()
+            .expect(0);
+        Self::run(scratch, datadir, options)
+    }
+
+    /// Starts a server on an existing data directory, such as a restored and prepared one. The
+    /// directory stays after the server ends.
+    ///
+    /// # Panics
+    /// As [`MariaDb::start`].
+    #[must_use]
+    pub fn start_on(datadir: &Path) -> Self {
+        Self::run(Scratch::new(), datadir.to_path_buf(), &[])
+    }
+
+    /// Shuts the server down cleanly and returns its data directory.
+    ///
+    /// # Panics
+    /// If the server does not end.
+    #[must_use]
+    pub fn shut_down(self) -> Scratch {
+        self.sql("SHUTDOWN");
+        let status = self.daemon.wait(START_LIMIT).expect("the server goes on");
+        assert!(status.success(), "the server failed: {}", self.daemon.log());
+        self.scratch
+    }
+
+    fn run(scratch: Scratch, datadir: PathBuf, options: &[&str]) -> Self {
+        let socket = scratch.join("sock");
+        let mut args = vec![
+            "--no-defaults".to_owned(),
+            format!("--datadir={}", datadir.display()),
+            format!("--socket={}", socket.display()),
+            format!("--pid-file={}", scratch.join("pid").display()),
+            format!("--tmpdir={}", scratch.path().display()),
+            "--skip-networking".to_owned(),
+            "--character-set-server=utf8mb4".to_owned(),
+            // The data need not survive a machine crash.
+            "--innodb-flush-log-at-trx-commit=0".to_owned(),
+            "--innodb-doublewrite=0".to_owned(),
+            "--innodb-log-file-size=64M".to_owned(),
+            "--innodb-buffer-pool-size=192M".to_owned(),
+        ];
+        args.extend(as_user());
+        args.extend(options.iter().map(|option| (*option).to_owned()));
+        let daemon = Daemon::start(&find("mariadbd"), &args, &scratch.join("log"));
+        let server = Self { daemon, socket, datadir, scratch };
+        server.daemon.wait_ready("mariadbd", START_LIMIT, || server.client("SELECT 1").code() == 0);
+        server
+    }
+
+    /// The data directory.
+    #[must_use]
+    pub fn datadir(&self) -> &Path {
+        &self.datadir
+    }
+
+    /// Runs statements; returns the rows as lines with tabs between columns.
+    ///
+    /// # Panics
+    /// With the client's message, if a statement fails.
+    #[track_caller]
+    pub fn sql(&self, statements: &str) -> String {
+        self.client(statements).expect(0).stdout_text()
+    }
+
+    fn client(&self, statements: &str) -> Ran {
+        self.client_command().stdin_bytes(statements).run()
+    }
+
+    fn client_command(&self) -> Cmd {
+        Cmd::new(find("mariadb")).args(self.client_args())
+    }
+
+    fn client_args(&self) -> [String; 6] {
+        [
+            "--no-defaults".to_owned(),
+            "--user=root".to_owned(),
+            format!("--socket={}", self.socket.display()),
+            "--batch".to_owned(),
+            "--skip-column-names".to_owned(),
+            "--default-character-set=utf8mb4".to_owned(),
+        ]
+    }
+
+    /// Loads the data set.
+    ///
+    /// # Panics
+    /// If the server rejects it.
+    pub fn load_sample(&self, sample: Sample) {
+        let Sample { big_rows, small_tables } = sample;
+        self.sql(&format!("SET @big_rows={big_rows}, @small_tables={small_tables};\n{SAMPLE}"));
+    }
+
+    /// Returns `CHECKSUM TABLE` of every base table whose schema begins with `schema` (empty: every
+    /// schema except the server's own), by full name.
+    ///
+    /// # Panics
+    /// If there is no table, or one has no checksum.
+    #[must_use]
+    pub fn checksums(&self, schema: &str) -> BTreeMap<String, u64> {
+        let sums = self.for_all_tables("CHECKSUM TABLE", schema);
+        let parse = |line: &str| {
+            let (name, sum) = line.split_once('\t').unwrap_or_else(|| panic!("{line}"));
+            (name.to_owned(), sum.parse().unwrap_or_else(|_| panic!("no checksum: {line}")))
+        };
+        sums.lines().map(parse).collect()
+    }
+
+    /// Asserts that `CHECK TABLE` finds no fault in any table of those schemas.
+    ///
+    /// # Panics
+    /// With the faults it found.
+    pub fn check_tables(&self, schema: &str) {
+        let said = self.for_all_tables("CHECK TABLE", schema);
+        // A MyISAM file that was open for writing when the server was asked to flush it may still
+        // be marked as open in its header; the next line judges its rows.
+        let in_use = "\twarning\t1 client is using or hasn't closed the table properly";
+        let fine = |line: &&str| line.ends_with("\tstatus\tOK") || line.ends_with(in_use);
+        let bad: Vec<&str> = said.lines().filter(|line| !fine(line)).collect();
+        assert!(bad.is_empty(), "CHECK TABLE: {}", bad.join("\n"));
+    }
+
+    fn for_all_tables(&self, statement: &str, schema: &str) -> String {
+        let tables = self.sql(&format!(
+            "SELECT CONCAT('`', table_schema, '`.`', table_name, '`') FROM information_schema.tables
+             WHERE table_type = 'BASE TABLE' AND table_schema LIKE '{schema}%' AND table_schema
+             NOT IN ('mysql', 'sys', 'information_schema', 'performance_schema') ORDER BY 1"
+        ));
+        assert!(!tables.is_empty(), "no tables in {schema:?}");
+        let list: Vec<&str> = tables.lines().collect();
+        self.sql(&format!("{statement} {}", list.join(", ")))
+    }
+
+    /// Returns the command line of a streaming backup of this server with two copying threads.
+    #[must_use]
+    pub fn backup_command(&self) -> Vec<String> {
+        vec![
+            find("mariadb-backup").display().to_string(),
+            "--no-defaults".to_owned(),
+            "--backup".to_owned(),
+            "--stream=xbstream".to_owned(),
+            "--parallel=2".to_owned(),
+            "--user=root".to_owned(),
+            format!("--socket={}", self.socket.display()),
+            format!("--datadir={}", self.datadir.display()),
+            format!("--target-dir={}", self.scratch.path().display()),
+        ]
+    }
+
+    /// Saves a streaming backup of this server in a file.
+    ///
+    /// # Panics
+    /// If the backup fails.
+    pub fn save_stream(&self, file: &Path) {
+        let command = self.backup_command();
+        let _ = Cmd::new(&command[0]).args(&command[1..]).stdout_file(file).run().expect(0);
+    }
+
+    /// Starts writing into tables of three engines, until the writer is stopped.
+    ///
+    /// # Panics
+    /// If the server refuses.
+    #[must_use]
+    pub fn start_writing(&self) -> Writer<'_> {
+        self.sql(WRITER);
+        let mut args = self.client_args().to_vec();
+        args.extend(["--execute=CALL live.write_on()".to_owned()]);
+        let client = Daemon::start(&find("mariadb"), &args, &self.scratch.join("writer.log"));
+        let writer = Writer { server: self, client };
+        let first = "SELECT COUNT(*) > 0 FROM live.w_myisam";
+        writer.client.wait_ready("the writer", START_LIMIT, || self.sql(first) == "1\n");
+        writer
+    }
+
+    /// Asserts that the writer's data is from one moment: rows from 1 without a gap in each engine,
+    /// the same number in each up to the one row being written, and no torn transaction.
+    ///
+    /// # Panics
+    /// With the numbers, if that does not hold.
+    pub fn assert_written(&self) -> u64 {
+        self.check_tables("live");
+        let rows = ["w_innodb", "w_aria", "w_myisam"].map(|table| {
+            let facts = self.sql(&format!(
+                "SELECT COUNT(*), MIN(id), MAX(id), SUM(v <> MD5(id)) FROM live.{table}"
+            ));
+            let rows: u64 = facts.split('\t').next().unwrap_or_default().parse().expect("count");
+            assert_eq!(facts, format!("{rows}\t1\t{rows}\t0\n"), "{table}");
+            rows
+        });
+        let [innodb, aria, myisam] = rows;
+        let in_step = innodb >= aria && aria >= myisam && myisam + 1 >= innodb;
+        assert!(in_step, "not of one moment: InnoDB {innodb}, Aria {aria}, MyISAM {myisam} rows");
+        assert_eq!(self.sql("SELECT COUNT(*), SUM(balance) FROM live.account"), "100\t100000\n");
+        innodb
+    }
+}
+
+/// The background writer; killed when dropped.
+#[derive(Debug)]
+pub struct Writer<'a> {
+    server: &'a MariaDb,
+    client: Daemon,
+}
+
+impl Writer<'_> {
+    /// Returns the number of rows written so far.
+    ///
+    /// # Panics
+    /// If the server does not answer.
+    #[must_use]
+    pub fn rows(&self) -> u64 {
+        self.server.sql("SELECT COUNT(*) FROM live.w_innodb").trim().parse().expect("count")
+    }
+
+    /// Stops writing after the current row; returns the number of rows written.
+    ///
+    /// # Panics
+    /// If the writer had already ended.
+    pub fn stop(self) -> u64 {
+        assert!(self.client.ended().is_none(), "the writer failed: {}", self.client.log());
+        self.server.sql("INSERT INTO live.stop VALUES (1)");
+        let status = self.client.wait(START_LIMIT).expect("the writer goes on");
+        assert!(status.success(), "the writer failed: {}", self.client.log());
+        self.rows()
+    }
+}
+
+/// Prepares a restored backup, so that a server can start on it.
+///
+/// # Panics
+/// If mariadb-backup fails.
+pub fn prepare(dir: &Path) {
+    let _ = Cmd::new(find("mariadb-backup"))
+        .args(["--no-defaults", "--prepare"])
+        .arg(format!("--target-dir={}", dir.display()))
+        .run()
+        .expect(0);
+}
+
+/// The option that a server needs when root starts it.
+fn as_user() -> Option<String> {
+    rustix::process::geteuid().is_root().then(|| "--user=root".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Tests the whole harness against the stock tools alone.
+    #[test]
+    fn a_stock_backup_with_writes_going_on_is_of_one_moment() {
+        let server = MariaDb::start();
+        server.load_sample(Sample::SMALL);
+        let writer = server.start_writing();
+        let scratch = Scratch::new();
+        let (stream, dir) = (scratch.join("stream"), scratch.dir("restored"));
+        let before = writer.rows();
+        server.save_stream(&stream);
+        let unpack = Cmd::new(find("mbstream")).args(["-x", "-C"]).arg(&dir);
+        let _ = unpack.stdin_file(&stream).run().expect(0);
+        prepare(&dir);
+        let after = writer.stop();
+
+        let copy = MariaDb::start_on(&dir);
+        let rows = copy.assert_written();
+        assert!(before <= rows && rows <= after, "{before} <= {rows} <= {after}");
+        let sums = server.checksums("shop");
+        assert!(sums.len() >= 9);
+        assert_eq!(copy.checksums("shop"), sums);
+        assert_eq!(copy.checksums("many"), server.checksums("many"));
+        assert_eq!(server.assert_written(), after);
+    }
+}

@@ -1,0 +1,5 @@
+//! Real database servers.
+
+pub mod galera;
+pub mod mariadb;
+pub mod mysql;

@@ -1,0 +1,135 @@
+//! Real S3 server over HTTP: SeaweedFS, one for the whole test process.
+//!
+//! ```no_run
+//! let bucket = xb_testkit::s3::bucket();
+//! bucket.put("a/b", b"content");
+//! assert_eq!(bucket.list("a/"), [("a/b".to_owned(), 7)]);
+//! ```
+
+mod client;
+pub(crate) mod sign;
+
+use std::fs;
+use std::net::TcpListener;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+pub use client::{ACCESS_KEY, Bucket, OTHER_KEY, READ_KEY, REGION, SECRET_KEY, options_for};
+
+use crate::process::daemon::{Daemon, Scratch};
+use crate::process::tools;
+
+/// Time limit of the server's start. SeaweedFS was usable 4 to 7 s after its start; a busy machine
+/// takes longer.
+const START_LIMIT: Duration = Duration::from_secs(90);
+
+#[derive(Debug)]
+struct Server {
+    address: String,
+    _daemon: Daemon,
+    _scratch: Scratch,
+}
+
+/// Creates a new, empty bucket on the server of this process. The first call starts the server.
+///
+/// # Panics
+/// The server cannot be started or creates no bucket.
+#[must_use]
+pub fn bucket() -> Bucket {
+    new_bucket("bucket")
+}
+
+/// Creates a bucket that also accepts requests without a signature.
+///
+/// # Panics
+/// As [`bucket`].
+#[must_use]
+pub fn open_bucket() -> Bucket {
+    new_bucket("open")
+}
+
+/// Creates a bucket whose objects can be locked.
+///
+/// # Panics
+/// As [`bucket`].
+#[must_use]
+pub fn locking_bucket() -> Bucket {
+    new_bucket("locking")
+}
+
+fn new_bucket(kind: &str) -> Bucket {
+    static SERVER: OnceLock<Server> = OnceLock::new();
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let server = SERVER.get_or_init(start);
+    let name = format!("{kind}-{}", COUNT.fetch_add(1, Ordering::Relaxed));
+    let locks = kind == "locking";
+    Bucket::create(&server.address, &name, locks).unwrap_or_else(|e| panic!("bucket {name}: {e}"))
+}
+
+fn start() -> Server {
+    let scratch = Scratch::new();
+    let config = scratch.join("s3.json");
+    let identity = format!(
+        r#"{{"identities":[{{"name":"test","credentials":[{{"accessKey":"{ACCESS_KEY}","secretKey":"{SECRET_KEY}"}}],"actions":["Admin","Read","Write","List","Tagging"]}},{{"name":"other","credentials":[{{"accessKey":"{OTHER_KEY}","secretKey":"{SECRET_KEY}"}}],"actions":["Admin","Read","Write","List","Tagging"]}},{{"name":"reader","credentials":[{{"accessKey":"{READ_KEY}","secretKey":"{SECRET_KEY}"}}],"actions":["Read","List"]}},{{"name":"anonymous","actions":["Read:open-*","Write:open-*","List:open-*"]}}]}}"#
+    );
+    fs::write(&config, identity).expect("s3.json");
+    let ports = free_ports::<8>();
+    let address = format!("127.0.0.1:{}", ports[0]);
+    let args = [
+        "server".to_owned(),
+        format!("-dir={}", scratch.dir("data").display()),
+        "-ip=127.0.0.1".to_owned(),
+        "-ip.bind=127.0.0.1".to_owned(),
+        "-s3".to_owned(),
+        format!("-s3.port={}", ports[0]),
+        format!("-s3.port.grpc={}", ports[1]),
+        format!("-s3.config={}", config.display()),
+        // An unknown bucket must be an error, as it is everywhere else.
+        "-s3.autoCreateBucket=false".to_owned(),
+        "-s3.port.iceberg=0".to_owned(),
+        "-s3.port.lance=0".to_owned(),
+        format!("-master.port={}", ports[2]),
+        format!("-master.port.grpc={}", ports[3]),
+        // On by default, it would connect to the internet.
+        "-master.telemetry=false".to_owned(),
+        "-master.volumeSizeLimitMB=1024".to_owned(),
+        format!("-volume.port={}", ports[4]),
+        format!("-volume.port.grpc={}", ports[5]),
+        // A bucket uses seven volumes at once; without a free one, it accepts nothing.
+        "-volume.max=1000".to_owned(),
+        format!("-filer.port={}", ports[6]),
+        format!("-filer.port.grpc={}", ports[7]),
+    ];
+    let daemon = Daemon::start(&tools::find("weed"), &args, &scratch.join("log"));
+    // The port is open seconds before the server can create a bucket.
+    daemon.wait_ready("weed server", START_LIMIT, || {
+        Bucket::create(&address, "ready", false).is_ok()
+    });
+    Server { address, _daemon: daemon, _scratch: scratch }
+}
+
+/// Returns ports that were free a moment ago; all are held until the last is found.
+fn free_ports<const N: usize>() -> [u16; N] {
+    let listeners: [TcpListener; N] =
+        std::array::from_fn(|_| TcpListener::bind("127.0.0.1:0").expect("a free port"));
+    listeners.map(|l| l.local_addr().expect("port").port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_keeps_what_is_put() {
+        let bucket = bucket();
+        assert_eq!(bucket.list(""), []);
+        bucket.put("dir/a b$@", b"first");
+        bucket.put("dir/c", b"");
+        let expected = [("dir/a b$@".to_owned(), 5), ("dir/c".to_owned(), 0)];
+        assert_eq!(bucket.list("dir/"), expected);
+        assert_eq!(bucket.get("dir/a b$@").as_deref(), Some(&b"first"[..]));
+        bucket.delete("dir/c");
+        assert_eq!(bucket.get("dir/c"), None);
+    }
+}

@@ -1,0 +1,409 @@
+//! Upload of objects in parts, several parts at a time.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use object_store::multipart::PartId;
+use object_store::path::Path;
+use object_store::{MultipartUpload, ObjectStore as _, PutMultipartOptions, PutPayload};
+use tokio::sync::{Mutex, watch};
+use tokio::task::JoinSet;
+
+use crate::error::{StoreError, StoreErrorKind, root_message};
+use crate::multipart::unfinished::Unfinished;
+use crate::store::{Multiparts, Store, path_of};
+
+/// Time that requests in flight have to end after a failure.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Time limit of the cleanup after a failure, so that an unresponsive store does not delay the
+/// error report.
+const CLEAN_UP: Duration = Duration::from_secs(15);
+
+/// One piece of an object, ready to send. The pieces of one object come in order; objects may be
+/// interleaved.
+#[derive(Debug)]
+pub struct PartData {
+    /// Key of the object.
+    pub key: Arc<str>,
+    /// Number of this part in its object, from 0.
+    pub index: u32,
+    /// Content. The buffers are released when the store acknowledges the part.
+    pub payload: Vec<Bytes>,
+    /// Whether the object ends with this part. If part 0 ends the object, the object is sent as one
+    /// plain put.
+    pub end: bool,
+}
+
+impl PartData {
+    /// Length in bytes.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.payload.iter().map(|b| b.len() as u64).sum()
+    }
+
+    /// Whether the part is empty.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Counters of acknowledged objects, bytes and parts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Uploaded {
+    /// Complete objects.
+    pub objects: u64,
+    /// Bytes in complete objects and in acknowledged parts.
+    pub bytes: u64,
+    /// Parts of multipart objects.
+    pub parts: u64,
+}
+
+/// Store's response to the last request for an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stored {
+    /// Key of the object.
+    pub key: Arc<str>,
+    /// Size in bytes.
+    pub size: u64,
+    /// Entity tag of the content (`ETag`), if a response arrived and contained one.
+    pub tag: Option<String>,
+}
+
+/// Sends parts, at most a fixed number at a time. Each part is retried on its own.
+///
+/// Dropping a sender without [`PartSender::finish`] leaves unfinished uploads behind: call
+/// [`PartSender::abort`] on any failure.
+#[derive(Debug)]
+pub struct PartSender {
+    store: Store,
+    parallel: usize,
+    running: JoinSet<Result<Done, StoreError>>,
+    open: HashMap<Arc<str>, OpenObject>,
+    uploaded: Uploaded,
+    give_up: watch::Sender<bool>,
+    /// Object whose upload is being started. The upload may exist although its ID is not known yet.
+    beginning: Option<Arc<str>>,
+    /// Whether other runs may write the same keys. If so, `stored` records the stored objects.
+    shared: bool,
+    stored: Vec<Stored>,
+}
+
+#[derive(Debug)]
+struct OpenObject {
+    target: Target,
+    acknowledged: Vec<Option<PartId>>,
+    outstanding: usize,
+    size: u64,
+    ended: bool,
+    /// Whether a response to the start of the upload may have been lost. The store may then hold a
+    /// second upload.
+    doubtful: bool,
+}
+
+#[derive(Debug, Clone)]
+enum Target {
+    /// Parts by number, sent in any order.
+    Numbered { store: Multiparts, path: Path, id: String },
+    /// One growing file with a staging name, in a local folder.
+    Staged(Arc<Mutex<Box<dyn MultipartUpload>>>),
+}
+
+#[derive(Debug)]
+enum Done {
+    Object { stored: Stored },
+    Part { key: Arc<str>, index: u32, id: Option<PartId>, bytes: u64 },
+    Completed { stored: Stored },
+}
+
+impl PartSender {
+    /// Creates a sender to `store` with at most `parallel` requests at a time.
+    #[must_use]
+    pub fn new(store: Store, parallel: usize) -> Self {
+        let (give_up, giving_up) = watch::channel(false);
+        Self {
+            store: store.until(giving_up),
+            parallel: parallel.max(1),
+            running: JoinSet::new(),
+            open: HashMap::new(),
+            uploaded: Uploaded::default(),
+            give_up,
+            beginning: None,
+            shared: false,
+            stored: Vec::new(),
+        }
+    }
+
+    /// Prepares the sender for keys that other runs may write, too. An object that is sent in one
+    /// put is created only if absent, as far as the store supports it, and [`PartSender::stored`]
+    /// returns the store's responses.
+    #[must_use]
+    pub fn shared(self) -> Self {
+        Self { shared: true, ..self }
+    }
+
+    /// Returns the objects stored since the last call. Only for a sender of [shared](Self::shared)
+    /// keys.
+    pub fn stored(&mut self) -> Vec<Stored> {
+        std::mem::take(&mut self.stored)
+    }
+
+    /// Returns the counters of acknowledged objects, bytes and parts.
+    #[must_use]
+    pub fn uploaded(&self) -> Uploaded {
+        self.uploaded
+    }
+
+    /// Starts to send `part`. Waits while too many requests are in flight.
+    ///
+    /// # Errors
+    /// The first failure of any part so far. After an error, call [`PartSender::abort`].
+    pub async fn send(&mut self, part: PartData) -> Result<(), StoreError> {
+        while self.running.len() >= self.parallel {
+            self.collect_one().await?;
+        }
+        while let Some(finished) = self.running.try_join_next() {
+            self.collect(finished)?;
+        }
+        let bytes = part.len();
+        if part.index == 0 && part.end {
+            let (store, key, shared) = (self.store.clone(), part.key, self.shared);
+            self.running.spawn(async move {
+                let payload = PutPayload::from_iter(part.payload);
+                let tag = match shared {
+                    true => store.create_data(&key, payload).await?,
+                    false => store.put_data(&key, payload).await?,
+                };
+                Ok(Done::Object { stored: Stored { key, size: bytes, tag } })
+            });
+            return Ok(());
+        }
+        if part.index == 0 {
+            self.beginning = Some(Arc::clone(&part.key));
+            let retries = self.store.traffic().retries();
+            let target = self.begin(&part.key).await?;
+            self.beginning = None;
+            let doubtful = self.store.traffic().retries() > retries;
+            let object = OpenObject {
+                target,
+                acknowledged: Vec::new(),
+                outstanding: 0,
+                size: 0,
+                ended: false,
+                doubtful,
+            };
+            self.open.insert(Arc::clone(&part.key), object);
+        }
+        let Some(object) = self.open.get_mut(&part.key) else {
+            return Err(StoreError::new(
+                "put part",
+                &*part.key,
+                StoreErrorKind::Rejected,
+                "a part has no beginning; this is a bug",
+            ));
+        };
+        object.outstanding += 1;
+        object.size += bytes;
+        object.ended = part.end;
+        object.acknowledged.push(None);
+        let (store, target, key, index) =
+            (self.store.clone(), object.target.clone(), part.key, part.index);
+        let payload = PutPayload::from_iter(part.payload);
+        match target {
+            Target::Numbered { store: parts, path, id } => {
+                self.running.spawn(async move {
+                    let part_id =
+                        store.put_part(&parts, &key, (&path, &id), index as usize, payload).await?;
+                    Ok(Done::Part { key, index, id: Some(part_id), bytes })
+                });
+            }
+            Target::Staged(upload) => {
+                // The order of these calls fixes the offset in the file; the writes may run in any
+                // order.
+                let write = upload.lock().await.put_part(payload);
+                self.running.spawn(async move {
+                    store.keep_to_rate(usize::try_from(bytes).unwrap_or(usize::MAX)).await;
+                    let written = store.attempted("put part", write).await;
+                    written.map_err(|error| local_error("put part", &key, &error))?;
+                    Ok(Done::Part { key, index, id: None, bytes })
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until every object is acknowledged.
+    ///
+    /// # Errors
+    /// The first failure. After an error, call [`PartSender::abort`].
+    pub async fn finish(&mut self) -> Result<Uploaded, StoreError> {
+        while !self.running.is_empty() {
+            self.collect_one().await?;
+        }
+        if let Some(key) = self.open.keys().next() {
+            return Err(StoreError::new(
+                "put",
+                &**key,
+                StoreErrorKind::Rejected,
+                "the object was never finished; this is a bug",
+            ));
+        }
+        Ok(self.uploaded)
+    }
+
+    /// Ends requests in flight and removes the parts of unfinished objects. Complete objects stay;
+    /// the caller decides about them. Failures are not reported, because the cause is already
+    /// known.
+    ///
+    /// Requests in flight get some time to finish: the store may still carry out an interrupted
+    /// request after the caller has removed the objects it found.
+    pub async fn abort(&mut self) {
+        self.give_up.send_replace(true);
+        let drained = async { while self.running.join_next().await.is_some() {} };
+        let _ = tokio::time::timeout(GRACE, drained).await;
+        self.running.shutdown().await;
+        let store = self.store.hasty();
+        let mut begun: Vec<_> = self.beginning.take().into_iter().collect();
+        let clean_up = async {
+            for (key, object) in self.open.drain() {
+                match object.target {
+                    Target::Numbered { id, .. } => {
+                        abort_upload(&store, &key, id).await;
+                        begun.extend(object.doubtful.then_some(key));
+                    }
+                    Target::Staged(upload) => drop(upload.lock().await.abort().await),
+                }
+            }
+            for key in begun {
+                abort_strays(&store, &key).await;
+            }
+        };
+        let _ = tokio::time::timeout(CLEAN_UP, clean_up).await;
+    }
+
+    async fn begin(&self, key: &Arc<str>) -> Result<Target, StoreError> {
+        let path = path_of("put", key)?;
+        if let Some(store) = self.store.multipart.clone() {
+            let id = self.store.start_multipart(&store, key, &path).await?;
+            return Ok(Target::Numbered { store, path, id });
+        }
+        let begun = self.store.objects.put_multipart_opts(&path, PutMultipartOptions::default());
+        let upload = self.store.attempted("start multipart", begun).await;
+        let upload = upload.map_err(|error| local_error("put", key, &error))?;
+        Ok(Target::Staged(Arc::new(Mutex::new(upload))))
+    }
+
+    async fn collect_one(&mut self) -> Result<(), StoreError> {
+        match self.running.join_next().await {
+            Some(finished) => self.collect(finished),
+            None => Ok(()),
+        }
+    }
+
+    fn collect(
+        &mut self,
+        finished: Result<Result<Done, StoreError>, tokio::task::JoinError>,
+    ) -> Result<(), StoreError> {
+        let done = finished.map_err(|_| {
+            StoreError::new(
+                "put",
+                "",
+                StoreErrorKind::Rejected,
+                "an upload task panicked; this is a bug",
+            )
+        })??;
+        match done {
+            Done::Object { stored } => {
+                self.uploaded.objects += 1;
+                self.uploaded.bytes += stored.size;
+                self.stored.extend(self.shared.then_some(stored));
+            }
+            Done::Completed { stored } => {
+                self.uploaded.objects += 1;
+                self.stored.extend(self.shared.then_some(stored));
+            }
+            Done::Part { key, index, id, bytes } => {
+                self.uploaded.parts += 1;
+                self.uploaded.bytes += bytes;
+                if let Some(object) = self.open.get_mut(&key) {
+                    object.outstanding -= 1;
+                    if let Some(place) = object.acknowledged.get_mut(index as usize) {
+                        *place = id;
+                    }
+                    if object.ended && object.outstanding == 0 {
+                        self.complete(key);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn complete(&mut self, key: Arc<str>) {
+        let Some(object) = self.open.remove(&key) else { return };
+        let (store, shared) = (self.store.clone(), self.shared);
+        self.running.spawn(async move {
+            let size = object.size;
+            let free = refuse_taken(&store, &key, shared).await;
+            let tag = match object.target {
+                Target::Numbered { store: parts, path, id } => {
+                    let ids = object.acknowledged.into_iter().flatten().collect();
+                    let outcome = match free {
+                        Ok(()) => store.complete(&parts, &key, (&path, &id), ids, size).await,
+                        Err(taken) => Err(taken),
+                    };
+                    let clean_up = async {
+                        if outcome.is_err() {
+                            abort_upload(&store.hasty(), &key, id).await;
+                        }
+                        if object.doubtful {
+                            abort_strays(&store.hasty(), &key).await;
+                        }
+                    };
+                    let _ = tokio::time::timeout(CLEAN_UP, clean_up).await;
+                    outcome?
+                }
+                Target::Staged(upload) => {
+                    free?;
+                    let mut upload = upload.lock().await;
+                    store.pass().await?;
+                    let done = store.attempted("complete", upload.complete()).await;
+                    done.map_err(|error| local_error("put", &key, &error))?.e_tag
+                }
+            };
+            Ok(Done::Completed { stored: Stored { key, size, tag } })
+        });
+    }
+}
+
+/// Refuses to complete an upload whose key others may write, where something stands. Not every store can
+/// make that a condition of the request.
+async fn refuse_taken(store: &Store, key: &str, shared: bool) -> Result<(), StoreError> {
+    if !shared || store.size(key).await?.is_none() {
+        return Ok(());
+    }
+    let message = "the name is taken by an object of another run";
+    Err(StoreError::new("complete", key, StoreErrorKind::AlreadyExists, message))
+}
+
+/// Aborts an upload of this sender. An upload that cannot be aborted is found by a later listing.
+async fn abort_upload(store: &Store, key: &str, id: String) {
+    let _ = store.abort(&Unfinished { key: key.to_owned(), id, started: 0 }).await;
+}
+
+/// Aborts all other uploads of `key`. No other run uses `key`, and its object is complete or given
+/// up.
+async fn abort_strays(store: &Store, key: &str) {
+    for upload in store.unfinished_uploads(key).await.unwrap_or_default() {
+        if upload.key == key {
+            let _ = store.abort(&upload).await;
+        }
+    }
+}
+
+fn local_error(operation: &'static str, key: &str, error: &object_store::Error) -> StoreError {
+    StoreError::new(operation, key, StoreErrorKind::Rejected, root_message(error))
+}

@@ -1,0 +1,118 @@
+//! The requests of multipart uploads: start, send parts, complete, list, abort.
+
+use object_store::multipart::PartId;
+use object_store::path::Path;
+use object_store::{PutMultipartOptions, PutPayload};
+
+use crate::error::{StoreError, StoreErrorKind};
+use crate::multipart::unfinished::Unfinished;
+use crate::request::bounds::timely;
+use crate::request::raw_request::Direct;
+use crate::store::{Multiparts, Store, path_of};
+
+impl Store {
+    pub(crate) async fn start_multipart(
+        &self,
+        store: &Multiparts,
+        key: &str,
+        path: &Path,
+    ) -> Result<String, StoreError> {
+        let options = || match self.nature.attributes_of_parts {
+            true => PutMultipartOptions::from(self.nature.attributes.clone()),
+            false => PutMultipartOptions::default(),
+        };
+        self.retrying("start multipart", key, || store.0.create_multipart_opts(path, options()))
+            .await
+    }
+
+    pub(crate) async fn put_part(
+        &self,
+        store: &Multiparts,
+        key: &str,
+        (path, id): (&Path, &String),
+        index: usize,
+        payload: PutPayload,
+    ) -> Result<PartId, StoreError> {
+        self.retrying("put part", key, || store.0.put_part(path, id, index, payload.clone())).await
+    }
+
+    pub(crate) async fn complete(
+        &self,
+        store: &Multiparts,
+        key: &str,
+        (path, id): (&Path, &String),
+        parts: Vec<PartId>,
+        size: u64,
+    ) -> Result<Option<String>, StoreError> {
+        let outcome = self
+            .retrying("complete", key, || {
+                let parts = parts.clone();
+                async move { Ok(store.0.complete_multipart(path, id, parts).await?.e_tag) }
+            })
+            .await;
+        match outcome {
+            Ok(tag) => Ok(tag),
+            Err(error) if error.kind == StoreErrorKind::Fenced => Err(error),
+            // The response was lost: the store may have completed the upload and forgotten its ID.
+            Err(error) => match self.size(key).await {
+                Ok(Some(found)) if found == size => Ok(None),
+                _ => Err(error),
+            },
+        }
+    }
+
+    /// Lists unfinished multipart uploads whose keys begin with `prefix`, including those of runs
+    /// in progress; in a folder, staging files. Azure has none to abort.
+    ///
+    /// # Errors
+    /// Any error, after all retries.
+    pub async fn unfinished_uploads(&self, prefix: &str) -> Result<Vec<Unfinished>, StoreError> {
+        let mut found = self
+            .retrying("list uploads", prefix, || {
+                timely(async {
+                    let (mut found, mut after) = (Vec::new(), None);
+                    loop {
+                        let (page, next) = self.nature.direct.page(prefix, after.as_ref()).await?;
+                        found.extend(page);
+                        if next.is_none() {
+                            return Ok(found);
+                        }
+                        after = next;
+                    }
+                })
+            })
+            .await?;
+        found.sort_unstable();
+        found.dedup();
+        Ok(found)
+    }
+
+    /// Removes an unfinished upload. A missing upload counts as success.
+    ///
+    /// # Errors
+    /// Any error, after all retries.
+    pub async fn abort(&self, upload: &Unfinished) -> Result<(), StoreError> {
+        let path = path_of("abort", &upload.key)?;
+        let outcome = match (&self.multipart, &self.nature.direct) {
+            (_, Direct::Folder(root)) => {
+                let file = root.join(format!("{}#{}", upload.key, upload.id));
+                match std::fs::remove_file(file) {
+                    Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                        let kind = StoreErrorKind::Rejected;
+                        Err(StoreError::new("abort", &upload.key, kind, error.to_string()))
+                    }
+                    _ => Ok(()),
+                }
+            }
+            (Some(store), _) => {
+                self.retrying("abort", &upload.key, || store.0.abort_multipart(&path, &upload.id))
+                    .await
+            }
+            (None, _) => Ok(()),
+        };
+        match outcome {
+            Err(error) if error.kind == StoreErrorKind::NotFound => Ok(()),
+            other => other,
+        }
+    }
+}

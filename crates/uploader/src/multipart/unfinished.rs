@@ -1,0 +1,163 @@
+//! Unfinished multipart uploads: they are billed, and no ordinary listing shows them.
+//!
+//! The `object_store` crate cannot list them, so S3's `ListMultipartUploads` is sent and signed
+//! here; Google's XML interface has the same call with its own authorization. Azure needs no such
+//! call: it removes uncommitted blocks after seven days.
+
+use bytes::Bytes;
+use http::Method;
+use serde::Deserialize;
+
+use crate::request::encode::percent;
+use crate::request::raw_request::{Direct, failed};
+
+/// Multipart upload, or staging file of a local folder, that was started and never finished.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Unfinished {
+    /// Key of the object that the upload would create.
+    pub key: String,
+    /// Store's ID of the upload.
+    pub id: String,
+    /// Start time in seconds since 1970 (for a folder: time of the last write).
+    pub started: i64,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Page {
+    #[serde(default)]
+    is_truncated: bool,
+    next_key_marker: Option<String>,
+    next_upload_id_marker: Option<String>,
+    #[serde(default)]
+    upload: Vec<Upload>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Upload {
+    key: String,
+    upload_id: String,
+    initiated: Option<String>,
+}
+
+/// Start of the next page: key and ID.
+pub(crate) type Marker = (String, String);
+
+impl Direct {
+    /// Reads one page of the uploads whose keys begin with `prefix`. Returns the page and the start
+    /// of the next one.
+    pub(crate) async fn page(
+        &self,
+        prefix: &str,
+        after: Option<&Marker>,
+    ) -> object_store::Result<(Vec<Unfinished>, Option<Marker>)> {
+        match self {
+            Self::S3 { .. } | Self::Google { .. } => {}
+            Self::Folder(root) => {
+                let (root, prefix) = (root.clone(), prefix.to_owned());
+                let found = tokio::task::spawn_blocking(move || staged(&root, &prefix)).await;
+                return Ok((found.map_err(failed)?.map_err(failed)?, None));
+            }
+            Self::Nothing => return Ok((Vec::new(), None)),
+        }
+        let prefix = percent(prefix);
+        let query = match after {
+            None => format!("prefix={prefix}&uploads="),
+            Some((key, id)) => format!(
+                "key-marker={}&prefix={prefix}&upload-id-marker={}&uploads=",
+                percent(key),
+                percent(id)
+            ),
+        };
+        let body = self.call(Method::GET, &format!("?{query}"), Bytes::new()).await?;
+        let page: Page = quick_xml::de::from_reader(&body[..]).map_err(failed)?;
+        let next = match (page.is_truncated, page.next_key_marker, page.next_upload_id_marker) {
+            (true, Some(key), id) => Some((key, id.unwrap_or_default())),
+            _ => None,
+        };
+        Ok((page.upload.into_iter().map(unfinished).collect(), next))
+    }
+}
+
+fn unfinished(upload: Upload) -> Unfinished {
+    // If the store reports no start time, use the current time, so that the upload does not count
+    // as old.
+    let started = upload.initiated.and_then(|at| at.parse::<jiff::Timestamp>().ok());
+    let started = started.unwrap_or_else(jiff::Timestamp::now).as_second();
+    Unfinished { key: upload.key, id: upload.upload_id, started }
+}
+
+/// Finds the staging files below `root`: the `object_store` crate writes an object `name` as
+/// `name#N` until it is complete.
+fn staged(root: &std::path::Path, prefix: &str) -> std::io::Result<Vec<Unfinished>> {
+    let mut found = Vec::new();
+    let mut todo = vec![root.to_owned()];
+    while let Some(folder) = todo.pop() {
+        for entry in std::fs::read_dir(&folder)? {
+            let entry = entry?;
+            // Files may appear and disappear during the scan.
+            let Ok(facts) = entry.metadata() else { continue };
+            let path = entry.path();
+            if facts.is_dir() {
+                todo.push(path);
+                continue;
+            }
+            let Some(file) = path.strip_prefix(root).ok().and_then(|below| below.to_str()) else {
+                continue;
+            };
+            let Some((key, number)) = file.rsplit_once('#') else { continue };
+            let is_number = !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit());
+            if !is_number || !key.starts_with(prefix) {
+                continue;
+            }
+            let modified =
+                facts.modified()?.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+            found.push(Unfinished {
+                key: key.to_owned(),
+                id: number.to_owned(),
+                started: i64::try_from(modified.as_secs()).unwrap_or(i64::MAX),
+            });
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_is_read() {
+        let xml = r#"<?xml version="1.0"?><ListMultipartUploadsResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">
+            <Bucket>b</Bucket><NextKeyMarker>a/b &amp; c</NextKeyMarker><NextUploadIdMarker>2</NextUploadIdMarker>
+            <MaxUploads>2</MaxUploads><IsTruncated>true</IsTruncated>
+            <Upload><Key>a/b</Key><UploadId>1</UploadId><Initiator><ID>x</ID></Initiator><Initiated>2026-11-21T10:00:00.000Z</Initiated></Upload>
+            <Upload><Key>a/b &amp; c</Key><UploadId>2</UploadId></Upload></ListMultipartUploadsResult>"#;
+        let page: Page = quick_xml::de::from_str(xml).unwrap();
+        assert!(page.is_truncated && page.next_key_marker.as_deref() == Some("a/b & c"));
+        let found: Vec<_> = page.upload.into_iter().map(unfinished).collect();
+        assert_eq!(
+            found[0],
+            Unfinished { key: "a/b".into(), id: "1".into(), started: 1_795_255_200 }
+        );
+        assert_eq!(found[1].key, "a/b & c");
+        let empty: Page = quick_xml::de::from_str("<ListMultipartUploadsResult><IsTruncated>false</IsTruncated></ListMultipartUploadsResult>").unwrap();
+        assert!(!empty.is_truncated && empty.upload.is_empty());
+    }
+
+    #[test]
+    fn staging_files_of_a_folder_are_found() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(root.path().join("a/run")).unwrap();
+        for file in ["a/run/000#1", "a/run/000#x", "a/run/001", "b#2", "a#b#12"] {
+            std::fs::write(root.path().join(file), b"").unwrap();
+        }
+        let mut found: Vec<_> =
+            staged(root.path(), "").unwrap().into_iter().map(|u| (u.key, u.id)).collect();
+        found.sort();
+        let pair = |key: &str, id: &str| (key.to_owned(), id.to_owned());
+        assert_eq!(found, [pair("a#b", "12"), pair("a/run/000", "1"), pair("b", "2")]);
+        assert_eq!(staged(root.path(), "a/").unwrap().len(), 1);
+    }
+}

@@ -1,0 +1,54 @@
+//! Addresses of stores.
+
+use crate::open::client::Refused;
+use crate::request::answer::origin;
+
+/// Returns an endpoint with its scheme. The error does not repeat the endpoint: it may hold a
+/// password.
+pub(crate) fn with_scheme(endpoint: &str) -> Result<String, Refused> {
+    let endpoint = endpoint.trim_end_matches('/');
+    let endpoint = match endpoint.contains("://") {
+        true => endpoint.to_owned(),
+        false => format!("https://{endpoint}"),
+    };
+    let url = reqwest::Url::parse(&endpoint).map_err(|error| format!("the endpoint: {error}"))?;
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err("the endpoint holds a user name or a password, which would be visible in process lists and logs: leave them out, and give keys in options, option files or the environment".into());
+    }
+    if url.query().is_some() || url.fragment().is_some() {
+        return Err(
+            "the endpoint has a `?` or a `#`: only scheme, host, port and path are used".into()
+        );
+    }
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err("the endpoint must begin with http:// or https://".into());
+    }
+    Ok(endpoint)
+}
+
+/// Origin of the store at this address.
+pub(crate) fn home(address: &str) -> Result<String, Refused> {
+    Ok(origin(&address.parse()?))
+}
+
+pub(crate) fn is_plain(endpoint: Option<&str>) -> bool {
+    endpoint.is_some_and(|endpoint| endpoint.starts_with("http://"))
+}
+
+/// Returns the address of a bucket.
+pub(crate) fn bucket_address(
+    endpoint: Option<&str>,
+    bucket: &str,
+    region: &str,
+    by_host: bool,
+) -> String {
+    let default = format!("https://s3.{region}.amazonaws.com");
+    let endpoint = endpoint.unwrap_or(&default);
+    match endpoint.split_once("://") {
+        Some((_, host)) if by_host && host.starts_with(&format!("{bucket}.")) => {
+            endpoint.to_owned()
+        }
+        Some((scheme, host)) if by_host => format!("{scheme}://{bucket}.{host}"),
+        _ => format!("{endpoint}/{bucket}"),
+    }
+}

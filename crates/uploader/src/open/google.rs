@@ -1,0 +1,81 @@
+//! Google Cloud Storage, by its own interface or by the S3 one.
+
+use std::sync::Arc;
+
+use object_store::client::HttpConnector as _;
+use object_store::gcp::GoogleCloudStorageBuilder;
+
+use crate::open::client::{CRC32C, Opening, Refused, no_retries, storage_class};
+use crate::open::endpoint::{home, is_plain, with_scheme};
+use crate::request::raw_request::Direct;
+use crate::settings::provider::{Provider, StoreLimits};
+use crate::settings::{GoogleSettings, S3Settings};
+use crate::store::{Store, StoreTraits};
+
+pub(crate) fn open(
+    mut opening: Opening,
+    bucket: &str,
+    google: &GoogleSettings,
+) -> Result<Store, Refused> {
+    opening.connector.goog_hash = true;
+    let mut builder =
+        GoogleCloudStorageBuilder::new().with_bucket_name(bucket).with_retry(no_retries());
+    let mut base = google.endpoint.as_deref().map(with_scheme).transpose()?;
+    if let Some(file) = &google.credentials_file {
+        let text = std::fs::read_to_string(file)
+            .map_err(|error| format!("cannot read {}: {error}", file.display()))?;
+        let says: serde_json::Value = serde_json::from_str(&text)
+            .map_err(|error| format!("{} is not JSON: {error}", file.display()))?;
+        if says.get("private_key").is_some() {
+            // An emulator's key file contains the emulator's address.
+            let named = says.get("gcs_base_url").and_then(|url| url.as_str());
+            base = base.or(named.map(str::to_owned));
+            builder = builder.with_service_account_key(text);
+        } else {
+            builder = builder.with_application_credentials(file.display().to_string());
+        }
+    }
+    let base = with_scheme(base.as_deref().unwrap_or("https://storage.googleapis.com"))?;
+    let plain = is_plain(Some(&base));
+    opening.connector.home = home(&base)?;
+    let store = builder
+        .with_base_url(&base)
+        .with_client_options(opening.options(plain))
+        .with_http_connector(opening.connector.clone())
+        .build()?;
+    let store = Arc::new(store);
+    let direct = Direct::Google {
+        client: opening.connector.connect(&opening.options(plain))?,
+        credentials: Arc::clone(store.credentials()),
+        bucket: format!("{base}/{bucket}"),
+    };
+    let nature = StoreTraits {
+        limits: StoreLimits::S3,
+        protection: CRC32C,
+        conditions: true,
+        refreshable: true,
+        attributes: storage_class(google.storage_class.clone()),
+        attributes_of_parts: true,
+        direct,
+        rate: None,
+        copies: google.storage_class.is_none(),
+        empty_folders: false,
+    };
+    Ok(Store::new(store.clone(), Some(store), nature, opening.policy, opening.traffic))
+}
+
+/// Converts settings for Google's XML interface, which accepts S3 signatures.
+pub(crate) fn as_s3(google: &GoogleSettings) -> S3Settings {
+    let endpoint =
+        google.endpoint.clone().unwrap_or_else(|| "https://storage.googleapis.com".into());
+    S3Settings {
+        endpoint: Some(endpoint),
+        region: Some(google.region.clone().unwrap_or_else(|| "us-central-1".into())),
+        access_key: google.access_key.clone(),
+        secret_key: google.secret_key.clone(),
+        session_token: google.session_token.clone(),
+        provider: Some(Provider::Google),
+        storage_class: google.storage_class.clone(),
+        ..S3Settings::default()
+    }
+}

@@ -1,0 +1,58 @@
+//! Builds a [`Store`] from a place and settings.
+
+mod azure;
+pub(crate) mod bucket;
+mod client;
+mod endpoint;
+mod google;
+mod local;
+mod s3;
+#[cfg(test)]
+mod tests;
+
+use crate::error::{StoreError, StoreErrorKind, root_message};
+use crate::open::client::{Opening, connector};
+use crate::request::http::Traffic;
+use crate::retry::policy::Policy;
+use crate::settings::StoreSettings;
+use crate::settings::location::{Location, Place};
+use crate::store::Store;
+
+/// Opens the store that contains `root`. Returns the store and the prefix of every key below `root`
+/// (empty for a folder, `a/b/` in a bucket).
+///
+/// If `create` is set, a missing folder is created.
+///
+/// # Errors
+/// [`StoreError`] if the settings are invalid. No request is sent to a bucket yet.
+pub fn open(
+    root: &Location,
+    settings: &StoreSettings,
+    policy: Policy,
+    create: bool,
+) -> Result<(Store, String), StoreError> {
+    let (kind, bucket) = match &root.place {
+        Place::Local => return local::open(root, settings, policy, create),
+        Place::S3 { bucket } => ("s3", bucket),
+        Place::Google { bucket } => ("gs", bucket),
+        Place::Azure { container } => ("azure", container),
+    };
+    let traffic = Traffic::default();
+    let opened = connector(&settings.http, &policy, &traffic).and_then(|connector| {
+        let opening = Opening { connector, policy, traffic };
+        match (kind, &settings.google) {
+            ("s3", _) => s3::open(opening, bucket, settings.s3.clone()),
+            ("gs", google) if google.access_key.is_some() => {
+                s3::open(opening, bucket, google::as_s3(google))
+            }
+            ("gs", google) => google::open(opening, bucket, google),
+            _ => azure::open(opening, bucket, &settings.azure),
+        }
+    });
+    let store = opened.map_err(|error| {
+        let place = format!("{kind}://{bucket}");
+        StoreError::new("open", place, StoreErrorKind::Settings, root_message(&*error))
+    })?;
+    let prefix = if root.path.is_empty() { String::new() } else { format!("{}/", root.path) };
+    Ok((store, prefix))
+}

@@ -1,0 +1,208 @@
+//! S3 and compatible stores.
+
+use std::sync::Arc;
+
+use object_store::aws::{
+    AmazonS3Builder, AmazonS3ConfigKey, Checksum as S3Checksum, S3ConditionalPut,
+};
+use object_store::client::HttpConnector as _;
+
+use crate::open::client::{
+    CRC64, Opening, Refused, SHA256, SIGNED, TRANSPORT, no_retries, storage_class,
+};
+use crate::open::endpoint::{bucket_address, home, is_plain, with_scheme};
+use crate::request::raw_request::Direct;
+use crate::settings::aws_profile::{self, ProfileKeys};
+use crate::settings::provider::Provider;
+use crate::settings::{BucketLookup, Checksum, ContainerCredentials, Encryption, S3Settings};
+use crate::store::{Store, StoreTraits};
+
+pub(crate) fn open(
+    mut opening: Opening,
+    bucket: &str,
+    mut s3: S3Settings,
+) -> Result<Store, Refused> {
+    let mut builder = AmazonS3Builder::new();
+    let refreshable = s3.access_key.is_none() && s3.secret_key.is_none();
+    if refreshable {
+        builder = renewed_keys(builder, &mut s3)?;
+    }
+    let address = Address::of(bucket, &s3)?;
+    let provider = s3.provider.unwrap_or_else(|| Provider::of_endpoint(address.given.as_deref()));
+    // TLS protects the body; over plain HTTP the signature must.
+    let signed = address.is_plain || s3.sign_bodies;
+    let checksum = s3.checksum.unwrap_or(match provider.checks_crc64() {
+        true => Checksum::Crc64Nvme,
+        false => Checksum::None,
+    });
+    let options = opening.options(address.is_plain);
+    opening.connector.home = home(&address.bucket)?;
+    builder = address
+        .set(builder.with_bucket_name(bucket))
+        .with_client_options(options.clone())
+        .with_http_connector(opening.connector.clone())
+        .with_retry(no_retries())
+        .with_unsigned_payload(!signed)
+        .with_disable_bulk_delete(!provider.deletes_in_bulk());
+    if !provider.has_conditions() {
+        builder = builder.with_conditional_put(S3ConditionalPut::Disabled);
+    }
+    builder = static_keys(body_options(builder, checksum, s3.encryption.as_ref())?, &s3);
+    let store = Arc::new(builder.build()?);
+    let direct = Direct::S3 {
+        client: opening.connector.connect(&options)?,
+        credentials: Arc::clone(store.credentials()),
+        region: address.region,
+        bucket: address.bucket,
+    };
+    // A copy needs the headers of a put, and the client does not send them with a copy.
+    let copies = s3.storage_class.is_none() && s3.encryption.is_none();
+    let nature = StoreTraits {
+        limits: provider.limits(),
+        protection: match checksum {
+            Checksum::Crc64Nvme => CRC64,
+            Checksum::Sha256 => SHA256,
+            Checksum::None if signed => SIGNED,
+            Checksum::None => TRANSPORT,
+        },
+        conditions: provider.has_conditions(),
+        refreshable,
+        attributes: storage_class(s3.storage_class),
+        attributes_of_parts: true,
+        direct,
+        rate: None,
+        copies,
+        empty_folders: provider.may_list_empty_folders(),
+    };
+    Ok(Store::new(store.clone(), Some(store), nature, opening.policy, opening.traffic))
+}
+
+/// Where a bucket is.
+struct Address {
+    /// Endpoint of the settings, with its scheme.
+    given: Option<String>,
+    region: String,
+    /// Whether the bucket is part of the host name.
+    by_host: bool,
+    /// Whether requests go over plain HTTP.
+    is_plain: bool,
+    /// URL of the bucket.
+    bucket: String,
+}
+
+impl Address {
+    fn of(bucket: &str, s3: &S3Settings) -> Result<Self, Refused> {
+        let given = s3.endpoint.as_deref().map(with_scheme).transpose()?;
+        let by_host = match s3.lookup {
+            BucketLookup::Dns => true,
+            BucketLookup::Path => false,
+            // A bucket name with dots would not match a wildcard certificate.
+            BucketLookup::Auto => given.is_none() && !bucket.contains('.'),
+        };
+        let region = s3.region.clone().unwrap_or_else(|| "us-east-1".to_owned());
+        let is_plain = is_plain(given.as_deref());
+        let bucket = bucket_address(given.as_deref(), bucket, &region, by_host);
+        Ok(Self { given, region, by_host, is_plain, bucket })
+    }
+
+    fn set(&self, builder: AmazonS3Builder) -> AmazonS3Builder {
+        let builder = builder
+            .with_region(&self.region)
+            .with_virtual_hosted_style_request(self.by_host)
+            .with_allow_http(self.is_plain);
+        match &self.given {
+            None => builder,
+            // For host-style requests, the client requires the bucket in the endpoint.
+            Some(_) if self.by_host => builder.with_endpoint(&self.bucket),
+            Some(given) => builder.with_endpoint(given),
+        }
+    }
+}
+
+/// Sets what the store checks and how it encrypts.
+fn body_options(
+    builder: AmazonS3Builder,
+    checksum: Checksum,
+    encryption: Option<&Encryption>,
+) -> Result<AmazonS3Builder, Refused> {
+    let builder = match checksum {
+        Checksum::Crc64Nvme => builder.with_checksum_algorithm(S3Checksum::CRC64NVME),
+        Checksum::Sha256 => builder.with_checksum_algorithm(S3Checksum::SHA256),
+        Checksum::None => builder,
+    };
+    Ok(match encryption {
+        None => builder,
+        Some(Encryption::Store) => sse(builder, "AES256")?,
+        Some(Encryption::Kms { key_id: None }) => sse(builder, "aws:kms")?,
+        Some(Encryption::Kms { key_id: Some(id) }) => builder.with_sse_kms_encryption(id),
+        Some(Encryption::Customer { key }) => builder.with_ssec_encryption(key),
+    })
+}
+
+fn static_keys(mut builder: AmazonS3Builder, s3: &S3Settings) -> AmazonS3Builder {
+    if let Some(key) = &s3.access_key {
+        builder = builder.with_access_key_id(key);
+    }
+    if let Some(secret) = &s3.secret_key {
+        builder = builder.with_secret_access_key(secret);
+    }
+    if let Some(token) = &s3.session_token {
+        builder = builder.with_token(token);
+    }
+    builder
+}
+
+fn sse(builder: AmazonS3Builder, value: &str) -> Result<AmazonS3Builder, Refused> {
+    // The key's own type is not public.
+    let key: AmazonS3ConfigKey = "aws_server_side_encryption".parse()?;
+    Ok(builder.with_config(key, value))
+}
+
+/// Adds the sources of renewable keys in their order of precedence.
+fn renewed_keys(
+    mut builder: AmazonS3Builder,
+    s3: &mut S3Settings,
+) -> Result<AmazonS3Builder, Refused> {
+    use object_store::aws::AmazonS3ConfigKey as Key;
+
+    let mut web_identity = s3.web_identity.clone();
+    if let Some(profile) = &s3.profile {
+        let found = aws_profile::read(profile)?;
+        s3.region = s3.region.take().or(found.region);
+        s3.endpoint = s3.endpoint.take().or(found.endpoint);
+        // A profile that was named explicitly takes precedence.
+        if web_identity.is_none() || profile.required {
+            if let Some(keys) = found.keys {
+                let keys = ProfileKeys::new(profile.clone(), keys);
+                return Ok(builder.with_credentials(Arc::new(keys)));
+            }
+            web_identity = found.web_identity.or(web_identity);
+        }
+    }
+    if let Some(identity) = web_identity {
+        builder = builder
+            .with_config(Key::WebIdentityTokenFile, identity.token_file.display().to_string())
+            .with_config(Key::RoleArn, identity.role_arn);
+        if let Some(name) = identity.session_name {
+            builder = builder.with_config(Key::RoleSessionName, name);
+        }
+        return Ok(builder);
+    }
+    match &s3.container {
+        Some(ContainerCredentials::Relative(path)) => {
+            builder = builder.with_config(Key::ContainerCredentialsRelativeUri, path);
+        }
+        Some(ContainerCredentials::Full { url, token_file }) => {
+            builder = builder.with_config(Key::ContainerCredentialsFullUri, url).with_config(
+                Key::ContainerAuthorizationTokenFile,
+                token_file.display().to_string(),
+            );
+        }
+        None => {
+            if let Some(endpoint) = &s3.metadata_endpoint {
+                builder = builder.with_metadata_endpoint(endpoint);
+            }
+        }
+    }
+    Ok(builder)
+}

@@ -1,0 +1,283 @@
+//! HTTP connector that every request of every store passes through.
+//!
+//! The `object_store` crate's own retries are off. It folds details into one error text, so the
+//! connector records them in a task-local for the one retry loop: status, `Retry-After`, kind of
+//! transport failure.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use object_store::ClientOptions;
+use object_store::client::{
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse,
+    HttpResponseBody, HttpService,
+};
+
+use crate::request::answer::{ANSWER, origin};
+use crate::request::bounds::BodyBounds;
+use crate::request::clock::Heard;
+use crate::request::rate::RateLimit;
+use crate::request::transport::{broken, curl, note_broken};
+use crate::request::watch::{Limits, Progress, ThrottledBody, WatchedBody};
+
+/// Counters of a run against one store. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct Traffic(Arc<Counters>);
+
+#[derive(Debug, Default)]
+struct Counters {
+    requests: AtomicU64,
+    retries: AtomicU64,
+    /// Shared with the bodies that are being sent.
+    sent: Arc<AtomicU64>,
+    /// Whether the store has ever accepted the credentials.
+    let_in: AtomicBool,
+    /// Whether the store has ever responded other than with a failure of its own.
+    reached: AtomicBool,
+    /// Time reported in the store's last response.
+    heard: Mutex<Option<Heard>>,
+}
+
+impl Traffic {
+    /// Returns the number of requests sent, including retries and listings. A local folder counts
+    /// none.
+    #[must_use]
+    pub fn requests(&self) -> u64 {
+        self.0.requests.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of tries that followed a failed one.
+    #[must_use]
+    pub fn retries(&self) -> u64 {
+        self.0.retries.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of body bytes passed to connections, including those of retries. A local
+    /// folder counts none.
+    #[must_use]
+    pub fn sent(&self) -> u64 {
+        self.0.sent.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn count_retry(&self) {
+        self.0.retries.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn let_in(&self) -> bool {
+        self.0.let_in.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn reached(&self) -> bool {
+        self.0.reached.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn heard(&self) -> Option<Heard> {
+        *self.0.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records a response; `home` is set if it is the store's own.
+    fn note<B>(&self, response: &http::Response<B>, home: bool) {
+        let _ = ANSWER.try_with(|answer| answer.response(response));
+        let date = response.headers().get(http::header::DATE).and_then(|v| v.to_str().ok());
+        if let Some(heard) = date.and_then(Heard::date) {
+            self.hear(heard);
+        }
+        let status = response.status();
+        if status.is_success() {
+            self.0.let_in.store(true, Ordering::Relaxed);
+        }
+        if home && !status.is_server_error() {
+            self.0.reached.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn hear(&self, heard: Heard) {
+        *self.0.heard.lock().unwrap_or_else(PoisonError::into_inner) = Some(heard);
+    }
+}
+
+/// Settings of the HTTP client, the same for every store.
+#[derive(Debug, Clone)]
+pub(crate) struct Connector {
+    pub(crate) traffic: Traffic,
+    pub(crate) limits: Limits,
+    pub(crate) rate: Option<Arc<RateLimit>>,
+    pub(crate) certificates: Vec<reqwest::Certificate>,
+    pub(crate) insecure: bool,
+    /// Headers of every request to the store. They may hold secrets.
+    pub(crate) headers: HeaderMap,
+    /// Origin of the store: the only one that gets these headers.
+    pub(crate) home: String,
+    /// Whether to send the CRC-32C of a body in the header of Google's own interface.
+    pub(crate) goog_hash: bool,
+}
+
+/// Time limit for establishing a connection.
+const CONNECT: Duration = Duration::from_secs(20);
+/// Time limit for link-local addresses, which respond at once or not at all.
+const CONNECT_NEAR: Duration = Duration::from_secs(2);
+
+impl HttpConnector for Connector {
+    fn connect(&self, _options: &ClientOptions) -> object_store::Result<HttpClient> {
+        let client = |connect| {
+            reqwest::Client::builder()
+                .user_agent(concat!("xb-uploader/", env!("CARGO_PKG_VERSION")))
+                // One connection for each request in flight: a stall on a shared connection would
+                // hit all of them.
+                .http1_only()
+                // A redirect would take keys, tokens and content to another place.
+                .redirect(reqwest::redirect::Policy::none())
+                .connect_timeout(connect)
+                .tls_certs_merge(self.certificates.iter().cloned())
+                .danger_accept_invalid_certs(self.insecure)
+                .build()
+                .map_err(|error| object_store::Error::Generic {
+                    store: "HTTP client",
+                    source: Box::new(error),
+                })
+        };
+        let inner =
+            Watched { far: client(CONNECT)?, near: client(CONNECT_NEAR)?, how: self.clone() };
+        Ok(HttpClient::new(inner))
+    }
+}
+
+#[derive(Debug)]
+struct Watched {
+    far: reqwest::Client,
+    near: reqwest::Client,
+    how: Connector,
+}
+
+/// Hosts that issue credentials to their machine or container.
+const METADATA: [&str; 5] =
+    ["169.254.169.254", "169.254.170.2", "169.254.170.23", "metadata.google.internal", "metadata"];
+
+#[async_trait::async_trait]
+impl HttpService for Watched {
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let how = &self.how;
+        how.traffic.0.requests.fetch_add(1, Ordering::Relaxed);
+        let host = request.uri().host().unwrap_or_default();
+        let metadata = METADATA.contains(&host);
+        let origin = origin(request.uri());
+        // Some requests have no try around them.
+        let noted = ANSWER
+            .try_with(|answer| answer.request(request.method(), request.uri(), metadata))
+            .unwrap_or(Ok(()));
+        noted.map_err(|excess| HttpError::new(HttpErrorKind::Decode, excess))?;
+        let limits = how.limits.once(how.traffic.reached());
+        let request = self.prepared(request, origin == how.home)?;
+        let has_body = request.body().is_some();
+        let (request, progress) = request.into_parts_watched(how);
+        let client = if metadata { &self.near } else { &self.far };
+        let outcome = tokio::select! {
+            outcome = client.execute(request) => outcome.map_err(|error| broken(&origin, &error)),
+            stalled = progress.stalled(limits, has_body) => {
+                note_broken(curl::TIMEOUT);
+                let stalled = format!("{origin}: {stalled}");
+                Err(HttpError::new(HttpErrorKind::Timeout, std::io::Error::other(stalled)))
+            }
+        };
+        let response: http::Response<reqwest::Body> = outcome?.into();
+        if !metadata {
+            how.traffic.note(&response, origin == how.home);
+        }
+        let is_success = response.status().is_success();
+        let bounds =
+            ANSWER.try_with(|answer| answer.bounds(is_success)).unwrap_or(BodyBounds::SHORT);
+        let (parts, body) = response.into_parts();
+        let body = http_body_util::BodyExt::map_err(body, move |error| broken(&origin, &error));
+        let body = HttpResponseBody::new(body);
+        let body = WatchedBody::new(body, limits, bounds, how.rate.clone());
+        Ok(HttpResponse::from_parts(parts, HttpResponseBody::new(body)))
+    }
+}
+
+/// Request for the client whose body is not watched yet.
+struct Prepared(reqwest::Request, Option<object_store::client::HttpRequestBody>);
+
+impl Prepared {
+    fn body(&self) -> Option<&object_store::client::HttpRequestBody> {
+        self.1.as_ref()
+    }
+
+    fn into_parts_watched(self, how: &Connector) -> (reqwest::Request, Arc<Progress>) {
+        let Self(mut request, body) = self;
+        let progress = Arc::new(Progress::start(body.is_none()));
+        *request.body_mut() = Some(match body {
+            Some(body) => reqwest::Body::wrap(ThrottledBody::new(
+                body,
+                Arc::clone(&progress),
+                how.rate.clone(),
+                Arc::clone(&how.traffic.0.sent),
+            )),
+            None => bytes::Bytes::new().into(),
+        });
+        (request, progress)
+    }
+}
+
+impl Watched {
+    fn prepared(&self, request: HttpRequest, home: bool) -> Result<Prepared, HttpError> {
+        let (mut parts, body) = request.into_parts();
+        let authorization = parts.headers.get(http::header::AUTHORIZATION);
+        let signed = |scheme| authorization.is_some_and(|a| a.as_bytes().starts_with(scheme));
+        // AWS signatures cover all headers, so the client has added ours before. Azure's cover the
+        // `x-ms-` headers: the store rejects unsigned ones.
+        let (all, own) = (signed(b"AWS4-"), signed(b"SharedKey "));
+        for (name, value) in self.how.headers.iter().filter(|_| home) {
+            let theirs = all || own && name.as_str().starts_with("x-ms-");
+            if !theirs {
+                parts.headers.entry(name).or_insert_with(|| value.clone());
+            }
+        }
+        let body = (body.content_length() > 0).then_some(body);
+        if let Some(body) =
+            body.as_ref().filter(|_| self.how.goog_hash && parts.method == Method::PUT)
+        {
+            let (name, value) = goog_hash(body.clone());
+            parts.headers.insert(name, value);
+        }
+        let url = reqwest::Url::parse(&parts.uri.to_string())
+            .map_err(|error| HttpError::new(HttpErrorKind::Unknown, error))?;
+        let mut request = reqwest::Request::new(parts.method, url);
+        *request.headers_mut() = parts.headers;
+        Ok(Prepared(request, body))
+    }
+}
+
+/// Returns the `x-goog-hash` header for a body. Google rejects a body that does not match it.
+fn goog_hash(mut body: object_store::client::HttpRequestBody) -> (HeaderName, HeaderValue) {
+    use http_body::Body as _;
+    let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    // A body in memory is always ready.
+    while let std::task::Poll::Ready(Some(Ok(frame))) =
+        std::pin::Pin::new(&mut body).poll_frame(&mut context)
+    {
+        digest.update(frame.data_ref().map_or(&[][..], |data| data));
+    }
+    #[allow(clippy::cast_possible_truncation, reason = "a CRC-32 in the low half")]
+    let crc = digest.finalize() as u32;
+    let text = format!("crc32c={}", crate::request::encode::base64(&crc.to_be_bytes()));
+    let value = HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static(""));
+    (HeaderName::from_static("x-goog-hash"), value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn googles_checksum_is_that_of_its_documentation() {
+        // CRC-32C of "hello world" as `gsutil hash` shows it.
+        let body = object_store::PutPayload::from_iter(
+            [&b"hello "[..], b"world"].map(bytes::Bytes::from_static),
+        );
+        let (_, value) = goog_hash(body.into());
+        assert_eq!(value, "crc32c=yZRlqg==");
+    }
+}

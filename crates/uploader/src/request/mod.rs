@@ -1,0 +1,11 @@
+//! One HTTP request: signing, limits, watchdog, and what its response says.
+
+pub(crate) mod answer;
+pub(crate) mod bounds;
+pub(crate) mod clock;
+pub(crate) mod encode;
+pub(crate) mod http;
+pub(crate) mod rate;
+pub(crate) mod raw_request;
+pub(crate) mod transport;
+pub(crate) mod watch;

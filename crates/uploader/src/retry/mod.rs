@@ -1,0 +1,387 @@
+//! Classification of failed tries: whether to retry, and which hint to give.
+
+pub(crate) mod message;
+pub(crate) mod notice;
+pub(crate) mod policy;
+
+use std::borrow::Cow;
+
+use object_store::Error;
+
+use crate::error::{StoreErrorKind, root_message};
+use crate::request::answer::Answer;
+use crate::request::bounds::is_excess;
+use crate::request::transport::curl;
+use crate::retry::message::describe;
+use crate::retry::policy::Policy;
+
+/// Classification of one failed try.
+#[derive(Debug)]
+pub(crate) struct RetryDecision {
+    pub(crate) kind: StoreErrorKind,
+    pub(crate) message: String,
+    pub(crate) hint: Option<Cow<'static, str>>,
+    /// Whether to try again.
+    pub(crate) again: bool,
+}
+
+/// Facts of the run that the classification depends on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RetryContext {
+    /// Whether another try may find fresh credentials.
+    pub(crate) refreshable: bool,
+    /// Whether the store has accepted the credentials before.
+    pub(crate) let_in: bool,
+    /// Whether the store has responded before.
+    pub(crate) reached: bool,
+    /// Seconds by which this machine's clock is ahead of the store's, if the store reports a time.
+    pub(crate) clock_ahead: Option<i64>,
+}
+
+/// Classifies a failure: by status and error code if the store responded, otherwise by the state of
+/// the connection.
+pub(crate) fn judge(
+    error: &Error,
+    answer: &Answer,
+    policy: &Policy,
+    about: RetryContext,
+) -> RetryDecision {
+    let message = root_message(error);
+    let said = |code: &str| message.contains(code);
+    let status = answer.status.get();
+    let (kind, hint): (StoreErrorKind, Option<Cow<'static, str>>) = match error {
+        _ if is_excess(error) => (StoreErrorKind::Damaged, Some(EXCESS.into())),
+        // A page about the scheme is a response, too.
+        _ if (!about.reached || status == Some(400)) && wrong_scheme(&message).is_some() => {
+            (StoreErrorKind::NotAStore, wrong_scheme(&message).map(Cow::Borrowed))
+        }
+        _ if no_such_bucket(&message) => (
+            StoreErrorKind::NoBucket,
+            Some("create the bucket, or check its name and the endpoint".into()),
+        ),
+        _ if THAW.iter().any(|(code, _)| said(code)) => {
+            let hint = THAW.iter().find(|(code, _)| said(code)).map(|(_, hint)| (*hint).into());
+            (StoreErrorKind::Rejected, hint)
+        }
+        Error::NotFound { .. } => (StoreErrorKind::NotFound, None),
+        Error::AlreadyExists { .. } | Error::Precondition { .. } => (StoreErrorKind::AlreadyExists, None),
+        _ if EXPIRED.iter().any(|code| said(code)) => expired(about),
+        // S3 returns this code with status 400.
+        _ if said("<Code>RequestTimeout</Code>") => (StoreErrorKind::Unavailable, None),
+        Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => {
+            (StoreErrorKind::Denied, denied(&message, about))
+        }
+        // A local folder has no status: its errors are final, especially a full disk.
+        Error::Generic { store: "LocalFileSystem", .. } => (StoreErrorKind::Rejected, None),
+        Error::Generic { .. } if said("Received redirect") => (
+            StoreErrorKind::NotAStore,
+            Some(match &*answer.region.borrow() {
+                Some(region) => format!("the bucket is in another region; add --s3-region={region}").into(),
+                None => "the bucket is in another region; give it with --s3-region".into(),
+            }),
+        ),
+        Error::Generic { .. } => match (status, answer.broken.get()) {
+            // No request was sent: the settings or a file with credentials are wrong.
+            _ if !answer.asked.get() => (StoreErrorKind::Rejected, None),
+            _ if answer.metadata.get() && !about.let_in => (
+                StoreErrorKind::Denied,
+                Some("no access key was given, and this machine has no role that provides one; give one by option, option file, environment or profile".into()),
+            ),
+            (_, Some(curl::CERTIFICATE)) => (
+                StoreErrorKind::NotAStore,
+                Some("the certificate of the endpoint is not trusted; give its certificate authority with --cacert".into()),
+            ),
+            (Some(401 | 403), _) => (StoreErrorKind::Denied, denied(&message, about)),
+            (Some(300..=399), _) => (StoreErrorKind::NotAStore, redirected(answer)),
+            (Some(507), _) => (StoreErrorKind::Rejected, Some("the store is full; make room".into())),
+            (Some(501 | 505), _) => (
+                StoreErrorKind::Rejected,
+                Some("the store does not support this request; try another --s3-provider".into()),
+            ),
+            // A failing server, a response that started with success and was interrupted, or no
+            // response.
+            (None | Some(200..=299 | 408 | 429 | 500..=599), broken) => {
+                (StoreErrorKind::Unavailable, unreached(broken, about))
+            }
+            (Some(_), _) => (StoreErrorKind::Rejected, None),
+        },
+        _ => (StoreErrorKind::Rejected, None),
+    };
+    let again = kind == StoreErrorKind::Unavailable
+        || status.is_some_and(|status| policy.also_statuses.contains(&status))
+        || answer.broken.get().is_some_and(|code| policy.also_transport.contains(&code));
+    RetryDecision { kind, message: describe(&message, answer), hint, again }
+}
+
+const EXCESS: &str =
+    "no store in order answers so: check the endpoint, and what stands at this place";
+
+/// Hint for a store that redirects. Requests carry keys and content, so none follows.
+fn redirected(answer: &Answer) -> Option<Cow<'static, str>> {
+    if let Some(region) = &*answer.region.borrow() {
+        return Some(format!("the bucket is in another region; add --s3-region={region}").into());
+    }
+    let target = answer.redirect.borrow();
+    let target = target.as_deref().unwrap_or("another address");
+    Some(format!("redirects are not followed, because requests carry keys; if {target} is the right place, name it as the endpoint").into())
+}
+
+/// Hint if the endpoint speaks TLS and we do not, or the other way round.
+fn wrong_scheme(message: &str) -> Option<&'static str> {
+    let message = message.to_ascii_lowercase();
+    let said = |texts: &[&str]| texts.iter().any(|text| message.contains(text));
+    if said(&["invalidcontenttype", "wrong version number"]) {
+        return Some(
+            "the endpoint does not speak TLS at this port: write it with http://, or name the right port",
+        );
+    }
+    let tls = [
+        "http request was sent to https port",
+        "http request to an https server",
+        "plain http to an ssl-enabled",
+        "invalid http version",
+    ];
+    said(&tls).then_some("the endpoint does not speak plain HTTP at this port: write it with https://, or name the right port")
+}
+
+/// Hint for a store that has not responded in this run at all.
+fn unreached(broken: Option<u32>, about: RetryContext) -> Option<Cow<'static, str>> {
+    if about.reached {
+        return None;
+    }
+    let hint = match broken? {
+        curl::RESOLVE => {
+            "check the host name of the endpoint, and the name service of this machine; --reach-timeout sets how long to try"
+        }
+        curl::CONNECT => {
+            "nothing accepts connections at this address: check host, port and scheme of the endpoint; --reach-timeout sets how long to try"
+        }
+        curl::TLS => "no TLS connection came about: check host, port and scheme of the endpoint",
+        _ => {
+            "check the endpoint and the network: the store has not responded in this run yet; --reach-timeout sets how long to try"
+        }
+    };
+    Some(hint.into())
+}
+
+/// Error codes for objects in an archive class, which must be restored before they can be read,
+/// with a hint for each.
+const THAW: [(&str, &str); 3] = [
+    (
+        "InvalidObjectState",
+        "the objects are in an archive storage class; restore each with `aws s3api restore-object --restore-request Days=7`, or the prefix with a batch job, wait minutes to days, and try again",
+    ),
+    (
+        "BlobArchived",
+        "the blobs are in the archive tier; move each with `az storage blob set-tier --tier Cool`, wait some hours, and try again",
+    ),
+    ("BlobBeingRehydrated", "the blobs are being rehydrated; try again when that is done"),
+];
+
+/// S3 error codes for expired credentials.
+const EXPIRED: [&str; 4] =
+    ["ExpiredToken", "InvalidToken", "TokenRefreshRequired", "RequestExpired"];
+
+fn no_such_bucket(message: &str) -> bool {
+    ["NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist"]
+        .iter()
+        .any(|said| message.contains(said))
+}
+
+fn expired(about: RetryContext) -> (StoreErrorKind, Option<Cow<'static, str>>) {
+    if about.refreshable {
+        return (
+            StoreErrorKind::Unavailable,
+            Some(
+                "the temporary credentials have expired, and their source provided no new ones; check the source"
+                    .into(),
+            ),
+        );
+    }
+    (
+        StoreErrorKind::Denied,
+        Some("the temporary credentials have expired; for long runs use a source that renews them, such as a profile, a role or a web identity".into()),
+    )
+}
+
+/// Seconds by which clocks may differ: stores accept 15 minutes, and their answers take some time.
+const SKEW: i64 = 300;
+
+fn denied(message: &str, about: RetryContext) -> Option<Cow<'static, str>> {
+    if let Some(ahead) = about.clock_ahead.filter(|ahead| ahead.abs() > SKEW) {
+        let (seconds, direction) =
+            (ahead.unsigned_abs(), if ahead > 0 { "ahead of" } else { "behind" });
+        return Some(format!("the clock of this machine is {seconds} s {direction} the store's: set it (chronyc makestep, timedatectl)").into());
+    }
+    let hint = [
+        (
+            "RequestTimeTooSkewed",
+            "the clock of this machine is wrong; set it (chronyc makestep, timedatectl)",
+        ),
+        ("SignatureDoesNotMatch", "check the secret key and --s3-region; one of them is wrong"),
+        (
+            "InvalidAccessKeyId",
+            "the store does not know this access key; check the key and the endpoint",
+        ),
+        (
+            "AuthorizationHeaderMalformed",
+            "the region is wrong; give the right one with --s3-region",
+        ),
+        (
+            "AccessDenied",
+            "the access key is valid, but not allowed to do this; check the policies of the bucket and of the key",
+        ),
+    ];
+    hint.iter().find(|(code, _)| message.contains(code)).map(|(_, hint)| (*hint).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OLD: RetryContext =
+        RetryContext { refreshable: false, let_in: true, reached: true, clock_ahead: None };
+
+    fn verdict(error: Error, status: Option<u16>, broken: Option<u32>) -> RetryDecision {
+        let answer = Answer::default();
+        answer.asked.set(true);
+        answer.status.set(status);
+        answer.broken.set(broken);
+        let about = OLD;
+        judge(&error, &answer, &Policy::default(), about)
+    }
+
+    fn generic(text: &str) -> Error {
+        Error::Generic { store: "S3", source: text.into() }
+    }
+
+    #[test]
+    fn what_may_pass_is_tried_again() {
+        for status in [408, 429, 500, 502, 503, 504, 599, 200] {
+            assert!(verdict(generic("x"), Some(status), None).again, "{status}");
+        }
+        for code in
+            [curl::RESOLVE, curl::CONNECT, curl::TIMEOUT, curl::RECEIVE, curl::NOTHING, curl::TLS]
+        {
+            assert!(verdict(generic("x"), None, Some(code)).again, "{code}");
+        }
+        assert!(verdict(generic("<Code>RequestTimeout</Code>"), Some(400), None).again);
+    }
+
+    #[test]
+    fn what_cannot_pass_fails_at_once_with_advice() {
+        let denied =
+            |text: &str| Error::PermissionDenied { path: String::new(), source: text.into() };
+        for (error, status, kind, advice) in [
+            (denied("<Code>AccessDenied</Code>"), 403, StoreErrorKind::Denied, "policies"),
+            (denied("<Code>SignatureDoesNotMatch</Code>"), 403, StoreErrorKind::Denied, "secret"),
+            (denied("<Code>RequestTimeTooSkewed</Code>"), 403, StoreErrorKind::Denied, "clock"),
+            (generic("<Code>ExpiredToken</Code>"), 400, StoreErrorKind::Denied, "expired"),
+            (
+                denied("<Code>InvalidObjectState</Code>"),
+                403,
+                StoreErrorKind::Rejected,
+                "restore-object",
+            ),
+            (generic("<Code>BlobArchived</Code>"), 409, StoreErrorKind::Rejected, "set-tier"),
+            (
+                generic("Received redirect without LOCATION"),
+                301,
+                StoreErrorKind::NotAStore,
+                "--s3-region",
+            ),
+            (generic("XMinioStorageFull"), 507, StoreErrorKind::Rejected, "full"),
+            (
+                Error::NotFound { path: String::new(), source: "<Code>NoSuchBucket</Code>".into() },
+                404,
+                StoreErrorKind::NoBucket,
+                "bucket",
+            ),
+        ] {
+            let verdict = verdict(error, Some(status), None);
+            assert!(!verdict.again && verdict.kind == kind, "{verdict:?}");
+            assert!(verdict.hint.as_deref().unwrap().contains(advice), "{verdict:?}");
+        }
+        let certificate = verdict(generic("x"), None, Some(curl::CERTIFICATE));
+        assert!(!certificate.again && certificate.hint.unwrap().contains("--cacert"));
+        assert!(!verdict(generic("bad request"), Some(400), None).again);
+    }
+
+    #[test]
+    fn a_wrong_address_fails_at_once_before_the_store_was_reached() {
+        let answer = Answer::default();
+        answer.asked.set(true);
+        answer.broken.set(Some(curl::TLS));
+        let tls = generic("received corrupt message of type InvalidContentType");
+        let at_first = RetryContext { reached: false, ..OLD };
+        let first = judge(&tls, &answer, &Policy::default(), at_first);
+        assert!(!first.again && first.hint.unwrap().contains("http://"));
+        assert!(judge(&tls, &answer, &Policy::default(), OLD).again);
+        answer.broken.set(Some(curl::CONNECT));
+        let refused = judge(&generic("refused"), &answer, &Policy::default(), at_first);
+        assert!(refused.again && refused.hint.unwrap().contains("--reach-timeout"));
+    }
+
+    #[test]
+    fn a_wrong_clock_is_named_with_its_distance() {
+        let answer = Answer::default();
+        answer.asked.set(true);
+        answer.status.set(Some(403));
+        let error = Error::PermissionDenied { path: String::new(), source: "x".into() };
+        let about = RetryContext { clock_ahead: Some(-4000), ..OLD };
+        let hint = judge(&error, &answer, &Policy::default(), about).hint.unwrap();
+        assert!(hint.contains("4000 s behind"), "{hint}");
+    }
+
+    #[test]
+    fn a_redirect_is_not_followed_and_names_its_target() {
+        let answer = Answer::default();
+        answer.asked.set(true);
+        answer.status.set(Some(307));
+        *answer.redirect.borrow_mut() = Some("http://elsewhere".into());
+        let refused = judge(&generic("x"), &answer, &Policy::default(), OLD);
+        assert!(!refused.again && refused.hint.unwrap().contains("http://elsewhere"));
+    }
+
+    #[test]
+    fn what_exceeds_a_bound_is_damaged() {
+        let answer = Answer::default();
+        answer.asked.set(true);
+        answer.status.set(Some(200));
+        let error = crate::request::bounds::Excess::Bytes(7).into();
+        let excess = judge(&error, &answer, &Policy::default(), OLD);
+        assert!(!excess.again && excess.kind == StoreErrorKind::Damaged, "{excess:?}");
+    }
+
+    #[test]
+    fn the_operator_may_add_to_what_is_tried_again() {
+        let policy =
+            Policy { also_statuses: vec![403], also_transport: vec![60], ..Policy::default() };
+        let about = OLD;
+        let answer = Answer::default();
+        answer.asked.set(true);
+        answer.status.set(Some(403));
+        let denied = Error::PermissionDenied { path: String::new(), source: "x".into() };
+        assert!(judge(&denied, &answer, &policy, about).again);
+        answer.status.set(None);
+        answer.broken.set(Some(60));
+        assert!(judge(&generic("x"), &answer, &policy, about).again);
+    }
+
+    #[test]
+    fn fresh_credentials_are_waited_for_where_there_can_be_any() {
+        let answer = Answer::default();
+        answer.asked.set(true);
+        answer.status.set(Some(400));
+        let error = generic("<Code>ExpiredToken</Code>");
+        let about = RetryContext { refreshable: true, ..OLD };
+        assert!(judge(&error, &answer, &Policy::default(), about).again);
+        // The machine's own credentials service: missing at the start, failing later.
+        answer.metadata.set(true);
+        answer.status.set(None);
+        for let_in in [false, true] {
+            let about = RetryContext { refreshable: true, let_in, ..OLD };
+            assert_eq!(judge(&generic("x"), &answer, &Policy::default(), about).again, let_in);
+        }
+    }
+}

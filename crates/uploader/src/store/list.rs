@@ -1,0 +1,150 @@
+//! Listings of objects and folders.
+
+use futures::TryStreamExt as _;
+
+use crate::error::{StoreError, StoreErrorKind};
+use crate::request::bounds::timely;
+use crate::request::raw_request::Direct;
+use crate::store::{Store, path_of};
+
+/// Object as a listing shows it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Listed {
+    /// Full key.
+    pub key: String,
+    /// Size in bytes.
+    pub size: u64,
+    /// Time of the last write, in seconds since 1970.
+    pub modified: i64,
+    /// Entity tag of the content (`ETag`), if the store returns one.
+    pub tag: Option<String>,
+}
+
+impl Store {
+    /// Lists all objects below the folder `prefix` (empty: all objects), in byte order of the keys.
+    ///
+    /// Stores return listings in different orders, so the result is sorted here.
+    ///
+    /// # Errors
+    /// Any error, after all retries. A listing that fails partway is restarted.
+    pub async fn list(&self, prefix: &str) -> Result<Vec<Listed>, StoreError> {
+        let path = path_of("list", prefix)?;
+        let mut found: Vec<Listed> = self
+            .retrying("list", prefix, || {
+                timely(self.objects.list(Some(&path)).map_ok(listed).try_collect())
+            })
+            .await
+            .or_else(none_if_missing)?;
+        found.sort_unstable();
+        check_sizes(prefix, &found)?;
+        Ok(found)
+    }
+
+    /// Lists the folders directly below `prefix`, by their last component, in byte order. They hold
+    /// objects, unless the store [may list others](Store::may_list_empty_folders).
+    ///
+    /// # Errors
+    /// Any error, after all retries.
+    pub async fn folders(&self, prefix: &str) -> Result<Vec<String>, StoreError> {
+        let path = path_of("list", prefix)?;
+        let mut found: Vec<String> = self
+            .retrying("list", prefix, || async {
+                let listing = timely(self.objects.list_with_delimiter(Some(&path))).await?;
+                Ok(listing
+                    .common_prefixes
+                    .iter()
+                    .filter_map(|p| p.filename().map(str::to_owned))
+                    .collect())
+            })
+            .await
+            .or_else(none_if_missing)?;
+        if let Direct::Folder(root) = &self.nature.direct {
+            // Another program may have removed the files and left their folders.
+            found.retain(|folder| has_file(&root.join(prefix).join(folder)));
+        }
+        found.sort_unstable();
+        Ok(found)
+    }
+
+    /// Whether [`Store::folders`] may return folders without objects.
+    #[must_use]
+    pub fn may_list_empty_folders(&self) -> bool {
+        self.nature.empty_folders
+    }
+
+    /// Whether no object lies below the folder `prefix`. Reads one page of a listing.
+    ///
+    /// # Errors
+    /// Any error, after all retries.
+    pub async fn is_empty_folder(&self, prefix: &str) -> Result<bool, StoreError> {
+        if let Direct::Folder(root) = &self.nature.direct {
+            return Ok(!has_file(&root.join(prefix)));
+        }
+        let path = path_of("list", prefix)?;
+        self.retrying("list", prefix, || async {
+            Ok(self.objects.list(Some(&path)).try_next().await?.is_none())
+        })
+        .await
+    }
+}
+
+fn none_if_missing<T>(error: StoreError) -> Result<Vec<T>, StoreError> {
+    // A missing folder lists as empty, as a missing prefix does.
+    if error.kind == StoreErrorKind::NotFound && error.operation == "list" {
+        Ok(Vec::new())
+    } else {
+        Err(error)
+    }
+}
+
+/// Whether a folder or one of its folders holds a file. A folder that cannot be read counts as if
+/// it does.
+fn has_file(folder: &std::path::Path) -> bool {
+    let entries = match std::fs::read_dir(folder) {
+        Err(error) => return error.kind() != std::io::ErrorKind::NotFound,
+        Ok(entries) => entries,
+    };
+    for entry in entries {
+        let Ok(entry) = entry else { return true };
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() && !has_file(&entry.path()) => {}
+            _ => return true,
+        }
+    }
+    false
+}
+
+fn listed(meta: object_store::ObjectMeta) -> Listed {
+    Listed {
+        key: meta.location.to_string(),
+        size: meta.size,
+        modified: meta.last_modified.timestamp(),
+        tag: meta.e_tag,
+    }
+}
+
+/// Checks that the sizes of a listing can be added: callers do, and a store may state any size.
+fn check_sizes(prefix: &str, listing: &[Listed]) -> Result<(), StoreError> {
+    let mut total = 0_u64;
+    for listed in listing {
+        total = total.checked_add(listed.size).ok_or_else(|| {
+            let what = format!("the size of {} cannot be true: {} bytes", listed.key, listed.size);
+            StoreError::new("list", prefix, StoreErrorKind::Damaged, what)
+        })?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_that_no_sum_can_hold_are_refused() {
+        let listed = |key: &str, size| Listed { key: key.into(), size, modified: 0, tag: None };
+        assert!(check_sizes("p", &[listed("a", u64::MAX - 1), listed("b", 1)]).is_ok());
+        let error = check_sizes("p", &[listed("a", u64::MAX), listed("b", 1)]).unwrap_err();
+        assert_eq!(error.kind, StoreErrorKind::Damaged);
+        assert!(error.to_string().contains("the size of b"), "{error}");
+    }
+}

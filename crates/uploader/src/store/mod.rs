@@ -1,0 +1,177 @@
+//! Client of a store. What it can do is in the files beside this one; each request runs in the retry loop.
+
+pub(crate) mod delete;
+pub(crate) mod exclusive;
+pub(crate) mod faults;
+pub(crate) mod gate;
+pub(crate) mod list;
+pub(crate) mod object_lock;
+pub(crate) mod read;
+pub(crate) mod retry_loop;
+pub(crate) mod write;
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use object_store::multipart::MultipartStore;
+use object_store::path::Path;
+use object_store::{Attributes, ObjectStore};
+use tokio::sync::watch;
+
+use crate::error::{StoreError, StoreErrorKind};
+use crate::request::clock;
+use crate::request::http::Traffic;
+use crate::request::rate::RateLimit;
+use crate::request::raw_request::Direct;
+use crate::retry::policy::Policy;
+use crate::settings::provider::StoreLimits;
+use crate::store::faults::Faults;
+use crate::store::gate::Gate;
+
+/// Store with its retry policy. Clones are cheap and share client and counters.
+#[derive(Debug, Clone)]
+pub struct Store {
+    pub(crate) objects: Arc<dyn ObjectStore>,
+    pub(crate) multipart: Option<Multiparts>,
+    pub(crate) nature: Arc<StoreTraits>,
+    pub(crate) policy: Policy,
+    traffic: Traffic,
+    /// Becomes true when further tries are useless.
+    giving_up: watch::Receiver<bool>,
+    /// Gate that every request passes before it changes something.
+    gate: Option<Arc<dyn Gate>>,
+    /// Failures that a test wants.
+    faults: Option<Arc<dyn Faults>>,
+}
+
+/// Properties of a store, and settings of its objects.
+#[derive(Debug)]
+pub(crate) struct StoreTraits {
+    pub(crate) limits: StoreLimits,
+    /// Protection of bodies in transit, in words.
+    pub(crate) protection: &'static str,
+    /// Whether the store supports create-only writes.
+    pub(crate) conditions: bool,
+    /// Whether another try may find fresh credentials.
+    pub(crate) refreshable: bool,
+    /// Storage class of data objects. Small objects that are read again soon get the bucket's
+    /// default.
+    pub(crate) attributes: Attributes,
+    /// Whether multipart uploads take the attributes, too.
+    pub(crate) attributes_of_parts: bool,
+    pub(crate) direct: Direct,
+    /// Rate limit, for stores whose bytes do not pass through the HTTP client.
+    pub(crate) rate: Option<Arc<RateLimit>>,
+    /// Whether the store can copy objects with everything that a put would set.
+    pub(crate) copies: bool,
+    /// Whether a listing by folders may show folders without objects.
+    pub(crate) empty_folders: bool,
+}
+
+/// Wrapper of the trait object, which has no `Debug` of its own.
+#[derive(Clone)]
+pub(crate) struct Multiparts(pub(crate) Arc<dyn MultipartStore>);
+
+impl std::fmt::Debug for Multiparts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Multiparts")
+    }
+}
+
+impl Store {
+    /// Returns the time by the store's clock, in seconds since 1970: from its last response, or
+    /// from the timestamp that a file system gives a new file. Falls back to the local clock if the
+    /// store reports no time.
+    #[must_use]
+    pub fn now(&self) -> i64 {
+        if let Direct::Folder(root) = &self.nature.direct {
+            let dated = tempfile::tempfile_in(root).and_then(|file| file.metadata()?.modified());
+            return clock::seconds(dated.unwrap_or_else(|_| SystemTime::now()));
+        }
+        self.traffic().heard().map_or_else(|| clock::seconds(SystemTime::now()), clock::Heard::now)
+    }
+
+    /// Creates a store over any client; `multipart` is set if parts can be sent by number.
+    pub(crate) fn new(
+        objects: Arc<dyn ObjectStore>,
+        multipart: Option<Arc<dyn MultipartStore>>,
+        nature: StoreTraits,
+        policy: Policy,
+        traffic: Traffic,
+    ) -> Self {
+        let (_, never) = watch::channel(false);
+        let multipart = multipart.map(Multiparts);
+        Self {
+            objects,
+            multipart,
+            nature: Arc::new(nature),
+            policy,
+            traffic,
+            giving_up: never,
+            gate: None,
+            faults: None,
+        }
+    }
+
+    /// Returns the same store behind a gate: each try of a request that changes something passes
+    /// the gate first.
+    #[must_use]
+    pub fn gated(&self, gate: Arc<dyn Gate>) -> Self {
+        Self { gate: Some(gate), ..self.clone() }
+    }
+
+    /// Returns the same store without a gate.
+    #[must_use]
+    pub fn ungated(&self) -> Self {
+        Self { gate: None, ..self.clone() }
+    }
+
+    /// Returns the same store with failures. Only for tests.
+    #[must_use]
+    pub fn failing(&self, faults: Arc<dyn Faults>) -> Self {
+        Self { faults: Some(faults), ..self.clone() }
+    }
+
+    /// Whether the store itself rejects a create-only write of an existing object.
+    #[must_use]
+    pub fn has_conditions(&self) -> bool {
+        self.nature.conditions
+    }
+
+    /// Returns the store's limits for sizes and numbers of parts.
+    #[must_use]
+    pub fn limits(&self) -> StoreLimits {
+        self.nature.limits
+    }
+
+    /// Describes, for a report, what protects the bytes of an object on their way into the store.
+    #[must_use]
+    pub fn protection(&self) -> &'static str {
+        self.nature.protection
+    }
+
+    /// Returns the counters of all requests to this store.
+    #[must_use]
+    pub fn traffic(&self) -> &Traffic {
+        &self.traffic
+    }
+
+    /// Waits until `bytes` may move, if the HTTP client does not apply the rate limit.
+    pub(crate) async fn keep_to_rate(&self, bytes: usize) {
+        if let Some(rate) = &self.nature.rate {
+            tokio::time::sleep_until(rate.reserve(bytes)).await;
+        }
+    }
+}
+
+/// Returns the store's path for a key. Nothing is escaped, so that stock tools find the object.
+pub(crate) fn path_of(operation: &'static str, key: &str) -> Result<Path, StoreError> {
+    Path::parse(key).map_err(|error| {
+        StoreError::new(
+            operation,
+            key,
+            StoreErrorKind::Rejected,
+            format!("not a usable key: {error}"),
+        )
+    })
+}

@@ -1,0 +1,166 @@
+//! The only retry loop: every request runs in it.
+
+use std::time::{Duration, SystemTime};
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::error::StoreError;
+use crate::request::answer::{ANSWER, Answer};
+use crate::request::clock;
+use crate::retry::policy::Policy;
+use crate::retry::{RetryContext, judge, notice};
+use crate::store::{Store, faults};
+
+impl Store {
+    /// Runs one try of an operation.
+    pub(crate) async fn attempted<T>(
+        &self,
+        operation: &'static str,
+        attempt: impl Future<Output = object_store::Result<T>>,
+    ) -> object_store::Result<T> {
+        faults::attempted(self.faults.as_ref(), operation, attempt).await
+    }
+
+    /// Passes the gate, if there is one.
+    pub(crate) async fn pass(&self) -> Result<(), StoreError> {
+        match &self.gate {
+            Some(gate) => gate.pass().await,
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the same store with a signal to give up: once it is set, nothing is retried, and
+    /// pauses between tries end. Requests in flight are not interrupted.
+    pub(crate) fn until(&self, giving_up: watch::Receiver<bool>) -> Self {
+        Self { giving_up, ..self.clone() }
+    }
+
+    /// Returns the same store for a cleanup after a failure: only a few quick tries.
+    pub(crate) fn hasty(&self) -> Self {
+        let (_, never) = watch::channel(false);
+        let policy = Policy {
+            max_retries: self.policy.max_retries.min(3),
+            retry_timeout: Duration::ZERO,
+            max_backoff: self.policy.max_backoff.min(Duration::from_secs(1)),
+            ..self.policy.clone()
+        };
+        Self { policy, giving_up: never, ..self.clone() }
+    }
+
+    /// Waits before a repeated request, as long as before try `retry` (from 1) of a failed one.
+    pub async fn pause(&self, retry: u32) {
+        tokio::time::sleep(self.policy.pause(retry, None, jitter())).await;
+    }
+
+    /// Runs `attempt` until it succeeds, fails for good, or reaches the retry limits. All
+    /// operations may be repeated: data keys belong to one run, and [`Store::create`] reads back.
+    pub(crate) async fn retrying<T, F, Fut>(
+        &self,
+        operation: &'static str,
+        key: &str,
+        attempt: F,
+    ) -> Result<T, StoreError>
+    where
+        F: Fn() -> Fut,
+        Fut: Future<Output = object_store::Result<T>>,
+    {
+        self.trying(operation, key, Answer::default, attempt).await
+    }
+
+    /// Like [`Store::retrying`], for a request whose response has at most `most` bytes of an
+    /// object.
+    pub(crate) async fn reading<T, F, Fut>(
+        &self,
+        operation: &'static str,
+        key: &str,
+        most: u64,
+        attempt: F,
+    ) -> Result<T, StoreError>
+    where
+        F: Fn() -> Fut,
+        Fut: Future<Output = object_store::Result<T>>,
+    {
+        self.trying(operation, key, || Answer::reading(most), attempt).await
+    }
+
+    async fn trying<T, F, Fut>(
+        &self,
+        operation: &'static str,
+        key: &str,
+        answer: impl Fn() -> Answer,
+        attempt: F,
+    ) -> Result<T, StoreError>
+    where
+        F: Fn() -> Fut,
+        Fut: Future<Output = object_store::Result<T>>,
+    {
+        let mut tries = 0;
+        let mut failing_since = None;
+        loop {
+            if changes(operation) {
+                self.pass().await?;
+            }
+            tries += 1;
+            let (outcome, asked) = ANSWER
+                .scope(answer(), async {
+                    let outcome = self.attempted(operation, attempt()).await;
+                    let about = self.context();
+                    ANSWER.with(|answer| {
+                        let judged =
+                            outcome.map_err(|error| judge(&error, answer, &self.policy, about));
+                        (judged, answer.retry_after.get())
+                    })
+                })
+                .await;
+            let verdict = match outcome {
+                Ok(value) => return Ok(value),
+                Err(verdict) => verdict,
+            };
+            let failed = StoreError::new(operation, key, verdict.kind, verdict.message)
+                .with_attempts(tries)
+                .with_hint(verdict.hint);
+            let since = failing_since.get_or_insert_with(Instant::now).elapsed();
+            let left = self.policy.patience(tries, since, self.traffic.reached());
+            if !verdict.again || left.is_some_and(|left| left.is_zero()) {
+                return Err(failed);
+            }
+            let pause = self.policy.pause(tries, asked, jitter());
+            // The last try starts when the time limit is reached, not after it.
+            let pause = left.map_or(pause, |left| pause.min(left));
+            notice::retry(&failed, pause);
+            let mut giving_up = self.giving_up.clone();
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                // A dropped sender can no longer give up.
+                Ok(_) = giving_up.wait_for(|up| *up) => return Err(failed),
+            }
+            self.traffic.count_retry();
+        }
+    }
+
+    fn context(&self) -> RetryContext {
+        let local = clock::seconds(SystemTime::now());
+        let heard = self.traffic.heard();
+        RetryContext {
+            refreshable: self.nature.refreshable,
+            let_in: self.traffic.let_in(),
+            reached: self.traffic.reached(),
+            clock_ahead: heard.map(|heard| local.saturating_sub(heard.now())),
+        }
+    }
+}
+
+/// Whether a request of this name has to pass the gate. Aborting one's own upload is always safe.
+fn changes(operation: &str) -> bool {
+    !matches!(operation, "get" | "head" | "list" | "list uploads" | "abort")
+}
+
+/// Returns a number from 0 to 1 that differs between processes, or 0.5 without randomness.
+pub(crate) fn jitter() -> f64 {
+    let mut bytes = [0; 2];
+    match getrandom::fill(&mut bytes) {
+        Ok(()) => f64::from(u16::from_le_bytes(bytes)) / f64::from(u16::MAX),
+        Err(_) => 0.5,
+    }
+}

@@ -1,0 +1,8 @@
+//! Commands that copy, protect or remove backups, or change their keys.
+
+pub(crate) mod copy;
+pub(crate) mod delete;
+pub(crate) mod gc;
+pub(crate) mod pin;
+pub(crate) mod prune;
+pub(crate) mod rewrap;

@@ -1,0 +1,6 @@
+//! Commands that move data: into the store, and back.
+
+pub(crate) mod get;
+pub(crate) mod producer;
+pub(crate) mod put;
+pub(crate) mod restore;

@@ -1,0 +1,356 @@
+//! `put` and `backup`: store a stream.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use xb_backup::{
+    BackupError, BackupName, CancelToken, KeySlots, Keys, Layout, LocalRunLog, LockGuard, Producer,
+    PutReport, PutRequest, Root, SinceRequest, Wanted,
+};
+use xb_cli::{Failure, Log, OrFail as _};
+use xb_compressor::{AlgorithmError, Compression};
+use xb_keyring::{IdentityOptions, KeyOptions};
+use xb_pipeline::{Content, EndRule, LastFile, Transform, XbstreamInput};
+use xb_reader::Dialect;
+use xb_uploader::Lock;
+
+use crate::args::{
+    BackupArgs, BackupOptions, DialectArg, LayoutArg, PutArgs, PutOptions, RunOptions,
+};
+use crate::commands::context::{Context, DEFAULT_CHUNK, DEFAULT_PARALLEL, TOOL, memory};
+use crate::commands::transfer::producer::{producer_command, state_dir, talk};
+use crate::host::host_name;
+use crate::limits::default_threads;
+use crate::place::new_backup_place;
+use crate::report;
+use crate::standard_stream::enlarged;
+
+/// Options of the producer that name the base of an incremental backup. MySQL's programs take `_`
+/// for `-`, and any beginning of a name that is unique.
+const BASES: [&str; 4] = [
+    "incremental-lsn",
+    "incremental-basedir",
+    "incremental-history-name",
+    "incremental-history-uuid",
+];
+/// Beginning that all of them share.
+const BASE: &str = "incremental-";
+
+/// Returns the option if `word` names the base of an incremental backup.
+fn goes_on_by_itself(word: &OsString) -> Option<&'static str> {
+    let word = word.to_string_lossy();
+    let name = word.strip_prefix("--")?.split('=').next()?.replace('_', "-");
+    let name = name.strip_prefix("loose-").unwrap_or(&name);
+    BASES.into_iter().find(|base| name.len() > BASE.len() && base.starts_with(name))
+}
+
+impl Context {
+    pub(crate) fn put(&self, args: &PutArgs) -> Result<(), Failure> {
+        xb_cli::refuse_terminal_input(
+            "pipe a stream into it: mariadb-backup --backup --stream=xbstream | xbcloud-rs put ...",
+        )?;
+        let (root, name) =
+            new_backup_place(args.name.as_deref(), &args.name_template, &args.common)?;
+        let root = self.taking_over(root, args.put.take_over);
+        let request = self.put_request(name, &args.put, &args.keys, &args.common.run)?;
+        let lock = args.retain.lock()?;
+        let source = enlarged(&std::io::stdin()).stage("read")?;
+        let traffic = root.store().traffic().clone();
+        let (report, end) = self.with_progress(
+            "put",
+            &args.common.run,
+            Some(traffic),
+            |observer, mut stop| async move {
+                if self.stock
+                    && stop.or(async { Ok(root.store().create_missing_bucket().await?) }).await?
+                {
+                    self.log.info("the bucket did not exist, and was created");
+                }
+                can_lock(&root, lock.as_ref(), &mut stop).await?;
+                let report = xb_backup::put(&root, &request, source, &observer, &mut stop).await?;
+                lock_all(&root, &request, lock.as_ref(), &mut stop, &self.log).await?;
+                Ok(report)
+            },
+        )?;
+        report::put_done(&self.log, &report, &end, self.stock);
+        report::locked(&self.log, lock.as_ref());
+        Ok(())
+    }
+
+    pub(crate) fn backup(&self, args: &BackupArgs) -> Result<(), Failure> {
+        let (root, name) =
+            new_backup_place(args.name.as_deref(), &args.name_template, &args.common)?;
+        self.back_up(root, name, &args.backup, &args.common.run).map(drop)
+    }
+
+    /// Runs the producer, stores its output, and reports it.
+    pub(crate) fn back_up(
+        &self,
+        root: Root,
+        name: BackupName,
+        args: &BackupOptions,
+        run: &RunOptions,
+    ) -> Result<PutReport, Failure> {
+        let command = producer_command(args)?;
+        let root = self.taking_over(root, args.put.take_over);
+        let mut request = self.put_request(name, &args.put, &args.keys, run)?;
+        request.server = request.server.or_else(host_name);
+        let guard = lock_guard(args);
+        // Refused before the producer takes any locks.
+        xb_backup::plan(&root, &request).map_err(report::failure)?;
+        let lock = args.retain.lock()?;
+        let since = self.goes_on_from(args, &command)?;
+        let own = state_dir(args.state_dir.as_deref()).map(LocalRunLog::new);
+        let messages = self.producer_log(args, request.name.as_str())?;
+        let heard = messages.clone();
+        let traffic = root.store().traffic().clone();
+        let outcome =
+            self.with_progress("backup", run, Some(traffic), |observer, mut stop| async move {
+                can_lock(&root, lock.as_ref(), &mut stop).await?;
+                let talk = talk(&self.log, heard);
+                let mut producer = command;
+                if let Some((wanted, keys)) = &since {
+                    let server = request.server.as_deref();
+                    let memory = request.memory;
+                    let since = SinceRequest {
+                        wanted,
+                        server,
+                        keys,
+                        sealed: is_encrypted(&request),
+                        accept_unsealed: args.accept_unsealed,
+                        memory,
+                        own: own.as_ref(),
+                    };
+                    let (since, doubts) = stop.or(xb_backup::since(&root, &since)).await?;
+                    doubts.iter().for_each(|doubt| self.log.warn(doubt));
+                    self.log.info(format!(
+                        "incremental backup on top of {}, from LSN {}",
+                        since.base.name, since.lsn
+                    ));
+                    producer.push(format!("--incremental-lsn={}", since.lsn).into());
+                    request.since = Some(since);
+                }
+                let (producer, output) = Producer::start(&producer, &guard, talk)?;
+                let report =
+                    xb_backup::backup(&root, &request, (producer, output), &observer, &mut stop)
+                        .await?;
+                // The backup is complete; without this note, only `--incremental-from` may need a
+                // key.
+                if let Some(own) = own
+                    && let Err(error) = own.note(&report.manifest)
+                {
+                    self.log.verbose(format!("cannot record this backup on this host: {error}"));
+                }
+                lock_all(&root, &request, lock.as_ref(), &mut stop, &self.log).await?;
+                Ok(report)
+            });
+        if let Some(messages) = &messages {
+            self.show_tail(messages, outcome.is_err());
+        }
+        let (report, end) = outcome?;
+        report::put_done(&self.log, &report, &end, self.stock);
+        report::locked(&self.log, lock.as_ref());
+        Ok(report)
+    }
+
+    /// The base that `--incremental-from` names, and the keys to open its manifest.
+    pub(crate) fn goes_on_from(
+        &self,
+        args: &BackupOptions,
+        producer: &[OsString],
+    ) -> Result<Option<(Wanted, Keys)>, Failure> {
+        let Some(name) = &args.incremental_from else { return Ok(None) };
+        if let Some(option) = producer.iter().find_map(goes_on_by_itself) {
+            return Err(Failure::usage(format!(
+                "--incremental-from and the producer's {option} both set the base"
+            ))
+            .hint(format!("remove {option}")));
+        }
+        let wanted = Wanted::parse(name)
+            .map_err(|error| Failure::usage(format!("--incremental-from: {error}")))?;
+        let keys = crate::keys::keys(false, &IdentityOptions::default(), &args.keys, &self.log)?;
+        Ok(Some((wanted, keys)))
+    }
+
+    pub(crate) fn put_request(
+        &self,
+        name: BackupName,
+        put: &PutOptions,
+        keys: &KeyOptions,
+        run: &RunOptions,
+    ) -> Result<PutRequest, Failure> {
+        let layout = match put.layout {
+            Some(LayoutArg::Packed) => Layout::Packed,
+            Some(LayoutArg::Classic) => Layout::Classic,
+            // Scripts for the stock tool read the objects in the bucket.
+            None if self.stock => Layout::Classic,
+            None => Layout::Packed,
+        };
+        if layout == Layout::Packed && put.md5 {
+            return Err(Failure::usage("--md5 works only in the classic layout")
+                .hint("remove --md5; the manifest of a packed backup has its own checksums"));
+        }
+        let compress = match &put.compress {
+            None => Compression::default(),
+            Some(text) => text
+                .parse()
+                .map_err(|error: AlgorithmError| Failure::usage(format!("--compress: {error}")))?,
+        };
+        let threads = run.threads.or(put.compress_threads.max(put.encrypt_threads));
+        let threads = threads.unwrap_or_else(default_threads);
+        let (compress, ways_in, transform) = match layout {
+            Layout::Packed if put.encrypt_chunk_size.is_some() => {
+                return Err(Failure::usage(
+                    "--encrypt-chunk-size works only in the classic layout",
+                )
+                .hint("remove it; the segments of a sealed backup have a fixed size"));
+            }
+            Layout::Packed => (compress, crate::keys::ways_in(put, keys, &self.log)?, None),
+            Layout::Classic => {
+                let transform = self.transform(put, keys, compress, threads)?;
+                (Compression::default(), KeySlots::default(), transform)
+            }
+        };
+        let content = if put.raw { Content::Raw } else { xbstream(put, self.stock)? };
+        let chunk_size = put.chunk_size.map_or(DEFAULT_CHUNK, |size| size.bytes());
+        if chunk_size == 0 {
+            return Err(Failure::usage("--chunk-size must be at least 1"));
+        }
+        Ok(PutRequest {
+            name,
+            layout,
+            chunk_size,
+            recut: layout == Layout::Classic && put.chunk_size.is_some(),
+            compress,
+            ways_in,
+            transform,
+            memory: memory(run),
+            threads,
+            parallel: run.parallel.unwrap_or(DEFAULT_PARALLEL),
+            content,
+            md5: put.md5,
+            tool: TOOL.to_owned(),
+            server: put.server.clone(),
+            since: None,
+        })
+    }
+
+    /// Transformation of each file of a classic backup, if any.
+    pub(crate) fn transform(
+        &self,
+        put: &PutOptions,
+        keys: &KeyOptions,
+        compress: Compression,
+        threads: usize,
+    ) -> Result<Option<Transform>, Failure> {
+        let encrypt = crate::keys::file_cipher(put, keys, &self.log)?;
+        let codec = match compress {
+            Compression::Fixed(algorithm) => algorithm.member_codec(),
+            Compression::Auto => None,
+        };
+        if codec.is_none() && compress != Compression::default() {
+            return Err(Failure::usage(format!(
+                "--compress={compress} does not work in the classic layout"
+            ))
+            .hint("use lz4 or zstd, which the stock tools can read, or --layout=packed"));
+        }
+        let wanted = codec.is_some() || encrypt.is_some();
+        Ok(wanted.then_some(Transform { compress: codec, encrypt, threads }))
+    }
+}
+
+/// Whether a new backup can only be read with a key.
+fn is_encrypted(request: &PutRequest) -> bool {
+    let files = request.transform.as_ref().is_some_and(|transform| transform.encrypt.is_some());
+    files || !request.ways_in.is_empty()
+}
+
+/// Refuses, before anything is stored, a store in which the objects could not be locked.
+async fn can_lock(
+    root: &Root,
+    lock: Option<&Lock>,
+    stop: &mut CancelToken,
+) -> Result<(), BackupError> {
+    match lock {
+        Some(_) => stop.or(async { Ok(root.store().can_lock().await?) }).await,
+        None => Ok(()),
+    }
+}
+
+/// Locks the stored objects, if requested.
+async fn lock_all(
+    root: &Root,
+    request: &PutRequest,
+    lock: Option<&Lock>,
+    stop: &mut CancelToken,
+    log: &Log,
+) -> Result<(), BackupError> {
+    let Some(lock) = lock else { return Ok(()) };
+    let locking = xb_backup::lock(root, &request.name, lock, request.parallel);
+    let locked = stop.or(locking).await;
+    if locked.is_err() {
+        // Whatever the error is, the backup itself has not failed.
+        log.warn(format!(
+            "{} is complete, but not fully locked; lock the rest with `pin --retain`",
+            request.name
+        ));
+    }
+    locked.map(drop)
+}
+
+pub(crate) fn lock_guard(args: &BackupOptions) -> LockGuard {
+    let usual = || Some(PathBuf::from("/var/tmp")).filter(|dir| dir.is_dir());
+    let spool_dir = match &args.spool_dir {
+        None => usual(),
+        Some(dir) => Some(dir.clone()).filter(|dir| dir.as_os_str() != "none"),
+    };
+    LockGuard {
+        spool_dir,
+        spool_size: args.spool_size.bytes(),
+        lock_stall: (args.lock_stall > 0).then(|| Duration::from_secs(args.lock_stall)),
+    }
+}
+
+/// An xbstream, and its end rule.
+fn xbstream(put: &PutOptions, stock: bool) -> Result<Content, Failure> {
+    let rule = match (&put.last_file, put.unsafe_any_end) {
+        (Some(pattern), _) => EndRule::LastFile(
+            LastFile::new(pattern)
+                .map_err(|error| Failure::usage(format!("--last-file: {error}")))?,
+        ),
+        (None, true) => EndRule::AnyEnd,
+        // The operators store single files, and count on their objects although the put fails.
+        (None, false) if stock => EndRule::KnownProducerOrPart,
+        (None, false) => EndRule::KnownProducer,
+    };
+    let dialect = match put.dialect {
+        DialectArg::Auto => Dialect::Auto,
+        DialectArg::Percona => Dialect::Percona,
+        DialectArg::Mariadb => Dialect::MariaDb,
+    };
+    Ok(Content::Xbstream(XbstreamInput { rule, dialect }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_base_is_seen_however_it_is_written() {
+        for word in [
+            "--incremental-lsn=5",
+            "--incremental_lsn=5",
+            "--incremental-basedir",
+            "--incremental_basedir=/b",
+            "--incremental-history-name=n",
+            "--incremental_history_uuid=u",
+            "--incremental-l=5",
+        ] {
+            assert!(goes_on_by_itself(&word.into()).is_some(), "{word}");
+        }
+        for word in ["--incremental", "--incremental-force-scan", "--target-dir=/incremental-lsn"] {
+            assert_eq!(goes_on_by_itself(&word.into()), None, "{word}");
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! `restore`: writes a backup into files.
+
+use std::sync::Arc;
+
+use xb_backup::{GetRequest, OnLine, Owner, PrepareOptions, Ready, RestoreOptions};
+use xb_cli::Failure;
+use xb_pipeline::Durability;
+
+use crate::args::{RestoreArgs, Sync};
+use crate::commands::context::Context;
+use crate::commands::transfer::get::{get_request, selection};
+use crate::report;
+
+impl Context {
+    pub(crate) fn restore(&self, args: &RestoreArgs) -> Result<(), Failure> {
+        let (root, name) = self.which(&args.source, &args.common)?;
+        let keys = crate::keys::opening(true, &args.opening, &self.log)?;
+        let keyed = !keys.is_empty();
+        let ready = ready(args)?;
+        let request = get_request(name, keys, &args.common.run);
+        let request = GetRequest {
+            files: selection(&[], &args.files)?.with_what_prepare_needs(ready.prepare.is_some()),
+            accept: args.unsealed.accept(&args.opening),
+            ..request
+        };
+        let how = RestoreOptions {
+            durability: match args.sync {
+                Sync::File => Durability::File,
+                Sync::End => Durability::End,
+                Sync::None => Durability::None,
+            },
+            decompress: !args.no_decompress,
+            check_room: !args.no_space_check,
+        };
+        let talk: OnLine = {
+            let log = self.log.clone();
+            Arc::new(move |line| log.pass_on(&String::from_utf8_lossy(line)))
+        };
+        let traffic = root.store().traffic().clone();
+        let target = &args.target_dir;
+        let outcome = self.with_progress(
+            "restore",
+            &args.common.run,
+            Some(traffic),
+            |observer, mut stop| async move {
+                xb_backup::restore_ready(
+                    &root, request, target, how, &ready, &talk, &observer, &mut stop,
+                )
+                .await
+            },
+        );
+        if outcome.is_err() && xb_backup::is_unfinished(target) {
+            self.log.info("the restored data is kept; to resume, run the same command again");
+        }
+        let (report, end) = outcome?;
+        report::restore_done(&self.log, args, &report, &end);
+        for (name, restored) in &report.restored {
+            report::unsealed(&self.log, keyed, name, &restored.get);
+        }
+        Ok(())
+    }
+}
+
+/// Steps after the files are restored.
+fn ready(args: &RestoreArgs) -> Result<Ready, Failure> {
+    let options = &args.ready;
+    let prepare = (options.prepare || options.export).then(|| PrepareOptions {
+        program: options.prepare_program.clone(),
+        use_memory: options.use_memory.map(|size| size.bytes()),
+        export: options.export,
+        options: options.prepare_opts.clone(),
+    });
+    let owner = match &options.owner {
+        Some(text) => Some(crate::owner::owner(text)?),
+        // Only root may change owners.
+        None if rustix::process::geteuid().is_root() => Owner::of_parent(&args.target_dir),
+        None => None,
+    };
+    Ok(Ready {
+        prepare,
+        alone: options.alone,
+        galera: options.galera,
+        donor: options.check_donor.clone(),
+        owner,
+    })
+}

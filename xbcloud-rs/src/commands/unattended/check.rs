@@ -1,0 +1,154 @@
+//! `check`: tries everything that a backup needs, before the first night.
+
+use std::io::Write as _;
+use std::path::Path;
+
+use xb_backup::{CancelToken, CheckLine, CheckState, check_keys, check_producer, check_store};
+use xb_cli::{Exit, Failure, format_size};
+
+use crate::args::{BackupOptions, CheckArgs, RunOptions};
+use crate::commands::context::Context;
+use crate::commands::transfer::producer::{producer_command, state_dir};
+use crate::commands::transfer::put::lock_guard;
+use crate::place::root_place;
+use crate::report;
+
+/// Retries of a request: a store that is not there should be reported soon.
+const RETRIES: u32 = 2;
+
+impl Context {
+    pub(crate) fn check(&self, args: &mut CheckArgs) -> Result<(), Failure> {
+        let run = &mut args.common.run;
+        if run.max_retries.is_none() && run.retry_timeout.is_none() {
+            run.max_retries = Some(RETRIES);
+        }
+        let args = &*args;
+        let run = &args.common.run;
+        let mut lines = self.check_the_store(args)?;
+        let slots = crate::keys::ways_in(&args.backup.put, &args.backup.keys, &self.log);
+        let keys = crate::keys::keys(true, &args.identities, &args.backup.keys, &self.log);
+        match (slots, keys) {
+            (Ok(slots), Ok(keys)) => {
+                lines.extend(check_keys(&slots, &keys).map_err(report::failure)?)
+            }
+            (slots, keys) => {
+                let failures = [slots.err(), keys.err()];
+                lines.extend(failures.into_iter().flatten().map(|failure| {
+                    line_of("keys", &failure, "correct the option that names this key")
+                }));
+            }
+        }
+        lines.extend(self.check_the_producer(&args.backup, run)?);
+        lines.extend(folders(&args.backup));
+        report::printed(print(&lines, run.json))?;
+        let failed = lines.iter().filter(|line| line.state == CheckState::Failed).count();
+        match failed {
+            0 => Ok(()),
+            n => Err(Failure::new(format!("{n} of {} checks failed", lines.len()))
+                .stage("check")
+                .hint("do what the table says, and check again")),
+        }
+    }
+
+    fn check_the_store(&self, args: &CheckArgs) -> Result<Vec<CheckLine>, Failure> {
+        let lock = args.backup.retain.lock()?.is_some();
+        let root = match root_place(args.place.as_deref(), &args.common) {
+            Ok(root) => root,
+            Err(failure) if failure.exit() == Exit::Usage => return Err(failure),
+            Err(failure) => {
+                let fix = "check place, credentials and folder; `init` makes a local folder";
+                return Ok(vec![line_of("list", &failure, fix)]);
+            }
+        };
+        let check =
+            |_, mut stop: CancelToken| async move { stop.or(check_store(&root, lock)).await };
+        Ok(self.with_progress("check", &args.common.run, None, check)?.0)
+    }
+
+    fn check_the_producer(
+        &self,
+        args: &BackupOptions,
+        run: &RunOptions,
+    ) -> Result<Vec<CheckLine>, Failure> {
+        let argv = match producer_command(args) {
+            Ok(argv) => argv,
+            Err(failure) => {
+                let fix = "set `producer` in the option file, or add it after --";
+                return Ok(vec![CheckLine::warning("program", failure.line(), fix)]);
+            }
+        };
+        let check =
+            |_, mut stop: CancelToken| async move { Ok(check_producer(&argv, &mut stop).await) };
+        Ok(self.with_progress("check", run, None, check)?.0)
+    }
+}
+
+fn line_of(what: &'static str, failure: &Failure, fix: &str) -> CheckLine {
+    CheckLine::failed(what, failure.line(), failure.hint_text().unwrap_or(fix))
+}
+
+/// Room for the spool, and a place for notes and the producer's messages.
+fn folders(args: &BackupOptions) -> Vec<CheckLine> {
+    let guard = lock_guard(args);
+    let mut lines = Vec::new();
+    lines.push(match &guard.spool_dir {
+        None => CheckLine::warning(
+            "spool",
+            "there is no spool: a slow store holds up a locked server",
+            "name a folder with --spool-dir",
+        ),
+        Some(dir) => match (tempfile::tempfile_in(dir), rustix::fs::statvfs(dir)) {
+            (Ok(_), Ok(stat)) => {
+                let free = stat.f_bavail.saturating_mul(stat.f_frsize);
+                let (room, wanted) = (format_size(free), format_size(guard.spool_size));
+                let found = format!("{room} free in {}, the spool takes {wanted}", dir.display());
+                match free >= guard.spool_size {
+                    true => CheckLine::ok("spool", found),
+                    false => {
+                        let fix = "name a folder with more room with --spool-dir";
+                        CheckLine::warning("spool", found, fix)
+                    }
+                }
+            }
+            (Err(error), _) => unwritable("spool", dir, &error, "--spool-dir"),
+            (_, Err(error)) => unwritable("spool", dir, &error.into(), "--spool-dir"),
+        },
+    });
+    if let Some(dir) = state_dir(args.state_dir.as_deref()) {
+        lines.push(match std::fs::create_dir_all(&dir).and_then(|()| tempfile::tempfile_in(&dir)) {
+            Ok(_) => CheckLine::ok("state", format!("{} is writable", dir.display())),
+            Err(error) => {
+                let found = format!("cannot write to {}: {error}", dir.display());
+                let fix = "name another folder with --state-dir; without one, the producer's messages are not kept";
+                CheckLine::warning("state", found, fix)
+            }
+        });
+    }
+    lines
+}
+
+fn unwritable(what: &'static str, dir: &Path, error: &std::io::Error, option: &str) -> CheckLine {
+    let found = format!("cannot write to {}: {error}", dir.display());
+    CheckLine::failed(what, found, format!("name another folder with {option}"))
+}
+
+fn print(lines: &[CheckLine], json: bool) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    if json {
+        serde_json::to_writer_pretty(&mut out, lines)?;
+        return writeln!(out);
+    }
+    let width = lines.iter().map(|line| line.what.len()).max().unwrap_or(0);
+    for line in lines {
+        let state = match line.state {
+            CheckState::Ok => "ok",
+            CheckState::Warning => "warning",
+            CheckState::Failed => "FAILED",
+        };
+        writeln!(out, "{:width$}  {state:7}  {}", line.what, line.found)?;
+        if let Some(fix) = &line.fix {
+            writeln!(out, "{:width$}           fix: {fix}", "")?;
+        }
+    }
+    Ok(())
+}

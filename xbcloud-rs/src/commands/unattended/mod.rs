@@ -1,0 +1,6 @@
+//! Commands of a scheduled backup: set up, try, run, monitor.
+
+pub(crate) mod check;
+pub(crate) mod init;
+pub(crate) mod monitor;
+pub(crate) mod run;

@@ -1,0 +1,331 @@
+//! `run`: backup, verification, copy and retention in one run, with one result.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use xb_backup::{BackupName, CopyRequest, Keep, Level, Timestamp, VerifyRequest};
+use xb_cli::{Exit, Failure, OrFail as _, Personality, Secret, Signals};
+use xb_job::{FirstCause, RunResult, StageStatus, check_writable, metrics, run_hook, write_whole};
+
+use crate::args::RunArgs;
+use crate::args::catalogue::lock;
+use crate::args::run::JobOptions;
+use crate::commands::context::{Context, TOOL, memory, parallel, threads};
+use crate::commands::inspect::verify::judged;
+use crate::host::host_name;
+use crate::place::{backup_place, copy_place, new_name};
+
+/// A run in progress.
+struct Job<'a> {
+    context: &'a Context,
+    args: &'a RunArgs,
+    /// Place of the new backup, NAME included.
+    place: String,
+    hooks: Hooks,
+    result: RunResult,
+}
+
+/// The programs of the hooks, as arguments.
+struct Hooks {
+    before: Vec<Vec<OsString>>,
+    after: Vec<Vec<OsString>>,
+    on_failure: Vec<Vec<OsString>>,
+}
+
+impl Context {
+    pub(crate) fn run(&self, args: &RunArgs) -> Result<(), Failure> {
+        let options = &args.job;
+        let place = new_name(args.name.as_deref(), &args.name_template, &args.common)?;
+        let (folder, _) = folder(&place);
+        let root = args.common.store.root.as_deref();
+        let repository = options.repository.as_deref().or(folder).or(root).unwrap_or_default();
+        // Everything that can be wrong in the options is found before the producer starts.
+        let hooks = Hooks {
+            before: commands("--before", &options.before)?,
+            after: commands("--after", &options.after)?,
+            on_failure: commands("--on-failure", &options.on_failure)?,
+        };
+        for file in options.result.iter().chain(&options.metrics_file) {
+            check_writable(file)
+                .stage("settings")
+                .hint(&format!("make the folder of {}, writable for this user", file.display()))?;
+        }
+        lock(args.to_retain, args.to_retain_mode)?;
+        crate::keys::keys(true, &args.identities, &args.backup.keys, &self.log)?;
+        let host = host_name().unwrap_or_default();
+        let result = RunResult::begin(TOOL, repository, &host, Timestamp::now());
+        let mut job = Job { context: self, args, place, hooks, result };
+        let outcome = job.stages();
+        job.finish(outcome)
+    }
+}
+
+impl Job<'_> {
+    fn stages(&mut self) -> Result<(), Failure> {
+        let (context, args) = (self.context, self.args);
+        let place = self.place.clone();
+        let common = &args.common;
+        let (_, name) = backup_place(&place, common, true)?;
+        self.result.name = Some(name.to_string());
+        let hooks = std::mem::take(&mut self.hooks.before);
+        self.hooks("before", &hooks)?;
+        self.stage("backup", || {
+            let (root, name) = backup_place(&place, common, true)?;
+            let report = context.back_up(root, name, &args.backup, &common.run)?;
+            let manifest = &report.manifest;
+            Ok(json!({
+                "name": manifest.name, "layout": manifest.layout, "files": manifest.files,
+                "stream_bytes": manifest.stream_bytes, "stored_bytes": manifest.stored_bytes,
+                "objects": manifest.objects, "requests": report.requests, "retries": report.retries,
+            }))
+        })?;
+        if let Some(level) = args.verify.0 {
+            self.stage("verify", || self_verify(context, args, &place, level.level()))?;
+        }
+        if let Some(to) = &args.copy_to {
+            self.stage("copy", || self_copy(context, args, (&place, to), &name))?;
+        }
+        let keep = args.keep.keep();
+        if !keep.is_empty() {
+            self.stage("prune", || prune(context, args, &place, &keep))?;
+        }
+        let hooks = std::mem::take(&mut self.hooks.after);
+        self.hooks("after", &hooks)
+    }
+
+    /// Runs a stage and notes its end.
+    fn stage(
+        &mut self,
+        name: &str,
+        run: impl FnOnce() -> Result<Value, Failure>,
+    ) -> Result<(), Failure> {
+        let begin = Instant::now();
+        let outcome = run();
+        let seconds = begin.elapsed().as_secs_f64();
+        match outcome {
+            Ok(details) => {
+                self.result.stage(name, StageStatus::Ok, seconds, details);
+                Ok(())
+            }
+            Err(failure) => {
+                self.result.stage(name, StageStatus::Failed, seconds, json!({}));
+                Err(failure.stage(name))
+            }
+        }
+    }
+
+    fn hooks(&mut self, name: &str, hooks: &[Vec<OsString>]) -> Result<(), Failure> {
+        for argv in hooks {
+            let input = self.result.to_json();
+            let limit = Duration::from_secs(self.args.job.hook_timeout);
+            let log = self.context.log.clone();
+            // A signal that came before does not end the hooks of the failure that it caused.
+            let (caught, seen) = std::sync::mpsc::channel();
+            let _signals = Signals::catch(move |signal| {
+                let _ = caught.send(signal);
+            })
+            .stage("run")?;
+            self.stage(name, || {
+                run_hook(
+                    argv,
+                    &input,
+                    limit,
+                    move |line| log.pass_on(line),
+                    || seen.try_recv().ok(),
+                )
+                .map_err(|error| Failure::new(format!("hook --{name}: {error}")))?;
+                Ok(json!({ "program": argv.first().map(|word| word.to_string_lossy()) }))
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Writes the result wherever it is wanted. The first cause stays the error of the run.
+    fn finish(mut self, outcome: Result<(), Failure>) -> Result<(), Failure> {
+        let last = self.result.stages.last();
+        let failed = last.filter(|stage| stage.status == StageStatus::Failed);
+        let stage = failed.map_or("settings".to_owned(), |stage| stage.stage.clone());
+        let error = outcome.as_ref().err().map(|failure| FirstCause {
+            stage,
+            message: failure.line(),
+            hint: failure.hint_text().map(str::to_owned),
+        });
+        let is_ok = error.is_none();
+        let exit = match (outcome.as_ref().err().map(Failure::exit), xb_cli::interrupted()) {
+            (None, _) => Exit::Done,
+            (Some(Exit::Failed), Some(signal)) => Exit::Interrupted(signal),
+            (Some(exit), _) => exit,
+        };
+        self.result.end(Timestamp::now(), exit.code(Personality::Ours), error);
+        if !is_ok {
+            self.skip();
+            let hooks = std::mem::take(&mut self.hooks.on_failure);
+            if let Err(failure) = self.hooks("on-failure", &hooks) {
+                self.warn(failure.line());
+            }
+        }
+        let options = &self.args.job;
+        let url = if is_ok { &options.heartbeat_url } else { &options.heartbeat_failure_url };
+        if let Some(why) = url.as_ref().and_then(|url| self.heartbeat(url)) {
+            self.warn(format!("no heartbeat: {why}"));
+        }
+        let written = self.write(options);
+        self.context.log.event("run", &serde_json::to_value(&self.result).unwrap_or_default());
+        outcome?;
+        written?;
+        self.context.log.info(format!("run of {}: {}", self.result.repository, self.summary()));
+        Ok(())
+    }
+
+    /// Notes the stages that were wanted and did not begin.
+    fn skip(&mut self) {
+        let args = self.args;
+        let wanted = [
+            ("backup", true),
+            ("verify", args.verify.0.is_some()),
+            ("copy", args.copy_to.is_some()),
+            ("prune", !args.keep.keep().is_empty()),
+        ];
+        for (stage, _) in wanted.into_iter().filter(|(_, wanted)| *wanted) {
+            if !self.result.stages.iter().any(|own| own.stage == stage) {
+                self.result.stage(stage, StageStatus::Skipped, 0.0, json!({}));
+            }
+        }
+    }
+
+    fn warn(&mut self, text: String) {
+        self.context.log.warn(&text);
+        self.result.warnings.push(text);
+    }
+
+    /// Posts the result; returns why that failed.
+    fn heartbeat(&self, url: &Secret) -> Option<String> {
+        let document = self.result.to_json();
+        let run = &self.args.common.run;
+        let send = |_, mut stop: xb_backup::CancelToken| async move {
+            let sending = async { Ok(xb_job::send_heartbeat(url.expose(), &document).await) };
+            stop.or(sending).await
+        };
+        match self.context.with_progress("heartbeat", run, None, send) {
+            Ok((Ok(()), _)) => None,
+            Ok((Err(error), _)) => Some(error.to_string()),
+            Err(failure) => Some(failure.line()),
+        }
+    }
+
+    fn write(&self, options: &JobOptions) -> Result<(), Failure> {
+        let write = |path: &Path, text: &str| {
+            write_whole(path, text).map_err(|error| {
+                Failure::new(format!("cannot write {}", path.display())).because(error)
+            })
+        };
+        let metrics_written = options.metrics_file.as_deref().map_or(Ok(()), |path| {
+            let old = std::fs::read_to_string(path).ok();
+            write(path, &metrics(&self.result, old.as_deref()))
+        });
+        let result_written =
+            options.result.as_deref().map_or(Ok(()), |path| write(path, &self.result.to_json()));
+        metrics_written.and(result_written)
+    }
+
+    fn summary(&self) -> String {
+        let done = self.result.stages.iter().map(|stage| stage.stage.as_str());
+        let done: Vec<&str> = done.collect();
+        format!("{} done in {:.0} s", done.join(", "), self.result.seconds)
+    }
+}
+
+fn self_verify(
+    context: &Context,
+    args: &RunArgs,
+    place: &str,
+    level: Level,
+) -> Result<Value, Failure> {
+    let run = &args.common.run;
+    let (root, name) = backup_place(place, &args.common, false)?;
+    let request = VerifyRequest {
+        name,
+        level,
+        keys: crate::keys::keys(true, &args.identities, &args.backup.keys, &context.log)?,
+        accept: xb_backup::Accept::default(),
+        memory: memory(run),
+        threads: threads(run),
+        parallel: parallel(run),
+        record: Some(TOOL.to_owned()),
+    };
+    let (found, _) = context.verify_backup(root, request, &args.server, run)?;
+    for note in &found.notes {
+        context.log.warn(note);
+    }
+    let reached = found.reached.map(|level| level.to_string());
+    context.log.info(format!(
+        "{}: verified up to {}",
+        found.name,
+        reached.as_deref().unwrap_or("nothing")
+    ));
+    for problem in found.problems.iter().take(10) {
+        context.log.warn(format!("{}: {}", problem.level, problem.what));
+    }
+    judged(&found)?;
+    Ok(json!({ "level": found.level, "reached": reached, "objects": found.objects }))
+}
+
+fn self_copy(
+    context: &Context,
+    args: &RunArgs,
+    (place, to): (&str, &str),
+    name: &BackupName,
+) -> Result<Value, Failure> {
+    let run = &args.common.run;
+    let stores = (&args.common.store, &args.destination);
+    let to = copy_place((place, to), name, stores, run)?;
+    if to.same {
+        return Err(Failure::usage("--copy-to names the place of the backup itself"));
+    }
+    let (from, name) = backup_place(place, &args.common, false)?;
+    let request = CopyRequest {
+        name,
+        to: to.name,
+        unverified: args.verify.0.is_none(),
+        alone: false,
+        keys: crate::keys::keys(false, &args.identities, &args.backup.keys, &context.log)?,
+        accept: xb_backup::Accept::default(),
+        within_store: to.within_store.then_some(xb_uploader::Store::MAX_COPY),
+        lock: lock(args.to_retain, args.to_retain_mode)?,
+        memory: memory(run),
+        threads: threads(run),
+        parallel: parallel(run),
+    };
+    let done = context.copy_backup(from, to.root, &request, run)?;
+    Ok(json!({ "stored_bytes": done.manifest.stored_bytes, "objects": done.manifest.objects }))
+}
+
+fn prune(context: &Context, args: &RunArgs, place: &str, keep: &Keep) -> Result<Value, Failure> {
+    let (folder, _) = folder(place);
+    let pruned = context.prune_root(folder, keep, true, &args.common)?;
+    let removed = pruned.gone.unwrap_or_default();
+    Ok(
+        json!({ "removed": removed.len(), "kept": pruned.plan.len() - removed.len(), "names": removed }),
+    )
+}
+
+/// ROOT in a place, if it is written there, and NAME.
+fn folder(place: &str) -> (Option<&str>, &str) {
+    match place.rsplit_once('/') {
+        Some((folder, name)) => (Some(folder), name),
+        None => (None, place),
+    }
+}
+
+fn commands(option: &str, texts: &[String]) -> Result<Vec<Vec<OsString>>, Failure> {
+    let words = texts.iter().map(|text| {
+        let words = shlex::split(text).filter(|words| !words.is_empty());
+        let words = words.ok_or_else(|| {
+            Failure::usage(format!("{option}: it names no program, or a quote has no end"))
+        })?;
+        Ok(words.into_iter().map(Into::into).collect())
+    });
+    words.collect()
+}
