@@ -556,7 +556,7 @@ impl Run<'_> {
             (_, Err(PassthroughError::Refused(what))) => {
                 Err(self.cause(&recent, damaged(what)).await)
             }
-            (Err(error), _) => Err(missing_is_damage(error, name)),
+            (Err(error), _) => Err(self.cause(&recent, missing_is_damage(error, name)).await),
             (Ok(()), Ok(scanned)) => match sums.finish(all) {
                 Ok(()) => Ok((scanned.bytes, sink)),
                 Err(what) => Err(damaged(what)),
