@@ -4,6 +4,7 @@ pub(crate) mod file_filter;
 pub(crate) mod get;
 pub(crate) mod packed_index;
 pub(crate) mod partial;
+mod range;
 pub(crate) mod ranges;
 pub(crate) mod recent;
 pub(crate) mod stream_sink;

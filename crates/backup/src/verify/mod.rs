@@ -8,6 +8,7 @@ mod files;
 mod packed;
 mod passes;
 mod server;
+mod sound;
 mod sum_check;
 mod trial;
 

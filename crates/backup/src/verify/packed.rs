@@ -1,7 +1,6 @@
 //! Verifies a packed backup: its objects against the listing, their checksums, and the stream.
 
 use std::collections::BTreeSet;
-use std::ops::Range;
 
 use xb_frame::{Record, STREAM_HEADER_LEN};
 use xb_pipeline::{
@@ -11,6 +10,7 @@ use xb_uploader::{StoreError, StoreErrorKind};
 
 use super::files::{Hit, files_in};
 use super::passes::Content;
+use super::sound::Sound;
 use super::sum_check::{SumCheck, sum_of};
 use super::{Level, MAX_PROBLEMS, Packed, Problem, Run, not_damage};
 use crate::cancel::CancelToken;
@@ -29,41 +29,6 @@ enum ReadAll {
     Damaged,
     /// At an answer that was altered on its way.
     Altered(StoreError),
-}
-
-/// Numbers of the objects that are there with the right size.
-#[derive(Debug, Clone)]
-pub(super) enum Sound {
-    All(Range<u64>),
-    Some(BTreeSet<u64>),
-}
-
-impl Sound {
-    fn is_all(&self) -> bool {
-        matches!(self, Self::All(_))
-    }
-
-    fn count(&self) -> u64 {
-        match self {
-            Self::All(all) => all.end,
-            Self::Some(numbers) => numbers.len() as u64,
-        }
-    }
-
-    pub(super) fn contains(&self, number: u64) -> bool {
-        match self {
-            Self::All(all) => all.contains(&number),
-            Self::Some(numbers) => numbers.contains(&number),
-        }
-    }
-
-    fn into_numbers(self) -> impl Iterator<Item = u64> {
-        let (all, some) = match self {
-            Self::All(all) => (all, BTreeSet::new()),
-            Self::Some(numbers) => (0..0, numbers),
-        };
-        all.chain(some)
-    }
 }
 
 /// Maximum number of damaged objects for which affected files are looked up.

@@ -2,7 +2,7 @@
 
 use xb_pipeline::RootDigest;
 
-use super::packed::Sound;
+use super::sound::Sound;
 use crate::objects::checksums::Summing;
 use crate::read::ranges::Range;
 
