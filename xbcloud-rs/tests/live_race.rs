@@ -227,14 +227,3 @@ fn a_run_suspended_at_any_request_never_mixes_with_one_of_the_stock_name_elsewhe
     }
     suspended_anywhere(&ELSEWHERE);
 }
-
-/// The name of a killed pod is free for the next pod at once; two living runs take over from each
-/// other, and at most one of them succeeds.
-#[test]
-fn two_living_runs_of_the_stock_name_on_two_hosts_never_both_succeed() {
-    if !Cmd::new("unshare").args(["--pid", "--fork", "true"]).run().status.success() {
-        println!("this user cannot make a PID namespace");
-        return;
-    }
-    starters(&ELSEWHERE, 40);
-}
