@@ -30,7 +30,9 @@ fn of_store(error: &StoreError) -> Exit {
     match error.kind {
         StoreErrorKind::NotFound | StoreErrorKind::NoBucket => Exit::NotFound,
         StoreErrorKind::Denied => Exit::NotPermitted,
-        StoreErrorKind::Unavailable | StoreErrorKind::NotAStore => Exit::Unreachable,
+        StoreErrorKind::Unavailable | StoreErrorKind::NotAStore | StoreErrorKind::Altered => {
+            Exit::Unreachable
+        }
         StoreErrorKind::Settings => Exit::Usage,
         StoreErrorKind::Damaged => Exit::Damaged,
         _ => Exit::Failed,
@@ -52,6 +54,7 @@ mod tests {
             (StoreErrorKind::NotAStore, Exit::Unreachable),
             (StoreErrorKind::Settings, Exit::Usage),
             (StoreErrorKind::Damaged, Exit::Damaged),
+            (StoreErrorKind::Altered, Exit::Unreachable),
             (StoreErrorKind::Rejected, Exit::Failed),
             (StoreErrorKind::AlreadyExists, Exit::Failed),
             (StoreErrorKind::Fenced, Exit::Failed),

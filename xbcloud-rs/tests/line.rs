@@ -103,7 +103,11 @@ fn called_as_the_stock_tool_it_is_a_drop_in() {
     let sums = std::fs::read_to_string(root.join("n.md5")).unwrap();
     assert!(sums.lines().any(|line| line.ends_with("  xtrabackup_info.00000000000000000000") && line.len() > 34));
     // The stock tool has only exit codes 0 and 1.
-    let _ = stock(&["put", "--no-such-option", &place], b"").expect_failure();
+    let other = url(folder.path(), "root/other");
+    let unknown = stock(&["put", "--no-such-option", &other], &small_backup(1, 5000));
+    let unknown = unknown.expect(1);
+    assert!(unknown.stderr_text().contains("--no-such-option"), "{unknown:?}");
+    assert!(!root.join("other").exists(), "an option was ignored");
     let _ = stock(&["put", &place], &small_backup(1, 5000)).expect_failure();
     let _ = stock(&["delete", &place], b"").expect(0);
     assert!(!root.join("n.md5").exists());

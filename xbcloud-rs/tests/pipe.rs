@@ -92,6 +92,13 @@ fn a_closed_standard_output_is_no_success() {
     let closed = shell(">&-").expect(1);
     assert!(closed.stderr_text().contains("standard output is closed"), "{closed:?}");
     let _ = shell("> /dev/null").expect(0);
+    // As a caller's own /dev/null may be opened.
+    let _ = shell("1<> /dev/null").expect(0);
+    // The same when the program executes itself again to hide a key.
+    let keyed = |redirect: &str| shell(&format!("--header=x-key:abcdefgh {redirect}"));
+    let hidden = keyed(">&-").expect(1);
+    assert!(hidden.stderr_text().contains("standard output is closed"), "{hidden:?}");
+    let _ = keyed("1<> /dev/null").expect(0);
 }
 
 #[test]

@@ -201,6 +201,20 @@ fn what_is_wrong_with_a_run_is_found_before_the_producer_starts() {
     assert!(!site.path("producer.started").exists() && !site.path("shop").exists());
 }
 
+/// The result of last night must not stay the last one.
+#[test]
+fn a_key_that_is_missing_is_a_result_too() {
+    let site = Site::new("cat \"$1\"", "");
+    let _ = site.run(&["run", "@shop/n"]).expect(0);
+    let _ = site.run(&["run", "@shop/m", "--encrypt-key-file=/no/such/key"]).expect_failure();
+    let result = site.result();
+    assert_eq!(
+        (&result["status"], &result["error"]["stage"]),
+        (&"failed".into(), &"settings".into())
+    );
+    assert!(result["error"]["message"].as_str().unwrap().contains("/no/such/key"), "{result}");
+}
+
 #[test]
 fn a_heartbeat_is_posted_and_its_failure_is_only_a_warning() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -127,6 +127,42 @@ fn classic_leftovers_go_with_their_claim_and_stock_backups_stay() {
 }
 
 #[test]
+fn checksum_lists_of_dead_runs_go() {
+    let store = Store::new();
+    let lists = |store: &Store| {
+        let all = store.files().into_iter();
+        all.filter(|path| path.iter().any(|part| part == "@sums")).collect::<Vec<_>>()
+    };
+    // Killed between its list and its manifest.
+    for name in ["killed", "cleared", "good"] {
+        store.put(name, Layout::Classic, 500, stream_reader()).unwrap();
+    }
+    for name in ["killed", "cleared"] {
+        std::fs::remove_file(below(&store, &format!(".xb-catalog/{name}"))).unwrap();
+        let claims = below(&store, &format!(".xb-catalog/@claims/{name}"));
+        std::fs::write(claims.join("000001"), "{}").unwrap();
+    }
+    // Somebody, or a removal that was interrupted, has already taken its objects and its claim.
+    std::fs::remove_dir_all(below(&store, "cleared")).unwrap();
+    std::fs::remove_dir_all(below(&store, ".xb-catalog/@claims/cleared")).unwrap();
+    // A list that an earlier run of a complete backup's name left.
+    let earlier = below(&store, ".xb-catalog/@sums/good").join("0".repeat(32));
+    std::fs::write(&earlier, "{}").unwrap();
+    let before = lists(&store);
+    remove_all(&store);
+    assert_eq!(lists(&store), before, "young ones stay");
+    age_all(&store);
+    remove_all(&store);
+    remove_all(&store);
+    assert!(find(&store).dead.is_empty());
+    let left = lists(&store);
+    assert!(left.len() == 1 && left[0].starts_with(below(&store, ".xb-catalog/@sums/good")));
+    assert_ne!(left[0], earlier);
+    assert!(!store.get("good").unwrap().is_empty());
+    assert_eq!((store.state("killed"), store.state("cleared")), (None, None));
+}
+
+#[test]
 fn files_that_were_never_finished_go_unless_their_run_lives() {
     let store = Store::new();
     for name in ["dead", "alive", "good"] {

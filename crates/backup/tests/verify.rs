@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use common::{Store, block_on, put_sealed, stream, stream_reader};
 use xb_backup::{
-    Authenticity, BackupError, BackupName, Keys, Layout, Level, VerifyReport, VerifyRequest,
-    stopper,
+    Authenticity, BackupError, BackupName, CopyRequest, Keys, Layout, Level, Manifest,
+    VerifyReport, VerifyRequest, stopper,
 };
 use xb_encryptor::KeyBytes;
 use xb_pipeline::Observer;
@@ -319,4 +319,46 @@ fn a_native_stream_that_came_in_is_looked_into() {
     store.put("carried", Layout::Packed, 500, std::io::Cursor::new(data("plain"))).unwrap();
     let report = sound(&store, "carried", Level::Decrypt, None);
     assert_eq!((report.files, report.stream_bytes), (Some(3), Some(stream().len() as u64)));
+}
+
+/// Verifying and copying cost what the listing costs, whatever number of objects a manifest states.
+#[test]
+fn a_forged_number_of_objects_costs_nothing() {
+    let store = Store::new();
+    store.put("n", Layout::Packed, 300, stream_reader()).unwrap();
+    let path = store.folder.path().join("root/.xb-catalog/n");
+    let good = Manifest::decode(&std::fs::read(&path).unwrap()).unwrap().manifest;
+    let forge = |objects: u64| {
+        let mut forged = good.clone();
+        (forged.objects, forged.stored_bytes) = (objects, objects);
+        forged.packed.as_mut().unwrap().chunk_size = 1;
+        std::fs::write(&path, forged.encode(None).unwrap()).unwrap();
+    };
+    forge(1_000_000_000);
+    let report = verify(&store, "n", Level::Checksum, None).unwrap();
+    assert!(!report.is_ok() && report.problems.len() <= 1000, "{report:#?}");
+    let told = report.problems.len() as u64 + report.more_problems;
+    assert!((999_999_000..=1_000_000_000).contains(&told), "{told}");
+    let other = Store::new();
+    let (_stopper, mut stop) = stopper();
+    let request = CopyRequest {
+        name: BackupName::new("n").unwrap(),
+        to: BackupName::new("n").unwrap(),
+        unverified: true,
+        alone: false,
+        keys: Keys::default(),
+        accept: xb_backup::Accept::default(),
+        within_store: None,
+        lock: None,
+        memory: 64 << 20,
+        threads: 2,
+        parallel: 4,
+    };
+    let observer = Observer::default();
+    let copying = xb_backup::copy(&store.root, &other.root, &request, &observer, &mut stop);
+    let copied = block_on(copying);
+    assert!(matches!(copied, Err(BackupError::Damaged { .. })), "{copied:?}");
+    forge(10_000_000_000);
+    let report = verify(&store, "n", Level::Checksum, None).unwrap();
+    assert!(report.problems[0].what.contains("more objects than a backup can have"));
 }

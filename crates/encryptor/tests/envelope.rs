@@ -220,6 +220,15 @@ fn rewrap_keeps_what_is_wanted_and_needs_the_key() {
     assert!(matches!(second.open(&KeyMaterial::Key(&old)), Err(OpenError::NotForThis { .. })));
     assert_eq!(second.commitment(), first.commitment());
 
+    // A key that already has a slot gets a new one in its place.
+    let again = [KeySlotSpec::Recipient(recipient), KeySlotSpec::Key(&old)];
+    let renewed = first.rewrap(&key, |_| true, &again).unwrap();
+    let kinds: Vec<_> = renewed.slots().map(|slot| slot.kind).collect();
+    assert_eq!(kinds, [SlotKind::Recipient, SlotKind::KeyFile]);
+    assert!(same(&renewed.open(&KeyMaterial::Identities(&identities)).unwrap(), &key));
+    let twice = [KeySlotSpec::Key(&new), KeySlotSpec::Key(&new)];
+    assert!(matches!(first.rewrap(&key, |_| true, &twice), Err(WrapError::Twice { .. })));
+
     let foreign = FreshKey::generate().unwrap();
     let refused = first.rewrap(foreign.key(), |_| true, &[KeySlotSpec::Key(&new)]);
     assert!(matches!(refused, Err(WrapError::ForeignKey)));

@@ -46,7 +46,13 @@ pub async fn send_heartbeat(url: &str, document: &str) -> Result<(), HeartbeatEr
         host: host.clone(),
         what: innermost(&error.without_url()),
     };
-    let client = reqwest::Client::builder().timeout(LIMIT).build().map_err(unreachable)?;
+    // A redirect would give the document, and the token in the referrer, to another address.
+    let client = reqwest::Client::builder()
+        .timeout(LIMIT)
+        .redirect(reqwest::redirect::Policy::none())
+        .referer(false)
+        .build()
+        .map_err(unreachable)?;
     let mut tries = 0;
     loop {
         let request = client
@@ -119,6 +125,19 @@ mod tests {
         send(&url).unwrap();
         let requests = server.join().unwrap();
         assert!(requests[1].starts_with("POST /ping/topsecret HTTP/1.1\r\n"));
+    }
+
+    #[test]
+    fn a_redirect_is_not_followed() {
+        let elsewhere = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = elsewhere.local_addr().unwrap();
+        let answer: &'static str = format!("307 Moved\r\nlocation: http://{address}/x").leak();
+        let (url, server) = server(vec![answer; 3].leak());
+        let error = send(&url).unwrap_err().to_string();
+        assert_eq!(error, "the service at 127.0.0.1 answered 307");
+        drop(server.join());
+        elsewhere.set_nonblocking(true).unwrap();
+        assert!(elsewhere.accept().is_err(), "somebody called");
     }
 
     #[test]

@@ -11,6 +11,8 @@ pub struct Found {
     pub proven: Option<(String, String, Duration)>,
     /// Names of backups that a verification found damaged, or whose manifest is.
     pub damaged: Vec<String>,
+    /// Names of backups whose end, or whose proof, lies in the future. Their age is unknown.
+    pub future: Vec<String>,
     /// Number of complete backups.
     pub backups: usize,
 }
@@ -81,6 +83,9 @@ pub fn judge(repository: &str, found: &Found, limits: Limits) -> Verdict {
             _ => warnings.push(format!("{name} is damaged")),
         }
     }
+    for name in &found.future {
+        warnings.push(format!("{name} has a time in the future: check the clocks"));
+    }
     let (code, state) = match (critical.is_empty(), warnings.is_empty()) {
         (false, _) => (2, "CRITICAL"),
         (true, false) => (1, "WARNING"),
@@ -140,6 +145,7 @@ mod tests {
             newest: Some(("n2".into(), HOUR * age)),
             proven: proof.map(|age| ("n1".into(), "pages".into(), HOUR * age)),
             damaged: Vec::new(),
+            future: Vec::new(),
             backups: 2,
         }
     }
@@ -180,6 +186,14 @@ mod tests {
         assert_eq!(judge("s", &found, Limits::default()).code, 1);
         found.damaged.push("n2".into());
         assert_eq!(judge("s", &found, Limits::default()).code, 2);
+    }
+
+    #[test]
+    fn a_time_in_the_future_is_no_age() {
+        let found = Found { future: vec!["n3".into()], ..found(3, None) };
+        let verdict = judge("s", &found, Limits::default());
+        assert!(verdict.code == 1 && verdict.line.contains("n3 has a time in the future"));
+        assert_eq!(judge("s", &Found { newest: None, ..found }, Limits::default()).code, 2);
     }
 
     #[test]

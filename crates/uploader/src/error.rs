@@ -26,6 +26,8 @@ pub enum StoreErrorKind {
     Rejected,
     /// The response differs from what was stored: wrong length or unreadable listing.
     Damaged,
+    /// Two responses to the same request differ: one was altered on its way.
+    Altered,
     /// The caller's [`Gate`](crate::Gate) is closed: the request was not sent.
     Fenced,
 }
@@ -78,6 +80,9 @@ impl StoreError {
             }
             StoreErrorKind::Unavailable => Some(
                 "check the endpoint and the network; --retry-timeout and --max-retries set how long to keep trying",
+            ),
+            StoreErrorKind::Altered => Some(
+                "run the command again; if this happens again, check the network, its proxies and the memory of this machine",
             ),
             StoreErrorKind::Fenced => Some(
                 "take a new backup, and run only one backup per name at a time; this run removed nothing that the other needs",

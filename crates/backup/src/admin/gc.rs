@@ -14,7 +14,7 @@ use xb_uploader::{Listed, StoreErrorKind, Unfinished};
 
 use crate::catalog::manifest::{Layout, Manifest};
 use crate::catalog::names::{
-    BackupName, CATALOG, CLAIM, RunId, claims_folder, of_classic, of_packed_run,
+    BackupName, CATALOG, CLAIM, RunId, claims_folder, of_classic, of_packed_run, sums_folder,
 };
 use crate::catalog::records;
 use crate::catalog::root::Root;
@@ -91,8 +91,10 @@ pub async fn leftovers(root: &Root, age: Duration) -> Result<Leftovers, BackupEr
     ours.extend(unfinished.iter().filter(|upload| upload.key.starts_with(&catalogue)).cloned());
     let mut names = root.folders_below("").await?;
     names.retain(|name| name != CATALOG);
-    // A dead run may have left only a claim.
-    names.extend(root.folders_below(&claims_root()).await?);
+    // A dead run may have left only a claim, or only a checksum list.
+    for kind in ["@claims", "@sums"] {
+        names.extend(root.folders_below(&format!("{CATALOG}/{kind}")).await?);
+    }
     names.sort_unstable();
     names.dedup();
     let found: Vec<Result<OfName, (String, String)>> =
@@ -213,16 +215,13 @@ async fn is_needed_now(
     }))
 }
 
-fn claims_root() -> String {
-    format!("{CATALOG}/@claims")
-}
-
 async fn of_name(
     root: &Root,
     name: &BackupName,
     dead_before: i64,
 ) -> Result<Result<OfName, (String, String)>, BackupError> {
     let objects = root.list_below(name.as_str()).await?;
+    let sums = root.list_below(&sums_folder(name)).await?;
     let claims = claims(root, name).await?;
     let seen = standing(root, &claims).await?.seen;
     // Read the manifest only now, after the listing; see the module's comment.
@@ -250,9 +249,38 @@ async fn of_name(
     let mut contents = Contents::sort(objects);
     let packed = std::mem::take(&mut contents.packed);
     found.dead = dead_runs(root, name, manifest.as_ref(), packed, dead_before);
+    let mut lists = unused_lists(root, name, manifest.as_ref(), sums);
+    let committed = manifest.as_ref().is_some_and(|stated| stated.layout == Layout::Classic);
+    let alone = found.living.is_empty() && (committed || contents.classic.is_empty());
     let classic = dead_classic(name, manifest.as_ref(), contents, (claims, seen), dead_before);
-    found.dead.extend(classic);
+    // They go with the claim of the run, or alone if an earlier removal was interrupted.
+    match classic {
+        Some(mut dead) => {
+            dead.keys.splice(0..0, lists.into_iter().map(|listed| listed.key));
+            found.dead.push(dead);
+        }
+        None if alone => {
+            lists.retain(|listed| listed.modified < dead_before);
+            let key = |listed: &Listed| listed.key.clone();
+            found.dead.extend(leftover(name, None, &[], &lists, key, key, dead_before));
+        }
+        None => {}
+    }
     Ok(Ok(found))
+}
+
+/// Checksum lists of classic runs, with full keys, that do not belong to the backup.
+fn unused_lists(
+    root: &Root,
+    name: &BackupName,
+    manifest: Option<&Manifest>,
+    mut sums: Vec<Listed>,
+) -> Vec<Listed> {
+    sums.retain(|listed| manifest.is_none_or(|manifest| manifest.run != listed.key));
+    for listed in &mut sums {
+        listed.key = root.key(&format!("{}/{}", sums_folder(name), listed.key));
+    }
+    sums
 }
 
 /// Dead packed runs that no manifest names.

@@ -22,6 +22,7 @@ use crate::objects::classic_checksums::Check;
 use crate::read::packed_index::PackedBody;
 use crate::read::partial::{Parts, Picker};
 use crate::read::ranges::{Range, pump, ranges};
+use crate::read::recent::Recent;
 use crate::read::request::GetRequest;
 use crate::read::stream_sink::StreamSink;
 use crate::read::unlock::missing_is_damage;
@@ -57,7 +58,7 @@ impl Fetch<'_> {
             let number: usize = key.rsplit_once('/')?.1.parse().ok()?;
             known.as_ref()?.get(number).copied()
         };
-        let (fetched, (summary, sink)) = pump(
+        let (fetched, (summary, sink), recent) = pump(
             self.root.store(),
             &self.plan,
             ranges(objects, self.plan.range).map(|range| range.with_object_sum(sum_of)),
@@ -88,7 +89,8 @@ impl Fetch<'_> {
                 let object = place
                     .and_then(|place| object_of(place, chunk))
                     .map_or_else(String::new, |n| format!("object {}: ", object_key(n)));
-                return Err(damaged(format!("{object}{error}")));
+                let found = damaged(format!("{object}{error}"));
+                return Err(self.cause(&recent, found).await);
             }
             (Err(error), _) => return Err(missing_is_damage(error, name)),
             (_, Err(error)) => {
@@ -128,7 +130,7 @@ impl Fetch<'_> {
         let (mut objects, mut bytes, mut last) = (0, 0, String::new());
         let native = body.body().clone();
         let ranges = body.ranges(native.stored(&runs), self.plan.range);
-        let (fetched, (unpacked, picker)) = pump(
+        let (fetched, (unpacked, picker), recent) = pump(
             self.root.store(),
             &self.plan,
             ranges,
@@ -162,7 +164,7 @@ impl Fetch<'_> {
                     | UnpackError::Codec { .. }),
                 ),
             ) => {
-                return Err(damaged(error.to_string()));
+                return Err(self.cause(&recent, damaged(error.to_string())).await);
             }
             (Err(error), _) => return Err(missing_is_damage(error, name)),
             (_, Err(error)) => {
@@ -175,6 +177,14 @@ impl Fetch<'_> {
             .await
             .map_err(|_| BackupError::Bug("the thread that selects chunks panicked"))??;
         Ok((given, (objects, bytes), sink))
+    }
+
+    /// What to report instead of damage: an answer that was altered on its way, if there was one.
+    async fn cause(&self, recent: &Recent, damage: BackupError) -> BackupError {
+        match recent.altered(self.root.store()).await {
+            Some(error) => error.into(),
+            None => damage,
+        }
     }
 
     /// Keys and sizes of the objects of a packed run.
@@ -202,7 +212,7 @@ impl Fetch<'_> {
         let objects = self.objects(manifest, packed, run);
         let mut digest = ObjectDigest::default();
         let observer = self.observer.clone();
-        let (fetched, (written, sink)) = pump(
+        let (fetched, (written, sink), _) = pump(
             self.root.store(),
             &self.plan,
             ranges(objects, self.plan.range),
@@ -247,7 +257,7 @@ impl Fetch<'_> {
         let (mut borders, begun) = (files.borders(), files.begun());
         let mut sums = Check::new(files, &folder);
         let sum_of = |key: &str| files.sum_of(key.get(folder.len() + 1..)?);
-        let (fetched, (scanned, sink)) = pump(
+        let (fetched, (scanned, sink), recent) = pump(
             self.root.store(),
             &self.plan,
             ranges(objects, self.plan.range).map(|range| range.with_object_sum(sum_of)),
@@ -262,15 +272,23 @@ impl Fetch<'_> {
             stop,
         )
         .await?;
-        let damaged = |what: String| Err(BackupError::Damaged { name: name.to_string(), what });
+        let damaged = |what: String| BackupError::Damaged { name: name.to_string(), what };
         match (fetched, scanned) {
+            // The checksums of chunks are compared where the files are written.
+            (_, Err(PassthroughError::Sink(error @ BackupError::Restore { .. }))) => {
+                Err(self.cause(&recent, error).await)
+            }
             (_, Err(PassthroughError::Sink(error))) => Err(error),
-            (_, Err(PassthroughError::Stream(error))) => damaged(error.to_string()),
-            (_, Err(PassthroughError::Refused(what))) => damaged(what),
-            (Err(error), _) => Err(missing_is_damage(error, name)),
+            (_, Err(PassthroughError::Stream(error))) => {
+                Err(self.cause(&recent, damaged(error.to_string())).await)
+            }
+            (_, Err(PassthroughError::Refused(what))) => {
+                Err(self.cause(&recent, damaged(what)).await)
+            }
+            (Err(error), _) => Err(self.cause(&recent, missing_is_damage(error, name)).await),
             (Ok(()), Ok(scanned)) => match sums.finish(all) {
                 Ok(()) => Ok((scanned.bytes, sink)),
-                Err(what) => damaged(what),
+                Err(what) => Err(damaged(what)),
             },
             (Ok(()), Err(_)) => Err(BackupError::Bug("the download stopped without a cause")),
         }

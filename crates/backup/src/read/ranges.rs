@@ -11,30 +11,8 @@ use xb_uploader::{Store, StoreError};
 
 use crate::cancel::CancelToken;
 use crate::error::BackupError;
-
-/// A range of one object to fetch.
-#[derive(Debug, Clone)]
-pub(crate) struct Range {
-    pub(crate) key: String,
-    pub(crate) start: u64,
-    pub(crate) len: u64,
-    /// Expected size of the object.
-    pub(crate) of: u64,
-    /// Whether the range ends at the end of the object.
-    pub(crate) end: bool,
-    /// CRC-64/NVME of the range, if it is known.
-    pub(crate) sum: Option<u64>,
-}
-
-impl Range {
-    /// Adds the checksum of the object, if the range is all of it.
-    pub(crate) fn with_object_sum(mut self, sum: impl FnOnce(&str) -> Option<u64>) -> Self {
-        if self.len == self.of {
-            self.sum = sum(&self.key);
-        }
-        self
-    }
-}
+pub(crate) use crate::read::range::Range;
+use crate::read::recent::Recent;
 
 /// Splits objects, given as key, first byte and size, into ranges of at most `range` bytes.
 pub(crate) fn ranges(
@@ -103,7 +81,7 @@ impl RangeBuffers {
 const GRACE: Duration = Duration::from_secs(10);
 
 /// Fetches all ranges and lets `consume` take them in its own thread. Returns the results of both
-/// sides; the caller decides which of them is the cause.
+/// sides, and the last ranges; the caller decides which of the two is the cause.
 ///
 /// # Errors
 /// [`BackupError::Interrupted`] on cancellation. The consumer has then seen the end of the ranges
@@ -112,14 +90,19 @@ pub(crate) async fn pump<T: Send + 'static>(
     store: &Store,
     plan: &UnpackPlan,
     ranges: impl Iterator<Item = Range>,
-    seen: impl FnMut(&Range, u64) -> Result<(), StoreError>,
+    mut seen: impl FnMut(&Range, u64) -> Result<(), StoreError>,
     consume: impl FnOnce(Arriving) -> T + Send + 'static,
     stop: &mut CancelToken,
-) -> Result<(Result<(), StoreError>, T), BackupError> {
+) -> Result<(Result<(), StoreError>, T, Recent), BackupError> {
     let (to, from) = mpsc::channel(1);
     let mut consumer = tokio::task::spawn_blocking(move || consume(Arriving(from)));
+    let mut recent = Recent::new(plan.memory);
+    let note = |range: &Range, crc: u64| {
+        recent.add(range, crc);
+        seen(range, crc)
+    };
     let both = async {
-        let fetched = fetch_all(store, plan, ranges, to, seen).await;
+        let fetched = fetch_all(store, plan, ranges, to, note).await;
         (fetched, (&mut consumer).await)
     };
     let (fetched, consumed) = tokio::select! {
@@ -130,7 +113,7 @@ pub(crate) async fn pump<T: Send + 'static>(
         }
     };
     let consumed = consumed.map_err(|_| BackupError::Bug("the pipeline thread panicked"))?;
-    Ok((fetched, consumed))
+    Ok((fetched, consumed, recent))
 }
 
 /// Fetches all ranges and sends them in order. `seen` gets each range with its CRC-64/NVME, in

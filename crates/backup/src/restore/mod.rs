@@ -1,5 +1,6 @@
 //! `restore`: writes a backup from the store directly into files, in one pass.
 
+pub(crate) mod finished;
 pub(crate) mod galera;
 pub(crate) mod journal;
 pub(crate) mod owner;
@@ -18,6 +19,7 @@ use xb_pipeline::{
     FileDecodeError, Observer, PlanError, Undo, UnpackPlan,
 };
 use xb_reader::{RelPath, TargetDir, TargetError};
+use xb_uploader::{StoreError, StoreErrorKind};
 
 use self::journal::head::{About, is_unfinished};
 use self::journal::left::Left;
@@ -106,6 +108,25 @@ pub(crate) fn forget(target: &Path) -> Result<(), BackupError> {
 /// Like [`restore`], but keeps the journal, so that another run finds everything done. `unlocked`
 /// is the result of an earlier check of the backup.
 pub(crate) async fn restore_and_keep(
+    root: &Root,
+    request: &GetRequest,
+    unlocked: Option<&Unlocked>,
+    place: (&Path, RestoreOptions),
+    observer: &Observer,
+    stop: &mut CancelToken,
+) -> Result<RestoreReport, BackupError> {
+    match attempt(root, request, unlocked, place, observer, stop).await {
+        // A single altered answer is no damage: what is proven stays, and the rest is fetched again.
+        Err(BackupError::Store(StoreError { kind: StoreErrorKind::Altered, .. }))
+            if is_unfinished(place.0) =>
+        {
+            attempt(root, request, unlocked, place, observer, stop).await
+        }
+        outcome => outcome,
+    }
+}
+
+async fn attempt(
     root: &Root,
     request: &GetRequest,
     unlocked: Option<&Unlocked>,

@@ -13,12 +13,14 @@ use crate::catalog::names::BackupName;
 use crate::catalog::root::Root;
 use crate::child::OnLine;
 use crate::error::BackupError;
-use crate::read::request::GetRequest;
+use crate::read::request::{GetReport, GetRequest};
 use crate::read::unlock::{Unlocked, unlock};
+use crate::restore::finished::{Finished, Totals};
 use crate::restore::galera::{Donor, Ist};
+use crate::restore::journal::head::About;
 use crate::restore::owner::Owner;
 use crate::restore::prepare::{PrepareOptions, PrepareTool, prepare};
-use crate::restore::{RestoreOptions, RestoreReport, forget, restore_and_keep};
+use crate::restore::{RestoreOptions, RestoreReport, Resumed, forget, restore_and_keep};
 
 /// Directory below the target that holds the increments until they are applied. They are two levels
 /// down, where the preparing programs do not look for tables.
@@ -73,6 +75,15 @@ pub async fn restore_ready(
     if let (Some(address), Some(position)) = (&ready.donor, &position) {
         behind = Some(catches_up(address, position, talk, stop).await?);
     }
+    let finished = finished(&links, &request, how, ready);
+    if let Some(totals) = finished.as_ref().and_then(|finished| finished.found(target)) {
+        forget(target)?;
+        if let Some(owner) = owner {
+            tokio::task::block_in_place(|| owner.give(target))?;
+        }
+        let position = position.or_else(|| GaleraPosition::of_folder(target));
+        return Ok(ReadyReport { restored: done_before(&links, totals), position, behind });
+    }
     let mut restored = Vec::new();
     let mut folders = Vec::new();
     observer.expect_phases(if ready.prepare.is_some() { 2 } else { 1 });
@@ -104,6 +115,10 @@ pub async fn restore_ready(
             None => return Err(BackupError::NoPosition { name: request.name.to_string() }),
         }
     }
+    if let Some(finished) = finished.as_ref().filter(|_| ready.prepare.is_none() && !ready.galera) {
+        // Before the journal goes: at any moment, one of the two is there.
+        finished.mark(target);
+    }
     // Up to here another run can resume; after this point files are changed.
     folders.iter().try_for_each(|folder| forget(folder))?;
     if let Some(options) = &ready.prepare {
@@ -129,7 +144,46 @@ pub async fn restore_ready(
     if let Some(owner) = owner {
         tokio::task::block_in_place(|| owner.give(target))?;
     }
+    if let Some(finished) = &finished {
+        finished.mark(target);
+    }
     Ok(ReadyReport { restored, position, behind })
+}
+
+/// The mark by which a later run of the same command knows the finished restore.
+fn finished(
+    links: &[Wanted],
+    request: &GetRequest,
+    how: RestoreOptions,
+    ready: &Ready,
+) -> Option<Finished> {
+    let about = |link: &Wanted| {
+        let manifest = link.manifest.as_deref()?;
+        Some(About::new(manifest, how.decompress, &request.files.text()))
+    };
+    let chain: Option<Vec<About>> = links.iter().map(about).collect();
+    let steps = format!("{:?} alone {} galera {}", ready.prepare, ready.alone, ready.galera);
+    Finished::new(&chain?, &steps)
+}
+
+/// Reports of a restore that an earlier run has finished.
+fn done_before(links: &[Wanted], Totals { files, bytes }: Totals) -> Vec<(String, RestoreReport)> {
+    let report = |(number, link): (usize, &Wanted)| {
+        // The files of the whole chain are one directory now.
+        let (files, bytes) = if number == 0 { (files, bytes) } else { (0, 0) };
+        let get = GetReport {
+            stream_bytes: 0,
+            objects: 0,
+            stored_bytes: 0,
+            requests: 0,
+            retries: 0,
+            manifest: link.manifest.as_deref().cloned(),
+            chosen: None,
+        };
+        let went_on = Some(Resumed { files, bytes, distrusted: 0 });
+        (link.name.to_string(), RestoreReport { get, files, decrypted: 0, went_on })
+    };
+    links.iter().enumerate().map(report).collect()
 }
 
 /// One backup of the chain to restore.

@@ -12,6 +12,7 @@ mod request;
 mod results;
 mod run;
 mod server;
+mod sound;
 mod sum_check;
 mod trial;
 

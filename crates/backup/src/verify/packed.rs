@@ -1,28 +1,37 @@
 //! Verifies a packed backup: its objects against the listing, their checksums, and the stream.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use xb_frame::{Record, STREAM_HEADER_LEN};
 use xb_pipeline::{
     IndexProof, IndexWatch, InspectError, Inspected, Inspector, UnpackError, UnpackPlan, object_key,
 };
-use xb_uploader::StoreErrorKind;
+use xb_uploader::{StoreError, StoreErrorKind};
 
 use super::files::{Hit, files_in};
 use super::passes::Content;
 use super::results::not_damage;
 use super::run::{Packed, Run};
+use super::sound::Sound;
 use super::sum_check::{SumCheck, sum_of};
 use crate::cancel::CancelToken;
 use crate::catalog::manifest::End;
 use crate::catalog::names::run_folder;
-use crate::catalog::verification::{Level, Problem};
+use crate::catalog::verification::{Level, MAX_PROBLEMS, Problem};
 use crate::error::BackupError;
 use crate::hex::hex;
 use crate::objects::checksums;
 use crate::read::fetch::object_of;
 use crate::read::packed_index::{Index, PackedBody};
 use crate::read::ranges::{pump, ranges};
+
+/// How reading the whole stream ended.
+enum ReadAll {
+    Whole,
+    Damaged,
+    /// At an answer that was altered on its way.
+    Altered(StoreError),
+}
 
 /// Maximum number of damaged objects for which affected files are looked up.
 const MAX_NAMED: usize = 100;
@@ -37,7 +46,7 @@ impl Run<'_> {
             return Ok(());
         }
         self.observer.begin_phase("list");
-        let absent = stop.or(self.list(&packed)).await?;
+        let sound = stop.or(self.list(&packed)).await?;
         if !self.wants(Level::Checksum) {
             return Ok(());
         }
@@ -46,21 +55,21 @@ impl Run<'_> {
         let known = known
             .map_err(|why| self.note(&format!("a damaged object cannot be named: {why}")))
             .ok();
-        let readable = absent.is_empty() && packed.can_be_opened();
+        let readable = sound.is_all() && packed.can_be_opened();
         if readable && self.wants(Level::Decrypt) && stop.or(self.lacks_file_key(&packed)).await? {
             return Err(self.no_file_key());
         }
         // If reading stops at the first damage, the other damaged objects are found below.
         if self.wants(Level::Decrypt)
             && readable
-            && self.read_all(&packed, known.as_deref(), stop).await?
+            && self.read_twice(&packed, known.as_deref(), stop).await?
         {
             let what = format!("{} objects", packed.manifest.objects);
             self.report.close(Level::Checksum, what);
             self.close_read();
             return Ok(());
         }
-        let sums = self.sum_all(&packed, known.as_deref(), &absent, stop).await?;
+        let sums = self.sum_all(&packed, known.as_deref(), &sound, stop).await?;
         self.report.close(Level::Checksum, sums);
         if self.wants(Level::Decrypt) && readable {
             self.close_read();
@@ -94,48 +103,57 @@ impl Run<'_> {
         Ok(encrypted.await.unwrap_or(false))
     }
 
-    /// Compares the backup with a listing; returns the numbers of missing or incomplete objects.
-    async fn list(&mut self, packed: &Packed) -> Result<BTreeSet<u64>, BackupError> {
+    /// Compares the backup with a listing; returns the objects that are there with the right size.
+    ///
+    /// The work depends on the listing, not on the number of objects that a manifest states.
+    async fn list(&mut self, packed: &Packed) -> Result<Sound, BackupError> {
         let folder = run_folder(&self.request.name, packed.run);
-        let listed = self.root.list_below(&folder).await?;
-        let mut sizes: BTreeMap<String, u64> =
-            listed.into_iter().map(|object| (object.key, object.size)).collect();
-        let mut absent = BTreeSet::new();
-        for number in 0..packed.manifest.objects {
-            let key = object_key(number);
-            let expected = checksums::object_len(&packed.manifest, &packed.facts, number);
-            let wrong = match sizes.remove(&key) {
-                Some(size) if size == expected => continue,
-                Some(size) => format!("it has {size} bytes, expected {expected}"),
-                None => "it is missing".to_owned(),
-            };
-            absent.insert(number);
-            self.found(Level::List, Some(format!("{folder}/{key}")), wrong);
-        }
-        let data = |key: &String| key.len() == 9 && key.bytes().all(|b| b.is_ascii_digit());
-        for key in sizes.keys().filter(|key| data(key)) {
-            let what = "it does not belong to the manifest".to_owned();
-            self.found(Level::List, Some(format!("{folder}/{key}")), what);
-        }
         let (objects, bytes) = (packed.manifest.objects, packed.manifest.stored_bytes);
+        let data = |key: &str| key.len() == 9 && key.bytes().all(|b| b.is_ascii_digit());
+        let (mut sound, mut listed) = (BTreeSet::new(), BTreeSet::new());
+        for object in self.root.list_below(&folder).await?.into_iter().filter(|o| data(&o.key)) {
+            let number = object.key.parse::<u64>().unwrap_or(u64::MAX);
+            let expected = checksums::object_len(&packed.manifest, &packed.facts, number);
+            let wrong = match number < objects {
+                true if object.size == expected => {
+                    sound.insert(number);
+                    None
+                }
+                true => Some(format!("it has {} bytes, expected {expected}", object.size)),
+                false => Some("it does not belong to the manifest".to_owned()),
+            };
+            listed.insert(number);
+            if let Some(what) = wrong {
+                self.found(Level::List, Some(format!("{folder}/{}", object.key)), what);
+            }
+        }
+        let absent = objects.saturating_sub(listed.range(..objects).count() as u64);
+        let named = (0..objects).filter(|number| !listed.contains(number)).take(MAX_PROBLEMS);
+        let named: Vec<u64> = named.take(usize::try_from(absent).unwrap_or(usize::MAX)).collect();
+        for number in &named {
+            let object = format!("{folder}/{}", object_key(*number));
+            self.found(Level::List, Some(object), "it is missing".to_owned());
+        }
+        self.report.more_problems += absent - named.len() as u64;
         self.report.close(Level::List, format!("objects: {objects}, bytes: {bytes}"));
-        Ok(absent)
+        Ok(match sound.len() as u64 == objects {
+            true => Sound::All(0..objects),
+            false => Sound::Some(sound),
+        })
     }
 
-    /// Keys, first bytes and sizes of the existing objects.
+    /// Keys, first bytes and sizes of the sound objects.
     pub(super) fn objects(
         &self,
         packed: &Packed,
-        absent: &BTreeSet<u64>,
+        sound: Sound,
     ) -> impl Iterator<Item = (String, u64, u64)> + use<> {
         let folder = self.root.key(&run_folder(&self.request.name, packed.run));
-        let (absent, about) = (absent.clone(), (packed.manifest.clone(), packed.facts.clone()));
-        (0..packed.manifest.objects).filter(move |number| !absent.contains(number)).map(
-            move |number| {
-                let len = checksums::object_len(&about.0, &about.1, number);
-                (format!("{folder}/{}", object_key(number)), 0, len)
-            },
-        )
+        let about = (packed.manifest.clone(), packed.facts.clone());
+        sound.into_numbers().map(move |number| {
+            let len = checksums::object_len(&about.0, &about.1, number);
+            (format!("{folder}/{}", object_key(number)), 0, len)
+        })
     }
 
     /// Reads all objects for their checksums only.
@@ -143,17 +161,17 @@ impl Run<'_> {
         &mut self,
         packed: &Packed,
         known: Option<&[u64]>,
-        absent: &BTreeSet<u64>,
+        sound: &Sound,
         stop: &mut CancelToken,
     ) -> Result<String, BackupError> {
         let (plan, _) = self.plan()?;
         self.observer.expect_bytes(packed.manifest.stored_bytes);
-        let mut check = SumCheck::new(known, absent);
+        let mut check = SumCheck::new(known, sound);
         let observer = self.observer.clone();
-        let (fetched, ()) = pump(
+        let (fetched, (), _) = pump(
             self.root.store(),
             &plan,
-            ranges(self.objects(packed, absent), plan.range)
+            ranges(self.objects(packed, sound.clone()), plan.range)
                 .map(|range| range.with_object_sum(|key| sum_of(known, key))),
             |range, crc| {
                 check.range(range, crc);
@@ -172,13 +190,14 @@ impl Run<'_> {
             self.lost(Level::Checksum, error)?;
             return Ok("the objects cannot be read to the end".to_owned());
         }
-        self.compare(packed, check, absent.is_empty()).await;
-        Ok(format!("{} objects", packed.manifest.objects - absent.len() as u64))
+        self.compare(packed, check, sound.is_all()).await;
+        Ok(format!("{} objects", sound.count()))
     }
 
     /// Records the results of the checksum comparison.
-    async fn compare(&mut self, packed: &Packed, check: SumCheck, all: bool) {
+    async fn compare(&mut self, packed: &Packed, mut check: SumCheck, all: bool) {
         let folder = run_folder(&self.request.name, packed.run);
+        let all = !self.drop_altered(packed, &mut check).await && all;
         let numbers: Vec<u64> = check.wrong.iter().map(|(number, ..)| *number).collect();
         let files = self.files_in(packed, &numbers).await;
         for (n, (number, got, expected)) in check.wrong.iter().enumerate() {
@@ -208,6 +227,24 @@ impl Run<'_> {
         }
     }
 
+    /// Reads objects with a wrong checksum again, as far as that was not done yet, and leaves out
+    /// those that are sound. Returns whether there were any; then the root digest of what was read
+    /// means nothing, but that of the known checksums was compared.
+    async fn drop_altered(&mut self, packed: &Packed, check: &mut SumCheck) -> bool {
+        let folder = self.root.key(&run_folder(&self.request.name, packed.run));
+        let mut altered = Vec::new();
+        for (number, _, expected) in check.wrong.iter().take(MAX_NAMED) {
+            let key = format!("{folder}/{}", object_key(*number));
+            let again = self.root.store().read_back(&key).await;
+            if again.is_ok_and(|again| again.crc64 == *expected) {
+                self.note(&format!("{key} was altered on its way; a second answer is sound"));
+                altered.push(*number);
+            }
+        }
+        check.wrong.retain(|(number, ..)| !altered.contains(number));
+        !altered.is_empty()
+    }
+
     /// Files that have bytes in these objects, as far as the index can be read.
     async fn files_in(&self, packed: &Packed, numbers: &[u64]) -> Vec<Vec<Hit>> {
         if numbers.is_empty() || !packed.can_be_opened() {
@@ -227,11 +264,7 @@ impl Run<'_> {
     }
 
     /// Records a listed object that is missing or damaged; returns any other error.
-    pub(super) fn lost(
-        &mut self,
-        level: Level,
-        error: xb_uploader::StoreError,
-    ) -> Result<(), BackupError> {
+    pub(super) fn lost(&mut self, level: Level, error: StoreError) -> Result<(), BackupError> {
         match error.kind {
             StoreErrorKind::NotFound | StoreErrorKind::Damaged => {
                 self.found(level, Some(error.key.clone()), error.to_string());
@@ -241,14 +274,35 @@ impl Run<'_> {
         }
     }
 
-    /// Reads and inspects the stream, and computes the checksums of its objects. Returns `false` if
-    /// it stopped at damage.
-    async fn read_all(
+    /// Reads and inspects the stream; again from the start if an answer was altered on its way.
+    /// Returns `false` if it stopped at damage.
+    async fn read_twice(
         &mut self,
         packed: &Packed,
         known: Option<&[u64]>,
         stop: &mut CancelToken,
     ) -> Result<bool, BackupError> {
+        match self.read_all(packed, known, stop).await? {
+            ReadAll::Whole => Ok(true),
+            ReadAll::Damaged => Ok(false),
+            ReadAll::Altered(error) => {
+                self.note(&format!("{error}; the stream was read again"));
+                match self.read_all(packed, known, stop).await? {
+                    ReadAll::Whole => Ok(true),
+                    ReadAll::Damaged => Ok(false),
+                    ReadAll::Altered(error) => Err(error.into()),
+                }
+            }
+        }
+    }
+
+    /// Reads and inspects the stream, and computes the checksums of its objects.
+    async fn read_all(
+        &mut self,
+        packed: &Packed,
+        known: Option<&[u64]>,
+        stop: &mut CancelToken,
+    ) -> Result<ReadAll, BackupError> {
         let (plan, share) = self.plan()?;
         let manifest = &packed.manifest;
         self.observer.expect_bytes(manifest.stream_bytes);
@@ -264,10 +318,19 @@ impl Run<'_> {
                 Content::Xbstream(Box::new(Inspector::new(options)))
             }
         };
-        let none = BTreeSet::new();
-        let mut check = SumCheck::new(known, &none);
-        let (fetched, (outcome, content)) =
+        let mut check = SumCheck::new(known, &packed.all());
+        let (fetched, (outcome, content), recent) =
             self.unpack(packed, (&mut check, known), &watch, content, &plan, stop).await?;
+        let broken = matches!(
+            outcome,
+            Err(UnpackError::Sink(_)
+                | UnpackError::Frame(_)
+                | UnpackError::Seal(_)
+                | UnpackError::Codec { .. })
+        );
+        if broken && let Some(error) = recent.altered(self.root.store()).await {
+            return Ok(ReadAll::Altered(error));
+        }
         let summary = match (fetched, outcome) {
             (_, Err(UnpackError::Sink(error))) => {
                 if let Some(error) = not_damage(&error) {
@@ -276,7 +339,7 @@ impl Run<'_> {
                 let object = None;
                 self.stream_fault(Level::Decrypt, object, &error);
                 self.pages(&content.pages());
-                return Ok(false);
+                return Ok(ReadAll::Damaged);
             }
             (
                 _,
@@ -288,11 +351,11 @@ impl Run<'_> {
             ) => {
                 self.broken(packed, &error, &content);
                 self.pages(&content.pages());
-                return Ok(false);
+                return Ok(ReadAll::Damaged);
             }
             (Err(error), _) => {
                 self.lost(Level::Checksum, error)?;
-                return Ok(false);
+                return Ok(ReadAll::Damaged);
             }
             (_, Err(error)) => {
                 let source = std::io::Error::other(error.to_string());
@@ -306,7 +369,11 @@ impl Run<'_> {
             self.found(Level::Decrypt, None, what);
         }
         self.compare(packed, check, true).await;
-        self.finish(content, watch, summary.end.plain_bytes, (packed, &plan), stop).await
+        let bytes = summary.end.plain_bytes;
+        Ok(match self.finish(content, watch, bytes, (packed, &plan), stop).await? {
+            true => ReadAll::Whole,
+            false => ReadAll::Damaged,
+        })
     }
 
     /// Concludes a stream that was read to its end. Returns `false` if it is damaged.
@@ -382,6 +449,11 @@ impl Run<'_> {
 }
 
 impl Packed {
+    /// The numbers of all objects.
+    pub(super) fn all(&self) -> Sound {
+        Sound::All(0..self.manifest.objects)
+    }
+
     fn about(
         &self,
     ) -> (

@@ -1,8 +1,6 @@
 //! Passes over the stream of a packed backup: the first one, and further ones for the files for
 //! which memory did not suffice because too many were open at a time.
 
-use std::collections::BTreeSet;
-
 use bytes::Bytes;
 use xb_frame::Summary;
 use xb_pipeline::{
@@ -18,9 +16,11 @@ use crate::cancel::CancelToken;
 use crate::catalog::manifest::End;
 use crate::error::BackupError;
 use crate::read::ranges::{pump, ranges};
+use crate::read::recent::Recent;
 
 /// Results of fetching and of unpacking, and what was unpacked.
-type Unpacked = (Result<(), StoreError>, (Result<Summary, UnpackError<InspectError>>, Content));
+type Unpacked =
+    (Result<(), StoreError>, (Result<Summary, UnpackError<InspectError>>, Content), Recent);
 
 impl Run<'_> {
     /// Reads the stream again for the files for which memory did not suffice, until none is left.
@@ -37,9 +37,9 @@ impl Run<'_> {
             let stated = (!matches!(end, End::NativeTrailer)).then_some(end);
             let options = self.inspect(stated, self.plan()?.1)?;
             let content = Content::Xbstream(Box::new(Inspector::again(options, found)));
-            let mut check = SumCheck::new(None, &BTreeSet::new());
+            let mut check = SumCheck::new(None, &packed.all());
             let watch = IndexWatch::default();
-            let (fetched, (outcome, content)) =
+            let (fetched, (outcome, content), _) =
                 self.unpack(packed, (&mut check, None), &watch, content, plan, stop).await?;
             match (fetched, outcome) {
                 (_, Err(UnpackError::Sink(error))) => return Ok(Err(error)),
@@ -75,7 +75,7 @@ impl Run<'_> {
         pump(
             self.root.store(),
             &plan,
-            ranges(self.objects(packed, &BTreeSet::new()), plan.range)
+            ranges(self.objects(packed, packed.all()), plan.range)
                 .map(|range| range.with_object_sum(|key| sum_of(known, key))),
             |range, crc| {
                 check.range(range, crc);

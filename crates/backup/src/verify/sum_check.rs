@@ -1,9 +1,8 @@
 //! Compares the checksums of a backup's objects with those that were stored.
 
-use std::collections::BTreeSet;
-
 use xb_pipeline::RootDigest;
 
+use super::sound::Sound;
 use crate::objects::checksums::Summing;
 use crate::read::ranges::Range;
 
@@ -23,10 +22,10 @@ pub(super) struct SumCheck {
 }
 
 impl SumCheck {
-    pub(super) fn new(known: Option<&[u64]>, absent: &BTreeSet<u64>) -> Self {
+    pub(super) fn new(known: Option<&[u64]>, sound: &Sound) -> Self {
         let known = (0..).zip(known.unwrap_or_default().iter().copied());
         let mut expected: Vec<(u64, u64)> =
-            known.filter(|(number, _)| !absent.contains(number)).collect();
+            known.filter(|(number, _)| sound.contains(*number)).collect();
         expected.reverse();
         let (root, summing) = (RootDigest::default(), Summing::default());
         Self { expected, root, wrong: Vec::new(), summing }

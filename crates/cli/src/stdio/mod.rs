@@ -1,5 +1,6 @@
 //! Terminal rules: data never goes to or comes from a terminal; questions only go to a terminal.
 
+pub(crate) mod closed;
 pub(crate) mod input;
 
 use std::io::{BufRead, BufReader, IsTerminal, Write, stderr, stdin, stdout};
@@ -8,6 +9,7 @@ use std::os::fd::AsFd;
 use crate::messages::text::printable;
 use crate::program::failure::{Failure, OrFail as _};
 use crate::program::signals::{Signals, interrupted};
+use crate::stdio::closed::was_closed;
 use crate::stdio::input::Input;
 
 /// Returns an error if standard input, from which data is to be read, is a terminal.
@@ -22,15 +24,15 @@ pub fn refuse_terminal_input(hint: &str) -> Result<(), Failure> {
 
 /// Returns an error if standard output, to which data is to be written, is a terminal or closed.
 ///
-/// At the start of a program, the runtime opens `/dev/null` in place of a closed standard output,
-/// for reading and writing. A shell's `> /dev/null` opens it only for writing, and is accepted.
+/// At the start of a program, the runtime opens `/dev/null` in place of a closed standard output.
+/// A `/dev/null` that the caller has opened is accepted.
 ///
 /// `hint` shows what to type instead.
 ///
 /// # Errors
 /// A usage [`Failure`] with that hint.
 pub fn refuse_terminal_output(hint: &str) -> Result<(), Failure> {
-    if is_stand_in(&stdout()) {
+    if was_closed() && is_stand_in(&stdout()) {
         let message = "standard output is closed, so the data would be lost";
         return Err(Failure::new(message).stage("output").hint(hint));
     }

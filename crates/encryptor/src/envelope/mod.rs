@@ -47,7 +47,8 @@ impl Envelope {
     }
 
     /// Makes a new envelope for the same stream: the slots that `keep` selects, unchanged, and new
-    /// ones. `data_key` comes from [`open`](Self::open).
+    /// ones. `data_key` comes from [`open`](Self::open). A new slot for a key file or recipient
+    /// that already has one replaces it.
     ///
     /// The owner of a removed slot may still have a copy of the data key: a rewrap removes the
     /// slot, not the knowledge.
@@ -81,16 +82,17 @@ impl Envelope {
         if total > MAX_SLOTS {
             return Err(WrapError::TooMany { got: total, max: MAX_SLOTS, slow: false });
         }
-        for way in ways {
-            slots.push(Slot::make(way, data_key, &stream_id)?);
-        }
+        let new: Result<Vec<Slot>, WrapError> =
+            ways.iter().map(|way| Slot::make(way, data_key, &stream_id)).collect();
+        let new = new?;
+        slots.retain(|kept| !new.iter().any(|new| new.is_for_same_key(kept)));
+        slots.extend(new);
         if let Some(got) = too_many_slow(&slots) {
             return Err(WrapError::TooMany { got, max: MAX_SLOW_SLOTS, slow: true });
         }
-        let mut seen = std::collections::BTreeSet::new();
         for (n, slot) in slots.iter().enumerate() {
-            if let SlotInfo { id: Some(id), kind, .. } = slot.info(n)
-                && !seen.insert((kind == SlotKind::KeyFile, id.clone()))
+            if let SlotInfo { id: Some(id), .. } = slot.info(n)
+                && slots.iter().take(n).any(|other| other.is_for_same_key(slot))
             {
                 return Err(WrapError::Twice { id });
             }

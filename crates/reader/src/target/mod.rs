@@ -167,9 +167,7 @@ impl TargetDir {
             if self.run.kept { None } else { self.nameless.create(&self.run.dir, self.file_mode) };
         match file {
             None => self.begin(path),
-            Some(file) => {
-                Ok(self.partial(path, 0).without_name(file, Arc::clone(&self.nameless)))
-            }
+            Some(file) => Ok(self.partial(path, 0).without_name(file, Arc::clone(&self.nameless))),
         }
     }
 

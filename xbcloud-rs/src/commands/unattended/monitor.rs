@@ -37,10 +37,18 @@ impl Context {
     }
 }
 
+/// How far clocks may differ.
+const SKEW: i64 = 3600;
+
 fn found(listings: &[&Listing], level: Level) -> Found {
-    let seconds = |seconds: Option<i64>| {
-        Some(Duration::from_secs(u64::try_from(seconds?.max(0)).unwrap_or_default()))
+    // A time in the future would look young for as long as it takes.
+    let is_future = |age: Option<i64>| age.is_some_and(|seconds| seconds < -SKEW);
+    let seconds = |age: Option<i64>| {
+        let seconds = age.filter(|_| !is_future(age))?;
+        Some(Duration::from_secs(u64::try_from(seconds.max(0)).unwrap_or_default()))
     };
+    let future =
+        |line: &&&Listing| is_future(line.age_seconds) || is_future(line.verified_age_seconds);
     let complete = || listings.iter().filter(|line| line.state == State::Complete);
     let damaged = |line: &&&Listing| {
         line.state == State::Damaged || line.verified.is_some_and(|proof| proof.failed.is_some())
@@ -57,6 +65,7 @@ fn found(listings: &[&Listing], level: Level) -> Found {
             (line.name.clone(), level, age)
         }),
         damaged: listings.iter().filter(damaged).map(|line| line.name.clone()).collect(),
+        future: listings.iter().filter(future).map(|line| line.name.clone()).collect(),
         backups: complete().count(),
     }
 }

@@ -52,17 +52,23 @@ impl Context {
                 .stage("settings")
                 .hint(&format!("make the folder of {}, writable for this user", file.display()))?;
         }
-        lock(args.to_retain, args.to_retain_mode)?;
-        crate::keys::keys(true, &args.identities, &args.backup.keys, &self.log)?;
         let host = host_name().unwrap_or_default();
         let result = RunResult::begin(TOOL, repository, &host, Timestamp::now());
         let mut job = Job { context: self, args, place, hooks, result };
-        let outcome = job.stages();
+        let outcome = job.check().and_then(|()| job.stages());
         job.finish(outcome)
     }
 }
 
 impl Job<'_> {
+    /// Finds what is wrong in the options before the producer starts. A failure is reported like
+    /// any other of the run: an option file that was broken yesterday must not go unnoticed.
+    fn check(&self) -> Result<(), Failure> {
+        let (context, args) = (self.context, self.args);
+        lock(args.to_retain, args.to_retain_mode)?;
+        crate::keys::keys(true, &args.identities, &args.backup.keys, &context.log).map(drop)
+    }
+
     fn stages(&mut self) -> Result<(), Failure> {
         let (context, args) = (self.context, self.args);
         let place = self.place.clone();
@@ -172,6 +178,9 @@ impl Job<'_> {
             self.warn(format!("no heartbeat: {why}"));
         }
         let written = self.write(options);
+        if let (Err(failure), false) = (&written, is_ok) {
+            self.context.log.warn(failure.line());
+        }
         self.context.log.event("run", &serde_json::to_value(&self.result).unwrap_or_default());
         outcome?;
         written?;

@@ -1,6 +1,6 @@
 //! A copy in progress, and what its two sides hold.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use xb_pipeline::{ObjectSize, Observer, PackPlan, PackSizing, UnpackPlan};
 
@@ -8,7 +8,7 @@ use crate::admin::copy::check::{Object, Sums};
 use crate::admin::copy::request::CopyRequest;
 use crate::admin::copy::source::Source;
 use crate::catalog::manifest::Layout;
-use crate::catalog::names::{is_data_object, of_classic};
+use crate::catalog::names::{is_data_object, of_classic, run_folder};
 use crate::catalog::root::Root;
 use crate::error::BackupError;
 use crate::objects::checksums::Known;
@@ -31,12 +31,24 @@ impl Copying<'_> {
     pub(super) async fn objects(&self) -> Result<Vec<Object>, BackupError> {
         let manifest = &self.source.manifest;
         match &manifest.packed {
-            Some(packed) => Ok((0..manifest.objects)
-                .map(|number| {
+            Some(packed) => {
+                let stated = |number| {
                     let len = crate::objects::checksums::object_len(manifest, packed, number);
                     (xb_pipeline::object_key(number), len)
-                })
-                .collect()),
+                };
+                // The listing bounds the work, not the number that a manifest states.
+                let folder = run_folder(&self.request.name, self.source.run);
+                let listed = self.from.list_below(&folder).await?;
+                let there: BTreeSet<String> = listed.into_iter().map(|object| object.key).collect();
+                let absent = (0..manifest.objects).find(|n| !there.contains(&stated(*n).0));
+                match absent {
+                    None => Ok((0..manifest.objects).map(stated).collect()),
+                    Some(number) => Err(BackupError::Damaged {
+                        name: self.request.name.to_string(),
+                        what: format!("object {} is missing", stated(number).0),
+                    }),
+                }
+            }
             None => {
                 let files = list_classic(self.from, &self.request.name).await?;
                 files.agree_with(&self.request.name, manifest)?;

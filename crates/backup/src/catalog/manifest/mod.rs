@@ -20,6 +20,8 @@ use crate::hex::hex;
 
 /// Largest manifest, in bytes.
 pub(crate) const MAX_LEN: usize = 1 << 20;
+/// Most objects of a packed backup.
+const MAX_OBJECTS: u64 = 1_000_000_000;
 /// The format version we write. Readers refuse a higher one.
 pub const FORMAT: u32 = 1;
 
@@ -351,6 +353,10 @@ impl Manifest {
                     || self.stored_bytes.div_ceil(packed.chunk_size) != self.objects
                 {
                     return inconsistent("number, size and total of the objects do not match");
+                }
+                // The keys of objects have nine digits.
+                if self.objects > MAX_OBJECTS {
+                    return inconsistent("there are more objects than a backup can have");
                 }
                 if self.stream_id().is_none() {
                     return inconsistent("the stream ID is not 32 hexadecimal digits");

@@ -1,6 +1,7 @@
 //! Where a journal is, and its first line.
 
-use std::os::fd::BorrowedFd;
+use std::fs::File;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, StatxFlags, fstatfs, statx};
@@ -85,6 +86,13 @@ pub(super) fn mount_id(folder: BorrowedFd<'_>) -> Option<String> {
         there.stx_dev_minor,
         system.f_type,
     ))
+}
+
+/// The directory itself, its mount and the boot of the system: writes to it were not lost since.
+pub(crate) fn place_of(target: &Path) -> Option<String> {
+    let folder = File::open(target).ok()?;
+    let inode = rustix::fs::fstat(&folder).ok()?.st_ino;
+    Some(format!("{} {} {inode}", boot_id()?, mount_id(folder.as_fd())?))
 }
 
 pub(super) fn boot_id() -> Option<String> {

@@ -1,0 +1,66 @@
+//! A restore whose end was not seen is run again: it finds its own finished work, and no other.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
+
+use std::path::Path;
+
+use xb_testkit::command::{Cmd, Ran};
+use xb_testkit::files::tree;
+use xb_testkit::stream::small_backup;
+
+fn run(args: &[&str], stdin: &[u8]) -> Ran {
+    Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs")).args(args).stdin_bytes(stdin).run()
+}
+
+/// Whether the file system of the tests has extended attributes.
+fn has_attributes(folder: &Path) -> bool {
+    let flags = rustix::fs::XattrFlags::empty();
+    rustix::fs::setxattr(folder, "user.xb-test", b"x", flags).is_ok()
+}
+
+#[test]
+fn a_finished_restore_is_known_again() {
+    let folder = tempfile::tempdir().unwrap();
+    if !has_attributes(folder.path()) {
+        println!("this file system has no extended attributes");
+        return;
+    }
+    let place = |name: &str| format!("file://{}/root/{name}", folder.path().display());
+    let target = folder.path().join("data");
+    let dir = format!("--target-dir={}", target.display());
+    let restore = |options: &[&str], name: &str| {
+        run(&[&["restore", "--sync=none", &dir], options, &[&place(name)]].concat(), b"")
+    };
+    for (name, layout) in [("packed", "--layout=packed"), ("classic", "--layout=classic")] {
+        for other in [name, &format!("{name}-2")] {
+            let _ = run(&["put", layout, &place(other)], &small_backup(1, 300_000)).expect(0);
+        }
+        let _ = restore(&[], name).expect(0);
+        let files = tree(&target);
+        let again = restore(&[], name).expect(0);
+        assert!(again.stderr_text().contains("already there"), "{again:?}");
+        assert_eq!(tree(&target), files);
+        // A kill may have come before the empty folders were removed.
+        std::fs::create_dir_all(target.join(".xb-partial/restore")).unwrap();
+        let _ = restore(&[], name).expect(0);
+        assert_eq!(tree(&target), files);
+        assert!(!target.join(".xb-partial").exists());
+
+        let refused = |options: &[&str], name: &str| {
+            let ran = restore(options, name).expect_failure();
+            assert!(ran.stderr_text().contains("not empty"), "{ran:?}");
+        };
+        refused(&[], &format!("{name}-2"));
+        refused(&["--no-decompress"], name);
+        refused(&["--files=*.ibd"], name);
+        let foreign = target.join("foreign");
+        std::fs::write(&foreign, "").unwrap();
+        refused(&[], name);
+        std::fs::remove_file(&foreign).unwrap();
+        let _ = restore(&[], name).expect(0);
+        let file = target.join("xtrabackup_info");
+        let content = std::fs::read(&file).unwrap();
+        std::fs::write(&file, &content).unwrap();
+        refused(&[], name);
+        std::fs::remove_dir_all(&target).unwrap();
+    }
+}
