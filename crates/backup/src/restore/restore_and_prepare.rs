@@ -84,22 +84,9 @@ pub async fn restore_ready(
         let position = position.or_else(|| GaleraPosition::of_folder(target));
         return Ok(ReadyReport { restored: done_before(&links, totals), position, behind });
     }
-    let mut restored = Vec::new();
-    let mut folders = Vec::new();
     observer.expect_phases(if ready.prepare.is_some() { 2 } else { 1 });
-    observer.begin_phase("fetch");
-    for (number, link) in links.iter().enumerate() {
-        observer.expect_later(links[number + 1..].iter().map(Wanted::stream_bytes).sum());
-        let folder = match number {
-            0 => target.to_owned(),
-            n => target.join(INCREMENTS).join(n.to_string()),
-        };
-        request.name = link.name.clone();
-        let (unlocked, place) = (link.unlocked.as_ref(), (folder.as_path(), how));
-        let report = restore_and_keep(root, &request, unlocked, place, observer, stop).await?;
-        restored.push((request.name.to_string(), report));
-        folders.push(folder);
-    }
+    let (restored, mut folders) =
+        fetch(root, &mut request, &links, (target, how), observer, stop).await?;
     let wants_position = ready.galera || ready.donor.is_some();
     if wants_position {
         // The last directory's position is where the chain ends.
@@ -148,6 +135,32 @@ pub async fn restore_ready(
         finished.mark(target);
     }
     Ok(ReadyReport { restored, position, behind })
+}
+
+/// Fetches the backups of a chain, the full one first. Returns their reports and directories.
+async fn fetch(
+    root: &Root,
+    request: &mut GetRequest,
+    links: &[Wanted],
+    (target, how): (&Path, RestoreOptions),
+    observer: &Observer,
+    stop: &mut CancelToken,
+) -> Result<(Vec<(String, RestoreReport)>, Vec<PathBuf>), BackupError> {
+    let (mut restored, mut folders) = (Vec::new(), Vec::new());
+    observer.begin_phase("fetch");
+    for (number, link) in links.iter().enumerate() {
+        observer.expect_later(links[number + 1..].iter().map(Wanted::stream_bytes).sum());
+        let folder = match number {
+            0 => target.to_owned(),
+            n => target.join(INCREMENTS).join(n.to_string()),
+        };
+        request.name = link.name.clone();
+        let (unlocked, place) = (link.unlocked.as_ref(), (folder.as_path(), how));
+        let report = restore_and_keep(root, request, unlocked, place, observer, stop).await?;
+        restored.push((request.name.to_string(), report));
+        folders.push(folder);
+    }
+    Ok((restored, folders))
 }
 
 /// The mark by which a later run of the same command knows the finished restore.

@@ -7,6 +7,7 @@ use std::io::{self, ErrorKind, Read};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use xb_compressor::Compression;
 use xb_frame::{StreamHeader, StreamId};
@@ -37,6 +38,11 @@ const MEMORY: u64 = 96 << 20;
 /// Size of the blocks that are sent, in bytes.
 const BLOCK: u64 = 1 << 20;
 
+/// Time for a joiner's server to leave the cluster after its own script failed. If the donor's
+/// server reports the failure at that moment, too, both of the joiner's threads that end it may wait
+/// for each other: MariaDB 10.11 with Galera 26.4 then stays up for ever, without a cluster.
+const JOINER_LEAVES: Duration = Duration::from_secs(2);
+
 /// Sends a backup or a bypass, according to the server's arguments.
 ///
 /// # Errors
@@ -44,7 +50,22 @@ const BLOCK: u64 = 1 << 20;
 /// failure.
 pub fn donate(context: &Context) -> Result<(), SstError> {
     let outcome = if context.args.bypass { bypass(context) } else { full(context) };
-    outcome.map_err(|error| error.or_why(context.stop()))
+    outcome.map_err(|error| {
+        if ended_by_joiner(&error) {
+            let _ = context.stop().wait(JOINER_LEAVES);
+        }
+        error.or_why(context.stop())
+    })
+}
+
+/// Whether the joiner has ended the transfer, so that its server is about to leave the cluster.
+fn ended_by_joiner(error: &SstError) -> bool {
+    matches!(
+        error,
+        SstError::Wire(
+            TransferError::Refused { .. } | TransferError::Aborted { who: "joiner", .. }
+        )
+    )
 }
 
 /// Tells the joiner that it gets write sets instead of a snapshot, and at which position.

@@ -42,13 +42,15 @@ impl Candidate {
     #[must_use]
     pub fn all(listings: &[Listing]) -> Vec<Self> {
         let mut all: Vec<Self> = listings.iter().filter_map(Self::of).collect();
+        let unknown: Vec<&Listing> =
+            listings.iter().filter(|listing| listing.may_depend_since.is_some()).collect();
         for candidate in &mut all {
-            let later = |listing: &&Listing| {
+            let later = |listing: &&&Listing| {
                 let since = listing.may_depend_since;
                 since.is_some_and(|written| is_later(written, candidate.finished))
             };
             candidate.possible_dependent =
-                listings.iter().find(later).map(|listing| listing.name.clone());
+                unknown.iter().find(later).map(|listing| listing.name.clone());
         }
         all
     }
@@ -77,7 +79,7 @@ impl Candidate {
         })
     }
 
-    fn is_incremental(&self) -> bool {
+    pub(super) fn is_incremental(&self) -> bool {
         self.base.is_some() || self.from_lsn.is_some_and(|lsn| lsn > 0)
     }
 

@@ -1,6 +1,6 @@
 //! The retention rules, and what they decide.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -66,16 +66,15 @@ pub fn plan_prune(all: &[Candidate], keep: &Keep, now: Timestamp) -> Vec<Verdict
     for (n, candidate) in sorted.iter().enumerate() {
         reasons_of_its_own(candidate, now).for_each(|why| note(n, why));
     }
-    keep_bases(&sorted, &mut kept);
-    let verdict = |(candidate, kept): (&&Candidate, BTreeSet<Why>)| Verdict {
-        name: candidate.name.clone(),
-        run: candidate.run.clone(),
-        finished: candidate.finished,
-        kept: kept.into_iter().collect(),
+    let bases = bases(&sorted);
+    keep_bases(&sorted, &bases, &mut kept);
+    let verdict = |n: usize| Verdict {
+        name: sorted[n].name.clone(),
+        run: sorted[n].run.clone(),
+        finished: sorted[n].finished,
+        kept: std::mem::take(&mut kept[n]).into_iter().collect(),
     };
-    let mut verdicts: Vec<Verdict> = sorted.iter().zip(kept).map(verdict).collect();
-    bases_last(&sorted, &mut verdicts);
-    verdicts
+    bases_last(&bases).into_iter().map(verdict).collect()
 }
 
 /// Applies the retention rules to the sound backups of one server, newest first.
@@ -133,38 +132,60 @@ fn reasons_of_its_own(candidate: &Candidate, now: Timestamp) -> impl Iterator<It
     reasons.into_iter().flatten()
 }
 
+/// Returns the bases of each backup, as positions in `sorted`.
+fn bases(sorted: &[&Candidate]) -> Vec<Vec<usize>> {
+    let mut by_name: HashMap<&str, Vec<usize>> = HashMap::new();
+    let mut by_lsn: HashMap<Option<u64>, Vec<usize>> = HashMap::new();
+    for (n, candidate) in sorted.iter().enumerate() {
+        by_name.entry(&candidate.name).or_default().push(n);
+        by_lsn.entry(candidate.to_lsn).or_default().push(n);
+    }
+    let of = |(n, candidate): (usize, &&Candidate)| {
+        let found = match &candidate.base {
+            Some((name, _)) => by_name.get(name.as_str()),
+            None if candidate.is_incremental() => by_lsn.get(&candidate.from_lsn),
+            None => None,
+        };
+        let is_base = |&base: &usize| base != n && candidate.is_based_on(sorted[base]);
+        found.into_iter().flatten().copied().filter(is_base).collect()
+    };
+    sorted.iter().enumerate().map(of).collect()
+}
+
 /// Keeps all direct and indirect bases of the kept backups.
-fn keep_bases(sorted: &[&Candidate], kept: &mut [BTreeSet<Why>]) {
+fn keep_bases(sorted: &[&Candidate], bases: &[Vec<usize>], kept: &mut [BTreeSet<Why>]) {
     let mut todo: Vec<usize> = (0..kept.len()).filter(|&n| !kept[n].is_empty()).collect();
     while let Some(n) = todo.pop() {
-        for (base, candidate) in sorted.iter().enumerate() {
-            if base != n && sorted[n].is_based_on(candidate) {
-                let first = kept[base].is_empty();
-                kept[base].insert(Why::BaseOf(sorted[n].name.clone()));
-                if first {
-                    todo.push(base);
-                }
+        for &base in &bases[n] {
+            let first = kept[base].is_empty();
+            kept[base].insert(Why::BaseOf(sorted[n].name.clone()));
+            if first {
+                todo.push(base);
             }
         }
     }
 }
 
-/// Moves each base after its incremental backups. Their times give that order already, unless
-/// clocks were wrong.
-fn bases_last(sorted: &[&Candidate], verdicts: &mut Vec<Verdict>) {
-    let by_name: BTreeMap<&str, &Candidate> =
-        sorted.iter().map(|candidate| (candidate.name.as_str(), *candidate)).collect();
-    let mut left = std::mem::take(verdicts);
-    while !left.is_empty() {
-        let free = left.iter().position(|verdict| {
-            let Some(base) = by_name.get(verdict.name.as_str()) else { return true };
-            left.iter().all(|other| {
-                by_name.get(other.name.as_str()).is_none_or(|other| !other.is_based_on(base))
-            })
-        });
-        // Only a hand-edited manifest can create a cycle; then any order will do.
-        verdicts.push(left.remove(free.unwrap_or(0)));
+/// Returns the positions with each base after its incremental backups, and else in order. Their
+/// times give that order already, unless clocks were wrong.
+fn bases_last(bases: &[Vec<usize>]) -> Vec<usize> {
+    let mut dependents = vec![0_usize; bases.len()];
+    bases.iter().flatten().for_each(|&base| dependents[base] += 1);
+    let mut left: BTreeSet<usize> = (0..bases.len()).collect();
+    let mut free: BTreeSet<usize> = left.iter().copied().filter(|&n| dependents[n] == 0).collect();
+    let mut order = Vec::with_capacity(bases.len());
+    // Only a hand-edited manifest can create a cycle; then any order will do.
+    while let Some(n) = free.pop_first().or_else(|| left.first().copied()) {
+        left.remove(&n);
+        order.push(n);
+        for &base in &bases[n] {
+            dependents[base] -= 1;
+            if dependents[base] == 0 && left.contains(&base) {
+                free.insert(base);
+            }
+        }
     }
+    order
 }
 
 /// Maps a time to its day, week or month.

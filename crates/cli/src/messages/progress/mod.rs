@@ -1,6 +1,7 @@
 //! Progress display: a bar on a terminal, occasional lines in a log.
 
 mod reading;
+mod snapshot;
 
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
@@ -9,46 +10,13 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use self::reading::{Meter, Reading};
+pub use self::snapshot::{PhaseSnapshot, Snapshot};
 use crate::messages::log::{Level, Log};
 
 /// Interval between readings of the counters.
 const TICK: Duration = Duration::from_millis(200);
 /// Maximum time between lines in a log.
 const MAX_INTERVAL: Duration = Duration::from_hours(1);
-
-/// Counters at one moment. They never decrease; `bottleneck` may change freely.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Snapshot {
-    /// Bytes done so far, in all phases.
-    pub done: u64,
-    /// Total bytes of the work, in the same unit, if known. Not shown if there is a phase.
-    pub total: Option<u64>,
-    /// Current phase, if the work has phases.
-    pub phase: Option<PhaseSnapshot>,
-    /// Bytes stored after packing and compression, if the work stores data.
-    pub stored: Option<u64>,
-    /// Requests that were sent again.
-    pub retries: u64,
-    /// Stage that slows down the others, if there is a clear one.
-    pub bottleneck: Option<String>,
-}
-
-/// A phase of the work at one moment.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct PhaseSnapshot {
-    /// Short name, one word.
-    pub name: String,
-    /// Its number, from 1.
-    pub number: u32,
-    /// Number of phases. If there is only one, its name and number are not shown.
-    pub of: u32,
-    /// Bytes that it has done.
-    pub done: u64,
-    /// Bytes that it will have done at its end, if known.
-    pub total: Option<u64>,
-    /// Time since its begin.
-    pub elapsed: Duration,
-}
 
 /// Display options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

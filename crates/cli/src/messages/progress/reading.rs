@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::Snapshot;
+use crate::messages::progress::snapshot::Snapshot;
 use crate::messages::size::{format_clock, format_duration, format_rate, format_size};
 
 /// Time span of the rate: long enough for a steady number, short enough to show that a store has
@@ -201,8 +201,8 @@ fn percent(part: u64, whole: u64) -> Option<u128> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::PhaseSnapshot;
     use super::*;
+    use crate::messages::progress::snapshot::PhaseSnapshot;
 
     fn bytes(done: u64) -> Snapshot {
         Snapshot { done, ..Snapshot::default() }
