@@ -1,7 +1,6 @@
 //! Connections that break, and the cost of that.
 
 use std::num::NonZeroU8;
-use std::sync::Mutex;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,7 +8,7 @@ use proptest::prelude::*;
 
 use super::relay::{Fate, How, Relay};
 use super::support::{LONG, Told, donor, joiner, limits, listen, noise, receive, send};
-use xb_wire::{Donor, Joiner, Receipt, Refusal, Security, Snapshot, TransferError, connect};
+use xb_wire::{Donor, Joiner, Receipt, Security, Snapshot, TransferError, connect};
 
 /// Runs a transfer through a relay; returns the counters of both sides.
 fn through(
@@ -21,27 +20,18 @@ fn through(
 ) -> (Result<Snapshot, TransferError>, Result<Snapshot, TransferError>) {
     let (listener, announcement) = listen(joiner);
     let (mut relay, announcement) = Relay::before(&announcement, fates);
-    let refusal = Mutex::new(None::<Refusal>);
     std::thread::scope(|scope| {
-        let refusal = &refusal;
         let sent = scope.spawn(move || {
-            let sent = connect(&announcement, b"", donor).and_then(|outgoing| {
-                let counters = outgoing.counters();
-                send(outgoing, stream, 300_000)?;
-                Ok(counters.snapshot())
-            });
-            // The joiner would wait for another connection, for long.
-            if let (Err(_), Some(refusal)) = (&sent, refusal.lock().unwrap().take()) {
-                refusal.refuse("the donor has failed");
-            }
-            sent
+            let outgoing = connect(&announcement, b"", donor)?;
+            let counters = outgoing.counters();
+            send(outgoing, stream, 300_000)?;
+            Ok(counters.snapshot())
         });
         // The relay lives until both sides are done.
         let relay = &mut relay;
         scope.spawn(move || meanwhile(relay));
         let received = listener.accept(LONG).and_then(|offered| {
             let incoming = offered.accept(b"")?;
-            *refusal.lock().unwrap() = Some(incoming.refusal());
             let counters = incoming.counters();
             let receipt = receive(incoming, stream)?;
             assert!(matches!(receipt, Receipt::Heard | Receipt::Unheard));

@@ -225,7 +225,7 @@ fn bad_options_in_files_are_refused_by_key_only() {
         ("no-default", "unknown option no-default in @ line 2"),
         ("parallel", "option parallel in @ line 2 needs a value"),
         ("insecure=hunter2", "option insecure in @ line 2 must be 0, 1, on, off, true or false"),
-        ("s=hunter2", "option s in @ line 2 is ambiguous"),
+        ("s=hunter2", "option s in @ line 2 is ambiguous: it may be s3-secret-key or storage"),
         ("skip-parallel", "unknown option skip-parallel in @ line 2"),
     ];
     for (line, text) in table {
