@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures::StreamExt as _;
 use futures::stream::FuturesOrdered;
 use tokio::sync::mpsc;
-use xb_pipeline::{Budget, Permit, Slab, SlabPool, UnpackPlan, sums};
+use xb_pipeline::{Budget, Permit, SlabPool, UnpackPlan, sums};
 use xb_uploader::{Store, StoreError};
 
 use crate::cancel::CancelToken;
@@ -55,7 +55,7 @@ impl Iterator for Arriving {
 }
 
 /// Buffers for ranges, used again: fresh memory for every range takes a third of the CPU time of a
-/// download. The range of a file is read into fresh memory at once, and a copy would cost as much.
+/// download, and lets an allocator with a heap per thread hold several times the live memory.
 #[derive(Clone)]
 struct RangeBuffers {
     pool: SlabPool,
@@ -134,8 +134,7 @@ pub(crate) async fn fetch_all(
 ) -> Result<(), StoreError> {
     let budget = Budget::new(plan.memory);
     let mut waiting = ranges.peekable();
-    let first = waiting.peek().filter(|_| !store.is_folder());
-    let buffers = first.and_then(|first| RangeBuffers::new(first.len, plan.memory));
+    let buffers = waiting.peek().and_then(|first| RangeBuffers::new(first.len, plan.memory));
     let mut running = FuturesOrdered::new();
     loop {
         let wanted =
@@ -192,13 +191,8 @@ async fn fetch(
         let Some(RangeBuffers { pool, .. }) = buffers else {
             return store.get_range(&range.key, wanted.clone(), range.of).await;
         };
-        let (new, add) = (
-            || pool.take(None),
-            |slab: &mut Slab, mut bytes: &[u8]| {
-                slab.fill_from(&mut bytes);
-            },
-        );
-        let slab = store.get_range_into(&range.key, wanted.clone(), range.of, new, add).await?;
+        let new = || pool.take_filled(usize::try_from(range.len).unwrap_or(usize::MAX));
+        let slab = store.get_range_into(&range.key, wanted.clone(), range.of, new).await?;
         Ok(slab.freeze())
     };
     let bytes = get().await?;

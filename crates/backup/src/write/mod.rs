@@ -20,6 +20,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use xb_compressor::Compression;
 use xb_pipeline::{Closed, Content, EndRule, FifoError, Observer, PackError};
+use xb_uploader::StoreErrorKind;
 
 use crate::cancel::CancelToken;
 use crate::catalog::manifest::Layout;
@@ -161,7 +162,11 @@ async fn give_up(folder: &RunFolder, request: &PutRequest, error: &BackupError) 
             BackupError::Incomplete { .. } if request.layout.kind() == Layout::Classic => {
                 folder.claim.end().await;
             }
-            _ => drop(folder.clean_up(request).await),
+            BackupError::Store(source) => {
+                let met = source.kind == StoreErrorKind::AlreadyExists;
+                drop(folder.clean_up(request, met).await);
+            }
+            _ => drop(folder.clean_up(request, false).await),
         }
     };
     let _ = tokio::time::timeout(CLEAN_UP, cleaning).await;

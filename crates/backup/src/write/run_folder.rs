@@ -41,7 +41,7 @@ impl RunFolder {
                 let place = Self { run, folder, claim, root: root.clone() };
                 // Our manifest would hide a stock backup of this name.
                 if let Err(taken) = Contents::of(root, name).await?.refuse_taken(name) {
-                    let _ = place.clean_up(request).await;
+                    let _ = place.clean_up(request, false).await;
                     return Err(taken);
                 }
                 Ok(place)
@@ -72,8 +72,15 @@ impl RunFolder {
         settle_commit(&self.root, name, &self.claim).await
     }
 
-    /// Removes the objects that the failed run wrote.
-    pub(super) async fn clean_up(&self, request: &PutRequest) -> Result<(), BackupError> {
+    /// Removes the objects that the failed run wrote, and frees the name.
+    ///
+    /// `met` says that the run met an object of another one, which may live, and write more: then
+    /// the claim stays as that of a dead run, so that such objects are not taken for a stock backup.
+    pub(super) async fn clean_up(
+        &self,
+        request: &PutRequest,
+        met: bool,
+    ) -> Result<(), BackupError> {
         let (root, name) = (&self.root, &request.name);
         match request.layout.kind() {
             // The claim is in the same folder.
@@ -88,7 +95,9 @@ impl RunFolder {
                     root.store().delete(&root.key(&format!("{name}.md5"))).await?;
                     root.remove_below(&sums_folder(name)).await?;
                 }
-                self.claim.end().await;
+                if !met {
+                    self.claim.end().await;
+                }
             }
         }
         Ok(())

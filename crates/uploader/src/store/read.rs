@@ -1,6 +1,8 @@
 //! Reads of objects, ranges and sizes.
 
+use std::fs::File;
 use std::ops::Range;
+use std::os::unix::fs::FileExt as _;
 
 use bytes::Bytes;
 use futures::TryStreamExt as _;
@@ -49,44 +51,42 @@ impl Store {
         range: Range<u64>,
         size: u64,
     ) -> Result<Bytes, StoreError> {
-        let bytes = self.get_range_into(key, range, size, Vec::new, Vec::extend_from_slice).await?;
-        Ok(bytes.into())
+        let len = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
+        Ok(self.get_range_into(key, range, size, || vec![0; len]).await?.into())
     }
 
-    /// Like [`Store::get_range`], into a buffer of the caller: `new` creates it, once for each try,
-    /// and `add` appends bytes to it. A buffer that is used again saves the system the work of
-    /// providing memory for every range.
+    /// Like [`Store::get_range`], into a buffer of the caller: `new` creates one of the range's
+    /// length, once for each try. A buffer that is used again saves the system the work of providing
+    /// memory for every range.
     ///
     /// # Errors
     /// As [`Store::get_range`].
-    pub async fn get_range_into<B: AsRef<[u8]>>(
+    pub async fn get_range_into<B: AsMut<[u8]> + Send + 'static>(
         &self,
         key: &str,
         range: Range<u64>,
         size: u64,
         new: impl Fn() -> B,
-        add: impl Fn(&mut B, &[u8]),
     ) -> Result<B, StoreError> {
-        match self.get_range_once(key, range.clone(), size, &new, &add).await {
+        match self.get_range_once(key, range.clone(), size, &new).await {
             Err(error) if error.kind == StoreErrorKind::Damaged => {
                 self.traffic.count_retry();
-                self.get_range_once(key, range, size, &new, &add).await
+                self.get_range_once(key, range, size, &new).await
             }
             outcome => outcome,
         }
     }
 
-    async fn get_range_once<B: AsRef<[u8]>>(
+    async fn get_range_once<B: AsMut<[u8]> + Send + 'static>(
         &self,
         key: &str,
         range: Range<u64>,
         size: u64,
         new: &impl Fn() -> B,
-        add: &impl Fn(&mut B, &[u8]),
     ) -> Result<B, StoreError> {
         let path = path_of("get", key)?;
         let wanted = range.end - range.start;
-        let (found, bytes) = self
+        let (found, received, buffer) = self
             .reading("get", key, wanted, || async {
                 self.keep_to_rate(usize::try_from(wanted).unwrap_or(usize::MAX)).await;
                 let range = Some(GetRange::Bounded(range.clone()));
@@ -97,9 +97,8 @@ impl Store {
                     return Err(Excess::Bytes(wanted).into());
                 }
                 let size = answer.meta.size;
-                let mut buffer = new();
-                collect(answer, wanted, |bytes| add(&mut buffer, bytes)).await?;
-                Ok((size, buffer))
+                let (received, buffer) = collect(answer, new()).await?;
+                Ok((size, received, buffer))
             })
             .await?;
         // The store reports the size with every range, so this check costs no request.
@@ -107,7 +106,6 @@ impl Store {
             let message = format!("the object has {found} bytes, expected {size}");
             return Err(StoreError::new("get", key, StoreErrorKind::Damaged, message));
         }
-        let received = bytes.as_ref().len();
         if received as u64 != wanted {
             let message = format!(
                 "the object is too short: requested bytes {}..{}, received {received}",
@@ -115,7 +113,7 @@ impl Store {
             );
             return Err(StoreError::new("get", key, StoreErrorKind::Damaged, message));
         }
-        Ok(bytes)
+        Ok(buffer)
     }
 
     /// Returns the size of an object, or `None` if there is no such object.
@@ -132,25 +130,51 @@ impl Store {
     }
 }
 
-/// Passes the bytes of an answer to `add`, at most `most` of them.
-async fn collect(
+/// Fills `buffer` from its front with the bytes of an answer, and returns their number.
+async fn collect<B: AsMut<[u8]> + Send + 'static>(
     answer: GetResult,
-    most: u64,
-    mut add: impl FnMut(&[u8]),
-) -> object_store::Result<()> {
-    if matches!(answer.payload, GetResultPayload::File(..)) {
-        // As a stream, a file arrives in pieces of 8 KiB.
-        add(&answer.bytes().await?);
-        return Ok(());
+    mut buffer: B,
+) -> object_store::Result<(usize, B)> {
+    let start = answer.range.start;
+    if let GetResultPayload::File(file, _) = answer.payload {
+        // Without the library's own buffer, which is fresh memory for every range.
+        let reading = tokio::task::spawn_blocking(move || {
+            let received = read_at(&file, start, buffer.as_mut())?;
+            Ok::<_, std::io::Error>((received, buffer))
+        });
+        let read = match reading.await {
+            Ok(read) => read,
+            Err(panicked) => Err(panicked.into()),
+        };
+        return read.map_err(|source| object_store::Error::Generic {
+            store: "folder",
+            source: source.into(),
+        });
     }
     let mut received = 0;
     let mut pieces = answer.into_stream();
     while let Some(piece) = pieces.try_next().await? {
-        received += piece.len() as u64;
-        if received > most {
-            return Err(Excess::Bytes(most).into());
-        }
-        add(&piece);
+        let room = buffer.as_mut();
+        let Some(place) = room.get_mut(received..received + piece.len()) else {
+            return Err(Excess::Bytes(room.len() as u64).into());
+        };
+        place.copy_from_slice(&piece);
+        received += piece.len();
     }
-    Ok(())
+    Ok((received, buffer))
+}
+
+/// Reads into `buffer` from position `start` until it is full or the file ends. Returns the number
+/// of bytes.
+fn read_at(file: &File, start: u64, buffer: &mut [u8]) -> std::io::Result<usize> {
+    let mut received = 0;
+    while received < buffer.len() {
+        match file.read_at(&mut buffer[received..], start + received as u64) {
+            Ok(0) => break,
+            Ok(n) => received += n,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(received)
 }
