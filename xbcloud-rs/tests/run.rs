@@ -243,7 +243,7 @@ fn a_heartbeat_is_posted_and_its_failure_is_only_a_warning() {
     let ran = site.run(&["run", "@shop/m"]).expect(0);
     let text = ran.stderr_text();
     assert!(
-        text.contains("no heartbeat: cannot reach 127.0.0.1") && !text.contains("topsecret"),
+        text.contains("heartbeat not sent: cannot reach 127.0.0.1") && !text.contains("topsecret"),
         "{text}"
     );
     assert_eq!(site.result()["warnings"].as_array().unwrap().len(), 1);
