@@ -187,7 +187,7 @@ fn what_is_wrong_with_a_run_is_found_before_the_producer_starts() {
     let site = Site::new("touch \"$0.started\"; cat \"$1\"", "");
     for (args, text) in [
         (&["--result=/no/such/folder/x"][..], "/no/such/folder"),
-        (&["--metrics-file=/"], "folder of /"),
+        (&["--metrics-file=/"], "directory of /"),
         (&["--before=  "], "--before"),
         (&["--after='x"], "--after"),
         (&["--verify=everything"], "--verify"),
