@@ -7,24 +7,6 @@ use xb_testkit::command::Cmd;
 use xb_testkit::galera::Cluster;
 use xb_testkit::tools::{find, workspace};
 
-/// Asserts that a node's clients for all databases work.
-fn all_databases_can_be_used(cluster: &Cluster, node: u8) {
-    let socket = format!("--socket={}", cluster.socket(node).display());
-    let client = |name: &str, words: &[&str]| {
-        let client = Cmd::new(find(name)).args(["--no-defaults", "--user=root"]).arg(&socket);
-        client.args(words).run().expect(0).stdout_text()
-    };
-    let dump = client("mariadb-dump", &["--all-databases"]);
-    assert!(dump.contains("CREATE TABLE `orders`"));
-    assert!(client("mariadb-check", &["--all-databases"]).contains("shop.orders"));
-    let _ = client("mariadb-upgrade", &["--force"]);
-    for text in [&dump, &client("mariadb-show", &[])] {
-        assert!(!text.contains("#sql-xb"), "{text}");
-    }
-    let log = cluster.log(node);
-    assert!(!log.contains("Invalid (old?)"), "{log}");
-}
-
 fn cluster(size: u8) -> Cluster {
     let program = Path::new(env!("CARGO_BIN_EXE_wsrep_sst_xbrs-rs"));
     let script = workspace().join("scripts/wsrep_sst_xbrs");
@@ -90,7 +72,7 @@ fn a_short_absence_costs_write_sets_and_a_long_one_keeps_the_old_data() {
 
     let log = cluster.log(2);
     assert!(log.contains("where servers do not see it"), "{log}");
-    all_databases_can_be_used(&cluster, 2);
+    cluster.use_all_databases(2);
 
     // Backups of this node work, and it can be a donor.
     let target = cluster.scratch().join("backup");
@@ -125,7 +107,7 @@ fn without_wsrep_sst_auth_a_login_is_found_and_the_joiner_can_be_dumped() {
         assert_eq!(cluster.sql(node, users), "", "node {node}");
     }
     assert_eq!(cluster.sql(1, "SELECT @@GLOBAL.wsrep_sst_method").trim(), "xbrs");
-    all_databases_can_be_used(&cluster, 2);
+    cluster.use_all_databases(2);
     assert_eq!(cluster.checksums(2), cluster.checksums(1));
 }
 
@@ -169,5 +151,6 @@ fn three_nodes_agree_whoever_joined_from_whom_and_when() {
         assert_eq!(cluster.sql(node, "SET wsrep_sync_wait=1; SELECT COUNT(*) FROM live.w"), rows);
         assert_eq!(cluster.checksums(node), sums, "node {node}");
         assert_eq!(cluster.state(node), Some(4));
+        cluster.use_all_databases(node);
     }
 }

@@ -52,7 +52,7 @@ pub fn donate(context: &Context) -> Result<(), SstError> {
     let outcome = if context.args.bypass { bypass(context) } else { full(context) };
     outcome.map_err(|error| {
         if ended_by_joiner(&error) {
-            let _ = context.stop().wait(JOINER_LEAVES);
+            let _ = context.stop().wait_outside(JOINER_LEAVES);
         }
         error.or_why(context.stop())
     })
