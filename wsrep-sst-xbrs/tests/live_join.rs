@@ -154,3 +154,38 @@ fn three_nodes_agree_whoever_joined_from_whom_and_when() {
         cluster.use_all_databases(node);
     }
 }
+
+#[test]
+fn the_gtids_of_a_joiner_continue_those_of_the_cluster() {
+    let mut cluster = cluster(2);
+    for node in 1..=2 {
+        let server = format!(
+            "log-bin=log-of-{node}\nlog-slave-updates\nwsrep-gtid-mode=ON\nwsrep-gtid-domain-id=7"
+        );
+        cluster.configure(node, "", &server);
+    }
+    cluster.bootstrap();
+    cluster.sql(1, "INSERT INTO shop.orders VALUES (-1, 'before', 'new')");
+    let gtids = |cluster: &Cluster, node| {
+        let position = "SET wsrep_sync_wait=1; SELECT COUNT(*) FROM shop.orders; SELECT @@gtid_binlog_pos";
+        let text = cluster.sql(node, position);
+        let gtids = text.lines().nth(1).unwrap_or_default().split(',');
+        gtids.filter(|gtid| gtid.starts_with("7-")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    // The second time, the joiner has a binary log of its own.
+    for round in 0..2 {
+        cluster.kill(2);
+        let _ = std::fs::remove_file(cluster.datadir(2).join("grastate.dat"));
+        cluster.start(2);
+        cluster.wait_synced(2);
+        assert!(cluster.log(2).contains("SST: full backup"), "{}", cluster.log(2));
+        if !cluster.sql(2, "SELECT VERSION()").starts_with("10.") {
+            assert_eq!(gtids(&cluster, 2), gtids(&cluster, 1), "after join {round}");
+        }
+        cluster.sql(1, &format!("INSERT INTO shop.orders VALUES (-{round} - 2, 'after', 'new')"));
+        assert_eq!(gtids(&cluster, 1).len(), 1);
+        assert_eq!(gtids(&cluster, 2), gtids(&cluster, 1), "after a write set");
+        let logs = cluster.sql(2, "SHOW BINARY LOGS");
+        assert!(logs.starts_with("log-of-2.000001"), "{logs}");
+    }
+}

@@ -34,6 +34,13 @@ pub enum CancelReason {
     Elsewhere,
 }
 
+impl CancelReason {
+    /// Returns whether someone wants this process to end, rather than the transfer.
+    fn is_outside(&self) -> bool {
+        matches!(self, Self::Signal(_) | Self::ServerGone)
+    }
+}
+
 /// Cancels a transfer: running programs, waits and connections. Clones are the same token.
 #[derive(Clone, Default)]
 pub struct CancelToken(Arc<Inner>);
@@ -49,7 +56,7 @@ type Hook = Box<dyn Fn() + Send>;
 #[derive(Default)]
 struct State {
     why: Option<CancelReason>,
-    /// The first reason that is not a failure of this program's own parts.
+    /// The first reason from outside.
     outside: Option<CancelReason>,
     hooks: BTreeMap<u64, Hook>,
     next: u64,
@@ -85,7 +92,7 @@ impl CancelToken {
     pub fn ask(&self, why: CancelReason) {
         let hooks = {
             let mut state = self.state();
-            if state.outside.is_none() && why != CancelReason::Elsewhere {
+            if state.outside.is_none() && why.is_outside() {
                 state.outside = Some(why.clone());
                 self.0.changed.notify_all();
             }
@@ -136,7 +143,7 @@ impl CancelToken {
         self.wait_for(limit, |state| &state.why)
     }
 
-    /// Waits like [`CancelToken::wait`], but not for [`CancelReason::Elsewhere`]: a transfer that
+    /// Waits like [`CancelToken::wait`], but only for a signal or the server's end: a transfer that
     /// has already failed waits here.
     #[must_use]
     pub fn wait_outside(&self, limit: Duration) -> Option<CancelReason> {
