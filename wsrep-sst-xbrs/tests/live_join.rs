@@ -167,7 +167,8 @@ fn the_gtids_of_a_joiner_continue_those_of_the_cluster() {
     cluster.bootstrap();
     cluster.sql(1, "INSERT INTO shop.orders VALUES (-1, 'before', 'new')");
     let gtids = |cluster: &Cluster, node| {
-        let position = "SET wsrep_sync_wait=1; SELECT COUNT(*) FROM shop.orders; SELECT @@gtid_binlog_pos";
+        let position =
+            "SET wsrep_sync_wait=1; SELECT COUNT(*) FROM shop.orders; SELECT @@gtid_binlog_pos";
         let text = cluster.sql(node, position);
         let gtids = text.lines().nth(1).unwrap_or_default().split(',');
         gtids.filter(|gtid| gtid.starts_with("7-")).map(str::to_owned).collect::<Vec<_>>()

@@ -56,7 +56,8 @@ impl Unit {
             script += &format!("if [ -e {file} ]; then . {file}; fi\n");
         }
         let [server] = self.all("ExecStart")[..] else { panic!("not one ExecStart in {UNIT}") };
-        let empty = "MYSQLD_OPTS= _WSREP_NEW_CLUSTER= _WSREP_START_POSITION=${_WSREP_START_POSITION:-}";
+        let empty =
+            "MYSQLD_OPTS= _WSREP_NEW_CLUSTER= _WSREP_START_POSITION=${_WSREP_START_POSITION:-}";
         format!("{script}{empty}\nexec {server}\n")
     }
 }
@@ -134,7 +135,8 @@ fn a_node_that_its_unit_starts_joins_and_passes_the_checks_after_each_start() {
         let path = format!("PATH={}:/usr/sbin:/usr/bin:/sbin:/bin", bin.display());
         let notify = format!("NOTIFY_SOCKET={}", manager.display());
         let folder = cluster.scratch().display().to_string();
-        let words = ["-i", &path, &notify, "unshare", "--mount", "sh", "-c", START, "start", &folder];
+        let words =
+            ["-i", &path, &notify, "unshare", "--mount", "sh", "-c", START, "start", &folder];
         let mut words = words.map(str::to_owned).to_vec();
         words.push(unit.script());
         cluster.start_as(2, &find("env"), &words);

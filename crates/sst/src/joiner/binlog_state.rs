@@ -60,8 +60,11 @@ fn state(info: &str) -> Option<String> {
 
 fn parse(gtid: &str) -> Option<(u32, u32, u64)> {
     let mut numbers = gtid.trim().split('-');
-    let parsed =
-        (numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?);
+    let parsed = (
+        numbers.next()?.parse().ok()?,
+        numbers.next()?.parse().ok()?,
+        numbers.next()?.parse().ok()?,
+    );
     numbers.next().is_none().then_some(parsed)
 }
 
